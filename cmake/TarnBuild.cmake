@@ -1,0 +1,79 @@
+# Settings every target shares, and the two functions that declare libraries
+# and tests: a folder is a library, each *_test.cc in it a test program.
+include(CTest)
+include(GNUInstallDirs)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(TARN_CCACHE ccache)
+if(TARN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Sloppiness as ccache's manual asks for precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${TARN_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+
+add_library(tarn_options INTERFACE)
+# No contraction: an expression has the same bits wherever it is inlined; the
+# kernels ask for fused multiply-adds by name.
+target_compile_options(tarn_options INTERFACE -Wall -Wextra -ffp-contract=off
+  $<$<BOOL:${TARN_WERROR}>:-Werror>)
+target_include_directories(tarn_options INTERFACE
+  ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+if(TARN_SANITIZE)
+  target_compile_options(tarn_options INTERFACE -fsanitize=${TARN_SANITIZE}
+    -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(tarn_options INTERFACE -fsanitize=${TARN_SANITIZE})
+endif()
+
+if(TARN_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+
+# tarn_library(name [folders...]): static library of every .cc in the folders
+# that is not a test, a benchmark or a main program.
+function(tarn_library name)
+  set(sources)
+  foreach(folder ${ARGN})
+    file(GLOB found CONFIGURE_DEPENDS ${folder}/*.cc)
+    list(FILTER found EXCLUDE REGEX "(_test|_bench|_main)\\.cc$")
+    list(APPEND sources ${found})
+  endforeach()
+  if(NOT sources)
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cc "")
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC tarn_options)
+endfunction()
+
+# tarn_tests(folder libraries...): one program for each *_test.cc, its cases
+# listed by ctest one by one.
+function(tarn_tests folder)
+  if(NOT TARN_BUILD_TESTS)
+    return()
+  endif()
+  file(GLOB found CONFIGURE_DEPENDS ${folder}/*_test.cc)
+  foreach(source ${found})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE ${ARGN} GTest::gtest_main)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+      PROPERTIES TIMEOUT 600)
+  endforeach()
+endfunction()

@@ -1,0 +1,16 @@
+"""Prints "version;directory;abi" of this Python's torch, without importing it
+where the answer stands in a file: importing takes seconds."""
+import importlib.util
+import pathlib
+import re
+import sys
+
+spec = importlib.util.find_spec("torch")
+if spec is None or not spec.submodule_search_locations:
+    sys.exit("torch is not installed for " + sys.executable)
+folder = pathlib.Path(spec.submodule_search_locations[0])
+version = re.search(r"__version__ = '([0-9.]+)", (folder / "version.py").read_text())
+if version is None:
+    sys.exit(f"{folder}/version.py names no version")
+# Wheels use the new C++ ABI since 2.7.
+print(f"{version.group(1)};{folder};1")

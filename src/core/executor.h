@@ -1,0 +1,76 @@
+// Where kernels run: a width and a parallel loop. Kernels start no thread; the
+// runtime hands them its ThreadPool, a torch operator hands them torch's pool.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace tarn {
+
+/// A non-owning reference to a callable f(int64_t task, int worker): cheaper
+/// than std::function, never allocates, must not outlive the callable.
+class TaskRef {
+ public:
+  template <typename F, typename = std::enable_if_t<!std::is_same_v<
+                            std::decay_t<F>, TaskRef>>>
+  TaskRef(F&& f)  // NOLINT: implicit by design, calls read as plain lambdas
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, int64_t task, int worker) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(task, worker);
+        }) {}
+  void operator()(int64_t task, int worker) const {
+    call_(object_, task, worker);
+  }
+
+ private:
+  void* object_;
+  void (*call_)(void*, int64_t, int);
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  /// Number of workers; `worker` below is in [0, width()).
+  virtual int width() const = 0;
+  /// Calls f(task, worker) once for every task in [0, tasks), in any order,
+  /// and returns when all are done. Two calls that run at the same time have
+  /// different `worker`. An exception from a task is rethrown here, after the
+  /// running tasks have ended.
+  virtual void ParallelFor(int64_t tasks, TaskRef f) = 0;
+};
+
+/// Runs everything on the calling thread, in order. Stateless, thread-safe.
+class SerialExecutor final : public Executor {
+ public:
+  int width() const override { return 1; }
+  void ParallelFor(int64_t tasks, TaskRef f) override {
+    for (int64_t task = 0; task < tasks; ++task) f(task, 0);
+  }
+};
+
+/// tarn's own pool. The caller works too; tasks are claimed from a shared
+/// counter, so a late worker delays one task; a waiting worker spins at most
+/// 50 us and then sleeps. One ParallelFor at a time: calls from several
+/// threads are taken in turn; a call from inside a task runs inline.
+class ThreadPool final : public Executor {
+ public:
+  /// threads >= 1, the caller included; throws ArgumentError otherwise.
+  explicit ThreadPool(int threads);
+  ~ThreadPool() override;
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int width() const override;
+  void ParallelFor(int64_t tasks, TaskRef f) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Threads to use when nobody said: affinity mask and cgroup quota, >= 1.
+int DefaultThreads();
+
+}  // namespace tarn

@@ -1,0 +1,69 @@
+// The safetensors container: a strict reader that trusts nothing, and a writer
+// whose output is the same bytes for the same tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace tarn {
+
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;  // bytes, from the start of the data area
+  int64_t elements() const;
+};
+
+/// An open weight file. Immutable after Open: any number of threads may read.
+class SafetensorsFile {
+ public:
+  /// Validates the whole header before anything is used: size, strict JSON,
+  /// dtypes (F32, BF16, F16), checked products, ranges that tile the data area
+  /// exactly. Errors are FormatError (IoError when the file cannot be read)
+  /// with file, tensor, byte offset, expected and found in one line. With
+  /// `use_mmap` false, or for a file that is not regular, contents are copied.
+  static Result<SafetensorsFile> Open(const std::string& path,
+                                      bool use_mmap = true);
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+  ~SafetensorsFile();
+
+  const std::vector<TensorEntry>& tensors() const;  // in data order
+  const TensorEntry* Find(const std::string& name) const;  // null: absent
+  const std::map<std::string, std::string>& metadata() const;
+  /// Byte offset of the data area in the file; data of an entry.
+  uint64_t data_offset() const;
+  const uint8_t* Data(const TensorEntry& entry) const;  // may be unaligned
+  /// Copies the tensor, widened to float32. out: elements() floats.
+  void ReadF32(const TensorEntry& entry, float* out) const;
+
+ private:
+  struct Impl;
+  explicit SafetensorsFile(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A tensor to write. `data` holds elements() values of `dtype`, dense.
+struct TensorToWrite {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;
+};
+
+/// Writes to a temporary beside `path`, syncs, renames: the file is either the
+/// old or the new one, and a failure leaves nothing behind. Throws IoError.
+/// The header is padded to 64 bytes; tensors are ordered by element size
+/// (largest first), then as given.
+void WriteSafetensors(const std::string& path,
+                      const std::vector<TensorToWrite>& tensors,
+                      const std::map<std::string, std::string>& metadata);
+
+}  // namespace tarn

@@ -1,0 +1,104 @@
+// A model opened for inference, and its state: one token costs the same however
+// many came before (linear attention), or grows with them (softmax, KV cache).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/executor.h"
+
+namespace tarn {
+
+enum class WeightType { kF32, kBF16 };  // how weights are held in memory
+
+struct ModelOptions {
+  WeightType weights = WeightType::kF32;
+  int threads = 0;       // 0: DefaultThreads()
+  bool use_mmap = true;
+};
+
+class Model;
+
+/// The past of one sequence, as a value: move it, Clone() it; copying is never
+/// implicit. Linear models: a fixed-size block. Softmax models: a KV cache that
+/// grows by doubling. One writer at a time.
+class State {
+ public:
+  explicit State(const Model& model);  // the initial state, position 0
+  State(State&&) noexcept;
+  State& operator=(State&&) noexcept;
+  ~State();
+  State Clone() const;                 // O(bytes), nothing shared
+  void CopyFrom(const State& other);   // same model, else ArgumentError
+  void Reset();
+  int64_t position() const;            // tokens consumed
+  /// Bytes held: constant for linear models, grows for softmax models.
+  int64_t bytes() const;
+  bool operator==(const State& other) const;  // bit for bit
+  uint64_t Hash() const;
+  /// Logits after the last consumed token, kept with the state (empty before
+  /// the first, and after a call that asked for none).
+  std::span<const float> last_logits() const;
+
+ private:
+  friend class Model;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One sequence's share of a batch call. `logits`: null, or vocab_size floats
+/// for the last token (all_logits false) or tokens.size() rows (true).
+struct Job {
+  State* state = nullptr;
+  std::span<const int32_t> tokens;
+  float* logits = nullptr;
+  bool all_logits = false;
+};
+
+/// Immutable after Open: any number of threads may use it with states of their
+/// own (calls share the pool and take turns).
+class Model {
+ public:
+  /// Opens DIR/config.json and DIR/model.safetensors. Everything is checked
+  /// before use; failures are FormatError or IoError in one line.
+  static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  const ModelConfig& config() const;
+  const ModelOptions& options() const;
+  int threads() const;
+  int64_t vocab_size() const;
+  int64_t parameters() const;        // count, all tensors
+  int64_t weight_bytes() const;      // as held in memory
+  int64_t state_bytes() const;       // of a new state
+  int64_t state_bytes_per_token() const;  // 0 for linear models
+
+  /// Consumes tokens (any count, 0 included). The recurrence runs token by
+  /// token in one arithmetic, so any split of a prompt, any batch and any
+  /// thread count give the same bits in state and logits.
+  /// Throws ArgumentError for a token outside [0, vocab_size), NumericError
+  /// never: NaN weights give NaN logits (the sampler refuses them).
+  void Prefill(State& state, std::span<const int32_t> tokens,
+               float* logits = nullptr) const;
+  /// Logits of every token: [tokens.size(), vocab_size].
+  void Score(State& state, std::span<const int32_t> tokens,
+             float* logits) const;
+  void Step(State& state, int32_t token, float* logits = nullptr) const;
+  /// Several sequences at once; states must be distinct (checked).
+  void StepBatch(std::span<Job> jobs) const;
+
+ private:
+  friend class State;
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tarn
