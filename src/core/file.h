@@ -1,13 +1,55 @@
 // Files that appear by rename only, and bounded reads of files from outside.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 
 namespace tarn {
+
+/// An open file descriptor with one owner; -1 means none.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int get() const { return fd_; }
+  /// Closes now; the system's verdict (0, or -1 with errno set).
+  int Close();
+
+ private:
+  int fd_;
+};
+
+/// A file written in pieces that appears under its name whole or not at all:
+/// Write to a temporary beside `path`, then Commit (fsync, rename, fsync of the
+/// directory). Destroyed without Commit, it removes the temporary. Every call
+/// throws IoError (path, system's reason). One thread at a time; two writers of
+/// one path do not mix, the last Commit wins. A process killed in between
+/// leaves `path.tmp-<process>-<n>` behind.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void Write(const void* data, size_t bytes);
+  void Commit();
+
+ private:
+  std::string path_, temporary_;
+  FileDescriptor fd_;
+};
 
 /// Writes to a temporary beside `path`, fsyncs, renames, fsyncs the directory.
 /// Throws IoError (path, system's reason); a failure leaves nothing behind.
@@ -16,5 +58,10 @@ void WriteFileAtomically(const std::string& path, std::string_view contents);
 /// Reads a regular file of at most `max_bytes`. IoError when it cannot be
 /// read, FormatError when it is larger.
 Result<std::string> ReadFile(const std::string& path, uint64_t max_bytes);
+
+/// "path: want a readable file, got No such file or directory": the error for
+/// a failed system call; `error_number` is its errno.
+IoError SystemError(const std::string& path, const std::string& wanted,
+                    int error_number);
 
 }  // namespace tarn

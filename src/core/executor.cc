@@ -1,0 +1,275 @@
+#include "core/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+
+namespace tarn {
+namespace {
+
+// More threads than any machine this runs on; keeps a typing slip harmless.
+constexpr int kMaxThreads = 1024;
+
+// Long enough to bridge the gap between two regions of a decode step (about
+// 12 us), short enough that an idle pool leaves the processor to others.
+constexpr std::chrono::microseconds kSpin{50};
+
+// The claim word holds the region's number above the count of blocks that are
+// left: 2^24 blocks a region; 2^40 regions pass before a number comes back.
+constexpr int kBlockBits = 24;
+constexpr uint64_t kBlockMask = (uint64_t{1} << kBlockBits) - 1;
+
+// The tasks a thread is inside of, innermost first. It tells a call from
+// within a task (which runs inline) from a call that waits for its turn.
+struct Frame {
+  const void* pool;
+  int worker;
+  const Frame* parent;
+};
+thread_local const Frame* current_frame = nullptr;
+
+class FrameScope {
+ public:
+  explicit FrameScope(const Frame* frame) : saved_(current_frame) {
+    current_frame = frame;
+  }
+  ~FrameScope() { current_frame = saved_; }
+  FrameScope(const FrameScope&) = delete;
+  FrameScope& operator=(const FrameScope&) = delete;
+
+ private:
+  const Frame* saved_;
+};
+
+void CpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Polls for at most kSpin; true when the condition came to hold.
+template <typename Condition>
+bool SpinUntil(Condition condition) {
+  constexpr int kPollsPerClockRead = 16;
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int poll = 0; poll < kPollsPerClockRead; ++poll) {
+      if (condition()) return true;
+      CpuRelax();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
+}
+
+}  // namespace
+
+// One region at a time. `claim` is the only word on which threads meet: a
+// successful compare-and-swap takes one block of the region that was read, so
+// a thread that wakes late, even regions later, can take nothing stale. Blocks
+// are claimed before the region's fields are read: the region cannot end while
+// a claimed block is unfinished, so the fields need no lock.
+struct ThreadPool::Impl {
+  explicit Impl(int width) : width(width) {}
+
+  void Start();
+  void Stop();
+  void WorkerMain(int worker);
+  void RunRegion(int64_t task_count, TaskRef f);
+  void RunInline(int64_t task_count, TaskRef f, int worker);
+  void RunBlocks(int worker);
+  void Publish(int64_t task_count, const TaskRef* f);
+  void WaitUntilDone();
+  bool Claim(uint64_t& left);
+  void Fail(std::exception_ptr exception);
+  void Finish(uint64_t count);
+  bool HasWork() const { return (claim.load() & kBlockMask) != 0; }
+
+  const int width;
+  std::vector<std::thread> threads;  // width - 1: the caller is worker 0
+  std::mutex turn;                   // held by the thread whose region runs
+
+  alignas(64) std::atomic<uint64_t> claim{0};    // region number, blocks left
+  alignas(64) std::atomic<uint64_t> pending{0};  // blocks not yet finished
+
+  // The region. Written by its caller while no block is claimable.
+  alignas(64) const TaskRef* body = nullptr;
+  int64_t tasks = 0;
+  int64_t tasks_per_block = 1;
+  uint64_t blocks = 0;
+  const Frame* caller = nullptr;
+  std::exception_ptr error;  // first one; guarded by `mutex` until the end
+
+  // Sleeping. Each side raises its flag, then looks at what the other writes
+  // (all sequentially consistent), so no wake-up is lost.
+  alignas(64) std::mutex mutex;
+  std::condition_variable work_ready, region_done;
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> caller_sleeps{false};
+  std::atomic<bool> stopping{false};
+};
+
+void ThreadPool::Impl::Start() {
+  threads.reserve(width - 1);
+  try {
+    for (int worker = 1; worker < width; ++worker) {
+      threads.emplace_back([this, worker] { WorkerMain(worker); });
+    }
+  } catch (const std::system_error& e) {
+    const size_t started = threads.size() + 1;
+    Stop();
+    throw ArgumentError(
+        "ThreadPool: threads",
+        StrCat("at most ", started, ", all the system lets this process have"),
+        StrCat(width, " (", e.what(), ")"));
+  }
+}
+
+void ThreadPool::Impl::Stop() {
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  work_ready.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+void ThreadPool::Impl::WorkerMain(int worker) {
+  for (;;) {
+    RunBlocks(worker);
+    if (stopping) return;
+    if (SpinUntil([this] { return HasWork() || stopping; })) continue;
+    std::unique_lock lock(mutex);
+    ++sleepers;
+    work_ready.wait(lock, [this] { return HasWork() || stopping; });
+    --sleepers;
+  }
+}
+
+bool ThreadPool::Impl::Claim(uint64_t& left) {
+  uint64_t word = claim.load();
+  while ((word & kBlockMask) != 0) {
+    if (claim.compare_exchange_weak(word, word - 1)) {
+      left = word & kBlockMask;
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadPool::Impl::RunBlocks(int worker) {
+  uint64_t left;
+  while (Claim(left)) {
+    const Frame frame{this, worker, caller};
+    const FrameScope scope(&frame);
+    const int64_t begin = static_cast<int64_t>(blocks - left) * tasks_per_block;
+    const int64_t end = std::min(begin + tasks_per_block, tasks);
+    try {
+      for (int64_t task = begin; task < end; ++task) (*body)(task, worker);
+    } catch (...) {
+      Fail(std::current_exception());
+    }
+    Finish(1);
+  }
+}
+
+// Keeps the first exception and withdraws every block nobody has claimed.
+void ThreadPool::Impl::Fail(std::exception_ptr exception) {
+  {
+    std::lock_guard lock(mutex);
+    if (!error) error = std::move(exception);
+  }
+  uint64_t word = claim.load();
+  while (!claim.compare_exchange_weak(word, word & ~kBlockMask)) {
+  }
+  // The failing block itself is pending still, so this never ends the region.
+  pending -= word & kBlockMask;
+}
+
+void ThreadPool::Impl::Finish(uint64_t count) {
+  if (pending.fetch_sub(count) != count) return;
+  if (!caller_sleeps) return;
+  // Taking the lock orders this wake-up after the caller's last look.
+  { std::lock_guard lock(mutex); }
+  region_done.notify_one();
+}
+
+void ThreadPool::Impl::Publish(int64_t task_count, const TaskRef* f) {
+  body = f;
+  tasks = task_count;
+  const int64_t most_blocks = static_cast<int64_t>(kBlockMask);
+  tasks_per_block = (tasks - 1) / most_blocks + 1;
+  blocks = static_cast<uint64_t>((tasks - 1) / tasks_per_block + 1);
+  caller = current_frame;
+  pending = blocks;
+  const uint64_t region = (claim.load() >> kBlockBits) + 1;
+  claim = region << kBlockBits | blocks;
+
+  const int useful = static_cast<int>(
+      std::min<uint64_t>(blocks - 1, static_cast<uint64_t>(sleepers.load())));
+  if (useful == 0) return;
+  { std::lock_guard lock(mutex); }
+  for (int i = 0; i < useful; ++i) work_ready.notify_one();
+}
+
+void ThreadPool::Impl::WaitUntilDone() {
+  const auto done = [this] { return pending.load() == 0; };
+  if (SpinUntil(done)) return;
+  std::unique_lock lock(mutex);
+  caller_sleeps = true;
+  region_done.wait(lock, done);
+  caller_sleeps = false;
+}
+
+void ThreadPool::Impl::RunRegion(int64_t task_count, TaskRef f) {
+  Publish(task_count, &f);
+  RunBlocks(0);
+  WaitUntilDone();
+  if (error) std::rethrow_exception(std::exchange(error, nullptr));
+}
+
+void ThreadPool::Impl::RunInline(int64_t task_count, TaskRef f, int worker) {
+  const Frame frame{this, worker, current_frame};
+  const FrameScope scope(&frame);
+  for (int64_t task = 0; task < task_count; ++task) f(task, worker);
+}
+
+ThreadPool::ThreadPool(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    throw ArgumentError("ThreadPool: threads", StrCat("1 to ", kMaxThreads),
+                        StrCat(threads));
+  }
+  impl_ = std::make_unique<Impl>(threads);
+  impl_->Start();
+}
+
+ThreadPool::~ThreadPool() { impl_->Stop(); }
+
+int ThreadPool::width() const { return impl_->width; }
+
+void ThreadPool::ParallelFor(int64_t tasks, TaskRef f) {
+  if (tasks <= 0) return;
+  for (const Frame* frame = current_frame; frame; frame = frame->parent) {
+    if (frame->pool == impl_.get()) {
+      impl_->RunInline(tasks, f, frame->worker);
+      return;
+    }
+  }
+  std::lock_guard turn(impl_->turn);
+  if (tasks == 1 || impl_->width == 1) {
+    impl_->RunInline(tasks, f, 0);
+  } else {
+    impl_->RunRegion(tasks, f);
+  }
+}
+
+}  // namespace tarn
