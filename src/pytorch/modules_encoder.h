@@ -1,0 +1,54 @@
+// The encoder layer (attention and feed-forward network with residuals and
+// norms) and the stack of layers with its optional final norm.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "core/config.h"
+#include "pytorch/modules_attention.h"
+
+namespace tarn::nn {
+
+/// One layer, by config.norm:
+///   post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
+///   pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
+/// with FFN(u) = linear2(drop(act(linear1(u)))), act relu or exact gelu.
+class EncoderLayerImpl : public torch::nn::Module {
+ public:
+  /// config: finished (FinishConfig); throws ArgumentError otherwise.
+  explicit EncoderLayerImpl(const ModelConfig& config);
+
+  /// x [B, T, d_model] -> the same shape. `rotary`: MakeRotaryTable(config, T,
+  /// x). Dropout draws from torch's default generator, in training mode only.
+  torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {});
+
+  AttentionLayer attention{nullptr};
+  torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
+  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+
+ private:
+  torch::Tensor FeedForward(const torch::Tensor& x);
+
+  bool pre_norm_;
+  Activation activation_;
+};
+TORCH_MODULE(EncoderLayer);
+
+/// config.n_layers layers, then LayerNorm `norm` if config.final_norm.
+class EncoderImpl : public torch::nn::Module {
+ public:
+  explicit EncoderImpl(const ModelConfig& config);
+  /// x [B, T, d_model] -> the same shape. Computes the rotary table once for
+  /// all layers.
+  torch::Tensor forward(const torch::Tensor& x);
+
+  torch::nn::ModuleList layers{nullptr};
+  torch::nn::LayerNorm norm{nullptr};  // null without a final norm
+
+ private:
+  ModelConfig config_;
+};
+TORCH_MODULE(Encoder);
+
+}  // namespace tarn::nn

@@ -1,0 +1,47 @@
+#include "pytorch/modules_positions.h"
+
+#include <torch/torch.h>
+
+#include "core/positions.h"
+
+namespace tarn::nn {
+
+at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
+                           const at::Tensor& like) {
+  at::Tensor table = torch::empty({seq_len, width}, torch::kFloat32);
+  float* rows = table.data_ptr<float>();
+  for (int64_t t = 0; t < seq_len; ++t) {
+    SinusoidalRow(t, width, rows + t * width);
+  }
+  return table.to(like.options());
+}
+
+RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
+                            const at::Tensor& like) {
+  if (config.positions != Positions::kRotary) return {};
+  const int64_t half = config.d_key / 2;
+  at::Tensor cos = torch::empty({seq_len, 1, half}, torch::kFloat32);
+  at::Tensor sin = torch::empty({seq_len, 1, half}, torch::kFloat32);
+  for (int64_t t = 0; t < seq_len; ++t) {
+    RotaryRow(t, config.d_key, config.rotary_base,
+              cos.data_ptr<float>() + t * half,
+              sin.data_ptr<float>() + t * half);
+  }
+  return {cos.to(like.options()), sin.to(like.options())};
+}
+
+at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
+  if (!table.defined()) return heads;
+  const std::vector<at::Tensor> halves = heads.chunk(2, -1);
+  return torch::cat({halves[0] * table.cos - halves[1] * table.sin,
+                     halves[1] * table.cos + halves[0] * table.sin},
+                    -1);
+}
+
+at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
+                       const at::Tensor& like) {
+  return torch::arange(seq_len, like.options().dtype(torch::kInt64))
+      .clamp_max(max_positions - 1);
+}
+
+}  // namespace tarn::nn

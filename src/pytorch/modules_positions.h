@@ -1,0 +1,41 @@
+// Position information as tensors: the sinusoidal table, the rotary table and
+// the rotation itself. Values come from core/positions.h, so that the runtime
+// holds the same bits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "core/config.h"
+
+namespace tarn::nn {
+
+/// Rows 0 .. seq_len - 1 of the sinusoidal table: [seq_len, width], with the
+/// dtype and device of `like`. O(seq_len width) time, nothing is cached.
+at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
+                           const at::Tensor& like);
+
+/// Cosines and sines of the rotary angles, [seq_len, 1, d_key / 2] each: the
+/// middle axis broadcasts over heads. Undefined tensors mean "no rotation".
+struct RotaryTable {
+  at::Tensor cos, sin;
+  bool defined() const { return cos.defined(); }
+};
+
+/// Table for tokens 0 .. seq_len - 1, dtype and device of `like`; an undefined
+/// table when the config's positions are not rotary.
+RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
+                            const at::Tensor& like);
+
+/// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
+/// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i
+/// sin). Returns `heads` itself when the table is undefined.
+at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
+
+/// Row of the learned table for each token: 0, 1, ..., with the last row for
+/// every token past it. Returns int64 [seq_len] on the device of `like`.
+at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
+                       const at::Tensor& like);
+
+}  // namespace tarn::nn
