@@ -1,5 +1,6 @@
 // From logits to a token: top_k -> top_p -> min_p -> temperature -> draw, with
-// llama.cpp's names and defaults. A pure function of (logits, options, position).
+// llama.cpp's names and defaults. A pure function of (logits, options,
+// position).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ struct SamplerOptions {
   double top_p = 0.95;       // (0, 1], 1: off
   double min_p = 0.05;       // [0, 1], relative to the best; 0: off
   uint64_t seed = 0;
-  uint64_t stream = 0;       // forks and batch rows draw from their own stream
+  uint64_t stream = 0;  // forks and batch rows draw from their own stream
 };
 
 /// Throws ArgumentError naming the option.

@@ -23,12 +23,16 @@ class Tokenizer {
   /// offset of the first invalid sequence.
   static Result<Tokenizer> CharFromText(std::string_view text);
 
+  bool operator==(const Tokenizer&) const = default;
   TokenizerKind kind() const { return kind_; }
   int64_t vocab_size() const;
   /// FormatError with the byte offset of an unknown or invalid character
-  /// (char); never fails for byte. time O(bytes).
-  Result<std::vector<int32_t>> Encode(std::string_view text) const;
-  /// Appends the bytes of one token; throws ArgumentError outside the table.
+  /// (char); never fails for byte. `offset`: where `text` begins in its source,
+  /// for the message only. Time O(bytes) for byte, O(bytes log vocab) for char.
+  Result<std::vector<int32_t>> Encode(std::string_view text,
+                                      uint64_t offset = 0) const;
+  /// Appends the bytes of one token (1 for byte, 1 to 4 of UTF-8 for char);
+  /// throws ArgumentError outside the table.
   void Decode(int32_t token, std::string& out) const;
   std::string Decode(const std::vector<int32_t>& tokens) const;
 
@@ -36,9 +40,12 @@ class Tokenizer {
   /// "code_points":[10,32,...]}. Same strictness as config.json.
   std::string ToJson() const;
   static Result<Tokenizer> FromJson(std::string_view json);
-  /// Reads DIR/tokenizer.json and checks it against the config.
+  /// Reads DIR/tokenizer.json and checks it against the config: the kinds are
+  /// equal and every id is a row of the embedding (the model may have more).
   static Result<Tokenizer> Open(const std::string& dir,
                                 const ModelConfig& config);
+  /// Reads DIR/tokenizer.json and checks it by itself.
+  static Result<Tokenizer> OpenAlone(const std::string& dir);
 
  private:
   TokenizerKind kind_ = TokenizerKind::kByte;

@@ -1,0 +1,237 @@
+#include "runtime/tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "runtime/utf8.h"
+
+namespace tarn {
+namespace {
+
+constexpr size_t kMaxTable = 1'114'112;  // code points that exist
+// A full table takes 8 bytes an entry ("1114111,"), so this holds any.
+constexpr uint64_t kMaxJsonBytes = 16 << 20;
+constexpr char kWhere[] = "tokenizer.json";
+
+std::string CodePointText(uint32_t code_point) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string digits;
+  for (int shift = 20; shift >= 0; shift -= 4) {
+    const uint32_t digit = code_point >> shift & 0xF;
+    if (digit != 0 || !digits.empty() || shift < 16) digits += kHex[digit];
+  }
+  return "U+" + digits;
+}
+
+// What is wrong with a table of code points, or nothing.
+std::string TableFault(const std::vector<uint32_t>& table) {
+  if (table.empty() || table.size() > kMaxTable) {
+    return StrCat(table.size(), " entries");
+  }
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (!IsScalarValue(table[i])) return StrCat(table[i], " at entry ", i);
+    if (i > 0 && table[i] <= table[i - 1]) {
+      return StrCat(table[i], " after ", table[i - 1], " at entry ", i);
+    }
+  }
+  return "";
+}
+
+constexpr char kTableWanted[] =
+    "1 to 1114112 Unicode scalar values, sorted and distinct";
+
+FormatError Utf8Error(std::string_view rest, uint64_t offset) {
+  return FormatError(
+      StrCat("text: byte ", offset), "valid UTF-8",
+      StrCat("byte ", static_cast<int>(static_cast<uint8_t>(rest[0])),
+             " in no valid sequence"));
+}
+
+Result<std::vector<uint32_t>> CodePointsOf(const nlohmann::json& table) {
+  std::vector<uint32_t> code_points;
+  if (!table.is_array() || table.size() > kMaxTable) {
+    return FormatError(StrCat(kWhere, ": code_points"), kTableWanted,
+                       table.is_array() ? StrCat(table.size(), " entries")
+                                        : std::string(table.type_name()));
+  }
+  code_points.reserve(table.size());
+  for (const nlohmann::json& entry : table) {
+    if (!entry.is_number_unsigned() ||
+        entry.get<uint64_t>() > uint64_t{kMaxCodePoint}) {
+      return FormatError(
+          StrCat(kWhere, ": code_points"), kTableWanted,
+          StrCat(entry.is_number() ? entry.dump() : entry.type_name(),
+                 " at entry ", code_points.size()));
+    }
+    code_points.push_back(entry.get<uint32_t>());
+  }
+  const std::string fault = TableFault(code_points);
+  if (!fault.empty()) {
+    return FormatError(StrCat(kWhere, ": code_points"), kTableWanted, fault);
+  }
+  return code_points;
+}
+
+// Null, or the fault of one key of tokenizer.json.
+std::string KeyFault(const nlohmann::json& root, bool is_char) {
+  for (const auto& [key, value] : root.items()) {
+    if (key == "format_version" || key == "type") continue;
+    if (key == "code_points" && is_char) continue;
+    return key;
+  }
+  return "";
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::Byte() { return Tokenizer(); }
+
+Tokenizer Tokenizer::Char(std::vector<uint32_t> code_points) {
+  const std::string fault = TableFault(code_points);
+  if (!fault.empty()) throw ArgumentError("code_points", kTableWanted, fault);
+  Tokenizer tokenizer;
+  tokenizer.kind_ = TokenizerKind::kChar;
+  tokenizer.code_points_ = std::move(code_points);
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::CharFromText(std::string_view text) {
+  std::vector<bool> seen(kMaxTable, false);
+  uint64_t offset = 0;
+  while (offset < text.size()) {
+    const std::string_view rest = text.substr(offset);
+    const Utf8Head head = ReadUtf8(rest);
+    if (head.kind != Utf8Head::kValid) return Utf8Error(rest, offset);
+    seen[head.code_point] = true;
+    offset += head.bytes;
+  }
+  std::vector<uint32_t> code_points;
+  for (uint32_t c = 0; c < kMaxTable; ++c) {
+    if (seen[c]) code_points.push_back(c);
+  }
+  if (code_points.empty()) {
+    return FormatError("text", "at least one character", "none");
+  }
+  return Char(std::move(code_points));
+}
+
+int64_t Tokenizer::vocab_size() const {
+  return kind_ == TokenizerKind::kByte
+             ? 256
+             : static_cast<int64_t>(code_points_.size());
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
+                                               uint64_t offset) const {
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size());
+  if (kind_ == TokenizerKind::kByte) {
+    for (char c : text) tokens.push_back(static_cast<uint8_t>(c));
+    return tokens;
+  }
+  for (size_t i = 0; i < text.size();) {
+    const std::string_view rest = text.substr(i);
+    const Utf8Head head = ReadUtf8(rest);
+    if (head.kind != Utf8Head::kValid) return Utf8Error(rest, offset + i);
+    const auto found = std::lower_bound(code_points_.begin(),
+                                        code_points_.end(), head.code_point);
+    if (found == code_points_.end() || *found != head.code_point) {
+      return FormatError(
+          StrCat("text: byte ", offset + i),
+          StrCat("one of the model's ", code_points_.size(), " characters"),
+          CodePointText(head.code_point));
+    }
+    tokens.push_back(static_cast<int32_t>(found - code_points_.begin()));
+    i += head.bytes;
+  }
+  return tokens;
+}
+
+void Tokenizer::Decode(int32_t token, std::string& out) const {
+  if (token < 0 || token >= vocab_size()) {
+    throw ArgumentError("token", StrCat("0 to ", vocab_size() - 1),
+                        StrCat(token));
+  }
+  if (kind_ == TokenizerKind::kByte) {
+    out += static_cast<char>(token);
+  } else {
+    AppendUtf8(code_points_[static_cast<size_t>(token)], out);
+  }
+}
+
+std::string Tokenizer::Decode(const std::vector<int32_t>& tokens) const {
+  std::string out;
+  out.reserve(tokens.size());
+  for (int32_t token : tokens) Decode(token, out);
+  return out;
+}
+
+std::string Tokenizer::ToJson() const {
+  nlohmann::ordered_json root;
+  root["format_version"] = 1;
+  root["type"] = Name(kind_);
+  if (kind_ == TokenizerKind::kChar) root["code_points"] = code_points_;
+  return root.dump() + "\n";
+}
+
+Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
+  Result<nlohmann::json> parsed = ParseStrictJson(json, kWhere, kMaxJsonBytes);
+  if (!parsed.ok()) return parsed.error();
+  const nlohmann::json& root = parsed.value();
+  if (!root.is_object()) {
+    return FormatError(kWhere, "an object", root.type_name());
+  }
+  if (!root.contains("format_version") || root["format_version"] != 1) {
+    return FormatError(StrCat(kWhere, ": format_version"), "1",
+                       root.contains("format_version")
+                           ? root["format_version"].dump()
+                           : "nothing");
+  }
+  const nlohmann::json type = root.value("type", nlohmann::json());
+  if (type != "byte" && type != "char") {
+    return FormatError(StrCat(kWhere, ": type"), "\"byte\" or \"char\"",
+                       type.is_null() ? "nothing" : type.dump());
+  }
+  const bool is_char = type == "char";
+  const std::string unknown = KeyFault(root, is_char);
+  if (!unknown.empty()) {
+    return FormatError(kWhere, "no other keys", "\"" + unknown + "\"");
+  }
+  if (!is_char) return Byte();
+  if (!root.contains("code_points")) {
+    return FormatError(StrCat(kWhere, ": code_points"), kTableWanted,
+                       "nothing");
+  }
+  Result<std::vector<uint32_t>> table = CodePointsOf(root["code_points"]);
+  if (!table.ok()) return table.error();
+  return Char(std::move(table.value()));
+}
+
+Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
+  Result<std::string> text = ReadFile(dir + "/tokenizer.json", kMaxJsonBytes);
+  if (!text.ok()) return text.error();
+  return FromJson(text.value());
+}
+
+Result<Tokenizer> Tokenizer::Open(const std::string& dir,
+                                  const ModelConfig& config) {
+  Result<Tokenizer> tokenizer = OpenAlone(dir);
+  if (!tokenizer.ok()) return tokenizer;
+  if (tokenizer.value().kind() != config.tokenizer) {
+    return FormatError(
+        StrCat(kWhere, ": type"),
+        StrCat("\"", Name(config.tokenizer), "\" as in config.json"),
+        StrCat("\"", Name(tokenizer.value().kind()), "\""));
+  }
+  if (tokenizer.value().vocab_size() > config.vocab_size) {
+    return FormatError(
+        StrCat(kWhere, ": entries"),
+        StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
+        StrCat(tokenizer.value().vocab_size()));
+  }
+  return tokenizer;
+}
+
+}  // namespace tarn
