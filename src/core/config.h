@@ -12,15 +12,15 @@
 
 namespace tarn {
 
-enum class AttentionKind { kLinear, kFull };          // "linear", "full"
-enum class FeatureMap { kElu1, kIdentity };           // "elu1", "identity"
-enum class Denominator { kExact, kCompat, kNone };    // "exact", "compat", "none"
+enum class AttentionKind { kLinear, kFull };        // "linear", "full"
+enum class FeatureMap { kElu1, kIdentity };         // "elu1", "identity"
+enum class Denominator { kExact, kCompat, kNone };  // "exact", "compat", "none"
 enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
-enum class PositionCombine { kAdd, kConcat };         // "add", "concat"
-enum class RotaryPlace { kBefore, kAfter };           // of the feature map
-enum class Norm { kPost, kPre };                      // "post", "pre"
-enum class Activation { kRelu, kGelu };               // gelu is the exact form
-enum class TokenizerKind { kByte, kChar };            // "byte", "char"
+enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
+enum class RotaryPlace { kBefore, kAfter };    // of the feature map
+enum class Norm { kPost, kPre };               // "post", "pre"
+enum class Activation { kRelu, kGelu };        // gelu is the exact form
+enum class TokenizerKind { kByte, kChar };     // "byte", "char"
 
 /// A decoder-only language model: token embedding, positions, causal encoder
 /// stack, optional final norm, head. Field = key of config.json = its default.
@@ -29,7 +29,7 @@ struct ModelConfig {
   int64_t d_model = 128;
   int64_t n_layers = 4;
   int64_t n_heads = 4;
-  int64_t d_key = 0;    // per head; 0 in memory before Finish(): d_model/n_heads
+  int64_t d_key = 0;  // per head; 0 in memory before Finish(): d_model/n_heads
   int64_t d_value = 0;  // per head; likewise
   int64_t d_ff = 0;     // likewise: 4 * d_model
   AttentionKind attention = AttentionKind::kLinear;
@@ -58,12 +58,15 @@ struct ModelConfig {
 
 /// Fills derived sizes, checks every range and combination (rotary needs an
 /// even d_key, concat an even d_model and sinusoidal positions, a tied head
-/// needs EmbeddingWidth() == d_model, ...). Throws ArgumentError naming the key.
+/// needs EmbeddingWidth() == d_model, ...). Bounds the totals as well: 2^40
+/// parameters, 2^30 values of recurrent state. Throws ArgumentError naming the
+/// key, with the config unchanged.
 void FinishConfig(ModelConfig& config);
 
 /// Strict JSON (see core/json.h) to config and back. Unknown, missing or
 /// out-of-range keys are FormatError naming the key; `format_version` is 1.
-/// Text written by ConfigToJson is stable, byte for byte.
+/// Text written by ConfigToJson is stable, byte for byte, and holds the
+/// derived sizes; it throws what FinishConfig throws.
 Result<ModelConfig> ConfigFromJson(std::string_view json);
 std::string ConfigToJson(const ModelConfig& config);
 
@@ -71,7 +74,8 @@ std::string ConfigToJson(const ModelConfig& config);
 /// "256")); throws ArgumentError with the allowed values. No cross-checks.
 void SetConfigField(ModelConfig& config, std::string_view key,
                     std::string_view value);
-/// Every key of config.json with one line of help, in file order.
+/// Every key of config.json but format_version, with one line of help, in file
+/// order.
 struct ConfigKey {
   const char* name;
   const char* help;
@@ -91,10 +95,13 @@ const char* Name(TokenizerKind);
 /// Name and shape of every tensor the model's weight file holds, in model
 /// order: `value_embedding.weight`, `pos_embedding.weight` (learned),
 /// `layers.{i}.attention.{query,key,value,out}_projection.{weight,bias}`,
-/// `layers.{i}.linear{1,2}.{weight,bias}`, `layers.{i}.norm{1,2}.{weight,bias}`,
-/// `norm.{weight,bias}` (final_norm), `predictor.weight` (untied),
-/// `predictor.bias`. Weights are [out, in] as in PyTorch.
+/// `layers.{i}.linear{1,2}.{weight,bias}`,
+/// `layers.{i}.norm{1,2}.{weight,bias}`, `norm.{weight,bias}` (final_norm),
+/// `predictor.weight` (untied), `predictor.bias`. Weights are [out, in] as in
+/// PyTorch. Both functions throw what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);
+/// Elements of all those tensors together.
+int64_t ParameterCount(const ModelConfig& config);
 
 }  // namespace tarn

@@ -18,10 +18,10 @@ enum class ErrorCode : int {
   kArgument = 1,  // a value outside its range, or a combination not allowed
   kShape = 2,     // sizes that do not fit each other
   kDType = 3,
-  kDevice = 4,    // a back end or SIMD target this build or machine lacks
-  kFormat = 5,    // a file whose contents are not what they must be
-  kIo = 6,        // the operating system refused: missing file, no space
-  kNumeric = 7,   // NaN or infinity where a number must be
+  kDevice = 4,   // a back end or SIMD target this build or machine lacks
+  kFormat = 5,   // a file whose contents are not what they must be
+  kIo = 6,       // the operating system refused: missing file, no space
+  kNumeric = 7,  // NaN or infinity where a number must be
   kInterrupted = 8,
   kInternal = 9,  // a broken invariant of tarn itself
 };
@@ -50,13 +50,13 @@ class Error : public std::runtime_error {
   std::string where_, wanted_, given_;
 };
 
-#define TARN_DEFINE_ERROR(Name, kind)                                      \
-  class Name : public Error {                                              \
-   public:                                                                 \
-    Name(std::string where, std::string wanted, std::string given)         \
-        : Error(kind, std::move(where), std::move(wanted),                 \
-                std::move(given)) {}                                       \
-    explicit Name(const std::string& message) : Error(kind, message) {}    \
+#define TARN_DEFINE_ERROR(Name, kind)                                          \
+  class Name : public Error {                                                  \
+   public:                                                                     \
+    Name(std::string where, std::string wanted, std::string given)             \
+        : Error(kind, std::move(where), std::move(wanted), std::move(given)) { \
+    }                                                                          \
+    explicit Name(const std::string& message) : Error(kind, message) {}        \
   }
 TARN_DEFINE_ERROR(ArgumentError, ErrorCode::kArgument);
 TARN_DEFINE_ERROR(ShapeError, ErrorCode::kShape);

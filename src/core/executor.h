@@ -13,8 +13,8 @@ namespace tarn {
 /// than std::function, never allocates, must not outlive the callable.
 class TaskRef {
  public:
-  template <typename F, typename = std::enable_if_t<!std::is_same_v<
-                            std::decay_t<F>, TaskRef>>>
+  template <typename F, typename = std::enable_if_t<
+                            !std::is_same_v<std::decay_t<F>, TaskRef>>>
   TaskRef(F&& f)  // NOLINT: implicit by design, calls read as plain lambdas
       : object_(const_cast<void*>(static_cast<const void*>(&f))),
         call_([](void* object, int64_t task, int worker) {

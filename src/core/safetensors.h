@@ -35,7 +35,7 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
 
-  const std::vector<TensorEntry>& tensors() const;  // in data order
+  const std::vector<TensorEntry>& tensors() const;         // in data order
   const TensorEntry* Find(const std::string& name) const;  // null: absent
   const std::map<std::string, std::string>& metadata() const;
   /// Byte offset of the data area in the file; data of an entry.

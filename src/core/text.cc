@@ -1,0 +1,26 @@
+#include "core/text.h"
+
+#include "core/error.h"
+
+namespace tarn {
+
+std::string Printable(std::string_view text, size_t max_bytes) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : text.substr(0, max_bytes)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f && c != '\\') {
+      out += c;
+    } else {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  if (text.size() > max_bytes) out += "...";
+  return out;
+}
+
+std::string Quoted(std::string_view text, size_t max_bytes) {
+  return StrCat("'", Printable(text, max_bytes), "'");
+}
+
+}  // namespace tarn

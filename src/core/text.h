@@ -1,0 +1,17 @@
+// Text from outside, made safe to put into an error message.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tarn {
+
+/// At most `max_bytes` of `text` on one line of printable ASCII: other bytes
+/// and backslashes become \xNN, a longer text ends in "...".
+std::string Printable(std::string_view text, size_t max_bytes = 64);
+
+/// The same between single quotes.
+std::string Quoted(std::string_view text, size_t max_bytes = 64);
+
+}  // namespace tarn
