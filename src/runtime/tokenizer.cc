@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/text.h"
 #include "runtime/utf8.h"
 
 namespace tarn {
@@ -50,38 +52,37 @@ FormatError Utf8Error(std::string_view rest, uint64_t offset) {
 }
 
 Result<std::vector<uint32_t>> CodePointsOf(const nlohmann::json& table) {
-  std::vector<uint32_t> code_points;
+  const std::string where = StrCat(kWhere, ": code_points");
   if (!table.is_array() || table.size() > kMaxTable) {
-    return FormatError(StrCat(kWhere, ": code_points"), kTableWanted,
-                       table.is_array() ? StrCat(table.size(), " entries")
-                                        : std::string(table.type_name()));
+    return FormatError(
+        where, kTableWanted,
+        table.is_array() ? StrCat(table.size(), " entries") : JsonGiven(table));
   }
+  std::vector<uint32_t> code_points;
   code_points.reserve(table.size());
   for (const nlohmann::json& entry : table) {
-    if (!entry.is_number_unsigned() ||
-        entry.get<uint64_t>() > uint64_t{kMaxCodePoint}) {
+    const std::optional<int64_t> value = JsonInteger(entry);
+    if (!value || *value < 0 || *value > int64_t{kMaxCodePoint}) {
       return FormatError(
-          StrCat(kWhere, ": code_points"), kTableWanted,
-          StrCat(entry.is_number() ? entry.dump() : entry.type_name(),
-                 " at entry ", code_points.size()));
+          where, kTableWanted,
+          StrCat(JsonGiven(entry), " at entry ", code_points.size()));
     }
-    code_points.push_back(entry.get<uint32_t>());
+    code_points.push_back(static_cast<uint32_t>(*value));
   }
   const std::string fault = TableFault(code_points);
-  if (!fault.empty()) {
-    return FormatError(StrCat(kWhere, ": code_points"), kTableWanted, fault);
-  }
+  if (!fault.empty()) return FormatError(where, kTableWanted, fault);
   return code_points;
 }
 
-// Null, or the fault of one key of tokenizer.json.
-std::string KeyFault(const nlohmann::json& root, bool is_char) {
+// The first key that tokenizer.json must not have.
+std::optional<std::string> UnknownKey(const nlohmann::json& root,
+                                      bool is_char) {
   for (const auto& [key, value] : root.items()) {
     if (key == "format_version" || key == "type") continue;
     if (key == "code_points" && is_char) continue;
     return key;
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
@@ -181,24 +182,21 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
   if (!parsed.ok()) return parsed.error();
   const nlohmann::json& root = parsed.value();
   if (!root.is_object()) {
-    return FormatError(kWhere, "an object", root.type_name());
+    return FormatError(kWhere, "an object", JsonGiven(root));
   }
-  if (!root.contains("format_version") || root["format_version"] != 1) {
+  const nlohmann::json version = root.value("format_version", nlohmann::json());
+  if (JsonInteger(version) != 1) {
     return FormatError(StrCat(kWhere, ": format_version"), "1",
-                       root.contains("format_version")
-                           ? root["format_version"].dump()
-                           : "nothing");
+                       version.is_null() ? "nothing" : JsonGiven(version));
   }
   const nlohmann::json type = root.value("type", nlohmann::json());
   if (type != "byte" && type != "char") {
     return FormatError(StrCat(kWhere, ": type"), "\"byte\" or \"char\"",
-                       type.is_null() ? "nothing" : type.dump());
+                       type.is_null() ? "nothing" : JsonGiven(type));
   }
   const bool is_char = type == "char";
-  const std::string unknown = KeyFault(root, is_char);
-  if (!unknown.empty()) {
-    return FormatError(kWhere, "no other keys", "\"" + unknown + "\"");
-  }
+  const std::optional<std::string> unknown = UnknownKey(root, is_char);
+  if (unknown) return FormatError(kWhere, "no other keys", Quoted(*unknown));
   if (!is_char) return Byte();
   if (!root.contains("code_points")) {
     return FormatError(StrCat(kWhere, ": code_points"), kTableWanted,

@@ -94,6 +94,7 @@ TEST(Tokenizer, JsonIsStrict) {
       R"({"format_version":1,"type":"bpe"})",
       R"({"format_version":1,"type":["byte"]})",
       R"({"format_version":1,"type":"byte","extra":1})",
+      R"({"format_version":1,"type":"byte","":1})",
       R"({"format_version":1,"type":"byte","code_points":[1]})",
       R"({"format_version":1,"type":"byte","type":"byte"})",
       R"({"format_version":1,"type":"char"})",
