@@ -46,12 +46,12 @@ if(TARN_BUILD_TESTS)
 endif()
 
 # tarn_library(name [folders...]): static library of every .cc in the folders
-# that is not a test, a benchmark or a main program.
+# that is not a test, a benchmark, a reference or a main program.
 function(tarn_library name)
   set(sources)
   foreach(folder ${ARGN})
     file(GLOB found CONFIGURE_DEPENDS ${folder}/*.cc)
-    list(FILTER found EXCLUDE REGEX "(_test|_bench|_main)\\.cc$")
+    list(FILTER found EXCLUDE REGEX "(_test|_bench|_main|_ref)\\.cc$")
     list(APPEND sources ${found})
   endforeach()
   if(NOT sources)

@@ -107,7 +107,7 @@ void LinearAttentionStep(const LinearAttentionOptions& options,
 
 /// Recurrent prefill: T tokens one after the other in the arithmetic of
 /// LinearAttentionStep, so any split of a prompt gives the same bits. Shapes
-/// as in Step with T instead of 1; float32 only.
+/// as in Step with T instead of 1.
 void LinearAttentionPrefill(const LinearAttentionOptions& options,
                             const TensorView& queries, const TensorView& keys,
                             const TensorView& values, float* state_S,

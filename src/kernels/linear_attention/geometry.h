@@ -1,0 +1,86 @@
+// One sequence of a call and how it is cut: shared by checks, forward and
+// gradient. Plain integers, no tensor data.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/linear_attention/linear_attention.h"
+
+namespace tarn {
+
+// Chunk positions are those of keys; query i stands at position i + offset and
+// reads keys j <= i + offset. A non-causal call is the case offset = S: every
+// query comes after every key. So one walk over positions serves all forms.
+struct Sequence {
+  int64_t batch;     // row of the views
+  int64_t query_at;  // first query's row along T
+  int64_t key_at;    // first key's row along S
+  int64_t queries;   // T of this sequence
+  int64_t keys;      // S of this sequence
+  int64_t kept;      // keys at and after this one are padding (key_lengths)
+  int64_t offset;    // clamped to [-T, S]: outside, nothing changes
+  int64_t first_chunk, last_chunk;  // chunks to walk, [first, last)
+};
+
+inline int64_t SequenceCount(const LinearAttentionInputs& in) {
+  return in.cu_seqlens != nullptr ? in.sequences : in.queries.size[0];
+}
+
+inline int64_t FloorDiv(int64_t a, int64_t b) {
+  return a >= 0 ? a / b : -((-a + b - 1) / b);
+}
+
+inline Sequence SequenceAt(const LinearAttentionOptions& options,
+                           const LinearAttentionInputs& in, int64_t index,
+                           int64_t chunk) {
+  Sequence s{};
+  if (in.cu_seqlens != nullptr) {
+    s.query_at = s.key_at = in.cu_seqlens[index];
+    s.queries = s.keys = in.cu_seqlens[index + 1] - in.cu_seqlens[index];
+  } else {
+    s.batch = index;
+    s.queries = in.queries.size[1];
+    s.keys = in.keys.size[1];
+  }
+  s.kept = in.key_lengths != nullptr ? in.key_lengths[index] : s.keys;
+  s.offset = options.causal
+                 ? std::clamp(options.causal_offset, -s.queries, s.keys)
+                 : s.keys;
+  s.first_chunk = FloorDiv(std::min<int64_t>(0, s.offset), chunk);
+  const int64_t end = std::max(s.keys, s.queries + s.offset);
+  s.last_chunk = FloorDiv(end + chunk - 1, chunk);
+  return s;
+}
+
+// Rows of one chunk that are queries and rows that are keys, [begin, end).
+struct ChunkRows {
+  int64_t position;  // of row 0
+  int64_t rows;      // rows in use, from 0
+  int64_t query_begin, query_end;
+  int64_t key_begin, key_end;
+  bool has_queries() const { return query_begin < query_end; }
+  bool has_keys() const { return key_begin < key_end; }
+};
+
+inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
+  ChunkRows r{};
+  r.position = index * chunk;
+  const auto row = [&](int64_t position) {
+    return std::clamp<int64_t>(position - r.position, 0, chunk);
+  };
+  r.query_begin = row(s.offset);
+  r.query_end = row(s.queries + s.offset);
+  r.key_begin = row(0);
+  r.key_end = row(s.kept);
+  r.rows = std::max(r.has_queries() ? r.query_end : 0,
+                    r.has_keys() ? r.key_end : 0);
+  return r;
+}
+
+inline int64_t ChunkTokens(const LinearAttentionOptions& options) {
+  constexpr int64_t kBestChunk = 32;  // see docs/kernels.md
+  return options.chunk_size == 0 ? kBestChunk : options.chunk_size;
+}
+
+}  // namespace tarn

@@ -1,0 +1,230 @@
+// Forward pass in chunked form (docs/kernels.md). Per chunk of C tokens, with
+// S, z the state before it:
+//   P = tril(phi(Q) phi(K)^T);  n = phi(Q) S + P V;  d = phi(Q) z + rowsum(P)
+//   o = n / d;  S += phi(K)^T V;  z += phi(K)^T 1
+#include "kernels/linear_attention/linear_attention.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/linear_attention/geometry.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/linear_attention/linear_attention.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/linear_attention/chunk-inl.h"
+
+// Declarations used by every target's pass over this file.
+#ifndef TARN_LINEAR_ATTENTION_FORWARD_ONCE
+#define TARN_LINEAR_ATTENTION_FORWARD_ONCE
+namespace tarn {
+
+// One task: a sequence, a value head and a slice of value columns.
+struct ForwardTask {
+  const LinearAttentionOptions* options;
+  const LinearAttentionInputs* in;
+  const LinearAttentionOutputs* out;
+  int64_t sequence, value_head, column, columns;
+  float* scratch;
+};
+
+// Scratch of a worker, in floats; every part a multiple of 16.
+struct ForwardLayout {
+  int64_t chunk, key, value;  // C, padded K, padded V (of a slice)
+  int64_t queries, keys, keys_t, values, scores, out, state, normalizer,
+      factors, total;
+  ForwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t columns) {
+    chunk = chunk_tokens;
+    key = (d_key + 15) / 16 * 16;
+    value = (columns + 15) / 16 * 16;
+    int64_t at = 0;
+    const auto take = [&at](int64_t floats) {
+      const int64_t begin = at;
+      at += floats;
+      return begin;
+    };
+    queries = take(chunk * key);
+    keys = take(chunk * key);
+    keys_t = take(chunk * key);
+    values = take(chunk * value);
+    scores = take(chunk * chunk);
+    out = take(chunk * value);
+    state = take(key * value);
+    normalizer = take(key);
+    factors = take(chunk);
+    total = at;
+  }
+};
+
+}  // namespace tarn
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+
+// Divides the chunk's numerators and stores them.
+static void StoreOutputs(const ForwardTask& task, const Sequence& s,
+                         const ChunkRows& rows, const ForwardLayout& at) {
+  const LinearAttentionOptions& options = *task.options;
+  float* scratch = task.scratch;
+  const TensorView& out = task.out->out;
+  const int64_t value_heads = task.in->values.size[2];
+  for (int64_t r = rows.query_begin; r < rows.query_end; ++r) {
+    const int64_t token = s.query_at + rows.position + r - s.offset;
+    float* row = scratch + at.out + r * at.value;
+    float denominator = 1.0f;
+    if (options.denominator != Denominator::kNone) {
+      denominator = RowDot(scratch + at.queries + r * at.key,
+                           scratch + at.normalizer, at.key);
+      if (rows.has_keys()) {
+        denominator += RowSum(scratch + at.scores + r * at.chunk,
+                              (r / kBlock + 1) * kBlock);
+      }
+      if (options.denominator == Denominator::kCompat) {
+        denominator += options.eps;
+      } else if (denominator <= 0.0f) {  // NaN passes
+        denominator = 0.0f;
+      }
+    }
+    if (denominator == 0.0f && options.denominator == Denominator::kExact) {
+      ZeroRows(row, 0, 1, at.value);
+    } else if (denominator != 1.0f) {
+      ScaleRow(row, at.value, 1.0f / denominator);
+    }
+    StoreRow(out.dtype, row, task.columns,
+             out.Row(s.batch, token, task.value_head) +
+                 task.column * static_cast<int64_t>(DTypeBytes(out.dtype)));
+    if (task.out->denominators != nullptr && task.column == 0) {
+      task.out->denominators[(s.batch * task.in->queries.size[1] + token) *
+                                 value_heads +
+                             task.value_head] = denominator;
+    }
+  }
+}
+
+static void ForwardChunk(const ForwardTask& task, const Sequence& s,
+                         const ChunkRows& rows, const ForwardLayout& at) {
+  const LinearAttentionInputs& in = *task.in;
+  float* w = task.scratch;
+  const int64_t head = task.value_head / (in.values.size[2] / in.keys.size[2]);
+  if (rows.has_keys()) {
+    LoadKeys(*task.options, in, s, rows, head, at.chunk, w + at.keys, at.key);
+    LoadValues(in, s, rows, task.value_head, task.column, task.columns,
+               at.chunk, w + at.values, at.value);
+  }
+  if (rows.has_queries()) {
+    LoadQueries(*task.options, in, s, rows, head, at.chunk, w + at.queries,
+                at.key, w + at.factors);
+    MatMul({w + at.queries, at.key, 1}, w + at.state, at.value, w + at.out,
+           at.value, rows.rows, at.value, at.key, /*accumulate=*/false);
+    if (rows.has_keys()) {
+      Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t,
+                at.chunk);
+      LowerScores(w + at.queries, at.key, w + at.keys_t, at.chunk, rows.rows,
+                  at.key, w + at.scores);
+      MaskDiagonal(w + at.scores, at.chunk, rows.rows);
+      const bool finite =
+          AllFinite(w + at.values, rows.rows * at.value);
+      LowerTimes(w + at.scores, at.chunk, w + at.values, at.value, rows.rows,
+                 at.value, w + at.out, at.value, finite);
+    }
+    StoreOutputs(task, s, rows, at);
+  }
+  if (!rows.has_keys()) return;
+  MatMul({w + at.keys, 1, at.key}, w + at.values, at.value, w + at.state,
+         at.value, at.key, at.value, rows.key_end, /*accumulate=*/true);
+  for (int64_t r = rows.key_begin; r < rows.key_end; ++r) {
+    AddRow(w + at.keys + r * at.key, at.key, w + at.normalizer);
+  }
+}
+
+static void ForwardSequence(const ForwardTask& task) {
+  const LinearAttentionInputs& in = *task.in;
+  const int64_t chunk = ChunkTokens(*task.options);
+  const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
+  const ForwardLayout at(chunk, d_key, task.columns);
+  const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
+  float* state = task.scratch + at.state;
+  float* normalizer = task.scratch + at.normalizer;
+  const int64_t row = task.sequence * in.values.size[2] + task.value_head;
+  const auto part = [row](auto* base, int64_t size) {
+    return base == nullptr ? nullptr : base + row * size;
+  };
+  LoadState(part(in.initial_S, d_key * d_value), d_key, d_value, task.column,
+            task.columns, state, at.key, at.value);
+  LoadState(part(in.initial_z, d_key), 1, d_key, 0, d_key, normalizer, 1,
+            at.key);
+  for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
+    ForwardChunk(task, s, RowsOfChunk(s, c, chunk), at);
+  }
+  StoreState(state, at.value, d_key, d_value, task.column, task.columns,
+             part(task.out->final_S, d_key * d_value));
+  if (task.column == 0) {
+    StoreState(normalizer, at.key, 1, d_key, 0, d_key,
+               part(task.out->final_z, d_key));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tarn {
+HWY_EXPORT(ForwardSequence);
+
+// Defined in linear_attention_backward.cc.
+int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
+                              const LinearAttentionInputs& in);
+
+size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
+                                     const LinearAttentionInputs& in,
+                                     int width, bool backward) {
+  const int64_t floats =
+      backward
+          ? BackwardScratchFloats(options, in)
+          : ForwardLayout(ChunkTokens(options), in.keys.size[3],
+                          in.values.size[3])
+                .total;
+  return static_cast<size_t>(floats) * sizeof(float) *
+         static_cast<size_t>(width);
+}
+
+void LinearAttentionForward(const LinearAttentionOptions& options,
+                            const LinearAttentionInputs& in,
+                            const LinearAttentionOutputs& outputs,
+                            Executor& executor, void* workspace) {
+  CheckLinearAttention(options, in, outputs);
+  const int64_t d_value = in.values.size[3], value_heads = in.values.size[2];
+  const int64_t rows = SequenceCount(in) * value_heads;
+  // Columns of S are independent: slices of a multiple of 64 share the work of
+  // few heads among the workers and change no bit; each computes the scores.
+  int64_t slices = 1;
+  if (rows > 0 && rows < executor.width()) {
+    slices = std::min<int64_t>((d_value + 63) / 64,
+                               (executor.width() + rows - 1) / rows);
+  }
+  const int64_t columns = (d_value + slices * 64 - 1) / (slices * 64) * 64;
+  const int64_t floats =
+      ForwardLayout(ChunkTokens(options), in.keys.size[3], d_value).total;
+  executor.ParallelFor(rows * slices, [&](int64_t index, int worker) {
+    const int64_t row = index / slices;
+    const int64_t column = index % slices * columns;
+    if (column >= d_value) return;
+    const ForwardTask task = {&options,
+                              &in,
+                              &outputs,
+                              row / value_heads,
+                              row % value_heads,
+                              column,
+                              std::min(columns, d_value - column),
+                              static_cast<float*>(workspace) +
+                                  worker * floats};
+    HWY_DYNAMIC_DISPATCH(ForwardSequence)(task);
+  });
+}
+
+}  // namespace tarn
+#endif  // HWY_ONCE

@@ -1,0 +1,489 @@
+// Gradient in chunked form, denominator and states included. With a = factor *
+// phi(q), b = phi(k), G_i = g_i / d_i, e_i = -(g_i . o_i) / d_i:
+//   sweep over queries, forward in time, S and z rebuilt on the way:
+//     dP = tril(G V^T + e 1^T);  da = G S^T + e z^T + dP b
+//   sweep over keys, backward in time, R = dL/dS and r = dL/dz carried:
+//     P = tril(a b^T);  dv = P^T G + b R;  db = dP^T a + V R^T + 1 r^T
+//     R += a^T G;  r += a^T e
+// The sweeps are independent tasks and nothing is saved between chunks. The
+// price against one reverse sweep over stored states is computing dP twice.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/error.h"
+#include "kernels/linear_attention/geometry.h"
+#include "kernels/linear_attention/linear_attention.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE \
+  "kernels/linear_attention/linear_attention_backward.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/linear_attention/chunk-inl.h"
+
+#ifndef TARN_LINEAR_ATTENTION_BACKWARD_ONCE
+#define TARN_LINEAR_ATTENTION_BACKWARD_ONCE
+namespace tarn {
+
+// One task: a sweep of one sequence and one query/key head, whose value heads
+// it takes in index order (their sums go into dq, dk).
+struct BackwardTask {
+  const LinearAttentionOptions* options;
+  const LinearAttentionInputs* in;
+  const LinearAttentionGradients* grad;
+  int64_t sequence, head, group;  // group: value heads a head serves
+  float* scratch;
+};
+
+// Scratch of a worker, in floats; both sweeps use the same parts.
+struct BackwardLayout {
+  int64_t chunk, key, value;
+  int64_t queries, keys, keys_t, values, values_t, grad_out, grad_den, scores,
+      grad_scores, grad_row, grad_col, factors, state, normalizer, total;
+  BackwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t d_value,
+                 int64_t group) {
+    chunk = chunk_tokens;
+    key = (d_key + 15) / 16 * 16;
+    value = (d_value + 15) / 16 * 16;
+    int64_t at = 0;
+    const auto take = [&at](int64_t floats) {
+      const int64_t begin = at;
+      at += floats;
+      return begin;
+    };
+    queries = take(chunk * key);
+    keys = take(chunk * key);
+    keys_t = take(chunk * key);
+    values = take(chunk * value);
+    values_t = take(chunk * value);
+    grad_out = take(chunk * value);
+    grad_den = take(chunk);
+    scores = take(chunk * chunk);
+    grad_scores = take(chunk * chunk);
+    grad_row = take(chunk * key);
+    grad_col = take(chunk * std::max(key, value));
+    factors = take(chunk);
+    state = take(group * key * value);  // [value, key] forward, [key, value] back
+    normalizer = take(group * key);
+    total = at;
+  }
+};
+
+}  // namespace tarn
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+
+// What one call of a sweep knows about its chunk.
+struct ChunkContext {
+  const BackwardTask& task;
+  const Sequence& s;
+  const ChunkRows& rows;
+  const BackwardLayout& at;
+  float* w;
+};
+
+// G and e of a value head's chunk; zero rows where there is no query or the
+// row was empty.
+static void LoadGradOut(const ChunkContext& c, int64_t value_head) {
+  const LinearAttentionGradients& grad = *c.task.grad;
+  const LinearAttentionOptions& options = *c.task.options;
+  const LinearAttentionInputs& in = *c.task.in;
+  float* rows = c.w + c.at.grad_out;
+  float* row_out = c.w + c.at.grad_col;  // scratch row for o
+  float* e = c.w + c.at.grad_den;
+  std::memset(e, 0, static_cast<size_t>(c.at.chunk) * sizeof(float));
+  ZeroRows(rows, 0, c.rows.query_begin, c.at.value);
+  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    const int64_t t = c.s.query_at + c.rows.position + r - c.s.offset;
+    float* row = rows + r * c.at.value;
+    float inverse = 1.0f;
+    if (options.denominator != Denominator::kNone) {
+      const float d =
+          grad.denominators[(c.s.batch * in.queries.size[1] + t) *
+                                in.values.size[2] +
+                            value_head];
+      if (d == 0.0f) {  // empty row: no gradient, whatever grad_out holds
+        ZeroRows(row, 0, 1, c.at.value);
+        continue;
+      }
+      inverse = 1.0f / d;
+    }
+    LoadRow(grad.grad_out.dtype, grad.grad_out.Row(c.s.batch, t, value_head),
+            in.values.size[3], row);
+    if (options.denominator != Denominator::kNone) {
+      LoadRow(grad.out.dtype, grad.out.Row(c.s.batch, t, value_head),
+              in.values.size[3], row_out);
+      e[r] = -RowDot(row, row_out, c.at.value) * inverse;
+      ScaleRow(row, c.at.value, inverse);
+    }
+  }
+  ZeroRows(rows, std::max(c.rows.query_begin, c.rows.query_end), c.at.chunk,
+           c.at.value);
+}
+
+// dP = tril(G V^T + e 1^T), from values_t = V^T.
+static void GradScores(const ChunkContext& c) {
+  float* scores = c.w + c.at.grad_scores;
+  const float* e = c.w + c.at.grad_den;
+  LowerScores(c.w + c.at.grad_out, c.at.value, c.w + c.at.values_t, c.at.chunk,
+              c.rows.rows, c.at.value, scores);
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < c.rows.rows; ++i) {
+    float* row = scores + i * c.at.chunk;
+    const VF add = hn::Set(d, e[i]);
+    for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(d, row + j), add), d, row + j);
+    }
+  }
+  MaskDiagonal(scores, c.at.chunk, c.rows.rows);
+}
+
+// dst = slope(x) * factor * gradient of phi; slope of elu+1 is min(phi, 1).
+static void StoreFeatureGradient(FeatureMap map, const float* features,
+                                 const float* gradient, float factor,
+                                 int64_t padded, float* row) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  const VF one = hn::Set(d, 1.0f);
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    VF g = hn::Mul(hn::LoadU(d, gradient + i), f);
+    if (map == FeatureMap::kElu1) {
+      g = hn::Mul(g, hn::Min(hn::LoadU(d, features + i), one));
+    }
+    hn::StoreU(g, d, row + i);
+  }
+}
+
+// ---- Sweep over queries.
+
+static void QueryChunk(const ChunkContext& c) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  const bool has_keys = c.rows.has_keys();
+  if (has_keys) {
+    LoadKeys(*c.task.options, in, c.s, c.rows, c.task.head, at.chunk,
+             w + at.keys, at.key);
+  }
+  float* da = w + at.grad_row;
+  std::memset(da, 0, static_cast<size_t>(at.chunk * at.key) * sizeof(float));
+  const bool keys_finite =
+      has_keys && AllFinite(w + at.keys, c.rows.rows * at.key);
+  for (int64_t g = 0; g < c.task.group; ++g) {
+    const int64_t value_head = c.task.head * c.task.group + g;
+    float* state_t = w + at.state + g * at.key * at.value;  // [value, key]
+    float* normalizer = w + at.normalizer + g * at.key;
+    if (has_keys) {
+      LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
+                 w + at.values, at.value);
+    }
+    if (c.rows.has_queries()) {
+      LoadGradOut(c, value_head);
+      MatMul({w + at.grad_out, at.value, 1}, state_t, at.key, da, at.key,
+             c.rows.rows, at.key, at.value, /*accumulate=*/true);
+      if (c.task.options->denominator != Denominator::kNone) {
+        for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+          AddScaledRow(w[at.grad_den + r], normalizer, at.key,
+                       da + r * at.key);
+        }
+      }
+      if (has_keys) {
+        Transpose(w + at.values, at.value, at.chunk, at.value,
+                  w + at.values_t, at.chunk);
+        GradScores(c);
+        LowerTimes(w + at.grad_scores, at.chunk, w + at.keys, at.key,
+                   c.rows.rows, at.key, da, at.key, keys_finite);
+      }
+    }
+    if (has_keys) {
+      MatMul({w + at.values, 1, at.value}, w + at.keys, at.key, state_t,
+             at.key, at.value, at.key, c.rows.key_end, /*accumulate=*/true);
+      for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
+        AddRow(w + at.keys + r * at.key, at.key, normalizer);
+      }
+    }
+  }
+  const TensorView& dq = c.task.grad->grad_queries;
+  float* features = w + at.queries;
+  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    const int64_t t = c.s.query_at + c.rows.position + r - c.s.offset;
+    LoadFeatures(c.task.options->feature_map, in.queries.dtype,
+                 in.queries.Row(c.s.batch, t, c.task.head), in.queries.size[3],
+                 features);
+    const float factor = QueryFactor(*c.task.options, features, at.key);
+    StoreFeatureGradient(c.task.options->feature_map, features,
+                         da + r * at.key, factor, at.key, features);
+    StoreRow(dq.dtype, features, in.queries.size[3],
+             dq.Row(c.s.batch, t, c.task.head));
+  }
+}
+
+static void QuerySweep(const BackwardTask& task) {
+  const LinearAttentionInputs& in = *task.in;
+  const int64_t chunk = ChunkTokens(*task.options);
+  const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
+  const BackwardLayout at(chunk, d_key, d_value, task.group);
+  const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
+  float* w = task.scratch;
+  std::memset(w + at.state, 0,
+              static_cast<size_t>(at.total - at.state) * sizeof(float));
+  for (int64_t g = 0; in.initial_S != nullptr && g < task.group; ++g) {
+    const int64_t row =
+        task.sequence * in.values.size[2] + task.head * task.group + g;
+    const float* from = in.initial_S + row * d_key * d_value;
+    float* state_t = w + at.state + g * at.key * at.value;
+    for (int64_t k = 0; k < d_key; ++k) {
+      for (int64_t v = 0; v < d_value; ++v) {
+        state_t[v * at.key + k] = from[k * d_value + v];
+      }
+    }
+    LoadState(in.initial_z + row * d_key, 1, d_key, 0, d_key,
+              w + at.normalizer + g * at.key, 1, at.key);
+  }
+  for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
+    const ChunkRows rows = RowsOfChunk(s, c, chunk);
+    QueryChunk({task, s, rows, at, w});
+  }
+}
+
+// ---- Sweep over keys.
+
+static void ZeroKeyGradients(const ChunkContext& c) {
+  // Keys past key_lengths or masked: no update, zero gradient.
+  const LinearAttentionInputs& in = *c.task.in;
+  const LinearAttentionGradients& grad = *c.task.grad;
+  const int64_t first = std::max<int64_t>(c.rows.position, 0);
+  const int64_t last =
+      std::min(c.rows.position + c.at.chunk, c.s.keys);
+  for (int64_t key = first; key < last; ++key) {
+    if (key < c.s.kept && KeyKept(in, c.s, key)) continue;
+    const int64_t t = c.s.key_at + key;
+    std::memset(grad.grad_keys.Row(c.s.batch, t, c.task.head), 0,
+                static_cast<size_t>(in.keys.size[3]) *
+                    DTypeBytes(grad.grad_keys.dtype));
+    for (int64_t g = 0; g < c.task.group; ++g) {
+      std::memset(
+          grad.grad_values.Row(c.s.batch, t, c.task.head * c.task.group + g),
+          0,
+          static_cast<size_t>(in.values.size[3]) *
+              DTypeBytes(grad.grad_values.dtype));
+    }
+  }
+}
+
+// dv of one value head, and db += into grad_row; P is in `scores`.
+static void KeyChunkValueHead(const ChunkContext& c, int64_t g, bool finite) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  const int64_t value_head = c.task.head * c.task.group + g;
+  const float* state = w + at.state + g * at.key * at.value;  // R [key, value]
+  const float* normalizer = w + at.normalizer + g * at.key;
+  LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
+             w + at.values, at.value);
+  Transpose(w + at.values, at.value, at.chunk, at.value, w + at.values_t,
+            at.chunk);
+  // V R^T as (R V^T)^T: lanes run over tokens, so R needs no transpose.
+  MatMul({state, at.value, 1}, w + at.values_t, at.chunk, w + at.grad_col,
+         at.chunk, at.key, at.chunk, at.value, /*accumulate=*/false);
+  // keys_t is free again: the scores are done.
+  Transpose(w + at.grad_col, at.chunk, at.key, at.chunk, w + at.keys_t,
+            at.key);
+  float* db = w + at.grad_row;
+  AddRow(w + at.keys_t, at.chunk * at.key, db);
+  if (c.task.options->denominator != Denominator::kNone) {
+    for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
+      AddRow(normalizer, at.key, db + r * at.key);
+    }
+  }
+  // dv = b R, then P^T G.
+  float* dv = w + at.grad_col;
+  if (c.rows.has_queries()) LoadGradOut(c, value_head);
+  MatMul({w + at.keys, at.key, 1}, state, at.value, dv, at.value, c.rows.rows,
+         at.value, at.key, /*accumulate=*/false);
+  if (c.rows.has_queries()) {
+    const bool all_finite =
+        finite && AllFinite(w + at.grad_out, c.rows.rows * at.value);
+    LowerTransposedTimes(w + at.scores, at.chunk, w + at.grad_out, at.value,
+                         c.rows.rows, at.value, dv, at.value, all_finite);
+    GradScores(c);
+    LowerTransposedTimes(w + at.grad_scores, at.chunk, w + at.queries, at.key,
+                         c.rows.rows, at.key, db, at.key, all_finite);
+  }
+  const TensorView& out = c.task.grad->grad_values;
+  for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
+    const int64_t key = c.rows.position + r;
+    if (!KeyKept(in, c.s, key)) continue;
+    StoreRow(out.dtype, dv + r * at.value, in.values.size[3],
+             out.Row(c.s.batch, c.s.key_at + key, value_head));
+  }
+}
+
+// R += a^T G, r += a^T e: the chunk's queries, for the keys before it.
+static void AddQueriesToState(const ChunkContext& c, int64_t g) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  MatMul({w + at.queries, 1, at.key}, w + at.grad_out, at.value,
+         w + at.state + g * at.key * at.value, at.value, at.key, at.value,
+         c.rows.query_end, /*accumulate=*/true);
+  if (c.task.options->denominator == Denominator::kNone) return;
+  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    AddScaledRow(w[at.grad_den + r], w + at.queries + r * at.key, at.key,
+                 w + at.normalizer + g * at.key);
+  }
+}
+
+static void KeyChunk(const ChunkContext& c) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  const bool has_keys = c.rows.has_keys(), has_queries = c.rows.has_queries();
+  bool finite = true;
+  if (has_queries) {
+    LoadQueries(*c.task.options, in, c.s, c.rows, c.task.head, at.chunk,
+                w + at.queries, at.key, w + at.factors);
+    finite = AllFinite(w + at.queries, c.rows.rows * at.key);
+  }
+  if (has_keys) {
+    LoadKeys(*c.task.options, in, c.s, c.rows, c.task.head, at.chunk,
+             w + at.keys, at.key);
+    std::memset(w + at.grad_row, 0,
+                static_cast<size_t>(at.chunk * at.key) * sizeof(float));
+  }
+  if (has_keys && has_queries) {
+    Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t, at.chunk);
+    LowerScores(w + at.queries, at.key, w + at.keys_t, at.chunk, c.rows.rows,
+                at.key, w + at.scores);
+    MaskDiagonal(w + at.scores, at.chunk, c.rows.rows);
+  }
+  for (int64_t g = 0; g < c.task.group; ++g) {
+    if (has_keys) {
+      KeyChunkValueHead(c, g, finite);
+    } else if (has_queries) {
+      LoadGradOut(c, c.task.head * c.task.group + g);
+    }
+    if (has_queries) AddQueriesToState(c, g);
+  }
+  ZeroKeyGradients(c);
+  const TensorView& dk = c.task.grad->grad_keys;
+  for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
+    const int64_t key = c.rows.position + r;
+    if (!KeyKept(in, c.s, key)) continue;
+    float* row = w + at.grad_row + r * at.key;
+    StoreFeatureGradient(c.task.options->feature_map,
+                         w + at.keys + r * at.key, row, 1.0f, at.key, row);
+    StoreRow(dk.dtype, row, in.keys.size[3],
+             dk.Row(c.s.batch, c.s.key_at + key, c.task.head));
+  }
+}
+
+static void KeySweep(const BackwardTask& task) {
+  const LinearAttentionInputs& in = *task.in;
+  const LinearAttentionGradients& grad = *task.grad;
+  const int64_t chunk = ChunkTokens(*task.options);
+  const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
+  const BackwardLayout at(chunk, d_key, d_value, task.group);
+  const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
+  float* w = task.scratch;
+  const auto part = [&](auto* base, int64_t g, int64_t size) {
+    const int64_t row =
+        task.sequence * in.values.size[2] + task.head * task.group + g;
+    return base == nullptr ? nullptr : base + row * size;
+  };
+  for (int64_t g = 0; g < task.group; ++g) {
+    LoadState(part(grad.grad_final_S, g, d_key * d_value), d_key, d_value, 0,
+              d_value, w + at.state + g * at.key * at.value, at.key, at.value);
+    LoadState(part(grad.grad_final_z, g, d_key), 1, d_key, 0, d_key,
+              w + at.normalizer + g * at.key, 1, at.key);
+  }
+  for (int64_t c = s.last_chunk - 1; c >= s.first_chunk; --c) {
+    const ChunkRows rows = RowsOfChunk(s, c, chunk);
+    KeyChunk({task, s, rows, at, w});
+  }
+  for (int64_t g = 0; g < task.group; ++g) {
+    StoreState(w + at.state + g * at.key * at.value, at.value, d_key, d_value,
+               0, d_value, part(grad.grad_initial_S, g, d_key * d_value));
+    StoreState(w + at.normalizer + g * at.key, at.key, 1, d_key, 0, d_key,
+               part(grad.grad_initial_z, g, d_key));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tarn {
+HWY_EXPORT(QuerySweep);
+HWY_EXPORT(KeySweep);
+
+int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
+                              const LinearAttentionInputs& in) {
+  return BackwardLayout(ChunkTokens(options), in.keys.size[3],
+                        in.values.size[3],
+                        in.values.size[2] / in.keys.size[2])
+      .total;
+}
+
+namespace {
+
+void CheckGradients(const LinearAttentionOptions& options,
+                    const LinearAttentionInputs& in,
+                    const LinearAttentionGradients& grad) {
+  const auto same = [](const char* name, const TensorView& given,
+                       const TensorView& wanted) {
+    if (given.Shape() != wanted.Shape() || given.dtype != wanted.dtype) {
+      throw ShapeError(
+          StrCat("linear_attention gradient: ", name),
+          StrCat(ShapeText(wanted.Shape()), " ", DTypeName(wanted.dtype)),
+          StrCat(ShapeText(given.Shape()), " ", DTypeName(given.dtype)));
+    }
+  };
+  same("grad_out", grad.grad_out, grad.out);
+  same("grad_queries", grad.grad_queries, in.queries);
+  same("grad_keys", grad.grad_keys, in.keys);
+  same("grad_values", grad.grad_values, in.values);
+  const bool empty = in.queries.size[0] * in.queries.size[1] == 0;
+  if (options.denominator != Denominator::kNone && !empty &&
+      grad.denominators == nullptr) {
+    throw ArgumentError("linear_attention gradient: denominators",
+                        "those of the forward call", "a null pointer");
+  }
+}
+
+}  // namespace
+
+void LinearAttentionBackward(const LinearAttentionOptions& options,
+                             const LinearAttentionInputs& in,
+                             const LinearAttentionGradients& gradients,
+                             Executor& executor, void* workspace) {
+  CheckLinearAttention(options, in, {.out = gradients.out});
+  CheckGradients(options, in, gradients);
+  const int64_t heads = in.queries.size[2];
+  const int64_t rows = SequenceCount(in) * heads;
+  const int64_t floats = BackwardScratchFloats(options, in);
+  // The sweep over keys is the longer one: it comes first in the queue.
+  executor.ParallelFor(2 * rows, [&](int64_t index, int worker) {
+    const int64_t row = index % rows;
+    const BackwardTask task = {&options,
+                               &in,
+                               &gradients,
+                               row / heads,
+                               row % heads,
+                               in.values.size[2] / heads,
+                               static_cast<float*>(workspace) +
+                                   worker * floats};
+    if (index < rows) {
+      HWY_DYNAMIC_DISPATCH(KeySweep)(task);
+    } else {
+      HWY_DYNAMIC_DISPATCH(QuerySweep)(task);
+    }
+  });
+}
+
+}  // namespace tarn
+#endif  // HWY_ONCE

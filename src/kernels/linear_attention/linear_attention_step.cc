@@ -1,0 +1,265 @@
+// Recurrent form: one pass over the state a token, S read and written once.
+//   S += phi(k) v^T;  z += phi(k);  o = S^T phi(q) / z . phi(q)
+// (Katharopoulos et al. 2020, eq. 18-20: update, then read.)
+#include <algorithm>
+#include <cstdint>
+
+#include "core/error.h"
+#include "kernels/linear_attention/linear_attention.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/linear_attention/linear_attention_step.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/linear_attention/chunk-inl.h"
+
+#ifndef TARN_LINEAR_ATTENTION_STEP_ONCE
+#define TARN_LINEAR_ATTENTION_STEP_ONCE
+namespace tarn {
+// One head of one row over some tokens, in order.
+struct StepTask {
+  const LinearAttentionOptions* options;
+  const TensorView *queries, *keys, *values, *out;
+  int64_t batch, head, value_head;
+  float *state, *normalizer;  // [d_key, d_value], [d_key], dense
+};
+}  // namespace tarn
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+
+// Keys handled at a time, so that features live on the stack.
+constexpr int64_t kKeyBlock = 256;
+// Value columns handled at a time: four AVX-512 vectors.
+constexpr int64_t kColumns = 64;
+
+// Features of a block of one token's key and (scaled) query.
+struct Features {
+  HWY_ALIGN float query[kKeyBlock];
+  HWY_ALIGN float key[kKeyBlock];
+};
+
+static void LoadBlock(const StepTask& task, int64_t t, int64_t block,
+                      float factor, Features& f) {
+  const FeatureMap map = task.options->feature_map;
+  const int64_t width = std::min(kKeyBlock, task.keys->size[3] - block);
+  const DType dtype = task.keys->dtype;
+  const int64_t skip = block * static_cast<int64_t>(DTypeBytes(dtype));
+  LoadFeatures(map, dtype, task.keys->Row(task.batch, t, task.head) + skip,
+               width, f.key);
+  LoadFeatures(map, dtype, task.queries->Row(task.batch, t, task.head) + skip,
+               width, f.query);
+  if (factor != 1.0f) ScaleRow(f.query, PadRow(width), factor);
+}
+
+static float Factor(const StepTask& task, int64_t t, Features& f) {
+  const int64_t d_key = task.keys->size[3];
+  if (task.options->denominator != Denominator::kExact) {
+    return task.options->scale;
+  }
+  float largest = 0.0f;
+  for (int64_t block = 0; block < d_key; block += kKeyBlock) {
+    LoadBlock(task, t, block, 1.0f, f);
+    largest = std::max(largest, RowMaxAbs(f.query, PadRow(std::min(
+                                                       kKeyBlock,
+                                                       d_key - block))));
+  }
+  return PowerOfTwoScale(largest);
+}
+
+// z += phi(k) and 1 / (z . phi(q)); 0 for an empty row.
+static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
+                              Features& f) {
+  const int64_t d_key = task.keys->size[3];
+  float denominator = 0.0f;
+  HWY_ALIGN float z[kKeyBlock];
+  for (int64_t block = 0; block < d_key; block += kKeyBlock) {
+    const int64_t width = std::min(kKeyBlock, d_key - block);
+    LoadBlock(task, t, block, factor, f);
+    LoadRow(DType::kF32, task.normalizer + block, width, z);
+    AddRow(f.key, PadRow(width), z);
+    StoreRow(DType::kF32, z, width, task.normalizer + block);
+    denominator += RowDot(f.query, z, PadRow(width));
+  }
+  switch (task.options->denominator) {
+    case Denominator::kNone:
+      return 1.0f;
+    case Denominator::kCompat:
+      return 1.0f / (denominator + task.options->eps);
+    case Denominator::kExact:
+      break;
+  }
+  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN passes
+}
+
+// kVectors columns of S from `column` on; acc gets S^T phi(q).
+template <int kVectors>
+HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
+                              const float* values, float* state, int64_t ld,
+                              float* acc) {
+  const DF d;
+  constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+  VF v[kVectors], sum[kVectors];
+  HWY_UNROLL(4)
+  for (int i = 0; i < kVectors; ++i) {
+    v[i] = hn::LoadU(d, values + i * kLanes);
+    sum[i] = hn::LoadU(d, acc + i * kLanes);
+  }
+  for (int64_t k = 0; k < width; ++k) {
+    const VF key = hn::Set(d, f.key[k]);
+    const VF query = hn::Set(d, f.query[k]);
+    float* row = state + k * ld;
+    HWY_UNROLL(4)
+    for (int i = 0; i < kVectors; ++i) {
+      const VF s = hn::MulAdd(key, v[i], hn::LoadU(d, row + i * kLanes));
+      hn::StoreU(s, d, row + i * kLanes);
+      sum[i] = hn::MulAdd(query, s, sum[i]);
+    }
+  }
+  HWY_UNROLL(4)
+  for (int i = 0; i < kVectors; ++i) hn::StoreU(sum[i], d, acc + i * kLanes);
+}
+
+// Columns that fill no vector, one by one.
+static void UpdateTail(const Features& f, int64_t width, const float* values,
+                       int64_t columns, float* state, int64_t ld, float* acc) {
+  for (int64_t k = 0; k < width; ++k) {
+    float* row = state + k * ld;
+    for (int64_t c = 0; c < columns; ++c) {
+      row[c] += f.key[k] * values[c];
+      acc[c] += f.query[k] * row[c];
+    }
+  }
+}
+
+static void UpdateBlock(const Features& f, int64_t width, const float* values,
+                        int64_t columns, float* state, int64_t ld,
+                        float* acc) {
+  constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+  int64_t c = 0;
+  for (; c + 4 * kLanes <= columns; c += 4 * kLanes) {
+    UpdateColumns<4>(f, width, values + c, state + c, ld, acc + c);
+  }
+  for (; c + 2 * kLanes <= columns; c += 2 * kLanes) {
+    UpdateColumns<2>(f, width, values + c, state + c, ld, acc + c);
+  }
+  for (; c + kLanes <= columns; c += kLanes) {
+    UpdateColumns<1>(f, width, values + c, state + c, ld, acc + c);
+  }
+  UpdateTail(f, width, values + c, columns - c, state + c, ld, acc + c);
+}
+
+static void StepToken(const StepTask& task, int64_t t) {
+  Features f;
+  const int64_t d_key = task.keys->size[3], d_value = task.values->size[3];
+  const DType dtype = task.values->dtype;
+  const float factor = Factor(task, t, f);
+  const float inverse = UpdateNormalizer(task, t, factor, f);
+  HWY_ALIGN float values[kColumns];
+  HWY_ALIGN float acc[kColumns];
+  for (int64_t column = 0; column < d_value; column += kColumns) {
+    const int64_t columns = std::min(kColumns, d_value - column);
+    const int64_t skip = column * static_cast<int64_t>(DTypeBytes(dtype));
+    LoadRow(dtype, task.values->Row(task.batch, t, task.value_head) + skip,
+            columns, values);
+    ZeroRows(acc, 0, 1, kColumns);
+    for (int64_t block = 0; block < d_key; block += kKeyBlock) {
+      // With one block its features are still in f.
+      if (d_key > kKeyBlock) LoadBlock(task, t, block, factor, f);
+      UpdateBlock(f, std::min(kKeyBlock, d_key - block), values, columns,
+                  task.state + block * d_value + column, d_value, acc);
+    }
+    if (inverse == 0.0f) {
+      ZeroRows(acc, 0, 1, kColumns);
+    } else if (inverse != 1.0f) {
+      ScaleRow(acc, kColumns, inverse);
+    }
+    StoreRow(dtype, acc, columns,
+             task.out->Row(task.batch, t, task.value_head) + skip);
+  }
+}
+
+static void StepHead(const StepTask& task) {
+  for (int64_t t = 0; t < task.queries->size[1]; ++t) StepToken(task, t);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tarn {
+HWY_EXPORT(StepHead);
+
+namespace {
+
+// State entries below which waking workers costs more than it saves (20 us).
+constexpr int64_t kInlineWork = 131072;
+
+void RunSteps(const LinearAttentionOptions& options, const TensorView& queries,
+              const TensorView& keys, const TensorView& values, float* state_S,
+              float* state_z, const TensorView& out, Executor& executor) {
+  const int64_t heads = queries.size[2], value_heads = values.size[2];
+  const int64_t d_key = keys.size[3], d_value = values.size[3];
+  const int64_t tasks = queries.size[0] * value_heads;
+  const auto run = [&](int64_t row, int) {
+    const int64_t value_head = row % value_heads;
+    HWY_DYNAMIC_DISPATCH(StepHead)
+    ({&options, &queries, &keys, &values, &out, row / value_heads,
+      value_head / (value_heads / heads), value_head,
+      state_S + row * d_key * d_value, state_z + row * d_key});
+  };
+  if (tasks * d_key * d_value * queries.size[1] < kInlineWork) {
+    SerialExecutor().ParallelFor(tasks, run);
+  } else {
+    executor.ParallelFor(tasks, run);
+  }
+}
+
+void CheckStep(const LinearAttentionOptions& options,
+               const TensorView& queries, const TensorView& keys,
+               const TensorView& values, const float* state_S,
+               const float* state_z, const TensorView& out) {
+  LinearAttentionInputs in;
+  in.queries = queries;
+  in.keys = keys;
+  in.values = values;
+  CheckLinearAttention(options, in, {.out = out});
+  if (keys.size[1] != queries.size[1]) {
+    throw ShapeError("linear_attention step: keys",
+                     ShapeText(queries.Shape()), ShapeText(keys.Shape()));
+  }
+  if (queries.size[0] > 0 && (state_S == nullptr || state_z == nullptr)) {
+    throw ArgumentError("linear_attention step: state", "S and z",
+                        "a null pointer");
+  }
+}
+
+}  // namespace
+
+void LinearAttentionStep(const LinearAttentionOptions& options,
+                         const TensorView& queries, const TensorView& keys,
+                         const TensorView& values, float* state_S,
+                         float* state_z, const TensorView& out,
+                         Executor& executor) {
+  CheckStep(options, queries, keys, values, state_S, state_z, out);
+  if (queries.size[1] != 1) {
+    throw ShapeError("linear_attention step: queries", "[B, 1, H, K]",
+                     ShapeText(queries.Shape()));
+  }
+  RunSteps(options, queries, keys, values, state_S, state_z, out, executor);
+}
+
+void LinearAttentionPrefill(const LinearAttentionOptions& options,
+                            const TensorView& queries, const TensorView& keys,
+                            const TensorView& values, float* state_S,
+                            float* state_z, const TensorView& out,
+                            Executor& executor) {
+  CheckStep(options, queries, keys, values, state_S, state_z, out);
+  RunSteps(options, queries, keys, values, state_S, state_z, out, executor);
+}
+
+}  // namespace tarn
+#endif  // HWY_ONCE

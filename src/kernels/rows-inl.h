@@ -1,0 +1,302 @@
+// Rows in and out of kernels: widening loads, rounding stores, feature maps.
+// Scratch rows are float32, padded with zeros to a multiple of kRowPad, so that
+// no kernel has a tail.
+
+#if defined(TARN_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_ROWS_INL_H_
+#undef TARN_KERNELS_ROWS_INL_H_
+#else
+#define TARN_KERNELS_ROWS_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+using DI = hn::RebindToSigned<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using DU16 = hn::Rebind<uint16_t, DF>;
+
+// Floats of one padded step: the widest vector here (AVX-512).
+constexpr int64_t kRowPad = 16;
+
+HWY_INLINE int64_t PadRow(int64_t n) {
+  return (n + kRowPad - 1) / kRowPad * kRowPad;
+}
+
+// ---- 16-bit floats, as integers: exact widening, round to nearest even.
+
+HWY_INLINE VF WidenBF16(DF d, hn::Vec<DU16> bits) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), bits)));
+}
+
+// Exponent rebiased by a product with 2^112, which is exact and handles
+// subnormals; Inf and NaN get the largest exponent back.
+HWY_INLINE VF WidenF16(DF d, hn::Vec<DU16> bits) {
+  const DU du;
+  const auto h = hn::PromoteTo(du, bits);
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(h, hn::Set(du, 0x7FFFu)));
+  auto wide = hn::Mul(hn::BitCast(d, magnitude),
+                      hn::BitCast(d, hn::Set(du, 0x77800000u)));
+  const auto special =
+      hn::Gt(hn::BitCast(DI(), hn::And(h, hn::Set(du, 0x7FFFu))),
+             hn::Set(DI(), 0x7BFF));
+  wide = hn::IfThenElse(
+      hn::RebindMask(d, special),
+      hn::BitCast(d, hn::Or(magnitude, hn::Set(du, 0x7F800000u))), wide);
+  const auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(du, 0x8000u)));
+  return hn::Or(wide, hn::BitCast(d, sign));
+}
+
+HWY_INLINE hn::Vec<DU16> NarrowBF16(DF d, VF x) {
+  const DU du;
+  const DI di;
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded =
+      hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
+  // A NaN whose payload lies in the low half must stay a NaN.
+  const auto quiet =
+      hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x0040u));
+  const auto chosen =
+      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), quiet, rounded);
+  (void)d;
+  return hn::DemoteTo(DU16(), hn::BitCast(di, chosen));
+}
+
+HWY_INLINE hn::Vec<DU16> NarrowF16(DF d, VF x) {
+  const DU du;
+  const DI di;
+  const auto bits = hn::BitCast(du, x);
+  const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
+  const auto magnitude = hn::Xor(bits, sign);
+  const auto m = hn::BitCast(di, magnitude);
+  // Normal: rebias the exponent by -112 and round the 13 dropped bits to even.
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  auto half = hn::ShiftRight<13>(
+      hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u)),
+              hn::Add(odd, hn::Set(du, 0xFFFu))));
+  // Subnormal (|x| < 2^-14): adding 0.5 makes the FPU round at bit 2^-24.
+  const auto small = hn::Sub(
+      hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))),
+      hn::Set(du, 0x3F000000u));
+  half = hn::IfThenElse(
+      hn::RebindMask(du, hn::Lt(m, hn::Set(di, 0x38800000))), small, half);
+  // 65520 and above round to infinity; NaN stays NaN.
+  half = hn::IfThenElse(
+      hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x477FEFFF))),
+      hn::Set(du, 0x7C00u), half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)),
+                        hn::Set(du, 0x7E00u), half);
+  const auto with_sign = hn::Or(half, hn::ShiftRight<16>(sign));
+  return hn::DemoteTo(DU16(), hn::BitCast(di, with_sign));
+}
+
+template <DType kType>
+HWY_INLINE VF LoadVector(DF d, const void* p) {
+  if constexpr (kType == DType::kF32) {
+    return hn::LoadU(d, static_cast<const float*>(p));
+  } else {
+    const auto bits = hn::LoadU(DU16(), static_cast<const uint16_t*>(p));
+    if constexpr (kType == DType::kBF16) return WidenBF16(d, bits);
+    return WidenF16(d, bits);
+  }
+}
+
+template <DType kType>
+HWY_INLINE void StoreVector(DF d, VF x, void* p) {
+  if constexpr (kType == DType::kF32) {
+    hn::StoreU(x, d, static_cast<float*>(p));
+  } else if constexpr (kType == DType::kBF16) {
+    hn::StoreU(NarrowBF16(d, x), DU16(), static_cast<uint16_t*>(p));
+  } else {
+    hn::StoreU(NarrowF16(d, x), DU16(), static_cast<uint16_t*>(p));
+  }
+}
+
+// dst[0, PadRow(n)) = f(src[0, n)), zeros behind. f maps vectors; lanes past n
+// are cleared after f. Never reads past src[n).
+template <DType kType, class F>
+HWY_INLINE void MapRow(const void* src, int64_t n, float* HWY_RESTRICT dst,
+                       const F& f) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t bytes = static_cast<int64_t>(DTypeBytes(kType));
+  const char* from = static_cast<const char*>(src);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(f(LoadVector<kType>(d, from + i * bytes)), d, dst + i);
+  }
+  const int64_t padded = PadRow(n);
+  if (i < n) {
+    alignas(64) char tail[kRowPad * 4] = {0};
+    std::memcpy(tail, from + i * bytes, static_cast<size_t>((n - i) * bytes));
+    const VF x = f(LoadVector<kType>(d, tail));
+    hn::StoreU(hn::IfThenElseZero(
+                   hn::FirstN(d, static_cast<size_t>(n - i)), x),
+               d, dst + i);
+    i += lanes;
+  }
+  for (; i < padded; i += lanes) hn::StoreU(hn::Zero(d), d, dst + i);
+}
+
+template <class F>
+HWY_INLINE void MapRow(DType dtype, const void* src, int64_t n, float* dst,
+                       const F& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return MapRow<DType::kF32>(src, n, dst, f);
+    case DType::kBF16:
+      return MapRow<DType::kBF16>(src, n, dst, f);
+    case DType::kF16:
+      return MapRow<DType::kF16>(src, n, dst, f);
+  }
+}
+
+HWY_INLINE void LoadRow(DType dtype, const void* src, int64_t n, float* dst) {
+  MapRow(dtype, src, n, dst, [](VF x) HWY_ATTR { return x; });
+}
+
+template <DType kType>
+HWY_INLINE void StoreRow(const float* HWY_RESTRICT src, int64_t n, void* dst) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t bytes = static_cast<int64_t>(DTypeBytes(kType));
+  char* to = static_cast<char*>(dst);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    StoreVector<kType>(d, hn::LoadU(d, src + i), to + i * bytes);
+  }
+  if (i < n) {
+    alignas(64) char tail[kRowPad * 4];
+    StoreVector<kType>(d, hn::LoadU(d, src + i), tail);
+    std::memcpy(to + i * bytes, tail, static_cast<size_t>((n - i) * bytes));
+  }
+}
+
+// src is a padded scratch row.
+HWY_INLINE void StoreRow(DType dtype, const float* src, int64_t n, void* dst) {
+  switch (dtype) {
+    case DType::kF32:
+      return StoreRow<DType::kF32>(src, n, dst);
+    case DType::kBF16:
+      return StoreRow<DType::kBF16>(src, n, dst);
+    case DType::kF16:
+      return StoreRow<DType::kF16>(src, n, dst);
+  }
+}
+
+// ---- Feature maps.
+
+// phi(x) = x + 1 for x > 0, exp(x) otherwise; never (exp(x) - 1) + 1, which
+// cancels. NaN stays NaN (the library's Exp gives 0 for it).
+HWY_INLINE VF Elu1(VF x) {
+  const DF d;
+  const VF negative = hn::Min(x, hn::Zero(d));
+  const VF small = hn::Exp(d, negative);
+  const VF y = hn::IfThenElse(hn::Gt(x, hn::Zero(d)),
+                              hn::Add(x, hn::Set(d, 1.0f)), small);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+HWY_INLINE void LoadElu1(DType dtype, const void* src, int64_t n, float* dst) {
+  MapRow(dtype, src, n, dst, [](VF x) HWY_ATTR { return Elu1(x); });
+}
+
+// ---- Row reductions over padded rows.
+
+HWY_INLINE float RowSum(const float* row, int64_t padded) {
+  const DF d;
+  VF sum = hn::Zero(d);
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    sum = hn::Add(sum, hn::LoadU(d, row + i));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+HWY_INLINE float RowDot(const float* a, const float* b, int64_t padded) {
+  const DF d;
+  VF sum = hn::Zero(d);
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// Largest absolute value; NaN entries are ignored.
+HWY_INLINE float RowMaxAbs(const float* row, int64_t padded) {
+  const DF d;
+  VF best = hn::Zero(d);
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    const VF x = hn::Abs(hn::LoadU(d, row + i));
+    best = hn::IfThenElse(hn::Gt(x, best), x, best);
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, best));
+}
+
+HWY_INLINE void ScaleRow(float* row, int64_t padded, float factor) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, row + i), f), d, row + i);
+  }
+}
+
+HWY_INLINE void AddRow(const float* x, int64_t padded, float* y) {
+  const DF d;
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::StoreU(hn::Add(hn::LoadU(d, y + i), hn::LoadU(d, x + i)), d, y + i);
+  }
+}
+
+// y += factor * x.
+HWY_INLINE void AddScaledRow(float factor, const float* x, int64_t padded,
+                             float* y) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::StoreU(hn::MulAdd(f, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d,
+               y + i);
+  }
+}
+
+// False when any entry of rows [0, rows) is NaN or infinite.
+HWY_INLINE bool AllFinite(const float* data, int64_t count) {
+  const DF d;
+  VF probe = hn::Zero(d);  // x * 0 is NaN exactly for NaN and infinity
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
+    probe = hn::MulAdd(hn::LoadU(d, data + i), hn::Zero(d), probe);
+  }
+  return hn::AllTrue(d, hn::Eq(probe, probe));
+}
+
+// Power of two that brings `largest` into [1, 2); 2^126 for subnormals, 1 for
+// zero, infinity and NaN.
+HWY_INLINE float PowerOfTwoScale(float largest) {
+  uint32_t bits;
+  std::memcpy(&bits, &largest, 4);
+  const uint32_t exponent = (bits >> 23) & 0xFF;
+  if (largest == 0.0f || exponent == 255) return 1.0f;
+  uint32_t scale_bits = exponent <= 1 ? 253u : 254u - exponent;
+  if (scale_bits == 0) scale_bits = 1;  // largest >= 2^127
+  scale_bits <<= 23;
+  float scale;
+  std::memcpy(&scale, &scale_bits, 4);
+  return scale;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
