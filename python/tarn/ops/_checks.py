@@ -1,0 +1,123 @@
+"""Argument checks of the operators: before any work, naming the argument, what
+was wanted and what was given. Data of lengths is checked by the kernels."""
+
+import torch
+
+from tarn.ops._state import LinearState
+
+FEATURE_MAPS = ("elu1", "identity")
+DENOMINATORS = ("exact", "compat", "none")
+CHUNK_SIZES = (None, 16, 32, 64)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def value_error(op, argument, wanted, given):
+    return ValueError(f"{op}: {argument}: want {wanted}, got {given}")
+
+
+def type_error(op, argument, wanted, given):
+    return TypeError(f"{op}: {argument}: want {wanted}, got {given}")
+
+
+def shape_text(shape):
+    return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+def want_shape(op, argument, tensor, wanted):
+    if tuple(tensor.shape) != tuple(wanted):
+        raise value_error(op, argument, shape_text(wanted), shape_text(tensor.shape))
+
+
+def want_tensor(op, argument, value, like=None):
+    """A tensor on the CPU (or meta), where the kernels run; `like` and it must
+    share the device."""
+    if not isinstance(value, torch.Tensor):
+        raise type_error(op, argument, "a tensor", type(value).__name__)
+    if value.device.type not in ("cpu", "meta"):
+        raise value_error(op, argument, "a tensor on cpu", f"one on {value.device}")
+    if like is not None and value.device != like.device:
+        raise value_error(
+            op, argument, f"a tensor on {like.device}", f"one on {value.device}"
+        )
+
+
+def want_operands(op, axes, queries, keys, values):
+    """Types, dtypes and numbers of axes of the three main arguments."""
+    operands = (("queries", queries), ("keys", keys), ("values", values))
+    for argument, tensor in operands:
+        want_tensor(op, argument, tensor, queries if tensor is not queries else None)
+    if queries.dtype not in _DTYPES:
+        names = ", ".join(str(dtype) for dtype in _DTYPES)
+        raise type_error(op, "queries", f"one of {names}", queries.dtype)
+    for argument, tensor in operands:
+        if tensor.dtype != queries.dtype:
+            wanted = f"{queries.dtype} as queries"
+            raise type_error(op, argument, wanted, tensor.dtype)
+        if tensor.dim() != len(axes):
+            wanted = f"{len(axes)} axes {shape_text(axes)}"
+            raise value_error(op, argument, wanted, shape_text(tensor.shape))
+
+
+def want_heads(op, queries, keys, values):
+    """Axes -2 and -1 of the three main arguments fit together."""
+    heads, d_key = queries.shape[-2:]
+    if heads < 1 or d_key < 1:
+        wanted = "at least one head and a width of at least 1"
+        raise value_error(op, "queries", wanted, shape_text(queries.shape))
+    want_shape(op, "keys", keys, (*keys.shape[:-2], heads, d_key))
+    value_heads, d_value = values.shape[-2:]
+    if value_heads < 1 or value_heads % heads != 0 or d_value < 1:
+        wanted = f"value heads a multiple of {heads} and a width of at least 1"
+        raise value_error(op, "values", wanted, shape_text(values.shape))
+
+
+def want_choice(op, argument, value, choices):
+    if value not in choices:
+        names = ", ".join(repr(choice) for choice in choices)
+        raise value_error(op, argument, f"one of {names}", repr(value))
+
+
+def want_number(op, argument, value, positive=False):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise type_error(op, argument, "a number", type(value).__name__)
+    if not abs(value) < float("inf"):
+        raise value_error(op, argument, "a finite number", value)
+    if positive and not value > 0:
+        raise value_error(op, argument, "a positive number", value)
+
+
+def want_options(op, feature_map, denominator, eps, scale):
+    want_choice(op, "feature_map", feature_map, FEATURE_MAPS)
+    want_choice(op, "denominator", denominator, DENOMINATORS)
+    want_number(op, "eps", eps, positive=denominator == "compat")
+    want_number(op, "scale", scale)
+
+
+def want_lengths(op, argument, tensor, like):
+    want_tensor(op, argument, tensor, like)
+    if tensor.dtype not in (torch.int32, torch.int64):
+        wanted = "torch.int32 or torch.int64"
+        raise type_error(op, argument, wanted, tensor.dtype)
+    if tensor.dim() != 1:
+        raise value_error(op, argument, "1 axis", shape_text(tensor.shape))
+
+
+def state_of(op, argument, state, shape, like):
+    """`state` (None, LinearState or a pair) as (S, z), checked against the shape
+    [rows, HV, C, V]."""
+    if state is None:
+        return None, None
+    if not isinstance(state, (tuple, list)) or len(state) not in (2, 3):
+        wanted = "None, a LinearState or a pair (S, z)"
+        raise type_error(op, argument, wanted, type(state).__name__)
+    state = LinearState(*state)
+    if state.extra is not None:
+        given = type(state.extra).__name__
+        raise value_error(op, f"{argument}.extra", "None", given)
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    for name, part, wanted in (("S", state.S, shape), ("z", state.z, shape[:3])):
+        want_tensor(op, f"{argument}.{name}", part, like)
+        if part.dtype != dtype:
+            raise type_error(op, f"{argument}.{name}", dtype, part.dtype)
+        want_shape(op, f"{argument}.{name}", part, wanted)
+    return state.S, state.z

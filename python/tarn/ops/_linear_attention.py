@@ -1,0 +1,212 @@
+"""Linear attention: whole sequences and single tokens (Katharopoulos et al.
+2020, arXiv 2006.16236)."""
+
+import torch
+
+from tarn.ops import _checks as checks
+from tarn.ops._state import LinearState
+
+_OP = "linear_attention"
+_STEP = "linear_attention_step"
+
+
+def linear_attention(
+    queries,
+    keys,
+    values,
+    *,
+    causal=True,
+    causal_offset=0,
+    feature_map="elu1",
+    key_mask=None,
+    key_lengths=None,
+    cu_seqlens=None,
+    denominator="exact",
+    eps=1e-6,
+    scale=1.0,
+    initial_state=None,
+    return_state=False,
+    chunk_size=None,
+):
+    """Linear attention over whole sequences, in chunked form.
+
+    Query i reads the keys A(i): all kept keys, if causal those with
+    j <= i + causal_offset. With (S_0, z_0) the initial state,
+    ``out_i = phi(q_i)^T (S_0 + sum phi(k_j) v_j^T) / phi(q_i)^T (z_0 + sum phi(k_j))``.
+    A query that reads nothing gets 0 and sends no gradient.
+
+    Shapes: B batch, T queries, S keys, H heads, HV value heads (a multiple of
+    H; value head h reads query and key head h // (HV / H)), K and V widths, C
+    the feature map's output width (K for both maps).
+
+    Args:
+        queries: [B, T, H, K], float32, bfloat16, float16 or float64. Any
+            strides; only a last axis that is not dense is copied.
+        keys: [B, S, H, K], dtype of queries.
+        values: [B, S, HV, V], dtype of queries.
+        causal: whether a query reads only keys up to its own position.
+        causal_offset: tokens by which queries come later than keys; may be
+            negative. S - T aligns the last query with the last key.
+        feature_map: phi, "elu1" (elu(x) + 1) or "identity".
+        key_mask: [B, S] bool, True = keep. None keeps all. What is masked, NaN
+            included, has no influence. Combines with key_lengths.
+        key_lengths: [B] int32 or int64, keys kept at the front of each row.
+        cu_seqlens: [N + 1] int32 or int64, 0 = first, S = T = last: N sequences
+            packed along T with B = 1. None: one sequence a row.
+        denominator: "exact" (a weighted average; no eps, no scale), "compat"
+            (eps added to it, as idiap/fast-transformers does) or "none" (the
+            sum undivided).
+        eps: positive, used by "compat".
+        scale: factor of phi(q); cancels under "exact".
+        initial_state: LinearState or pair (S [B, HV, C, V], z [B, HV, C]),
+            float32 (float64 with float64 queries); [N, ...] with cu_seqlens.
+            None: zeros. Not modified; receives a gradient.
+        return_state: whether to return the state after all kept keys too.
+        chunk_size: tokens in one matrix step, 16, 32, 64 or None (best). Results
+            differ by rounding only.
+
+    Returns:
+        out [B, T, HV, V] with the dtype of queries, or (out, LinearState).
+        T = 0, S = 0 and B = 0 are valid.
+
+    Raises:
+        ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both
+        before any work.
+
+    CPU kernels serve the three smaller dtypes: gradients of first order, the
+    same bits for any number of threads, O(B T HV K V) time and O(K V) memory a
+    worker; the gradient keeps inputs, output and B T HV denominators. float64
+    composes torch operators, O(T S) memory, differentiable to any order; there
+    an unmasked NaN spreads to its whole sequence and head. Thread-safe.
+    """
+    checks.want_operands(_OP, ("B", "T", "H", "K"), queries, keys, values)
+    batch, seq_len = queries.shape[:2]
+    seq_len_k = keys.shape[1]
+    if keys.shape[0] != batch:
+        wanted = (batch, *keys.shape[1:])
+        checks.want_shape(_OP, "keys", keys, wanted)
+    wanted = (batch, seq_len_k, *values.shape[2:])
+    checks.want_shape(_OP, "values", values, wanted)
+    checks.want_heads(_OP, queries, keys, values)
+    checks.want_options(_OP, feature_map, denominator, eps, scale)
+    checks.want_choice(_OP, "chunk_size", chunk_size, checks.CHUNK_SIZES)
+    if not isinstance(causal_offset, (int, torch.SymInt)):
+        raise checks.type_error(
+            _OP, "causal_offset", "an integer", type(causal_offset).__name__
+        )
+    if key_mask is not None:
+        checks.want_tensor(_OP, "key_mask", key_mask, queries)
+        if key_mask.dtype != torch.bool:
+            raise checks.type_error(_OP, "key_mask", "torch.bool", key_mask.dtype)
+        checks.want_shape(_OP, "key_mask", key_mask, (batch, seq_len_k))
+    if key_lengths is not None:
+        checks.want_lengths(_OP, "key_lengths", key_lengths, queries)
+        checks.want_shape(_OP, "key_lengths", key_lengths, (batch,))
+    states = batch
+    if cu_seqlens is not None:
+        states = _packed_sequences(queries, keys, key_lengths, cu_seqlens)
+    state_S, state_z = checks.state_of(
+        _OP,
+        "initial_state",
+        initial_state,
+        (states, values.shape[2], keys.shape[3], values.shape[3]),
+        queries,
+    )
+    out, final_S, final_z, _ = torch.ops.tarn.linear_attention.default(
+        queries,
+        keys,
+        values,
+        key_mask,
+        key_lengths,
+        cu_seqlens,
+        state_S,
+        state_z,
+        bool(causal),
+        causal_offset,
+        feature_map,
+        denominator,
+        float(eps),
+        float(scale),
+        0 if chunk_size is None else chunk_size,
+        bool(return_state),
+    )
+    return (out, LinearState(final_S, final_z)) if return_state else out
+
+
+def _packed_sequences(queries, keys, key_lengths, cu_seqlens):
+    """Checks what packing asks for; the number of sequences."""
+    checks.want_lengths(_OP, "cu_seqlens", cu_seqlens, queries)
+    if cu_seqlens.shape[0] < 1:
+        raise checks.value_error(_OP, "cu_seqlens", "[N + 1] with N >= 0", "[0]")
+    if key_lengths is not None:
+        wanted = "None beside cu_seqlens"
+        raise checks.value_error(_OP, "key_lengths", wanted, "a tensor")
+    if queries.shape[0] != 1 or queries.shape[1] != keys.shape[1]:
+        raise checks.value_error(
+            _OP,
+            "queries (with cu_seqlens)",
+            f"B = 1 and T = S = {keys.shape[1]}",
+            checks.shape_text(queries.shape),
+        )
+    return cu_seqlens.shape[0] - 1
+
+
+def linear_attention_step(
+    queries,
+    keys,
+    values,
+    state=None,
+    *,
+    feature_map="elu1",
+    denominator="exact",
+    eps=1e-6,
+    scale=1.0,
+):
+    """Linear attention of one new token a row, in recurrent form.
+
+    ``S += phi(k) v^T; z += phi(k); out = S^T phi(q) / z . phi(q)``: the token
+    reads itself and everything in the state.
+
+    Args:
+        queries, keys: [B, H, K], float32, bfloat16, float16 or float64.
+        values: [B, HV, V], HV a multiple of H, dtype of queries.
+        state: LinearState or pair (S [B, HV, C, V], z [B, HV, C]), float32
+            (float64 with float64 queries). None: zeros. Not modified.
+        feature_map, denominator, eps, scale: as in linear_attention.
+
+    Returns:
+        (out [B, HV, V] with the dtype of queries, new LinearState). B = 0 is
+        valid. Where an input requires a gradient the step is computed as a
+        sequence of one token, and is differentiable.
+
+    Raises:
+        ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both
+        before any work.
+
+    O(B HV K V) time. Thread-safe. Same bits for any number of threads.
+    """
+    checks.want_operands(_STEP, ("B", "H", "K"), queries, keys, values)
+    batch = queries.shape[0]
+    checks.want_shape(_STEP, "keys", keys, (batch, *keys.shape[1:]))
+    checks.want_shape(_STEP, "values", values, (batch, *values.shape[1:]))
+    checks.want_heads(_STEP, queries, keys, values)
+    checks.want_options(_STEP, feature_map, denominator, eps, scale)
+    state_S, state_z = checks.state_of(
+        _STEP,
+        "state",
+        state,
+        (batch, values.shape[1], keys.shape[2], values.shape[2]),
+        queries,
+    )
+    out, new_S, new_z = torch.ops.tarn.linear_attention_step.default(
+        queries,
+        keys,
+        values,
+        state_S,
+        state_z,
+        feature_map,
+        denominator,
+        float(eps),
+        float(scale),
+    )
+    return out, LinearState(new_S, new_z)

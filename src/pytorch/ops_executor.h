@@ -1,0 +1,22 @@
+// Torch's intra-op pool as a kernel's executor: an operator never brings a
+// second pool beside torch's.
+#pragma once
+
+#include "core/executor.h"
+
+namespace tarn::ops {
+
+/// As wide as torch.get_num_threads(); one worker inside a parallel region of
+/// torch, where tasks run inline. A value of the calling thread: make one a
+/// call, do not share it.
+class TorchExecutor final : public Executor {
+ public:
+  TorchExecutor();
+  int width() const override { return width_; }
+  void ParallelFor(int64_t tasks, TaskRef f) override;
+
+ private:
+  int width_;
+};
+
+}  // namespace tarn::ops
