@@ -66,8 +66,7 @@ HWY_INLINE hn::Vec<DU16> NarrowBF16(DF d, VF x) {
   const auto rounded =
       hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
   // A NaN whose payload lies in the low half must stay a NaN.
-  const auto quiet =
-      hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x0040u));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x0040u));
   const auto chosen =
       hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), quiet, rounded);
   (void)d;
@@ -83,21 +82,20 @@ HWY_INLINE hn::Vec<DU16> NarrowF16(DF d, VF x) {
   const auto m = hn::BitCast(di, magnitude);
   // Normal: rebias the exponent by -112 and round the 13 dropped bits to even.
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  auto half = hn::ShiftRight<13>(
-      hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u)),
-              hn::Add(odd, hn::Set(du, 0xFFFu))));
+  auto half =
+      hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u)),
+                                 hn::Add(odd, hn::Set(du, 0xFFFu))));
   // Subnormal (|x| < 2^-14): adding 0.5 makes the FPU round at bit 2^-24.
   const auto small = hn::Sub(
       hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))),
       hn::Set(du, 0x3F000000u));
-  half = hn::IfThenElse(
-      hn::RebindMask(du, hn::Lt(m, hn::Set(di, 0x38800000))), small, half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Lt(m, hn::Set(di, 0x38800000))),
+                        small, half);
   // 65520 and above round to infinity; NaN stays NaN.
-  half = hn::IfThenElse(
-      hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x477FEFFF))),
-      hn::Set(du, 0x7C00u), half);
-  half = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)),
-                        hn::Set(du, 0x7E00u), half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x477FEFFF))),
+                        hn::Set(du, 0x7C00u), half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), hn::Set(du, 0x7E00u),
+                        half);
   const auto with_sign = hn::Or(half, hn::ShiftRight<16>(sign));
   return hn::DemoteTo(DU16(), hn::BitCast(di, with_sign));
 }
@@ -142,8 +140,7 @@ HWY_INLINE void MapRow(const void* src, int64_t n, float* HWY_RESTRICT dst,
     alignas(64) char tail[kRowPad * 4] = {0};
     std::memcpy(tail, from + i * bytes, static_cast<size_t>((n - i) * bytes));
     const VF x = f(LoadVector<kType>(d, tail));
-    hn::StoreU(hn::IfThenElseZero(
-                   hn::FirstN(d, static_cast<size_t>(n - i)), x),
+    hn::StoreU(hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(n - i)), x),
                d, dst + i);
     i += lanes;
   }

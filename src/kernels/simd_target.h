@@ -7,7 +7,8 @@
 
 namespace tarn {
 
-/// Name of the target in use: "AVX3", "AVX2", "SSE4", "EMU128" (scalar), "NEON".
+/// Name of the target in use: "AVX3", "AVX2", "SSE4", "EMU128" (scalar),
+/// "NEON".
 const char* SimdTargetName();
 
 /// Every target that was compiled and that this CPU can run, best first.

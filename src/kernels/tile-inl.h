@@ -79,15 +79,13 @@ constexpr int kTileRows = 6;
 
 template <int kVectors>
 HWY_INLINE void TileColumn(Strided a, const float* b, int64_t ldb, float* c,
-                           int64_t ldc, int64_t m, int64_t k,
-                           bool accumulate) {
+                           int64_t ldc, int64_t m, int64_t k, bool accumulate) {
   int64_t i = 0;
   const auto rest = [&](int64_t at) HWY_ATTR {
     return Strided{a.data + at * a.row, a.row, a.col};
   };
   for (; i + kTileRows <= m; i += kTileRows) {
-    Tile<kTileRows, kVectors>(rest(i), b, ldb, c + i * ldc, ldc, k,
-                              accumulate);
+    Tile<kTileRows, kVectors>(rest(i), b, ldb, c + i * ldc, ldc, k, accumulate);
   }
   for (; i + 4 <= m; i += 4) {
     Tile<4, kVectors>(rest(i), b, ldb, c + i * ldc, ldc, k, accumulate);
@@ -101,9 +99,11 @@ HWY_INLINE void TileColumn(Strided a, const float* b, int64_t ldb, float* c,
 }
 
 // C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of kRowPad.
-HWY_MAYBE_UNUSED static HWY_NOINLINE void MatMul(Strided a, const float* b, int64_t ldb, float* c,
-                         int64_t ldc, int64_t m, int64_t n, int64_t k,
-                         bool accumulate) {
+HWY_MAYBE_UNUSED static HWY_NOINLINE void MatMul(Strided a, const float* b,
+                                                 int64_t ldb, float* c,
+                                                 int64_t ldc, int64_t m,
+                                                 int64_t n, int64_t k,
+                                                 bool accumulate) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   int64_t j = 0;
   for (; j + 2 * kLanes <= n; j += 2 * kLanes) {
@@ -113,9 +113,9 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void MatMul(Strided a, const float* b, int6
 }
 
 // to[c, r] = from[r, c] for a rows x cols block, both multiples of 4.
-HWY_MAYBE_UNUSED static HWY_NOINLINE void Transpose(const float* HWY_RESTRICT from, int64_t ld_from,
-                            int64_t rows, int64_t cols,
-                            float* HWY_RESTRICT to, int64_t ld_to) {
+HWY_MAYBE_UNUSED static HWY_NOINLINE void Transpose(
+    const float* HWY_RESTRICT from, int64_t ld_from, int64_t rows, int64_t cols,
+    float* HWY_RESTRICT to, int64_t ld_to) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {

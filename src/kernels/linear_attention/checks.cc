@@ -34,8 +34,7 @@ void CheckOptions(const LinearAttentionOptions& o) {
                         StrCat(o.chunk_size));
   }
   if (o.denominator == Denominator::kCompat && !(o.eps > 0.0f)) {
-    throw ArgumentError(StrCat(kOp, "eps"), "a positive number",
-                        StrCat(o.eps));
+    throw ArgumentError(StrCat(kOp, "eps"), "a positive number", StrCat(o.eps));
   }
   if (!(o.scale > 0.0f) || o.scale * 0.0f != 0.0f) {
     throw ArgumentError(StrCat(kOp, "scale"), "a positive, finite number",
@@ -56,11 +55,10 @@ void CheckShapes(const LinearAttentionInputs& in) {
   WantShape("keys", in.keys, {batch, seq_len_k, heads, d_key});
   if (value_heads < 1 || value_heads % heads != 0 || d_value < 1 ||
       in.values.size[0] != batch || in.values.size[1] != seq_len_k) {
-    throw ShapeError(
-        StrCat(kOp, "values"),
-        StrCat("[", batch, ", ", seq_len_k, ", a multiple of ", heads,
-               ", V >= 1] (time comes before heads)"),
-        ShapeText(in.values.Shape()));
+    throw ShapeError(StrCat(kOp, "values"),
+                     StrCat("[", batch, ", ", seq_len_k, ", a multiple of ",
+                            heads, ", V >= 1] (time comes before heads)"),
+                     ShapeText(in.values.Shape()));
   }
   for (const TensorView* view : {&in.keys, &in.values}) {
     if (view->dtype != in.queries.dtype) {
@@ -99,9 +97,9 @@ void CheckLengths(const LinearAttentionInputs& in) {
       in.cu_seqlens[in.sequences] != seq_len_k) {
     throw ArgumentError(
         StrCat(kOp, "cu_seqlens"), StrCat("0, ..., ", seq_len_k),
-        in.sequences < 0 ? std::string("nothing")
-                         : StrCat(in.cu_seqlens[0], ", ..., ",
-                                  in.cu_seqlens[in.sequences]));
+        in.sequences < 0
+            ? std::string("nothing")
+            : StrCat(in.cu_seqlens[0], ", ..., ", in.cu_seqlens[in.sequences]));
   }
   for (int64_t s = 0; s < in.sequences; ++s) {
     if (in.cu_seqlens[s] > in.cu_seqlens[s + 1]) {

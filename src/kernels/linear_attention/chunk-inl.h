@@ -159,14 +159,14 @@ HWY_INLINE void LowerTimes(const float* scores, int64_t chunk, const float* x,
 
 // c += tril(scores)^T x: row j takes x rows i >= j.
 HWY_INLINE void LowerTransposedTimes(const float* scores, int64_t chunk,
-                                     const float* x, int64_t ld_x,
-                                     int64_t rows, int64_t n, float* c,
-                                     int64_t ld_c, bool finite) {
+                                     const float* x, int64_t ld_x, int64_t rows,
+                                     int64_t n, float* c, int64_t ld_c,
+                                     bool finite) {
   const int64_t step = finite ? kBlock : 1;
   for (int64_t j = 0; j < rows; j += step) {
     const int64_t m = std::min(step, rows - j);
-    MatMul({scores + j * chunk + j, 1, chunk}, x + j * ld_x, ld_x,
-           c + j * ld_c, ld_c, m, n, rows - j, /*accumulate=*/true);
+    MatMul({scores + j * chunk + j, 1, chunk}, x + j * ld_x, ld_x, c + j * ld_c,
+           ld_c, m, n, rows - j, /*accumulate=*/true);
   }
 }
 

@@ -73,8 +73,8 @@ inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
   r.query_end = row(s.queries + s.offset);
   r.key_begin = row(0);
   r.key_end = row(s.kept);
-  r.rows = std::max(r.has_queries() ? r.query_end : 0,
-                    r.has_keys() ? r.key_end : 0);
+  r.rows =
+      std::max(r.has_queries() ? r.query_end : 0, r.has_keys() ? r.key_end : 0);
   return r;
 }
 

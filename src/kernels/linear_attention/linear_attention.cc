@@ -120,13 +120,11 @@ static void ForwardChunk(const ForwardTask& task, const Sequence& s,
     MatMul({w + at.queries, at.key, 1}, w + at.state, at.value, w + at.out,
            at.value, rows.rows, at.value, at.key, /*accumulate=*/false);
     if (rows.has_keys()) {
-      Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t,
-                at.chunk);
+      Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t, at.chunk);
       LowerScores(w + at.queries, at.key, w + at.keys_t, at.chunk, rows.rows,
                   at.key, w + at.scores);
       MaskDiagonal(w + at.scores, at.chunk, rows.rows);
-      const bool finite =
-          AllFinite(w + at.values, rows.rows * at.value);
+      const bool finite = AllFinite(w + at.values, rows.rows * at.value);
       LowerTimes(w + at.scores, at.chunk, w + at.values, at.value, rows.rows,
                  at.value, w + at.out, at.value, finite);
     }
@@ -180,14 +178,13 @@ int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
                               const LinearAttentionInputs& in);
 
 size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
-                                     const LinearAttentionInputs& in,
-                                     int width, bool backward) {
-  const int64_t floats =
-      backward
-          ? BackwardScratchFloats(options, in)
-          : ForwardLayout(ChunkTokens(options), in.keys.size[3],
-                          in.values.size[3])
-                .total;
+                                     const LinearAttentionInputs& in, int width,
+                                     bool backward) {
+  const int64_t floats = backward
+                             ? BackwardScratchFloats(options, in)
+                             : ForwardLayout(ChunkTokens(options),
+                                             in.keys.size[3], in.values.size[3])
+                                   .total;
   return static_cast<size_t>(floats) * sizeof(float) *
          static_cast<size_t>(width);
 }
@@ -220,8 +217,7 @@ void LinearAttentionForward(const LinearAttentionOptions& options,
                               row % value_heads,
                               column,
                               std::min(columns, d_value - column),
-                              static_cast<float*>(workspace) +
-                                  worker * floats};
+                              static_cast<float*>(workspace) + worker * floats};
     HWY_DYNAMIC_DISPATCH(ForwardSequence)(task);
   });
 }

@@ -33,15 +33,15 @@ struct LinearAttentionOptions {
 /// h reads query/key head h / (HV / H). With cu_seqlens, B = 1 and N sequences
 /// are packed along T = S.
 struct LinearAttentionInputs {
-  TensorView queries;                   // [B, T, H, K]
-  TensorView keys;                      // [B, S, H, K]
-  TensorView values;                    // [B, S, HV, V]
-  const uint8_t* key_mask = nullptr;    // [B, S] dense, nonzero = keep
-  const int64_t* key_lengths = nullptr; // [B], in [0, S]
-  const int64_t* cu_seqlens = nullptr;  // [sequences + 1], host memory
-  int64_t sequences = 0;                // with cu_seqlens
-  const float* initial_S = nullptr;     // [B or sequences, HV, K, V] dense
-  const float* initial_z = nullptr;     // [B or sequences, HV, K] dense
+  TensorView queries;                    // [B, T, H, K]
+  TensorView keys;                       // [B, S, H, K]
+  TensorView values;                     // [B, S, HV, V]
+  const uint8_t* key_mask = nullptr;     // [B, S] dense, nonzero = keep
+  const int64_t* key_lengths = nullptr;  // [B], in [0, S]
+  const int64_t* cu_seqlens = nullptr;   // [sequences + 1], host memory
+  int64_t sequences = 0;                 // with cu_seqlens
+  const float* initial_S = nullptr;      // [B or sequences, HV, K, V] dense
+  const float* initial_z = nullptr;      // [B or sequences, HV, K] dense
 };
 
 /// Results; null pointers are not written. `denominators` is what the gradient
@@ -95,7 +95,8 @@ void LinearAttentionBackward(const LinearAttentionOptions& options,
                              Executor& executor, void* workspace);
 
 /// Recurrent form, one token for each of B rows and HV heads:
-///   S += phi(k) v^T;  z += phi(k);  o = S^T phi(q) / z . phi(q)   eq. (18)-(20)
+///   S += phi(k) v^T;  z += phi(k);  o = S^T phi(q) / z . phi(q)   eq.
+///   (18)-(20)
 /// state_S [B, HV, K, V], state_z [B, HV, K] are updated in place (pass copies
 /// to keep the old state). queries, keys [B, 1, H, K]; values, out
 /// [B, 1, HV, V]. Any mixture of strides. Allocates nothing.

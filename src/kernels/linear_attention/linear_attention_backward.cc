@@ -63,7 +63,8 @@ struct BackwardLayout {
     grad_row = take(chunk * key);
     grad_col = take(chunk * std::max(key, value));
     factors = take(chunk);
-    state = take(group * key * value);  // [value, key] forward, [key, value] back
+    state =
+        take(group * key * value);  // [value, key] forward, [key, value] back
     normalizer = take(group * key);
     total = at;
   }
@@ -101,10 +102,9 @@ static void LoadGradOut(const ChunkContext& c, int64_t value_head) {
     float* row = rows + r * c.at.value;
     float inverse = 1.0f;
     if (options.denominator != Denominator::kNone) {
-      const float d =
-          grad.denominators[(c.s.batch * in.queries.size[1] + t) *
-                                in.values.size[2] +
-                            value_head];
+      const float d = grad.denominators[(c.s.batch * in.queries.size[1] + t) *
+                                            in.values.size[2] +
+                                        value_head];
       if (d == 0.0f) {  // empty row: no gradient, whatever grad_out holds
         ZeroRows(row, 0, 1, c.at.value);
         continue;
@@ -187,21 +187,20 @@ static void QueryChunk(const ChunkContext& c) {
              c.rows.rows, at.key, at.value, /*accumulate=*/true);
       if (c.task.options->denominator != Denominator::kNone) {
         for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-          AddScaledRow(w[at.grad_den + r], normalizer, at.key,
-                       da + r * at.key);
+          AddScaledRow(w[at.grad_den + r], normalizer, at.key, da + r * at.key);
         }
       }
       if (has_keys) {
-        Transpose(w + at.values, at.value, at.chunk, at.value,
-                  w + at.values_t, at.chunk);
+        Transpose(w + at.values, at.value, at.chunk, at.value, w + at.values_t,
+                  at.chunk);
         GradScores(c);
         LowerTimes(w + at.grad_scores, at.chunk, w + at.keys, at.key,
                    c.rows.rows, at.key, da, at.key, keys_finite);
       }
     }
     if (has_keys) {
-      MatMul({w + at.values, 1, at.value}, w + at.keys, at.key, state_t,
-             at.key, at.value, at.key, c.rows.key_end, /*accumulate=*/true);
+      MatMul({w + at.values, 1, at.value}, w + at.keys, at.key, state_t, at.key,
+             at.value, at.key, c.rows.key_end, /*accumulate=*/true);
       for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
         AddRow(w + at.keys + r * at.key, at.key, normalizer);
       }
@@ -215,8 +214,8 @@ static void QueryChunk(const ChunkContext& c) {
                  in.queries.Row(c.s.batch, t, c.task.head), in.queries.size[3],
                  features);
     const float factor = QueryFactor(*c.task.options, features, at.key);
-    StoreFeatureGradient(c.task.options->feature_map, features,
-                         da + r * at.key, factor, at.key, features);
+    StoreFeatureGradient(c.task.options->feature_map, features, da + r * at.key,
+                         factor, at.key, features);
     StoreRow(dq.dtype, features, in.queries.size[3],
              dq.Row(c.s.batch, t, c.task.head));
   }
@@ -257,8 +256,7 @@ static void ZeroKeyGradients(const ChunkContext& c) {
   const LinearAttentionInputs& in = *c.task.in;
   const LinearAttentionGradients& grad = *c.task.grad;
   const int64_t first = std::max<int64_t>(c.rows.position, 0);
-  const int64_t last =
-      std::min(c.rows.position + c.at.chunk, c.s.keys);
+  const int64_t last = std::min(c.rows.position + c.at.chunk, c.s.keys);
   for (int64_t key = first; key < last; ++key) {
     if (key < c.s.kept && KeyKept(in, c.s, key)) continue;
     const int64_t t = c.s.key_at + key;
@@ -267,8 +265,7 @@ static void ZeroKeyGradients(const ChunkContext& c) {
                     DTypeBytes(grad.grad_keys.dtype));
     for (int64_t g = 0; g < c.task.group; ++g) {
       std::memset(
-          grad.grad_values.Row(c.s.batch, t, c.task.head * c.task.group + g),
-          0,
+          grad.grad_values.Row(c.s.batch, t, c.task.head * c.task.group + g), 0,
           static_cast<size_t>(in.values.size[3]) *
               DTypeBytes(grad.grad_values.dtype));
     }
@@ -291,14 +288,12 @@ static void KeyChunkValueHead(const ChunkContext& c, int64_t g, bool finite) {
   MatMul({state, at.value, 1}, w + at.values_t, at.chunk, w + at.grad_col,
          at.chunk, at.key, at.chunk, at.value, /*accumulate=*/false);
   // keys_t is free again: the scores are done.
-  Transpose(w + at.grad_col, at.chunk, at.key, at.chunk, w + at.keys_t,
-            at.key);
+  Transpose(w + at.grad_col, at.chunk, at.key, at.chunk, w + at.keys_t, at.key);
   float* db = w + at.grad_row;
   AddRow(w + at.keys_t, at.chunk * at.key, db);
-  if (c.task.options->denominator != Denominator::kNone) {
-    for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
-      AddRow(normalizer, at.key, db + r * at.key);
-    }
+  // Without a denominator this still carries the gradient of the final z.
+  for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
+    AddRow(normalizer, at.key, db + r * at.key);
   }
   // dv = b R, then P^T G.
   float* dv = w + at.grad_col;
@@ -374,8 +369,8 @@ static void KeyChunk(const ChunkContext& c) {
     const int64_t key = c.rows.position + r;
     if (!KeyKept(in, c.s, key)) continue;
     float* row = w + at.grad_row + r * at.key;
-    StoreFeatureGradient(c.task.options->feature_map,
-                         w + at.keys + r * at.key, row, 1.0f, at.key, row);
+    StoreFeatureGradient(c.task.options->feature_map, w + at.keys + r * at.key,
+                         row, 1.0f, at.key, row);
     StoreRow(dk.dtype, row, in.keys.size[3],
              dk.Row(c.s.batch, c.s.key_at + key, c.task.head));
   }
@@ -424,8 +419,7 @@ HWY_EXPORT(KeySweep);
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
                               const LinearAttentionInputs& in) {
   return BackwardLayout(ChunkTokens(options), in.keys.size[3],
-                        in.values.size[3],
-                        in.values.size[2] / in.keys.size[2])
+                        in.values.size[3], in.values.size[2] / in.keys.size[2])
       .total;
 }
 
@@ -469,14 +463,14 @@ void LinearAttentionBackward(const LinearAttentionOptions& options,
   // The sweep over keys is the longer one: it comes first in the queue.
   executor.ParallelFor(2 * rows, [&](int64_t index, int worker) {
     const int64_t row = index % rows;
-    const BackwardTask task = {&options,
-                               &in,
-                               &gradients,
-                               row / heads,
-                               row % heads,
-                               in.values.size[2] / heads,
-                               static_cast<float*>(workspace) +
-                                   worker * floats};
+    const BackwardTask task = {
+        &options,
+        &in,
+        &gradients,
+        row / heads,
+        row % heads,
+        in.values.size[2] / heads,
+        static_cast<float*>(workspace) + worker * floats};
     if (index < rows) {
       HWY_DYNAMIC_DISPATCH(KeySweep)(task);
     } else {

@@ -42,9 +42,7 @@ class Walk {
   double Z(int64_t hv, int64_t k) const {
     return p_.z.empty() ? 0 : p_.z[hv * p_.d_key + k];
   }
-  int64_t Head(int64_t hv) const {
-    return hv / (p_.value_heads / p_.heads);
-  }
+  int64_t Head(int64_t hv) const { return hv / (p_.value_heads / p_.heads); }
   bool Allowed(int64_t i, int64_t j) const {
     if (!p_.kept[j]) return false;
     return !p_.options.causal || j <= i + p_.options.causal_offset;
@@ -135,8 +133,8 @@ Gradients Backward(const Problem& p, const std::vector<double>& grad_out,
   g.S = grad_S.empty()
             ? std::vector<double>(p.value_heads * p.d_key * p.d_value, 0)
             : grad_S;
-  g.z = grad_z.empty() ? std::vector<double>(p.value_heads * p.d_key, 0)
-                       : grad_z;
+  g.z =
+      grad_z.empty() ? std::vector<double>(p.value_heads * p.d_key, 0) : grad_z;
   for (int64_t hv = 0; hv < p.value_heads; ++hv) {
     const int64_t h = walk.Head(hv);
     // Final state: every kept key adds b v^T and b.
@@ -192,8 +190,8 @@ Gradients Backward(const Problem& p, const std::vector<double>& grad_out,
   g.queries.resize(p.queries.size());
   g.keys.resize(p.keys.size());
   for (size_t n = 0; n < da.size(); ++n) {
-    g.queries[n] = da[n] * p.options.scale *
-                   Slope(p.options.feature_map, p.queries[n]);
+    g.queries[n] =
+        da[n] * p.options.scale * Slope(p.options.feature_map, p.queries[n]);
   }
   for (size_t n = 0; n < db.size(); ++n) {
     g.keys[n] = db[n] * Slope(p.options.feature_map, p.keys[n]);

@@ -17,9 +17,10 @@ struct Problem {
   int64_t seq_len_q = 0, seq_len_k = 0, heads = 1, value_heads = 1;
   int64_t d_key = 1, d_value = 1;
   LinearAttentionOptions options;
-  std::vector<double> queries, keys, values;  // [T, H, K], [S, H, K], [S, HV, V]
-  std::vector<bool> kept;                     // [S]
-  std::vector<double> S, z;                   // [HV, K, V], [HV, K]
+  std::vector<double> queries, keys,
+      values;                // [T, H, K], [S, H, K], [S, HV, V]
+  std::vector<bool> kept;    // [S]
+  std::vector<double> S, z;  // [HV, K, V], [HV, K]
 };
 
 struct Result {

@@ -62,9 +62,9 @@ static float Factor(const StepTask& task, int64_t t, Features& f) {
   float largest = 0.0f;
   for (int64_t block = 0; block < d_key; block += kKeyBlock) {
     LoadBlock(task, t, block, 1.0f, f);
-    largest = std::max(largest, RowMaxAbs(f.query, PadRow(std::min(
-                                                       kKeyBlock,
-                                                       d_key - block))));
+    largest = std::max(
+        largest,
+        RowMaxAbs(f.query, PadRow(std::min(kKeyBlock, d_key - block))));
   }
   return PowerOfTwoScale(largest);
 }
@@ -135,8 +135,7 @@ static void UpdateTail(const Features& f, int64_t width, const float* values,
 }
 
 static void UpdateBlock(const Features& f, int64_t width, const float* values,
-                        int64_t columns, float* state, int64_t ld,
-                        float* acc) {
+                        int64_t columns, float* state, int64_t ld, float* acc) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   int64_t c = 0;
   for (; c + 4 * kLanes <= columns; c += 4 * kLanes) {
@@ -218,18 +217,18 @@ void RunSteps(const LinearAttentionOptions& options, const TensorView& queries,
   }
 }
 
-void CheckStep(const LinearAttentionOptions& options,
-               const TensorView& queries, const TensorView& keys,
-               const TensorView& values, const float* state_S,
-               const float* state_z, const TensorView& out) {
+void CheckStep(const LinearAttentionOptions& options, const TensorView& queries,
+               const TensorView& keys, const TensorView& values,
+               const float* state_S, const float* state_z,
+               const TensorView& out) {
   LinearAttentionInputs in;
   in.queries = queries;
   in.keys = keys;
   in.values = values;
   CheckLinearAttention(options, in, {.out = out});
   if (keys.size[1] != queries.size[1]) {
-    throw ShapeError("linear_attention step: keys",
-                     ShapeText(queries.Shape()), ShapeText(keys.Shape()));
+    throw ShapeError("linear_attention step: keys", ShapeText(queries.Shape()),
+                     ShapeText(keys.Shape()));
   }
   if (queries.size[0] > 0 && (state_S == nullptr || state_z == nullptr)) {
     throw ArgumentError("linear_attention step: state", "S and z",

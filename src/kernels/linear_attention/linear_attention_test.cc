@@ -13,8 +13,9 @@ struct Outcome {
 };
 
 // Runs the kernel on problems of one shape as batch rows, or packed.
-std::vector<Outcome> RunForward(const std::vector<Problem>& problems, DType dtype,
-                            bool spread, bool packed, Executor& executor) {
+std::vector<Outcome> RunForward(const std::vector<Problem>& problems,
+                                DType dtype, bool spread, bool packed,
+                                Executor& executor) {
   const Problem& p0 = problems[0];
   const int64_t count = static_cast<int64_t>(problems.size());
   const int64_t B = packed ? 1 : count;
@@ -76,7 +77,8 @@ std::vector<Outcome> RunForward(const std::vector<Problem>& problems, DType dtyp
   return runs;
 }
 
-Outcome RunOne(const Problem& p, DType dtype = DType::kF32, bool spread = false) {
+Outcome RunOne(const Problem& p, DType dtype = DType::kF32,
+               bool spread = false) {
   SerialExecutor serial;
   return RunForward({p}, dtype, spread, false, serial)[0];
 }
@@ -116,8 +118,8 @@ std::string Label(const Shape& s) {
 }
 
 TEST_P(LinearAttentionTest, LengthsMatchReference) {
-  for (int64_t T : {0, 1, 2, 3, 7, 15, 16, 17, 31, 63, 64, 65, 100, 255, 257,
-                    500}) {
+  for (int64_t T :
+       {0, 1, 2, 3, 7, 15, 16, 17, 31, 63, 64, 65, 100, 255, 257, 500}) {
     const Shape shape{T, -1, 1, 1, 20, 33};
     CheckAgainstReference(MakeProblem(shape, {}, 7 + T), DType::kF32, T % 2,
                           Label(shape));
@@ -162,14 +164,17 @@ TEST_P(LinearAttentionTest, OptionsMatchReference) {
 TEST_P(LinearAttentionTest, OffsetsAndUnequalLengthsMatchReference) {
   int seed = 100;
   for (int64_t offset : {-200, -37, -1, 0, 1, 15, 40, 1000000000}) {
-    for (auto [T, S] : {std::pair<int64_t, int64_t>{1, 70}, {70, 1}, {50, 80},
-                        {80, 50}, {33, 0}, {0, 33}}) {
+    for (auto [T, S] : {std::pair<int64_t, int64_t>{1, 70},
+                        {70, 1},
+                        {50, 80},
+                        {80, 50},
+                        {33, 0},
+                        {0, 33}}) {
       LinearAttentionOptions o;
       o.causal_offset = offset;
       const Shape shape{T, S, 1, 2, 16, 20};
       CheckAgainstReference(MakeProblem(shape, o, ++seed), DType::kF32, true,
-                            Label(shape) + " offset " +
-                                std::to_string(offset));
+                            Label(shape) + " offset " + std::to_string(offset));
     }
   }
 }
@@ -263,13 +268,13 @@ TEST_P(LinearAttentionTest, ThreadsAndOrderChangeNoBit) {
     const Outcome one = RunOne(p);
     for (int threads : {2, 3, 8}) {
       ThreadPool pool(threads);
-      EXPECT_TRUE(SameBits(
-          one, RunForward({p}, DType::kF32, false, false, pool)[0]))
+      EXPECT_TRUE(
+          SameBits(one, RunForward({p}, DType::kF32, false, false, pool)[0]))
           << threads;
     }
     ReversedExecutor reversed;
-    EXPECT_TRUE(SameBits(
-        one, RunForward({p}, DType::kF32, false, false, reversed)[0]));
+    EXPECT_TRUE(
+        SameBits(one, RunForward({p}, DType::kF32, false, false, reversed)[0]));
   }
 }
 
@@ -371,9 +376,8 @@ TEST(LinearAttentionErrors, NameArgumentWantedAndGiven) {
   bad.values.dtype = DType::kF16;
   EXPECT_EQ("linear_attention: values: want F32 as queries, got F16",
             message({}, bad, out));
-  EXPECT_EQ(
-      "linear_attention: chunk_size: want 0 (best), 16, 32 or 64, got 17",
-      message({.chunk_size = 17}, in, out));
+  EXPECT_EQ("linear_attention: chunk_size: want 0 (best), 16, 32 or 64, got 17",
+            message({.chunk_size = 17}, in, out));
   EXPECT_NE(std::string::npos,
             message({.denominator = Denominator::kCompat, .eps = 0}, in, out)
                 .find("eps: want a positive number, got 0"));

@@ -56,7 +56,8 @@ inline uint16_t F32ToF16(float f) {
   if (x == 0) return sign;
   int exponent = std::max(std::ilogb(x), -14);
   // nearbyint rounds to even in the default mode.
-  double units = std::isinf(x) ? 2048 : std::nearbyint(std::ldexp(x, 10 - exponent));
+  double units =
+      std::isinf(x) ? 2048 : std::nearbyint(std::ldexp(x, 10 - exponent));
   if (units >= 2048 && !std::isinf(x)) {
     ++exponent;
     units = 1024;
@@ -84,9 +85,8 @@ inline float Round(double x, DType dtype) {
 
 // Inputs are rounded to `dtype` first: the reference sees what the kernel sees.
 inline Problem MakeProblem(const Shape& shape,
-                           const LinearAttentionOptions& options,
-                           uint64_t seed, DType dtype = DType::kF32,
-                           bool state = true) {
+                           const LinearAttentionOptions& options, uint64_t seed,
+                           DType dtype = DType::kF32, bool state = true) {
   std::mt19937_64 rng(seed);
   Problem p;
   p.options = options;
@@ -231,15 +231,15 @@ inline double Rms(const double* x, int64_t n) {
 
 // r: RMS of the error over RMS of the reference, over the tensor; m: largest
 // error of a row over the RMS of that reference row. A global RMS alone would
-// hide a wrong row.
+// hide a wrong row. `floor`: size of the terms where the sum cancels to zero.
 inline void ExpectClose(const std::vector<double>& x,
                         const std::vector<double>& ref, int64_t row, double r,
-                        double m, const std::string& what) {
+                        double m, const std::string& what, double floor = 0) {
   ASSERT_EQ(x.size(), ref.size()) << what;
   const int64_t n = static_cast<int64_t>(x.size());
   std::vector<double> error(n);
   for (int64_t i = 0; i < n; ++i) error[i] = x[i] - ref[i];
-  const double scale = Rms(ref.data(), n);
+  const double scale = std::max(Rms(ref.data(), n), floor);
   const double tiny = 1e-30;
   EXPECT_LE(Rms(error.data(), n), r * scale + tiny) << what << ": r";
   for (int64_t i = 0; i + row <= n; i += row) {
@@ -250,7 +250,7 @@ inline void ExpectClose(const std::vector<double>& x,
                                   : std::abs(error[i + j]));
     }
     // Rows far below the tensor's scale are noise of cancelling sums.
-    const double row_scale = std::max(Rms(&ref[i], row), 1e-3 * scale);
+    const double row_scale = std::max({Rms(&ref[i], row), 1e-3 * scale, floor});
     ASSERT_LE(worst, m * row_scale + tiny)
         << what << ": m, row " << i / row << " of " << n / row;
   }
