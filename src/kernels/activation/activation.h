@@ -1,0 +1,23 @@
+// Elementwise functions of one row: activations, the feature map, residuals.
+// Every entry's bits depend on that entry alone.
+#pragma once
+
+#include <cstdint>
+
+namespace tarn {
+
+/// y = max(x, 0); NaN stays NaN. x, y: [width]; y may be x, in all of these.
+void ReluRow(const float* x, int64_t width, float* y);
+
+/// y = x Phi(x) = x (1 + erf(x / sqrt(2))) / 2, the exact form of GELU, with
+/// |error of Phi| < 3e-7 (Abramowitz and Stegun 1964, 7.1.26).
+void GeluRow(const float* x, int64_t width, float* y);
+
+/// y = elu(x) + 1: x + 1 for x > 0, exp(x) otherwise (Katharopoulos et al.
+/// 2020, eq. (7)), in the arithmetic of the linear attention kernels.
+void Elu1Row(const float* x, int64_t width, float* y);
+
+/// y += x.
+void AddToRow(const float* x, int64_t width, float* y);
+
+}  // namespace tarn

@@ -1,0 +1,36 @@
+// Matrix product with packed weights: y[m, n] = bias[n] + sum_k x[m, k] W[n,
+// k].
+#pragma once
+
+#include <cstdint>
+
+#include "core/executor.h"
+#include "kernels/matmul/packed_matrix.h"
+
+namespace tarn {
+
+/// Where rows of results go: row m at rows[m] when `rows` is set, else at
+/// data + m * stride. Each row holds outputs() floats.
+struct OutputRows {
+  float* data = nullptr;
+  int64_t stride = 0;  // in floats
+  float* const* rows = nullptr;
+  float* Row(int64_t m) const {
+    return rows != nullptr ? rows[m] : data + m * stride;
+  }
+};
+
+/// x: `rows` rows of w.inputs() floats, `x_stride` floats apart; y: as many
+/// rows of w.outputs() floats that overlap neither x nor each other. rows >= 0.
+///
+/// Every y[m, n] is one chain of multiply-adds, fused where the SIMD target
+/// fuses: bias[n], then k = 0, 1, ... in order. So a row has the same bits
+/// alone or among others, for any executor; work is split over outputs and
+/// rows, never over k. Allocates nothing. Thread-safe. Throws ShapeError for
+/// negative rows. A stride that is no multiple of 1024 floats avoids cache
+/// conflicts.
+void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
+                  const PackedMatrix& w, const OutputRows& y,
+                  Executor& executor);
+
+}  // namespace tarn

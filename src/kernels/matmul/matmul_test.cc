@@ -1,0 +1,237 @@
+// Packed product against a double sum, on every SIMD target; and its promise
+// that a row has the same bits in any company.
+#include "kernels/matmul/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "kernels/simd_target.h"
+
+namespace tarn {
+namespace {
+
+std::vector<float> Normals(int64_t count, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<float> values(count);
+  for (float& x : values) x = static_cast<float>(rng.Normal());
+  return values;
+}
+
+// Nearest bfloat16 by trying both neighbours: independent of the bit trick.
+float NearestBF16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  const uint32_t low_bits = bits & 0xFFFF0000u, high_bits = low_bits + 0x10000u;
+  float low, high;
+  std::memcpy(&low, &low_bits, 4);
+  std::memcpy(&high, &high_bits, 4);
+  const double down = std::fabs(double{x} - low);
+  const double up = std::fabs(double{high} - x);
+  if (down != up) return down < up ? low : high;
+  return (low_bits & 0x10000u) == 0 ? low : high;
+}
+
+struct Problem {
+  int64_t rows, outputs, inputs;
+  std::vector<float> x, weights, bias;
+  PackedMatrix packed;
+
+  Problem(int64_t rows, int64_t outputs, int64_t inputs, DType dtype)
+      : rows(rows),
+        outputs(outputs),
+        inputs(inputs),
+        x(Normals(rows * inputs, 1)),
+        weights(Normals(outputs * inputs, 2)),
+        bias(Normals(outputs, 3)),
+        packed(outputs, inputs, dtype) {
+    packed.SetRows(0, outputs, weights.data(), bias.data());
+  }
+
+  std::vector<float> Run(Executor& executor) const {
+    std::vector<float> y(rows * outputs,
+                         std::numeric_limits<float>::quiet_NaN());
+    PackedMatMul(x.data(), inputs, rows, packed, {y.data(), outputs}, executor);
+    return y;
+  }
+};
+
+// Runs tasks last to first and claims several workers, to provoke the split.
+class ReversedExecutor final : public Executor {
+ public:
+  int width() const override { return 3; }
+  void ParallelFor(int64_t tasks, TaskRef f) override {
+    for (int64_t task = tasks; task-- > 0;) f(task, static_cast<int>(task % 3));
+  }
+};
+
+class MatMulTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ForceSimdTarget(GetParam()); }
+  void TearDown() override { ResetSimdTarget(); }
+  SerialExecutor serial_;
+};
+
+void ExpectNearReference(const Problem& p, const std::vector<float>& y) {
+  const bool rounded = p.packed.dtype() == DType::kBF16;
+  for (int64_t m = 0; m < p.rows; ++m) {
+    for (int64_t n = 0; n < p.outputs; ++n) {
+      double sum = p.bias[n], size = std::fabs(p.bias[n]);
+      for (int64_t k = 0; k < p.inputs; ++k) {
+        const float w = p.weights[n * p.inputs + k];
+        const double term =
+            double{p.x[m * p.inputs + k]} * (rounded ? NearestBF16(w) : w);
+        sum += term;
+        size += std::fabs(term);
+      }
+      // One rounding of 2^-24 for each of K links, of at most `size`; they
+      // add up at random, hence the root (with a margin of 4).
+      const double bound =
+          4 * std::sqrt(p.inputs + 1.0) * std::ldexp(size, -24);
+      ASSERT_NEAR(sum, y[m * p.outputs + n], bound)
+          << "row " << m << " output " << n << " of " << p.rows << "x"
+          << p.outputs << "x" << p.inputs;
+    }
+  }
+}
+
+TEST_P(MatMulTest, OddSizesMatchTheDoubleSum) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t rows : {1, 2, 3, 5, 7, 13, 49}) {
+      for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
+               {1, 1}, {3, 7}, {16, 96}, {63, 97}, {65, 33}, {130, 200}}) {
+        const Problem p(rows, outputs, inputs, dtype);
+        ExpectNearReference(p, p.Run(serial_));
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, AnySplitOfRowsGivesTheSameBits) {
+  Rng rng(4);
+  ReversedExecutor reversed;
+  ThreadPool pool(3);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Problem p(101, 197, 310, dtype);
+    const std::vector<float> whole = p.Run(serial_);
+    const size_t bytes = whole.size() * sizeof(float);
+    EXPECT_EQ(0, std::memcmp(whole.data(), p.Run(reversed).data(), bytes));
+    EXPECT_EQ(0, std::memcmp(whole.data(), p.Run(pool).data(), bytes));
+    for (int trial = 0; trial < 5; ++trial) {
+      std::vector<float> y(whole.size());
+      for (int64_t m = 0; m < p.rows;) {
+        const int64_t left = p.rows - m;
+        const int64_t most = trial == 0 ? 1 : std::min<int64_t>(left, 60);
+        const int64_t rows = 1 + static_cast<int64_t>(rng.Below(most));
+        PackedMatMul(p.x.data() + m * p.inputs, p.inputs, rows, p.packed,
+                     {y.data() + m * p.outputs, p.outputs}, reversed);
+        m += rows;
+      }
+      EXPECT_EQ(0, std::memcmp(whole.data(), y.data(), bytes));
+    }
+  }
+}
+
+TEST_P(MatMulTest, RowPointersAndStridesTouchNothingElse) {
+  const Problem p(4, 70, 40, DType::kF32);
+  const std::vector<float> want = p.Run(serial_);
+  const int64_t x_stride = 45;
+  std::vector<float> x(p.rows * x_stride,
+                       std::numeric_limits<float>::quiet_NaN());
+  for (int64_t m = 0; m < p.rows; ++m) {
+    std::copy_n(p.x.data() + m * p.inputs, p.inputs, x.data() + m * x_stride);
+  }
+  const float guard = -12345.0f;
+  std::vector<float> y(p.rows * 80, guard);
+  std::vector<float*> rows;
+  for (int64_t m = 0; m < p.rows; ++m) {
+    rows.push_back(y.data() + (p.rows - 1 - m) * 80 + 5);
+  }
+  PackedMatMul(x.data(), x_stride, p.rows, p.packed, {.rows = rows.data()},
+               serial_);
+  for (int64_t m = 0; m < p.rows; ++m) {
+    EXPECT_EQ(0, std::memcmp(rows[m], want.data() + m * p.outputs,
+                             p.outputs * sizeof(float)));
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(guard, rows[m][i - 5]);
+    for (int64_t i = 70; i < 75; ++i) EXPECT_EQ(guard, rows[m][i]);
+  }
+}
+
+TEST_P(MatMulTest, NaNStaysInItsRowAndItsOutput) {
+  Problem p(9, 70, 12, DType::kF32);
+  p.x[3 * p.inputs + 5] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> y = p.Run(serial_);
+  for (size_t i = 0; i < y.size(); ++i) {
+    EXPECT_EQ(static_cast<int64_t>(i) / p.outputs == 3, std::isnan(y[i])) << i;
+  }
+}
+
+TEST_P(MatMulTest, NoRowsIsNothing) {
+  const Problem p(1, 70, 12, DType::kF32);
+  PackedMatMul(p.x.data(), p.inputs, 0, p.packed, {}, serial_);
+  EXPECT_THROW(PackedMatMul(p.x.data(), p.inputs, -1, p.packed, {}, serial_),
+               ShapeError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest,
+                         ::testing::ValuesIn(SimdTargets()));
+
+TEST(PackedMatrixTest, RowsComeBackAndMayBeSetInParts) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Problem whole(1, 150, 37, dtype);
+    PackedMatrix parts(150, 37, dtype);
+    parts.SetRows(0, 70, whole.weights.data(), whole.bias.data());
+    parts.SetRows(70, 80, whole.weights.data() + 70 * 37,
+                  whole.bias.data() + 70);
+    std::vector<float> a(37), b(37);
+    for (int64_t n = 0; n < 150; ++n) {
+      whole.packed.ReadRow(n, a.data());
+      parts.ReadRow(n, b.data());
+      EXPECT_EQ(a, b);
+      for (int64_t k = 0; k < 37; ++k) {
+        const float w = whole.weights[n * 37 + k];
+        EXPECT_EQ(dtype == DType::kF32 ? w : NearestBF16(w), a[k]);
+      }
+    }
+    // The zeros behind the last output count.
+    EXPECT_EQ(192 * 37 * static_cast<int64_t>(DTypeBytes(dtype)) + 192 * 4,
+              parts.bytes());
+  }
+}
+
+TEST(PackedMatrixTest, BF16TiesNaNAndInfinity) {
+  const auto widen = [](float x) {
+    const uint32_t bits = uint32_t{RoundToBF16(x)} << 16;
+    float y;
+    std::memcpy(&y, &bits, 4);
+    return y;
+  };
+  EXPECT_EQ(1.0f, widen(1.0f + 0x1p-8f));              // tie, down to even
+  EXPECT_EQ(1.0f + 0x1p-6f, widen(1.0f + 0x1.8p-7f));  // tie, up to even
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(infinity, widen(infinity));
+  EXPECT_EQ(infinity, widen(std::numeric_limits<float>::max()));
+  uint32_t low_payload = 0x7F800001u;
+  float nan;
+  std::memcpy(&nan, &low_payload, 4);
+  EXPECT_TRUE(std::isnan(widen(nan)));
+}
+
+TEST(PackedMatrixTest, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(PackedMatrix(0, 3, DType::kF32), ShapeError);
+  EXPECT_THROW(PackedMatrix(3, 3, DType::kF16), DTypeError);
+  EXPECT_THROW(PackedMatrix(int64_t{1} << 40, int64_t{1} << 40, DType::kF32),
+               ShapeError);
+  PackedMatrix small(3, 3, DType::kF32);
+  const std::vector<float> w(9);
+  EXPECT_THROW(small.SetRows(1, 3, w.data(), nullptr), ShapeError);
+  EXPECT_THROW(small.SetRows(-1, 1, w.data(), nullptr), ShapeError);
+}
+
+}  // namespace
+}  // namespace tarn

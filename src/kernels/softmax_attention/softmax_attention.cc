@@ -1,0 +1,165 @@
+#include "kernels/softmax_attention/softmax_attention.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/softmax_attention/softmax_attention.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+
+// scores[0, kKeys) for neighbouring keys: as many independent chains.
+template <int kKeys>
+HWY_INLINE void Scores(const float* query, const float* keys, int64_t stride,
+                       int64_t d_key, float scale, float* scores) {
+  const DF d;
+  VF sum[kKeys];
+  HWY_UNROLL(4)
+  for (int j = 0; j < kKeys; ++j) sum[j] = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kLanes <= d_key; i += kLanes) {
+    const VF q = hn::LoadU(d, query + i);
+    HWY_UNROLL(4)
+    for (int j = 0; j < kKeys; ++j) {
+      sum[j] = hn::MulAdd(q, hn::LoadU(d, keys + j * stride + i), sum[j]);
+    }
+  }
+  if (i < d_key) {
+    const VF q = LoadPart(query + i, d_key - i);
+    HWY_UNROLL(4)
+    for (int j = 0; j < kKeys; ++j) {
+      sum[j] =
+          hn::MulAdd(q, LoadPart(keys + j * stride + i, d_key - i), sum[j]);
+    }
+  }
+  HWY_UNROLL(4)
+  for (int j = 0; j < kKeys; ++j) {
+    scores[j] = scale * hn::GetLane(hn::SumOfLanes(d, sum[j]));
+  }
+}
+
+HWY_INLINE float MaxOfRow(const float* x, int64_t n) {
+  const DF d;
+  VF best = hn::Set(d, x[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    best = hn::Max(best, hn::LoadU(d, x + i));
+  float largest = hn::GetLane(hn::MaxOfLanes(d, best));
+  for (; i < n; ++i) largest = std::max(largest, x[i]);
+  return largest;
+}
+
+// x = exp(x - largest); returns the sum. A NaN entry stays one, and so does
+// what it is added to, whichever entry Max took for the largest.
+HWY_INLINE float ExpRow(float* x, int64_t n, float largest) {
+  const DF d;
+  const VF shift = hn::Set(d, largest);
+  VF sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VF e = ExpKeepingNaN(hn::Sub(hn::LoadU(d, x + i), shift));
+    hn::StoreU(e, d, x + i);
+    sum = hn::Add(sum, e);
+  }
+  if (i < n) {
+    const VF e =
+        KeepFirst(ExpKeepingNaN(hn::Sub(LoadPart(x + i, n - i), shift)), n - i);
+    StorePart(e, x + i, n - i);
+    sum = hn::Add(sum, e);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// Loads `valid` lanes of a column; all of them but in the last vector.
+HWY_INLINE VF LoadColumns(const float* p, int64_t valid) {
+  return valid >= kLanes ? hn::LoadU(DF(), p) : LoadPart(p, valid);
+}
+
+// out[0, columns) = factor * sum_j p[j] v_j for up to kVectors vectors of
+// columns. Even and odd j have sums of their own: two chains hide the latency
+// of a multiply-add where columns are few.
+template <int kVectors>
+HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
+                            const float* values, int64_t columns, float factor,
+                            float* out) {
+  const DF d;
+  VF even[kVectors], odd[kVectors];
+  HWY_UNROLL(4)
+  for (int i = 0; i < kVectors; ++i) even[i] = odd[i] = hn::Zero(d);
+  int64_t j = 0;
+  for (; j + 2 <= cache.seq_len; j += 2) {
+    const float* row = values + j * cache.value_stride;
+    const VF p0 = hn::Set(d, p[j]), p1 = hn::Set(d, p[j + 1]);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t valid = columns - i * kLanes;
+      even[i] = hn::MulAdd(p0, LoadColumns(row + i * kLanes, valid), even[i]);
+      odd[i] = hn::MulAdd(
+          p1, LoadColumns(row + cache.value_stride + i * kLanes, valid),
+          odd[i]);
+    }
+  }
+  const bool last = j < cache.seq_len;
+  HWY_UNROLL(4)
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t valid = columns - i * kLanes;
+    if (last) {
+      const float* row = values + j * cache.value_stride;
+      even[i] = hn::MulAdd(hn::Set(d, p[j]),
+                           LoadColumns(row + i * kLanes, valid), even[i]);
+    }
+    const VF o = hn::Mul(hn::Add(even[i], odd[i]), hn::Set(d, factor));
+    if (valid >= kLanes) {
+      hn::StoreU(o, d, out + i * kLanes);
+    } else {
+      StorePart(o, out + i * kLanes, valid);
+    }
+  }
+}
+
+static void AttendStep(const float* query, const KeyValueCache& cache,
+                       float scale, float* scores, float* out) {
+  int64_t j = 0;
+  for (; j + 4 <= cache.seq_len; j += 4) {
+    Scores<4>(query, cache.keys + j * cache.key_stride, cache.key_stride,
+              cache.d_key, scale, scores + j);
+  }
+  for (; j < cache.seq_len; ++j) {
+    Scores<1>(query, cache.keys + j * cache.key_stride, cache.key_stride,
+              cache.d_key, scale, scores + j);
+  }
+  const float largest = MaxOfRow(scores, cache.seq_len);
+  const float factor = 1.0f / ExpRow(scores, cache.seq_len, largest);
+  int64_t c = 0;
+  for (; c + 4 * kLanes <= cache.d_value; c += 4 * kLanes) {
+    WeightedSum<4>(scores, cache, cache.values + c, 4 * kLanes, factor,
+                   out + c);
+  }
+  for (; c < cache.d_value; c += kLanes) {
+    WeightedSum<1>(scores, cache, cache.values + c,
+                   std::min(kLanes, cache.d_value - c), factor, out + c);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tarn {
+HWY_EXPORT(AttendStep);
+
+void SoftmaxAttentionStep(const float* query, const KeyValueCache& cache,
+                          float scale, float* scores, float* out) {
+  HWY_DYNAMIC_DISPATCH(AttendStep)(query, cache, scale, scores, out);
+}
+
+}  // namespace tarn
+#endif  // HWY_ONCE

@@ -1,0 +1,25 @@
+// Softmax attention of one query over a cache of keys and values.
+//   s_j = scale q . k_j;  p_j = exp(s_j - max s) / sum;  o = sum_j p_j v_j
+#pragma once
+
+#include <cstdint>
+
+namespace tarn {
+
+/// One head of a key-value cache: key j at keys + j * key_stride, and so on.
+struct KeyValueCache {
+  const float* keys = nullptr;               // [seq_len, d_key]
+  const float* values = nullptr;             // [seq_len, d_value]
+  int64_t key_stride = 0, value_stride = 0;  // in floats
+  int64_t seq_len = 0;                       // >= 1
+  int64_t d_key = 0, d_value = 0;
+};
+
+/// query: [d_key]; out: [d_value]; scores: scratch, [seq_len]. The order of
+/// every sum depends on the sizes and the SIMD target alone. A NaN among the
+/// scores makes the whole result NaN. Allocates nothing, thread-safe,
+/// O(seq_len (d_key + d_value)).
+void SoftmaxAttentionStep(const float* query, const KeyValueCache& cache,
+                          float scale, float* scores, float* out);
+
+}  // namespace tarn
