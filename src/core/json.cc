@@ -21,8 +21,9 @@ constexpr size_t kMaxDetailBytes = 200;
 // own stack on the heap, so depth costs no stack here or there.
 class StrictBuilder final : public nlohmann::json_sax<Json> {
  public:
-  StrictBuilder(const std::string& where, const JsonMember* member)
-      : where_(where), member_(member) {}
+  StrictBuilder(const std::string& where, uint64_t max_values,
+                const JsonMember* member)
+      : where_(where), max_values_(max_values), member_(member) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -78,8 +79,8 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
   }
 
   bool CountValue() {
-    if (++values_ <= kMaxJsonValues) return true;
-    return Refuse(StrCat("at most ", kMaxJsonValues, " values"), "more");
+    if (++values_ <= max_values_) return true;
+    return Refuse(StrCat("at most ", max_values_, " values"), "more");
   }
 
   bool Open(Json container) {
@@ -92,6 +93,7 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
       return Refuse("an object", JsonGiven(container));
     }
     levels_.push_back({std::move(container), {}});
+    if (Streams()) values_ = 0;
     return true;
   }
 
@@ -129,6 +131,7 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
   }
 
   const std::string& where_;
+  const uint64_t max_values_;
   const JsonMember* member_;
   std::vector<Level> levels_;
   std::set<std::string> seen_;  // keys of an object that is handed over
@@ -170,16 +173,16 @@ std::optional<Error> Parse(std::string_view text, uint64_t max_bytes,
 Result<nlohmann::json> ParseStrictJson(std::string_view text,
                                        const std::string& where,
                                        uint64_t max_bytes) {
-  StrictBuilder builder(where, nullptr);
+  StrictBuilder builder(where, kMaxJsonValues, nullptr);
   if (auto error = Parse(text, max_bytes, where, builder)) return *error;
   return std::move(builder.root());
 }
 
 std::optional<Error> VisitStrictJson(std::string_view text,
                                      const std::string& where,
-                                     uint64_t max_bytes,
+                                     uint64_t max_bytes, uint64_t max_values,
                                      const JsonMember& member) {
-  StrictBuilder builder(where, &member);
+  StrictBuilder builder(where, max_values, &member);
   return Parse(text, max_bytes, where, builder);
 }
 

@@ -33,11 +33,11 @@ using JsonMember =
 
 /// The same rules for a document that must be an object and may be large: each
 /// member is handed over as soon as it is complete and then dropped, so memory
-/// holds one member (of at most kMaxJsonValues values) and all keys. Members
+/// holds one member (of at most `max_values` values) and all keys. Members
 /// before a later error have been seen: use them only if none is returned.
 std::optional<Error> VisitStrictJson(std::string_view text,
                                      const std::string& where,
-                                     uint64_t max_bytes,
+                                     uint64_t max_bytes, uint64_t max_values,
                                      const JsonMember& member);
 
 /// The integer a number stands for; 256.0 counts, 0.5, "256" and true do not.

@@ -143,7 +143,7 @@ TEST(Json, VisitHandsOverMembersInOrder) {
   std::string seen;
   const auto error = VisitStrictJson(
       R"({"b":[1,{"b":2}],"a":{"b":null},"c":3})", "source", kMegabyte,
-      [&](const std::string& key, nlohmann::json& value) {
+      kMaxJsonValues, [&](const std::string& key, nlohmann::json& value) {
         seen += key + value.dump() + ";";
         return std::optional<Error>();
       });
@@ -156,7 +156,7 @@ TEST(Json, VisitKeepsTheRulesAndStopsOnRequest) {
   const auto visit = [&](const std::string& text) {
     members = 0;
     return VisitStrictJson(
-        text, "source", kMegabyte,
+        text, "source", kMegabyte, 3,
         [&](const std::string& key, nlohmann::json&) -> std::optional<Error> {
           ++members;
           if (key == "stop") return FormatError("asked to stop");
@@ -169,6 +169,8 @@ TEST(Json, VisitKeepsTheRulesAndStopsOnRequest) {
   EXPECT_TRUE(visit("{\"a\":{\"b\":1,\"b\":2}}"));
   EXPECT_TRUE(visit("{\"a\":1} x"));
   EXPECT_FALSE(visit("{}"));
+  EXPECT_FALSE(visit("{\"a\":[1,2],\"b\":[1,2]}")) << "counted by member";
+  EXPECT_TRUE(visit("{\"a\":[1,2,3]}"));
   const auto stopped = visit("{\"a\":1,\"stop\":2,\"c\":3}");
   ASSERT_TRUE(stopped);
   EXPECT_STREQ(stopped->what(), "asked to stop");
