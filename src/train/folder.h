@@ -1,0 +1,34 @@
+// Folders that appear by rename only, as core/file.h does for single files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace tarn::train {
+
+/// Replaces the folder `path`: `fill` writes into an empty folder beside it
+/// (`path-<tag>.tmp`), which then takes the name. At every moment a complete
+/// folder stands at `path` or, between two renames, at `path.old`, from where
+/// RecoverFolder brings it back. `fill` syncs the files it writes. Throws
+/// IoError, or what `fill` throws; the old folder then stays.
+void ReplaceFolder(const std::string& path, const std::string& tag,
+                   const std::function<void(const std::string&)>& fill);
+
+/// After a process was killed: puts `path.old` back where `path` is missing,
+/// and removes leftovers in it and beside it.
+void RecoverFolder(const std::string& path);
+
+/// Removes temporaries of a killed run directly in `folder`: of its files
+/// ("model.safetensors.tmp-<process>-<n>", ...) and folders
+/// ("checkpoint-<n>.tmp", "best-<n>.tmp"). Nothing else is touched.
+void RemoveLeftovers(const std::string& folder);
+
+/// Makes the folder and its parents; throws IoError unless it exists then and
+/// a file can be made in it.
+void MakeWritableFolder(const std::string& path);
+
+/// Throws IoError unless the file system of `path` has `bytes` to spare.
+void CheckFreeSpace(const std::string& path, uint64_t bytes);
+
+}  // namespace tarn::train

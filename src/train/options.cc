@@ -1,0 +1,225 @@
+#include "train/options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/file.h"
+
+namespace tarn::train {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 1 << 20;
+
+bool IsModelKey(std::string_view name) {
+  const auto& keys = ConfigKeys();
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const ConfigKey& key) { return name == key.name; });
+}
+
+const std::string* Find(const Given& given, std::string_view name) {
+  // The last one counts, as usual on command lines.
+  for (auto it = given.rbegin(); it != given.rend(); ++it) {
+    if (it->first == name) return &it->second;
+  }
+  return nullptr;
+}
+
+std::string Absolute(const std::string& path) {
+  if (path.empty() || path == "-") return path;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+ModelConfig ReadConfig(const std::string& path) {
+  // A file the user named and that is not there is bad data, not a full disk.
+  Result<std::string> text = ReadFile(path, kMaxConfigBytes);
+  if (!text.ok()) throw FormatError(text.error().what());
+  Result<ModelConfig> config = ConfigFromJson(text.value());
+  if (!config.ok()) throw FormatError(path + ": " + config.error().what());
+  return config.value();
+}
+
+// Options with a place of their own; false when `name` is not one of them.
+bool SetSpecial(TrainOptions& options, const std::string& name,
+                const std::string& value) {
+  if (name == "data") {
+    options.data.push_back(Absolute(value));
+  } else if (name == "out") {
+    options.out = value;
+  } else if (name == "init") {
+    options.init = Absolute(value);
+  } else if (name == "resume") {
+    options.resume = true;
+  } else if (name == "overwrite") {
+    options.overwrite = true;
+  } else if (name == "quiet") {
+    options.quiet = true;
+  } else {
+    return name == "config" || name == "preset";
+  }
+  return true;
+}
+
+void Set(TrainOptions& options, const std::string& name,
+         const std::string& value) {
+  if (SetSpecial(options, name, value)) return;
+  if (const OptionInfo* option = FindOption(name)) {
+    option->set(options, value);
+    return;
+  }
+  try {
+    SetConfigField(options.model, name, value);
+  } catch (const ArgumentError& error) {
+    throw ArgumentError(FlagName(name), error.wanted(), error.given());
+  }
+}
+
+const Preset* FindPreset(const std::string& name) {
+  std::string names;
+  for (const Preset& preset : Presets()) {
+    if (name == preset.name) return &preset;
+    names += (names.empty() ? "" : "|") + std::string(preset.name);
+  }
+  throw ArgumentError("--preset", names, "\"" + name + "\"");
+}
+
+// The preset's options, then those given: a flag beats a preset.
+Given Expand(const Given& given) {
+  const std::string* preset = Find(given, "preset");
+  Given all = preset == nullptr ? Given() : FindPreset(*preset)->options;
+  all.insert(all.end(), given.begin(), given.end());
+  return all;
+}
+
+// Sizes that a finished config derived from others are derived anew when the
+// command line changes those.
+void ForgetDerived(ModelConfig& model, const Given& given) {
+  if (Find(given, "d_model") == nullptr && Find(given, "n_heads") == nullptr) {
+    return;
+  }
+  if (model.d_key == model.d_model / model.n_heads) model.d_key = 0;
+  if (model.d_value == model.d_model / model.n_heads) model.d_value = 0;
+  if (model.d_ff == 4 * model.d_model) model.d_ff = 0;
+}
+
+// With --init the model is what it is; only what acts in training may change.
+void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
+  ModelConfig same = now.model;
+  same.dropout = was.dropout;
+  same.attention_dropout = was.attention_dropout;
+  if (same == was) return;
+  throw ArgumentError("--init", "no flags of the model besides dropout",
+                      "flags that change the model in " + now.init);
+}
+
+void Check(const TrainOptions& options) {
+  if (options.out.empty()) {
+    throw ArgumentError("--out", "a directory", "nothing");
+  }
+  if (options.resume && options.overwrite) {
+    throw ArgumentError("--resume", "--resume or --overwrite", "both");
+  }
+  if (std::count(options.data.begin(), options.data.end(), "-") > 1) {
+    throw ArgumentError("--data", "standard input (-) once", "twice");
+  }
+  if (options.schedule.schedule == Schedule::kStep &&
+      options.schedule.decay_at.empty()) {
+    throw ArgumentError("--decay-at", "the steps at which the rate falls",
+                        "nothing");
+  }
+}
+
+// A resumed run may repeat the options of its model but not change them.
+void CheckSameModel(const TrainOptions& saved, const Given& given) {
+  TrainOptions now = saved;
+  if (const std::string* config = Find(given, "config")) {
+    now.model = ReadConfig(*config);
+    now.model.vocab_size = saved.model.vocab_size;
+    ForgetDerived(now.model, given);
+  }
+  for (const auto& [name, value] : given) {
+    if (!IsModelKey(name)) continue;
+    const ModelConfig before = now.model;
+    Set(now, name, value);
+    if (now.model == before || Find(given, "config") != nullptr) continue;
+    throw ArgumentError(FlagName(name), "the value the run began with", value);
+  }
+  FinishConfig(now.model);
+  if (!(now.model == saved.model)) {
+    throw ArgumentError("--config", "the model the run began with", "another");
+  }
+}
+
+}  // namespace
+
+TrainOptions BuildOptions(const Given& given) {
+  const Given all = Expand(given);
+  const std::string* config = Find(all, "config");
+  const std::string* init = Find(all, "init");
+  if (config != nullptr && init != nullptr) {
+    throw ArgumentError("--config", "--config or --init", "both");
+  }
+  TrainOptions options;
+  // A model file stands below the flags; those of a preset only below it
+  // where they say how to train.
+  const Given& flags = config != nullptr || init != nullptr ? given : all;
+  if (config != nullptr) options.model = ReadConfig(*config);
+  if (init != nullptr) options.model = ReadConfig(*init + "/config.json");
+  const ModelConfig was = options.model;
+  if (config != nullptr) ForgetDerived(options.model, flags);
+  for (const auto& [name, value] : all) {
+    if (!IsModelKey(name)) Set(options, name, value);
+  }
+  for (const auto& [name, value] : flags) {
+    if (IsModelKey(name)) Set(options, name, value);
+  }
+  if (config == nullptr && init == nullptr &&
+      Find(all, "max_positions") == nullptr) {
+    options.model.max_positions = options.seq_len;
+  }
+  // For checks alone: the text has the last word on a vocabulary.
+  FinishConfig(options.model);
+  if (init != nullptr) CheckInitKeeps(was, options);
+  if (options.threads == 0) options.threads = DefaultThreads();
+  Check(options);
+  return options;
+}
+
+TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
+  TrainOptions options = saved;
+  options.data.clear();
+  const Given all = Expand(given);
+  for (const auto& [name, value] : all) {
+    Set(options, name, value);
+    const OptionInfo* info = FindOption(name);
+    if (info == nullptr) continue;
+    if (name == "threads" && options.threads == 0) {
+      options.threads = saved.threads;
+    }
+    // More steps are more of the same unless the rates hang on their number.
+    const bool frozen =
+        info->changes_bits &&
+        !(name == "steps" && saved.schedule.schedule != Schedule::kCosine &&
+          options.schedule.steps >= saved.schedule.steps);
+    if (frozen && info->get(options) != info->get(saved)) {
+      throw ArgumentError(FlagName(name),
+                          info->get(saved) + " as the run began with",
+                          info->get(options));
+    }
+  }
+  CheckSameModel(saved, all);
+  if (Find(all, "init") != nullptr && options.init != saved.init) {
+    throw ArgumentError("--init",
+                        saved.init.empty() ? "none, as the run began"
+                                           : saved.init + " as the run began",
+                        options.init);
+  }
+  if (options.data.empty()) options.data = saved.data;
+  options.model = saved.model;
+  options.resume = true;
+  Check(options);
+  return options;
+}
+
+}  // namespace tarn::train

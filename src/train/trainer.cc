@@ -1,0 +1,277 @@
+#include "train/trainer.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "train/evaluate.h"
+#include "train/folder.h"
+#include "train/optimizer.h"
+#include "train/run_plan.h"
+
+namespace tarn::train {
+namespace {
+
+// Streams of the seed besides those of the windows (the steps, below 2^40).
+constexpr uint64_t kWeightStream = ~uint64_t{0};
+constexpr uint64_t kDropoutStream = ~uint64_t{1};
+constexpr int64_t kSampleTokens = 160;
+
+void SeedTorch(uint64_t seed, uint64_t stream, int64_t step) {
+  torch::manual_seed(Rng(seed, stream, static_cast<uint64_t>(step)).Next());
+}
+
+NamedTensors ParametersOf(nn::LanguageModel& model) {
+  NamedTensors parameters;
+  for (const auto& item : model->named_parameters()) {
+    parameters.emplace_back(item.key(), item.value());
+  }
+  return parameters;
+}
+
+class Run {
+ public:
+  Run(RunPlan plan, Reporter& reporter);
+  TrainResult Go(const std::atomic<bool>& stop);
+
+ private:
+  double Elapsed() const;
+  void Describe(Reporter& reporter);
+  StepFigures Step(int64_t step);
+  double Learn(int64_t step, StepFigures& figures);
+  void LookAtHeldOut(StepFigures& figures);
+  void SaveBest();
+  void SaveCheckpoint();
+  [[noreturn]] void FailAt(int64_t step, const std::string& what);
+
+  RunPlan plan_;
+  Reporter& reporter_;
+  TrainOptions& options_;
+  TrainState& state_;
+  int64_t saved_step_ = -1;  // of the newest checkpoint
+  nn::LanguageModel model_;
+  Optimizer optimizer_;
+  std::unique_ptr<StepLog> log_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+nn::LanguageModel NewModel(const TrainOptions& options) {
+  SeedTorch(options.seed, kWeightStream, 0);
+  return nn::LanguageModel(options.model);
+}
+
+Run::Run(RunPlan plan, Reporter& reporter)
+    : plan_(std::move(plan)),
+      reporter_(reporter),
+      options_(plan_.state.options),
+      state_(plan_.state),
+      model_(NewModel(options_)),
+      optimizer_(ParametersOf(model_), options_.optimizer,
+                 options_.weight_decay, options_.clip) {
+  const std::string& out = plan_.folder.path;
+  if (plan_.from_checkpoint) {
+    nn::LoadWeights(model_, plan_.folder.checkpoint() + "/model.safetensors");
+    optimizer_.Load(plan_.folder.checkpoint() + "/optimizer.safetensors");
+    if (optimizer_.updates() != state_.step) {
+      throw FormatError(plan_.folder.checkpoint(),
+                        StrCat(state_.step, " updates, as train.json says"),
+                        StrCat(optimizer_.updates()));
+    }
+    saved_step_ = state_.step;
+  } else if (!options_.init.empty()) {
+    nn::LoadWeights(model_, options_.init + "/model.safetensors");
+  }
+  WriteModelFiles(out, options_.model, plan_.corpus->tokenizer().ToJson());
+  log_ = std::make_unique<StepLog>(plan_.folder.log(), state_.log_bytes);
+  start_ = std::chrono::steady_clock::now() -
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+               std::chrono::duration<double>(state_.elapsed_s));
+  model_->train();
+}
+
+double Run::Elapsed() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                       start_)
+      .count();
+}
+
+void Run::Describe(Reporter& reporter) {
+  int64_t parameters = 0;
+  for (const auto& tensor : model_->parameters()) parameters += tensor.numel();
+  const RecordSplit& split = plan_.split;
+  const Corpus& corpus = *plan_.corpus;
+  reporter.Note(StrCat(
+      plan_.text->files(), plan_.text->files() == 1 ? " text, " : " texts, ",
+      plan_.text->bytes(), " bytes: ", split.records, " records (",
+      split.duplicates, " duplicates dropped), ", split.held_out_records,
+      " held out; training on ", corpus.training_bytes(), " bytes, held out ",
+      corpus.held_out_bytes(),
+      corpus.covers_held_out() ? "" : " (looked at in part)"));
+  reporter.Note(StrCat(Name(options_.model.attention), " model, ", parameters,
+                       " parameters, ", options_.threads, " threads"));
+  if (plan_.from_checkpoint) {
+    reporter.Note(StrCat("resumed at step ", state_.step));
+  } else if (options_.resume) {
+    reporter.Note("no checkpoint yet: beginning at step 0");
+  }
+}
+
+// The gradient of one update: mean loss over all rows. Returns that loss.
+double Run::Learn(int64_t step, StepFigures& figures) {
+  SeedTorch(options_.seed, kDropoutStream, step);
+  double loss = 0;
+  int64_t bytes = 0;
+  for (int64_t part = 0; part < options_.accumulate; ++part) {
+    std::vector<Window> windows;
+    for (int64_t row = 0; row < options_.batch; ++row) {
+      windows.push_back(plan_.corpus->TrainingWindow(
+          options_.seed, step, part * options_.batch + row));
+    }
+    const Rows rows = MakeRows(windows, options_.seq_len);
+    const torch::Tensor logits = model_->forward(rows.inputs);
+    const torch::Tensor part_loss = torch::nn::functional::cross_entropy(
+        logits.flatten(0, 1), rows.targets.flatten());
+    loss += part_loss.item<double>();
+    bytes += rows.target_bytes;
+    (part_loss / static_cast<double>(options_.accumulate)).backward();
+  }
+  const double tokens = static_cast<double>(options_.batch * options_.seq_len);
+  figures.bits_per_byte =
+      loss * tokens / (static_cast<double>(bytes) * std::numbers::ln2);
+  return loss / static_cast<double>(options_.accumulate);
+}
+
+StepFigures Run::Step(int64_t step) {
+  const double began = Elapsed();
+  StepFigures figures;
+  figures.step = step;
+  figures.loss = Learn(step, figures);
+  if (!std::isfinite(figures.loss)) {
+    FailAt(step, StrCat("the loss is ", figures.loss));
+  }
+  figures.lr = LearningRate(options_.schedule, step);
+  figures.grad_norm = optimizer_.Step(figures.lr);
+  if (!std::isfinite(figures.grad_norm)) {
+    FailAt(step, StrCat("the gradient's norm is ", figures.grad_norm));
+  }
+  const int64_t tokens =
+      options_.batch * options_.accumulate * options_.seq_len;
+  figures.tokens = step * tokens;
+  figures.tokens_per_s =
+      static_cast<double>(tokens) / std::max(Elapsed() - began, 1e-9);
+  state_.step = step;
+  return figures;
+}
+
+void Run::FailAt(int64_t step, const std::string& what) {
+  throw NumericError(StrCat("step ", step, ": ", what,
+                            "; the last good checkpoint is ",
+                            plan_.folder.checkpoint(), " (step ", saved_step_,
+                            "); a lower --lr or a longer --warmup may help"));
+}
+
+void Run::LookAtHeldOut(StepFigures& figures) {
+  const HeldOutLoss loss = Evaluate(model_, *plan_.corpus, options_.seq_len);
+  figures.val_loss = loss.nats_per_token();
+  figures.val_bits_per_byte = loss.bits_per_byte();
+  if (!std::isfinite(loss.nats)) {
+    FailAt(figures.step, StrCat("the held-out loss is ", loss.nats));
+  }
+  state_.last_held_out = figures.val_bits_per_byte;
+  if (!state_.best_held_out || *state_.last_held_out < *state_.best_held_out) {
+    state_.best_held_out = state_.last_held_out;
+    state_.best_step = figures.step;
+    SaveBest();
+  }
+}
+
+void Run::SaveBest() {
+  ReplaceFolder(plan_.folder.best(), std::to_string(state_.step),
+                [&](const std::string& dir) {
+                  WriteModelFiles(dir, options_.model,
+                                  plan_.corpus->tokenizer().ToJson());
+                  nn::SaveWeights(model_, dir + "/model.safetensors");
+                });
+}
+
+// The model goes first: whoever finds a checkpoint of the last step finds the
+// finished model beside it.
+void Run::SaveCheckpoint() {
+  for (const auto& item : model_->named_parameters()) {
+    if (!item.value().isfinite().all().item<bool>()) {
+      FailAt(state_.step, item.key() + " is not finite");
+    }
+  }
+  state_.elapsed_s = Elapsed();
+  state_.log_bytes = log_->bytes();
+  log_->Sync();
+  nn::SaveWeights(model_, plan_.folder.model());
+  ReplaceFolder(plan_.folder.checkpoint(), std::to_string(state_.step),
+                [&](const std::string& dir) {
+                  nn::SaveWeights(model_, dir + "/model.safetensors");
+                  optimizer_.Save(dir + "/optimizer.safetensors");
+                  WriteFileAtomically(dir + "/train.json",
+                                      TrainStateToJson(state_));
+                });
+  saved_step_ = state_.step;
+}
+
+TrainResult Run::Go(const std::atomic<bool>& stop) {
+  Describe(reporter_);
+  const int64_t steps = options_.schedule.steps;
+  if (!plan_.from_checkpoint) SaveCheckpoint();
+  while (state_.step < steps && !stop) {
+    StepFigures figures = Step(state_.step + 1);
+    const bool last = state_.step == steps;
+    if (last || state_.step % options_.eval_every == 0) LookAtHeldOut(figures);
+    figures.elapsed_s = Elapsed();
+    log_->Write(figures);
+    reporter_.Step(figures, steps);
+    if (last || stop || state_.step % options_.checkpoint_every == 0) {
+      SaveCheckpoint();
+    }
+    if (options_.sample_every > 0 &&
+        (last || state_.step % options_.sample_every == 0)) {
+      reporter_.Sample(SampleText(model_, *plan_.corpus, options_.seq_len,
+                                  kSampleTokens, options_.seed));
+    }
+  }
+  // A stop that came after the last look, or before the first step.
+  if (saved_step_ != state_.step) SaveCheckpoint();
+  TrainResult result;
+  result.step = state_.step;
+  result.finished = state_.step == steps;
+  result.elapsed_s = state_.elapsed_s;
+  result.last_held_out = state_.last_held_out;
+  result.best_held_out = state_.best_held_out;
+  result.best_step = state_.best_step;
+  result.out = plan_.folder.path;
+  for (const std::string& path : options_.data) {
+    result.reads_stdin = result.reads_stdin || path == "-";
+  }
+  return result;
+}
+
+// One interop thread and a fixed pool: sums are then split the same way in
+// every run. Denormals count, as they do in the runtime.
+void SetUpTorch(int64_t threads) {
+  at::set_num_threads(static_cast<int>(threads));
+  if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+  at::globalContext().setFlushDenormal(false);
+}
+
+}  // namespace
+
+TrainResult Train(const Given& given, const std::atomic<bool>& stop,
+                  Reporter& reporter) {
+  RunPlan plan = PlanRun(given);
+  SetUpTorch(plan.state.options.threads);
+  return Run(std::move(plan), reporter).Go(stop);
+}
+
+}  // namespace tarn::train

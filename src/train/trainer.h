@@ -1,0 +1,54 @@
+// A training run: text in, model directory out.
+//
+//   OUT/config.json, tokenizer.json, model.safetensors   the last model
+//   OUT/best/                                            the best model
+//   OUT/log.jsonl                                        one line a step
+//   OUT/checkpoint/  model.safetensors, optimizer.safetensors, train.json
+//
+// A step is a pure function of weights, optimiser state and step number: rows
+// and dropout come from counters. So a run that goes on from a checkpoint
+// makes the same bits as one that never stopped.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/log.h"
+#include "train/options.h"
+
+namespace tarn::train {
+
+/// Hears of the run; called on the training thread. A front end prints.
+class Reporter {
+ public:
+  virtual ~Reporter() = default;
+  /// Before the first step: what is trained on what.
+  virtual void Note(const std::string& line) = 0;
+  /// After every step. steps: of the whole run.
+  virtual void Step(const StepFigures& figures, int64_t steps) = 0;
+  virtual void Sample(const std::string& text) = 0;
+};
+
+struct TrainResult {
+  int64_t step = 0;
+  bool finished = false;  // false: stopped by `stop` after a checkpoint
+  double elapsed_s = 0;   // training, over all parts of a resumed run
+  std::optional<double> last_held_out, best_held_out;  // bits per byte
+  int64_t best_step = 0;
+  std::string out;
+  bool reads_stdin = false;  // the text must be piped in again to resume
+};
+
+/// Trains as the options given on a command line say (see options.h). `stop`
+/// is looked at between steps: when set, the run saves itself and returns.
+/// Everything that can be known to be wrong is reported before any work:
+/// ArgumentError (flags, sizes), FormatError (text, model or checkpoint
+/// files), IoError (output). NumericError: the loss is no number any more;
+/// names the step and the last good checkpoint. One run at a time in a
+/// process; two processes cannot train into one folder.
+TrainResult Train(const Given& given, const std::atomic<bool>& stop,
+                  Reporter& reporter);
+
+}  // namespace tarn::train
