@@ -1,0 +1,60 @@
+// The program `tarn`: subcommands, exit codes, and what they share.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "core/error.h"
+#include "runtime/model.h"
+#include "runtime/tokenizer.h"
+
+namespace tarn::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitBadModel = 3;
+// A run ended by a signal exits with 128 + its number: SIGINT 130.
+
+/// Runs one command line. argv[1] names the subcommand. Returns the exit code;
+/// never throws.
+int Main(int argc, char** argv);
+
+/// The subcommands; argv[0] is the subcommand's name. They throw tarn::Error
+/// and ExitError, which Main turns into one line on stderr and an exit code.
+int Generate(int argc, char** argv);
+int Eval(int argc, char** argv);
+int Info(int argc, char** argv);
+int Verify(int argc, char** argv);
+/// Becomes tarn-train (see train.cc); returns only when that fails.
+int Train(int argc, char** argv);
+
+/// A failure whose exit code is not the one its error kind would have.
+class ExitError : public std::runtime_error {
+ public:
+  ExitError(int code, const std::string& message)
+      : std::runtime_error(message), code_(code) {}
+  int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+/// A model directory opened for use: weights and tokenizer.
+struct OpenedModel {
+  Model model;
+  Tokenizer tokenizer;
+};
+
+/// Opens both; throws ExitError(kExitBadModel) whatever was wrong.
+OpenedModel OpenModelDirectory(const std::string& dir,
+                               const ModelOptions& options);
+
+/// "f32" or "bf16"; the command-line parser has checked the word.
+WeightType WeightTypeFromText(const std::string& text);
+
+/// A path for a message or an error: "-" reads as "standard input".
+std::string InputName(const std::string& path);
+
+}  // namespace tarn::cli

@@ -1,0 +1,173 @@
+// `tarn eval`: how well a model predicts a file, over the whole of it.
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "cli/cli.h"
+#include "cli/eval_run.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/signals.h"
+#include "runtime/utf8.h"
+
+namespace tarn::cli {
+namespace {
+
+struct Flags {
+  std::string dir, file;
+  std::string weights = "f32";
+  int threads = 0;
+  bool per_token = false;
+  bool json = false;
+};
+
+constexpr char kFooter[] =
+    "The whole file is one sequence: each token is predicted from all before\n"
+    "it, the first one is not scored. bits_per_byte counts the bytes of the\n"
+    "scored tokens. --per-token adds `logprobs`, natural logarithms, one for\n"
+    "each token after the first.\n\n"
+    "Examples:\n"
+    "  tarn eval models/demo held-out.txt\n"
+    "  tarn eval models/demo - --json < held-out.txt\n"
+    "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n";
+
+void Declare(CLI::App& app, Flags& flags) {
+  app.add_option("DIR", flags.dir, "model directory")->required();
+  app.add_option("FILE", flags.file, "text; - is standard input")->required();
+  app.add_flag("--per-token", flags.per_token,
+               "also the log-probability of each token");
+  app.add_option("--threads", flags.threads, "0: as many as there are cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--weights", flags.weights, "how weights are held in memory")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "one JSON object on stdout");
+  app.footer(kFooter);
+}
+
+// Log-probabilities are written as they come, in an array first in the object:
+// a file of any size needs no memory for them.
+class Report {
+ public:
+  explicit Report(const Flags& flags) : flags_(flags) {
+    if (flags_.json) payload_.Write("{");
+  }
+  void Add(double logprob) {
+    if (!flags_.per_token) return;
+    if (flags_.json) {
+      payload_.Write(first_ ? "\"logprobs\":[" : ",");
+      payload_.Write(NumberText(logprob));
+    } else {
+      payload_.Write(NumberText(logprob) + "\n");
+    }
+    first_ = false;
+  }
+  bool reader_gone() const { return payload_.reader_gone(); }
+  void Finish(const Scorer& scorer, uint64_t scored_bytes) {
+    if (flags_.json && flags_.per_token) {
+      payload_.Write(first_ ? "\"logprobs\":[]," : "],");
+    }
+    const double nats = scorer.NatsPerToken();
+    const double bits =
+        scored_bytes == 0
+            ? 0
+            : scorer.nats() / std::log(2.0) / static_cast<double>(scored_bytes);
+    Field("tokens", std::to_string(scorer.tokens()), ",");
+    Field("nats_per_token", NumberText(nats), ",");
+    Field("perplexity", NumberText(std::exp(nats)), ",");
+    Field("bits_per_byte", NumberText(bits), "}\n");
+    payload_.Flush();
+  }
+
+ private:
+  void Field(const char* name, const std::string& value, const char* end) {
+    payload_.Write(flags_.json ? StrCat("\"", name, "\":", value, end)
+                               : StrCat(name, " ", value, "\n"));
+  }
+  const Flags& flags_;
+  Payload payload_{stdout};
+  bool first_ = true;
+};
+
+// Bytes of the first token: they are not scored.
+uint64_t FirstTokenBytes(const Tokenizer& tokenizer, int32_t token) {
+  std::string bytes;
+  tokenizer.Decode(token, bytes);
+  return bytes.size();
+}
+
+class FileScorer {
+ public:
+  FileScorer(const OpenedModel& opened, const Flags& flags)
+      : opened_(opened), flags_(flags), scorer_(opened.model) {}
+
+  // Reads the file to its end, or until a signal or a closed pipe.
+  void Run(Report& report) {
+    constexpr size_t kPiece = 1 << 16;
+    InputFile input(flags_.file);
+    Progress progress("eval", input.size());
+    std::string held;  // a character cut by the end of a piece
+    bool more = true;
+    while (more && PendingSignal() == 0 && !report.reader_gone()) {
+      more = input.Read(kPiece, held);
+      size_t ready = held.size();
+      if (more && opened_.tokenizer.kind() == TokenizerKind::kChar) {
+        ready -= UnfinishedUtf8Tail(held);
+      }
+      Score(std::string_view(held).substr(0, ready), report);
+      held.erase(0, ready);
+      progress.Update(bytes_, StrCat(scorer_.tokens(), " tokens, ",
+                                     scorer_.NatsPerToken(), " nats/token"));
+    }
+  }
+
+  const Scorer& scorer() const { return scorer_; }
+  uint64_t scored_bytes() const { return bytes_ - first_bytes_; }
+
+ private:
+  void Score(std::string_view text, Report& report) {
+    if (text.empty()) return;
+    const auto tokens = opened_.tokenizer.Encode(text, bytes_);
+    if (!tokens.ok()) {
+      throw ExitError(kExitBadModel, StrCat(InputName(flags_.file), ": ",
+                                            tokens.error().what()));
+    }
+    if (scorer_.tokens() == 0) {
+      first_bytes_ = FirstTokenBytes(opened_.tokenizer, tokens.value().front());
+    }
+    bytes_ += text.size();
+    scorer_.Feed(tokens.value(), [&](double logprob) { report.Add(logprob); });
+  }
+
+  const OpenedModel& opened_;
+  const Flags& flags_;
+  Scorer scorer_;
+  uint64_t bytes_ = 0, first_bytes_ = 0;
+};
+
+}  // namespace
+
+int Eval(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Measures how well a model predicts a file.", "tarn eval");
+  Declare(app, flags);
+  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  const OpenedModel opened = OpenModelDirectory(
+      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  Report report(flags);
+  FileScorer file(opened, flags);
+  file.Run(report);
+  const int signal = PendingSignal();
+  if (signal == 0 && file.scorer().tokens() < 2 && !report.reader_gone()) {
+    throw ExitError(kExitBadModel, StrCat(InputName(flags.file),
+                                          ": want at least 2 tokens, "
+                                          "got ",
+                                          file.scorer().tokens()));
+  }
+  report.Finish(file.scorer(), file.scored_bytes());
+  return signal == 0 ? kExitOk : SignalExitCode(signal);
+}
+
+}  // namespace tarn::cli

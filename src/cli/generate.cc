@@ -1,0 +1,176 @@
+// `tarn generate`: a prompt in, text out, one token at a time.
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "cli/cli.h"
+#include "cli/generate_run.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/signals.h"
+#include "runtime/utf8.h"
+
+namespace tarn::cli {
+namespace {
+
+struct Flags {
+  std::string dir, prompt;
+  std::string weights = "f32";
+  GenerateOptions generate;
+  int64_t seed = -1;
+  int threads = 0;
+  bool json = false;
+};
+
+constexpr char kFooter[] =
+    "stdout carries the generated text and nothing else; figures go to "
+    "stderr.\n"
+    "An empty prompt starts from a newline. The same seed gives the same text\n"
+    "on any number of threads.\n\n"
+    "Examples:\n"
+    "  tarn generate models/demo --prompt 'Once upon a time'\n"
+    "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
+    "  tarn generate models/demo --temperature 0 --json | jq .text\n";
+
+void Declare(CLI::App& app, Flags& flags) {
+  SamplerOptions& sampler = flags.generate.sampler;
+  app.add_option("DIR", flags.dir, "model directory")->required();
+  app.add_option("--prompt", flags.prompt,
+                 "text to continue; - reads it from standard input");
+  app.add_option("--max-tokens", flags.generate.max_tokens,
+                 "tokens to generate")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->capture_default_str();
+  app.add_option("--temperature", sampler.temperature,
+                 "0 always takes the likeliest token")
+      ->capture_default_str();
+  app.add_option("--top-k", sampler.top_k, "keep the k likeliest; 0: off")
+      ->capture_default_str();
+  app.add_option("--top-p", sampler.top_p,
+                 "keep the likeliest that hold this share; 1: off")
+      ->capture_default_str();
+  app.add_option("--min-p", sampler.min_p,
+                 "drop those below this share of the likeliest; 0: off")
+      ->capture_default_str();
+  app.add_option("--seed", flags.seed, "0 or more; -1: random")
+      ->check(CLI::Range(int64_t{-1}, INT64_MAX))
+      ->capture_default_str();
+  app.add_option("--threads", flags.threads, "0: as many as there are cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--weights", flags.weights, "how weights are held in memory")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "one JSON object on stdout");
+  app.footer(kFooter);
+}
+
+std::string ReadPrompt(const std::string& prompt) {
+  if (prompt != "-") return prompt;
+  constexpr size_t kMaxBytes = size_t{1} << 30;
+  InputFile input("-");
+  std::string text;
+  while (text.size() <= kMaxBytes && input.Read(1 << 16, text)) {
+  }
+  if (text.size() > kMaxBytes) {
+    throw ExitError(kExitUsage, StrCat("--prompt -: want at most ", kMaxBytes,
+                                       " bytes on standard input, got more"));
+  }
+  return text;
+}
+
+uint64_t ChooseSeed(int64_t seed) {
+  if (seed >= 0) return static_cast<uint64_t>(seed);
+  std::random_device device;
+  const uint64_t bits = uint64_t{device()} << 32 | device();
+  return bits >> 11;  // 53 bits: exact in readers of JSON that use doubles
+}
+
+double PerSecond(int64_t count, double milliseconds) {
+  return milliseconds > 0 ? 1000 * static_cast<double>(count) / milliseconds
+                          : 0;
+}
+
+void PrintStats(const GenerateStats& stats, uint64_t seed) {
+  std::fprintf(stderr,
+               "prompt       %lld tokens, %.1f ms, %.1f tokens/s\n"
+               "first token  %.1f ms\n"
+               "generated    %lld tokens, %.1f ms, %.1f tokens/s\n"
+               "latency      %.1f us/token at the start, %.1f at the end "
+               "(medians)\n"
+               "state        %lld bytes at start, %lld bytes at end\n"
+               "seed         %llu\n",
+               static_cast<long long>(stats.prompt_tokens), stats.prefill_ms,
+               PerSecond(stats.prompt_tokens, stats.prefill_ms),
+               stats.first_token_ms, static_cast<long long>(stats.tokens),
+               stats.decode_ms, PerSecond(stats.tokens, stats.decode_ms),
+               stats.times.MedianFirst(), stats.times.MedianLast(),
+               static_cast<long long>(stats.state_bytes_start),
+               static_cast<long long>(stats.state_bytes_end),
+               static_cast<unsigned long long>(seed));
+}
+
+std::string JsonText(const GenerateStats& stats, const std::string& text,
+                     uint64_t seed) {
+  nlohmann::ordered_json root;
+  root["text"] = ReplaceInvalidUtf8(text);
+  root["prompt_tokens"] = stats.prompt_tokens;
+  root["tokens"] = stats.tokens;
+  root["prefill_ms"] = stats.prefill_ms;
+  root["first_token_ms"] = stats.first_token_ms;
+  root["decode_ms"] = stats.decode_ms;
+  root["tokens_per_s"] = PerSecond(stats.tokens, stats.decode_ms);
+  root["decode_us_first"] = stats.times.MedianFirst();
+  root["decode_us_last"] = stats.times.MedianLast();
+  root["state_bytes"] = stats.state_bytes_end;
+  root["seed"] = seed;
+  return root.dump() + "\n";
+}
+
+}  // namespace
+
+int Generate(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Writes text with a model, token by token.", "tarn generate");
+  Declare(app, flags);
+  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  CheckSampler(flags.generate.sampler);
+  const OpenedModel opened = OpenModelDirectory(
+      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt));
+  if (!prompt.ok()) {
+    throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
+  }
+  const uint64_t seed = ChooseSeed(flags.seed);
+  flags.generate.sampler.seed = seed;
+
+  Payload payload(stdout);
+  Utf8Stream stream;
+  std::string text;  // --json only: a plain run keeps nothing it has written
+  const auto sink = [&](std::string_view bytes) {
+    if (flags.json) {
+      text += bytes;
+      return true;
+    }
+    payload.Write(stream.Push(bytes));
+    payload.FlushIfDue();
+    return !payload.reader_gone();
+  };
+  const GenerateStats stats =
+      RunGenerate(opened.model, opened.tokenizer, prompt.value(),
+                  flags.generate, sink, [] { return PendingSignal() != 0; });
+  payload.Write(flags.json ? JsonText(stats, text, seed) : stream.Finish());
+  payload.Flush();
+  if (payload.reader_gone()) return kExitOk;
+  // The prompt of a shell should not follow the text on its line.
+  if (!flags.json && isatty(STDOUT_FILENO) != 0) std::fputc('\n', stderr);
+  PrintStats(stats, seed);
+  const int signal = PendingSignal();
+  return signal == 0 ? kExitOk : SignalExitCode(signal);
+}
+
+}  // namespace tarn::cli

@@ -1,0 +1,99 @@
+// `tarn info`: what a model is and what it costs.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/cli.h"
+#include "cli/model_facts.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+
+namespace tarn::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kFooter[] =
+    "FLOP: a multiply-add counts as 2. A linear model's state never grows; "
+    "for\n"
+    "softmax attention the cost of the first token and the growth a token are\n"
+    "given.\n\n"
+    "Examples:\n"
+    "  tarn info models/demo\n"
+    "  tarn info models/demo --json | jq .parameters.total\n";
+
+Json Facts(const OpenedModel& opened) {
+  const Model& model = opened.model;
+  const ModelConfig& config = model.config();
+  const int64_t element_bytes =
+      model.options().weights == WeightType::kBF16 ? 2 : 4;
+  const ParameterCounts counts = CountParameters(config);
+  const TokenCost first =
+      CostOfToken(config, element_bytes, model.state_bytes(), 0);
+  const TokenCost second = CostOfToken(config, element_bytes, 0, 1);
+  Json root;
+  root["config"] = Json::parse(ConfigToJson(config));
+  root["tokenizer_entries"] = opened.tokenizer.vocab_size();
+  root["parameters"] = {{"embedding", counts.embedding},
+                        {"attention", counts.attention},
+                        {"feed_forward", counts.feed_forward},
+                        {"norms", counts.norms},
+                        {"head", counts.head},
+                        {"total", counts.Total()}};
+  root["weight_bytes"] = model.weight_bytes();
+  root["state_bytes"] = model.state_bytes();
+  root["state_bytes_per_token"] = model.state_bytes_per_token();
+  root["flop_per_token"] = first.flop;
+  root["flop_per_token_growth"] = second.flop - first.flop;
+  root["bytes_read_per_token"] = first.weight_bytes + first.state_bytes;
+  return root;
+}
+
+std::string Grouped(const Json& value) {
+  if (!value.is_number_integer()) return value.dump();
+  std::string digits = std::to_string(value.get<int64_t>());
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  return digits;
+}
+
+// Keys with underscores read as words: "flop per token  12,345".
+std::string Lines(const Json& object, const std::string& indent) {
+  std::string text;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      text += indent + key + "\n" + Lines(value, indent + "  ");
+      continue;
+    }
+    std::string words = indent + key;
+    if (indent.empty()) {
+      for (char& c : words) c = c == '_' ? ' ' : c;
+    }
+    words.resize(std::max<size_t>(words.size() + 2, 24), ' ');
+    const bool plain = value.is_string();
+    text += words + (plain ? value.get<std::string>() : Grouped(value)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+int Info(int argc, char** argv) {
+  std::string dir;
+  bool json = false;
+  CLI::App app("Describes a model: configuration, sizes, cost a token.",
+               "tarn info");
+  app.add_option("DIR", dir, "model directory")->required();
+  app.add_flag("--json", json, "one JSON object on stdout");
+  app.footer(kFooter);
+  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  const OpenedModel opened =
+      OpenModelDirectory(dir, {WeightType::kF32, 1, true});
+  const Json facts = Facts(opened);
+  Payload payload(stdout);
+  payload.Write(json ? facts.dump() + "\n" : Lines(facts, ""));
+  payload.Flush();
+  return kExitOk;
+}
+
+}  // namespace tarn::cli

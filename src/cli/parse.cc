@@ -1,0 +1,50 @@
+#include "cli/parse.h"
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "cli/cli.h"
+#include "cli/output.h"
+#include "cli/suggest.h"
+
+namespace tarn::cli {
+namespace {
+
+// The message of the parser, or a better one when an option is not known: the
+// parser reports a missing argument first, though a misspelt word is its cause.
+std::string Complaint(const CLI::App& app, const CLI::ParseError& error) {
+  for (const std::string& word : app.remaining()) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& known_name : option->get_lnames()) {
+        known.push_back("--" + known_name);
+      }
+    }
+    return "no option '" + name + "'" + DidYouMean(name, known);
+  }
+  return error.what();
+}
+
+}  // namespace
+
+std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    Payload payload(stdout);
+    payload.Write(app.help());
+    payload.Flush();
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "%s: error: %s\nSee `%s --help`.\n",
+                 app.get_name().c_str(), Complaint(app, error).c_str(),
+                 app.get_name().c_str());
+    return kExitUsage;
+  }
+}
+
+}  // namespace tarn::cli

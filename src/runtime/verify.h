@@ -1,0 +1,29 @@
+// Everything that can be wrong with a model directory, found in one pass.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace tarn {
+
+/// What VerifyModel found. `problems` is empty for a sound model.
+struct VerifyReport {
+  /// One an entry, each a single line: file, tensor, byte offset, wanted, got.
+  std::vector<Error> problems;
+  int64_t tensors = 0;   // in model.safetensors, 0 when it cannot be read
+  int64_t elements = 0;  // of all tensors
+};
+
+/// Checks DIR/config.json, DIR/tokenizer.json and DIR/model.safetensors: each
+/// file by itself (size, strict JSON, header, ranges), the tensors against the
+/// shapes the config implies (missing, unexpected, wrong), every weight for
+/// NaN and infinity, and the tokenizer's table against vocab_size. Goes on
+/// after a fault as far as the rest can still be judged. Never throws for the
+/// files' contents. Reads each weight once: O(file size) time, O(largest of
+/// config.json and tokenizer.json) memory. Thread-safe.
+VerifyReport VerifyModel(const std::string& dir);
+
+}  // namespace tarn
