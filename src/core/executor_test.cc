@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/rng.h"
 #include "core/test_util.h"
 
 namespace tarn {
@@ -209,6 +210,43 @@ TEST_P(Pools, RegionsDoNotAllocate) {
   for (int i = 0; i < 100; ++i) region();
   EXPECT_EQ(allocations, before);
   EXPECT_EQ(worker_allocations, 0);
+}
+
+// Everything at once: callers on three threads, regions of all sizes, nested
+// calls, exceptions, pauses that let workers fall asleep, pools of all widths.
+TEST_P(Pools, Stress) {
+  ThreadPool pool(GetParam());
+  std::vector<std::thread> callers;
+  std::atomic<int64_t> wrong{0};
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&, caller] {
+      Rng rng(17, static_cast<uint64_t>(caller));
+      for (int region = 0; region < 400; ++region) {
+        const auto tasks = static_cast<int64_t>(rng.Below(40));
+        const auto bad_task = static_cast<int64_t>(rng.Below(200));
+        std::vector<int> runs(40, 0);  // one writer each, no atomics
+        bool thrown = false;
+        try {
+          pool.ParallelFor(tasks, [&](int64_t task, int) {
+            if (task == bad_task) throw std::runtime_error("bad task");
+            pool.ParallelFor(2, [&](int64_t, int) { ++runs[task]; });
+          });
+        } catch (const std::runtime_error&) {
+          thrown = true;
+        }
+        wrong += thrown != (bad_task < tasks);
+        for (int64_t task = 0; task < 40; ++task) {
+          const bool all = runs[task] == 2;
+          wrong += !(all || (runs[task] == 0 && (thrown || task >= tasks)));
+        }
+        if (rng.Below(20) == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(60));
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 // Tasks are not dealt out in advance: while one is slow, the rest go to whoever
