@@ -25,7 +25,19 @@ if(TARN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 find_package(Threads REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
+if(CMAKE_CROSSCOMPILING)
+  # Header-only libraries of the host, without the host's C library headers.
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cross-include)
+  foreach(library hwy nlohmann)
+    file(CREATE_LINK /usr/include/${library}
+         ${CMAKE_BINARY_DIR}/cross-include/${library} SYMBOLIC)
+  endforeach()
+  add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
+  target_include_directories(nlohmann_json::nlohmann_json INTERFACE
+    ${CMAKE_BINARY_DIR}/cross-include)
+else()
+  find_package(nlohmann_json 3.11 REQUIRED)
+endif()
 
 add_library(tarn_options INTERFACE)
 # No contraction: an expression has the same bits wherever it is inlined; the
@@ -43,7 +55,13 @@ if(TARN_SANITIZE)
 endif()
 
 if(TARN_BUILD_TESTS)
-  find_package(GTest REQUIRED)
+  if(CMAKE_CROSSCOMPILING)
+    # Debian's libgtest-dev carries the sources, for builds like this one.
+    add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest
+                     EXCLUDE_FROM_ALL)
+  else()
+    find_package(GTest REQUIRED)
+  endif()
   include(GoogleTest)
 endif()
 

@@ -1,0 +1,51 @@
+# The front door: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+BUILD ?= build
+PREFIX ?= /usr/local
+TEXT ?=
+STEPS ?=
+OUT ?=
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+export TARN_PYTHON
+
+.PHONY: help setup build test demo runtime test-arm bench install clean format
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@echo "Variables: TEXT=book.txt STEPS=800 OUT=models/book (demo), TARN_PYTHON=/path/to/python,"
+	@echo "  DESTDIR= PREFIX=$(PREFIX) (install)"
+
+setup: ## Install missing system packages, make .venv (skips what is there)
+	@scripts/setup.sh
+
+build: setup ## Build everything into build/
+	@scripts/build.sh $(BUILD) release
+
+test: build ## Build and run every test, C++ and Python
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+demo: build ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
+	@TEXT='$(TEXT)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
+
+runtime: ## The lean half alone: no torch, no Python; builds and tests it
+	@scripts/setup.sh --lean
+	@scripts/build.sh build-runtime runtime
+	@ctest --test-dir build-runtime --output-on-failure -j $(JOBS)
+
+test-arm: ## Cross-compile for 64-bit Arm, kernel tests under qemu-user
+	@scripts/setup.sh --lean --arm
+	@scripts/build.sh build-arm arm
+	@ctest --test-dir build-arm --output-on-failure -j $(JOBS)
+
+bench: build ## The operator against torch's chunked form, kernels alone
+	@PYTHONPATH=python $${TARN_PYTHON:-.venv/bin/python} bench/linear_attention_vs_torch.py
+	@$(BUILD)/linear_attention_bench
+
+install: build ## Install programs, library, headers (DESTDIR, PREFIX)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+format: ## clang-format over the tree
+	@git ls-files '*.h' '*.cc' '*.c' '*.hpp' | xargs clang-format-14 -i
+
+clean: ## Remove build trees (keeps .venv and models)
+	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm

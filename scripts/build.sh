@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# scripts/build.sh DIRECTORY PRESET: configures once, then builds what changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+directory=$1 preset=$2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+arguments=(-B "$directory")
+if [ -n "${TARN_PYTHON:-}" ]; then arguments+=("-DTARN_PYTHON=$TARN_PYTHON"); fi
+# A tree configured for another Python is configured anew.
+wanted=${TARN_PYTHON:-$PWD/.venv/bin/python}
+if [ -f "$directory/CMakeCache.txt" ] && [ "$preset" = release ] &&
+   ! grep -q "^TARN_PYTHON:FILEPATH=$wanted\$" "$directory/CMakeCache.txt"; then
+  rm -f "$directory/CMakeCache.txt"
+fi
+if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; then
+  if ! cmake --preset "$preset" "${arguments[@]}" >"$log" 2>&1; then
+    cat "$log" >&2
+    exit 1
+  fi
+fi
+if [ -t 2 ]; then
+  ninja -C "$directory" >&2
+elif ! ninja -C "$directory" >"$log" 2>&1; then
+  tail -n 100 "$log" >&2
+  exit 1
+fi

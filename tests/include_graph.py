@@ -1,0 +1,63 @@
+"""Holds the direction of data flow: a folder includes only from its left.
+
+core -> kernels -> pytorch | runtime -> front ends (cli, train). The runtime and
+what stands on it without training know no torch header. Exits 1 with one line
+for each include that breaks the promise.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
+ALLOWED = {
+    "core": {"core"},
+    "kernels": {"core", "kernels"},
+    "runtime": {"core", "kernels", "runtime"},
+    "capi": {"core", "kernels", "runtime", "capi"},
+    "pytorch": {"core", "kernels", "pytorch"},
+    "train": {"core", "kernels", "runtime", "pytorch", "train"},
+    "cli": {"core", "kernels", "runtime", "cli"},
+}
+TORCH_FOLDERS = {"pytorch", "train"}
+TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def broken_includes(root: pathlib.Path) -> tuple[list[str], int]:
+    problems, count = [], 0
+    for path in sorted(root.rglob("*")):
+        if path.suffix not in {".h", ".hpp", ".cc", ".cu"}:
+            continue
+        folder = path.relative_to(root).parts[0]
+        if folder not in ALLOWED:
+            problems.append(f"{path}: folder src/{folder} is not in the graph")
+            continue
+        for name in INCLUDE.findall(path.read_text()):
+            count += 1
+            target = name.split("/")[0]
+            if target in ALLOWED and "/" in name and target not in ALLOWED[folder]:
+                problems.append(f"{path}: src/{folder} may not include {name}")
+            if TORCH.match(name) and folder not in TORCH_FOLDERS:
+                problems.append(f"{path}: src/{folder} may not know torch ({name})")
+    return problems, count
+
+
+def self_test() -> None:
+    """The check itself must be able to fail."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "core").mkdir()
+        (root / "core" / "a.h").write_text('#include "runtime/model.h"\n#include <torch/torch.h>\n')
+        problems, _ = broken_includes(root)
+        assert len(problems) == 2, problems
+
+
+if __name__ == "__main__":
+    self_test()
+    found, includes = broken_includes(ROOT)
+    for line in found:
+        print(line, file=sys.stderr)
+    print(f"{includes} includes, {len(found)} against the direction of data flow")
+    sys.exit(1 if found else 0)
