@@ -1,0 +1,188 @@
+/* libtarn: linear-attention language models that run as RNNs. C interface.
+ *
+ * Conventions, for every function:
+ * - Calls that can fail return a tarn_status and take a tarn_error** as their
+ *   last argument. On failure an error object is stored there (free it with
+ *   tarn_error_free) and nothing else is written; on success NULL is stored.
+ *   The argument itself may be NULL when the details are not wanted.
+ * - Bad arguments, NULL included, are TARN_ERROR_ARGUMENT unless said
+ *   otherwise. No call prints, aborts, exits or throws.
+ * - Threads: a model may be used by any number of threads at once; a state by
+ *   one at a time. Different states are independent.
+ * - Sizes are uint64_t, tokens int32_t, logits float[vocab_size].
+ * - Structs that begin with struct_size may grow in later versions: set it to
+ *   sizeof the struct (the _INIT macros do).
+ */
+#ifndef TARN_TARN_H_
+#define TARN_TARN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TARN_API __attribute__((visibility("default")))
+#else
+#define TARN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tarn_status {
+  TARN_OK = 0,
+  TARN_ERROR_ARGUMENT = 1,    /* a value outside its range */
+  TARN_ERROR_SHAPE = 2,       /* sizes that do not fit each other */
+  TARN_ERROR_DTYPE = 3,       /* an element type that is not supported */
+  TARN_ERROR_DEVICE = 4,      /* a SIMD target this machine lacks */
+  TARN_ERROR_FORMAT = 5,      /* a file whose contents are wrong */
+  TARN_ERROR_IO = 6,          /* a file that cannot be read */
+  TARN_ERROR_NUMERIC = 7,     /* NaN or infinity where a number must be */
+  TARN_ERROR_INTERRUPTED = 8, /* a run that was asked to stop */
+  TARN_ERROR_INTERNAL = 9     /* out of memory, or a fault of tarn itself */
+} tarn_status;
+
+typedef struct tarn_error tarn_error;
+typedef struct tarn_model tarn_model;
+typedef struct tarn_state tarn_state;
+
+/* "0.1.0". Static; never NULL. */
+TARN_API const char* tarn_version(void);
+
+/* --- Errors ------------------------------------------------------------- */
+
+TARN_API tarn_status tarn_error_code(const tarn_error* error);
+/* One line: the place, what was wanted, what was given. Lives as long as the
+ * error. NULL, all there is when memory has run out, gives "no details". */
+TARN_API const char* tarn_error_message(const tarn_error* error);
+TARN_API void tarn_error_free(tarn_error* error); /* NULL: nothing */
+
+/* --- Models ------------------------------------------------------------- */
+
+enum { TARN_WEIGHTS_F32 = 0, TARN_WEIGHTS_BF16 = 1 };
+
+typedef struct tarn_model_options {
+  size_t struct_size;
+  int32_t weights;  /* TARN_WEIGHTS_F32; BF16 rounds at load, half the memory */
+  int32_t threads;  /* 0: as many as the process may use */
+  int32_t use_mmap; /* 1: weight file mapped; 0: read into memory */
+} tarn_model_options;
+#define TARN_MODEL_OPTIONS_INIT \
+  { sizeof(tarn_model_options), TARN_WEIGHTS_F32, 0, 1 }
+
+/* Opens a model directory: config.json, model.safetensors, tokenizer.json. All
+ * of it is checked before use (TARN_ERROR_FORMAT, TARN_ERROR_IO). options: NULL
+ * gives the defaults. Costs one pass over the weights. */
+TARN_API tarn_status tarn_model_open(const char* path,
+                                     const tarn_model_options* options,
+                                     tarn_model** model, tarn_error** error);
+/* Gives up the caller's hold. The model lives on, and its pointer may be used,
+ * while a state of it exists. NULL: nothing. */
+TARN_API void tarn_model_close(tarn_model* model);
+
+/* Facts; 0 for NULL. Thread-safe, O(1). */
+TARN_API uint64_t tarn_model_vocab_size(const tarn_model* model);
+/* Ids below it stand for text; a model may have more rows than that, whose
+ * logits are no candidates (pass this as the count to tarn_sample). */
+TARN_API uint64_t tarn_model_tokenizer_size(const tarn_model* model);
+TARN_API uint64_t tarn_model_parameters(const tarn_model* model);
+TARN_API int32_t tarn_model_threads(const tarn_model* model);
+/* Bytes of a new state. Linear models: of every state, however long. */
+TARN_API uint64_t tarn_model_state_bytes(const tarn_model* model);
+/* Bytes a state grows by with each token: 0 for linear models. */
+TARN_API uint64_t tarn_model_state_bytes_per_token(const tarn_model* model);
+
+/* --- States: the past of one sequence, as a value ------------------------ */
+
+/* A state before the first token. */
+TARN_API tarn_status tarn_state_new(const tarn_model* model, tarn_state** state,
+                                    tarn_error** error);
+/* A copy that shares nothing. O(bytes). */
+TARN_API tarn_status tarn_state_clone(const tarn_state* state,
+                                      tarn_state** clone, tarn_error** error);
+/* Overwrites `to` with `from`; both of one model. O(bytes). */
+TARN_API tarn_status tarn_state_copy(tarn_state* to, const tarn_state* from,
+                                     tarn_error** error);
+/* Back to before the first token. */
+TARN_API tarn_status tarn_state_reset(tarn_state* state, tarn_error** error);
+TARN_API void tarn_state_free(tarn_state* state); /* NULL: nothing */
+/* Facts; 0 for NULL. Position: tokens consumed. */
+TARN_API uint64_t tarn_state_bytes(const tarn_state* state);
+TARN_API uint64_t tarn_state_position(const tarn_state* state);
+/* 1 if both hold the same bits, else 0 (also when one is NULL). O(bytes). */
+TARN_API int32_t tarn_state_equal(const tarn_state* a, const tarn_state* b);
+TARN_API uint64_t tarn_state_hash(const tarn_state* state);
+/* Logits after the last consumed token, kept with the state: `count` floats,
+ * valid until the state changes. NULL and 0 when there are none: before the
+ * first token, and after a call that asked for no logits. count may be NULL. */
+TARN_API const float* tarn_state_last_logits(const tarn_state* state,
+                                             uint64_t* count);
+
+/* --- Running ------------------------------------------------------------ */
+
+/* Consumes `count` tokens (0 is allowed). logits: vocab_size floats for the
+ * last token, or NULL to skip the head. Any split of a prompt over prefill,
+ * step and batch calls and any number of threads give the same bits. */
+TARN_API tarn_status tarn_prefill(const tarn_model* model, tarn_state* state,
+                                  const int32_t* tokens, uint64_t count,
+                                  float* logits, tarn_error** error);
+/* Consumes one token. Constant time and memory for linear models. */
+TARN_API tarn_status tarn_step(const tarn_model* model, tarn_state* state,
+                               int32_t token, float* logits,
+                               tarn_error** error);
+
+typedef struct tarn_job {
+  tarn_state* state; /* the states of one call are distinct */
+  const int32_t* tokens;
+  uint64_t count;
+  float* logits;      /* may be NULL */
+  int32_t all_logits; /* 0: last token, [vocab]; 1: all, [count, vocab] */
+} tarn_job;
+/* Several sequences at once; counts may differ. Weights are read once for all.
+ * No bit of one job depends on the others. */
+TARN_API tarn_status tarn_step_batch(const tarn_model* model,
+                                     const tarn_job* jobs, uint64_t count,
+                                     tarn_error** error);
+
+/* --- Text and tokens ---------------------------------------------------- */
+
+/* Tokens of `bytes` bytes of text (no terminator needed). Writes at most
+ * `capacity` tokens; *count is the number there are, also when the call fails
+ * with TARN_ERROR_SHAPE because capacity is smaller. tokens NULL: only counts.
+ * TARN_ERROR_FORMAT names the byte of a character the model does not know. */
+TARN_API tarn_status tarn_encode(const tarn_model* model, const char* text,
+                                 uint64_t bytes, int32_t* tokens,
+                                 uint64_t capacity, uint64_t* count,
+                                 tarn_error** error);
+/* Text of tokens, by the same rules; no terminator is written. The text of a
+ * byte model may end inside a UTF-8 sequence. */
+TARN_API tarn_status tarn_decode(const tarn_model* model, const int32_t* tokens,
+                                 uint64_t count, char* text, uint64_t capacity,
+                                 uint64_t* bytes, tarn_error** error);
+
+typedef struct tarn_sampler_options {
+  size_t struct_size;
+  int32_t reserved;   /* 0 */
+  double temperature; /* <= 0: the best token, ties to the lowest id; <= 100 */
+  int64_t top_k;      /* 0: off */
+  double top_p;       /* (0, 1]; 1: off */
+  double min_p;       /* [0, 1]; 0: off */
+  uint64_t seed, stream;
+} tarn_sampler_options;
+#define TARN_SAMPLER_OPTIONS_INIT \
+  { sizeof(tarn_sampler_options), 0, 0.8, 40, 0.95, 0.05, 0, 0 }
+
+/* Draws a token from `count` logits: top_k, top_p, min_p, temperature, draw. A
+ * pure function of its arguments; `position` counts the draws (the position of
+ * the state serves). options: NULL gives the defaults. TARN_ERROR_NUMERIC for
+ * NaN or +inf. O(count). */
+TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
+                                 const tarn_sampler_options* options,
+                                 uint64_t position, int32_t* token,
+                                 tarn_error** error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TARN_TARN_H_ */

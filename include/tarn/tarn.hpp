@@ -1,0 +1,202 @@
+// libtarn for C++17: owners over the C interface, header only. Objects free
+// what they hold, errors are exceptions; see tarn.h for each call's rules.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tarn/tarn.h"
+
+namespace tarnpp {
+
+/// A failed call: its status and one line that says what was wrong.
+class Error : public std::runtime_error {
+ public:
+  Error(tarn_status code, const char* message)
+      : std::runtime_error(message), code_(code) {}
+  tarn_status code() const { return code_; }
+
+ private:
+  tarn_status code_;
+};
+
+namespace internal {
+/// Throws the error a C call stored. Takes it over.
+inline void Check(tarn_status status, tarn_error* error) {
+  if (status == TARN_OK) return;
+  const Error thrown(status, tarn_error_message(error));
+  tarn_error_free(error);
+  throw thrown;
+}
+}  // namespace internal
+
+class State;
+
+/// tarn_model_options, with its defaults.
+struct ModelOptions {
+  bool bf16_weights = false;
+  int threads = 0;  // 0: as many as the process may use
+  bool use_mmap = true;
+};
+
+/// tarn_sampler_options, with its defaults.
+struct SamplerOptions {
+  double temperature = 0.8;
+  std::int64_t top_k = 40;
+  double top_p = 0.95;
+  double min_p = 0.05;
+  std::uint64_t seed = 0, stream = 0;
+};
+
+/// An open model. Immutable: any number of threads may use it. Move-only.
+class Model {
+ public:
+  /// Throws Error (TARN_ERROR_FORMAT, TARN_ERROR_IO) when the directory holds
+  /// no sound model.
+  static Model Open(const std::string& path, const ModelOptions& options = {}) {
+    tarn_model_options c = TARN_MODEL_OPTIONS_INIT;
+    c.weights = options.bf16_weights ? TARN_WEIGHTS_BF16 : TARN_WEIGHTS_F32;
+    c.threads = options.threads;
+    c.use_mmap = options.use_mmap ? 1 : 0;
+    Model model;
+    tarn_error* error = nullptr;
+    internal::Check(tarn_model_open(path.c_str(), &c, &model.model_, &error),
+                    error);
+    return model;
+  }
+  Model(Model&& other) noexcept
+      : model_(std::exchange(other.model_, nullptr)) {}
+  Model& operator=(Model&& other) noexcept {
+    std::swap(model_, other.model_);
+    return *this;
+  }
+  ~Model() { tarn_model_close(model_); }
+
+  std::uint64_t vocab_size() const { return tarn_model_vocab_size(model_); }
+  std::uint64_t parameters() const { return tarn_model_parameters(model_); }
+  std::uint64_t state_bytes() const { return tarn_model_state_bytes(model_); }
+
+  std::vector<std::int32_t> Encode(std::string_view text) const {
+    tarn_error* error = nullptr;
+    std::uint64_t count = 0;
+    // No tokenizer makes more tokens than there are bytes.
+    std::vector<std::int32_t> tokens(text.size());
+    internal::Check(tarn_encode(model_, text.data(), text.size(), tokens.data(),
+                                tokens.size(), &count, &error),
+                    error);
+    tokens.resize(count);
+    return tokens;
+  }
+  std::string Decode(const std::vector<std::int32_t>& tokens) const {
+    tarn_error* error = nullptr;
+    std::uint64_t bytes = 0;
+    std::string text(4 * tokens.size(), '\0');  // a token has at most 4 bytes
+    internal::Check(tarn_decode(model_, tokens.data(), tokens.size(),
+                                text.data(), text.size(), &bytes, &error),
+                    error);
+    text.resize(bytes);
+    return text;
+  }
+  std::string Decode(std::int32_t token) const {
+    return Decode(std::vector<std::int32_t>{token});
+  }
+
+  /// The underlying object, for calls of tarn.h; owned by this one.
+  const tarn_model* get() const { return model_; }
+
+ private:
+  Model() = default;
+  tarn_model* model_ = nullptr;
+};
+
+/// The past of one sequence, as a value. Move it, Clone() it; copying is never
+/// implicit. Keeps its model alive. One thread at a time.
+class State {
+ public:
+  explicit State(const Model& model) : model_(model.get()) {
+    tarn_error* error = nullptr;
+    internal::Check(tarn_state_new(model_, &state_, &error), error);
+  }
+  State(State&& other) noexcept
+      : model_(other.model_), state_(std::exchange(other.state_, nullptr)) {}
+  State& operator=(State&& other) noexcept {
+    std::swap(model_, other.model_);
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~State() { tarn_state_free(state_); }
+
+  State Clone() const {
+    State clone(model_);
+    tarn_error* error = nullptr;
+    internal::Check(tarn_state_clone(state_, &clone.state_, &error), error);
+    return clone;
+  }
+  void CopyFrom(const State& other) {
+    tarn_error* error = nullptr;
+    internal::Check(tarn_state_copy(state_, other.state_, &error), error);
+  }
+  void Reset() {
+    tarn_error* error = nullptr;
+    internal::Check(tarn_state_reset(state_, &error), error);
+  }
+
+  /// Consumes tokens; the logits of the last one are then last_logits().
+  void Prefill(const std::vector<std::int32_t>& tokens) {
+    if (tokens.empty()) return;
+    tarn_error* error = nullptr;
+    logits_.resize(tarn_model_vocab_size(model_));
+    internal::Check(tarn_prefill(model_, state_, tokens.data(), tokens.size(),
+                                 logits_.data(), &error),
+                    error);
+  }
+  void Step(std::int32_t token) { Prefill({token}); }
+
+  /// Draws from last_logits() at this position; the token is not yet consumed.
+  /// Throws Error before the first token.
+  std::int32_t Sample(const SamplerOptions& options = {}) const {
+    tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
+    c.temperature = options.temperature;
+    c.top_k = options.top_k;
+    c.top_p = options.top_p;
+    c.min_p = options.min_p;
+    c.seed = options.seed;
+    c.stream = options.stream;
+    tarn_error* error = nullptr;
+    std::uint64_t count = 0;
+    std::int32_t token = 0;
+    const float* logits = tarn_state_last_logits(state_, &count);
+    if (count > 0) count = tarn_model_tokenizer_size(model_);
+    internal::Check(tarn_sample(logits, count, &c, position(), &token, &error),
+                    error);
+    return token;
+  }
+
+  std::vector<float> last_logits() const {
+    std::uint64_t count = 0;
+    const float* logits = tarn_state_last_logits(state_, &count);
+    return std::vector<float>(logits, logits + count);
+  }
+  std::uint64_t position() const { return tarn_state_position(state_); }
+  std::uint64_t bytes() const { return tarn_state_bytes(state_); }
+  std::uint64_t Hash() const { return tarn_state_hash(state_); }
+  bool operator==(const State& other) const {
+    return tarn_state_equal(state_, other.state_) != 0;
+  }
+  bool operator!=(const State& other) const { return !(*this == other); }
+
+  /// The underlying object, for calls of tarn.h; owned by this one.
+  tarn_state* get() const { return state_; }
+
+ private:
+  explicit State(const tarn_model* model) : model_(model) {}
+  const tarn_model* model_ = nullptr;
+  tarn_state* state_ = nullptr;
+  std::vector<float> logits_;
+};
+
+}  // namespace tarnpp

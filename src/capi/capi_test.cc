@@ -1,0 +1,323 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/test_model.h"
+#include "tarn/tarn.h"
+#include "tarn/tarn.hpp"
+
+namespace tarn {
+namespace {
+
+// Model directories of this process, removed at its end.
+class CApi : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = std::filesystem::path(testing::TempDir()) /
+            ("tarn_capi_" + std::to_string(getpid()));
+    WriteRandomModel(Path("linear"), TinyConfig(AttentionKind::kLinear),
+                     Tokenizer::Byte(), 1);
+    WriteRandomModel(Path("full"), TinyConfig(AttentionKind::kFull),
+                     Tokenizer::Byte(), 2);
+    ModelConfig chars = TinyConfig(AttentionKind::kLinear);
+    chars.vocab_size = 5;
+    chars.tokenizer = TokenizerKind::kChar;
+    WriteRandomModel(Path("char"), chars, Tokenizer::Char({'a', 'b', 0x20AC}),
+                     3);
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(root_); }
+  static std::string Path(const std::string& name) { return root_ / name; }
+
+  void SetUp() override {
+    ASSERT_EQ(
+        tarn_model_open(Path("linear").c_str(), nullptr, &model_, &error_),
+        TARN_OK)
+        << tarn_error_message(error_);
+    ASSERT_EQ(tarn_state_new(model_, &state_, &error_), TARN_OK);
+  }
+  void TearDown() override {
+    tarn_error_free(error_);
+    tarn_state_free(state_);
+    tarn_model_close(model_);
+  }
+  // The call failed with this code and a message that contains `part`.
+  void ExpectError(tarn_status got, tarn_status want, const char* part) {
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(tarn_error_code(error_), want);
+    EXPECT_NE(std::string(tarn_error_message(error_)).find(part),
+              std::string::npos)
+        << tarn_error_message(error_);
+    tarn_error_free(error_);
+    error_ = nullptr;
+  }
+
+  static inline std::filesystem::path root_;
+  tarn_model* model_ = nullptr;
+  tarn_state* state_ = nullptr;
+  tarn_error* error_ = nullptr;
+};
+
+TEST_F(CApi, OpenReportsWhatIsWrong) {
+  tarn_model* none = nullptr;
+  ExpectError(tarn_model_open(Path("absent").c_str(), nullptr, &none, &error_),
+              TARN_ERROR_IO, "config.json");
+  ExpectError(tarn_model_open(nullptr, nullptr, &none, &error_),
+              TARN_ERROR_ARGUMENT, "path");
+  std::filesystem::copy(Path("linear"), Path("bad"));
+  WriteFileAtomically(Path("bad") + "/model.safetensors", "short");
+  ExpectError(tarn_model_open(Path("bad").c_str(), nullptr, &none, &error_),
+              TARN_ERROR_FORMAT, "model.safetensors");
+  EXPECT_EQ(none, nullptr);
+  // Details are optional.
+  EXPECT_EQ(tarn_model_open(nullptr, nullptr, &none, nullptr),
+            TARN_ERROR_ARGUMENT);
+}
+
+TEST_F(CApi, OptionsAreCheckedAndMayGrow) {
+  tarn_model* opened = nullptr;
+  const std::string path = Path("linear");
+  tarn_model_options options = TARN_MODEL_OPTIONS_INIT;
+  options.threads = -1;
+  ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
+              TARN_ERROR_ARGUMENT, "threads");
+  options = TARN_MODEL_OPTIONS_INIT;
+  options.weights = 7;
+  ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
+              TARN_ERROR_ARGUMENT, "weights");
+  options.struct_size = 1;
+  ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
+              TARN_ERROR_ARGUMENT, "struct_size");
+  // A later version's struct: unknown fields must be zero.
+  struct Larger {
+    tarn_model_options known = TARN_MODEL_OPTIONS_INIT;
+    int64_t unknown = 0;
+  } larger;
+  larger.known.struct_size = sizeof(larger);
+  larger.known.threads = 2;
+  ASSERT_EQ(tarn_model_open(path.c_str(), &larger.known, &opened, &error_),
+            TARN_OK);
+  EXPECT_EQ(tarn_model_threads(opened), 2);
+  tarn_model_close(opened);
+  larger.unknown = 1;
+  ExpectError(tarn_model_open(path.c_str(), &larger.known, &opened, &error_),
+              TARN_ERROR_ARGUMENT, "does not know");
+}
+
+TEST_F(CApi, StateIsAValue) {
+  const std::vector<int32_t> tokens{104, 101, 108, 108, 111};
+  std::vector<float> logits(tarn_model_vocab_size(model_));
+  ASSERT_EQ(
+      tarn_prefill(model_, state_, tokens.data(), 5, logits.data(), &error_),
+      TARN_OK);
+  EXPECT_EQ(tarn_state_position(state_), 5u);
+  EXPECT_EQ(tarn_state_bytes(state_), tarn_model_state_bytes(model_));
+  uint64_t count = 0;
+  const float* kept = tarn_state_last_logits(state_, &count);
+  ASSERT_EQ(count, logits.size());
+  EXPECT_EQ(std::memcmp(kept, logits.data(), count * sizeof(float)), 0);
+
+  tarn_state *clone = nullptr, *steps = nullptr;
+  ASSERT_EQ(tarn_state_clone(state_, &clone, &error_), TARN_OK);
+  ASSERT_EQ(tarn_state_new(model_, &steps, &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_equal(state_, clone), 1);
+  EXPECT_EQ(tarn_state_equal(state_, steps), 0);
+  for (const int32_t token : tokens) {
+    ASSERT_EQ(tarn_step(model_, steps, token, logits.data(), &error_), TARN_OK);
+  }
+  EXPECT_EQ(tarn_state_equal(state_, steps), 1);
+  EXPECT_EQ(tarn_state_hash(state_), tarn_state_hash(steps));
+
+  ASSERT_EQ(tarn_step(model_, clone, 33, nullptr, &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_position(state_), 5u);  // the original is untouched
+  EXPECT_EQ(tarn_state_equal(state_, clone), 0);
+  ASSERT_EQ(tarn_state_copy(clone, state_, &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_equal(state_, clone), 1);
+  ASSERT_EQ(tarn_state_reset(clone, &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_position(clone), 0u);
+  EXPECT_EQ(tarn_state_last_logits(clone, &count), nullptr);
+  EXPECT_EQ(count, 0u);
+  tarn_state_free(clone);
+  tarn_state_free(steps);
+}
+
+TEST_F(CApi, BatchGivesTheBitsOfSingleCalls) {
+  tarn_state* other = nullptr;
+  tarn_state* alone = nullptr;
+  ASSERT_EQ(tarn_state_new(model_, &other, &error_), TARN_OK);
+  ASSERT_EQ(tarn_state_new(model_, &alone, &error_), TARN_OK);
+  const int32_t a[] = {1, 2, 3}, b[] = {200};
+  const uint64_t vocab = tarn_model_vocab_size(model_);
+  std::vector<float> rows(3 * vocab), last(vocab), want(vocab);
+  tarn_job jobs[] = {{state_, a, 3, rows.data(), 1},
+                     {other, b, 1, last.data(), 0}};
+  ASSERT_EQ(tarn_step_batch(model_, jobs, 2, &error_), TARN_OK);
+  ASSERT_EQ(tarn_prefill(model_, alone, a, 3, want.data(), &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_equal(alone, state_), 1);
+  EXPECT_EQ(std::memcmp(want.data(), &rows[2 * vocab], vocab * sizeof(float)),
+            0);
+  jobs[1].state = state_;
+  ExpectError(tarn_step_batch(model_, jobs, 2, &error_), TARN_ERROR_ARGUMENT,
+              "state");
+  EXPECT_EQ(tarn_state_position(state_), 3u);
+  EXPECT_EQ(tarn_step_batch(model_, nullptr, 0, &error_), TARN_OK);
+  tarn_state_free(other);
+  tarn_state_free(alone);
+}
+
+TEST_F(CApi, RefusesWrongArgumentsAndChangesNothing) {
+  tarn_model* full = nullptr;
+  tarn_state* foreign = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("full").c_str(), nullptr, &full, &error_),
+            TARN_OK);
+  ASSERT_EQ(tarn_state_new(full, &foreign, &error_), TARN_OK);
+  ExpectError(tarn_step(model_, foreign, 1, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "another model");
+  ExpectError(tarn_state_copy(state_, foreign, &error_), TARN_ERROR_ARGUMENT,
+              "another model");
+  ExpectError(tarn_step(model_, state_, 256, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "256");
+  ExpectError(tarn_step(model_, state_, -1, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "-1");
+  ExpectError(tarn_prefill(model_, state_, nullptr, 3, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "tokens");
+  ExpectError(tarn_step(model_, nullptr, 1, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "state");
+  EXPECT_EQ(tarn_prefill(model_, state_, nullptr, 0, nullptr, &error_),
+            TARN_OK);
+  EXPECT_EQ(tarn_state_position(state_), 0u);
+  EXPECT_EQ(tarn_model_state_bytes_per_token(model_), 0u);
+  EXPECT_GT(tarn_model_state_bytes_per_token(full), 0u);
+  tarn_state_free(foreign);
+  tarn_model_close(full);
+  // NULL is harmless where nothing can be reported.
+  tarn_state_free(nullptr);
+  tarn_model_close(nullptr);
+  tarn_error_free(nullptr);
+  EXPECT_EQ(tarn_model_vocab_size(nullptr), 0u);
+  EXPECT_EQ(tarn_state_position(nullptr), 0u);
+}
+
+TEST_F(CApi, EncodeAndDecodeSayHowMuchRoomTheyNeed) {
+  tarn_model* chars = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("char").c_str(), nullptr, &chars, &error_),
+            TARN_OK);
+  EXPECT_EQ(tarn_model_vocab_size(chars), 5u);
+  EXPECT_EQ(tarn_model_tokenizer_size(chars), 3u);
+  const std::string text = "ba\xE2\x82\xAC";
+  uint64_t count = 0;
+  int32_t tokens[3];
+  ASSERT_EQ(
+      tarn_encode(chars, text.data(), text.size(), nullptr, 0, &count, &error_),
+      TARN_OK);
+  EXPECT_EQ(count, 3u);
+  count = 0;
+  ExpectError(
+      tarn_encode(chars, text.data(), text.size(), tokens, 2, &count, &error_),
+      TARN_ERROR_SHAPE, "at least 3");
+  EXPECT_EQ(count, 3u);
+  ASSERT_EQ(
+      tarn_encode(chars, text.data(), text.size(), tokens, 3, &count, &error_),
+      TARN_OK);
+  EXPECT_EQ(std::vector<int32_t>(tokens, tokens + 3),
+            (std::vector<int32_t>{1, 0, 2}));
+  char out[5];
+  uint64_t bytes = 0;
+  ASSERT_EQ(tarn_decode(chars, tokens, 3, out, 5, &bytes, &error_), TARN_OK);
+  EXPECT_EQ(std::string(out, bytes), text);
+  ExpectError(tarn_encode(chars, "x", 1, tokens, 3, &count, &error_),
+              TARN_ERROR_FORMAT, "byte 0");
+  const int32_t padding_row = 4;
+  ExpectError(tarn_decode(chars, &padding_row, 1, out, 5, &bytes, &error_),
+              TARN_ERROR_ARGUMENT, "token");
+  tarn_model_close(chars);
+}
+
+TEST_F(CApi, Samples) {
+  const float logits[] = {0, 2, 1, 2};
+  int32_t token = -1;
+  tarn_sampler_options options = TARN_SAMPLER_OPTIONS_INIT;
+  options.temperature = 0;
+  ASSERT_EQ(tarn_sample(logits, 4, &options, 0, &token, &error_), TARN_OK);
+  EXPECT_EQ(token, 1);
+  ASSERT_EQ(tarn_sample(logits, 4, nullptr, 7, &token, &error_), TARN_OK);
+  EXPECT_EQ(token, Sample(logits, SamplerOptions{}, 7));
+  options.top_p = 0;
+  ExpectError(tarn_sample(logits, 4, &options, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "top_p");
+  const float bad[] = {0, std::nanf("")};
+  ExpectError(tarn_sample(bad, 2, nullptr, 0, &token, &error_),
+              TARN_ERROR_NUMERIC, "id 1");
+  ExpectError(tarn_sample(nullptr, 0, nullptr, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "logits");
+}
+
+TEST_F(CApi, AStateKeepsItsModelAlive) {
+  tarn_model_close(model_);
+  std::vector<float> logits(256);
+  EXPECT_EQ(tarn_step(model_, state_, 65, logits.data(), &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_position(state_), 1u);
+  tarn_state_free(state_);  // the last hold: sanitizers see any leak
+  state_ = nullptr;
+  model_ = nullptr;
+}
+
+TEST_F(CApi, ThreadsShareAModel) {
+  std::vector<uint64_t> hashes(4);
+  std::vector<std::thread> threads;
+  for (uint64_t& hash : hashes) {
+    threads.emplace_back([this, &hash] {
+      tarn_state* own = nullptr;
+      if (tarn_state_new(model_, &own, nullptr) != TARN_OK) return;
+      for (int32_t t = 0; t < 50; ++t) {
+        tarn_step(model_, own, t, nullptr, nullptr);
+      }
+      hash = tarn_state_hash(own);
+      tarn_state_free(own);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(hashes[0], 0u);
+  for (const uint64_t hash : hashes) EXPECT_EQ(hash, hashes[0]);
+}
+
+TEST_F(CApi, TheCppOwnerGivesTheSameResults) {
+  const tarnpp::Model model = tarnpp::Model::Open(Path("char"));
+  tarnpp::State state(model);
+  EXPECT_THROW(state.Sample(), tarnpp::Error);
+  state.Prefill(model.Encode("abba"));
+  tarnpp::State fork = state.Clone();
+  EXPECT_TRUE(fork == state);
+  EXPECT_EQ(fork.Hash(), state.Hash());
+  std::string text;
+  for (int i = 0; i < 50; ++i) {
+    const int32_t token = state.Sample({.seed = 5});
+    ASSERT_EQ(token, fork.Sample({.seed = 5}));
+    ASSERT_LT(token, 3);  // rows without a character are no candidates
+    text += model.Decode(token);
+    state.Step(token);
+    fork.Step(token);
+  }
+  EXPECT_TRUE(fork == state);
+  EXPECT_EQ(state.position(), 54u);
+  EXPECT_EQ(model.Decode(model.Encode(text)), text);
+  EXPECT_EQ(state.last_logits().size(), 5u);
+  fork = std::move(state);
+  fork.Reset();
+  EXPECT_EQ(fork.position(), 0u);
+  try {
+    tarnpp::Model::Open(Path("absent"));
+    FAIL();
+  } catch (const tarnpp::Error& error) {
+    EXPECT_EQ(error.code(), TARN_ERROR_IO);
+  }
+}
+
+}  // namespace
+}  // namespace tarn
