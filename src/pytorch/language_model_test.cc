@@ -118,6 +118,7 @@ TEST(LanguageModel, NamesShapesAndOrder) {
 
 // 9 tokens run past the learned table's 6 rows.
 TEST(LanguageModel, EqualsPlainModel) {
+  torch::set_num_threads(1);  // tensors too small to share
   torch::NoGradGuard no_grad;
   ForEveryConfig([](const ModelConfig& config) {
     LanguageModel model = EvalModel(config);

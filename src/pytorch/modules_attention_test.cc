@@ -302,7 +302,7 @@ TEST(AttentionLayer, RefusesWrongShapes) {
   const torch::Tensor x = torch::zeros({2, 3, 24});
   EXPECT_THROW(rotary(x), ShapeError);
   EXPECT_THROW(rotary(x, MakeRotaryTable(config, 4, x)), ShapeError);
-  EXPECT_THROW(AttentionLayer(ModelConfig()), ArgumentError);
+  EXPECT_THROW(AttentionLayer{ModelConfig()}, ArgumentError);
 }
 
 TEST(Positions, LearnedRowsEndInTheLast) {
