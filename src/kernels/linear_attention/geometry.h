@@ -21,6 +21,7 @@ struct Sequence {
   int64_t kept;      // keys at and after this one are padding (key_lengths)
   int64_t offset;    // clamped to [-T, S]: outside, nothing changes
   int64_t first_chunk, last_chunk;  // chunks to walk, [first, last)
+  int64_t ahead;  // tokens from a row to the one to prefetch; < 0 in reverse
 };
 
 inline int64_t SequenceCount(const LinearAttentionInputs& in) {
@@ -50,6 +51,7 @@ inline Sequence SequenceAt(const LinearAttentionOptions& options,
   s.first_chunk = FloorDiv(std::min<int64_t>(0, s.offset), chunk);
   const int64_t end = std::max(s.keys, s.queries + s.offset);
   s.last_chunk = FloorDiv(end + chunk - 1, chunk);
+  s.ahead = chunk;
   return s;
 }
 

@@ -111,11 +111,13 @@ static void LoadGradOut(const ChunkContext& c, int64_t value_head) {
       }
       inverse = 1.0f / d;
     }
-    LoadRow(grad.grad_out.dtype, grad.grad_out.Row(c.s.batch, t, value_head),
-            in.values.size[3], row);
+    const char* from = grad.grad_out.Row(c.s.batch, t, value_head);
+    PrefetchRow(grad.grad_out, from, c.s.ahead, in.values.size[3]);
+    LoadRow(grad.grad_out.dtype, from, in.values.size[3], row);
     if (options.denominator != Denominator::kNone) {
-      LoadRow(grad.out.dtype, grad.out.Row(c.s.batch, t, value_head),
-              in.values.size[3], row_out);
+      from = grad.out.Row(c.s.batch, t, value_head);
+      PrefetchRow(grad.out, from, c.s.ahead, in.values.size[3]);
+      LoadRow(grad.out.dtype, from, in.values.size[3], row_out);
       e[r] = -RowDot(row, row_out, c.at.value) * inverse;
       ScaleRow(row, c.at.value, inverse);
     }
@@ -382,7 +384,8 @@ static void KeySweep(const BackwardTask& task) {
   const int64_t chunk = ChunkTokens(*task.options);
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
   const BackwardLayout at(chunk, d_key, d_value, task.group);
-  const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
+  Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
+  s.ahead = -chunk;
   float* w = task.scratch;
   const auto part = [&](auto* base, int64_t g, int64_t size) {
     const int64_t row =
