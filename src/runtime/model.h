@@ -18,7 +18,7 @@ enum class WeightType { kF32, kBF16 };  // how weights are held in memory
 
 struct ModelOptions {
   WeightType weights = WeightType::kF32;
-  int threads = 0;       // 0: DefaultThreads()
+  int threads = 0;  // 0: DefaultThreads()
   bool use_mmap = true;
 };
 
@@ -33,13 +33,16 @@ class State {
   State(State&&) noexcept;
   State& operator=(State&&) noexcept;
   ~State();
-  State Clone() const;                 // O(bytes), nothing shared
-  void CopyFrom(const State& other);   // same model, else ArgumentError
+  State Clone() const;                // O(bytes), nothing shared
+  void CopyFrom(const State& other);  // same model, else ArgumentError
   void Reset();
-  int64_t position() const;            // tokens consumed
-  /// Bytes held: constant for linear models, grows for softmax models.
+  int64_t position() const;  // tokens consumed
+  /// Bytes of recurrence held: constant for linear models; for softmax models
+  /// the cache with its spare room. The last logits (vocab_size floats) are
+  /// not counted.
   int64_t bytes() const;
-  bool operator==(const State& other) const;  // bit for bit
+  /// Position, recurrence and last logits, bit for bit.
+  bool operator==(const State& other) const;
   uint64_t Hash() const;
   /// Logits after the last consumed token, kept with the state (empty before
   /// the first, and after a call that asked for none).
@@ -48,6 +51,8 @@ class State {
  private:
   friend class Model;
   struct Impl;
+  explicit State(std::unique_ptr<Impl> impl);
+  Impl& Get() const;  // throws ArgumentError after a move
   std::unique_ptr<Impl> impl_;
 };
 
@@ -65,7 +70,8 @@ struct Job {
 class Model {
  public:
   /// Opens DIR/config.json and DIR/model.safetensors. Everything is checked
-  /// before use; failures are FormatError or IoError in one line.
+  /// before use; failures are FormatError or IoError in one line. Throws
+  /// ArgumentError for options.threads < 0 or more than the system gives.
   static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -75,16 +81,20 @@ class Model {
   const ModelOptions& options() const;
   int threads() const;
   int64_t vocab_size() const;
-  int64_t parameters() const;        // count, all tensors
-  int64_t weight_bytes() const;      // as held in memory
-  int64_t state_bytes() const;       // of a new state
+  int64_t parameters() const;             // count, all tensors
+  int64_t weight_bytes() const;           // as held in memory
+  int64_t state_bytes() const;            // of a new state
   int64_t state_bytes_per_token() const;  // 0 for linear models
 
   /// Consumes tokens (any count, 0 included). The recurrence runs token by
   /// token in one arithmetic, so any split of a prompt, any batch and any
   /// thread count give the same bits in state and logits.
-  /// Throws ArgumentError for a token outside [0, vocab_size), NumericError
-  /// never: NaN weights give NaN logits (the sampler refuses them).
+  /// logits: null, or vocab_size floats for the last token (for no tokens:
+  /// a copy of last_logits(), which must not be empty).
+  /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
+  /// another model, with nothing changed; NumericError never: NaN weights give
+  /// NaN logits (the sampler refuses them). Step on a linear model allocates
+  /// nothing once the model has run a block as large.
   void Prefill(State& state, std::span<const int32_t> tokens,
                float* logits = nullptr) const;
   /// Logits of every token: [tokens.size(), vocab_size].
@@ -98,6 +108,12 @@ class Model {
   friend class State;
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
+  void CheckJob(const Job& job) const;
+  void RunOne(Job job) const;
+  void RunJobs(std::span<Job> jobs) const;
+  void RequestLogits(const Job& job, int64_t done, int64_t row,
+                     int64_t added) const;
+  void KeepLogits(const Job& job) const;
   std::unique_ptr<Impl> impl_;
 };
 

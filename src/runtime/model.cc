@@ -1,0 +1,190 @@
+#include "runtime/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "runtime/model_impl.h"
+
+namespace tarn {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+
+// The error again, with the file's folder in front.
+Error Within(const std::string& dir, const Error& error) {
+  if (error.wanted().empty()) {
+    return Error(error.code(), StrCat(dir, "/", error.what()));
+  }
+  return Error(error.code(), StrCat(dir, "/", error.where()), error.wanted(),
+               error.given());
+}
+
+}  // namespace
+
+Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
+  if (options.threads < 0) {
+    throw ArgumentError("Model::Open: threads", "0 (automatic) or more",
+                        StrCat(options.threads));
+  }
+  const Result<std::string> text =
+      ReadFile(dir + "/config.json", kMaxConfigBytes);
+  if (!text.ok()) return text.error();
+  const Result<ModelConfig> config = ConfigFromJson(text.value());
+  if (!config.ok()) return Within(dir, config.error());
+  const std::string path = dir + "/model.safetensors";
+  const Result<SafetensorsFile> file =
+      SafetensorsFile::Open(path, options.use_mmap);
+  if (!file.ok()) return file.error();
+  if (auto error = CheckWeights(path, file.value(), config.value())) {
+    return *error;
+  }
+  const DType dtype =
+      options.weights == WeightType::kBF16 ? DType::kBF16 : DType::kF32;
+  return Model(
+      std::make_unique<Impl>(config.value(), options,
+                             PackWeights(file.value(), config.value(), dtype)));
+}
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelConfig& Model::config() const { return impl_->config; }
+const ModelOptions& Model::options() const { return impl_->options; }
+int Model::threads() const { return impl_->pool.width(); }
+int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
+int64_t Model::parameters() const { return impl_->weights.parameters; }
+int64_t Model::weight_bytes() const { return impl_->weights.bytes; }
+int64_t Model::state_bytes() const { return impl_->layout->FixedBytes(); }
+int64_t Model::state_bytes_per_token() const {
+  return impl_->layout->BytesPerToken();
+}
+
+// Everything that can be wrong with a job, before anything changes.
+void Model::CheckJob(const Job& job) const {
+  if (impl_ == nullptr) {
+    throw ArgumentError("Model", "an open model", "one moved from");
+  }
+  if (job.state == nullptr || job.state->impl_ == nullptr) {
+    throw ArgumentError("Model: state", "a state that holds a sequence",
+                        job.state == nullptr ? "null" : "one moved from");
+  }
+  const SequenceState& state = job.state->impl_->sequence;
+  if (&state.layout() != impl_->layout.get()) {
+    throw ArgumentError("Model: state", "a state of this model",
+                        "one of another model");
+  }
+  for (size_t i = 0; i < job.tokens.size(); ++i) {
+    const int32_t token = job.tokens[i];
+    if (token >= 0 && token < vocab_size()) continue;
+    throw ArgumentError(StrCat("Model: tokens[", i, "]"),
+                        StrCat("an id in [0, ", vocab_size(), ")"),
+                        StrCat(token));
+  }
+  if (job.all_logits && job.logits == nullptr && !job.tokens.empty()) {
+    throw ArgumentError("Model: logits", "room for the logits of every token",
+                        "null");
+  }
+  if (!job.all_logits && job.logits != nullptr && job.tokens.empty() &&
+      !state.has_logits) {
+    throw ArgumentError("Model: tokens",
+                        "at least one, or a state that has logits",
+                        "none, and a state without");
+  }
+}
+
+// Blocks of as many tokens as fit, taken from the jobs in order. The model is
+// locked for one block at a time, so that a long prompt of one thread does not
+// keep another's single step waiting for all of it.
+void Model::RunJobs(std::span<Job> jobs) const {
+  for (const Job& job : jobs) {
+    SequenceState& state = job.state->impl_->sequence;
+    state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()));
+  }
+  for (size_t next = 0, done = 0; next < jobs.size();) {
+    const std::lock_guard lock(impl_->turn);
+    Forward& forward = impl_->forward;
+    forward.Clear();
+    const size_t first = next;
+    while (next < jobs.size() && !forward.full()) {
+      const Job& job = jobs[next];
+      const int64_t row = forward.rows();
+      const int64_t added =
+          forward.Add(job.state->impl_->sequence, job.tokens.subspan(done));
+      RequestLogits(job, static_cast<int64_t>(done), row, added);
+      done += static_cast<size_t>(added);
+      if (done < job.tokens.size()) break;
+      done = 0;
+      ++next;
+    }
+    forward.Run();
+    for (size_t i = first; i < next; ++i) KeepLogits(jobs[i]);
+  }
+}
+
+// Rows [row, row + added) of the block are the job's tokens from `done` on.
+void Model::RequestLogits(const Job& job, int64_t done, int64_t row,
+                          int64_t added) const {
+  if (job.logits == nullptr || added == 0) return;
+  if (job.all_logits) {
+    for (int64_t i = 0; i < added; ++i) {
+      impl_->forward.WantLogits(row + i,
+                                job.logits + (done + i) * vocab_size());
+    }
+  } else if (done + added == static_cast<int64_t>(job.tokens.size())) {
+    impl_->forward.WantLogits(row + added - 1,
+                              job.state->impl_->sequence.logits());
+  }
+}
+
+// After a job's last token: the state keeps the logits, the caller gets them.
+void Model::KeepLogits(const Job& job) const {
+  SequenceState& state = job.state->impl_->sequence;
+  const int64_t count = static_cast<int64_t>(job.tokens.size());
+  if (count > 0) state.has_logits = job.logits != nullptr;
+  if (job.logits == nullptr) return;
+  if (!job.all_logits) {
+    std::copy_n(state.logits(), vocab_size(), job.logits);
+  } else if (count > 0) {
+    std::copy_n(job.logits + (count - 1) * vocab_size(), vocab_size(),
+                state.logits());
+  }
+}
+
+void Model::RunOne(Job job) const {
+  CheckJob(job);
+  RunJobs({&job, 1});
+}
+
+void Model::Prefill(State& state, std::span<const int32_t> tokens,
+                    float* logits) const {
+  RunOne({&state, tokens, logits, false});
+}
+
+void Model::Score(State& state, std::span<const int32_t> tokens,
+                  float* logits) const {
+  RunOne({&state, tokens, logits, true});
+}
+
+void Model::Step(State& state, int32_t token, float* logits) const {
+  RunOne({&state, {&token, 1}, logits, false});
+}
+
+void Model::StepBatch(std::span<Job> jobs) const {
+  std::vector<const State*> states;
+  for (const Job& job : jobs) {
+    CheckJob(job);
+    states.push_back(job.state);
+  }
+  std::sort(states.begin(), states.end());
+  if (std::adjacent_find(states.begin(), states.end()) != states.end()) {
+    throw ArgumentError("Model::StepBatch: jobs", "a state of its own for each",
+                        "one state twice");
+  }
+  RunJobs(jobs);
+}
+
+}  // namespace tarn

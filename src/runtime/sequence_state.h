@@ -1,0 +1,89 @@
+// What a sequence carries from token to token: the memory behind State.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "core/config.h"
+#include "kernels/aligned_buffer.h"
+
+namespace tarn {
+
+/// Sizes of a state. One object for each open model: its address tells states
+/// of one model from those of another.
+struct StateLayout {
+  explicit StateLayout(const ModelConfig& config);
+
+  bool linear;
+  int64_t layers, heads, d_key, d_value, vocab;
+
+  /// Bytes of recurrence that a new state holds, and those of one more token.
+  int64_t FixedBytes() const;
+  int64_t BytesPerToken() const;
+  /// Floats of one layer's S and z, each padded to 64 bytes.
+  int64_t LayerFloats() const;
+  int64_t SFloats() const;  // of S with its padding
+  bool operator==(const StateLayout&) const = default;
+};
+
+/// Linear models: per layer S [H, K, V], z [H, K], all in one block. Softmax
+/// models: per layer keys [capacity, H, K], values [capacity, H, V], in one
+/// block whose capacity doubles. Move-only; one writer at a time.
+class SequenceState {
+ public:
+  explicit SequenceState(std::shared_ptr<const StateLayout> layout);
+
+  const StateLayout& layout() const { return *layout_; }
+  const float* S(int64_t layer) const {
+    return block_.data() + layer * layer_floats_;
+  }
+  const float* Z(int64_t layer) const { return S(layer) + s_floats_; }
+  const float* Keys(int64_t layer) const {
+    return block_.data() + layer * capacity_ * (key_row_ + value_row_);
+  }
+  const float* Values(int64_t layer) const {
+    return Keys(layer) + capacity_ * key_row_;
+  }
+  float* S(int64_t layer) { return Writable(std::as_const(*this).S(layer)); }
+  float* Z(int64_t layer) { return Writable(std::as_const(*this).Z(layer)); }
+  float* Keys(int64_t layer) {
+    return Writable(std::as_const(*this).Keys(layer));
+  }
+  float* Values(int64_t layer) {
+    return Writable(std::as_const(*this).Values(layer));
+  }
+
+  /// Makes room for the keys and values of this many tokens; the contents do
+  /// not change. No-op for linear models. Throws std::bad_alloc.
+  void Reserve(int64_t tokens);
+  void CopyFrom(const SequenceState& other);  // same layout object
+  SequenceState Clone() const;
+  void Reset();
+  int64_t bytes() const;  // of recurrence, spare capacity included
+  bool SameBits(const SequenceState& other) const;
+  uint64_t Hash() const;
+
+  float* logits() { return logits_.data(); }  // [vocab]
+  const float* logits() const { return logits_.data(); }
+
+  int64_t position = 0;     // tokens consumed
+  bool has_logits = false;  // logits() belong to the last token
+
+ private:
+  // Of an address inside block_, for whoever may write to *this.
+  float* Writable(const float* p) {
+    return block_.data() + (p - block_.data());
+  }
+  // Calls f(address, count) for every run of floats that is part of the value.
+  template <typename F>
+  void ForEachRun(const F& f) const;
+
+  std::shared_ptr<const StateLayout> layout_;
+  int64_t s_floats_, layer_floats_;  // linear
+  int64_t key_row_, value_row_;      // softmax
+  int64_t capacity_ = 0;             // softmax, tokens
+  AlignedBuffer<float> block_, logits_;
+};
+
+}  // namespace tarn
