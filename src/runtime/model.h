@@ -94,7 +94,7 @@ class Model {
   /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
   /// another model, with nothing changed; NumericError never: NaN weights give
   /// NaN logits (the sampler refuses them). Step on a linear model allocates
-  /// nothing once the model has run a block as large.
+  /// no scratch once the model has run a block as large.
   void Prefill(State& state, std::span<const int32_t> tokens,
                float* logits = nullptr) const;
   /// Logits of every token: [tokens.size(), vocab_size].

@@ -1,0 +1,62 @@
+// A linear model's step allocates no scratch: counted, not believed.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "runtime/model.h"
+#include "runtime/test_model.h"
+
+namespace {
+// The argument checks of the attention kernels hold the shapes they compare in
+// vectors of four sizes (32 bytes), freed at once; those are not counted.
+constexpr std::size_t kShapeBytes = 32;
+std::atomic<int64_t> allocations{0};
+
+void* Allocate(std::size_t bytes, std::size_t alignment) {
+  if (bytes > kShapeBytes) ++allocations;
+  const std::size_t rounded = (bytes / alignment + 1) * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) { return Allocate(bytes, 16); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace tarn::testing {
+namespace {
+
+TEST(ModelAllocation, LinearStepsAllocateNoScratch) {
+  for (const RotaryPlace place : {RotaryPlace::kBefore, RotaryPlace::kAfter}) {
+    const TemporaryFolder folder;
+    ModelConfig config = WideConfig();
+    config.positions = Positions::kRotary;
+    config.rotary_place = place;
+    WriteModel(folder.path(), config, RandomTensors(config, 1));
+    const Model model = Model::Open(folder.path(), {.threads = 2}).Take();
+    State state(model);
+    std::vector<float> logits(static_cast<size_t>(config.vocab_size));
+    const auto tokens = RandomTokens(config, 64, 1);
+    model.Prefill(state, tokens, logits.data());
+    const int64_t before = allocations;
+    for (const int32_t token : tokens) model.Step(state, token, logits.data());
+    model.Prefill(state, tokens, logits.data());
+    EXPECT_EQ(before, allocations);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::testing
