@@ -38,7 +38,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_flag("--per-token", flags.per_token,
                "also the log-probability of each token");
   app.add_option("--threads", flags.threads, "0: as many as there are cores")
-      ->check(CLI::Range(0, 1024))
+      ->check(WholeNumber(0, 1024))
       ->capture_default_str();
   app.add_option("--weights", flags.weights, "how weights are held in memory")
       ->check(CLI::IsMember({"f32", "bf16"}))

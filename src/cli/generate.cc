@@ -43,12 +43,13 @@ void Declare(CLI::App& app, Flags& flags) {
                  "text to continue; - reads it from standard input");
   app.add_option("--max-tokens", flags.generate.max_tokens,
                  "tokens to generate")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->check(WholeNumber(0, INT64_MAX))
       ->capture_default_str();
   app.add_option("--temperature", sampler.temperature,
                  "0 always takes the likeliest token")
       ->capture_default_str();
   app.add_option("--top-k", sampler.top_k, "keep the k likeliest; 0: off")
+      ->check(WholeNumber(0, INT64_MAX))
       ->capture_default_str();
   app.add_option("--top-p", sampler.top_p,
                  "keep the likeliest that hold this share; 1: off")
@@ -57,10 +58,10 @@ void Declare(CLI::App& app, Flags& flags) {
                  "drop those below this share of the likeliest; 0: off")
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "0 or more; -1: random")
-      ->check(CLI::Range(int64_t{-1}, INT64_MAX))
+      ->check(WholeNumber(-1, INT64_MAX))
       ->capture_default_str();
   app.add_option("--threads", flags.threads, "0: as many as there are cores")
-      ->check(CLI::Range(0, 1024))
+      ->check(WholeNumber(0, 1024))
       ->capture_default_str();
   app.add_option("--weights", flags.weights, "how weights are held in memory")
       ->check(CLI::IsMember({"f32", "bf16"}))

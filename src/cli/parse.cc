@@ -1,7 +1,9 @@
 #include "cli/parse.h"
 
+#include <charconv>
 #include <cstdio>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/cli.h"
@@ -45,6 +47,22 @@ std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv) {
                  app.get_name().c_str());
     return kExitUsage;
   }
+}
+
+CLI::Validator WholeNumber(int64_t low, int64_t high) {
+  const auto check = [low, high](std::string& text) -> std::string {
+    int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, value);
+    if (read.ec == std::errc() && read.ptr == end && value >= low &&
+        value <= high) {
+      return "";
+    }
+    std::string wanted = StrCat("want a whole number from ", low);
+    if (high < INT64_MAX) wanted += StrCat(" to ", high);
+    return StrCat(wanted, ", got '", text, "'");
+  };
+  return CLI::Validator(check, "");
 }
 
 }  // namespace tarn::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <optional>
 
 namespace tarn::cli {
@@ -11,5 +12,9 @@ namespace tarn::cli {
 /// on, or the exit code: 0 after --help (on stdout), 2 after one line on stderr
 /// that says what is wrong and, for an unknown option, names the nearest.
 std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv);
+
+/// Accepts whole numbers from `low` to `high`. (The parser by itself takes what
+/// is too large for 64 bits as the largest it can hold.)
+CLI::Validator WholeNumber(int64_t low, int64_t high);
 
 }  // namespace tarn::cli

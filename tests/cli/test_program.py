@@ -1,0 +1,187 @@
+"""Help, version, wrong usage, info, verify, and the hand-over to training."""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+
+import numpy as np
+import plain_model
+import pytest
+
+COMMANDS = ["train", "generate", "eval", "info", "verify"]
+
+
+def test_help_and_version(tarn):
+    done = tarn("--help")
+    assert done.returncode == 0 and done.stderr == b""
+    for command in COMMANDS:
+        assert command.encode() in done.stdout
+    assert tarn("--version").stdout.startswith(b"tarn 0.")
+    for command in COMMANDS[1:]:
+        done = tarn(command, "--help")
+        assert done.returncode == 0 and done.stderr == b""
+        assert b"Example" in done.stdout and b"tarn " + command.encode() in done.stdout
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ((), "Usage"),
+    (("genrate",), "did you mean 'generate'"),
+    (("generate",), "DIR"),
+    (("generate", "m", "--sede", "1"), "did you mean '--seed'"),
+    (("generate", "--max-token=5"), "did you mean '--max-tokens'"),
+    (("generate", "m", "--top-k", "many"), "top-k"),
+    (("generate", "m", "--top-k", "-1"), "top-k"),
+    (("generate", "m", "--top-p", "0"), "top_p"),
+    (("generate", "m", "--min-p", "nan"), "min_p"),
+    (("generate", "m", "--temperature", "101"), "temperature"),
+    (("generate", "m", "--max-tokens", "-1"), "max-tokens"),
+    (("generate", "m", "--max-tokens", "99999999999999999999"), "max-tokens"),
+    (("generate", "m", "--threads", "-2"), "threads"),
+    (("generate", "m", "--weights", "int3"), "weights"),
+    (("generate", "m", "--seed", "-2"), "seed"),
+    (("generate", "m", "--seed", "9223372036854775808"), "seed"),
+    (("generate", "m", "--seed", "1.5"), "want a whole number"),
+    (("generate", "m", "--prompt"), "prompt"),
+    (("generate", "m", "surplus"), "surplus"),
+    (("eval", "m"), "FILE"),
+    (("eval", "m", "f", "--jsn"), "did you mean '--json'"),
+    (("info",), "DIR"),
+    (("verify", "a", "b"), "b"),
+])
+def test_wrong_usage_is_exit_2_before_any_work(tarn, arguments, words):
+    done = tarn(*arguments)
+    assert done.returncode == 2 and done.stdout == b""
+    assert words in done.stderr.decode()
+
+
+def test_forced_simd_target(tarn, models):
+    done = tarn("info", models / "linear", env={"TARN_FORCE_TARGET": "vax"})
+    assert done.returncode == 2 and b"vax" in done.stderr.lower()
+    assert b"SSE4" in tarn("--version", env={"TARN_FORCE_TARGET": "sse4"}).stdout
+
+
+def test_info(tarn, models):
+    got = json.loads(tarn("info", models / "linear", "--json").stdout)
+    counts = {"total": 0}
+    for name, shape in plain_model.shapes(plain_model.CONFIG).items():
+        counts["total"] += int(np.prod(shape))
+    parts = got["parameters"]
+    assert parts["total"] == counts["total"]
+    assert sum(v for k, v in parts.items() if k != "total") == parts["total"]
+    assert parts["embedding"] == (256 + 64) * 32
+    assert got["config"]["d_model"] == 32
+    assert got["state_bytes_per_token"] == 0 and got["flop_per_token_growth"] == 0
+    assert got["weight_bytes"] >= 4 * (parts["total"] - 0)
+    assert got["bytes_read_per_token"] > got["state_bytes"]
+    full = json.loads(tarn("info", models / "full", "--json").stdout)
+    # Keys and values: 2 layers x 2 x 32 floats; growth 4 flop a float of them.
+    assert full["state_bytes_per_token"] == 2 * 2 * 32 * 4
+    assert full["flop_per_token_growth"] == 2 * 2 * 32 * 2
+    text = tarn("info", models / "linear").stdout.decode()
+    for words in ("state bytes", "feed_forward", "total", "d_model"):
+        assert words in text
+
+
+def fault(tarn, folder):
+    """Lines of verify; the other commands must refuse the model as well."""
+    done = tarn("verify", folder)
+    assert done.returncode == 3 and done.stderr == b""
+    assert len(done.stdout) < 100_000
+    return done.stdout.decode().splitlines()
+
+
+def test_verify_sound_models(tarn, models):
+    for kind in ("linear", "full", "char"):
+        done = tarn("verify", models / kind)
+        assert done.returncode == 0 and done.stdout.startswith(b"ok ")
+        assert done.stdout.count(b"\n") == 1
+
+
+def test_verify_names_what_is_not_finite(tarn, tmp_path):
+    config, weights = plain_model.write_model(tmp_path)
+    weights["layers.1.linear1.weight"][2, 5] = np.inf
+    weights["layers.1.linear1.weight"][3, 0] = np.nan
+    plain_model.write_model(tmp_path, weights=weights)
+    lines = fault(tarn, tmp_path)
+    raw = (tmp_path / "model.safetensors").read_bytes()
+    header = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+    begin = header["layers.1.linear1.weight"]["data_offsets"][0]
+    offset = 8 + struct.unpack("<Q", raw[:8])[0] + begin + 4 * (2 * 32 + 5)
+    assert len(lines) == 1
+    for words in ("model.safetensors", "layers.1.linear1.weight", f"byte {offset}",
+                  "2 NaN or infinite", f"element {2 * 32 + 5}"):
+        assert words in lines[0]
+
+
+def test_verify_lists_every_fault(tarn, tmp_path):
+    config, weights = plain_model.write_model(tmp_path)
+    del weights["layers.0.norm1.bias"]
+    weights["layers.0.linear2.bias"] = np.zeros(31, np.float32)
+    weights["surplus"] = np.zeros((2, 3), np.float32)
+    weights["predictor.bias"][0] = np.nan
+    plain_model.write_model(tmp_path, weights=weights)
+    (tmp_path / "tokenizer.json").write_text('{"format_version":1,"type":"char","code_points":[2,1]}')
+    lines = fault(tarn, tmp_path)
+    for words in ("layers.0.norm1.bias", "layers.0.linear2.bias", "surplus",
+                  "predictor.bias", "tokenizer.json"):
+        assert any(words in line for line in lines), words
+    assert len(lines) == 5
+    assert any("[32]" in line and "[31]" in line for line in lines)
+    for command in (("generate", tmp_path), ("info", tmp_path), ("eval", tmp_path, "/dev/null")):
+        done = tarn(*command)
+        assert done.returncode == 3 and done.stdout == b"" and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("name, contents, words", [
+    ("config.json", None, "config.json"),
+    ("config.json", b"{", "config.json"),
+    ("config.json", b'{"format_version": NaN}', "config.json"),
+    ("config.json", b"[" * 100_000, "config.json"),
+    ("tokenizer.json", None, "tokenizer.json"),
+    ("tokenizer.json", b"{}", "tokenizer.json"),
+    ("model.safetensors", None, "model.safetensors"),
+    ("model.safetensors", b"", "model.safetensors"),
+    ("model.safetensors", b"\xff" * 8, "model.safetensors"),
+    ("model.safetensors", struct.pack("<Q", 2) + b"{}", "model.safetensors"),
+])
+def test_verify_bad_files(tarn, tmp_path, name, contents, words):
+    plain_model.write_model(tmp_path)
+    (tmp_path / name).unlink()
+    if contents is not None:
+        (tmp_path / name).write_bytes(contents)
+    assert any(words in line for line in fault(tarn, tmp_path))
+    done = tarn("generate", tmp_path)
+    assert done.returncode == 3 and done.stderr.count(b"\n") == 1
+
+
+def test_no_directory_is_a_bad_model(tarn, tmp_path):
+    for command in ("generate", "info", "verify"):
+        assert tarn(command, tmp_path / "absent").returncode == 3
+
+
+def test_train_says_what_is_missing(tarn_program, tmp_path):
+    """A copy of the program alone, with no tarn-train anywhere."""
+    shutil.copy(tarn_program, tmp_path / "tarn")
+    done = subprocess.run([tmp_path / "tarn", "train", "--help"], capture_output=True,
+                          env={"PATH": "/nonexistent"}, check=False)
+    assert done.returncode == 1 and done.stdout == b""
+    assert b"tarn-train" in done.stderr and b"libtorch" in done.stderr
+
+
+def test_train_hands_over_arguments_and_exit_code(tarn_program, tmp_path):
+    """Beside the program, in libexec, on PATH: the first of these is taken."""
+    (tmp_path / "bin").mkdir()
+    shutil.copy(tarn_program, tmp_path / "bin" / "tarn")
+    environment = {"PATH": f"{tmp_path}/path:{os.environ['PATH']}"}
+    for place, code in (("path", 7), ("libexec/tarn", 130), ("bin", 3)):
+        folder = tmp_path / place
+        folder.mkdir(parents=True, exist_ok=True)
+        program = folder / "tarn-train"
+        program.write_text(f'#!/bin/sh\necho "{place}:$*"\nexit {code}\n')
+        program.chmod(0o755)
+        done = subprocess.run([tmp_path / "bin" / "tarn", "train", "--data", "a b", "--help"],
+                              capture_output=True, env=environment, check=False)
+        assert done.returncode == code
+        assert done.stdout == f"{place}:--data a b --help\n".encode()
