@@ -35,8 +35,9 @@ class LanguageModelImpl : public torch::nn::Module {
   /// it; throws ArgumentError naming the key). Initialised from torch's default
   /// generator as PyTorch does: linear maps U(+-1/sqrt(inputs)), norms 1 and 0,
   /// token embedding N(0, 1). Two departures, both for trainability: a tied
-  /// head reads the embedding as its weight, so that is N(0, 0.02^2), and so is
-  /// the learned position table, which would otherwise drown the tokens.
+  /// head reads the embedding as its weight, so that is N(0, 0.02^2); and so is
+  /// the learned position table, which reaches a given loss later when it is as
+  /// large as the tokens.
   explicit LanguageModelImpl(const ModelConfig& config);
 
   /// tokens [B, T] int64 in [0, vocab_size) -> logits [B, T, vocab_size], the

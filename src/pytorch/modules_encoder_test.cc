@@ -97,7 +97,8 @@ TEST(EncoderLayer, DropoutPlaces) {
 void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
 
 // torch's layer from ours: in_proj holds the rows of q, k and v in thirds.
-void CopyLayer(torch::nn::TransformerEncoderLayer to, EncoderLayer from) {
+void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
+               EncoderLayerImpl* from) {
   const auto& attention = from->attention;
   Copy(to->self_attn->in_proj_weight,
        torch::cat({attention->query_projection->weight,
@@ -113,17 +114,22 @@ void CopyLayer(torch::nn::TransformerEncoderLayer to, EncoderLayer from) {
   Copy(to->linear1->bias, from->linear1->bias);
   Copy(to->linear2->weight, from->linear2->weight);
   Copy(to->linear2->bias, from->linear2->bias);
+  Copy(to->norm1->weight, from->norm1->weight);
+  Copy(to->norm1->bias, from->norm1->bias);
+  Copy(to->norm2->weight, from->norm2->weight);
+  Copy(to->norm2->bias, from->norm2->bias);
 }
 
-TEST(EncoderLayer, PostNormEqualsTorchs) {
+TEST(Encoder, PostNormEqualsTorchs) {
   for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
     ModelConfig config = SmallConfig();
     config.attention = AttentionKind::kFull;
     config.norm = Norm::kPost;
     config.activation = activation;
     config.d_value = config.d_key;  // torch knows one width only
+    config.final_norm = false;
     torch::manual_seed(8);
-    EncoderLayer layer(config);
+    Encoder encoder(config);
     torch::nn::TransformerEncoderLayerOptions options(24, 3);
     options.dim_feedforward(40).dropout(0.0);
     if (activation == Activation::kRelu) {
@@ -131,15 +137,22 @@ TEST(EncoderLayer, PostNormEqualsTorchs) {
     } else {
       options.activation(torch::kGELU);
     }
-    torch::nn::TransformerEncoderLayer torchs(options);
+    torch::nn::TransformerEncoder torchs(torch::nn::TransformerEncoderOptions(
+        torch::nn::TransformerEncoderLayer(options), config.n_layers));
     torch::NoGradGuard no_grad;
-    CopyLayer(torchs, layer);
+    for (torch::Tensor& p : encoder->parameters()) {
+      p.add_(torch::randn_like(p), 0.1);  // norms are not 1 and 0 any more
+    }
+    for (int64_t i = 0; i < config.n_layers; ++i) {
+      CopyLayer(torchs->layers[i]->as<torch::nn::TransformerEncoderLayer>(),
+                encoder->layers[i]->as<EncoderLayer>());
+    }
     const torch::Tensor x = torch::randn({2, kSeqLen, 24});
     const torch::Tensor mask =
         torch::full({kSeqLen, kSeqLen}, -INFINITY).triu(1);
     const torch::Tensor expected =
         torchs(x.transpose(0, 1), mask).transpose(0, 1);
-    EXPECT_LT(LargestError(layer(x), expected), 1e-5) << Name(activation);
+    EXPECT_LT(LargestError(encoder(x), expected), 1e-5) << Name(activation);
   }
 }
 
