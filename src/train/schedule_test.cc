@@ -1,0 +1,70 @@
+#include "train/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tarn::train {
+namespace {
+
+TEST(LearningRateTest, RisesLinearlyAndReachesTheTopAtTheEndOfWarmUp) {
+  for (Schedule schedule :
+       {Schedule::kConstant, Schedule::kCosine, Schedule::kStep}) {
+    ScheduleOptions options;
+    options.schedule = schedule;
+    options.lr = 0.5;
+    options.warmup = 10;
+    options.steps = 100;
+    EXPECT_DOUBLE_EQ(LearningRate(options, 1), 0.05);
+    EXPECT_DOUBLE_EQ(LearningRate(options, 7), 0.35);
+    EXPECT_DOUBLE_EQ(LearningRate(options, 10), 0.5);
+  }
+}
+
+TEST(LearningRateTest, NoWarmUpStartsAtTheTop) {
+  ScheduleOptions options;
+  options.schedule = Schedule::kConstant;
+  options.lr = 0.25;
+  options.warmup = 0;
+  EXPECT_DOUBLE_EQ(LearningRate(options, 1), 0.25);
+  EXPECT_DOUBLE_EQ(LearningRate(options, 1000000), 0.25);
+}
+
+TEST(LearningRateTest, CosineFallsByHalfInTheMiddleAndEndsAtItsMinimum) {
+  ScheduleOptions options;
+  options.schedule = Schedule::kCosine;
+  options.lr = 1.0;
+  options.lr_min = 0.2;
+  options.warmup = 20;
+  options.steps = 120;
+  EXPECT_NEAR(LearningRate(options, 70), 0.6, 1e-15);
+  // A quarter of the way: 0.2 + 0.8 (1 + sqrt(1/2)) / 2.
+  EXPECT_NEAR(LearningRate(options, 45), 0.2 + 0.4 * (1 + std::sqrt(0.5)),
+              1e-15);
+  EXPECT_NEAR(LearningRate(options, 120), 0.2, 1e-15);
+  for (int64_t step = 21; step <= 120; ++step) {
+    EXPECT_LT(LearningRate(options, step), LearningRate(options, step - 1));
+  }
+}
+
+TEST(LearningRateTest, WarmUpAsLongAsTheRunStaysFinite) {
+  ScheduleOptions options;
+  options.warmup = options.steps = 10;
+  EXPECT_DOUBLE_EQ(LearningRate(options, 10), options.lr);
+}
+
+// The paper's copy task: 1e-3, and 1e-4 after 3000 updates.
+TEST(LearningRateTest, StepsDownAfterTheNamedUpdates) {
+  ScheduleOptions options;
+  options.schedule = Schedule::kStep;
+  options.lr = 1e-3;
+  options.warmup = 0;
+  options.decay_at = {3000, 5000};
+  EXPECT_DOUBLE_EQ(LearningRate(options, 3000), 1e-3);
+  EXPECT_DOUBLE_EQ(LearningRate(options, 3001), 1e-4);
+  EXPECT_DOUBLE_EQ(LearningRate(options, 5000), 1e-4);
+  EXPECT_DOUBLE_EQ(LearningRate(options, 5001), 1e-5);
+}
+
+}  // namespace
+}  // namespace tarn::train
