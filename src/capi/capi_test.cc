@@ -9,7 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/test_model.h"
+#include "runtime/random_model.h"
+#include "runtime/sampler.h"
 #include "tarn/tarn.h"
 #include "tarn/tarn.hpp"
 

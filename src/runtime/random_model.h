@@ -1,0 +1,51 @@
+// A model directory with random weights, for tests only.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/file.h"
+#include "core/rng.h"
+#include "core/safetensors.h"
+#include "runtime/tokenizer.h"
+
+namespace tarn {
+
+/// A small model: 2 layers, 16 wide, byte tokens.
+inline ModelConfig TinyConfig(AttentionKind attention) {
+  ModelConfig config;
+  config.d_model = 16;
+  config.n_layers = 2;
+  config.n_heads = 2;
+  config.d_ff = 24;
+  config.max_positions = 32;
+  config.attention = attention;
+  FinishConfig(config);
+  return config;
+}
+
+/// Writes config.json, tokenizer.json and model.safetensors into `dir`, which
+/// is made if need be. Weights are uniform in [-0.5, 0.5).
+inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
+                             const Tokenizer& tokenizer, uint64_t seed) {
+  std::filesystem::create_directories(dir);
+  Rng rng(seed);
+  std::vector<std::vector<float>> data;
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, shape] : WeightShapes(config)) {
+    size_t elements = 1;
+    for (const int64_t size : shape) elements *= static_cast<size_t>(size);
+    std::vector<float> values(elements);
+    for (float& x : values) x = static_cast<float>(rng.Uniform() - 0.5);
+    data.push_back(std::move(values));
+    // The buffer stays where it is when `data` grows: vectors move.
+    tensors.push_back({name, DType::kF32, shape, data.back().data()});
+  }
+  WriteSafetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
+  WriteFileAtomically(dir + "/config.json", ConfigToJson(config));
+  WriteFileAtomically(dir + "/tokenizer.json", tokenizer.ToJson());
+}
+
+}  // namespace tarn

@@ -1,0 +1,376 @@
+// Mutates the files of a small real model and opens what comes out. Each must
+// be refused in one line or give a working model, in bounded time and memory;
+// a signal, a leak or a sanitizer's report fails the test.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "core/rng.h"
+#include "runtime/model.h"
+#include "runtime/random_model.h"
+#include "runtime/tokenizer.h"
+#include "runtime/verify.h"
+
+namespace tarn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMutations = 2000;
+// One directory takes some 2 ms; sanitizers and a busy machine cost 100 times.
+constexpr auto kLongest = std::chrono::seconds(5);
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;  // shadow memory needs the address space
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// The three files of a model, in memory.
+struct Files {
+  std::string config, tokenizer, weights;
+};
+constexpr const char* kNames[] = {"config.json", "tokenizer.json",
+                                  "model.safetensors"};
+
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : rng_(seed) {}
+
+  // One to four changes of one kind or another.
+  void Mutate(std::string& bytes) {
+    for (uint64_t n = 1 + rng_.Below(4); n > 0; --n) Change(bytes);
+  }
+  uint64_t Below(uint64_t bound) { return rng_.Below(bound); }
+
+ private:
+  size_t At(const std::string& bytes) {
+    // Half of the changes fall into the first 2 KiB, where the headers are.
+    const uint64_t size = bytes.size();
+    const uint64_t reach =
+        rng_.Below(2) ? size : std::min<uint64_t>(size, 2048);
+    return reach == 0 ? 0 : rng_.Below(reach);
+  }
+
+  void Change(std::string& bytes) {
+    const size_t at = At(bytes);
+    switch (rng_.Below(9)) {
+      case 0:  // one bit
+        if (!bytes.empty()) bytes[at] ^= static_cast<char>(1 << rng_.Below(8));
+        break;
+      case 1:  // one byte
+        if (!bytes.empty()) bytes[at] = static_cast<char>(rng_.Below(256));
+        break;
+      case 2:
+        bytes.resize(at);
+        break;
+      case 3:
+        bytes.insert(at, 1 + rng_.Below(40),
+                     static_cast<char>(rng_.Below(256)));
+        break;
+      case 4:
+        bytes.erase(at, 1 + rng_.Below(40));
+        break;
+      case 5:  // a piece of itself elsewhere
+        bytes.insert(at, bytes.substr(At(bytes), 1 + rng_.Below(200)));
+        break;
+      case 6:
+        ReplaceWord(bytes);
+        break;
+      case 7:
+        ReplaceNumber(bytes);
+        break;
+      default:
+        Length(bytes);
+    }
+  }
+
+  // Words that JSON, the header and the config give a meaning to.
+  void ReplaceWord(std::string& bytes) {
+    static constexpr const char* kWords[] = {"F32",
+                                             "BF16",
+                                             "F16",
+                                             "I64",
+                                             "shape",
+                                             "dtype",
+                                             "data_offsets",
+                                             "\"linear\"",
+                                             "\"full\"",
+                                             "\"rotary\"",
+                                             "\"none\"",
+                                             "true",
+                                             "false",
+                                             "null",
+                                             "NaN",
+                                             "[",
+                                             "]",
+                                             "{",
+                                             "}",
+                                             "[[[[[[[[",
+                                             "\"",
+                                             ",",
+                                             ":",
+                                             "\\u0000",
+                                             "vocab_size",
+                                             "n_layers",
+                                             "d_model",
+                                             "__metadata__",
+                                             "\"char\"",
+                                             "predictor.bias",
+                                             "norm.weight"};
+    const auto pick = [&] { return kWords[rng_.Below(std::size(kWords))]; };
+    const std::string from = pick();
+    const size_t found = bytes.find(from, At(bytes));
+    if (found != std::string::npos) {
+      bytes.replace(found, from.size(), pick());
+    } else {
+      bytes.insert(At(bytes), pick());
+    }
+  }
+
+  // The number at or after a place becomes one of those that break programs.
+  void ReplaceNumber(std::string& bytes) {
+    static constexpr const char* kNumbers[] = {"0",
+                                               "1",
+                                               "-1",
+                                               "2",
+                                               "3",
+                                               "255",
+                                               "257",
+                                               "65536",
+                                               "2147483647",
+                                               "2147483648",
+                                               "4294967295",
+                                               "4294967296",
+                                               "9223372036854775807",
+                                               "9223372036854775808",
+                                               "18446744073709551615",
+                                               "18446744073709551616",
+                                               "1e999",
+                                               "-0",
+                                               "1.5",
+                                               "1e-320",
+                                               "1000000",
+                                               "1073741824"};
+    const size_t found = bytes.find_first_of("0123456789", At(bytes));
+    if (found == std::string::npos) return;
+    size_t end = bytes.find_first_not_of("0123456789", found);
+    if (end == std::string::npos) end = bytes.size();
+    bytes.replace(found, end - found,
+                  kNumbers[rng_.Below(std::size(kNumbers))]);
+  }
+
+  // The header length of safetensors: the first eight bytes.
+  void Length(std::string& bytes) {
+    if (bytes.size() < 8) return;
+    static constexpr uint64_t kLengths[] = {
+        0,          1,          2,          7,     100'000'000, 100'000'001,
+        1ull << 31, 1ull << 32, 1ull << 63, ~0ull, ~0ull - 7};
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    length = rng_.Below(2) ? kLengths[rng_.Below(std::size(kLengths))]
+                           : length + rng_.Below(64) - 32;
+    std::memcpy(bytes.data(), &length, sizeof(length));
+  }
+
+  Rng rng_;
+};
+
+struct Outcome {
+  int refused = 0, working = 0, sound = 0;
+};
+
+class HostileModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::path(testing::TempDir()) /
+            ("tarn_hostile_" + std::to_string(getpid()));
+    // Turns a giant allocation into bad_alloc, which fails the test.
+    if (!kSanitized) {
+      ASSERT_EQ(getrlimit(RLIMIT_AS, &limit_before_), 0);
+      struct rlimit limit = limit_before_;
+      limit.rlim_cur = 2ull << 30;
+      ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    }
+  }
+  void TearDown() override {
+    if (!kSanitized) setrlimit(RLIMIT_AS, &limit_before_);
+    std::filesystem::remove_all(root_);
+  }
+
+  Files WriteAndRead(const ModelConfig& config, const Tokenizer& tokenizer) {
+    WriteRandomModel(root_ / "good", config, tokenizer, 1);
+    const auto read = [&](const char* name) {
+      return ReadFile((root_ / "good" / name).string(), 1 << 20).Take();
+    };
+    return {read(kNames[0]), read(kNames[1]), read(kNames[2])};
+  }
+
+  std::string Put(const Files& files) {
+    const std::filesystem::path dir = root_ / "mutant";
+    std::filesystem::create_directories(dir);
+    const std::string* contents[] = {&files.config, &files.tokenizer,
+                                     &files.weights};
+    for (int i = 0; i < 3; ++i) {
+      std::FILE* file = std::fopen((dir / kNames[i]).c_str(), "wb");
+      EXPECT_NE(file, nullptr);
+      EXPECT_EQ(std::fwrite(contents[i]->data(), 1, contents[i]->size(), file),
+                contents[i]->size());
+      std::fclose(file);
+    }
+    return dir;
+  }
+
+  // Opens a directory in every way there is and counts what became of it.
+  void Try(const std::string& dir, Outcome& outcome) {
+    const Clock::time_point start = Clock::now();
+    const VerifyReport report = VerifyModel(dir);
+    for (const Error& problem : report.problems) ExpectOneLine(problem);
+    ModelOptions options;
+    options.threads = 1;
+    Result<Model> model = Model::Open(dir, options);
+    if (!model.ok()) {
+      ExpectOneLine(model.error());
+      EXPECT_FALSE(report.problems.empty())
+          << "verify found nothing, but: " << model.error().what();
+      ++outcome.refused;
+    } else {
+      UseModel(dir, model.value(), report, outcome);
+    }
+    EXPECT_LT(Clock::now() - start, kLongest);
+  }
+
+  void UseModel(const std::string& dir, const Model& model,
+                const VerifyReport& report, Outcome& outcome) {
+    const Result<Tokenizer> tokenizer = Tokenizer::Open(dir, model.config());
+    if (!tokenizer.ok()) {
+      ExpectOneLine(tokenizer.error());
+      ++outcome.refused;
+      return;
+    }
+    ++outcome.working;
+    outcome.sound += report.problems.empty();
+    State state(model);
+    std::vector<float> logits(static_cast<size_t>(model.vocab_size()));
+    const std::vector<int32_t> tokens{0, 0, 0};
+    model.Prefill(state, tokens, logits.data());
+    model.Step(state, 0, logits.data());
+    EXPECT_EQ(state.position(), 4);
+  }
+
+  static void ExpectOneLine(const Error& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(error.code() == ErrorCode::kFormat ||
+                error.code() == ErrorCode::kIo)
+        << static_cast<int>(error.code()) << " " << text;
+    EXPECT_LT(text.size(), 2000u);
+    for (const char c : text) {
+      EXPECT_TRUE(c >= 0x20 && c < 0x7F) << text;
+      if (c < 0x20) break;
+    }
+  }
+
+  std::filesystem::path root_;
+  struct rlimit limit_before_ = {};
+};
+
+TEST_F(HostileModel, TwoThousandMutations) {
+  ModelConfig chars = TinyConfig(AttentionKind::kFull);
+  chars.vocab_size = 5;
+  chars.tokenizer = TokenizerKind::kChar;
+  const std::vector<Files> originals{
+      WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte()),
+      WriteAndRead(chars, Tokenizer::Char({10, 32, 'a', 'b', 0x1F600}))};
+  Mutator mutator(20);
+  Outcome outcome;
+  for (int i = 0; i < kMutations && !HasFailure(); ++i) {
+    SCOPED_TRACE(testing::Message() << "mutation " << i);
+    Files files = originals[static_cast<size_t>(i % 2)];
+    // Half of them the weight file, a quarter each of the others.
+    std::string* targets[] = {&files.weights, &files.weights, &files.config,
+                              &files.tokenizer};
+    mutator.Mutate(*targets[mutator.Below(4)]);
+    Try(Put(files), outcome);
+  }
+  RecordProperty("refused", outcome.refused);
+  RecordProperty("working", outcome.working);
+  EXPECT_EQ(outcome.refused + outcome.working, kMutations);
+  // The mutations do reach both ends: most are refused; some, such as a bit of
+  // a weight, leave a model that runs.
+  EXPECT_GT(outcome.refused, kMutations / 2);
+  EXPECT_GT(outcome.working, kMutations / 50);
+}
+
+TEST_F(HostileModel, TruncationAtEveryByteOfTheHeader) {
+  const Files files =
+      WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte());
+  uint64_t header = 0;
+  std::memcpy(&header, files.weights.data(), sizeof(header));
+  Outcome outcome;
+  for (size_t size = 0; size <= 8 + header && !HasFailure(); ++size) {
+    SCOPED_TRACE(testing::Message() << "cut at " << size);
+    Files cut = files;
+    cut.weights.resize(size);
+    Try(Put(cut), outcome);
+  }
+  for (const auto member : {&Files::config, &Files::tokenizer}) {
+    // The last byte is the newline after the object.
+    for (size_t size = 0; size + 1 < (files.*member).size(); ++size) {
+      Files cut = files;
+      (cut.*member).resize(size);
+      Try(Put(cut), outcome);
+    }
+  }
+  EXPECT_EQ(outcome.working, 0);
+}
+
+TEST_F(HostileModel, GiantCountsAreRefusedWithoutTheMemory) {
+  const Files good =
+      WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte());
+  Outcome outcome;
+  for (const char* key : {"vocab_size", "d_model", "n_layers", "n_heads",
+                          "d_key", "d_value", "d_ff", "max_positions"}) {
+    for (const char* value : {"1000000", "1073741824", "9223372036854775807"}) {
+      SCOPED_TRACE(testing::Message() << key << " " << value);
+      Files files = good;
+      const std::string quoted = std::string("\"") + key + "\"";
+      const size_t at = files.config.find(quoted);
+      ASSERT_NE(at, std::string::npos);
+      const size_t begin = files.config.find_first_of("0123456789", at);
+      const size_t end = files.config.find_first_not_of("0123456789", begin);
+      files.config.replace(begin, end - begin, value);
+      Try(Put(files), outcome);
+    }
+  }
+  EXPECT_EQ(outcome.working, 0);
+}
+
+TEST_F(HostileModel, FilesThatAreNoFiles) {
+  WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte());
+  Outcome outcome;
+  for (const char* name : kNames) {
+    const std::filesystem::path dir = root_ / "odd";
+    std::filesystem::remove_all(dir);
+    std::filesystem::copy(root_ / "good", dir);
+    std::filesystem::remove(dir / name);
+    Try(dir, outcome);  // missing
+    std::filesystem::create_directory(dir / name);
+    Try(dir, outcome);  // a folder
+    std::filesystem::remove(dir / name);
+    std::filesystem::create_symlink("/dev/zero", dir / name);
+    Try(dir, outcome);  // never ends
+  }
+  EXPECT_EQ(outcome.refused, 9);
+}
+
+}  // namespace
+}  // namespace tarn
