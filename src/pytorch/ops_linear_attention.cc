@@ -11,9 +11,6 @@
 namespace tarn::ops {
 namespace {
 
-// Below this many floats of state a step takes less time than waking a thread.
-constexpr int64_t kInlineStepFloats = 1 << 15;
-
 at::TensorOptions StateOptions(const at::Tensor& queries) {
   return queries.options().dtype(
       queries.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
@@ -210,11 +207,7 @@ StepResults StepCpu(const StepOperands& in, const Settings& settings) {
       z.zero_();
     }
     const TensorView out_view = ViewOf("out", out);
-    TorchExecutor torch_executor;
-    SerialExecutor inline_executor;
-    Executor& executor = S.numel() < kInlineStepFloats
-                             ? static_cast<Executor&>(inline_executor)
-                             : torch_executor;
+    TorchExecutor executor;
     LinearAttentionStep(call.options, call.inputs.queries, call.inputs.keys,
                         call.inputs.values, Floats(S), Floats(z), out_view,
                         executor);

@@ -116,8 +116,7 @@ class Problem:
     def reference(self, **more):
         """The token loop's result on the same rounded inputs, and its leaves."""
         leaves = {
-            name: tensor.detach().double().requires_grad_()
-            for name, tensor in self.tensors.items()
+            name: tensor.detach().double().requires_grad_() for name, tensor in self.tensors.items()
         }
         q, k, v = leaves["queries"], leaves["keys"], leaves["values"]
         state = (leaves["S"], leaves["z"]) if "S" in leaves else None

@@ -64,7 +64,11 @@ def want_heads(op, queries, keys, values):
     if heads < 1 or d_key < 1:
         wanted = "at least one head and a width of at least 1"
         raise value_error(op, "queries", wanted, shape_text(queries.shape))
-    want_shape(op, "keys", keys, (*keys.shape[:-2], heads, d_key))
+    if tuple(keys.shape[-2:]) != (heads, d_key):
+        wanted = shape_text((*keys.shape[:-2], heads, d_key))
+        if keys.dim() == 4:
+            wanted += " (time comes before heads)"
+        raise value_error(op, "keys", wanted, shape_text(keys.shape))
     value_heads, d_value = values.shape[-2:]
     if value_heads < 1 or value_heads % heads != 0 or d_value < 1:
         wanted = f"value heads a multiple of {heads} and a width of at least 1"
@@ -90,7 +94,7 @@ def want_options(op, feature_map, denominator, eps, scale):
     want_choice(op, "feature_map", feature_map, FEATURE_MAPS)
     want_choice(op, "denominator", denominator, DENOMINATORS)
     want_number(op, "eps", eps, positive=denominator == "compat")
-    want_number(op, "scale", scale)
+    want_number(op, "scale", scale, positive=True)
 
 
 def want_lengths(op, argument, tensor, like):

@@ -57,7 +57,7 @@ def linear_attention(
             (eps added to it, as idiap/fast-transformers does) or "none" (the
             sum undivided).
         eps: positive, used by "compat".
-        scale: factor of phi(q); cancels under "exact".
+        scale: positive factor of phi(q); cancels under "exact".
         initial_state: LinearState or pair (S [B, HV, C, V], z [B, HV, C]),
             float32 (float64 with float64 queries); [N, ...] with cu_seqlens.
             None: zeros. Not modified; receives a gradient.
@@ -80,14 +80,13 @@ def linear_attention(
     an unmasked NaN spreads to its whole sequence and head. Thread-safe.
     """
     checks.want_operands(_OP, ("B", "T", "H", "K"), queries, keys, values)
-    batch, seq_len = queries.shape[:2]
-    seq_len_k = keys.shape[1]
+    batch, seq_len_k = queries.shape[0], keys.shape[1]
     if keys.shape[0] != batch:
         wanted = (batch, *keys.shape[1:])
         checks.want_shape(_OP, "keys", keys, wanted)
+    checks.want_heads(_OP, queries, keys, values)
     wanted = (batch, seq_len_k, *values.shape[2:])
     checks.want_shape(_OP, "values", values, wanted)
-    checks.want_heads(_OP, queries, keys, values)
     checks.want_options(_OP, feature_map, denominator, eps, scale)
     checks.want_choice(_OP, "chunk_size", chunk_size, checks.CHUNK_SIZES)
     if not isinstance(causal_offset, (int, torch.SymInt)):

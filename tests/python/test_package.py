@@ -1,0 +1,62 @@
+"""Importing tarn: version, library search, one clear line when it fails."""
+
+import pytest
+import torch
+
+import tarn
+from tarn import _library
+
+
+def test_version_and_names():
+    assert tarn.__version__ == "0.1.0"
+    assert tarn.LinearState._fields == ("S", "z", "extra")
+    assert tarn.LinearState._field_defaults == {"extra": None}
+    assert tarn.simd_target() == torch.ops.tarn.simd_target() != ""
+
+
+def one_line(error):
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_missing_library(monkeypatch, tmp_path):
+    monkeypatch.setenv("TARN_LIBRARY", str(tmp_path / "none.so"))
+    with pytest.raises(ImportError) as error:
+        _library.load()
+    assert "none.so" in one_line(error) and "make build" in one_line(error)
+
+
+def test_library_beside_the_package_or_in_build(monkeypatch):
+    monkeypatch.delenv("TARN_LIBRARY")
+    first, second = _library._candidates()
+    assert first.parts[-3:] == ("tarn", "lib", "libtarn_pytorch.so")
+    assert second.parts[-2:] == ("build", "libtarn_pytorch.so")
+    assert second.parents[1] == first.parents[3]
+
+
+def test_file_that_is_no_tarn_library(monkeypatch, tmp_path):
+    path = tmp_path / "other.so"
+    monkeypatch.setenv("TARN_LIBRARY", str(path))
+    for contents in (b"", b"ELF of something else"):
+        path.write_bytes(contents)
+        with pytest.raises(ImportError) as error:
+            _library.load()
+        assert "other.so" in one_line(error)
+
+
+def test_damaged_library(monkeypatch, tmp_path):
+    version = torch.__version__.split("+")[0]
+    path = tmp_path / "damaged.so"
+    path.write_bytes(f"TARN_BUILT_WITH_TORCH={version};".encode())
+    monkeypatch.setenv("TARN_LIBRARY", str(path))
+    with pytest.raises(ImportError) as error:
+        _library.load()
+    assert "does not load" in one_line(error)
+
+
+def test_other_torch(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "1.2.3+cpu")
+    with pytest.raises(ImportError) as error:
+        _library.load()
+    assert "got torch 1.2.3" in one_line(error)
