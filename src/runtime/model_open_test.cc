@@ -127,7 +127,7 @@ TEST_F(ModelOpenTest, GiantClaimsCostNothing) {
   ModelConfig giant = config_;
   giant.d_ff = int64_t{1} << 20;
   WriteConfig(giant);
-  ExpectRefused(ErrorCode::kFormat, {"linear1", "[1048576, 22]"});
+  ExpectRefused(ErrorCode::kFormat, {"linear1", "[1048576"});
   giant = config_;
   giant.n_layers = 4096;
   WriteConfig(giant);
