@@ -1,0 +1,65 @@
+"""Runs README.md: every sh, python and cpp block, in order, in one folder that
+looks like a clone (links to the tree, an output folder of its own). `make demo`
+is cut to 30 steps and other trainings likewise; `make test` is left out."""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
+PYTHON = os.environ.get("TARN_PYTHON", str(ROOT / ".venv/bin/python"))
+BLOCK = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def blocks():
+    found = BLOCK.findall((ROOT / "README.md").read_text())
+    assert {"sh", "python", "cpp"} <= {language for _, language, _ in found}
+    return [pytest.param(*block, id=f"{i}-{block[1]}") for i, block in enumerate(found)]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clone")
+    for entry in ROOT.iterdir():
+        if entry.name not in {"build", "models", ".git"}:
+            (folder / entry.name).symlink_to(entry)
+    (folder / "build").symlink_to(BUILD)
+    text = "It was the best of times, it was the worst of times.\n"
+    (folder / "book.txt").write_text("".join(f"{i} {text}" for i in range(2000)))
+    return folder
+
+
+def shorten(command):
+    if re.search(r"\bmake demo\b", command):
+        return re.sub(r" STEPS=\d+", "", command) + " STEPS=30"
+    return re.sub(r"--steps \d+", "--steps 30", command)
+
+
+def run(command, folder):
+    environment = dict(os.environ, TARN_PYTHON=PYTHON)
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=600)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done
+
+
+@pytest.mark.parametrize("name,language,text", blocks())
+def test_block(clone, name, language, text):
+    if name:
+        (clone / name).write_text(text)
+    if language == "sh":
+        for line in text.strip().splitlines():
+            if "make test" in line:
+                continue
+            done = run(["bash", "-c", shorten(line)], clone)
+            if " generate " in line or line.startswith("make demo"):
+                assert done.stdout.strip(), f"{line}: no text on stdout"
+    elif language == "python":
+        environment = f"PYTHONPATH={ROOT / 'python'} TARN_LIBRARY={BUILD / 'libtarn_pytorch.so'}"
+        (clone / "snippet.py").write_text(text)
+        run(["bash", "-c", f"{environment} {PYTHON} snippet.py"], clone)
+    else:
+        assert name and language == "cpp", f"a {language} block without a file name"
