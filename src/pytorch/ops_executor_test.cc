@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace tarn::ops {
@@ -46,17 +48,30 @@ TEST_P(TorchExecutorTest, RethrowsAndStaysUsable) {
 }
 
 TEST_P(TorchExecutorTest, RunsInlineInsideAParallelRegion) {
+  TorchExecutor outer;
   std::atomic<int> wide{0}, count{0};
-  at::parallel_for(0, 4, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      TorchExecutor executor;
-      // With one thread torch opens no region.
-      if (GetParam() > 1 && executor.width() != 1) ++wide;
-      executor.ParallelFor(10, [&](int64_t, int) { ++count; });
-    }
+  outer.ParallelFor(4, [&](int64_t, int) {
+    TorchExecutor inner;
+    // With one thread torch opens no region.
+    if (inner.width() != 1) ++wide;
+    inner.ParallelFor(10, [&](int64_t, int worker) { count += 1 + worker; });
   });
   EXPECT_EQ(wide, 0);
   EXPECT_EQ(count, 40);
+}
+
+TEST(TorchExecutor, RunsTasksAtTheSameTime) {
+  at::set_num_threads(2);
+  std::atomic<int> arrived{0};
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  TorchExecutor().ParallelFor(2, [&](int64_t, int) {
+    ++arrived;  // each waits for the other: one thread alone would time out
+    while (arrived < 2 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(arrived, 2);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TorchExecutorTest,
