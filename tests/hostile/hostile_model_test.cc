@@ -46,9 +46,11 @@ class Mutator {
  public:
   explicit Mutator(uint64_t seed) : rng_(seed) {}
 
-  // One to four changes of one kind or another.
+  // One to four changes; every third time flipped bits and bytes only, which
+  // keep the size and so reach what comes after the size checks.
   void Mutate(std::string& bytes) {
-    for (uint64_t n = 1 + rng_.Below(4); n > 0; --n) Change(bytes);
+    const uint64_t kinds = rng_.Below(3) == 0 ? 2 : 9;
+    for (uint64_t n = 1 + rng_.Below(4); n > 0; --n) Change(bytes, kinds);
   }
   uint64_t Below(uint64_t bound) { return rng_.Below(bound); }
 
@@ -61,9 +63,9 @@ class Mutator {
     return reach == 0 ? 0 : rng_.Below(reach);
   }
 
-  void Change(std::string& bytes) {
+  void Change(std::string& bytes, uint64_t kinds) {
     const size_t at = At(bytes);
-    switch (rng_.Below(9)) {
+    switch (rng_.Below(kinds)) {
       case 0:  // one bit
         if (!bytes.empty()) bytes[at] ^= static_cast<char>(1 << rng_.Below(8));
         break;
