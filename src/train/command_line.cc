@@ -77,6 +77,7 @@ void AddLines(std::string& text, const std::vector<Flag>& flags) {
 }  // namespace
 
 size_t EditDistance(std::string_view a, std::string_view b) {
+  // row[j]: distance of the first i letters of a and the first j of b.
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
@@ -122,6 +123,7 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
       line.given.emplace_back(known->name, "");
       continue;
     }
+    // Only --data takes several; "-" and negative numbers are values.
     const bool many = known->name == "data";
     while (i + 1 < arguments.size() && !is_flag(arguments[i + 1]) &&
            arguments[i + 1] != "-h" && (many || values.empty())) {

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kRowsAtOnce = 16;
 constexpr int64_t kPromptTokens = 16;
 
-// Eval mode for the length of a scope.
+// Eval mode (no dropout) without gradients, for the length of a scope.
 class EvalMode {
  public:
   explicit EvalMode(nn::LanguageModel& model)
@@ -67,6 +67,8 @@ HeldOutLoss Evaluate(nn::LanguageModel& model, const Corpus& corpus,
       batch.push_back(corpus.HeldOutWindow(i));
       loss.tokens += static_cast<int64_t>(batch.back().tokens.size()) - 1;
     }
+    // A row that ended early is filled up: in a causal model what follows a
+    // token does not touch it, and its targets are ignored.
     const Rows rows = MakeRows(batch, seq_len);
     const torch::Tensor logits = model->forward(rows.inputs);
     loss.nats += torch::nn::functional::cross_entropy(
@@ -85,6 +87,8 @@ std::string SampleText(nn::LanguageModel& model, const Corpus& corpus,
   SamplerOptions options;
   options.seed = seed;
   for (int64_t i = 0; i < tokens; ++i) {
+    // The training module has no recurrent form: it sees the window anew for
+    // every token, which is fine for a line of text now and then.
     const int64_t seen =
         std::min<int64_t>(static_cast<int64_t>(text.size()), seq_len);
     const torch::Tensor input = torch::empty({1, seen}, torch::kInt64);

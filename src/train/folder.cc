@@ -61,7 +61,7 @@ void Sync(const fs::path& folder) {
 void ReplaceFolder(const std::string& path, const std::string& tag,
                    const std::function<void(const std::string&)>& fill) {
   const std::string fresh = path + "-" + tag + ".tmp", old = path + ".old";
-  Remove(fresh);
+  Remove(fresh);  // of a killed run that got as far as this step
   std::error_code error;
   fs::create_directory(fresh, error);
   if (error) Refuse(fresh, "a folder that can be made", error);
@@ -72,6 +72,7 @@ void ReplaceFolder(const std::string& path, const std::string& tag,
     throw;
   }
   Remove(old);
+  // A kill between these two leaves path.old for RecoverFolder.
   if (fs::exists(path)) Rename(path, old);
   Rename(fresh, path);
   Sync(fs::path(path).parent_path());

@@ -186,6 +186,8 @@ TrainOptions BuildOptions(const Given& given) {
   return options;
 }
 
+// Given options go on top of the saved ones one by one, so that the message can
+// name the first that differs.
 TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
   TrainOptions options = saved;
   options.data.clear();

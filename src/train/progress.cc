@@ -20,6 +20,7 @@ std::string Format(const char* format, double value) {
 }  // namespace
 
 std::string DurationText(double seconds) {
+  // Before the first two steps there is nothing to reckon from.
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   char buffer[64];
@@ -38,6 +39,7 @@ std::string DurationText(double seconds) {
 
 std::string OneLine(const std::string& text) {
   std::string line;
+  // Bytes above 0x7F pass: they are mostly UTF-8.
   for (const char c : text) {
     if (c == '\n') {
       line += " /";
@@ -105,6 +107,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
   const auto now = Clock::now();
   const bool due = now - shown_ >= (terminal_ ? Clock::duration(kTerminalPause)
                                               : Clock::duration(kPlainPause));
+  // A look at held-out text is always told, and stays on the screen.
   if (due || figures.val_loss) {
     StepFigures mean = figures;
     mean.loss = loss_ / static_cast<double>(count_);

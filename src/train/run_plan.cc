@@ -123,6 +123,7 @@ RunPlan PlanRun(const Given& given) {
   // Old and new checkpoint (weights and two means), last and best model.
   CheckFreeSpace(plan.folder.path, static_cast<uint64_t>(10 * weights));
 
+  // From here on it takes time: everything cheap has been checked.
   plan.text = std::make_unique<TextFiles>(options.data, plan.folder.path);
   plan.split = SplitRecords(*plan.text, options.records);
   if (plan.from_checkpoint &&

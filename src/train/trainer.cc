@@ -34,6 +34,9 @@ NamedTensors ParametersOf(nn::LanguageModel& model) {
   return parameters;
 }
 
+// One run from its first step in this process to its last. Members are in the
+// order in which they are made: the model needs the plan, the optimiser the
+// model's parameters.
 class Run {
  public:
   Run(RunPlan plan, Reporter& reporter);
@@ -42,8 +45,11 @@ class Run {
  private:
   double Elapsed() const;
   void Describe(Reporter& reporter);
+  // One update: rows, gradient, clipping, rate, figures. Throws NumericError
+  // with the weights as they were.
   StepFigures Step(int64_t step);
   double Learn(int64_t step, StepFigures& figures);
+  // Fills in the figures; saves the model when it is the best so far.
   void LookAtHeldOut(StepFigures& figures);
   void SaveBest();
   void SaveCheckpoint();
@@ -88,6 +94,7 @@ Run::Run(RunPlan plan, Reporter& reporter)
   }
   WriteModelFiles(out, options_.model, plan_.corpus->tokenizer().ToJson());
   log_ = std::make_unique<StepLog>(plan_.folder.log(), state_.log_bytes);
+  // As if the parts of a resumed run had followed each other without a gap.
   start_ = std::chrono::steady_clock::now() -
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                std::chrono::duration<double>(state_.elapsed_s));
@@ -124,15 +131,19 @@ void Run::Describe(Reporter& reporter) {
 // The gradient of one update: mean loss over all rows. Returns that loss.
 double Run::Learn(int64_t step, StepFigures& figures) {
   SeedTorch(options_.seed, kDropoutStream, step);
+  // loss: sum over parts of the mean over their tokens, nats.
   double loss = 0;
   int64_t bytes = 0;
   for (int64_t part = 0; part < options_.accumulate; ++part) {
     std::vector<Window> windows;
+    // Rows are numbered through the whole update: 4 x 2 rows are the same
+    // eight windows as 8 x 1.
     for (int64_t row = 0; row < options_.batch; ++row) {
       windows.push_back(plan_.corpus->TrainingWindow(
           options_.seed, step, part * options_.batch + row));
     }
     const Rows rows = MakeRows(windows, options_.seq_len);
+    // logits: [batch, seq_len, vocab_size]
     const torch::Tensor logits = model_->forward(rows.inputs);
     const torch::Tensor part_loss = torch::nn::functional::cross_entropy(
         logits.flatten(0, 1), rows.targets.flatten());
@@ -202,6 +213,8 @@ void Run::SaveBest() {
 // The model goes first: whoever finds a checkpoint of the last step finds the
 // finished model beside it.
 void Run::SaveCheckpoint() {
+  // A finite loss does not mean finite weights: the last update may have been
+  // too large. Such a checkpoint must not replace a good one.
   for (const auto& item : model_->named_parameters()) {
     if (!item.value().isfinite().all().item<bool>()) {
       FailAt(state_.step, item.key() + " is not finite");
@@ -232,6 +245,7 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
     figures.elapsed_s = Elapsed();
     log_->Write(figures);
     reporter_.Step(figures, steps);
+    // The line is in the log before the checkpoint counts it.
     if (last || stop || state_.step % options_.checkpoint_every == 0) {
       SaveCheckpoint();
     }
