@@ -80,6 +80,19 @@ inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
   return r;
 }
 
+// Adjacent heads that one task walks together, chunk by chunk: in a time-first
+// layout their rows touch, so that a page or line is fetched once instead of
+// once a head. Few enough to leave every worker two tasks and to keep the
+// states (`state_floats` a head) within 128 KiB.
+inline int64_t HeadsPerTask(int64_t heads, int64_t sequences, int width,
+                            int64_t state_floats) {
+  constexpr int64_t kMostHeads = 4, kStateFloats = 32768;
+  const int64_t balanced = sequences * heads / (2 * int64_t{width});
+  return std::clamp<int64_t>(
+      std::min(balanced, kStateFloats / std::max<int64_t>(state_floats, 1)), 1,
+      std::min(heads, kMostHeads));
+}
+
 inline int64_t ChunkTokens(const LinearAttentionOptions& options) {
   constexpr int64_t kBestChunk = 32;  // see docs/kernels.md
   return options.chunk_size == 0 ? kBestChunk : options.chunk_size;

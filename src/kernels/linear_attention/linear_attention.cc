@@ -20,12 +20,12 @@
 #define TARN_LINEAR_ATTENTION_FORWARD_ONCE
 namespace tarn {
 
-// One task: a sequence, a value head and a slice of value columns.
+// One task: a sequence, some adjacent value heads and a slice of value columns.
 struct ForwardTask {
   const LinearAttentionOptions* options;
   const LinearAttentionInputs* in;
   const LinearAttentionOutputs* out;
-  int64_t sequence, value_head, column, columns;
+  int64_t sequence, first_head, heads, column, columns;
   float* scratch;
 };
 
@@ -34,7 +34,8 @@ struct ForwardLayout {
   int64_t chunk, key, value;  // C, padded K, padded V (of a slice)
   int64_t queries, keys, keys_t, values, scores, out, state, normalizer,
       factors, total;
-  ForwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t columns) {
+  ForwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t columns,
+                int64_t heads) {
     chunk = chunk_tokens;
     key = (d_key + 15) / 16 * 16;
     value = (columns + 15) / 16 * 16;
@@ -50,9 +51,9 @@ struct ForwardLayout {
     values = take(chunk * value);
     scores = take(chunk * chunk);
     out = take(chunk * value);
-    state = take(key * value);
-    normalizer = take(key);
     factors = take(chunk);
+    state = take(heads * key * value);  // a state for each head of the task
+    normalizer = take(heads * key);
     total = at;
   }
 };
@@ -64,9 +65,17 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
+// One head of a task and its state.
+struct ForwardHead {
+  int64_t value_head;
+  float* state;       // [padded K, padded V]
+  float* normalizer;  // [padded K]
+};
+
 // Divides the chunk's numerators and stores them.
-static void StoreOutputs(const ForwardTask& task, const Sequence& s,
-                         const ChunkRows& rows, const ForwardLayout& at) {
+static void StoreOutputs(const ForwardTask& task, const ForwardHead& head,
+                         const Sequence& s, const ChunkRows& rows,
+                         const ForwardLayout& at) {
   const LinearAttentionOptions& options = *task.options;
   float* scratch = task.scratch;
   const TensorView& out = task.out->out;
@@ -76,8 +85,8 @@ static void StoreOutputs(const ForwardTask& task, const Sequence& s,
     float* row = scratch + at.out + r * at.value;
     float denominator = 1.0f;
     if (options.denominator != Denominator::kNone) {
-      denominator = RowDot(scratch + at.queries + r * at.key,
-                           scratch + at.normalizer, at.key);
+      denominator =
+          RowDot(scratch + at.queries + r * at.key, head.normalizer, at.key);
       if (rows.has_keys()) {
         denominator += RowSum(scratch + at.scores + r * at.chunk,
                               (r / kBlock + 1) * kBlock);
@@ -94,30 +103,33 @@ static void StoreOutputs(const ForwardTask& task, const Sequence& s,
       ScaleRow(row, at.value, 1.0f / denominator);
     }
     StoreRow(out.dtype, row, task.columns,
-             out.Row(s.batch, token, task.value_head) +
+             out.Row(s.batch, token, head.value_head) +
                  task.column * static_cast<int64_t>(DTypeBytes(out.dtype)));
     if (task.out->denominators != nullptr && task.column == 0) {
       task.out->denominators[(s.batch * task.in->queries.size[1] + token) *
                                  value_heads +
-                             task.value_head] = denominator;
+                             head.value_head] = denominator;
     }
   }
 }
 
-static void ForwardChunk(const ForwardTask& task, const Sequence& s,
-                         const ChunkRows& rows, const ForwardLayout& at) {
+static void ForwardChunk(const ForwardTask& task, const ForwardHead& head,
+                         const Sequence& s, const ChunkRows& rows,
+                         const ForwardLayout& at) {
   const LinearAttentionInputs& in = *task.in;
   float* w = task.scratch;
-  const int64_t head = task.value_head / (in.values.size[2] / in.keys.size[2]);
+  const int64_t key_head =
+      head.value_head / (in.values.size[2] / in.keys.size[2]);
   if (rows.has_keys()) {
-    LoadKeys(*task.options, in, s, rows, head, at.chunk, w + at.keys, at.key);
-    LoadValues(in, s, rows, task.value_head, task.column, task.columns,
+    LoadKeys(*task.options, in, s, rows, key_head, at.chunk, w + at.keys,
+             at.key);
+    LoadValues(in, s, rows, head.value_head, task.column, task.columns,
                at.chunk, w + at.values, at.value);
   }
   if (rows.has_queries()) {
-    LoadQueries(*task.options, in, s, rows, head, at.chunk, w + at.queries,
+    LoadQueries(*task.options, in, s, rows, key_head, at.chunk, w + at.queries,
                 at.key, w + at.factors);
-    MatMul({w + at.queries, at.key, 1}, w + at.state, at.value, w + at.out,
+    MatMul({w + at.queries, at.key, 1}, head.state, at.value, w + at.out,
            at.value, rows.rows, at.value, at.key, /*accumulate=*/false);
     if (rows.has_keys()) {
       Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t, at.chunk);
@@ -128,13 +140,13 @@ static void ForwardChunk(const ForwardTask& task, const Sequence& s,
       LowerTimes(w + at.scores, at.chunk, w + at.values, at.value, rows.rows,
                  at.value, w + at.out, at.value, finite);
     }
-    StoreOutputs(task, s, rows, at);
+    StoreOutputs(task, head, s, rows, at);
   }
   if (!rows.has_keys()) return;
-  MatMul({w + at.keys, 1, at.key}, w + at.values, at.value, w + at.state,
+  MatMul({w + at.keys, 1, at.key}, w + at.values, at.value, head.state,
          at.value, at.key, at.value, rows.key_end, /*accumulate=*/true);
   for (int64_t r = rows.key_begin; r < rows.key_end; ++r) {
-    AddRow(w + at.keys + r * at.key, at.key, w + at.normalizer);
+    AddRow(w + at.keys + r * at.key, at.key, head.normalizer);
   }
 }
 
@@ -142,26 +154,36 @@ static void ForwardSequence(const ForwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
   const int64_t chunk = ChunkTokens(*task.options);
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
-  const ForwardLayout at(chunk, d_key, task.columns);
+  const ForwardLayout at(chunk, d_key, task.columns, task.heads);
   const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
-  float* state = task.scratch + at.state;
-  float* normalizer = task.scratch + at.normalizer;
-  const int64_t row = task.sequence * in.values.size[2] + task.value_head;
-  const auto part = [row](auto* base, int64_t size) {
+  const auto head_at = [&](int64_t h) {
+    return ForwardHead{task.first_head + h,
+                       task.scratch + at.state + h * at.key * at.value,
+                       task.scratch + at.normalizer + h * at.key};
+  };
+  const auto part = [&](auto* base, int64_t h, int64_t size) {
+    const int64_t row = task.sequence * in.values.size[2] + task.first_head + h;
     return base == nullptr ? nullptr : base + row * size;
   };
-  LoadState(part(in.initial_S, d_key * d_value), d_key, d_value, task.column,
-            task.columns, state, at.key, at.value);
-  LoadState(part(in.initial_z, d_key), 1, d_key, 0, d_key, normalizer, 1,
-            at.key);
-  for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
-    ForwardChunk(task, s, RowsOfChunk(s, c, chunk), at);
+  for (int64_t h = 0; h < task.heads; ++h) {
+    LoadState(part(in.initial_S, h, d_key * d_value), d_key, d_value,
+              task.column, task.columns, head_at(h).state, at.key, at.value);
+    LoadState(part(in.initial_z, h, d_key), 1, d_key, 0, d_key,
+              head_at(h).normalizer, 1, at.key);
   }
-  StoreState(state, at.value, d_key, d_value, task.column, task.columns,
-             part(task.out->final_S, d_key * d_value));
-  if (task.column == 0) {
-    StoreState(normalizer, at.key, 1, d_key, 0, d_key,
-               part(task.out->final_z, d_key));
+  for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
+    const ChunkRows rows = RowsOfChunk(s, c, chunk);
+    for (int64_t h = 0; h < task.heads; ++h) {
+      ForwardChunk(task, head_at(h), s, rows, at);
+    }
+  }
+  for (int64_t h = 0; h < task.heads; ++h) {
+    StoreState(head_at(h).state, at.value, d_key, d_value, task.column,
+               task.columns, part(task.out->final_S, h, d_key * d_value));
+    if (task.column == 0) {
+      StoreState(head_at(h).normalizer, at.key, 1, d_key, 0, d_key,
+                 part(task.out->final_z, h, d_key));
+    }
   }
 }
 
@@ -175,16 +197,29 @@ HWY_EXPORT(ForwardSequence);
 
 // Defined in linear_attention_backward.cc.
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
-                              const LinearAttentionInputs& in);
+                              const LinearAttentionInputs& in, int width);
+
+namespace {
+
+int64_t ForwardHeads(const LinearAttentionInputs& in, int width) {
+  return HeadsPerTask(in.values.size[2], SequenceCount(in), width,
+                      in.keys.size[3] * in.values.size[3]);
+}
+
+int64_t ForwardScratchFloats(const LinearAttentionOptions& options,
+                             const LinearAttentionInputs& in, int width) {
+  return ForwardLayout(ChunkTokens(options), in.keys.size[3], in.values.size[3],
+                       ForwardHeads(in, width))
+      .total;
+}
+
+}  // namespace
 
 size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
                                      const LinearAttentionInputs& in, int width,
                                      bool backward) {
-  const int64_t floats = backward
-                             ? BackwardScratchFloats(options, in)
-                             : ForwardLayout(ChunkTokens(options),
-                                             in.keys.size[3], in.values.size[3])
-                                   .total;
+  const int64_t floats = backward ? BackwardScratchFloats(options, in, width)
+                                  : ForwardScratchFloats(options, in, width);
   return static_cast<size_t>(floats) * sizeof(float) *
          static_cast<size_t>(width);
 }
@@ -195,31 +230,34 @@ void LinearAttentionForward(const LinearAttentionOptions& options,
                             Executor& executor, void* workspace) {
   CheckLinearAttention(options, in, outputs);
   const int64_t d_value = in.values.size[3], value_heads = in.values.size[2];
+  const int width = executor.width();
   const int64_t rows = SequenceCount(in) * value_heads;
+  const int64_t heads = ForwardHeads(in, width);
+  const int64_t blocks = (value_heads + heads - 1) / heads;
   // Columns of S are independent: slices of a multiple of 64 share the work of
   // few heads among the workers and change no bit; each computes the scores.
   int64_t slices = 1;
-  if (rows > 0 && rows < executor.width()) {
-    slices = std::min<int64_t>((d_value + 63) / 64,
-                               (executor.width() + rows - 1) / rows);
+  if (rows > 0 && rows < width) {
+    slices = std::min<int64_t>((d_value + 63) / 64, (width + rows - 1) / rows);
   }
   const int64_t columns = (d_value + slices * 64 - 1) / (slices * 64) * 64;
-  const int64_t floats =
-      ForwardLayout(ChunkTokens(options), in.keys.size[3], d_value).total;
-  executor.ParallelFor(rows * slices, [&](int64_t index, int worker) {
-    const int64_t row = index / slices;
+  const int64_t floats = ForwardScratchFloats(options, in, width);
+  const auto run = [&](int64_t index, int worker) {
     const int64_t column = index % slices * columns;
     if (column >= d_value) return;
+    const int64_t first = index / slices % blocks * heads;
     const ForwardTask task = {&options,
                               &in,
                               &outputs,
-                              row / value_heads,
-                              row % value_heads,
+                              index / slices / blocks,
+                              first,
+                              std::min(heads, value_heads - first),
                               column,
                               std::min(columns, d_value - column),
                               static_cast<float*>(workspace) + worker * floats};
     HWY_DYNAMIC_DISPATCH(ForwardSequence)(task);
-  });
+  };
+  executor.ParallelFor(SequenceCount(in) * blocks * slices, run);
 }
 
 }  // namespace tarn

@@ -25,13 +25,14 @@
 #define TARN_LINEAR_ATTENTION_BACKWARD_ONCE
 namespace tarn {
 
-// One task: a sweep of one sequence and one query/key head, whose value heads
-// it takes in index order (their sums go into dq, dk).
+// One task: a sweep of one sequence and some adjacent query/key heads. The
+// value heads of each are taken in index order (their sums go into dq, dk).
 struct BackwardTask {
   const LinearAttentionOptions* options;
   const LinearAttentionInputs* in;
   const LinearAttentionGradients* grad;
-  int64_t sequence, head, group;  // group: value heads a head serves
+  int64_t sequence, first_head, heads;
+  int64_t group;  // value heads a head serves
   float* scratch;
 };
 
@@ -41,7 +42,7 @@ struct BackwardLayout {
   int64_t queries, keys, keys_t, values, values_t, grad_out, grad_den, scores,
       grad_scores, grad_row, grad_col, factors, state, normalizer, total;
   BackwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t d_value,
-                 int64_t group) {
+                 int64_t states) {
     chunk = chunk_tokens;
     key = (d_key + 15) / 16 * 16;
     value = (d_value + 15) / 16 * 16;
@@ -63,9 +64,10 @@ struct BackwardLayout {
     grad_row = take(chunk * key);
     grad_col = take(chunk * std::max(key, value));
     factors = take(chunk);
-    state =
-        take(group * key * value);  // [value, key] forward, [key, value] back
-    normalizer = take(group * key);
+    // A state for each value head of the task: [value, key] in the sweep over
+    // queries, [key, value] in the other.
+    state = take(states * key * value);
+    normalizer = take(states * key);
     total = at;
   }
 };
@@ -84,6 +86,16 @@ struct ChunkContext {
   const ChunkRows& rows;
   const BackwardLayout& at;
   float* w;
+  int64_t head;  // the query/key head at work
+  float* State(int64_t g) const {
+    return w + at.state + Slot(g) * at.key * at.value;
+  }
+  float* Normalizer(int64_t g) const {
+    return w + at.normalizer + Slot(g) * at.key;
+  }
+  int64_t Slot(int64_t g) const {
+    return (head - task.first_head) * task.group + g;
+  }
 };
 
 // G and e of a value head's chunk; zero rows where there is no query or the
@@ -168,17 +180,17 @@ static void QueryChunk(const ChunkContext& c) {
   float* w = c.w;
   const bool has_keys = c.rows.has_keys();
   if (has_keys) {
-    LoadKeys(*c.task.options, in, c.s, c.rows, c.task.head, at.chunk,
-             w + at.keys, at.key);
+    LoadKeys(*c.task.options, in, c.s, c.rows, c.head, at.chunk, w + at.keys,
+             at.key);
   }
   float* da = w + at.grad_row;
   std::memset(da, 0, static_cast<size_t>(at.chunk * at.key) * sizeof(float));
   const bool keys_finite =
       has_keys && AllFinite(w + at.keys, c.rows.rows * at.key);
   for (int64_t g = 0; g < c.task.group; ++g) {
-    const int64_t value_head = c.task.head * c.task.group + g;
-    float* state_t = w + at.state + g * at.key * at.value;  // [value, key]
-    float* normalizer = w + at.normalizer + g * at.key;
+    const int64_t value_head = c.head * c.task.group + g;
+    float* state_t = c.State(g);  // [value, key]
+    float* normalizer = c.Normalizer(g);
     if (has_keys) {
       LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
                  w + at.values, at.value);
@@ -213,13 +225,13 @@ static void QueryChunk(const ChunkContext& c) {
   for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
     const int64_t t = c.s.query_at + c.rows.position + r - c.s.offset;
     LoadFeatures(c.task.options->feature_map, in.queries.dtype,
-                 in.queries.Row(c.s.batch, t, c.task.head), in.queries.size[3],
+                 in.queries.Row(c.s.batch, t, c.head), in.queries.size[3],
                  features);
     const float factor = QueryFactor(*c.task.options, features, at.key);
     StoreFeatureGradient(c.task.options->feature_map, features, da + r * at.key,
                          factor, at.key, features);
     StoreRow(dq.dtype, features, in.queries.size[3],
-             dq.Row(c.s.batch, t, c.task.head));
+             dq.Row(c.s.batch, t, c.head));
   }
 }
 
@@ -227,14 +239,15 @@ static void QuerySweep(const BackwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
   const int64_t chunk = ChunkTokens(*task.options);
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
-  const BackwardLayout at(chunk, d_key, d_value, task.group);
+  const int64_t states = task.heads * task.group;
+  const BackwardLayout at(chunk, d_key, d_value, states);
   const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
   float* w = task.scratch;
   std::memset(w + at.state, 0,
               static_cast<size_t>(at.total - at.state) * sizeof(float));
-  for (int64_t g = 0; in.initial_S != nullptr && g < task.group; ++g) {
+  for (int64_t g = 0; in.initial_S != nullptr && g < states; ++g) {
     const int64_t row =
-        task.sequence * in.values.size[2] + task.head * task.group + g;
+        task.sequence * in.values.size[2] + task.first_head * task.group + g;
     const float* from = in.initial_S + row * d_key * d_value;
     float* state_t = w + at.state + g * at.key * at.value;
     for (int64_t k = 0; k < d_key; ++k) {
@@ -247,7 +260,9 @@ static void QuerySweep(const BackwardTask& task) {
   }
   for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
     const ChunkRows rows = RowsOfChunk(s, c, chunk);
-    QueryChunk({task, s, rows, at, w});
+    for (int64_t h = 0; h < task.heads; ++h) {
+      QueryChunk({task, s, rows, at, w, task.first_head + h});
+    }
   }
 }
 
@@ -262,14 +277,14 @@ static void ZeroKeyGradients(const ChunkContext& c) {
   for (int64_t key = first; key < last; ++key) {
     if (key < c.s.kept && KeyKept(in, c.s, key)) continue;
     const int64_t t = c.s.key_at + key;
-    std::memset(grad.grad_keys.Row(c.s.batch, t, c.task.head), 0,
+    std::memset(grad.grad_keys.Row(c.s.batch, t, c.head), 0,
                 static_cast<size_t>(in.keys.size[3]) *
                     DTypeBytes(grad.grad_keys.dtype));
     for (int64_t g = 0; g < c.task.group; ++g) {
-      std::memset(
-          grad.grad_values.Row(c.s.batch, t, c.task.head * c.task.group + g), 0,
-          static_cast<size_t>(in.values.size[3]) *
-              DTypeBytes(grad.grad_values.dtype));
+      std::memset(grad.grad_values.Row(c.s.batch, t, c.head * c.task.group + g),
+                  0,
+                  static_cast<size_t>(in.values.size[3]) *
+                      DTypeBytes(grad.grad_values.dtype));
     }
   }
 }
@@ -279,9 +294,9 @@ static void KeyChunkValueHead(const ChunkContext& c, int64_t g, bool finite) {
   const LinearAttentionInputs& in = *c.task.in;
   const BackwardLayout& at = c.at;
   float* w = c.w;
-  const int64_t value_head = c.task.head * c.task.group + g;
-  const float* state = w + at.state + g * at.key * at.value;  // R [key, value]
-  const float* normalizer = w + at.normalizer + g * at.key;
+  const int64_t value_head = c.head * c.task.group + g;
+  const float* state = c.State(g);  // R [key, value]
+  const float* normalizer = c.Normalizer(g);
   LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
              w + at.values, at.value);
   Transpose(w + at.values, at.value, at.chunk, at.value, w + at.values_t,
@@ -324,13 +339,13 @@ static void KeyChunkValueHead(const ChunkContext& c, int64_t g, bool finite) {
 static void AddQueriesToState(const ChunkContext& c, int64_t g) {
   const BackwardLayout& at = c.at;
   float* w = c.w;
-  MatMul({w + at.queries, 1, at.key}, w + at.grad_out, at.value,
-         w + at.state + g * at.key * at.value, at.value, at.key, at.value,
-         c.rows.query_end, /*accumulate=*/true);
+  MatMul({w + at.queries, 1, at.key}, w + at.grad_out, at.value, c.State(g),
+         at.value, at.key, at.value, c.rows.query_end,
+         /*accumulate=*/true);
   if (c.task.options->denominator == Denominator::kNone) return;
   for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
     AddScaledRow(w[at.grad_den + r], w + at.queries + r * at.key, at.key,
-                 w + at.normalizer + g * at.key);
+                 c.Normalizer(g));
   }
 }
 
@@ -341,13 +356,13 @@ static void KeyChunk(const ChunkContext& c) {
   const bool has_keys = c.rows.has_keys(), has_queries = c.rows.has_queries();
   bool finite = true;
   if (has_queries) {
-    LoadQueries(*c.task.options, in, c.s, c.rows, c.task.head, at.chunk,
+    LoadQueries(*c.task.options, in, c.s, c.rows, c.head, at.chunk,
                 w + at.queries, at.key, w + at.factors);
     finite = AllFinite(w + at.queries, c.rows.rows * at.key);
   }
   if (has_keys) {
-    LoadKeys(*c.task.options, in, c.s, c.rows, c.task.head, at.chunk,
-             w + at.keys, at.key);
+    LoadKeys(*c.task.options, in, c.s, c.rows, c.head, at.chunk, w + at.keys,
+             at.key);
     std::memset(w + at.grad_row, 0,
                 static_cast<size_t>(at.chunk * at.key) * sizeof(float));
   }
@@ -361,7 +376,7 @@ static void KeyChunk(const ChunkContext& c) {
     if (has_keys) {
       KeyChunkValueHead(c, g, finite);
     } else if (has_queries) {
-      LoadGradOut(c, c.task.head * c.task.group + g);
+      LoadGradOut(c, c.head * c.task.group + g);
     }
     if (has_queries) AddQueriesToState(c, g);
   }
@@ -374,7 +389,7 @@ static void KeyChunk(const ChunkContext& c) {
     StoreFeatureGradient(c.task.options->feature_map, w + at.keys + r * at.key,
                          row, 1.0f, at.key, row);
     StoreRow(dk.dtype, row, in.keys.size[3],
-             dk.Row(c.s.batch, c.s.key_at + key, c.task.head));
+             dk.Row(c.s.batch, c.s.key_at + key, c.head));
   }
 }
 
@@ -383,16 +398,17 @@ static void KeySweep(const BackwardTask& task) {
   const LinearAttentionGradients& grad = *task.grad;
   const int64_t chunk = ChunkTokens(*task.options);
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
-  const BackwardLayout at(chunk, d_key, d_value, task.group);
+  const int64_t states = task.heads * task.group;
+  const BackwardLayout at(chunk, d_key, d_value, states);
   Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
   s.ahead = -chunk;
   float* w = task.scratch;
   const auto part = [&](auto* base, int64_t g, int64_t size) {
     const int64_t row =
-        task.sequence * in.values.size[2] + task.head * task.group + g;
+        task.sequence * in.values.size[2] + task.first_head * task.group + g;
     return base == nullptr ? nullptr : base + row * size;
   };
-  for (int64_t g = 0; g < task.group; ++g) {
+  for (int64_t g = 0; g < states; ++g) {
     LoadState(part(grad.grad_final_S, g, d_key * d_value), d_key, d_value, 0,
               d_value, w + at.state + g * at.key * at.value, at.key, at.value);
     LoadState(part(grad.grad_final_z, g, d_key), 1, d_key, 0, d_key,
@@ -400,9 +416,11 @@ static void KeySweep(const BackwardTask& task) {
   }
   for (int64_t c = s.last_chunk - 1; c >= s.first_chunk; --c) {
     const ChunkRows rows = RowsOfChunk(s, c, chunk);
-    KeyChunk({task, s, rows, at, w});
+    for (int64_t h = 0; h < task.heads; ++h) {
+      KeyChunk({task, s, rows, at, w, task.first_head + h});
+    }
   }
-  for (int64_t g = 0; g < task.group; ++g) {
+  for (int64_t g = 0; g < states; ++g) {
     StoreState(w + at.state + g * at.key * at.value, at.value, d_key, d_value,
                0, d_value, part(grad.grad_initial_S, g, d_key * d_value));
     StoreState(w + at.normalizer + g * at.key, at.key, 1, d_key, 0, d_key,
@@ -419,10 +437,18 @@ namespace tarn {
 HWY_EXPORT(QuerySweep);
 HWY_EXPORT(KeySweep);
 
+static int64_t BackwardHeads(const LinearAttentionInputs& in, int width) {
+  // Two sweeps a head: twice the tasks.
+  return HeadsPerTask(in.keys.size[2], 2 * SequenceCount(in), width,
+                      in.keys.size[3] * in.values.size[3] *
+                          (in.values.size[2] / in.keys.size[2]));
+}
+
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
-                              const LinearAttentionInputs& in) {
-  return BackwardLayout(ChunkTokens(options), in.keys.size[3],
-                        in.values.size[3], in.values.size[2] / in.keys.size[2])
+                              const LinearAttentionInputs& in, int width) {
+  return BackwardLayout(
+             ChunkTokens(options), in.keys.size[3], in.values.size[3],
+             BackwardHeads(in, width) * (in.values.size[2] / in.keys.size[2]))
       .total;
 }
 
@@ -460,21 +486,25 @@ void LinearAttentionBackward(const LinearAttentionOptions& options,
                              Executor& executor, void* workspace) {
   CheckLinearAttention(options, in, {.out = gradients.out});
   CheckGradients(options, in, gradients);
-  const int64_t heads = in.queries.size[2];
-  const int64_t rows = SequenceCount(in) * heads;
-  const int64_t floats = BackwardScratchFloats(options, in);
+  const int64_t all_heads = in.queries.size[2];
+  const int64_t heads = BackwardHeads(in, executor.width());
+  const int64_t blocks = (all_heads + heads - 1) / heads;
+  const int64_t tasks = SequenceCount(in) * blocks;
+  const int64_t floats = BackwardScratchFloats(options, in, executor.width());
   // The sweep over keys is the longer one: it comes first in the queue.
-  executor.ParallelFor(2 * rows, [&](int64_t index, int worker) {
-    const int64_t row = index % rows;
+  executor.ParallelFor(2 * tasks, [&](int64_t index, int worker) {
+    const int64_t block = index % tasks;
+    const int64_t first = block % blocks * heads;
     const BackwardTask task = {
         &options,
         &in,
         &gradients,
-        row / heads,
-        row % heads,
-        in.values.size[2] / heads,
+        block / blocks,
+        first,
+        std::min(heads, all_heads - first),
+        in.values.size[2] / all_heads,
         static_cast<float*>(workspace) + worker * floats};
-    if (index < rows) {
+    if (index < tasks) {
       HWY_DYNAMIC_DISPATCH(KeySweep)(task);
     } else {
       HWY_DYNAMIC_DISPATCH(QuerySweep)(task);
