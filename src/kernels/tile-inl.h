@@ -99,11 +99,11 @@ HWY_INLINE void TileColumn(Strided a, const float* b, int64_t ldb, float* c,
 }
 
 // C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of kRowPad.
-HWY_MAYBE_UNUSED static HWY_NOINLINE void MatMul(Strided a, const float* b,
-                                                 int64_t ldb, float* c,
-                                                 int64_t ldc, int64_t m,
-                                                 int64_t n, int64_t k,
-                                                 bool accumulate) {
+HWY_MAYBE_UNUSED static HWY_NOINLINE void MatMul(const Strided& a,
+                                                 const float* b, int64_t ldb,
+                                                 float* c, int64_t ldc,
+                                                 int64_t m, int64_t n,
+                                                 int64_t k, bool accumulate) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   int64_t j = 0;
   for (; j + 2 * kLanes <= n; j += 2 * kLanes) {

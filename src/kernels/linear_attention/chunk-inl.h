@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/linear_attention/geometry.h"
 #include "kernels/linear_attention/linear_attention.h"
@@ -54,15 +53,17 @@ HWY_INLINE void ZeroRows(float* data, int64_t begin, int64_t end, int64_t ld) {
 }
 
 // Rows of one head lie a whole token apart, too far for the hardware to
-// foresee: while a row is read, the row one chunk on in the walk is asked for.
-// (An address past the tensor is only a hint.)
+// foresee: while a row is read or written, the row one chunk on in the walk is
+// asked for. (An address past the tensor is only a hint.) Into L2: the chunk's
+// own scratch fills L1.
+template <int kWrite = 0>
 HWY_INLINE void PrefetchRow(const TensorView& view, const char* row,
                             int64_t tokens, int64_t width) {
   const int64_t bytes = static_cast<int64_t>(DTypeBytes(view.dtype));
   const uintptr_t at = reinterpret_cast<uintptr_t>(row) +
                        static_cast<uintptr_t>(tokens * view.stride[1] * bytes);
   for (int64_t i = 0; i < width * bytes; i += 64) {
-    hwy::Prefetch(reinterpret_cast<const char*>(at + i));
+    __builtin_prefetch(reinterpret_cast<const char*>(at + i), kWrite, 2);
   }
 }
 

@@ -102,9 +102,10 @@ static void StoreOutputs(const ForwardTask& task, const ForwardHead& head,
     } else if (denominator != 1.0f) {
       ScaleRow(row, at.value, 1.0f / denominator);
     }
-    StoreRow(out.dtype, row, task.columns,
-             out.Row(s.batch, token, head.value_head) +
-                 task.column * static_cast<int64_t>(DTypeBytes(out.dtype)));
+    char* to = out.Row(s.batch, token, head.value_head) +
+               task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
+    PrefetchRow<1>(out, to, s.ahead, task.columns);
+    StoreRow(out.dtype, row, task.columns, to);
     if (task.out->denominators != nullptr && task.column == 0) {
       task.out->denominators[(s.batch * task.in->queries.size[1] + token) *
                                  value_heads +

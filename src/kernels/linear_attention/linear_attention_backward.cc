@@ -230,8 +230,9 @@ static void QueryChunk(const ChunkContext& c) {
     const float factor = QueryFactor(*c.task.options, features, at.key);
     StoreFeatureGradient(c.task.options->feature_map, features, da + r * at.key,
                          factor, at.key, features);
-    StoreRow(dq.dtype, features, in.queries.size[3],
-             dq.Row(c.s.batch, t, c.head));
+    char* to = dq.Row(c.s.batch, t, c.head);
+    PrefetchRow<1>(dq, to, c.s.ahead, in.queries.size[3]);
+    StoreRow(dq.dtype, features, in.queries.size[3], to);
   }
 }
 
@@ -330,8 +331,9 @@ static void KeyChunkValueHead(const ChunkContext& c, int64_t g, bool finite) {
   for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
     const int64_t key = c.rows.position + r;
     if (!KeyKept(in, c.s, key)) continue;
-    StoreRow(out.dtype, dv + r * at.value, in.values.size[3],
-             out.Row(c.s.batch, c.s.key_at + key, value_head));
+    char* to = out.Row(c.s.batch, c.s.key_at + key, value_head);
+    PrefetchRow<1>(out, to, c.s.ahead, in.values.size[3]);
+    StoreRow(out.dtype, dv + r * at.value, in.values.size[3], to);
   }
 }
 
@@ -388,8 +390,9 @@ static void KeyChunk(const ChunkContext& c) {
     float* row = w + at.grad_row + r * at.key;
     StoreFeatureGradient(c.task.options->feature_map, w + at.keys + r * at.key,
                          row, 1.0f, at.key, row);
-    StoreRow(dk.dtype, row, in.keys.size[3],
-             dk.Row(c.s.batch, c.s.key_at + key, c.head));
+    char* to = dk.Row(c.s.batch, c.s.key_at + key, c.head);
+    PrefetchRow<1>(dk, to, c.s.ahead, in.keys.size[3]);
+    StoreRow(dk.dtype, row, in.keys.size[3], to);
   }
 }
 
