@@ -9,13 +9,10 @@
 #include "runtime/test_model.h"
 
 namespace {
-// The argument checks of the attention kernels hold the shapes they compare in
-// vectors of four sizes (32 bytes), freed at once; those are not counted.
-constexpr std::size_t kShapeBytes = 32;
 std::atomic<int64_t> allocations{0};
 
 void* Allocate(std::size_t bytes, std::size_t alignment) {
-  if (bytes > kShapeBytes) ++allocations;
+  ++allocations;
   const std::size_t rounded = (bytes / alignment + 1) * alignment;
   void* memory = std::aligned_alloc(alignment, rounded);
   if (memory == nullptr) throw std::bad_alloc();

@@ -1,7 +1,7 @@
 // Argument checks: everything here runs before any work.
+#include <algorithm>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "core/error.h"
 #include "kernels/linear_attention/geometry.h"
@@ -12,10 +12,12 @@ namespace {
 
 constexpr char kOp[] = "linear_attention: ";
 
+// Allocates only when it throws: a step runs this check for every token.
 void WantShape(const char* name, const TensorView& view,
-               const std::vector<int64_t>& wanted) {
-  if (view.Shape() != wanted) {
-    throw ShapeError(kOp + std::string(name), ShapeText(wanted),
+               const int64_t (&wanted)[4]) {
+  if (!std::equal(wanted, wanted + 4, view.size)) {
+    throw ShapeError(kOp + std::string(name),
+                     ShapeText({wanted, wanted + 4}),
                      ShapeText(view.Shape()));
   }
 }
