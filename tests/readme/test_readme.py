@@ -40,7 +40,8 @@ def shorten(command):
 
 def run(command, folder):
     environment = dict(os.environ, TARN_PYTHON=PYTHON)
-    done = subprocess.run(command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL,
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=600)
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
