@@ -126,15 +126,15 @@ int main(int argc, char** argv) {
   try {
     return Run({argv + 1, argv + argc});
   } catch (const tarn::Error& error) {
-    std::fprintf(stderr, "tarn train: %s\n",
+    std::fprintf(stderr, "tarn train: error: %s\n",
                  tarn::train::OneLine(error.what()).c_str());
     return ExitCode(error);
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "tarn train: out of memory\n");
+    std::fprintf(stderr, "tarn train: error: out of memory\n");
   } catch (const std::exception& error) {
     // libtorch's own messages carry a stack below their first line.
     const std::string text = error.what();
-    std::fprintf(stderr, "tarn train: %s\n",
+    std::fprintf(stderr, "tarn train: error: %s\n",
                  text.substr(0, text.find('\n')).c_str());
   }
   return kFailure;

@@ -132,7 +132,7 @@ def test_a_loss_that_is_no_number_stops(text, tmp_path):
     assert result.returncode == 1
     message = result.stderr.splitlines()[-1]
     step = len(log(out)) + 1
-    assert message.startswith(f"tarn train: step {step}:")
+    assert message.startswith(f"tarn train: error: step {step}:")
     saved = json.loads((out / "checkpoint/train.json").read_text())["step"]
     assert f"{out}/checkpoint (step {saved})" in message
 
@@ -172,7 +172,7 @@ def test_errors_come_before_work_in_one_line(case, text, straight, tmp_path):
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1 and named in result.stderr
-    assert result.stderr.startswith("tarn train: ")
+    assert result.stderr.startswith("tarn train: error: ")
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
