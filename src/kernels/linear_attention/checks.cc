@@ -16,8 +16,7 @@ constexpr char kOp[] = "linear_attention: ";
 void WantShape(const char* name, const TensorView& view,
                const int64_t (&wanted)[4]) {
   if (!std::equal(wanted, wanted + 4, view.size)) {
-    throw ShapeError(kOp + std::string(name),
-                     ShapeText({wanted, wanted + 4}),
+    throw ShapeError(kOp + std::string(name), ShapeText({wanted, wanted + 4}),
                      ShapeText(view.Shape()));
   }
 }
