@@ -132,7 +132,8 @@ Window Corpus::Encode(const std::string& text) const {
   return window;
 }
 
-Window Corpus::TrainingWindow(uint64_t seed, int64_t step, int64_t row) const {
+Window Corpus::TrainingWindow(uint64_t seed, int64_t step, int64_t row,
+                              int64_t seq_len) const {
   Rng rng(seed, static_cast<uint64_t>(step),
           static_cast<uint64_t>(row) * kCountersPerRow);
   uint64_t begin = rng.Below(training_.bytes());
@@ -145,7 +146,8 @@ Window Corpus::TrainingWindow(uint64_t seed, int64_t step, int64_t row) const {
       training_.Read(--begin, 1, byte);
     }
   }
-  return Encode(TokensAt(training_, begin, seq_len_ + 1));
+  if (seq_len == 0) seq_len = seq_len_;
+  return Encode(TokensAt(training_, begin, seq_len + 1));
 }
 
 Window Corpus::HeldOutWindow(int64_t index) const {

@@ -53,7 +53,9 @@ class Corpus {
   /// A pure function of its arguments: where a window starts is drawn
   /// uniformly over the training text by counter-based numbers keyed by
   /// (seed, step, row). The text is read as a ring.
-  Window TrainingWindow(uint64_t seed, int64_t step, int64_t row) const;
+  /// Of `seq_len` + 1 tokens; 0: the length given at construction.
+  Window TrainingWindow(uint64_t seed, int64_t step, int64_t row,
+                        int64_t seq_len = 0) const;
 
   /// Windows that tile the held-out text: each overlaps the one before by a
   /// token, so every token after the first is predicted exactly once.

@@ -106,6 +106,11 @@ TEST(CorpusTest, TrainingWindowsDependOnSeedStepAndRowAlone) {
   EXPECT_NE(a.TrainingWindow(2, 2, 3).tokens, base);
   EXPECT_NE(a.TrainingWindow(1, 3, 3).tokens, base);
   EXPECT_NE(a.TrainingWindow(1, 2, 4).tokens, base);
+  // A longer window is the same text, continued.
+  auto longer = a.TrainingWindow(1, 2, 3, 200).tokens;
+  ASSERT_EQ(longer.size(), 201u);
+  longer.resize(base.size());
+  EXPECT_EQ(longer, base);
 }
 
 TEST(CorpusTest, WindowsStartAnywhereAlike) {

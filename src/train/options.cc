@@ -176,7 +176,8 @@ TrainOptions BuildOptions(const Given& given) {
   }
   if (config == nullptr && init == nullptr &&
       Find(all, "max_positions") == nullptr) {
-    options.model.max_positions = options.seq_len;
+    options.model.max_positions =
+        options.seq_len * (options.long_every > 0 ? options.batch : 1);
   }
   // For checks alone: the text has the last word on a vocabulary.
   FinishConfig(options.model);

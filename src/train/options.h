@@ -27,6 +27,7 @@ struct TrainOptions {
   int64_t batch = 8;         // rows of a forward pass
   int64_t accumulate = 1;    // forward passes of an update
   int64_t seq_len = 128;     // tokens predicted a row
+  int64_t long_every = 0;    // updates from one long row to the next; 0: never
   ScheduleOptions schedule;  // lr, warm-up, steps
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   double weight_decay = 0.01;
@@ -70,9 +71,9 @@ const std::vector<Preset>& Presets();
 
 /// Options from what a command line gave: defaults, then --preset, then the
 /// model of --config FILE or --init DIR, then the rest of `given`. Sizes that
-/// follow from others are filled in; a learned position table has seq_len rows
-/// unless max_positions is given. The vocabulary stays open (the text decides
-/// it) except with --init. Throws ArgumentError naming the flag, and
+/// follow from others are filled in; a learned position table has a row for each
+/// token of the longest training row unless max_positions is given. The
+/// vocabulary stays open (the text decides it) except with --init. Throws ArgumentError naming the flag, and
 /// FormatError or IoError for a model file that cannot be used.
 TrainOptions BuildOptions(const Given& given);
 

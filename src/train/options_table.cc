@@ -115,6 +115,9 @@ const std::vector<OptionInfo>& OptionTable() {
                  "forward passes whose gradients make one update"),
       TARN_COUNT("seq_len", seq_len, 1, kMaxCount, true,
                  "tokens predicted in a row"),
+      TARN_COUNT("long_every", long_every, 0, kMaxCount, true,
+                 "every N-th update is one row of batch x seq_len tokens, so "
+                 "that text stays sound beyond seq_len; 0: never"),
       // With a cosine the number of steps shapes every rate: see
       // ResumeOptions.
       TARN_COUNT("steps", schedule.steps, 1, kMaxSteps, true, "updates"),

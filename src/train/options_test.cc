@@ -134,6 +134,10 @@ TEST(BuildOptionsTest, PositionTableFollowsTheTrainingLength) {
   EXPECT_EQ(BuildOptions(With({{"seq_len", "77"}, {"max_positions", "99"}}))
                 .model.max_positions,
             99);
+  EXPECT_EQ(BuildOptions(
+                With({{"seq_len", "77"}, {"batch", "4"}, {"long_every", "3"}}))
+                .model.max_positions,
+            308);
 }
 
 TEST(BuildOptionsTest, ModelFileBelowFlags) {

@@ -21,6 +21,7 @@ const std::vector<Preset>& Presets() {
         {"n_heads", "4"},
         {"batch", "8"},
         {"seq_len", "128"},
+        {"long_every", "8"},
         {"lr", "0.002"},
         {"warmup", "100"},
         {"schedule", "cosine"},

@@ -131,6 +131,13 @@ void Run::Describe(Reporter& reporter) {
 // The gradient of one update: mean loss over all rows. Returns that loss.
 double Run::Learn(int64_t step, StepFigures& figures) {
   SeedTorch(options_.seed, kDropoutStream, step);
+  // A long update reads the same number of tokens as one row, so that states
+  // far beyond seq_len tokens are learned too.
+  const bool is_long =
+      options_.long_every > 0 && step % options_.long_every == 0;
+  const int64_t seq_len =
+      is_long ? options_.batch * options_.seq_len : options_.seq_len;
+  const int64_t row_count = is_long ? 1 : options_.batch;
   // loss: sum over parts of the mean over their tokens, nats.
   double loss = 0;
   int64_t bytes = 0;
@@ -138,11 +145,11 @@ double Run::Learn(int64_t step, StepFigures& figures) {
     std::vector<Window> windows;
     // Rows are numbered through the whole update: 4 x 2 rows are the same
     // eight windows as 8 x 1.
-    for (int64_t row = 0; row < options_.batch; ++row) {
+    for (int64_t row = 0; row < row_count; ++row) {
       windows.push_back(plan_.corpus->TrainingWindow(
-          options_.seed, step, part * options_.batch + row));
+          options_.seed, step, part * options_.batch + row, seq_len));
     }
-    const Rows rows = MakeRows(windows, options_.seq_len);
+    const Rows rows = MakeRows(windows, seq_len);
     // logits: [batch, seq_len, vocab_size]
     const torch::Tensor logits = model_->forward(rows.inputs);
     const torch::Tensor part_loss = torch::nn::functional::cross_entropy(

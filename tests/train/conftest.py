@@ -18,7 +18,7 @@ WORDS = (
 # accumulated gradients, looks at held-out text.
 TINY = (
     "--d-model 16 --n-layers 2 --n-heads 2 --batch 2 --accumulate 2 "
-    "--seq-len 16 --warmup 5 --steps 60 --dropout 0.1 --threads 2 "
+    "--seq-len 16 --long-every 4 --warmup 5 --steps 60 --dropout 0.1 --threads 2 "
     "--eval-every 15 --eval-windows 20 --checkpoint-every 7 --sample-every 0"
 ).split()
 
