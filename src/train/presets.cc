@@ -25,7 +25,7 @@ const std::vector<Preset>& Presets() {
         {"lr", "0.002"},
         {"warmup", "100"},
         {"schedule", "cosine"},
-        {"steps", "4000"}}},
+        {"steps", "5500"}}},
       {"small",
        "5 million, a night on a few cores",
        {{"d_model", "256"},
