@@ -45,6 +45,7 @@ install: build ## Install programs, library, headers (DESTDIR, PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 format: ## clang-format over the tree
+	@scripts/setup.sh --lean --format
 	@git ls-files '*.h' '*.cc' '*.c' '*.hpp' | xargs clang-format-14 -i
 
 clean: ## Remove build trees (keeps .venv and models)

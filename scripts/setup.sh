@@ -4,6 +4,7 @@
 #   scripts/setup.sh            all
 #   scripts/setup.sh --lean     system packages alone (no Python, no torch)
 #   scripts/setup.sh --arm      also the cross compiler and qemu
+#   scripts/setup.sh --format   also the pinned clang-format
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +14,8 @@ for argument in "$@"; do
   case "$argument" in
     --lean) mode=lean ;;
     --arm) packages="$packages g++-aarch64-linux-gnu qemu-user" ;;
-    *) echo "setup: unknown argument $argument (--lean, --arm)" >&2; exit 2 ;;
+    --format) packages="$packages clang-format-14" ;;
+    *) echo "setup: unknown argument $argument (--lean, --arm, --format)" >&2; exit 2 ;;
   esac
 done
 

@@ -71,10 +71,11 @@ const std::vector<Preset>& Presets();
 
 /// Options from what a command line gave: defaults, then --preset, then the
 /// model of --config FILE or --init DIR, then the rest of `given`. Sizes that
-/// follow from others are filled in; a learned position table has a row for each
-/// token of the longest training row unless max_positions is given. The
-/// vocabulary stays open (the text decides it) except with --init. Throws ArgumentError naming the flag, and
-/// FormatError or IoError for a model file that cannot be used.
+/// follow from others are filled in; a learned position table has a row for
+/// each token of the longest training row unless max_positions is given. The
+/// vocabulary stays open (the text decides it) except with --init. Throws
+/// ArgumentError naming the flag, and FormatError or IoError for a model file
+/// that cannot be used.
 TrainOptions BuildOptions(const Given& given);
 
 /// The options a checkpoint was written with, and `given` on top: throws
