@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Draws a training log as an SVG curve: scripts/plot_log.py LOG.jsonl OUT.svg
 
-Bits per byte over steps, training (thin) and held-out (dots and line).
+Bits per byte over steps: training (blue, means over bins of steps) and held-out
+(red).
 """
 import json
 import sys
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 340, 60, 20, 20, 50
+BINS = 200  # points of the training curve
 
 
 def read(path):
@@ -33,6 +35,11 @@ def draw(train, held_out):
     def y(bits):
         share = (min(max(bits, low), high) - low) / (high - low)
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
+
+    # A bin's mean: single updates are too noisy to read.
+    size = -(-len(train) // BINS)
+    bins = [train[i : i + size] for i in range(0, len(train), size)]
+    train = [tuple(sum(column) / len(group) for column in zip(*group)) for group in bins]
 
     def path(series):
         return " ".join(f"{'L' if i else 'M'}{x(s):.1f} {y(b):.1f}" for i, (s, b) in enumerate(series))
