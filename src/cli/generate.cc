@@ -60,13 +60,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--seed", flags.seed, "0 or more; -1: random")
       ->check(WholeNumber(-1, INT64_MAX))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "0: as many as there are cores")
-      ->check(WholeNumber(0, 1024))
-      ->capture_default_str();
-  app.add_option("--weights", flags.weights, "how weights are held in memory")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  app.add_flag("--json", flags.json, "one JSON object on stdout");
+  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
 }
 

@@ -65,4 +65,15 @@ CLI::Validator WholeNumber(int64_t low, int64_t high) {
   return CLI::Validator(check, "");
 }
 
+void DeclareModelFlags(CLI::App& app, int& threads, std::string& weights,
+                       bool& json) {
+  app.add_option("--threads", threads, "0: as many as there are cores")
+      ->check(WholeNumber(0, 1024))
+      ->capture_default_str();
+  app.add_option("--weights", weights, "how weights are held in memory")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_flag("--json", json, "one JSON object on stdout");
+}
+
 }  // namespace tarn::cli

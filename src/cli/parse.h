@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace tarn::cli {
 
@@ -16,5 +17,9 @@ std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv);
 /// Accepts whole numbers from `low` to `high`. (The parser by itself takes what
 /// is too large for 64 bits as the largest it can hold.)
 CLI::Validator WholeNumber(int64_t low, int64_t high);
+
+/// --threads, --weights and --json, of every subcommand that runs a model.
+void DeclareModelFlags(CLI::App& app, int& threads, std::string& weights,
+                       bool& json);
 
 }  // namespace tarn::cli

@@ -15,6 +15,7 @@
 #include "core/dtype.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -26,13 +27,6 @@ using VF = hn::Vec<DF>;
 using DI = hn::RebindToSigned<DF>;
 using DU = hn::RebindToUnsigned<DF>;
 using DU16 = hn::Rebind<uint16_t, DF>;
-
-// Floats of one padded step: the widest vector here (AVX-512).
-constexpr int64_t kRowPad = 16;
-
-HWY_INLINE int64_t PadRow(int64_t n) {
-  return (n + kRowPad - 1) / kRowPad * kRowPad;
-}
 
 // ---- 16-bit floats, as integers: exact widening, round to nearest even.
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/scratch.h"
 
 namespace tarn {
 
@@ -27,31 +28,26 @@ struct BackwardLayout {
   BackwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t d_value,
                  int64_t states) {
     chunk = chunk_tokens;
-    key = (d_key + 15) / 16 * 16;
-    value = (d_value + 15) / 16 * 16;
-    int64_t at = 0;
-    const auto take = [&at](int64_t floats) {
-      const int64_t begin = at;
-      at += floats;
-      return begin;
-    };
-    queries = take(chunk * key);
-    keys = take(chunk * key);
-    keys_t = take(chunk * key);
-    values = take(chunk * value);
-    values_t = take(chunk * value);
-    grad_out = take(chunk * value);
-    grad_den = take(chunk);
-    scores = take(chunk * chunk);
-    grad_scores = take(chunk * chunk);
-    grad_row = take(chunk * key);
-    grad_col = take(chunk * std::max(key, value));
-    factors = take(chunk);
+    key = PadRow(d_key);
+    value = PadRow(d_value);
+    ScratchPlan plan;
+    queries = plan.Take(chunk * key);
+    keys = plan.Take(chunk * key);
+    keys_t = plan.Take(chunk * key);
+    values = plan.Take(chunk * value);
+    values_t = plan.Take(chunk * value);
+    grad_out = plan.Take(chunk * value);
+    grad_den = plan.Take(chunk);
+    scores = plan.Take(chunk * chunk);
+    grad_scores = plan.Take(chunk * chunk);
+    grad_row = plan.Take(chunk * key);
+    grad_col = plan.Take(chunk * std::max(key, value));
+    factors = plan.Take(chunk);
     // A state for each value head of the task: [value, key] in the sweep over
     // queries, [key, value] in the other.
-    state = take(states * key * value);
-    normalizer = take(states * key);
-    total = at;
+    state = plan.Take(states * key * value);
+    normalizer = plan.Take(states * key);
+    total = plan.total();
   }
 };
 

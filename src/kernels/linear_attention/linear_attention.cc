@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/linear_attention/geometry.h"
+#include "kernels/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear_attention/linear_attention.cc"
@@ -37,24 +38,20 @@ struct ForwardLayout {
   ForwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t columns,
                 int64_t heads) {
     chunk = chunk_tokens;
-    key = (d_key + 15) / 16 * 16;
-    value = (columns + 15) / 16 * 16;
-    int64_t at = 0;
-    const auto take = [&at](int64_t floats) {
-      const int64_t begin = at;
-      at += floats;
-      return begin;
-    };
-    queries = take(chunk * key);
-    keys = take(chunk * key);
-    keys_t = take(chunk * key);
-    values = take(chunk * value);
-    scores = take(chunk * chunk);
-    out = take(chunk * value);
-    factors = take(chunk);
-    state = take(heads * key * value);  // a state for each head of the task
-    normalizer = take(heads * key);
-    total = at;
+    key = PadRow(d_key);
+    value = PadRow(columns);
+    ScratchPlan plan;
+    queries = plan.Take(chunk * key);
+    keys = plan.Take(chunk * key);
+    keys_t = plan.Take(chunk * key);
+    values = plan.Take(chunk * value);
+    scores = plan.Take(chunk * chunk);
+    out = plan.Take(chunk * value);
+    factors = plan.Take(chunk);
+    state =
+        plan.Take(heads * key * value);  // a state for each head of the task
+    normalizer = plan.Take(heads * key);
+    total = plan.total();
   }
 };
 

@@ -37,48 +37,21 @@ std::vector<reference::Gradients> RunBackward(
     const std::vector<Problem>& problems, const std::vector<Loss>& losses,
     DType dtype, bool spread, bool packed, Executor& executor) {
   const Problem& p0 = problems[0];
-  const int64_t count = static_cast<int64_t>(problems.size());
-  const int64_t B = packed ? 1 : count;
-  std::vector<int64_t> cu = {0};
-  int64_t T = p0.seq_len_q, S = p0.seq_len_k;
-  if (packed) {
-    for (const Problem& p : problems) cu.push_back(cu.back() + p.seq_len_q);
-    T = S = cu.back();
-  }
-  GuardedTensor q(B, T, p0.heads, p0.d_key, dtype, spread);
-  GuardedTensor k(B, S, p0.heads, p0.d_key, dtype, spread);
-  GuardedTensor v(B, S, p0.value_heads, p0.d_value, dtype, spread);
+  const Call call(problems, dtype, spread, packed);
+  const LinearAttentionInputs& in = call.in;
+  const int64_t count = call.count, B = call.batch;
+  const int64_t T = call.seq_len_q, S = call.seq_len_k;
   GuardedTensor out(B, T, p0.value_heads, p0.d_value, dtype, spread);
   GuardedTensor dq(B, T, p0.heads, p0.d_key, dtype, !spread);
   GuardedTensor dk(B, S, p0.heads, p0.d_key, dtype, !spread);
   GuardedTensor dv(B, S, p0.value_heads, p0.d_value, dtype, !spread);
   GuardedTensor go(B, T, p0.value_heads, p0.d_value, dtype, !spread);
-  std::vector<uint8_t> mask;
-  std::vector<float> S0, z0, gS, gz;
+  std::vector<float> gS, gz;
   for (int64_t n = 0; n < count; ++n) {
-    const Problem& p = problems[n];
-    const int64_t b = packed ? 0 : n, t0 = packed ? cu[n] : 0;
-    q.Fill(b, t0, p.queries);
-    k.Fill(b, t0, p.keys);
-    v.Fill(b, t0, p.values);
-    go.Fill(b, t0, losses[n].out);
-    for (int64_t j = 0; j < p.seq_len_k; ++j) mask.push_back(p.kept[j]);
-    S0.insert(S0.end(), p.S.begin(), p.S.end());
-    z0.insert(z0.end(), p.z.begin(), p.z.end());
+    go.Fill(call.Row(n), call.Start(n), losses[n].out);
     gS.insert(gS.end(), losses[n].S.begin(), losses[n].S.end());
     gz.insert(gz.end(), losses[n].z.begin(), losses[n].z.end());
   }
-  LinearAttentionInputs in;
-  in.queries = q.view();
-  in.keys = k.view();
-  in.values = v.view();
-  in.key_mask = mask.empty() ? nullptr : mask.data();
-  if (packed) {
-    in.cu_seqlens = cu.data();
-    in.sequences = count;
-  }
-  in.initial_S = S0.empty() ? nullptr : S0.data();
-  in.initial_z = z0.empty() ? nullptr : z0.data();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> den(B * T * p0.value_heads, nan);
   std::vector<float> dS(gS.size(), nan), dz(gz.size(), nan);
@@ -106,7 +79,7 @@ std::vector<reference::Gradients> RunBackward(
   const int64_t s = p0.value_heads * p0.d_key * p0.d_value;
   const int64_t zs = p0.value_heads * p0.d_key;
   for (int64_t n = 0; n < count; ++n) {
-    const int64_t b = packed ? 0 : n, t0 = packed ? cu[n] : 0;
+    const int64_t b = call.Row(n), t0 = call.Start(n);
     all[n].queries = dq.Read(b, t0, problems[n].seq_len_q);
     all[n].keys = dk.Read(b, t0, problems[n].seq_len_k);
     all[n].values = dv.Read(b, t0, problems[n].seq_len_k);

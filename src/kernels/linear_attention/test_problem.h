@@ -202,6 +202,68 @@ class GuardedTensor {
   std::vector<char> bytes_;
 };
 
+// Problems of one shape as the inputs of one call: batch rows, or packed along
+// time. Holds the tensors that `in` points to.
+struct Call {
+  bool packed;
+  int64_t count, batch;     // problems; rows of the views
+  std::vector<int64_t> cu;  // packed: first token of each, and the end
+  int64_t seq_len_q, seq_len_k;
+  GuardedTensor queries, keys, values;
+  std::vector<uint8_t> mask;
+  std::vector<float> S, z;
+  LinearAttentionInputs in;
+
+  Call(const std::vector<Problem>& problems, DType dtype, bool spread,
+       bool is_packed)
+      : packed(is_packed),
+        count(static_cast<int64_t>(problems.size())),
+        batch(packed ? 1 : count),
+        cu(Starts(problems)),
+        seq_len_q(packed ? cu.back() : problems[0].seq_len_q),
+        seq_len_k(packed ? cu.back() : problems[0].seq_len_k),
+        queries(batch, seq_len_q, problems[0].heads, problems[0].d_key, dtype,
+                spread),
+        keys(batch, seq_len_k, problems[0].heads, problems[0].d_key, dtype,
+             spread),
+        values(batch, seq_len_k, problems[0].value_heads, problems[0].d_value,
+               dtype, spread) {
+    for (int64_t n = 0; n < count; ++n) {
+      const Problem& p = problems[n];
+      queries.Fill(Row(n), Start(n), p.queries);
+      keys.Fill(Row(n), Start(n), p.keys);
+      values.Fill(Row(n), Start(n), p.values);
+      for (int64_t j = 0; j < p.seq_len_k; ++j) mask.push_back(p.kept[j]);
+      S.insert(S.end(), p.S.begin(), p.S.end());
+      z.insert(z.end(), p.z.begin(), p.z.end());
+    }
+    in.queries = queries.view();
+    in.keys = keys.view();
+    in.values = values.view();
+    in.key_mask = mask.empty() ? nullptr : mask.data();
+    if (packed) {
+      in.cu_seqlens = cu.data();
+      in.sequences = count;
+    }
+    in.initial_S = S.empty() ? nullptr : S.data();
+    in.initial_z = z.empty() ? nullptr : z.data();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Where problem n stands: row of the batch, first token.
+  int64_t Row(int64_t n) const { return packed ? 0 : n; }
+  int64_t Start(int64_t n) const { return packed ? cu[n] : 0; }
+
+  static std::vector<int64_t> Starts(const std::vector<Problem>& problems) {
+    std::vector<int64_t> starts = {0};
+    for (const Problem& p : problems) {
+      starts.push_back(starts.back() + p.seq_len_q);
+    }
+    return starts;
+  }
+};
+
 struct AlignedFree {
   void operator()(void* p) const { std::free(p); }
 };
