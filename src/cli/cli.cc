@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"generate", Generate, "write text with a model, token by token"},
     {"eval", Eval, "measure a model on a file: perplexity, bits per byte"},
     {"info", Info, "describe a model: sizes, state, cost per token"},
+    {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},
 };
 

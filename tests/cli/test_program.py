@@ -10,7 +10,7 @@ import numpy as np
 import plain_model
 import pytest
 
-COMMANDS = ["train", "generate", "eval", "info", "verify"]
+COMMANDS = ["train", "generate", "eval", "info", "bench", "verify"]
 
 
 def test_help_and_version(tarn):
@@ -48,6 +48,11 @@ def test_help_and_version(tarn):
     (("eval", "m"), "FILE"),
     (("eval", "m", "f", "--jsn"), "did you mean '--json'"),
     (("info",), "DIR"),
+    (("bench",), "DIR"),
+    (("bench", "m", "-p", "1,x"), "want a whole number"),
+    (("bench", "m", "-r", "0"), "want a whole number"),
+    (("bench", "m", "-o", "xml"), "output"),
+    (("bench", "m", "--weights", "f32,int3"), "weights"),
     (("verify", "a", "b"), "b"),
 ])
 def test_wrong_usage_is_exit_2_before_any_work(tarn, arguments, words):
