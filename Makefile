@@ -8,7 +8,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test demo runtime test-arm bench install clean format
+.PHONY: help setup build test demo runtime test-arm bench bench-peers install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,9 +37,12 @@ test-arm: ## Cross-compile for 64-bit Arm, kernel tests under qemu-user
 	@scripts/build.sh build-arm arm
 	@ctest --test-dir build-arm --output-on-failure -j $(JOBS)
 
-bench: build ## The operator against torch's chunked form, kernels alone
-	@PYTHONPATH=python $${TARN_PYTHON:-.venv/bin/python} bench/linear_attention_vs_torch.py
-	@$(BUILD)/linear_attention_bench
+bench: build ## Every kernel and operator against the machine's limits
+	@TARN_BUILD=$(BUILD) $${TARN_PYTHON:-.venv/bin/python} bench/run.py --kernels
+
+bench-peers: build ## All goals against other implementations (their set-up: 6 minutes, once)
+	@scripts/bench_setup.sh
+	@TARN_BUILD=$(BUILD) .venv-peers/bin/python bench/run.py --all
 
 install: build ## Install programs, library, headers (DESTDIR, PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -1,166 +1,214 @@
-// The kernels alone: useful and executed FLOP/s beside the FMA peak of the same
-// SIMD target, measured in this process.
-#include <benchmark/benchmark.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <vector>
-
-#include "core/executor.h"
+// Benchmark cases of linear attention: forward, gradient, step and prefill.
+// Parameters: batch=1 seq_len=16384 heads=8 d_key=64 d_value=(d_key) dtype=f32
+// causal=1 chunk=0 (best), layout=time_first ([B, T, H, K]) or heads_first
+// ([B, H, T, K], as fast-transformers lays its tensors out).
+#include "core/error.h"
+#include "kernels/bench_case.h"
 #include "kernels/linear_attention/linear_attention.h"
-#include "kernels/simd_target.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/linear_attention/linear_attention_bench.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-#include "hwy/highway.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace tarn {
-namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// 12 independent chains of multiply-adds fill two FMA units of latency 4 on
-// 16-register targets without spilling. Returns FLOP done.
-static int64_t FmaChains(int64_t rounds, float* sink) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  V acc[12];
-  const V x = hn::Set(d, 0.999f), y = hn::Set(d, 1e-3f);
-  HWY_UNROLL(12)
-  for (int i = 0; i < 12; ++i) acc[i] = hn::Set(d, static_cast<float>(i));
-  for (int64_t r = 0; r < rounds; ++r) {
-    HWY_UNROLL(12)
-    for (int i = 0; i < 12; ++i) acc[i] = hn::MulAdd(acc[i], x, y);
-  }
-  HWY_UNROLL(12)
-  for (int i = 1; i < 12; ++i) acc[0] = hn::Add(acc[0], acc[i]);
-  *sink = hn::GetLane(hn::SumOfLanes(d, acc[0]));
-  return rounds * 12 * 2 * static_cast<int64_t>(hn::Lanes(d));
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace tarn
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace tarn {
-HWY_EXPORT(FmaChains);
+namespace tarn::bench {
 namespace {
 
-void Peak(benchmark::State& state) {
-  ThreadPool pool(static_cast<int>(state.range(0)));
-  std::vector<float> sinks(pool.width() * 16);
-  int64_t flop = 0;
-  for (auto _ : state) {
-    std::vector<int64_t> done(pool.width());
-    pool.ParallelFor(pool.width(), [&](int64_t task, int) {
-      done[task] = HWY_DYNAMIC_DISPATCH(FmaChains)(1000000, &sinks[task * 16]);
-    });
-    for (int64_t n : done) flop += n;
-    benchmark::DoNotOptimize(sinks.data());
-  }
-  state.counters["FLOP"] = benchmark::Counter(static_cast<double>(flop),
-                                              benchmark::Counter::kIsRate);
-}
+// The chunk in which useful FLOP are counted, whatever is executed.
+constexpr double kUsefulChunk = 16;
 
-// One call's buffers: batch 1, 8 heads.
-struct Call {
-  LinearAttentionOptions options;
-  LinearAttentionInputs in;
-  LinearAttentionOutputs out;
-  LinearAttentionGradients grad;
-  std::vector<std::vector<float>> buffers;
-  std::vector<float> denominators;
-  std::unique_ptr<void, void (*)(void*)> workspace{nullptr, std::free};
-
-  TensorView Buffer(int64_t seq_len, int64_t heads, int64_t width) {
-    buffers.emplace_back(seq_len * heads * width);
-    for (size_t i = 0; i < buffers.back().size(); ++i) {
-      buffers.back()[i] = static_cast<float>((i * 7919) % 1000) * 2e-3f - 1.0f;
+struct Shape {
+  int64_t batch, seq_len, heads, d_key, d_value;
+  DType dtype;
+  bool heads_first;
+  Shape(Params& params, int64_t tokens)
+      : batch(params.Int("batch", 1)),
+        seq_len(params.Int("seq_len", tokens)),
+        heads(params.Int("heads", 8)),
+        d_key(params.Int("d_key", 64)),
+        d_value(params.Int("d_value", d_key)),
+        dtype(params.Type("dtype")) {
+    const std::string layout = params.Text("layout", "time_first");
+    heads_first = layout == "heads_first";
+    if (!heads_first && layout != "time_first") {
+      throw ArgumentError("bench: layout", "time_first or heads_first", layout);
     }
-    return TensorView::Dense(buffers.back().data(), 1, seq_len, heads, width);
   }
-  Call(int64_t seq_len, int64_t width, int64_t chunk, int threads,
-       bool backward) {
-    options.chunk_size = chunk;
-    in.queries = Buffer(seq_len, 8, width);
-    in.keys = Buffer(seq_len, 8, width);
-    in.values = Buffer(seq_len, 8, width);
-    out.out = Buffer(seq_len, 8, width);
-    denominators.resize(seq_len * 8);
-    out.denominators = denominators.data();
-    grad.out = out.out;
-    grad.denominators = denominators.data();
-    grad.grad_out = Buffer(seq_len, 8, width);
-    grad.grad_queries = Buffer(seq_len, 8, width);
-    grad.grad_keys = Buffer(seq_len, 8, width);
-    grad.grad_values = Buffer(seq_len, 8, width);
-    const size_t bytes =
-        LinearAttentionWorkspaceBytes(options, in, threads, backward);
-    workspace.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  TensorView View(void* data, int64_t width) const {
+    if (!heads_first) {
+      return TensorView::Dense(data, batch, seq_len, heads, width, dtype);
+    }
+    return {data,
+            {batch, seq_len, heads, width},
+            {heads * seq_len * width, width, seq_len * width},
+            dtype};
+  }
+  double TokenHeads() const {
+    return static_cast<double>(batch * seq_len * heads);
   }
 };
 
-// FLOP of the algorithm at C = 16 (map and denominator not counted), whatever
-// the chunk size executes.
-double UsefulFlop(int64_t seq_len, int64_t width, bool backward) {
-  const double k = static_cast<double>(width), c = 16;
-  const double token =
-      backward ? 10 * k * k + c * 5 * k : 4 * k * k + c * 2 * k;
-  return token * static_cast<double>(seq_len) * 8;
-}
-
-void Run(benchmark::State& state, bool backward) {
-  const int64_t seq_len = state.range(0), width = state.range(1);
-  const int threads = static_cast<int>(state.range(3));
-  ThreadPool pool(threads);
-  Call call(seq_len, width, state.range(2), threads, backward);
-  if (backward) {
-    Call forward(seq_len, width, state.range(2), threads, false);
-    LinearAttentionForward(call.options, call.in, call.out, pool,
-                           forward.workspace.get());
+// Owns the buffers behind the views.
+class Buffers {
+ public:
+  explicit Buffers(const Shape& shape) : shape_(shape) {}
+  TensorView Take(int64_t width) {
+    const int64_t count = shape_.batch * shape_.seq_len * shape_.heads * width;
+    held_.emplace_back(count, shape_.dtype, held_.size() + 1);
+    return shape_.View(held_.back().data(), width);
   }
-  double flop = 0;
-  for (auto _ : state) {
-    if (backward) {
-      LinearAttentionBackward(call.options, call.in, call.grad, pool,
-                              call.workspace.get());
-    } else {
-      LinearAttentionForward(call.options, call.in, call.out, pool,
-                             call.workspace.get());
-    }
-    flop += UsefulFlop(seq_len, width, backward);
+  float* Floats(int64_t count) {
+    held_.emplace_back(count, DType::kF32, held_.size() + 1);
+    return held_.back().f32();
   }
-  state.counters["useful_FLOP"] =
-      benchmark::Counter(flop, benchmark::Counter::kIsRate);
-  state.SetLabel(SimdTargetName());
+
+ private:
+  Shape shape_;
+  std::vector<Values> held_;
+};
+
+// FLOP a token and head at chunks of C tokens (docs/kernels.md), products
+// whose result has a causal half counted by that half: 2 C becomes C.
+double ForwardFlop(const Shape& s, double chunk, double halves) {
+  const double K = static_cast<double>(s.d_key);
+  const double V = static_cast<double>(s.d_value);
+  return 4 * K * V + halves * chunk * (K + V);
+}
+double GradientFlop(const Shape& s, double chunk, double halves) {
+  const double K = static_cast<double>(s.d_key);
+  const double V = static_cast<double>(s.d_value);
+  return 10 * K * V + halves * chunk * (3 * K + 2 * V);
 }
 
-void Shapes(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"seq_len", "width", "chunk", "threads"});
-  for (int64_t chunk : {16, 32, 64}) b->Args({16384, 64, chunk, 2});
-  for (int64_t chunk : {16, 32, 64}) b->Args({16384, 128, chunk, 2});
-  b->Args({16384, 64, 0, 1});
-  b->Args({16384, 32, 0, 2});
-  b->Args({1024, 64, 0, 2});
-  b->UseRealTime()->Unit(benchmark::kMillisecond);
-}
+class Parallel : public Case {
+ protected:
+  Parallel(Params& params, int threads, bool backward)
+      : shape_(params, 16384), buffers_(shape_) {
+    options_.causal = params.Int("causal", 1, 0) != 0;
+    options_.chunk_size = params.Int("chunk", 0, 0);
+    in_.queries = buffers_.Take(shape_.d_key);
+    in_.keys = buffers_.Take(shape_.d_key);
+    in_.values = buffers_.Take(shape_.d_value);
+    out_.out = buffers_.Take(shape_.d_value);
+    out_.denominators =
+        buffers_.Floats(shape_.batch * shape_.seq_len * shape_.heads);
+    const size_t bytes =
+        LinearAttentionWorkspaceBytes(options_, in_, threads, backward);
+    workspace_ = AlignedBuffer<uint8_t>(static_cast<int64_t>(bytes));
+  }
+  double executed_chunk() const {
+    return options_.chunk_size != 0 ? static_cast<double>(options_.chunk_size)
+                                    : kUsefulChunk;
+  }
 
-BENCHMARK(Peak)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(Run, forward, false)->Apply(Shapes);
-BENCHMARK_CAPTURE(Run, gradient, true)->Apply(Shapes);
+  Shape shape_;
+  Buffers buffers_;
+  LinearAttentionOptions options_;
+  LinearAttentionInputs in_;
+  LinearAttentionOutputs out_;
+  AlignedBuffer<uint8_t> workspace_;
+};
+
+class Forward final : public Parallel {
+ public:
+  Forward(Params& params, int threads) : Parallel(params, threads, false) {
+    const double tokens = shape_.TokenHeads();
+    work_.useful_flop = tokens * ForwardFlop(shape_, kUsefulChunk, 1);
+    work_.executed_flop = tokens * ForwardFlop(shape_, executed_chunk(), 2);
+    const double elements =
+        static_cast<double>(2 * (shape_.d_key + shape_.d_value));
+    work_.bytes =
+        tokens * (elements * static_cast<double>(DTypeBytes(shape_.dtype)) + 4);
+  }
+  void Run(Executor& executor) override {
+    LinearAttentionForward(options_, in_, out_, executor, workspace_.data());
+  }
+};
+
+class Gradient final : public Parallel {
+ public:
+  Gradient(Params& params, int threads) : Parallel(params, threads, true) {
+    const double tokens = shape_.TokenHeads();
+    work_.useful_flop = tokens * GradientFlop(shape_, kUsefulChunk, 1);
+    work_.executed_flop = tokens * GradientFlop(shape_, executed_chunk(), 2);
+    // q, k, dq, dk; v, o, do, dv: each once (two sweeps read q, k, v, do
+    // twice).
+    const double elements =
+        static_cast<double>(4 * (shape_.d_key + shape_.d_value));
+    work_.bytes =
+        tokens * (elements * static_cast<double>(DTypeBytes(shape_.dtype)) + 4);
+    grad_.out = out_.out;
+    grad_.denominators = out_.denominators;
+    grad_.grad_out = buffers_.Take(shape_.d_value);
+    grad_.grad_queries = buffers_.Take(shape_.d_key);
+    grad_.grad_keys = buffers_.Take(shape_.d_key);
+    grad_.grad_values = buffers_.Take(shape_.d_value);
+    SerialExecutor serial;
+    AlignedBuffer<uint8_t> scratch(static_cast<int64_t>(
+        LinearAttentionWorkspaceBytes(options_, in_, 1, false)));
+    LinearAttentionForward(options_, in_, out_, serial, scratch.data());
+  }
+  void Run(Executor& executor) override {
+    LinearAttentionBackward(options_, in_, grad_, executor, workspace_.data());
+  }
+
+ private:
+  LinearAttentionGradients grad_;
+};
+
+// Step and prefill on a state: batch rows, seq_len tokens (1 for the step).
+class Recurrent : public Case {
+ protected:
+  Recurrent(Params& params, int64_t tokens)
+      : shape_(params, tokens), buffers_(shape_) {
+    const int64_t states = shape_.batch * shape_.heads;
+    queries_ = buffers_.Take(shape_.d_key);
+    keys_ = buffers_.Take(shape_.d_key);
+    values_ = buffers_.Take(shape_.d_value);
+    out_ = buffers_.Take(shape_.d_value);
+    state_S_ = buffers_.Floats(states * shape_.d_key * shape_.d_value);
+    state_z_ = buffers_.Floats(states * shape_.d_key);
+    const double K = static_cast<double>(shape_.d_key);
+    const double V = static_cast<double>(shape_.d_value);
+    work_.useful_flop = work_.executed_flop = shape_.TokenHeads() * 4 * K * V;
+    // The state is read and written once a call; rows of tokens once.
+    work_.bytes = static_cast<double>(states) * 8 * (K * V + K) +
+                  shape_.TokenHeads() * 2 * (K + V) *
+                      static_cast<double>(DTypeBytes(shape_.dtype));
+  }
+
+  Shape shape_;
+  Buffers buffers_;
+  LinearAttentionOptions options_;
+  TensorView queries_, keys_, values_, out_;
+  float *state_S_, *state_z_;
+};
+
+class Step final : public Recurrent {
+ public:
+  Step(Params& params, int) : Recurrent(params, 1) {}
+  void Run(Executor& executor) override {
+    LinearAttentionStep(options_, queries_, keys_, values_, state_S_, state_z_,
+                        out_, executor);
+  }
+};
+
+class Prefill final : public Recurrent {
+ public:
+  Prefill(Params& params, int) : Recurrent(params, 512) {}
+  void Run(Executor& executor) override {
+    LinearAttentionPrefill(options_, queries_, keys_, values_, state_S_,
+                           state_z_, out_, executor);
+  }
+};
+
+template <typename T>
+std::unique_ptr<Case> Make(Params& params, int threads) {
+  return std::make_unique<T>(params, threads);
+}
 
 }  // namespace
-}  // namespace tarn
 
-int main(int argc, char** argv) {
-  tarn::ApplySimdTargetFromEnvironment();
-  benchmark::Initialize(&argc, argv);
-  benchmark::AddCustomContext("simd_target", tarn::SimdTargetName());
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-  return 0;
+void RegisterLinearAttention(Registry& registry) {
+  registry.push_back({"linear_attention_forward", Make<Forward>});
+  registry.push_back({"linear_attention_gradient", Make<Gradient>});
+  registry.push_back({"linear_attention_step", Make<Step>});
+  registry.push_back({"linear_attention_prefill", Make<Prefill>});
 }
-#endif  // HWY_ONCE
+
+}  // namespace tarn::bench

@@ -1,0 +1,132 @@
+"""Fair timing of several sides in one process.
+
+Sides run in turn, repeat by repeat, so that a change of the machine's speed
+meets all of them; ratios are taken pair by pair. Before each turn the process
+falls silent: another side's worker threads that still spin would take a core.
+"""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+
+# A sample is at least this long, so that clocks and wake-ups do not matter.
+SAMPLE_SECONDS = 4e-3
+# Shorter samples have an unmeasured run before each: threads awake, caches warm.
+WARM_BELOW_SECONDS = 50e-3
+
+
+@dataclasses.dataclass
+class Side:
+    """Something to time. run(inner) does the work `inner` times and returns
+    (wall seconds, processor seconds)."""
+
+    name: str
+    run: Callable
+    threads: int
+    useful_flop: float = 0.0
+    executed_flop: float = 0.0
+    bytes: float = 0.0
+    facts: dict = dataclasses.field(default_factory=dict)
+
+
+def of_case(case, name="tarn", **facts):
+    """A side of a native.Case."""
+    facts = {"case": case.name, **case.params, **facts}
+    return Side(
+        name,
+        case.run,
+        case.threads,
+        case.useful_flop,
+        case.executed_flop,
+        case.bytes,
+        facts,
+    )
+
+
+def of_call(name, call, threads, **keywords):
+    """A side of a Python callable without arguments; torch's thread count is
+    set outside the clock."""
+    import torch
+
+    def run(inner):
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+        for _ in range(inner):
+            call()
+        wall = time.perf_counter_ns() - wall
+        cpu = time.process_time_ns() - cpu
+        return wall * 1e-9, cpu * 1e-9
+
+    return Side(name, run, threads, **keywords)
+
+
+@dataclasses.dataclass
+class Samples:
+    """Seconds of single runs; sample i of all sides belong together."""
+
+    wall: list
+    cpu: list
+    inner: int
+
+    @property
+    def median(self):
+        return statistics.median(self.wall)
+
+    @property
+    def minimum(self):
+        return min(self.wall)
+
+    @property
+    def cpu_per_wall(self):
+        return statistics.median(c / w for c, w in zip(self.cpu, self.wall))
+
+
+def settle(most_seconds=0.3):
+    """Waits until no thread of this process spins any more."""
+    deadline = time.perf_counter() + most_seconds
+    while time.perf_counter() < deadline:
+        before = time.process_time()
+        time.sleep(2e-3)
+        if time.process_time() - before < 0.2e-3:
+            return
+
+
+def _inner(side):
+    """Runs in a sample, so that it is long enough to time."""
+    side.run(1)
+    wall, _ = side.run(1)
+    count = max(1, round(SAMPLE_SECONDS / max(wall, 1e-9)))
+    if count > 1:  # a single short run says little: measure again
+        wall = side.run(count)[0] / count
+        count = max(1, round(SAMPLE_SECONDS / max(wall, 1e-9)))
+    return count
+
+
+def interleave(sides, repeats, budget=60.0):
+    """{name: Samples}; fewer repeats (at least 3) when `budget` seconds pass."""
+    inner = {}
+    for side in sides:
+        settle()
+        inner[side.name] = _inner(side)
+    results = {side.name: Samples([], [], inner[side.name]) for side in sides}
+    start = time.perf_counter()
+    for repeat in range(repeats):
+        if repeat >= 3 and time.perf_counter() - start > budget:
+            break
+        for side in sides:
+            count = inner[side.name]
+            settle()
+            known = results[side.name].wall
+            if not known or known[-1] * count < WARM_BELOW_SECONDS:
+                side.run(count)
+            wall, cpu = side.run(count)
+            results[side.name].wall.append(wall / count)
+            results[side.name].cpu.append(cpu / count)
+    return results
+
+
+def ratio(slower, faster):
+    """Median over the pairs of how many times as long `slower` takes."""
+    return statistics.median(a / b for a, b in zip(slower.wall, faster.wall))

@@ -1,0 +1,123 @@
+"""What the machine can do, measured in the same process before and after each
+group of rows: multiply-adds in registers, copy and read bandwidth, torch's
+sgemm. Rows whose limits moved by more than 5 % are invalid."""
+
+import functools
+
+import harness
+import native
+import torch
+
+MOST_CHANGE = 0.05
+LEAST_CPU_SHARE = 0.95
+SGEMM_SIZE = 1024
+
+
+def sgemm_side(threads, size=SGEMM_SIZE, name="sgemm"):
+    """torch's float32 product [size, size] x [size, size], result in place."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    out = torch.empty(size, size)
+    flop = 2.0 * size**3
+    return harness.of_call(
+        name,
+        lambda: torch.mm(a, b, out=out),
+        threads,
+        useful_flop=flop,
+        executed_flop=flop,
+    )
+
+
+# Buffers of a limit are made once: 1 GiB takes longer to fill than to copy.
+@functools.lru_cache(maxsize=8)
+def _case(name, threads, **params):
+    return native.Case(name, threads, **params)
+
+
+def best_rate(side, repeats=5):
+    """Largest FLOP/s (or bytes/s) of several runs: a limit, not a mean."""
+    harness.settle()
+    side.run(1)
+    amount = side.useful_flop or side.bytes
+    return max(amount / side.run(1)[0] for _ in range(repeats))
+
+
+@functools.lru_cache(maxsize=4)
+def _sgemm(threads):
+    return sgemm_side(threads)
+
+
+def measure(threads, footprint):
+    """Limits now: FLOP/s and, on a buffer of `footprint` bytes, bytes/s."""
+    footprint = max(int(footprint), 1 << 16)
+    step = 1 << max(0, footprint.bit_length() - 3)  # few different buffers
+    footprint = -(-footprint // step) * step
+    side = lambda name, **params: harness.of_case(_case(name, threads, **params))
+    return {
+        "sgemm_gflops": best_rate(_sgemm(threads), 8) / 1e9,
+        "fma_gflops": best_rate(side("limit_fma"), 8) / 1e9,
+        "copy_gbs": best_rate(side("limit_copy", bytes=footprint), 5) / 1e9,
+        "read_gbs": best_rate(side("limit_read", bytes=footprint), 5) / 1e9,
+        "footprint": footprint,
+    }
+
+
+def change(before, after):
+    """Largest relative change of the two compute limits."""
+    keys = ("sgemm_gflops", "fma_gflops")
+    return max(abs(after[k] / before[k] - 1) for k in keys)
+
+
+def group(sides, repeats, footprint, threads, attempts=3, budget=60.0):
+    """interleave() with the limits before and after; again when they moved.
+    Returns (samples, limits): the better of each limit, `change`, `valid`."""
+    for attempt in range(attempts):
+        before = measure(threads, footprint)
+        samples = harness.interleave(sides, repeats, budget)
+        after = measure(threads, footprint)
+        limits = {k: max(before[k], after[k]) for k in before}
+        limits["change"] = change(before, after)
+        limits["valid"] = limits["change"] <= MOST_CHANGE
+        limits["attempts"] = attempt + 1
+        if limits["valid"]:
+            break
+    return samples, limits
+
+
+def row(side, samples, limits, sgemm=None):
+    """One line of a table: times, work, and percent of the larger limit, which
+    is the longer of the times that FLOP and bytes need at least. The share of
+    sgemm is taken pair by pair where sgemm ran in turn (`sgemm`, Samples)."""
+    flop_s = side.useful_flop / (limits["fma_gflops"] * 1e9)
+    byte_s = side.bytes / (limits["copy_gbs"] * 1e9)
+    gflops = side.useful_flop / samples.median / 1e9
+    line = {
+        "side": side.name,
+        "threads": side.threads,
+        "target": native.simd_target(),
+        "median_ms": samples.median * 1e3,
+        "min_ms": samples.minimum * 1e3,
+        "repeats": len(samples.wall),
+        "cpu_per_wall": samples.cpu_per_wall,
+        "contended": samples.cpu_per_wall < LEAST_CPU_SHARE * side.threads,
+        "valid": limits["valid"],
+        "limits": {k: v for k, v in limits.items() if k != "valid"},
+        **side.facts,
+    }
+    if side.useful_flop or side.bytes:
+        line |= {
+            "useful_flop": side.useful_flop,
+            "executed_flop": side.executed_flop,
+            "bytes": side.bytes,
+            "useful_gflops": gflops,
+            "gbs": side.bytes / samples.median / 1e9,
+            "limit_ms": max(flop_s, byte_s) * 1e3,
+            "bound": "flop" if flop_s >= byte_s else "bytes",
+            "percent_of_limit": 100 * max(flop_s, byte_s) / samples.median,
+        }
+    if side.useful_flop and sgemm is not None:
+        one = 2.0 * SGEMM_SIZE**3
+        pairs = sorted(
+            (side.useful_flop / w) / (one / s) for w, s in zip(samples.wall, sgemm.wall)
+        )
+        line["share_of_sgemm"] = pairs[len(pairs) // 2]
+    return line

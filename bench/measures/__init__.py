@@ -1,0 +1,31 @@
+"""Every measure by name: a function of a results.Context that returns a
+results.Table. Modules are loaded when asked for: some need the peers."""
+
+import dataclasses
+import importlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    title: str
+    module: str
+    function: str = "measure"
+    peers: bool = False  # needs .venv-peers
+
+    def load(self):
+        return getattr(importlib.import_module(self.module), self.function)
+
+
+def _peer(title, module, function="measure"):
+    return Measure(title, f"measures.{module}", function, peers=True)
+
+
+def _own(title, module, function="measure"):
+    return Measure(title, f"measures.{module}", function)
+
+
+ALL = {
+    "forward": _peer("causal forward, fast-transformers", "causal_product", "forward"),
+    "gradient": _peer("its gradient", "causal_product", "gradient"),
+    "share": _own("share of sgemm by shape", "share"),
+}

@@ -1,0 +1,118 @@
+"""Runs measures and writes their results: `make bench`, `make bench-peers`.
+
+    python bench/run.py --only forward,gradient     some measures, shown
+    python bench/run.py --all                       everything, peers included
+    python bench/run.py --list                      the measures by name
+    python bench/run.py --case matmul rows=64 inputs=1024 outputs=4096
+
+Results are added to docs/benchmarks/<target>.json (--out) and the report is
+written anew from all results there. With --dry nothing is written.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+# Before torch is loaded: a SIMD target forced on tarn is forced on torch's
+# libraries too, or a comparison would compare processors.
+if os.environ.get("TARN_FORCE_TARGET", "").upper() == "AVX2":
+    os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
+    os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX2")
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+# Anything that reaches OpenBLAS (numpy): it does not know newer processors.
+os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
+
+import harness  # noqa: E402
+import limits  # noqa: E402
+import measures  # noqa: E402
+import report  # noqa: E402
+import results  # noqa: E402
+import torch  # noqa: E402
+
+import native  # noqa: E402
+
+
+def show(table):
+    """The rows and goals of a table, on stdout."""
+    print(f"\n{table.title}\n{table.note}")
+    for row in table.rows:
+        print(report.plain_row(row))
+    for goal in table.goals:
+        print(report.plain_goal(goal))
+    sys.stdout.flush()
+
+
+def run_case(words, ctx):
+    """One kernel case beside sgemm."""
+    params = dict(word.split("=", 1) for word in words[1:])
+    table = results.Table("case", " ".join(words))
+    with native.Case(words[0], ctx.threads, **params) as case:
+        side, sgemm = harness.of_case(case), limits.sgemm_side(ctx.threads)
+        samples, limit = limits.group(
+            [side, sgemm], ctx.rounds, case.bytes, ctx.threads
+        )
+        for each in (side, sgemm):
+            table.rows.append(
+                limits.row(each, samples[each.name], limit, samples["sgemm"])
+            )
+    show(table)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--only", help="measures, comma-separated")
+    what.add_argument("--all", action="store_true", help="every measure")
+    what.add_argument("--kernels", action="store_true", help="those without peers")
+    what.add_argument("--list", action="store_true")
+    what.add_argument("--report", action="store_true", help="write the report anew")
+    what.add_argument("--case", nargs="+", metavar="NAME", help="one kernel case")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="tiny: a smoke test")
+    parser.add_argument("--out", default="docs/benchmarks")
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    return parser, parser.parse_args()
+
+
+def names_of(args, parser):
+    if args.all:
+        return list(measures.ALL)
+    if args.kernels:
+        return [name for name, one in measures.ALL.items() if not one.peers]
+    names = args.only.split(",")
+    for name in names:
+        if name not in measures.ALL:
+            parser.error(f"--only: want names of --list, got {name}")
+    return names
+
+
+def main():
+    parser, args = parse()
+    if args.list:
+        for name, one in measures.ALL.items():
+            print(f"{name:20}{'peers  ' if one.peers else '       '}{one.title}")
+        return
+    if args.report:
+        report.write(args.out)
+        return
+    torch.manual_seed(1)
+    torch.set_num_threads(args.threads)
+    ctx = results.Context(args.quick, args.threads, args.repeats)
+    if args.case:
+        run_case(args.case, ctx)
+        return
+    for name in names_of(args, parser):
+        start = time.perf_counter()
+        table = measures.ALL[name].load()(ctx)
+        show(table)
+        print(f"[{name}: {time.perf_counter() - start:.0f} s]")
+        if not args.dry:
+            report.add(args.out, table, ctx)
+    if not args.dry:
+        report.write(args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+// What a kernel's benchmark is made of. Each <op>_bench.cc registers its cases;
+// the benchmark library (bench/native) runs them by name. No part of the
+// product.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/executor.h"
+#include "core/tensor_view.h"
+#include "kernels/aligned_buffer.h"
+
+namespace tarn::bench {
+
+/// "seq_len=4096 dtype=bf16": the parameters of one case.
+class Params {
+ public:
+  /// Throws ArgumentError for text that is no list of name=value.
+  explicit Params(std::string_view text);
+  /// The value given, or `fallback`. Throws ArgumentError when the value is no
+  /// integer of at least `least`.
+  int64_t Int(const std::string& name, int64_t fallback, int64_t least = 1);
+  std::string Text(const std::string& name, const std::string& fallback);
+  /// f32 (default), bf16 or f16.
+  DType Type(const std::string& name);
+  /// Throws ArgumentError naming a parameter that no call above asked for.
+  void CheckAllUsed() const;
+
+ private:
+  std::map<std::string, std::string> values_;
+  std::set<std::string> used_;
+};
+
+/// What one run does. Useful FLOP are what the algorithm needs, whatever is
+/// executed; bytes are those that inputs and outputs hold, each once.
+struct Work {
+  double useful_flop = 0, executed_flop = 0, bytes = 0;
+};
+
+/// One shape of one kernel: buffers are allocated, touched and filled by the
+/// constructor, so that Run() is the kernel alone.
+class Case {
+ public:
+  virtual ~Case() = default;
+  virtual void Run(Executor& executor) = 0;
+  const Work& work() const { return work_; }
+
+ protected:
+  Work work_;
+};
+
+/// Makes a case for an executor of `threads` workers.
+using Factory = std::unique_ptr<Case> (*)(Params& params, int threads);
+
+struct Entry {
+  const char* name;  // "linear_attention_forward"
+  Factory make;
+};
+using Registry = std::vector<Entry>;
+
+// One of these for each <op>_bench.cc, called by bench/native/registry.cc.
+void RegisterActivation(Registry& registry);
+void RegisterLayerNorm(Registry& registry);
+void RegisterLinearAttention(Registry& registry);
+void RegisterMatMul(Registry& registry);
+void RegisterRotary(Registry& registry);
+void RegisterSoftmaxAttention(Registry& registry);
+
+/// A buffer of `count` elements of a dtype, filled with fixed values in
+/// [-1, 1) without a short period.
+class Values {
+ public:
+  Values() = default;
+  Values(int64_t count, DType dtype, uint64_t seed = 1);
+  void* data() { return bytes_.data(); }
+  float* f32() { return reinterpret_cast<float*>(bytes_.data()); }
+  int64_t bytes() const { return bytes_.bytes(); }
+
+ private:
+  AlignedBuffer<uint8_t> bytes_;
+};
+
+/// Calls f(begin, end, worker) for ranges that cover [0, rows), about four to a
+/// worker: how the runtime hands rows to the kernels that take one row.
+template <typename F>
+void ForRows(Executor& executor, int64_t rows, F f) {
+  const int64_t tasks = executor.width() == 1 ? 1 : executor.width() * 4;
+  executor.ParallelFor(tasks, [&](int64_t task, int worker) {
+    f(rows * task / tasks, rows * (task + 1) / tasks, worker);
+  });
+}
+
+}  // namespace tarn::bench

@@ -1,0 +1,49 @@
+// Benchmark case of the runtime's matrix product: rows=1 inputs=1024
+// outputs=1024 dtype=f32 (of the weights).
+#include "kernels/bench_case.h"
+#include "kernels/matmul/matmul.h"
+
+namespace tarn::bench {
+namespace {
+
+class MatMul final : public Case {
+ public:
+  MatMul(Params& params, int)
+      : rows_(params.Int("rows", 1)),
+        inputs_(params.Int("inputs", 1024)),
+        outputs_(params.Int("outputs", 1024)),
+        weights_(outputs_, inputs_, params.Type("dtype")),
+        x_(rows_ * Stride(inputs_), DType::kF32, 2),
+        y_(rows_ * Stride(outputs_), DType::kF32, 3) {
+    Values row_major(outputs_ * inputs_, DType::kF32);
+    weights_.SetRows(0, outputs_, row_major.f32(), nullptr);
+    const double rows = static_cast<double>(rows_);
+    const double in = static_cast<double>(inputs_);
+    const double out = static_cast<double>(outputs_);
+    work_.useful_flop = work_.executed_flop = 2 * rows * in * out;
+    work_.bytes = static_cast<double>(weights_.bytes()) + rows * 4 * (in + out);
+  }
+  void Run(Executor& executor) override {
+    PackedMatMul(x_.f32(), Stride(inputs_), rows_, weights_,
+                 {y_.f32(), Stride(outputs_)}, executor);
+  }
+
+ private:
+  // As the runtime lays rows out: no multiple of 1024 floats.
+  static int64_t Stride(int64_t width) { return width + 16; }
+
+  int64_t rows_, inputs_, outputs_;
+  PackedMatrix weights_;
+  Values x_, y_;
+};
+
+}  // namespace
+
+void RegisterMatMul(Registry& registry) {
+  registry.push_back({"matmul", [](Params& params, int threads) {
+                        return std::unique_ptr<Case>(
+                            std::make_unique<MatMul>(params, threads));
+                      }});
+}
+
+}  // namespace tarn::bench
