@@ -2,7 +2,7 @@
 
 ``tarn.ops.linear_attention`` processes whole sequences (training, prefill),
 ``tarn.ops.linear_attention_step`` one token (generation); both share the state
-``tarn.LinearState``.
+``tarn.LinearState``. ``tarn.nn`` holds layers around them.
 """
 
 import torch
@@ -11,11 +11,11 @@ from tarn import _library
 
 _library.load()
 
-from tarn import ops  # noqa: E402  (needs the library)
+from tarn import nn, ops  # noqa: E402  (need the library)
 from tarn.ops import LinearState  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["LinearState", "__version__", "ops", "simd_target"]
+__all__ = ["LinearState", "__version__", "nn", "ops", "simd_target"]
 
 
 def simd_target():

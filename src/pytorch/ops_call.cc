@@ -2,9 +2,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "core/config.h"
+#include "pytorch/ops_memory.h"
 
 namespace tarn::ops {
 namespace {
@@ -163,6 +165,14 @@ KernelCall MakeKernelCall(const Operands& in, const Settings& settings) {
   outputs.out.size[3] = call.inputs.values.size[3];
   CheckLinearAttention(call.options, call.inputs, outputs);
   return call;
+}
+
+Workspace::Workspace(size_t bytes)
+    : bytes_(EmptyDense({static_cast<int64_t>(bytes) + 63}, at::kByte)) {}
+
+void* Workspace::data() const {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(bytes_.data_ptr());
+  return reinterpret_cast<void*>((at + 63) / 64 * 64);
 }
 
 Results CallForward(const Operands& in, const Settings& s, bool return_state) {

@@ -113,4 +113,20 @@ struct KernelCall {
 /// see. Throws tarn::Error; reads the lengths, no other data.
 KernelCall MakeKernelCall(const Operands& in, const Settings& settings);
 
+/// Scratch of a call, 64-byte aligned, from the cache of ops_memory.h.
+class Workspace {
+ public:
+  explicit Workspace(size_t bytes);
+  void* data() const;
+
+ private:
+  at::Tensor bytes_;
+};
+
+/// The kernels on checked calls; `results` hold tensors of the right shapes,
+/// which may be views.
+void RunForward(const KernelCall& call, Results& results);
+void RunBackward(const KernelCall& call, const GradientOperands& gradients,
+                 Gradients& results);
+
 }  // namespace tarn::ops

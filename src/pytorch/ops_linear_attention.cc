@@ -1,11 +1,13 @@
 // CPU and Meta forms of the linear-attention operators.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
 
 #include <cstdint>
 
 #include "pytorch/ops_executor.h"
+#include "pytorch/ops_memory.h"
 #include "pytorch/ops_register.h"
 
 namespace tarn::ops {
@@ -16,25 +18,21 @@ at::TensorOptions StateOptions(const at::Tensor& queries) {
       queries.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-// Scratch of a call, 64-byte aligned, from torch's allocator.
-class Workspace {
- public:
-  explicit Workspace(size_t bytes)
-      : bytes_(at::empty({static_cast<int64_t>(bytes) + 63}, at::kByte)) {}
-  void* data() const {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(bytes_.data_ptr());
-    return reinterpret_cast<void*>((at + 63) / 64 * 64);
-  }
-
- private:
-  at::Tensor bytes_;
-};
-
 float* Floats(const at::Tensor& tensor) {
   return tensor.numel() == 0 ? nullptr : tensor.data_ptr<float>();
 }
 
 // Results of the right shapes on any device; symbolic sizes stay symbolic.
+// On the CPU large ones come from tarn's cache.
+at::Tensor Empty(at::SymIntArrayRef shape, const at::TensorOptions& options) {
+  const auto sizes = c10::asIntArrayRefSlowOpt(shape);
+  if (sizes && options.device().is_cpu() &&
+      !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    return EmptyDense(*sizes, c10::typeMetaToScalarType(options.dtype()));
+  }
+  return at::empty_symint(shape, options);
+}
+
 Results EmptyResults(const Operands& in, bool return_state) {
   const c10::SymInt states = in.cu_seqlens.has_value()
                                  ? in.cu_seqlens->sym_size(0) - 1
@@ -46,24 +44,41 @@ Results EmptyResults(const Operands& in, bool return_state) {
     return at::empty_symint(return_state ? shape : std::vector<c10::SymInt>{0},
                             state);
   };
-  return {at::empty_symint(
-              {in.queries.sym_size(0), in.queries.sym_size(1), heads, d_value},
-              in.queries.options()),
-          empty({states, heads, d_key, d_value}), empty({states, heads, d_key}),
-          at::empty_symint(
-              {in.queries.sym_size(0), in.queries.sym_size(1), heads}, state)};
+  return {
+      Empty({in.queries.sym_size(0), in.queries.sym_size(1), heads, d_value},
+            in.queries.options()),
+      empty({states, heads, d_key, d_value}), empty({states, heads, d_key}),
+      at::empty_symint({in.queries.sym_size(0), in.queries.sym_size(1), heads},
+                       state)};
 }
 
 Gradients EmptyGradients(const Operands& in) {
   const auto like = [](const OptionalTensor& tensor, at::TensorOptions none) {
-    return tensor.has_value()
-               ? at::empty_symint(tensor->sym_sizes(), tensor->options())
-               : at::empty({0}, none);
+    return tensor.has_value() ? Empty(tensor->sym_sizes(), tensor->options())
+                              : at::empty({0}, none);
   };
   const at::TensorOptions state = StateOptions(in.queries);
   return {like(in.queries, state), like(in.keys, state), like(in.values, state),
           like(in.initial_S, state), like(in.initial_z, state)};
 }
+
+}  // namespace
+
+void RunForward(const KernelCall& call, Results& results) {
+  auto& [out, final_S, final_z, denominators] = results;
+  LinearAttentionOutputs outputs;
+  outputs.out = ViewOf("out", out);
+  outputs.final_S = Floats(final_S);
+  outputs.final_z = Floats(final_z);
+  outputs.denominators = Floats(denominators);
+  TorchExecutor executor;
+  const Workspace workspace(LinearAttentionWorkspaceBytes(
+      call.options, call.inputs, executor.width(), /*backward=*/false));
+  LinearAttentionForward(call.options, call.inputs, outputs, executor,
+                         workspace.data());
+}
+
+namespace {
 
 Results ForwardCpu(const Operands& in, const Settings& settings,
                    bool return_state) {
@@ -73,17 +88,7 @@ Results ForwardCpu(const Operands& in, const Settings& settings,
   return WithTorchErrors([&] {
     const KernelCall call = MakeKernelCall(in, settings);
     Results results = EmptyResults(call.held, return_state);
-    auto& [out, final_S, final_z, denominators] = results;
-    LinearAttentionOutputs outputs;
-    outputs.out = ViewOf("out", out);
-    outputs.final_S = Floats(final_S);
-    outputs.final_z = Floats(final_z);
-    outputs.denominators = Floats(denominators);
-    TorchExecutor executor;
-    const Workspace workspace(LinearAttentionWorkspaceBytes(
-        call.options, call.inputs, executor.width(), /*backward=*/false));
-    LinearAttentionForward(call.options, call.inputs, outputs, executor,
-                           workspace.data());
+    RunForward(call, results);
     return results;
   });
 }
@@ -142,25 +147,34 @@ LinearAttentionGradients GradientViews(const KernelCall& call,
   return g;
 }
 
+}  // namespace
+
+void RunBackward(const KernelCall& call, const GradientOperands& gradients,
+                 Gradients& results) {
+  GradientOperands held = gradients;
+  LinearAttentionGradients g = GradientViews(call, held);
+  auto& [queries, keys, values, initial_S, initial_z] = results;
+  g.grad_queries = ViewOf("grad_queries", queries);
+  g.grad_keys = ViewOf("grad_keys", keys);
+  g.grad_values = ViewOf("grad_values", values);
+  g.grad_initial_S = Floats(initial_S);
+  g.grad_initial_z = Floats(initial_z);
+  TorchExecutor executor;
+  const Workspace workspace(LinearAttentionWorkspaceBytes(
+      call.options, call.inputs, executor.width(), /*backward=*/true));
+  LinearAttentionBackward(call.options, call.inputs, g, executor,
+                          workspace.data());
+}
+
+namespace {
+
 Gradients BackwardCpu(const Operands& in, const GradientOperands& gradients,
                       const Settings& settings) {
   return WithTorchErrors([&] {
     WantKernelDType(in.queries);
     const KernelCall call = MakeKernelCall(in, settings);
-    GradientOperands held = gradients;
-    LinearAttentionGradients g = GradientViews(call, held);
     Gradients results = EmptyGradients(in);
-    auto& [queries, keys, values, initial_S, initial_z] = results;
-    g.grad_queries = ViewOf("grad_queries", queries);
-    g.grad_keys = ViewOf("grad_keys", keys);
-    g.grad_values = ViewOf("grad_values", values);
-    g.grad_initial_S = Floats(initial_S);
-    g.grad_initial_z = Floats(initial_z);
-    TorchExecutor executor;
-    const Workspace workspace(LinearAttentionWorkspaceBytes(
-        call.options, call.inputs, executor.width(), /*backward=*/true));
-    LinearAttentionBackward(call.options, call.inputs, g, executor,
-                            workspace.data());
+    RunBackward(call, gradients, results);
     return results;
   });
 }

@@ -1,6 +1,24 @@
 """Operators on torch tensors."""
 
+from tarn.ops._layers import (
+    affine,
+    draw_seed,
+    dropout_scales,
+    feed_forward,
+    linear_attention_packed,
+    residual_norm,
+)
 from tarn.ops._linear_attention import linear_attention, linear_attention_step
 from tarn.ops._state import LinearState
 
-__all__ = ["LinearState", "linear_attention", "linear_attention_step"]
+__all__ = [
+    "LinearState",
+    "affine",
+    "draw_seed",
+    "dropout_scales",
+    "feed_forward",
+    "linear_attention",
+    "linear_attention_packed",
+    "linear_attention_step",
+    "residual_norm",
+]

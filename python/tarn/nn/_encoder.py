@@ -1,0 +1,130 @@
+"""The encoder layer and the stack of layers."""
+
+import torch
+
+from tarn import ops
+from tarn.nn._attention import LinearAttention
+
+_NORMS = ("post", "pre")
+_ACTIVATIONS = ("relu", "gelu")
+
+
+def _want(argument, value, choices):
+    if value not in choices:
+        names = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"EncoderLayer: {argument}: want one of {names}, got {value!r}")
+
+
+class EncoderLayer(torch.nn.Module):
+    """Attention and a feed-forward network with residuals and norms.
+
+        post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
+        pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
+
+    with FFN(u) = linear2(drop(act(linear1(u)))).
+
+    Args:
+        d_model, heads: width D and number of heads H.
+        d_ff: hidden width F; None: 4 d_model.
+        dropout: probability in [0, 1), in training mode only; masks come from
+            torch's default generator, one seed a site.
+        activation: "relu" or "gelu" (the exact form). norm: "post" or "pre".
+        norm_eps: inside the root of the norms.
+        attention: keyword arguments of LinearAttention.
+
+    Children: attention, linear1, linear2, norm1, norm2. Raises ValueError.
+    """
+
+    def __init__(
+        self,
+        d_model,
+        heads,
+        d_ff=None,
+        dropout=0.0,
+        activation="relu",
+        norm="post",
+        norm_eps=1e-5,
+        **attention,
+    ):
+        super().__init__()
+        _want("activation", activation, _ACTIVATIONS)
+        _want("norm", norm, _NORMS)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"EncoderLayer: dropout: want a number in [0, 1), got {dropout}")
+        d_ff = 4 * d_model if d_ff is None else d_ff
+        self.dropout = dropout
+        self.activation = activation
+        self.norm = norm
+        self.attention = LinearAttention(d_model, heads, **attention)
+        self.linear1 = torch.nn.Linear(d_model, d_ff)
+        self.linear2 = torch.nn.Linear(d_ff, d_model)
+        self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+
+    def forward(self, x, key_mask=None):
+        """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
+        if self.norm == "pre":
+            normed, _ = self._residual_norm(x, norm=self.norm1)
+            attended = self.attention.unbiased(normed, key_mask)
+            normed, x1 = self._residual_norm(
+                attended, x, self.attention.out_projection.bias, self.norm2
+            )
+            return self._residual_norm(self._hidden(normed), x1, self.linear2.bias)[1]
+        attended = self.attention.unbiased(x, key_mask)
+        x1, _ = self._residual_norm(attended, x, self.attention.out_projection.bias, self.norm1)
+        return self._residual_norm(self._hidden(x1), x1, self.linear2.bias, self.norm2)[0]
+
+    def _residual_norm(self, x, residual=None, bias=None, norm=None):
+        dropout = self.dropout if self.training and residual is not None else 0.0
+        return ops.residual_norm(
+            x,
+            residual,
+            bias,
+            None if norm is None else norm.weight,
+            None if norm is None else norm.bias,
+            eps=self.norm1.eps,
+            dropout=dropout,
+            seed=ops.draw_seed(dropout),
+        )
+
+    def _hidden(self, x):
+        dropout = self.dropout if self.training else 0.0
+        return ops.feed_forward(
+            x,
+            self.linear1.weight,
+            self.linear1.bias,
+            self.linear2.weight,
+            activation=self.activation,
+            dropout=dropout,
+            seed=ops.draw_seed(dropout),
+        )
+
+    def extra_repr(self):
+        return f"dropout={self.dropout}, activation={self.activation!r}, norm={self.norm!r}"
+
+
+class Encoder(torch.nn.Module):
+    """A stack of layers and, by default, a last LayerNorm.
+
+    Args:
+        n_layers: number of layers.
+        d_model, heads, **layer: arguments of EncoderLayer.
+        final_norm: whether a LayerNorm named `norm` follows the layers.
+    """
+
+    def __init__(self, n_layers, d_model, heads, *, final_norm=True, norm_eps=1e-5, **layer):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(
+            EncoderLayer(d_model, heads, norm_eps=norm_eps, **layer) for _ in range(n_layers)
+        )
+        self.norm = torch.nn.LayerNorm(d_model, eps=norm_eps) if final_norm else None
+
+    def forward(self, x, key_mask=None):
+        """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
+        for layer in self.layers:
+            x = layer(x, key_mask)
+        if self.norm is None:
+            return x
+        return ops.residual_norm(
+            x, gamma=self.norm.weight, beta=self.norm.bias, eps=self.norm.eps
+        )[0]

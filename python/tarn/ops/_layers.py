@@ -1,0 +1,122 @@
+"""The operators around attention: one pass where torch takes several."""
+
+import torch
+
+__all__ = [
+    "affine",
+    "dropout_scales",
+    "draw_seed",
+    "feed_forward",
+    "linear_attention_packed",
+    "residual_norm",
+]
+
+
+def draw_seed(dropout=1.0):
+    """A seed of dropout from torch's default generator: an int64 scalar tensor.
+    None where `dropout` is 0, so that nothing is drawn."""
+    return torch.empty((), dtype=torch.int64).random_() if dropout > 0 else None
+
+
+def dropout_scales(seed, rows, width, probability):
+    """[rows, width] float32: 0 with `probability` (counted in 65,536ths), else
+    1 / (1 - probability); what the operators below multiply by under `seed`, a
+    function of seed and width alone."""
+    return torch.ops.tarn.dropout_scales.default(seed, rows, width, float(probability))
+
+
+def affine(x, weight, bias=None):
+    """``x @ weight.T + bias``.
+
+    Args: x [..., D]; weight [E, D]; bias [E] or None, dtype of x.
+    Returns: [..., E].
+    Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe.
+
+    float32 runs one product and one pass for the bias, once differentiable;
+    other dtypes are torch's linear.
+    """
+    return torch.ops.tarn.affine.default(x, weight, bias)
+
+
+def feed_forward(x, weight1, bias1, weight2, *, activation="relu", dropout=0.0, seed=None):
+    """``drop(act(x @ weight1.T + bias1)) @ weight2.T``, the feed-forward network
+    without its last bias, which `residual_norm` adds.
+
+    Args:
+        x: [..., D]; weight1: [F, D]; bias1: [F]; weight2: [E, F].
+        activation: "relu" or "gelu" (the exact form).
+        dropout: probability in [0, 1). seed: of `draw_seed`, wanted above 0.
+
+    Returns: [..., E].
+    Raises: ValueError, TypeError. Thread-safe.
+
+    float32: bias, activation and dropout are one pass, as is their gradient; no
+    mask is kept. Other dtypes compose torch's operators.
+    """
+    return torch.ops.tarn.feed_forward.default(
+        x, weight1, bias1, weight2, activation, float(dropout), seed
+    )[0]
+
+
+def residual_norm(
+    x, residual=None, bias=None, gamma=None, beta=None, *, eps=1e-5, dropout=0.0, seed=None
+):
+    """``s = residual + drop(x + bias)`` and ``y = LayerNorm(s) * gamma + beta``.
+
+    Args:
+        x, residual: [..., D]. bias, gamma, beta: [D]. Every one but x may be
+            None: no residual, no bias, no norm.
+        eps: inside the root. dropout, seed: as in `feed_forward`.
+
+    Returns: (y, s), y None without gamma.
+    Raises: ValueError, TypeError. Thread-safe. One pass forward, one backward.
+    """
+    y, s, _, _ = torch.ops.tarn.residual_norm.default(
+        x, residual, bias, gamma, beta, float(eps), float(dropout), seed
+    )
+    if gamma is None:
+        return None, s
+    whole = residual is None and bias is None and dropout == 0
+    return y, (x if whole else s)
+
+
+def linear_attention_packed(
+    packed,
+    heads,
+    d_key,
+    *,
+    value_heads=None,
+    causal=True,
+    feature_map="elu1",
+    key_mask=None,
+    key_lengths=None,
+    denominator="exact",
+    eps=1e-6,
+    scale=1.0,
+    chunk_size=None,
+):
+    """`linear_attention` on queries, keys and values side by side, as one
+    product writes them: nothing is copied, and the gradient lies side by side.
+
+    Args:
+        packed: [B, T, 2 H K + HV V]: H heads of queries, as many of keys, HV of
+            values. The rest as in `linear_attention`.
+        heads, d_key: H, K. value_heads: HV, a multiple of H; None: H.
+
+    Returns: [B, T, HV V], dtype of packed.
+    Raises: ValueError, TypeError. Thread-safe.
+    """
+    return torch.ops.tarn.linear_attention_packed.default(
+        packed,
+        heads,
+        heads if value_heads is None else value_heads,
+        d_key,
+        key_mask,
+        key_lengths,
+        bool(causal),
+        feature_map,
+        denominator,
+        float(eps),
+        float(scale),
+        0 if chunk_size is None else chunk_size,
+    )[0]

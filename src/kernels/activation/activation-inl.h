@@ -1,0 +1,72 @@
+// GELU and its slope on vectors; shared by the row functions and the fused
+// passes, so that both have the same bits.
+
+#if defined(TARN_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_ACTIVATION_INL_H_
+#undef TARN_KERNELS_ACTIVATION_INL_H_
+#else
+#define TARN_KERNELS_ACTIVATION_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "kernels/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// "Not below zero" keeps NaN, which Max would drop on some targets.
+HWY_INLINE VF ReluOf(VF x) {
+  const VF zero = hn::Zero(DF());
+  return hn::IfThenElse(hn::Lt(x, zero), zero, x);
+}
+
+// erfc(z) / 2 for z >= 0 and gauss = exp(-z^2): (a1 t + ... + a5 t^5) gauss / 2
+// with t = 1 / (1 + p z); absolute error 1.5e-7 before rounding (Abramowitz and
+// Stegun 7.1.26). Small for large z, not a difference of near-equal numbers.
+HWY_INLINE VF HalfErfc(VF z, VF gauss) {
+  const DF d;
+  const VF one = hn::Set(d, 1.0f);
+  const VF t = hn::Div(one, hn::MulAdd(z, hn::Set(d, 0.3275911f), one));
+  VF poly = hn::Set(d, 0.5f * 1.061405429f);
+  poly = hn::MulAdd(poly, t, hn::Set(d, 0.5f * -1.453152027f));
+  poly = hn::MulAdd(poly, t, hn::Set(d, 0.5f * 1.421413741f));
+  poly = hn::MulAdd(poly, t, hn::Set(d, 0.5f * -0.284496736f));
+  poly = hn::MulAdd(poly, t, hn::Set(d, 0.5f * 0.254829592f));
+  return hn::Mul(hn::Mul(poly, t), gauss);
+}
+
+struct NormalCurve {
+  VF below;    // Phi(x), the normal distribution function
+  VF density;  // phi(x), its slope
+};
+
+HWY_INLINE NormalCurve NormalAt(VF x) {
+  const DF d;
+  const VF zero = hn::Zero(d);
+  const VF z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678f));
+  const VF gauss = hn::Exp(d, hn::Neg(hn::Mul(z, z)));
+  const VF tail = HalfErfc(z, gauss);
+  const VF below =
+      hn::IfThenElse(hn::Lt(x, zero), tail, hn::Sub(hn::Set(d, 1.0f), tail));
+  return {below, hn::Mul(gauss, hn::Set(d, 0.39894228f))};
+}
+
+// NaN and infinity times Phi speak for themselves.
+HWY_INLINE VF GeluOf(VF x) { return hn::Mul(x, NormalAt(x).below); }
+
+// d(x Phi(x)) / dx = Phi(x) + x phi(x); 0 and 1 at the infinities, where the
+// product of infinity and 0 would be no number.
+HWY_INLINE VF GeluSlopeOf(VF x) {
+  const NormalCurve n = NormalAt(x);
+  const VF product = hn::Mul(x, n.density);
+  return hn::Add(n.below, hn::IfThenElse(hn::Eq(n.density, hn::Zero(DF())),
+                                         n.density, product));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

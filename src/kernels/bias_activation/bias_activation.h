@@ -1,0 +1,52 @@
+// Bias, activation and dropout in one pass over a matrix, and their gradient in
+// one pass. u = x + bias;  y = act(u) * s, s the factors of dropout.h.
+//   dx = dy * s * act'(u);  dbias = sum over rows of dx
+// act: identity, relu, or x Phi(x), the exact form of GELU (Hendrycks and
+// Gimpel 2016, eq. (1)), with the error bound of kernels/activation. Neither
+// mask nor factors are stored: relu reads its slope and its mask off y (0 where
+// cut or dropped), the others draw the factors again.
+// Rows are dense, float32. Results have the same bits for any executor.
+#pragma once
+
+#include <cstdint>
+
+#include "core/executor.h"
+#include "kernels/dropout/dropout.h"
+
+namespace tarn {
+
+enum class Nonlinearity { kIdentity, kRelu, kGelu };
+
+struct BiasActivationOptions {
+  Nonlinearity activation = Nonlinearity::kIdentity;
+  DropoutOptions dropout;
+};
+
+/// x, y: [rows, width]; bias: [width], null: none. y may be x. Throws
+/// ShapeError for negative sizes, ArgumentError for null data of a size that is
+/// not 0 and as MakeDropoutKey. One read and one write; allocates nothing.
+void BiasActivationForward(const BiasActivationOptions& options, int64_t rows,
+                           int64_t width, const float* x, const float* bias,
+                           float* y, Executor& executor);
+
+/// What the gradient reads and writes.
+struct BiasActivationGradients {
+  const float* grad_y = nullptr;  // [rows, width]
+  const float* y = nullptr;       // [rows, width], relu only
+  const float* x = nullptr;       // [rows, width], gelu only
+  const float* bias = nullptr;    // [width], gelu only; null: none
+  float* grad_x = nullptr;        // [rows, width]; may be grad_y or y. Null:
+                                  // not wanted
+  float* grad_bias = nullptr;     // [width]; null: not wanted
+};
+
+/// Floats of workspace for the sums over rows.
+int64_t BiasActivationWorkspaceFloats(int64_t rows, int64_t width);
+
+/// Throws as the forward pass. `workspace`: as many floats as the query says,
+/// used only when grad_bias is wanted.
+void BiasActivationBackward(const BiasActivationOptions& options, int64_t rows,
+                            int64_t width, const BiasActivationGradients& g,
+                            float* workspace, Executor& executor);
+
+}  // namespace tarn

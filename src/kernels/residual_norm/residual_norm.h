@@ -1,0 +1,70 @@
+// What stands between two sublayers of a transformer, in one pass: bias,
+// dropout, residual and layer normalisation, and their gradient in one pass.
+//   s = residual + (x + bias) * d          d: the factors of dropout.h
+//   y = (s - mean) * inverse * gamma + beta,  inverse = 1 / sqrt(var + eps)
+// with the biased variance (Ba et al. 2016, eq. (4), as torch.nn.LayerNorm).
+// Gradient, for one row of width D, with g = dy * gamma, n = (s - mean) *
+// inverse:
+//   ds = inverse * (g - sum(g) / D - n * sum(g n) / D) + the gradient of s
+//        itself
+//   dresidual = ds;  dx = ds * d;  dbias = sum over rows of dx
+//   dgamma = sum over rows of dy * n;  dbeta = sum over rows of dy
+// All matrices [rows, width], dense, float32. Without gamma there is no norm:
+// s alone. Results have the same bits for any executor.
+#pragma once
+
+#include <cstdint>
+
+#include "core/executor.h"
+#include "kernels/dropout/dropout.h"
+
+namespace tarn {
+
+struct ResidualNormOptions {
+  double eps = 1e-5;
+  DropoutOptions dropout;
+};
+
+struct ResidualNormTensors {
+  const float* residual = nullptr;  // null: zeros
+  const float* x = nullptr;
+  const float* bias = nullptr;   // [width]; null: zeros
+  const float* gamma = nullptr;  // [width]; null: no norm
+  const float* beta = nullptr;   // [width], beside gamma
+  float* s = nullptr;            // may be x or residual; null: not wanted
+  float* y = nullptr;            // wanted with gamma; may be x or residual
+  float* mean = nullptr;         // [rows], both wanted with gamma
+  float* inverse = nullptr;      // [rows]
+};
+
+/// Throws ShapeError for negative sizes or a norm over no elements,
+/// ArgumentError for null data that is wanted and as MakeDropoutKey. Allocates
+/// nothing; thread-safe.
+void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
+                         int64_t width, const ResidualNormTensors& t,
+                         Executor& executor);
+
+struct ResidualNormGradients {
+  const float* grad_y = nullptr;   // null: zeros
+  const float* grad_s = nullptr;   // null: zeros
+  const float* s = nullptr;        // with gamma, as are mean and inverse
+  const float* mean = nullptr;     // [rows]
+  const float* inverse = nullptr;  // [rows]
+  const float* gamma = nullptr;    // [width]; null: there was no norm
+  // Results; null: not wanted. The first two may be grad_y or grad_s.
+  float* grad_residual = nullptr;
+  float* grad_x = nullptr;
+  float* grad_bias = nullptr;   // [width]
+  float* grad_gamma = nullptr;  // [width]
+  float* grad_beta = nullptr;   // [width]
+};
+
+/// Floats of workspace for the sums over rows.
+int64_t ResidualNormWorkspaceFloats(int64_t rows, int64_t width);
+
+/// Throws as the forward pass.
+void ResidualNormBackward(const ResidualNormOptions& options, int64_t rows,
+                          int64_t width, const ResidualNormGradients& g,
+                          float* workspace, Executor& executor);
+
+}  // namespace tarn
