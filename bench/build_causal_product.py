@@ -19,7 +19,7 @@ def main():
     for name, flag in SETS.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         load(
-            name="causal_product_cpu",
+            name=f"causal_product_{name}",
             sources=[source],
             extra_cflags=[*THEIRS, flag],
             build_directory=str(folder / name),

@@ -8,6 +8,7 @@ instruction set (SSE2), and "tuned", compiled for the set that tarn runs on.
 import importlib.metadata
 import importlib.util
 import pathlib
+import sys
 import sysconfig
 
 import harness
@@ -31,10 +32,10 @@ def build():
 
 def _tuned(target):
     """The causal product's module for a SIMD target."""
-    folder = "native" if target == "AVX3" else "avx2"
-    site = pathlib.Path(sysconfig.get_path("purelib"))
-    path = site / "tarn_bench_peers" / folder / "causal_product_cpu.so"
-    spec = importlib.util.spec_from_file_location("causal_product_cpu", path)
+    built = "native" if target == "AVX3" else "avx2"
+    name = f"causal_product_{built}"
+    path = pathlib.Path(sys.prefix) / "tuned" / built / f"{name}.so"
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -5,10 +5,13 @@ def plain_row(row):
     """One line of text for a row."""
     shape = " ".join(
         f"{k}={row[k]}"
-        for k in ("seq_len", "d_key", "dtype", "causal", "rows", "inputs", "outputs")
+        for k in ("batch", "seq_len", "d_key", "dtype", "causal", "rows", "inputs", "outputs")
         if k in row
     )
-    line = f"  {row['side']:32}{shape:44}{row['median_ms']:10.3f} ms"
+    name = row["side"]
+    if name == "tarn" and "case" in row:
+        name = row["case"]
+    line = f"  {name:32}{shape:44}{row['median_ms']:10.3f} ms"
     line += f"  min {row['min_ms']:.3f}"
     if row.get("useful_flop"):
         line += f"  {row['useful_gflops']:6.1f} GFLOP/s"

@@ -11,8 +11,14 @@ written anew from all results there. With --dry nothing is written.
 
 import argparse
 import os
+import pathlib
 import sys
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.setdefault("TARN_BUILD", str(ROOT / "build")))
+os.environ.setdefault("TARN_LIBRARY", str(BUILD / "libtarn_pytorch.so"))
+sys.path.append(str(ROOT / "python"))
 
 # Before torch is loaded: a SIMD target forced on tarn is forced on torch's
 # libraries too, or a comparison would compare processors.

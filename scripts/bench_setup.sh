@@ -13,43 +13,53 @@ if ! command -v "$base" >/dev/null; then
 fi
 # What the environment was made from: a new torch or Python makes a new one.
 facts=$("$base" -c '
-import sys, sysconfig, torch
-print(sys.version.split()[0], torch.__version__)
+import importlib.metadata, sys, sysconfig
+print(sys.version.split()[0], importlib.metadata.version("torch"))
 print(sysconfig.get_path("purelib"))
 print(sysconfig.get_path("platlib"))')
 wanted=$(printf '%s\n' "$facts" "$PWD"; cat requirements-peers.txt)
 stamp=.venv-peers/.tarn-setup
-[ "$wanted" = "$(cat "$stamp" 2>/dev/null)" ] && exit 0
+tuned=.venv-peers/tuned # the causal product, compiled for each SIMD target
+made() { [ "$wanted" = "$(cat "$stamp" 2>/dev/null)" ]; }
+made && [ -f "$tuned/avx2/causal_product_avx2.so" ] && exit 0
 
-echo "bench_setup: building the peers in .venv-peers (about 6 minutes)" >&2
-"$base" -m venv --clear .venv-peers
 python=$PWD/.venv-peers/bin/python
-site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-# torch is found in the base's folders, which come after the peers' own.
-{ printf '%s\n' "$facts" | tail -n +2 | sort -u; echo "$PWD/python"; } \
-  > "$site/tarn-bench.pth"
-# Their set-up asks for the CUDA sources' compiler wherever it finds an nvcc.
+# Their set-up asks for CUDA sources wherever it finds an nvcc.
 path=
 IFS=: read -ra folders <<< "$PATH"
 for folder in "${folders[@]}"; do
   [ -x "$folder/nvcc" ] || path=${path:+$path:}$folder
 done
-pip=("$python" -m pip install --quiet --disable-pip-version-check)
-tools=$(grep -E '^(setuptools|wheel)' requirements-peers.txt)
-# shellcheck disable=SC2086
-"${pip[@]}" ${TARN_PIP_ARGS:-} $tools >&2
-PATH=$path MAX_JOBS=$(nproc) "${pip[@]}" ${TARN_PIP_ARGS:-} \
-  --no-build-isolation -r requirements-peers.txt >&2
-# Their flags name no instruction set, so what users install runs on SSE2. The
-# causal product is compiled once more for each set that is measured.
+export MAX_JOBS=${MAX_JOBS:-$(nproc)}
+pip() {
+  PATH=$path "$python" -m pip "$@"
+}
+
+if ! made; then
+  echo "bench_setup: building the peers in .venv-peers (about 6 minutes)" >&2
+  "$base" -m venv --clear .venv-peers
+  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  # torch is found in the base's folders, which come after the peers' own.
+  { printf '%s\n' "$facts" | tail -n +2 | sort -u; echo "$PWD/python"; } \
+    > "$site/tarn-bench.pth"
+  tools=$(grep -E '^(setuptools|wheel)' requirements-peers.txt)
+  # shellcheck disable=SC2086
+  pip install --quiet --disable-pip-version-check ${TARN_PIP_ARGS:-} $tools >&2
+  # shellcheck disable=SC2086
+  pip install --quiet --disable-pip-version-check ${TARN_PIP_ARGS:-} \
+    --no-build-isolation -r requirements-peers.txt >&2
+  "$python" -c 'import fast_transformers.causal_product' # it was compiled
+  printf '%s\n' "$wanted" > "$stamp"
+fi
+
+# Their flags name no instruction set: what pip installs runs on SSE2. The
+# causal product is compiled once more for each set that tarn is measured on.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-PATH=$path "$python" -m pip download --quiet --disable-pip-version-check \
-  ${TARN_PIP_ARGS:-} --no-deps --no-binary :all: --no-build-isolation \
-  --dest "$folder" "$(grep '^pytorch-fast' requirements-peers.txt)" >&2
+# shellcheck disable=SC2086
+pip download --quiet --disable-pip-version-check ${TARN_PIP_ARGS:-} --no-deps \
+  --no-binary :all: --no-build-isolation --dest "$folder" \
+  "$(grep '^pytorch-fast' requirements-peers.txt)" >&2
 tar -xf "$folder"/*.tar.gz -C "$folder" --strip-components=1
-PATH=$path MAX_JOBS=$(nproc) "$python" bench/build_causal_product.py \
-  "$folder/fast_transformers/causal_product/causal_product_cpu.cpp" \
-  "$site/tarn_bench_peers" >&2
-"$python" -c 'import fast_transformers.causal_product' # it was compiled
-printf '%s\n' "$wanted" > "$stamp"
+PATH=$path "$python" bench/build_causal_product.py \
+  "$folder/fast_transformers/causal_product/causal_product_cpu.cpp" "$tuned" >&2

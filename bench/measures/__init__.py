@@ -28,4 +28,10 @@ ALL = {
     "forward": _peer("causal forward, fast-transformers", "causal_product", "forward"),
     "gradient": _peer("its gradient", "causal_product", "gradient"),
     "share": _own("share of sgemm by shape", "share"),
+    "bfloat16": _own("bfloat16 against float32", "bfloat16"),
+    "length": _own("N = 65,536 against N = 4,096", "length"),
+    "crossover": _own("crossover with softmax attention", "crossover"),
+    "threads": _own("one head, two threads against one", "threads"),
+    "curves": _peer("time and memory against N", "curves"),
+    "kernels": _own("every kernel at usual shapes", "kernels"),
 }

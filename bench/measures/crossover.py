@@ -1,0 +1,63 @@
+"""The sequence length from which linear attention is faster than torch's
+softmax attention, forward and gradient, causal, operators as users call them."""
+
+import math
+
+import attention_sides as sides
+import harness
+import limits
+import results
+
+LENGTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def _crossing(points):
+    """Length at which the ratio softmax / tarn reaches 1 for good, between
+    measured points on a log scale; None when it never does."""
+    above = None
+    for i in reversed(range(len(points))):
+        if points[i][1] < 1:
+            break
+        above = i
+    if above is None or above == 0:
+        return None if above is None else points[0][0]
+    (n0, r0), (n1, r1) = points[above - 1], points[above]
+    share = -math.log(r0) / (math.log(r1) - math.log(r0))
+    return n0 * (n1 / n0) ** share
+
+
+def measure(ctx):
+    table = results.Table(
+        "crossover",
+        "Crossover with torch's softmax attention",
+        "scaled_dot_product_attention, causal, forward + gradient, 1 x 8 heads x 64, "
+        "float32; operators with allocation, each side at its best thread count.",
+    )
+    points = []
+    for seq_len in ctx.size(LENGTHS, (32, 64)):
+        pair = []
+        for make in (sides.tarn_side, sides.softmax_side):
+            shape = (1, seq_len, 8, 64)
+            pair.append(sides.fastest([make(*shape, n) for n in (1, ctx.threads)]))
+        samples, limit = limits.group(pair, ctx.rounds, 1 << 20, ctx.threads)
+        for side in pair:
+            side.facts["seq_len"] = seq_len
+            table.rows.append(limits.row(side, samples[side.name], limit))
+        points.append((seq_len, harness.ratio(samples[pair[1].name], samples["tarn"])))
+    crossing = _crossing(points)
+    table.goal(
+        "crossover against torch's softmax attention, 64 wide: below N",
+        {"relation": "<=", "*": 256},
+        crossing,
+        unit="tokens",
+        valid=all(row["valid"] for row in table.rows),
+        beside=", ".join(f"N {n}: {r:.2f}x" for n, r in points),
+    )
+    table.plot(
+        "crossover",
+        "Softmax attention's time over linear attention's (above 1: linear wins)",
+        "N, tokens",
+        "ratio",
+        {"torch softmax / tarn": points, "equal": [(n, 1.0) for n, _ in points]},
+    )
+    return table

@@ -1,0 +1,48 @@
+"""Time and memory against N: linear attention (tarn, fast-transformers, torch
+in chunked form) and torch's softmax attention, forward and gradient."""
+
+import attention_sides as sides
+import limits
+import memory
+import results
+
+LENGTHS = (256, 1024, 4096, 16384, 65536)
+# Softmax attention's cost grows with N^2: minutes a call above this.
+SOFTMAX_MOST = 8192
+
+
+def _sides(seq_len, ctx):
+    shape = (1, seq_len, 8, 64, ctx.threads)
+    yield sides.tarn_side(*shape)
+    yield sides.fast_transformers_side(*shape)
+    chunked = sides.fastest(sides.chunked_sides(*shape))
+    chunked.name = "torch, chunked"
+    yield chunked
+    if seq_len <= SOFTMAX_MOST:
+        yield sides.softmax_side(*shape)
+
+
+def measure(ctx):
+    table = results.Table(
+        "curves",
+        "Time and memory against N",
+        "Causal, forward + gradient, 1 x 8 heads x 64, float32, allocation included; "
+        "memory: most that resident memory grows by, inputs not counted.",
+    )
+    times, bytes_used = {}, {}
+    for seq_len in ctx.size((*LENGTHS[:3], SOFTMAX_MOST, *LENGTHS[3:]), (128, 256)):
+        every = list(_sides(seq_len, ctx))
+        samples, limit = limits.group(
+            every, min(ctx.rounds, 5), 1 << 24, ctx.threads, attempts=2, budget=12
+        )
+        for side in every:
+            row = limits.row(side, samples[side.name], limit)
+            row["seq_len"] = seq_len
+            row["peak_bytes"] = memory.peak_bytes(lambda: side.run(1))
+            table.rows.append(row)
+            times.setdefault(side.name, []).append((seq_len, row["median_ms"]))
+            mib = row["peak_bytes"] / 2**20
+            bytes_used.setdefault(side.name, []).append((seq_len, max(mib, 0.1)))
+    table.plot("time", "Forward + gradient: time", "N, tokens", "ms", times)
+    table.plot("memory", "Forward + gradient: memory", "N, tokens", "MiB", bytes_used)
+    return table

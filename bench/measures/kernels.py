@@ -1,0 +1,63 @@
+"""Every kernel at a usual shape against the machine's limits, in and out of
+cache, with one thread and with all."""
+
+import harness
+import limits
+import native
+import results
+
+# case, parameters; {} stands for what the case's file gives.
+CASES = [
+    ("linear_attention_step", {"batch": 1, "heads": 8}),
+    ("linear_attention_step", {"batch": 4096, "heads": 16}),
+    ("linear_attention_prefill", {"seq_len": 512}),
+    ("linear_attention_prefill", {"seq_len": 512, "d_key": 32}),
+    ("matmul", {"rows": 1, "inputs": 256, "outputs": 1024}),
+    ("matmul", {"rows": 1, "inputs": 4096, "outputs": 16384}),
+    ("matmul", {"rows": 1, "inputs": 4096, "outputs": 16384, "dtype": "bf16"}),
+    ("matmul", {"rows": 16, "inputs": 1024, "outputs": 4096}),
+    ("matmul", {"rows": 256, "inputs": 1024, "outputs": 1024}),
+    ("matmul", {"rows": 512, "inputs": 1024, "outputs": 4096}),
+    ("matmul", {"rows": 512, "inputs": 4096, "outputs": 1024}),
+    ("softmax_attention_step", {"seq_len": 4096}),
+    ("softmax_attention_step", {"seq_len": 131072}),
+]
+ROWS = {"rows": 4096}
+
+
+def _small(params, ctx):
+    """The same case cut down, for the smoke test."""
+    most = {"batch": 8, "seq_len": 64, "rows": 8, "inputs": 64, "outputs": 64}
+    if not ctx.quick:
+        return params
+    return {k: min(v, most.get(k, v)) if k in most else v for k, v in params.items()}
+
+
+def _cases(ctx):
+    known = set(native.case_names())
+    named = {name for name, _ in CASES}
+    yield from CASES
+    done = named | {n for n in known if n.startswith(("limit_", "linear_attention"))}
+    for name in sorted(known - done):  # also kernels that have come since
+        yield name, {}
+
+
+def measure(ctx):
+    table = results.Table(
+        "kernels",
+        "Kernels",
+        "float32 unless dtype says otherwise. Percent of the larger of two limits: "
+        "FLOP at the multiply-add peak, bytes at the copy bandwidth of a buffer of "
+        "that size; above 100 % where a kernel only reads, or stays in cache.",
+    )
+    for name, params in _cases(ctx):
+        for threads in sorted({1, ctx.threads}):
+            with native.Case(name, threads, **_small(params, ctx)) as case:
+                sides = [harness.of_case(case), limits.sgemm_side(threads)]
+                samples, limit = limits.group(
+                    sides, min(ctx.rounds, 7), case.bytes, threads
+                )
+                table.rows.append(
+                    limits.row(sides[0], samples["tarn"], limit, samples["sgemm"])
+                )
+    return table
