@@ -74,7 +74,7 @@ bool SpinUntil(Condition condition) {
 }  // namespace
 
 // One region at a time. `claim` is the only word on which threads meet: a
-// successful compare-and-swap takes one block of the region that was read, so
+// successful compare-and-swap takes blocks of the region that was read, so
 // a thread that wakes late, even regions later, can take nothing stale. Blocks
 // are claimed before the region's fields are read: the region cannot end while
 // a claimed block is unfinished, so the fields need no lock.
@@ -89,7 +89,7 @@ struct ThreadPool::Impl {
   void RunBlocks(int worker);
   void Publish(int64_t task_count, const TaskRef* f);
   void WaitUntilDone();
-  bool Claim(uint64_t& left);
+  uint64_t Claim(uint64_t& left);
   void Fail(std::exception_ptr exception);
   void Finish(uint64_t count);
   bool HasWork() const { return (claim.load() & kBlockMask) != 0; }
@@ -155,30 +155,33 @@ void ThreadPool::Impl::WorkerMain(int worker) {
   }
 }
 
-bool ThreadPool::Impl::Claim(uint64_t& left) {
+// Takes a share of the blocks that are left, down to single ones at the end:
+// few claims, for they cost a cache line's journey each, and workers that end
+// together. Returns how many; `left` is the number before.
+uint64_t ThreadPool::Impl::Claim(uint64_t& left) {
   uint64_t word = claim.load();
-  while ((word & kBlockMask) != 0) {
-    if (claim.compare_exchange_weak(word, word - 1)) {
-      left = word & kBlockMask;
-      return true;
-    }
+  while ((left = word & kBlockMask) != 0) {
+    const uint64_t share =
+        std::max<uint64_t>(left / (2 * static_cast<uint64_t>(width)), 1);
+    if (claim.compare_exchange_weak(word, word - share)) return share;
   }
-  return false;
+  return 0;
 }
 
 void ThreadPool::Impl::RunBlocks(int worker) {
   uint64_t left;
-  while (Claim(left)) {
+  while (const uint64_t share = Claim(left)) {
     const Frame frame{this, worker, caller};
     const FrameScope scope(&frame);
     const int64_t begin = static_cast<int64_t>(blocks - left) * tasks_per_block;
-    const int64_t end = std::min(begin + tasks_per_block, tasks);
+    const int64_t end =
+        std::min(begin + static_cast<int64_t>(share) * tasks_per_block, tasks);
     try {
       for (int64_t task = begin; task < end; ++task) (*body)(task, worker);
     } catch (...) {
       Fail(std::current_exception());
     }
-    Finish(1);
+    Finish(share);
   }
 }
 

@@ -1,6 +1,12 @@
 // Memory for weights, states and scratch: 64-byte aligned (one AVX-512 vector,
-// one cache line), zero-filled, owned by one place.
+// one cache line), zero-filled, owned by one place. Large buffers lie on huge
+// pages where the system has them: a decode step walks all weights once, and
+// address translation of 4 KiB pages costs a fifth of the bandwidth.
 #pragma once
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +27,17 @@ class AlignedBuffer {
       throw std::bad_alloc();
     }
     const size_t bytes = static_cast<size_t>(size) * sizeof(T);
-    data_.reset(static_cast<T*>(::operator new(bytes, kAlignment)));
+    const bool huge = bytes >= 2 * kHugePage;
+    // Whole pages: a part of one cannot be huge.
+    const size_t taken =
+        huge ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
+    const std::align_val_t alignment{huge ? kHugePage : kAlignment};
+    data_ = {static_cast<T*>(::operator new(taken, alignment)),
+             Free{alignment}};
+#if defined(__linux__)
+    // A wish: where it is refused, the buffer is as good, and slower.
+    if (huge) madvise(data_.get(), taken, MADV_HUGEPAGE);
+#endif
     std::memset(data_.get(), 0, bytes);
   }
 
@@ -31,9 +47,11 @@ class AlignedBuffer {
   int64_t bytes() const { return size_ * static_cast<int64_t>(sizeof(T)); }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
+  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kHugePage = size_t{2} << 20;
   struct Free {
-    void operator()(T* data) const { ::operator delete(data, kAlignment); }
+    std::align_val_t alignment{kAlignment};
+    void operator()(T* data) const { ::operator delete(data, alignment); }
   };
   std::unique_ptr<T, Free> data_;
   int64_t size_ = 0;

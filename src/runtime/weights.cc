@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 namespace tarn {
 namespace {
@@ -46,8 +47,9 @@ class Reader {
   }
 
   PackedMatrix Linear(const std::string& name, int64_t outputs, int64_t inputs,
-                      DType dtype) {
-    PackedMatrix matrix(outputs, inputs, dtype);
+                      DType dtype,
+                      const std::shared_ptr<WeightMemory>& memory) {
+    PackedMatrix matrix(outputs, inputs, dtype, memory);
     Linear(name, 0, outputs, matrix);
     return matrix;
   }
@@ -60,21 +62,22 @@ class Reader {
 };
 
 LayerWeights PackLayer(Reader& reader, const ModelConfig& config, int64_t i,
-                       DType dtype) {
+                       DType dtype,
+                       const std::shared_ptr<WeightMemory>& memory) {
   const std::string layer = StrCat("layers.", i, ".");
   const int64_t keys = config.n_heads * config.d_key;
   const int64_t values = config.n_heads * config.d_value;
   LayerWeights w;
-  w.qkv = PackedMatrix(2 * keys + values, config.d_model, dtype);
+  w.qkv = PackedMatrix(2 * keys + values, config.d_model, dtype, memory);
   reader.Linear(layer + "attention.query_projection", 0, keys, w.qkv);
   reader.Linear(layer + "attention.key_projection", keys, keys, w.qkv);
   reader.Linear(layer + "attention.value_projection", 2 * keys, values, w.qkv);
   w.out = reader.Linear(layer + "attention.out_projection", config.d_model,
-                        values, dtype);
-  w.linear1 =
-      reader.Linear(layer + "linear1", config.d_ff, config.d_model, dtype);
-  w.linear2 =
-      reader.Linear(layer + "linear2", config.d_model, config.d_ff, dtype);
+                        values, dtype, memory);
+  w.linear1 = reader.Linear(layer + "linear1", config.d_ff, config.d_model,
+                            dtype, memory);
+  w.linear2 = reader.Linear(layer + "linear2", config.d_model, config.d_ff,
+                            dtype, memory);
   w.norm1 = reader.Norm(layer + "norm1");
   w.norm2 = reader.Norm(layer + "norm2");
   return w;
@@ -120,6 +123,20 @@ double PackedBytes(const ModelConfig& config) {
     bytes += static_cast<double>(panels * PackedMatrix::kPanel) * inputs * 4;
   }
   return bytes;
+}
+
+// Bytes of the matrices that every step reads.
+int64_t StepBytes(const ModelConfig& config, DType dtype) {
+  const auto bytes = [dtype](int64_t outputs, int64_t inputs) {
+    return PackedMatrix::WeightBytes(outputs, inputs, dtype);
+  };
+  const int64_t keys = config.n_heads * config.d_key;
+  const int64_t values = config.n_heads * config.d_value;
+  const int64_t layer =
+      bytes(2 * keys + values, config.d_model) + bytes(config.d_model, values) +
+      bytes(config.d_ff, config.d_model) + bytes(config.d_model, config.d_ff);
+  return config.n_layers * layer +
+         (config.tied_head ? 0 : bytes(config.vocab_size, config.d_model));
 }
 
 uint64_t DataBytes(const SafetensorsFile& file) {
@@ -193,13 +210,14 @@ Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
   if (config.positions == Positions::kLearned) {
     w.positions = reader.Vector("pos_embedding.weight");
   }
+  const auto memory = std::make_shared<WeightMemory>(StepBytes(config, dtype));
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    w.layers.push_back(PackLayer(reader, config, i, dtype));
+    w.layers.push_back(PackLayer(reader, config, i, dtype, memory));
   }
   if (config.final_norm) w.norm = reader.Norm("norm");
   if (!config.tied_head) {
-    w.head =
-        reader.Linear("predictor", config.vocab_size, config.d_model, dtype);
+    w.head = reader.Linear("predictor", config.vocab_size, config.d_model,
+                           dtype, memory);
   }
   w.parameters = reader.parameters();
   w.bytes = HeldBytes(w);

@@ -1,7 +1,12 @@
 // Register tiles over packed panels. For one panel and up to kRowChunk rows a
 // tile of results lives on the stack (12 KiB); blocks of kDepth inputs pass by,
-// so that the part of the panel in use (24 KiB) stays in L1 while all rows
+// so that the part of the panel in use (32 KiB) stays in L1 while all rows
 // meet it. Stopping a chain at a block's end and going on later changes no bit.
+//
+// Weights come from memory once a product. While a block is in use, the tiles
+// fetch the next one into L2, a line or so an input: panels lie one behind the
+// other, so that there is always a next one. A single row runs through the
+// panel at the speed of memory and fetches kAhead bytes in front of itself.
 #include "kernels/matmul/matmul.h"
 
 #include <algorithm>
@@ -29,7 +34,11 @@ struct PanelTask {
   int64_t panel_begin, panel_end;
 };
 constexpr int64_t kRowChunk = 48;  // a multiple of every tile height
-constexpr int64_t kDepth = 96;
+constexpr int64_t kDepth = 128;
+// Bytes between a single row's weights and those it fetches: memory answers
+// within some 2 KiB of its stream, huge pages let it reach further.
+constexpr int64_t kAhead = 4096;
+constexpr int64_t kLine = 64;  // bytes of a cache line
 }  // namespace tarn
 #endif
 
@@ -40,20 +49,34 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kPanel = PackedMatrix::kPanel;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
 
-// Accumulators of the tall tile: 24 of 32 registers, or 12 of 16. A bf16 panel
-// pays for widening once a tile, so its tile is taller and narrower.
+// Accumulators of the tallest tile: 24 of 32 registers, or 12 of 16.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 constexpr bool kManyRegisters = true;
 #else
 constexpr bool kManyRegisters = false;
 #endif
 
+// Weights to fetch before they are needed, `lines` of them at each input. A
+// tile takes it by value, which keeps it in registers, and calls Pass after.
+struct Fetch {
+  const char* next;
+  int lines;     // at each input
+  int64_t left;  // lines that nobody has fetched yet
+
+  void Pass(int64_t depth) {
+    next += depth * lines * kLine;
+    left -= depth * lines;
+    if (left <= 0) lines = 0;
+  }
+};
+
 // c[r, v] += sum over `depth` inputs of x[r, k] * panel[k, v], in order of k.
 // x: kRows rows; panel: `depth` rows of kPanel; c: kRows rows, kPanel apart.
-template <int kRows, int kVectors, typename T>
+// kLocality of the fetches: 3 for L1, 2 for L2.
+template <int kRows, int kVectors, int kLocality, typename T>
 HWY_INLINE void Tile(const float* HWY_RESTRICT x, int64_t x_stride,
                      const T* HWY_RESTRICT panel, int64_t depth,
-                     float* HWY_RESTRICT c) {
+                     float* HWY_RESTRICT c, Fetch fetch) {
   const DF d;
   constexpr DType kType = sizeof(T) == 4 ? DType::kF32 : DType::kBF16;
   VF acc[kRows][kVectors];
@@ -65,6 +88,9 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT x, int64_t x_stride,
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
+    for (int line = 0; line < fetch.lines; ++line, fetch.next += kLine) {
+      __builtin_prefetch(fetch.next, 0, kLocality);
+    }
     VF w[kVectors];
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) {
@@ -89,38 +115,83 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT x, int64_t x_stride,
 }
 
 // kRows rows, the first `columns` columns of the panel (rounded up to tiles).
-template <int kRows, int kWantVectors, typename T>
+template <int kRows, int kWantVectors, int kLocality, typename T>
 HWY_INLINE void TileRow(const float* x, int64_t x_stride, const T* panel,
-                        int64_t depth, int64_t columns, float* c) {
+                        int64_t depth, int64_t columns, float* c,
+                        Fetch& fetch) {
   constexpr int kVectors =
       static_cast<int>(std::min<int64_t>(kWantVectors, kPanel / kLanes));
   for (int64_t j = 0; j < columns; j += kVectors * kLanes) {
-    Tile<kRows, kVectors>(x, x_stride, panel + j, depth, c + j);
+    Tile<kRows, kVectors, kLocality>(x, x_stride, panel + j, depth, c + j,
+                                     fetch);
+    fetch.Pass(depth);
   }
 }
 
-// All rows of a chunk against one block of inputs.
+// All rows of a chunk (two or more) against one block of inputs.
 template <typename T>
 HWY_INLINE void RowTiles(const float* x, int64_t x_stride, int64_t rows,
                          const T* panel, int64_t depth, int64_t columns,
-                         float* c) {
-  constexpr bool kTall = kManyRegisters && sizeof(T) == 2;
-  constexpr int kRows = kTall ? 12 : 6;
+                         float* c, Fetch fetch) {
+  constexpr int kRows = 6;
   constexpr int kWide = kManyRegisters ? 4 : 2;
   int64_t r = 0;
   const auto from = [&](int64_t at) { return x + at * x_stride; };
   for (; r + kRows <= rows; r += kRows) {
-    TileRow<kRows, kTall ? 2 : kWide>(from(r), x_stride, panel, depth, columns,
-                                      c + r * kPanel);
+    TileRow<kRows, kWide, 2>(from(r), x_stride, panel, depth, columns,
+                             c + r * kPanel, fetch);
   }
   for (; r + 4 <= rows; r += 4) {
-    TileRow<4, kWide>(from(r), x_stride, panel, depth, columns, c + r * kPanel);
+    TileRow<4, kWide, 2>(from(r), x_stride, panel, depth, columns,
+                         c + r * kPanel, fetch);
   }
   for (; r + 2 <= rows; r += 2) {
-    TileRow<2, 4>(from(r), x_stride, panel, depth, columns, c + r * kPanel);
+    TileRow<2, 4, 2>(from(r), x_stride, panel, depth, columns, c + r * kPanel,
+                     fetch);
   }
   if (r < rows) {
-    TileRow<1, 8>(from(r), x_stride, panel, depth, columns, c + r * kPanel);
+    TileRow<1, 8, 2>(from(r), x_stride, panel, depth, columns, c + r * kPanel,
+                     fetch);
+  }
+}
+
+// The fetch of what follows a block, spread over the tiles that `rows` make.
+template <typename T>
+HWY_INLINE Fetch NextBlock(const T* block, int64_t depth, int64_t rows) {
+  const int lines = static_cast<int>(kPanel * sizeof(T) / kLine);
+  const bool many = rows >= 6 * lines;
+  return {reinterpret_cast<const char*>(block + depth * kPanel),
+          many ? 1 : lines, depth * lines};
+}
+
+static void WidenBlock(const uint16_t* from, int64_t count, float* to) {
+  const DF d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::Store(LoadVector<DType::kBF16>(d, from + i), d, to + i);
+  }
+}
+
+// c [rows, kPanel] += x times one panel, block by block.
+template <typename T>
+HWY_INLINE void MultiplyBlocks(const float* x, int64_t x_stride, int64_t rows,
+                               const T* panel, int64_t inputs, int64_t columns,
+                               float* c) {
+  // bf16 is widened once a block where several tiles use it: the products then
+  // have the vector units to themselves.
+  constexpr int64_t kWidenFrom = 7;
+  HWY_ALIGN float wide[sizeof(T) == 2 ? kDepth * kPanel : 1];
+  for (int64_t k = 0; k < inputs; k += kDepth) {
+    const int64_t depth = std::min(kDepth, inputs - k);
+    const T* block = panel + k * kPanel;
+    const Fetch fetch = NextBlock(block, depth, rows);
+    if constexpr (sizeof(T) == 2) {
+      if (rows >= kWidenFrom) {
+        WidenBlock(block, depth * kPanel, wide);
+        RowTiles(x + k, x_stride, rows, wide, depth, columns, c, fetch);
+        continue;
+      }
+    }
+    RowTiles(x + k, x_stride, rows, block, depth, columns, c, fetch);
   }
 }
 
@@ -132,15 +203,17 @@ HWY_INLINE void MultiplyChunk(const PanelTask& task, int64_t p, int64_t begin,
   const PackedMatrix& w = *task.w;
   const int64_t columns = std::min(kPanel, w.outputs() - p * kPanel);
   const T* panel = reinterpret_cast<const T*>(w.Panel(p));
+  const float* x = task.x + begin * task.x_stride;
   for (int64_t r = 0; r < rows; ++r) {
     std::memcpy(c + r * kPanel, w.bias() + p * kPanel, kPanel * sizeof(float));
   }
-  // A single row meets each weight once: blocks would only interrupt it.
-  const int64_t block = rows == 1 ? w.inputs() : kDepth;
-  for (int64_t k = 0; k < w.inputs(); k += block) {
-    RowTiles<T>(task.x + begin * task.x_stride + k, task.x_stride, rows,
-                panel + k * kPanel, std::min(block, w.inputs() - k), columns,
-                c);
+  if (rows == 1) {
+    const int lines = static_cast<int>(kPanel * sizeof(T) / kLine);
+    Fetch fetch{reinterpret_cast<const char*>(panel) + kAhead, lines,
+                w.inputs() * lines};
+    TileRow<1, 8, 3>(x, task.x_stride, panel, w.inputs(), columns, c, fetch);
+  } else {
+    MultiplyBlocks(x, task.x_stride, rows, panel, w.inputs(), columns, c);
   }
   for (int64_t r = 0; r < rows; ++r) {
     std::memcpy(task.y->Row(begin + r) + p * kPanel, c + r * kPanel,
@@ -192,12 +265,12 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
     kernel({x, x_stride, &w, &y, 0, rows, 0, panels});
     return;
   }
-  // Four pieces for each worker even out a busy machine; rows are cut as well
-  // where panels are few.
-  const int64_t pieces = 4 * static_cast<int64_t>(executor.width());
-  const int64_t panel_groups = std::min(panels, pieces);
+  // Small pieces let all workers end together (the pool hands out many at
+  // once while many are left); rows are cut as well where panels are few.
+  const int64_t width = executor.width();
+  const int64_t panel_groups = std::min(panels, 16 * width);
   const int64_t row_chunk =
-      panels >= pieces ? std::max<int64_t>(rows, 1) : kRowChunk;
+      panels >= 4 * width ? std::max<int64_t>(rows, 1) : kRowChunk;
   const int64_t row_groups = (rows + row_chunk - 1) / row_chunk;
   executor.ParallelFor(panel_groups * row_groups, [&](int64_t task, int) {
     const int64_t group = task / row_groups, row = task % row_groups;

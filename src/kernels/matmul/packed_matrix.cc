@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "core/error.h"
 
@@ -45,8 +47,34 @@ uint16_t RoundToBF16(float x) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-PackedMatrix::PackedMatrix(int64_t outputs, int64_t inputs, DType dtype)
-    : outputs_(outputs), inputs_(inputs), dtype_(dtype) {
+uint8_t* WeightMemory::Take(int64_t bytes) {
+  const int64_t rounded = (bytes + 63) / 64 * 64;
+  if (bytes < 0 || rounded > block_.size() - used_) throw std::bad_alloc();
+  uint8_t* taken = block_.data() + used_;
+  used_ += rounded;
+  return taken;
+}
+
+int64_t PackedMatrix::WeightBytes(int64_t outputs, int64_t inputs,
+                                  DType dtype) {
+  // A panel is a multiple of 64 bytes: nothing is lost between matrices.
+  int64_t bytes;
+  if (__builtin_mul_overflow((outputs + kPanel - 1) / kPanel * kPanel, inputs,
+                             &bytes) ||
+      __builtin_mul_overflow(bytes, static_cast<int64_t>(DTypeBytes(dtype)),
+                             &bytes)) {
+    throw ShapeError("PackedMatrix: shape", "under 2^63 bytes",
+                     ShapeText({outputs, inputs}));
+  }
+  return bytes;
+}
+
+PackedMatrix::PackedMatrix(int64_t outputs, int64_t inputs, DType dtype,
+                           std::shared_ptr<WeightMemory> memory)
+    : outputs_(outputs),
+      inputs_(inputs),
+      dtype_(dtype),
+      memory_(std::move(memory)) {
   if (outputs < 1 || inputs < 1) {
     throw ShapeError("PackedMatrix: shape", "[outputs >= 1, inputs >= 1]",
                      ShapeText({outputs, inputs}));
@@ -54,12 +82,9 @@ PackedMatrix::PackedMatrix(int64_t outputs, int64_t inputs, DType dtype)
   if (dtype == DType::kF16) {
     throw DTypeError("PackedMatrix: dtype", "F32 or BF16", DTypeName(dtype));
   }
-  int64_t bytes;
-  if (__builtin_mul_overflow(panels(), PanelBytes(), &bytes)) {
-    throw ShapeError("PackedMatrix: shape", "under 2^63 bytes",
-                     ShapeText({outputs, inputs}));
-  }
-  weights_ = AlignedBuffer<uint8_t>(bytes);
+  const int64_t bytes = WeightBytes(outputs, inputs, dtype);
+  if (memory_ == nullptr) memory_ = std::make_shared<WeightMemory>(bytes);
+  weights_ = memory_->Take(bytes);
   bias_ = AlignedBuffer<float>(panels() * kPanel);
 }
 
@@ -74,7 +99,7 @@ void PackedMatrix::SetRows(int64_t first, int64_t rows, const float* weights,
     const int64_t output = first + done;
     const int64_t column = output % kPanel;
     const int64_t count = std::min(kPanel - column, rows - done);
-    uint8_t* panel = weights_.data() + output / kPanel * PanelBytes();
+    uint8_t* panel = weights_ + output / kPanel * PanelBytes();
     const float* from = weights + done * inputs_;
     if (dtype_ == DType::kF32) {
       PackPanel(from, count, inputs_, column, reinterpret_cast<float*>(panel),

@@ -2,11 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "core/dtype.h"
 #include "kernels/aligned_buffer.h"
 
 namespace tarn {
+
+/// One block for the weights of many matrices, in the order in which a step
+/// reads them: small matrices then share huge pages. Handed out front to back
+/// by one thread; the matrices keep it alive.
+class WeightMemory {
+ public:
+  explicit WeightMemory(int64_t bytes) : block_(bytes) {}
+  /// `bytes` zeroed bytes at a multiple of 64; throws std::bad_alloc when the
+  /// block is used up.
+  uint8_t* Take(int64_t bytes);
+
+ private:
+  AlignedBuffer<uint8_t> block_;
+  int64_t used_ = 0;
+};
 
 /// W [outputs, inputs] and a bias [outputs], in panels of kPanel outputs:
 /// panel p holds W[p * kPanel + j, k] at [k][j], so that a product with one
@@ -19,8 +35,13 @@ class PackedMatrix {
 
   PackedMatrix() = default;
   /// All zeros. outputs, inputs >= 1; dtype kF32 or kBF16 (rounded to nearest
-  /// even). Throws ShapeError, DTypeError.
-  PackedMatrix(int64_t outputs, int64_t inputs, DType dtype);
+  /// even). Weights lie in `memory`, or in memory of their own when it is null.
+  /// Throws ShapeError, DTypeError, std::bad_alloc.
+  PackedMatrix(int64_t outputs, int64_t inputs, DType dtype,
+               std::shared_ptr<WeightMemory> memory = nullptr);
+  /// Bytes of WeightMemory that such a matrix takes. outputs, inputs >= 1;
+  /// throws ShapeError when they pass 2^63.
+  static int64_t WeightBytes(int64_t outputs, int64_t inputs, DType dtype);
 
   /// Sets W[first + r, k] = weights[r * inputs + k], 0 <= r < rows, and the
   /// bias of these rows when it is not null. Throws ShapeError.
@@ -34,11 +55,9 @@ class PackedMatrix {
   int64_t panels() const { return (outputs_ + kPanel - 1) / kPanel; }
   DType dtype() const { return dtype_; }
   /// Bytes held, padding included.
-  int64_t bytes() const { return weights_.bytes() + bias_.bytes(); }
+  int64_t bytes() const { return panels() * PanelBytes() + bias_.bytes(); }
   /// Panel p: [inputs][kPanel] of dtype().
-  const uint8_t* Panel(int64_t p) const {
-    return weights_.data() + p * PanelBytes();
-  }
+  const uint8_t* Panel(int64_t p) const { return weights_ + p * PanelBytes(); }
   const float* bias() const { return bias_.data(); }  // [panels * kPanel]
 
  private:
@@ -48,7 +67,8 @@ class PackedMatrix {
 
   int64_t outputs_ = 0, inputs_ = 0;
   DType dtype_ = DType::kF32;
-  AlignedBuffer<uint8_t> weights_;
+  std::shared_ptr<WeightMemory> memory_;
+  uint8_t* weights_ = nullptr;  // inside memory_
   AlignedBuffer<float> bias_;
 };
 
