@@ -2,7 +2,8 @@
 
 ``tarn.ops.linear_attention`` processes whole sequences (training, prefill),
 ``tarn.ops.linear_attention_step`` one token (generation); both share the state
-``tarn.LinearState``. ``tarn.nn`` holds layers around them.
+``tarn.LinearState``. ``tarn.nn`` holds layers around them,
+``tarn.optim`` optimisers.
 """
 
 import torch
@@ -11,11 +12,11 @@ from tarn import _library
 
 _library.load()
 
-from tarn import nn, ops  # noqa: E402  (need the library)
+from tarn import nn, ops, optim  # noqa: E402  (need the library)
 from tarn.ops import LinearState  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["LinearState", "__version__", "nn", "ops", "simd_target"]
+__all__ = ["LinearState", "__version__", "nn", "ops", "optim", "simd_target"]
 
 
 def simd_target():

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "pytorch/ops.h"
+#include "pytorch/ops_layers.h"
 
 namespace tarn::nn {
 namespace {
@@ -18,7 +19,15 @@ at::Tensor Feature(FeatureMap map, const at::Tensor& x) {
 
 // [B, T, H * width] -> [B, T, H, width].
 at::Tensor SplitHeads(const at::Tensor& x, int64_t heads, int64_t width) {
-  return x.view({x.size(0), x.size(1), heads, width});
+  return x.unflatten(2, {heads, width});
+}
+
+LinearAttentionOptions KernelOptions(const ModelConfig& config) {
+  LinearAttentionOptions options;
+  options.feature_map = config.feature_map;
+  options.denominator = config.denominator;
+  options.eps = static_cast<float>(config.eps);
+  return options;
 }
 
 }  // namespace
@@ -46,6 +55,11 @@ AttentionLayerImpl::AttentionLayerImpl(const ModelConfig& config)
 
 torch::Tensor AttentionLayerImpl::forward(const torch::Tensor& x,
                                           const RotaryTable& rotary) {
+  return Unbiased(x, rotary) + out_projection->bias;
+}
+
+torch::Tensor AttentionLayerImpl::Unbiased(const torch::Tensor& x,
+                                           const RotaryTable& rotary) {
   if (x.dim() != 3 || x.size(2) != config_.d_model) {
     throw ShapeError("AttentionLayer: x",
                      StrCat("[batch, seq_len, ", config_.d_model, "]"),
@@ -57,16 +71,34 @@ torch::Tensor AttentionLayerImpl::forward(const torch::Tensor& x,
         "AttentionLayer: rotary", StrCat("a table of ", x.size(1), " tokens"),
         rotary.defined() ? ShapeText(rotary.cos.sizes().vec()) : "none");
   }
+  // One product for queries, keys and values: [B, T, H (2 K + V)].
+  const at::Tensor packed =
+      ops::Affine(x,
+                  torch::cat({query_projection->weight, key_projection->weight,
+                              value_projection->weight}),
+                  torch::cat({query_projection->bias, key_projection->bias,
+                              value_projection->bias}));
+  return ops::Affine(Attend(packed, rotary), out_projection->weight);
+}
+
+// packed [B, T, H (2 K + V)] -> [B, T, H V].
+torch::Tensor AttentionLayerImpl::Attend(const torch::Tensor& packed,
+                                         const RotaryTable& rotary) const {
   const int64_t heads = config_.n_heads;
-  const at::Tensor queries =
-      SplitHeads(query_projection(x), heads, config_.d_key);
-  const at::Tensor keys = SplitHeads(key_projection(x), heads, config_.d_key);
-  const at::Tensor values =
-      SplitHeads(value_projection(x), heads, config_.d_value);
-  const at::Tensor out = config_.attention == AttentionKind::kLinear
-                             ? AttendLinear(queries, keys, values, rotary)
-                             : AttendFull(queries, keys, values, rotary);
-  return out_projection(out.flatten(2));  // [B, T, H V] -> [B, T, D]
+  if (config_.attention == AttentionKind::kLinear && !rotary.defined()) {
+    return ops::LinearAttentionPacked(packed, {heads, heads, config_.d_key},
+                                      KernelOptions(config_));
+  }
+  const int64_t keys = heads * config_.d_key;
+  const std::vector<at::Tensor> parts =
+      packed.split_with_sizes({keys, keys, heads * config_.d_value}, /*dim=*/2);
+  const at::Tensor queries = SplitHeads(parts[0], heads, config_.d_key);
+  const at::Tensor key_rows = SplitHeads(parts[1], heads, config_.d_key);
+  const at::Tensor values = SplitHeads(parts[2], heads, config_.d_value);
+  return (config_.attention == AttentionKind::kLinear
+              ? AttendLinear(queries, key_rows, values, rotary)
+              : AttendFull(queries, key_rows, values, rotary))
+      .flatten(2);
 }
 
 torch::Tensor AttentionLayerImpl::AttendLinear(
@@ -75,12 +107,8 @@ torch::Tensor AttentionLayerImpl::AttendLinear(
   if (rotary.defined() && config_.rotary_place == RotaryPlace::kAfter) {
     return AttendRotatedAfter(queries, keys, values, rotary);
   }
-  LinearAttentionOptions options;
-  options.feature_map = config_.feature_map;
-  options.denominator = config_.denominator;
-  options.eps = static_cast<float>(config_.eps);
   return ops::LinearAttention(Rotate(queries, rotary), Rotate(keys, rotary),
-                              values, options);
+                              values, KernelOptions(config_));
 }
 
 // Rotation after the feature map (Su et al. 2021, eq. (19)): o_i = sum_j (R_i

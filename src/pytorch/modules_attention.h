@@ -23,10 +23,17 @@ class AttentionLayerImpl : public torch::nn::Module {
   /// the "full" kind only. Linear kind: O(T) time and memory.
   torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {});
 
+  /// forward without the bias of out_projection, for a caller that adds it in
+  /// a later pass (ops::ResidualNorm).
+  torch::Tensor Unbiased(const torch::Tensor& x,
+                         const RotaryTable& rotary = {});
+
   torch::nn::Linear query_projection{nullptr}, key_projection{nullptr},
       value_projection{nullptr}, out_projection{nullptr};
 
  private:
+  torch::Tensor Attend(const torch::Tensor& packed,
+                       const RotaryTable& rotary) const;
   torch::Tensor AttendLinear(const torch::Tensor& queries,
                              const torch::Tensor& keys,
                              const torch::Tensor& values,

@@ -6,6 +6,7 @@
 
 #include "core/config.h"
 #include "pytorch/modules_attention.h"
+#include "pytorch/ops_layers.h"
 
 namespace tarn::nn {
 
@@ -25,13 +26,15 @@ class EncoderLayerImpl : public torch::nn::Module {
   AttentionLayer attention{nullptr};
   torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
   torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
-  torch::nn::Dropout dropout{nullptr};
 
  private:
+  // Without the bias of linear2, which the residual adds.
   torch::Tensor FeedForward(const torch::Tensor& x);
+  ops::Dropout Draw() const;
 
   bool pre_norm_;
   Activation activation_;
+  double dropout_;
 };
 TORCH_MODULE(EncoderLayer);
 

@@ -99,8 +99,8 @@ at::Tensor ForwardMeta(const at::Tensor& x, const at::Tensor& weight,
 
 Gradients3 BackwardMeta(const at::Tensor&, const at::Tensor& x,
                         const at::Tensor& weight, bool want_x, bool want_bias) {
-  const at::Tensor none = at::empty({0}, x.options());
-  return {want_x ? at::empty_symint(x.sym_sizes(), x.options()) : none,
+  return {want_x ? at::empty_symint(x.sym_sizes(), x.options())
+                 : at::empty({0}, x.options()),
           at::empty_symint(weight.sym_sizes(), weight.options()),
           want_bias ? at::empty_symint({weight.sym_size(0)}, x.options())
                     : at::empty({0}, x.options())};
@@ -121,12 +121,14 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
     at::AutoDispatchBelowADInplaceOrView guard;
     ctx->save_for_backward({x, weight});
     ctx->saved_data["bias"] = bias.has_value();
+    ctx->set_materialize_grads(false);
     return Call(x, weight, bias);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const bool has_bias = ctx->saved_data["bias"].toBool();
+    if (!grads[0].defined()) return variable_list(3);
     static const auto handle =
         FindOp<BackwardSignature>("tarn::affine_backward");
     const auto [x, weight, bias] = handle.call(

@@ -204,12 +204,15 @@ struct FeedForwardFunction
     ctx->saved_data["activation"] = activation;
     ctx->saved_data["probability"] = probability;
     ctx->mark_non_differentiable({hidden, product});
+    // Else every call fills a gradient of zeros as large as the hidden rows.
+    ctx->set_materialize_grads(false);
     return {out, hidden, product};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list s = ctx->get_saved_variables();
     const bool want_x = ctx->needs_input_grad(0);
+    if (!grads[0].defined()) return variable_list(7);
     static const auto handle =
         FindOp<BackwardSignature>("tarn::feed_forward_backward");
     const auto [x, weight1, bias1, weight2] = handle.call(

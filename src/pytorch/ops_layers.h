@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/config.h"
+#include "kernels/adam/adam.h"
 #include "kernels/linear_attention/linear_attention.h"
-#include "kernels/optimizer/optimizer.h"
 
 namespace tarn::ops {
 
@@ -70,7 +70,7 @@ at::Tensor LinearAttentionPacked(const at::Tensor& packed,
                                  const LinearAttentionOptions& options,
                                  const OptionalTensor& key_mask = {});
 
-/// One update of all parameters in place, in one pass (kernels/optimizer).
+/// One update of all parameters in place, in one pass (kernels/adam).
 /// The four lists are parallel; gradient_scales: one factor a tensor, or empty
 /// for ones. Not differentiable: call under NoGradGuard.
 void AdamStep(const std::vector<at::Tensor>& parameters,

@@ -1,12 +1,12 @@
 // torch.ops.tarn.adam_step_ and gradient_norms: one pass over all parameters
-// (kernels/optimizer). float32 runs the kernel; float64 plain operators.
+// (kernels/adam). float32 runs the kernel; float64 plain operators.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/library.h>
 
 #include <cmath>
 
-#include "kernels/optimizer/optimizer.h"
+#include "kernels/adam/adam.h"
 #include "pytorch/ops_executor.h"
 #include "pytorch/ops_layers_call.h"
 

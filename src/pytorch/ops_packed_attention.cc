@@ -214,12 +214,14 @@ struct PackedFunction : public torch::autograd::Function<PackedFunction> {
     data["eps"] = settings.eps;
     data["scale"] = settings.scale;
     ctx->mark_non_differentiable({denominators});
+    ctx->set_materialize_grads(false);
     return {out, denominators};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list s = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
+    if (!grads[0].defined()) return variable_list(5);
     const std::vector<int64_t> shape = data["shape"].toIntVector();
     static const auto handle =
         FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");

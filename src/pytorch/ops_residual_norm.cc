@@ -50,6 +50,11 @@ void Check(const at::Tensor& x, const OptionalTensor& residual,
   }
 }
 
+// A result that is not there; a tensor of its own, as results may not alias.
+at::Tensor Absent(const at::Tensor& like) {
+  return at::empty({0}, like.options());
+}
+
 // Whether s is x itself, so that nothing new is stored.
 bool SumIsX(const OptionalTensor& residual, const OptionalTensor& bias,
             const OptionalTensor& gamma, double probability) {
@@ -63,13 +68,14 @@ Outputs Composed(const at::Tensor& x, const OptionalTensor& residual,
                  const OptionalTensor& seed) {
   at::Tensor s = ComposedDropout(bias ? x + *bias : x, probability, seed);
   if (residual) s = *residual + s;
-  const at::Tensor none = at::empty({0}, x.options());
-  if (!gamma) return {none, s.is_same(x) ? x.clone() : s, none, none};
+  if (!gamma) {
+    return {Absent(x), s.is_same(x) ? x.clone() : s, Absent(x), Absent(x)};
+  }
   auto [y, mean, inverse] =
       at::native_layer_norm_symint(s, {x.sym_size(-1)}, gamma, beta, eps);
   std::vector<c10::SymInt> rows = x.sym_sizes().vec();
   rows.pop_back();
-  return {y, SumIsX(residual, bias, gamma, probability) ? none : s,
+  return {y, SumIsX(residual, bias, gamma, probability) ? Absent(x) : s,
           mean.detach().to(x.scalar_type()).view_symint(rows),
           inverse.detach().to(x.scalar_type()).view_symint(rows)};
 }
@@ -90,8 +96,8 @@ Outputs ForwardCpu(const at::Tensor& x, const OptionalTensor& residual,
     };
     const at::Tensor held[] = {AsRows(x), dense(residual), dense(bias),
                                dense(gamma), dense(beta)};
-    const at::Tensor none = at::empty({0}, x.options());
-    at::Tensor s = none, y = none, mean = none, inverse = none;
+    at::Tensor s = Absent(x), y = Absent(x), mean = Absent(x);
+    at::Tensor inverse = Absent(x);
     ResidualNormTensors t;
     t.x = held[0].const_data_ptr<float>();
     t.residual = FloatsOrNull(held[1]);
@@ -143,8 +149,8 @@ Gradients5 BackwardCpu(const OptionalTensor& grad_y,
                                dense(grad_s),     dense(gamma),
                                mean.contiguous(), inverse.contiguous()};
     const int64_t rows = held[0].size(0), width = held[0].size(1);
-    const at::Tensor none = at::empty({0}, s.options());
-    at::Tensor grad_x = none, bias = none, grad_gamma = none, grad_beta = none;
+    at::Tensor grad_x = Absent(s), bias = Absent(s);
+    at::Tensor grad_gamma = Absent(s), grad_beta = Absent(s);
     at::Tensor grad_residual = EmptyDense(s.sizes());
     ResidualNormGradients g;
     g.s = held[0].const_data_ptr<float>();

@@ -4,80 +4,25 @@
 
 #include "core/error.h"
 #include "core/safetensors.h"
+#include "pytorch/ops_layers.h"
 
 namespace tarn::train {
 namespace {
 
-// The part both optimisers share: decay and the two running means.
-void UpdateMeans(torch::Tensor& parameter, const torch::Tensor& gradient,
-                 torch::Tensor& m, torch::Tensor& v,
-                 const AdamOptions& options) {
-  parameter.mul_(1 - options.lr * options.weight_decay);
-  m.lerp_(gradient, 1 - options.beta1);
-  v.mul_(options.beta2).addcmul_(gradient, gradient, 1 - options.beta2);
-}
-
 constexpr char kUpdatesKey[] = "updates";
 
+// Factors that bring gradients to norm `largest`: each its own, or all by one.
+std::vector<double> ClipFactors(const std::vector<double>& norms, double total,
+                                bool each, double largest) {
+  std::vector<double> factors;
+  for (const double own : norms) {
+    const double norm = each ? own : total;
+    factors.push_back(norm > largest ? largest / norm : 1.0);
+  }
+  return factors;
+}
+
 }  // namespace
-
-void AdamWUpdate(torch::Tensor parameter, const torch::Tensor& gradient,
-                 torch::Tensor m, torch::Tensor v, int64_t k,
-                 const AdamOptions& options) {
-  UpdateMeans(parameter, gradient, m, v, options);
-  const double correction1 = 1 - std::pow(options.beta1, k);
-  const double correction2 = std::sqrt(1 - std::pow(options.beta2, k));
-  const torch::Tensor denominator =
-      v.sqrt().div_(correction2).add_(options.eps);
-  parameter.addcdiv_(m, denominator, -options.lr / correction1);
-}
-
-void RAdamUpdate(torch::Tensor parameter, const torch::Tensor& gradient,
-                 torch::Tensor m, torch::Tensor v, int64_t k,
-                 const AdamOptions& options) {
-  UpdateMeans(parameter, gradient, m, v, options);
-  const double power2 = std::pow(options.beta2, k);
-  const double rho_inf = 2 / (1 - options.beta2) - 1;
-  const double rho =
-      rho_inf - 2 * static_cast<double>(k) * power2 / (1 - power2);
-  const double rate = options.lr / (1 - std::pow(options.beta1, k));
-  // Below 5 the variance of the adaptive rate is not yet tractable.
-  if (rho >= 5) {
-    const double rectifier =
-        std::sqrt((1 - power2) * (rho - 4) * (rho - 2) * rho_inf /
-                  ((rho_inf - 4) * (rho_inf - 2) * rho));
-    parameter.addcdiv_(m, v.sqrt().add_(options.eps), -rate * rectifier);
-  } else {
-    parameter.add_(m, -rate);
-  }
-}
-
-double GradientNorm(const NamedTensors& parameters) {
-  double sum = 0;
-  for (const auto& [name, parameter] : parameters) {
-    if (!parameter.grad().defined()) continue;
-    const double norm = parameter.grad().norm().item<double>();
-    sum += norm * norm;
-  }
-  return std::sqrt(sum);
-}
-
-void ClipTogether(const NamedTensors& parameters, double norm, double largest) {
-  if (norm <= largest) return;
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.grad().defined()) {
-      parameter.grad().mul_(largest / norm);
-    }
-  }
-}
-
-void ClipEach(const NamedTensors& parameters, double largest) {
-  for (const auto& [name, parameter] : parameters) {
-    if (!parameter.grad().defined()) continue;
-    const double norm = parameter.grad().norm().item<double>();
-    if (norm > largest) parameter.grad().mul_(largest / norm);
-  }
-}
 
 Optimizer::Optimizer(NamedTensors parameters, OptimizerKind kind,
                      double weight_decay, double clip)
@@ -93,23 +38,33 @@ Optimizer::Optimizer(NamedTensors parameters, OptimizerKind kind,
 
 double Optimizer::Step(double lr) {
   const torch::NoGradGuard no_grad;
-  const double norm = GradientNorm(parameters_);
-  if (!std::isfinite(norm)) return norm;
+  std::vector<torch::Tensor> parameters, gradients, m, v;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& parameter = parameters_[i].second;
+    if (!parameter.grad().defined()) continue;
+    parameters.push_back(parameter);
+    gradients.push_back(parameter.grad());
+    m.push_back(m_[i]);
+    v.push_back(v_[i]);
+  }
+  const torch::Tensor held = ops::GradientNorms(gradients);
+  const std::vector<double> norms(held.data_ptr<double>(),
+                                  held.data_ptr<double>() + held.numel());
+  double squares = 0;
+  for (const double norm : norms) squares += norm * norm;
+  const double total = std::sqrt(squares);
+  if (!std::isfinite(total)) return total;
   const bool radam = kind_ == OptimizerKind::kRAdam;
-  if (clip_ > 0 && radam) ClipEach(parameters_, clip_);
-  if (clip_ > 0 && !radam) ClipTogether(parameters_, norm, clip_);
-  AdamOptions options;
+  std::vector<double> factors;
+  if (clip_ > 0) factors = ClipFactors(norms, total, radam, clip_);
+  AdamStepOptions options;
+  options.kind = radam ? AdamKind::kRAdam : AdamKind::kAdamW;
   options.lr = lr;
   options.weight_decay = weight_decay_;
-  ++updates_;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    torch::Tensor& parameter = parameters_[i].second;
-    if (!parameter.grad().defined()) continue;
-    const auto update = radam ? RAdamUpdate : AdamWUpdate;
-    update(parameter, parameter.grad(), m_[i], v_[i], updates_, options);
-    parameter.mutable_grad().reset();
-  }
-  return norm;
+  options.update = ++updates_;
+  ops::AdamStep(parameters, gradients, m, v, factors, options);
+  for (torch::Tensor& parameter : parameters) parameter.mutable_grad().reset();
+  return total;
 }
 
 void Optimizer::Save(const std::string& path) const {

@@ -1,4 +1,4 @@
-#include "kernels/optimizer/optimizer.h"
+#include "kernels/adam/adam.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/optimizer/optimizer.cc"
+#define HWY_TARGET_INCLUDE "kernels/adam/adam.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "kernels/vectors-inl.h"
@@ -122,11 +122,11 @@ std::vector<Run> RunsOf(const std::vector<Tensor>& tensors) {
 
 void WantData(const char* name, const void* data, int64_t size) {
   if (size < 0) {
-    throw ShapeError(StrCat("optimizer: ", name), "a size of at least 0",
+    throw ShapeError(StrCat("adam: ", name), "a size of at least 0",
                      StrCat(size));
   }
   if (data == nullptr && size > 0) {
-    throw ArgumentError(StrCat("optimizer: ", name), "data", "a null pointer");
+    throw ArgumentError(StrCat("adam: ", name), "data", "a null pointer");
   }
 }
 
@@ -146,7 +146,7 @@ AdamFactors MakeAdamFactors(const AdamStepOptions& o) {
   const auto want = [](const char* name, bool good, const char* wanted,
                        double given) {
     if (!good) {
-      throw ArgumentError(StrCat("optimizer: ", name), wanted, StrCat(given));
+      throw ArgumentError(StrCat("adam: ", name), wanted, StrCat(given));
     }
   };
   want("update", o.update >= 1, "at least 1", static_cast<double>(o.update));

@@ -1,0 +1,89 @@
+"""Optimisers whose step is one pass over all parameters. The arithmetic is
+`torch.ops.tarn.adam_step_`; these classes hold the state."""
+
+import torch
+
+__all__ = ["AdamW", "RAdam"]
+
+
+class _Adam(torch.optim.Optimizer):
+    """What both share. Parameters: dense float32 (float64: composed) on the CPU.
+
+    lr, betas, eps, weight_decay: as in torch.optim.AdamW; the decay is
+    decoupled. clip: 0 is off.
+    """
+
+    _kind = None
+
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, clip=0.0
+    ):
+        if not clip >= 0:
+            raise ValueError(f"{type(self).__name__}: clip: want a number >= 0, got {clip}")
+        defaults = dict(
+            lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, clip=clip, updates=0
+        )
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Applies the gradients that are there. Raises ValueError, TypeError."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._step_group(group)
+        return loss
+
+    def _step_group(self, group):
+        params = [p for p in group["params"] if p.grad is not None]
+        if not params:
+            return
+        states = [self.state[p] for p in params]
+        for p, state in zip(params, states):
+            if not state:
+                state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)
+        grads = [p.grad for p in params]
+        group["updates"] += 1
+        torch.ops.tarn.adam_step_.default(
+            params,
+            grads,
+            [state["m"] for state in states],
+            [state["v"] for state in states],
+            self._scales(grads, group["clip"]),
+            self._kind,
+            group["updates"],
+            float(group["lr"]),
+            *map(float, group["betas"]),
+            float(group["eps"]),
+            float(group["weight_decay"]),
+        )
+
+    def _scales(self, grads, clip):
+        """One factor a gradient, [] for ones."""
+        if clip == 0:
+            return []
+        norms = torch.ops.tarn.gradient_norms.default(grads)
+        return (clip / self._clipped(norms).clamp_min(clip)).tolist()
+
+
+class AdamW(_Adam):
+    """Loshchilov and Hutter 2019, algorithm 2. clip bounds the norm over all
+    gradients of a group."""
+
+    _kind = "adamw"
+
+    def _clipped(self, norms):
+        return norms.norm().expand(norms.shape)
+
+
+class RAdam(_Adam):
+    """Liu et al. 2020, algorithm 2, in the variant of the linear transformer
+    paper's code (eps joins sqrt(v) before its bias is corrected). clip bounds
+    the norm of each tensor's gradient, as that code does."""
+
+    _kind = "radam"
+
+    def _clipped(self, norms):
+        return norms
