@@ -1,5 +1,10 @@
 #include "core/executor.h"
 
+#if defined(__linux__)
+#include <pthread.h>
+#include <time.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,6 +26,15 @@ constexpr int kMaxThreads = 1024;
 // Long enough to bridge the gap between two regions of a decode step (about
 // 12 us), short enough that an idle pool leaves the processor to others.
 constexpr std::chrono::microseconds kSpin{50};
+
+using Clock = std::chrono::steady_clock;
+
+// From here on a wait for the last worker is looked into: a busy machine delays
+// a thread by tens of microseconds, a taken core by milliseconds.
+constexpr std::chrono::microseconds kLate{200};
+// How long workers are left out after one was late.
+constexpr std::chrono::milliseconds kFirstRest{10};
+constexpr Clock::duration kLongestRest = std::chrono::seconds(1);
 
 // The claim word holds the region's number above the count of blocks that are
 // left: 2^24 blocks a region; 2^40 regions pass before a number comes back.
@@ -61,13 +75,13 @@ void CpuRelax() {
 template <typename Condition>
 bool SpinUntil(Condition condition) {
   constexpr int kPollsPerClockRead = 16;
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  const auto deadline = Clock::now() + kSpin;
   do {
     for (int poll = 0; poll < kPollsPerClockRead; ++poll) {
       if (condition()) return true;
       CpuRelax();
     }
-  } while (std::chrono::steady_clock::now() < deadline);
+  } while (Clock::now() < deadline);
   return false;
 }
 
@@ -79,7 +93,7 @@ bool SpinUntil(Condition condition) {
 // are claimed before the region's fields are read: the region cannot end while
 // a claimed block is unfinished, so the fields need no lock.
 struct ThreadPool::Impl {
-  explicit Impl(int width) : width(width) {}
+  explicit Impl(int width) : width(width), active(width) {}
 
   void Start();
   void Stop();
@@ -87,27 +101,40 @@ struct ThreadPool::Impl {
   void RunRegion(int64_t task_count, TaskRef f);
   void RunInline(int64_t task_count, TaskRef f, int worker);
   void RunBlocks(int worker);
-  void Publish(int64_t task_count, const TaskRef* f);
+  void Publish(int64_t task_count, TaskRef f);
   void WaitUntilDone();
+  std::chrono::nanoseconds WorkersTime();
+  void EndRest();
+  void NoteLate(Clock::time_point now);
   uint64_t Claim(uint64_t& left);
   void Fail(std::exception_ptr exception);
   void Finish(uint64_t count);
-  bool HasWork() const { return (claim.load() & kBlockMask) != 0; }
+  bool HasWork(int worker) const {
+    return (claim.load() & kBlockMask) != 0 && worker < active.load();
+  }
 
   const int width;
   std::vector<std::thread> threads;  // width - 1: the caller is worker 0
   std::mutex turn;                   // held by the thread whose region runs
 
-  alignas(64) std::atomic<uint64_t> claim{0};    // region number, blocks left
-  alignas(64) std::atomic<uint64_t> pending{0};  // blocks not yet finished
-
-  // The region. Written by its caller while no block is claimable.
-  alignas(64) const TaskRef* body = nullptr;
+  // The region, written by its caller while no block is claimable, on one
+  // cache line with the claim: what a waiting worker sees change brings along
+  // all it needs.
+  alignas(64) std::atomic<uint64_t> claim{0};  // region number, blocks left
+  TaskRef body;
   int64_t tasks = 0;
   int64_t tasks_per_block = 1;
   uint64_t blocks = 0;
   const Frame* caller = nullptr;
+  alignas(64) std::atomic<uint64_t> pending{0};  // blocks not yet finished
   std::exception_ptr error;  // first one; guarded by `mutex` until the end
+
+  // Late workers. `active` workers take part, the others sleep on; written by
+  // the caller of a region before it begins.
+  alignas(64) std::atomic<int> active{1};
+  bool resting = false;          // some are left out until `rest_end`
+  Clock::time_point rest_end{};  // of the present or the last rest
+  Clock::duration rest = kFirstRest;
 
   // Sleeping. Each side raises its flag, then looks at what the other writes
   // (all sequentially consistent), so no wake-up is lost.
@@ -145,12 +172,13 @@ void ThreadPool::Impl::Stop() {
 
 void ThreadPool::Impl::WorkerMain(int worker) {
   for (;;) {
-    RunBlocks(worker);
+    if (HasWork(worker)) RunBlocks(worker);
     if (stopping) return;
-    if (SpinUntil([this] { return HasWork() || stopping; })) continue;
+    const auto wanted = [&] { return HasWork(worker) || stopping; };
+    if (SpinUntil(wanted)) continue;
     std::unique_lock lock(mutex);
     ++sleepers;
-    work_ready.wait(lock, [this] { return HasWork() || stopping; });
+    work_ready.wait(lock, wanted);
     --sleepers;
   }
 }
@@ -177,7 +205,7 @@ void ThreadPool::Impl::RunBlocks(int worker) {
     const int64_t end =
         std::min(begin + static_cast<int64_t>(share) * tasks_per_block, tasks);
     try {
-      for (int64_t task = begin; task < end; ++task) (*body)(task, worker);
+      for (int64_t task = begin; task < end; ++task) body(task, worker);
     } catch (...) {
       Fail(std::current_exception());
     }
@@ -206,7 +234,7 @@ void ThreadPool::Impl::Finish(uint64_t count) {
   region_done.notify_one();
 }
 
-void ThreadPool::Impl::Publish(int64_t task_count, const TaskRef* f) {
+void ThreadPool::Impl::Publish(int64_t task_count, TaskRef f) {
   body = f;
   tasks = task_count;
   const int64_t most_blocks = static_cast<int64_t>(kBlockMask);
@@ -221,20 +249,74 @@ void ThreadPool::Impl::Publish(int64_t task_count, const TaskRef* f) {
       std::min<uint64_t>(blocks - 1, static_cast<uint64_t>(sleepers.load())));
   if (useful == 0) return;
   { std::lock_guard lock(mutex); }
+  if (active < width) {  // one of those left out might take a single call
+    work_ready.notify_all();
+    return;
+  }
   for (int i = 0; i < useful; ++i) work_ready.notify_one();
+}
+
+// Processor time that the workers have used so far.
+std::chrono::nanoseconds ThreadPool::Impl::WorkersTime() {
+  std::chrono::nanoseconds total{0};
+#if defined(__linux__)
+  for (std::thread& thread : threads) {
+    clockid_t clock;
+    timespec time;
+    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0 ||
+        clock_gettime(clock, &time) != 0) {
+      continue;
+    }
+    total += std::chrono::seconds(time.tv_sec) +
+             std::chrono::nanoseconds(time.tv_nsec);
+  }
+#endif
+  return total;
 }
 
 void ThreadPool::Impl::WaitUntilDone() {
   const auto done = [this] { return pending.load() == 0; };
   if (SpinUntil(done)) return;
-  std::unique_lock lock(mutex);
-  caller_sleeps = true;
-  region_done.wait(lock, done);
-  caller_sleeps = false;
+  const Clock::time_point begin = Clock::now();
+  const std::chrono::nanoseconds worked = WorkersTime();
+  {
+    std::unique_lock lock(mutex);
+    caller_sleeps = true;
+    region_done.wait(lock, done);
+    caller_sleeps = false;
+  }
+  // All that was left to do was another worker's. If nobody worked for most of
+  // that time, the worker has no core: the task was not long, it was late.
+  const Clock::time_point now = Clock::now();
+  if (now - begin > kLate && WorkersTime() - worked < (now - begin) / 2) {
+    NoteLate(now);
+  }
+}
+
+// Halves the workers for a while. Lateness soon after the last rest doubles the
+// next one, so that a core that stays taken costs a few per cent at first and
+// almost nothing in the end.
+void ThreadPool::Impl::NoteLate(Clock::time_point now) {
+  rest =
+      now - rest_end < 4 * rest ? std::min(2 * rest, kLongestRest) : kFirstRest;
+  rest_end = now + rest;
+  resting = true;
+  active = std::max(active.load() / 2, 1);
+}
+
+void ThreadPool::Impl::EndRest() {
+  if (!resting || Clock::now() < rest_end) return;
+  resting = false;
+  active = width;
 }
 
 void ThreadPool::Impl::RunRegion(int64_t task_count, TaskRef f) {
-  Publish(task_count, &f);
+  EndRest();
+  if (active == 1) {
+    RunInline(task_count, f, 0);
+    return;
+  }
+  Publish(task_count, f);
   RunBlocks(0);
   WaitUntilDone();
   if (error) std::rethrow_exception(std::exchange(error, nullptr));

@@ -13,6 +13,7 @@ namespace tarn {
 /// than std::function, never allocates, must not outlive the callable.
 class TaskRef {
  public:
+  TaskRef() = default;  // refers to nothing yet; must not be called
   template <typename F, typename = std::enable_if_t<
                             !std::is_same_v<std::decay_t<F>, TaskRef>>>
   TaskRef(F&& f)  // NOLINT: implicit by design, calls read as plain lambdas
@@ -25,8 +26,8 @@ class TaskRef {
   }
 
  private:
-  void* object_;
-  void (*call_)(void*, int64_t, int);
+  void* object_ = nullptr;
+  void (*call_)(void*, int64_t, int) = nullptr;
 };
 
 class Executor {
@@ -52,8 +53,11 @@ class SerialExecutor final : public Executor {
 
 /// tarn's own pool. The caller works too; tasks are claimed from a shared
 /// counter, so a late worker delays one task; a waiting worker spins at most
-/// 50 us and then sleeps. One ParallelFor at a time: calls from several
-/// threads are taken in turn; a call from inside a task runs inline.
+/// 50 us and then sleeps. Where another process holds a core, so that a worker
+/// comes late with its last task, the pool leaves workers out for a while: 10
+/// ms, longer each time, a second at most. One ParallelFor at a time: calls
+/// from several threads are taken in turn; a call from inside a task runs
+/// inline.
 class ThreadPool final : public Executor {
  public:
   /// threads >= 1, the caller included; throws ArgumentError otherwise.

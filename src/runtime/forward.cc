@@ -4,17 +4,16 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/positions.h"
 #include "kernels/activation/activation.h"
 #include "kernels/layer_norm/layer_norm.h"
-#include "kernels/matmul/matmul.h"
 
 namespace tarn {
 namespace {
 
-// Rows in a block: enough that reading the weights costs a tenth of the
-// products, few enough that the rows stay in L2.
-constexpr int64_t kMaxRows = 128;
+// Rows in a block: enough that reading the weights hides behind the products,
+// few enough that the rows in use stay in L2. A multiple of the products' row
+// chunks.
+constexpr int64_t kMaxRows = 192;
 // Scratch of a block in floats (64 MiB): wide models take smaller blocks.
 constexpr int64_t kMaxScratch = int64_t{1} << 24;
 
@@ -32,11 +31,12 @@ Forward::Forward(const ModelConfig& config, const Weights& weights,
       value_width_(config.n_heads * config.d_value),
       rotated_features_(config.attention == AttentionKind::kLinear &&
                         config.positions == Positions::kRotary &&
-                        config.rotary_place == RotaryPlace::kAfter) {
+                        config.rotary_place == RotaryPlace::kAfter),
+      position_rows_(config) {
   AssignScratch(0);  // measures a row
   max_rows_ = std::clamp<int64_t>(kMaxScratch / row_floats_, 1, kMaxRows);
   // Lists never grow past a block, so that steps allocate nothing.
-  for (auto* list : {&positions_, &head_rows_, &row_segment_}) {
+  for (auto* list : {&positions_, &head_rows_}) {
     list->reserve(max_rows_);
   }
   tokens_.reserve(max_rows_);
@@ -55,11 +55,11 @@ void Forward::AssignScratch(int64_t rows) {
     if (rows > 0) next += rows * array.stride;
     floats += array.stride;
   };
-  for (Rows* array : {&x_, &normed_, &branch_}) take(*array, config_.d_model);
+  for (Rows* array : {&x_, &normed_}) take(*array, config_.d_model);
   take(qkv_, 2 * key_width_ + value_width_);
   take(attended_, value_width_);
   take(hidden_, config_.d_ff);
-  if (config_.positions == Positions::kRotary) take(angles_, config_.d_key);
+  if (position_rows_.width() > 0) take(places_, position_rows_.width());
   if (rotated_features_) {
     take(features_, 2 * key_width_);
     take(denominators_, config_.n_heads);
@@ -71,7 +71,6 @@ void Forward::AssignScratch(int64_t rows) {
 void Forward::Clear() {
   tokens_.clear();
   positions_.clear();
-  row_segment_.clear();
   segments_.clear();
   head_rows_.clear();
   head_out_.clear();
@@ -85,7 +84,6 @@ int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
   for (int64_t i = 0; i < count; ++i) {
     tokens_.push_back(tokens[i]);
     positions_.push_back(state.position + i);
-    row_segment_.push_back(static_cast<int64_t>(segments_.size()) - 1);
   }
   return count;
 }
@@ -113,47 +111,49 @@ void Forward::Prepare() {
   }
 }
 
-void Forward::Multiply(Rows x, const PackedMatrix& w, Rows y) {
-  PackedMatMul(x.data, x.stride, rows(), w, {y.data, y.stride}, executor_);
+void Forward::Multiply(Rows x, const PackedMatrix& w, Rows y,
+                       MatMulFinish finish) {
+  PackedMatMul(x.data, x.stride, rows(), w, {y.data, y.stride}, executor_,
+               finish);
 }
 
 // x = embedding (+ or | position), Vaswani et al. 2017, section 3.4-3.5.
-void Forward::Embed(int64_t row, int64_t position, int32_t token) {
+void Forward::Embed(int64_t row) {
   float* x = x_[row];
   const int64_t width = config_.EmbeddingWidth(), d_model = config_.d_model;
-  weights_.embedding.ReadRow(token, x);
+  weights_.embedding.ReadRow(tokens_[row], x);
   switch (config_.positions) {
     case Positions::kLearned: {
       // Past the table the last row stands for every position.
-      const int64_t at = std::min(position, config_.max_positions - 1);
+      const int64_t at = std::min(positions_[row], config_.max_positions - 1);
       AddToRow(weights_.positions.data() + at * d_model, d_model, x);
       break;
     }
     case Positions::kSinusoidal:
       if (config_.position_combine == PositionCombine::kConcat) {
-        SinusoidalRow(position, d_model - width, x + width);
+        std::copy_n(places_[row], d_model - width, x + width);
       } else {
-        SinusoidalRow(position, d_model, normed_[row]);
-        AddToRow(normed_[row], d_model, x);
+        AddToRow(places_[row], d_model, x);
       }
       break;
-    case Positions::kRotary: {
-      float* cos = angles_[row];
-      RotaryRow(position, config_.d_key, config_.rotary_base, cos,
-                cos + config_.d_key / 2);
-      break;
-    }
+    case Positions::kRotary:  // turns queries and keys, layer by layer
     case Positions::kNone:
       break;
   }
 }
 
 void Forward::EmbedRows() {
-  // Sines, cosines and powers in double: about 30 ns an entry.
-  const bool angles = config_.positions == Positions::kSinusoidal ||
-                      config_.positions == Positions::kRotary;
-  ForRows((angles ? 30 : 2) * config_.d_model,
-          [&](int64_t row) { Embed(row, positions_[row], tokens_[row]); });
+  const bool computed = position_rows_.width() > 0;
+  if (computed) {
+    const auto missing = position_rows_.Claim(positions_);
+    // Sines and cosines in double: about 20 ns an entry.
+    ForTasks(static_cast<int64_t>(missing.size()), 20 * position_rows_.width(),
+             [&](int64_t i, int) { position_rows_.Fill(missing[i]); });
+  }
+  ForRows(2 * config_.d_model, [&](int64_t row) {
+    if (computed) position_rows_.Get(positions_[row], places_[row]);
+    Embed(row);
+  });
 }
 
 // Pre-norm:  x1 = x + Att(LN1(x));  y = x1 + FFN(LN2(x1)).
@@ -171,22 +171,17 @@ void Forward::RunLayer(int64_t layer) {
   }
   Multiply(pre ? normed_ : x_, w.qkv, qkv_);
   Attend(layer);
-  Multiply(attended_, w.out, branch_);
+  Multiply(attended_, w.out, x_, MatMulFinish::kAdd);
   ForRows(d_model, [&](int64_t r) {
-    AddToRow(branch_[r], d_model, x_[r]);
     norm(pre ? w.norm2 : w.norm1, x_[r], pre ? normed_[r] : x_[r]);
   });
-  Multiply(pre ? normed_ : x_, w.linear1, hidden_);
-  ForRows(config_.d_ff, [&](int64_t r) {
-    const auto activation =
-        config_.activation == Activation::kRelu ? ReluRow : GeluRow;
-    activation(hidden_[r], config_.d_ff, hidden_[r]);
-  });
-  Multiply(hidden_, w.linear2, branch_);
-  ForRows(d_model, [&](int64_t r) {
-    AddToRow(branch_[r], d_model, x_[r]);
-    if (!pre) norm(w.norm2, x_[r], x_[r]);
-  });
+  Multiply(pre ? normed_ : x_, w.linear1, hidden_,
+           config_.activation == Activation::kRelu ? MatMulFinish::kRelu
+                                                   : MatMulFinish::kGelu);
+  Multiply(hidden_, w.linear2, x_, MatMulFinish::kAdd);
+  if (!pre) {
+    ForRows(d_model, [&](int64_t r) { norm(w.norm2, x_[r], x_[r]); });
+  }
 }
 
 // Logits of the rows somebody asked for, and of no others. The rows are

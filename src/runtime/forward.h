@@ -12,6 +12,8 @@
 #include "core/config.h"
 #include "core/executor.h"
 #include "kernels/aligned_buffer.h"
+#include "kernels/matmul/matmul.h"
+#include "runtime/position_rows.h"
 #include "runtime/sequence_state.h"
 #include "runtime/weights.h"
 
@@ -51,21 +53,23 @@ class Forward {
 
   void Prepare();
   void AssignScratch(int64_t rows);
-  void Embed(int64_t row, int64_t position, int32_t token);
+  void Embed(int64_t row);
   void EmbedRows();
   void RunLayer(int64_t layer);
   void Attend(int64_t layer);
   void RotateRows();
   void RotateFeatures(int64_t row);
   void AttendLinear(int64_t layer);
-  void AttendHead(const Segment& segment, int64_t layer, int64_t head);
+  void AttendHeads(const Segment& segment, int64_t layer, int64_t head,
+                   int64_t heads);
   void AttendHeadRotated(const Segment& segment, int64_t layer, int64_t head,
                          int worker);
   void Divide(const Segment& segment, int64_t head);
-  void AppendToCache(const Segment& segment, int64_t layer);
+  void AppendToCache(const Segment& segment, int64_t layer, int64_t head);
   void AttendFull(int64_t layer);
   void RunHead();
-  void Multiply(Rows x, const PackedMatrix& w, Rows y);
+  void Multiply(Rows x, const PackedMatrix& w, Rows y,
+                MatMulFinish finish = MatMulFinish::kStore);
   // f(task, worker) for every task, in parallel when the whole is worth it.
   template <typename F>
   void ForTasks(int64_t tasks, int64_t ns_per_task, const F& f) {
@@ -88,25 +92,25 @@ class Forward {
   Executor& executor_;
   const int64_t key_width_, value_width_;  // H K, H V
   const bool rotated_features_;            // rotary, after the feature map
+  PositionRows position_rows_;
   int64_t max_rows_;
   int64_t row_floats_ = 0;  // scratch of one row
 
-  std::vector<int32_t> tokens_;       // [rows]
-  std::vector<int64_t> positions_;    // [rows]
-  std::vector<int64_t> row_segment_;  // [rows], index into segments_
+  std::vector<int32_t> tokens_;     // [rows]
+  std::vector<int64_t> positions_;  // [rows]
   std::vector<Segment> segments_;
   std::vector<int64_t> head_rows_;  // rows with logits
   std::vector<float*> head_out_;    // and where they go
 
   AlignedBuffer<float> scratch_;
   int64_t scratch_rows_ = 0;
-  Rows x_, normed_, branch_;  // [d_model]
-  Rows qkv_;                  // [H K | H K | H V]
-  Rows attended_;             // [H V]
-  Rows hidden_;               // [d_ff]
-  Rows angles_;               // [K / 2 cos | K / 2 sin], rotary
-  Rows features_;             // [H K | H K] phi(q), phi(k) before rotation
-  Rows denominators_;         // [H], rotated features
+  Rows x_, normed_;    // [d_model]
+  Rows qkv_;           // [H K | H K | H V]
+  Rows attended_;      // [H V]
+  Rows hidden_;        // [d_ff]
+  Rows places_;        // of sinusoidal and rotary: position_rows.h
+  Rows features_;      // [H K | H K] phi(q), phi(k) before rotation
+  Rows denominators_;  // [H], rotated features
   AlignedBuffer<float> worker_scratch_;  // [workers, worker_floats_]
   int64_t worker_floats_ = 0;            // scores, or a normalizer nobody reads
 };

@@ -13,9 +13,10 @@
 namespace tarn {
 namespace {
 
-// A view [1, count, 1, width] of one head's columns.
-TensorView HeadView(float* data, int64_t count, int64_t stride, int64_t width) {
-  return {data, {1, count, 1, width}, {0, stride, width}, DType::kF32};
+// A view [1, count, heads, width] of some heads' columns.
+TensorView HeadView(float* data, int64_t count, int64_t stride, int64_t width,
+                    int64_t heads = 1) {
+  return {data, {1, count, heads, width}, {0, stride, width}, DType::kF32};
 }
 
 // The power of two that brings the largest entry near 1; 1 where there is
@@ -43,7 +44,7 @@ void Forward::Attend(int64_t layer) {
 void Forward::RotateRows() {
   ForRows(key_width_, [&](int64_t row) {
     if (rotated_features_) RotateFeatures(row);
-    const float* cos = angles_[row];
+    const float* cos = places_[row];
     // Queries and keys stand side by side: 2 H heads to turn.
     RotateRow(cos, cos + config_.d_key / 2, 2 * config_.n_heads, config_.d_key,
               qkv_[row]);
@@ -66,25 +67,33 @@ void Forward::RotateFeatures(int64_t row) {
   std::copy_n(qk, 2 * key_width_, features_[row]);
 }
 
+// A task is some heads of a segment: all of them where segments are many, for
+// their states lie in one piece, else one.
 void Forward::AttendLinear(int64_t layer) {
-  const int64_t heads = config_.n_heads;
   const int64_t segments = static_cast<int64_t>(segments_.size());
+  const int64_t heads = segments >= 4 * executor_.width() && !rotated_features_
+                            ? config_.n_heads
+                            : 1;
+  const int64_t groups = config_.n_heads / heads;
   // About six state entries a nanosecond.
-  const int64_t ns = config_.d_key * config_.d_value / 6 + 100;
-  ForTasks(segments * heads, ns * ((rows() + segments - 1) / segments),
+  const int64_t ns = heads * (config_.d_key * config_.d_value / 6 + 100);
+  ForTasks(segments * groups, ns * ((rows() + segments - 1) / segments),
            [&](int64_t task, int worker) {
-             const Segment& segment = segments_[task / heads];
+             const Segment& segment = segments_[task / groups];
+             const int64_t head = task % groups * heads;
              if (rotated_features_) {
-               AttendHeadRotated(segment, layer, task % heads, worker);
+               AttendHeadRotated(segment, layer, head, worker);
              } else {
-               AttendHead(segment, layer, task % heads);
+               AttendHeads(segment, layer, head, heads);
              }
            });
 }
 
 // Katharopoulos et al. 2020, eq. (18)-(20), for the segment's tokens in order.
-void Forward::AttendHead(const Segment& segment, int64_t layer, int64_t head) {
+void Forward::AttendHeads(const Segment& segment, int64_t layer, int64_t head,
+                          int64_t heads) {
   const int64_t d_key = config_.d_key, d_value = config_.d_value;
+  const int64_t count = segment.count;
   float* qkv = qkv_[segment.row];
   LinearAttentionOptions options;
   options.feature_map = config_.feature_map;
@@ -92,15 +101,15 @@ void Forward::AttendHead(const Segment& segment, int64_t layer, int64_t head) {
   options.eps = static_cast<float>(config_.eps);
   SerialExecutor serial;
   LinearAttentionPrefill(
-      options, HeadView(qkv + head * d_key, segment.count, qkv_.stride, d_key),
-      HeadView(qkv + key_width_ + head * d_key, segment.count, qkv_.stride,
-               d_key),
-      HeadView(qkv + 2 * key_width_ + head * d_value, segment.count,
-               qkv_.stride, d_value),
+      options, HeadView(qkv + head * d_key, count, qkv_.stride, d_key, heads),
+      HeadView(qkv + key_width_ + head * d_key, count, qkv_.stride, d_key,
+               heads),
+      HeadView(qkv + 2 * key_width_ + head * d_value, count, qkv_.stride,
+               d_value, heads),
       segment.state->S(layer) + head * d_key * d_value,
       segment.state->Z(layer) + head * d_key,
-      HeadView(attended_[segment.row] + head * d_value, segment.count,
-               attended_.stride, d_value),
+      HeadView(attended_[segment.row] + head * d_value, count, attended_.stride,
+               d_value, heads),
       serial);
 }
 
@@ -160,37 +169,44 @@ void Forward::Divide(const Segment& segment, int64_t head) {
   }
 }
 
-void Forward::AppendToCache(const Segment& segment, int64_t layer) {
+void Forward::AppendToCache(const Segment& segment, int64_t layer,
+                            int64_t head) {
+  const int64_t d_key = config_.d_key, d_value = config_.d_value;
   for (int64_t i = 0; i < segment.count; ++i) {
     const int64_t at = segment.state->position + i;
     const float* qkv = qkv_[segment.row + i];
-    std::copy_n(qkv + key_width_, key_width_,
-                segment.state->Keys(layer) + at * key_width_);
-    std::copy_n(qkv + 2 * key_width_, value_width_,
-                segment.state->Values(layer) + at * value_width_);
+    std::copy_n(qkv + key_width_ + head * d_key, d_key,
+                segment.state->Keys(layer, head) + at * d_key);
+    std::copy_n(qkv + 2 * key_width_ + head * d_value, d_value,
+                segment.state->Values(layer, head) + at * d_value);
   }
 }
 
-// Every row attends to the keys up to its own, those of its block included.
+// Every row attends to the keys up to its own, those of its block included. A
+// task is one head of one segment: its keys stay in the cache from row to row.
 void Forward::AttendFull(int64_t layer) {
-  for (const Segment& segment : segments_) AppendToCache(segment, layer);
   const int64_t heads = config_.n_heads;
   const int64_t d_key = config_.d_key, d_value = config_.d_value;
   const float scale =
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(d_key)));
+  const int64_t segments = static_cast<int64_t>(segments_.size());
   const int64_t longest =
       *std::max_element(positions_.begin(), positions_.end());
-  ForTasks(rows() * heads, longest * (d_key + d_value) / 16 + 100,
+  const int64_t rows_each = (rows() + segments - 1) / segments;
+  ForTasks(segments * heads,
+           rows_each * (longest * (d_key + d_value) / 16 + 100),
            [&](int64_t task, int worker) {
-             const int64_t row = task / heads, head = task % heads;
-             const Segment& s = segments_[row_segment_[row]];
-             SoftmaxAttentionStep(
-                 qkv_[row] + head * d_key,
-                 {s.state->Keys(layer) + head * d_key,
-                  s.state->Values(layer) + head * d_value, key_width_,
-                  value_width_, positions_[row] + 1, d_key, d_value},
-                 scale, worker_scratch_.data() + worker * worker_floats_,
-                 attended_[row] + head * d_value);
+             const Segment& s = segments_[task / heads];
+             const int64_t head = task % heads;
+             AppendToCache(s, layer, head);
+             for (int64_t row = s.row; row < s.row + s.count; ++row) {
+               SoftmaxAttentionStep(
+                   qkv_[row] + head * d_key,
+                   {s.state->Keys(layer, head), s.state->Values(layer, head),
+                    d_key, d_value, positions_[row] + 1, d_key, d_value},
+                   scale, worker_scratch_.data() + worker * worker_floats_,
+                   attended_[row] + head * d_value);
+             }
            });
 }
 

@@ -60,8 +60,6 @@ SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
     : layout_(std::move(layout)),
       s_floats_(layout_->SFloats()),
       layer_floats_(layout_->LayerFloats()),
-      key_row_(layout_->heads * layout_->d_key),
-      value_row_(layout_->heads * layout_->d_value),
       logits_(layout_->vocab) {
   if (layout_->linear) {
     block_ = AlignedBuffer<float>(layout_->layers * layer_floats_);
@@ -72,14 +70,27 @@ void SequenceState::Reserve(int64_t tokens) {
   if (layout_->linear || tokens <= capacity_) return;
   SequenceState larger(layout_);
   larger.capacity_ = std::max({tokens, 2 * capacity_, kFirstCapacity});
-  larger.block_ = AlignedBuffer<float>(layout_->layers * larger.capacity_ *
-                                       (key_row_ + value_row_));
-  for (int64_t layer = 0; layer < layout_->layers; ++layer) {
-    CopyFloats(Keys(layer), position * key_row_, larger.Keys(layer));
-    CopyFloats(Values(layer), position * value_row_, larger.Values(layer));
-  }
+  larger.block_ =
+      AlignedBuffer<float>(larger.capacity_ * layout_->BytesPerToken() / 4);
+  larger.CopyCache(*this);
   std::swap(block_, larger.block_);
   capacity_ = larger.capacity_;
+}
+
+template <typename F>
+void SequenceState::ForEachHead(const F& f) const {
+  for (int64_t layer = 0; layer < layout_->layers; ++layer) {
+    for (int64_t head = 0; head < layout_->heads; ++head) f(layer, head);
+  }
+}
+
+void SequenceState::CopyCache(const SequenceState& other) {
+  ForEachHead([&](int64_t layer, int64_t head) {
+    CopyFloats(other.Keys(layer, head), other.position * layout_->d_key,
+               Keys(layer, head));
+    CopyFloats(other.Values(layer, head), other.position * layout_->d_value,
+               Values(layer, head));
+  });
 }
 
 void SequenceState::CopyFrom(const SequenceState& other) {
@@ -93,11 +104,7 @@ void SequenceState::CopyFrom(const SequenceState& other) {
       block_ = std::move(block);
       capacity_ = other.capacity_;
     }
-    for (int64_t layer = 0; layer < layout_->layers; ++layer) {
-      CopyFloats(other.Keys(layer), other.position * key_row_, Keys(layer));
-      CopyFloats(other.Values(layer), other.position * value_row_,
-                 Values(layer));
-    }
+    CopyCache(other);
   }
   position = other.position;
   has_logits = other.has_logits;
@@ -129,13 +136,13 @@ int64_t SequenceState::bytes() const {
 
 template <typename F>
 void SequenceState::ForEachRun(const F& f) const {
-  for (int64_t layer = 0; layer < layout_->layers; ++layer) {
-    if (layout_->linear) {
-      f(S(layer), layer_floats_);  // padding is zero throughout
-    } else {
-      f(Keys(layer), position * key_row_);
-      f(Values(layer), position * value_row_);
-    }
+  if (layout_->linear) {
+    f(block_.data(), block_.size());  // padding is zero throughout
+  } else {
+    ForEachHead([&](int64_t layer, int64_t head) {
+      f(Keys(layer, head), position * layout_->d_key);
+      f(Values(layer, head), position * layout_->d_value);
+    });
   }
   if (has_logits) f(logits(), layout_->vocab);
 }
@@ -145,17 +152,20 @@ bool SequenceState::SameBits(const SequenceState& other) const {
       has_logits != other.has_logits) {
     return false;
   }
-  for (int64_t layer = 0; layer < layout_->layers; ++layer) {
-    if (layout_->linear) {
-      if (!SameFloats(S(layer), other.S(layer), layer_floats_)) return false;
-    } else if (!SameFloats(Keys(layer), other.Keys(layer),
-                           position * key_row_) ||
-               !SameFloats(Values(layer), other.Values(layer),
-                           position * value_row_)) {
-      return false;
-    }
+  bool same = true;
+  if (layout_->linear) {
+    same = SameFloats(block_.data(), other.block_.data(), block_.size());
+  } else {
+    ForEachHead([&](int64_t layer, int64_t head) {
+      same = same &&
+             SameFloats(Keys(layer, head), other.Keys(layer, head),
+                        position * layout_->d_key) &&
+             SameFloats(Values(layer, head), other.Values(layer, head),
+                        position * layout_->d_value);
+    });
   }
-  return !has_logits || SameFloats(logits(), other.logits(), layout_->vocab);
+  return same &&
+         (!has_logits || SameFloats(logits(), other.logits(), layout_->vocab));
 }
 
 uint64_t SequenceState::Hash() const {

@@ -28,8 +28,9 @@ struct StateLayout {
 };
 
 /// Linear models: per layer S [H, K, V], z [H, K], all in one block. Softmax
-/// models: per layer keys [capacity, H, K], values [capacity, H, V], in one
-/// block whose capacity doubles. Move-only; one writer at a time.
+/// models: per layer and head keys [capacity, K], values [capacity, V], in one
+/// block whose capacity doubles: what a head reads lies in one piece, and
+/// streams. Move-only; one writer at a time.
 class SequenceState {
  public:
   explicit SequenceState(std::shared_ptr<const StateLayout> layout);
@@ -39,19 +40,20 @@ class SequenceState {
     return block_.data() + layer * layer_floats_;
   }
   const float* Z(int64_t layer) const { return S(layer) + s_floats_; }
-  const float* Keys(int64_t layer) const {
-    return block_.data() + layer * capacity_ * (key_row_ + value_row_);
+  const float* Keys(int64_t layer, int64_t head) const {
+    return block_.data() + (layer * layout_->heads + head) * capacity_ *
+                               (layout_->d_key + layout_->d_value);
   }
-  const float* Values(int64_t layer) const {
-    return Keys(layer) + capacity_ * key_row_;
+  const float* Values(int64_t layer, int64_t head) const {
+    return Keys(layer, head) + capacity_ * layout_->d_key;
   }
   float* S(int64_t layer) { return Writable(std::as_const(*this).S(layer)); }
   float* Z(int64_t layer) { return Writable(std::as_const(*this).Z(layer)); }
-  float* Keys(int64_t layer) {
-    return Writable(std::as_const(*this).Keys(layer));
+  float* Keys(int64_t layer, int64_t head) {
+    return Writable(std::as_const(*this).Keys(layer, head));
   }
-  float* Values(int64_t layer) {
-    return Writable(std::as_const(*this).Values(layer));
+  float* Values(int64_t layer, int64_t head) {
+    return Writable(std::as_const(*this).Values(layer, head));
   }
 
   /// Makes room for the keys and values of this many tokens; the contents do
@@ -75,13 +77,17 @@ class SequenceState {
   float* Writable(const float* p) {
     return block_.data() + (p - block_.data());
   }
+  // Calls f(layer, head) for every head of a cache.
+  template <typename F>
+  void ForEachHead(const F& f) const;
+  // Copies the cached tokens of another state, of any capacity, into this one.
+  void CopyCache(const SequenceState& other);
   // Calls f(address, count) for every run of floats that is part of the value.
   template <typename F>
   void ForEachRun(const F& f) const;
 
   std::shared_ptr<const StateLayout> layout_;
   int64_t s_floats_, layer_floats_;  // linear
-  int64_t key_row_, value_row_;      // softmax
   int64_t capacity_ = 0;             // softmax, tokens
   AlignedBuffer<float> block_, logits_;
 };

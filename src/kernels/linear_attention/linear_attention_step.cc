@@ -54,11 +54,20 @@ static void LoadBlock(const StepTask& task, int64_t t, int64_t block,
   if (factor != 1.0f) ScaleRow(f.query, PadRow(width), factor);
 }
 
+// The factor of the query's features. Leaves them scaled in f, with the key's,
+// when they all fit one block.
 static float Factor(const StepTask& task, int64_t t, Features& f) {
   const int64_t d_key = task.keys->size[3];
-  if (task.options->denominator != Denominator::kExact) {
-    return task.options->scale;
+  const bool exact = task.options->denominator == Denominator::kExact;
+  if (d_key <= kKeyBlock) {
+    LoadBlock(task, t, 0, 1.0f, f);
+    const float factor =
+        exact ? PowerOfTwoScale(RowMaxAbs(f.query, PadRow(d_key)))
+              : task.options->scale;
+    if (factor != 1.0f) ScaleRow(f.query, PadRow(d_key), factor);
+    return factor;
   }
+  if (!exact) return task.options->scale;
   float largest = 0.0f;
   for (int64_t block = 0; block < d_key; block += kKeyBlock) {
     LoadBlock(task, t, block, 1.0f, f);
@@ -77,7 +86,7 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
   HWY_ALIGN float z[kKeyBlock];
   for (int64_t block = 0; block < d_key; block += kKeyBlock) {
     const int64_t width = std::min(kKeyBlock, d_key - block);
-    LoadBlock(task, t, block, factor, f);
+    if (d_key > kKeyBlock) LoadBlock(task, t, block, factor, f);
     LoadRow(DType::kF32, task.normalizer + block, width, z);
     AddRow(f.key, PadRow(width), z);
     StoreRow(DType::kF32, z, width, task.normalizer + block);
@@ -94,20 +103,23 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
   return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN passes
 }
 
-// kVectors columns of S from `column` on; acc gets S^T phi(q).
+// kVectors columns of S from `column` on; acc gets S^T phi(q). Even and odd
+// keys have sums of their own: twice as many chains hide the latency of a
+// multiply-add where columns are few.
 template <int kVectors>
 HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
                               const float* values, float* state, int64_t ld,
                               float* acc) {
   const DF d;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
-  VF v[kVectors], sum[kVectors];
+  VF v[kVectors], sum[kVectors], odd[kVectors];
   HWY_UNROLL(4)
   for (int i = 0; i < kVectors; ++i) {
     v[i] = hn::LoadU(d, values + i * kLanes);
     sum[i] = hn::LoadU(d, acc + i * kLanes);
+    odd[i] = hn::Zero(d);
   }
-  for (int64_t k = 0; k < width; ++k) {
+  const auto update = [&](int64_t k, VF* into) HWY_ATTR {
     const VF key = hn::Set(d, f.key[k]);
     const VF query = hn::Set(d, f.query[k]);
     float* row = state + k * ld;
@@ -115,11 +127,19 @@ HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
     for (int i = 0; i < kVectors; ++i) {
       const VF s = hn::MulAdd(key, v[i], hn::LoadU(d, row + i * kLanes));
       hn::StoreU(s, d, row + i * kLanes);
-      sum[i] = hn::MulAdd(query, s, sum[i]);
+      into[i] = hn::MulAdd(query, s, into[i]);
     }
+  };
+  int64_t k = 0;
+  for (; k + 2 <= width; k += 2) {
+    update(k, sum);
+    update(k + 1, odd);
   }
+  if (k < width) update(k, sum);
   HWY_UNROLL(4)
-  for (int i = 0; i < kVectors; ++i) hn::StoreU(sum[i], d, acc + i * kLanes);
+  for (int i = 0; i < kVectors; ++i) {
+    hn::StoreU(hn::Add(sum[i], odd[i]), d, acc + i * kLanes);
+  }
 }
 
 // Columns that fill no vector, one by one.

@@ -19,6 +19,7 @@
 #define HWY_TARGET_INCLUDE "kernels/matmul/matmul.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "kernels/activation/activation-inl.h"
 #include "kernels/rows-inl.h"
 
 #ifndef TARN_MATMUL_ONCE
@@ -32,6 +33,7 @@ struct PanelTask {
   const OutputRows* y;
   int64_t row_begin, row_end;
   int64_t panel_begin, panel_end;
+  MatMulFinish finish;
 };
 constexpr int64_t kRowChunk = 48;  // a multiple of every tile height
 constexpr int64_t kDepth = 128;
@@ -195,6 +197,24 @@ HWY_INLINE void MultiplyBlocks(const float* x, int64_t x_stride, int64_t rows,
   }
 }
 
+// What is to be stored at y, in place of the product in c [kPanel].
+HWY_INLINE void FinishRow(MatMulFinish finish, int64_t columns, const float* y,
+                          float* c) {
+  switch (finish) {
+    case MatMulFinish::kStore:
+      break;
+    case MatMulFinish::kRelu:
+      TransformRow(c, kPanel, c, [](VF v) HWY_ATTR { return ReluOf(v); });
+      break;
+    case MatMulFinish::kGelu:
+      TransformRow(c, kPanel, c, [](VF v) HWY_ATTR { return GeluOf(v); });
+      break;
+    case MatMulFinish::kAdd:
+      for (int64_t i = 0; i < columns; ++i) c[i] = y[i] + c[i];
+      break;
+  }
+}
+
 // One panel times rows [begin, begin + rows), rows <= kRowChunk.
 template <typename T>
 HWY_INLINE void MultiplyChunk(const PanelTask& task, int64_t p, int64_t begin,
@@ -216,8 +236,10 @@ HWY_INLINE void MultiplyChunk(const PanelTask& task, int64_t p, int64_t begin,
     MultiplyBlocks(x, task.x_stride, rows, panel, w.inputs(), columns, c);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(task.y->Row(begin + r) + p * kPanel, c + r * kPanel,
-                static_cast<size_t>(columns) * sizeof(float));
+    float* row = c + r * kPanel;
+    float* y = task.y->Row(begin + r) + p * kPanel;
+    FinishRow(task.finish, columns, y, row);
+    std::memcpy(y, row, static_cast<size_t>(columns) * sizeof(float));
   }
 }
 
@@ -255,14 +277,14 @@ bool IsSmall(int64_t rows, const PackedMatrix& w) {
 
 void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   const PackedMatrix& w, const OutputRows& y,
-                  Executor& executor) {
+                  Executor& executor, MatMulFinish finish) {
   if (rows < 0) {
     throw ShapeError("PackedMatMul: rows", ">= 0", StrCat(rows));
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(MultiplyPanels);
   const int64_t panels = w.panels();
   if (executor.width() == 1 || IsSmall(rows, w)) {
-    kernel({x, x_stride, &w, &y, 0, rows, 0, panels});
+    kernel({x, x_stride, &w, &y, 0, rows, 0, panels, finish});
     return;
   }
   // Small pieces let all workers end together (the pool hands out many at
@@ -276,8 +298,8 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
     const int64_t group = task / row_groups, row = task % row_groups;
     kernel({x, x_stride, &w, &y, row * row_chunk,
             std::min(rows, (row + 1) * row_chunk),
-            group * panels / panel_groups,
-            (group + 1) * panels / panel_groups});
+            group * panels / panel_groups, (group + 1) * panels / panel_groups,
+            finish});
   });
 }
 

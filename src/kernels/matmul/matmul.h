@@ -20,17 +20,23 @@ struct OutputRows {
   }
 };
 
+/// What becomes of a product on its way out. The last three save a pass over
+/// the rows: relu(y), y Phi(y) (the exact GELU), and the sum with what stood
+/// there, for residual connections.
+enum class MatMulFinish { kStore, kRelu, kGelu, kAdd };
+
 /// x: `rows` rows of w.inputs() floats, `x_stride` floats apart; y: as many
 /// rows of w.outputs() floats that overlap neither x nor each other. rows >= 0.
 ///
 /// Every y[m, n] is one chain of multiply-adds, fused where the SIMD target
-/// fuses: bias[n], then k = 0, 1, ... in order. So a row has the same bits
-/// alone or among others, for any executor; work is split over outputs and
-/// rows, never over k. Allocates nothing. Thread-safe. Throws ShapeError for
-/// negative rows. A stride that is no multiple of 1024 floats avoids cache
-/// conflicts.
+/// fuses: bias[n], then k = 0, 1, ... in order; `finish` comes after. So a row
+/// has the same bits alone or among others, for any executor; work is split
+/// over outputs and rows, never over k. Allocates nothing. Thread-safe. Throws
+/// ShapeError for negative rows. A stride that is no multiple of 1024 floats
+/// avoids cache conflicts.
 void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   const PackedMatrix& w, const OutputRows& y,
-                  Executor& executor);
+                  Executor& executor,
+                  MatMulFinish finish = MatMulFinish::kStore);
 
 }  // namespace tarn
