@@ -87,10 +87,10 @@ torch::Tensor LanguageModelImpl::Embed(const torch::Tensor& tokens) {
       return x + pos_embedding_(LearnedRows(seq_len, config_.max_positions, x));
     case Positions::kSinusoidal: {
       if (config_.position_combine == PositionCombine::kAdd) {
-        return x + SinusoidalTable(seq_len, config_.d_model, x);
+        return x + tables_->Sinusoidal(seq_len, config_.d_model, x);
       }
       const int64_t width = config_.d_model - config_.EmbeddingWidth();
-      const torch::Tensor table = SinusoidalTable(seq_len, width, x);
+      const torch::Tensor table = tables_->Sinusoidal(seq_len, width, x);
       return torch::cat({x, table.expand({x.size(0), seq_len, width})}, -1);
     }
     case Positions::kNone:

@@ -58,6 +58,7 @@ class LanguageModelImpl : public torch::nn::Module {
   // the keys of a model file have no prefix for the stack.
   Encoder encoder_{nullptr};
   Predictor predictor_{nullptr};
+  std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
 };
 TORCH_MODULE(LanguageModel);
 

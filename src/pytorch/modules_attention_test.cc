@@ -192,6 +192,22 @@ torch::Tensor LoopAttention(const ModelConfig& config,
   return plain::Affine(weights, "out_projection", out.flatten(2));
 }
 
+// Kept tables hold the rows that a table made anew holds, whatever came before.
+TEST(PositionTables, EqualFreshTables) {
+  ModelConfig config = SmallConfig();
+  config.positions = Positions::kRotary;
+  PositionTables tables;
+  const torch::Tensor like = torch::empty({0}, torch::kFloat64);
+  for (const int64_t seq_len : {0, 5, 3, 6, 40, 39}) {
+    EXPECT_TRUE(torch::equal(tables.Sinusoidal(seq_len, 7, like),
+                             SinusoidalTable(seq_len, 7, like)));
+    const RotaryTable given = tables.Rotary(config, seq_len, like);
+    const RotaryTable wanted = MakeRotaryTable(config, seq_len, like);
+    EXPECT_TRUE(torch::equal(given.cos, wanted.cos));
+    EXPECT_TRUE(torch::equal(given.sin, wanted.sin));
+  }
+}
+
 TEST(AttentionLayer, EqualsLoops) {
   for (const AttentionCase& c : AttentionCases()) {
     const ModelConfig config = ConfigOf(c);

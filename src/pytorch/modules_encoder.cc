@@ -86,7 +86,7 @@ EncoderImpl::EncoderImpl(const ModelConfig& config) : config_(config) {
 }
 
 torch::Tensor EncoderImpl::forward(const torch::Tensor& x) {
-  const RotaryTable rotary = MakeRotaryTable(config_, x.size(1), x);
+  const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
   torch::Tensor hidden = x;
   for (const auto& layer : *layers) {
     hidden = layer->as<EncoderLayer>()->forward(hidden, rotary);

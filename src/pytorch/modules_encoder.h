@@ -42,8 +42,8 @@ TORCH_MODULE(EncoderLayer);
 class EncoderImpl : public torch::nn::Module {
  public:
   explicit EncoderImpl(const ModelConfig& config);
-  /// x [B, T, d_model] -> the same shape. Computes the rotary table once for
-  /// all layers.
+  /// x [B, T, d_model] -> the same shape. All layers share one rotary table,
+  /// kept between calls.
   torch::Tensor forward(const torch::Tensor& x);
 
   torch::nn::ModuleList layers{nullptr};
@@ -51,6 +51,7 @@ class EncoderImpl : public torch::nn::Module {
 
  private:
   ModelConfig config_;
+  std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
 };
 TORCH_MODULE(Encoder);
 

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "core/positions.h"
 
 namespace tarn::nn {
@@ -28,6 +30,40 @@ RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
               sin.data_ptr<float>() + t * half);
   }
   return {cos.to(like.options()), sin.to(like.options())};
+}
+
+namespace {
+
+// Rows for a table that holds `have` and is asked for `want`: at least twice as
+// many, so that sequences that grow by a token each cost O(1) a row.
+int64_t RowsToMake(int64_t have, int64_t want) {
+  return std::max(want, 2 * have);
+}
+
+}  // namespace
+
+at::Tensor PositionTables::Sinusoidal(int64_t seq_len, int64_t width,
+                                      const at::Tensor& like) {
+  const std::lock_guard lock(mutex_);
+  const int64_t have = sinusoidal_.defined() ? sinusoidal_.size(0) : 0;
+  if (have < seq_len || !sinusoidal_.defined()) {
+    sinusoidal_ = SinusoidalTable(RowsToMake(have, seq_len), width,
+                                  torch::empty({0}, torch::kFloat32));
+  }
+  return sinusoidal_.narrow(0, 0, seq_len).to(like.options());
+}
+
+RotaryTable PositionTables::Rotary(const ModelConfig& config, int64_t seq_len,
+                                   const at::Tensor& like) {
+  if (config.positions != Positions::kRotary) return {};
+  const std::lock_guard lock(mutex_);
+  const int64_t have = rotary_.defined() ? rotary_.cos.size(0) : 0;
+  if (have < seq_len || !rotary_.defined()) {
+    rotary_ = MakeRotaryTable(config, RowsToMake(have, seq_len),
+                              torch::empty({0}, torch::kFloat32));
+  }
+  return {rotary_.cos.narrow(0, 0, seq_len).to(like.options()),
+          rotary_.sin.narrow(0, 0, seq_len).to(like.options())};
 }
 
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {

@@ -6,13 +6,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <mutex>
 
 #include "core/config.h"
 
 namespace tarn::nn {
 
 /// Rows 0 .. seq_len - 1 of the sinusoidal table: [seq_len, width], with the
-/// dtype and device of `like`. O(seq_len width) time, nothing is cached.
+/// dtype and device of `like`. O(seq_len width) time.
 at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
                            const at::Tensor& like);
 
@@ -27,6 +28,22 @@ struct RotaryTable {
 /// table when the config's positions are not rotary.
 RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
                             const at::Tensor& like);
+
+/// The tables of one module, kept between calls and grown when a longer
+/// sequence comes: a row costs width sines and is the same in every table.
+/// Thread-safe. Holds the longest table asked for.
+class PositionTables {
+ public:
+  /// As SinusoidalTable and MakeRotaryTable. One width and config an object.
+  at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like);
+  RotaryTable Rotary(const ModelConfig& config, int64_t seq_len,
+                     const at::Tensor& like);
+
+ private:
+  std::mutex mutex_;
+  at::Tensor sinusoidal_;  // [rows, width] float32 on the CPU
+  RotaryTable rotary_;     // [rows, 1, d_key / 2] each
+};
 
 /// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
 /// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i

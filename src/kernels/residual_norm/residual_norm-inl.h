@@ -93,10 +93,8 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
   const float* dy = g.grad_y + row * width;
   const float* s = g.s + row * width;
   const float* gamma = g.gamma;
-  NormRow m;
-  m.center = hn::Set(d, g.mean[row]);
-  m.inverse = hn::Set(d, g.inverse[row]);
-  const VF center = m.center, inverse = m.inverse;
+  const VF center = hn::Set(d, g.mean[row]);
+  const VF inverse = hn::Set(d, g.inverse[row]);
   VF sum_g = hn::Zero(d), sum_gn = hn::Zero(d);
   ForEachPart(width, [&](int64_t i, int64_t n) HWY_ATTR {
     const VF grad = LoadN(dy + i, n);  // 0 behind the row
@@ -108,25 +106,23 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
     if (sum_beta != nullptr) AddN(grad, sum_beta + i, n);
   });
   const float count = static_cast<float>(width);
-  m.mean_g = hn::Set(d, SumLanes(sum_g) / count);
-  m.mean_gn = hn::Set(d, SumLanes(sum_gn) / count);
-  return m;
+  return {center, inverse, hn::Set(d, SumLanes(sum_g) / count),
+          hn::Set(d, SumLanes(sum_gn) / count)};
 }
 
-// ds and dx of one row. norm: null where no gradient comes through it.
+// ds and dx of one row. m is read only where a gradient comes through the norm.
 HWY_INLINE void GradientRow(const DropoutKey& key,
                             const ResidualNormGradients& g, int64_t row,
-                            int64_t width, const NormRow* norm,
+                            int64_t width, bool through_norm, const NormRow& m,
                             float* sum_bias) {
   const DF d;
   const int64_t offset = row * width;
-  const float* dy = norm ? g.grad_y + offset : nullptr;
-  const float* s = norm ? g.s + offset : nullptr;
+  const float* dy = through_norm ? g.grad_y + offset : nullptr;
+  const float* s = through_norm ? g.s + offset : nullptr;
   const float* gamma = g.gamma;
   const float* ds = g.grad_s ? g.grad_s + offset : nullptr;
   float* grad_residual = g.grad_residual ? g.grad_residual + offset : nullptr;
   float* grad_x = g.grad_x ? g.grad_x + offset : nullptr;
-  const NormRow m = norm ? *norm : NormRow{};
   ForEachVector(key, row, width, [&](int64_t i, int64_t n, VF scale) HWY_ATTR {
     VF total = ds ? LoadN(ds + i, n) : hn::Zero(d);
     if (dy != nullptr) {

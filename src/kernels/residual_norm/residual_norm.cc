@@ -40,12 +40,11 @@ static void BackwardRows(const DropoutKey& key, int64_t first, int64_t last,
   float* sum_beta = g.grad_beta != nullptr ? sums + 2 * width : nullptr;
   const bool through_norm = g.gamma != nullptr && g.grad_y != nullptr;
   for (int64_t row = first; row < last; ++row) {
-    if (!through_norm) {
-      GradientRow(key, g, row, width, nullptr, sum_bias);
-      continue;
-    }
-    const NormRow norm = MeasureRow(g, row, width, sum_gamma, sum_beta);
-    GradientRow(key, g, row, width, &norm, sum_bias);
+    const VF zero = hn::Zero(DF());
+    const NormRow norm = through_norm
+                             ? MeasureRow(g, row, width, sum_gamma, sum_beta)
+                             : NormRow{zero, zero, zero, zero};
+    GradientRow(key, g, row, width, through_norm, norm, sum_bias);
   }
 }
 
