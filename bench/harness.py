@@ -93,33 +93,33 @@ def settle(most_seconds=0.3):
             return
 
 
-def _inner(side):
-    """Runs in a sample, so that it is long enough to time."""
-    side.run(1)
+def _calibrate(side):
+    """Runs in a sample, so that it is long enough to time, and its seconds."""
     wall, _ = side.run(1)
+    if wall < WARM_BELOW_SECONDS:
+        wall, _ = side.run(1)
     count = max(1, round(SAMPLE_SECONDS / max(wall, 1e-9)))
     if count > 1:  # a single short run says little: measure again
         wall = side.run(count)[0] / count
         count = max(1, round(SAMPLE_SECONDS / max(wall, 1e-9)))
-    return count
+    return count, wall * count
 
 
 def interleave(sides, repeats, budget=60.0):
     """{name: Samples}; fewer repeats (at least 3) when `budget` seconds pass."""
-    inner = {}
+    plan, results = {}, {}
     for side in sides:
         settle()
-        inner[side.name] = _inner(side)
-    results = {side.name: Samples([], [], inner[side.name]) for side in sides}
+        plan[side.name] = _calibrate(side)
+        results[side.name] = Samples([], [], plan[side.name][0])
     start = time.perf_counter()
     for repeat in range(repeats):
         if repeat >= 3 and time.perf_counter() - start > budget:
             break
         for side in sides:
-            count = inner[side.name]
+            count, seconds = plan[side.name]
             settle()
-            known = results[side.name].wall
-            if not known or known[-1] * count < WARM_BELOW_SECONDS:
+            if seconds < WARM_BELOW_SECONDS:
                 side.run(count)
             wall, cpu = side.run(count)
             results[side.name].wall.append(wall / count)

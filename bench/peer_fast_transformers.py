@@ -23,9 +23,10 @@ def version():
 
 def build():
     """How the two builds were made, for the report."""
+    flags = sysconfig.get_config_var("CFLAGS").split()
+    kept = " ".join(flag for flag in flags if flag.startswith(("-O", "-m", "-f")))
     return (
-        f"as installed by pip ({sysconfig.get_config_var('CFLAGS')} -fopenmp "
-        "-ffast-math); tuned: -O3 -fopenmp -ffast-math and -march=native "
+        f"as installed by pip ({kept} -fopenmp -ffast-math); tuned: -O3 -fopenmp -ffast-math and -march=native "
         "(-march=x86-64-v3 on AVX2)"
     )
 

@@ -1,17 +1,41 @@
-"""Stored results and the report written from them (docs/benchmarks)."""
+"""Stored results and the report written from them: docs/benchmarks holds one
+JSON file a SIMD target, the plots, and README.md."""
+
+import json
+import pathlib
+
+import measures
+import svg
+
+_SHAPE = (
+    "layer",
+    "image",
+    "batch",
+    "seq_len",
+    "heads",
+    "d_key",
+    "dtype",
+    "causal",
+    "layout",
+    "rows",
+    "inputs",
+    "outputs",
+    "width",
+    "sets",
+    "steps",
+)
+
+
+def shape_text(row):
+    return " ".join(f"{key}={row[key]}" for key in _SHAPE if key in row)
 
 
 def plain_row(row):
     """One line of text for a row."""
-    shape = " ".join(
-        f"{k}={row[k]}"
-        for k in ("batch", "seq_len", "d_key", "dtype", "causal", "rows", "inputs", "outputs")
-        if k in row
-    )
     name = row["side"]
     if name == "tarn" and "case" in row:
         name = row["case"]
-    line = f"  {name:32}{shape:44}{row['median_ms']:10.3f} ms"
+    line = f"  {name:32}{shape_text(row):44}{row['median_ms']:10.3f} ms"
     line += f"  min {row['min_ms']:.3f}"
     if row.get("useful_flop"):
         line += f"  {row['useful_gflops']:6.1f} GFLOP/s"
@@ -29,7 +53,7 @@ def figure(value, unit):
     if value is None:
         return "-"
     if unit == "share":
-        return f"{100 * value:.0f} %"
+        return f"{100 * value:.3g} %"
     if unit == "x":
         return f"{value:.2f}x"
     return f"{value:.3g} {unit}"
@@ -47,9 +71,175 @@ def plain_goal(goal):
     )
 
 
+# --- Storing ------------------------------------------------------------------
+
+
+def _path(folder, target):
+    return pathlib.Path(folder) / f"{target.lower()}.json"
+
+
+def _rounded(value):
+    """Five figures: more is noise, and lines of change in a repository."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(one) for one in value]
+    return value
+
+
 def add(folder, table, ctx):
-    pass
+    """Puts a table in place of its last measurement."""
+    import machine
+
+    facts = machine.facts()
+    if measures.ALL[table.name].peers:
+        facts |= machine.peer_facts()
+    path = _path(folder, facts["target"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = json.loads(path.read_text()) if path.is_file() else {}
+    stored[table.name] = _rounded(
+        table.as_dict() | {"machine": facts, "threads": ctx.threads}
+    )
+    ordered = {name: stored[name] for name in measures.ALL if name in stored}
+    path.write_text(json.dumps(ordered, indent=1) + "\n")
+    for plot in table.plots:
+        name = f"{facts['target'].lower()}-{plot['name']}.svg"
+        (path.parent / name).write_text(svg.draw(plot))
+
+
+# --- The report ---------------------------------------------------------------
+
+
+def _stored(folder):
+    """{target: {table: result}}, widest vectors first."""
+    order = {"AVX3": 0, "AVX2": 1, "SSE4": 2}
+    found = {}
+    for path in pathlib.Path(folder).glob("*.json"):
+        found[path.stem.upper()] = json.loads(path.read_text())
+    return dict(sorted(found.items(), key=lambda one: order.get(one[0], 9)))
+
+
+def _machine_lines(target, tables):
+    newest = max((t["machine"] for t in tables.values()), key=lambda m: m["date"])
+    peers = [t["machine"] for t in tables.values() if "fast_transformers" in t["machine"]]
+    yield (
+        f"- **{target}**: {newest['cpu']}, {newest['cores']} cores, {newest['caches']}, "
+        f"{newest['memory_gib']} GiB; {newest['date']}; torch {newest['torch']} "
+        f"({'; '.join(newest['torch_build'])})"
+    )
+    if peers:
+        yield (
+            f"  - fast-transformers {peers[-1]['fast_transformers']}: "
+            f"{peers[-1]['fast_transformers_build']}"
+        )
+
+
+def _goals(stored):
+    """One line a goal; two columns a target."""
+    heads = [f"{target} | holds" for target in stored]
+    yield "| measure | must reach | " + " | ".join(heads) + " | beside it |"
+    yield "|---|---|" + "---|---|" * len(stored) + "---|"
+    names = [name for name in measures.ALL if any(name in t for t in stored.values())]
+    for name in names:
+        tables = {target: tables.get(name) for target, tables in stored.items()}
+        first = next(table for table in tables.values() if table)
+        for index, goal in enumerate(first["goals"]):
+            yield _goal_line(goal, index, tables)
+
+
+def _goal_line(goal, index, tables):
+    cells, bounds, beside = [], [], []
+    for target, table in tables.items():
+        if table is None or index >= len(table["goals"]):
+            cells += ["-", "-"]
+            continue
+        one = table["goals"][index]
+        mark = "" if one["valid"] else " (limits moved)"
+        verdict = {True: "yes", False: "**no**", None: ""}[one["holds"]]
+        cells += [figure(one["value"], one["unit"]) + mark, verdict]
+        bounds.append((one["relation"], one["bound"]))
+        if one["beside"]:
+            beside.append(one["beside"] if not beside else f"{target}: {one['beside']}")
+    texts = [
+        f"{'at most ' if relation == '<=' else ''}{figure(bound, goal['unit'])}"
+        for relation, bound in dict.fromkeys(bounds)
+        if bound is not None
+    ]
+    must = " / ".join(texts) or "shown"
+    return f"| {goal['measure']} | {must} | {' | '.join(cells)} | {'; '.join(beside)} |"
+
+
+def _row_line(row):
+    cells = [
+        row["side"] if row["side"] != "tarn" else row.get("case", "tarn"),
+        shape_text(row),
+        str(row["threads"]),
+        svg.number(row["median_ms"]),
+        svg.number(row["min_ms"]),
+        svg.number(row["useful_flop"] / 1e9) if row.get("useful_flop") else "",
+        svg.number(row["executed_flop"] / 1e9) if row.get("executed_flop") else "",
+        svg.number(row["bytes"] / 1e6) if row.get("bytes") else "",
+        svg.number(row["useful_gflops"]) if row.get("useful_flop") else "",
+        f"{row['percent_of_limit']:.0f} ({row['bound']})" if row.get("bound") else "",
+        f"{100 * row['share_of_sgemm']:.0f}" if row.get("share_of_sgemm") else "",
+        f"{row['cpu_per_wall']:.2f}" + (" !" if row["contended"] else ""),
+        "" if row["valid"] else "limits moved",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _limits_line(table):
+    seen = [row["limits"] for row in table["rows"] if "limits" in row]
+    if not seen:
+        return ""
+    parts = []
+    for key, name, unit in (
+        ("fma_gflops", "multiply-adds", "GFLOP/s"),
+        ("sgemm_gflops", "sgemm", "GFLOP/s"),
+        ("copy_gbs", "copy", "GB/s"),
+        ("read_gbs", "read", "GB/s"),
+    ):
+        values = [limits[key] for limits in seen]
+        parts.append(f"{name} {min(values):.0f} to {max(values):.0f} {unit}")
+    return "Limits met: " + ", ".join(parts) + "."
+
+
+def _table(target, table, folder):
+    yield f"\n### {table['title']} ({target})\n"
+    yield f"{table['note']} {_limits_line(table)}\n"
+    for plot in table["plots"]:
+        name = f"{target.lower()}-{plot['name']}.svg"
+        if (pathlib.Path(folder) / name).is_file():
+            yield f"![{plot['title']}]({name})\n"
+    yield (
+        "| side | shape | threads | median ms | min ms | useful GFLOP | executed GFLOP "
+        "| MB | useful GFLOP/s | % of larger limit | % of sgemm | cpu/wall | valid |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for row in table["rows"]:
+        yield _row_line(row)
 
 
 def write(folder):
-    pass
+    """README.md from all stored results; nothing where there are none."""
+    stored = _stored(folder)
+    if not stored:
+        return
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench` and `make bench-peers` (bench/README.md says how they measure). Ratios are taken within one run,",
+        "pair by pair. \"Useful\" FLOP of linear attention: 4KV + C(K+V) forward, 10KV + C(3K+2V) gradient a token and head at C = 16.",
+        "",
+    ]
+    for target, tables in stored.items():
+        lines += _machine_lines(target, tables)
+    lines += ["", "## Goals", ""]
+    lines += _goals(stored)
+    lines += ["", "## All rows"]
+    for target, tables in stored.items():
+        for table in tables.values():
+            lines += _table(target, table, folder)
+    (pathlib.Path(folder) / "README.md").write_text("\n".join(lines) + "\n")

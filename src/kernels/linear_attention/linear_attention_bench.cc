@@ -4,6 +4,7 @@
 // ([B, H, T, K], as fast-transformers lays its tensors out).
 #include "core/error.h"
 #include "kernels/bench_case.h"
+#include "kernels/linear_attention/geometry.h"
 #include "kernels/linear_attention/linear_attention.h"
 
 namespace tarn::bench {
@@ -87,13 +88,13 @@ class Parallel : public Case {
     out_.out = buffers_.Take(shape_.d_value);
     out_.denominators =
         buffers_.Floats(shape_.batch * shape_.seq_len * shape_.heads);
+    CheckLinearAttention(options_, in_, out_);
     const size_t bytes =
         LinearAttentionWorkspaceBytes(options_, in_, threads, backward);
     workspace_ = AlignedBuffer<uint8_t>(static_cast<int64_t>(bytes));
   }
   double executed_chunk() const {
-    return options_.chunk_size != 0 ? static_cast<double>(options_.chunk_size)
-                                    : kUsefulChunk;
+    return static_cast<double>(ChunkTokens(options_));
   }
 
   Shape shape_;

@@ -1,0 +1,139 @@
+"""Each measure once, tiny, and the report that is written from all of them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import measures
+import pytest
+import report
+import results
+import svg
+
+import native
+
+ROOT = native.ROOT
+PEERS = ROOT / ".venv-peers/bin/python"
+OWN = [name for name, one in measures.ALL.items() if not one.peers]
+
+
+def run(python, *words):
+    done = subprocess.run(
+        [python, str(ROOT / "bench/run.py"), *words],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A report of every measure that needs no peer."""
+    out = tmp_path_factory.mktemp("report")
+    shown = run(sys.executable, "--quick", "--only", ",".join(OWN), "--out", str(out))
+    return out, shown
+
+
+def test_every_measure_is_stored_and_shown(written):
+    out, shown = written
+    (path,) = out.glob("*.json")
+    stored = json.loads(path.read_text())
+    assert list(stored) == OWN
+    text = (out / "README.md").read_text()
+    for table in stored.values():
+        assert table["rows"], table["title"]
+        assert table["title"] in text and table["title"] in shown
+        assert table["machine"]["target"] == native.simd_target()
+        for goal in table["goals"]:
+            assert goal["measure"] in text
+    assert text.isascii()
+
+
+def test_a_table_that_is_measured_again_takes_its_old_place(written):
+    out, _ = written
+    (path,) = out.glob("*.json")
+    before = list(json.loads(path.read_text()))
+    run(sys.executable, "--quick", "--only", "idle", "--out", str(out))
+    assert list(json.loads(path.read_text())) == before
+
+
+@pytest.mark.skipif(not PEERS.exists(), reason="no .venv-peers (make bench-peers)")
+@pytest.mark.parametrize("name", [n for n, one in measures.ALL.items() if one.peers])
+def test_measures_with_peers(name):
+    assert measures.ALL[name].title
+    shown = run(str(PEERS), "--quick", "--dry", "--only", name)
+    assert " ms" in shown
+
+
+@pytest.mark.skipif(not PEERS.exists(), reason="no .venv-peers (make bench-peers)")
+def test_both_sides_compute_one_thing():
+    code = (
+        "import peer_fast_transformers as p, native;"
+        "p.check_causal_product(native.simd_target())"
+    )
+    environment = dict(os.environ, PYTHONPATH=f"{ROOT}/bench:{ROOT}/python")
+    build = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
+    environment["TARN_LIBRARY"] = str(build / "libtarn_pytorch.so")
+    done = subprocess.run(
+        [str(PEERS), "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_unknown_measures_are_refused():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench/run.py"), "--only", "forwards"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "forwards" in done.stderr
+
+
+def test_goals_know_their_target_and_direction():
+    target = native.simd_target()
+    table = results.Table("t", "T")
+    table.goal("a", {target: 6}, 5.9)
+    table.goal("b", results.at_most(1.1), 1.09)
+    table.goal("c", {"other": 6}, 5.9)
+    table.goal("d", {target: 6}, None)
+    assert [g["holds"] for g in table.goals] == [False, True, None, None]
+
+
+def test_crossing_lies_between_the_points():
+    from measures import crossover
+
+    points = [(64, 0.5), (128, 2.0), (256, 8.0)]
+    assert crossover._crossing(points) == pytest.approx(64 * 2**0.5)
+    assert crossover._crossing([(64, 1.5), (128, 2.0)]) == 64
+    assert crossover._crossing([(64, 1.5), (128, 0.5)]) is None
+
+
+def test_torch_forms_agree_with_the_operator():
+    import tarn
+    import torch
+    import torch_forms
+
+    q, k, v = (torch.randn(2, 128, 3, 16) for _ in range(3))
+    wanted = tarn.ops.linear_attention(q, k, v)
+    for form in torch_forms.CHUNKED.values():
+        assert (form(q, k, v) - wanted).abs().max() < 1e-4
+
+
+def test_plots_are_svg():
+    import xml.etree.ElementTree as tree
+
+    curve = {"kind": "log-log", "title": "a < b", "x": "N", "y": "ms",
+             "series": {"tarn": [(1, 2.0), (10, 30.0)], "x": [(1, 5.0)]}}
+    bars = {"kind": "bars", "title": "c", "x": "ms", "y": "", "series": {"tarn": 1.0, "y": 2.0}}
+    for plot in (curve, bars):
+        root = tree.fromstring(svg.draw(plot))
+        assert root.tag.endswith("svg")
+        assert plot["title"] in "".join(root.itertext())
+
+
+def test_figures_are_rounded_in_storage():
+    assert report._rounded({"a": [1.23456789]}) == {"a": [1.2346]}
