@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include "pytorch/ops_executor.h"
@@ -59,6 +60,15 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 
 TORCH_LIBRARY_IMPL(tarn, CPU, m) { m.impl("dropout_scales", &ScalesCpu); }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) { m.impl("dropout_scales", &ScalesMeta); }
+
+// Differentiating a gradient again is an error, not zeros: float64 composes.
+TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
+  for (const char* op :
+       {"affine_backward", "feed_forward_backward", "residual_norm_backward",
+        "linear_attention_packed_backward"}) {
+    m.impl(op, torch::autograd::autogradNotImplementedFallback());
+  }
+}
 
 }  // namespace
 

@@ -163,6 +163,47 @@ def test_layer_compiles_without_graph_breaks(norm):
     torch.testing.assert_close(*grads)
 
 
+def test_gradient_of_a_gradient_is_an_error():
+    """float32 kernels give first derivatives; zeros would be a wrong answer."""
+    x, w1, w2, b = rand(3, 8), rand(12, 8), rand(8, 12), rand(12)
+    gamma, beta = rand(8), rand(8)
+    results = [
+        ops.affine(x, w1, b),
+        ops.feed_forward(x, w1, b, w2),
+        ops.residual_norm(x, gamma=gamma, beta=beta)[0],
+        ops.linear_attention_packed(x[None, :, :6], 1, 2),
+    ]
+    for y in results:
+        (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="not implemented"):
+            grad.square().sum().backward()
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_inference_mode_and_no_grad(norm):
+    layer = tarn.nn.EncoderLayer(16, 2, 24, 0.5, "gelu", norm).eval()
+    x = torch.randn(2, 13, 16)
+    wanted = layer(x).detach()
+    with torch.inference_mode():
+        assert torch.equal(layer(x), wanted)
+    with torch.no_grad():
+        y = layer(x)
+    assert torch.equal(y, wanted) and not y.requires_grad
+
+
+def test_bfloat16_layer_trains():
+    layer = tarn.nn.EncoderLayer(32, 2, 48, 0.0)
+    x = torch.randn(2, 40, 32)
+    wanted = layer(x)
+    half = layer.bfloat16()
+    given = half(x.bfloat16())
+    given.float().sum().backward()
+    assert given.dtype == torch.bfloat16
+    # Rounding at each of some ten operators, 2^-9 each, on entries up to 3.
+    torch.testing.assert_close(given.float(), wanted, atol=0.1, rtol=0.05)
+    assert all(p.grad.isfinite().all() for p in half.parameters())
+
+
 def test_empty_batches():
     layer = tarn.nn.EncoderLayer(16, 2, 24, 0.5)
     for shape in ((0, 7, 16), (3, 0, 16)):
