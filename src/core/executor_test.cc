@@ -277,6 +277,41 @@ TEST(ThreadPoolTest, WorkIsShared) {
   EXPECT_GT(by_worker[1], 0);
 }
 
+// A worker that holds a task without running has lost its core: sleep stands in
+// for the scheduler.
+TEST(ThreadPoolTest, AWorkerThatComesLateIsLeftOutForAWhile) {
+  ThreadPool pool(2);
+  const auto workers_seen = [&pool] {
+    std::atomic<int> seen{0};
+    pool.ParallelFor(64, [&](int64_t, int worker) {
+      seen |= 1 << worker;
+      const auto end =
+          std::chrono::steady_clock::now() + std::chrono::microseconds(10);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+    });
+    return seen.load();
+  };
+  bool left_out = false;
+  // A loaded machine may keep the worker from taking the task at all.
+  for (int attempt = 0; attempt < 100 && !left_out; ++attempt) {
+    pool.ParallelFor(2, [](int64_t, int worker) {
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(worker == 1 ? 5 : 1));
+    });
+    left_out = workers_seen() == 1;
+  }
+#if defined(__linux__)
+  EXPECT_TRUE(left_out);
+#endif
+  bool back = false;
+  for (int attempt = 0; attempt < 5000 && !back; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    back = workers_seen() == 3;
+  }
+  EXPECT_TRUE(back);
+}
+
 TEST(ThreadPoolTest, MoreTasksThanTheClaimWordCounts) {
   ThreadPool pool(2);
   const int64_t tasks = (int64_t{1} << 25) + 3;

@@ -11,9 +11,8 @@ namespace tarn {
 namespace {
 
 // Rows in a block: enough that reading the weights hides behind the products,
-// few enough that the rows in use stay in L2. A multiple of the products' row
-// chunks.
-constexpr int64_t kMaxRows = 192;
+// few enough that the rows in use stay in L2.
+constexpr int64_t kMaxRows = 256;
 // Scratch of a block in floats (64 MiB): wide models take smaller blocks.
 constexpr int64_t kMaxScratch = int64_t{1} << 24;
 
@@ -101,7 +100,8 @@ void Forward::Prepare() {
   int64_t wanted = rotated_features_ ? Stride(config_.d_key) : 0;
   if (config_.attention == AttentionKind::kFull) {
     for (const Segment& s : segments_) {
-      wanted = std::max(wanted, Stride(s.state->position + s.count));
+      // Grows when the cache does, not from token to token.
+      wanted = std::max(wanted, Stride(s.state->capacity()));
     }
   }
   if (wanted > worker_floats_) {

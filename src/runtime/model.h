@@ -93,15 +93,17 @@ class Model {
   /// a copy of last_logits(), which must not be empty).
   /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
   /// another model, with nothing changed; NumericError never: NaN weights give
-  /// NaN logits (the sampler refuses them). Step on a linear model allocates
-  /// no scratch once the model has run a block as large.
+  /// NaN logits (the sampler refuses them). Nothing is allocated once the model
+  /// has run a block as large (softmax models: as long while the cache has
+  /// room, which doubles when it has none).
   void Prefill(State& state, std::span<const int32_t> tokens,
                float* logits = nullptr) const;
   /// Logits of every token: [tokens.size(), vocab_size].
   void Score(State& state, std::span<const int32_t> tokens,
              float* logits) const;
   void Step(State& state, int32_t token, float* logits = nullptr) const;
-  /// Several sequences at once; states must be distinct (checked).
+  /// Several sequences at once, weights read once for up to 256 tokens; states
+  /// must be distinct (checked).
   void StepBatch(std::span<Job> jobs) const;
 
  private:

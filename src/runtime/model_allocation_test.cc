@@ -1,4 +1,5 @@
-// A linear model's step allocates no scratch: counted, not believed.
+// Steps, prompts and batches allocate nothing once they have run at that size:
+// counted, not believed.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -39,22 +40,66 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 namespace tarn::testing {
 namespace {
 
-TEST(ModelAllocation, LinearStepsAllocateNoScratch) {
-  for (const RotaryPlace place : {RotaryPlace::kBefore, RotaryPlace::kAfter}) {
-    const TemporaryFolder folder;
-    ModelConfig config = WideConfig();
-    config.positions = Positions::kRotary;
-    config.rotary_place = place;
-    WriteModel(folder.path(), config, RandomTensors(config, 1));
-    const Model model = Model::Open(folder.path(), {.threads = 2}).Take();
-    State state(model);
-    std::vector<float> logits(static_cast<size_t>(config.vocab_size));
-    const auto tokens = RandomTokens(config, 64, 1);
-    model.Prefill(state, tokens, logits.data());
-    const int64_t before = allocations;
-    for (const int32_t token : tokens) model.Step(state, token, logits.data());
-    model.Prefill(state, tokens, logits.data());
-    EXPECT_EQ(before, allocations);
+struct Case {
+  AttentionKind attention;
+  Positions positions;
+  RotaryPlace place;
+};
+
+constexpr Case kCases[] = {
+    {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kBefore},
+    {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kAfter},
+    {AttentionKind::kLinear, Positions::kSinusoidal, RotaryPlace::kBefore},
+    {AttentionKind::kLinear, Positions::kLearned, RotaryPlace::kBefore},
+    {AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore},
+    {AttentionKind::kFull, Positions::kLearned, RotaryPlace::kBefore},
+};
+
+TEST(ModelAllocation, NoStepPromptOrBatchAllocates) {
+  for (const Case& c : kCases) {
+    for (const WeightType weights : {WeightType::kF32, WeightType::kBF16}) {
+      const TemporaryFolder folder;
+      ModelConfig config = WideConfig();
+      config.attention = c.attention;
+      config.positions = c.positions;
+      config.rotary_place = c.place;
+      WriteModel(folder.path(), config, RandomTensors(config, 1));
+      const Model model =
+          Model::Open(folder.path(), {.weights = weights, .threads = 2}).Take();
+      constexpr int kSessions = 5;
+      constexpr int64_t kWarm = 150;  // the cache then has room for 300
+      const auto tokens = RandomTokens(config, kWarm, 1);
+      std::vector<State> states;
+      std::vector<float> logits(
+          static_cast<size_t>(kSessions * config.vocab_size));
+      std::vector<Job> jobs;
+      const auto run_batch = [&] {
+        for (int i = 0; i < kSessions; ++i) {
+          jobs[i] = {&states[i],
+                     {tokens.data() + i, 1},
+                     logits.data() + i * config.vocab_size,
+                     false};
+        }
+        model.StepBatch(jobs);
+      };
+      for (int i = 0; i < kSessions; ++i) {
+        states.emplace_back(model);
+        model.Prefill(states[i], tokens, logits.data());
+        model.Step(states[i], tokens[0], logits.data());
+      }
+      State kept = states[0].Clone();
+      jobs.resize(kSessions);
+      run_batch();
+      const int64_t before = allocations;
+      for (int i = 0; i < 50; ++i) {
+        model.Step(states[0], tokens[i], logits.data());
+      }
+      for (int i = 0; i < 20; ++i) run_batch();
+      states[1].CopyFrom(kept);
+      model.Prefill(states[1], std::span(tokens).first(60), logits.data());
+      EXPECT_EQ(before, allocations)
+          << Name(c.attention) << " " << Name(c.positions);
+    }
   }
 }
 

@@ -62,6 +62,7 @@ class SequenceState {
   void CopyFrom(const SequenceState& other);  // same layout object
   SequenceState Clone() const;
   void Reset();
+  int64_t capacity() const { return capacity_; }  // of a cache, tokens
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
   uint64_t Hash() const;
@@ -71,6 +72,8 @@ class SequenceState {
 
   int64_t position = 0;     // tokens consumed
   bool has_logits = false;  // logits() belong to the last token
+  // Of Model::StepBatch, which finds a state that comes twice by it.
+  SequenceState* batch_link = nullptr;
 
  private:
   // Of an address inside block_, for whoever may write to *this.

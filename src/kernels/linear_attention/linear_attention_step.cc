@@ -109,7 +109,7 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
 template <int kVectors>
 HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
                               const float* values, float* state, int64_t ld,
-                              float* acc) {
+                              int64_t next, float* acc) {
   const DF d;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   VF v[kVectors], sum[kVectors], odd[kVectors];
@@ -123,6 +123,12 @@ HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
     const VF key = hn::Set(d, f.key[k]);
     const VF query = hn::Set(d, f.query[k]);
     float* row = state + k * ld;
+    if (next != 0) {
+      HWY_UNROLL(4)
+      for (int i = 0; i < kVectors; ++i) {
+        __builtin_prefetch(row + next + i * kLanes, 1, 2);
+      }
+    }
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
       const VF s = hn::MulAdd(key, v[i], hn::LoadU(d, row + i * kLanes));
@@ -155,17 +161,18 @@ static void UpdateTail(const Features& f, int64_t width, const float* values,
 }
 
 static void UpdateBlock(const Features& f, int64_t width, const float* values,
-                        int64_t columns, float* state, int64_t ld, float* acc) {
+                        int64_t columns, float* state, int64_t ld, int64_t next,
+                        float* acc) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   int64_t c = 0;
   for (; c + 4 * kLanes <= columns; c += 4 * kLanes) {
-    UpdateColumns<4>(f, width, values + c, state + c, ld, acc + c);
+    UpdateColumns<4>(f, width, values + c, state + c, ld, next, acc + c);
   }
   for (; c + 2 * kLanes <= columns; c += 2 * kLanes) {
-    UpdateColumns<2>(f, width, values + c, state + c, ld, acc + c);
+    UpdateColumns<2>(f, width, values + c, state + c, ld, next, acc + c);
   }
   for (; c + kLanes <= columns; c += kLanes) {
-    UpdateColumns<1>(f, width, values + c, state + c, ld, acc + c);
+    UpdateColumns<1>(f, width, values + c, state + c, ld, next, acc + c);
   }
   UpdateTail(f, width, values + c, columns - c, state + c, ld, acc + c);
 }
@@ -178,6 +185,10 @@ static void StepToken(const StepTask& task, int64_t t) {
   const float inverse = UpdateNormalizer(task, t, factor, f);
   HWY_ALIGN float values[kColumns];
   HWY_ALIGN float acc[kColumns];
+  // A step meets each state once: while one head's is updated, the next one's
+  // comes into L2. (The hardware stops at the end of a page, which is often
+  // just a head.)
+  const int64_t next = task.queries->size[1] == 1 ? d_key * d_value : 0;
   for (int64_t column = 0; column < d_value; column += kColumns) {
     const int64_t columns = std::min(kColumns, d_value - column);
     const int64_t skip = column * static_cast<int64_t>(DTypeBytes(dtype));
@@ -188,7 +199,7 @@ static void StepToken(const StepTask& task, int64_t t) {
       // With one block its features are still in f.
       if (d_key > kKeyBlock) LoadBlock(task, t, block, factor, f);
       UpdateBlock(f, std::min(kKeyBlock, d_key - block), values, columns,
-                  task.state + block * d_value + column, d_value, acc);
+                  task.state + block * d_value + column, d_value, next, acc);
     }
     if (inverse == 0.0f) {
       ZeroRows(acc, 0, 1, kColumns);

@@ -7,10 +7,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "kernels/activation/activation.h"
 #include "kernels/simd_target.h"
 
 namespace tarn {
@@ -98,6 +101,54 @@ void ExpectNearReference(const Problem& p, const std::vector<float>& y) {
           << p.outputs << "x" << p.inputs;
     }
   }
+}
+
+// What a finish does comes after the product and changes none of its bits.
+TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
+  ReversedExecutor reversed;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t rows : {1, 3, 8, 50}) {
+      const Problem p(rows, 130, 70, dtype);
+      const std::vector<float> product = p.Run(serial_);
+      const std::vector<float> before = Normals(rows * p.outputs, 9);
+      for (const MatMulFinish finish :
+           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kAdd}) {
+        std::vector<float> want = product;
+        for (int64_t m = 0; m < rows; ++m) {
+          float* row = want.data() + m * p.outputs;
+          if (finish == MatMulFinish::kRelu) ReluRow(row, p.outputs, row);
+          if (finish == MatMulFinish::kGelu) GeluRow(row, p.outputs, row);
+          if (finish == MatMulFinish::kAdd) {
+            AddToRow(before.data() + m * p.outputs, p.outputs, row);
+          }
+        }
+        for (Executor* executor : std::vector<Executor*>{&serial_, &reversed}) {
+          std::vector<float> y = before;
+          PackedMatMul(p.x.data(), p.inputs, rows, p.packed,
+                       {y.data(), p.outputs}, *executor, finish);
+          EXPECT_EQ(0, std::memcmp(y.data(), want.data(), y.size() * 4))
+              << "finish " << static_cast<int>(finish) << " rows " << rows;
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightMemoryTest, HoldsMatricesSideBySide) {
+  const Problem own(3, 70, 40, DType::kBF16);
+  const int64_t bytes = PackedMatrix::WeightBytes(70, 40, DType::kBF16);
+  EXPECT_EQ(128 * 40 * 2, bytes);  // two panels
+  auto memory = std::make_shared<WeightMemory>(2 * bytes);
+  PackedMatrix first(70, 40, DType::kBF16, memory);
+  PackedMatrix second(70, 40, DType::kBF16, memory);
+  EXPECT_EQ(first.Panel(0) + bytes, second.Panel(0));
+  EXPECT_THROW(PackedMatrix(1, 1, DType::kF32, memory), std::bad_alloc);
+  EXPECT_THROW(memory->Take(-1), std::bad_alloc);
+  memory.reset();  // the matrices keep it
+  second.SetRows(0, 70, own.weights.data(), own.bias.data());
+  EXPECT_EQ(0, std::memcmp(own.packed.Panel(0), second.Panel(0),
+                           static_cast<size_t>(bytes)));
+  EXPECT_EQ(0, *first.Panel(0));
 }
 
 TEST_P(MatMulTest, OddSizesMatchTheDoubleSum) {
