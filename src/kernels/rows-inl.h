@@ -189,15 +189,54 @@ HWY_INLINE void StoreRow(DType dtype, const float* src, int64_t n, void* dst) {
 
 // ---- Feature maps.
 
-// phi(x) = x + 1 for x > 0, exp(x) otherwise; never (exp(x) - 1) + 1, which
-// cancels. NaN stays NaN (the library's Exp gives 0 for it).
+// exp(x) for x <= 0 to 2 ulp; 1 at 0, 0 below -104, NaN for NaN.
+// x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial for e^r (minimax in the
+// relative error, 0x1.8p-24); n comes from adding 1.5 * 2^23, whose last bits
+// then hold it.
+HWY_INLINE VF ExpNonPositive(VF x) {
+  const DF d;
+#if HWY_TARGET <= HWY_AVX3
+  x = hn::Max(hn::Set(d, -105.0f), x);  // keeps NaN: the second operand wins
+#else
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Ge(x, hn::Set(d, -87.0f))))) {
+    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+  }
+#endif
+  const VF magic = hn::Set(d, 12582912.0f);
+  const VF shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const VF n = hn::Sub(shifted, magic);
+  // ln 2 in two parts, the first short: n times it is exact without FMA too.
+  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4f), r);
+  VF p = hn::Set(d, 0x1.0fa7c6p-7f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.573acep-5f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.555a6ep-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffdc4p-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffff6p-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+#if HWY_TARGET <= HWY_AVX3
+  return VF{_mm512_scalef_ps(p.raw, n.raw)};  // right for subnormals as well
+#else
+  const DI di;  // n into the exponent
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, p),
+                                hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+#endif
+}
+
+// phi(x) = x + 1 for x > 0, exp(x) otherwise, as max(x, 0) + exp(min(x, 0)):
+// one of the two terms is exactly 0 or 1. Never (exp(x) - 1) + 1, which
+// cancels. NaN stays NaN.
 HWY_INLINE VF Elu1(VF x) {
   const DF d;
-  const VF negative = hn::Min(x, hn::Zero(d));
-  const VF small = hn::Exp(d, negative);
-  const VF y = hn::IfThenElse(hn::Gt(x, hn::Zero(d)),
-                              hn::Add(x, hn::Set(d, 1.0f)), small);
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  const VF zero = hn::Zero(d);
+#if HWY_TARGET <= HWY_SSE4 && HWY_ARCH_X86
+  // Of a NaN and a number these give the second operand.
+  return hn::Add(hn::Max(zero, x), ExpNonPositive(hn::Min(zero, x)));
+#else
+  const auto positive = hn::Gt(x, zero);
+  const VF small = ExpNonPositive(hn::IfThenZeroElse(positive, x));
+  return hn::IfThenElse(positive, hn::Add(x, hn::Set(d, 1.0f)), small);
+#endif
 }
 
 HWY_INLINE void LoadElu1(DType dtype, const void* src, int64_t n, float* dst) {

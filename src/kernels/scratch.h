@@ -13,6 +13,11 @@ constexpr int64_t PadRow(int64_t n) {
   return (n + kRowPad - 1) / kRowPad * kRowPad;
 }
 
+/// Columns of a matrix held in panels of two vectors of any target.
+constexpr int64_t PadState(int64_t n) {
+  return (n + 2 * kRowPad - 1) / (2 * kRowPad) * (2 * kRowPad);
+}
+
 /// Hands out parts of one buffer, in floats. Parts whose sizes are multiples of
 /// kRowPad keep the buffer's 64-byte alignment.
 class ScratchPlan {

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/linear_attention/geometry.h"
@@ -24,9 +25,10 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of a triangular block: scores are computed for 16 rows at a time, up to
-// the block's last column, which leaves 3/4 (C = 32) of the full square.
+// Tokens of a block of scores. Chunks are whole blocks; lanes of scores run
+// over the tokens of one block.
 constexpr int64_t kBlock = 16;
+constexpr int kBlockVectors = static_cast<int>(kBlock / kLanes);
 
 HWY_INLINE void LoadFeatures(FeatureMap map, DType dtype, const void* src,
                              int64_t width, float* dst) {
@@ -37,12 +39,28 @@ HWY_INLINE void LoadFeatures(FeatureMap map, DType dtype, const void* src,
   }
 }
 
-// Factor of phi(q) that the products carry. Exact: a power of two (the ratio
-// does not change, and the denominator underflows only if phi(k) does).
+// Factor of phi(q) that the products carry under an exact denominator: 1, or
+// for rows far from 1 the power of two that brings the largest feature into
+// [1, 2). The ratio does not change, and the denominator underflows only if
+// phi(k) does.
+HWY_INLINE bool NeedsFactor(float largest) {
+  return !(largest >= 0x1p-30f && largest <= 0x1p30f);
+}
 HWY_INLINE float QueryFactor(const LinearAttentionOptions& options,
                              const float* features, int64_t padded) {
   if (options.denominator != Denominator::kExact) return options.scale;
-  return PowerOfTwoScale(RowMaxAbs(features, padded));
+  const DF d;
+  VF best = hn::Zero(d);
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    best = hn::Max(hn::Abs(hn::LoadU(d, features + i)), best);
+  }
+  // The usual case without a maximum across lanes.
+  if (HWY_LIKELY(!hn::AllFalse(d, hn::Ge(best, hn::Set(d, 0x1p-30f))) &&
+                 hn::AllTrue(d, hn::Le(best, hn::Set(d, 0x1p30f))))) {
+    return 1.0f;
+  }
+  const float largest = RowMaxAbs(features, padded);
+  return NeedsFactor(largest) ? PowerOfTwoScale(largest) : 1.0f;
 }
 
 HWY_INLINE void ZeroRows(float* data, int64_t begin, int64_t end, int64_t ld) {
@@ -53,19 +71,55 @@ HWY_INLINE void ZeroRows(float* data, int64_t begin, int64_t end, int64_t ld) {
 }
 
 // Rows of one head lie a whole token apart, too far for the hardware to
-// foresee: while a row is read or written, the row one chunk on in the walk is
-// asked for. (An address past the tensor is only a hint.) Into L2: the chunk's
-// own scratch fills L1.
-template <int kWrite = 0>
-HWY_INLINE void PrefetchRow(const TensorView& view, const char* row,
-                            int64_t tokens, int64_t width) {
-  const int64_t bytes = static_cast<int64_t>(DTypeBytes(view.dtype));
-  const uintptr_t at = reinterpret_cast<uintptr_t>(row) +
-                       static_cast<uintptr_t>(tokens * view.stride[1] * bytes);
-  for (int64_t i = 0; i < width * bytes; i += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(at + i), kWrite, 2);
+// foresee. They are asked for one chunk ahead, a row at a time between parts of
+// the products: asked for all at once they would fill the line buffers, and the
+// products' own loads would wait.
+class RowPrefetcher {
+ public:
+  // The next `tokens` rows of `view` from `row` on.
+  void Add(const TensorView& view, const char* row, int64_t width) {
+    const int64_t bytes = static_cast<int64_t>(DTypeBytes(view.dtype));
+    stream_[streams_++] = {reinterpret_cast<uintptr_t>(row),
+                           view.stride[1] * bytes, width * bytes};
   }
-}
+  void Start(int64_t tokens) {
+    left_ = tokens * streams_;
+    // First one line of every page: the page walks, long in a virtual machine,
+    // then overlap instead of stopping the products one by one.
+    for (int n = 0; n < streams_; ++n) {
+      const Stream& s = stream_[n];
+      const int64_t bytes = std::max<int64_t>(std::abs(s.stride), 1);
+      const int64_t step = std::clamp<int64_t>(4096 / bytes, 1, tokens);
+      for (int64_t t = 0; t < tokens; t += step) {
+        __builtin_prefetch(reinterpret_cast<const char*>(
+            s.at + static_cast<uintptr_t>(t * s.stride)));
+      }
+    }
+  }
+  // One row of one tensor. (An address past the tensor is only a hint.)
+  HWY_INLINE void Next(int rows) {
+    for (int i = 0; i < rows; ++i) Next();
+  }
+  HWY_INLINE void Next() {
+    if (left_ == 0) return;
+    --left_;
+    Stream& s = stream_[next_];
+    for (int64_t i = 0; i < s.bytes; i += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(s.at) + i, 0, 3);
+    }
+    s.at += static_cast<uintptr_t>(s.stride);
+    next_ = next_ + 1 == streams_ ? 0 : next_ + 1;
+  }
+
+ private:
+  struct Stream {
+    uintptr_t at;
+    int64_t stride, bytes;
+  };
+  Stream stream_[8];
+  int streams_ = 0, next_ = 0;
+  int64_t left_ = 0;
+};
 
 HWY_INLINE bool KeyKept(const LinearAttentionInputs& in, const Sequence& s,
                         int64_t key) {
@@ -73,11 +127,109 @@ HWY_INLINE bool KeyKept(const LinearAttentionInputs& in, const Sequence& s,
          in.key_mask[s.batch * in.keys.size[1] + s.key_at + key] != 0;
 }
 
-// phi(k) of the chunk into [chunk, ld]; zero rows where there is no kept key.
-HWY_INLINE void LoadKeys(const LinearAttentionOptions& options,
-                         const LinearAttentionInputs& in, const Sequence& s,
-                         const ChunkRows& rows, int64_t head, int64_t chunk,
-                         float* keys, int64_t ld) {
+// ---- Whole chunks: all rows present, none masked, rows of whole vectors.
+
+// f(integral_constant<DType>) for a dtype known at run time.
+template <class F>
+HWY_INLINE void WithDType(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(std::integral_constant<DType, DType::kF32>());
+    case DType::kBF16:
+      return f(std::integral_constant<DType, DType::kBF16>());
+    case DType::kF16:
+      return f(std::integral_constant<DType, DType::kF16>());
+  }
+}
+
+// A chunk's rows where they lie: row r at `data + r * stride` bytes.
+struct ChunkView {
+  const char* data;
+  int64_t stride;
+  ChunkView(const char* d, int64_t s) : data(d), stride(s) {}
+  ChunkView(const TensorView& view, int64_t batch, int64_t token, int64_t head,
+            int64_t column)
+      : data(view.Row(batch, token, head) +
+             column * static_cast<int64_t>(DTypeBytes(view.dtype))),
+        stride(view.stride[1] * static_cast<int64_t>(DTypeBytes(view.dtype))) {}
+};
+
+// Vector `column` of row r through the feature map.
+template <DType kType, bool kElu>
+HWY_INLINE VF LoadFeature(const ChunkView& from, int64_t r, int64_t column) {
+  const VF x = LoadVector<kType>(
+      DF(), from.data + r * from.stride +
+                column * static_cast<int64_t>(DTypeBytes(kType)));
+  if constexpr (kElu) return Elu1(x);
+  return x;
+}
+
+// rows [count, width] into dst [count, width], mapped; their column sums into
+// sums [width].
+template <DType kType, bool kElu, bool kSums>
+HWY_INLINE void CopyWhole(const ChunkView& from, int64_t count, int64_t width,
+                          float* HWY_RESTRICT dst, int64_t ld, float* sums) {
+  const DF d;
+  for (int64_t c = 0; c < width; c += kLanes) {
+    VF sum = hn::Zero(d);
+    for (int64_t r = 0; r < count; r += 4) {
+      HWY_UNROLL(4)
+      for (int64_t u = r; u < r + 4; ++u) {
+        const VF x = LoadFeature<kType, kElu>(from, u, c);
+        hn::StoreU(x, d, dst + u * ld + c);
+        if (kSums) sum = hn::Add(sum, x);
+      }
+    }
+    if (kSums) hn::StoreU(sum, d, sums + c);
+  }
+}
+
+HWY_MAYBE_UNUSED static HWY_NOINLINE void CopyChunk(FeatureMap map, DType dtype,
+                                                    const ChunkView& from,
+                                                    int64_t count,
+                                                    int64_t width, float* dst,
+                                                    int64_t ld, float* sums) {
+  WithDType(dtype, [&](auto type) HWY_ATTR {
+    constexpr DType kType = decltype(type)::value;
+    const auto run = [&](auto elu, auto with_sums) HWY_ATTR {
+      CopyWhole<kType, decltype(elu)::value, decltype(with_sums)::value>(
+          from, count, width, dst, ld, sums);
+    };
+    const bool elu = map == FeatureMap::kElu1;
+    if (sums == nullptr) {
+      if (elu) return run(std::true_type(), std::false_type());
+      return run(std::false_type(), std::false_type());
+    }
+    if (elu) return run(std::true_type(), std::true_type());
+    run(std::false_type(), std::true_type());
+  });
+}
+
+// Column sums of rows [begin, end).
+HWY_INLINE void RowSums(const float* rows, int64_t begin, int64_t end,
+                        int64_t ld, float* sums) {
+  const DF d;
+  for (int64_t c = 0; c < ld; c += kLanes) {
+    VF sum = hn::Zero(d);
+    for (int64_t r = begin; r < end; ++r) {
+      sum = hn::Add(sum, hn::LoadU(d, rows + r * ld + c));
+    }
+    hn::StoreU(sum, d, sums + c);
+  }
+}
+
+// phi(k) of the chunk into [chunk, ld], zero rows where there is no kept key;
+// their sum into sums [ld] unless null.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadKeys(
+    const LinearAttentionOptions& options, const LinearAttentionInputs& in,
+    const Sequence& s, const ChunkRows& rows, int64_t head, int64_t chunk,
+    float* keys, int64_t ld, float* sums) {
+  const int64_t width = in.keys.size[3];
+  if (rows.AllKeys(chunk) && in.key_mask == nullptr && width == PadRow(width)) {
+    return CopyChunk(options.feature_map, in.keys.dtype,
+                     {in.keys, s.batch, s.key_at + rows.position, head, 0},
+                     chunk, width, keys, ld, sums);
+  }
   ZeroRows(keys, 0, rows.key_begin, ld);
   for (int64_t r = rows.key_begin; r < rows.key_end; ++r) {
     const int64_t key = rows.position + r;
@@ -85,19 +237,25 @@ HWY_INLINE void LoadKeys(const LinearAttentionOptions& options,
       ZeroRows(keys, r, r + 1, ld);
       continue;
     }
-    const char* row = in.keys.Row(s.batch, s.key_at + key, head);
-    PrefetchRow(in.keys, row, s.ahead, in.keys.size[3]);
-    LoadFeatures(options.feature_map, in.keys.dtype, row, in.keys.size[3],
+    LoadFeatures(options.feature_map, in.keys.dtype,
+                 in.keys.Row(s.batch, s.key_at + key, head), width,
                  keys + r * ld);
   }
   ZeroRows(keys, std::max(rows.key_begin, rows.key_end), chunk, ld);
+  if (sums != nullptr) RowSums(keys, rows.key_begin, rows.key_end, ld, sums);
 }
 
 // Columns [column, column + width) of the chunk's values into [chunk, ld].
-HWY_INLINE void LoadValues(const LinearAttentionInputs& in, const Sequence& s,
-                           const ChunkRows& rows, int64_t value_head,
-                           int64_t column, int64_t width, int64_t chunk,
-                           float* values, int64_t ld) {
+HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadValues(
+    const LinearAttentionInputs& in, const Sequence& s, const ChunkRows& rows,
+    int64_t value_head, int64_t column, int64_t width, int64_t chunk,
+    float* values, int64_t ld) {
+  if (rows.AllKeys(chunk) && in.key_mask == nullptr && width == PadRow(width)) {
+    return CopyChunk(
+        FeatureMap::kIdentity, in.values.dtype,
+        {in.values, s.batch, s.key_at + rows.position, value_head, column},
+        chunk, width, values, ld, nullptr);
+  }
   ZeroRows(values, 0, rows.key_begin, ld);
   const int64_t skip =
       column * static_cast<int64_t>(DTypeBytes(in.values.dtype));
@@ -107,108 +265,235 @@ HWY_INLINE void LoadValues(const LinearAttentionInputs& in, const Sequence& s,
       ZeroRows(values, r, r + 1, ld);
       continue;
     }
-    const char* row = in.values.Row(s.batch, s.key_at + key, value_head) + skip;
-    PrefetchRow(in.values, row, s.ahead, width);
-    LoadRow(in.values.dtype, row, width, values + r * ld);
+    LoadRow(in.values.dtype,
+            in.values.Row(s.batch, s.key_at + key, value_head) + skip, width,
+            values + r * ld);
   }
   ZeroRows(values, std::max(rows.key_begin, rows.key_end), chunk, ld);
 }
 
-// Factor * phi(q) into [chunk, ld], factors into [chunk]; zero rows where there
-// is no query.
-HWY_INLINE void LoadQueries(const LinearAttentionOptions& options,
-                            const LinearAttentionInputs& in, const Sequence& s,
-                            const ChunkRows& rows, int64_t head, int64_t chunk,
-                            float* queries, int64_t ld, float* factors) {
+// phi(q) into [chunk, ld], zero rows where there is no query.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadQueries(
+    const LinearAttentionOptions& options, const LinearAttentionInputs& in,
+    const Sequence& s, const ChunkRows& rows, int64_t head, int64_t chunk,
+    float* queries, int64_t ld) {
+  const int64_t width = in.queries.size[3];
+  const int64_t first = s.query_at + rows.position - s.offset;
+  if (rows.AllQueries(chunk) && width == PadRow(width)) {
+    return CopyChunk(options.feature_map, in.queries.dtype,
+                     {in.queries, s.batch, first, head, 0}, chunk, width,
+                     queries, ld, nullptr);
+  }
   ZeroRows(queries, 0, rows.query_begin, ld);
   for (int64_t r = rows.query_begin; r < rows.query_end; ++r) {
-    float* row = queries + r * ld;
-    const int64_t at = s.query_at + rows.position + r - s.offset;
-    const char* from = in.queries.Row(s.batch, at, head);
-    PrefetchRow(in.queries, from, s.ahead, in.queries.size[3]);
-    LoadFeatures(options.feature_map, in.queries.dtype, from,
-                 in.queries.size[3], row);
-    factors[r] = QueryFactor(options, row, ld);
-    if (factors[r] != 1.0f) ScaleRow(row, ld, factors[r]);
+    LoadFeatures(options.feature_map, in.queries.dtype,
+                 in.queries.Row(s.batch, first + r, head), width,
+                 queries + r * ld);
   }
   ZeroRows(queries, std::max(rows.query_begin, rows.query_end), chunk, ld);
 }
 
-// Zeroes scores[i, j] for j > i in the diagonal blocks; entries are selected,
-// not multiplied, so a NaN above the diagonal is gone.
-HWY_INLINE void MaskDiagonal(float* scores, int64_t ld, int64_t rows) {
+// Factors of the chunk's queries into [chunk], from phi(Q)^T [key, chunk],
+// which they multiply: a maximum over rows of lanes, no sum across lanes.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void ScaleQueriesT(
+    const LinearAttentionOptions& options, const ChunkRows& rows, int64_t d_key,
+    int64_t chunk, float* queries_t, float* factors) {
   const DF d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < rows; ++i) {
-    float* row = scores + i * ld;
-    const int64_t block = i / kBlock * kBlock;
-    for (int64_t j = block; j < block + kBlock; j += lanes) {
-      const int64_t keep = std::clamp<int64_t>(i + 1 - j, 0, lanes);
-      hn::StoreU(hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(keep)),
-                                    hn::LoadU(d, row + j)),
-                 d, row + j);
+  for (int64_t i = 0; i < rows.rows; i += kLanes) {
+    float* column = queries_t + i;
+    if (options.denominator == Denominator::kExact) {
+      VF best[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+      for (int64_t k = 0; k < d_key; k += 4) {  // padding rows are zero
+        HWY_UNROLL(4)
+        for (int u = 0; u < 4; ++u) {
+          // A NaN in `best` is replaced by the next entry, a NaN entry wins
+          // or not by target; either way the row's output is NaN.
+          best[u] =
+              hn::Max(hn::Abs(hn::LoadU(d, column + (k + u) * chunk)), best[u]);
+        }
+      }
+      const VF largest =
+          hn::Max(hn::Max(best[0], best[1]), hn::Max(best[2], best[3]));
+      hn::StoreU(largest, d, factors + i);
+      if (HWY_LIKELY(
+              hn::AllTrue(d, hn::And(hn::Ge(largest, hn::Set(d, 0x1p-30f)),
+                                     hn::Le(largest, hn::Set(d, 0x1p30f)))))) {
+        hn::StoreU(hn::Set(d, 1.0f), d, factors + i);
+        continue;
+      }
+      for (int64_t r = i; r < i + kLanes; ++r) {
+        factors[r] =
+            NeedsFactor(factors[r]) ? PowerOfTwoScale(factors[r]) : 1.0f;
+      }
+    } else {
+      hn::StoreU(hn::Set(d, options.scale), d, factors + i);
+      if (options.scale == 1.0f) continue;
+    }
+    const VF factor = hn::LoadU(d, factors + i);
+    for (int64_t k = 0; k < d_key; ++k) {
+      float* at = column + k * chunk;
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), factor), d, at);
     }
   }
 }
 
-// scores = tril(A B^T), A [rows, k] dense in ld_a, bt = B^T [k, chunk].
-HWY_INLINE void LowerScores(const float* a, int64_t ld_a, const float* bt,
-                            int64_t chunk, int64_t rows, int64_t k,
-                            float* scores) {
-  for (int64_t i = 0; i < rows; i += kBlock) {
-    const int64_t m = std::min(kBlock, rows - i);
-    MatMul({a + i * ld_a, ld_a, 1}, bt, chunk, scores + i * chunk, chunk, m,
-           i + kBlock, k, /*accumulate=*/false);
+// Multiplies rows of phi(q) by their factors.
+HWY_INLINE void ScaleQueries(const LinearAttentionOptions& options,
+                             const ChunkRows& rows, float* queries,
+                             int64_t ld) {
+  for (int64_t r = rows.query_begin; r < rows.query_end; ++r) {
+    float* row = queries + r * ld;
+    const float factor = QueryFactor(options, row, ld);
+    if (factor != 1.0f) ScaleRow(row, ld, factor);
   }
 }
 
-// c += tril(scores) x: row i takes x rows j <= i. With `finite` false each row
-// gets products up to its own length only.
-HWY_INLINE void LowerTimes(const float* scores, int64_t chunk, const float* x,
-                           int64_t ld_x, int64_t rows, int64_t n, float* c,
-                           int64_t ld_c, bool finite) {
-  const int64_t step = finite ? kBlock : 1;
-  for (int64_t i = 0; i < rows; i += step) {
-    const int64_t m = std::min(step, rows - i);
-    MatMul({scores + i * chunk, chunk, 1}, x, ld_x, c + i * ld_c, ld_c, m, n,
-           std::min(i + step, rows), /*accumulate=*/true);
+// Rows of a tile of scores, whose lanes run over a block of tokens.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kScoreRows = 16;
+#elif HWY_ARCH_ARM || HWY_TARGET <= HWY_AVX2
+constexpr int kScoreRows = 4;
+#else
+constexpr int kScoreRows = 2;
+#endif
+
+// Which half of scores is kept; the diagonal is in both.
+enum class Half { kLaneNotBefore, kLaneNotAfter };
+
+// c[x, y] = a_x . b_y + row_add[x] + lane_add[y] for the tokens y >= x
+// (kLaneNotBefore: y are queries) or y <= x (kLaneNotAfter: y are keys); within
+// diagonal blocks the other entries are zero (selected, so a NaN there is
+// gone), blocks of the other half are not written. a [rows, kWidth] dense, b_t
+// = B^T [width, chunk]. kWidth: a's row stride when it is known, else 0. Null
+// terms are left out.
+struct ScoreArgs {
+  const float* a;
+  int64_t a_stride;
+  const float* b_t;
+  int64_t chunk, rows, lanes, width;
+  const float* row_add;
+  const float* lane_add;
+  float* c;
+};
+
+template <Half kHalf, int kWidth>
+HWY_INLINE void ScoreTile(const ScoreArgs& s, int64_t x, int64_t y) {
+  const DF d;
+  const int64_t stride = kWidth == 0 ? s.a_stride : kWidth;
+  Tile<kScoreRows, kBlockVectors> tile;
+  tile.Clear();
+  tile.AddProduct(s.a + x * stride, stride, 1, s.b_t + y, s.chunk, s.width);
+  HWY_UNROLL(16)
+  for (int r = 0; r < kScoreRows; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kBlockVectors; ++v) {
+      VF score = tile.at[r][v];
+      if (s.row_add != nullptr) {
+        score = hn::Add(score, hn::Set(d, s.row_add[x + r]));
+      }
+      if (s.lane_add != nullptr) {
+        score = hn::Add(score, hn::LoadU(d, s.lane_add + y + v * kLanes));
+      }
+      const int64_t to_diagonal = x + r - y - v * kLanes;
+      if (kHalf == Half::kLaneNotBefore) {
+        const auto hidden = hn::FirstN(
+            d,
+            static_cast<size_t>(std::clamp<int64_t>(to_diagonal, 0, kLanes)));
+        score = hn::IfThenZeroElse(hidden, score);
+      } else {
+        const auto kept = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(
+                                            to_diagonal + 1, 0, kLanes)));
+        score = hn::IfThenElseZero(kept, score);
+      }
+      hn::StoreU(score, d, s.c + (x + r) * s.chunk + y + v * kLanes);
+    }
   }
 }
 
-// c += tril(scores)^T x: row j takes x rows i >= j.
-HWY_INLINE void LowerTransposedTimes(const float* scores, int64_t chunk,
-                                     const float* x, int64_t ld_x, int64_t rows,
-                                     int64_t n, float* c, int64_t ld_c,
-                                     bool finite) {
-  const int64_t step = finite ? kBlock : 1;
-  for (int64_t j = 0; j < rows; j += step) {
-    const int64_t m = std::min(step, rows - j);
-    MatMul({scores + j * chunk + j, 1, chunk}, x + j * ld_x, ld_x, c + j * ld_c,
-           ld_c, m, n, rows - j, /*accumulate=*/true);
+template <Half kHalf, int kWidth>
+HWY_INLINE void ScoreBlocks(const ScoreArgs& s) {
+  for (int64_t y = 0; y < s.lanes; y += kBlock) {
+    const int64_t begin = kHalf == Half::kLaneNotBefore ? 0 : y;
+    const int64_t end =
+        kHalf == Half::kLaneNotBefore ? std::min(y + kBlock, s.rows) : s.rows;
+    for (int64_t x = begin; x < end; x += kScoreRows) {
+      ScoreTile<kHalf, kWidth>(s, x, y);
+    }
   }
 }
 
-// to [padded rows of d_key, ld] from dense [d_key, width] columns [column,
-// column + count); zeros elsewhere. A null source gives zeros.
-HWY_INLINE void LoadState(const float* from, int64_t d_key, int64_t width,
+template <Half kHalf>
+HWY_MAYBE_UNUSED static HWY_NOINLINE void Scores(const ScoreArgs& s) {
+  switch (s.a_stride) {
+    case 32:
+      return ScoreBlocks<kHalf, 32>(s);
+    case 64:
+      return ScoreBlocks<kHalf, 64>(s);
+    case 128:
+      return ScoreBlocks<kHalf, 128>(s);
+    default:
+      return ScoreBlocks<kHalf, 0>(s);
+  }
+}
+
+// States lie in panels of kPanel columns, each [padded rows, kPanel], so that a
+// product walks memory from front to back and a panel stays in L1 between its
+// read and its update. Panel of column v (a multiple of kPanel): v * rows.
+
+// S[k, v] += sum_t a[t, k] b[t, v] over `depth` tokens.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void UpdatePanel(
+    const float* a, int64_t ld_a, const float* b, int64_t ld_b, int64_t depth,
+    int64_t rows, int64_t vectors, float* panel, RowPrefetcher& prefetch) {
+  const auto run = [&](auto n) HWY_ATTR {
+    ForRowTiles(rows, [&](auto m, int64_t k) HWY_ATTR {
+      Tile<decltype(m)::value, decltype(n)::value> tile;
+      tile.Load(panel + k * kPanel, kPanel);
+      tile.AddProduct(a + k, 1, ld_a, b, ld_b, depth,
+                      [&]() HWY_ATTR { prefetch.Next(); });
+      tile.Store(panel + k * kPanel, kPanel);
+    });
+  };
+  if (vectors == 2) return run(RowCount<2>());
+  run(RowCount<1>());
+}
+
+// Panels of a state [padded rows, padded columns] from dense [rows, width],
+// columns [column, column + count); zeros elsewhere. A null source gives zeros.
+HWY_INLINE void LoadState(const float* from, int64_t rows, int64_t width,
                           int64_t column, int64_t count, float* to,
-                          int64_t padded_rows, int64_t ld) {
-  std::memset(to, 0, static_cast<size_t>(padded_rows * ld) * sizeof(float));
+                          int64_t padded_rows) {
+  std::memset(
+      to, 0,
+      static_cast<size_t>(padded_rows * PadState(count)) * sizeof(float));
   if (from == nullptr) return;
-  for (int64_t k = 0; k < d_key; ++k) {
-    std::memcpy(to + k * ld, from + k * width + column,
-                static_cast<size_t>(count) * sizeof(float));
+  for (int64_t v = 0; v < count; v += kPanel) {
+    for (int64_t k = 0; k < rows; ++k) {
+      std::memcpy(
+          to + v * padded_rows + k * kPanel, from + k * width + column + v,
+          static_cast<size_t>(std::min(kPanel, count - v)) * sizeof(float));
+    }
   }
 }
 
-HWY_INLINE void StoreState(const float* from, int64_t ld, int64_t d_key,
+HWY_INLINE void StoreState(const float* from, int64_t padded_rows, int64_t rows,
                            int64_t width, int64_t column, int64_t count,
                            float* to) {
   if (to == nullptr) return;
-  for (int64_t k = 0; k < d_key; ++k) {
-    std::memcpy(to + k * width + column, from + k * ld,
-                static_cast<size_t>(count) * sizeof(float));
+  for (int64_t v = 0; v < count; v += kPanel) {
+    for (int64_t k = 0; k < rows; ++k) {
+      std::memcpy(
+          to + k * width + column + v, from + v * padded_rows + k * kPanel,
+          static_cast<size_t>(std::min(kPanel, count - v)) * sizeof(float));
+    }
   }
+}
+
+// A dense [width] vector into a padded one, and back.
+HWY_INLINE void LoadNormalizer(const float* from, int64_t width, float* to,
+                               int64_t padded) {
+  std::memset(to, 0, static_cast<size_t>(padded) * sizeof(float));
+  if (from == nullptr) return;
+  std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
 }
 
 }  // namespace HWY_NAMESPACE

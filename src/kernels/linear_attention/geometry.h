@@ -61,8 +61,17 @@ struct ChunkRows {
   int64_t rows;      // rows in use, from 0
   int64_t query_begin, query_end;
   int64_t key_begin, key_end;
+  // Rows that row tiles cover; scores of all of them are written, since rows
+  // behind `rows` are zero but a product with stale scratch may not be.
+  int64_t tile_rows() const { return (rows + 3) / 4 * 4; }
   bool has_queries() const { return query_begin < query_end; }
   bool has_keys() const { return key_begin < key_end; }
+  bool AllQueries(int64_t chunk) const {
+    return query_begin == 0 && query_end == chunk;
+  }
+  bool AllKeys(int64_t chunk) const {
+    return key_begin == 0 && key_end == chunk;
+  }
 };
 
 inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
@@ -94,7 +103,7 @@ inline int64_t HeadsPerTask(int64_t heads, int64_t sequences, int width,
 }
 
 inline int64_t ChunkTokens(const LinearAttentionOptions& options) {
-  constexpr int64_t kBestChunk = 32;  // see docs/kernels.md
+  constexpr int64_t kBestChunk = 16;  // see docs/kernels.md
   return options.chunk_size == 0 ? kBestChunk : options.chunk_size;
 }
 

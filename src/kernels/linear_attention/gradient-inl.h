@@ -31,7 +31,7 @@ struct ChunkContext {
   float* w;
   int64_t head;  // the query/key head at work
   float* State(int64_t g) const {
-    return w + at.state + Slot(g) * at.key * at.value;
+    return w + at.state + Slot(g) * at.state_floats;
   }
   float* Normalizer(int64_t g) const {
     return w + at.normalizer + Slot(g) * at.key;
@@ -39,82 +39,95 @@ struct ChunkContext {
   int64_t Slot(int64_t g) const {
     return (head - task.first_head) * task.group + g;
   }
+  bool has_denominator() const {
+    return task.options->denominator != Denominator::kNone;
+  }
+  // Row of the query tensors that lies in row r of the chunk; of the key
+  // tensors likewise.
+  int64_t QueryToken(int64_t r) const {
+    return s.query_at + rows.position + r - s.offset;
+  }
+  int64_t KeyToken(int64_t r) const { return s.key_at + rows.position + r; }
 };
+
+// G = g / d into `row` and returns g . o / d; whole vectors.
+template <DType kType>
+HWY_INLINE float LoadGradRow(const char* grad, const char* out, float inverse,
+                             int64_t width, float* row) {
+  const DF d;
+  constexpr int64_t kBytes = static_cast<int64_t>(DTypeBytes(kType));
+  const VF factor = hn::Set(d, inverse);
+  VF dot = hn::Zero(d);
+  for (int64_t i = 0; i < width; i += kLanes) {
+    const VF g = hn::Mul(LoadVector<kType>(d, grad + i * kBytes), factor);
+    dot = hn::MulAdd(g, LoadVector<kType>(d, out + i * kBytes), dot);
+    hn::StoreU(g, d, row + i);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, dot));
+}
 
 // G and e of a value head's chunk; zero rows where there is no query or the
 // row was empty.
-HWY_MAYBE_UNUSED static void LoadGradOut(const ChunkContext& c,
-                                         int64_t value_head) {
+HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
+                                                      int64_t value_head) {
   const LinearAttentionGradients& grad = *c.task.grad;
-  const LinearAttentionOptions& options = *c.task.options;
   const LinearAttentionInputs& in = *c.task.in;
+  const int64_t width = in.values.size[3];
   float* rows = c.w + c.at.grad_out;
-  float* row_out = c.w + c.at.grad_col;  // scratch row for o
+  float* row_out = c.w + c.at.staging;  // scratch row for o
   float* e = c.w + c.at.grad_den;
   std::memset(e, 0, static_cast<size_t>(c.at.chunk) * sizeof(float));
   ZeroRows(rows, 0, c.rows.query_begin, c.at.value);
   for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-    const int64_t t = c.s.query_at + c.rows.position + r - c.s.offset;
+    const int64_t t = c.QueryToken(r);
     float* row = rows + r * c.at.value;
-    float inverse = 1.0f;
-    if (options.denominator != Denominator::kNone) {
-      const float d = grad.denominators[(c.s.batch * in.queries.size[1] + t) *
-                                            in.values.size[2] +
-                                        value_head];
-      if (d == 0.0f) {  // empty row: no gradient, whatever grad_out holds
-        ZeroRows(row, 0, 1, c.at.value);
-        continue;
-      }
-      inverse = 1.0f / d;
-    }
     const char* from = grad.grad_out.Row(c.s.batch, t, value_head);
-    PrefetchRow(grad.grad_out, from, c.s.ahead, in.values.size[3]);
-    LoadRow(grad.grad_out.dtype, from, in.values.size[3], row);
-    if (options.denominator != Denominator::kNone) {
-      from = grad.out.Row(c.s.batch, t, value_head);
-      PrefetchRow(grad.out, from, c.s.ahead, in.values.size[3]);
-      LoadRow(grad.out.dtype, from, in.values.size[3], row_out);
-      e[r] = -RowDot(row, row_out, c.at.value) * inverse;
-      ScaleRow(row, c.at.value, inverse);
+    if (!c.has_denominator()) {
+      LoadRow(grad.grad_out.dtype, from, width, row);
+      continue;
     }
+    const float d = grad.denominators[(c.s.batch * in.queries.size[1] + t) *
+                                          in.values.size[2] +
+                                      value_head];
+    if (d == 0.0f) {  // empty row: no gradient, whatever grad_out holds
+      ZeroRows(row, 0, 1, c.at.value);
+      continue;
+    }
+    const char* out = grad.out.Row(c.s.batch, t, value_head);
+    if (width == c.at.value) {
+      WithDType(grad.out.dtype, [&](auto type) HWY_ATTR {
+        e[r] = -LoadGradRow<decltype(type)::value>(from, out, 1.0f / d, width,
+                                                   row);
+      });
+      continue;
+    }
+    LoadRow(grad.grad_out.dtype, from, width, row);
+    LoadRow(grad.out.dtype, out, width, row_out);
+    e[r] = -RowDot(row, row_out, c.at.value) / d;
+    ScaleRow(row, c.at.value, 1.0f / d);
   }
   ZeroRows(rows, std::max(c.rows.query_begin, c.rows.query_end), c.at.chunk,
            c.at.value);
 }
 
-// dP = tril(G V^T + e 1^T), from values_t = V^T.
-HWY_MAYBE_UNUSED static void GradScores(const ChunkContext& c) {
-  float* scores = c.w + c.at.grad_scores;
-  const float* e = c.w + c.at.grad_den;
-  LowerScores(c.w + c.at.grad_out, c.at.value, c.w + c.at.values_t, c.at.chunk,
-              c.rows.rows, c.at.value, scores);
-  const DF d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < c.rows.rows; ++i) {
-    float* row = scores + i * c.at.chunk;
-    const VF add = hn::Set(d, e[i]);
-    for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += lanes) {
-      hn::StoreU(hn::Add(hn::LoadU(d, row + j), add), d, row + j);
-    }
-  }
-  MaskDiagonal(scores, c.at.chunk, c.rows.rows);
+// slope(x) times a gradient of phi(x), from phi(x); slope of elu+1 is
+// min(phi, 1).
+HWY_INLINE VF FeatureGradient(FeatureMap map, VF features, VF gradient) {
+  if (map != FeatureMap::kElu1) return gradient;
+  return hn::Mul(gradient, hn::Min(features, hn::Set(DF(), 1.0f)));
 }
 
-// dst = slope(x) * factor * gradient of phi; slope of elu+1 is min(phi, 1).
-HWY_MAYBE_UNUSED static void StoreFeatureGradient(FeatureMap map,
-                                                  const float* features,
-                                                  const float* gradient,
-                                                  float factor, int64_t padded,
-                                                  float* row) {
+// to[r] = slope * factor * gradient over one padded row; `to` may be one of the
+// others.
+HWY_INLINE void FeatureGradientRow(FeatureMap map, const float* features,
+                                   const float* gradient, float factor,
+                                   int64_t padded, float* to) {
   const DF d;
   const VF f = hn::Set(d, factor);
-  const VF one = hn::Set(d, 1.0f);
-  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
-    VF g = hn::Mul(hn::LoadU(d, gradient + i), f);
-    if (map == FeatureMap::kElu1) {
-      g = hn::Mul(g, hn::Min(hn::LoadU(d, features + i), one));
-    }
-    hn::StoreU(g, d, row + i);
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    hn::StoreU(FeatureGradient(map, hn::LoadU(d, features + i),
+                               hn::Mul(hn::LoadU(d, gradient + i), f)),
+               d, to + i);
   }
 }
 

@@ -23,8 +23,10 @@ struct BackwardTask {
 // Scratch of a worker, in floats; both sweeps use the same parts.
 struct BackwardLayout {
   int64_t chunk, key, value;
-  int64_t queries, keys, keys_t, values, values_t, grad_out, grad_den, scores,
-      grad_scores, grad_row, grad_col, factors, state, normalizer, total;
+  int64_t queries, keys, keys_t, values, values_t, grad_out, grad_out_t,
+      grad_den, scores, grad_scores, grad_row, grad_col, staging, key_sums,
+      state, normalizer, total;
+  int64_t state_floats;  // of one value head
   BackwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t d_value,
                  int64_t states) {
     chunk = chunk_tokens;
@@ -37,15 +39,18 @@ struct BackwardLayout {
     values = plan.Take(chunk * value);
     values_t = plan.Take(chunk * value);
     grad_out = plan.Take(chunk * value);
+    grad_out_t = plan.Take(chunk * value);
     grad_den = plan.Take(chunk);
     scores = plan.Take(chunk * chunk);
     grad_scores = plan.Take(chunk * chunk);
     grad_row = plan.Take(chunk * key);
     grad_col = plan.Take(chunk * std::max(key, value));
-    factors = plan.Take(chunk);
-    // A state for each value head of the task: [value, key] in the sweep over
-    // queries, [key, value] in the other.
-    state = plan.Take(states * key * value);
+    staging = plan.Take(chunk * std::max(key, value));
+    key_sums = plan.Take(key);
+    // A state for each value head of the task, in panels: [value, key] in the
+    // sweep over queries, [key, value] in the other.
+    state_floats = std::max(key * PadState(value), value * PadState(key));
+    state = plan.Take(states * state_floats);
     normalizer = plan.Take(states * key);
     total = plan.total();
   }

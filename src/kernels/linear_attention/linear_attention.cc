@@ -33,8 +33,8 @@ struct ForwardTask {
 // Scratch of a worker, in floats; every part a multiple of 16.
 struct ForwardLayout {
   int64_t chunk, key, value;  // C, padded K, padded V (of a slice)
-  int64_t queries, keys, keys_t, values, scores, out, state, normalizer,
-      factors, total;
+  int64_t queries, queries_t, keys, values, scores_t, out, key_sums, factors,
+      denominators, inverse, state, normalizer, total;
   ForwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t columns,
                 int64_t heads) {
     chunk = chunk_tokens;
@@ -42,14 +42,17 @@ struct ForwardLayout {
     value = PadRow(columns);
     ScratchPlan plan;
     queries = plan.Take(chunk * key);
+    queries_t = plan.Take(chunk * key);
     keys = plan.Take(chunk * key);
-    keys_t = plan.Take(chunk * key);
     values = plan.Take(chunk * value);
-    scores = plan.Take(chunk * chunk);
+    scores_t = plan.Take(chunk * chunk);
     out = plan.Take(chunk * value);
+    key_sums = plan.Take(key);
     factors = plan.Take(chunk);
-    state =
-        plan.Take(heads * key * value);  // a state for each head of the task
+    denominators = plan.Take(chunk);
+    inverse = plan.Take(chunk);
+    // A state for each head of the task.
+    state = plan.Take(heads * key * PadState(columns));
     normalizer = plan.Take(heads * key);
     total = plan.total();
   }
@@ -65,86 +68,234 @@ namespace HWY_NAMESPACE {
 // One head of a task and its state.
 struct ForwardHead {
   int64_t value_head;
-  float* state;       // [padded K, padded V]
+  float* state;       // panels of [padded K, V]
   float* normalizer;  // [padded K]
 };
 
-// Divides the chunk's numerators and stores them.
+// d_i = q_i . z + sum_j scores_ij for the chunk's queries, lanes over tokens,
+// and what their numerators are multiplied by.
+static HWY_NOINLINE void Denominators(const ForwardTask& task, const float* z,
+                                      const ChunkRows& rows,
+                                      const ForwardLayout& at) {
+  const DF d;
+  const LinearAttentionOptions& options = *task.options;
+  float* w = task.scratch;
+  const int64_t d_key = task.in->keys.size[3];
+  for (int64_t i = 0; i < rows.rows; i += kLanes) {
+    const float* column = w + at.queries_t + i;
+    VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    for (int64_t k = 0; k < d_key; k += 4) {  // rows of z and Q^T are padded
+      HWY_UNROLL(4)
+      for (int u = 0; u < 4; ++u) {
+        sum[u] = hn::MulAdd(hn::Set(d, z[k + u]),
+                            hn::LoadU(d, column + (k + u) * at.chunk), sum[u]);
+      }
+    }
+    VF total = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+    const int64_t last =
+        rows.has_keys() ? std::min(i / kBlock * kBlock + kBlock, rows.key_end)
+                        : 0;
+    for (int64_t j = 0; j < last; ++j) {
+      total = hn::Add(total, hn::LoadU(d, w + at.scores_t + j * at.chunk + i));
+    }
+    if (options.denominator == Denominator::kCompat) {
+      total = hn::Add(total, hn::Set(d, options.eps));
+    } else {  // NaN passes
+      total = hn::IfThenZeroElse(hn::Le(total, hn::Zero(d)), total);
+    }
+    hn::StoreU(total, d, w + at.denominators + i);
+    hn::StoreU(hn::Div(hn::Set(d, 1.0f), total), d, w + at.inverse + i);
+  }
+}
+
+// Denominators of the chunk into the result, for the gradient.
+static void StoreDenominators(const ForwardTask& task, const ForwardHead& head,
+                              const Sequence& s, const ChunkRows& rows,
+                              const ForwardLayout& at) {
+  if (task.out->denominators == nullptr || task.column != 0) return;
+  const int64_t stride = task.in->values.size[2];
+  const int64_t token = s.query_at + rows.position - s.offset;
+  float* to = task.out->denominators +
+              (s.batch * task.in->queries.size[1] + token) * stride +
+              head.value_head;
+  const float* from = task.scratch + at.denominators;
+  for (int64_t r = rows.query_begin; r < rows.query_end; ++r) {
+    to[r * stride] = from[r];
+  }
+}
+
+// Outputs from scratch, row by row; rows without a denominator are zero.
 static void StoreOutputs(const ForwardTask& task, const ForwardHead& head,
                          const Sequence& s, const ChunkRows& rows,
                          const ForwardLayout& at) {
-  const LinearAttentionOptions& options = *task.options;
-  float* scratch = task.scratch;
+  const bool exact = task.options->denominator == Denominator::kExact;
   const TensorView& out = task.out->out;
-  const int64_t value_heads = task.in->values.size[2];
+  const int64_t skip =
+      task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
   for (int64_t r = rows.query_begin; r < rows.query_end; ++r) {
     const int64_t token = s.query_at + rows.position + r - s.offset;
-    float* row = scratch + at.out + r * at.value;
-    float denominator = 1.0f;
-    if (options.denominator != Denominator::kNone) {
-      denominator =
-          RowDot(scratch + at.queries + r * at.key, head.normalizer, at.key);
-      if (rows.has_keys()) {
-        denominator += RowSum(scratch + at.scores + r * at.chunk,
-                              (r / kBlock + 1) * kBlock);
-      }
-      if (options.denominator == Denominator::kCompat) {
-        denominator += options.eps;
-      } else if (denominator <= 0.0f) {  // NaN passes
-        denominator = 0.0f;
-      }
-    }
-    if (denominator == 0.0f && options.denominator == Denominator::kExact) {
+    float* row = task.scratch + at.out + r * at.value;
+    if (exact && task.scratch[at.denominators + r] == 0.0f) {
       ZeroRows(row, 0, 1, at.value);
-    } else if (denominator != 1.0f) {
-      ScaleRow(row, at.value, 1.0f / denominator);
     }
-    char* to = out.Row(s.batch, token, head.value_head) +
-               task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
-    PrefetchRow<1>(out, to, s.ahead, task.columns);
-    StoreRow(out.dtype, row, task.columns, to);
-    if (task.out->denominators != nullptr && task.column == 0) {
-      task.out->denominators[(s.batch * task.in->queries.size[1] + token) *
-                                 value_heads +
-                             head.value_head] = denominator;
+    StoreRow(out.dtype, row, task.columns,
+             out.Row(s.batch, token, head.value_head) + skip);
+  }
+}
+
+// Where a chunk's outputs go: the tensor itself, or scratch when rows are
+// absent, empty or end inside a vector.
+struct OutputRows {
+  char* data;
+  int64_t stride;  // bytes
+  DType dtype;
+};
+
+// Multiplies a tile by its rows' 1/d into `to`, rows `stride` bytes apart.
+template <DType kType, int kRows, int kVectors>
+static HWY_INLINE void StoreTile(const Tile<kRows, kVectors>& tile,
+                                 const float* inverse, char* to,
+                                 int64_t stride) {
+  const DF d;
+  constexpr int64_t kBytes = static_cast<int64_t>(DTypeBytes(kType));
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    const VF factor = hn::Set(d, inverse[r]);
+    HWY_UNROLL(2)
+    for (int c = 0; c < kVectors; ++c) {
+      StoreVector<kType>(d, hn::Mul(tile.at[r][c], factor),
+                         to + r * stride + c * kLanes * kBytes);
     }
   }
+}
+
+// Columns [v, v + kPanel) of O = (Q S + tril(Q K^T) V) / d, then of S += K^T V:
+// the panel of S is read and written while it lies in L1.
+template <int kVectors>
+static HWY_INLINE void ForwardPanel(const ForwardTask& task,
+                                    const ChunkRows& rows,
+                                    const ForwardLayout& at, float* state,
+                                    int64_t v, const OutputRows& out,
+                                    RowPrefetcher& prefetch) {
+  float* w = task.scratch;
+  float* panel = state + v * at.key;
+  const float* values = w + at.values + v;
+  const int64_t d_key = task.in->keys.size[3];
+  if (rows.has_queries()) {
+    const bool has_keys = rows.has_keys();
+    ForRowTiles(rows.tile_rows(), [&](auto m, int64_t i) HWY_ATTR {
+      constexpr int kRows = decltype(m)::value;
+      Tile<kRows, kVectors> tile;
+      tile.Clear();
+      tile.AddProduct(w + at.queries_t + i, 1, at.chunk, panel, kPanel, d_key,
+                      [&]() HWY_ATTR { prefetch.Next(); });
+      if (has_keys) {
+        const float* scores_t = w + at.scores_t + i;
+        tile.AddProduct(scores_t, 1, at.chunk, values, at.value, i);
+        tile.AddLower(scores_t + i * at.chunk, 1, at.chunk,
+                      values + i * at.value, at.value);
+      }
+      const auto store = [&](auto type) HWY_ATTR {
+        constexpr DType kType = decltype(type)::value;
+        StoreTile<kType>(tile, w + at.inverse + i,
+                         out.data + i * out.stride +
+                             v * static_cast<int64_t>(DTypeBytes(kType)),
+                         out.stride);
+      };
+      WithDType(out.dtype, store);
+    });
+  }
+  if (rows.has_keys()) {
+    UpdatePanel(w + at.keys, at.key, values, at.value, rows.key_end, at.key,
+                kVectors, panel, prefetch);
+  }
+}
+
+// True when tiles may be stored into the output tensor.
+static bool OutputsDirect(const ForwardTask& task, const ChunkRows& rows,
+                          const ForwardLayout& at) {
+  if (!rows.AllQueries(at.chunk) || task.columns != at.value) return false;
+  if (task.options->denominator != Denominator::kExact) return true;
+  const DF d;
+  const float* denominators = task.scratch + at.denominators;
+  for (int64_t i = 0; i < at.chunk; i += kLanes) {
+    if (!hn::AllFalse(d, hn::Eq(hn::LoadU(d, denominators + i), hn::Zero(d)))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 static void ForwardChunk(const ForwardTask& task, const ForwardHead& head,
                          const Sequence& s, const ChunkRows& rows,
                          const ForwardLayout& at) {
+  const LinearAttentionOptions& options = *task.options;
   const LinearAttentionInputs& in = *task.in;
   float* w = task.scratch;
   const int64_t key_head =
       head.value_head / (in.values.size[2] / in.keys.size[2]);
   if (rows.has_keys()) {
-    LoadKeys(*task.options, in, s, rows, key_head, at.chunk, w + at.keys,
-             at.key);
+    LoadKeys(options, in, s, rows, key_head, at.chunk, w + at.keys, at.key,
+             w + at.key_sums);
     LoadValues(in, s, rows, head.value_head, task.column, task.columns,
                at.chunk, w + at.values, at.value);
   }
   if (rows.has_queries()) {
-    LoadQueries(*task.options, in, s, rows, key_head, at.chunk, w + at.queries,
-                at.key, w + at.factors);
-    MatMul({w + at.queries, at.key, 1}, head.state, at.value, w + at.out,
-           at.value, rows.rows, at.value, at.key, /*accumulate=*/false);
+    LoadQueries(options, in, s, rows, key_head, at.chunk, w + at.queries,
+                at.key);
+    Transpose(w + at.queries, at.key, at.chunk, at.key, w + at.queries_t,
+              at.chunk);
+    ScaleQueriesT(options, rows, in.keys.size[3], at.chunk, w + at.queries_t,
+                  w + at.factors);
     if (rows.has_keys()) {
-      Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t, at.chunk);
-      LowerScores(w + at.queries, at.key, w + at.keys_t, at.chunk, rows.rows,
-                  at.key, w + at.scores);
-      MaskDiagonal(w + at.scores, at.chunk, rows.rows);
-      const bool finite = AllFinite(w + at.values, rows.rows * at.value);
-      LowerTimes(w + at.scores, at.chunk, w + at.values, at.value, rows.rows,
-                 at.value, w + at.out, at.value, finite);
+      Scores<Half::kLaneNotBefore>(
+          {w + at.keys, at.key, w + at.queries_t, at.chunk, rows.tile_rows(),
+           rows.rows, in.keys.size[3], nullptr, nullptr, w + at.scores_t});
     }
-    StoreOutputs(task, head, s, rows, at);
+    if (options.denominator != Denominator::kNone) {
+      Denominators(task, head.normalizer, rows, at);
+    }
   }
-  if (!rows.has_keys()) return;
-  MatMul({w + at.keys, 1, at.key}, w + at.values, at.value, head.state,
-         at.value, at.key, at.value, rows.key_end, /*accumulate=*/true);
-  for (int64_t r = rows.key_begin; r < rows.key_end; ++r) {
-    AddRow(w + at.keys + r * at.key, at.key, head.normalizer);
+  RowPrefetcher prefetch;
+  const int64_t skip =
+      task.column * static_cast<int64_t>(DTypeBytes(in.values.dtype));
+  const int64_t ahead = rows.position + s.ahead;
+  const int64_t key_at = s.key_at + ahead,
+                query_at = s.query_at + ahead - s.offset;
+  if (rows.has_keys()) {
+    prefetch.Add(in.keys, in.keys.Row(s.batch, key_at, key_head),
+                 in.keys.size[3]);
+    prefetch.Add(in.values,
+                 in.values.Row(s.batch, key_at, head.value_head) + skip,
+                 task.columns);
+  }
+  if (rows.has_queries()) {
+    prefetch.Add(in.queries, in.queries.Row(s.batch, query_at, key_head),
+                 in.queries.size[3]);
+    prefetch.Add(task.out->out,
+                 task.out->out.Row(s.batch, query_at, head.value_head) + skip,
+                 task.columns);
+  }
+  prefetch.Start(at.chunk);
+  const bool direct = OutputsDirect(task, rows, at);
+  OutputRows to = {reinterpret_cast<char*>(w + at.out),
+                   at.value * static_cast<int64_t>(sizeof(float)), DType::kF32};
+  if (direct) {
+    const ChunkView out(task.out->out, s.batch,
+                        s.query_at + rows.position - s.offset, head.value_head,
+                        task.column);
+    to = {const_cast<char*>(out.data), out.stride, task.out->out.dtype};
+  }
+  ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
+    ForwardPanel<decltype(n)::value>(task, rows, at, head.state, v, to,
+                                     prefetch);
+  });
+  if (rows.has_queries()) {
+    if (!direct) StoreOutputs(task, head, s, rows, at);
+    StoreDenominators(task, head, s, rows, at);
+  }
+  if (rows.has_keys()) {
+    AddRow(w + at.key_sums, at.key, head.normalizer);
   }
 }
 
@@ -155,9 +306,10 @@ static void ForwardSequence(const ForwardTask& task) {
   const ForwardLayout at(chunk, d_key, task.columns, task.heads);
   const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
   const auto head_at = [&](int64_t h) {
-    return ForwardHead{task.first_head + h,
-                       task.scratch + at.state + h * at.key * at.value,
-                       task.scratch + at.normalizer + h * at.key};
+    return ForwardHead{
+        task.first_head + h,
+        task.scratch + at.state + h * at.key * PadState(task.columns),
+        task.scratch + at.normalizer + h * at.key};
   };
   const auto part = [&](auto* base, int64_t h, int64_t size) {
     const int64_t row = task.sequence * in.values.size[2] + task.first_head + h;
@@ -165,10 +317,11 @@ static void ForwardSequence(const ForwardTask& task) {
   };
   for (int64_t h = 0; h < task.heads; ++h) {
     LoadState(part(in.initial_S, h, d_key * d_value), d_key, d_value,
-              task.column, task.columns, head_at(h).state, at.key, at.value);
-    LoadState(part(in.initial_z, h, d_key), 1, d_key, 0, d_key,
-              head_at(h).normalizer, 1, at.key);
+              task.column, task.columns, head_at(h).state, at.key);
+    LoadNormalizer(part(in.initial_z, h, d_key), d_key, head_at(h).normalizer,
+                   at.key);
   }
+  std::fill_n(task.scratch + at.denominators, 2 * chunk, 1.0f);
   for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
     const ChunkRows rows = RowsOfChunk(s, c, chunk);
     for (int64_t h = 0; h < task.heads; ++h) {
@@ -176,11 +329,12 @@ static void ForwardSequence(const ForwardTask& task) {
     }
   }
   for (int64_t h = 0; h < task.heads; ++h) {
-    StoreState(head_at(h).state, at.value, d_key, d_value, task.column,
+    StoreState(head_at(h).state, at.key, d_key, d_value, task.column,
                task.columns, part(task.out->final_S, h, d_key * d_value));
-    if (task.column == 0) {
-      StoreState(head_at(h).normalizer, at.key, 1, d_key, 0, d_key,
-                 part(task.out->final_z, h, d_key));
+    if (float* z = part(task.out->final_z, h, d_key);
+        z != nullptr && task.column == 0) {
+      std::memcpy(z, head_at(h).normalizer,
+                  static_cast<size_t>(d_key) * sizeof(float));
     }
   }
 }

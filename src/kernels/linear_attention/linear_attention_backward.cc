@@ -9,6 +9,7 @@
 // price against one reverse sweep over stored states is computing dP twice.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "core/error.h"
 #include "kernels/linear_attention/geometry.h"
@@ -28,66 +29,129 @@ namespace HWY_NAMESPACE {
 
 // ---- Sweep over queries.
 
+// dP^T, rows over keys: v_j . G_i + e_i for i >= j.
+static void GradScoresT(const ChunkContext& c) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  Transpose(w + at.grad_out, at.value, at.chunk, at.value, w + at.grad_out_t,
+            at.chunk);
+  if (!c.rows.has_keys()) return;
+  Scores<Half::kLaneNotBefore>({w + at.values, at.value, w + at.grad_out_t,
+                                at.chunk, c.rows.tile_rows(), c.rows.rows,
+                                c.task.in->values.size[3], nullptr,
+                                w + at.grad_den, w + at.grad_scores});
+}
+
+// Columns [k, k + kPanel) of da += G S^T + e z^T + dP b, then of S^T += V^T b.
+template <int kVectors>
+static HWY_INLINE void QueryPanel(const ChunkContext& c, int64_t g, int64_t k,
+                                  RowPrefetcher& prefetch) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  float* panel = c.State(g) + k * at.value;
+  const float* keys = w + at.keys + k;
+  const auto pause = [&]() HWY_ATTR { prefetch.Next(2); };
+  if (c.rows.has_queries()) {
+    ForRowTiles(c.rows.tile_rows(), [&](auto m, int64_t i) HWY_ATTR {
+      Tile<decltype(m)::value, kVectors> tile;
+      float* da = w + at.grad_row + i * at.key + k;
+      if (g == 0) {
+        tile.Clear();
+      } else {
+        tile.Load(da, at.key);
+      }
+      tile.AddProduct(w + at.grad_out_t + i, 1, at.chunk, panel, kPanel,
+                      c.task.in->values.size[3], pause);
+      if (c.has_denominator()) {
+        tile.AddOuter(w + at.grad_den + i, 1, c.Normalizer(g) + k);
+      }
+      if (c.rows.has_keys()) {
+        const float* scores = w + at.grad_scores + i;
+        tile.AddProduct(scores, 1, at.chunk, keys, at.key, i);
+        tile.AddLower(scores + i * at.chunk, 1, at.chunk, keys + i * at.key,
+                      at.key);
+      }
+      tile.Store(da, at.key);
+    });
+  }
+  if (c.rows.has_keys()) {
+    UpdatePanel(w + at.values, at.value, keys, at.key, c.rows.key_end, at.value,
+                kVectors, panel, prefetch);
+  }
+}
+
+// dq = slope * factor * da, stored.
+static void StoreQueryGradients(const ChunkContext& c) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const LinearAttentionOptions& options = *c.task.options;
+  const TensorView& dq = c.task.grad->grad_queries;
+  float* w = c.w;
+  LoadQueries(options, in, c.s, c.rows, c.head, c.at.chunk, w + c.at.queries,
+              c.at.key);
+  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    float* features = w + c.at.queries + r * c.at.key;
+    const float factor = QueryFactor(options, features, c.at.key);
+    FeatureGradientRow(options.feature_map, features,
+                       w + c.at.grad_row + r * c.at.key, factor, c.at.key,
+                       features);
+    StoreRow(dq.dtype, features, in.queries.size[3],
+             dq.Row(c.s.batch, c.QueryToken(r), c.head));
+  }
+}
+
+// Rows one chunk on in the walk, of every tensor that the sweep touches.
+static void AskForQueryRows(const ChunkContext& c, int64_t value_head,
+                            RowPrefetcher& prefetch) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const LinearAttentionGradients& grad = *c.task.grad;
+  const int64_t b = c.s.batch;
+  if (c.rows.has_keys()) {
+    const int64_t t = c.KeyToken(0) + c.s.ahead;
+    prefetch.Add(in.keys, in.keys.Row(b, t, c.head), in.keys.size[3]);
+    prefetch.Add(in.values, in.values.Row(b, t, value_head), in.values.size[3]);
+  }
+  if (c.rows.has_queries()) {
+    const int64_t t = c.QueryToken(0) + c.s.ahead;
+    prefetch.Add(grad.grad_out, grad.grad_out.Row(b, t, value_head),
+                 in.values.size[3]);
+    if (c.has_denominator()) {
+      prefetch.Add(grad.out, grad.out.Row(b, t, value_head), in.values.size[3]);
+    }
+    prefetch.Add(in.queries, in.queries.Row(b, t, c.head), in.keys.size[3]);
+    prefetch.Add(grad.grad_queries, grad.grad_queries.Row(b, t, c.head),
+                 in.keys.size[3]);
+  }
+  prefetch.Start(c.at.chunk);
+}
+
 static void QueryChunk(const ChunkContext& c) {
   const LinearAttentionInputs& in = *c.task.in;
   const BackwardLayout& at = c.at;
   float* w = c.w;
-  const bool has_keys = c.rows.has_keys();
-  if (has_keys) {
+  if (c.rows.has_keys()) {
     LoadKeys(*c.task.options, in, c.s, c.rows, c.head, at.chunk, w + at.keys,
-             at.key);
+             at.key, w + at.key_sums);
   }
-  float* da = w + at.grad_row;
-  std::memset(da, 0, static_cast<size_t>(at.chunk * at.key) * sizeof(float));
-  const bool keys_finite =
-      has_keys && AllFinite(w + at.keys, c.rows.rows * at.key);
   for (int64_t g = 0; g < c.task.group; ++g) {
     const int64_t value_head = c.head * c.task.group + g;
-    float* state_t = c.State(g);  // [value, key]
-    float* normalizer = c.Normalizer(g);
-    if (has_keys) {
+    if (c.rows.has_keys()) {
       LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
                  w + at.values, at.value);
     }
     if (c.rows.has_queries()) {
       LoadGradOut(c, value_head);
-      MatMul({w + at.grad_out, at.value, 1}, state_t, at.key, da, at.key,
-             c.rows.rows, at.key, at.value, /*accumulate=*/true);
-      if (c.task.options->denominator != Denominator::kNone) {
-        for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-          AddScaledRow(w[at.grad_den + r], normalizer, at.key, da + r * at.key);
-        }
-      }
-      if (has_keys) {
-        Transpose(w + at.values, at.value, at.chunk, at.value, w + at.values_t,
-                  at.chunk);
-        GradScores(c);
-        LowerTimes(w + at.grad_scores, at.chunk, w + at.keys, at.key,
-                   c.rows.rows, at.key, da, at.key, keys_finite);
-      }
+      GradScoresT(c);
     }
-    if (has_keys) {
-      MatMul({w + at.values, 1, at.value}, w + at.keys, at.key, state_t, at.key,
-             at.value, at.key, c.rows.key_end, /*accumulate=*/true);
-      for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
-        AddRow(w + at.keys + r * at.key, at.key, normalizer);
-      }
+    RowPrefetcher prefetch;
+    AskForQueryRows(c, value_head, prefetch);
+    ForPanels(at.key, [&](auto n, int64_t k) HWY_ATTR {
+      QueryPanel<decltype(n)::value>(c, g, k, prefetch);
+    });
+    if (c.rows.has_keys()) {
+      AddRow(w + at.key_sums, at.key, c.Normalizer(g));
     }
   }
-  const TensorView& dq = c.task.grad->grad_queries;
-  float* features = w + at.queries;
-  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-    const int64_t t = c.s.query_at + c.rows.position + r - c.s.offset;
-    LoadFeatures(c.task.options->feature_map, in.queries.dtype,
-                 in.queries.Row(c.s.batch, t, c.head), in.queries.size[3],
-                 features);
-    const float factor = QueryFactor(*c.task.options, features, at.key);
-    StoreFeatureGradient(c.task.options->feature_map, features, da + r * at.key,
-                         factor, at.key, features);
-    char* to = dq.Row(c.s.batch, t, c.head);
-    PrefetchRow<1>(dq, to, c.s.ahead, in.queries.size[3]);
-    StoreRow(dq.dtype, features, in.queries.size[3], to);
-  }
+  if (c.rows.has_queries()) StoreQueryGradients(c);
 }
 
 static void QuerySweep(const BackwardTask& task) {
@@ -104,14 +168,15 @@ static void QuerySweep(const BackwardTask& task) {
     const int64_t row =
         task.sequence * in.values.size[2] + task.first_head * task.group + g;
     const float* from = in.initial_S + row * d_key * d_value;
-    float* state_t = w + at.state + g * at.key * at.value;
+    float* state_t = w + at.state + g * at.state_floats;
     for (int64_t k = 0; k < d_key; ++k) {
+      float* panel = state_t + k / kPanel * kPanel * at.value + k % kPanel;
       for (int64_t v = 0; v < d_value; ++v) {
-        state_t[v * at.key + k] = from[k * d_value + v];
+        panel[v * kPanel] = from[k * d_value + v];
       }
     }
-    LoadState(in.initial_z + row * d_key, 1, d_key, 0, d_key,
-              w + at.normalizer + g * at.key, 1, at.key);
+    LoadNormalizer(in.initial_z + row * d_key, d_key,
+                   w + at.normalizer + g * at.key, at.key);
   }
   for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
     const ChunkRows rows = RowsOfChunk(s, c, chunk);
@@ -127,6 +192,7 @@ static void ZeroKeyGradients(const ChunkContext& c) {
   // Keys past key_lengths or masked: no update, zero gradient.
   const LinearAttentionInputs& in = *c.task.in;
   const LinearAttentionGradients& grad = *c.task.grad;
+  if (c.rows.AllKeys(c.at.chunk) && in.key_mask == nullptr) return;
   const int64_t first = std::max<int64_t>(c.rows.position, 0);
   const int64_t last = std::min(c.rows.position + c.at.chunk, c.s.keys);
   for (int64_t key = first; key < last; ++key) {
@@ -144,109 +210,213 @@ static void ZeroKeyGradients(const ChunkContext& c) {
   }
 }
 
-// dv of one value head, and db += into grad_row; P is in `scores`.
-static void KeyChunkValueHead(const ChunkContext& c, int64_t g, bool finite) {
+// (V R^T)^T with lanes over tokens, so that R needs no transpose: [key, chunk]
+// into grad_col, then its transpose [chunk, key] into staging.
+static void ValuesTimesState(const ChunkContext& c, const float* state,
+                             RowPrefetcher& prefetch) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  const int64_t d_value = c.task.in->values.size[3];
+  for (int64_t j = 0; j < at.chunk; j += kBlock) {
+    for (int64_t k = 0; k < at.key; k += kScoreRows) {
+      Tile<kScoreRows, kBlockVectors> tile;
+      tile.Clear();
+      for (int64_t v = 0; v < d_value; v += kPanel) {
+        tile.AddProduct(state + v * at.key + k * kPanel, kPanel, 1,
+                        w + at.values_t + v * at.chunk + j, at.chunk,
+                        std::min(kPanel, d_value - v),
+                        [&]() HWY_ATTR { prefetch.Next(2); });
+      }
+      tile.Store(w + at.grad_col + k * at.chunk + j, at.chunk);
+    }
+  }
+  Transpose(w + at.grad_col, at.chunk, at.key, at.chunk, w + at.staging,
+            at.key);
+}
+
+// acc += the rows at and after each row's own, of `b`: row j of the tile takes
+// sum over i >= j of scores[i, j] b_i, i < rows.
+template <int kRows, int kVectors>
+static HWY_INLINE void AddLaterRows(const ChunkContext& c, const float* scores,
+                                    const float* b, int64_t ld, int64_t j,
+                                    Tile<kRows, kVectors>& tile) {
+  const int64_t chunk = c.at.chunk;
+  tile.AddUpper(scores + j * chunk + j, 1, chunk, b + j * ld, ld);
+  const int64_t next = j + kRows;
+  if (next < c.rows.rows) {
+    tile.AddProduct(scores + next * chunk + j, 1, chunk, b + next * ld, ld,
+                    c.rows.rows - next);
+  }
+}
+
+// db += V R^T + 1 r^T + dP^T a, from staging.
+static void KeyGradients(const ChunkContext& c, int64_t g) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  const DF d;
+  const float* normalizer = c.Normalizer(g);
+  ForPanels(at.key, [&](auto n, int64_t k) HWY_ATTR {
+    constexpr int kVectors = decltype(n)::value;
+    ForRowTiles(c.rows.tile_rows(), [&](auto m, int64_t j) HWY_ATTR {
+      constexpr int kRows = decltype(m)::value;
+      Tile<kRows, kVectors> tile;
+      float* db = w + at.grad_row + j * at.key + k;
+      tile.Load(w + at.staging + j * at.key + k, at.key);
+      HWY_UNROLL(8)
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(2)
+        for (int v = 0; v < kVectors; ++v) {
+          // Without a denominator r still carries the gradient of the final z.
+          VF more = hn::LoadU(d, normalizer + k + v * kLanes);
+          if (g > 0) {
+            more = hn::Add(more, hn::LoadU(d, db + r * at.key + v * kLanes));
+          }
+          tile.at[r][v] = hn::Add(tile.at[r][v], more);
+        }
+      }
+      if (c.rows.has_queries()) {
+        AddLaterRows(c, w + at.grad_scores, w + at.queries + k, at.key, j,
+                     tile);
+      }
+      tile.Store(db, at.key);
+    });
+  });
+}
+
+// Columns [v, v + kPanel) of dv = P^T G + b R into grad_col, then of
+// R += a^T G.
+template <int kVectors>
+static HWY_INLINE void ValuePanel(const ChunkContext& c, int64_t g, int64_t v,
+                                  RowPrefetcher& prefetch) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  float* panel = c.State(g) + v * at.key;
+  if (c.rows.has_keys()) {
+    ForRowTiles(c.rows.tile_rows(), [&](auto m, int64_t j) HWY_ATTR {
+      Tile<decltype(m)::value, kVectors> tile;
+      tile.Clear();
+      tile.AddProduct(w + at.keys_t + j, 1, at.chunk, panel, kPanel,
+                      c.task.in->keys.size[3],
+                      [&]() HWY_ATTR { prefetch.Next(2); });
+      if (c.rows.has_queries()) {
+        AddLaterRows(c, w + at.scores, w + at.grad_out + v, at.value, j, tile);
+      }
+      tile.Store(w + at.grad_col + j * at.value + v, at.value);
+    });
+  }
+  if (c.rows.has_queries()) {
+    UpdatePanel(w + at.queries, at.key, w + at.grad_out + v, at.value,
+                c.rows.query_end, at.key, kVectors, panel, prefetch);
+  }
+}
+
+// r += a^T e.
+static void UpdateNormalizer(const ChunkContext& c, int64_t g) {
+  const DF d;
+  const BackwardLayout& at = c.at;
+  const float* queries = c.w + at.queries;
+  float* r = c.Normalizer(g);
+  for (int64_t k = 0; k < at.key; k += kLanes) {
+    VF sum = hn::LoadU(d, r + k);
+    for (int64_t i = c.rows.query_begin; i < c.rows.query_end; ++i) {
+      sum = hn::MulAdd(hn::Set(d, c.w[at.grad_den + i]),
+                       hn::LoadU(d, queries + i * at.key + k), sum);
+    }
+    hn::StoreU(sum, d, r + k);
+  }
+}
+
+static void AskForKeyRows(const ChunkContext& c, int64_t value_head,
+                          RowPrefetcher& prefetch) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const LinearAttentionGradients& grad = *c.task.grad;
+  const int64_t b = c.s.batch;
+  const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
+  if (c.rows.has_queries()) {
+    const int64_t t = c.QueryToken(0) + c.s.ahead;
+    prefetch.Add(in.queries, in.queries.Row(b, t, c.head), d_key);
+    prefetch.Add(grad.grad_out, grad.grad_out.Row(b, t, value_head), d_value);
+    if (c.has_denominator()) {
+      prefetch.Add(grad.out, grad.out.Row(b, t, value_head), d_value);
+    }
+  }
+  if (c.rows.has_keys()) {
+    const int64_t t = c.KeyToken(0) + c.s.ahead;
+    prefetch.Add(in.keys, in.keys.Row(b, t, c.head), d_key);
+    prefetch.Add(in.values, in.values.Row(b, t, value_head), d_value);
+    prefetch.Add(grad.grad_keys, grad.grad_keys.Row(b, t, c.head), d_key);
+    prefetch.Add(grad.grad_values, grad.grad_values.Row(b, t, value_head),
+                 d_value);
+  }
+  prefetch.Start(c.at.chunk);
+}
+
+// One value head's part of a chunk: dv, its share of db, and R, r.
+static void KeyChunkValueHead(const ChunkContext& c, int64_t g) {
   const LinearAttentionInputs& in = *c.task.in;
   const BackwardLayout& at = c.at;
   float* w = c.w;
   const int64_t value_head = c.head * c.task.group + g;
-  const float* state = c.State(g);  // R [key, value]
-  const float* normalizer = c.Normalizer(g);
-  LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
-             w + at.values, at.value);
-  Transpose(w + at.values, at.value, at.chunk, at.value, w + at.values_t,
-            at.chunk);
-  // V R^T as (R V^T)^T: lanes run over tokens, so R needs no transpose.
-  MatMul({state, at.value, 1}, w + at.values_t, at.chunk, w + at.grad_col,
-         at.chunk, at.key, at.chunk, at.value, /*accumulate=*/false);
-  // keys_t is free again: the scores are done.
-  Transpose(w + at.grad_col, at.chunk, at.key, at.chunk, w + at.keys_t, at.key);
-  float* db = w + at.grad_row;
-  AddRow(w + at.keys_t, at.chunk * at.key, db);
-  // Without a denominator this still carries the gradient of the final z.
-  for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
-    AddRow(normalizer, at.key, db + r * at.key);
-  }
-  // dv = b R, then P^T G.
-  float* dv = w + at.grad_col;
+  RowPrefetcher prefetch;
+  AskForKeyRows(c, value_head, prefetch);
   if (c.rows.has_queries()) LoadGradOut(c, value_head);
-  MatMul({w + at.keys, at.key, 1}, state, at.value, dv, at.value, c.rows.rows,
-         at.value, at.key, /*accumulate=*/false);
-  if (c.rows.has_queries()) {
-    const bool all_finite =
-        finite && AllFinite(w + at.grad_out, c.rows.rows * at.value);
-    LowerTransposedTimes(w + at.scores, at.chunk, w + at.grad_out, at.value,
-                         c.rows.rows, at.value, dv, at.value, all_finite);
-    GradScores(c);
-    LowerTransposedTimes(w + at.grad_scores, at.chunk, w + at.queries, at.key,
-                         c.rows.rows, at.key, db, at.key, all_finite);
+  if (c.rows.has_keys()) {
+    LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
+               w + at.values, at.value);
+    Transpose(w + at.values, at.value, at.chunk, at.value, w + at.values_t,
+              at.chunk);
+    if (c.rows.has_queries()) {
+      Scores<Half::kLaneNotAfter>({w + at.grad_out, at.value, w + at.values_t,
+                                   at.chunk, c.rows.tile_rows(), c.rows.rows,
+                                   in.values.size[3], w + at.grad_den, nullptr,
+                                   w + at.grad_scores});
+    }
+    ValuesTimesState(c, c.State(g), prefetch);
+    KeyGradients(c, g);
   }
-  const TensorView& out = c.task.grad->grad_values;
+  ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
+    ValuePanel<decltype(n)::value>(c, g, v, prefetch);
+  });
+  if (c.rows.has_queries() && c.has_denominator()) UpdateNormalizer(c, g);
+  const TensorView& dv = c.task.grad->grad_values;
   for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
-    const int64_t key = c.rows.position + r;
-    if (!KeyKept(in, c.s, key)) continue;
-    char* to = out.Row(c.s.batch, c.s.key_at + key, value_head);
-    PrefetchRow<1>(out, to, c.s.ahead, in.values.size[3]);
-    StoreRow(out.dtype, dv + r * at.value, in.values.size[3], to);
-  }
-}
-
-// R += a^T G, r += a^T e: the chunk's queries, for the keys before it.
-static void AddQueriesToState(const ChunkContext& c, int64_t g) {
-  const BackwardLayout& at = c.at;
-  float* w = c.w;
-  MatMul({w + at.queries, 1, at.key}, w + at.grad_out, at.value, c.State(g),
-         at.value, at.key, at.value, c.rows.query_end,
-         /*accumulate=*/true);
-  if (c.task.options->denominator == Denominator::kNone) return;
-  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-    AddScaledRow(w[at.grad_den + r], w + at.queries + r * at.key, at.key,
-                 c.Normalizer(g));
+    if (!KeyKept(in, c.s, c.rows.position + r)) continue;
+    StoreRow(dv.dtype, w + at.grad_col + r * at.value, in.values.size[3],
+             dv.Row(c.s.batch, c.KeyToken(r), value_head));
   }
 }
 
 static void KeyChunk(const ChunkContext& c) {
   const LinearAttentionInputs& in = *c.task.in;
+  const LinearAttentionOptions& options = *c.task.options;
   const BackwardLayout& at = c.at;
   float* w = c.w;
   const bool has_keys = c.rows.has_keys(), has_queries = c.rows.has_queries();
-  bool finite = true;
   if (has_queries) {
-    LoadQueries(*c.task.options, in, c.s, c.rows, c.head, at.chunk,
-                w + at.queries, at.key, w + at.factors);
-    finite = AllFinite(w + at.queries, c.rows.rows * at.key);
+    LoadQueries(options, in, c.s, c.rows, c.head, at.chunk, w + at.queries,
+                at.key);
+    ScaleQueries(options, c.rows, w + at.queries, at.key);
   }
   if (has_keys) {
-    LoadKeys(*c.task.options, in, c.s, c.rows, c.head, at.chunk, w + at.keys,
-             at.key);
-    std::memset(w + at.grad_row, 0,
-                static_cast<size_t>(at.chunk * at.key) * sizeof(float));
+    LoadKeys(options, in, c.s, c.rows, c.head, at.chunk, w + at.keys, at.key,
+             nullptr);
+    Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t, at.chunk);
   }
   if (has_keys && has_queries) {
-    Transpose(w + at.keys, at.key, at.chunk, at.key, w + at.keys_t, at.chunk);
-    LowerScores(w + at.queries, at.key, w + at.keys_t, at.chunk, c.rows.rows,
-                at.key, w + at.scores);
-    MaskDiagonal(w + at.scores, at.chunk, c.rows.rows);
+    Scores<Half::kLaneNotAfter>(
+        {w + at.queries, at.key, w + at.keys_t, at.chunk, c.rows.tile_rows(),
+         c.rows.rows, in.keys.size[3], nullptr, nullptr, w + at.scores});
   }
-  for (int64_t g = 0; g < c.task.group; ++g) {
-    if (has_keys) {
-      KeyChunkValueHead(c, g, finite);
-    } else if (has_queries) {
-      LoadGradOut(c, c.head * c.task.group + g);
-    }
-    if (has_queries) AddQueriesToState(c, g);
-  }
+  for (int64_t g = 0; g < c.task.group; ++g) KeyChunkValueHead(c, g);
   ZeroKeyGradients(c);
   const TensorView& dk = c.task.grad->grad_keys;
   for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
-    const int64_t key = c.rows.position + r;
-    if (!KeyKept(in, c.s, key)) continue;
+    if (!KeyKept(in, c.s, c.rows.position + r)) continue;
     float* row = w + at.grad_row + r * at.key;
-    StoreFeatureGradient(c.task.options->feature_map, w + at.keys + r * at.key,
-                         row, 1.0f, at.key, row);
-    char* to = dk.Row(c.s.batch, c.s.key_at + key, c.head);
-    PrefetchRow<1>(dk, to, c.s.ahead, in.keys.size[3]);
-    StoreRow(dk.dtype, row, in.keys.size[3], to);
+    FeatureGradientRow(options.feature_map, w + at.keys + r * at.key, row, 1.0f,
+                       at.key, row);
+    StoreRow(dk.dtype, row, in.keys.size[3],
+             dk.Row(c.s.batch, c.KeyToken(r), c.head));
   }
 }
 
@@ -267,9 +437,9 @@ static void KeySweep(const BackwardTask& task) {
   };
   for (int64_t g = 0; g < states; ++g) {
     LoadState(part(grad.grad_final_S, g, d_key * d_value), d_key, d_value, 0,
-              d_value, w + at.state + g * at.key * at.value, at.key, at.value);
-    LoadState(part(grad.grad_final_z, g, d_key), 1, d_key, 0, d_key,
-              w + at.normalizer + g * at.key, 1, at.key);
+              d_value, w + at.state + g * at.state_floats, at.key);
+    LoadNormalizer(part(grad.grad_final_z, g, d_key), d_key,
+                   w + at.normalizer + g * at.key, at.key);
   }
   for (int64_t c = s.last_chunk - 1; c >= s.first_chunk; --c) {
     const ChunkRows rows = RowsOfChunk(s, c, chunk);
@@ -278,10 +448,12 @@ static void KeySweep(const BackwardTask& task) {
     }
   }
   for (int64_t g = 0; g < states; ++g) {
-    StoreState(w + at.state + g * at.key * at.value, at.value, d_key, d_value,
-               0, d_value, part(grad.grad_initial_S, g, d_key * d_value));
-    StoreState(w + at.normalizer + g * at.key, at.key, 1, d_key, 0, d_key,
-               part(grad.grad_initial_z, g, d_key));
+    StoreState(w + at.state + g * at.state_floats, at.key, d_key, d_value, 0,
+               d_value, part(grad.grad_initial_S, g, d_key * d_value));
+    if (float* z = part(grad.grad_initial_z, g, d_key)) {
+      std::memcpy(z, w + at.normalizer + g * at.key,
+                  static_cast<size_t>(d_key) * sizeof(float));
+    }
   }
 }
 
