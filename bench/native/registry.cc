@@ -28,9 +28,13 @@ const Registry& Entries() {
     Registry all;
     RegisterLimits(all);
     RegisterActivation(all);
+    RegisterAdam(all);
+    RegisterBiasActivation(all);
+    RegisterDropout(all);
     RegisterLayerNorm(all);
     RegisterLinearAttention(all);
     RegisterMatMul(all);
+    RegisterResidualNorm(all);
     RegisterRotary(all);
     RegisterSoftmaxAttention(all);
     return all;

@@ -67,9 +67,13 @@ using Registry = std::vector<Entry>;
 
 // One of these for each <op>_bench.cc, called by bench/native/registry.cc.
 void RegisterActivation(Registry& registry);
+void RegisterAdam(Registry& registry);
+void RegisterBiasActivation(Registry& registry);
+void RegisterDropout(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
 void RegisterLinearAttention(Registry& registry);
 void RegisterMatMul(Registry& registry);
+void RegisterResidualNorm(Registry& registry);
 void RegisterRotary(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);
 

@@ -83,7 +83,8 @@ def test_limits_that_moved(after, moved):
 
 
 def test_moved_limits_make_a_row_invalid(monkeypatch):
-    speeds = iter([100.0, 50.0, 50.0] * 2)
+    looks = [100.0, 90.0, 50.0, 50.0, 50.0, 50.0]  # two before, four after
+    speeds = iter(looks * 2)
 
     def measure(threads, footprint):
         speed = next(speeds)

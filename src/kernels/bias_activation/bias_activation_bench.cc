@@ -1,0 +1,85 @@
+// Benchmark cases of bias, activation and dropout in one pass and of their
+// gradient: rows=8192 width=1024 activation=relu (relu, gelu, none) dropout=10
+// (percent). FLOP count two operations an element: bytes bound it.
+#include "core/error.h"
+#include "kernels/bench_case.h"
+#include "kernels/bias_activation/bias_activation.h"
+
+namespace tarn::bench {
+namespace {
+
+class Pass : public Case {
+ protected:
+  explicit Pass(Params& params)
+      : rows_(params.Int("rows", 8192)),
+        width_(params.Int("width", 1024)),
+        x_(rows_ * width_, DType::kF32),
+        y_(rows_ * width_, DType::kF32, 2),
+        bias_(width_, DType::kF32, 3) {
+    const std::string name = params.Text("activation", "relu");
+    if (name != "relu" && name != "gelu" && name != "none") {
+      throw ArgumentError("bench: activation", "relu, gelu or none", name);
+    }
+    options_.activation = name == "relu"   ? Nonlinearity::kRelu
+                          : name == "gelu" ? Nonlinearity::kGelu
+                                           : Nonlinearity::kIdentity;
+    options_.dropout = {static_cast<double>(params.Int("dropout", 10, 0)) / 100,
+                        7};
+    const double count = static_cast<double>(rows_ * width_);
+    work_.useful_flop = work_.executed_flop = 2 * count;
+    work_.bytes = 8 * count;
+  }
+
+  int64_t rows_, width_;
+  Values x_, y_, bias_;
+  BiasActivationOptions options_;
+};
+
+class Forward final : public Pass {
+ public:
+  Forward(Params& params, int) : Pass(params) {}
+  void Run(Executor& executor) override {
+    BiasActivationForward(options_, rows_, width_, x_.f32(), bias_.f32(),
+                          y_.f32(), executor);
+  }
+};
+
+class Gradient final : public Pass {
+ public:
+  Gradient(Params& params, int)
+      : Pass(params),
+        grad_y_(rows_ * width_, DType::kF32, 4),
+        grad_x_(rows_ * width_, DType::kF32, 5),
+        grad_bias_(width_, DType::kF32, 6),
+        workspace_(BiasActivationWorkspaceFloats(rows_, width_), DType::kF32) {
+    work_.bytes *= 1.5;  // grad_y and y (or x) in, grad_x out
+  }
+  void Run(Executor& executor) override {
+    BiasActivationGradients g;
+    g.grad_y = grad_y_.f32();
+    g.y = y_.f32();
+    g.x = x_.f32();
+    g.bias = bias_.f32();
+    g.grad_x = grad_x_.f32();
+    g.grad_bias = grad_bias_.f32();
+    BiasActivationBackward(options_, rows_, width_, g, workspace_.f32(),
+                           executor);
+  }
+
+ private:
+  Values grad_y_, grad_x_, grad_bias_, workspace_;
+};
+
+template <typename T>
+std::unique_ptr<Case> Make(Params& params, int threads) {
+  return std::make_unique<T>(params, threads);
+}
+
+}  // namespace
+
+void RegisterBiasActivation(Registry& registry) {
+  registry.push_back({"bias_activation_forward", Make<Forward>});
+  registry.push_back({"bias_activation_gradient", Make<Gradient>});
+}
+
+}  // namespace tarn::bench

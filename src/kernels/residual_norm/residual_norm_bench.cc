@@ -1,0 +1,82 @@
+// Benchmark cases of bias, dropout, residual and layer normalisation in one
+// pass and of their gradient: rows=8192 width=256 dropout=10 (percent).
+#include "kernels/bench_case.h"
+#include "kernels/residual_norm/residual_norm.h"
+
+namespace tarn::bench {
+namespace {
+
+class Forward : public Case {
+ public:
+  Forward(Params& params, int)
+      : rows_(params.Int("rows", 8192)), width_(params.Int("width", 256)) {
+    options_.dropout = {static_cast<double>(params.Int("dropout", 10, 0)) / 100,
+                        7};
+    t_.residual = Take(rows_ * width_);
+    t_.x = Take(rows_ * width_);
+    t_.bias = Take(width_);
+    t_.gamma = Take(width_);
+    t_.beta = Take(width_);
+    t_.s = Take(rows_ * width_);
+    t_.y = Take(rows_ * width_);
+    t_.mean = Take(rows_);
+    t_.inverse = Take(rows_);
+    const double count = static_cast<double>(rows_ * width_);
+    work_.useful_flop = work_.executed_flop = 10 * count;
+    work_.bytes = 16 * count;  // residual and x in, s and y out
+  }
+  void Run(Executor& executor) override {
+    ResidualNormForward(options_, rows_, width_, t_, executor);
+  }
+
+ protected:
+  float* Take(int64_t count) {
+    held_.emplace_back(count, DType::kF32, held_.size() + 1);
+    return held_.back().f32();
+  }
+
+  int64_t rows_, width_;
+  std::vector<Values> held_;
+  ResidualNormOptions options_;
+  ResidualNormTensors t_;
+};
+
+class Gradient final : public Forward {
+ public:
+  Gradient(Params& params, int threads) : Forward(params, threads) {
+    SerialExecutor serial;
+    Forward::Run(serial);
+    g_.grad_y = Take(rows_ * width_);
+    g_.s = t_.s;
+    g_.mean = t_.mean;
+    g_.inverse = t_.inverse;
+    g_.gamma = t_.gamma;
+    g_.grad_residual = Take(rows_ * width_);
+    g_.grad_x = Take(rows_ * width_);
+    g_.grad_bias = Take(width_);
+    g_.grad_gamma = Take(width_);
+    g_.grad_beta = Take(width_);
+    workspace_ = Take(ResidualNormWorkspaceFloats(rows_, width_));
+  }
+  void Run(Executor& executor) override {
+    ResidualNormBackward(options_, rows_, width_, g_, workspace_, executor);
+  }
+
+ private:
+  ResidualNormGradients g_;
+  float* workspace_;
+};
+
+template <typename T>
+std::unique_ptr<Case> Make(Params& params, int threads) {
+  return std::make_unique<T>(params, threads);
+}
+
+}  // namespace
+
+void RegisterResidualNorm(Registry& registry) {
+  registry.push_back({"residual_norm_forward", Make<Forward>});
+  registry.push_back({"residual_norm_gradient", Make<Gradient>});
+}
+
+}  // namespace tarn::bench
