@@ -55,6 +55,19 @@ at::Tensor Absent(const at::Tensor& like) {
   return at::empty({0}, like.options());
 }
 
+// A result and its address, where it is wanted; dtype of `like`.
+at::Tensor Result(bool wanted, const at::Tensor& like, at::IntArrayRef sizes,
+                  float*& address) {
+  if (!wanted) return Absent(like);
+  at::Tensor result = EmptyDense(sizes);
+  address = result.data_ptr<float>();
+  return result;
+}
+
+OptionalTensor DenseOrNone(const OptionalTensor& tensor) {
+  return tensor ? OptionalTensor(tensor->contiguous()) : std::nullopt;
+}
+
 // Whether s is x itself, so that nothing new is stored.
 bool SumIsX(const OptionalTensor& residual, const OptionalTensor& bias,
             const OptionalTensor& gamma, double probability) {
@@ -91,34 +104,24 @@ Outputs ForwardCpu(const at::Tensor& x, const OptionalTensor& residual,
     }
     const ResidualNormOptions options = {eps,
                                          KernelDropout(kOp, probability, seed)};
-    const auto dense = [](const OptionalTensor& tensor) {
-      return tensor ? tensor->contiguous() : at::Tensor();
-    };
-    const at::Tensor held[] = {AsRows(x), dense(residual), dense(bias),
-                               dense(gamma), dense(beta)};
-    at::Tensor s = Absent(x), y = Absent(x), mean = Absent(x);
-    at::Tensor inverse = Absent(x);
+    const at::Tensor dense = AsRows(x);
+    const OptionalTensor held[] = {DenseOrNone(residual), DenseOrNone(bias),
+                                   DenseOrNone(gamma), DenseOrNone(beta)};
     ResidualNormTensors t;
-    t.x = held[0].const_data_ptr<float>();
-    t.residual = FloatsOrNull(held[1]);
-    t.bias = FloatsOrNull(held[2]);
-    t.gamma = FloatsOrNull(held[3]);
-    t.beta = FloatsOrNull(held[4]);
-    if (!SumIsX(residual, bias, gamma, probability)) {
-      s = EmptyDense(x.sizes());
-      t.s = s.data_ptr<float>();
-    }
-    if (gamma) {
-      const at::IntArrayRef rows = x.sizes().slice(0, x.dim() - 1);
-      y = EmptyDense(x.sizes());
-      mean = EmptyDense(rows);
-      inverse = EmptyDense(rows);
-      t.y = y.data_ptr<float>();
-      t.mean = mean.data_ptr<float>();
-      t.inverse = inverse.data_ptr<float>();
-    }
+    t.x = dense.const_data_ptr<float>();
+    t.residual = FloatsOrNull(held[0]);
+    t.bias = FloatsOrNull(held[1]);
+    t.gamma = FloatsOrNull(held[2]);
+    t.beta = FloatsOrNull(held[3]);
+    const bool norm = gamma.has_value();
+    const at::IntArrayRef rows = x.sizes().slice(0, x.dim() - 1);
+    const at::Tensor s =
+        Result(!SumIsX(residual, bias, gamma, probability), x, x.sizes(), t.s);
+    const at::Tensor y = Result(norm, x, x.sizes(), t.y);
+    const at::Tensor mean = Result(norm, x, rows, t.mean);
+    const at::Tensor inverse = Result(norm, x, rows, t.inverse);
     TorchExecutor executor;
-    ResidualNormForward(options, held[0].size(0), held[0].size(1), t, executor);
+    ResidualNormForward(options, dense.size(0), dense.size(1), t, executor);
     return {y, s, mean, inverse};
   });
 }
@@ -142,38 +145,27 @@ Gradients5 BackwardCpu(const OptionalTensor& grad_y,
     }
     ResidualNormOptions options;
     options.dropout = KernelDropout(kOp, probability, seed);
-    const auto dense = [](const OptionalTensor& tensor) {
-      return tensor ? tensor->contiguous() : at::Tensor();
-    };
-    const at::Tensor held[] = {AsRows(s),         dense(grad_y),
-                               dense(grad_s),     dense(gamma),
-                               mean.contiguous(), inverse.contiguous()};
-    const int64_t rows = held[0].size(0), width = held[0].size(1);
-    at::Tensor grad_x = Absent(s), bias = Absent(s);
-    at::Tensor grad_gamma = Absent(s), grad_beta = Absent(s);
-    at::Tensor grad_residual = EmptyDense(s.sizes());
+    const at::Tensor dense = AsRows(s);
+    const OptionalTensor held[] = {DenseOrNone(grad_y), DenseOrNone(grad_s),
+                                   DenseOrNone(gamma), mean.contiguous(),
+                                   inverse.contiguous()};
+    const int64_t rows = dense.size(0), width = dense.size(1);
+    const bool norm = gamma.has_value();
     ResidualNormGradients g;
-    g.s = held[0].const_data_ptr<float>();
-    g.grad_y = FloatsOrNull(held[1]);
-    g.grad_s = FloatsOrNull(held[2]);
-    g.gamma = FloatsOrNull(held[3]);
-    if (gamma) {
-      g.mean = held[4].const_data_ptr<float>();
-      g.inverse = held[5].const_data_ptr<float>();
-      grad_gamma = EmptyDense({width});
-      grad_beta = EmptyDense({width});
-      g.grad_gamma = grad_gamma.data_ptr<float>();
-      g.grad_beta = grad_beta.data_ptr<float>();
+    g.s = dense.const_data_ptr<float>();
+    g.grad_y = FloatsOrNull(held[0]);
+    g.grad_s = FloatsOrNull(held[1]);
+    g.gamma = FloatsOrNull(held[2]);
+    if (norm) {
+      g.mean = FloatsOrNull(held[3]);
+      g.inverse = FloatsOrNull(held[4]);
     }
-    g.grad_residual = grad_residual.data_ptr<float>();
-    if (probability > 0.0) {
-      grad_x = EmptyDense(s.sizes());
-      g.grad_x = grad_x.data_ptr<float>();
-    }
-    if (want_bias) {
-      bias = EmptyDense({width});
-      g.grad_bias = bias.data_ptr<float>();
-    }
+    const at::Tensor grad_residual =
+        Result(true, s, s.sizes(), g.grad_residual);
+    const at::Tensor grad_x = Result(probability > 0.0, s, s.sizes(), g.grad_x);
+    const at::Tensor bias = Result(want_bias, s, {width}, g.grad_bias);
+    const at::Tensor grad_gamma = Result(norm, s, {width}, g.grad_gamma);
+    const at::Tensor grad_beta = Result(norm, s, {width}, g.grad_beta);
     const at::Tensor workspace =
         EmptyDense({ResidualNormWorkspaceFloats(rows, width)});
     TorchExecutor executor;
