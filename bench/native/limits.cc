@@ -97,41 +97,42 @@ class Copy final : public Case {
  public:
   Copy(Params& params, int threads)
       : half_(params.Int("bytes", int64_t{1} << 30) / 8 / threads * threads),
-        from_(half_, DType::kF32),
-        to_(half_, DType::kF32) {
+        from_(half_),
+        to_(half_) {
     work_.bytes = static_cast<double>(half_) * 8;
   }
   void Run(Executor& executor) override {
     const int64_t piece = half_ / executor.width();
     executor.ParallelFor(executor.width(), [&](int64_t task, int) {
-      std::memcpy(to_.f32() + task * piece, from_.f32() + task * piece,
+      std::memcpy(to_.data() + task * piece, from_.data() + task * piece,
                   piece * sizeof(float));
     });
   }
 
  private:
-  int64_t half_;  // floats copied
-  Values from_, to_;
+  int64_t half_;                    // floats copied
+  AlignedBuffer<float> from_, to_;  // huge pages: the most that memory gives
 };
 
 class Read final : public Case {
  public:
   Read(Params& params, int threads)
       : piece_(params.Int("bytes", int64_t{1} << 30) / 4 / threads / 128 * 128),
-        data_(piece_ * threads, DType::kF32),
+        data_(piece_ * threads),
         sinks_(threads * kLine, DType::kF32) {
     work_.bytes = static_cast<double>(piece_ * threads) * 4;
   }
   void Run(Executor& executor) override {
     executor.ParallelFor(executor.width(), [&](int64_t task, int) {
       sinks_.f32()[task * kLine] =
-          HWY_DYNAMIC_DISPATCH(ReadSum)(data_.f32() + task * piece_, piece_);
+          HWY_DYNAMIC_DISPATCH(ReadSum)(data_.data() + task * piece_, piece_);
     });
   }
 
  private:
   int64_t piece_;  // floats a worker reads
-  Values data_, sinks_;
+  AlignedBuffer<float> data_;
+  Values sinks_;
 };
 
 template <typename T>

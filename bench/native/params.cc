@@ -1,4 +1,5 @@
 #include <charconv>
+#include <new>
 #include <sstream>
 
 #include "core/error.h"
@@ -56,8 +57,10 @@ void Params::CheckAllUsed() const {
   }
 }
 
-Values::Values(int64_t count, DType dtype, uint64_t seed)
-    : bytes_(count * static_cast<int64_t>(DTypeBytes(dtype))) {
+Values::Values(int64_t count, DType dtype, uint64_t seed) {
+  const size_t bytes = static_cast<size_t>(count) * DTypeBytes(dtype);
+  bytes_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  if (bytes > 0 && bytes_ == nullptr) throw std::bad_alloc();
   uint64_t bits = seed * 0x9E3779B97F4A7C15u + 1;
   for (int64_t i = 0; i < count; ++i) {
     bits = bits * 6364136223846793005u + 1442695040888963407u;
@@ -65,7 +68,7 @@ Values::Values(int64_t count, DType dtype, uint64_t seed)
     if (dtype == DType::kF32) {
       f32()[i] = x;
     } else {
-      reinterpret_cast<uint16_t*>(bytes_.data())[i] =
+      static_cast<uint16_t*>(data())[i] =
           dtype == DType::kBF16 ? F32ToBF16(x) : F32ToF16(x);
     }
   }

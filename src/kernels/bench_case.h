@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -78,17 +79,17 @@ void RegisterRotary(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);
 
 /// A buffer of `count` elements of a dtype, filled with fixed values in
-/// [-1, 1) without a short period.
+/// [-1, 1) without a short period. 64-byte aligned, on pages of the usual size,
+/// as the tensors of torch and its users are: huge pages would flatter kernels.
 class Values {
  public:
   Values() = default;
   Values(int64_t count, DType dtype, uint64_t seed = 1);
-  void* data() { return bytes_.data(); }
-  float* f32() { return reinterpret_cast<float*>(bytes_.data()); }
-  int64_t bytes() const { return bytes_.bytes(); }
+  void* data() { return bytes_.get(); }
+  float* f32() { return static_cast<float*>(bytes_.get()); }
 
  private:
-  AlignedBuffer<uint8_t> bytes_;
+  std::unique_ptr<void, void (*)(void*)> bytes_{nullptr, std::free};
 };
 
 /// Calls f(begin, end, worker) for ranges that cover [0, rows), about four to a

@@ -13,11 +13,14 @@ class Step final : public Case {
         parameter_(count_, DType::kF32),
         gradient_(count_, DType::kF32, 2),
         m_(count_, DType::kF32, 3),
-        v_(count_ * 4) {
+        v_(count_, DType::kF32) {
     options_.kind = AdamKind::kRAdam;
     options_.update = 1000;
-    tensors_ = {{parameter_.f32(), gradient_.f32(), m_.f32(),
-                 reinterpret_cast<float*>(v_.data()), count_}};
+    tensors_ = {
+        {parameter_.f32(), gradient_.f32(), m_.f32(), v_.f32(), count_}};
+    for (int64_t i = 0; i < count_; ++i) {  // squares are not negative
+      v_.f32()[i] *= v_.f32()[i];
+    }
     const double count = static_cast<double>(count_);
     work_.useful_flop = work_.executed_flop = 12 * count;
     work_.bytes = 28 * count;  // four read, three written
@@ -28,8 +31,7 @@ class Step final : public Case {
 
  private:
   int64_t count_;
-  Values parameter_, gradient_, m_;
-  AlignedBuffer<uint8_t> v_;  // zeros: squares are not negative
+  Values parameter_, gradient_, m_, v_;
   AdamStepOptions options_;
   std::vector<AdamTensor> tensors_;
 };
