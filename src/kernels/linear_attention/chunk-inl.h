@@ -105,7 +105,7 @@ class RowPrefetcher {
     --left_;
     Stream& s = stream_[next_];
     for (int64_t i = 0; i < s.bytes; i += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(s.at) + i, 0, 3);
+      __builtin_prefetch(reinterpret_cast<const char*>(s.at) + i, 0, 2);
     }
     s.at += static_cast<uintptr_t>(s.stride);
     next_ = next_ + 1 == streams_ ? 0 : next_ + 1;

@@ -69,7 +69,8 @@ HWY_INLINE float LoadGradRow(const char* grad, const char* out, float inverse,
 // G and e of a value head's chunk; zero rows where there is no query or the
 // row was empty.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
-                                                      int64_t value_head) {
+                                                      int64_t value_head,
+                                                      RowPrefetcher& prefetch) {
   const LinearAttentionGradients& grad = *c.task.grad;
   const LinearAttentionInputs& in = *c.task.in;
   const int64_t width = in.values.size[3];
@@ -79,6 +80,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
   std::memset(e, 0, static_cast<size_t>(c.at.chunk) * sizeof(float));
   ZeroRows(rows, 0, c.rows.query_begin, c.at.value);
   for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    prefetch.Next();
     const int64_t t = c.QueryToken(r);
     float* row = rows + r * c.at.value;
     const char* from = grad.grad_out.Row(c.s.batch, t, value_head);

@@ -25,7 +25,7 @@ struct BackwardLayout {
   int64_t chunk, key, value;
   int64_t queries, keys, keys_t, values, values_t, grad_out, grad_out_t,
       grad_den, scores, grad_scores, grad_row, grad_col, staging, key_sums,
-      state, normalizer, total;
+      grad_queries, state, normalizer, total;
   int64_t state_floats;  // of one value head
   BackwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t d_value,
                  int64_t states) {
@@ -33,19 +33,19 @@ struct BackwardLayout {
     key = PadRow(d_key);
     value = PadRow(d_value);
     ScratchPlan plan;
+    const int64_t wide = std::max(key, value);
     queries = plan.Take(chunk * key);
     keys = plan.Take(chunk * key);
     keys_t = plan.Take(chunk * key);
-    values = plan.Take(chunk * value);
-    values_t = plan.Take(chunk * value);
-    grad_out = plan.Take(chunk * value);
-    grad_out_t = plan.Take(chunk * value);
+    // Parts that are not in use at the same time share their place: all of them
+    // and a state of 64 x 64 are to stay in L1.
+    values = grad_col = plan.Take(chunk * wide);
+    values_t = grad_out_t = staging = plan.Take(chunk * wide);
+    grad_out = grad_queries = plan.Take(chunk * wide);
     grad_den = plan.Take(chunk);
     scores = plan.Take(chunk * chunk);
     grad_scores = plan.Take(chunk * chunk);
     grad_row = plan.Take(chunk * key);
-    grad_col = plan.Take(chunk * std::max(key, value));
-    staging = plan.Take(chunk * std::max(key, value));
     key_sums = plan.Take(key);
     // A state for each value head of the task, in panels: [value, key] in the
     // sweep over queries, [key, value] in the other.

@@ -386,13 +386,16 @@ void LinearAttentionForward(const LinearAttentionOptions& options,
   const int64_t rows = SequenceCount(in) * value_heads;
   const int64_t heads = ForwardHeads(in, width);
   const int64_t blocks = (value_heads + heads - 1) / heads;
-  // Columns of S are independent: slices of a multiple of 64 share the work of
+  // Columns of S are independent: slices of a multiple of 32 share the work of
   // few heads among the workers and change no bit; each computes the scores.
+  constexpr int64_t kSlice = 2 * kRowPad;
   int64_t slices = 1;
   if (rows > 0 && rows < width) {
-    slices = std::min<int64_t>((d_value + 63) / 64, (width + rows - 1) / rows);
+    slices =
+        std::min((d_value + kSlice - 1) / kSlice, (width + rows - 1) / rows);
   }
-  const int64_t columns = (d_value + slices * 64 - 1) / (slices * 64) * 64;
+  const int64_t columns =
+      (d_value + slices * kSlice - 1) / (slices * kSlice) * kSlice;
   const int64_t floats = ForwardScratchFloats(options, in, width);
   const auto run = [&](int64_t index, int worker) {
     const int64_t column = index % slices * columns;

@@ -50,7 +50,7 @@ static HWY_INLINE void QueryPanel(const ChunkContext& c, int64_t g, int64_t k,
   float* w = c.w;
   float* panel = c.State(g) + k * at.value;
   const float* keys = w + at.keys + k;
-  const auto pause = [&]() HWY_ATTR { prefetch.Next(2); };
+  const auto pause = [&]() HWY_ATTR { prefetch.Next(); };
   if (c.rows.has_queries()) {
     ForRowTiles(c.rows.tile_rows(), [&](auto m, int64_t i) HWY_ATTR {
       Tile<decltype(m)::value, kVectors> tile;
@@ -81,21 +81,23 @@ static HWY_INLINE void QueryPanel(const ChunkContext& c, int64_t g, int64_t k,
 }
 
 // dq = slope * factor * da, stored.
-static void StoreQueryGradients(const ChunkContext& c) {
+static void StoreQueryGradients(const ChunkContext& c,
+                                RowPrefetcher& prefetch) {
   const LinearAttentionInputs& in = *c.task.in;
   const LinearAttentionOptions& options = *c.task.options;
   const TensorView& dq = c.task.grad->grad_queries;
   float* w = c.w;
-  LoadQueries(options, in, c.s, c.rows, c.head, c.at.chunk, w + c.at.queries,
-              c.at.key);
+  LoadQueries(options, in, c.s, c.rows, c.head, c.at.chunk,
+              w + c.at.grad_queries, c.at.key);
   for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-    float* features = w + c.at.queries + r * c.at.key;
+    float* features = w + c.at.grad_queries + r * c.at.key;
     const float factor = QueryFactor(options, features, c.at.key);
     FeatureGradientRow(options.feature_map, features,
                        w + c.at.grad_row + r * c.at.key, factor, c.at.key,
                        features);
     StoreRow(dq.dtype, features, in.queries.size[3],
              dq.Row(c.s.batch, c.QueryToken(r), c.head));
+    prefetch.Next();
   }
 }
 
@@ -132,18 +134,19 @@ static void QueryChunk(const ChunkContext& c) {
     LoadKeys(*c.task.options, in, c.s, c.rows, c.head, at.chunk, w + at.keys,
              at.key, w + at.key_sums);
   }
+  RowPrefetcher prefetch;
   for (int64_t g = 0; g < c.task.group; ++g) {
     const int64_t value_head = c.head * c.task.group + g;
     if (c.rows.has_keys()) {
       LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
                  w + at.values, at.value);
     }
+    prefetch = RowPrefetcher();
+    AskForQueryRows(c, value_head, prefetch);
     if (c.rows.has_queries()) {
-      LoadGradOut(c, value_head);
+      LoadGradOut(c, value_head, prefetch);
       GradScoresT(c);
     }
-    RowPrefetcher prefetch;
-    AskForQueryRows(c, value_head, prefetch);
     ForPanels(at.key, [&](auto n, int64_t k) HWY_ATTR {
       QueryPanel<decltype(n)::value>(c, g, k, prefetch);
     });
@@ -151,7 +154,7 @@ static void QueryChunk(const ChunkContext& c) {
       AddRow(w + at.key_sums, at.key, c.Normalizer(g));
     }
   }
-  if (c.rows.has_queries()) StoreQueryGradients(c);
+  if (c.rows.has_queries()) StoreQueryGradients(c, prefetch);
 }
 
 static void QuerySweep(const BackwardTask& task) {
@@ -225,7 +228,7 @@ static void ValuesTimesState(const ChunkContext& c, const float* state,
         tile.AddProduct(state + v * at.key + k * kPanel, kPanel, 1,
                         w + at.values_t + v * at.chunk + j, at.chunk,
                         std::min(kPanel, d_value - v),
-                        [&]() HWY_ATTR { prefetch.Next(2); });
+                        [&]() HWY_ATTR { prefetch.Next(); });
       }
       tile.Store(w + at.grad_col + k * at.chunk + j, at.chunk);
     }
@@ -297,7 +300,7 @@ static HWY_INLINE void ValuePanel(const ChunkContext& c, int64_t g, int64_t v,
       tile.Clear();
       tile.AddProduct(w + at.keys_t + j, 1, at.chunk, panel, kPanel,
                       c.task.in->keys.size[3],
-                      [&]() HWY_ATTR { prefetch.Next(2); });
+                      [&]() HWY_ATTR { prefetch.Next(); });
       if (c.rows.has_queries()) {
         AddLaterRows(c, w + at.scores, w + at.grad_out + v, at.value, j, tile);
       }
@@ -359,7 +362,7 @@ static void KeyChunkValueHead(const ChunkContext& c, int64_t g) {
   const int64_t value_head = c.head * c.task.group + g;
   RowPrefetcher prefetch;
   AskForKeyRows(c, value_head, prefetch);
-  if (c.rows.has_queries()) LoadGradOut(c, value_head);
+  if (c.rows.has_queries()) LoadGradOut(c, value_head, prefetch);
   if (c.rows.has_keys()) {
     LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
                w + at.values, at.value);
@@ -383,6 +386,7 @@ static void KeyChunkValueHead(const ChunkContext& c, int64_t g) {
     if (!KeyKept(in, c.s, c.rows.position + r)) continue;
     StoreRow(dv.dtype, w + at.grad_col + r * at.value, in.values.size[3],
              dv.Row(c.s.batch, c.KeyToken(r), value_head));
+    prefetch.Next();
   }
 }
 
