@@ -7,6 +7,13 @@ import memory
 import results
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
+# Side -> its maker in attention_sides.
+MAKERS = {
+    "tarn": "tarn_side",
+    "fast-transformers": "fast_transformers_side",
+    "torch, chunked": "chunked_sides",
+    "torch softmax attention": "softmax_side",
+}
 # Softmax attention's cost grows with N^2: minutes a call above this.
 SOFTMAX_MOST = 8192
 
@@ -27,18 +34,19 @@ def measure(ctx):
         "curves",
         "Time and memory against N",
         "Causal, forward + gradient, 1 x 8 heads x 64, float32, allocation included; "
-        "memory: most that resident memory grows by, inputs not counted.",
+        "memory: most that resident memory grows by in a fresh process, inputs not counted.",
     )
     times, bytes_used = {}, {}
     for seq_len in ctx.size((*LENGTHS[:3], SOFTMAX_MOST, *LENGTHS[3:]), (128, 256)):
         every = list(_sides(seq_len, ctx))
         samples, limit = limits.group(
-            every, min(ctx.rounds, 5), 1 << 24, ctx.threads, attempts=2, budget=12
+            every, min(ctx.rounds, 5), 1 << 24, ctx.threads, attempts=1, budget=8
         )
         for side in every:
             row = limits.row(side, samples[side.name], limit)
             row["seq_len"] = seq_len
-            row["peak_bytes"] = memory.peak_bytes(lambda: side.run(1))
+            maker = MAKERS[side.name]
+            row["peak_bytes"] = memory.in_fresh_process(maker, seq_len, ctx.threads)
             table.rows.append(row)
             times.setdefault(side.name, []).append((seq_len, row["median_ms"]))
             mib = row["peak_bytes"] / 2**20
