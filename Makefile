@@ -8,10 +8,10 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test demo runtime test-arm bench bench-peers install clean format
+.PHONY: help setup build test counts-update demo runtime test-arm bench bench-peers install clean format
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 	@echo "Variables: TEXT=book.txt STEPS=800 OUT=models/book (demo), TARN_PYTHON=/path/to/python,"
 	@echo "  DESTDIR= PREFIX=$(PREFIX) (install)"
 
@@ -23,6 +23,9 @@ build: setup ## Build everything into build/
 
 test: build ## Build and run every test, C++ and Python
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+counts-update: build ## Store this build's instruction counts as the baselines
+	@python3 -B tests/counts/kernel_counts.py update $(BUILD)/count_kernels
 
 demo: build ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
 	@TEXT='$(TEXT)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh

@@ -1,0 +1,14 @@
+// How often this process has taken memory from the C library, by malloc and its
+// kin or by any operator new: tests compare the count before and after. Linked
+// into tests alone.
+#pragma once
+
+#include <cstdint>
+
+namespace tarn::testing {
+
+/// Allocations of all threads since the program began; frees do not count.
+/// Under a sanitizer, whose own allocator stands there, its hooks count.
+int64_t Allocations();
+
+}  // namespace tarn::testing

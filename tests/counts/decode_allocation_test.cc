@@ -1,0 +1,117 @@
+// A decode step takes no memory: neither by operator new nor by malloc, on one
+// thread or two, for weights of either type and attention of either kind, for
+// one sequence and for many. src/runtime/model_allocation_test.cc counts
+// operator new over every kind of positions.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "allocation_count.h"
+#include "runtime/model.h"
+#include "runtime/sampler.h"
+#include "runtime/test_model.h"
+
+namespace tarn::testing {
+namespace {
+
+constexpr int kSequences = 3;
+constexpr int64_t kPrompt = 40;
+
+// A model and sequences that have run their prompts, a step and a batch.
+class Decoding {
+ public:
+  Decoding(AttentionKind attention, WeightType weights, int threads)
+      : config_(Config(attention)),
+        model_(Open(folder_, config_, weights, threads)),
+        prompt_(RandomTokens(config_, kPrompt, 1)),
+        logits_(static_cast<size_t>(kPrompt * config_.vocab_size)) {
+    for (int i = 0; i < kSequences; ++i) {
+      states_.emplace_back(model_);
+      jobs_.push_back({&states_[i], {&token_, 1}, Row(i), false});
+    }
+    for (int i = 0; i < kSequences; ++i) {
+      jobs_[i].state = &states_[i];
+      Prompt(i);
+    }
+    Score();
+    Generate(1);
+    Batch();
+  }
+  void Prompt(int i) { model_.Prefill(states_[i], prompt_, Row(i)); }
+  void Score() {
+    states_[0].Reset();
+    model_.Score(states_[0], prompt_, Row(0));
+  }
+  // Greedy generation: what the sampler adds to a step then is a search.
+  void Generate(int tokens) {
+    const SamplerOptions greedy = {.temperature = 0};
+    const size_t vocab = static_cast<size_t>(config_.vocab_size);
+    for (int i = 0; i < tokens; ++i) {
+      model_.Step(states_[1], token_, Row(1));
+      token_ = Sample({Row(1), vocab}, greedy, static_cast<uint64_t>(i));
+    }
+  }
+  void Batch() { model_.StepBatch(jobs_); }
+  void Reset() {
+    for (State& state : states_) state.Reset();
+  }
+
+ private:
+  static ModelConfig Config(AttentionKind attention) {
+    ModelConfig config = WideConfig();
+    config.attention = attention;
+    return config;
+  }
+  static Model Open(const TemporaryFolder& folder, const ModelConfig& config,
+                    WeightType weights, int threads) {
+    WriteModel(folder.path(), config, RandomTensors(config, 1));
+    return Model::Open(folder.path(), {.weights = weights, .threads = threads})
+        .Take();
+  }
+  float* Row(int i) { return logits_.data() + i * config_.vocab_size; }
+
+  TemporaryFolder folder_;
+  ModelConfig config_;
+  Model model_;
+  std::vector<int32_t> prompt_;
+  std::vector<float> logits_;
+  std::vector<State> states_;
+  std::vector<Job> jobs_;
+  int32_t token_ = 1;
+};
+
+TEST(DecodeAllocation, StepsPromptsAndBatchesTakeNothing) {
+  for (const AttentionKind attention :
+       {AttentionKind::kLinear, AttentionKind::kFull}) {
+    for (const WeightType weights : {WeightType::kF32, WeightType::kBF16}) {
+      for (const int threads : {1, 2}) {
+        Decoding decoding(attention, weights, threads);
+        const auto expect_none = [&](const char* what, const auto& f) {
+          const int64_t before = Allocations();
+          f();
+          EXPECT_EQ(0, Allocations() - before)
+              << what << ", " << Name(attention) << ", "
+              << (weights == WeightType::kF32 ? "f32" : "bf16") << ", "
+              << threads << " threads";
+        };
+        // A cache of keys has room for 64 tokens after a prompt of 40.
+        expect_none("step", [&] { decoding.Generate(20); });
+        expect_none("batch", [&] { decoding.Batch(); });
+        expect_none("reset", [&] { decoding.Reset(); });
+        expect_none("prompt", [&] { decoding.Prompt(2); });
+        expect_none("score", [&] { decoding.Score(); });
+      }
+    }
+  }
+}
+
+// A state that grows without end would show here, long after the warm-up.
+TEST(DecodeAllocation, AThousandTokensOfALinearModelTakeNothing) {
+  Decoding decoding(AttentionKind::kLinear, WeightType::kF32, 2);
+  const int64_t before = Allocations();
+  decoding.Generate(1000);
+  EXPECT_EQ(0, Allocations() - before);
+}
+
+}  // namespace
+}  // namespace tarn::testing

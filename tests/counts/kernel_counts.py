@@ -1,0 +1,187 @@
+"""Instruction counts of key kernels against stored ones: a kernel that got
+slower shows without any timing.
+
+  kernel_counts.py check DRIVER     compare with baselines.json (a ctest)
+  kernel_counts.py update DRIVER    write the counts of this build there
+  kernel_counts.py print DRIVER     count, compare with nothing
+
+DRIVER is the program count_kernels of a Release build. The counts are those of
+valgrind's callgrind on one SIMD target, the same on every machine that has it.
+They depend on the compiler and on Highway, whose versions stand beside them:
+where either differs, the check says so and ends as skipped (77), as it does
+without valgrind.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BASELINES = pathlib.Path(__file__).resolve().with_name("baselines.json")
+TARGET = "AVX2"  # the best one that valgrind decodes: it knows no AVX-512
+TOLERANCE = 0.03  # either way; the counts themselves repeat to the instruction
+UPDATE = "make counts-update"
+SKIPPED = 77  # ctest's SKIP_RETURN_CODE
+
+# Name: case of the kernel's benchmark, its parameters. Small shapes: valgrind
+# takes some 50 times the time, and a fused multiply-add far more.
+KERNELS = {
+    "linear_attention_forward_64": (
+        "linear_attention_forward", "seq_len=256 heads=2 d_key=64"),
+    "linear_attention_forward_128": (
+        "linear_attention_forward", "seq_len=128 heads=1 d_key=128"),
+    "linear_attention_forward_bf16": (
+        "linear_attention_forward", "seq_len=256 heads=2 d_key=64 dtype=bf16"),
+    "linear_attention_noncausal": (
+        "linear_attention_forward", "seq_len=256 heads=2 d_key=64 causal=0"),
+    "linear_attention_gradient_64": (
+        "linear_attention_gradient", "seq_len=256 heads=2 d_key=64"),
+    "linear_attention_step": (
+        "linear_attention_step", "batch=4 heads=8 d_key=64"),
+    "matmul_prefill": (
+        "matmul", "rows=64 inputs=256 outputs=256"),
+    "matmul_decode_bf16": (
+        "matmul", "rows=1 inputs=1024 outputs=512 dtype=bf16"),
+    "softmax_attention_step": (
+        "softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
+    "residual_norm": (
+        "residual_norm_forward", "rows=128 width=256"),
+    "bias_activation": (
+        "bias_activation_forward", "rows=128 width=512"),
+    "adam_step": (
+        "adam_step", "count=100000"),
+}
+
+
+class CountError(Exception):
+    """A program that failed, with what it said."""
+
+
+def environment():
+    """The driver's: one SIMD target, no tuning of the C library's allocator."""
+    kept = {name: value for name, value in os.environ.items()
+            if name != "GLIBC_TUNABLES"}
+    return kept | {"TARN_FORCE_TARGET": TARGET.lower()}
+
+
+def run(command):
+    done = subprocess.run(command, env=environment(), capture_output=True,
+                          text=True, check=False)
+    if done.returncode != 0:
+        raise CountError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def about(driver):
+    """Compiler, Highway and target of the build, as the driver names them."""
+    return run([driver, "--about"]).strip()
+
+
+def count(driver, name):
+    """Instructions of one run of a kernel."""
+    case, parameters = KERNELS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "counts")
+        run(["valgrind", "--tool=callgrind", "--toggle-collect=CountedRun",
+             f"--callgrind-out-file={out}", driver, case, parameters])
+        return total(out.read_text())
+
+
+def total(profile):
+    """Instructions that a callgrind profile holds; at least one."""
+    found = re.search(r"^(?:totals|summary): (\d+)", profile, re.MULTILINE)
+    instructions = int(found[1]) if found else 0
+    if instructions == 0:
+        raise CountError("callgrind counted nothing: it did not see CountedRun")
+    return instructions
+
+
+def count_all(driver):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        counts = pool.map(lambda name: count(driver, name), KERNELS)
+        return dict(zip(KERNELS, counts))
+
+
+def compare(counts, baselines):
+    """Lines for people, and whether every count is within the tolerance."""
+    lines, good = [], True
+    for name in sorted(counts.keys() | baselines.keys()):
+        counted, stored = counts.get(name), baselines.get(name)
+        if counted is None or stored is None:
+            good = False
+            missing = "baseline" if stored is None else "such kernel any more"
+            lines.append(f"{name}: no {missing}. Run `{UPDATE}`.")
+            continue
+        change = counted / stored - 1
+        line = (f"{name}: {counted} instructions, baseline {stored}"
+                f" ({change:+.1%})")
+        if abs(counted - stored) > TOLERANCE * stored:
+            good = False
+            line += (": SLOWER. Find out why; if it is meant, run"
+                     if change > 0 else ": faster. Keep it: run")
+            line += f" `{UPDATE}` and commit {BASELINES.name}."
+        lines.append(line)
+    return lines, good
+
+
+def reason_to_skip(build, sanitizers):
+    """Why this build or machine cannot be counted; None where it can."""
+    if shutil.which("valgrind") is None:
+        return "valgrind is not installed (scripts/setup.sh installs it)"
+    if sanitizers:
+        return f"sanitizers are on ({sanitizers}); counts are of Release builds"
+    if build != "Release":
+        return f"this is a {build or 'nameless'} build; counts are of Release"
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    if not {"avx2", "fma", "bmi2", "f16c"} <= set(flags):
+        return f"this machine has no {TARGET}"
+    return None
+
+
+def check(driver):
+    stored = json.loads(BASELINES.read_text())
+    here = about(driver)
+    if here != stored["made_with"]:
+        print(f"skipped: the counts are of {stored['made_with']}, this build "
+              f"is of {here}. `{UPDATE}` makes them this build's.")
+        return SKIPPED
+    lines, good = compare(count_all(driver), stored["instructions"])
+    print("\n".join(lines))
+    return 0 if good else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("action", choices=["check", "update", "print"])
+    parser.add_argument("driver")
+    parser.add_argument("--build", default="Release", help="CMAKE_BUILD_TYPE")
+    parser.add_argument("--sanitizers", default="", help="TARN_SANITIZE")
+    arguments = parser.parse_args()
+    reason = reason_to_skip(arguments.build, arguments.sanitizers)
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return SKIPPED
+    try:
+        if arguments.action == "check":
+            return check(arguments.driver)
+        made = {"made_with": about(arguments.driver),
+                "instructions": count_all(arguments.driver)}
+    except CountError as error:
+        print(error)
+        return 1
+    text = json.dumps(made, indent=2) + "\n"
+    if arguments.action == "update":
+        BASELINES.write_text(text)
+    print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+// No kernel takes memory: every benchmark case beside the kernels, then the
+// options of linear attention that no benchmark has, each counted after one run
+// that does not count (it may choose the SIMD target).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "allocation_count.h"
+#include "kernels/bench_case.h"
+#include "kernels/linear_attention/test_problem.h"
+#include "kernels/memory_read/memory_read.h"
+#include "kernels/simd_target.h"
+#include "registry.h"
+
+namespace tarn::testing {
+namespace {
+
+// Sizes with tails, and enough rows for several tasks.
+const std::map<std::string, std::vector<std::string>> kCases = {
+    {"relu", {"rows=70 width=37"}},
+    {"gelu", {"rows=70 width=37"}},
+    {"elu1", {"rows=70 width=37"}},
+    {"add", {"rows=70 width=37"}},
+    {"adam_step", {"count=100000"}},
+    {"bias_activation_forward",
+     {"rows=300 width=37", "rows=300 width=37 activation=gelu",
+      "rows=300 width=37 activation=none dropout=0"}},
+    {"bias_activation_gradient",
+     {"rows=300 width=37", "rows=300 width=37 activation=gelu",
+      "rows=300 width=37 activation=none dropout=0"}},
+    {"dropout_scales", {"rows=300 width=37"}},
+    {"layer_norm", {"rows=70 width=37"}},
+    {"linear_attention_forward",
+     {"seq_len=150 d_key=64", "seq_len=150 d_key=32", "seq_len=150 d_key=128",
+      "seq_len=150 d_key=64 causal=0", "seq_len=150 d_key=7 d_value=19",
+      "seq_len=150 d_key=64 dtype=bf16", "seq_len=150 d_key=64 dtype=f16",
+      "seq_len=150 heads=1 d_key=128", "seq_len=150 chunk=16",
+      "seq_len=150 chunk=64", "seq_len=150 layout=heads_first"}},
+    {"linear_attention_gradient",
+     {"seq_len=150 d_key=64", "seq_len=150 d_key=32", "seq_len=150 d_key=128",
+      "seq_len=150 d_key=64 causal=0", "seq_len=150 d_key=7 d_value=19",
+      "seq_len=150 d_key=64 dtype=bf16", "seq_len=150 d_key=64 dtype=f16",
+      "seq_len=150 heads=1 d_key=128", "seq_len=150 chunk=16",
+      "seq_len=150 chunk=64", "seq_len=150 layout=heads_first"}},
+    {"linear_attention_step",
+     {"batch=3 d_key=64", "batch=3 d_key=7 d_value=19",
+      "batch=3 d_key=64 dtype=bf16"}},
+    {"linear_attention_prefill",
+     {"seq_len=9 d_key=64", "seq_len=9 d_key=7 d_value=19 dtype=f16"}},
+    {"matmul",
+     {"rows=1 inputs=300 outputs=200", "rows=70 inputs=300 outputs=200",
+      "rows=1 inputs=300 outputs=200 dtype=bf16",
+      "rows=70 inputs=300 outputs=200 dtype=bf16"}},
+    {"residual_norm_forward",
+     {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
+    {"residual_norm_gradient",
+     {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
+    {"rotary", {"rows=70 heads=3 d_key=10"}},
+    {"softmax_attention_step", {"seq_len=99 heads=3 d_key=10 d_value=7"}},
+};
+
+// What a call may take, where it is not nothing; neither grows with the sizes
+// of tensors. The gradient's checks compare shapes held in eight small vectors;
+// the optimiser's step lists its tasks, once for all parameters.
+const std::map<std::string, int64_t> kMayTake = {
+    {"linear_attention_gradient", 8}, {"adam_step", 8}};
+
+int64_t MayTake(const std::string& name) {
+  const auto found = kMayTake.find(name);
+  return found == kMayTake.end() ? 0 : found->second;
+}
+
+// Calls f once, then counts the most that one of three calls more takes.
+template <typename F>
+int64_t TakenBy(const F& f) {
+  f();
+  int64_t most = 0;
+  for (int i = 0; i < 3; ++i) {
+    const int64_t before = Allocations();
+    f();
+    most = std::max(most, Allocations() - before);
+  }
+  return most;
+}
+
+// Calls f(executor) with one thread and with two.
+template <typename F>
+void WithExecutors(const F& f) {
+  SerialExecutor serial;
+  f(serial);
+  ThreadPool pool(2);
+  f(pool);
+}
+
+// Volatile: an allocation that nobody looks at may be left out by the compiler.
+void* volatile seen;
+
+TEST(AllocationCount, CountsEveryWayToTakeMemory) {
+  const auto expect_one = [](const char* what, auto take, auto give) {
+    const int64_t before = Allocations();
+    seen = take();
+    give(seen);
+    EXPECT_EQ(1, Allocations() - before) << what;
+  };
+  const auto release = [](void* p) { std::free(p); };
+  expect_one(
+      "malloc", [] { return std::malloc(100); }, release);
+  expect_one(
+      "calloc", [] { return std::calloc(10, 10); }, release);
+  expect_one(
+      "realloc", [] { return std::realloc(nullptr, 100); }, release);
+  expect_one(
+      "aligned", [] { return std::aligned_alloc(64, 128); }, release);
+  const auto drop = [](void* p) { ::operator delete(p); };
+  expect_one(
+      "new", [] { return ::operator new(100); }, drop);
+  expect_one(
+      "new, nothrow", [] { return ::operator new(100, std::nothrow); }, drop);
+  constexpr std::align_val_t kLine{64};
+  expect_one(
+      "new, aligned", [=] { return ::operator new(128, kLine); },
+      [=](void* p) { ::operator delete(p, kLine); });
+  const int64_t before = Allocations();
+  EXPECT_EQ(0, Allocations() - before);
+}
+
+TEST(KernelAllocation, EveryCaseOnOneThreadAndTwo) {
+  for (const bench::Entry& entry : bench::Entries()) {
+    const std::string name = entry.name;
+    if (name.rfind("limit_", 0) == 0) continue;  // the machine's, no kernel
+    ASSERT_TRUE(kCases.count(name)) << name << " has no sizes in kCases";
+    for (const std::string& params : kCases.at(name)) {
+      for (const std::string& target : SimdTargets()) {
+        ForceSimdTarget(target);
+        WithExecutors([&](Executor& executor) {
+          const auto kernel = bench::MakeCase(name, params, executor.width());
+          EXPECT_LE(TakenBy([&] { kernel->Run(executor); }), MayTake(name))
+              << name << " " << params << " " << target << " on "
+              << executor.width();
+        });
+      }
+      ResetSimdTarget();
+    }
+  }
+}
+
+// A kernel without a benchmark case would be left out without a word.
+TEST(KernelAllocation, EveryFolderOfKernelsHasCases) {
+  std::set<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(TARN_KERNELS)) {
+    if (entry.is_directory()) folders.insert(entry.path().filename().string());
+  }
+  ASSERT_FALSE(folders.empty());
+  folders.erase("activation");   // relu, gelu, elu1, add
+  folders.erase("memory_read");  // the test below
+  for (const std::string& folder : folders) {
+    bool found = false;
+    for (const auto& [name, params] : kCases) {
+      found = found || name.rfind(folder, 0) == 0;
+    }
+    EXPECT_TRUE(found) << folder;
+  }
+}
+
+TEST(KernelAllocation, ReadingMemory) {
+  const std::vector<uint64_t> words(100000, 3);
+  const auto* aligned = reinterpret_cast<const uint64_t*>(
+      (reinterpret_cast<uintptr_t>(words.data()) + 63) / 64 * 64);
+  WithExecutors([&](Executor& executor) {
+    EXPECT_EQ(0, TakenBy([&] { SumWords(aligned, 99000, executor); }));
+  });
+}
+
+// The call of a problem, its results and its gradients, with memory of their
+// own for every optional result.
+class Buffers {
+ public:
+  Buffers(const Call& call, const LinearAttentionOptions& options,
+          const Problem& p, DType dtype, int width)
+      : options_(options),
+        in_(call.in),
+        out_(call.batch, call.seq_len_q, p.value_heads, p.d_value, dtype, true),
+        grad_out_(out_),
+        grad_queries_(call.queries),
+        grad_keys_(call.keys),
+        grad_values_(call.values),
+        denominators_(call.batch * call.seq_len_q * p.value_heads),
+        S_(call.count * p.value_heads * p.d_key * p.d_value),
+        z_(call.count * p.value_heads * p.d_key),
+        workspace_(MakeWorkspace(
+            LinearAttentionWorkspaceBytes(options, call.in, width, true))) {
+    results_ = {out_.view(), S_.data(), z_.data(), denominators_.data()};
+    gradients_.out = out_.view();
+    gradients_.denominators = denominators_.data();
+    gradients_.grad_out = grad_out_.view();
+    gradients_.grad_final_S = in_.initial_S;
+    gradients_.grad_final_z = in_.initial_z;
+    gradients_.grad_queries = grad_queries_.view();
+    gradients_.grad_keys = grad_keys_.view();
+    gradients_.grad_values = grad_values_.view();
+    gradients_.grad_initial_S = S_.data();
+    gradients_.grad_initial_z = z_.data();
+  }
+  void Forward(Executor& executor) {
+    LinearAttentionForward(options_, in_, results_, executor, workspace_.get());
+  }
+  void Backward(Executor& executor) {
+    LinearAttentionBackward(options_, in_, gradients_, executor,
+                            workspace_.get());
+  }
+
+ private:
+  LinearAttentionOptions options_;
+  LinearAttentionInputs in_;
+  GuardedTensor out_, grad_out_, grad_queries_, grad_keys_, grad_values_;
+  std::vector<float> denominators_, S_, z_;
+  Workspace workspace_;
+  LinearAttentionOutputs results_;
+  LinearAttentionGradients gradients_;
+};
+
+// Masks, packing, states in and out, grouped heads, strided rows, both feature
+// maps and every denominator.
+TEST(KernelAllocation, EveryOptionOfLinearAttention) {
+  const Shape shape = {
+      .T = 70, .heads = 2, .value_heads = 4, .d_key = 20, .d_value = 33};
+  for (const bool packed : {false, true}) {
+    for (const FeatureMap map : {FeatureMap::kElu1, FeatureMap::kIdentity}) {
+      for (const Denominator denominator :
+           {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
+        for (const bool causal : {true, false}) {
+          LinearAttentionOptions options;
+          options.causal = causal;
+          options.feature_map = map;
+          options.denominator = denominator;
+          std::vector<Problem> problems;
+          for (uint64_t seed = 1; seed < 4; ++seed) {
+            problems.push_back(MakeProblem(shape, options, seed));
+            problems.back().kept[5 * seed] = false;
+          }
+          const Call call(problems, DType::kF32, true, packed);
+          WithExecutors([&](Executor& executor) {
+            Buffers buffers(call, options, problems[0], DType::kF32,
+                            executor.width());
+            EXPECT_EQ(0, TakenBy([&] { buffers.Forward(executor); }))
+                << packed << " " << Name(map) << " " << Name(denominator);
+            EXPECT_LE(TakenBy([&] { buffers.Backward(executor); }),
+                      MayTake("linear_attention_gradient"))
+                << packed << " " << Name(map) << " " << Name(denominator);
+          });
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::testing
