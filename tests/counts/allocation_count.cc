@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#include <sanitizer/allocator_interface.h>
 #define TARN_COUNT_BY_HOOKS 1
 #endif
 
@@ -18,6 +17,11 @@ int64_t Allocations() { return allocations; }
 }  // namespace tarn::testing
 
 #ifdef TARN_COUNT_BY_HOOKS
+
+// Of the sanitizers' allocator_interface.h, which g++ does not bring along.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(
+    void (*allocated)(const volatile void*, size_t),
+    void (*freed)(const volatile void*));
 
 namespace {
 [[maybe_unused]] const int hooks = __sanitizer_install_malloc_and_free_hooks(
