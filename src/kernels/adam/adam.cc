@@ -120,6 +120,16 @@ std::vector<Run> RunsOf(const std::vector<Tensor>& tensors) {
   return runs;
 }
 
+int64_t RunsIn(int64_t size) { return (size + kRun - 1) / kRun; }
+
+// The run of a task, found by counting: a step allocates nothing.
+Run RunOfTask(const std::vector<AdamTensor>& tensors, int64_t task) {
+  size_t i = 0;
+  for (; task >= RunsIn(tensors[i].size); ++i) task -= RunsIn(tensors[i].size);
+  const int64_t first = task * kRun;
+  return {i, first, std::min(first + kRun, tensors[i].size)};
+}
+
 void WantData(const char* name, const void* data, int64_t size) {
   if (size < 0) {
     throw ShapeError(StrCat("adam: ", name), "a size of at least 0",
@@ -184,12 +194,12 @@ void AdamStep(const AdamStepOptions& options,
     WantData("v", t.v, t.size);
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamRun);
-  const std::vector<Run> runs = RunsOf(tensors);
-  executor.ParallelFor(
-      static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
-        const Run& run = runs[task];
-        kernel(factors, tensors[run.tensor], run.first, run.last);
-      });
+  int64_t runs = 0;
+  for (const AdamTensor& t : tensors) runs += RunsIn(t.size);
+  executor.ParallelFor(runs, [&](int64_t task, int) {
+    const Run run = RunOfTask(tensors, task);
+    kernel(factors, tensors[run.tensor], run.first, run.last);
+  });
 }
 
 std::vector<double> SquaredNorms(const std::vector<GradientView>& tensors,

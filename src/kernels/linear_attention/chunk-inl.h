@@ -71,9 +71,9 @@ HWY_INLINE void ZeroRows(float* data, int64_t begin, int64_t end, int64_t ld) {
 }
 
 // Rows of one head lie a whole token apart, too far for the hardware to
-// foresee. They are asked for one chunk ahead, a row at a time between parts of
-// the products: asked for all at once they would fill the line buffers, and the
-// products' own loads would wait.
+// foresee. They are asked for one chunk ahead, spread evenly over the pauses
+// between parts of the products: asked for all at once they would fill the line
+// buffers, and the products' own loads would wait.
 class RowPrefetcher {
  public:
   // The next `tokens` rows of `view` from `row` on.
@@ -82,8 +82,10 @@ class RowPrefetcher {
     stream_[streams_++] = {reinterpret_cast<uintptr_t>(row),
                            view.stride[1] * bytes, width * bytes};
   }
-  void Start(int64_t tokens) {
-    left_ = tokens * streams_;
+  // `pauses`: how often Next is going to be called.
+  void Start(int64_t tokens, int64_t pauses) {
+    left_ = rows_ = tokens * streams_;
+    pauses_ = pauses;
     // First one line of every page: the page walks, long in a virtual machine,
     // then overlap instead of stopping the products one by one.
     for (int n = 0; n < streams_; ++n) {
@@ -96,12 +98,20 @@ class RowPrefetcher {
       }
     }
   }
-  // One row of one tensor. (An address past the tensor is only a hint.)
-  HWY_INLINE void Next(int rows) {
-    for (int i = 0; i < rows; ++i) Next();
-  }
+  // A pause: asks for this pause's share of the rows.
   HWY_INLINE void Next() {
     if (left_ == 0) return;
+    for (due_ += rows_; due_ >= pauses_ && left_ > 0; due_ -= pauses_) Row();
+  }
+
+ private:
+  struct Stream {
+    uintptr_t at;
+    int64_t stride, bytes;
+  };
+
+  // One row of one tensor. (An address past the tensor is only a hint.)
+  HWY_INLINE void Row() {
     --left_;
     Stream& s = stream_[next_];
     for (int64_t i = 0; i < s.bytes; i += 64) {
@@ -111,15 +121,15 @@ class RowPrefetcher {
     next_ = next_ + 1 == streams_ ? 0 : next_ + 1;
   }
 
- private:
-  struct Stream {
-    uintptr_t at;
-    int64_t stride, bytes;
-  };
   Stream stream_[8];
   int streams_ = 0, next_ = 0;
-  int64_t left_ = 0;
+  int64_t rows_ = 0, pauses_ = 1, left_ = 0, due_ = 0;
 };
+
+// Pauses of one product of the chunk with a state: after 8 rows of every tile.
+HWY_INLINE int64_t ProductPauses(int64_t chunk, int64_t key, int64_t value) {
+  return std::max<int64_t>(chunk * key * value / (8 * kTileRows * kPanel), 1);
+}
 
 HWY_INLINE bool KeyKept(const LinearAttentionInputs& in, const Sequence& s,
                         int64_t key) {

@@ -276,7 +276,7 @@ static void ForwardChunk(const ForwardTask& task, const ForwardHead& head,
                  task.out->out.Row(s.batch, query_at, head.value_head) + skip,
                  task.columns);
   }
-  prefetch.Start(at.chunk);
+  prefetch.Start(at.chunk, 2 * ProductPauses(at.chunk, at.key, at.value));
   const bool direct = OutputsDirect(task, rows, at);
   OutputRows to = {reinterpret_cast<char*>(w + at.out),
                    at.value * static_cast<int64_t>(sizeof(float)), DType::kF32};
