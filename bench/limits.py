@@ -29,10 +29,22 @@ def sgemm_side(threads, size=SGEMM_SIZE, name="sgemm"):
     )
 
 
-# Buffers of a limit are made once: 1 GiB takes longer to fill than to copy.
-@functools.lru_cache(maxsize=8)
+# Buffers of a limit are kept, since 1 GiB takes longer to fill than to copy, but
+# only as many as a small machine can hold: the least recently used go first.
+MOST_HELD = 4 << 30
+_held = {}
+
+
 def _case(name, threads, **params):
-    return native.Case(name, threads, **params)
+    key = (name, threads, *sorted(params.items()))
+    case = _held.pop(key, None)
+    if case is None:
+        weight = lambda k: 2 * dict(k[2:]).get("bytes", 0)
+        while _held and sum(map(weight, _held)) + weight(key) > MOST_HELD:
+            _held.pop(next(iter(_held))).close()
+        case = native.Case(name, threads, **params)
+    _held[key] = case  # last: the most recently used
+    return case
 
 
 def best_rate(side, repeats=5):
