@@ -1,6 +1,5 @@
-// What the forward and the gradient share inside one chunk: loading rows
-// through the feature map, masked scores, and triangular products that never
-// let a NaN or infinity of a later token reach an earlier row.
+// What the forward and the gradient share inside one chunk: rows through the
+// feature map into scratch, the factors of queries, states in panels.
 
 #if defined(TARN_KERNELS_LINEAR_ATTENTION_CHUNK_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -18,17 +17,14 @@
 #include "hwy/highway.h"
 #include "kernels/linear_attention/geometry.h"
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/prefetch-inl.h"
+#include "kernels/linear_attention/scores-inl.h"
 #include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Tokens of a block of scores. Chunks are whole blocks; lanes of scores run
-// over the tokens of one block.
-constexpr int64_t kBlock = 16;
-constexpr int kBlockVectors = static_cast<int>(kBlock / kLanes);
 
 HWY_INLINE void LoadFeatures(FeatureMap map, DType dtype, const void* src,
                              int64_t width, float* dst) {
@@ -68,67 +64,6 @@ HWY_INLINE void ZeroRows(float* data, int64_t begin, int64_t end, int64_t ld) {
     std::memset(data + begin * ld, 0,
                 static_cast<size_t>((end - begin) * ld) * sizeof(float));
   }
-}
-
-// Rows of one head lie a whole token apart, too far for the hardware to
-// foresee. They are asked for one chunk ahead, spread evenly over the pauses
-// between parts of the products: asked for all at once they would fill the line
-// buffers, and the products' own loads would wait.
-class RowPrefetcher {
- public:
-  // The next `tokens` rows of `view` from `row` on.
-  void Add(const TensorView& view, const char* row, int64_t width) {
-    const int64_t bytes = static_cast<int64_t>(DTypeBytes(view.dtype));
-    stream_[streams_++] = {reinterpret_cast<uintptr_t>(row),
-                           view.stride[1] * bytes, width * bytes};
-  }
-  // `pauses`: how often Next is going to be called.
-  void Start(int64_t tokens, int64_t pauses) {
-    left_ = rows_ = tokens * streams_;
-    pauses_ = pauses;
-    // First one line of every page: the page walks, long in a virtual machine,
-    // then overlap instead of stopping the products one by one.
-    for (int n = 0; n < streams_; ++n) {
-      const Stream& s = stream_[n];
-      const int64_t bytes = std::max<int64_t>(std::abs(s.stride), 1);
-      const int64_t step = std::clamp<int64_t>(4096 / bytes, 1, tokens);
-      for (int64_t t = 0; t < tokens; t += step) {
-        __builtin_prefetch(reinterpret_cast<const char*>(
-            s.at + static_cast<uintptr_t>(t * s.stride)));
-      }
-    }
-  }
-  // A pause: asks for this pause's share of the rows.
-  HWY_INLINE void Next() {
-    if (left_ == 0) return;
-    for (due_ += rows_; due_ >= pauses_ && left_ > 0; due_ -= pauses_) Row();
-  }
-
- private:
-  struct Stream {
-    uintptr_t at;
-    int64_t stride, bytes;
-  };
-
-  // One row of one tensor. (An address past the tensor is only a hint.)
-  HWY_INLINE void Row() {
-    --left_;
-    Stream& s = stream_[next_];
-    for (int64_t i = 0; i < s.bytes; i += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(s.at) + i, 0, 2);
-    }
-    s.at += static_cast<uintptr_t>(s.stride);
-    next_ = next_ + 1 == streams_ ? 0 : next_ + 1;
-  }
-
-  Stream stream_[8];
-  int streams_ = 0, next_ = 0;
-  int64_t rows_ = 0, pauses_ = 1, left_ = 0, due_ = 0;
-};
-
-// Pauses of one product of the chunk with a state: after 8 rows of every tile.
-HWY_INLINE int64_t ProductPauses(int64_t chunk, int64_t key, int64_t value) {
-  return std::max<int64_t>(chunk * key * value / (8 * kTileRows * kPanel), 1);
 }
 
 HWY_INLINE bool KeyKept(const LinearAttentionInputs& in, const Sequence& s,
@@ -355,94 +290,6 @@ HWY_INLINE void ScaleQueries(const LinearAttentionOptions& options,
     float* row = queries + r * ld;
     const float factor = QueryFactor(options, row, ld);
     if (factor != 1.0f) ScaleRow(row, ld, factor);
-  }
-}
-
-// Rows of a tile of scores, whose lanes run over a block of tokens.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kScoreRows = 16;
-#elif HWY_ARCH_ARM || HWY_TARGET <= HWY_AVX2
-constexpr int kScoreRows = 4;
-#else
-constexpr int kScoreRows = 2;
-#endif
-
-// Which half of scores is kept; the diagonal is in both.
-enum class Half { kLaneNotBefore, kLaneNotAfter };
-
-// c[x, y] = a_x . b_y + row_add[x] + lane_add[y] for the tokens y >= x
-// (kLaneNotBefore: y are queries) or y <= x (kLaneNotAfter: y are keys); within
-// diagonal blocks the other entries are zero (selected, so a NaN there is
-// gone), blocks of the other half are not written. a [rows, kWidth] dense, b_t
-// = B^T [width, chunk]. kWidth: a's row stride when it is known, else 0. Null
-// terms are left out.
-struct ScoreArgs {
-  const float* a;
-  int64_t a_stride;
-  const float* b_t;
-  int64_t chunk, rows, lanes, width;
-  const float* row_add;
-  const float* lane_add;
-  float* c;
-};
-
-template <Half kHalf, int kWidth>
-HWY_INLINE void ScoreTile(const ScoreArgs& s, int64_t x, int64_t y) {
-  const DF d;
-  const int64_t stride = kWidth == 0 ? s.a_stride : kWidth;
-  Tile<kScoreRows, kBlockVectors> tile;
-  tile.Clear();
-  tile.AddProduct(s.a + x * stride, stride, 1, s.b_t + y, s.chunk, s.width);
-  HWY_UNROLL(16)
-  for (int r = 0; r < kScoreRows; ++r) {
-    HWY_UNROLL(4)
-    for (int v = 0; v < kBlockVectors; ++v) {
-      VF score = tile.at[r][v];
-      if (s.row_add != nullptr) {
-        score = hn::Add(score, hn::Set(d, s.row_add[x + r]));
-      }
-      if (s.lane_add != nullptr) {
-        score = hn::Add(score, hn::LoadU(d, s.lane_add + y + v * kLanes));
-      }
-      const int64_t to_diagonal = x + r - y - v * kLanes;
-      if (kHalf == Half::kLaneNotBefore) {
-        const auto hidden = hn::FirstN(
-            d,
-            static_cast<size_t>(std::clamp<int64_t>(to_diagonal, 0, kLanes)));
-        score = hn::IfThenZeroElse(hidden, score);
-      } else {
-        const auto kept = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(
-                                            to_diagonal + 1, 0, kLanes)));
-        score = hn::IfThenElseZero(kept, score);
-      }
-      hn::StoreU(score, d, s.c + (x + r) * s.chunk + y + v * kLanes);
-    }
-  }
-}
-
-template <Half kHalf, int kWidth>
-HWY_INLINE void ScoreBlocks(const ScoreArgs& s) {
-  for (int64_t y = 0; y < s.lanes; y += kBlock) {
-    const int64_t begin = kHalf == Half::kLaneNotBefore ? 0 : y;
-    const int64_t end =
-        kHalf == Half::kLaneNotBefore ? std::min(y + kBlock, s.rows) : s.rows;
-    for (int64_t x = begin; x < end; x += kScoreRows) {
-      ScoreTile<kHalf, kWidth>(s, x, y);
-    }
-  }
-}
-
-template <Half kHalf>
-HWY_MAYBE_UNUSED static HWY_NOINLINE void Scores(const ScoreArgs& s) {
-  switch (s.a_stride) {
-    case 32:
-      return ScoreBlocks<kHalf, 32>(s);
-    case 64:
-      return ScoreBlocks<kHalf, 64>(s);
-    case 128:
-      return ScoreBlocks<kHalf, 128>(s);
-    default:
-      return ScoreBlocks<kHalf, 0>(s);
   }
 }
 
