@@ -245,15 +245,6 @@ HWY_INLINE void LoadElu1(DType dtype, const void* src, int64_t n, float* dst) {
 
 // ---- Row reductions over padded rows.
 
-HWY_INLINE float RowSum(const float* row, int64_t padded) {
-  const DF d;
-  VF sum = hn::Zero(d);
-  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
-    sum = hn::Add(sum, hn::LoadU(d, row + i));
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
 HWY_INLINE float RowDot(const float* a, const float* b, int64_t padded) {
   const DF d;
   VF sum = hn::Zero(d);
@@ -287,27 +278,6 @@ HWY_INLINE void AddRow(const float* x, int64_t padded, float* y) {
   for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
     hn::StoreU(hn::Add(hn::LoadU(d, y + i), hn::LoadU(d, x + i)), d, y + i);
   }
-}
-
-// y += factor * x.
-HWY_INLINE void AddScaledRow(float factor, const float* x, int64_t padded,
-                             float* y) {
-  const DF d;
-  const VF f = hn::Set(d, factor);
-  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
-    hn::StoreU(hn::MulAdd(f, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d,
-               y + i);
-  }
-}
-
-// False when any entry of rows [0, rows) is NaN or infinite.
-HWY_INLINE bool AllFinite(const float* data, int64_t count) {
-  const DF d;
-  VF probe = hn::Zero(d);  // x * 0 is NaN exactly for NaN and infinity
-  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
-    probe = hn::MulAdd(hn::LoadU(d, data + i), hn::Zero(d), probe);
-  }
-  return hn::AllTrue(d, hn::Eq(probe, probe));
 }
 
 // Power of two that brings `largest` into [1, 2); 2^126 for subnormals, 1 for

@@ -109,21 +109,18 @@ struct Run {
   int64_t first, last;
 };
 
+int64_t RunsIn(int64_t size) { return (size + kRun - 1) / kRun; }
+
 template <class Tensor>
-std::vector<Run> RunsOf(const std::vector<Tensor>& tensors) {
-  std::vector<Run> runs;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    for (int64_t first = 0; first < tensors[i].size; first += kRun) {
-      runs.push_back({i, first, std::min(first + kRun, tensors[i].size)});
-    }
-  }
+int64_t RunsIn(const std::vector<Tensor>& tensors) {
+  int64_t runs = 0;
+  for (const Tensor& t : tensors) runs += RunsIn(t.size);
   return runs;
 }
 
-int64_t RunsIn(int64_t size) { return (size + kRun - 1) / kRun; }
-
 // The run of a task, found by counting: a step allocates nothing.
-Run RunOfTask(const std::vector<AdamTensor>& tensors, int64_t task) {
+template <class Tensor>
+Run RunOfTask(const std::vector<Tensor>& tensors, int64_t task) {
   size_t i = 0;
   for (; task >= RunsIn(tensors[i].size); ++i) task -= RunsIn(tensors[i].size);
   const int64_t first = task * kRun;
@@ -194,9 +191,7 @@ void AdamStep(const AdamStepOptions& options,
     WantData("v", t.v, t.size);
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamRun);
-  int64_t runs = 0;
-  for (const AdamTensor& t : tensors) runs += RunsIn(t.size);
-  executor.ParallelFor(runs, [&](int64_t task, int) {
+  executor.ParallelFor(RunsIn(tensors), [&](int64_t task, int) {
     const Run run = RunOfTask(tensors, task);
     kernel(factors, tensors[run.tensor], run.first, run.last);
   });
@@ -206,17 +201,19 @@ std::vector<double> SquaredNorms(const std::vector<GradientView>& tensors,
                                  Executor& executor) {
   for (const GradientView& t : tensors) WantData("gradient", t.data, t.size);
   const auto kernel = HWY_DYNAMIC_DISPATCH(SquareRun);
-  const std::vector<Run> runs = RunsOf(tensors);
-  std::vector<double> partial(runs.size());
-  executor.ParallelFor(
-      static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
-        const Run& run = runs[task];
-        partial[task] =
-            kernel(tensors[run.tensor].data + run.first, run.last - run.first);
-      });
+  const int64_t runs = RunsIn(tensors);
+  std::vector<double> partial(runs);
+  executor.ParallelFor(runs, [&](int64_t task, int) {
+    const Run run = RunOfTask(tensors, task);
+    partial[task] =
+        kernel(tensors[run.tensor].data + run.first, run.last - run.first);
+  });
+  // In task order: the same bits for any number of threads.
   std::vector<double> sums(tensors.size(), 0.0);
-  for (size_t task = 0; task < runs.size(); ++task) {
-    sums[runs[task].tensor] += partial[task];
+  int64_t task = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t last = task + RunsIn(tensors[i].size);
+    for (; task < last; ++task) sums[i] += partial[task];
   }
   return sums;
 }

@@ -11,6 +11,7 @@
 #include "core/test_util.h"
 #include "kernels/bias_activation/bias_activation_ref.h"
 #include "kernels/simd_target.h"
+#include "kernels/test_vectors.h"
 
 namespace tarn {
 namespace {
@@ -19,16 +20,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr Nonlinearity kAll[] = {Nonlinearity::kIdentity, Nonlinearity::kRelu,
                                  Nonlinearity::kGelu};
 
-std::vector<float> Random(int64_t n, uint64_t seed) {
-  Rng rng(seed);
-  std::vector<float> x(n);
-  for (float& v : x) v = static_cast<float>(rng.Normal());
-  return x;
-}
-
-std::vector<double> Widen(const std::vector<float>& x) {
-  return {x.begin(), x.end()};
-}
+using testing::Normals;
+using testing::Widen;
 
 // Inputs and results of one call; results begin as NaN.
 struct Problem {
@@ -39,9 +32,9 @@ struct Problem {
   Problem(Nonlinearity activation, int64_t rows, int64_t width, double p)
       : rows(rows), width(width), options{activation, {p, 7}} {
     const int64_t n = rows * width;
-    x = Random(n, 1);
-    bias = Random(width, 2);
-    grad_y = Random(n, 3);
+    x = Normals(n, 1);
+    bias = Normals(width, 2);
+    grad_y = Normals(n, 3);
     factors.resize(n);
     SerialExecutor serial;
     DropoutScales(options.dropout, rows, width, factors.data(), serial);

@@ -11,22 +11,15 @@
 #include "core/test_util.h"
 #include "kernels/residual_norm/residual_norm_ref.h"
 #include "kernels/simd_target.h"
+#include "kernels/test_vectors.h"
 
 namespace tarn {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> Random(int64_t n, uint64_t seed) {
-  Rng rng(seed);
-  std::vector<float> x(n);
-  for (float& v : x) v = static_cast<float>(rng.Normal());
-  return x;
-}
-
-std::vector<double> Widen(const std::vector<float>& x) {
-  return {x.begin(), x.end()};
-}
+using testing::Normals;
+using testing::Widen;
 
 const float* DataOrNull(const std::vector<float>& x) {
   return x.empty() ? nullptr : x.data();
@@ -54,13 +47,13 @@ struct Problem {
   Problem(const Parts& parts, int64_t rows, int64_t width, double p)
       : rows(rows), width(width), options{1e-5, {p, 11}} {
     const int64_t n = rows * width;
-    x = Random(n, 1);
-    if (parts.residual) residual = Random(n, 2);
-    if (parts.bias) bias = Random(width, 3);
-    if (parts.norm) gamma = Random(width, 4);
-    if (parts.norm) beta = Random(width, 5);
-    if (parts.grad_y) grad_y = Random(n, 6);
-    if (parts.grad_s) grad_s = Random(n, 7);
+    x = Normals(n, 1);
+    if (parts.residual) residual = Normals(n, 2);
+    if (parts.bias) bias = Normals(width, 3);
+    if (parts.norm) gamma = Normals(width, 4);
+    if (parts.norm) beta = Normals(width, 5);
+    if (parts.grad_y) grad_y = Normals(n, 6);
+    if (parts.grad_s) grad_s = Normals(n, 7);
     factors.resize(n);
     SerialExecutor serial;
     DropoutScales(options.dropout, rows, width, factors.data(), serial);
