@@ -20,7 +20,7 @@ enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
 enum class Norm { kPost, kPre };               // "post", "pre"
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
-enum class TokenizerKind { kByte, kChar };     // "byte", "char"
+enum class TokenizerKind { kByte, kChar, kBpe, kWorld };  // "byte", ...
 
 /// A decoder-only language model: token embedding, positions, causal encoder
 /// stack, optional final norm, head. Field = key of config.json = its default.

@@ -17,7 +17,7 @@ constexpr const char* kPositionCombineWords[] = {"add", "concat"};
 constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
-constexpr const char* kTokenizerWords[] = {"byte", "char"};
+constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world"};
 
 template <auto Member>
 constexpr ChoiceField Choice(std::span<const char* const> words) {

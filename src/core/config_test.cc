@@ -138,6 +138,8 @@ TEST(Config, NamesAreTheWordsOfTheFile) {
   EXPECT_STREQ(Name(Norm::kPre), "pre");
   EXPECT_STREQ(Name(Activation::kRelu), "relu");
   EXPECT_STREQ(Name(TokenizerKind::kChar), "char");
+  EXPECT_STREQ(Name(TokenizerKind::kBpe), "bpe");
+  EXPECT_STREQ(Name(TokenizerKind::kWorld), "world");
 }
 
 TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
