@@ -12,9 +12,27 @@
 
 namespace tarn {
 
-enum class AttentionKind { kLinear, kFull };        // "linear", "full"
-enum class FeatureMap { kElu1, kIdentity };         // "elu1", "identity"
-enum class Denominator { kExact, kCompat, kNone };  // "exact", "compat", "none"
+enum class AttentionKind { kLinear, kFull };  // "linear", "full"
+// "elu1", "identity", "relu", "relu2" act on single entries and live in the
+// kernels; the rest have a width of their own and are computed before them.
+enum class FeatureMap {
+  kElu1,
+  kIdentity,
+  kRelu,
+  kRelu2,          // max(x, 0)^2
+  kPoly2,          // polynomial kernel of degree 2
+  kFavor,          // positive random features, pairs exp(u), exp(-u)
+  kFavorPositive,  // "favor-positive": exp(u) only
+  kRff,            // random Fourier features
+  kSmoothedRff,    // "smoothed-rff": rff and a constant feature
+  kGrf             // generalised random features f(omega^T x)
+};
+enum class Denominator {
+  kExact,
+  kCompat,  // + eps
+  kNone,
+  kSigned  // kept away from 0 by size, for maps with negative features
+};
 enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
@@ -84,6 +102,10 @@ const std::vector<ConfigKey>& ConfigKeys();
 
 const char* Name(AttentionKind);
 const char* Name(FeatureMap);
+/// Maps that act on single entries, so that the kernels compute them.
+constexpr bool IsElementwise(FeatureMap map) {
+  return map <= FeatureMap::kRelu2;
+}
 const char* Name(Denominator);
 const char* Name(Positions);
 const char* Name(PositionCombine);

@@ -9,8 +9,11 @@ namespace {
 
 // The words of each choice, in the order of its enum.
 constexpr const char* kAttentionWords[] = {"linear", "full"};
-constexpr const char* kFeatureMapWords[] = {"elu1", "identity"};
-constexpr const char* kDenominatorWords[] = {"exact", "compat", "none"};
+constexpr const char* kFeatureMapWords[] = {
+    "elu1",  "identity",       "relu", "relu2",        "poly2",
+    "favor", "favor-positive", "rff",  "smoothed-rff", "grf"};
+constexpr const char* kDenominatorWords[] = {"exact", "compat", "none",
+                                             "signed"};
 constexpr const char* kPositionsWords[] = {"none", "sinusoidal", "learned",
                                            "rotary"};
 constexpr const char* kPositionCombineWords[] = {"add", "concat"};

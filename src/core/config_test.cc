@@ -131,6 +131,11 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
 TEST(Config, NamesAreTheWordsOfTheFile) {
   EXPECT_STREQ(Name(AttentionKind::kFull), "full");
   EXPECT_STREQ(Name(FeatureMap::kIdentity), "identity");
+  EXPECT_STREQ(Name(FeatureMap::kRelu2), "relu2");
+  EXPECT_STREQ(Name(FeatureMap::kFavorPositive), "favor-positive");
+  EXPECT_STREQ(Name(FeatureMap::kSmoothedRff), "smoothed-rff");
+  EXPECT_STREQ(Name(FeatureMap::kGrf), "grf");
+  EXPECT_STREQ(Name(Denominator::kSigned), "signed");
   EXPECT_STREQ(Name(Denominator::kCompat), "compat");
   EXPECT_STREQ(Name(Positions::kRotary), "rotary");
   EXPECT_STREQ(Name(PositionCombine::kConcat), "concat");

@@ -162,6 +162,7 @@ std::pair<at::Tensor, at::Tensor> Divide(const at::Tensor& numerators,
     case Denominator::kCompat:
       denominators = denominators + eps;
       return {numerators / denominators, denominators};
+    case Denominator::kSigned:  // refused by the checks
     case Denominator::kExact:
       break;
   }

@@ -108,6 +108,7 @@ inline torch::Tensor Attend(const ModelConfig& config, torch::Tensor queries,
       return numerators;
     case Denominator::kCompat:
       return numerators / (denominators + config.eps);
+    case Denominator::kSigned:  // not of this model
     case Denominator::kExact:
       break;
   }

@@ -34,6 +34,18 @@ void CheckOptions(const LinearAttentionOptions& o) {
     throw ArgumentError(StrCat(kOp, "chunk_size"), "0 (best), 16, 32 or 64",
                         StrCat(o.chunk_size));
   }
+  if (!IsElementwise(o.feature_map)) {
+    throw ArgumentError(StrCat(kOp, "feature_map"),
+                        "elu1, identity, relu or relu2 (features of other maps "
+                        "are computed before the call, which then takes "
+                        "identity)",
+                        Name(o.feature_map));
+  }
+  if (o.denominator == Denominator::kSigned) {
+    throw ArgumentError(StrCat(kOp, "denominator"),
+                        "exact, compat or none (signed divides outside of it)",
+                        Name(o.denominator));
+  }
   if (o.denominator == Denominator::kCompat && !(o.eps > 0.0f)) {
     throw ArgumentError(StrCat(kOp, "eps"), "a positive number", StrCat(o.eps));
   }

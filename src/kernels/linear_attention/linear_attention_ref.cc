@@ -77,6 +77,7 @@ class Walk {
       case Denominator::kCompat:
         row.denominator = sum + p_.options.eps;
         break;
+      case Denominator::kSigned:  // not the kernel's
       case Denominator::kExact:
         row.denominator = sum <= 0 ? 0 : sum;
         break;

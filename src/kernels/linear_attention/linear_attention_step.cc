@@ -98,6 +98,7 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
     case Denominator::kCompat:
       return 1.0f / (denominator + task.options->eps);
     case Denominator::kExact:
+    case Denominator::kSigned:  // refused by the checks
       break;
   }
   return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN passes
