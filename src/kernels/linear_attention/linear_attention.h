@@ -115,4 +115,16 @@ void LinearAttentionPrefill(const LinearAttentionOptions& options,
                             float* state_z, const TensorView& out,
                             Executor& executor);
 
+/// Reads a state without changing it, as cross attention does with the state of
+/// its memory:
+///   o = S^T phi(q) / z . phi(q)
+/// for T queries of B rows: queries [B, T, H, K], state_S [B, HV, K, V],
+/// state_z [B, HV, K], out [B, T, HV, V]. Each query's bits depend on that
+/// query and its state alone. Any number of threads may read one state.
+/// Allocates nothing.
+void LinearAttentionRead(const LinearAttentionOptions& options,
+                         const TensorView& queries, const float* state_S,
+                         const float* state_z, const TensorView& out,
+                         Executor& executor);
+
 }  // namespace tarn

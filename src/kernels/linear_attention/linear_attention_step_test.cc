@@ -123,6 +123,64 @@ TEST_P(LinearAttentionStepTest, VerySmallFeaturesStillAverage) {
   for (double x : s.out) EXPECT_NEAR(3, x, 3e-6);
 }
 
+// ---- Reading a state that stays as it is.
+
+std::vector<double> Read(const Problem& p, const std::vector<int64_t>& runs,
+                         DType dtype, bool spread, Executor& executor) {
+  GuardedTensor q(1, p.seq_len_q, p.heads, p.d_key, dtype, spread);
+  GuardedTensor out(1, p.seq_len_q, p.value_heads, p.d_value, dtype, spread);
+  q.Fill(0, 0, p.queries);
+  const std::vector<float> S(p.S.begin(), p.S.end()), z(p.z.begin(), p.z.end());
+  int64_t t = 0;
+  for (int64_t run : runs) {
+    TensorView queries = q.view(), to = out.view();
+    queries.data = queries.Row(0, t, 0);
+    to.data = to.Row(0, t, 0);
+    queries.size[1] = to.size[1] = run;
+    LinearAttentionRead(p.options, queries, S.data(), z.data(), to, executor);
+    t += run;
+  }
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.Read(0, 0, p.seq_len_q);
+}
+
+TEST_P(LinearAttentionStepTest, ReadMatchesReference) {
+  SerialExecutor serial;
+  ThreadPool three(3);
+  int seed = 100;
+  for (auto [K, V] : {std::pair<int64_t, int64_t>{1, 1},
+                      {3, 16},
+                      {25, 64},
+                      {64, 33},
+                      {300, 130}}) {
+    for (Denominator denominator :
+         {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
+      for (DType dtype : {DType::kF32, DType::kBF16}) {
+        LinearAttentionOptions o;
+        o.causal = false;
+        o.denominator = denominator;
+        o.eps = 0.5f;
+        o.scale = denominator == Denominator::kExact ? 1.0f : 0.25f;
+        const Problem p = MakeProblem({9, 0, 2, 4, K, V}, o, ++seed, dtype);
+        const std::vector<double> out = Read(p, {9}, dtype, seed % 2, serial);
+        const Tolerance t = OutputTolerance(dtype);
+        ExpectClose(out, reference::Forward(p).out, V, t.r, t.m,
+                    "case " + std::to_string(seed), V == 1 ? 0.05 : 0);
+        // Alone or among others, on one thread or three.
+        EXPECT_EQ(out, Read(p, {1, 3, 1, 4}, dtype, !(seed % 2), three));
+      }
+    }
+  }
+}
+
+TEST_P(LinearAttentionStepTest, ReadOfAnEmptyStateIsZero) {
+  Problem p = MakeProblem({2, 0, 1, 1, 5, 7}, {}, 7);
+  p.S.assign(p.S.size(), 0.0);
+  p.z.assign(p.z.size(), 0.0);
+  SerialExecutor serial;
+  for (double x : Read(p, {2}, DType::kF32, false, serial)) EXPECT_EQ(0.0, x);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, LinearAttentionStepTest,
                          ::testing::ValuesIn(SimdTargets()),
                          [](const auto& info) { return info.param; });
@@ -138,6 +196,10 @@ TEST(LinearAttentionStep, ChecksItsArguments) {
       LinearAttentionStep({}, one, one, one, nullptr, data, one, serial),
       ArgumentError);
   EXPECT_THROW(LinearAttentionStep({}, one, two, two, data, data, one, serial),
+               ShapeError);
+  EXPECT_THROW(LinearAttentionRead({}, one, nullptr, data, one, serial),
+               ArgumentError);
+  EXPECT_THROW(LinearAttentionRead({}, two, data, data, one, serial),
                ShapeError);
   EXPECT_NO_THROW(LinearAttentionPrefill(
       {}, TensorView::Dense(data, 1, 0, 1, 4),
