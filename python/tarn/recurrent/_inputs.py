@@ -1,0 +1,94 @@
+"""What the recurrent modules check and arrange before they call an operator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tarn.recurrent._state import AttentionState
+
+
+def check_state(state, memory):
+    """The state under its deprecated name `memory`, as fast-transformers has
+    it."""
+    if memory is not None:
+        warnings.warn(
+            "the argument 'memory' of recurrent modules is deprecated, use 'state'",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return memory if state is None else state
+    return state
+
+
+def lengths_of(lengths, batch_size: int, seq_len: int, name: str = "lengths") -> torch.Tensor:
+    """Tokens of each sequence, [N] int64 on the CPU. lengths: a mask with
+    `lengths`, [N] integers, or None (all are seq_len long)."""
+    if lengths is None:
+        return torch.full((batch_size,), seq_len, dtype=torch.int64)
+    given = torch.as_tensor(getattr(lengths, "lengths", lengths)).to("cpu", torch.int64)
+    if given.shape != (batch_size,):
+        raise ValueError(f"{name}: want [{batch_size}], got {list(given.shape)}")
+    if given.numel() and not (0 <= int(given.min()) and int(given.max()) <= seq_len):
+        raise ValueError(
+            f"{name}: want 0 to {seq_len}, got {int(given.min())} to {int(given.max())}"
+        )
+    return given
+
+
+def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """[..., H width] -> [..., H, width]."""
+    return x.unflatten(-1, (heads, x.shape[-1] // heads))
+
+
+def append_rows(
+    past: torch.Tensor, steps: torch.Tensor, new: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """Each sequence's new rows after its past ones, left-aligned.
+
+    past [N, P, ...], of which the first steps[n] rows hold; new [N, L, ...], of
+    which lengths[n] hold. Returns [N, max(steps + lengths), ...]; rows past a
+    sequence's end are unspecified numbers, to be masked by length.
+    """
+    if int(steps.min()) == past.shape[1]:  # the common case: no gaps to close
+        return torch.cat([past, new], dim=1)
+    total = int((steps + lengths).max())
+    rows = torch.arange(total).unsqueeze(0)
+    # Where row r of the result comes from in [past, new].
+    source = torch.where(rows < steps[:, None], rows, past.shape[1] + rows - steps[:, None])
+    source = source.clamp(max=past.shape[1] + new.shape[1] - 1).to(past.device)
+    joined = torch.cat([past, new], dim=1)
+    index = source.view(*source.shape, *[1] * (past.dim() - 2)).expand(-1, -1, *past.shape[2:])
+    return joined.gather(1, index)
+
+
+def begin(
+    state: AttentionState | Sequence[torch.Tensor] | None,
+    kind: str,
+    batch_size: int,
+    facts: Mapping[str, Any],
+    names: Sequence[str],
+) -> AttentionState | None:
+    """The state to go on from, checked; None before the first token. A plain
+    pair of tensors, as fast-transformers returns it, is not accepted: it says
+    nothing of the sequence's length."""
+    if state is None:
+        return None
+    if not isinstance(state, AttentionState):
+        raise TypeError(
+            f"state: want None or a state this module returned ({', '.join(names)}), "
+            f"got {type(state).__name__}"
+        )
+    state.check(kind, batch_size, facts)
+    return state
+
+
+def same_length(steps: torch.Tensor) -> int | None:
+    """The one number of tokens all sequences have consumed, or None."""
+    if steps.numel() == 0:
+        return 0
+    first = int(steps[0])
+    return first if bool((steps == first).all()) else None

@@ -1,0 +1,18 @@
+"""Attention to a memory that stays: the state is built once from it, every
+query then only reads."""
+
+from tarn.recurrent.attention.cross_attention.attention_layer import (
+    RecurrentCrossAttentionLayer,
+)
+from tarn.recurrent.attention.cross_attention.full_attention import (
+    RecurrentCrossFullAttention,
+)
+from tarn.recurrent.attention.cross_attention.linear_attention import (
+    RecurrentCrossLinearAttention,
+)
+
+__all__ = [
+    "RecurrentCrossAttentionLayer",
+    "RecurrentCrossFullAttention",
+    "RecurrentCrossLinearAttention",
+]

@@ -1,0 +1,99 @@
+"""Multi-head attention to a fixed memory, one query at a time."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+
+import torch
+
+from tarn.events import EventDispatcher, QKVEvent
+from tarn.recurrent._inputs import split_heads
+from tarn.recurrent._state import AttentionState
+
+
+class RecurrentCrossAttentionLayer(torch.nn.Module):
+    """The four projections around a recurrent cross attention; the twin of
+    `tarn.attention.AttentionLayer` with keys and values from a memory.
+
+    Args:
+        attention: a module of this package.
+        d_model: width D of queries, memory and output.
+        n_heads: number of heads H.
+        d_keys, d_values: widths of a head; None: d_model // n_heads.
+        event_dispatcher: name or object; QKVEvent is sent through it:
+            keys and values when the state is built, queries at every call, what
+            is not there None.
+        d_memory: width of the memory; None: d_model.
+    """
+
+    def __init__(
+        self,
+        attention: torch.nn.Module,
+        d_model: int,
+        n_heads: int,
+        d_keys: int | None = None,
+        d_values: int | None = None,
+        event_dispatcher="",
+        d_memory: int | None = None,
+    ) -> None:
+        super().__init__()
+        d_keys = d_keys or d_model // n_heads
+        d_values = d_values or d_model // n_heads
+        d_memory = d_memory or d_model
+        self.inner_attention = attention
+        self.query_projection = torch.nn.Linear(d_model, d_keys * n_heads)
+        self.key_projection = torch.nn.Linear(d_memory, d_keys * n_heads)
+        self.value_projection = torch.nn.Linear(d_memory, d_values * n_heads)
+        self.out_projection = torch.nn.Linear(d_values * n_heads, d_model)
+        self.n_heads = n_heads
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def build_state(self, keys, values, key_lengths=None) -> AttentionState:
+        """What the memory comes to: keys, values [N, S, D_memory] (usually the
+        same tensor), key_lengths a mask over them or None. Built once; every
+        query then only reads."""
+        heads_k = split_heads(self.key_projection(keys), self.n_heads)
+        heads_v = split_heads(self.value_projection(values), self.n_heads)
+        self.event_dispatcher.dispatch(QKVEvent(self, None, heads_k, heads_v))
+        state = self.inner_attention.build_state(heads_k, heads_v, key_lengths)
+        return replace(state, source=(weakref.ref(keys), keys._version))
+
+    def forward(self, query, keys=None, values=None, key_lengths=None, state=None):
+        """query [N, D] -> ([N, D], state). The first call builds the state from
+        keys and values [N, S, D]; later ones take it, with keys None or the very
+        tensor it was built from. Raises ValueError for another one: it would
+        have no influence."""
+        queries, state = self._begin(query, keys, values, key_lengths, state)
+        out, state = self.inner_attention(queries, None, None, None, state=state)
+        return self.out_projection(out.flatten(-2)), state
+
+    def prefill(self, query, keys=None, values=None, key_lengths=None, state=None):
+        """query [N, L, D] -> ([N, L, D], state): L queries at once."""
+        queries, state = self._begin(query, keys, values, key_lengths, state)
+        out = self.inner_attention.read(queries, state)
+        return self.out_projection(out.flatten(-2)), state
+
+    def _begin(self, query, keys, values, key_lengths, state):
+        queries = split_heads(self.query_projection(query), self.n_heads)
+        self.event_dispatcher.dispatch(QKVEvent(self, queries, None, None))
+        return queries, self._state(keys, values, key_lengths, state)
+
+    def _state(self, keys, values, key_lengths, state) -> AttentionState:
+        if state is None:
+            if keys is None or values is None:
+                raise ValueError(
+                    "RecurrentCrossAttentionLayer: keys, values: want a memory for the "
+                    "first call, got None"
+                )
+            return self.build_state(keys, values, key_lengths)
+        if keys is not None:
+            held, version = state.source or (lambda: None, None)
+            if held() is not keys or keys._version != version:
+                raise ValueError(
+                    "RecurrentCrossAttentionLayer: memory: want None, or the tensor the "
+                    "state was built from unchanged, got another: the state already holds "
+                    "its memory"
+                )
+        return state
+

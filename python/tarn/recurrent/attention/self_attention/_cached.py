@@ -1,0 +1,86 @@
+"""Recurrent forms that keep every key and value: full, exact-topk, aft-full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn.events import EventDispatcher
+from tarn.recurrent._inputs import (
+    append_rows,
+    begin,
+    check_state,
+    lengths_of,
+    same_length,
+)
+from tarn.recurrent._state import AttentionState
+
+_NAMES = ("keys", "values")
+
+
+class CachedAttention(torch.nn.Module):
+    """Appends each token's key and value to the state and attends to all of
+    them: O(t) time and memory at token t. Kinds define `attend`."""
+
+    kind: str
+
+    def __init__(self, event_dispatcher="") -> None:
+        super().__init__()
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def attend(self, queries, keys, values, masks: dict[str, Any], first: int | None):
+        """queries [N, L, H, E] over the cache [N, t, H, .]; `masks`: keyword
+        arguments of the operators. first: tokens before queries[:, 0], None
+        where sequences differ."""
+        raise NotImplementedError
+
+    def facts(self, keys, values) -> dict[str, Any]:
+        return {
+            "heads": keys.shape[-2],
+            "d_key": keys.shape[-1],
+            "d_value": values.shape[-1],
+            "dtype": str(values.dtype),
+        }
+
+    def forward(self, query, key, value, state=None, memory=None):
+        """query, key [N, H, E], value [N, H, M], state or None ->
+        ([N, H, M], new state)."""
+        state = check_state(state, memory)
+        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
+        return out[:, 0], state
+
+    def prefill(self, queries, keys, values, lengths=None, state=None):
+        """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward.
+        lengths: [N], tokens of each sequence; None: L."""
+        batch, seq_len = queries.shape[:2]
+        new = lengths_of(lengths, batch, seq_len)
+        facts = self.facts(keys, values)
+        state = begin(state, self.kind, batch, facts, _NAMES)
+        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
+        if state is not None and batch > 0 and seq_len > 0:
+            keys = append_rows(state["keys"], steps, keys, new)
+            values = append_rows(state["values"], steps, values, new)
+        elif state is not None:
+            keys, values = state["keys"], state["values"]
+        total = steps + new
+        first = same_length(steps)
+        masks: dict[str, Any] = {}
+        if first is not None and int(new.sum()) == batch * seq_len:
+            masks = {"causal": True, "causal_offset": first}
+        elif first is not None:
+            masks = {"causal": True, "causal_offset": first, "key_lengths": total}
+        else:
+            # Each sequence has an offset of its own: j <= steps[n] + i.
+            last = steps[:, None] + torch.arange(seq_len)
+            allowed = torch.arange(keys.shape[1]) <= last[:, :, None]
+            masks = {"attention_mask": allowed[:, None], "key_lengths": total}
+        masks = {
+            name: value.to(queries.device) if isinstance(value, torch.Tensor) else value
+            for name, value in masks.items()
+        }
+        out = self.attend(queries, keys, values, masks, first)
+        # What padding left behind the longest sequence is not kept.
+        kept = int(total.max()) if batch else 0
+        tensors = {"keys": keys[:, :kept], "values": values[:, :kept]}
+        return out, AttentionState(self.kind, tensors, total, facts)

@@ -1,0 +1,28 @@
+"""Kinds without a recurrent form: asking for one says why."""
+
+from __future__ import annotations
+
+from tarn.attention_registry import RecurrentAttentionRegistry
+
+_LATER_TOKENS = "which keys a token reads depends on tokens after it"
+_WHY = {
+    "clustered": _LATER_TOKENS,
+    "improved-clustered": _LATER_TOKENS,
+    "causal-improved-clustered": _LATER_TOKENS,
+    "reformer": _LATER_TOKENS,
+    "conditional-full": "it switches on the length of the whole sequence",
+}
+
+
+def _refuse(kind: str):
+    def make(*args, **kwargs):
+        raise ValueError(
+            f"{kind}: want a kind with a recurrent form (linear, full, local, exact-topk, "
+            f"aft-full, aft-simple), got one without: {_WHY[kind]}"
+        )
+
+    return make
+
+
+for _kind in _WHY:
+    RecurrentAttentionRegistry.register(_kind, _refuse(_kind), [])

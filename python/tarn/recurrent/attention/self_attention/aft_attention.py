@@ -1,0 +1,144 @@
+"""Attention free transformers as recurrences."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tarn import ops
+from tarn.attention_registry import (
+    EventDispatcherInstance,
+    Int,
+    Optional,
+    RecurrentAttentionRegistry,
+)
+from tarn.events import EventDispatcher
+from tarn.recurrent._inputs import begin, check_state, lengths_of
+from tarn.recurrent._state import AttentionState
+from tarn.recurrent.attention.self_attention._cached import CachedAttention
+
+
+class RecurrentAFTFullAttention(CachedAttention):
+    """The recurrent form of `tarn.attention.AFTFullAttention` under a causal
+    mask, with the same parameters u and v.
+
+    Args:
+        max_sequence_length: rows of the position tables; a longer sequence is
+            a ValueError.
+        aft_parameterization: rank of the position bias.
+
+    State: keys and values of all tokens; grows with them.
+    """
+
+    kind = "aft-full"
+
+    def __init__(
+        self,
+        max_sequence_length: int = 1024,
+        aft_parameterization: int = 64,
+        event_dispatcher="",
+    ) -> None:
+        super().__init__(event_dispatcher)
+        self.max_sequence_length = max_sequence_length
+        shape = (max_sequence_length, aft_parameterization)
+        self.u = torch.nn.Parameter(torch.randn(shape) * 0.01)
+        self.v = torch.nn.Parameter(torch.randn(shape) * 0.01)
+
+    def attend(self, queries, keys, values, masks, first):
+        seq_len, total = queries.shape[1], keys.shape[1]
+        if total > self.max_sequence_length:
+            raise ValueError(
+                f"RecurrentAFTFullAttention: sequence: want at most "
+                f"max_sequence_length = {self.max_sequence_length} tokens, got {total}"
+            )
+        if first is None:
+            return self._ragged(queries, keys, values, masks)
+        bias = self.u[first : first + seq_len] @ self.v[:total].T
+        return ops.aft_full_attention(queries, keys, values, bias, **masks)
+
+    def _ragged(self, queries, keys, values, masks):
+        """Sequences at different places read different rows of the bias: one
+        call a sequence."""
+        seq_len, total = queries.shape[1], keys.shape[1]
+        allowed = masks["attention_mask"]
+        rows = []
+        for n in range(queries.shape[0]):
+            # Key 0 is allowed up to offset steps[n]: count the first query's.
+            first = int(allowed[n, 0, 0].sum()) - 1
+            index = (first + torch.arange(seq_len)).clamp(max=self.max_sequence_length - 1)
+            bias = self.u[index.to(self.u.device)] @ self.v[:total].T
+            rows.append(
+                ops.aft_full_attention(
+                    queries[n : n + 1],
+                    keys[n : n + 1],
+                    values[n : n + 1],
+                    bias,
+                    attention_mask=allowed[n : n + 1],
+                    key_lengths=masks["key_lengths"][n : n + 1],
+                )
+            )
+        return torch.cat(rows)
+
+
+class RecurrentAFTSimpleAttention(torch.nn.Module):
+    """The recurrent form of `tarn.attention.AFTSimpleAttention` under a causal
+    mask.
+
+    State, of a fixed size, [N, H, E] each: m, the largest key of a channel so
+    far; a = sum exp(k - m) v; b = sum exp(k - m).
+    """
+
+    kind = "aft-simple"
+
+    def __init__(self, event_dispatcher="") -> None:
+        super().__init__()
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def forward(self, query, key, value, state=None, memory=None):
+        """query, key, value [N, H, E], state or None -> ([N, H, E], new
+        state)."""
+        state = check_state(state, memory)
+        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
+        return out[:, 0], state
+
+    def prefill(self, queries, keys, values, lengths=None, state=None):
+        """[N, L, H, E] -> ([N, L, H, E], state), equal to L calls of forward."""
+        batch, seq_len = queries.shape[:2]
+        new = lengths_of(lengths, batch, seq_len)
+        facts = {
+            "heads": keys.shape[-2],
+            "d_key": keys.shape[-1],
+            "dtype": str(values.dtype),
+            "initial": {"m": -math.inf},
+        }
+        names = ("m", "a", "b")
+        state = begin(state, self.kind, batch, facts, names)
+        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
+        out, held = ops.aft_simple_attention(
+            queries,
+            keys,
+            values,
+            causal=True,
+            key_lengths=None if lengths is None else new.to(keys.device),
+            initial_state=None if state is None else tuple(state),
+            return_state=True,
+        )
+        tensors = dict(zip(names, held, strict=True))
+        return out, AttentionState(self.kind, tensors, steps + new, facts)
+
+
+RecurrentAttentionRegistry.register(
+    "aft-full",
+    RecurrentAFTFullAttention,
+    [
+        ("max_sequence_length", Optional(Int, 1024)),
+        ("aft_parameterization", Optional(Int, 64)),
+        ("event_dispatcher", Optional(EventDispatcherInstance, "")),
+    ],
+)
+RecurrentAttentionRegistry.register(
+    "aft-simple",
+    RecurrentAFTSimpleAttention,
+    [("event_dispatcher", Optional(EventDispatcherInstance, ""))],
+)

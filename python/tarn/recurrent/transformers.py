@@ -1,0 +1,256 @@
+"""Transformer encoders and decoders as RNNs: [N, D] in, [N, D] and a state
+out. The twins of `tarn.transformers`, with the same parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+
+from tarn.events import EventDispatcher, IntermediateOutput
+from tarn.recurrent._inputs import check_state
+
+_NORMS = ("post", "pre")
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _want(layer: str, argument: str, value, choices) -> None:
+    if value not in choices:
+        names = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{layer}: {argument}: want one of {names}, got {value!r}")
+
+
+class _Layer(torch.nn.Module):
+    """The feed-forward part and the residuals both kinds of layer have."""
+
+    def __init__(self, d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps):
+        super().__init__()
+        _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
+        _want(type(self).__name__, "norm", norm, _NORMS)
+        d_ff = d_ff or 4 * d_model
+        self.linear1 = torch.nn.Linear(d_model, d_ff)
+        self.linear2 = torch.nn.Linear(d_ff, d_model)
+        self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        self.dropout = torch.nn.Dropout(dropout)
+        self.activation = _ACTIVATIONS[activation]
+        self.pre_norm = norm == "pre"
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def _residual(self, x, norm, sublayer):
+        """post: norm(x + drop(f(x)));  pre: x + drop(f(norm(x)))."""
+        if self.pre_norm:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
+
+    def _feed_forward(self, x):
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class RecurrentTransformerEncoderLayer(_Layer):
+    """Self attention to the past and a feed-forward network, one token a call.
+
+    Args:
+        attention: a RecurrentAttentionLayer.
+        d_model: width D.
+        d_ff: hidden width; None: 4 d_model.
+        dropout: probability, in training.
+        activation: "relu" or "gelu" (the exact form).
+        event_dispatcher: name or object.
+        norm: "post" or "pre". norm_eps: inside the root of the norms.
+    """
+
+    def __init__(
+        self,
+        attention: torch.nn.Module,
+        d_model: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        event_dispatcher="",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__(d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        self.attention = attention
+
+    def forward(self, x, state=None, memory=None):
+        """x [N, D] -> ([N, D], new state)."""
+        state = check_state(state, memory)
+        return self._run(x, lambda y: self.attention(y, y, y, state))
+
+    def prefill(self, x, lengths=None, state=None):
+        """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
+        return self._run(x, lambda y: self.attention.prefill(y, y, y, lengths, state))
+
+    def _run(self, x, attend):
+        held = []
+
+        def attention(y):
+            out, state = attend(y)
+            held.append(state)
+            return out
+
+        x = self._residual(x, self.norm1, attention)
+        return self._residual(x, self.norm2, self._feed_forward), held[0]
+
+
+class RecurrentTransformerEncoder(torch.nn.Module):
+    """A stack of RecurrentTransformerEncoderLayer and an optional last norm.
+
+    Args:
+        layers: the layers. norm_layer: applied to the output, or None.
+        event_dispatcher: name or object; IntermediateOutput after each layer.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[torch.nn.Module],
+        norm_layer: torch.nn.Module | None = None,
+        event_dispatcher="",
+    ) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+        self.norm = norm_layer
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def forward(self, x, state=None, memory=None):
+        """x [N, D], state a list with one state a layer, or None -> ([N, D],
+        new list). The given list is not changed."""
+        state = check_state(state, memory)
+        return self._run(x, state, lambda layer, y, held: layer(y, held))
+
+    def prefill(self, x, lengths=None, state=None):
+        """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
+        forward. lengths: [N] or a LengthMask, tokens of each sequence; rows of
+        the output past them are unspecified."""
+        return self._run(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
+
+    def _run(self, x, state, call):
+        states = _states(state, len(self.layers))
+        new_states = []
+        for layer, held in zip(self.layers, states, strict=True):
+            x, held = call(layer, x, held)
+            self.event_dispatcher.dispatch(IntermediateOutput(self, x))
+            new_states.append(held)
+        return (x if self.norm is None else self.norm(x)), new_states
+
+
+class RecurrentTransformerDecoderLayer(_Layer):
+    """Self attention to the past, cross attention to a memory and a
+    feed-forward network, one token a call.
+
+    Args:
+        self_attention: a RecurrentAttentionLayer.
+        cross_attention: a RecurrentCrossAttentionLayer.
+        The rest as in RecurrentTransformerEncoderLayer.
+    """
+
+    def __init__(
+        self,
+        self_attention: torch.nn.Module,
+        cross_attention: torch.nn.Module,
+        d_model: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        event_dispatcher="",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__(d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.norm3 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+
+    def initial_state(self, memory, memory_length_mask=None):
+        """The state before the first token: [None, cross state]."""
+        return [None, self.cross_attention.build_state(memory, memory, memory_length_mask)]
+
+    def forward(self, x, memory=None, memory_length_mask=None, state=None):
+        """x [N, D], memory [N, S, D_memory] -> ([N, D], [self state, cross
+        state]). The memory is read in the first call; later ones take None or
+        the same tensor."""
+        past, cross = state or (None, None)
+        return self._run(
+            x,
+            lambda y: self.self_attention(y, y, y, state=past),
+            lambda y: self.cross_attention(y, memory, memory, memory_length_mask, state=cross),
+        )
+
+    def prefill(self, x, memory=None, memory_length_mask=None, lengths=None, state=None):
+        """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
+        past, cross = state or (None, None)
+        attend = self.cross_attention.prefill
+        return self._run(
+            x,
+            lambda y: self.self_attention.prefill(y, y, y, lengths, past),
+            lambda y: attend(y, memory, memory, memory_length_mask, state=cross),
+        )
+
+    def _run(self, x, attend_self, attend_cross):
+        held = []
+
+        def with_state(attend):
+            def sublayer(y):
+                out, state = attend(y)
+                held.append(state)
+                return out
+
+            return sublayer
+
+        x = self._residual(x, self.norm1, with_state(attend_self))
+        x = self._residual(x, self.norm2, with_state(attend_cross))
+        return self._residual(x, self.norm3, self._feed_forward), held
+
+
+class RecurrentTransformerDecoder(torch.nn.Module):
+    """A stack of RecurrentTransformerDecoderLayer and an optional last norm.
+
+    Args: as RecurrentTransformerEncoder.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[torch.nn.Module],
+        norm_layer: torch.nn.Module | None = None,
+        event_dispatcher="",
+    ) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+        self.norm = norm_layer
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def initial_state(self, memory, memory_length_mask=None):
+        """The state before the first token; then `memory` can be left out."""
+        return [layer.initial_state(memory, memory_length_mask) for layer in self.layers]  # type: ignore[operator]
+
+    def forward(self, x, memory=None, memory_length_mask=None, state=None):
+        """x [N, D], memory [N, S, D_memory], state a list with one state a
+        layer, or None -> ([N, D], new list). The given list is not changed."""
+        return self._run(
+            x, state, lambda layer, y, held: layer(y, memory, memory_length_mask, state=held)
+        )
+
+    def prefill(self, x, memory=None, memory_length_mask=None, lengths=None, state=None):
+        """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
+        forward."""
+        return self._run(
+            x,
+            state,
+            lambda layer, y, held: layer.prefill(
+                y, memory, memory_length_mask, lengths=lengths, state=held
+            ),
+        )
+
+    _run = RecurrentTransformerEncoder._run
+
+
+def _states(state, n_layers: int):
+    if state is None:
+        return [None] * n_layers
+    if not isinstance(state, (list, tuple)) or len(state) != n_layers:
+        given = len(state) if isinstance(state, (list, tuple)) else type(state).__name__
+        raise ValueError(f"state: want a list of {n_layers} states, one a layer, got {given}")
+    return state
