@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/config_fields.h"
@@ -9,149 +10,61 @@
 namespace tarn {
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 constexpr const char* kVersionKey = "format_version";
 constexpr uint64_t kMaxJsonBytes = uint64_t{1} << 20;
 constexpr const char* kFile = "config.json";
-
-// 2^40 parameters are 4 TiB, 2^30 values of recurrent state 4 GiB: beyond what
-// any machine here can hold, and small enough that byte counts cannot overflow.
-constexpr int64_t kMaxParameters = int64_t{1} << 40;
-constexpr int64_t kMaxStateValues = int64_t{1} << 30;
-
-using NamedShape = std::pair<std::string, std::vector<int64_t>>;
-
-[[noreturn]] void Refuse(const char* key, const std::string& wanted,
-                         const std::string& given) {
-  throw ArgumentError(key, wanted, given);
-}
 
 void CheckRanges(const ModelConfig& config) {
   for (const ConfigField& field : ConfigFields()) {
     if (InRange(field, config)) continue;
     // An enum outside its words has no text of its own.
     const bool choice = std::holds_alternative<ChoiceField>(field.kind);
-    Refuse(field.name, Wanted(field, false),
-           choice ? "a value outside the enum" : ValueText(field, config));
+    RefuseKey(field.name, Wanted(field, false),
+              choice ? "a value outside the enum" : ValueText(field, config));
   }
 }
 
-void Derive(ModelConfig& config) {
+void DeriveHeads(ModelConfig& config) {
   if (config.d_key == 0 || config.d_value == 0) {
-    if (config.d_model % config.n_heads != 0) {
-      Refuse("n_heads",
-             StrCat("a divisor of d_model = ", config.d_model,
-                    " (or d_key and d_value given)"),
-             StrCat(config.n_heads));
+    if (config.d_model % config.n_heads != 0 && config.HasAttention()) {
+      RefuseKey("n_heads",
+                StrCat("a divisor of d_model = ", config.d_model,
+                       " (or d_key and d_value given)"),
+                StrCat(config.n_heads));
     }
-    const int64_t width = config.d_model / config.n_heads;
+    // Of no use to a model without heads, but a size of the file.
+    const int64_t width = std::max<int64_t>(1, config.d_model / config.n_heads);
     if (config.d_key == 0) config.d_key = width;
     if (config.d_value == 0) config.d_value = width;
   }
   if (config.d_ff == 0) config.d_ff = 4 * config.d_model;
 }
 
-void CheckCombinations(const ModelConfig& config) {
-  const bool concat = config.position_combine == PositionCombine::kConcat;
-  if (concat && config.positions != Positions::kSinusoidal) {
-    Refuse("position_combine", "'concat' with sinusoidal positions only",
-           StrCat("positions '", Name(config.positions), "'"));
+void Derive(ModelConfig& config) {
+  DeriveHeads(config);
+  if (config.task == Task::kDerived) {
+    config.task = config.arch == Arch::kEncoder   ? Task::kClassify
+                  : config.arch == Arch::kSeq2seq ? Task::kSeq2seq
+                                                  : Task::kLm;
   }
-  if (concat && config.d_model % 2 != 0) {
-    Refuse("d_model", "an even width for position_combine 'concat'",
-           StrCat(config.d_model));
+  if (config.cross_attention == CrossAttention::kDerived) {
+    config.cross_attention = config.attention == AttentionKind::kLinear
+                                 ? CrossAttention::kLinear
+                                 : CrossAttention::kFull;
   }
-  if (config.positions == Positions::kRotary && config.d_key % 2 != 0) {
-    Refuse("d_key", "an even width for rotary positions", StrCat(config.d_key));
+  if (config.arch == Arch::kSeq2seq && config.n_decoder_layers == 0) {
+    config.n_decoder_layers = config.n_layers;
   }
-  if (config.tied_head && config.EmbeddingWidth() != config.d_model) {
-    Refuse("tied_head", "false with position_combine 'concat'", "true");
+  if (!config.UsesFeatureMap()) return;
+  if (config.n_dims == 0 && UsesOmega(config.feature_map)) {
+    config.n_dims = config.d_key;
   }
-  if (config.attention_dropout > 0 &&
-      config.attention != AttentionKind::kFull) {
-    Refuse("attention_dropout",
-           StrCat("0 for attention '", Name(config.attention), "'"),
-           StrCat(config.attention_dropout));
-  }
-}
-
-// The shapes of one layer, without the "layers.{i}." in front.
-std::vector<NamedShape> LayerShapes(const ModelConfig& config) {
-  const int64_t d_model = config.d_model;
-  const int64_t key_width = config.n_heads * config.d_key;
-  const int64_t value_width = config.n_heads * config.d_value;
-  std::vector<NamedShape> shapes;
-  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
-    shapes.push_back({name + ".weight", {out, in}});
-    shapes.push_back({name + ".bias", {out}});
-  };
-  linear("attention.query_projection", key_width, d_model);
-  linear("attention.key_projection", key_width, d_model);
-  linear("attention.value_projection", value_width, d_model);
-  linear("attention.out_projection", d_model, value_width);
-  linear("linear1", config.d_ff, d_model);
-  linear("linear2", d_model, config.d_ff);
-  for (const char* norm : {"norm1", "norm2"}) {
-    shapes.push_back({StrCat(norm, ".weight"), {d_model}});
-    shapes.push_back({StrCat(norm, ".bias"), {d_model}});
-  }
-  return shapes;
-}
-
-std::vector<NamedShape> ShapesBeforeLayers(const ModelConfig& config) {
-  std::vector<NamedShape> shapes = {
-      {"value_embedding.weight", {config.vocab_size, config.EmbeddingWidth()}}};
-  if (config.positions == Positions::kLearned) {
-    shapes.push_back(
-        {"pos_embedding.weight", {config.max_positions, config.d_model}});
-  }
-  return shapes;
-}
-
-std::vector<NamedShape> ShapesAfterLayers(const ModelConfig& config) {
-  std::vector<NamedShape> shapes;
-  if (config.final_norm) {
-    shapes.push_back({"norm.weight", {config.d_model}});
-    shapes.push_back({"norm.bias", {config.d_model}});
-  }
-  if (!config.tied_head) {
-    shapes.push_back({"predictor.weight", {config.vocab_size, config.d_model}});
-  }
-  shapes.push_back({"predictor.bias", {config.vocab_size}});
-  return shapes;
-}
-
-int64_t Elements(const std::vector<NamedShape>& shapes) {
-  int64_t total = 0;
-  for (const NamedShape& shape : shapes) {
-    int64_t elements = 1;
-    for (const int64_t size : shape.second) elements *= size;
-    total += elements;
-  }
-  return total;
-}
-
-// Needs ranges checked and sizes derived; no product can overflow then.
-int64_t CountParameters(const ModelConfig& config) {
-  return Elements(ShapesBeforeLayers(config)) +
-         config.n_layers * Elements(LayerShapes(config)) +
-         Elements(ShapesAfterLayers(config));
-}
-
-void CheckTotals(const ModelConfig& config) {
-  const int64_t parameters = CountParameters(config);
-  if (parameters > kMaxParameters) {
-    Refuse("config", StrCat("at most ", kMaxParameters, " parameters"),
-           StrCat(parameters));
-  }
-  const int64_t state_values =
-      config.n_layers * config.n_heads * config.d_key * config.d_value;
-  if (config.attention == AttentionKind::kLinear &&
-      state_values > kMaxStateValues) {
-    Refuse("d_key",
-           StrCat("n_layers * n_heads * d_key * d_value at most ",
-                  kMaxStateValues, ", the values of the recurrent state"),
-           StrCat(state_values));
+  // Sums of signed features may come near 0 with either sign.
+  if (config.denominator == Denominator::kExact &&
+      (config.feature_map == FeatureMap::kRff ||
+       config.feature_map == FeatureMap::kSmoothedRff)) {
+    config.denominator = Denominator::kSigned;
   }
 }
 
@@ -160,21 +73,14 @@ ModelConfig Finished(ModelConfig config) {
   return config;
 }
 
-const ConfigField* FindField(std::string_view key) {
-  for (const ConfigField& field : ConfigFields()) {
-    if (key == field.name) return &field;
-  }
-  return nullptr;
-}
-
 // Sets a field from its JSON value. Numbers, booleans and texts are never
-// taken for one another.
+// taken for one another. whole: a file, where derived sizes are written out.
 bool SetFromJson(const ConfigField& field, const nlohmann::json& value,
-                 ModelConfig& config) {
+                 bool whole, ModelConfig& config) {
   if (const auto* integer = std::get_if<IntegerField>(&field.kind)) {
     const auto number = JsonInteger(value);
-    // In a file every size is written out: 0 stands for nothing.
-    if (!number || *number == 0) return false;
+    if (!number) return false;
+    if (whole && integer->derived && *number == 0) return false;
     config.*integer->member = *number;
   } else if (const auto* real = std::get_if<RealField>(&field.kind)) {
     if (!value.is_number()) return false;
@@ -196,42 +102,79 @@ FormatError BadKey(const std::string& key, const std::string& wanted,
   return FormatError(StrCat(kFile, ": ", key), wanted, given);
 }
 
-std::optional<Error> CheckVersion(const nlohmann::json& object) {
+// The version of the object; whole: there must be one.
+Result<int> ReadVersion(const nlohmann::json& object, bool whole) {
+  const std::string wanted = StrCat("1 or ", kFormatVersion);
   const auto found = object.find(kVersionKey);
   if (found == object.end()) {
-    return BadKey(kVersionKey, StrCat(kFormatVersion), "no such key");
+    if (!whole) return kFormatVersion;
+    return BadKey(kVersionKey, wanted, "no such key");
   }
-  if (JsonInteger(*found) != kFormatVersion) {
-    return BadKey(kVersionKey, StrCat(kFormatVersion), JsonGiven(*found));
+  const auto version = JsonInteger(*found);
+  if (!version || *version < 1 || *version > kFormatVersion) {
+    return BadKey(kVersionKey, wanted, JsonGiven(*found));
+  }
+  return static_cast<int>(*version);
+}
+
+std::optional<Error> CheckKnown(const nlohmann::json& object, int version) {
+  for (const auto& [key, value] : object.items()) {
+    const ConfigField* field = FindField(key);
+    const bool known = field != nullptr && field->since <= version;
+    if (key != kVersionKey && !known) {
+      return FormatError(kFile, StrCat("the keys of format ", version, " only"),
+                         "the unknown key " + Quoted(key));
+    }
   }
   return std::nullopt;
 }
 
-std::optional<Error> CheckKeys(const nlohmann::json& object) {
+std::optional<Error> CheckWhole(const nlohmann::json& object, int version) {
   constexpr int kMaxListed = 8;
-  for (const auto& [key, value] : object.items()) {
-    if (key != kVersionKey && FindField(key) == nullptr) {
-      return FormatError(kFile, "the keys of format 1 only",
-                         "the unknown key " + Quoted(key));
-    }
-  }
   std::string missing;
   int count = 0;
   for (const ConfigField& field : ConfigFields()) {
-    if (object.contains(field.name) || ++count > kMaxListed) continue;
+    if (field.since > version || object.contains(field.name)) continue;
+    if (++count > kMaxListed) continue;
     missing += (missing.empty() ? "" : ", ") + std::string(field.name);
   }
   if (count == 0) return std::nullopt;
   if (count > kMaxListed) missing += ", ...";
-  return FormatError(kFile, "every key of format 1",
+  return FormatError(kFile, StrCat("every key of format ", version),
                      StrCat(count, " missing: ", missing));
 }
 
-}  // namespace
-
-int64_t ModelConfig::EmbeddingWidth() const {
-  return position_combine == PositionCombine::kConcat ? d_model / 2 : d_model;
+// whole: every key of the version must be there, with derived sizes.
+Result<ModelConfig> Read(std::string_view json, bool whole) {
+  auto parsed = ParseStrictJson(json, kFile, kMaxJsonBytes);
+  if (!parsed.ok()) return parsed.error();
+  const nlohmann::json& object = parsed.value();
+  if (!object.is_object()) {
+    return FormatError(kFile, "an object", JsonGiven(object));
+  }
+  const Result<int> version = ReadVersion(object, whole);
+  if (!version.ok()) return version.error();
+  if (auto error = CheckKnown(object, version.value())) return *error;
+  if (whole) {
+    if (auto error = CheckWhole(object, version.value())) return *error;
+  }
+  ModelConfig config;
+  for (const ConfigField& field : ConfigFields()) {
+    const auto value = object.find(field.name);
+    if (value == object.end()) continue;
+    if (!SetFromJson(field, *value, whole, config)) {
+      return BadKey(field.name, Wanted(field, whole), JsonGiven(*value));
+    }
+  }
+  try {
+    FinishConfig(config);
+  } catch (const ArgumentError& error) {
+    return BadKey(error.where(), error.wanted(), error.given());
+  }
+  return config;
 }
+
+}  // namespace
 
 void FinishConfig(ModelConfig& config) {
   ModelConfig finished = config;
@@ -244,27 +187,11 @@ void FinishConfig(ModelConfig& config) {
 }
 
 Result<ModelConfig> ConfigFromJson(std::string_view json) {
-  auto parsed = ParseStrictJson(json, kFile, kMaxJsonBytes);
-  if (!parsed.ok()) return parsed.error();
-  const nlohmann::json& object = parsed.value();
-  if (!object.is_object()) {
-    return FormatError(kFile, "an object", JsonGiven(object));
-  }
-  if (auto error = CheckVersion(object)) return *error;
-  if (auto error = CheckKeys(object)) return *error;
-  ModelConfig config;
-  for (const ConfigField& field : ConfigFields()) {
-    const nlohmann::json& value = object.at(field.name);
-    if (!SetFromJson(field, value, config)) {
-      return BadKey(field.name, Wanted(field, true), JsonGiven(value));
-    }
-  }
-  try {
-    FinishConfig(config);
-  } catch (const ArgumentError& error) {
-    return BadKey(error.where(), error.wanted(), error.given());
-  }
-  return config;
+  return Read(json, /*whole=*/true);
+}
+
+Result<ModelConfig> ConfigFromPartialJson(std::string_view json) {
+  return Read(json, /*whole=*/false);
 }
 
 std::string ConfigToJson(const ModelConfig& config) {
@@ -284,7 +211,7 @@ void SetConfigField(ModelConfig& config, std::string_view key,
   }
   ModelConfig changed = config;
   if (!SetFromText(*field, value, changed) || !InRange(*field, changed)) {
-    Refuse(field->name, Wanted(*field, false), Quoted(value));
+    RefuseKey(field->name, Wanted(*field, false), Quoted(value));
   }
   config = changed;
 }
@@ -298,25 +225,6 @@ const std::vector<ConfigKey>& ConfigKeys() {
     return keys;
   }();
   return keys;
-}
-
-std::vector<NamedShape> WeightShapes(const ModelConfig& config) {
-  const ModelConfig finished = Finished(config);
-  std::vector<NamedShape> shapes = ShapesBeforeLayers(finished);
-  const std::vector<NamedShape> layer_shapes = LayerShapes(finished);
-  for (int64_t layer = 0; layer < finished.n_layers; ++layer) {
-    for (const auto& [name, shape] : layer_shapes) {
-      shapes.push_back({StrCat("layers.", layer, ".", name), shape});
-    }
-  }
-  for (NamedShape& shape : ShapesAfterLayers(finished)) {
-    shapes.push_back(std::move(shape));
-  }
-  return shapes;
-}
-
-int64_t ParameterCount(const ModelConfig& config) {
-  return CountParameters(Finished(config));
 }
 
 }  // namespace tarn

@@ -12,7 +12,24 @@
 
 namespace tarn {
 
-enum class AttentionKind { kLinear, kFull };  // "linear", "full"
+enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
+// kDerived stands for "FinishConfig works it out" and is no word of a file.
+enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq };
+enum class CrossAttention { kDerived = -1, kLinear, kFull };
+// Causality follows from the stack: decoders are causal, encoders are not.
+enum class AttentionKind {
+  kLinear,
+  kFull,
+  kLocal,
+  kExactTopk,                // "exact-topk"
+  kConditionalFull,          // full up to length_limit, then linear
+  kClustered,                // not causal
+  kImprovedClustered,        // not causal
+  kCausalImprovedClustered,  // causal only
+  kReformer,
+  kAftFull,
+  kAftSimple
+};
 // "elu1", "identity", "relu", "relu2" act on single entries and live in the
 // kernels; the rest have a width of their own and are computed before them.
 enum class FeatureMap {
@@ -40,8 +57,11 @@ enum class Norm { kPost, kPre };               // "post", "pre"
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld };  // "byte", ...
 
-/// A decoder-only language model: token embedding, positions, causal encoder
-/// stack, optional final norm, head. Field = key of config.json = its default.
+/// One model. By `arch`: token embedding, positions, causal stack, optional
+/// final norm, head (decoder); the same with a stack that sees everything and a
+/// head on the mean (encoder); both stacks and cross attention (seq2seq); or
+/// one of the earlier models (rnn, lstm, cnn), which read none of the keys of
+/// attention, norms and positions. Field = key of config.json = its default.
 struct ModelConfig {
   int64_t vocab_size = 256;
   int64_t d_model = 128;
@@ -67,25 +87,62 @@ struct ModelConfig {
   double attention_dropout = 0.0;  // training only, "full" only
   bool tied_head = false;
   TokenizerKind tokenizer = TokenizerKind::kByte;
+  // Format version 2 adds the rest.
+  Arch arch = Arch::kDecoder;
+  Task task = Task::kDerived;       // lm, classify (encoder), seq2seq
+  int64_t n_classes = 0;            // classify: 2 or more; otherwise 0
+  int64_t n_decoder_layers = 0;     // seq2seq, 0: n_layers; otherwise 0
+  CrossAttention cross_attention =  // attention, or full where it is neither
+      CrossAttention::kDerived;
+  int64_t local_context = 0;           // local: 1 or more
+  int64_t topk = 32;                   // exact-topk, improved-clustered
+  int64_t length_limit = 512;          // conditional-full
+  int64_t clusters = 16;               // the clustered kinds
+  int64_t iterations = 10;             // likewise
+  int64_t bits = 63;                   // likewise, and reformer
+  bool hash_bias = true;               // the clustered kinds
+  int64_t hash_chunk = 32;             // reformer
+  int64_t rounds = 4;                  // reformer
+  int64_t max_sequence_length = 1024;  // aft-full
+  int64_t aft_parameterization = 64;   // aft-full
+  int64_t n_dims = 0;          // random feature maps, 0: d_key; otherwise 0
+  bool stabilise = false;      // favor, favor-positive
+  int64_t redraw = 1;          // updates between draws of omega; 0: never
+  int64_t feature_seed = 0;    // of omega
+  bool bidirectional = false;  // lstm, classify
+  int64_t kernel_size = 3;     // cnn
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
   /// positions are concatenated.
   int64_t EmbeddingWidth() const;
+  /// Whether the model is made of attention layers.
+  bool HasAttention() const { return arch <= Arch::kSeq2seq; }
+  /// Whether any of its attention layers maps queries and keys to features.
+  bool UsesFeatureMap() const;
+  /// Rows of the head: n_classes of a classifier, else vocab_size.
+  int64_t Outputs() const {
+    return task == Task::kClassify ? n_classes : vocab_size;
+  }
 };
 
-/// Fills derived sizes, checks every range and combination (rotary needs an
-/// even d_key, concat an even d_model and sinusoidal positions, a tied head
-/// needs EmbeddingWidth() == d_model, ...). Bounds the totals as well: 2^40
-/// parameters, 2^30 values of recurrent state. Throws ArgumentError naming the
-/// key, with the config unchanged.
+/// Fills derived sizes, task and cross attention, turns denominator `exact`
+/// into `signed` for the signed maps (rff, smoothed-rff), and checks every
+/// range and combination (rotary needs an even d_key, concat an even d_model
+/// and sinusoidal positions, a tied head needs EmbeddingWidth() == d_model,
+/// ...). Bounds the totals as well: 2^40 parameters, 2^30 values of recurrent
+/// state. Throws ArgumentError naming the key, with the config unchanged.
 void FinishConfig(ModelConfig& config);
 
 /// Strict JSON (see core/json.h) to config and back. Unknown, missing or
-/// out-of-range keys are FormatError naming the key; `format_version` is 1.
-/// Text written by ConfigToJson is stable, byte for byte, and holds the
-/// derived sizes; it throws what FinishConfig throws.
+/// out-of-range keys are FormatError naming the key. `format_version` is 2; 1,
+/// without the keys that 2 added, is read with their defaults. Text written by
+/// ConfigToJson is stable, byte for byte, and holds the derived sizes; it
+/// throws what FinishConfig throws.
 Result<ModelConfig> ConfigFromJson(std::string_view json);
+/// The same for an object written by hand: absent keys (format_version among
+/// them) take their defaults, and sizes may be 0 for "work it out".
+Result<ModelConfig> ConfigFromPartialJson(std::string_view json);
 std::string ConfigToJson(const ModelConfig& config);
 
 /// Sets one field from text ("--d-model 256" is SetConfigField(c, "d_model",
@@ -100,12 +157,22 @@ struct ConfigKey {
 };
 const std::vector<ConfigKey>& ConfigKeys();
 
+const char* Name(Arch);
+const char* Name(Task);  // "derived" before FinishConfig
+const char* Name(CrossAttention);
 const char* Name(AttentionKind);
 const char* Name(FeatureMap);
 /// Maps that act on single entries, so that the kernels compute them.
 constexpr bool IsElementwise(FeatureMap map) {
   return map <= FeatureMap::kRelu2;
 }
+/// Maps through random directions, the columns of a matrix omega.
+constexpr bool UsesOmega(FeatureMap map) { return map >= FeatureMap::kFavor; }
+/// Columns of omega [d_key, columns]; 0 for maps without one. n_dims as
+/// FinishConfig leaves it. favor and rff make two features of each column.
+int64_t OmegaColumns(FeatureMap map, int64_t n_dims);
+/// Features of one query or key, the width of the linear state.
+int64_t FeatureWidth(FeatureMap map, int64_t d_key, int64_t n_dims);
 const char* Name(Denominator);
 const char* Name(Positions);
 const char* Name(PositionCombine);
@@ -115,7 +182,8 @@ const char* Name(Activation);
 const char* Name(TokenizerKind);
 
 /// Name and shape of every tensor the model's weight file holds, in model
-/// order: `value_embedding.weight`, `pos_embedding.weight` (learned),
+/// order; docs/models.md lists the names by architecture. For a decoder:
+/// `value_embedding.weight`, `pos_embedding.weight` (learned),
 /// `layers.{i}.attention.{query,key,value,out}_projection.{weight,bias}`,
 /// `layers.{i}.linear{1,2}.{weight,bias}`,
 /// `layers.{i}.norm{1,2}.{weight,bias}`, `norm.{weight,bias}` (final_norm),
@@ -123,7 +191,9 @@ const char* Name(TokenizerKind);
 /// PyTorch. Both functions throw what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);
-/// Elements of all those tensors together.
+/// Whether a tensor of that name is drawn, not trained: omega.
+bool IsBuffer(std::string_view name);
+/// Elements of all tensors that are trained.
 int64_t ParameterCount(const ModelConfig& config);
 
 }  // namespace tarn

@@ -8,7 +8,21 @@ namespace tarn {
 namespace {
 
 // The words of each choice, in the order of its enum.
-constexpr const char* kAttentionWords[] = {"linear", "full"};
+constexpr const char* kArchWords[] = {"decoder", "encoder", "seq2seq",
+                                      "rnn",     "lstm",    "cnn"};
+constexpr const char* kTaskWords[] = {"lm", "classify", "seq2seq"};
+constexpr const char* kCrossWords[] = {"linear", "full"};
+constexpr const char* kAttentionWords[] = {"linear",
+                                           "full",
+                                           "local",
+                                           "exact-topk",
+                                           "conditional-full",
+                                           "clustered",
+                                           "improved-clustered",
+                                           "causal-improved-clustered",
+                                           "reformer",
+                                           "aft-full",
+                                           "aft-simple"};
 constexpr const char* kFeatureMapWords[] = {
     "elu1",  "identity",       "relu", "relu2",        "poly2",
     "favor", "favor-positive", "rff",  "smoothed-rff", "grf"};
@@ -23,8 +37,9 @@ constexpr const char* kActivationWords[] = {"relu", "gelu"};
 constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world"};
 
 template <auto Member>
-constexpr ChoiceField Choice(std::span<const char* const> words) {
-  return {words,
+constexpr ChoiceField Choice(std::span<const char* const> words,
+                             bool derived = false) {
+  return {words, derived,
           [](const ModelConfig& config) {
             return static_cast<int>(config.*Member);
           },
@@ -35,13 +50,18 @@ constexpr ChoiceField Choice(std::span<const char* const> words) {
 }
 
 // Sizes are bounded so that no product of theirs overflows int64: the largest
-// is n_layers * n_heads * d_key * d_model * 4 < 2^59.
+// is that of an encoder and a decoder stack, 12 * 2^12 layers * 2^12 heads *
+// 2^16 * 2^16 < 2^60.
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxWidth = int64_t{1} << 16;
 constexpr int64_t kMaxHidden = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxPositions = int64_t{1} << 24;
+constexpr int64_t kMaxCount = int64_t{1} << 20;   // of keys, classes, updates
+constexpr int64_t kMaxRounds = int64_t{1} << 10;  // of hashing, of clustering
+constexpr int64_t kMaxBits = 63;                  // a code is one int64
+constexpr int64_t kMaxKernel = int64_t{1} << 12;
 // Largest double below 1 (a dropout of 1 would drop everything), and the
 // smallest normal float (eps lives in float32 kernels).
 constexpr double kBelowOne = 1.0 - 0x1p-53;
@@ -93,6 +113,50 @@ constexpr ConfigField kFields[] = {
     {"tied_head", "the head shares the token embedding's weights",
      BoolField{&C::tied_head}},
     {"tokenizer", "what a token is", Choice<&C::tokenizer>(kTokenizerWords)},
+    {"arch", "decoder, encoder, seq2seq, or an earlier model",
+     Choice<&C::arch>(kArchWords), 2},
+    {"task", "what it learns; follows from arch where not given",
+     Choice<&C::task>(kTaskWords, true), 2},
+    {"n_classes", "classes of a classifier; 0 for other tasks",
+     IntegerField{&C::n_classes, 0, kMaxCount}, 2},
+    {"n_decoder_layers", "decoder layers of seq2seq; 0: n_layers",
+     IntegerField{&C::n_decoder_layers, 0, kMaxLayers}, 2},
+    {"cross_attention", "seq2seq's cross attention; that of attention, or full",
+     Choice<&C::cross_attention>(kCrossWords, true), 2},
+    {"local_context", "keys a query of 'local' sees",
+     IntegerField{&C::local_context, 0, kMaxPositions}, 2},
+    {"topk", "keys kept by 'exact-topk' and the improved clustered kinds",
+     IntegerField{&C::topk, 1, kMaxCount}, 2},
+    {"length_limit", "'conditional-full' is full up to here, then linear",
+     IntegerField{&C::length_limit, 1, kMaxPositions}, 2},
+    {"clusters", "of queries, in the clustered kinds",
+     IntegerField{&C::clusters, 1, kMaxWidth}, 2},
+    {"iterations", "of clustering", IntegerField{&C::iterations, 1, kMaxRounds},
+     2},
+    {"bits", "hash planes of the clustered kinds and 'reformer'",
+     IntegerField{&C::bits, 1, kMaxBits}, 2},
+    {"hash_bias", "the clustered kinds hash with offsets",
+     BoolField{&C::hash_bias}, 2},
+    {"hash_chunk", "positions in a chunk of 'reformer'",
+     IntegerField{&C::hash_chunk, 1, kMaxCount}, 2},
+    {"rounds", "of hashing in 'reformer'",
+     IntegerField{&C::rounds, 1, kMaxRounds}, 2},
+    {"max_sequence_length", "rows of the position tables of 'aft-full'",
+     IntegerField{&C::max_sequence_length, 1, kMaxPositions}, 2},
+    {"aft_parameterization", "columns of the position tables of 'aft-full'",
+     IntegerField{&C::aft_parameterization, 1, kMaxWidth}, 2},
+    {"n_dims", "width asked of a random feature map; 0: d_key",
+     IntegerField{&C::n_dims, 0, kMaxWidth}, 2},
+    {"stabilise", "favor maps carry a running maximum",
+     BoolField{&C::stabilise}, 2},
+    {"redraw", "updates between two draws of random features; 0: never",
+     IntegerField{&C::redraw, 0, kMaxCount}, 2},
+    {"feature_seed", "of the random features",
+     IntegerField{&C::feature_seed, 0, INT64_MAX}, 2},
+    {"bidirectional", "an lstm that classifies reads both ways",
+     BoolField{&C::bidirectional}, 2},
+    {"kernel_size", "tokens a convolution of 'cnn' sees",
+     IntegerField{&C::kernel_size, 1, kMaxKernel}, 2},
 };
 
 template <typename... F>
@@ -124,6 +188,13 @@ bool ParseNumber(std::string_view text, Number& number) {
 }  // namespace
 
 std::span<const ConfigField> ConfigFields() { return kFields; }
+
+const ConfigField* FindField(std::string_view key) {
+  for (const ConfigField& field : kFields) {
+    if (key == field.name) return &field;
+  }
+  return nullptr;
+}
 
 std::string Wanted(const ConfigField& field, bool finished) {
   return std::visit(
@@ -177,6 +248,7 @@ bool InRange(const ConfigField& field, const ModelConfig& config) {
                                [](const BoolField&) { return true; },
                                [&](const ChoiceField& f) {
                                  const int index = f.get(config);
+                                 if (f.derived && index == -1) return true;
                                  return index >= 0 &&
                                         index <
                                             static_cast<int>(f.words.size());
@@ -209,6 +281,20 @@ bool SetFromText(const ConfigField& field, std::string_view text,
                     field.kind);
 }
 
+void RefuseKey(const char* key, const std::string& wanted,
+               const std::string& given) {
+  throw ArgumentError(key, wanted, given);
+}
+
+const char* Name(Arch arch) { return kArchWords[static_cast<int>(arch)]; }
+const char* Name(Task task) {
+  return task == Task::kDerived ? "derived"
+                                : kTaskWords[static_cast<int>(task)];
+}
+const char* Name(CrossAttention kind) {
+  return kind == CrossAttention::kDerived ? "derived"
+                                          : kCrossWords[static_cast<int>(kind)];
+}
 const char* Name(AttentionKind kind) {
   return kAttentionWords[static_cast<int>(kind)];
 }

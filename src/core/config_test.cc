@@ -43,12 +43,14 @@ TEST(Config, FinishDerivesSizes) {
   given.d_key = 5;
   given.d_value = 7;
   given.d_ff = 11;
+  given.task = Task::kLm;
+  given.cross_attention = CrossAttention::kFull;
   EXPECT_EQ(Finished(given), given);
 }
 
 TEST(Config, JsonOfTheDefaultIsStable) {
   EXPECT_EQ(ConfigToJson(ModelConfig{}), R"({
-  "format_version": 1,
+  "format_version": 2,
   "vocab_size": 256,
   "d_model": 128,
   "n_layers": 4,
@@ -72,7 +74,29 @@ TEST(Config, JsonOfTheDefaultIsStable) {
   "dropout": 0.0,
   "attention_dropout": 0.0,
   "tied_head": false,
-  "tokenizer": "byte"
+  "tokenizer": "byte",
+  "arch": "decoder",
+  "task": "lm",
+  "n_classes": 0,
+  "n_decoder_layers": 0,
+  "cross_attention": "linear",
+  "local_context": 0,
+  "topk": 32,
+  "length_limit": 512,
+  "clusters": 16,
+  "iterations": 10,
+  "bits": 63,
+  "hash_bias": true,
+  "hash_chunk": 32,
+  "rounds": 4,
+  "max_sequence_length": 1024,
+  "aft_parameterization": 64,
+  "n_dims": 0,
+  "stabilise": false,
+  "redraw": 1,
+  "feature_seed": 0,
+  "bidirectional": false,
+  "kernel_size": 3
 }
 )");
 }
@@ -103,7 +127,32 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"dropout", "0.3333333333333333"},
       {"attention_dropout", "0.125"},
       {"tied_head", "true"},
-      {"tokenizer", "char"}};
+      {"tokenizer", "char"},
+      {"arch", "seq2seq"},
+      {"task", "seq2seq"},
+      {"n_classes", "5"},
+      {"n_decoder_layers", "2"},
+      {"cross_attention", "full"},
+      {"local_context", "17"},
+      {"topk", "3"},
+      {"length_limit", "9"},
+      {"clusters", "6"},
+      {"iterations", "4"},
+      {"bits", "31"},
+      {"hash_bias", "false"},
+      {"hash_chunk", "5"},
+      {"rounds", "2"},
+      {"max_sequence_length", "77"},
+      {"aft_parameterization", "8"},
+      {"n_dims", "21"},
+      {"stabilise", "true"},
+      {"redraw", "0"},
+      {"feature_seed", "9007199254740993"},
+      {"bidirectional", "true"},
+      {"kernel_size", "4"}};
+  // Each of these excludes one of the others.
+  const std::set<std::string> alone = {"tied_head", "n_classes",
+                                       "bidirectional"};
   const ModelConfig defaults = Finished();
   const Json default_json = DefaultJson();
   EXPECT_EQ(ConfigKeys().size(), values.size());
@@ -114,22 +163,30 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
     ModelConfig one = defaults;
     Set(one, key.name, values.at(key.name));
     EXPECT_NE(one, defaults) << key.name << " is not connected to its field";
-    if (std::string(key.name) != "tied_head") {  // not with concat
-      Set(all, key.name, values.at(key.name));
-    }
+    if (!alone.contains(key.name)) Set(all, key.name, values.at(key.name));
   }
   const ModelConfig back = ConfigFromJson(ConfigToJson(all)).Take();
   EXPECT_EQ(back, all);
   EXPECT_EQ(ConfigToJson(back), ConfigToJson(all));
   const Json all_json = Json::parse(ConfigToJson(all));
   for (const auto& [key, value] : all_json.items()) {
-    if (key == "format_version" || key == "tied_head") continue;
+    if (key == "format_version" || alone.contains(key)) continue;
     EXPECT_NE(value, default_json[key]) << key;
   }
 }
 
 TEST(Config, NamesAreTheWordsOfTheFile) {
+  EXPECT_STREQ(Name(Arch::kSeq2seq), "seq2seq");
+  EXPECT_STREQ(Name(Arch::kCnn), "cnn");
+  EXPECT_STREQ(Name(Task::kClassify), "classify");
+  EXPECT_STREQ(Name(Task::kDerived), "derived");
+  EXPECT_STREQ(Name(CrossAttention::kFull), "full");
+  EXPECT_STREQ(Name(CrossAttention::kDerived), "derived");
   EXPECT_STREQ(Name(AttentionKind::kFull), "full");
+  EXPECT_STREQ(Name(AttentionKind::kExactTopk), "exact-topk");
+  EXPECT_STREQ(Name(AttentionKind::kCausalImprovedClustered),
+               "causal-improved-clustered");
+  EXPECT_STREQ(Name(AttentionKind::kAftSimple), "aft-simple");
   EXPECT_STREQ(Name(FeatureMap::kIdentity), "identity");
   EXPECT_STREQ(Name(FeatureMap::kRelu2), "relu2");
   EXPECT_STREQ(Name(FeatureMap::kFavorPositive), "favor-positive");
@@ -166,7 +223,12 @@ TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
            {"rotary_base", "inf", "a number from 1 to 1e+12"},
            {"rotary_base", "1e999", "a number from 1 to 1e+12"},
            {"tied_head", "1", "true or false"},
-           {"attention", "Linear", "one of linear, full"},
+           {"attention", "Linear",
+            "one of linear, full, local, exact-topk, conditional-full, "
+            "clustered, improved-clustered, causal-improved-clustered, "
+            "reformer, aft-full, aft-simple"},
+           {"task", "derived", "one of lm, classify, seq2seq"},
+           {"bits", "64", "an integer from 1 to 63"},
            {"positions", "", "one of none, sinusoidal, learned, rotary"}}) {
     ModelConfig config;
     const Error error = ErrorOf([&] { Set(config, c.key, c.value); });
@@ -214,7 +276,8 @@ TEST(Config, FinishRefusesCombinations) {
       {"d_ff", [](ModelConfig& c) { c.d_ff = -1; }},
       {"vocab_size", [](ModelConfig& c) { c.vocab_size = INT64_MAX; }},
       {"attention",
-       [](ModelConfig& c) { c.attention = static_cast<AttentionKind>(7); }},
+       [](ModelConfig& c) { c.attention = static_cast<AttentionKind>(11); }},
+      {"task", [](ModelConfig& c) { c.task = static_cast<Task>(-2); }},
   };
   for (const auto& [key, change] : cases) {
     ModelConfig config;
@@ -226,6 +289,114 @@ TEST(Config, FinishRefusesCombinations) {
     if (before == before) {  // NaN differs from itself
       EXPECT_EQ(config, before) << key;
     }
+  }
+}
+
+// Of the architectures: words as on the command line, the key to blame first.
+TEST(Config, FinishRefusesCombinationsOfArchitectures) {
+  using Words = std::map<std::string, std::string>;
+  const std::vector<std::pair<const char*, Words>> cases = {
+      {"task", {{"arch", "decoder"}, {"task", "classify"}}},
+      {"task", {{"arch", "encoder"}, {"task", "lm"}}},
+      {"task", {{"arch", "seq2seq"}, {"task", "lm"}}},
+      {"task", {{"arch", "cnn"}, {"task", "seq2seq"}}},
+      {"n_classes", {{"arch", "encoder"}}},
+      {"n_classes", {{"arch", "encoder"}, {"n_classes", "1"}}},
+      {"n_classes", {{"n_classes", "2"}}},
+      {"n_decoder_layers", {{"n_decoder_layers", "2"}}},
+      {"tied_head",
+       {{"arch", "encoder"}, {"n_classes", "2"}, {"tied_head", "true"}}},
+      {"bidirectional", {{"arch", "lstm"}, {"bidirectional", "true"}}},
+      {"bidirectional",
+       {{"arch", "rnn"},
+        {"task", "classify"},
+        {"n_classes", "2"},
+        {"bidirectional", "true"}}},
+      {"d_model",
+       {{"arch", "lstm"},
+        {"task", "classify"},
+        {"n_classes", "2"},
+        {"d_model", "7"},
+        {"bidirectional", "true"}}},
+      {"attention", {{"attention", "clustered"}}},
+      {"attention", {{"arch", "seq2seq"}, {"attention", "improved-clustered"}}},
+      {"attention",
+       {{"arch", "encoder"},
+        {"n_classes", "2"},
+        {"attention", "causal-improved-clustered"}}},
+      {"local_context", {{"attention", "local"}}},
+      {"d_value", {{"attention", "aft-full"}, {"d_value", "3"}}},
+      {"positions", {{"attention", "aft-simple"}, {"positions", "rotary"}}},
+      {"attention_dropout",
+       {{"attention", "aft-simple"}, {"attention_dropout", "0.1"}}},
+      {"attention_dropout", {{"arch", "rnn"}, {"attention_dropout", "0.1"}}},
+      {"stabilise", {{"stabilise", "true"}}},
+      {"n_dims", {{"feature_map", "smoothed-rff"}, {"n_dims", "2"}}},
+      {"n_dims", {{"feature_map", "favor"}, {"n_dims", "1"}}},
+      {"rotary_place",
+       {{"feature_map", "poly2"},
+        {"positions", "rotary"},
+        {"rotary_place", "after"}}},
+      // 1 + E + E(E+1)/2 features, about 2^31, for 4 heads of 2^16 values.
+      {"d_key",
+       {{"feature_map", "poly2"}, {"d_key", "65536"}, {"d_value", "65536"}}},
+  };
+  for (const auto& [key, words] : cases) {
+    ModelConfig config;
+    std::string text;
+    for (const auto& [name, value] : words) {
+      Set(config, name, value);
+      text += StrCat(" ", name, "=", value);
+    }
+    const Error error = ErrorOf([&] { FinishConfig(config); });
+    EXPECT_EQ(error.code(), ErrorCode::kArgument) << text;
+    EXPECT_EQ(error.where(), key) << text << ": " << error.what();
+  }
+}
+
+TEST(Config, FinishDerivesTaskCrossAttentionAndFeatures) {
+  ModelConfig config;
+  config.arch = Arch::kSeq2seq;
+  config.attention = AttentionKind::kExactTopk;
+  config = Finished(config);
+  EXPECT_EQ(config.task, Task::kSeq2seq);
+  EXPECT_EQ(config.cross_attention, CrossAttention::kFull);
+  EXPECT_EQ(config.n_decoder_layers, 4);
+  EXPECT_EQ(config.n_dims, 0);
+
+  ModelConfig lstm;
+  lstm.arch = Arch::kLstm;
+  lstm.d_model = 5;  // four heads do not divide it: it has none
+  EXPECT_EQ(Finished(lstm).task, Task::kLm);
+
+  ModelConfig encoder;
+  encoder.arch = Arch::kEncoder;
+  encoder.n_classes = 3;
+  encoder.feature_map = FeatureMap::kRff;
+  encoder = Finished(encoder);
+  EXPECT_EQ(encoder.task, Task::kClassify);
+  EXPECT_EQ(encoder.Outputs(), 3);
+  EXPECT_EQ(encoder.n_dims, 32);
+  EXPECT_EQ(encoder.denominator, Denominator::kSigned);
+  EXPECT_EQ(Finished(encoder), encoder);
+}
+
+// Widths by semantics section 3, odd sizes included.
+TEST(Config, FeatureWidths) {
+  struct Case {
+    FeatureMap map;
+    int64_t n_dims, columns, width;
+  };
+  for (const Case& c : std::vector<Case>{{FeatureMap::kElu1, 0, 0, 5},
+                                         {FeatureMap::kPoly2, 0, 0, 21},
+                                         {FeatureMap::kFavor, 7, 3, 6},
+                                         {FeatureMap::kFavorPositive, 7, 7, 7},
+                                         {FeatureMap::kRff, 8, 4, 8},
+                                         {FeatureMap::kSmoothedRff, 8, 3, 7},
+                                         {FeatureMap::kSmoothedRff, 7, 3, 7},
+                                         {FeatureMap::kGrf, 6, 6, 6}}) {
+    EXPECT_EQ(OmegaColumns(c.map, c.n_dims), c.columns) << Name(c.map);
+    EXPECT_EQ(FeatureWidth(c.map, 5, c.n_dims), c.width) << Name(c.map);
   }
 }
 
@@ -267,11 +438,47 @@ TEST(Config, FileMustHoldEveryKeyAndNoOther) {
   EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_modle'"));
   EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 1}}).given(),
                        "24 missing: vocab_size, d_model"));
+  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 2}}).given(),
+                       "46 missing: vocab_size, d_model"));
+}
+
+TEST(Config, FirstFormatIsReadWithDefaults) {
+  Json json = DefaultJson();
+  json["format_version"] = 1;
+  EXPECT_TRUE(Contains(ReadError(json).what(), "format 1"));
+  Json first = {{"format_version", 1}};
+  for (const ConfigKey& key : ConfigKeys()) {
+    first[key.name] = json[key.name];
+    if (std::string(key.name) == "tokenizer") break;
+  }
+  EXPECT_EQ(first.size(), 25u);
+  first["d_model"] = 96;
+  ModelConfig want = Finished();
+  want.d_model = 96;
+  EXPECT_EQ(ConfigFromJson(first.dump()).Take(), want);
+}
+
+TEST(Config, PartialJsonTakesDefaults) {
+  const auto read = [](const char* text) {
+    return ConfigFromPartialJson(text);
+  };
+  EXPECT_EQ(read("{}").Take(), Finished());
+  ModelConfig want;
+  want.d_model = 64;
+  want.arch = Arch::kCnn;
+  EXPECT_EQ(read(R"({"d_model": 64, "d_key": 0, "arch": "cnn"})").Take(),
+            Finished(want));
+  for (const char* text :
+       {R"({"d_modle": 64})", R"({"d_model": 0})", R"({"d_model": "64"})",
+        R"({"n_heads": 3})", R"({"format_version": 3})", "[]"}) {
+    EXPECT_EQ(read(text).error().code(), ErrorCode::kFormat) << text;
+  }
 }
 
 TEST(Config, FileValuesAreTypedAndRanged) {
   const std::vector<std::pair<const char*, Json>> cases = {
-      {"format_version", 2},
+      {"format_version", 3},
+      {"format_version", 0},
       {"format_version", "1"},
       {"d_model", "128"},
       {"d_model", true},
@@ -395,22 +602,136 @@ TEST(WeightShapesTest, OptionsAddAndRemoveTensors) {
   EXPECT_EQ(shapes.end()[-2].first, "norm.bias");
 }
 
-TEST(WeightShapesTest, ParameterCountIsTheirSum) {
-  for (const char* positions : {"none", "learned", "rotary", "sinusoidal"}) {
-    for (const char* tied : {"true", "false"}) {
-      ModelConfig config;
-      Set(config, "positions", positions);
-      Set(config, "tied_head", tied);
-      int64_t total = 0;
-      std::set<std::string> names;
-      for (const auto& [name, shape] : WeightShapes(config)) {
-        int64_t elements = 1;
-        for (const int64_t size : shape) elements *= size;
-        total += elements;
-        EXPECT_TRUE(names.insert(name).second) << name;
-      }
-      EXPECT_EQ(ParameterCount(config), total);
+// Tensors of everything but embeddings and projections, in their order.
+std::vector<std::string> NamesOf(const Shapes& shapes) {
+  std::vector<std::string> names;
+  for (const auto& [name, shape] : shapes) {
+    if (!Contains(name, "_projection.") && !name.ends_with(".bias")) {
+      names.push_back(name);
     }
+  }
+  return names;
+}
+
+TEST(WeightShapesTest, SequenceToSequence) {
+  ModelConfig config;
+  config.arch = Arch::kSeq2seq;
+  config.n_layers = 1;
+  config.feature_map = FeatureMap::kFavor;
+  config.n_dims = 10;
+  const std::string omega = "inner_attention.feature_map.omega";
+  EXPECT_EQ(
+      NamesOf(WeightShapes(config)),
+      (std::vector<std::string>{
+          "value_embedding.weight", "target_embedding.weight",
+          "pos_embedding.weight", "target_pos_embedding.weight",
+          "encoder.layers.0.attention." + omega,
+          "encoder.layers.0.linear1.weight", "encoder.layers.0.linear2.weight",
+          "encoder.layers.0.norm1.weight", "encoder.layers.0.norm2.weight",
+          "encoder.norm.weight", "decoder.layers.0.self_attention." + omega,
+          "decoder.layers.0.cross_attention." + omega,
+          "decoder.layers.0.linear1.weight", "decoder.layers.0.linear2.weight",
+          "decoder.layers.0.norm1.weight", "decoder.layers.0.norm2.weight",
+          "decoder.layers.0.norm3.weight", "decoder.norm.weight",
+          "predictor.weight"}));
+  for (const auto& [name, shape] : WeightShapes(config)) {
+    EXPECT_EQ(IsBuffer(name), name.ends_with("omega"));
+    if (IsBuffer(name)) {
+      EXPECT_EQ(shape, (std::vector<int64_t>{32, 5}));
+    }
+  }
+}
+
+TEST(WeightShapesTest, EarlierModels) {
+  ModelConfig config;
+  config.arch = Arch::kLstm;
+  config.task = Task::kClassify;
+  config.n_classes = 3;
+  config.n_layers = 1;
+  config.d_model = 6;
+  config.bidirectional = true;
+  const Shapes lstm = {{"value_embedding.weight", {256, 6}},
+                       {"rnn.weight_ih_l0", {12, 6}},
+                       {"rnn.weight_hh_l0", {12, 3}},
+                       {"rnn.bias_ih_l0", {12}},
+                       {"rnn.bias_hh_l0", {12}},
+                       {"rnn.weight_ih_l0_reverse", {12, 6}},
+                       {"rnn.weight_hh_l0_reverse", {12, 3}},
+                       {"rnn.bias_ih_l0_reverse", {12}},
+                       {"rnn.bias_hh_l0_reverse", {12}},
+                       {"predictor.weight", {3, 6}},
+                       {"predictor.bias", {3}}};
+  EXPECT_EQ(WeightShapes(config), lstm);
+  config.bidirectional = false;
+  config.arch = Arch::kCnn;
+  const Shapes cnn = {{"value_embedding.weight", {256, 6}},
+                      {"layers.0.conv.weight", {6, 6, 3}},
+                      {"layers.0.conv.bias", {6}},
+                      {"layers.0.norm.weight", {6}},
+                      {"layers.0.norm.bias", {6}},
+                      {"predictor.weight", {3, 6}},
+                      {"predictor.bias", {3}}};
+  EXPECT_EQ(WeightShapes(config), cnn);
+}
+
+TEST(WeightShapesTest, KindsWithTensorsOfTheirOwn) {
+  ModelConfig config;
+  config.n_layers = 1;
+  config.attention = AttentionKind::kAftFull;
+  config.max_sequence_length = 9;
+  config.aft_parameterization = 4;
+  Shapes shapes = WeightShapes(config);
+  const std::string inner = "layers.0.attention.inner_attention.";
+  const std::vector<int64_t> table = {9, 4};
+  EXPECT_EQ(shapes[10], (Shapes::value_type{inner + "u", table}));
+  EXPECT_EQ(shapes[11], (Shapes::value_type{inner + "v", table}));
+  config.attention = AttentionKind::kConditionalFull;
+  config.feature_map = FeatureMap::kGrf;
+  shapes = WeightShapes(config);
+  EXPECT_EQ(shapes[10].first, inner + "other_attention.feature_map.omega");
+}
+
+// 12 D^2 + 13 D a layer with F = 4 D and 2 D for the final norm.
+TEST(WeightShapesTest, ParameterCountOfALayer) {
+  ModelConfig config;
+  config.d_model = 256;
+  config.n_layers = 8;
+  config.positions = Positions::kNone;
+  const int64_t ends = 2 * 256 * 256 + 256;  // embedding, head
+  EXPECT_EQ(ParameterCount(config) - ends, 6318592);
+}
+
+TEST(WeightShapesTest, ParameterCountIsTheirSum) {
+  std::vector<ModelConfig> configs;
+  for (const char* arch :
+       {"decoder", "encoder", "seq2seq", "rnn", "lstm", "cnn"}) {
+    for (const char* positions : {"none", "learned", "rotary", "sinusoidal"}) {
+      for (const char* map : {"elu1", "grf"}) {
+        for (const char* tied : {"true", "false"}) {
+          ModelConfig config;
+          Set(config, "arch", arch);
+          Set(config, "positions", positions);
+          Set(config, "feature_map", map);
+          Set(config, "tied_head", tied);
+          if (config.arch == Arch::kEncoder) {
+            config.n_classes = 2;
+            config.tied_head = false;
+          }
+          configs.push_back(config);
+        }
+      }
+    }
+  }
+  for (const ModelConfig& config : configs) {
+    int64_t total = 0;
+    std::set<std::string> names;
+    for (const auto& [name, shape] : WeightShapes(config)) {
+      int64_t elements = 1;
+      for (const int64_t size : shape) elements *= size;
+      if (!IsBuffer(name)) total += elements;
+      EXPECT_TRUE(names.insert(name).second) << name;
+    }
+    EXPECT_EQ(ParameterCount(config), total);
   }
 }
 

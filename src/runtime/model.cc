@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "runtime/model_impl.h"
+#include "runtime/supported.h"
 
 namespace tarn {
 namespace {
@@ -56,6 +57,9 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
   if (!text.ok()) return text.error();
   const Result<ModelConfig> config = ConfigFromJson(text.value());
   if (!config.ok()) return Within(dir, config.error());
+  if (const auto error = CheckSupported(config.value())) {
+    return Within(dir, *error);
+  }
   const std::string path = dir + "/model.safetensors";
   const Result<SafetensorsFile> file =
       SafetensorsFile::Open(path, options.use_mmap);

@@ -148,5 +148,32 @@ TEST_F(ModelOpenTest, PaddingIsBoundedByTheFile) {
   ExpectRefused(ErrorCode::kFormat, {"8-fold"});
 }
 
+// Before the weights are looked at: they are those of a decoder here.
+TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
+  const auto refused = [&](auto change, const std::string& key,
+                           const std::string& value) {
+    ModelConfig other = config_;
+    change(other);
+    WriteConfig(other);
+    ExpectRefused(ErrorCode::kFormat, {"config.json: " + key, value});
+  };
+  refused([](ModelConfig& c) { c.arch = Arch::kLstm, c.task = Task::kLm; },
+          "arch", "lstm");
+  refused([](ModelConfig& c) { c.attention = AttentionKind::kReformer; },
+          "attention", "reformer");
+  refused(
+      [](ModelConfig& c) {
+        c.attention = AttentionKind::kLinear;
+        c.feature_map = FeatureMap::kFavor;
+      },
+      "feature_map", "favor");
+  refused(
+      [](ModelConfig& c) {
+        c.attention = AttentionKind::kLinear;
+        c.denominator = Denominator::kSigned;
+      },
+      "denominator", "signed");
+}
+
 }  // namespace
 }  // namespace tarn::testing

@@ -95,12 +95,23 @@ Given Expand(const Given& given) {
 // Sizes that a finished config derived from others are derived anew when the
 // command line changes those.
 void ForgetDerived(ModelConfig& model, const Given& given) {
-  if (Find(given, "d_model") == nullptr && Find(given, "n_heads") == nullptr) {
-    return;
+  const auto any = [&](auto... names) {
+    return ((Find(given, names) != nullptr) || ...);
+  };
+  if (any("d_model", "n_heads")) {
+    if (model.n_dims == model.d_key) model.n_dims = 0;
+    if (model.d_key == model.d_model / model.n_heads) model.d_key = 0;
+    if (model.d_value == model.d_model / model.n_heads) model.d_value = 0;
+    if (model.d_ff == 4 * model.d_model) model.d_ff = 0;
   }
-  if (model.d_key == model.d_model / model.n_heads) model.d_key = 0;
-  if (model.d_value == model.d_model / model.n_heads) model.d_value = 0;
-  if (model.d_ff == 4 * model.d_model) model.d_ff = 0;
+  if (any("d_key", "feature_map") && model.n_dims == model.d_key) {
+    model.n_dims = 0;
+  }
+  if (any("arch")) model.task = Task::kDerived, model.n_decoder_layers = 0;
+  if (any("n_layers") && model.n_decoder_layers == model.n_layers) {
+    model.n_decoder_layers = 0;
+  }
+  if (any("attention")) model.cross_attention = CrossAttention::kDerived;
 }
 
 // With --init the model is what it is; only what acts in training may change.
