@@ -17,6 +17,7 @@ ALLOWED = {
     "pytorch": {"core", "kernels", "pytorch"},
     "train": {"core", "kernels", "runtime", "pytorch", "train"},
     "cli": {"core", "kernels", "runtime", "cli"},
+    "python": {"core", "kernels", "runtime", "python"},
 }
 TORCH_FOLDERS = {"pytorch", "train"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")

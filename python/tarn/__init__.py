@@ -1,27 +1,88 @@
-"""tarn (Transformers Are RNNs): linear-attention operators for PyTorch.
+"""tarn (Transformers Are RNNs): linear-attention transformers.
 
-``tarn.ops.linear_attention`` processes whole sequences (training, prefill),
-``tarn.ops.linear_attention_step`` one token (generation); both share the state
-``tarn.LinearState``. ``tarn.nn`` holds layers around them,
-``tarn.optim`` optimisers.
+With PyTorch: ``tarn.ops`` (operators with gradients), ``tarn.nn`` and
+``tarn.optim`` (fused layers, optimisers), and under the module paths of
+fast-transformers ``tarn.attention``, ``tarn.builders``, ``tarn.transformers``,
+``tarn.recurrent``, ``tarn.masking``, ``tarn.events``, ``tarn.feature_maps``,
+``tarn.weight_mapper``; ``tarn.models``, ``tarn.save_model`` and
+``tarn.load_model`` share model directories with the command line.
+
+Without PyTorch: ``tarn.runtime`` runs such a directory, numpy in and out, and
+``tarn.accounting`` counts its parameters and costs.
+
+Parts are imported when they are first asked for.
 """
 
-import torch
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tarn import _library
 
-_library.load()
-
-from tarn import nn, ops, optim  # noqa: E402  (need the library)
-from tarn.ops import LinearState  # noqa: E402
+if TYPE_CHECKING:
+    from tarn._compatibility import install_as_fast_transformers
+    from tarn._model_files import load_model, save_model
+    from tarn.ops import LinearState
 
 __version__ = "0.1.0"
-__all__ = ["LinearState", "__version__", "nn", "ops", "optim", "simd_target"]
+__all__ = [
+    "LinearState",
+    "__version__",
+    "install_as_fast_transformers",
+    "load_model",
+    "save_model",
+    "simd_target",
+]
+
+_library.check_torch()
+
+_PARTS = (
+    "accounting",
+    "attention",
+    "attention_registry",
+    "builders",
+    "causal_product",
+    "events",
+    "feature_maps",
+    "masking",
+    "models",
+    "nn",
+    "ops",
+    "optim",
+    "recurrent",
+    "runtime",
+    "transformers",
+    "weight_mapper",
+)
+_NAMES = {
+    "LinearState": "tarn.ops",
+    "install_as_fast_transformers": "tarn._compatibility",
+    "load_model": "tarn._model_files",
+    "save_model": "tarn._model_files",
+}
 
 
-def simd_target():
+def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(f"tarn.{name}")
+    if name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'tarn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PARTS, *_NAMES})
+
+
+def simd_target() -> str:
     """Name of the SIMD target the CPU kernels run on, such as "AVX2".
 
     TARN_FORCE_TARGET in the environment chooses another one at import.
     """
+    _library.ensure()
+    import torch
+
     return torch.ops.tarn.simd_target()

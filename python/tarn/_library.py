@@ -1,11 +1,13 @@
 """Finds and loads the shared library that registers ``torch.ops.tarn``."""
 
+from __future__ import annotations
+
+import importlib.metadata
 import mmap
 import os
 import pathlib
 import re
-
-import torch
+import sys
 
 _NAME = "libtarn_pytorch.so"
 
@@ -48,17 +50,44 @@ def _built_with(path):
     return version
 
 
-def load():
+def _torch_version() -> str | None:
+    """Version of the torch that is here, without importing it; None: none."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None:
+        return loaded.__version__.split("+")[0]
+    try:
+        return importlib.metadata.version("torch").split("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _check(path: pathlib.Path, given: str | None) -> None:
+    """Patch releases keep torch's binary interface, minor ones do not."""
+    wanted = _built_with(path)
+    if given is None or given.split(".")[:2] != wanted.split(".")[:2]:
+        raise ImportError(
+            f"tarn: {path}: want torch {wanted}, which it was built with, "
+            f"got {'torch ' + given if given else 'no torch'} "
+            "(build again with TARN_PYTHON naming this Python)"
+        )
+
+
+def check_torch() -> None:
+    """Raises ImportError where operators and torch are both here and do not fit
+    each other; without one of them the runtime part still works."""
+    given = _torch_version()
+    path = next((path for path in _candidates() if path.is_file()), None)
+    if given is not None and path is not None:
+        _check(path, given)
+
+
+def load() -> None:
     """Loads the library once. Raises ImportError in one line: missing file,
     unreadable file, or a torch other than the one it was built with."""
     path = _find()
-    wanted = _built_with(path)
-    given = torch.__version__.split("+")[0]
-    if given != wanted:
-        raise ImportError(
-            f"tarn: {path}: want torch {wanted}, which it was built with, "
-            f"got torch {given} (build again with TARN_PYTHON naming this Python)"
-        )
+    _check(path, _torch_version())
+    import torch
+
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
@@ -68,3 +97,14 @@ def load():
         torch.ops.tarn.use_simd_target_from_environment()
     except ValueError as error:
         raise ImportError(f"tarn: TARN_FORCE_TARGET: {error}") from None
+
+
+_loaded = False
+
+
+def ensure() -> None:
+    """load(), unless it has been done."""
+    global _loaded
+    if not _loaded:
+        load()
+        _loaded = True

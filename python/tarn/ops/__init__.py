@@ -1,6 +1,10 @@
 """Operators on torch tensors."""
 
-from tarn.ops._layers import (
+from tarn import _library
+
+_library.ensure()  # registers torch.ops.tarn
+
+from tarn.ops._layers import (  # noqa: E402
     affine,
     draw_seed,
     dropout_scales,

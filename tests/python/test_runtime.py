@@ -1,0 +1,143 @@
+"""tarn.runtime: no torch, the bits of the C++ runtime, errors by kind."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
+
+_WRITER = pathlib.Path(os.environ.get("TARN_LIBRARY", "build/x")).parent / "write_random_model"
+
+
+@pytest.fixture(scope="module", params=["linear", "full"])
+def model_dir(request, tmp_path_factory):
+    """A small model of random weights, as the install tests make it."""
+    folder = tmp_path_factory.mktemp("model") / request.param
+    subprocess.run([_WRITER, folder, request.param], check=True)
+    return folder
+
+
+@pytest.fixture
+def model(model_dir):
+    return runtime.Model(model_dir)
+
+
+def test_needs_no_torch(model_dir):
+    program = (
+        "import sys; sys.modules['torch'] = None\n"  # importing it would fail
+        "from tarn.runtime import Model\n"
+        f"print(Model({str(model_dir)!r}).generate('ab', max_tokens=5))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_any_split_same_bits(model):
+    tokens = np.arange(1, 40, dtype=np.int64) % model.vocab_size
+    whole, parts, steps = model.state(), model.state(), model.state()
+    wanted = model.prefill(whole, tokens)
+    model.prefill(parts, tokens[:7])
+    given = model.prefill(parts, tokens[7:])
+    assert wanted.dtype == np.float32 and wanted.shape == (model.vocab_size,)
+    assert np.array_equal(wanted, given) and whole == parts
+    assert hash(whole) == hash(parts)
+    for token in tokens:
+        last = model.step(steps, int(token))
+    assert np.array_equal(last, wanted) and steps == whole
+    assert whole.position == len(tokens)
+    assert np.array_equal(whole.last_logits, wanted)
+    rows = model.score(model.state(), tokens)
+    assert np.array_equal(rows[-1], wanted) and rows.shape == (39, model.vocab_size)
+
+
+def test_clone_reset_and_batch(model):
+    state = model.state()
+    model.prefill(state, [1, 2, 3])
+    copy = state.clone()
+    model.step(state, 4)
+    assert copy.position == 3 and state.position == 4 and copy != state
+    logits = model.step_batch([copy, model.state()], [4, 1])
+    assert np.array_equal(logits[0], state.last_logits) and copy == state
+    with pytest.raises(ValueError, match="state"):
+        model.step_batch([copy, copy], [1, 2])
+    copy.copy_from(state)
+    copy.reset()
+    assert copy.position == 0 and copy.last_logits is None and copy == model.state()
+
+
+def test_stream_is_reproducible_and_goes_on(model):
+    first = model.generate("ab", max_tokens=12, seed=5)
+    assert first == model.generate("ab", max_tokens=12, seed=5)
+    state = model.state()
+    pieces = list(model.stream("ab", max_tokens=6, seed=5, state=state))
+    pieces += list(model.stream("", max_tokens=6, seed=5, state=state))
+    assert state.position == model.encode("ab").__len__() + 12
+    assert "".join(pieces)[:3] == first[:3]
+    greedy = model.generate("a", max_tokens=4, temperature=0)
+    assert greedy == model.generate("a", max_tokens=4, temperature=0, seed=9)
+
+
+def test_lock_is_released(model):
+    """Two threads run the model while the main thread counts."""
+    done = []
+
+    def work():
+        state = model.state()
+        model.prefill(state, np.ones(2000, dtype=np.int32))
+        done.append(state.position)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [2000, 2000]
+
+
+def test_errors_by_kind(model, model_dir, tmp_path):
+    with pytest.raises(OSError, match="config.json"):
+        runtime.Model(tmp_path)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("model.safetensors", "tokenizer.json"):
+        (broken / name).write_bytes((model_dir / name).read_bytes())
+    config = json.loads((model_dir / "config.json").read_text())
+    config["n_layers"] = -1
+    (broken / "config.json").write_text(json.dumps(config))
+    with pytest.raises(runtime.FormatError, match="n_layers") as error:
+        runtime.Model(broken)
+    assert isinstance(error.value, ValueError)
+    with pytest.raises(ValueError, match="weights"):
+        runtime.Model(model_dir, weights="int3")
+    state = model.state()
+    with pytest.raises(ValueError, match="token"):
+        model.prefill(state, [10**6])
+    assert state.position == 0
+    with pytest.raises(TypeError, match="integers"):
+        model.prefill(state, [0.5])
+    with pytest.raises(runtime.NumericError):
+        runtime.sample(np.array([np.nan, 1.0]))
+    with pytest.raises(ValueError, match="top_p"):
+        runtime.sample(np.zeros(3), top_p=2.0)
+
+
+def test_bfloat16_weights_halve_their_bytes(model, model_dir):
+    half = runtime.Model(model_dir, weights="bf16")
+    assert half.weight_bytes < 0.7 * model.weight_bytes
+    wanted = model.prefill(model.state(), [1, 2, 3])
+    given = half.prefill(half.state(), [1, 2, 3])
+    assert 0 < np.abs(wanted - given).max() < 0.1
+
+
+def test_facts(model):
+    assert model.config["vocab_size"] == model.vocab_size
+    assert model.parameters > 0 and model.weight_bytes >= 4 * model.parameters
+    assert model.state().nbytes == model.state_bytes
+    assert model.threads >= 1
+    text = "ab"
+    assert model.decode(model.encode(text)) == text
