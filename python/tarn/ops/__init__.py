@@ -4,6 +4,11 @@ from tarn import _library
 
 _library.ensure()  # registers torch.ops.tarn
 
+from tarn.ops._aft import (  # noqa: E402
+    AftState,
+    aft_full_attention,
+    aft_simple_attention,
+)
 from tarn.ops._layers import (  # noqa: E402
     affine,
     draw_seed,
@@ -16,8 +21,11 @@ from tarn.ops._linear_attention import linear_attention, linear_attention_step
 from tarn.ops._state import LinearState
 
 __all__ = [
+    "AftState",
     "LinearState",
     "affine",
+    "aft_full_attention",
+    "aft_simple_attention",
     "draw_seed",
     "dropout_scales",
     "feed_forward",

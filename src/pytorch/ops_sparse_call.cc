@@ -1,0 +1,174 @@
+#include "pytorch/ops_sparse_call.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace tarn::ops {
+namespace {
+
+// False while a compiler traces: sizes are there, bytes are not.
+bool HoldsData(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.has_storage() &&
+         !tensor.key_set().has(c10::DispatchKey::Python) &&
+         !c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+
+}  // namespace
+
+void CheckOperands(const char* op, const at::Tensor& queries,
+                   const at::Tensor& keys, const at::Tensor& values) {
+  const at::ScalarType dtype = queries.scalar_type();
+  if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kBFloat16 &&
+      dtype != at::kHalf) {
+    throw DTypeError(StrCat(op, ": queries"),
+                     "one of float32, float64, bfloat16, float16",
+                     c10::toString(dtype));
+  }
+  (void)HasKernel(op, queries);  // throws for other devices
+  const std::pair<const char*, const at::Tensor*> operands[] = {
+      {"queries", &queries}, {"keys", &keys}, {"values", &values}};
+  for (const auto& [name, tensor] : operands) {
+    if (tensor->dim() != 4) {
+      throw ShapeError(StrCat(op, ": ", name),
+                       "4 axes [batch, time, heads, width]",
+                       StrCat(tensor->dim(), " axes"));
+    }
+    if (tensor->sym_size(2) < 1 || tensor->sym_size(3) < 1) {
+      throw ShapeError(StrCat(op, ": ", name),
+                       "at least one head and a width of at least 1",
+                       StrCat("heads ", tensor->sym_size(2), ", width ",
+                              tensor->sym_size(3)));
+    }
+  }
+  const c10::SymInt batch = queries.sym_size(0), heads = queries.sym_size(2);
+  WantLike(op, "keys", keys, queries,
+           {batch, keys.sym_size(1), heads, queries.sym_size(3)});
+  WantLike(op, "values", values, queries,
+           {batch, keys.sym_size(1), heads, values.sym_size(3)});
+}
+
+void CheckLengths(const char* op, const char* name,
+                  const OptionalTensor& lengths, const at::Tensor& like,
+                  const c10::SymInt& end) {
+  if (!lengths.has_value()) return;
+  const std::string where = StrCat(op, ": ", name);
+  const at::ScalarType dtype = lengths->scalar_type();
+  if (dtype != at::kInt && dtype != at::kLong) {
+    throw DTypeError(where, "int32 or int64", c10::toString(dtype));
+  }
+  if (lengths->device() != like.device()) {
+    throw DeviceError(where, like.device().str(), lengths->device().str());
+  }
+  if (lengths->dim() != 1 || lengths->sym_size(0) != like.sym_size(0)) {
+    throw ShapeError(
+        where, StrCat("[", like.sym_size(0), "]"),
+        StrCat(lengths->dim(), " axes of ", lengths->sym_numel(), " entries"));
+  }
+  if (!HoldsData(*lengths)) return;
+  const at::Tensor dense = lengths->to(at::kLong).contiguous();
+  for (int64_t row = 0; row < dense.numel(); ++row) {
+    const int64_t length = dense.const_data_ptr<int64_t>()[row];
+    if (length < 0 || end < length) {
+      throw ArgumentError(StrCat(where, "[", row, "]"),
+                          StrCat("a length in [0, ", end, "]"),
+                          std::to_string(length));
+    }
+  }
+}
+
+void CheckMasks(const char* op, const AttentionMasks& masks,
+                const at::Tensor& queries, const at::Tensor& keys) {
+  const c10::SymInt wanted[] = {queries.sym_size(0), queries.sym_size(2),
+                                queries.sym_size(1), keys.sym_size(1)};
+  const auto want_bool = [&](const char* name, const at::Tensor& mask) {
+    const std::string where = StrCat(op, ": ", name);
+    if (mask.scalar_type() != at::kBool) {
+      throw DTypeError(where, "bool", c10::toString(mask.scalar_type()));
+    }
+    if (mask.device() != queries.device()) {
+      throw DeviceError(where, queries.device().str(), mask.device().str());
+    }
+  };
+  if (masks.key_mask.has_value()) {
+    const at::Tensor& mask = *masks.key_mask;
+    want_bool("key_mask", mask);
+    if (mask.dim() != 2 || mask.sym_size(0) != wanted[0] ||
+        mask.sym_size(1) != wanted[3]) {
+      throw ShapeError(
+          StrCat(op, ": key_mask"),
+          StrCat("[", wanted[0], ", ", wanted[3], "]"),
+          StrCat(mask.dim(), " axes of ", mask.sym_numel(), " entries"));
+    }
+  }
+  if (masks.attention_mask.has_value()) {
+    const at::Tensor& mask = *masks.attention_mask;
+    want_bool("attention_mask", mask);
+    bool fits = mask.dim() <= 4;
+    for (int64_t back = 1; fits && back <= mask.dim(); ++back) {
+      fits =
+          mask.sym_size(-back) == 1 || mask.sym_size(-back) == wanted[4 - back];
+    }
+    if (!fits) {
+      throw ShapeError(
+          StrCat(op, ": attention_mask"),
+          StrCat("a shape broadcastable to [", wanted[0], ", ", wanted[1], ", ",
+                 wanted[2], ", ", wanted[3], "]"),
+          StrCat(mask.dim(), " axes of ", mask.sym_numel(), " entries"));
+    }
+  }
+  CheckLengths(op, "key_lengths", masks.key_lengths, queries, wanted[3]);
+}
+
+at::Tensor KeptPositions(const OptionalTensor& mask,
+                         const OptionalTensor& lengths, int64_t end) {
+  at::Tensor kept;
+  if (mask.has_value()) kept = *mask;
+  if (lengths.has_value()) {
+    const at::Tensor within =
+        at::arange(end, lengths->options().dtype(at::kLong)) <
+        lengths->unsqueeze(1);
+    kept = kept.defined() ? kept.logical_and(within) : within;
+  }
+  return kept.defined() ? kept.contiguous() : kept;
+}
+
+at::ScalarType ComputeType(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor Skip(const at::Tensor& x, const at::Tensor& kept) {
+  const at::Tensor wide = x.to(ComputeType(x));
+  if (!kept.defined()) return wide;
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[0] = kept.size(0);
+  shape[1] = kept.size(1);
+  return at::where(kept.view(shape), wide, at::zeros({}, wide.options()));
+}
+
+std::vector<at::Tensor> RecomputedGradients(
+    const std::vector<at::Tensor>& inputs, const at::Tensor& grad_out,
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& f) {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard above_autograd(
+      local.included_,
+      local.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  const at::AutoGradMode recording(true);
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& input : inputs) {
+    leaves.push_back(input.detach().requires_grad_());
+  }
+  std::vector<at::Tensor> gradients = torch::autograd::grad(
+      {f(leaves)}, leaves, {grad_out}, /*retain_graph=*/false,
+      /*create_graph=*/false, /*allow_unused=*/true);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) gradients[i] = at::zeros_like(inputs[i]);
+  }
+  return gradients;
+}
+
+}  // namespace tarn::ops
