@@ -53,6 +53,7 @@ _PARTS = (
     "recurrent",
     "runtime",
     "transformers",
+    "utils",
     "weight_mapper",
 )
 _NAMES = {

@@ -1,0 +1,63 @@
+"""What the softmax kinds share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn import ops
+from tarn._randomness import ForwardCounter, mix_key
+from tarn.events import EventDispatcher
+
+
+class SoftmaxAttention(torch.nn.Module):
+    """Temperature, dropout of weights and events. Dropout draws one seed a call
+    from torch's default generator."""
+
+    def __init__(
+        self,
+        softmax_temp: float | None = None,
+        attention_dropout: float = 0.1,
+        event_dispatcher: str | EventDispatcher = "",
+    ):
+        super().__init__()
+        self.softmax_temp = softmax_temp
+        # A module so that code which sets `attention.dropout.p` finds it.
+        self.dropout = torch.nn.Dropout(attention_dropout)
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def _softmax_arguments(self) -> dict[str, Any]:
+        """softmax_temp, dropout and seed of one call."""
+        dropout = self.dropout.p if self.training else 0.0
+        return {
+            "softmax_temp": self.softmax_temp,
+            "dropout": dropout,
+            "seed": ops.draw_seed(dropout),
+        }
+
+
+class HashingAttention(SoftmaxAttention):
+    """What the kinds that hash share: the key of their random planes, a function
+    of (hash_seed, layer, call) in training and of (hash_seed, layer) in
+    evaluation, which is therefore deterministic."""
+
+    def __init__(
+        self,
+        softmax_temp: float | None = None,
+        attention_dropout: float = 0.1,
+        event_dispatcher: str | EventDispatcher = "",
+        hash_seed: int = 0,
+    ):
+        super().__init__(softmax_temp, attention_dropout, event_dispatcher)
+        self.hash_seed = hash_seed
+        self._layer = 0
+        self._calls = ForwardCounter()
+
+    def assign_layer(self, layer: int, seed: int | None = None) -> None:
+        """The number that tells layers with one hash_seed apart."""
+        self._layer = layer
+
+    def _key(self) -> int:
+        call = 1 + self._calls.advance() if self.training else 0
+        return mix_key(self.hash_seed, self._layer, call)

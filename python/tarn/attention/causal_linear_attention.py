@@ -1,0 +1,43 @@
+"""Linear attention over the keys so far."""
+
+from __future__ import annotations
+
+import torch
+
+from tarn import ops
+from tarn.attention._linear import LINEAR_PARAMETERS, LinearAttentionBase
+from tarn.attention._masks import causal_offset_of, key_arguments
+from tarn.attention_registry import AttentionRegistry
+from tarn.masking import BaseMask
+
+
+class CausalLinearAttention(LinearAttentionBase):
+    """LinearAttention where query i reads the keys j <= i + offset, the offset
+    that of the mask (Katharopoulos et al. 2020, eq. (8)-(12)).
+    Arguments as in LinearAttention."""
+
+    def forward(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        attn_mask: BaseMask | None = None,
+        query_lengths: BaseMask | None = None,
+        key_lengths: BaseMask | None = None,
+    ) -> torch.Tensor:
+        """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. MaskError
+        unless attn_mask is lower triangular. L and S may differ."""
+        offset = causal_offset_of("CausalLinearAttention", attn_mask, queries, keys)
+        self.feature_map.new_feature_map(queries.device)
+        return ops.mapped_linear_attention(
+            queries,
+            keys,
+            values,
+            causal=True,
+            causal_offset=offset,
+            **key_arguments("CausalLinearAttention", key_lengths, keys.shape[0], keys.shape[1]),
+            **self.arguments(),
+        )
+
+
+AttentionRegistry.register("causal-linear", CausalLinearAttention, LINEAR_PARAMETERS)

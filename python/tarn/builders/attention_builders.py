@@ -1,0 +1,113 @@
+"""Builders of inner attentions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn.attention_registry import (
+    AttentionRegistry,
+    RecurrentAttentionRegistry,
+    RecurrentCrossAttentionRegistry,
+    Registry,
+)
+from tarn.builders.base import BaseBuilder
+from tarn.feature_maps import by_name
+
+
+class BaseAttentionBuilder(BaseBuilder):
+    """Makes the kinds of one registry; its settings are their parameters. The
+    setting feature_map may be a name such as "favor"."""
+
+    _registry: Registry
+    _parameters: dict[str, Any]
+
+    def __init__(self, registry: Registry):
+        self._registry = registry
+        self._parameters = {}
+
+    @property
+    def available_attentions(self) -> list[str]:
+        """Names of the kinds."""
+        return self._registry.keys
+
+    def validate_attention_type(self, attention_type: str) -> bool:
+        """Whether every name in it is known; see get."""
+        return all(
+            name in self._registry
+            for part in attention_type.split(":")
+            for name in part.split(",")
+        )
+
+    def takes(self, key: str) -> bool:
+        """Whether some kind has a parameter of this name."""
+        return self._registry.contains_parameter(key)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if key in ("_registry", "_parameters"):
+            object.__setattr__(self, key, value)
+            return
+        if not self.takes(key):
+            raise AttributeError(
+                f"{type(self).__name__}: want a parameter of an attention, got {key!r}"
+            )
+        if key == "feature_map" and isinstance(value, str):
+            value = by_name(value)
+        self._parameters[key] = self._registry.validate_parameter(key, value)
+
+    def __getattr__(self, key: str) -> Any:
+        # Only called where normal look-up fails; copy and pickle ask early.
+        parameters = self.__dict__.get("_parameters", {})
+        if key in parameters:
+            return parameters[key]
+        raise AttributeError(f"{type(self).__name__}: {key!r} is not set")
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{key}={value!r}" for key, value in self._parameters.items())
+        return f"{type(self).__name__}.from_kwargs({settings})"
+
+    def get(self, attention_type: str) -> torch.nn.Module:
+        """A new attention. "a" is that kind, "a:b" is a around b, "a:b,c" a around
+        b and c. Raises ValueError: unknown names, parameters that are missing
+        or wrong."""
+        inner: list[torch.nn.Module] = []
+        for part in reversed(attention_type.split(":")):
+            inner = [self._make(name, inner) for name in part.split(",")]
+        if len(inner) != 1:
+            raise ValueError(
+                f"attention_type: want one outermost attention, got {attention_type!r}"
+            )
+        return inner[0]
+
+    def _make(self, name: str, inner: list[torch.nn.Module]) -> torch.nn.Module:
+        if name not in self._registry:
+            known = ", ".join(repr(key) for key in self._registry.keys)
+            raise ValueError(f"attention_type: want one of {known}, got {name!r}")
+        factory, parameters = self._registry[name]
+        settings = {
+            key: self._registry.validate_parameter(key, self._parameters.get(key))
+            for key in parameters
+        }
+        return factory(*inner, **settings)
+
+
+class AttentionBuilder(BaseAttentionBuilder):
+    """Attentions over whole sequences."""
+
+    def __init__(self) -> None:
+        super().__init__(AttentionRegistry)
+
+
+class RecurrentAttentionBuilder(BaseAttentionBuilder):
+    """Self attentions of one token at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(RecurrentAttentionRegistry)
+
+
+class RecurrentCrossAttentionBuilder(BaseAttentionBuilder):
+    """Cross attentions of one query at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(RecurrentCrossAttentionRegistry)

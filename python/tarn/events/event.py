@@ -1,0 +1,48 @@
+"""The kinds of events."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Event:
+    """Something that happened. source: the module that tells of it."""
+
+    def __init__(self, source: torch.nn.Module):
+        self.source = source
+
+
+class AttentionEvent(Event):
+    """attention_matrix [N, H, L, S]: the weights of a softmax kind, before
+    dropout. In a recurrent step L = 1 and S counts the tokens so far."""
+
+    def __init__(self, source: torch.nn.Module, attention_matrix: torch.Tensor):
+        super().__init__(source)
+        self.attention_matrix = attention_matrix
+
+
+class QKVEvent(Event):
+    """What goes into an attention, in heads: queries [N, L, H, E],
+    keys [N, S, H, E], values [N, S, H, M]; a recurrent step has no time axis."""
+
+    def __init__(
+        self,
+        source: torch.nn.Module,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ):
+        super().__init__(source)
+        self.queries = queries
+        self.keys = keys
+        self.values = values
+
+
+class IntermediateOutput(Event):
+    """x [N, L, D] after one layer of a stack, before the final norm. source is
+    the stack, layer the index of the layer in it."""
+
+    def __init__(self, source: torch.nn.Module, x: torch.Tensor, layer: int | None = None):
+        super().__init__(source)
+        self.x = x
+        self.layer = layer

@@ -1,0 +1,95 @@
+"""The dispatcher: who hears of which events."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from tarn.events.event import Event
+from tarn.events.filters import EventFilter, as_filter
+
+Handler = Callable[[Any], object]
+
+
+class EventDispatcher:
+    """Hands events to the handlers that listen for them.
+
+        dispatcher = EventDispatcher.get()
+        dispatcher.listen(AttentionEvent, handler)
+        dispatcher.listen(QKVEvent & layer_name_contains(model, "layers.2"), handler)
+
+    A handler may be registered with several filters; it is called once for an
+    event that any of them lets through. Handlers are called in the order of
+    their first registration, in the thread that dispatches. A copy of a module
+    keeps its dispatcher; pickling keeps the name, not the handlers.
+    """
+
+    _dispatchers: dict[str, EventDispatcher] = {}
+
+    def __init__(self) -> None:
+        self._listeners: dict[Handler, list[EventFilter]] = {}
+
+    def listen(
+        self,
+        event_filter: type[Event] | EventFilter | Callable[[Event], bool],
+        event_handler: Handler,
+    ) -> None:
+        """Calls event_handler(event) for events that pass event_filter: an event
+        class, a filter of `tarn.events.filters` or a function. Raises TypeError."""
+        wanted = as_filter(event_filter)
+        if wanted is None:
+            raise TypeError(
+                "listen: event_filter: want an event class or a callable, "
+                f"got {type(event_filter).__name__}"
+            )
+        if not callable(event_handler):
+            given = type(event_handler).__name__
+            raise TypeError(f"listen: event_handler: want a callable, got {given}")
+        self._listeners.setdefault(event_handler, []).append(wanted)
+
+    def remove(self, event_handler: Handler) -> None:
+        """Ends all registrations of event_handler; one unknown is ignored."""
+        self._listeners.pop(event_handler, None)
+
+    def clear(self) -> None:
+        """Ends all registrations."""
+        self._listeners.clear()
+
+    def dispatch(self, event: Event) -> None:
+        """Calls the handlers that listen for this event."""
+        # A handler may add or remove handlers: go through a copy.
+        for handler, filters in list(self._listeners.items()):
+            if any(wanted(event) for wanted in filters):
+                handler(event)
+
+    def has_listeners(self, event_class: type[Event], source: torch.nn.Module) -> bool:
+        """Whether an event of this class from this source may have a listener.
+        False saves making the event: an attention matrix is only computed where
+        this is True. Without listeners it costs one look at an empty dict."""
+        if not self._listeners:
+            return False
+        return any(
+            wanted.verdict(event_class, source) is not False
+            for filters in self._listeners.values()
+            for wanted in filters
+        )
+
+    @classmethod
+    def get(cls, key: str | EventDispatcher = "") -> EventDispatcher:
+        """The dispatcher of this name, made when first asked for; "" is the
+        default one. A dispatcher is returned as it is."""
+        if isinstance(key, EventDispatcher):
+            return key
+        if key not in cls._dispatchers:
+            cls._dispatchers[key] = cls()
+        return cls._dispatchers[key]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EventDispatcher:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        for key, dispatcher in self._dispatchers.items():
+            if dispatcher is self:
+                return EventDispatcher.get, (key,)
+        return EventDispatcher, ()

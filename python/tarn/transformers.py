@@ -1,0 +1,291 @@
+"""Encoders and decoders around any kind of attention; batch first, sequence
+second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+
+from tarn.events import EventDispatcher, IntermediateOutput
+from tarn.masking import BaseMask, FullMask, LengthMask
+
+__all__ = [
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
+
+_NORMS = ("post", "pre")
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _want(layer: str, argument: str, value: object, choices: Iterable[str]) -> None:
+    if value not in choices:
+        names = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{layer}: {argument}: want one of {names}, got {value!r}")
+
+
+def _all_queries(mask: BaseMask | None, rows: torch.Tensor, columns: torch.Tensor) -> BaseMask:
+    """The attention mask given, else one of ones: attentions of one's own may
+    count on an object, and a mask of ones holds no matrix."""
+    if mask is not None:
+        return mask
+    return FullMask(rows.shape[1], columns.shape[1], device=rows.device)
+
+
+def _all_lengths(mask: BaseMask | None, x: torch.Tensor) -> BaseMask:
+    return mask if mask is not None else LengthMask.full(x.shape[0], x.shape[1], x.device)
+
+
+class _Layer(torch.nn.Module):
+    """Feed-forward part, residuals and norms of both kinds of layer."""
+
+    def __init__(
+        self,
+        attentions: dict[str, torch.nn.Module],
+        d_model: int,
+        d_ff: int | None,
+        dropout: float,
+        activation: str,
+        event_dispatcher: str | EventDispatcher,
+        norm: str,
+        norm_eps: float,
+    ):
+        super().__init__()
+        # First, as in fast-transformers: optimiser states go by the order.
+        for name, attention in attentions.items():
+            self.add_module(name, attention)
+        _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
+        _want(type(self).__name__, "norm", norm, _NORMS)
+        d_ff = d_ff or 4 * d_model
+        self.linear1 = torch.nn.Linear(d_model, d_ff)
+        self.linear2 = torch.nn.Linear(d_ff, d_model)
+        self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        self.dropout = torch.nn.Dropout(dropout)
+        self.activation = _ACTIVATIONS[activation]
+        self.pre_norm = norm == "pre"
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def _residual(
+        self,
+        x: torch.Tensor,
+        norm: torch.nn.Module,
+        sublayer: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """post: norm(x + drop(f(x)));  pre: x + drop(f(norm(x)))."""
+        if self.pre_norm:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
+
+    def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self attention and a feed-forward network with residuals and norms.
+
+        post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
+        pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
+
+    with FFN(u) = linear2(drop(activation(linear1(u)))).
+
+    Args:
+        attention: an AttentionLayer, or a module called like one.
+        d_model: width D.
+        d_ff: hidden width; None: 4 d_model.
+        dropout: probability, in training.
+        activation: "relu" or "gelu" (the exact form).
+        event_dispatcher: a name or a dispatcher.
+        norm: "post" or "pre". norm_eps: inside the root of the norms.
+
+    Raises ValueError.
+    """
+
+    def __init__(
+        self,
+        attention: torch.nn.Module,
+        d_model: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        event_dispatcher: str | EventDispatcher = "",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+    ):
+        attentions = {"attention": attention}
+        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        super().__init__(attentions, *options)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        attn_mask: BaseMask | None = None,
+        length_mask: BaseMask | None = None,
+    ) -> torch.Tensor:
+        """x [N, L, D] -> [N, L, D]. attn_mask: which positions read which.
+        length_mask [N, L]: which are there. None keeps all."""
+        attn_mask = _all_queries(attn_mask, x, x)
+        length_mask = _all_lengths(length_mask, x)
+
+        def attend(y: torch.Tensor) -> torch.Tensor:
+            return self.attention(
+                y,
+                y,
+                y,
+                attn_mask=attn_mask,
+                query_lengths=length_mask,
+                key_lengths=length_mask,
+            )
+
+        x = self._residual(x, self.norm1, attend)
+        return self._residual(x, self.norm2, self._feed_forward)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self attention, attention to a memory and a feed-forward network.
+
+        post: x1 = norm1(x + drop(Self(x)));  x2 = norm2(x1 + drop(Cross(x1, memory)));
+              y = norm3(x2 + drop(FFN(x2)))
+        pre:  each norm stands before its part; the memory is taken as it is.
+
+    self_attention, cross_attention: AttentionLayers, or modules called like one.
+    The rest as in TransformerEncoderLayer.
+    """
+
+    def __init__(
+        self,
+        self_attention: torch.nn.Module,
+        cross_attention: torch.nn.Module,
+        d_model: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        event_dispatcher: str | EventDispatcher = "",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+    ):
+        attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
+        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        super().__init__(attentions, *options)
+        self.norm3 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor,
+        x_mask: BaseMask | None = None,
+        x_length_mask: BaseMask | None = None,
+        memory_mask: BaseMask | None = None,
+        memory_length_mask: BaseMask | None = None,
+    ) -> torch.Tensor:
+        """x [N, L, D], memory [N, S, D_memory] -> [N, L, D]. x_mask [L, L] and
+        memory_mask [L, S]: who reads what; the length masks: what is there.
+        None keeps all."""
+        x_mask = _all_queries(x_mask, x, x)
+        x_length_mask = _all_lengths(x_length_mask, x)
+        memory_mask = _all_queries(memory_mask, x, memory)
+        memory_length_mask = _all_lengths(memory_length_mask, memory)
+
+        def attend(y: torch.Tensor) -> torch.Tensor:
+            return self.self_attention(
+                y,
+                y,
+                y,
+                attn_mask=x_mask,
+                query_lengths=x_length_mask,
+                key_lengths=x_length_mask,
+            )
+
+        def cross(y: torch.Tensor) -> torch.Tensor:
+            return self.cross_attention(
+                y,
+                memory,
+                memory,
+                attn_mask=memory_mask,
+                query_lengths=x_length_mask,
+                key_lengths=memory_length_mask,
+            )
+
+        x = self._residual(x, self.norm1, attend)
+        x = self._residual(x, self.norm2, cross)
+        return self._residual(x, self.norm3, self._feed_forward)
+
+
+class _Stack(torch.nn.Module):
+    """Layers and an optional last norm."""
+
+    def __init__(
+        self,
+        layers: Iterable[torch.nn.Module],
+        norm_layer: torch.nn.Module | None = None,
+        event_dispatcher: str | EventDispatcher = "",
+    ):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+        self.norm = norm_layer
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def _run(
+        self, x: torch.Tensor, call: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        for index, layer in enumerate(self.layers):
+            x = call(layer, x)
+            if self.event_dispatcher.has_listeners(IntermediateOutput, self):
+                self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(_Stack):
+    """A stack of TransformerEncoderLayer.
+
+    Args:
+        layers: the layers, or modules called like them.
+        norm_layer: applied to the output, or None.
+        event_dispatcher: a name or a dispatcher; hears IntermediateOutput after
+            each layer.
+    """
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        attn_mask: BaseMask | None = None,
+        length_mask: BaseMask | None = None,
+    ) -> torch.Tensor:
+        """As TransformerEncoderLayer."""
+        attn_mask = _all_queries(attn_mask, x, x)
+        length_mask = _all_lengths(length_mask, x)
+
+        def call(layer: torch.nn.Module, y: torch.Tensor) -> torch.Tensor:
+            return layer(y, attn_mask=attn_mask, length_mask=length_mask)
+
+        return self._run(x, call)
+
+
+class TransformerDecoder(_Stack):
+    """A stack of TransformerDecoderLayer; arguments as TransformerEncoder."""
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor,
+        x_mask: BaseMask | None = None,
+        x_length_mask: BaseMask | None = None,
+        memory_mask: BaseMask | None = None,
+        memory_length_mask: BaseMask | None = None,
+    ) -> torch.Tensor:
+        """As TransformerDecoderLayer."""
+        masks = {
+            "x_mask": _all_queries(x_mask, x, x),
+            "x_length_mask": _all_lengths(x_length_mask, x),
+            "memory_mask": _all_queries(memory_mask, x, memory),
+            "memory_length_mask": _all_lengths(memory_length_mask, memory),
+        }
+
+        def call(layer: torch.nn.Module, y: torch.Tensor) -> torch.Tensor:
+            return layer(y, memory, **masks)
+
+        return self._run(x, call)
