@@ -4,56 +4,45 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/float_runs.h"
+#include "runtime/linear_form.h"
+
 namespace tarn {
 namespace {
 
-constexpr int64_t kAlignFloats = 16;  // 64 bytes
 constexpr int64_t kFirstCapacity = 64;
 constexpr int64_t kFloatBytes = sizeof(float);
-
-int64_t Padded(int64_t floats) {
-  return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
-}
-
-bool SameFloats(const float* a, const float* b, int64_t count) {
-  return count == 0 ||
-         std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
-}
-
-void CopyFloats(const float* from, int64_t count, float* to) {
-  if (count > 0) {
-    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
-  }
-}
-
-// Multiply and fold, one 32-bit word at a time; not cryptographic.
-uint64_t Mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-  return hash ^ (hash >> 29);
-}
 
 }  // namespace
 
 StateLayout::StateLayout(const ModelConfig& config)
     : linear(config.attention == AttentionKind::kLinear),
-      layers(config.n_layers),
+      layers(DecoderLayers(config)),
       heads(config.n_heads),
       d_key(config.d_key),
       d_value(config.d_value),
-      vocab(config.vocab_size) {}
+      vocab(config.vocab_size),
+      d_feature(FeatureWidth(config)),
+      norm_sums(linear && config.denominator == Denominator::kSigned),
+      cross(config.arch == Arch::kSeq2seq) {}
 
 int64_t StateLayout::FixedBytes() const {
-  return linear ? layers * heads * (d_key * d_value + d_key) * kFloatBytes : 0;
+  const int64_t floats = d_feature * d_value + d_feature + (norm_sums ? 1 : 0);
+  return linear ? layers * heads * floats * kFloatBytes : 0;
 }
 
 int64_t StateLayout::BytesPerToken() const {
   return linear ? 0 : layers * heads * (d_key + d_value) * kFloatBytes;
 }
 
-int64_t StateLayout::SFloats() const { return Padded(heads * d_key * d_value); }
+int64_t StateLayout::SFloats() const {
+  return PaddedFloats(heads * d_feature * d_value);
+}
+
+int64_t StateLayout::ZFloats() const { return PaddedFloats(heads * d_feature); }
 
 int64_t StateLayout::LayerFloats() const {
-  return SFloats() + Padded(heads * d_key);
+  return SFloats() + ZFloats() + (norm_sums ? PaddedFloats(heads) : 0);
 }
 
 SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
@@ -106,6 +95,7 @@ void SequenceState::CopyFrom(const SequenceState& other) {
     }
     CopyCache(other);
   }
+  memory = other.memory;
   position = other.position;
   has_logits = other.has_logits;
   if (has_logits) CopyFloats(other.logits(), layout_->vocab, logits());
@@ -149,7 +139,8 @@ void SequenceState::ForEachRun(const F& f) const {
 
 bool SequenceState::SameBits(const SequenceState& other) const {
   if (!(*layout_ == *other.layout_) || position != other.position ||
-      has_logits != other.has_logits) {
+      has_logits != other.has_logits ||
+      !CrossMemory::SameBits(memory.get(), other.memory.get())) {
     return false;
   }
   bool same = true;
@@ -169,13 +160,11 @@ bool SequenceState::SameBits(const SequenceState& other) const {
 }
 
 uint64_t SequenceState::Hash() const {
-  uint64_t hash = Mix(Mix(0, static_cast<uint64_t>(position)), has_logits);
+  uint64_t hash =
+      MixHash(MixHash(0, static_cast<uint64_t>(position)), has_logits);
+  if (memory != nullptr) hash = MixHash(hash, memory->Hash());
   ForEachRun([&hash](const float* p, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      uint32_t word;
-      std::memcpy(&word, p + i, sizeof(word));
-      hash = Mix(hash, word);
-    }
+    hash = MixFloats(hash, p, count);
   });
   return hash;
 }

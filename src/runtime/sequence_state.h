@@ -7,6 +7,7 @@
 
 #include "core/config.h"
 #include "kernels/aligned_buffer.h"
+#include "runtime/cross_memory.h"
 
 namespace tarn {
 
@@ -17,17 +18,22 @@ struct StateLayout {
 
   bool linear;
   int64_t layers, heads, d_key, d_value, vocab;
+  int64_t d_feature;  // width of phi(k), linear
+  bool norm_sums;     // sums of ||phi(k)|| follow z: the signed denominator
+  bool cross;         // a sequence is nothing without its CrossMemory
 
   /// Bytes of recurrence that a new state holds, and those of one more token.
   int64_t FixedBytes() const;
   int64_t BytesPerToken() const;
-  /// Floats of one layer's S and z, each padded to 64 bytes.
+  /// Floats of one layer's S, z and norm sums, each padded to 64 bytes.
   int64_t LayerFloats() const;
   int64_t SFloats() const;  // of S with its padding
+  int64_t ZFloats() const;
   bool operator==(const StateLayout&) const = default;
 };
 
-/// Linear models: per layer S [H, K, V], z [H, K], all in one block. Softmax
+/// Linear models: per layer S [H, C, V], z [H, C] and, where they are kept, norm
+/// sums [H], all in one block (C: width of phi(k), mostly K). Softmax
 /// models: per layer and head keys [capacity, K], values [capacity, V], in one
 /// block whose capacity doubles: what a head reads lies in one piece, and
 /// streams. Move-only; one writer at a time.
@@ -40,6 +46,9 @@ class SequenceState {
     return block_.data() + layer * layer_floats_;
   }
   const float* Z(int64_t layer) const { return S(layer) + s_floats_; }
+  const float* NormSums(int64_t layer) const {
+    return Z(layer) + layout_->ZFloats();
+  }
   const float* Keys(int64_t layer, int64_t head) const {
     return block_.data() + (layer * layout_->heads + head) * capacity_ *
                                (layout_->d_key + layout_->d_value);
@@ -49,6 +58,9 @@ class SequenceState {
   }
   float* S(int64_t layer) { return Writable(std::as_const(*this).S(layer)); }
   float* Z(int64_t layer) { return Writable(std::as_const(*this).Z(layer)); }
+  float* NormSums(int64_t layer) {
+    return Writable(std::as_const(*this).NormSums(layer));
+  }
   float* Keys(int64_t layer, int64_t head) {
     return Writable(std::as_const(*this).Keys(layer, head));
   }
@@ -61,7 +73,7 @@ class SequenceState {
   void Reserve(int64_t tokens);
   void CopyFrom(const SequenceState& other);  // same layout object
   SequenceState Clone() const;
-  void Reset();
+  void Reset();  // the memory stays
   int64_t capacity() const { return capacity_; }  // of a cache, tokens
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
@@ -70,6 +82,8 @@ class SequenceState {
   float* logits() { return logits_.data(); }  // [vocab]
   const float* logits() const { return logits_.data(); }
 
+  /// What cross attention reads. Copies share it: nobody writes to it.
+  std::shared_ptr<const CrossMemory> memory;
   int64_t position = 0;     // tokens consumed
   bool has_logits = false;  // logits() belong to the last token
   // Of Model::StepBatch, which finds a state that comes twice by it.

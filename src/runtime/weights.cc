@@ -61,19 +61,62 @@ class Reader {
   int64_t parameters_ = 0;
 };
 
-LayerWeights PackLayer(Reader& reader, const ModelConfig& config, int64_t i,
+// Where a stack's tensors stand in the file.
+struct StackNames {
+  std::string embedding, positions;  // with ".weight"
+  std::string prefix;                // of layers and norm
+  std::string attention;             // of a layer: "attention."
+};
+
+StackNames NamesOf(const ModelConfig& config, bool decoder) {
+  if (config.arch != Arch::kSeq2seq) {
+    return {"value_embedding.weight", "pos_embedding.weight", "", "attention."};
+  }
+  if (!decoder) {
+    return {"value_embedding.weight", "pos_embedding.weight", "encoder.",
+            "attention."};
+  }
+  return {"target_embedding.weight", "target_pos_embedding.weight", "decoder.",
+          "self_attention."};
+}
+
+CrossWeights PackCross(Reader& reader, const ModelConfig& config,
+                       const std::string& name, DType dtype,
+                       const std::shared_ptr<WeightMemory>& memory) {
+  const int64_t keys = config.n_heads * config.d_key;
+  const int64_t values = config.n_heads * config.d_value;
+  CrossWeights w;
+  w.query = reader.Linear(name + "query_projection", keys, config.d_model,
+                          dtype, memory);
+  // Read once a source, not once a token: apart from the others.
+  w.key_value = PackedMatrix(keys + values, config.d_model, dtype);
+  reader.Linear(name + "key_projection", 0, keys, w.key_value);
+  reader.Linear(name + "value_projection", keys, values, w.key_value);
+  w.out = reader.Linear(name + "out_projection", config.d_model, values, dtype,
+                        memory);
+  return w;
+}
+
+LayerWeights PackLayer(Reader& reader, const ModelConfig& config,
+                       const StackNames& names, int64_t i, bool cross,
                        DType dtype,
                        const std::shared_ptr<WeightMemory>& memory) {
-  const std::string layer = StrCat("layers.", i, ".");
+  const std::string layer = StrCat(names.prefix, "layers.", i, ".");
+  const std::string attention = layer + names.attention;
   const int64_t keys = config.n_heads * config.d_key;
   const int64_t values = config.n_heads * config.d_value;
   LayerWeights w;
   w.qkv = PackedMatrix(2 * keys + values, config.d_model, dtype, memory);
-  reader.Linear(layer + "attention.query_projection", 0, keys, w.qkv);
-  reader.Linear(layer + "attention.key_projection", keys, keys, w.qkv);
-  reader.Linear(layer + "attention.value_projection", 2 * keys, values, w.qkv);
-  w.out = reader.Linear(layer + "attention.out_projection", config.d_model,
-                        values, dtype, memory);
+  reader.Linear(attention + "query_projection", 0, keys, w.qkv);
+  reader.Linear(attention + "key_projection", keys, keys, w.qkv);
+  reader.Linear(attention + "value_projection", 2 * keys, values, w.qkv);
+  w.out = reader.Linear(attention + "out_projection", config.d_model, values,
+                        dtype, memory);
+  if (cross) {
+    w.cross =
+        PackCross(reader, config, layer + "cross_attention.", dtype, memory);
+    w.norm3 = reader.Norm(layer + "norm3");
+  }
   w.linear1 = reader.Linear(layer + "linear1", config.d_ff, config.d_model,
                             dtype, memory);
   w.linear2 = reader.Linear(layer + "linear2", config.d_model, config.d_ff,
@@ -91,13 +134,15 @@ int64_t NormBytes(const NormWeights& norm) {
   return VectorBytes(norm.weight) + VectorBytes(norm.bias);
 }
 
-int64_t HeldBytes(const Weights& w) {
-  int64_t bytes = w.embedding.bytes() + VectorBytes(w.positions) +
-                  NormBytes(w.norm) + w.head.bytes();
-  for (const LayerWeights& layer : w.layers) {
+int64_t HeldBytes(const StackWeights& stack) {
+  int64_t bytes = stack.embedding.bytes() + VectorBytes(stack.positions) +
+                  NormBytes(stack.norm);
+  for (const LayerWeights& layer : stack.layers) {
     bytes += layer.qkv.bytes() + layer.out.bytes() + layer.linear1.bytes() +
              layer.linear2.bytes() + NormBytes(layer.norm1) +
-             NormBytes(layer.norm2);
+             NormBytes(layer.norm2) + layer.cross.query.bytes() +
+             layer.cross.key_value.bytes() + layer.cross.out.bytes() +
+             NormBytes(layer.norm3);
   }
   return bytes;
 }
@@ -125,18 +170,21 @@ double PackedBytes(const ModelConfig& config) {
   return bytes;
 }
 
-// Bytes of the matrices that every step reads.
-int64_t StepBytes(const ModelConfig& config, DType dtype) {
+// Bytes of the matrices that a pass through a stack reads, the head's apart.
+int64_t PassBytes(const ModelConfig& config, int64_t layers, bool cross,
+                  DType dtype) {
   const auto bytes = [dtype](int64_t outputs, int64_t inputs) {
     return PackedMatrix::WeightBytes(outputs, inputs, dtype);
   };
   const int64_t keys = config.n_heads * config.d_key;
   const int64_t values = config.n_heads * config.d_value;
-  const int64_t layer =
+  int64_t layer =
       bytes(2 * keys + values, config.d_model) + bytes(config.d_model, values) +
       bytes(config.d_ff, config.d_model) + bytes(config.d_model, config.d_ff);
-  return config.n_layers * layer +
-         (config.tied_head ? 0 : bytes(config.vocab_size, config.d_model));
+  if (cross) {
+    layer += bytes(keys, config.d_model) + bytes(config.d_model, values);
+  }
+  return layers * layer;
 }
 
 uint64_t DataBytes(const SafetensorsFile& file) {
@@ -153,10 +201,16 @@ std::optional<Error> CheckWeights(const std::string& path,
                                   const ModelConfig& config) {
   const int64_t found = static_cast<int64_t>(file.tensors().size());
   // More than twice too many layers is no near miss: no list of names helps.
-  if (config.n_layers > 64 + 2 * found / kTensorsPerLayer) {
+  const auto too_many = [found](int64_t layers) {
+    return layers > 64 + 2 * found / kTensorsPerLayer;
+  };
+  if (too_many(config.n_layers) || too_many(DecoderLayers(config))) {
+    const bool first = too_many(config.n_layers);
     return FormatError(
         path + ": tensors",
-        StrCat("those of n_layers = ", config.n_layers, " in config.json"),
+        StrCat("those of ", first ? "n_layers" : "n_decoder_layers", " = ",
+               first ? config.n_layers : DecoderLayers(config),
+               " in config.json"),
         StrCat("a file of ", found, " tensors"));
   }
   const auto shapes = WeightShapes(config);
@@ -195,32 +249,66 @@ std::optional<Error> CheckWeights(const std::string& path,
   return std::nullopt;
 }
 
+namespace {
+
+// tied: the embedding is the head's matrix too, and holds its bias.
+StackWeights PackStack(Reader& reader, const ModelConfig& config, bool decoder,
+                       bool tied, DType dtype,
+                       const std::shared_ptr<WeightMemory>& memory) {
+  const StackNames names = NamesOf(config, decoder);
+  StackWeights w;
+  w.embedding = PackedMatrix(config.vocab_size, config.EmbeddingWidth(), dtype);
+  {
+    const std::vector<float> table = reader.Vector(names.embedding);
+    std::vector<float> bias;
+    if (tied) bias = reader.Vector("predictor.bias");
+    w.embedding.SetRows(0, config.vocab_size, table.data(),
+                        tied ? bias.data() : nullptr);
+  }
+  if (config.positions == Positions::kLearned) {
+    w.positions = reader.Vector(names.positions);
+  }
+  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
+  const bool cross = decoder && config.arch == Arch::kSeq2seq;
+  for (int64_t i = 0; i < layers; ++i) {
+    w.layers.push_back(
+        PackLayer(reader, config, names, i, cross, dtype, memory));
+  }
+  if (config.final_norm) w.norm = reader.Norm(names.prefix + "norm");
+  return w;
+}
+
+}  // namespace
+
 Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
                     DType dtype) {
   Reader reader(file);
   Weights w;
-  w.embedding = PackedMatrix(config.vocab_size, config.EmbeddingWidth(), dtype);
-  {
-    const std::vector<float> table = reader.Vector("value_embedding.weight");
-    std::vector<float> bias;  // the head's, when the table serves as its matrix
-    if (config.tied_head) bias = reader.Vector("predictor.bias");
-    w.embedding.SetRows(0, config.vocab_size, table.data(),
-                        config.tied_head ? bias.data() : nullptr);
+  const bool decoder = config.arch != Arch::kEncoder;
+  const bool cross = config.arch == Arch::kSeq2seq;
+  const int64_t outputs =
+      config.task == Task::kClassify ? config.n_classes : config.vocab_size;
+  // A step's matrices lie together, the encoder's apart from them.
+  if (cross) {
+    w.encoder = PackStack(reader, config, false, false, dtype,
+                          std::make_shared<WeightMemory>(PassBytes(
+                              config, config.n_layers, false, dtype)));
   }
-  if (config.positions == Positions::kLearned) {
-    w.positions = reader.Vector("pos_embedding.weight");
-  }
-  const auto memory = std::make_shared<WeightMemory>(StepBytes(config, dtype));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    w.layers.push_back(PackLayer(reader, config, i, dtype, memory));
-  }
-  if (config.final_norm) w.norm = reader.Norm("norm");
+  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
+  const int64_t head_bytes =
+      config.tied_head
+          ? 0
+          : PackedMatrix::WeightBytes(outputs, config.d_model, dtype);
+  const auto memory = std::make_shared<WeightMemory>(
+      PassBytes(config, layers, cross, dtype) + head_bytes);
+  (decoder ? w.decoder : w.encoder) =
+      PackStack(reader, config, decoder, config.tied_head, dtype, memory);
   if (!config.tied_head) {
-    w.head = reader.Linear("predictor", config.vocab_size, config.d_model,
-                           dtype, memory);
+    w.head =
+        reader.Linear("predictor", outputs, config.d_model, dtype, memory);
   }
   w.parameters = reader.parameters();
-  w.bytes = HeldBytes(w);
+  w.bytes = HeldBytes(w.decoder) + HeldBytes(w.encoder) + w.head.bytes();
   return w;
 }
 
