@@ -6,6 +6,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/rotary/rotary.h"
+#include "runtime/float_runs.h"
 
 namespace tarn {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 constexpr int64_t kMaxRows = 256;
 // Scratch of a piece in floats (64 MiB): wide models take smaller pieces.
 constexpr int64_t kMaxScratch = int64_t{1} << 24;
+// Scratch for more rows is not kept from one call to the next.
+constexpr int64_t kKeptRows = 4096;
 
 // The power of two that brings the largest entry near 1; 1 where there is
 // none. An exact quotient does not change, and underflows later.
@@ -81,13 +84,13 @@ void Block::GrowScratch(int64_t most) {
 
 void Block::GrowWorkerScratch(int64_t floats) {
   if (floats <= worker_floats_) return;
-  floats = std::max(floats, 2 * worker_floats_);
+  floats = PaddedFloats(std::max(floats, 2 * worker_floats_));
   worker_scratch_ = AlignedBuffer<float>(floats * executor_.width());
   worker_floats_ = floats;
 }
 
 void Block::Shrink() {
-  if (scratch_rows_ <= kMaxRows) return;
+  if (scratch_rows_ <= kKeptRows) return;
   scratch_ = AlignedBuffer<float>();
   scratch_rows_ = 0;
   worker_scratch_ = AlignedBuffer<float>();
@@ -154,9 +157,8 @@ void Block::Norm(const NormWeights& norm, const float* from, float* to) const {
 Block::Rows Block::Input(const NormWeights& norm, int64_t begin,
                          int64_t count) {
   if (config_.norm != tarn::Norm::kPre) return x_.From(begin);
-  ForTasks(count, config_.d_model, [&](int64_t i, int) {
-    Norm(norm, x_[begin + i], normed_[i]);
-  });
+  ForTasks(count, config_.d_model,
+           [&](int64_t i, int) { Norm(norm, x_[begin + i], normed_[i]); });
   return normed_;
 }
 

@@ -44,7 +44,7 @@ class Block {
   float* WorkerScratch(int worker) {
     return worker_scratch_.data() + worker * worker_floats_;
   }
-  /// Gives back scratch beyond that of a block of kMaxRows.
+  /// Gives back the scratch of a long sequence.
   void Shrink();
 
   void EmbedRows();

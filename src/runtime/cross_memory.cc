@@ -1,13 +1,13 @@
 #include "runtime/cross_memory.h"
 
 #include "runtime/float_runs.h"
-#include "runtime/linear_form.h"
+#include "runtime/supported.h"
 
 namespace tarn {
 namespace {
 
-bool IsLinear(const ModelConfig& config) {
-  return config.cross_attention == AttentionKind::kLinear;
+int64_t Features(const ModelConfig& config) {
+  return FeatureWidth(config.feature_map, config.d_key, config.n_dims);
 }
 
 }  // namespace
@@ -17,14 +17,16 @@ CrossMemory::CrossMemory(const ModelConfig& config, int64_t source_len)
       heads_(config.n_heads),
       d_key_(config.d_key),
       d_value_(config.d_value),
-      d_feature_(FeatureWidth(config)),
+      d_feature_(Features(config)),
       head_floats_(HeadFloats(config, source_len)),
       block_(DecoderLayers(config) * config.n_heads * head_floats_) {}
 
 int64_t CrossMemory::HeadFloats(const ModelConfig& config, int64_t source_len) {
-  if (!IsLinear(config)) return source_len * (config.d_key + config.d_value);
+  if (config.cross_attention == CrossAttention::kFull) {
+    return source_len * (config.d_key + config.d_value);
+  }
   const int64_t norm_sum = config.denominator == Denominator::kSigned ? 1 : 0;
-  return FeatureWidth(config) * (config.d_value + 1) + norm_sum;
+  return Features(config) * (config.d_value + 1) + norm_sum;
 }
 
 int64_t CrossMemory::FixedBytes(const ModelConfig& config) {

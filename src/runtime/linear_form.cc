@@ -8,14 +8,9 @@
 
 namespace tarn {
 
-int64_t FeatureWidth(const ModelConfig& config) {
-  return config.feature_map == FeatureMap::kPoly2 ? Poly2Width(config.d_key)
-                                                  : config.d_key;
-}
-
 LinearForm::LinearForm(const ModelConfig& config)
     : d_key_(config.d_key),
-      d_feature_(FeatureWidth(config)),
+      d_feature_(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
       outside_(!IsElementwise(config.feature_map) ||
                config.denominator == Denominator::kSigned),
       norm_sums_(config.denominator == Denominator::kSigned) {
@@ -24,6 +19,14 @@ LinearForm::LinearForm(const ModelConfig& config)
   options_.eps = static_cast<float>(config.eps);
   plain_.feature_map = FeatureMap::kIdentity;
   plain_.denominator = Denominator::kNone;
+}
+
+LinearForm LinearForm::Plain() const {
+  LinearForm plain = *this;
+  plain.d_key_ = d_feature_;
+  plain.outside_ = plain.norm_sums_ = false;
+  plain.options_ = plain_;
+  return plain;
 }
 
 void LinearForm::Map(const float* x, float* features) const {

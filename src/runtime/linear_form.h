@@ -10,13 +10,12 @@
 
 namespace tarn {
 
-/// Width of phi(x) for the maps the runtime knows: d_key, or that of poly2.
-int64_t FeatureWidth(const ModelConfig& config);
-
 /// Immutable, thread-safe. Allocates nothing.
 class LinearForm {
  public:
   explicit LinearForm(const ModelConfig& config);
+  /// The form of rows that are features already, without a division.
+  LinearForm Plain() const;
 
   int64_t d_feature() const { return d_feature_; }
   /// Features are written out, a token at a time, and the kernel sees them

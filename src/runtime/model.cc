@@ -5,6 +5,7 @@
 
 #include "core/file.h"
 #include "core/safetensors.h"
+#include "runtime/labels.h"
 #include "runtime/model_impl.h"
 #include "runtime/supported.h"
 
@@ -67,11 +68,18 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
   if (auto error = CheckWeights(path, file.value(), config.value())) {
     return *error;
   }
+  std::vector<std::string> labels;
+  if (config.value().task == Task::kClassify) {
+    Result<std::vector<std::string>> read =
+        ReadLabels(dir, config.value().n_classes);
+    if (!read.ok()) return read.error();
+    labels = std::move(read).Take();
+  }
   const DType dtype =
       options.weights == WeightType::kBF16 ? DType::kBF16 : DType::kF32;
-  return Model(
-      std::make_unique<Impl>(config.value(), options,
-                             PackWeights(file.value(), config.value(), dtype)));
+  return Model(std::make_unique<Impl>(
+      config.value(), options, PackWeights(file.value(), config.value(), dtype),
+      std::move(labels)));
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -89,12 +97,41 @@ int64_t Model::state_bytes() const { return impl_->layout->FixedBytes(); }
 int64_t Model::state_bytes_per_token() const {
   return impl_->layout->BytesPerToken();
 }
+int64_t Model::memory_bytes() const {
+  return impl_->layout->cross ? CrossMemory::FixedBytes(impl_->config) : 0;
+}
+int64_t Model::memory_bytes_per_token() const {
+  return impl_->layout->cross ? CrossMemory::BytesPerToken(impl_->config) : 0;
+}
+const std::vector<std::string>& Model::labels() const { return impl_->labels; }
 
-// Everything that can be wrong with a job, before anything changes.
-void Model::CheckJob(const Job& job) const {
+void Model::CheckOpen() const {
   if (impl_ == nullptr) {
     throw ArgumentError("Model", "an open model", "one moved from");
   }
+}
+
+void Model::CheckTokens(std::span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i];
+    if (token >= 0 && token < vocab_size()) continue;
+    throw ArgumentError(StrCat("Model: tokens[", i, "]"),
+                        StrCat("an id in [0, ", vocab_size(), ")"),
+                        StrCat(token));
+  }
+}
+
+void Model::CheckArch(const char* call, Arch wanted) const {
+  CheckOpen();
+  if (impl_->config.arch == wanted) return;
+  throw ArgumentError(StrCat("Model::", call),
+                      StrCat("a model of arch '", Name(wanted), "'"),
+                      StrCat("arch '", Name(impl_->config.arch), "'"));
+}
+
+// Everything that can be wrong with a job, before anything changes.
+void Model::CheckJob(const Job& job) const {
+  CheckOpen();
   if (job.state == nullptr || job.state->impl_ == nullptr) {
     throw ArgumentError("Model: state", "a state that holds a sequence",
                         job.state == nullptr ? "null" : "one moved from");
@@ -104,13 +141,11 @@ void Model::CheckJob(const Job& job) const {
     throw ArgumentError("Model: state", "a state of this model",
                         "one of another model");
   }
-  for (size_t i = 0; i < job.tokens.size(); ++i) {
-    const int32_t token = job.tokens[i];
-    if (token >= 0 && token < vocab_size()) continue;
-    throw ArgumentError(StrCat("Model: tokens[", i, "]"),
-                        StrCat("an id in [0, ", vocab_size(), ")"),
-                        StrCat(token));
+  if (state.layout().cross && state.memory == nullptr) {
+    throw ArgumentError("Model: state", "one that Encode returned",
+                        "a state without a source");
   }
+  CheckTokens(job.tokens);
   if (job.all_logits && job.logits == nullptr && !job.tokens.empty()) {
     throw ArgumentError("Model: logits", "room for the logits of every token",
                         "null");
@@ -133,7 +168,7 @@ void Model::RunJobs(std::span<Job> jobs) const {
   }
   for (size_t next = 0, done = 0; next < jobs.size();) {
     const std::lock_guard lock(impl_->turn);
-    Forward& forward = impl_->forward;
+    Forward& forward = *impl_->forward;
     forward.Clear();
     const size_t first = next;
     while (next < jobs.size() && !forward.full()) {
@@ -158,12 +193,12 @@ void Model::RequestLogits(const Job& job, int64_t done, int64_t row,
   if (job.logits == nullptr || added == 0) return;
   if (job.all_logits) {
     for (int64_t i = 0; i < added; ++i) {
-      impl_->forward.WantLogits(row + i,
-                                job.logits + (done + i) * vocab_size());
+      impl_->forward->WantLogits(row + i,
+                                 job.logits + (done + i) * vocab_size());
     }
   } else if (done + added == static_cast<int64_t>(job.tokens.size())) {
-    impl_->forward.WantLogits(row + added - 1,
-                              job.state->impl_->sequence.logits());
+    impl_->forward->WantLogits(row + added - 1,
+                               job.state->impl_->sequence.logits());
   }
 }
 
@@ -212,6 +247,62 @@ void Model::StepBatch(std::span<Job> jobs) const {
     }
   }
   RunJobs(jobs);
+}
+
+State Model::Encode(std::span<const int32_t> source) const {
+  CheckArch("Encode", Arch::kSeq2seq);
+  CheckTokens(source);
+  const auto memory = std::make_shared<CrossMemory>(
+      impl_->config, static_cast<int64_t>(source.size()));
+  {
+    const std::lock_guard lock(impl_->turn);
+    Encoder& encoder = *impl_->encoder;
+    encoder.Clear();
+    encoder.Add(source);
+    encoder.Run();
+    encoder.FillMemory(0, *memory);
+  }
+  State state(*this);
+  state.impl_->sequence.memory = memory;
+  return state;
+}
+
+void Model::Classify(std::span<const int32_t> tokens, float* logits) const {
+  ClassifyBatch({&tokens, 1}, logits);
+}
+
+void Model::ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
+                          float* logits) const {
+  CheckArch("Classify", Arch::kEncoder);
+  for (const auto& tokens : sequences) {
+    CheckTokens(tokens);
+    if (tokens.empty()) {
+      throw ArgumentError("Model::Classify: tokens", "at least one", "none");
+    }
+  }
+  if (!sequences.empty() && logits == nullptr) {
+    throw ArgumentError(
+        "Model::Classify: logits",
+        StrCat("room for ", impl_->config.n_classes, " floats a sequence"),
+        "null");
+  }
+  // Rows that share a pass: the locked time and the scratch stay bounded.
+  constexpr int64_t kRows = 1024;
+  for (size_t next = 0; next < sequences.size();) {
+    const std::lock_guard lock(impl_->turn);
+    Encoder& encoder = *impl_->encoder;
+    encoder.Clear();
+    const size_t first = next;
+    do {
+      encoder.Add(sequences[next++]);
+    } while (next < sequences.size() && encoder.rows() < kRows);
+    encoder.Run();
+    for (size_t i = first; i < next; ++i) {
+      encoder.Classify(
+          static_cast<int64_t>(i - first),
+          logits + static_cast<int64_t>(i) * impl_->config.n_classes);
+    }
+  }
 }
 
 }  // namespace tarn

@@ -1,5 +1,7 @@
 // A model opened for inference, and its state: one token costs the same however
 // many came before (linear attention), or grows with them (softmax, KV cache).
+// A language model or the decoder of a sequence-to-sequence model generates
+// token by token; the encoder of either reads whole sequences.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +28,30 @@ class Model;
 
 /// The past of one sequence, as a value: move it, Clone() it; copying is never
 /// implicit. Linear models: a fixed-size block. Softmax models: a KV cache that
-/// grows by doubling. One writer at a time.
+/// grows by doubling. Of a sequence-to-sequence model: also what Encode() made
+/// of its source, which copies share and nobody changes. One writer at a time.
 class State {
  public:
-  explicit State(const Model& model);  // the initial state, position 0
+  /// The initial state, position 0. Of a sequence-to-sequence model it has no
+  /// source and serves to CopyFrom() only. Throws ArgumentError for a
+  /// classifier, which has no state.
+  explicit State(const Model& model);
   State(State&&) noexcept;
   State& operator=(State&&) noexcept;
   ~State();
   State Clone() const;                // O(bytes), nothing shared
   void CopyFrom(const State& other);  // same model, else ArgumentError
-  void Reset();
-  int64_t position() const;  // tokens consumed
+  void Reset();                       // before the first token; a source stays
+  int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
   /// the cache with its spare room. The last logits (vocab_size floats) are
-  /// not counted.
+  /// not counted, nor is the memory of a source.
   int64_t bytes() const;
-  /// Position, recurrence and last logits, bit for bit.
+  /// Tokens of the source that Encode() read and the bytes it takes, shared by
+  /// all copies; 0 without one.
+  int64_t source_len() const;
+  int64_t memory_bytes() const;
+  /// Position, recurrence, source and last logits, bit for bit.
   bool operator==(const State& other) const;
   uint64_t Hash() const;
   /// Logits after the last consumed token, kept with the state (empty before
@@ -69,9 +79,11 @@ struct Job {
 /// own (calls share the pool and take turns).
 class Model {
  public:
-  /// Opens DIR/config.json and DIR/model.safetensors. Everything is checked
-  /// before use; failures are FormatError or IoError in one line. Throws
-  /// ArgumentError for options.threads < 0 or more than the system gives.
+  /// Opens DIR/config.json, DIR/model.safetensors and, of a classifier,
+  /// DIR/labels.json. Everything is checked before use; failures are
+  /// FormatError or IoError in one line, also for models that this runtime
+  /// does not run (supported.h). Throws ArgumentError for options.threads < 0
+  /// or more than the system gives.
   static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -85,6 +97,12 @@ class Model {
   int64_t weight_bytes() const;           // as held in memory
   int64_t state_bytes() const;            // of a new state
   int64_t state_bytes_per_token() const;  // 0 for linear models
+  /// Of a source that was encoded: bytes whatever its length, and those of one
+  /// more source token. 0 but for sequence-to-sequence models.
+  int64_t memory_bytes() const;
+  int64_t memory_bytes_per_token() const;
+  /// Of a classifier: its classes' names, [n_classes]; else empty.
+  const std::vector<std::string>& labels() const;
 
   /// Consumes tokens (any count, 0 included). The recurrence runs token by
   /// token in one arithmetic, so any split of a prompt, any batch and any
@@ -106,10 +124,28 @@ class Model {
   /// must be distinct (checked).
   void StepBatch(std::span<Job> jobs) const;
 
+  /// Sequence-to-sequence models: reads a source (any length, 0 included) and
+  /// returns the state before the first target token. Prefill, Step and
+  /// StepBatch then run the decoder, whose cross attention reads the source's
+  /// keys and values, projected once, here. O(tokens) memory while it runs.
+  /// Throws ArgumentError for tokens outside [0, vocab_size) and for models
+  /// without an encoder and a decoder.
+  State Encode(std::span<const int32_t> source) const;
+  /// Classifiers: logits [n_classes] of one sequence of at least one token,
+  /// the mean of the stack's output through the head. Throws as Encode.
+  void Classify(std::span<const int32_t> tokens, float* logits) const;
+  /// Several sequences: logits [sequences, n_classes]. The same bits as one by
+  /// one; weights are read once for many.
+  void ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
+                     float* logits) const;
+
  private:
   friend class State;
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
+  void CheckOpen() const;
+  void CheckTokens(std::span<const int32_t> tokens) const;
+  void CheckArch(const char* call, Arch wanted) const;
   void CheckJob(const Job& job) const;
   void RunOne(Job job) const;
   void RunJobs(std::span<Job> jobs) const;

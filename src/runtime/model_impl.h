@@ -3,9 +3,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/executor.h"
+#include "runtime/encoder.h"
 #include "runtime/forward.h"
 #include "runtime/model.h"
 #include "runtime/sequence_state.h"
@@ -19,21 +23,31 @@ struct State::Impl {
 };
 
 struct Model::Impl {
-  Impl(ModelConfig config, const ModelOptions& options, Weights weights)
+  Impl(ModelConfig config, const ModelOptions& options, Weights weights,
+       std::vector<std::string> labels)
       : config(std::move(config)),
         options(options),
         weights(std::move(weights)),
+        labels(std::move(labels)),
         layout(std::make_shared<StateLayout>(this->config)),
-        pool(options.threads > 0 ? options.threads : DefaultThreads()),
-        forward(this->config, this->weights, pool) {}
+        pool(options.threads > 0 ? options.threads : DefaultThreads()) {
+    if (this->config.arch != Arch::kEncoder) {
+      forward.emplace(this->config, this->weights, pool);
+    }
+    if (this->config.arch != Arch::kDecoder) {
+      encoder.emplace(this->config, this->weights, pool);
+    }
+  }
 
   const ModelConfig config;
   const ModelOptions options;
   const Weights weights;
+  const std::vector<std::string> labels;
   const std::shared_ptr<const StateLayout> layout;
   ThreadPool pool;
-  std::mutex turn;  // guards forward, whose scratch a block uses alone
-  Forward forward;
+  std::mutex turn;  // guards what follows, whose scratch a call uses alone
+  std::optional<Forward> forward;  // language models, decoders
+  std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
 };
 
 }  // namespace tarn

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/float_runs.h"
-#include "runtime/linear_form.h"
+#include "runtime/supported.h"
 
 namespace tarn {
 namespace {
@@ -22,7 +22,7 @@ StateLayout::StateLayout(const ModelConfig& config)
       d_key(config.d_key),
       d_value(config.d_value),
       vocab(config.vocab_size),
-      d_feature(FeatureWidth(config)),
+      d_feature(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
       norm_sums(linear && config.denominator == Denominator::kSigned),
       cross(config.arch == Arch::kSeq2seq) {}
 

@@ -32,8 +32,8 @@ struct StateLayout {
   bool operator==(const StateLayout&) const = default;
 };
 
-/// Linear models: per layer S [H, C, V], z [H, C] and, where they are kept, norm
-/// sums [H], all in one block (C: width of phi(k), mostly K). Softmax
+/// Linear models: per layer S [H, C, V], z [H, C] and, where they are kept,
+/// norm sums [H], all in one block (C: width of phi(k), mostly K). Softmax
 /// models: per layer and head keys [capacity, K], values [capacity, V], in one
 /// block whose capacity doubles: what a head reads lies in one piece, and
 /// streams. Move-only; one writer at a time.
@@ -73,7 +73,7 @@ class SequenceState {
   void Reserve(int64_t tokens);
   void CopyFrom(const SequenceState& other);  // same layout object
   SequenceState Clone() const;
-  void Reset();  // the memory stays
+  void Reset();                                   // the memory stays
   int64_t capacity() const { return capacity_; }  // of a cache, tokens
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;

@@ -8,6 +8,10 @@ State::State(const Model& model) {
   if (model.impl_ == nullptr) {
     throw ArgumentError("State: model", "an open model", "one moved from");
   }
+  if (model.config().arch == Arch::kEncoder) {
+    throw ArgumentError("State: model", "a model that generates",
+                        "a classifier");
+  }
   impl_ = std::make_unique<Impl>(SequenceState(model.impl_->layout));
 }
 
@@ -43,6 +47,16 @@ void State::Reset() { Get().sequence.Reset(); }
 int64_t State::position() const { return Get().sequence.position; }
 
 int64_t State::bytes() const { return Get().sequence.bytes(); }
+
+int64_t State::source_len() const {
+  const auto& memory = Get().sequence.memory;
+  return memory == nullptr ? 0 : memory->source_len();
+}
+
+int64_t State::memory_bytes() const {
+  const auto& memory = Get().sequence.memory;
+  return memory == nullptr ? 0 : memory->bytes();
+}
 
 bool State::operator==(const State& other) const {
   return Get().sequence.SameBits(other.Get().sequence);

@@ -14,22 +14,18 @@ Error Unsupported(const char* key, const std::string& wanted,
 }  // namespace
 
 std::optional<Error> CheckSupported(const ModelConfig& config) {
-  if (config.arch != Arch::kDecoder) {
-    return Unsupported("arch", "decoder", Name(config.arch));
+  if (!config.HasAttention()) {
+    return Unsupported("arch", "decoder, encoder or seq2seq",
+                       Name(config.arch));
   }
   if (config.attention != AttentionKind::kLinear &&
       config.attention != AttentionKind::kFull) {
     return Unsupported("attention", "linear or full", Name(config.attention));
   }
-  if (!config.UsesFeatureMap()) return std::nullopt;
-  if (config.feature_map != FeatureMap::kElu1 &&
-      config.feature_map != FeatureMap::kIdentity) {
-    return Unsupported("feature_map", "elu1 or identity",
+  if (config.UsesFeatureMap() && !IsElementwise(config.feature_map) &&
+      config.feature_map != FeatureMap::kPoly2) {
+    return Unsupported("feature_map", "elu1, identity, relu, relu2 or poly2",
                        Name(config.feature_map));
-  }
-  if (config.denominator == Denominator::kSigned) {
-    return Unsupported("denominator", "exact, compat or none",
-                       Name(config.denominator));
   }
   return std::nullopt;
 }

@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 
+#include "runtime/supported.h"
+
 namespace tarn {
 namespace {
 
@@ -194,6 +196,33 @@ uint64_t DataBytes(const SafetensorsFile& file) {
   return end;
 }
 
+// tied: the embedding is the head's matrix too, and holds its bias.
+StackWeights PackStack(Reader& reader, const ModelConfig& config, bool decoder,
+                       bool tied, DType dtype,
+                       const std::shared_ptr<WeightMemory>& memory) {
+  const StackNames names = NamesOf(config, decoder);
+  StackWeights w;
+  w.embedding = PackedMatrix(config.vocab_size, config.EmbeddingWidth(), dtype);
+  {
+    const std::vector<float> table = reader.Vector(names.embedding);
+    std::vector<float> bias;
+    if (tied) bias = reader.Vector("predictor.bias");
+    w.embedding.SetRows(0, config.vocab_size, table.data(),
+                        tied ? bias.data() : nullptr);
+  }
+  if (config.positions == Positions::kLearned) {
+    w.positions = reader.Vector(names.positions);
+  }
+  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
+  const bool cross = decoder && config.arch == Arch::kSeq2seq;
+  for (int64_t i = 0; i < layers; ++i) {
+    w.layers.push_back(
+        PackLayer(reader, config, names, i, cross, dtype, memory));
+  }
+  if (config.final_norm) w.norm = reader.Norm(names.prefix + "norm");
+  return w;
+}
+
 }  // namespace
 
 std::optional<Error> CheckWeights(const std::string& path,
@@ -249,45 +278,13 @@ std::optional<Error> CheckWeights(const std::string& path,
   return std::nullopt;
 }
 
-namespace {
-
-// tied: the embedding is the head's matrix too, and holds its bias.
-StackWeights PackStack(Reader& reader, const ModelConfig& config, bool decoder,
-                       bool tied, DType dtype,
-                       const std::shared_ptr<WeightMemory>& memory) {
-  const StackNames names = NamesOf(config, decoder);
-  StackWeights w;
-  w.embedding = PackedMatrix(config.vocab_size, config.EmbeddingWidth(), dtype);
-  {
-    const std::vector<float> table = reader.Vector(names.embedding);
-    std::vector<float> bias;
-    if (tied) bias = reader.Vector("predictor.bias");
-    w.embedding.SetRows(0, config.vocab_size, table.data(),
-                        tied ? bias.data() : nullptr);
-  }
-  if (config.positions == Positions::kLearned) {
-    w.positions = reader.Vector(names.positions);
-  }
-  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
-  const bool cross = decoder && config.arch == Arch::kSeq2seq;
-  for (int64_t i = 0; i < layers; ++i) {
-    w.layers.push_back(
-        PackLayer(reader, config, names, i, cross, dtype, memory));
-  }
-  if (config.final_norm) w.norm = reader.Norm(names.prefix + "norm");
-  return w;
-}
-
-}  // namespace
-
 Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
                     DType dtype) {
   Reader reader(file);
   Weights w;
   const bool decoder = config.arch != Arch::kEncoder;
   const bool cross = config.arch == Arch::kSeq2seq;
-  const int64_t outputs =
-      config.task == Task::kClassify ? config.n_classes : config.vocab_size;
+  const int64_t outputs = config.Outputs();
   // A step's matrices lie together, the encoder's apart from them.
   if (cross) {
     w.encoder = PackStack(reader, config, false, false, dtype,
@@ -304,8 +301,7 @@ Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
   (decoder ? w.decoder : w.encoder) =
       PackStack(reader, config, decoder, config.tied_head, dtype, memory);
   if (!config.tied_head) {
-    w.head =
-        reader.Linear("predictor", outputs, config.d_model, dtype, memory);
+    w.head = reader.Linear("predictor", outputs, config.d_model, dtype, memory);
   }
   w.parameters = reader.parameters();
   w.bytes = HeldBytes(w.decoder) + HeldBytes(w.encoder) + w.head.bytes();
