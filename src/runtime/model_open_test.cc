@@ -167,12 +167,22 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
         c.feature_map = FeatureMap::kFavor;
       },
       "feature_map", "favor");
+  refused([](ModelConfig& c) { c.feature_map = FeatureMap::kSmoothedRff; },
+          "feature_map", "smoothed-rff");
   refused(
       [](ModelConfig& c) {
-        c.attention = AttentionKind::kLinear;
-        c.denominator = Denominator::kSigned;
+        c.arch = Arch::kSeq2seq;
+        c.task = Task::kSeq2seq;
+        c.attention = AttentionKind::kAftSimple;
       },
-      "denominator", "signed");
+      "attention", "aft-simple");
+  refused(
+      [](ModelConfig& c) {
+        c.arch = Arch::kCnn;
+        c.task = Task::kClassify;
+        c.n_classes = 2;
+      },
+      "arch", "cnn");
 }
 
 }  // namespace
