@@ -44,6 +44,8 @@ struct Case {
   AttentionKind attention;
   Positions positions;
   RotaryPlace place;
+  FeatureMap map = FeatureMap::kElu1;
+  Denominator denominator = Denominator::kExact;
 };
 
 constexpr Case kCases[] = {
@@ -51,6 +53,10 @@ constexpr Case kCases[] = {
     {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kAfter},
     {AttentionKind::kLinear, Positions::kSinusoidal, RotaryPlace::kBefore},
     {AttentionKind::kLinear, Positions::kLearned, RotaryPlace::kBefore},
+    {AttentionKind::kLinear, Positions::kLearned, RotaryPlace::kBefore,
+     FeatureMap::kRelu},
+    {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kBefore,
+     FeatureMap::kPoly2, Denominator::kSigned},
     {AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore},
     {AttentionKind::kFull, Positions::kLearned, RotaryPlace::kBefore},
 };
@@ -63,6 +69,8 @@ TEST(ModelAllocation, NoStepPromptOrBatchAllocates) {
       config.attention = c.attention;
       config.positions = c.positions;
       config.rotary_place = c.place;
+      config.feature_map = c.map;
+      config.denominator = c.denominator;
       WriteModel(folder.path(), config, RandomTensors(config, 1));
       const Model model =
           Model::Open(folder.path(), {.weights = weights, .threads = 2}).Take();

@@ -19,6 +19,8 @@ struct Kind {
   Positions positions;
   RotaryPlace place;
   WeightType weights;
+  FeatureMap map = FeatureMap::kElu1;
+  Denominator denominator = Denominator::kExact;
 };
 
 const Kind kKinds[] = {
@@ -28,6 +30,11 @@ const Kind kKinds[] = {
      RotaryPlace::kBefore, WeightType::kBF16},
     {"LinearRotatedFeatures", AttentionKind::kLinear, Positions::kRotary,
      RotaryPlace::kAfter, WeightType::kF32},
+    {"Relu2", AttentionKind::kLinear, Positions::kNone, RotaryPlace::kBefore,
+     WeightType::kF32, FeatureMap::kRelu2},
+    {"Poly2Signed", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kPoly2,
+     Denominator::kSigned},
     {"Softmax", AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore,
      WeightType::kF32},
 };
@@ -42,6 +49,8 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     config_.attention = GetParam().attention;
     config_.positions = GetParam().positions;
     config_.rotary_place = GetParam().place;
+    config_.feature_map = GetParam().map;
+    config_.denominator = GetParam().denominator;
     WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
     for (const int threads : {1, 2, 3}) models_.push_back(Open(threads));
     tokens_ = RandomTokens(config_, kTokens, 2);

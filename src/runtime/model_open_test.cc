@@ -173,9 +173,9 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
       [](ModelConfig& c) {
         c.arch = Arch::kSeq2seq;
         c.task = Task::kSeq2seq;
-        c.attention = AttentionKind::kAftSimple;
+        c.attention = AttentionKind::kExactTopk;
       },
-      "attention", "aft-simple");
+      "attention", "exact-topk");
   refused(
       [](ModelConfig& c) {
         c.arch = Arch::kCnn;

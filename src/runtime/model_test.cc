@@ -70,6 +70,47 @@ const Variant kVariants[] = {
        c.feature_map = FeatureMap::kIdentity;
        c.denominator = Denominator::kNone;
      }},
+    {"Relu", [](ModelConfig& c) { c.feature_map = FeatureMap::kRelu; }},
+    {"Relu2Sinusoidal",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu2;
+       c.positions = Positions::kSinusoidal;
+     }},
+    {"Relu2RotaryAfter",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu2;
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+     }},
+    {"ReluRotaryBefore",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu;
+       c.positions = Positions::kRotary;
+     }},
+    {"Poly2", [](ModelConfig& c) { c.feature_map = FeatureMap::kPoly2; }},
+    {"Poly2RotaryCompat",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kPoly2;
+       c.denominator = Denominator::kCompat;
+       c.eps = 0.5;
+       c.positions = Positions::kRotary;
+     }},
+    {"Poly2SignedPost",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kPoly2;
+       c.denominator = Denominator::kSigned;
+       c.norm = Norm::kPost;
+     }},
+    {"Elu1SignedRotary",
+     [](ModelConfig& c) {
+       c.denominator = Denominator::kSigned;
+       c.positions = Positions::kRotary;
+     }},
+    {"ReluSigned",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu;
+       c.denominator = Denominator::kSigned;
+     }},
     {"Softmax", [](ModelConfig& c) { c.attention = AttentionKind::kFull; }},
     {"SoftmaxRotaryPost",
      [](ModelConfig& c) {
@@ -189,6 +230,18 @@ TEST(ModelFacts, CountsParametersAndBytes) {
   const Model half =
       Model::Open(folder.path(), {.weights = WeightType::kBF16}).Take();
   EXPECT_LT(half.weight_bytes(), model.weight_bytes());
+}
+
+TEST(ModelFacts, Poly2StatesAreAsWideAsTheirFeatures) {
+  const TemporaryFolder folder;
+  ModelConfig config = SmallConfig();
+  config.feature_map = FeatureMap::kPoly2;
+  config.denominator = Denominator::kSigned;
+  WriteModel(folder.path(), config, RandomTensors(config, 1));
+  const Model model = Model::Open(folder.path()).Take();
+  const int64_t features = 1 + 6 + 6 * 7 / 2;
+  EXPECT_EQ(2 * 3 * (features * 5 + features + 1) * 4, model.state_bytes());
+  EXPECT_EQ(model.state_bytes(), State(model).bytes());
 }
 
 TEST(ModelFacts, SoftmaxStateGrowsByDoubling) {

@@ -37,6 +37,17 @@ inline ModelConfig SmallConfig() {
   return config;
 }
 
+/// The same for the other architectures.
+inline ModelConfig SmallConfigOf(Arch arch) {
+  ModelConfig config = SmallConfig();
+  config.arch = arch;
+  config.task = Task::kDerived;
+  if (arch == Arch::kEncoder) config.n_classes = 5;
+  if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
+  FinishConfig(config);
+  return config;
+}
+
 /// Wide enough that products and row loops are cut into parallel pieces.
 inline ModelConfig WideConfig() {
   ModelConfig config;
@@ -90,9 +101,21 @@ inline void WriteTensors(
   WriteSafetensors(dir + "/model.safetensors", list, {});
 }
 
+/// ["class 0", "class 1", ...]
+inline std::string LabelsJson(int64_t n_classes) {
+  std::string json;
+  for (int64_t i = 0; i < n_classes; ++i) {
+    json += (i == 0 ? "[\"class " : ",\"class ") + std::to_string(i) + "\"";
+  }
+  return json + "]";
+}
+
 inline void WriteModel(const std::string& dir, const ModelConfig& config,
                        const Tensors& tensors) {
   WriteFileAtomically(dir + "/config.json", ConfigToJson(config));
+  if (config.task == Task::kClassify) {
+    WriteFileAtomically(dir + "/labels.json", LabelsJson(config.n_classes));
+  }
   WriteTensors(dir, config, tensors);
 }
 
@@ -107,7 +130,7 @@ inline std::vector<int32_t> RandomTokens(const ModelConfig& config,
   return tokens;
 }
 
-/// logits[t][v] of the sequence, in double.
+/// The whole of every model the runtime runs, in double.
 class ReferenceModel {
  public:
   using Row = std::vector<double>;
@@ -116,32 +139,85 @@ class ReferenceModel {
   ReferenceModel(const ModelConfig& config, const Tensors& tensors)
       : config_(config), tensors_(tensors) {}
 
+  /// Of a language model: logits[t][v].
   Rows Logits(const std::vector<int32_t>& tokens) const {
-    Rows x;
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      x.push_back(Embed(tokens[t], static_cast<int64_t>(t)));
-    }
+    Rows x = Embed("value_embedding.weight", "pos_embedding.weight", tokens);
     for (int64_t i = 0; i < config_.n_layers; ++i) {
-      Layer("layers." + std::to_string(i) + ".", x);
+      Layer("layers." + std::to_string(i) + ".", "attention.", true, nullptr,
+            x);
     }
+    return Head(Last("norm", x), "value_embedding.weight");
+  }
+
+  /// Of a sequence-to-sequence model, for the target's tokens.
+  Rows TargetLogits(const std::vector<int32_t>& source,
+                    const std::vector<int32_t>& target) const {
+    Rows memory =
+        Embed("value_embedding.weight", "pos_embedding.weight", source);
+    for (int64_t i = 0; i < config_.n_layers; ++i) {
+      Layer("encoder.layers." + std::to_string(i) + ".", "attention.", false,
+            nullptr, memory);
+    }
+    memory = Last("encoder.norm", memory);
+    Rows x =
+        Embed("target_embedding.weight", "target_pos_embedding.weight", target);
+    for (int64_t i = 0; i < config_.n_decoder_layers; ++i) {
+      Layer("decoder.layers." + std::to_string(i) + ".", "self_attention.",
+            true, &memory, x);
+    }
+    return Head(Last("decoder.norm", x), "target_embedding.weight");
+  }
+
+  /// Of a classifier: the head on the mean of the stack's rows.
+  Row ClassLogits(const std::vector<int32_t>& tokens) const {
+    Rows x = Embed("value_embedding.weight", "pos_embedding.weight", tokens);
+    for (int64_t i = 0; i < config_.n_layers; ++i) {
+      Layer("layers." + std::to_string(i) + ".", "attention.", false, nullptr,
+            x);
+    }
+    Row mean(static_cast<size_t>(config_.d_model), 0.0);
+    for (const Row& row : Last("norm", x)) {
+      for (size_t i = 0; i < mean.size(); ++i) {
+        mean[i] += row[i] / static_cast<double>(x.size());
+      }
+    }
+    return Head({mean}, "")[0];
+  }
+
+ private:
+  Rows Last(const std::string& norm, Rows x) const {
+    if (config_.final_norm) {
+      for (Row& row : x) row = Norm(norm, row);
+    }
+    return x;
+  }
+
+  Rows Head(const Rows& x, const std::string& table) const {
     Rows logits;
     for (const Row& row : x) {
-      const Row last = config_.final_norm ? Norm("norm", row) : row;
-      logits.push_back(Affine(
-          config_.tied_head ? "value_embedding.weight" : "predictor.weight",
-          "predictor.bias", last));
+      logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
+                              "predictor.bias", row));
     }
     return logits;
   }
 
- private:
-  Row Embed(int32_t token, int64_t position) const {
-    const auto& table = tensors_.at("value_embedding.weight");
+  Rows Embed(const std::string& table, const std::string& positions,
+             const std::vector<int32_t>& tokens) const {
+    Rows x;
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      x.push_back(Embed(table, positions, tokens[t], static_cast<int64_t>(t)));
+    }
+    return x;
+  }
+
+  Row Embed(const std::string& values, const std::string& places, int32_t token,
+            int64_t position) const {
+    const auto& table = tensors_.at(values);
     const int64_t width = config_.EmbeddingWidth();
     Row x;
     for (int64_t i = 0; i < width; ++i) x.push_back(table[token * width + i]);
     if (config_.positions == Positions::kLearned) {
-      const auto& learned = tensors_.at("pos_embedding.weight");
+      const auto& learned = tensors_.at(places);
       const int64_t at = std::min(position, config_.max_positions - 1);
       for (int64_t i = 0; i < width; ++i) x[i] += learned[at * width + i];
     }
@@ -195,42 +271,91 @@ class ReferenceModel {
     return y;
   }
 
-  void Layer(const std::string& name, Rows& x) const {
+  // Each sublayer: x + f(LN(x)) in pre-norm, LN(x + f(x)) in post-norm models.
+  template <typename F>
+  void Sublayer(const std::string& norm, const F& f, Rows& x) const {
     const bool pre = config_.norm == tarn::Norm::kPre;
     Rows in;
-    for (const Row& row : x)
-      in.push_back(pre ? Norm(name + "norm1", row) : row);
-    const Rows attended = Attention(name + "attention.", in);
+    for (const Row& row : x) in.push_back(pre ? Norm(norm, row) : row);
+    const Rows y = f(in);
     for (size_t t = 0; t < x.size(); ++t) {
-      for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += attended[t][i];
-      if (!pre) x[t] = Norm(name + "norm1", x[t]);
-      Row h = Linear(name + "linear1", pre ? Norm(name + "norm2", x[t]) : x[t]);
+      for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
+      if (!pre) x[t] = Norm(norm, x[t]);
+    }
+  }
+
+  void Layer(const std::string& name, const std::string& attention, bool causal,
+             const Rows* memory, Rows& x) const {
+    Sublayer(
+        name + "norm1",
+        [&](const Rows& in) {
+          return Attention(name + attention, in, in, causal,
+                           config_.attention == AttentionKind::kFull,
+                           config_.positions == Positions::kRotary);
+        },
+        x);
+    if (memory != nullptr) {
+      Sublayer(
+          name + "norm2",
+          [&](const Rows& in) {
+            return Attention(name + "cross_attention.", in, *memory, false,
+                             config_.cross_attention == CrossAttention::kFull,
+                             false);
+          },
+          x);
+    }
+    Sublayer(
+        name + (memory != nullptr ? "norm3" : "norm2"),
+        [&](const Rows& in) { return FeedForward(name, in); }, x);
+  }
+
+  Rows FeedForward(const std::string& name, const Rows& x) const {
+    Rows out;
+    for (const Row& row : x) {
+      Row h = Linear(name + "linear1", row);
       for (double& v : h) {
         v = config_.activation == Activation::kRelu
                 ? std::max(v, 0.0)
                 : v / 2 * std::erfc(-v / std::sqrt(2.0));
       }
-      const Row y = Linear(name + "linear2", h);
-      for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[i];
-      if (!pre) x[t] = Norm(name + "norm2", x[t]);
+      out.push_back(Linear(name + "linear2", h));
     }
+    return out;
   }
 
-  Row Head(const Row& row, int64_t head, int64_t width) const {
+  Row HeadOf(const Row& row, int64_t head, int64_t width) const {
     return Row(row.begin() + head * width, row.begin() + (head + 1) * width);
   }
 
-  Row Phi(Row x) const {
-    if (config_.attention == AttentionKind::kFull ||
-        config_.feature_map == FeatureMap::kIdentity) {
-      return x;
+  Row Phi(const Row& x) const {
+    Row y = x;
+    for (double& v : y) {
+      switch (config_.feature_map) {
+        case FeatureMap::kElu1:
+          v = v > 0 ? v + 1 : std::exp(v);
+          break;
+        case FeatureMap::kRelu:
+          v = std::max(v, 0.0);
+          break;
+        case FeatureMap::kRelu2:
+          v = v > 0 ? v * v : 0;
+          break;
+        default:
+          break;
+      }
     }
-    for (double& v : x) v = v > 0 ? v + 1 : std::exp(v);
-    return x;
+    if (config_.feature_map != FeatureMap::kPoly2) return y;
+    // (1 + s)^2 = 1 + 2 s + s^2 with s = x.y / sqrt(d_key): every pair (i, l).
+    const double root = std::pow(static_cast<double>(x.size()), -0.25);
+    Row features = {1};
+    for (const double v : x) features.push_back(std::sqrt(2.0) * root * v);
+    for (const double v : x) {
+      for (const double w : x) features.push_back(root * v * root * w);
+    }
+    return features;
   }
 
   Row Turn(const Row& x, size_t position) const {
-    if (config_.positions != Positions::kRotary) return x;
     Row y = x;
     const size_t half = x.size() / 2;
     for (size_t i = 0; i < half; ++i) {
@@ -250,54 +375,81 @@ class ReferenceModel {
     return sum;
   }
 
-  // Weights of values 0..t for query t, in the quadratic form.
-  Row HeadWeights(const Rows& queries, const Rows& keys, size_t t) const {
-    const bool full = config_.attention == AttentionKind::kFull;
-    const bool after = !full && config_.rotary_place == RotaryPlace::kAfter;
+  // Weights of the first `count` values for one query, in the quadratic form.
+  // turn: whether rows stand at positions (rotary).
+  Row HeadWeights(const Row& query, size_t t, const Rows& keys, size_t count,
+                  bool full, bool turn) const {
+    if (full) return Softmax(query, t, keys, count, turn);
+    const bool after = turn && config_.rotary_place == RotaryPlace::kAfter;
+    const bool before = turn && !after;
+    const Row q = Phi(before ? Turn(query, t) : query);
     Row weights;
-    double denominator = 0, largest = -1e300;
-    for (size_t j = 0; j <= t; ++j) {
-      const Row q = after ? Turn(Phi(queries[t]), t) : Phi(Turn(queries[t], t));
-      const Row k = after ? Turn(Phi(keys[j]), j) : Phi(Turn(keys[j], j));
-      weights.push_back(Dot(q, k));
-      denominator += after ? Dot(Phi(queries[t]), Phi(keys[j])) : Dot(q, k);
-      largest = std::max(largest, weights.back());
+    double denominator = 0, norms = 0;
+    for (size_t j = 0; j < count; ++j) {
+      const Row k = Phi(before ? Turn(keys[j], j) : keys[j]);
+      weights.push_back(after ? Dot(Turn(q, t), Turn(k, j)) : Dot(q, k));
+      denominator += Dot(q, k);
+      norms += std::sqrt(Dot(k, k));
     }
-    if (full) {
-      const double scale = 1 / std::sqrt(static_cast<double>(config_.d_key));
-      denominator = 0;
-      for (double& w : weights) {
-        w = std::exp(scale * (w - largest));
-        denominator += w;
+    switch (config_.denominator) {
+      case Denominator::kNone:
+        denominator = 1;
+        break;
+      case Denominator::kCompat:
+        denominator += config_.eps;
+        break;
+      case Denominator::kSigned: {
+        const double least = 1e-6 * std::sqrt(Dot(q, q)) * norms;
+        if (std::fabs(denominator) < least) {
+          denominator = denominator < 0 ? -least : least;
+        }
+        break;
       }
-    } else if (config_.denominator == Denominator::kNone) {
-      denominator = 1;
-    } else if (config_.denominator == Denominator::kCompat) {
-      denominator += config_.eps;
+      case Denominator::kExact:
+        if (denominator < 0) denominator = 0;
     }
-    for (double& w : weights) w /= denominator;
+    // A row without weight is zero.
+    for (double& w : weights) w = denominator == 0 ? 0 : w / denominator;
     return weights;
   }
 
-  Rows Attention(const std::string& name, const Rows& x) const {
+  Row Softmax(const Row& query, size_t t, const Rows& keys, size_t count,
+              bool turn) const {
+    const double scale = 1 / std::sqrt(static_cast<double>(config_.d_key));
+    Row weights;
+    double sum = 0, largest = -1e300;
+    for (size_t j = 0; j < count; ++j) {
+      weights.push_back(scale * (turn ? Dot(Turn(query, t), Turn(keys[j], j))
+                                      : Dot(query, keys[j])));
+      largest = std::max(largest, weights.back());
+    }
+    for (double& w : weights) sum += w = std::exp(w - largest);
+    for (double& w : weights) w /= sum;
+    return weights;
+  }
+
+  // Queries from x, keys and values from memory (x itself: self attention).
+  Rows Attention(const std::string& name, const Rows& x, const Rows& memory,
+                 bool causal, bool full, bool turn) const {
     Rows q, k, v, out;
     for (const Row& row : x) {
       q.push_back(Linear(name + "query_projection", row));
+    }
+    for (const Row& row : memory) {
       k.push_back(Linear(name + "key_projection", row));
       v.push_back(Linear(name + "value_projection", row));
     }
     Rows joined(x.size());
     for (int64_t h = 0; h < config_.n_heads; ++h) {
-      Rows queries, keys;
+      Rows keys;
+      for (const Row& row : k) keys.push_back(HeadOf(row, h, config_.d_key));
       for (size_t t = 0; t < x.size(); ++t) {
-        queries.push_back(Head(q[t], h, config_.d_key));
-        keys.push_back(Head(k[t], h, config_.d_key));
-      }
-      for (size_t t = 0; t < x.size(); ++t) {
-        const Row weights = HeadWeights(queries, keys, t);
+        const size_t count = causal ? t + 1 : keys.size();
+        const Row weights = HeadWeights(HeadOf(q[t], h, config_.d_key), t, keys,
+                                        count, full, turn);
         for (int64_t i = 0; i < config_.d_value; ++i) {
           double sum = 0;
-          for (size_t j = 0; j <= t; ++j) {
+          for (size_t j = 0; j < count; ++j) {
             sum += weights[j] * v[j][h * config_.d_value + i];
           }
           joined[t].push_back(sum);
