@@ -95,7 +95,16 @@ class Seq2seqTest : public ::testing::TestWithParam<Variant> {
     GetParam().change(config_);
     FinishConfig(config_);
     tensors_ = RandomTensors(config_, 1);
+    if (config_.feature_map == FeatureMap::kPoly2) ShrinkQueries();
     WriteModel(folder_.path(), config_, tensors_);
+  }
+  // (1 + q.k)^2 comes near 0 where q.k is near -1, and with few keys the whole
+  // denominator with it: float32 has no answer to agree on there.
+  void ShrinkQueries() {
+    for (auto& [name, values] : tensors_) {
+      if (!Contains(name, "query_projection")) continue;
+      for (float& x : values) x *= 0.25f;
+    }
   }
   Model Open(int threads = 1, WeightType weights = WeightType::kF32) {
     return Model::Open(folder_.path(), {.weights = weights, .threads = threads})
