@@ -42,10 +42,10 @@ void Forward::AttendLinear(int64_t layer) {
              const Segment& segment =
                  segments_[static_cast<size_t>(task / groups)];
              const int64_t head = task % groups * heads;
-             if (form_.outside()) {
-               AttendHeadOutside(segment, layer, head, worker);
-             } else if (rotated_features_) {
+             if (rotated_features_) {
                AttendHeadRotated(segment, layer, head, worker);
+             } else if (form_.outside()) {
+               AttendHeadOutside(segment, layer, head, worker);
              } else {
                AttendHeads(segment, layer, head, heads);
              }
