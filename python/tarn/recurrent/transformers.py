@@ -24,8 +24,13 @@ def _want(layer: str, argument: str, value, choices) -> None:
 class _Layer(torch.nn.Module):
     """The feed-forward part and the residuals both kinds of layer have."""
 
-    def __init__(self, d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps):
+    def __init__(
+        self, attentions, d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps
+    ):
         super().__init__()
+        # First, as in fast-transformers: optimiser states go by the order.
+        for name, attention in attentions.items():
+            self.add_module(name, attention)
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
         _want(type(self).__name__, "norm", norm, _NORMS)
         d_ff = d_ff or 4 * d_model
@@ -72,8 +77,8 @@ class RecurrentTransformerEncoderLayer(_Layer):
         norm: str = "post",
         norm_eps: float = 1e-5,
     ) -> None:
-        super().__init__(d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        self.attention = attention
+        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        super().__init__({"attention": attention}, *options)
 
     def forward(self, x, state=None, memory=None):
         """x [N, D] -> ([N, D], new state)."""
@@ -159,9 +164,9 @@ class RecurrentTransformerDecoderLayer(_Layer):
         norm: str = "post",
         norm_eps: float = 1e-5,
     ) -> None:
-        super().__init__(d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        self.self_attention = self_attention
-        self.cross_attention = cross_attention
+        attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
+        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        super().__init__(attentions, *options)
         self.norm3 = torch.nn.LayerNorm(d_model, eps=norm_eps)
 
     def initial_state(self, memory, memory_length_mask=None):
