@@ -1,5 +1,5 @@
-"""What self and cross linear attention share: the feature map, its words for
-the operators and the facts a state records of it."""
+"""What self and cross linear attention share: the feature map's version and
+the facts a state records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tarn import ops
-from tarn.feature_maps import elu_feature_map
+from tarn.attention._linear import LinearAttentionBase
 from tarn.recurrent._state import AttentionState
 
 
@@ -19,7 +19,7 @@ def feature_map_version(feature_map: torch.nn.Module) -> str:
     name = type(feature_map).__name__
     omega = getattr(feature_map, "omega", None)
     if omega is None:
-        return getattr(feature_map, "name", None) or name
+        return name
     drawn = (omega.data_ptr(), omega._version)
     cached = getattr(feature_map, "_tarn_version", None)
     if cached is None or cached[0] != drawn:
@@ -29,35 +29,35 @@ def feature_map_version(feature_map: torch.nn.Module) -> str:
     return cached[1]
 
 
-class MappedAttention(torch.nn.Module):
-    """Holds the feature map and the choice of denominator."""
+class RecurrentLinearBase(LinearAttentionBase):
+    """Linear attention whose sums are a state."""
 
-    def __init__(self, query_dimensions: int, feature_map, eps: float, compat: bool) -> None:
-        super().__init__()
-        make = feature_map or elu_feature_map
-        self.feature_map = make(query_dimensions)
-        self.eps = eps
-        self.compat = compat
-
-    def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of ops.mapped_linear_attention*."""
-        arguments = dict(self.feature_map.arguments())
-        if self.compat:
-            arguments.update(denominator="compat", eps=self.eps)
-        return arguments
+    kind: str
 
     def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
+        """What a state must agree on with the module that reads it."""
+        arguments = self.arguments()
+        denominator = arguments["denominator"]
         return {
             "feature_map": feature_map_version(self.feature_map),
-            "denominator": "compat" if self.compat else "default",
-            "eps": self.eps if self.compat else None,
+            "denominator": denominator,
+            "eps": arguments["eps"] if denominator == "compat" else None,
             "heads": keys.shape[-2],
             "d_key": keys.shape[-1],
             "d_value": values.shape[-1],
         }
 
+    def new_state(
+        self, held: ops.LinearState, steps: torch.Tensor, facts: dict[str, Any]
+    ) -> AttentionState:
+        tensors = {"S": held.S, "z": held.z}
+        if held.extra is not None:
+            tensors["extra"] = held.extra
+        return AttentionState(self.kind, tensors, steps, facts)
+
     @staticmethod
     def held(state: AttentionState | None) -> ops.LinearState | None:
+        """The state as the operators take it."""
         if state is None:
             return None
         return ops.LinearState(state["S"], state["z"], state.tensors.get("extra"))

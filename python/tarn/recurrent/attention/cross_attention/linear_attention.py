@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable as Function
-from typing import Any
-
 import torch
 
 from tarn import ops
-from tarn.attention_registry import (
-    Bool,
-    Callable,
-    EventDispatcherInstance,
-    Float,
-    Int,
-    Optional,
-    RecurrentCrossAttentionRegistry,
-)
-from tarn.events import EventDispatcher
-from tarn.recurrent._feature_map import MappedAttention
+from tarn.attention._linear import LINEAR_PARAMETERS
+from tarn.attention_registry import RecurrentCrossAttentionRegistry
+from tarn.recurrent._feature_map import RecurrentLinearBase
 from tarn.recurrent._inputs import lengths_of
 from tarn.recurrent._state import AttentionState
 from tarn.recurrent.attention.cross_attention._memory import keep_of
 
 
-class RecurrentCrossLinearAttention(MappedAttention):
+class RecurrentCrossLinearAttention(RecurrentLinearBase):
     """The recurrent form of `tarn.attention.LinearAttention` over a memory.
 
     Args: as RecurrentLinearAttention.
@@ -34,17 +23,6 @@ class RecurrentCrossLinearAttention(MappedAttention):
     """
 
     kind = "cross-linear"
-
-    def __init__(
-        self,
-        query_dimensions: int,
-        feature_map: Function[[int], Any] | None = None,
-        eps: float = 1e-6,
-        event_dispatcher="",
-        compat: bool = False,
-    ) -> None:
-        super().__init__(query_dimensions, feature_map, eps, compat)
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def build_state(self, keys, values, key_lengths=None) -> AttentionState:
         """keys [N, S, H, E], values [N, S, H, M], key_lengths a mask or None."""
@@ -60,11 +38,8 @@ class RecurrentCrossLinearAttention(MappedAttention):
             return_state=True,
             **self.arguments(),
         )
-        tensors = {"S": held.S, "z": held.z}
-        if held.extra is not None:
-            tensors["extra"] = held.extra
         steps = lengths_of(None, batch, seq_len)
-        return AttentionState(self.kind, tensors, steps, self.facts(keys, values))
+        return self.new_state(held, steps, self.facts(keys, values))
 
     def read(self, queries, state: AttentionState) -> torch.Tensor:
         """queries [N, L, H, E] -> [N, L, H, M]."""
@@ -93,11 +68,5 @@ class RecurrentCrossLinearAttention(MappedAttention):
 RecurrentCrossAttentionRegistry.register(
     "linear",
     RecurrentCrossLinearAttention,
-    [
-        ("query_dimensions", Int),
-        ("feature_map", Optional(Callable)),
-        ("eps", Optional(Float, 1e-6)),
-        ("event_dispatcher", Optional(EventDispatcherInstance, "")),
-        ("compat", Optional(Bool, False)),
-    ],
+    LINEAR_PARAMETERS,
 )

@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable as Function
-from typing import Any
-
 import torch
 
 from tarn import ops
-from tarn.attention_registry import (
-    Bool,
-    Callable,
-    EventDispatcherInstance,
-    Float,
-    Int,
-    Optional,
-    RecurrentAttentionRegistry,
-)
-from tarn.events import EventDispatcher
-from tarn.recurrent._feature_map import MappedAttention
+from tarn.attention._linear import LINEAR_PARAMETERS
+from tarn.attention_registry import RecurrentAttentionRegistry
+from tarn.recurrent._feature_map import RecurrentLinearBase
 from tarn.recurrent._inputs import begin, check_state, lengths_of
-from tarn.recurrent._state import AttentionState
 
 
-class RecurrentLinearAttention(MappedAttention):
+class RecurrentLinearAttention(RecurrentLinearBase):
     """The recurrent form of `tarn.attention.CausalLinearAttention`.
 
-    Args:
-        query_dimensions: width E of a head's queries and keys.
-        feature_map: called with query_dimensions, gives the feature map; None:
-            elu(x) + 1.
-        eps: added to the denominator where `compat`; else unused.
-        event_dispatcher: name or object.
-        compat: denominators of fast-transformers, with eps; default: exact.
+    Args: as CausalLinearAttention.
 
     State, of a fixed size: S [N, H, C, M] and z [N, H, C], float32, and what
     the feature map needs (`extra`).
     """
 
     kind = "linear"
-
-    def __init__(
-        self,
-        query_dimensions: int,
-        feature_map: Function[[int], Any] | None = None,
-        eps: float = 1e-6,
-        event_dispatcher="",
-        compat: bool = False,
-    ) -> None:
-        super().__init__(query_dimensions, feature_map, eps, compat)
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def forward(self, query, key, value, state=None, memory=None):
         """query, key [N, H, E], value [N, H, M], state or None ->
@@ -66,7 +37,7 @@ class RecurrentLinearAttention(MappedAttention):
         steps = torch.ones(batch, dtype=torch.int64)
         if state is not None:
             steps = steps + state.steps
-        return out, self.state(held, steps, facts)
+        return out, self.new_state(held, steps, facts)
 
     def prefill(self, queries, keys, values, lengths=None, state=None):
         """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward,
@@ -88,24 +59,12 @@ class RecurrentLinearAttention(MappedAttention):
             **self.arguments(),
         )
         steps = new if state is None else state.steps + new
-        return out, self.state(held, steps, facts)
-
-    def state(self, held: ops.LinearState, steps: torch.Tensor, facts) -> AttentionState:
-        tensors = {"S": held.S, "z": held.z}
-        if held.extra is not None:
-            tensors["extra"] = held.extra
-        return AttentionState(self.kind, tensors, steps, facts)
+        return out, self.new_state(held, steps, facts)
 
 
 for _name in ("linear", "causal-linear"):
     RecurrentAttentionRegistry.register(
         _name,
         RecurrentLinearAttention,
-        [
-            ("query_dimensions", Int),
-            ("feature_map", Optional(Callable)),
-            ("eps", Optional(Float, 1e-6)),
-            ("event_dispatcher", Optional(EventDispatcherInstance, "")),
-            ("compat", Optional(Bool, False)),
-        ],
+        LINEAR_PARAMETERS,
     )
