@@ -1,50 +1,13 @@
 #include "pytorch/modules_encoder.h"
 
 namespace tarn::nn {
-namespace {
 
-torch::nn::LayerNorm MakeNorm(const ModelConfig& config) {
-  return torch::nn::LayerNorm(
-      torch::nn::LayerNormOptions({config.d_model}).eps(config.norm_eps));
-}
-
-// norm(x), one pass.
-torch::Tensor Normalise(const torch::nn::LayerNorm& norm,
-                        const torch::Tensor& x) {
-  ops::ResidualNormArguments a;
-  a.x = x;
-  a.gamma = norm->weight;
-  a.beta = norm->bias;
-  a.eps = norm->options.eps();
-  return ops::ResidualNorm(a).y;
-}
-
-// s = x + drop(branch + bias) and, with a norm, y = norm(s).
-ops::ResidualNormResult AddResidual(const torch::Tensor& branch,
-                                    const torch::Tensor& x,
-                                    const torch::Tensor& bias,
-                                    const torch::nn::LayerNorm* norm,
-                                    const ops::Dropout& dropout) {
-  ops::ResidualNormArguments a;
-  a.x = branch;
-  a.residual = x;
-  a.bias = bias;
-  if (norm != nullptr) {
-    a.gamma = (*norm)->weight;
-    a.beta = (*norm)->bias;
-    a.eps = (*norm)->options.eps();
-  }
-  a.dropout = dropout;
-  return ops::ResidualNorm(a);
-}
-
-}  // namespace
-
-EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config)
+EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
+                                   AttentionPlace place)
     : pre_norm_(config.norm == Norm::kPre),
       activation_(config.activation),
       dropout_(config.dropout) {
-  attention = register_module("attention", AttentionLayer(config));
+  attention = register_module("attention", AttentionLayer(config, place));
   linear1 = register_module("linear1",
                             torch::nn::Linear(config.d_model, config.d_ff));
   linear2 = register_module("linear2",
@@ -62,11 +25,10 @@ ops::Dropout EncoderLayerImpl::Draw() const {
   return ops::DrawDropout(is_training() ? dropout_ : 0.0);
 }
 
-torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
-                                        const RotaryTable& rotary) {
+torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
+                                    const Branch& attend) {
   // One statement a site: masks are drawn in the order of the formula.
-  const torch::Tensor attended =
-      attention->Unbiased(pre_norm_ ? Normalise(norm1, x) : x, rotary);
+  const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
   const auto [normed, summed] =
       AddResidual(attended, x, attention->out_projection->bias,
                   pre_norm_ ? &norm2 : &norm1, Draw());
@@ -77,21 +39,71 @@ torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
   return AddResidual(hidden, normed, linear2->bias, &norm2, Draw()).y;
 }
 
-EncoderImpl::EncoderImpl(const ModelConfig& config) : config_(config) {
+torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& key_mask) {
+  return Run(x, [&](const torch::Tensor& u) {
+    return attention->Unbiased(u, rotary, key_mask);
+  });
+}
+
+torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
+                                        AttentionState& state,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& lengths) {
+  return Run(x, [&](const torch::Tensor& u) {
+    auto [attended, next] = attention->Prefill(u, state, rotary, lengths);
+    state = std::move(next);
+    return attended;
+  });
+}
+
+EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)
+    : config_(config) {
   layers = register_module("layers", torch::nn::ModuleList());
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    layers->push_back(EncoderLayer(config));
+    layers->push_back(
+        EncoderLayer(config, AttentionPlace{causal, /*cross=*/false, i}));
   }
   if (config.final_norm) norm = register_module("norm", MakeNorm(config));
 }
 
-torch::Tensor EncoderImpl::forward(const torch::Tensor& x) {
+torch::Tensor EncoderImpl::forward(const torch::Tensor& x,
+                                   const torch::Tensor& key_mask) {
   const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
   torch::Tensor hidden = x;
   for (const auto& layer : *layers) {
-    hidden = layer->as<EncoderLayer>()->forward(hidden, rotary);
+    hidden = layer->as<EncoderLayer>()->forward(hidden, rotary, key_mask);
   }
   return norm ? Normalise(norm, hidden) : hidden;
+}
+
+StackState EncoderImpl::InitialState(int64_t batch) const {
+  StackState state;
+  for (const auto& layer : *layers) {
+    state.layers.push_back(
+        layer->as<EncoderLayer>()->attention->InitialState(batch));
+  }
+  return state;
+}
+
+std::pair<torch::Tensor, StackState> EncoderImpl::Prefill(
+    const torch::Tensor& x, const StackState& state,
+    const torch::Tensor& lengths) {
+  if (state.layers.size() != layers->size()) {
+    throw ArgumentError("Encoder: state",
+                        StrCat("a state of ", layers->size(), " layers"),
+                        StrCat(state.layers.size()));
+  }
+  const RotaryTable rotary =
+      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x);
+  StackState next = state;
+  torch::Tensor hidden = x;
+  for (size_t i = 0; i < layers->size(); ++i) {
+    hidden = layers[i]->as<EncoderLayer>()->Prefill(hidden, next.layers[i],
+                                                    rotary, lengths);
+  }
+  return {norm ? Normalise(norm, hidden) : hidden, std::move(next)};
 }
 
 }  // namespace tarn::nn

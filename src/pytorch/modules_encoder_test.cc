@@ -49,7 +49,8 @@ TEST(Encoder, EqualsPlainLayers) {
         const torch::Tensor x = torch::randn({2, 9, 24}, torch::kFloat64);
         torch::Tensor expected = x;
         for (const char* layer : {"layers.0", "layers.1"}) {
-          expected = plain::Layer(config, weights, layer, expected);
+          expected = plain::Layer(config, weights, layer, expected,
+                                  plain::Causal(expected.size(1)));
         }
         if (final_norm) {
           expected = plain::Normed(config, weights, "norm", expected);

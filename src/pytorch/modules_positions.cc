@@ -40,6 +40,11 @@ int64_t RowsToMake(int64_t have, int64_t want) {
   return std::max(want, 2 * have);
 }
 
+// Rows a table needs for these places.
+int64_t RowsFor(const at::Tensor& places) {
+  return places.numel() == 0 ? 0 : places.max().item<int64_t>() + 1;
+}
+
 }  // namespace
 
 at::Tensor PositionTables::Sinusoidal(int64_t seq_len, int64_t width,
@@ -64,6 +69,26 @@ RotaryTable PositionTables::Rotary(const ModelConfig& config, int64_t seq_len,
   }
   return {rotary_.cos.narrow(0, 0, seq_len).to(like.options()),
           rotary_.sin.narrow(0, 0, seq_len).to(like.options())};
+}
+
+at::Tensor PositionTables::SinusoidalAt(const at::Tensor& places, int64_t width,
+                                        const at::Tensor& like) {
+  return Sinusoidal(RowsFor(places), width, like)
+      .index({places.to(like.device())});
+}
+
+RotaryTable PositionTables::RotaryAt(const ModelConfig& config,
+                                     const at::Tensor& places,
+                                     const at::Tensor& like) {
+  const RotaryTable table = Rotary(config, RowsFor(places), like);
+  if (!table.defined()) return table;
+  const at::Tensor rows = places.to(like.device());
+  return {table.cos.index({rows}), table.sin.index({rows})};
+}
+
+at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {
+  return lengths.unsqueeze(1) +
+         torch::arange(seq_len, lengths.options()).unsqueeze(0);
 }
 
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {

@@ -17,11 +17,13 @@ namespace tarn::nn {
 at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
                            const at::Tensor& like);
 
-/// Cosines and sines of the rotary angles, [seq_len, 1, d_key / 2] each: the
-/// middle axis broadcasts over heads. Undefined tensors mean "no rotation".
+/// Cosines and sines of the rotary angles, [seq_len, 1, d_key / 2] each, or
+/// [B, seq_len, 1, d_key / 2] where the sequences stand at different places:
+/// the axis of size 1 broadcasts over heads. Undefined: "no rotation".
 struct RotaryTable {
   at::Tensor cos, sin;
   bool defined() const { return cos.defined(); }
+  int64_t seq_len() const { return cos.size(-3); }
 };
 
 /// Table for tokens 0 .. seq_len - 1, dtype and device of `like`; an undefined
@@ -38,6 +40,12 @@ class PositionTables {
   at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like);
   RotaryTable Rotary(const ModelConfig& config, int64_t seq_len,
                      const at::Tensor& like);
+  /// The rows of tokens at `places` [B, T] int64 on the CPU, 0 or more:
+  /// [B, T, width], and tables [B, T, 1, d_key / 2].
+  at::Tensor SinusoidalAt(const at::Tensor& places, int64_t width,
+                          const at::Tensor& like);
+  RotaryTable RotaryAt(const ModelConfig& config, const at::Tensor& places,
+                       const at::Tensor& like);
 
  private:
   std::mutex mutex_;
@@ -49,6 +57,9 @@ class PositionTables {
 /// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i
 /// sin). Returns `heads` itself when the table is undefined.
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
+
+/// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.
+at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len);
 
 /// Row of the learned table for each token: 0, 1, ..., with the last row for
 /// every token past it. Returns int64 [seq_len] on the device of `like`.

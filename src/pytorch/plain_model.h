@@ -1,6 +1,7 @@
-// The oracle of the model tests: the language model once more, from plain torch
-// operations and dense T x T weights, read off the definitions. It shares no
-// code with the modules; autograd differentiates it.
+// The oracle of the model tests: language model, encoder classifier and
+// sequence-to-sequence model once more, from plain torch operations and dense
+// T x S weights, read off the definitions. It shares no code with the modules;
+// autograd differentiates it.
 #pragma once
 
 #include <torch/torch.h>
@@ -71,36 +72,57 @@ inline torch::Tensor Turned(const ModelConfig& config, const torch::Tensor& x) {
 
 inline torch::Tensor Phi(FeatureMap map, const torch::Tensor& x) {
   if (map == FeatureMap::kIdentity) return x;
+  const torch::Tensor zero = torch::zeros_like(x);
+  if (map == FeatureMap::kRelu) return torch::maximum(x, zero);
+  if (map == FeatureMap::kRelu2) return torch::maximum(x, zero).pow(2);
   return torch::where(x > 0, x + 1,
                       torch::exp(torch::minimum(x, torch::zeros_like(x))));
 }
 
-// queries, keys [B, H, T, K], values [B, H, T, V] -> [B, H, T, V].
-inline torch::Tensor Attend(const ModelConfig& config, torch::Tensor queries,
-                            torch::Tensor keys, const torch::Tensor& values) {
-  const bool rotary = config.positions == Positions::kRotary;
-  const bool linear = config.attention == AttentionKind::kLinear;
+// Pairs a causal stack allows, [T, T] bool.
+inline torch::Tensor Causal(int64_t seq_len) {
+  return torch::ones({seq_len, seq_len}, torch::kBool).tril();
+}
+
+// One attention: its kind, whether it turns queries and keys, and the pairs
+// [T, S] or [B, 1, T, S] bool it allows.
+struct Rule {
+  AttentionKind kind = AttentionKind::kLinear;
+  bool rotary = false;
+  torch::Tensor allowed;
+};
+
+inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
+  return {config.attention, config.positions == Positions::kRotary, allowed};
+}
+
+// queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, V] -> [B, H, T, V].
+inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
+                            torch::Tensor queries, torch::Tensor keys,
+                            const torch::Tensor& values) {
+  const bool linear = rule.kind == AttentionKind::kLinear;
   const bool after =
-      rotary && linear && config.rotary_place == RotaryPlace::kAfter;
-  if (rotary && !after) {
+      rule.rotary && linear && config.rotary_place == RotaryPlace::kAfter;
+  const torch::Tensor allowed = rule.allowed;
+  if (rule.rotary && !after) {
     queries = Turned(config, queries);
     keys = Turned(config, keys);
   }
   if (!linear) {
     const torch::Tensor scores = torch::matmul(queries, keys.mT()) /
                                  std::sqrt(static_cast<double>(config.d_key));
-    const torch::Tensor future =
-        torch::ones_like(scores).triu(1).to(torch::kBool);
     return torch::matmul(
-        torch::softmax(scores.masked_fill(future, -INFINITY), -1), values);
+        torch::softmax(scores.masked_fill(~allowed, -INFINITY), -1), values);
   }
   queries = Phi(config.feature_map, queries);
   keys = Phi(config.feature_map, keys);
-  const torch::Tensor weights = torch::matmul(queries, keys.mT()).tril();
+  const torch::Tensor kept = allowed.to(queries.dtype());
+  const torch::Tensor weights = torch::matmul(queries, keys.mT()) * kept;
   const torch::Tensor turned =
-      after ? torch::matmul(Turned(config, queries), Turned(config, keys).mT())
-                  .tril()
-            : weights;
+      after
+          ? torch::matmul(Turned(config, queries), Turned(config, keys).mT()) *
+                kept
+          : weights;
   const torch::Tensor numerators = torch::matmul(turned, values);
   const torch::Tensor denominators = weights.sum(-1, true);
   switch (config.denominator) {
@@ -115,16 +137,18 @@ inline torch::Tensor Attend(const ModelConfig& config, torch::Tensor queries,
   return numerators / denominators;
 }
 
+// x [B, T, D] asks, memory [B, S, D] answers: [B, T, D].
 inline torch::Tensor Attention(const ModelConfig& config,
                                const Weights& weights, const std::string& name,
-                               const torch::Tensor& x) {
-  const auto heads = [&](const char* part) {  // [B, T, D] -> [B, H, T, width]
-    const torch::Tensor y = Affine(weights, name + part, x);
+                               const torch::Tensor& x,
+                               const torch::Tensor& memory, const Rule& rule) {
+  const auto heads = [&](const char* part, const torch::Tensor& from) {
+    const torch::Tensor y = Affine(weights, name + part, from);
     return y.unflatten(2, {config.n_heads, -1}).transpose(1, 2);
   };
-  const torch::Tensor out =
-      Attend(config, heads(".query_projection"), heads(".key_projection"),
-             heads(".value_projection"));
+  const torch::Tensor out = Attend(config, rule, heads(".query_projection", x),
+                                   heads(".key_projection", memory),
+                                   heads(".value_projection", memory));
   return Affine(weights, name + ".out_projection",
                 out.transpose(1, 2).flatten(2));
 }
@@ -141,28 +165,63 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
 }
 
 inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
-                           const std::string& name, const torch::Tensor& x) {
+                           const std::string& name, const torch::Tensor& x,
+                           const torch::Tensor& allowed) {
   const auto norm = [&](const char* which, const torch::Tensor& y) {
     return Normed(config, weights, name + which, y);
   };
+  const auto attention = [&](const torch::Tensor& u) {
+    return Attention(config, weights, name + ".attention", u, u,
+                     SelfRule(config, allowed));
+  };
   if (config.norm == Norm::kPre) {
-    const torch::Tensor x1 =
-        x + Attention(config, weights, name + ".attention", norm(".norm1", x));
+    const torch::Tensor x1 = x + attention(norm(".norm1", x));
     return x1 + FeedForward(config, weights, name, norm(".norm2", x1));
   }
-  const torch::Tensor x1 =
-      norm(".norm1", x + Attention(config, weights, name + ".attention", x));
+  const torch::Tensor x1 = norm(".norm1", x + attention(x));
   return norm(".norm2", x1 + FeedForward(config, weights, name, x1));
 }
 
-/// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.
-inline torch::Tensor Logits(const ModelConfig& config, const Weights& weights,
-                            const torch::Tensor& tokens) {
+// x [B, U, D]; memory [B, T, D], of which `kept` [B, 1, 1, T] may be read.
+inline torch::Tensor DecoderLayer(const ModelConfig& config,
+                                  const Weights& weights,
+                                  const std::string& name,
+                                  const torch::Tensor& x,
+                                  const torch::Tensor& memory,
+                                  const torch::Tensor& kept) {
+  const auto norm = [&](const char* which, const torch::Tensor& y) {
+    return Normed(config, weights, name + which, y);
+  };
+  const auto self = [&](const torch::Tensor& u) {
+    return Attention(config, weights, name + ".self_attention", u, u,
+                     SelfRule(config, Causal(u.size(1))));
+  };
+  const auto cross = [&](const torch::Tensor& u) {
+    const bool linear = config.cross_attention == CrossAttention::kLinear;
+    const Rule rule = {linear ? AttentionKind::kLinear : AttentionKind::kFull,
+                       false, kept};
+    return Attention(config, weights, name + ".cross_attention", u, memory,
+                     rule);
+  };
+  if (config.norm == Norm::kPre) {
+    const torch::Tensor x1 = x + self(norm(".norm1", x));
+    const torch::Tensor x2 = x1 + cross(norm(".norm2", x1));
+    return x2 + FeedForward(config, weights, name, norm(".norm3", x2));
+  }
+  const torch::Tensor x1 = norm(".norm1", x + self(x));
+  const torch::Tensor x2 = norm(".norm2", x1 + cross(x1));
+  return norm(".norm3", x2 + FeedForward(config, weights, name, x2));
+}
+
+// tokens [B, T] -> [B, T, D], from the tables with these names.
+inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
+                              const std::string& token_table,
+                              const std::string& position_table,
+                              const torch::Tensor& tokens) {
   const int64_t seq_len = tokens.size(1);
-  const torch::Tensor& table = weights.at("value_embedding.weight");
-  torch::Tensor x = table.index({tokens});
+  torch::Tensor x = weights.at(token_table + ".weight").index({tokens});
   if (config.positions == Positions::kLearned) {
-    const torch::Tensor& rows = weights.at("pos_embedding.weight");
+    const torch::Tensor& rows = weights.at(position_table + ".weight");
     std::vector<torch::Tensor> used;
     for (int64_t t = 0; t < seq_len; ++t) {
       used.push_back(rows[std::min(t, config.max_positions - 1)]);
@@ -177,14 +236,67 @@ inline torch::Tensor Logits(const ModelConfig& config, const Weights& weights,
       x = torch::cat({x, rows.unsqueeze(0).repeat({x.size(0), 1, 1})}, -1);
     }
   }
+  return x;
+}
+
+// The stack under `prefix` ("", "encoder."): layers and final norm.
+inline torch::Tensor Stack(const ModelConfig& config, const Weights& weights,
+                           const std::string& prefix, torch::Tensor x,
+                           const torch::Tensor& allowed) {
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    x = Layer(config, weights, "layers." + std::to_string(i), x);
+    x = Layer(config, weights, prefix + "layers." + std::to_string(i), x,
+              allowed);
   }
-  if (config.final_norm) x = Normed(config, weights, "norm", x);
-  return torch::matmul(
-             x,
-             (config.tied_head ? table : weights.at("predictor.weight")).t()) +
-         weights.at("predictor.bias");
+  return config.final_norm ? Normed(config, weights, prefix + "norm", x) : x;
+}
+
+inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
+                          const std::string& tied_table,
+                          const torch::Tensor& x) {
+  const torch::Tensor& table = weights.at(
+      config.tied_head ? tied_table + ".weight" : "predictor.weight");
+  return torch::matmul(x, table.t()) + weights.at("predictor.bias");
+}
+
+/// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.
+inline torch::Tensor Logits(const ModelConfig& config, const Weights& weights,
+                            const torch::Tensor& tokens) {
+  const torch::Tensor x =
+      Embedded(config, weights, "value_embedding", "pos_embedding", tokens);
+  return Head(config, weights, "value_embedding",
+              Stack(config, weights, "", x, Causal(tokens.size(1))));
+}
+
+/// tokens [1, T], all of them valid -> logits [1, n_classes].
+inline torch::Tensor ClassLogits(const ModelConfig& config,
+                                 const Weights& weights,
+                                 const torch::Tensor& tokens) {
+  const torch::Tensor x =
+      Embedded(config, weights, "value_embedding", "pos_embedding", tokens);
+  const torch::Tensor all =
+      torch::ones({tokens.size(1), tokens.size(1)}, torch::kBool);
+  return Head(config, weights, "", Stack(config, weights, "", x, all).mean(1));
+}
+
+/// tokens [1, T] and target_in [1, U], all of them valid -> [1, U, vocab].
+inline torch::Tensor TargetLogits(const ModelConfig& config,
+                                  const Weights& weights,
+                                  const torch::Tensor& tokens,
+                                  const torch::Tensor& target_in) {
+  const int64_t source = tokens.size(1);
+  const torch::Tensor memory = Stack(
+      config, weights, "encoder.",
+      Embedded(config, weights, "value_embedding", "pos_embedding", tokens),
+      torch::ones({source, source}, torch::kBool));
+  torch::Tensor x = Embedded(config, weights, "target_embedding",
+                             "target_pos_embedding", target_in);
+  const torch::Tensor kept = torch::ones({1, 1, 1, source}, torch::kBool);
+  for (int64_t i = 0; i < config.n_decoder_layers; ++i) {
+    x = DecoderLayer(config, weights, "decoder.layers." + std::to_string(i), x,
+                     memory, kept);
+  }
+  if (config.final_norm) x = Normed(config, weights, "decoder.norm", x);
+  return Head(config, weights, "target_embedding", x);
 }
 
 /// Largest |a - b|, relative to the largest entry of b where that is above 1.

@@ -1,0 +1,40 @@
+// Linear attention of a layer's heads as one function of their state, whole
+// sequences being the case without one; with the rotation after the feature
+// map, which takes two calls of the operator.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "core/config.h"
+#include "pytorch/modules_positions.h"
+
+namespace tarn::nn {
+
+/// Sums before and after; undefined before: zeros.
+struct LinearSums {
+  torch::Tensor S;  // [B, H, C, V] float32, float64 for float64 queries
+  torch::Tensor z;  // [B, H, C]
+};
+
+struct LinearHeads {
+  torch::Tensor queries;      // [B, T, H, K]
+  torch::Tensor keys;         // [B, S, H, K]
+  torch::Tensor values;       // [B, S, H, V]
+  torch::Tensor key_mask;     // [B, S] bool; undefined: all
+  torch::Tensor key_lengths;  // [B] int64; undefined: S
+  bool causal = true;
+};
+
+/// -> [B, T, H, V]. Keys join `sums`, which are replaced by what they come to,
+/// where given; differentiable. O(T + S) time.
+torch::Tensor AttendLinearHeads(const ModelConfig& config,
+                                const LinearHeads& heads, LinearSums* sums);
+
+/// The same with queries and keys turned after the feature map (Su et al. 2021,
+/// eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i)
+/// . phi(k_j). S holds turned features, z those that are not.
+torch::Tensor AttendTurnedAfter(const ModelConfig& config,
+                                const LinearHeads& heads,
+                                const RotaryTable& rotary, LinearSums* sums);
+
+}  // namespace tarn::nn

@@ -1,0 +1,474 @@
+// Every architecture under the base of model.h: names and values against the
+// oracle, padding that has no influence, the recurrent form, weight files.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "core/test_util.h"
+#include "pytorch/classifier.h"
+#include "pytorch/language_model.h"
+#include "pytorch/model.h"
+#include "pytorch/plain_model.h"
+#include "pytorch/seq2seq.h"
+
+namespace tarn::nn {
+namespace {
+
+using plain::LargestError;
+using torch::indexing::Slice;
+constexpr int64_t kVocab = 13;
+
+ModelConfig SmallConfig(Arch arch) {
+  ModelConfig config;
+  config.arch = arch;
+  config.vocab_size = kVocab;
+  config.d_model = 12;
+  config.n_layers = 2;
+  config.n_heads = 2;
+  config.d_key = 4;
+  config.d_value = 3;
+  config.d_ff = 20;
+  config.max_positions = 6;
+  config.dropout = 0.1;  // must not act in eval mode
+  if (arch == Arch::kEncoder) config.n_classes = 3;
+  if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
+  return config;
+}
+
+// Kinds, places of norms and positions of an attention model.
+std::vector<ModelConfig> Variants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  for (const AttentionKind kind :
+       {AttentionKind::kLinear, AttentionKind::kFull}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      for (const Positions positions :
+           {Positions::kNone, Positions::kSinusoidal, Positions::kLearned,
+            Positions::kRotary}) {
+        ModelConfig config = SmallConfig(arch);
+        config.attention = kind;
+        config.norm = norm;
+        config.positions = positions;
+        configs.push_back(config);
+      }
+    }
+  }
+  ModelConfig config = SmallConfig(arch);
+  config.positions = Positions::kRotary;
+  config.rotary_place = RotaryPlace::kAfter;
+  configs.push_back(config);
+  config.denominator = Denominator::kNone;
+  configs.push_back(config);
+  config = SmallConfig(arch);
+  config.positions = Positions::kSinusoidal;
+  config.position_combine = PositionCombine::kConcat;
+  config.final_norm = false;
+  configs.push_back(config);
+  config = SmallConfig(arch);
+  config.denominator = Denominator::kCompat;
+  config.activation = Activation::kRelu;
+  config.tied_head = arch != Arch::kEncoder;
+  configs.push_back(config);
+  if (arch == Arch::kSeq2seq) {  // one kind within, another across
+    config.cross_attention = CrossAttention::kFull;
+    configs.push_back(config);
+    config.attention = AttentionKind::kFull;
+    config.cross_attention = CrossAttention::kLinear;
+    configs.push_back(config);
+  }
+  for (ModelConfig& each : configs) FinishConfig(each);
+  return configs;
+}
+
+std::string TextOf(const ModelConfig& c) {
+  return StrCat(Name(c.arch), " ", Name(c.attention), " ",
+                Name(c.cross_attention), " ", Name(c.positions), " ",
+                Name(c.rotary_place), " ", Name(c.norm), " ",
+                Name(c.denominator), " ", Name(c.feature_map));
+}
+
+std::shared_ptr<ModelImpl> EvalModel(const ModelConfig& config,
+                                     uint64_t seed = 1) {
+  torch::manual_seed(seed);
+  auto model = MakeModel(config);
+  model->eval();
+  return model;
+}
+
+torch::Tensor Tokens(int64_t batch, int64_t seq_len) {
+  return torch::randint(kVocab, {batch, seq_len}, torch::kInt64);
+}
+
+torch::Tensor Lengths(std::initializer_list<int64_t> lengths) {
+  return torch::tensor(std::vector<int64_t>(lengths), torch::kInt64);
+}
+
+// Three sequences of 9, 1 and 5 tokens, targets of 4, 7 and 1.
+Batch RaggedBatch(Arch arch) {
+  Batch batch;
+  batch.tokens = Tokens(3, 9);
+  batch.lengths = Lengths({9, 1, 5});
+  if (arch == Arch::kSeq2seq) {
+    batch.target_in = Tokens(3, 7);
+    batch.target_lengths = Lengths({4, 7, 1});
+  }
+  return batch;
+}
+
+// Row b alone, cut to its lengths.
+Batch RowOf(const Batch& batch, int64_t b) {
+  const auto cut = [&](const torch::Tensor& tokens,
+                       const torch::Tensor& lengths) {
+    return tokens.narrow(0, b, 1).narrow(1, 0, lengths[b].item<int64_t>());
+  };
+  Batch row;
+  row.tokens = cut(batch.tokens, batch.lengths);
+  if (batch.target_in.defined()) {
+    row.target_in = cut(batch.target_in, batch.target_lengths);
+  }
+  return row;
+}
+
+// The logits that count in row b.
+torch::Tensor Valid(const torch::Tensor& logits, const Batch& batch,
+                    int64_t b) {
+  if (logits.dim() == 2) return logits[b];
+  const torch::Tensor& lengths =
+      batch.target_in.defined() ? batch.target_lengths : batch.lengths;
+  return logits[b].narrow(0, 0, lengths[b].item<int64_t>());
+}
+
+torch::Tensor PlainLogits(const ModelConfig& config,
+                          const plain::Weights& weights, const Batch& row) {
+  switch (config.arch) {
+    case Arch::kEncoder:
+      return plain::ClassLogits(config, weights, row.tokens);
+    case Arch::kSeq2seq:
+      return plain::TargetLogits(config, weights, row.tokens, row.target_in);
+    default:
+      return plain::Logits(config, weights, row.tokens);
+  }
+}
+
+const std::vector<Arch> kAttentionArchs = {Arch::kDecoder, Arch::kEncoder,
+                                           Arch::kSeq2seq};
+
+TEST(Model, TensorsAreThoseOfTheConfig) {
+  for (const Arch arch : kAttentionArchs) {
+    for (const ModelConfig& config : Variants(arch)) {
+      const auto model = MakeModel(config);
+      EXPECT_TRUE(model->is_training());
+      const auto parameters = model->named_parameters();
+      std::map<std::string, std::vector<int64_t>> shapes;
+      for (const auto& [name, shape] : WeightShapes(config)) {
+        shapes[name] = shape;
+      }
+      ASSERT_EQ(parameters.size(), shapes.size()) << TextOf(config);
+      for (const auto& item : parameters) {
+        EXPECT_EQ(item.value().sizes().vec(), shapes.at(item.key()))
+            << item.key();
+        EXPECT_TRUE(item.value().requires_grad());
+      }
+      int64_t total = 0;
+      for (const auto& tensor : model->parameters()) total += tensor.numel();
+      EXPECT_EQ(total, ParameterCount(config));
+    }
+  }
+}
+
+// A ragged batch against each sequence alone in double.
+TEST(Model, EqualsPlainModel) {
+  torch::set_num_threads(1);
+  torch::NoGradGuard no_grad;
+  double largest = 0;
+  for (const Arch arch : kAttentionArchs) {
+    for (const ModelConfig& config : Variants(arch)) {
+      const auto model = EvalModel(config);
+      const auto weights = plain::CopyWeights(*model, torch::kFloat64);
+      const Batch batch = RaggedBatch(arch);
+      const torch::Tensor logits = model->Logits(batch);
+      for (int64_t b = 0; b < 3; ++b) {
+        const double error =
+            LargestError(Valid(logits, batch, b),
+                         PlainLogits(config, weights, RowOf(batch, b))[0]);
+        EXPECT_LT(error, 3e-5) << TextOf(config) << ", row " << b;
+        largest = std::max(largest, error);
+      }
+    }
+  }
+  RecordProperty("largest_difference", std::to_string(largest));
+}
+
+TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
+  torch::NoGradGuard no_grad;
+  for (const Arch arch : kAttentionArchs) {
+    for (const ModelConfig& config : Variants(arch)) {
+      const auto model = EvalModel(config);
+      const Batch batch = RaggedBatch(arch);
+      Batch other = batch;  // other tokens where nothing counts
+      const auto garble = [](torch::Tensor& tokens,
+                             const torch::Tensor& lengths) {
+        if (!tokens.defined()) return;
+        const torch::Tensor kept =
+            PrefixMask("test", lengths, tokens.size(0), tokens.size(1));
+        tokens = torch::where(kept, tokens, (tokens + 5) % kVocab);
+      };
+      garble(other.tokens, other.lengths);
+      garble(other.target_in, other.target_lengths);
+      const torch::Tensor a = model->Logits(batch), b = model->Logits(other);
+      for (int64_t row = 0; row < 3; ++row) {
+        EXPECT_TRUE(torch::equal(Valid(a, batch, row), Valid(b, batch, row)))
+            << TextOf(config) << ", row " << row;
+        const torch::Tensor alone = model->Logits(RowOf(batch, row));
+        EXPECT_LT(LargestError(alone[0], Valid(a, batch, row)), 1e-5)
+            << TextOf(config) << ", row " << row;
+      }
+    }
+  }
+}
+
+// Gradients of all parameters, in double, against autograd through the oracle.
+TEST(Model, GradientsEqualThoseOfThePlainModel) {
+  for (const Arch arch : {Arch::kEncoder, Arch::kSeq2seq}) {
+    for (const AttentionKind kind :
+         {AttentionKind::kLinear, AttentionKind::kFull}) {
+      ModelConfig config = SmallConfig(arch);
+      config.attention = kind;
+      FinishConfig(config);
+      const auto model = EvalModel(config);
+      model->to(torch::kFloat64);
+      const auto weights = plain::CopyWeights(*model, torch::kFloat64);
+      const Batch batch = RaggedBatch(arch);
+      const torch::Tensor logits = model->Logits(batch);
+      torch::Tensor loss = torch::zeros({}, torch::kFloat64);
+      torch::Tensor expected = torch::zeros({}, torch::kFloat64);
+      for (int64_t b = 0; b < 3; ++b) {
+        loss = loss + Valid(logits, batch, b).tanh().sum();
+        expected = expected +
+                   PlainLogits(config, weights, RowOf(batch, b)).tanh().sum();
+      }
+      loss.backward();
+      expected.backward();
+      for (const auto& item : model->named_parameters()) {
+        const torch::Tensor want = weights.at(item.key()).grad();
+        ASSERT_TRUE(item.value().grad().defined()) << item.key();
+        EXPECT_LT(LargestError(item.value().grad(), want), 1e-9)
+            << item.key() << " of " << TextOf(config);
+      }
+    }
+  }
+}
+
+// Logits of tokens taken in piece by piece equal those of all at once, with
+// ragged pieces: row 1 is always one token behind.
+template <typename Prefill>
+void ExpectPiecesEqualWhole(const torch::Tensor& tokens,
+                            const torch::Tensor& whole, StackState state,
+                            const Prefill& prefill, const std::string& what) {
+  int64_t done = 0;
+  for (const int64_t piece : {3, 0, 1, 1, 4}) {
+    torch::Tensor logits;
+    std::tie(logits, state) =
+        prefill(tokens.slice(1, done, done + piece), state, torch::Tensor());
+    EXPECT_LT(piece == 0
+                  ? 0.0
+                  : LargestError(logits, whole.slice(1, done, done + piece)),
+              1e-5)
+        << what << ", piece of " << piece << " after " << done;
+    done += piece;
+  }
+  EXPECT_TRUE((state.lengths() == done).all().item<bool>());
+}
+
+TEST(Model, PiecesEqualWholeSequence) {
+  torch::NoGradGuard no_grad;
+  for (const ModelConfig& config : Variants(Arch::kDecoder)) {
+    const auto base = EvalModel(config);
+    auto& model = dynamic_cast<LanguageModelImpl&>(*base);
+    const torch::Tensor tokens = Tokens(2, 9);
+    ExpectPiecesEqualWhole(
+        tokens, model.forward(tokens), model.InitialState(2),
+        [&](const auto& piece, const auto& state, const auto& lengths) {
+          return model.Prefill(piece, state, lengths);
+        },
+        TextOf(config));
+  }
+  for (const ModelConfig& config : Variants(Arch::kSeq2seq)) {
+    const auto base = EvalModel(config);
+    auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
+    Batch batch = RaggedBatch(Arch::kSeq2seq);
+    batch.target_in = Tokens(3, 9);
+    batch.target_lengths = torch::Tensor();
+    ExpectPiecesEqualWhole(
+        batch.target_in, model.Logits(batch),
+        model.Encode(batch.tokens, batch.lengths),
+        [&](const auto& piece, const auto& state, const auto& lengths) {
+          return model.Prefill(piece, state, lengths);
+        },
+        TextOf(config));
+  }
+}
+
+// Each sequence stands at its own length after a ragged piece.
+TEST(Model, RaggedPiecesLeaveEachRowAtItsLength) {
+  torch::NoGradGuard no_grad;
+  for (const ModelConfig& config : Variants(Arch::kDecoder)) {
+    const auto base = EvalModel(config);
+    auto& model = dynamic_cast<LanguageModelImpl&>(*base);
+    const torch::Tensor tokens = Tokens(3, 8);
+    const torch::Tensor first = Lengths({4, 0, 2}), second = Lengths({1, 3, 3});
+    StackState state = model.InitialState(3);
+    torch::Tensor logits;
+    std::tie(logits, state) =
+        model.Prefill(tokens.slice(1, 0, 4), state, first);
+    std::tie(logits, state) =
+        model.Prefill(tokens.slice(1, 4, 7), state, second);
+    std::tie(logits, state) = model.Prefill(tokens.slice(1, 7), state);
+    EXPECT_TRUE(torch::equal(state.lengths(), first + second + 1));
+    for (int64_t b = 0; b < 3; ++b) {
+      const torch::Tensor row = tokens[b];
+      const torch::Tensor all = torch::cat(
+          {row.slice(0, 0, first[b].item<int64_t>()),
+           row.slice(0, 4, 4 + second[b].item<int64_t>()), row.slice(0, 7)});
+      const torch::Tensor want = model.forward(all.unsqueeze(0))[0][-1];
+      EXPECT_LT(LargestError(logits[b][0], want), 1e-5)
+          << TextOf(config) << ", row " << b;
+    }
+  }
+}
+
+TEST(Model, StatesAreValues) {
+  torch::NoGradGuard no_grad;
+  for (const AttentionKind kind :
+       {AttentionKind::kLinear, AttentionKind::kFull}) {
+    ModelConfig config = SmallConfig(Arch::kSeq2seq);
+    config.attention = kind;
+    const auto base = EvalModel(config);
+    auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
+    const Batch batch = RaggedBatch(Arch::kSeq2seq);
+    const StackState encoded = model.Encode(batch.tokens, batch.lengths);
+    const auto [unused, state] =
+        model.Prefill(batch.target_in.slice(1, 0, 3), encoded);
+    const torch::Tensor next = Tokens(3, 1);
+    const torch::Tensor want = model.Prefill(next, state).first;
+    // A fork goes its own way and leaves the original as it was.
+    StackState fork = state;
+    fork = model.Prefill(Tokens(3, 2), fork).second;
+    EXPECT_TRUE(torch::equal(model.Prefill(next, state).first, want));
+    // Reordered, repeated rows.
+    const torch::Tensor rows = Lengths({2, 0, 2, 1});
+    EXPECT_TRUE(torch::allclose(
+        model.Prefill(next.index({rows}), state.IndexSelect(rows)).first,
+        want.index({rows}), 0, 1e-6));
+    // Row 1 begins anew, the others stay.
+    const torch::Tensor which = Lengths({0, 1, 0}).to(torch::kBool);
+    const torch::Tensor reset = model.Prefill(next, state.Reset(which)).first;
+    EXPECT_TRUE(torch::allclose(reset[0], want[0], 0, 1e-6));
+    EXPECT_TRUE(torch::allclose(reset[1], model.Prefill(next, encoded).first[1],
+                                0, 1e-6));
+    EXPECT_FALSE(torch::allclose(reset[1], want[1], 0, 1e-3));
+    EXPECT_GT(state.bytes(), 0);
+    EXPECT_THROW(state.IndexSelect(Lengths({3})), ArgumentError);
+    EXPECT_THROW(state.Reset(which.slice(0, 1)), ShapeError);
+    EXPECT_THROW(model.Prefill(Tokens(2, 1), state), ArgumentError);
+  }
+}
+
+TEST(Model, EmptyBatchesSequencesAndRows) {
+  torch::NoGradGuard no_grad;
+  for (const Arch arch : kAttentionArchs) {
+    for (const ModelConfig& config : Variants(arch)) {
+      const auto model = EvalModel(config);
+      const bool pairs = arch == Arch::kSeq2seq;
+      for (const auto& [batch_size, source, target] :
+           std::vector<std::array<int64_t, 3>>{
+               {0, 5, 4}, {2, 0, 3}, {2, 3, 0}, {1, 1, 1}}) {
+        Batch batch;
+        batch.tokens = Tokens(batch_size, source);
+        if (pairs) batch.target_in = Tokens(batch_size, target);
+        const torch::Tensor logits = model->Logits(batch);
+        EXPECT_EQ(logits.size(0), batch_size);
+        EXPECT_EQ(logits.size(-1), config.Outputs());
+        EXPECT_TRUE(torch::isfinite(logits).all().item<bool>())
+            << TextOf(config) << " " << source;
+      }
+      Batch batch = RaggedBatch(arch);
+      batch.lengths = Lengths({9, 0, 5});
+      const torch::Tensor logits = model->Logits(batch);
+      const torch::Tensor valid = logits.dim() == 2 ? logits : logits[0];
+      EXPECT_TRUE(torch::isfinite(valid).all().item<bool>()) << TextOf(config);
+    }
+  }
+}
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Model, WeightFilesGoRound) {
+  torch::NoGradGuard no_grad;
+  TemporaryFolder folder;
+  for (const Arch arch : kAttentionArchs) {
+    const ModelConfig config = Variants(arch).front();
+    const auto first = EvalModel(config, 1), second = EvalModel(config, 2);
+    const Batch batch = RaggedBatch(arch);
+    EXPECT_FALSE(torch::equal(first->Logits(batch), second->Logits(batch)));
+    SaveWeights(*first, folder / "a.safetensors");
+    LoadWeights(*second, folder / "a.safetensors");
+    EXPECT_TRUE(torch::equal(first->Logits(batch), second->Logits(batch)));
+    SaveWeights(*second, folder / "b.safetensors");
+    EXPECT_EQ(Contents(folder / "a.safetensors"),
+              Contents(folder / "b.safetensors"));
+    // Another architecture's file does not fit.
+    const auto other = EvalModel(
+        SmallConfig(arch == Arch::kEncoder ? Arch::kSeq2seq : Arch::kEncoder));
+    EXPECT_THROW(LoadWeights(*other, folder / "a.safetensors"), FormatError);
+  }
+}
+
+TEST(Model, RefusesWrongBatches) {
+  const auto model = EvalModel(SmallConfig(Arch::kSeq2seq));
+  const Batch good = RaggedBatch(Arch::kSeq2seq);
+  const auto refused = [&](const std::function<void(Batch&)>& change,
+                           ErrorCode code, const std::string& where) {
+    Batch batch = good;
+    change(batch);
+    const Error error = ErrorOf([&] { model->Logits(batch); });
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_EQ(error.where(), where) << error.what();
+  };
+  refused([](Batch& b) { b.tokens = b.tokens[0]; }, ErrorCode::kShape,
+          "Seq2Seq: tokens");
+  refused([](Batch& b) { b.tokens = b.tokens.to(torch::kInt32); },
+          ErrorCode::kDType, "Seq2Seq: tokens");
+  refused([](Batch& b) { b.target_in = b.target_in + kVocab; },
+          ErrorCode::kArgument, "Seq2Seq: target: tokens");
+  refused(
+      [](Batch& b) {
+        b.lengths = Lengths({9, 1});
+      },
+      ErrorCode::kShape, "Seq2Seq: lengths");
+  refused(
+      [](Batch& b) {
+        b.lengths = Lengths({9, 10, 1});
+      },
+      ErrorCode::kArgument, "Seq2Seq: lengths");
+  refused(
+      [](Batch& b) {
+        b.target_lengths = Lengths({-1, 1, 1});
+      },
+      ErrorCode::kArgument, "Seq2Seq: target: lengths");
+  refused([](Batch& b) { b.lengths = b.lengths.to(torch::kInt32); },
+          ErrorCode::kDType, "Seq2Seq: lengths");
+  refused([](Batch& b) { b.target_in = b.target_in.slice(0, 1); },
+          ErrorCode::kShape, "Seq2Seq: target: tokens");
+  EXPECT_THROW(Seq2Seq(SmallConfig(Arch::kDecoder)), ArgumentError);
+  EXPECT_THROW(Classifier(SmallConfig(Arch::kSeq2seq)), ArgumentError);
+  EXPECT_THROW(LanguageModel(SmallConfig(Arch::kSeq2seq)), ArgumentError);
+}
+
+}  // namespace
+}  // namespace tarn::nn

@@ -1,0 +1,106 @@
+#include "pytorch/modules_embedding.h"
+
+#include <cmath>
+
+namespace tarn::nn {
+namespace {
+
+// GPT-2's standard deviation for embeddings: tied logits start near 0.
+constexpr double kSmallEmbedding = 0.02;
+
+}  // namespace
+
+void CheckTokens(const char* where, const torch::Tensor& tokens,
+                 int64_t vocab_size) {
+  const std::string name = StrCat(where, ": tokens");
+  if (tokens.dim() != 2) {
+    throw ShapeError(name, "[batch, seq_len]", ShapeText(tokens.sizes().vec()));
+  }
+  if (tokens.scalar_type() != torch::kInt64) {
+    throw DTypeError(name, "int64", c10::toString(tokens.scalar_type()));
+  }
+  // Elsewhere the check would wait for the device at every step.
+  if (!tokens.is_cpu() || tokens.numel() == 0) return;
+  const auto [least, largest] = torch::aminmax(tokens);
+  const int64_t low = least.item<int64_t>();
+  const int64_t high = largest.item<int64_t>();
+  if (low < 0 || high >= vocab_size) {
+    throw ArgumentError(name, StrCat("ids in [0, ", vocab_size, ")"),
+                        StrCat(low < 0 ? low : high));
+  }
+}
+
+TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
+                               const ModelConfig& config,
+                               const std::string& prefix, bool shared)
+    : config_(config) {
+  torch::NoGradGuard no_grad;  // for the in-place initialisation only
+  tokens_ = owner.register_module(
+      prefix + "embedding",
+      torch::nn::Embedding(config.vocab_size, config.EmbeddingWidth()));
+  if (shared) tokens_->weight.normal_(0.0, kSmallEmbedding);
+  if (config.positions == Positions::kLearned && config.HasAttention()) {
+    learned_ = owner.register_module(
+        (prefix == "value_" ? "" : prefix) + "pos_embedding",
+        torch::nn::Embedding(config.max_positions, config.d_model));
+    learned_->weight.normal_(0.0, kSmallEmbedding);
+  }
+}
+
+torch::Tensor TokenEmbedding::Sinusoids(const torch::Tensor& x,
+                                        const torch::Tensor& places,
+                                        int64_t width) {
+  return places.defined() ? tables_->SinusoidalAt(places, width, x)
+                          : tables_->Sinusoidal(x.size(1), width, x);
+}
+
+torch::Tensor TokenEmbedding::operator()(const char* where,
+                                         const torch::Tensor& tokens,
+                                         const torch::Tensor& places) {
+  CheckTokens(where, tokens, config_.vocab_size);
+  const int64_t seq_len = tokens.size(1);
+  const torch::Tensor x = tokens_(tokens);  // [B, T, EmbeddingWidth]
+  if (!config_.HasAttention()) return x;
+  switch (config_.positions) {
+    case Positions::kLearned: {
+      const torch::Tensor rows =
+          places.defined()
+              ? places.clamp_max(config_.max_positions - 1).to(x.device())
+              : LearnedRows(seq_len, config_.max_positions, x);
+      return x + learned_(rows);
+    }
+    case Positions::kSinusoidal: {
+      if (config_.position_combine == PositionCombine::kAdd) {
+        return x + Sinusoids(x, places, config_.d_model);
+      }
+      const int64_t width = config_.d_model - config_.EmbeddingWidth();
+      return torch::cat(
+          {x, Sinusoids(x, places, width).expand({x.size(0), seq_len, width})},
+          -1);
+    }
+    case Positions::kNone:
+    case Positions::kRotary:  // applied inside the attention layers
+      break;
+  }
+  return x;
+}
+
+PredictorImpl::PredictorImpl(const ModelConfig& config) {
+  torch::NoGradGuard no_grad;
+  // As torch::nn::Linear: U(+-1/sqrt(inputs)) for both.
+  const double bound = 1.0 / std::sqrt(static_cast<double>(config.d_model));
+  if (!config.tied_head) {
+    weight = register_parameter("weight",
+                                torch::empty({config.Outputs(), config.d_model})
+                                    .uniform_(-bound, bound));
+  }
+  bias = register_parameter(
+      "bias", torch::empty({config.Outputs()}).uniform_(-bound, bound));
+}
+
+torch::Tensor PredictorImpl::forward(const torch::Tensor& x,
+                                     const torch::Tensor& embedding) {
+  return torch::linear(x, weight.defined() ? weight : embedding, bias);
+}
+
+}  // namespace tarn::nn
