@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "core/config.h"
 #include "core/dtype.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
@@ -239,8 +241,57 @@ HWY_INLINE VF Elu1(VF x) {
 #endif
 }
 
-HWY_INLINE void LoadElu1(DType dtype, const void* src, int64_t n, float* dst) {
-  MapRow(dtype, src, n, dst, [](VF x) HWY_ATTR { return Elu1(x); });
+// max(x, 0). NaN stays NaN, which a plain maximum does not promise.
+HWY_INLINE VF PositivePart(VF x) {
+  return hn::IfThenZeroElse(hn::Le(x, hn::Zero(DF())), x);
+}
+
+// phi(x) of one entry. A map known at compile time leaves no branch in a loop.
+template <FeatureMap kMap>
+HWY_INLINE VF Feature(VF x) {
+  static_assert(IsElementwise(kMap));
+  if constexpr (kMap == FeatureMap::kElu1) return Elu1(x);
+  if constexpr (kMap == FeatureMap::kRelu) return PositivePart(x);
+  if constexpr (kMap == FeatureMap::kRelu2) {
+    const VF positive = PositivePart(x);
+    return hn::Mul(positive, positive);
+  }
+  return x;
+}
+
+// phi'(x) times a gradient, from phi(x). elu+1: min(phi, 1). relu: 1 or 0.
+// relu2: 2 max(x, 0) = 2 sqrt(phi), exact to an ulp where phi is a normal
+// number.
+template <FeatureMap kMap>
+HWY_INLINE VF FeatureSlopeTimes(VF features, VF gradient) {
+  static_assert(IsElementwise(kMap));
+  const DF d;
+  if constexpr (kMap == FeatureMap::kElu1) {
+    return hn::Mul(gradient, hn::Min(features, hn::Set(d, 1.0f)));
+  }
+  if constexpr (kMap == FeatureMap::kRelu) {
+    return hn::IfThenZeroElse(hn::Le(features, hn::Zero(d)), gradient);
+  }
+  if constexpr (kMap == FeatureMap::kRelu2) {
+    return hn::Mul(hn::Mul(hn::Set(d, 2.0f), hn::Sqrt(features)), gradient);
+  }
+  return gradient;
+}
+
+// f(integral_constant<FeatureMap>) for a map known at run time; the maps that
+// are not elementwise never reach a kernel.
+template <class F>
+HWY_INLINE void WithFeatureMap(FeatureMap map, const F& f) {
+  switch (map) {
+    case FeatureMap::kElu1:
+      return f(std::integral_constant<FeatureMap, FeatureMap::kElu1>());
+    case FeatureMap::kRelu:
+      return f(std::integral_constant<FeatureMap, FeatureMap::kRelu>());
+    case FeatureMap::kRelu2:
+      return f(std::integral_constant<FeatureMap, FeatureMap::kRelu2>());
+    default:
+      return f(std::integral_constant<FeatureMap, FeatureMap::kIdentity>());
+  }
 }
 
 // ---- Row reductions over padded rows.

@@ -118,7 +118,8 @@ LinearAttentionOptions KernelOptions(const Settings& settings) {
   options.causal = settings.causal;
   options.causal_offset = settings.causal_offset.guard_int(__FILE__, __LINE__);
   options.feature_map = Parse("feature_map", settings.feature_map,
-                              {FeatureMap::kElu1, FeatureMap::kIdentity});
+                              {FeatureMap::kElu1, FeatureMap::kIdentity,
+                               FeatureMap::kRelu, FeatureMap::kRelu2});
   options.denominator =
       Parse("denominator", settings.denominator,
             {Denominator::kExact, Denominator::kCompat, Denominator::kNone});

@@ -76,6 +76,15 @@ StepResults CallStep(const StepOperands& in, const Settings& settings);
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,
                                 bool return_state);
 
+/// phi(x) of the maps that the kernels hold, differentiable to any order.
+at::Tensor ElementwiseFeatures(FeatureMap map, const at::Tensor& x);
+
+/// [B, S] bool of kept keys, from key_mask and key_lengths; undefined: all.
+at::Tensor KeptKeys(const Operands& in);
+
+/// True for tensors with readable bytes: not while a compiler traces.
+bool HoldsData(const at::Tensor& tensor);
+
 /// Runs f; tarn's errors leave it as torch's TypeError (dtypes) or ValueError
 /// (the rest), with the message kept.
 template <typename F>

@@ -34,38 +34,12 @@ struct Sizes {
         d_value(in.values.sym_size(3)) {}
 };
 
-// True for tensors with readable bytes: not while a compiler traces.
-bool HoldsData(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.has_storage() &&
-         !tensor.key_set().has(c10::DispatchKey::Python) &&
-         !c10::impl::TorchDispatchModeTLS::any_modes_set();
-}
-
-// elu(x) + 1 as exp(x) where x <= 0, which does not cancel. The clamp keeps the
-// branch that is not taken finite, so that its gradient is 0.
-at::Tensor Features(FeatureMap map, const at::Tensor& x) {
-  if (map == FeatureMap::kIdentity) return x;
-  return at::where(x > 0, x + 1, x.clamp_max(0).exp());
-}
-
 at::Tensor Range(const c10::SymInt& end, const at::Tensor& like) {
   return at::arange(at::Scalar(end), like.options().dtype(at::kLong));
 }
 
 at::Tensor Zero(const at::Tensor& like) {
   return at::zeros({}, like.options());
-}
-
-// [B, S] bool of kept keys; undefined: all.
-at::Tensor KeptKeys(const Operands& in, const Sizes& n) {
-  at::Tensor kept;
-  if (in.key_mask.has_value()) kept = *in.key_mask;
-  if (in.key_lengths.has_value()) {
-    const at::Tensor within =
-        Range(n.keys, in.keys).unsqueeze(0) < in.key_lengths->unsqueeze(1);
-    kept = kept.defined() ? kept.logical_and(within) : within;
-  }
-  return kept;
 }
 
 // Sequence of each packed token: [T] int64.
@@ -184,6 +158,32 @@ at::Tensor TimeFirst(const at::Tensor& rows, const Sizes& n,
 
 }  // namespace
 
+bool HoldsData(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.has_storage() &&
+         !tensor.key_set().has(c10::DispatchKey::Python) &&
+         !c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+
+// elu(x) + 1 as exp(x) where x <= 0, which does not cancel. The clamp keeps the
+// branch that is not taken finite, so that its gradient is 0.
+at::Tensor ElementwiseFeatures(FeatureMap map, const at::Tensor& x) {
+  if (map == FeatureMap::kIdentity) return x;
+  if (map == FeatureMap::kRelu) return x.relu();
+  if (map == FeatureMap::kRelu2) return x.relu().square();
+  return at::where(x > 0, x + 1, x.clamp_max(0).exp());
+}
+
+at::Tensor KeptKeys(const Operands& in) {
+  at::Tensor kept;
+  if (in.key_mask.has_value()) kept = *in.key_mask;
+  if (in.key_lengths.has_value()) {
+    const at::Tensor within = Range(in.keys.sym_size(1), in.keys).unsqueeze(0) <
+                              in.key_lengths->unsqueeze(1);
+    kept = kept.defined() ? kept.logical_and(within) : within;
+  }
+  return kept;
+}
+
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,
                                 bool return_state) {
   const LinearAttentionOptions options = WithTorchErrors([&] {
@@ -194,22 +194,22 @@ Results ComposedLinearAttention(const Operands& in, const Settings& settings,
   });
   const Sizes n(in);
   at::Tensor keys = in.keys, values = in.values;
-  const at::Tensor kept = KeptKeys(in, n);
+  const at::Tensor kept = KeptKeys(in);
   // Before phi and after: neither the row nor its gradient may be NaN.
   const auto keep = [&](const at::Tensor& rows) {
     return kept.defined()
                ? at::where(kept.unsqueeze(-1).unsqueeze(-1), rows, Zero(rows))
                : rows;
   };
-  keys = keep(Features(options.feature_map, keep(keys)))
+  keys = keep(ElementwiseFeatures(options.feature_map, keep(keys)))
              .permute({0, 2, 1, 3})
              .unsqueeze(2);  // [B, H, 1, S, K]
   values = keep(values)
                .reshape_symint({n.batch, n.keys, n.heads, n.group, n.d_value})
                .permute({0, 2, 3, 1, 4});  // [B, H, G, S, V]
   const at::Tensor queries =
-      ScaledQueries(Features(options.feature_map, in.queries), options,
-                    settings.scale)
+      ScaledQueries(ElementwiseFeatures(options.feature_map, in.queries),
+                    options, settings.scale)
           .permute({0, 2, 1, 3})
           .unsqueeze(2);  // [B, H, 1, T, K]
   at::Tensor sequence;

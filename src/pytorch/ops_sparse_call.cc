@@ -9,17 +9,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 namespace tarn::ops {
-namespace {
-
-// False while a compiler traces: sizes are there, bytes are not.
-bool HoldsData(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.has_storage() &&
-         !tensor.key_set().has(c10::DispatchKey::Python) &&
-         !c10::impl::TorchDispatchModeTLS::any_modes_set();
-}
-
-}  // namespace
-
 void CheckOperands(const char* op, const at::Tensor& queries,
                    const at::Tensor& keys, const at::Tensor& values) {
   const at::ScalarType dtype = queries.scalar_type();

@@ -218,13 +218,13 @@ class Buffers {
   LinearAttentionGradients gradients_;
 };
 
-// Masks, packing, states in and out, grouped heads, strided rows, both feature
-// maps and every denominator.
+// Masks, packing, states in and out, grouped heads, strided rows, every feature
+// map and denominator of the kernels.
 TEST(KernelAllocation, EveryOptionOfLinearAttention) {
   const Shape shape = {
       .T = 70, .heads = 2, .value_heads = 4, .d_key = 20, .d_value = 33};
   for (const bool packed : {false, true}) {
-    for (const FeatureMap map : {FeatureMap::kElu1, FeatureMap::kIdentity}) {
+    for (const FeatureMap map : kElementwiseMaps) {
       for (const Denominator denominator :
            {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
         for (const bool causal : {true, false}) {

@@ -28,11 +28,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 HWY_INLINE void LoadFeatures(FeatureMap map, DType dtype, const void* src,
                              int64_t width, float* dst) {
-  if (map == FeatureMap::kElu1) {
-    LoadElu1(dtype, src, width, dst);
-  } else {
-    LoadRow(dtype, src, width, dst);
-  }
+  WithFeatureMap(map, [&](auto m) HWY_ATTR {
+    MapRow(dtype, src, width, dst,
+           [](VF x) HWY_ATTR { return Feature<decltype(m)::value>(x); });
+  });
 }
 
 // Factor of phi(q) that the products carry under an exact denominator: 1, or
@@ -100,18 +99,16 @@ struct ChunkView {
 };
 
 // Vector `column` of row r through the feature map.
-template <DType kType, bool kElu>
+template <DType kType, FeatureMap kMap>
 HWY_INLINE VF LoadFeature(const ChunkView& from, int64_t r, int64_t column) {
-  const VF x = LoadVector<kType>(
+  return Feature<kMap>(LoadVector<kType>(
       DF(), from.data + r * from.stride +
-                column * static_cast<int64_t>(DTypeBytes(kType)));
-  if constexpr (kElu) return Elu1(x);
-  return x;
+                column * static_cast<int64_t>(DTypeBytes(kType))));
 }
 
 // rows [count, width] into dst [count, width], mapped; their column sums into
 // sums [width].
-template <DType kType, bool kElu, bool kSums>
+template <DType kType, FeatureMap kMap, bool kSums>
 HWY_INLINE void CopyWhole(const ChunkView& from, int64_t count, int64_t width,
                           float* HWY_RESTRICT dst, int64_t ld, float* sums) {
   const DF d;
@@ -120,7 +117,7 @@ HWY_INLINE void CopyWhole(const ChunkView& from, int64_t count, int64_t width,
     for (int64_t r = 0; r < count; r += 4) {
       HWY_UNROLL(4)
       for (int64_t u = r; u < r + 4; ++u) {
-        const VF x = LoadFeature<kType, kElu>(from, u, c);
+        const VF x = LoadFeature<kType, kMap>(from, u, c);
         hn::StoreU(x, d, dst + u * ld + c);
         if (kSums) sum = hn::Add(sum, x);
       }
@@ -136,17 +133,14 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void CopyChunk(FeatureMap map, DType dtype,
                                                     int64_t ld, float* sums) {
   WithDType(dtype, [&](auto type) HWY_ATTR {
     constexpr DType kType = decltype(type)::value;
-    const auto run = [&](auto elu, auto with_sums) HWY_ATTR {
-      CopyWhole<kType, decltype(elu)::value, decltype(with_sums)::value>(
-          from, count, width, dst, ld, sums);
-    };
-    const bool elu = map == FeatureMap::kElu1;
-    if (sums == nullptr) {
-      if (elu) return run(std::true_type(), std::false_type());
-      return run(std::false_type(), std::false_type());
-    }
-    if (elu) return run(std::true_type(), std::true_type());
-    run(std::false_type(), std::true_type());
+    WithFeatureMap(map, [&](auto m) HWY_ATTR {
+      constexpr FeatureMap kMap = decltype(m)::value;
+      if (sums == nullptr) {
+        CopyWhole<kType, kMap, false>(from, count, width, dst, ld, nullptr);
+      } else {
+        CopyWhole<kType, kMap, true>(from, count, width, dst, ld, sums);
+      }
+    });
   });
 }
 

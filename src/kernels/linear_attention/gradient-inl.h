@@ -112,13 +112,6 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
            c.at.value);
 }
 
-// slope(x) times a gradient of phi(x), from phi(x); slope of elu+1 is
-// min(phi, 1).
-HWY_INLINE VF FeatureGradient(FeatureMap map, VF features, VF gradient) {
-  if (map != FeatureMap::kElu1) return gradient;
-  return hn::Mul(gradient, hn::Min(features, hn::Set(DF(), 1.0f)));
-}
-
 // to[r] = slope * factor * gradient over one padded row; `to` may be one of the
 // others.
 HWY_INLINE void FeatureGradientRow(FeatureMap map, const float* features,
@@ -126,11 +119,14 @@ HWY_INLINE void FeatureGradientRow(FeatureMap map, const float* features,
                                    int64_t padded, float* to) {
   const DF d;
   const VF f = hn::Set(d, factor);
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    hn::StoreU(FeatureGradient(map, hn::LoadU(d, features + i),
-                               hn::Mul(hn::LoadU(d, gradient + i), f)),
-               d, to + i);
-  }
+  WithFeatureMap(map, [&](auto m) HWY_ATTR {
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      hn::StoreU(FeatureSlopeTimes<decltype(m)::value>(
+                     hn::LoadU(d, features + i),
+                     hn::Mul(hn::LoadU(d, gradient + i), f)),
+                 d, to + i);
+    }
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -101,9 +101,14 @@ void CheckGradient(const Problem& p, uint64_t seed, DType dtype, bool spread,
   // The gradient reads the rounded output in e = -(g . o) / d, which a 16-bit
   // type adds to the rounding of the result itself.
   if (dtype != DType::kF32) t = {2 * t.r, 2 * t.m};
-  // One feature: the output ignores the query, dq is a sum that cancels.
+  // One feature: the output ignores the query, dq is a sum that cancels. So it
+  // is where relu leaves a query one feature.
+  const bool sparse = p.options.feature_map == FeatureMap::kRelu ||
+                      p.options.feature_map == FeatureMap::kRelu2;
   ExpectClose(got.queries, ref.queries, p.d_key, t.r, t.m, what + " dq",
-              p.d_key == 1 ? 0.1 : 0);
+              p.d_key == 1 ? 0.1
+              : sparse     ? 0.01
+                           : 0);
   ExpectClose(got.keys, ref.keys, p.d_key, t.r, t.m, what + " dk");
   ExpectClose(got.values, ref.values, p.d_value, t.r, t.m, what + " dv");
   const Tolerance s = dtype == DType::kF32 ? Tolerance{2e-6, 5e-5} : t;
@@ -114,10 +119,11 @@ void CheckGradient(const Problem& p, uint64_t seed, DType dtype, bool spread,
 TEST(LinearAttentionReference, AgreesWithFiniteDifferences) {
   for (Denominator denominator :
        {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
-    for (bool causal : {true, false}) {
+    for (FeatureMap map : kElementwiseMaps) {
       LinearAttentionOptions o;
       o.denominator = denominator;
-      o.causal = causal;
+      o.feature_map = map;
+      o.causal = map != FeatureMap::kIdentity;
       o.causal_offset = 1;
       o.eps = 0.25f;
       o.scale = denominator == Denominator::kExact ? 1.0f : 0.5f;
@@ -178,7 +184,7 @@ TEST_P(LinearAttentionGradTest, OptionsMatchReference) {
   for (int64_t chunk : {16, 32, 64}) {
     for (Denominator denominator :
          {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
-      for (FeatureMap map : {FeatureMap::kElu1, FeatureMap::kIdentity}) {
+      for (FeatureMap map : kElementwiseMaps) {
         for (int64_t group : {1, 2, 4}) {
           ++seed;
           LinearAttentionOptions o;
@@ -251,6 +257,27 @@ TEST_P(LinearAttentionGradTest, OutputIgnoresTheScaleOfQueriesAndKeys) {
     EXPECT_NEAR(0, row, 1e-5 * (size + 1)) << i;
   }
   EXPECT_NEAR(0, keys, 1e-5 * (magnitude + 1));
+}
+
+TEST_P(LinearAttentionGradTest, ReluHasNoSlopeAtAndBelowZero) {
+  for (FeatureMap map : {FeatureMap::kRelu, FeatureMap::kRelu2}) {
+    LinearAttentionOptions o;
+    o.feature_map = map;
+    Problem p = MakeProblem({40, -1, 1, 1, 20, 16}, o, 12);
+    for (size_t n = 0; n < p.queries.size(); n += 3) p.queries[n] = 0;
+    for (size_t n = 0; n < p.keys.size(); n += 3) p.keys[n] = -0.0;
+    // A whole row below zero has no features: its output is empty.
+    for (int64_t n = 7 * 20; n < 8 * 20; ++n) p.queries[n] = -1 - n;
+    CheckGradient(p, 13, DType::kF32, true, Name(map));
+    const Loss loss = MakeLoss(p, 13);
+    SerialExecutor serial;
+    const reference::Gradients g =
+        RunBackward({p}, {loss}, DType::kF32, false, false, serial)[0];
+    for (size_t n = 0; n < p.queries.size(); ++n) {
+      if (p.queries[n] <= 0) EXPECT_EQ(0.0, g.queries[n]) << n;
+      if (p.keys[n] <= 0) EXPECT_EQ(0.0, g.keys[n]) << n;
+    }
+  }
 }
 
 TEST_P(LinearAttentionGradTest, EmptyRowsSendNoGradientEvenFromNaN) {

@@ -5,11 +5,15 @@ namespace {
 
 double Phi(FeatureMap map, double x) {
   if (map == FeatureMap::kIdentity) return x;
+  if (map == FeatureMap::kRelu) return x > 0 ? x : 0;
+  if (map == FeatureMap::kRelu2) return x > 0 ? x * x : 0;
   return x > 0 ? x + 1 : std::exp(x);
 }
 
 double Slope(FeatureMap map, double x) {
   if (map == FeatureMap::kIdentity) return 1;
+  if (map == FeatureMap::kRelu) return x > 0;
+  if (map == FeatureMap::kRelu2) return x > 0 ? 2 * x : 0;
   return x > 0 ? 1 : std::exp(x);
 }
 

@@ -68,6 +68,7 @@ TEST_P(LinearAttentionStepTest, MatchesReference) {
         o.denominator = denominator;
         o.eps = 0.5f;
         o.scale = denominator == Denominator::kExact ? 1.0f : 0.25f;
+        o.feature_map = kElementwiseMaps[seed % 4];
         ++seed;
         const Problem p =
             MakeProblem({40, -1, 2, 4, K, V}, o, seed, dtype, seed % 2);

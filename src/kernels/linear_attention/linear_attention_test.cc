@@ -111,7 +111,7 @@ TEST_P(LinearAttentionTest, OptionsMatchReference) {
   for (int64_t chunk : {16, 32, 64}) {
     for (Denominator denominator :
          {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
-      for (FeatureMap map : {FeatureMap::kElu1, FeatureMap::kIdentity}) {
+      for (FeatureMap map : kElementwiseMaps) {
         for (int64_t group : {1, 2, 4}) {
           LinearAttentionOptions o;
           o.chunk_size = chunk;
@@ -179,6 +179,30 @@ TEST_P(LinearAttentionTest, MaskedKeysAreSkippedEvenWhenNaN) {
     ExpectClose(run.out, ref.out, 20, 2e-6, 5e-5, "masked");
     ExpectClose(Wide(run.S), ref.S, 20, 2e-6, 5e-5, "masked S");
     for (int64_t i = 0; i < 20 && causal; ++i) EXPECT_EQ(0.0, run.out[i]);
+  }
+}
+
+TEST_P(LinearAttentionTest, RowsWithoutReluFeaturesAreZeroAndNaNStays) {
+  for (FeatureMap map : {FeatureMap::kRelu, FeatureMap::kRelu2}) {
+    LinearAttentionOptions o;
+    o.feature_map = map;
+    Problem p = MakeProblem({50, -1, 1, 1, 20, 20}, o, 9, DType::kF32, false);
+    for (int64_t i = 0; i < 20; ++i) {
+      p.keys[i] = -1;             // token 0 reads itself only: empty
+      p.queries[3 * 20 + i] = 0;  // no features
+    }
+    const reference::Result ref = reference::Forward(p);
+    Outcome run = RunOne(p);
+    ExpectClose(run.out, ref.out, 20, 2e-6, 5e-5, Name(map));
+    for (int64_t i = 0; i < 20; ++i) {
+      EXPECT_EQ(0.0, run.out[i]);
+      EXPECT_EQ(0.0, run.out[3 * 20 + i]);
+    }
+    p.queries[5 * 20 + 2] = std::nan("");
+    run = RunOne(p);
+    for (int64_t i = 0; i < 50 * 20; ++i) {
+      EXPECT_EQ(i / 20 == 5, std::isnan(run.out[i])) << i;
+    }
   }
 }
 
@@ -347,6 +371,20 @@ TEST(LinearAttentionErrors, NameArgumentWantedAndGiven) {
             message({}, bad, out));
   EXPECT_EQ("linear_attention: chunk_size: want 0 (best), 16, 32 or 64, got 17",
             message({.chunk_size = 17}, in, out));
+  for (FeatureMap map :
+       {FeatureMap::kPoly2, FeatureMap::kFavor, FeatureMap::kFavorPositive,
+        FeatureMap::kRff, FeatureMap::kSmoothedRff, FeatureMap::kGrf}) {
+    EXPECT_EQ(
+        "linear_attention: feature_map: want elu1, identity, relu or relu2 "
+        "(features of other maps are computed before the call, which then "
+        "takes identity), got " +
+            std::string(Name(map)),
+        message({.feature_map = map}, in, out));
+  }
+  EXPECT_EQ(
+      "linear_attention: denominator: want exact, compat or none (signed "
+      "divides outside of it), got signed",
+      message({.denominator = Denominator::kSigned}, in, out));
   EXPECT_NE(std::string::npos,
             message({.denominator = Denominator::kCompat, .eps = 0}, in, out)
                 .find("eps: want a positive number, got 0"));

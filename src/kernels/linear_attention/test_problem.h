@@ -19,6 +19,11 @@
 
 namespace tarn::testing {
 
+// All maps that the kernels hold.
+constexpr FeatureMap kElementwiseMaps[] = {
+    FeatureMap::kElu1, FeatureMap::kIdentity, FeatureMap::kRelu,
+    FeatureMap::kRelu2};
+
 using reference::Problem;
 
 struct Shape {
