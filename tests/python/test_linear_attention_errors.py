@@ -48,7 +48,10 @@ VALUE_ERRORS = [
     (lambda: call(values=Z(B, S, 3, V)), "values: want value heads a multiple of 2"),
     (lambda: call(values=Z(B, S, HV, 0)), "values: want"),
     (lambda: call(queries=Z(B, T, H, 0), keys=Z(B, S, H, 0)), "queries: want at least"),
-    (lambda: call(feature_map="relu"), "feature_map: want one of 'elu1', 'identity', got 'relu'"),
+    (
+        lambda: call(feature_map="favor"),
+        "feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', got 'favor'",
+    ),
     (lambda: call(denominator=None), "denominator: want one of 'exact', 'compat', 'none'"),
     (lambda: call(denominator="compat", eps=0.0), "eps: want a positive number, got 0.0"),
     (lambda: call(eps=float("nan")), "eps: want a finite number, got nan"),

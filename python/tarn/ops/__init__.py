@@ -9,6 +9,16 @@ from tarn.ops._aft import (  # noqa: E402
     aft_full_attention,
     aft_simple_attention,
 )
+from tarn.ops._feature_maps import (  # noqa: E402
+    draw_omega,
+    favor,
+    feature_frequencies,
+    feature_width,
+    grf,
+    poly2,
+    rff,
+    smoothed_rff,
+)
 from tarn.ops._layers import (  # noqa: E402
     affine,
     draw_seed,
@@ -17,8 +27,16 @@ from tarn.ops._layers import (  # noqa: E402
     linear_attention_packed,
     residual_norm,
 )
-from tarn.ops._linear_attention import linear_attention, linear_attention_step
-from tarn.ops._state import LinearState
+from tarn.ops._linear_attention import (  # noqa: E402
+    linear_attention,
+    linear_attention_step,
+)
+from tarn.ops._mapped_attention import (  # noqa: E402
+    causal_dot_product,
+    mapped_linear_attention,
+    mapped_linear_attention_step,
+)
+from tarn.ops._state import LinearState  # noqa: E402
 
 __all__ = [
     "AftState",
@@ -26,11 +44,22 @@ __all__ = [
     "affine",
     "aft_full_attention",
     "aft_simple_attention",
+    "causal_dot_product",
+    "draw_omega",
     "draw_seed",
     "dropout_scales",
+    "favor",
+    "feature_frequencies",
+    "feature_width",
     "feed_forward",
+    "grf",
     "linear_attention",
     "linear_attention_packed",
     "linear_attention_step",
+    "mapped_linear_attention",
+    "mapped_linear_attention_step",
+    "poly2",
     "residual_norm",
+    "rff",
+    "smoothed_rff",
 ]

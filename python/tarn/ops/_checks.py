@@ -5,8 +5,9 @@ import torch
 
 from tarn.ops._state import LinearState
 
-FEATURE_MAPS = ("elu1", "identity")
-DENOMINATORS = ("exact", "compat", "none")
+# Those that the kernels hold; mapped_linear_attention takes more.
+FEATURE_MAPS = ("elu1", "identity", "relu", "relu2")
+DENOMINATORS = ("exact", "compat", "none", "signed")
 CHUNK_SIZES = (None, 16, 32, 64)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -106,11 +107,60 @@ def want_lengths(op, argument, tensor, like):
         raise value_error(op, argument, "1 axis", shape_text(tensor.shape))
 
 
+def want_sequence_call(
+    op, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
+):
+    """Everything about the tensors of a whole-sequence call but the state; the
+    number of sequences, which is that of states."""
+    want_operands(op, ("B", "T", "H", "K"), queries, keys, values)
+    batch, seq_len_k = queries.shape[0], keys.shape[1]
+    if keys.shape[0] != batch:
+        want_shape(op, "keys", keys, (batch, *keys.shape[1:]))
+    want_heads(op, queries, keys, values)
+    want_shape(op, "values", values, (batch, seq_len_k, *values.shape[2:]))
+    if not isinstance(causal_offset, (int, torch.SymInt)):
+        raise type_error(op, "causal_offset", "an integer", type(causal_offset).__name__)
+    if key_mask is not None:
+        want_tensor(op, "key_mask", key_mask, queries)
+        if key_mask.dtype != torch.bool:
+            raise type_error(op, "key_mask", "torch.bool", key_mask.dtype)
+        want_shape(op, "key_mask", key_mask, (batch, seq_len_k))
+    if key_lengths is not None:
+        want_lengths(op, "key_lengths", key_lengths, queries)
+        want_shape(op, "key_lengths", key_lengths, (batch,))
+    if cu_seqlens is None:
+        return batch
+    return _packed_sequences(op, queries, keys, key_lengths, cu_seqlens)
+
+
+def _packed_sequences(op, queries, keys, key_lengths, cu_seqlens):
+    """Checks what packing asks for; the number of sequences."""
+    want_lengths(op, "cu_seqlens", cu_seqlens, queries)
+    if cu_seqlens.shape[0] < 1:
+        raise value_error(op, "cu_seqlens", "[N + 1] with N >= 0", "[0]")
+    if key_lengths is not None:
+        raise value_error(op, "key_lengths", "None beside cu_seqlens", "a tensor")
+    if queries.shape[0] != 1 or queries.shape[1] != keys.shape[1]:
+        wanted = f"B = 1 and T = S = {keys.shape[1]}"
+        given = shape_text(queries.shape)
+        raise value_error(op, "queries (with cu_seqlens)", wanted, given)
+    return cu_seqlens.shape[0] - 1
+
+
+def want_step_call(op, queries, keys, values):
+    """Everything about the tensors of a call of one token but the state."""
+    want_operands(op, ("B", "H", "K"), queries, keys, values)
+    batch = queries.shape[0]
+    want_shape(op, "keys", keys, (batch, *keys.shape[1:]))
+    want_shape(op, "values", values, (batch, *values.shape[1:]))
+    want_heads(op, queries, keys, values)
+
+
 def state_of(op, argument, state, shape, like):
-    """`state` (None, LinearState or a pair) as (S, z), checked against the shape
-    [rows, HV, C, V]."""
+    """`state` (None, LinearState or a pair) as (S, z, None), checked against the
+    shape [rows, HV, C, V]."""
     if state is None:
-        return None, None
+        return None, None, None
     if not isinstance(state, (tuple, list)) or len(state) not in (2, 3):
         wanted = "None, a LinearState or a pair (S, z)"
         raise type_error(op, argument, wanted, type(state).__name__)
@@ -124,4 +174,4 @@ def state_of(op, argument, state, shape, like):
         if part.dtype != dtype:
             raise type_error(op, f"{argument}.{name}", dtype, part.dtype)
         want_shape(op, f"{argument}.{name}", part, wanted)
-    return state.S, state.z
+    return state

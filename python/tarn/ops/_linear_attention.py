@@ -4,6 +4,10 @@
 import torch
 
 from tarn.ops import _checks as checks
+from tarn.ops._mapped_attention import (
+    mapped_linear_attention,
+    mapped_linear_attention_step,
+)
 from tarn.ops._state import LinearState
 
 _OP = "linear_attention"
@@ -37,7 +41,7 @@ def linear_attention(
 
     Shapes: B batch, T queries, S keys, H heads, HV value heads (a multiple of
     H; value head h reads query and key head h // (HV / H)), K and V widths, C
-    the feature map's output width (K for both maps).
+    the feature map's output width (K for these maps).
 
     Args:
         queries: [B, T, H, K], float32, bfloat16, float16 or float64. Any
@@ -47,15 +51,17 @@ def linear_attention(
         causal: whether a query reads only keys up to its own position.
         causal_offset: tokens by which queries come later than keys; may be
             negative. S - T aligns the last query with the last key.
-        feature_map: phi, "elu1" (elu(x) + 1) or "identity".
+        feature_map: phi, "elu1" (elu(x) + 1), "identity", "relu" (max(x, 0)) or
+            "relu2" (its square). mapped_linear_attention takes more.
         key_mask: [B, S] bool, True = keep. None keeps all. What is masked, NaN
             included, has no influence. Combines with key_lengths.
         key_lengths: [B] int32 or int64, keys kept at the front of each row.
         cu_seqlens: [N + 1] int32 or int64, 0 = first, S = T = last: N sequences
             packed along T with B = 1. None: one sequence a row.
         denominator: "exact" (a weighted average; no eps, no scale), "compat"
-            (eps added to it, as idiap/fast-transformers does) or "none" (the
-            sum undivided).
+            (eps added to it, as idiap/fast-transformers does), "none" (the sum
+            undivided) or "signed" (kept away from 0, for "identity" features of
+            both signs; see mapped_linear_attention).
         eps: positive, used by "compat".
         scale: positive factor of phi(q); cancels under "exact".
         initial_state: LinearState or pair (S [B, HV, C, V], z [B, HV, C]),
@@ -79,32 +85,28 @@ def linear_attention(
     composes torch operators, O(T S) memory, differentiable to any order; there
     an unmasked NaN spreads to its whole sequence and head. Thread-safe.
     """
-    checks.want_operands(_OP, ("B", "T", "H", "K"), queries, keys, values)
-    batch, seq_len_k = queries.shape[0], keys.shape[1]
-    if keys.shape[0] != batch:
-        wanted = (batch, *keys.shape[1:])
-        checks.want_shape(_OP, "keys", keys, wanted)
-    checks.want_heads(_OP, queries, keys, values)
-    wanted = (batch, seq_len_k, *values.shape[2:])
-    checks.want_shape(_OP, "values", values, wanted)
+    states = checks.want_sequence_call(
+        _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
+    )
     checks.want_options(_OP, feature_map, denominator, eps, scale)
     checks.want_choice(_OP, "chunk_size", chunk_size, checks.CHUNK_SIZES)
-    if not isinstance(causal_offset, (int, torch.SymInt)):
-        raise checks.type_error(
-            _OP, "causal_offset", "an integer", type(causal_offset).__name__
+    if denominator == "signed":
+        return mapped_linear_attention(
+            queries,
+            keys,
+            values,
+            feature_map=feature_map,
+            causal=causal,
+            causal_offset=causal_offset,
+            key_mask=key_mask,
+            key_lengths=key_lengths,
+            cu_seqlens=cu_seqlens,
+            denominator=denominator,
+            initial_state=initial_state,
+            return_state=return_state,
+            chunk_size=chunk_size,
         )
-    if key_mask is not None:
-        checks.want_tensor(_OP, "key_mask", key_mask, queries)
-        if key_mask.dtype != torch.bool:
-            raise checks.type_error(_OP, "key_mask", "torch.bool", key_mask.dtype)
-        checks.want_shape(_OP, "key_mask", key_mask, (batch, seq_len_k))
-    if key_lengths is not None:
-        checks.want_lengths(_OP, "key_lengths", key_lengths, queries)
-        checks.want_shape(_OP, "key_lengths", key_lengths, (batch,))
-    states = batch
-    if cu_seqlens is not None:
-        states = _packed_sequences(queries, keys, key_lengths, cu_seqlens)
-    state_S, state_z = checks.state_of(
+    state_S, state_z, _ = checks.state_of(
         _OP,
         "initial_state",
         initial_state,
@@ -130,24 +132,6 @@ def linear_attention(
         bool(return_state),
     )
     return (out, LinearState(final_S, final_z)) if return_state else out
-
-
-def _packed_sequences(queries, keys, key_lengths, cu_seqlens):
-    """Checks what packing asks for; the number of sequences."""
-    checks.want_lengths(_OP, "cu_seqlens", cu_seqlens, queries)
-    if cu_seqlens.shape[0] < 1:
-        raise checks.value_error(_OP, "cu_seqlens", "[N + 1] with N >= 0", "[0]")
-    if key_lengths is not None:
-        wanted = "None beside cu_seqlens"
-        raise checks.value_error(_OP, "key_lengths", wanted, "a tensor")
-    if queries.shape[0] != 1 or queries.shape[1] != keys.shape[1]:
-        raise checks.value_error(
-            _OP,
-            "queries (with cu_seqlens)",
-            f"B = 1 and T = S = {keys.shape[1]}",
-            checks.shape_text(queries.shape),
-        )
-    return cu_seqlens.shape[0] - 1
 
 
 def linear_attention_step(
@@ -184,13 +168,19 @@ def linear_attention_step(
 
     O(B HV K V) time. Thread-safe. Same bits for any number of threads.
     """
-    checks.want_operands(_STEP, ("B", "H", "K"), queries, keys, values)
-    batch = queries.shape[0]
-    checks.want_shape(_STEP, "keys", keys, (batch, *keys.shape[1:]))
-    checks.want_shape(_STEP, "values", values, (batch, *values.shape[1:]))
-    checks.want_heads(_STEP, queries, keys, values)
+    checks.want_step_call(_STEP, queries, keys, values)
     checks.want_options(_STEP, feature_map, denominator, eps, scale)
-    state_S, state_z = checks.state_of(
+    if denominator == "signed":
+        return mapped_linear_attention_step(
+            queries,
+            keys,
+            values,
+            state,
+            feature_map=feature_map,
+            denominator=denominator,
+        )
+    batch = queries.shape[0]
+    state_S, state_z, _ = checks.state_of(
         _STEP,
         "state",
         state,

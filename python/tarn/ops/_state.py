@@ -10,8 +10,11 @@ class LinearState(NamedTuple):
 
     S: [B, HV, C, V], sum of phi(k) v^T; C is the width of the feature map.
     z: [B, HV, C], sum of phi(k).
-    extra: more state for feature maps that need it; None for "elu1" and
-        "identity".
+    extra: more state where the map or its denominator needs it, else None.
+        denominator "signed": [B, H], sum of |phi(k)|. Stabilised favor:
+        [B, H, C], the largest exponent of each feature so far, which S and z are
+        relative to.
+    Zeros in all parts are the empty state.
     Packed calls hold one row a sequence instead of B. float32 (float64 in
     float64 calls). No operator changes a state it is given.
     """

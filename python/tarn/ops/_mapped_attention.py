@@ -1,0 +1,269 @@
+"""Linear attention with any feature map: by name, or the caller's own."""
+
+from typing import Callable, Optional, Sequence, Union
+
+import torch
+
+from tarn.ops import _checks as checks
+from tarn.ops._state import LinearState
+
+_OP = "mapped_linear_attention"
+_STEP = "mapped_linear_attention_step"
+
+FeatureFunction = Callable[[torch.Tensor], torch.Tensor]
+FeatureMap = Union[str, FeatureFunction, "tuple[FeatureFunction, FeatureFunction]"]
+
+
+def mapped_linear_attention(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    feature_map: FeatureMap = "elu1",
+    omega: Optional[torch.Tensor] = None,
+    softmax_temp: Optional[float] = None,
+    coefficients: Sequence[float] = (1.0, 2.0, 1.0),
+    smoothing: float = 1.0,
+    stabilise: bool = False,
+    kernel_fn: "str | FeatureFunction" = "relu",
+    causal: bool = True,
+    causal_offset: int = 0,
+    key_mask: Optional[torch.Tensor] = None,
+    key_lengths: Optional[torch.Tensor] = None,
+    cu_seqlens: Optional[torch.Tensor] = None,
+    denominator: Optional[str] = None,
+    eps: float = 1e-6,
+    scale: float = 1.0,
+    initial_state: Optional[LinearState] = None,
+    return_state: bool = False,
+    return_clamped: bool = False,
+    chunk_size: Optional[int] = None,
+):
+    """`linear_attention` with any feature map.
+
+    Args:
+        feature_map: a name: "elu1", "identity", "relu", "relu2" (inside the
+            kernel), "poly2", "favor", "favor-positive", "rff", "smoothed-rff",
+            "grf" (features first, then the same kernel); or a function or
+            Module of x [..., K] -> [..., C]; or a pair of them, for queries and
+            for keys.
+        omega: [K, n_freq], "favor" to "grf" only; see draw_omega.
+        softmax_temp: lambda of x~ = sqrt(lambda) x, >= 0. None: 1 / sqrt(K), or
+            1 for "grf". Maps without a temperature take None only.
+        coefficients, smoothing, kernel_fn: of "poly2", "smoothed-rff", "grf".
+        stabilise: "favor" and "favor-positive": exponents are taken relative to
+            the query's and to a running maximum of the keys, kept in the state,
+            so that nothing overflows or underflows. Exact denominator only.
+        denominator: "exact", "compat", "none" as in linear_attention; "signed":
+            d = phi(q).z is kept at least 1e-6 B away from 0, B = |phi(q_i)|
+            sum_j |phi(k_j)|, and is a constant for the gradient where it was
+            not; None: "signed" for "identity", "poly2", "rff", "smoothed-rff"
+            and functions, "exact" for the others.
+        initial_state: LinearState, its `extra` where the map has one: [B, H] sum
+            of |phi(k)| under "signed", [B, H, C] running maximum under
+            `stabilise`; [N, ...] with cu_seqlens.
+        return_clamped: whether to return the number of denominators that
+            "signed" clamped, a scalar int64 tensor, as the last result.
+        The rest, shapes and errors: as in linear_attention.
+
+    Returns:
+        out [B, T, HV, V], or a tuple of out, LinearState (return_state), count
+        (return_clamped). prefill(a) then prefill(b) from its state equals
+        prefill(ab), and steps continue it.
+
+    Thread-safe. O(T C) memory for features of maps outside the kernel; under
+    `stabilise` O(T C) per block of 32 tokens more, and 32 exponentials a feature
+    and token.
+    """
+    checks.want_sequence_call(
+        _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
+    )
+    checks.want_choice(_OP, "chunk_size", chunk_size, checks.CHUNK_SIZES)
+    _want_options(_OP, denominator, eps, scale)
+    name, functions = _functions(_OP, feature_map, omega, softmax_temp, kernel_fn)
+    if functions is not None:
+        omega = softmax_temp = None  # the functions hold theirs
+        _want_no_stabilise(_OP, stabilise)
+        keys = _without_masked(keys, key_mask, key_lengths)
+        queries, keys = _mapped(_OP, functions, queries, keys, values)
+    out, S, z, extra, clamped = torch.ops.tarn.mapped_linear_attention.default(
+        queries,
+        keys,
+        values,
+        key_mask,
+        key_lengths,
+        cu_seqlens,
+        *_state_parts(_OP, "initial_state", initial_state),
+        omega,
+        bool(causal),
+        causal_offset,
+        name,
+        denominator,
+        float(eps),
+        float(scale),
+        0 if chunk_size is None else chunk_size,
+        softmax_temp,
+        [float(a) for a in coefficients],
+        float(smoothing),
+        bool(stabilise),
+        bool(return_state),
+    )
+    results = (out,)
+    if return_state:
+        results += (_state(S, z, extra),)
+    if return_clamped:
+        results += (clamped,)
+    return results if len(results) > 1 else out
+
+
+def mapped_linear_attention_step(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    state: Optional[LinearState] = None,
+    *,
+    feature_map: FeatureMap = "elu1",
+    omega: Optional[torch.Tensor] = None,
+    softmax_temp: Optional[float] = None,
+    coefficients: Sequence[float] = (1.0, 2.0, 1.0),
+    smoothing: float = 1.0,
+    stabilise: bool = False,
+    kernel_fn: "str | FeatureFunction" = "relu",
+    denominator: Optional[str] = None,
+    eps: float = 1e-6,
+    scale: float = 1.0,
+):
+    """`linear_attention_step` with any feature map: one token a row.
+
+    Args:
+        queries, keys: [B, H, K]. values: [B, HV, V].
+        state: LinearState of mapped_linear_attention or of an earlier step with
+            the same map and denominator. None: empty. Not modified.
+        The rest: as in mapped_linear_attention.
+
+    Returns: (out [B, HV, V] with the dtype of queries, new LinearState).
+    Raises: ValueError, TypeError. Thread-safe. O(B HV C V) time.
+    """
+    checks.want_step_call(_STEP, queries, keys, values)
+    _want_options(_STEP, denominator, eps, scale)
+    name, functions = _functions(_STEP, feature_map, omega, softmax_temp, kernel_fn)
+    if functions is not None:
+        omega = softmax_temp = None  # the functions hold theirs
+        _want_no_stabilise(_STEP, stabilise)
+        queries, keys = _mapped(_STEP, functions, queries, keys, values)
+    out, S, z, extra, _ = torch.ops.tarn.mapped_linear_attention_step.default(
+        queries,
+        keys,
+        values,
+        *_state_parts(_STEP, "state", state),
+        omega,
+        name,
+        denominator,
+        float(eps),
+        float(scale),
+        softmax_temp,
+        [float(a) for a in coefficients],
+        float(smoothing),
+        bool(stabilise),
+    )
+    return out, _state(S, z, extra)
+
+
+def causal_dot_product(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """out_i = sum over j <= i of (q_i . k_j) v_j: the numerator of causal linear
+    attention, heads before time.
+
+    Args:
+        queries: [N, H, L, E], float32, float64, bfloat16 or float16, already
+            through the feature map. keys: [N, H, S, E]. values: [N, H, S, M].
+
+    Returns: [N, H, L, M], dtype of queries; rows i >= S read all keys.
+    Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time; gradients as
+        in linear_attention.
+    """
+    op = "causal_dot_product"
+    checks.want_operands(op, ("N", "H", "L", "E"), queries, keys, values)
+    batch, heads = queries.shape[:2]
+    width, seq_len_k = queries.shape[3], keys.shape[2]
+    checks.want_shape(op, "keys", keys, (batch, heads, seq_len_k, width))
+    checks.want_shape(op, "values", values, (batch, heads, seq_len_k, values.shape[3]))
+    return torch.ops.tarn.causal_dot_product.default(queries, keys, values)
+
+
+def _state_parts(op, argument, state):
+    """S, z and extra as the operators take them; they check the tensors."""
+    if state is None:
+        return None, None, None
+    if not isinstance(state, (tuple, list)) or len(state) not in (2, 3):
+        wanted = "None, a LinearState or a pair (S, z)"
+        raise checks.type_error(op, argument, wanted, type(state).__name__)
+    for name, part in zip(("S", "z", "extra"), state):
+        if part is not None or name != "extra":
+            checks.want_tensor(op, f"{argument}.{name}", part)
+    return LinearState(*state)
+
+
+def _state(S, z, extra):
+    # Maps without more state return an extra of one axis and no entries.
+    return LinearState(S, z, extra if extra.dim() > 1 else None)
+
+
+def _want_options(op, denominator, eps, scale):
+    if denominator is not None:
+        checks.want_choice(op, "denominator", denominator, checks.DENOMINATORS)
+    checks.want_number(op, "eps", eps, positive=denominator == "compat")
+    checks.want_number(op, "scale", scale, positive=True)
+
+
+def _want_no_stabilise(op, stabilise):
+    if stabilise:
+        raise checks.value_error(op, "stabilise", "False with a function", True)
+
+
+def _functions(op, feature_map, omega, softmax_temp, kernel_fn):
+    """A map's name for the operator, and the pair of functions that map queries
+    and keys before it, None where the operator maps them."""
+    if feature_map == "grf" and callable(kernel_fn):
+        temp = 1.0 if softmax_temp is None else softmax_temp
+        if omega is None:
+            raise checks.value_error(op, "omega", "[K, n_freq] for 'grf'", None)
+
+        def phi(x):
+            return kernel_fn(torch.ops.tarn.random_projection(x, omega, temp))
+
+        return "identity", (phi, phi)
+    checks.want_choice(op, "kernel_fn", kernel_fn, ("relu",))
+    if isinstance(feature_map, str):
+        return feature_map, None
+    for argument, value in (("omega", omega), ("softmax_temp", softmax_temp)):
+        if value is not None:
+            raise checks.value_error(op, argument, "None with a function", "a value")
+    pair = feature_map if isinstance(feature_map, (tuple, list)) else (feature_map,) * 2
+    if len(pair) != 2 or not all(callable(phi) for phi in pair):
+        wanted = "a name, a function or a pair of functions"
+        raise checks.type_error(op, "feature_map", wanted, type(feature_map).__name__)
+    return "identity", tuple(pair)
+
+
+def _without_masked(keys, key_mask, key_lengths):
+    """Keys with zeros where they are not read: NaN there must not reach the
+    gradient of a function."""
+    kept = key_mask
+    if key_lengths is not None:
+        positions = torch.arange(keys.shape[1], device=keys.device)
+        within = positions < key_lengths[:, None]
+        kept = within if kept is None else kept & within
+    return keys if kept is None else keys.where(kept[:, :, None, None], 0)
+
+
+def _mapped(op, functions, queries, keys, values):
+    """Features of queries and keys, in the dtype of the values."""
+    phi_q, phi_k = functions[0](queries), functions[1](keys)
+    for argument, phi, x in (("queries", phi_q, queries), ("keys", phi_k, keys)):
+        if not isinstance(phi, torch.Tensor) or phi.shape[:-1] != x.shape[:-1]:
+            given = checks.shape_text(phi.shape) if isinstance(phi, torch.Tensor) else phi
+            wanted = f"phi({argument}) of shape {checks.shape_text(x.shape[:-1])[:-1]}, C]"
+            raise checks.value_error(op, "feature_map", wanted, given)
+    return phi_q.to(values.dtype), phi_k.to(values.dtype)
