@@ -30,6 +30,7 @@ const Registry& Entries() {
     RegisterActivation(all);
     RegisterAdam(all);
     RegisterBiasActivation(all);
+    RegisterBlockedAttention(all);
     RegisterDropout(all);
     RegisterLayerNorm(all);
     RegisterLinearAttention(all);

@@ -70,6 +70,7 @@ using Registry = std::vector<Entry>;
 void RegisterActivation(Registry& registry);
 void RegisterAdam(Registry& registry);
 void RegisterBiasActivation(Registry& registry);
+void RegisterBlockedAttention(Registry& registry);
 void RegisterDropout(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
 void RegisterLinearAttention(Registry& registry);

@@ -48,6 +48,10 @@ KERNELS = {
         "matmul", "rows=64 inputs=256 outputs=256"),
     "matmul_decode_bf16": (
         "matmul", "rows=1 inputs=1024 outputs=512 dtype=bf16"),
+    "softmax_attention_forward": (
+        "softmax_attention_forward", "seq_len=256 heads=1 d_key=64"),
+    "softmax_attention_gradient": (
+        "softmax_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_step": (
         "softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
     "residual_norm": (

@@ -64,6 +64,12 @@ const std::map<std::string, std::vector<std::string>> kCases = {
     {"residual_norm_gradient",
      {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},
+    {"softmax_attention_forward",
+     {"seq_len=150 heads=2 d_key=10 d_value=7 dropout=10 bias=1",
+      "seq_len=150 d_key=64 causal=0", "seq_len=150 local_context=9"}},
+    {"softmax_attention_gradient",
+     {"seq_len=150 heads=2 d_key=10 d_value=7 dropout=10 bias=1",
+      "seq_len=150 d_key=64 causal=0", "seq_len=150 local_context=9"}},
     {"softmax_attention_step", {"seq_len=99 heads=3 d_key=10 d_value=7"}},
 };
 

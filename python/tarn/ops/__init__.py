@@ -36,6 +36,11 @@ from tarn.ops._mapped_attention import (  # noqa: E402
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
+from tarn.ops._softmax import (  # noqa: E402
+    exact_topk_attention,
+    full_attention,
+    local_attention,
+)
 from tarn.ops._state import LinearState  # noqa: E402
 
 __all__ = [
@@ -48,14 +53,17 @@ __all__ = [
     "draw_omega",
     "draw_seed",
     "dropout_scales",
+    "exact_topk_attention",
     "favor",
     "feature_frequencies",
     "feature_width",
     "feed_forward",
+    "full_attention",
     "grf",
     "linear_attention",
     "linear_attention_packed",
     "linear_attention_step",
+    "local_attention",
     "mapped_linear_attention",
     "mapped_linear_attention_step",
     "poly2",

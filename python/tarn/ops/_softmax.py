@@ -1,0 +1,201 @@
+"""Softmax attention: every key (full), a window of keys (local), the highest
+scores (exact top-k)."""
+
+from __future__ import annotations
+
+from typing import Optional, Union
+
+import torch
+from torch import Tensor
+
+from tarn.ops import _checks as checks
+
+__all__ = ["exact_topk_attention", "full_attention", "local_attention"]
+
+
+def full_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    causal: bool = False,
+    causal_offset: int = 0,
+    attention_mask: Optional[Tensor] = None,
+    key_mask: Optional[Tensor] = None,
+    key_lengths: Optional[Tensor] = None,
+    bias: Optional[Tensor] = None,
+    softmax_temp: Optional[float] = None,
+    dropout: float = 0.0,
+    seed: Optional[Tensor] = None,
+    need_weights: bool = False,
+) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """Softmax attention over every key that the masks allow.
+
+    ``s_ij = softmax_temp * q_i . k_j + bias_ij``, ``p_i = softmax of s_i over A(i)``,
+    ``out_i = sum_j p_ij v_j``. A(i): the keys that all given masks keep. What is
+    not in A(i) is skipped, NaN included; an empty A(i) gives 0 and no gradient.
+
+    Shapes: B batch, T queries, S keys, H heads, K and V widths.
+
+    Args:
+        queries: [B, T, H, K], float32, bfloat16, float16 or float64; any strides.
+        keys: [B, S, H, K]. values: [B, S, H, V]; dtype of queries.
+        causal: whether query i reads only keys j <= i + causal_offset.
+        causal_offset: S - T aligns the last query with the last key.
+        attention_mask: bool, broadcastable to [B, H, T, S], True = keep.
+        key_mask: [B, S] bool, True = keep.
+        key_lengths: [B] int32 or int64, keys kept at the front of each row.
+        bias: real, broadcastable to [B, H, T, S], added to the scores and
+            differentiable (the gradient is summed to its shape); -inf hides.
+        softmax_temp: factor of q . k. None: 1 / sqrt(K); 0 is honoured.
+        dropout: probability in [0, 1) on the final weights; seed: of
+            `draw_seed`, wanted above 0.
+        need_weights: whether to return the weights too, before dropout.
+
+    Returns:
+        out [B, T, H, V] with the dtype of queries, or (out, weights
+        [B, H, T, S]). T = 0, S = 0 and B = 0 are valid.
+
+    Raises:
+        ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both
+        before any work.
+
+    One blocked kernel serves the smaller dtypes: O(B H T S (K + V)) time,
+    O(B H T) memory beside the result, gradients of first order by
+    recomputation (O(S (K + V)) memory a thread), the same bits for any number
+    of threads, padding and batch. Weights and float64 are composed, O(B H T S)
+    memory; float64 to any order of gradient, but there a NaN that only
+    attention_mask, causal or bias hides spreads. Thread-safe.
+    """
+    call = _call(
+        "full_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
+        seed, causal, causal_offset, 0, softmax_temp, dropout,
+    )  # fmt: skip
+    if need_weights:
+        out, weights = torch.ops.tarn.softmax_attention_weights.default(*call)
+        return out, weights
+    return torch.ops.tarn.softmax_attention.default(*call)[0]
+
+
+def local_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    local_context: int,
+    causal: bool = False,
+    causal_offset: int = 0,
+    attention_mask: Optional[Tensor] = None,
+    key_mask: Optional[Tensor] = None,
+    key_lengths: Optional[Tensor] = None,
+    bias: Optional[Tensor] = None,
+    softmax_temp: Optional[float] = None,
+    dropout: float = 0.0,
+    seed: Optional[Tensor] = None,
+) -> Tensor:
+    """`full_attention` over a window of `local_context` keys:
+    ``i - c // 2 <= j < i + (c + 1) // 2``; an odd c is symmetric, an even one
+    has one key more before i than after it.
+
+    Args: as `full_attention`; local_context: c, at least 1.
+    Returns: out [B, T, H, V].
+    Raises: ValueError, TypeError, as `full_attention`.
+
+    O(B H T (c + 128) (K + V)) time and O(B H T) memory: blocks outside the
+    window are never visited. float64 is composed, O(B H T S). Thread-safe.
+    """
+    _want_positive("local_attention", "local_context", local_context)
+    call = _call(
+        "local_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
+        seed, causal, causal_offset, local_context, softmax_temp, dropout,
+    )  # fmt: skip
+    return torch.ops.tarn.softmax_attention.default(*call)[0]
+
+
+def exact_topk_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    topk: int = 32,
+    causal: bool = False,
+    causal_offset: int = 0,
+    attention_mask: Optional[Tensor] = None,
+    key_mask: Optional[Tensor] = None,
+    key_lengths: Optional[Tensor] = None,
+    bias: Optional[Tensor] = None,
+    softmax_temp: Optional[float] = None,
+    dropout: float = 0.0,
+    seed: Optional[Tensor] = None,
+    need_weights: bool = False,
+) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """Softmax attention over the `topk` allowed keys of the highest scores.
+
+    Of equal scores the lower position is taken. Where a query may read no more
+    than topk keys this is `full_attention`. The choice is a constant for the
+    gradient.
+
+    Args: as `full_attention`; topk: at least 1. Dropout draws by place among
+        the chosen keys, so its mask is not that of `full_attention`.
+    Returns: out [B, T, H, V], or (out, weights [B, H, T, S]).
+    Raises: ValueError, TypeError, as `full_attention`.
+
+    O(B H T S K) time for the choice (one kernel, float64 a stable sort); blocks
+    of 64 queries, so no T x S buffer lives; the gradient keeps the chosen keys
+    and values, O(B H T topk (K + V)). Any order of gradient. Thread-safe.
+    """
+    _want_positive("exact_topk_attention", "topk", topk)
+    call = _call(
+        "exact_topk_attention", queries, keys, values, attention_mask, key_mask, key_lengths,
+        bias, seed, causal, causal_offset, 0, softmax_temp, dropout,
+    )  # fmt: skip
+    out, weights = torch.ops.tarn.exact_topk_attention.default(*call, topk, need_weights)
+    return (out, weights) if need_weights else out
+
+
+def _want_positive(op: str, argument: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise checks.type_error(op, argument, "an integer", type(value).__name__)
+    if value < 1:
+        raise checks.value_error(op, argument, "a positive integer", value)
+
+
+def _call(
+    op: str,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    attention_mask: Optional[Tensor],
+    key_mask: Optional[Tensor],
+    key_lengths: Optional[Tensor],
+    bias: Optional[Tensor],
+    seed: Optional[Tensor],
+    causal: bool,
+    causal_offset: int,
+    local_context: int,
+    softmax_temp: Optional[float],
+    dropout: float,
+) -> tuple:
+    """The operators' arguments in their order, types checked; sizes and values
+    are checked by the operators."""
+    checks.want_operands(op, ("B", "T", "H", "K"), queries, keys, values)
+    for argument, tensor in (
+        ("attention_mask", attention_mask),
+        ("key_mask", key_mask),
+        ("key_lengths", key_lengths),
+        ("bias", bias),
+        ("seed", seed),
+    ):
+        if tensor is not None:
+            checks.want_tensor(op, argument, tensor, queries if argument != "seed" else None)
+    if isinstance(causal_offset, bool) or not isinstance(causal_offset, (int, torch.SymInt)):
+        given = type(causal_offset).__name__
+        raise checks.type_error(op, "causal_offset", "an integer", given)
+    if softmax_temp is not None:
+        checks.want_number(op, "softmax_temp", softmax_temp)
+        softmax_temp = float(softmax_temp)
+    checks.want_number(op, "dropout", dropout)
+    return (
+        queries, keys, values, attention_mask, key_mask, key_lengths, bias, seed, bool(causal),
+        causal_offset, local_context, softmax_temp, float(dropout),
+    )  # fmt: skip

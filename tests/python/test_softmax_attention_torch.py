@@ -1,0 +1,285 @@
+"""Softmax attention inside torch: operator checks, gradients of any order in
+float64, compilation, errors, memory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch.library import opcheck
+
+from tarn.ops import draw_seed, exact_topk_attention, full_attention, local_attention
+
+FORWARD = torch.ops.tarn.softmax_attention.default
+BACKWARD = torch.ops.tarn.softmax_attention_backward.default
+WEIGHTS = torch.ops.tarn.softmax_attention_weights.default
+TOPK = torch.ops.tarn.exact_topk_attention.default
+INDICES = torch.ops.tarn.exact_topk_indices.default
+
+B, T, S, H, K, V = 2, 7, 9, 2, 3, 4
+
+
+def tensors(dtype=torch.float32, requires_grad=True):
+    shapes = ((B, T, H, K), (B, S, H, K), (B, S, H, V))
+    return [torch.randn(shape).to(dtype).requires_grad_(requires_grad) for shape in shapes]
+
+
+def masks(dtype=torch.float32, requires_grad=True):
+    """The operators' arguments behind queries, keys, values, all in use."""
+    return (
+        torch.rand(B, 1, T, S) > 0.2,
+        torch.rand(B, S) > 0.2,
+        torch.tensor([S, 4]),
+        torch.randn(H, 1, S, dtype=dtype, requires_grad=requires_grad),
+        draw_seed(),
+    )
+
+
+RICH = dict(causal=True, causal_offset=2, softmax_temp=0.4, dropout=0.25)
+
+
+@pytest.mark.parametrize(
+    "rich, dtype",
+    [
+        (False, torch.float32),
+        (True, torch.float32),
+        (True, torch.bfloat16),
+        (True, torch.float64),
+    ],
+)
+def test_opcheck_forward(rich, dtype):
+    if not rich:
+        opcheck(FORWARD, tensors(dtype), dict(local_context=3))
+    else:
+        opcheck(FORWARD, (*tensors(dtype), *masks(dtype)), RICH)
+
+
+def test_opcheck_backward_weights_and_topk():
+    q, k, v = tensors(requires_grad=False)
+    rest = masks(requires_grad=False)
+    out, statistics = FORWARD(q, k, v, *rest, **RICH)
+    opcheck(BACKWARD, (torch.randn_like(out), out, statistics, q, k, v, *rest), RICH)
+    opcheck(INDICES, (q, k, v, *rest), RICH | dict(width=5))
+    opcheck(WEIGHTS, (*tensors(), *masks()), RICH)
+    opcheck(TOPK, (*tensors(), *masks()), RICH | dict(topk=4, need_weights=True))
+
+
+def calls(dtype=torch.float64):
+    mask, key_mask, lengths, _, seed = masks()
+    everything = dict(
+        attention_mask=mask,
+        key_mask=key_mask,
+        key_lengths=lengths,
+        causal=True,
+        causal_offset=3,
+        dropout=0.25,
+        seed=seed,
+    )
+
+    def full(q, k, v, bias):
+        return full_attention(q, k, v, bias=bias, need_weights=True, **everything)
+
+    def local(q, k, v, bias):
+        return local_attention(q, k, v, bias=bias, local_context=4, softmax_temp=0.5)
+
+    def topk(q, k, v, bias):
+        return exact_topk_attention(q, k, v, topk=3, bias=bias, need_weights=True, **everything)
+
+    return dict(full=full, local=local, topk=topk)
+
+
+@pytest.mark.parametrize("kind", ["full", "local", "topk"])
+def test_gradcheck_float64(kind):
+    bias = torch.randn(H, 1, S, dtype=torch.float64, requires_grad=True)
+    call = (*tensors(torch.float64), bias)
+    assert gradcheck(calls()[kind], call)
+    small = [x.detach()[:1, :3, :1].requires_grad_() for x in call[:3]]
+    assert gradgradcheck(
+        lambda q, k, v: exact_topk_attention(q, k, v, topk=2)
+        if kind == "topk"
+        else full_attention(q, k, v, causal=kind == "local"),
+        small,
+    )
+
+
+def test_bias_with_minus_infinity_has_a_finite_gradient():
+    q, k, v = tensors(torch.float64)
+    bias = torch.randn(T, S, dtype=torch.float64)
+    bias[torch.rand(T, S) > 0.6] = -float("inf")
+    bias.requires_grad_()
+    for dtype in (torch.float64, torch.float32):
+        call = [x.to(dtype) for x in (q, k, v, bias)]
+        out = full_attention(*call[:3], bias=call[3])
+        grads = torch.autograd.grad(out.sum() + (out * out).sum(), (q, k, v, bias))
+        assert all(g.isfinite().all() for g in grads)
+        assert not grads[3][bias == -float("inf")].any()
+
+
+def test_gradient_of_the_gradient_is_an_error_below_float64():
+    q, k, v = tensors()
+    (grad,) = torch.autograd.grad(full_attention(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="softmax_attention_backward"):
+        grad.square().sum().backward()
+
+
+@pytest.mark.parametrize("kind", ["full", "local", "topk"])
+@pytest.mark.parametrize(
+    "dtype, dynamic", [(torch.float32, False), (torch.float32, True), (torch.float64, False)]
+)
+def test_compiles_without_graph_breaks(kind, dtype, dynamic):
+    if kind == "topk" and dynamic:
+        pytest.skip("the blocks of top-k make its number of queries a constant")
+
+    def layer(q, k, v, mask):
+        if kind == "full":
+            return full_attention(q, k, v, key_mask=mask, causal=True, causal_offset=2)
+        if kind == "local":
+            return local_attention(q, k, v, local_context=5, key_mask=mask)
+        return exact_topk_attention(q, k, v, topk=3, key_mask=mask)
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    call, mask = tensors(dtype), torch.rand(B, S) > 0.2
+    given, wanted = compiled(*call, mask), layer(*call, mask)
+    torch.testing.assert_close(given, wanted)
+    for a, b in zip(*(torch.autograd.grad(x.sum(), call) for x in (given, wanted))):
+        torch.testing.assert_close(a, b)
+
+
+def test_meta_tensors_give_shapes():
+    q, k, v = (x.detach().to("meta") for x in tensors(torch.bfloat16))
+    assert full_attention(q, k, v).shape == (B, T, H, V)
+    out, weights = full_attention(q, k, v, need_weights=True)
+    assert out.dtype == torch.bfloat16 and weights.shape == (B, H, T, S)
+    assert exact_topk_attention(q, k, v, topk=3).shape == (B, T, H, V)
+
+
+# ---- Errors: before any work, naming the argument.
+
+WRONG = [
+    (dict(attention_mask=torch.ones(T, T, dtype=torch.bool)), ValueError, "attention_mask"),
+    (dict(attention_mask=torch.ones(B, 3, T, S, dtype=torch.bool)), ValueError, "attention_mask"),
+    (dict(attention_mask=torch.ones(1, B, H, T, S).bool()), ValueError, "attention_mask"),
+    (dict(attention_mask=torch.ones(T, S)), TypeError, "attention_mask"),
+    (dict(key_mask=torch.ones(B, T, dtype=torch.bool)), ValueError, "key_mask"),
+    (dict(key_mask=torch.ones(B, S)), TypeError, "key_mask"),
+    (dict(key_mask=[True]), TypeError, "key_mask"),
+    (dict(key_lengths=torch.tensor([1, S + 1])), ValueError, "key_lengths"),
+    (dict(key_lengths=torch.tensor([1, -1])), ValueError, "key_lengths"),
+    (dict(key_lengths=torch.tensor([1])), ValueError, "key_lengths"),
+    (dict(key_lengths=torch.tensor([1.0, 2.0])), TypeError, "key_lengths"),
+    (dict(bias=torch.ones(S, T)), ValueError, "bias"),
+    (dict(bias=torch.ones(T, S, dtype=torch.int64)), TypeError, "bias"),
+    (dict(causal_offset=1.5), TypeError, "causal_offset"),
+    (dict(softmax_temp=float("nan")), ValueError, "softmax_temp"),
+    (dict(softmax_temp="1"), TypeError, "softmax_temp"),
+    (dict(dropout=1.0), ValueError, "dropout"),
+    (dict(dropout=0.5), ValueError, "seed"),
+]
+
+
+@pytest.mark.parametrize("options, error, name", WRONG)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wrong_arguments_are_named(options, error, name, dtype):
+    q, k, v = tensors(dtype)
+    for call in (
+        lambda: full_attention(q, k, v, **options),
+        lambda: local_attention(q, k, v, local_context=3, **options),
+        lambda: exact_topk_attention(q, k, v, topk=3, **options),
+    ):
+        with pytest.raises(error, match=name):
+            call()
+
+
+def test_wrong_operands_and_options_are_named():
+    q, k, v = tensors()
+    for wrong, error, name in (
+        ((q, k[:, :, :1], v), ValueError, "keys"),
+        ((q, k, v[:, :4]), ValueError, "values"),
+        ((q, k.transpose(1, 2), v), ValueError, "keys"),
+        ((q, k.double(), v), TypeError, "keys"),
+        ((q.int(), k, v), TypeError, "queries"),
+        ((q[0], k, v), ValueError, "queries"),
+    ):
+        with pytest.raises(error, match=name):
+            full_attention(*wrong)
+    for context in (0, -1):
+        with pytest.raises(ValueError, match="local_context"):
+            local_attention(q, k, v, local_context=context)
+    with pytest.raises(TypeError, match="local_context"):
+        local_attention(q, k, v, local_context=2.5)
+    with pytest.raises(ValueError, match="topk"):
+        exact_topk_attention(q, k, v, topk=0)
+
+
+# ---- Memory: nothing of size T x S.
+
+PEAK = """
+import resource, torch
+from tarn.ops import exact_topk_attention, full_attention, local_attention
+torch.set_num_threads(1)
+N = 16384
+shape = (1, N, 1, 16)
+q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
+def run(n):
+    call = [x[:, :n] for x in (q, k, v)]
+    out = {call}
+    out.sum().backward()
+run(128)  # loads what loads late
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run(N)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.parametrize(
+    "call, limit_mib",
+    [
+        ("full_attention(*call, causal=True)", 40),
+        ("local_attention(*call, local_context=128)", 40),
+        ("exact_topk_attention(*call, topk=8)", 300),
+    ],
+)
+def test_peak_memory_is_far_below_the_square(call, limit_mib):
+    """Forward and gradient at N = 16,384: one N x N float32 buffer is 1,024
+    MiB, one of bool 256. Keys, values, gradients and scratch are 1 MiB each;
+    top-k keeps 8 keys and values a query, 16 MiB and the same again a step."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK.replace("{call}", call)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"GLIBC_TUNABLES": ""},
+        check=True,
+    )
+    assert int(done.stdout) < limit_mib * 2**20
+
+
+def test_saved_bytes_are_inputs_output_and_two_numbers_a_row():
+    q, k, v = (torch.randn(1, 500, 2, 16, requires_grad=True) for _ in range(3))
+    saved = []
+
+    def pack(tensor):
+        saved.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        full_attention(q, k, v, causal=True)
+    assert sum(saved) == 4 * (4 * q.numel() + 2 * 500 * 2)
+
+
+def test_local_time_is_linear():
+    """A window over 16 times the tokens: far from 256 times the time."""
+    import time
+
+    def best(n):
+        q, k, v = (torch.randn(1, n, 1, 32) for _ in range(3))
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            local_attention(q, k, v, local_context=64)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    best(1024)
+    assert best(16384) < 64 * best(1024)
