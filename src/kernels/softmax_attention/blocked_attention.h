@@ -86,7 +86,8 @@ void BlockedAttentionForward(const BlockedAttentionOptions& options,
                              const BlockedAttentionOutputs& outputs,
                              Executor& executor, void* workspace);
 
-/// One task a batch row and head; grad_bias costs two of the five products
+/// A row whose grad_out is 0 sends nothing, NaN in it or not. One task a batch
+/// row and head; grad_bias costs two of the five products
 /// again, in tasks of its own.
 void BlockedAttentionBackward(const BlockedAttentionOptions& options,
                               const BlockedAttentionInputs& inputs,

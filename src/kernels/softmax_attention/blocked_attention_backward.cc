@@ -23,8 +23,19 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
+// Whether a padded row holds anything but zeros.
+HWY_INLINE bool AnyNonZero(const float* row, int64_t padded) {
+  const DF d;
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    if (!hn::AllTrue(d, hn::Eq(hn::LoadU(d, row + i), hn::Zero(d)))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // What a query block brings to each of its key blocks: q, g, their transposes,
-// m, 1 / l (0 for an empty row) and delta.
+// m, 1 / l (0 for a row that sends nothing) and delta.
 static void LoadQuerySide(const BlockedCall& call, const BlockLayout& at,
                           const BlockedAttentionGradients& g, QueryBlock& q,
                           float* w) {
@@ -42,7 +53,11 @@ static void LoadQuerySide(const BlockedCall& call, const BlockLayout& at,
       2 * ((q.batch * call.heads() + q.head) * call.seq_len() + q.first);
   for (int64_t i = 0; i < kQueryBlock; ++i) {
     const bool used = i < q.rows;
-    const float sum = used ? statistics[2 * i + 1] : 0.0f;
+    // A row without a gradient sends none, whatever it holds: padding may be
+    // NaN.
+    const bool sends =
+        used && AnyNonZero(w + at.grad_out + i * at.value, at.value);
+    const float sum = sends ? statistics[2 * i + 1] : 0.0f;
     w[at.row_max + i] = used ? statistics[2 * i] : 0.0f;
     w[at.row_sum + i] = sum == 0.0f ? 0.0f : 1.0f / sum;
     w[at.delta + i] = RowDot(w + at.grad_out + i * at.value,
@@ -59,13 +74,15 @@ static HWY_NOINLINE void ScoreGradients(const BlockLayout& at,
     const VF largest = hn::LoadU(d, w + at.row_max + i);
     const VF inverse = hn::LoadU(d, w + at.row_sum + i);
     const VF delta = hn::LoadU(d, w + at.delta + i);
+    const auto silent = hn::Eq(inverse, hn::Zero(d));
     for (int64_t j = k.begin; j < k.end; ++j) {
       const int64_t pair = j * kQueryBlock + i;
       const VF score = hn::LoadU(d, w + at.scores_t + pair);
-      // Selected: a row whose sum is NaN gives nothing to hidden pairs.
+      // Selected: a row of NaN gives nothing to hidden pairs, a row that sends
+      // nothing gives nothing to any.
+      const auto none = hn::Or(hn::Eq(score, hn::Set(d, kHidden)), silent);
       const VF p = hn::IfThenZeroElse(
-          hn::Eq(score, hn::Set(d, kHidden)),
-          hn::Mul(ExpOfScore(hn::Sub(score, largest)), inverse));
+          none, hn::Mul(ExpOfScore(hn::Sub(score, largest)), inverse));
       VF dropped = p, grad = hn::LoadU(d, w + at.grad_scores_t + pair);
       if (factors_t != nullptr) {
         const VF factor = hn::LoadU(d, factors_t + pair);
