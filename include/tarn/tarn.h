@@ -1,4 +1,5 @@
-/* libtarn: linear-attention language models that run as RNNs. C interface.
+/* libtarn: linear-attention models that run as RNNs: language models,
+ * sequence-to-sequence models, classifiers. C interface.
  *
  * Conventions, for every function:
  * - Calls that can fail return a tarn_status and take a tarn_error** as their
@@ -70,8 +71,10 @@ typedef struct tarn_model_options {
 #define TARN_MODEL_OPTIONS_INIT \
   { sizeof(tarn_model_options), TARN_WEIGHTS_F32, 0, 1 }
 
-/* Opens a model directory: config.json, model.safetensors, tokenizer.json. All
- * of it is checked before use (TARN_ERROR_FORMAT, TARN_ERROR_IO). options: NULL
+/* Opens a model directory: config.json, model.safetensors, tokenizer.json and,
+ * of a classifier, labels.json. All of it is checked before use
+ * (TARN_ERROR_FORMAT, also for a kind of model that is not supported;
+ * TARN_ERROR_IO). options: NULL
  * gives the defaults. Costs one pass over the weights. */
 TARN_API tarn_status tarn_model_open(const char* path,
                                      const tarn_model_options* options,
@@ -92,9 +95,19 @@ TARN_API uint64_t tarn_model_state_bytes(const tarn_model* model);
 /* Bytes a state grows by with each token: 0 for linear models. */
 TARN_API uint64_t tarn_model_state_bytes_per_token(const tarn_model* model);
 
+/* What it does: continue text (decoder), put texts into classes (encoder), or
+ * write a target for a source (seq2seq). DECODER for NULL. */
+enum { TARN_ARCH_DECODER = 0, TARN_ARCH_ENCODER = 1, TARN_ARCH_SEQ2SEQ = 2 };
+TARN_API int32_t tarn_model_arch(const tarn_model* model);
+/* Classes of a classifier, 0 for other models; the name of one, NULL when there
+ * is no such class. Names live as long as the model. */
+TARN_API uint64_t tarn_model_n_classes(const tarn_model* model);
+TARN_API const char* tarn_model_label(const tarn_model* model, uint64_t index);
+
 /* --- States: the past of one sequence, as a value ------------------------ */
 
-/* A state before the first token. */
+/* A state before the first token. Of a sequence-to-sequence model it has no
+ * source and can only be copied to. TARN_ERROR_ARGUMENT for a classifier. */
 TARN_API tarn_status tarn_state_new(const tarn_model* model, tarn_state** state,
                                     tarn_error** error);
 /* A copy that shares nothing. O(bytes). */
@@ -103,12 +116,14 @@ TARN_API tarn_status tarn_state_clone(const tarn_state* state,
 /* Overwrites `to` with `from`; both of one model. O(bytes). */
 TARN_API tarn_status tarn_state_copy(tarn_state* to, const tarn_state* from,
                                      tarn_error** error);
-/* Back to before the first token. */
+/* Back to before the first token; the source stays. */
 TARN_API tarn_status tarn_state_reset(tarn_state* state, tarn_error** error);
 TARN_API void tarn_state_free(tarn_state* state); /* NULL: nothing */
 /* Facts; 0 for NULL. Position: tokens consumed. */
 TARN_API uint64_t tarn_state_bytes(const tarn_state* state);
 TARN_API uint64_t tarn_state_position(const tarn_state* state);
+/* Bytes of what tarn_encode_source made, shared by all copies of the state. */
+TARN_API uint64_t tarn_state_memory_bytes(const tarn_state* state);
 /* 1 if both hold the same bits, else 0 (also when one is NULL). O(bytes). */
 TARN_API int32_t tarn_state_equal(const tarn_state* a, const tarn_state* b);
 TARN_API uint64_t tarn_state_hash(const tarn_state* state);
@@ -143,6 +158,44 @@ typedef struct tarn_job {
 TARN_API tarn_status tarn_step_batch(const tarn_model* model,
                                      const tarn_job* jobs, uint64_t count,
                                      tarn_error** error);
+
+/* --- Sources, classes, beams --------------------------------------------- */
+
+/* Sequence-to-sequence models: reads a source of `count` tokens (0 is allowed)
+ * and makes the state before the first token of its target. tarn_prefill,
+ * tarn_step and tarn_step_batch then run the decoder. A target begins and ends
+ * with the token of "\n". */
+TARN_API tarn_status tarn_encode_source(const tarn_model* model,
+                                        const int32_t* tokens, uint64_t count,
+                                        tarn_state** state, tarn_error** error);
+/* Classifiers: logits[n_classes] of `count` >= 1 tokens. The largest is the
+ * class; their softmax the probabilities. */
+TARN_API tarn_status tarn_classify(const tarn_model* model,
+                                   const int32_t* tokens, uint64_t count,
+                                   float* logits, tarn_error** error);
+
+typedef struct tarn_beam_options {
+  size_t struct_size;
+  int32_t start, end;    /* tokens before the first and after the last */
+  uint64_t beam;         /* hypotheses kept, 1 (greedy) to 1024 */
+  uint64_t max_tokens;   /* of a hypothesis, its end included */
+  double length_penalty; /* score = log p / length^length_penalty, >= 0 */
+} tarn_beam_options;
+#define TARN_BEAM_OPTIONS_INIT \
+  { sizeof(tarn_beam_options), 0, 0, 1, 256, 1.0 }
+
+/* The best continuation of a state, which stays as it is: token after token, or
+ * with `beam` hypotheses side by side. options: NULL gives the defaults. Writes
+ * at most `capacity` tokens, without start and end; *count is the number there
+ * are, also when the call fails with TARN_ERROR_SHAPE because capacity is
+ * smaller. score may be NULL. Deterministic. TARN_ERROR_NUMERIC when logits are
+ * not finite. */
+TARN_API tarn_status tarn_beam_search(const tarn_model* model,
+                                      const tarn_state* state,
+                                      const tarn_beam_options* options,
+                                      int32_t* tokens, uint64_t capacity,
+                                      uint64_t* count, double* score,
+                                      tarn_error** error);
 
 /* --- Text and tokens ---------------------------------------------------- */
 

@@ -52,6 +52,13 @@ struct SamplerOptions {
   std::uint64_t seed = 0, stream = 0;
 };
 
+/// tarn_beam_options, with its defaults.
+struct BeamOptions {
+  std::int32_t start = 0, end = 0;
+  std::uint64_t beam = 1, max_tokens = 256;
+  double length_penalty = 1.0;
+};
+
 /// An open model. Immutable: any number of threads may use it. Move-only.
 class Model {
  public:
@@ -79,6 +86,28 @@ class Model {
   std::uint64_t vocab_size() const { return tarn_model_vocab_size(model_); }
   std::uint64_t parameters() const { return tarn_model_parameters(model_); }
   std::uint64_t state_bytes() const { return tarn_model_state_bytes(model_); }
+
+  /// TARN_ARCH_DECODER, _ENCODER or _SEQ2SEQ.
+  int arch() const { return tarn_model_arch(model_); }
+  /// Names of a classifier's classes; empty for other models.
+  std::vector<std::string> labels() const {
+    std::vector<std::string> names(tarn_model_n_classes(model_));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      names[i] = tarn_model_label(model_, i);
+    }
+    return names;
+  }
+  /// Logits of the classes for one text. Throws Error for other models.
+  std::vector<float> Classify(const std::vector<std::int32_t>& tokens) const {
+    tarn_error* error = nullptr;
+    // Never empty: what other models answer is the call's business.
+    std::vector<float> logits(tarn_model_n_classes(model_) + 1);
+    internal::Check(tarn_classify(model_, tokens.data(), tokens.size(),
+                                  logits.data(), &error),
+                    error);
+    logits.pop_back();
+    return logits;
+  }
 
   std::vector<std::int32_t> Encode(std::string_view text) const {
     tarn_error* error = nullptr;
@@ -120,6 +149,17 @@ class State {
   explicit State(const Model& model) : model_(model.get()) {
     tarn_error* error = nullptr;
     internal::Check(tarn_state_new(model_, &state_, &error), error);
+  }
+  /// The state before the first token of the target of a source, of a
+  /// sequence-to-sequence model; throws Error for others.
+  static State OfSource(const Model& model,
+                        const std::vector<std::int32_t>& source) {
+    State state(model.get());
+    tarn_error* error = nullptr;
+    internal::Check(tarn_encode_source(state.model_, source.data(),
+                                       source.size(), &state.state_, &error),
+                    error);
+    return state;
   }
   State(State&& other) noexcept
       : model_(other.model_), state_(std::exchange(other.state_, nullptr)) {}
@@ -174,6 +214,24 @@ class State {
     internal::Check(tarn_sample(logits, count, &c, position(), &token, &error),
                     error);
     return token;
+  }
+
+  /// The best continuation, without start and end. The state stays as it is.
+  std::vector<std::int32_t> BeamSearch(const BeamOptions& options) const {
+    tarn_beam_options c = TARN_BEAM_OPTIONS_INIT;
+    c.start = options.start;
+    c.end = options.end;
+    c.beam = options.beam;
+    c.max_tokens = options.max_tokens;
+    c.length_penalty = options.length_penalty;
+    tarn_error* error = nullptr;
+    std::uint64_t count = 0;
+    std::vector<std::int32_t> tokens(options.max_tokens);
+    internal::Check(tarn_beam_search(model_, state_, &c, tokens.data(),
+                                     tokens.size(), &count, nullptr, &error),
+                    error);
+    tokens.resize(count);
+    return tokens;
   }
 
   std::vector<float> last_logits() const {

@@ -1,5 +1,6 @@
 // The C interface over the runtime. Every entry point that can fail runs inside
 // Guard(): no exception crosses the boundary.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/beam.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/tokenizer.h"
@@ -208,6 +210,27 @@ uint64_t tarn_model_state_bytes_per_token(const tarn_model* model) {
              : static_cast<uint64_t>(model->model.state_bytes_per_token());
 }
 
+int32_t tarn_model_arch(const tarn_model* model) {
+  if (model == nullptr) return TARN_ARCH_DECODER;
+  switch (model->model.config().arch) {
+    case tarn::Arch::kEncoder:
+      return TARN_ARCH_ENCODER;
+    case tarn::Arch::kSeq2seq:
+      return TARN_ARCH_SEQ2SEQ;
+    default:
+      return TARN_ARCH_DECODER;
+  }
+}
+
+uint64_t tarn_model_n_classes(const tarn_model* model) {
+  return model == nullptr ? 0 : model->model.labels().size();
+}
+
+const char* tarn_model_label(const tarn_model* model, uint64_t index) {
+  if (index >= tarn_model_n_classes(model)) return nullptr;
+  return model->model.labels()[index].c_str();
+}
+
 tarn_status tarn_state_new(const tarn_model* model, tarn_state** state,
                            tarn_error** error) {
   return Guard(error, [&] {
@@ -261,6 +284,11 @@ uint64_t tarn_state_position(const tarn_state* state) {
   return state == nullptr ? 0 : static_cast<uint64_t>(state->state.position());
 }
 
+uint64_t tarn_state_memory_bytes(const tarn_state* state) {
+  return state == nullptr ? 0
+                          : static_cast<uint64_t>(state->state.memory_bytes());
+}
+
 int32_t tarn_state_equal(const tarn_state* a, const tarn_state* b) {
   if (a == nullptr || b == nullptr || a->model != b->model) return 0;
   return a->state == b->state ? 1 : 0;
@@ -308,6 +336,54 @@ tarn_status tarn_step_batch(const tarn_model* model, const tarn_job* jobs,
                        jobs[i].all_logits != 0});
     }
     model->model.StepBatch(batch);
+  });
+}
+
+tarn_status tarn_encode_source(const tarn_model* model, const int32_t* tokens,
+                               uint64_t count, tarn_state** state,
+                               tarn_error** error) {
+  return Guard(error, [&] {
+    Require(model, "model");
+    Require(state, "state");
+    *state = new tarn_state{model, model->model.Encode(Tokens(tokens, count))};
+    Hold(model);
+  });
+}
+
+tarn_status tarn_classify(const tarn_model* model, const int32_t* tokens,
+                          uint64_t count, float* logits, tarn_error** error) {
+  return Guard(error, [&] {
+    Require(model, "model");
+    Require(logits, "logits");
+    model->model.Classify(Tokens(tokens, count), logits);
+  });
+}
+
+tarn_status tarn_beam_search(const tarn_model* model, const tarn_state* state,
+                             const tarn_beam_options* options, int32_t* tokens,
+                             uint64_t capacity, uint64_t* count, double* score,
+                             tarn_error** error) {
+  return Guard(error, [&] {
+    RequireModelOf(model, state);
+    Require(count, "count");
+    const tarn_beam_options c = ReadOptions(
+        options, tarn_beam_options TARN_BEAM_OPTIONS_INIT, "options");
+    const auto size = [](uint64_t value) {
+      return static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX));
+    };
+    tarn::BeamOptions beam;
+    beam.beam = size(c.beam);
+    beam.max_tokens = size(c.max_tokens);
+    beam.length_penalty = c.length_penalty;
+    beam.start = c.start;
+    beam.end = c.end;
+    beam.candidates = model->tokenizer.vocab_size();
+    const auto found =
+        tarn::BeamSearch(model->model, {&state->state, 1}, beam)[0];
+    const tarn::Hypothesis best =
+        found.empty() ? tarn::Hypothesis{} : found.front();
+    CopyOut(best.tokens.data(), best.tokens.size(), tokens, capacity, count);
+    if (score != nullptr) *score = best.score;
   });
 }
 

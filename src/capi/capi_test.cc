@@ -27,6 +27,10 @@ class CApi : public testing::Test {
                      Tokenizer::Byte(), 1);
     WriteRandomModel(Path("full"), TinyConfig(AttentionKind::kFull),
                      Tokenizer::Byte(), 2);
+    WriteRandomModel(Path("seq2seq"), TinyConfig(Arch::kSeq2seq),
+                     Tokenizer::Byte(), 4);
+    WriteRandomModel(Path("encoder"), TinyConfig(Arch::kEncoder),
+                     Tokenizer::Byte(), 5);
     ModelConfig chars = TinyConfig(AttentionKind::kLinear);
     chars.vocab_size = 5;
     chars.tokenizer = TokenizerKind::kChar;
@@ -318,6 +322,92 @@ TEST_F(CApi, TheCppOwnerGivesTheSameResults) {
   } catch (const tarnpp::Error& error) {
     EXPECT_EQ(error.code(), TARN_ERROR_IO);
   }
+}
+
+TEST_F(CApi, SourcesAreEncodedAndSearched) {
+  tarn_model* model = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("seq2seq").c_str(), nullptr, &model, &error_),
+            TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(tarn_model_arch(model), TARN_ARCH_SEQ2SEQ);
+  EXPECT_EQ(tarn_model_n_classes(model), 0u);
+  EXPECT_EQ(tarn_model_label(model, 0), nullptr);
+  const std::vector<int32_t> source{116, 97, 114, 110};
+  tarn_state* state = nullptr;
+  ASSERT_EQ(tarn_encode_source(model, source.data(), 4, &state, &error_),
+            TARN_OK);
+  EXPECT_GT(tarn_state_memory_bytes(state), 0u);
+  // Greedy by hand against the search with one beam.
+  tarn_beam_options options = TARN_BEAM_OPTIONS_INIT;
+  options.start = options.end = 10;
+  options.max_tokens = 8;
+  tarn_state* clone = nullptr;
+  ASSERT_EQ(tarn_state_clone(state, &clone, &error_), TARN_OK);
+  std::vector<int32_t> want, got(8);
+  std::vector<float> logits(256);
+  int32_t token = 10;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(tarn_step(model, clone, token, logits.data(), &error_), TARN_OK);
+    tarn_sampler_options greedy = TARN_SAMPLER_OPTIONS_INIT;
+    greedy.temperature = 0;
+    ASSERT_EQ(tarn_sample(logits.data(), 256, &greedy, 0, &token, &error_),
+              TARN_OK);
+    if (token == 10) break;
+    want.push_back(token);
+  }
+  uint64_t count = 0;
+  double score = 1;
+  ASSERT_EQ(tarn_beam_search(model, state, &options, got.data(), 8, &count,
+                             &score, &error_),
+            TARN_OK);
+  got.resize(count);
+  EXPECT_EQ(got, want);
+  EXPECT_LT(score, 0);
+  EXPECT_EQ(tarn_state_position(state), 0u);
+  ExpectError(tarn_beam_search(model, state, &options, got.data(), 0, &count,
+                               nullptr, &error_),
+              TARN_ERROR_SHAPE, "capacity");
+  options.beam = 0;
+  ExpectError(tarn_beam_search(model, state, &options, nullptr, 0, &count,
+                               nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "beam");
+  // The C++ owner says the same.
+  const auto owner = tarnpp::Model::Open(Path("seq2seq"));
+  const auto of_source = tarnpp::State::OfSource(owner, source);
+  EXPECT_EQ(of_source.BeamSearch({10, 10, 1, 8, 1.0}), want);
+  EXPECT_THROW(owner.Classify(source), tarnpp::Error);
+  tarn_model_close(model);  // the states keep it
+  tarn_state_free(state);
+  tarn_state_free(clone);
+  ExpectError(tarn_encode_source(model_, source.data(), 4, &state, &error_),
+              TARN_ERROR_ARGUMENT, "seq2seq");
+}
+
+TEST_F(CApi, TextsAreClassified) {
+  tarn_model* model = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("encoder").c_str(), nullptr, &model, &error_),
+            TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(tarn_model_arch(model), TARN_ARCH_ENCODER);
+  EXPECT_EQ(tarn_model_n_classes(model), 3u);
+  EXPECT_STREQ(tarn_model_label(model, 2), "label 2");
+  EXPECT_EQ(tarn_model_label(model, 3), nullptr);
+  const std::vector<int32_t> text{110, 111};
+  std::vector<float> logits(3, NAN);
+  ASSERT_EQ(tarn_classify(model, text.data(), 2, logits.data(), &error_),
+            TARN_OK);
+  const auto owner = tarnpp::Model::Open(Path("encoder"));
+  EXPECT_EQ(owner.Classify(text), logits);
+  EXPECT_EQ(owner.labels()[1], "label 1");
+  EXPECT_EQ(owner.arch(), TARN_ARCH_ENCODER);
+  ExpectError(tarn_classify(model, nullptr, 0, logits.data(), &error_),
+              TARN_ERROR_ARGUMENT, "at least one");
+  ExpectError(tarn_classify(model, text.data(), 2, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "logits");
+  tarn_state* state = nullptr;
+  ExpectError(tarn_state_new(model, &state, &error_), TARN_ERROR_ARGUMENT,
+              "classifier");
+  tarn_model_close(model);
 }
 
 }  // namespace

@@ -26,7 +26,18 @@ inline ModelConfig TinyConfig(AttentionKind attention) {
   return config;
 }
 
-/// Writes config.json, tokenizer.json and model.safetensors into `dir`, which
+/// The same of another architecture; three classes where there are any.
+inline ModelConfig TinyConfig(Arch arch) {
+  ModelConfig config = TinyConfig(AttentionKind::kLinear);
+  config.arch = arch;
+  config.task = Task::kDerived;
+  if (arch == Arch::kEncoder) config.n_classes = 3;
+  FinishConfig(config);
+  return config;
+}
+
+/// Writes config.json, tokenizer.json, model.safetensors and, of a classifier,
+/// labels.json ("label 0", ...) into `dir`, which
 /// is made if need be. Weights are uniform in [-0.5, 0.5).
 inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
                              const Tokenizer& tokenizer, uint64_t seed) {
@@ -46,6 +57,12 @@ inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
   WriteSafetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
   WriteFileAtomically(dir + "/config.json", ConfigToJson(config));
   WriteFileAtomically(dir + "/tokenizer.json", tokenizer.ToJson());
+  if (config.task != Task::kClassify) return;
+  std::string labels;
+  for (int64_t i = 0; i < config.n_classes; ++i) {
+    labels += StrCat(i == 0 ? "[" : ",", "\"label ", i, "\"");
+  }
+  WriteFileAtomically(dir + "/labels.json", labels + "]\n");
 }
 
 }  // namespace tarn
