@@ -151,9 +151,13 @@ std::vector<at::Tensor> RecomputedGradients(
   for (const at::Tensor& input : inputs) {
     leaves.push_back(input.detach().requires_grad_());
   }
-  std::vector<at::Tensor> gradients = torch::autograd::grad(
-      {f(leaves)}, leaves, {grad_out}, /*retain_graph=*/false,
-      /*create_graph=*/false, /*allow_unused=*/true);
+  const at::Tensor out = f(leaves);
+  std::vector<at::Tensor> gradients(inputs.size());
+  if (out.requires_grad()) {
+    gradients =
+        torch::autograd::grad({out}, leaves, {grad_out}, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+  }
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) gradients[i] = at::zeros_like(inputs[i]);
   }

@@ -9,6 +9,11 @@ from tarn.ops._aft import (  # noqa: E402
     aft_full_attention,
     aft_simple_attention,
 )
+from tarn.ops._clustered import (  # noqa: E402
+    causal_improved_clustered_attention,
+    clustered_attention,
+    improved_clustered_attention,
+)
 from tarn.ops._feature_maps import (  # noqa: E402
     draw_omega,
     favor,
@@ -36,6 +41,7 @@ from tarn.ops._mapped_attention import (  # noqa: E402
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
+from tarn.ops._reformer import reformer_attention  # noqa: E402
 from tarn.ops._softmax import (  # noqa: E402
     exact_topk_attention,
     full_attention,
@@ -50,6 +56,8 @@ __all__ = [
     "aft_full_attention",
     "aft_simple_attention",
     "causal_dot_product",
+    "causal_improved_clustered_attention",
+    "clustered_attention",
     "draw_omega",
     "draw_seed",
     "dropout_scales",
@@ -60,6 +68,7 @@ __all__ = [
     "feed_forward",
     "full_attention",
     "grf",
+    "improved_clustered_attention",
     "linear_attention",
     "linear_attention_packed",
     "linear_attention_step",
@@ -67,6 +76,7 @@ __all__ = [
     "mapped_linear_attention",
     "mapped_linear_attention_step",
     "poly2",
+    "reformer_attention",
     "residual_norm",
     "rff",
     "smoothed_rff",
