@@ -4,7 +4,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <cmath>
 #include <string>
@@ -62,12 +61,6 @@ at::Tensor Both(const at::Tensor& a, const at::Tensor& b) {
 }
 
 }  // namespace
-
-bool HoldsData(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.has_storage() &&
-         !tensor.key_set().has(c10::DispatchKey::Python) &&
-         !c10::impl::TorchDispatchModeTLS::any_modes_set();
-}
 
 void WantPlane(const std::string& where, const at::Tensor& plane,
                const at::Tensor& queries, const at::Tensor& keys) {

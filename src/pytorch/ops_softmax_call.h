@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "pytorch/ops_attention.h"
+#include "pytorch/ops_call.h"
 
 namespace tarn::ops {
 
@@ -27,9 +28,6 @@ struct SoftmaxCall {
 };
 
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
-
-/// True for tensors with readable bytes: not while a compiler traces.
-bool HoldsData(const at::Tensor& tensor);
 
 /// Throws ShapeError or DeviceError unless `plane` broadcasts to [B, H, T, S].
 void WantPlane(const std::string& where, const at::Tensor& plane,
