@@ -7,14 +7,17 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "runtime/bpe_json.h"
 #include "runtime/utf8.h"
+#include "runtime/world_tokenizer.h"
 
 namespace tarn {
 namespace {
 
 constexpr size_t kMaxTable = 1'114'112;  // code points that exist
-// A full table takes 8 bytes an entry ("1114111,"), so this holds any.
-constexpr uint64_t kMaxJsonBytes = 16 << 20;
+// A full table of code points takes 8 bytes an entry ("1114111,"); the largest
+// BPE files in use take 20 MB or so.
+constexpr uint64_t kMaxJsonBytes = 64 << 20;
 constexpr char kWhere[] = "tokenizer.json";
 
 std::string CodePointText(uint32_t code_point) {
@@ -74,15 +77,42 @@ Result<std::vector<uint32_t>> CodePointsOf(const nlohmann::json& table) {
   return code_points;
 }
 
-// The first key that tokenizer.json must not have.
+// The first key that tokenizer.json must not have. table: the one besides
+// format_version and type, or "".
 std::optional<std::string> UnknownKey(const nlohmann::json& root,
-                                      bool is_char) {
+                                      const std::string& table) {
   for (const auto& [key, value] : root.items()) {
     if (key == "format_version" || key == "type") continue;
-    if (key == "code_points" && is_char) continue;
+    if (key == table && !table.empty()) continue;
     return key;
   }
   return std::nullopt;
+}
+
+Result<Tokenizer> WorldOf(const nlohmann::json& text) {
+  const std::string where = StrCat(kWhere, ": vocabulary");
+  if (!text.is_string()) {
+    return FormatError(where, "the text of a vocabulary file",
+                       text.is_null() ? "nothing" : JsonGiven(text));
+  }
+  Result<WorldTokenizer> world =
+      WorldTokenizer::FromText(text.get_ref<const std::string&>());
+  if (!world.ok()) {
+    const Error& error = world.error();
+    return FormatError(StrCat(kWhere, ": ", error.where()), error.wanted(),
+                       error.given());
+  }
+  return Tokenizer::World(std::move(world).Take());
+}
+
+Result<Tokenizer> BpeOf(const nlohmann::json& root) {
+  Result<BpeDefinition> definition = BpeFromJson(root);
+  if (!definition.ok()) return definition.error();
+  try {
+    return Tokenizer::Bpe(std::move(definition).Take());
+  } catch (const FormatError& error) {
+    return Error(error);
+  }
 }
 
 }  // namespace
@@ -118,14 +148,57 @@ Result<Tokenizer> Tokenizer::CharFromText(std::string_view text) {
   return Char(std::move(code_points));
 }
 
+Tokenizer Tokenizer::Bpe(BpeDefinition definition) {
+  Tokenizer tokenizer;
+  tokenizer.kind_ = TokenizerKind::kBpe;
+  tokenizer.bpe_ = std::make_shared<const BpeTokenizer>(std::move(definition));
+  return tokenizer;
+}
+
+Tokenizer Tokenizer::World(WorldTokenizer vocabulary) {
+  Tokenizer tokenizer;
+  tokenizer.kind_ = TokenizerKind::kWorld;
+  tokenizer.world_ =
+      std::make_shared<const WorldTokenizer>(std::move(vocabulary));
+  return tokenizer;
+}
+
+bool Tokenizer::operator==(const Tokenizer& other) const {
+  if (kind_ != other.kind_ || code_points_ != other.code_points_) return false;
+  if (kind_ == TokenizerKind::kBpe) {
+    return bpe_->definition() == other.bpe_->definition();
+  }
+  return kind_ != TokenizerKind::kWorld ||
+         world_->text() == other.world_->text();
+}
+
 int64_t Tokenizer::vocab_size() const {
-  return kind_ == TokenizerKind::kByte
-             ? 256
-             : static_cast<int64_t>(code_points_.size());
+  switch (kind_) {
+    case TokenizerKind::kChar:
+      return static_cast<int64_t>(code_points_.size());
+    case TokenizerKind::kBpe:
+      return static_cast<int64_t>(bpe_->definition().tokens.size());
+    case TokenizerKind::kWorld:
+      return world_->vocab_size();
+    default:
+      return 256;
+  }
+}
+
+const BpeDefinition* Tokenizer::bpe() const {
+  return bpe_ == nullptr ? nullptr : &bpe_->definition();
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(
+    std::string_view text, const EncodeOptions& options) const {
+  if (kind_ != TokenizerKind::kBpe) return Encode(text, options.offset);
+  return bpe_->Encode(text, options.allow_special, options.offset);
 }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                uint64_t offset) const {
+  if (kind_ == TokenizerKind::kBpe) return bpe_->Encode(text, false, offset);
+  if (kind_ == TokenizerKind::kWorld) return world_->Encode(text);
   std::vector<int32_t> tokens;
   tokens.reserve(text.size());
   if (kind_ == TokenizerKind::kByte) {
@@ -157,6 +230,10 @@ void Tokenizer::Decode(int32_t token, std::string& out) const {
   }
   if (kind_ == TokenizerKind::kByte) {
     out += static_cast<char>(token);
+  } else if (kind_ == TokenizerKind::kBpe) {
+    out += bpe_->Bytes(token);
+  } else if (kind_ == TokenizerKind::kWorld) {
+    out += world_->Bytes(token);
   } else {
     AppendUtf8(code_points_[static_cast<size_t>(token)], out);
   }
@@ -170,10 +247,12 @@ std::string Tokenizer::Decode(const std::vector<int32_t>& tokens) const {
 }
 
 std::string Tokenizer::ToJson() const {
+  if (kind_ == TokenizerKind::kBpe) return BpeToJson(bpe_->definition());
   nlohmann::ordered_json root;
   root["format_version"] = 1;
   root["type"] = Name(kind_);
   if (kind_ == TokenizerKind::kChar) root["code_points"] = code_points_;
+  if (kind_ == TokenizerKind::kWorld) root["vocabulary"] = world_->text();
   return root.dump() + "\n";
 }
 
@@ -184,20 +263,29 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
   if (!root.is_object()) {
     return FormatError(kWhere, "an object", JsonGiven(root));
   }
+  // Hugging Face's form has a model and no format_version.
+  if (root.contains("model") && !root.contains("format_version")) {
+    return BpeOf(root);
+  }
   const nlohmann::json version = root.value("format_version", nlohmann::json());
   if (JsonInteger(version) != 1) {
     return FormatError(StrCat(kWhere, ": format_version"), "1",
                        version.is_null() ? "nothing" : JsonGiven(version));
   }
   const nlohmann::json type = root.value("type", nlohmann::json());
-  if (type != "byte" && type != "char") {
-    return FormatError(StrCat(kWhere, ": type"), "\"byte\" or \"char\"",
+  if (type != "byte" && type != "char" && type != "world") {
+    return FormatError(StrCat(kWhere, ": type"),
+                       "\"byte\", \"char\" or \"world\"",
                        type.is_null() ? "nothing" : JsonGiven(type));
   }
-  const bool is_char = type == "char";
-  const std::optional<std::string> unknown = UnknownKey(root, is_char);
+  const std::optional<std::string> unknown =
+      UnknownKey(root, type == "char"    ? "code_points"
+                       : type == "world" ? "vocabulary"
+                                         : "");
   if (unknown) return FormatError(kWhere, "no other keys", Quoted(*unknown));
-  if (!is_char) return Byte();
+  if (type == "byte") return Byte();
+  if (type == "world")
+    return WorldOf(root.value("vocabulary", nlohmann::json()));
   if (!root.contains("code_points")) {
     return FormatError(StrCat(kWhere, ": code_points"), kTableWanted,
                        "nothing");
@@ -205,31 +293,6 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
   Result<std::vector<uint32_t>> table = CodePointsOf(root["code_points"]);
   if (!table.ok()) return table.error();
   return Char(std::move(table.value()));
-}
-
-Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
-  Result<std::string> text = ReadFile(dir + "/tokenizer.json", kMaxJsonBytes);
-  if (!text.ok()) return text.error();
-  return FromJson(text.value());
-}
-
-Result<Tokenizer> Tokenizer::Open(const std::string& dir,
-                                  const ModelConfig& config) {
-  Result<Tokenizer> tokenizer = OpenAlone(dir);
-  if (!tokenizer.ok()) return tokenizer;
-  if (tokenizer.value().kind() != config.tokenizer) {
-    return FormatError(
-        StrCat(kWhere, ": type"),
-        StrCat("\"", Name(config.tokenizer), "\" as in config.json"),
-        StrCat("\"", Name(tokenizer.value().kind()), "\""));
-  }
-  if (tokenizer.value().vocab_size() > config.vocab_size) {
-    return FormatError(
-        StrCat(kWhere, ": entries"),
-        StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
-        StrCat(tokenizer.value().vocab_size()));
-  }
-  return tokenizer;
 }
 
 }  // namespace tarn

@@ -1,0 +1,40 @@
+// Longest match of a set of byte strings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tarn {
+
+/// Immutable after construction; thread-safe. 12 bytes a node.
+class ByteTrie {
+ public:
+  struct Match {
+    int32_t id = -1;   // -1: no string of the set begins here
+    size_t bytes = 0;  // of the string
+  };
+
+  ByteTrie() = default;
+  /// Strings must be distinct and not empty; ids >= 0. O(total bytes).
+  explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings);
+
+  bool empty() const { return nodes_.size() <= 1; }
+  /// The longest string that `text` begins with. O(its length) steps, each a
+  /// search among at most 256 children.
+  Match Longest(std::string_view text) const;
+
+ private:
+  // A node's children lie side by side, sorted by byte.
+  struct Node {
+    uint32_t first = 0;  // index of its first child
+    uint16_t count = 0;  // of children
+    uint8_t byte = 0;    // that leads here
+    int32_t id = -1;     // of the string that ends here
+  };
+  std::vector<Node> nodes_;
+};
+
+}  // namespace tarn
