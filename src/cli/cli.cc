@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"info", Info, "describe a model: sizes, state, cost per token"},
     {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},
+    {"tokenize", Tokenize, "text to token ids and back; train a tokenizer"},
 };
 
 std::string Help() {

@@ -28,6 +28,7 @@ int Eval(int argc, char** argv);
 int Info(int argc, char** argv);
 int Bench(int argc, char** argv);
 int Verify(int argc, char** argv);
+int Tokenize(int argc, char** argv);
 /// Becomes tarn-train (see train.cc); returns only when that fails.
 int Train(int argc, char** argv);
 

@@ -1,7 +1,10 @@
 // `tarn eval`: how well a model predicts a file, over the whole of it.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "cli/cli.h"
 #include "cli/eval_run.h"
@@ -104,10 +107,14 @@ class FileScorer {
     Progress progress("eval", input.size());
     std::string held;  // a character cut by the end of a piece
     bool more = true;
+    const TokenizerKind kind = opened_.tokenizer.kind();
+    if (kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld) {
+      return RunWhole(input, progress, report);
+    }
     while (more && PendingSignal() == 0 && !report.reader_gone()) {
       more = input.Read(kPiece, held);
       size_t ready = held.size();
-      if (more && opened_.tokenizer.kind() == TokenizerKind::kChar) {
+      if (more && kind == TokenizerKind::kChar) {
         ready -= UnfinishedUtf8Tail(held);
       }
       Score(std::string_view(held).substr(0, ready), report);
@@ -121,18 +128,56 @@ class FileScorer {
   uint64_t scored_bytes() const { return bytes_ - first_bytes_; }
 
  private:
-  void Score(std::string_view text, Report& report) {
-    if (text.empty()) return;
-    const auto tokens = opened_.tokenizer.Encode(text, bytes_);
+  // Where a token ends can hang on any later byte: the text is read and encoded
+  // as a whole, then scored in pieces.
+  void RunWhole(InputFile& input, Progress& progress, Report& report) {
+    constexpr size_t kMaxBytes = size_t{1} << 30;
+    constexpr size_t kTokens = 4096;
+    std::string text;
+    while (PendingSignal() == 0 && text.size() <= kMaxBytes &&
+           input.Read(1 << 20, text)) {
+    }
+    if (text.size() > kMaxBytes) {
+      throw ExitError(kExitBadModel,
+                      StrCat(InputName(flags_.file), ": want at most ",
+                             kMaxBytes, " bytes, got more"));
+    }
+    const std::vector<int32_t> tokens = Encode(text);
+    if (tokens.empty()) return;
+    first_bytes_ = FirstTokenBytes(opened_.tokenizer, tokens.front());
+    std::span<const int32_t> rest(tokens);
+    std::string piece;
+    while (!rest.empty() && PendingSignal() == 0 && !report.reader_gone()) {
+      const auto next = rest.first(std::min(kTokens, rest.size()));
+      rest = rest.subspan(next.size());
+      scorer_.Feed(next, [&](double logprob) { report.Add(logprob); });
+      piece.clear();
+      for (const int32_t token : next) opened_.tokenizer.Decode(token, piece);
+      bytes_ += piece.size();
+      progress.Update(bytes_, StrCat(scorer_.tokens(), " tokens, ",
+                                     scorer_.NatsPerToken(), " nats/token"));
+    }
+    // Normalising may have changed their number: the file's bytes count.
+    if (rest.empty()) bytes_ = text.size();
+  }
+
+  std::vector<int32_t> Encode(std::string_view text) const {
+    auto tokens = opened_.tokenizer.Encode(text, bytes_);
     if (!tokens.ok()) {
       throw ExitError(kExitBadModel, StrCat(InputName(flags_.file), ": ",
                                             tokens.error().what()));
     }
+    return std::move(tokens).Take();
+  }
+
+  void Score(std::string_view text, Report& report) {
+    if (text.empty()) return;
+    const std::vector<int32_t> tokens = Encode(text);
     if (scorer_.tokens() == 0) {
-      first_bytes_ = FirstTokenBytes(opened_.tokenizer, tokens.value().front());
+      first_bytes_ = FirstTokenBytes(opened_.tokenizer, tokens.front());
     }
     bytes_ += text.size();
-    scorer_.Feed(tokens.value(), [&](double logprob) { report.Add(logprob); });
+    scorer_.Feed(tokens, [&](double logprob) { report.Add(logprob); });
   }
 
   const OpenedModel& opened_;

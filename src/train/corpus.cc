@@ -89,6 +89,32 @@ Corpus::Corpus(const TextFiles& files, const RecordSplit& split,
       seq_len_(seq_len),
       training_(files, split.training),
       held_out_(files, split.held_out) {
+  if (tokenizer_.kind() == TokenizerKind::kBpe ||
+      tokenizer_.kind() == TokenizerKind::kWorld) {
+    token_bytes_ = TokenBytes(tokenizer_);
+    training_tokens_ = TokenStream(files, split.training, tokenizer_);
+    held_out_tokens_ = TokenStream(files, split.held_out, tokenizer_);
+    if (training_tokens_.size() < 2 || held_out_tokens_.size() < 2) {
+      throw FormatError("data", "more text",
+                        StrCat(training_tokens_.size(), " tokens to train on, ",
+                               held_out_tokens_.size(), " held out"));
+    }
+    FindEncodedWindows();
+  } else {
+    FindWindows();
+  }
+  covers_ = static_cast<int64_t>(starts_.size()) <= max_held_out;
+  Thin(starts_, max_held_out);
+}
+
+void Corpus::FindEncodedWindows() {
+  const auto step = static_cast<uint64_t>(seq_len_);
+  for (uint64_t at = 0; at + 1 < held_out_tokens_.size(); at += step) {
+    starts_.push_back(at);
+  }
+}
+
+void Corpus::FindWindows() {
   const auto tokens_at_least_two = [&](const Stream& stream) {
     return stream.bytes() >= 2 &&
            TokensAt(stream, 0, 2).size() <= stream.bytes();
@@ -101,15 +127,13 @@ Corpus::Corpus(const TextFiles& files, const RecordSplit& split,
   std::string text;
   for (uint64_t begin = 0;;) {
     starts_.push_back(begin);
-    text = TokensAt(held_out_, begin, seq_len);
+    text = TokensAt(held_out_, begin, seq_len_);
     begin += text.size();
     if (begin >= held_out_.bytes()) break;
     if (begin + TokensAt(held_out_, begin, 1).size() >= held_out_.bytes()) {
       break;
     }
   }
-  covers_ = static_cast<int64_t>(starts_.size()) <= max_held_out;
-  Thin(starts_, max_held_out);
 }
 
 std::string Corpus::TokensAt(const Stream& stream, uint64_t begin,
@@ -132,10 +156,25 @@ Window Corpus::Encode(const std::string& text) const {
   return window;
 }
 
+Window Corpus::WindowOf(std::vector<int32_t> tokens) const {
+  Window window;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    window.target_bytes += token_bytes_[static_cast<size_t>(tokens[i])];
+  }
+  window.tokens = std::move(tokens);
+  return window;
+}
+
 Window Corpus::TrainingWindow(uint64_t seed, int64_t step, int64_t row,
                               int64_t seq_len) const {
   Rng rng(seed, static_cast<uint64_t>(step),
           static_cast<uint64_t>(row) * kCountersPerRow);
+  if (seq_len == 0) seq_len = seq_len_;
+  if (encoded()) {
+    const uint64_t first = rng.Below(training_tokens_.size());
+    return WindowOf(
+        training_tokens_.Read(first, static_cast<uint64_t>(seq_len) + 1));
+  }
   uint64_t begin = rng.Below(training_.bytes());
   if (tokenizer_.kind() == TokenizerKind::kChar) {
     // Back to the first byte of the character the draw fell into: at most
@@ -146,12 +185,16 @@ Window Corpus::TrainingWindow(uint64_t seed, int64_t step, int64_t row,
       training_.Read(--begin, 1, byte);
     }
   }
-  if (seq_len == 0) seq_len = seq_len_;
   return Encode(TokensAt(training_, begin, seq_len + 1));
 }
 
 Window Corpus::HeldOutWindow(int64_t index) const {
   const uint64_t begin = starts_[index];
+  if (encoded()) {
+    const uint64_t count = std::min<uint64_t>(
+        static_cast<uint64_t>(seq_len_) + 1, held_out_tokens_.size() - begin);
+    return WindowOf(held_out_tokens_.Read(begin, count));
+  }
   std::string text = TokensAt(held_out_, begin, seq_len_ + 1);
   // Unlike training text, the held-out text is no ring.
   text.resize(std::min<uint64_t>(text.size(), held_out_.bytes() - begin));
@@ -160,6 +203,11 @@ Window Corpus::HeldOutWindow(int64_t index) const {
 
 Tokenizer BuildTokenizer(const TextFiles& files, TokenizerKind kind) {
   if (kind == TokenizerKind::kByte) return Tokenizer::Byte();
+  if (kind != TokenizerKind::kChar) {
+    throw ArgumentError("--tokenizer-file",
+                        StrCat("the file of a '", Name(kind), "' tokenizer"),
+                        "nothing");
+  }
   std::set<uint32_t> points;
   for (int64_t file = 0; file < files.files(); ++file) {
     points.merge(CodePointsOf(CharactersOf(files, file)));
@@ -168,7 +216,7 @@ Tokenizer BuildTokenizer(const TextFiles& files, TokenizerKind kind) {
 }
 
 void CheckCovered(const TextFiles& files, const Tokenizer& tokenizer) {
-  if (tokenizer.kind() == TokenizerKind::kByte) return;
+  if (tokenizer.kind() != TokenizerKind::kChar) return;
   const std::set<uint32_t> known = CodePointsOf(tokenizer);
   for (int64_t file = 0; file < files.files(); ++file) {
     for (uint32_t point : CodePointsOf(CharactersOf(files, file))) {

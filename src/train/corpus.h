@@ -8,6 +8,7 @@
 #include "runtime/tokenizer.h"
 #include "train/records.h"
 #include "train/text_files.h"
+#include "train/token_stream.h"
 
 namespace tarn::train {
 
@@ -51,8 +52,9 @@ class Corpus {
   uint64_t held_out_bytes() const { return held_out_.bytes(); }
 
   /// A pure function of its arguments: where a window starts is drawn
-  /// uniformly over the training text by counter-based numbers keyed by
-  /// (seed, step, row). The text is read as a ring.
+  /// uniformly over the training text (over its tokens, where they are no
+  /// characters) by counter-based numbers keyed by (seed, step, row). The text
+  /// is read as a ring.
   /// Of `seq_len` + 1 tokens; 0: the length given at construction.
   Window TrainingWindow(uint64_t seed, int64_t step, int64_t row,
                         int64_t seq_len = 0) const;
@@ -71,20 +73,30 @@ class Corpus {
   std::string TokensAt(const Stream& stream, uint64_t begin,
                        int64_t count) const;
   Window Encode(const std::string& text) const;
+  // BPE and World: where a token begins is known only once all of a text is
+  // encoded, so both sides are, 4 bytes a token.
+  bool encoded() const { return !token_bytes_.empty(); }
+  void FindWindows();
+  void FindEncodedWindows();
+  Window WindowOf(std::vector<int32_t> tokens) const;
 
   Tokenizer tokenizer_;
   int64_t seq_len_;
   Stream training_, held_out_;
-  std::vector<uint64_t> starts_;  // of the held-out windows
+  TokenStream training_tokens_, held_out_tokens_;  // if encoded()
+  std::vector<uint32_t> token_bytes_;              // by id, if encoded()
+  std::vector<uint64_t> starts_;  // of the held-out windows; bytes or tokens
   bool covers_ = true;
 };
 
 /// The tokenizer of a corpus: bytes, or every character that occurs. Throws
-/// FormatError with file and offset for text that is not UTF-8 (kChar).
+/// FormatError with file and offset for text that is not UTF-8 (kChar), and
+/// ArgumentError for kinds that are read from a file (--tokenizer-file).
 Tokenizer BuildTokenizer(const TextFiles& files, TokenizerKind kind);
 
 /// Throws FormatError with the file unless every character of the text is in
-/// the tokenizer's table (nothing to check for bytes).
+/// the tokenizer's table (nothing to check for bytes and World; a Corpus
+/// encodes all of a BPE text and says what it cannot).
 void CheckCovered(const TextFiles& files, const Tokenizer& tokenizer);
 
 }  // namespace tarn::train

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "core/error.h"
+#include "runtime/bpe_train.h"
 #include "train/test_files.h"
 
 namespace tarn::train {
@@ -136,6 +138,72 @@ TEST(CorpusTest, TextShorterThanAWindowIsReadRound) {
   EXPECT_EQ(window.tokens.size(), 101u);
 }
 
+// --- Tokens that are no characters ---
+
+Tokenizer Bpe(const std::string& text) {
+  return Tokenizer::Bpe(TrainBpe({text}, {300, nullptr}));
+}
+
+TEST(CorpusTest, EncodedTextIsPredictedOnceAndCountedInBytes) {
+  Case c(Sentences(500, " \xC3\xA9\xE2\x82\xAC "));
+  const Tokenizer tokenizer = Bpe(c.training);
+  for (int64_t seq_len : {1, 2, 7, 64, 100000}) {
+    const Corpus corpus(c.files, c.split, tokenizer, seq_len, 1 << 20);
+    std::string text;
+    int64_t bytes = 0, tokens = 0;
+    for (int64_t i = 0; i < corpus.held_out_windows(); ++i) {
+      const Window window = corpus.HeldOutWindow(i);
+      ASSERT_GE(window.tokens.size(), 2u);
+      ASSERT_LE(static_cast<int64_t>(window.tokens.size()), seq_len + 1);
+      const auto first = window.tokens.begin() + (i > 0 ? 1 : 0);
+      text += tokenizer.Decode({first, window.tokens.end()});
+      bytes += window.target_bytes;
+      tokens += static_cast<int64_t>(window.tokens.size()) - 1;
+    }
+    EXPECT_EQ(text, c.held_out) << seq_len;
+    const int32_t first = corpus.HeldOutWindow(0).tokens[0];
+    EXPECT_EQ(bytes, static_cast<int64_t>(c.held_out.size() -
+                                          tokenizer.Decode({first}).size()));
+    EXPECT_LT(tokens, bytes);
+    EXPECT_TRUE(corpus.covers_held_out());
+  }
+}
+
+TEST(CorpusTest, EncodedTrainingWindowsAreStretchesOfTheText) {
+  Case c(Sentences(500, " word "));
+  const Tokenizer tokenizer = Bpe(c.training);
+  const Corpus corpus(c.files, c.split, tokenizer, 20, 100);
+  const std::string ring = c.training + c.training;
+  std::set<std::vector<int32_t>> seen;
+  for (int64_t step = 1; step <= 50; ++step) {
+    const Window window = corpus.TrainingWindow(1, step, 0);
+    EXPECT_EQ(window.tokens, corpus.TrainingWindow(1, step, 0).tokens);
+    ASSERT_EQ(window.tokens.size(), 21u);
+    EXPECT_NE(ring.find(tokenizer.Decode(window.tokens)), ring.npos);
+    seen.insert(window.tokens);
+  }
+  EXPECT_GT(seen.size(), 40u);
+  EXPECT_EQ(corpus.TrainingWindow(1, 1, 0, 5).tokens.size(), 6u);
+  // Longer than the text: read round.
+  const size_t all = 100000;
+  EXPECT_EQ(corpus.TrainingWindow(1, 1, 0, all).tokens.size(), all + 1);
+}
+
+TEST(CorpusTest, TextTheTokenizerCannotEncodeNamesFileAndByte) {
+  Case c("ab\n%\nba\n%\nabba\n%\naab!\n%\n");
+  BpeDefinition definition = TrainBpe({}, {256, nullptr});
+  std::swap(definition.tokens['!'], definition.tokens.back());
+  definition.tokens.pop_back();
+  try {
+    const Corpus corpus(c.files, c.split, Tokenizer::Bpe(definition), 4, 10);
+    FAIL() << "accepted";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what()).find("/text: text: byte 16"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(BuildTokenizerTest, JoinsTheCharactersOfAllFiles) {
   const TempFolder dir;
   const TextFiles files({dir.Write("a", "ba\xC3\xA9"),
@@ -158,6 +226,7 @@ TEST(BuildTokenizerTest, InvalidUtf8NamesTheFile) {
     EXPECT_NE(std::string(error.what()).find("bad.txt"), std::string::npos);
   }
   EXPECT_EQ(BuildTokenizer(files, TokenizerKind::kByte).vocab_size(), 256);
+  EXPECT_THROW(BuildTokenizer(files, TokenizerKind::kBpe), ArgumentError);
 }
 
 TEST(CheckCoveredTest, RefusesCharactersTheModelDoesNotKnow) {

@@ -134,6 +134,18 @@ void Check(const TrainOptions& options) {
   if (std::count(options.data.begin(), options.data.end(), "-") > 1) {
     throw ArgumentError("--data", "standard input (-) once", "twice");
   }
+  const TokenizerKind kind = options.model.tokenizer;
+  const bool from_file =
+      kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld;
+  if (from_file && options.tokenizer_file.empty() && options.init.empty()) {
+    throw ArgumentError("--tokenizer-file",
+                        StrCat("the file of a '", Name(kind), "' tokenizer"),
+                        "nothing");
+  }
+  if (!from_file && !options.tokenizer_file.empty()) {
+    throw ArgumentError("--tokenizer", "'bpe' or 'world' with --tokenizer-file",
+                        StrCat("'", Name(kind), "'"));
+  }
   if (options.schedule.schedule == Schedule::kStep &&
       options.schedule.decay_at.empty()) {
     throw ArgumentError("--decay-at", "the steps at which the rate falls",

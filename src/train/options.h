@@ -22,6 +22,7 @@ struct TrainOptions {
   std::vector<std::string> data;  // "-" is standard input
   std::string out;                // directory
   std::string init;               // model directory to start from, or empty
+  std::string tokenizer_file;     // of kinds bpe and world; or empty
   RecordMode records = RecordMode::kAuto;
   // How it is learned.
   int64_t batch = 8;         // rows of a forward pass

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "core/error.h"
 #include "train/options.h"
@@ -108,6 +109,14 @@ constexpr char kRecordModes[] = "auto|fortune|block";
 
 const std::vector<OptionInfo>& OptionTable() {
   static const std::vector<OptionInfo> table = {
+      OptionInfo{
+          "tokenizer_file", "FILE",
+          "of --tokenizer bpe and world: see `tarn tokenize --help`", true,
+          [](const TrainOptions& o) { return o.tokenizer_file; },
+          [](TrainOptions& o, std::string_view text) {
+            o.tokenizer_file =
+                std::filesystem::absolute(text).lexically_normal().string();
+          }},
       TARN_WORD("records", records, kRecordModes,
                 "how the text is cut: at lines \"%\", or in 2 KiB blocks"),
       TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),

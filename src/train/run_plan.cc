@@ -77,9 +77,27 @@ TrainState StartState(const RunFolder& folder, const Given& given,
   return state;
 }
 
-// The tokenizer of the model the run starts from, or of the text.
+Tokenizer ReadTokenizer(const TrainOptions& options) {
+  Result<Tokenizer> tokenizer = Tokenizer::OpenFile(options.tokenizer_file);
+  if (!tokenizer.ok()) {
+    throw FormatError(StrCat("--tokenizer-file ", options.tokenizer_file, ": ",
+                             tokenizer.error().what()));
+  }
+  if (tokenizer.value().kind() != options.model.tokenizer) {
+    throw ArgumentError("--tokenizer",
+                        StrCat("'", Name(tokenizer.value().kind()),
+                               "', the kind of ", options.tokenizer_file),
+                        StrCat("'", Name(options.model.tokenizer), "'"));
+  }
+  return std::move(tokenizer).value();
+}
+
+// The tokenizer of the model the run starts from, of a file, or of the text.
 Tokenizer ChooseTokenizer(const TrainOptions& options, const TextFiles& text,
                           const std::string& model_dir) {
+  if (model_dir.empty() && !options.tokenizer_file.empty()) {
+    return ReadTokenizer(options);
+  }
   if (model_dir.empty()) return BuildTokenizer(text, options.model.tokenizer);
   Result<Tokenizer> tokenizer = Tokenizer::Open(model_dir, options.model);
   if (!tokenizer.ok()) throw FormatError(tokenizer.error().what());
@@ -116,6 +134,7 @@ RunPlan PlanRun(const Given& given) {
   TrainOptions& options = plan.state.options;
   CheckMemory(options);
   CheckReadable(options.data);
+  if (!options.tokenizer_file.empty()) CheckReadable({options.tokenizer_file});
   MakeWritableFolder(plan.folder.path);
   plan.lock = LockRun(plan.folder);
   RemoveLeftovers(plan.folder.path);

@@ -3,10 +3,12 @@
 import json
 import math
 import os
+import pathlib
 import resource
+import subprocess
 
 import pytest
-from conftest import TINY, fortunes, log, start, train
+from conftest import PROGRAM, TINY, fortunes, log, start, train
 
 
 def test_log_has_every_figure(straight):
@@ -91,6 +93,50 @@ def test_several_files_of_characters(tmp_path):
     )
 
 
+def tarn(*arguments, **options):
+    program = pathlib.Path(PROGRAM).with_name("tarn")
+    result = subprocess.run([program, *map(str, arguments)], check=False,
+                            capture_output=True, timeout=120, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_bpe_model_from_text_to_text(text, tmp_path):
+    """Train a tokenizer, a model on it, resume, evaluate, generate."""
+    bpe = tmp_path / "bpe.json"
+    tarn("tokenize", "--train", text, "--vocab", 300, "--out", bpe)
+    flags = [*TINY, "--tokenizer", "bpe", "--tokenizer-file", bpe,
+             "--schedule", "constant"]
+    straight, parts = tmp_path / "straight", tmp_path / "parts"
+    result = train("--data", text, "--out", straight, *flags)
+    assert result.returncode == 0, result.stderr
+    lines = log(straight)
+    assert lines[-1]["val_bits_per_byte"] < lines[0]["bits_per_byte"] - 0.5
+    config = json.loads((straight / "config.json").read_text())
+    assert (config["tokenizer"], config["vocab_size"]) == ("bpe", 300)
+    assert (straight / "tokenizer.json").read_bytes() == bpe.read_bytes()
+
+    result = train("--data", text, "--out", parts, *flags, "--steps", "21")
+    assert result.returncode == 0, result.stderr
+    result = train("--out", parts, "--resume", "--steps", "60")
+    assert result.returncode == 0, result.stderr
+    weights = "model.safetensors"
+    assert (parts / weights).read_bytes() == (straight / weights).read_bytes()
+
+    # The runtime counts the same bytes: bits per byte of a file it has seen.
+    sample = text.read_bytes()[:400].rsplit(b"\n", 1)[0]
+    figures = json.loads(tarn("eval", straight, "-", "--json", input=sample))
+    ids = tarn("tokenize", straight, "--whole", input=sample).split()
+    assert figures["tokens"] == len(ids)
+    first = tarn("tokenize", straight, "--decode", "--whole", input=ids[0])
+    bits = figures["nats_per_token"] * (len(ids) - 1) / math.log(2)
+    assert figures["bits_per_byte"] == pytest.approx(
+        bits / (len(sample) - len(first)), rel=1e-9)
+    assert len(ids) < len(sample) / 1.5
+    written = tarn("generate", straight, "--prompt", "state", "--max-tokens", 12)
+    assert written
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -151,6 +197,14 @@ ERRORS = {
     "no value": (2, ["--data", "{text}", "--steps"], "--steps"),
     "too large": (2, ["--data", "{text}", "--batch", "1000000"], "GiB"),
     "no model": (3, ["--data", "{text}", "--init", "{tmp}"], "config.json"),
+    "bpe of no file": (2, ["--data", "{text}", "--tokenizer", "bpe"], "--tokenizer-file"),
+    "bytes of a file": (2, ["--data", "{text}", "--tokenizer-file", "{text}"], "--tokenizer"),
+    "no tokenizer there": (
+        3, ["--data", "{text}", "--tokenizer", "bpe", "--tokenizer-file", "{tmp}/none"],
+        "none"),
+    "no tokenizer in it": (
+        3, ["--data", "{text}", "--tokenizer", "world", "--tokenizer-file", "{text}"],
+        "line 1"),
     "no preset": (2, ["--data", "{text}", "--preset", "big"], "demo"),
     "out is a file": (1, ["--data", "{text}", "--out", "{tmp}/empty"], "empty"),
     "out cannot be": (1, ["--data", "{text}", "--out", "/dev/full/x"], "/dev/full"),
