@@ -101,7 +101,7 @@ Corpus::Corpus(const TextFiles& files, const RecordSplit& split,
     }
     FindEncodedWindows();
   } else {
-    FindWindows();
+    FindWindows(files);
   }
   covers_ = static_cast<int64_t>(starts_.size()) <= max_held_out;
   Thin(starts_, max_held_out);
@@ -114,7 +114,7 @@ void Corpus::FindEncodedWindows() {
   }
 }
 
-void Corpus::FindWindows() {
+void Corpus::FindWindows(const TextFiles& files) {
   const auto tokens_at_least_two = [&](const Stream& stream) {
     return stream.bytes() >= 2 &&
            TokensAt(stream, 0, 2).size() <= stream.bytes();

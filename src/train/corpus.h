@@ -76,7 +76,7 @@ class Corpus {
   // BPE and World: where a token begins is known only once all of a text is
   // encoded, so both sides are, 4 bytes a token.
   bool encoded() const { return !token_bytes_.empty(); }
-  void FindWindows();
+  void FindWindows(const TextFiles& files);
   void FindEncodedWindows();
   Window WindowOf(std::vector<int32_t> tokens) const;
 

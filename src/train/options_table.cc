@@ -114,6 +114,8 @@ const std::vector<OptionInfo>& OptionTable() {
           "of --tokenizer bpe and world: see `tarn tokenize --help`", true,
           [](const TrainOptions& o) { return o.tokenizer_file; },
           [](TrainOptions& o, std::string_view text) {
+            o.tokenizer_file = text;
+            if (text.empty()) return;
             o.tokenizer_file =
                 std::filesystem::absolute(text).lexically_normal().string();
           }},
