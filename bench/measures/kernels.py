@@ -19,6 +19,9 @@ CASES = [
     ("matmul", {"rows": 256, "inputs": 1024, "outputs": 1024}),
     ("matmul", {"rows": 512, "inputs": 1024, "outputs": 4096}),
     ("matmul", {"rows": 512, "inputs": 4096, "outputs": 1024}),
+    ("softmax_attention_forward", {"seq_len": 1024}),
+    ("softmax_attention_forward", {"seq_len": 4096, "local_context": 128}),
+    ("softmax_attention_gradient", {"seq_len": 1024}),
     ("softmax_attention_step", {"seq_len": 4096}),
     ("softmax_attention_step", {"seq_len": 131072}),
 ]

@@ -191,6 +191,36 @@ def test_weights_on_request(op, extra, dtype):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
+# ---- One query at a time: what a cache of keys and values computes.
+
+
+@kinds
+def test_a_hundred_steps_equal_the_sequence(kind):
+    op, _ = KINDS[kind]
+    q, k, v = tensors(B=10, T=100, H=4, K=25, V=64)
+    whole = op(q, k, v, causal=True)
+    for t in range(100):
+        # A ring holds the window alone: blocks of keys begin elsewhere, and sums
+        # differ by rounding.
+        first = max(0, t - 8) if kind == "local" else 0
+        seen = slice(first, t + 1)
+        if kind == "local":
+            step = full_attention(q[:, t : t + 1], k[:, seen], v[:, seen])
+            torch.testing.assert_close(step, whole[:, t : t + 1], atol=1e-5, rtol=0)
+        else:
+            step = op(q[:, t : t + 1], k[:, seen], v[:, seen])
+            assert torch.equal(step, whole[:, t : t + 1])
+
+
+@pytest.mark.parametrize("op, _", [KINDS["full"], KINDS["exact-topk"]])
+def test_cross_attention_row_by_row(op, _):
+    q, k, v = tensors(T=42, S=100)
+    keep = torch.rand(2, 100) > 0.3
+    whole = op(q, k, v, key_mask=keep)
+    rows = [op(q[:, t : t + 1], k, v, key_mask=keep) for t in range(42)]
+    assert torch.equal(torch.cat(rows, 1), whole)
+
+
 # ---- Dropout.
 
 

@@ -19,6 +19,7 @@ TOPK = torch.ops.tarn.exact_topk_attention.default
 INDICES = torch.ops.tarn.exact_topk_indices.default
 
 B, T, S, H, K, V = 2, 7, 9, 2, 3, 4
+DTYPES = (torch.float32, torch.float64)
 
 
 def tensors(dtype=torch.float32, requires_grad=True):
@@ -124,14 +125,13 @@ def test_gradient_of_the_gradient_is_an_error_below_float64():
         grad.square().sum().backward()
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "topk"])
+# The blocks of top-k make its number of queries a constant of the trace.
 @pytest.mark.parametrize(
-    "dtype, dynamic", [(torch.float32, False), (torch.float32, True), (torch.float64, False)]
+    "kind, dtype, dynamic",
+    [(kind, dtype, False) for kind in ("full", "local", "topk") for dtype in DTYPES]
+    + [("full", torch.float32, True), ("local", torch.float32, True)],
 )
 def test_compiles_without_graph_breaks(kind, dtype, dynamic):
-    if kind == "topk" and dynamic:
-        pytest.skip("the blocks of top-k make its number of queries a constant")
-
     def layer(q, k, v, mask):
         if kind == "full":
             return full_attention(q, k, v, key_mask=mask, causal=True, causal_offset=2)
