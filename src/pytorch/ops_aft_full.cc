@@ -59,7 +59,7 @@ void Check(const Call& in) {
                          : StrCat(w.dim(), " axes"));
   }
   WantLike(kOp, "position_bias", w, in.queries, {w.sym_size(0), w.sym_size(1)});
-  CheckMasks(kOp, in.masks, in.queries, in.keys);
+  CheckAttentionMasks(kOp, in.masks, in.queries, in.keys);
 }
 
 // A checked call as planes: batch rows, or batch rows x heads.

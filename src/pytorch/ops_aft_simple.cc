@@ -55,7 +55,7 @@ void Check(const Call& in) {
   AttentionMasks masks;
   masks.key_mask = in.key_mask;
   masks.key_lengths = in.key_lengths;
-  CheckMasks(kOp, masks, in.queries, in.keys);
+  CheckAttentionMasks(kOp, masks, in.queries, in.keys);
   if (in.m.has_value() != in.a.has_value() ||
       in.m.has_value() != in.b.has_value()) {
     throw ArgumentError(StrCat(kOp, ": initial_m, initial_a, initial_b"),

@@ -78,7 +78,7 @@ void Check(const Call& in) {
   AttentionMasks masks;
   masks.key_mask = o.key_mask;
   masks.key_lengths = o.key_lengths;
-  CheckMasks(kOp, masks, in.queries, in.keys);
+  CheckAttentionMasks(kOp, masks, in.queries, in.keys);
   DropoutOptions range;
   range.probability = o.dropout.probability;
   (void)MakeDropoutKey(range);

@@ -59,7 +59,7 @@ void Check(const Call& in) {
                         StrCat(*o.softmax_temp));
   }
   CheckOperands(kOp, in.queries, in.queries, in.values);
-  CheckMasks(kOp, in.masks, in.queries, in.queries);
+  CheckAttentionMasks(kOp, in.masks, in.queries, in.queries);
   DropoutOptions range;
   range.probability = o.dropout.probability;
   (void)MakeDropoutKey(range);

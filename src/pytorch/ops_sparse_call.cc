@@ -5,7 +5,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/autograd.h>
 
 namespace tarn::ops {
@@ -68,49 +67,6 @@ void CheckLengths(const char* op, const char* name,
                           std::to_string(length));
     }
   }
-}
-
-void CheckMasks(const char* op, const AttentionMasks& masks,
-                const at::Tensor& queries, const at::Tensor& keys) {
-  const c10::SymInt wanted[] = {queries.sym_size(0), queries.sym_size(2),
-                                queries.sym_size(1), keys.sym_size(1)};
-  const auto want_bool = [&](const char* name, const at::Tensor& mask) {
-    const std::string where = StrCat(op, ": ", name);
-    if (mask.scalar_type() != at::kBool) {
-      throw DTypeError(where, "bool", c10::toString(mask.scalar_type()));
-    }
-    if (mask.device() != queries.device()) {
-      throw DeviceError(where, queries.device().str(), mask.device().str());
-    }
-  };
-  if (masks.key_mask.has_value()) {
-    const at::Tensor& mask = *masks.key_mask;
-    want_bool("key_mask", mask);
-    if (mask.dim() != 2 || mask.sym_size(0) != wanted[0] ||
-        mask.sym_size(1) != wanted[3]) {
-      throw ShapeError(
-          StrCat(op, ": key_mask"),
-          StrCat("[", wanted[0], ", ", wanted[3], "]"),
-          StrCat(mask.dim(), " axes of ", mask.sym_numel(), " entries"));
-    }
-  }
-  if (masks.attention_mask.has_value()) {
-    const at::Tensor& mask = *masks.attention_mask;
-    want_bool("attention_mask", mask);
-    bool fits = mask.dim() <= 4;
-    for (int64_t back = 1; fits && back <= mask.dim(); ++back) {
-      fits =
-          mask.sym_size(-back) == 1 || mask.sym_size(-back) == wanted[4 - back];
-    }
-    if (!fits) {
-      throw ShapeError(
-          StrCat(op, ": attention_mask"),
-          StrCat("a shape broadcastable to [", wanted[0], ", ", wanted[1], ", ",
-                 wanted[2], ", ", wanted[3], "]"),
-          StrCat(mask.dim(), " axes of ", mask.sym_numel(), " entries"));
-    }
-  }
-  CheckLengths(op, "key_lengths", masks.key_lengths, queries, wanted[3]);
 }
 
 at::Tensor KeptPositions(const OptionalTensor& mask,

@@ -27,10 +27,6 @@ void CheckLengths(const char* op, const char* name,
                   const OptionalTensor& lengths, const at::Tensor& like,
                   const c10::SymInt& end);
 
-/// Throws unless the masks fit queries [B, T, H, K] and keys [B, S, H, K].
-void CheckMasks(const char* op, const AttentionMasks& masks,
-                const at::Tensor& queries, const at::Tensor& keys);
-
 /// [B, S] bool, dense, of positions that both terms keep; undefined: all.
 at::Tensor KeptPositions(const OptionalTensor& mask,
                          const OptionalTensor& lengths, int64_t end);
