@@ -16,10 +16,36 @@ constexpr char kFooter[] =
     "FLOP: a multiply-add counts as 2. A linear model's state never grows; "
     "for\n"
     "softmax attention the cost of the first token and the growth a token are\n"
-    "given.\n\n"
+    "given. `scaling` compares softmax with linear attention per token of a\n"
+    "text: seen at once (parallel), one more token (step), and the cache or\n"
+    "state read for it. `parameters_textbook` is 12 D^2 a layer and N D.\n\n"
     "Examples:\n"
     "  tarn info models/demo\n"
     "  tarn info models/demo --json | jq .parameters.total\n";
+
+// Work per token with softmax and with linear attention as a text grows, and
+// the lengths at which the linear form becomes the cheaper one.
+Json Scaling(const ModelConfig& config) {
+  const HeadWidths head = HeadWidthsOf(config);
+  Json tokens, softmax, linear;
+  for (const int64_t n : {128, 1024, 8192, 65536}) {
+    const TokenScaling at = ScalingAt(config, n);
+    tokens.push_back(n);
+    softmax["parallel_flop"].push_back(at.softmax_parallel_flop);
+    linear["parallel_flop"].push_back(at.linear_parallel_flop);
+    softmax["step_flop"].push_back(at.softmax_step_flop);
+    linear["step_flop"].push_back(at.linear_step_flop);
+    softmax["step_bytes"].push_back(at.softmax_step_bytes);
+    linear["step_bytes"].push_back(at.linear_step_bytes);
+  }
+  return {{"tokens", tokens},
+          {"softmax", softmax},
+          {"linear", linear},
+          {"linear_is_less_from",
+           {{"parallel", CrossoverTokens(head, config.arch == Arch::kDecoder)},
+            {"step", StepCrossoverTokens(head)},
+            {"memory", MemoryCrossoverTokens(head)}}}};
+}
 
 Json Facts(const OpenedModel& opened) {
   const Model& model = opened.model;
@@ -33,18 +59,23 @@ Json Facts(const OpenedModel& opened) {
   Json root;
   root["config"] = Json::parse(ConfigToJson(config));
   root["tokenizer_entries"] = opened.tokenizer.vocab_size();
-  root["parameters"] = {{"embedding", counts.embedding},
-                        {"attention", counts.attention},
-                        {"feed_forward", counts.feed_forward},
-                        {"norms", counts.norms},
-                        {"head", counts.head},
-                        {"total", counts.Total()}};
+  root["parameters"] = {
+      {"embedding", counts.embedding}, {"positions", counts.positions},
+      {"attention", counts.attention}, {"feed_forward", counts.feed_forward},
+      {"norms", counts.norms},         {"recurrent", counts.recurrent},
+      {"head", counts.head},           {"total", counts.Total()}};
+  root["parameters_textbook"] =
+      config.n_layers * TextbookParameters(config.d_model, 0) +
+      config.vocab_size * config.d_model;
   root["weight_bytes"] = model.weight_bytes();
   root["state_bytes"] = model.state_bytes();
   root["state_bytes_per_token"] = model.state_bytes_per_token();
   root["flop_per_token"] = first.flop;
   root["flop_per_token_growth"] = second.flop - first.flop;
   root["bytes_read_per_token"] = first.weight_bytes + first.state_bytes;
+  if (config.arch == Arch::kDecoder || config.arch == Arch::kEncoder) {
+    root["scaling"] = Scaling(config);
+  }
   return root;
 }
 

@@ -3,22 +3,16 @@
 
 #include <cstdint>
 
+#include "core/accounting.h"
 #include "core/config.h"
 
 namespace tarn::cli {
 
 /// Numbers of weights, by part of the model.
-struct ParameterCounts {
-  int64_t embedding = 0;  // tokens and learned positions
-  int64_t attention = 0;  // projections
-  int64_t feed_forward = 0;
-  int64_t norms = 0;
-  int64_t head = 0;  // a tied head has its bias only
-  int64_t Total() const {
-    return embedding + attention + feed_forward + norms + head;
-  }
-};
-ParameterCounts CountParameters(const ModelConfig& config);
+using ParameterCounts = ParameterParts;
+inline ParameterCounts CountParameters(const ModelConfig& config) {
+  return CountParameterParts(config);
+}
 
 /// Work for one more token, at a position where `past_tokens` came before. A
 /// multiply-add counts as 2 FLOP; norms, activations and the softmax of the

@@ -19,7 +19,8 @@ ModelConfig Small() {
 
 TEST(ModelFacts, CountsParametersByPart) {
   const ParameterCounts counts = CountParameters(Small());
-  EXPECT_EQ(counts.embedding, 10 * 8 + 6 * 8);
+  EXPECT_EQ(counts.embedding, 10 * 8);
+  EXPECT_EQ(counts.positions, 6 * 8);
   EXPECT_EQ(counts.attention, 2 * 4 * (8 * 8 + 8));
   EXPECT_EQ(counts.feed_forward, 2 * (20 * 8 + 20 + 8 * 20 + 8));
   EXPECT_EQ(counts.norms, (2 * 2 + 1) * 16);
@@ -45,10 +46,10 @@ TEST(ModelFacts, LinearCostIsConstantSoftmaxCostGrows) {
   ModelConfig config = Small();
   EXPECT_EQ(CostOfToken(config, 4, 0, 0).flop,
             CostOfToken(config, 4, 0, 1000).flop);
-  // 2 layers x 2 heads x (S, z, read-out, denominator, division) at 4 wide.
+  // 2 layers x 2 heads x (S, z, read-out, denominator) at 4 wide.
   const int64_t used = CountParameters(config).Total() - (80 + 48) - 80;
   EXPECT_EQ(CostOfToken(config, 4, 0, 0).flop,
-            2 * used + 2 * 2 * (4 * 16 + 12 + 4));
+            2 * used + 2 * 2 * (4 * 16 + 12));
   config.attention = AttentionKind::kFull;
   EXPECT_EQ(
       CostOfToken(config, 4, 0, 101).flop - CostOfToken(config, 4, 0, 100).flop,

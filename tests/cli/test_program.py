@@ -10,7 +10,7 @@ import numpy as np
 import plain_model
 import pytest
 
-COMMANDS = ["train", "generate", "eval", "info", "bench", "verify"]
+COMMANDS = ["train", "generate", "eval", "info", "bench", "verify", "tokenize"]
 
 
 def test_help_and_version(tarn):
@@ -75,7 +75,13 @@ def test_info(tarn, models):
     parts = got["parameters"]
     assert parts["total"] == counts["total"]
     assert sum(v for k, v in parts.items() if k != "total") == parts["total"]
-    assert parts["embedding"] == (256 + 64) * 32
+    assert parts["embedding"] == 256 * 32 and parts["positions"] == 64 * 32
+    scaling = got["scaling"]
+    assert scaling["tokens"] == [128, 1024, 8192, 65536]
+    assert len(set(scaling["linear"]["step_flop"])) == 1
+    assert scaling["softmax"]["step_flop"] == sorted(scaling["softmax"]["step_flop"])
+    # A head of 8: S and z hold 8 x (8 + 1) numbers, a cache 8 + 8 a token.
+    assert scaling["linear_is_less_from"]["memory"] == 72 / 16
     assert got["config"]["d_model"] == 32
     assert got["state_bytes_per_token"] == 0 and got["flop_per_token_growth"] == 0
     assert got["weight_bytes"] >= 4 * (parts["total"] - 0)
