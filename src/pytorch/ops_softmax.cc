@@ -132,8 +132,9 @@ void WantShape(const char* name, const at::Tensor& tensor,
 }
 
 // The bias gradient [B or 1, H or 1, T or 1, S or 1], and the kernel's view.
-at::Tensor BiasGradient(const SoftmaxCall& call, BlockedAttentionGradients& g) {
-  if (!call.options.bias.has_value()) {
+at::Tensor BiasGradient(const SoftmaxCall& call, bool wanted,
+                        BlockedAttentionGradients& g) {
+  if (!wanted || !call.options.bias.has_value()) {
     return at::empty({0}, call.queries.options());
   }
   const at::Tensor& bias = *call.options.bias;
@@ -168,7 +169,7 @@ Gradients4 BackwardCpu(const SoftmaxCall& call, const GradientInputs& from) {
     g.grad_queries = RowsView(queries);
     g.grad_keys = RowsView(keys);
     g.grad_values = RowsView(values);
-    const at::Tensor bias = BiasGradient(call, g);
+    const at::Tensor bias = BiasGradient(call, from.want_bias, g);
     TorchExecutor executor;
     const Workspace workspace(BlockedAttentionWorkspaceBytes(
         k.inputs, executor.width(), /*backward=*/true));
@@ -182,12 +183,12 @@ Gradients4 BackwardCpu(const SoftmaxCall& call, const GradientInputs& from) {
   });
 }
 
-Gradients4 BackwardMeta(const SoftmaxCall& call, const GradientInputs&) {
+Gradients4 BackwardMeta(const SoftmaxCall& call, const GradientInputs& from) {
   const auto like = [](const at::Tensor& tensor) {
     return at::empty_symint(tensor.sym_sizes(), tensor.options());
   };
   return {like(call.queries), like(call.keys), like(call.values),
-          call.options.bias.has_value()
+          from.want_bias && call.options.bias.has_value()
               ? like(*call.options.bias)
               : at::empty({0}, call.queries.options())};
 }

@@ -28,7 +28,7 @@ using BackwardSignature = Gradients4(
     const at::Tensor&, const at::Tensor&, const OptionalTensor&,
     const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
     const OptionalTensor&, bool, c10::SymInt, c10::SymInt,
-    std::optional<double>, double);
+    std::optional<double>, double, bool);
 
 using TopkSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
                                  const at::Tensor&, const OptionalTensor&,
@@ -50,12 +50,12 @@ TwoTensors CallForward(const SoftmaxCall& c) {
 Gradients4 CallBackward(const SoftmaxCall& c, const GradientInputs& from) {
   static const auto handle =
       FindOp<BackwardSignature>("tarn::softmax_attention_backward");
-  return handle.call(from.grad_out, from.out, from.statistics, c.queries,
-                     c.keys, c.values, c.masks.attention_mask, c.masks.key_mask,
-                     c.masks.key_lengths, c.options.bias,
-                     c.options.dropout.seed, c.masks.causal,
-                     c.masks.causal_offset, c.local_context,
-                     c.options.softmax_temp, c.options.dropout.probability);
+  return handle.call(
+      from.grad_out, from.out, from.statistics, c.queries, c.keys, c.values,
+      c.masks.attention_mask, c.masks.key_mask, c.masks.key_lengths,
+      c.options.bias, c.options.dropout.seed, c.masks.causal,
+      c.masks.causal_offset, c.local_context, c.options.softmax_temp,
+      c.options.dropout.probability, from.want_bias);
 }
 
 void SaveCall(AutogradContext* ctx, const SoftmaxCall& c, const at::Tensor& out,
@@ -107,7 +107,7 @@ struct SoftmaxFunction : public torch::autograd::Function<SoftmaxFunction> {
     const bool wants_bias =
         call.options.bias.has_value() && ctx->needs_input_grad(3);
     const auto [queries, keys, values, bias] =
-        CallBackward(call, {grads[0], saved[8], saved[9]});
+        CallBackward(call, {grads[0], saved[8], saved[9], wants_bias});
     const at::Tensor none;
     return {queries, keys, values, wants_bias ? bias : none, none};
   }
@@ -167,11 +167,12 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(StrCat("softmax_attention(", kArguments,
                ") -> (Tensor out, Tensor statistics)")
             .c_str());
-  m.def(StrCat("softmax_attention_backward(Tensor grad_out, Tensor out, "
-               "Tensor statistics, ",
-               kArguments,
-               ") -> (Tensor grad_queries, Tensor grad_keys, "
-               "Tensor grad_values, Tensor grad_bias)")
+  m.def(StrCat(
+            "softmax_attention_backward(Tensor grad_out, Tensor out, "
+            "Tensor statistics, ",
+            kArguments,
+            ", bool want_bias=True) -> (Tensor grad_queries, Tensor grad_keys, "
+            "Tensor grad_values, Tensor grad_bias)")
             .c_str());
   m.def(StrCat("softmax_attention_weights(", kArguments,
                ") -> (Tensor out, Tensor weights)")

@@ -10,12 +10,13 @@
 
 namespace tarn::ops {
 
-// grad_queries, grad_keys, grad_values, grad_bias ([0] without a bias).
+// grad_queries, grad_keys, grad_values, grad_bias ([0] unless wanted).
 using Gradients4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // What the gradient reads besides the call.
 struct GradientInputs {
   at::Tensor grad_out, out, statistics;
+  bool want_bias;  // its gradient costs two products of seven
 };
 
 // masks, bias and options behind queries, keys, values.
@@ -43,8 +44,8 @@ template <Gradients4 (*kBackward)(const SoftmaxCall&, const GradientInputs&)>
 Gradients4 FlatBackward(const at::Tensor& grad_out, const at::Tensor& out,
                         const at::Tensor& statistics, const at::Tensor& queries,
                         const at::Tensor& keys, const at::Tensor& values,
-                        TARN_SOFTMAX_ARGUMENTS) {
-  return kBackward(TARN_SOFTMAX_CALL, {grad_out, out, statistics});
+                        TARN_SOFTMAX_ARGUMENTS, bool want_bias) {
+  return kBackward(TARN_SOFTMAX_CALL, {grad_out, out, statistics, want_bias});
 }
 
 template <at::Tensor (*kTopk)(const SoftmaxCall&, const c10::SymInt&)>

@@ -62,6 +62,8 @@ def test_opcheck_backward_weights_and_topk():
     rest = masks(requires_grad=False)
     out, statistics = FORWARD(q, k, v, *rest, **RICH)
     opcheck(BACKWARD, (torch.randn_like(out), out, statistics, q, k, v, *rest), RICH)
+    grad = torch.randn_like(out)
+    opcheck(BACKWARD, (grad, out, statistics, q, k, v, *rest), RICH | dict(want_bias=False))
     opcheck(INDICES, (q, k, v, *rest), RICH | dict(width=5))
     opcheck(WEIGHTS, (*tensors(), *masks()), RICH)
     opcheck(TOPK, (*tensors(), *masks()), RICH | dict(topk=4, need_weights=True))
@@ -266,6 +268,17 @@ def test_saved_bytes_are_inputs_output_and_two_numbers_a_row():
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         full_attention(q, k, v, causal=True)
     assert sum(saved) == 4 * (4 * q.numel() + 2 * 500 * 2)
+
+
+def test_bias_gradient_is_computed_only_where_wanted():
+    q, k, v = tensors()
+    out, statistics = FORWARD(q, k, v, bias=torch.zeros(T, S))
+    call = (torch.ones_like(out), out.detach(), statistics, *(x.detach() for x in (q, k, v)))
+    grads = BACKWARD(*call, bias=torch.zeros(T, S), want_bias=False)
+    assert grads[3].numel() == 0
+    wanted = BACKWARD(*call, bias=torch.zeros(T, S))
+    assert wanted[3].shape == (T, S)
+    assert all(torch.equal(a, b) for a, b in zip(grads[:3], wanted[:3]))
 
 
 def test_local_time_is_linear():
