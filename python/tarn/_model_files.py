@@ -1,0 +1,117 @@
+"""Model directories: what `tarn train` writes and `tarn generate` reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import torch
+
+from tarn._files import read_tensors, write_bytes, write_tensors
+
+_BYTE_TOKENIZER = '{"format_version": 1, "type": "byte"}\n'
+
+
+def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**model.state_dict()}
+
+
+def save_model(
+    module: torch.nn.Module,
+    dir: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    labels: list[str] | None = None,
+) -> None:
+    """Writes a model of `tarn.models` as a directory that `tarn generate`,
+    `tarn.runtime` and `load_model` open.
+
+    Args:
+        module: LanguageModel, Classifier, Seq2Seq, RecurrentModel or CnnModel.
+        dir: made if need be; its files are replaced by rename.
+        tokenizer: tokenizer.json to copy; None: bytes, where the configuration
+            says "byte".
+        labels: of a classifier, one for each class; None: those it holds, else
+            "0", "1", ...
+
+    Weights are written as float32. Raises ValueError for a module without a
+    configuration or with weights that are not those of it (such as projections
+    replaced by others: merge them first), OSError.
+    """
+    from tarn.models._config import config_text, weight_shapes
+
+    config: Any = getattr(module, "config", None)
+    if not isinstance(config, dict) or "arch" not in config:
+        raise ValueError(
+            f"save_model: module: want a model of tarn.models, got {type(module).__name__}"
+        )
+    tensors = _weights(module)
+    shapes = weight_shapes(config)
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if given != shapes:
+        names = sorted(set(given.items()) ^ set(shapes.items()))
+        raise ValueError(
+            "save_model: module: want the weights of its configuration, got differences in "
+            + ", ".join(sorted({name for name, _ in names})[:8])
+        )
+    if tokenizer is not None:
+        tokenizer_bytes = pathlib.Path(tokenizer).read_bytes()
+    elif config["tokenizer"] == "byte":
+        tokenizer_bytes = _BYTE_TOKENIZER.encode()
+    else:
+        raise ValueError(
+            f"save_model: tokenizer: want a tokenizer.json of kind {config['tokenizer']!r}, got None"
+        )
+    folder = pathlib.Path(dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    ordered = {name: tensors[name].detach().float() for name in shapes}
+    write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
+    write_bytes(tokenizer_bytes, folder / "tokenizer.json")
+    if config["task"] == "classify":
+        names = labels or getattr(module, "labels", None)
+        names = names or [str(index) for index in range(config["n_classes"])]
+        if len(set(names)) != config["n_classes"]:
+            raise ValueError(
+                f"save_model: labels: want {config['n_classes']} different names, got {len(set(names))}"
+            )
+        text = json.dumps(list(names), ensure_ascii=False) + "\n"
+        write_bytes(text.encode(), folder / "labels.json")
+    # Last: a directory with a configuration is a whole one.
+    write_bytes(config_text(config).encode(), folder / "config.json")
+
+
+def load_model(dir: str | os.PathLike[str]) -> torch.nn.Module:
+    """The model of a directory as a module of `tarn.models`, in evaluation
+    mode, on the CPU, float32. Raises ValueError naming file and key or tensor,
+    OSError."""
+    from tarn.models import make_model
+    from tarn.models._config import weight_shapes
+
+    folder = pathlib.Path(dir)
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'}: want JSON, got: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{folder / 'config.json'}: want an object, got another value")
+    version = config.get("format_version")
+    if version not in (1, 2):
+        raise ValueError(f"{folder / 'config.json'}: format_version: want 1 or 2, got {version!r}")
+    model = make_model(config)
+    path = folder / "model.safetensors"
+    tensors, _ = read_tensors(path)
+    shapes = weight_shapes(model.config)  # type: ignore[arg-type]
+    for name in sorted({*tensors, *shapes}):
+        given = tuple(tensors[name].shape) if name in tensors else None
+        if given != shapes.get(name):
+            raise ValueError(
+                f"{path}: {name}: want {list(shapes[name]) if name in shapes else 'no such tensor'}, "
+                f"got {list(given) if given is not None else 'none'}"
+            )
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    labels = folder / "labels.json"
+    if model.config["task"] == "classify" and labels.is_file():  # type: ignore[index]
+        model.labels = json.loads(labels.read_text())  # type: ignore[assignment]
+    return model.eval()

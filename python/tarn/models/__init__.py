@@ -1,0 +1,27 @@
+"""Whole models: tokens in, logits out, under the configuration and the weight
+names of tarn's model directories.
+
+    model = tarn.models.LanguageModel(vocab_size=256, d_model=128, n_layers=4)
+    logits = model(tokens)                       # [B, T] -> [B, T, vocab]
+    tarn.save_model(model, "models/mine")        # `tarn generate models/mine`
+"""
+
+from tarn.models._config import finish_config, weight_shapes
+from tarn.models._earlier import CnnModel, RecurrentModel
+from tarn.models._generation import Beam, beam_search, generate, greedy
+from tarn.models._transformers import Classifier, LanguageModel, Seq2Seq, make_model
+
+__all__ = [
+    "Beam",
+    "Classifier",
+    "CnnModel",
+    "LanguageModel",
+    "RecurrentModel",
+    "Seq2Seq",
+    "beam_search",
+    "finish_config",
+    "generate",
+    "greedy",
+    "make_model",
+    "weight_shapes",
+]

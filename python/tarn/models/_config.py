@@ -1,0 +1,34 @@
+"""The configuration of a model: a dictionary with the keys of config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tarn import _library
+
+_library.ensure()
+
+
+def finish_config(config: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+    """The whole configuration that the given keys stand for: defaults filled
+    in, sizes derived, every range and combination checked. docs/model-format.md
+    lists the keys. Raises ValueError naming the key."""
+    given = {**(config or {}), **keys}
+    given.pop("format_version", None)
+    return json.loads(torch.ops.tarn.finish_config(json.dumps(given)))
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """config.json of a configuration, the bytes that `tarn train` writes."""
+    given = {name: value for name, value in config.items() if name != "format_version"}
+    return torch.ops.tarn.finish_config(json.dumps(given))
+
+
+def weight_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor in the model's weight file."""
+    shapes = json.loads(torch.ops.tarn.weight_shapes(config_text(config)))
+    return {name: tuple(shape) for name, shape in shapes.items()}

@@ -1,0 +1,118 @@
+"""The models before transformers, under the same interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from tarn.models._config import finish_config
+from tarn.models._parts import Predictor
+from tarn.models._transformers import check_arch, mask_of, mean_over_valid
+
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+class _EarlierModel(torch.nn.Module):
+    """Embedding, a body [B, T, D] -> [B, T, D], head."""
+
+    def __init__(self, config: Mapping[str, Any] | None, keys: dict[str, Any], archs) -> None:
+        super().__init__()
+        self.config = finish_config({"arch": archs[0], **(config or {})}, **keys)
+        check_arch(type(self), self.config, archs)
+        self.classify = self.config["task"] == "classify"
+        self.labels: list[str] | None = None
+        self.value_embedding = torch.nn.Embedding(
+            self.config["vocab_size"], self.config["d_model"]
+        )
+        if self.config["tied_head"]:
+            torch.nn.init.normal_(self.value_embedding.weight, std=0.02)
+
+    def _add_head(self) -> None:
+        outputs = self.config["n_classes"] if self.classify else self.config["vocab_size"]
+        self.predictor = Predictor(outputs, self.config["d_model"], self.config["tied_head"])
+
+    def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+        raise NotImplementedError(f"{type(self).__name__}: _body is not defined")
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        """tokens [B, T] int64 -> logits [B, T, vocab_size], or [B, n_classes] of
+        a classifier. What stands past a row's length has no influence."""
+        mask = mask_of(tokens, lengths)
+        x = self._body(self.value_embedding(tokens), mask)
+        if self.classify:
+            return self.predictor(mean_over_valid(x, mask))
+        return self.predictor(x, self.value_embedding.weight)
+
+
+class RecurrentModel(_EarlierModel):
+    """A vanilla RNN (tanh) or an LSTM, bidirectional where it classifies and the
+    configuration says so."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
+        super().__init__(config, keys, ("lstm", "rnn"))
+        cls = torch.nn.LSTM if self.config["arch"] == "lstm" else torch.nn.RNN
+        both = self.config["bidirectional"]
+        self.rnn = cls(
+            self.config["d_model"],
+            self.config["d_model"] // (2 if both else 1),
+            self.config["n_layers"],
+            batch_first=True,
+            dropout=self.config["dropout"] if self.config["n_layers"] > 1 else 0.0,
+            bidirectional=both,
+        )
+        self._add_head()
+
+    def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+        seq_len = x.shape[1]
+        if x.shape[0] == 0 or seq_len == 0:
+            return x
+        lengths = mask.lengths.cpu()
+        packed = pack_padded_sequence(
+            x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False
+        )
+        out, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=seq_len)
+        return out
+
+
+class _ConvolutionLayer(torch.nn.Module):
+    """y = norm(x + drop(act(conv(x))))."""
+
+    def __init__(self, config: dict[str, Any], causal: bool) -> None:
+        super().__init__()
+        width, size = config["d_model"], config["kernel_size"]
+        self.conv = torch.nn.Conv1d(width, width, size)
+        self.norm = torch.nn.LayerNorm(width, eps=config["norm_eps"])
+        self.dropout = torch.nn.Dropout(config["dropout"])
+        self.activation = _ACTIVATIONS[config["activation"]]
+        left = size - 1 if causal else (size - 1) // 2
+        self.padding = (left, size - 1 - left)
+
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        # Padding tokens are zeros to every layer, as the border is.
+        rows = torch.where(keep, x, 0.0).transpose(1, 2)
+        mixed = self.conv(F.pad(rows, self.padding)).transpose(1, 2)
+        return self.norm(x + self.dropout(self.activation(mixed)))
+
+
+class CnnModel(_EarlierModel):
+    """A stack of convolutions with residuals and norms: causal as a language
+    model, centred as a classifier."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
+        super().__init__(config, keys, ("cnn",))
+        causal = not self.classify
+        self.layers = torch.nn.ModuleList(
+            _ConvolutionLayer(self.config, causal) for _ in range(self.config["n_layers"])
+        )
+        self._add_head()
+
+    def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+        if x.shape[1] == 0:
+            return x
+        for layer in self.layers:
+            x = layer(x, mask.bool_matrix[..., None])
+        return x

@@ -1,0 +1,230 @@
+"""What the models share: embeddings with positions, stacks from a
+configuration, the head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn.attention import AttentionLayer
+from tarn.builders import TransformerDecoderBuilder, TransformerEncoderBuilder
+from tarn.feature_maps import FeatureMap, by_name
+
+Config = dict[str, Any]
+
+# A table as large as the tokens, and a head that reads such an embedding, learn
+# later than small ones; tarn train begins the same way.
+_SMALL = 0.02
+
+
+class IdentityFeatureMap(FeatureMap):
+    """phi(x) = x."""
+
+    signed = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def _named_arguments(self) -> dict[str, Any] | None:
+        return {"feature_map": "identity"}
+
+
+class Embedding(torch.nn.Module):
+    """Tokens and their places -> [B, T, D]. Its parts are registered by the
+    model that owns it, under the names of the weight file."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config["d_model"]
+        self.concat = config["position_combine"] == "concat"
+        self.positions = config["positions"]
+        self.tokens = torch.nn.Embedding(
+            config["vocab_size"], width // 2 if self.concat else width
+        )
+        self.table: torch.nn.Embedding | None = None
+        if config["tied_head"]:
+            torch.nn.init.normal_(self.tokens.weight, std=_SMALL)
+        if self.positions == "learned":
+            self.table = torch.nn.Embedding(config["max_positions"], width)
+            torch.nn.init.normal_(self.table.weight, std=_SMALL)
+        self.sinusoidal_width = width - self.tokens.embedding_dim if self.concat else width
+
+    def forward(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
+        """tokens [B, T] int64, first: place of tokens[:, 0], one for all or [B]
+        -> [B, T, D]."""
+        x = self.tokens(tokens)
+        seq_len = tokens.shape[1]
+        places = torch.arange(seq_len, device=tokens.device)
+        if isinstance(first, torch.Tensor):
+            places = places + first.to(tokens.device)[:, None]
+        else:
+            places = places + first
+        if self.table is not None:
+            # Tokens past the table share its last row.
+            return x + self.table(places.clamp(max=self.table.num_embeddings - 1))
+        if self.positions == "sinusoidal":
+            rows = int(places.max()) + 1 if places.numel() else 0
+            table = torch.ops.tarn.sinusoidal_table(rows, self.sinusoidal_width)
+            table = table.to(x.device, x.dtype)[places]
+            if self.concat:
+                return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)
+            return x + table
+        return x
+
+
+class Predictor(torch.nn.Module):
+    """The affine map to logits. Tied, it owns the bias alone and reads the
+    token embedding."""
+
+    def __init__(self, outputs: int, d_model: int, tied: bool) -> None:
+        super().__init__()
+        bound = d_model**-0.5
+        if tied:
+            self.register_parameter("weight", None)
+        else:
+            self.weight = torch.nn.Parameter(torch.empty(outputs, d_model).uniform_(-bound, bound))
+        self.bias = torch.nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+
+    def forward(self, x: torch.Tensor, embedding: torch.Tensor | None = None) -> torch.Tensor:
+        weight = self.weight if self.weight is not None else embedding
+        assert weight is not None
+        return torch.nn.functional.linear(x, weight, self.bias)
+
+
+# Keys of the configuration that builders of attentions take under the same
+# name, and those that are called otherwise there.
+_SAME = (
+    "local_context",
+    "topk",
+    "length_limit",
+    "clusters",
+    "iterations",
+    "bits",
+    "hash_bias",
+    "rounds",
+    "max_sequence_length",
+    "aft_parameterization",
+    "attention_dropout",
+)
+_RANDOM = ("favor", "favor-positive", "rff", "smoothed-rff", "grf")
+
+
+def attention_type(config: Config, kind: str, causal: bool) -> str:
+    """The builders' name of a kind: linear attention under a causal mask and
+    what conditional-full falls back to have names of their own."""
+    linear = "causal-linear" if causal else "linear"
+    if kind == "linear":
+        return linear
+    return f"conditional-full:{linear}" if kind == "conditional-full" else kind
+
+
+def attention_settings(config: Config, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Settings for the attentions of these kinds."""
+    settings = {name: config[name] for name in _SAME}
+    settings["chunk_size"] = config["hash_chunk"]
+    if "linear" in kinds or "conditional-full" in kinds:
+        name = config["feature_map"]
+        settings["feature_map"] = (
+            IdentityFeatureMap.factory() if name == "identity" else by_name(name)
+        )
+        settings["denominator"] = config["denominator"]
+        settings["eps"] = config["eps"]
+        if name in _RANDOM:
+            settings["n_dims"] = config["n_dims"] or None
+            settings["redraw"] = config["redraw"]
+        if name.startswith("favor"):
+            settings["stabilize"] = config["stabilise"]
+    return settings
+
+
+def _apply(builder, settings: dict[str, Any], parts) -> None:
+    """Only what a kind takes is said to it."""
+    for name, value in settings.items():
+        for part in parts:
+            if part.takes(name):
+                setattr(part, name, value)
+
+
+def _common(config: Config) -> dict[str, Any]:
+    return {
+        "n_heads": config["n_heads"],
+        "query_dimensions": config["d_key"],
+        "value_dimensions": config["d_value"],
+        "model_dimensions": config["d_model"],
+        "feed_forward_dimensions": config["d_ff"],
+        "dropout": config["dropout"],
+        "activation": config["activation"],
+        "final_normalization": config["final_norm"],
+        "norm": config["norm"],
+        "norm_eps": config["norm_eps"],
+        "feature_seed": config["feature_seed"],
+    }
+
+
+def make_encoder(config: Config, causal: bool):
+    """The stack of a decoder language model (causal) or of an encoder."""
+    kind = config["attention"]
+    builder = TransformerEncoderBuilder.from_kwargs(
+        n_layers=config["n_layers"],
+        attention_type=attention_type(config, kind, causal),
+        **_common(config),
+    )
+    _apply(builder, attention_settings(config, (kind,)), [builder.attention])
+    encoder = builder.get()
+    add_rotation(encoder, config)
+    return encoder
+
+
+def make_decoder(config: Config):
+    """The decoder stack of a sequence-to-sequence model."""
+    kind, cross = config["attention"], config["cross_attention"]
+    builder = TransformerDecoderBuilder.from_kwargs(
+        n_layers=config["n_decoder_layers"],
+        self_attention_type=attention_type(config, kind, True),
+        cross_attention_type=attention_type(config, cross, False),
+        cross_model_dimensions=config["d_model"],
+        **_common(config),
+    )
+    settings = attention_settings(config, (kind, cross))
+    _apply(builder, settings, [builder.self_attention, builder.cross_attention])
+    decoder = builder.get()
+    add_rotation(decoder, config)
+    return decoder
+
+
+class _Rotation:
+    """Turns queries and keys before the attention inside a layer: a hook, so
+    that no weight changes its name."""
+
+    def __init__(self, d_key: int, base: float) -> None:
+        self.d_key = d_key
+        self.base = base
+
+    def __call__(self, module, arguments):
+        queries, keys, *rest = arguments
+        rows = max(queries.shape[1], keys.shape[1])
+        cos, sin = torch.ops.tarn.rotary_tables(rows, self.d_key, self.base)
+        cos, sin = cos.to(queries)[:, None], sin.to(queries)[:, None]
+        rotate = torch.ops.tarn.rotate
+        length, memory = queries.shape[1], keys.shape[1]
+        return (
+            rotate(queries, cos[:length], sin[:length]),
+            rotate(keys, cos[:memory], sin[:memory]),
+            *rest,
+        )
+
+
+def add_rotation(stack: torch.nn.Module, config: Config) -> None:
+    """Rotary positions in every self attention."""
+    if config["positions"] != "rotary":
+        return
+    if config["attention"] == "linear" and config["rotary_place"] == "after":
+        raise ValueError(
+            "rotary_place: want 'before' for a module in Python, got 'after' "
+            "(tarn.runtime and tarn train have it)"
+        )
+    for name, layer in stack.named_modules():
+        if isinstance(layer, AttentionLayer) and not name.endswith("cross_attention"):
+            rotation = _Rotation(config["d_key"], config["rotary_base"])
+            layer.inner_attention.register_forward_pre_hook(rotation)

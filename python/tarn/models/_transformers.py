@@ -1,0 +1,207 @@
+"""Decoder language model, encoder classifier, sequence to sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tarn.masking import LengthMask, TriangularCausalMask
+from tarn.models._config import finish_config
+from tarn.models._parts import Config, Embedding, Predictor, make_decoder, make_encoder
+from tarn.models._twins import decoder_twin, encoder_twin, first_places
+
+
+def check_arch(cls: type, config: Config, archs: tuple[str, ...]) -> None:
+    if config["arch"] not in archs:
+        wanted = " or ".join(repr(arch) for arch in archs)
+        raise ValueError(f"{cls.__name__}: arch: want {wanted}, got {config['arch']!r}")
+
+
+class _TokenModel(torch.nn.Module):
+    """Embedding, causal or full stack, head; keys `layers.*` and `norm.*` stand
+    at the root."""
+
+    def __init__(self, config: Config, causal: bool, outputs: int) -> None:
+        super().__init__()
+        self.config = config
+        embedding = Embedding(config)
+        # Registered part by part: the weight file's names have no prefix.
+        self.value_embedding = embedding.tokens
+        if embedding.table is not None:
+            self.pos_embedding = embedding.table
+        stack = make_encoder(config, causal)
+        self.layers, self.norm = stack.layers, stack.norm
+        self.predictor = Predictor(outputs, config["d_model"], config["tied_head"])
+        self._unregistered = [embedding, stack]
+
+    @property
+    def _embed(self) -> Embedding:
+        return self._unregistered[0]
+
+    @property
+    def _stack(self) -> torch.nn.Module:
+        return self._unregistered[1]
+
+
+class LanguageModel(_TokenModel):
+    """A decoder-only language model (arch "decoder").
+
+    config, **keys: keys of config.json, as in `finish_config`; `config` of the
+    model is the whole of them.
+
+    Besides whole sequences it runs as an RNN where its attention has a
+    recurrent form: `prefill` and `step`.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
+        finished = finish_config(config, **keys)
+        check_arch(type(self), finished, ("decoder",))
+        super().__init__(finished, True, finished["vocab_size"])
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        """tokens [B, T] int64 -> logits [B, T, vocab_size]. lengths [B]: tokens
+        of each row (only conditional and clustered kinds look at them)."""
+        x = self._embed(tokens)
+        mask = TriangularCausalMask(tokens.shape[1], device=tokens.device)
+        length_mask = None
+        if lengths is not None:
+            length_mask = LengthMask(lengths, max_len=tokens.shape[1], device=tokens.device)
+        return self._head(self._stack(x, mask, length_mask))
+
+    def prefill(self, tokens: torch.Tensor, lengths=None, state=None):
+        """tokens [B, T] -> (logits [B, T, vocab_size], state), equal to T calls
+        of step. state: a list of `tarn.recurrent.AttentionState`, a value."""
+        x = self._embed(tokens, first_places(state))
+        x, state = encoder_twin(self._stack, self.config).prefill(x, lengths, state)
+        return self._head(x), state
+
+    def step(self, tokens: torch.Tensor, state=None):
+        """tokens [B] -> (logits [B, vocab_size], new state)."""
+        x = self._embed(tokens[:, None], first_places(state))[:, 0]
+        x, state = encoder_twin(self._stack, self.config)(x, state)
+        return self._head(x), state
+
+    def _head(self, x: torch.Tensor) -> torch.Tensor:
+        return self.predictor(x, self.value_embedding.weight)
+
+
+class Classifier(_TokenModel):
+    """An encoder whose mean over valid tokens goes to classes (arch "encoder").
+
+    labels: names of the classes, or None; kept with the model directory.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        labels: list[str] | None = None,
+        **keys: Any,
+    ) -> None:
+        finished = finish_config({"arch": "encoder", **(config or {})}, **keys)
+        check_arch(type(self), finished, ("encoder",))
+        super().__init__(finished, False, finished["n_classes"])
+        self.labels = labels
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        """tokens [B, T] int64, lengths [B] (None: T) -> logits [B, n_classes].
+        What stands past a row's length has no influence."""
+        length_mask = mask_of(tokens, lengths)
+        x = self._stack(self._embed(tokens), None, length_mask)
+        return self.predictor(mean_over_valid(x, length_mask))
+
+
+class Seq2Seq(torch.nn.Module):
+    """Encoder and decoder with cross attention (arch "seq2seq").
+
+    One vocabulary serves both sides; a target begins and ends with the newline
+    token. `tarn.models.greedy` and `beam_search` write targets.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
+        super().__init__()
+        finished = finish_config({"arch": "seq2seq", **(config or {})}, **keys)
+        check_arch(type(self), finished, ("seq2seq",))
+        self.config = finished
+        source = Embedding(finished)
+        target = Embedding(finished)
+        self.value_embedding, self.target_embedding = source.tokens, target.tokens
+        if source.table is not None:
+            self.pos_embedding, self.target_pos_embedding = source.table, target.table
+        self.encoder = make_encoder(finished, causal=False)
+        self.decoder = make_decoder(finished)
+        self.predictor = Predictor(
+            finished["vocab_size"], finished["d_model"], finished["tied_head"]
+        )
+        self._unregistered = [source, target]
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        target_in: torch.Tensor,
+        lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """tokens [B, T], target_in [B, U] (newline, then the target), lengths
+        [B] of the sources -> logits [B, U, vocab_size]."""
+        memory, mask = self.encode(tokens, lengths)
+        causal = TriangularCausalMask(target_in.shape[1], device=target_in.device)
+        x = self.decoder(
+            self._unregistered[1](target_in), memory, x_mask=causal, memory_length_mask=mask
+        )
+        return self._head(x)
+
+    def encode(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
+        """(memory [B, T, D], its mask)."""
+        mask = mask_of(tokens, lengths)
+        return self.encoder(self._unregistered[0](tokens), None, mask), mask
+
+    def initial_state(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
+        """The state before the first target token: the source read once."""
+        memory, mask = self.encode(tokens, lengths)
+        return decoder_twin(self.decoder, self.config).initial_state(memory, mask)
+
+    def step(self, tokens: torch.Tensor, state):
+        """Target tokens [B] -> (logits [B, vocab_size], new state)."""
+        x = self._unregistered[1](tokens[:, None], first_places(state))[:, 0]
+        x, state = decoder_twin(self.decoder, self.config)(x, state=state)
+        return self._head(x), state
+
+    def prefill(self, tokens: torch.Tensor, state):
+        """Target tokens [B, U] -> (logits [B, U, vocab_size], new state)."""
+        x = self._unregistered[1](tokens, first_places(state))
+        x, state = decoder_twin(self.decoder, self.config).prefill(x, state=state)
+        return self._head(x), state
+
+    def _head(self, x: torch.Tensor) -> torch.Tensor:
+        return self.predictor(x, self.target_embedding.weight)
+
+
+def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
+    batch, seq_len = tokens.shape
+    if lengths is None:
+        lengths = torch.full((batch,), seq_len)
+    return LengthMask(lengths, max_len=seq_len, device=tokens.device)
+
+
+def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
+    """[B, T, D] -> [B, D]; 0 for an empty row."""
+    kept = torch.where(mask.bool_matrix[..., None], x, 0.0)
+    return kept.sum(1) / mask.lengths.to(x.device).clamp(min=1)[:, None]
+
+
+def make_model(config: Mapping[str, Any] | None = None, **keys: Any) -> torch.nn.Module:
+    """The model that `arch` names. Raises ValueError."""
+    from tarn.models._earlier import CnnModel, RecurrentModel
+
+    finished = finish_config(config, **keys)
+    classes = {
+        "decoder": LanguageModel,
+        "encoder": Classifier,
+        "seq2seq": Seq2Seq,
+        "rnn": RecurrentModel,
+        "lstm": RecurrentModel,
+        "cnn": CnnModel,
+    }
+    return classes[finished["arch"]](finished)

@@ -1,0 +1,153 @@
+"""Recurrent twins of a model's stacks: the same projections, norms and feature
+maps, whoever replaced them, around recurrent attentions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn.attention._linear import LinearAttentionBase
+from tarn.recurrent import AttentionState
+from tarn.recurrent.attention import (
+    RecurrentAFTFullAttention,
+    RecurrentAFTSimpleAttention,
+    RecurrentAttentionLayer,
+    RecurrentCrossAttentionLayer,
+    RecurrentCrossFullAttention,
+    RecurrentCrossLinearAttention,
+    RecurrentExactTopKAttention,
+    RecurrentFullAttention,
+    RecurrentLinearAttention,
+    RecurrentLocalAttention,
+)
+from tarn.recurrent.transformers import (
+    RecurrentTransformerDecoder,
+    RecurrentTransformerDecoderLayer,
+    RecurrentTransformerEncoder,
+    RecurrentTransformerEncoderLayer,
+)
+
+Config = dict[str, Any]
+
+
+def first_places(state) -> torch.Tensor | int:
+    """Tokens each row has consumed, [B], of a model's state; 0 before the
+    first."""
+    if state is None:
+        return 0
+    part = state[0]
+    if isinstance(part, (list, tuple)):  # a decoder layer: self and cross
+        part = part[0]
+    return 0 if part is None else part.steps
+
+
+def _refuse(kind: str) -> ValueError:
+    return ValueError(
+        f"attention: want a kind with a recurrent form (linear, full, local, exact-topk, "
+        f"aft-full, aft-simple), got {kind!r}"
+    )
+
+
+def _inner(inner: torch.nn.Module, kind: str, cross: bool) -> torch.nn.Module:
+    """The recurrent attention that shares `inner`'s parameters."""
+    twin: torch.nn.Module
+    if isinstance(inner, LinearAttentionBase):
+        cls = RecurrentCrossLinearAttention if cross else RecurrentLinearAttention
+        twin = cls(
+            inner.feature_map.query_dims,
+            inner.feature_map,
+            eps=inner.eps,
+            event_dispatcher=inner.event_dispatcher,
+            denominator=inner.denominator,
+            compat=inner.compat,
+        )
+        return twin
+    shared = {"event_dispatcher": inner.event_dispatcher}
+    if kind == "aft-simple":
+        return RecurrentAFTSimpleAttention(**shared)
+    if kind == "aft-full":
+        twin = RecurrentAFTFullAttention(1, 1, **shared)
+        twin.max_sequence_length = inner.u.shape[0]
+        twin.u, twin.v = inner.u, inner.v
+        return twin
+    shared.update(softmax_temp=inner.softmax_temp, attention_dropout=inner.dropout.p)
+    if kind == "full":
+        return (RecurrentCrossFullAttention if cross else RecurrentFullAttention)(**shared)
+    if kind == "local" and not cross:
+        return RecurrentLocalAttention(inner.local_context, **shared)
+    if kind == "exact-topk" and not cross:
+        return RecurrentExactTopKAttention(inner.topk, **shared)
+    raise _refuse(kind)
+
+
+class _RotaryRecurrent(torch.nn.Module):
+    """Turns the queries and keys of new tokens by their places."""
+
+    def __init__(self, inner: torch.nn.Module, d_key: int, base: float) -> None:
+        super().__init__()
+        self.inner = inner
+        self.d_key, self.base = d_key, base
+
+    def forward(self, query, key, value, state=None):
+        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
+        return out[:, 0], state
+
+    def prefill(self, queries, keys, values, lengths=None, state: AttentionState | None = None):
+        batch, seq_len = queries.shape[:2]
+        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
+        places = steps[:, None] + torch.arange(seq_len)
+        rows = int(places.max()) + 1 if places.numel() else 0
+        tables = torch.ops.tarn.rotary_tables(rows, self.d_key, self.base)
+        cos, sin = (table.to(queries)[places.to(queries.device)][:, :, None] for table in tables)
+        rotate = torch.ops.tarn.rotate
+        return self.inner.prefill(  # type: ignore[operator]
+            rotate(queries, cos, sin), rotate(keys, cos, sin), values, lengths, state
+        )
+
+
+_PROJECTIONS = ("query_projection", "key_projection", "value_projection", "out_projection")
+
+
+def _attention(layer: torch.nn.Module, config: Config, kind: str, cross: bool) -> torch.nn.Module:
+    inner = _inner(layer.inner_attention, kind, cross)
+    if not cross and config["positions"] == "rotary":
+        inner = _RotaryRecurrent(inner, config["d_key"], config["rotary_base"])
+    cls = RecurrentCrossAttentionLayer if cross else RecurrentAttentionLayer
+    with torch.device("meta"):  # sizes do not matter: everything is replaced
+        twin = cls(inner, 1, 1)
+    twin.n_heads = layer.n_heads
+    for name in _PROJECTIONS:
+        setattr(twin, name, getattr(layer, name))
+    return twin
+
+
+def _finish(twin: torch.nn.Module, layer: torch.nn.Module, names: tuple[str, ...]):
+    for name in (*names, "linear1", "linear2", "norm1", "norm2", "dropout"):
+        setattr(twin, name, getattr(layer, name))
+    twin.activation = layer.activation
+    twin.pre_norm = layer.pre_norm
+    return twin.train(layer.training)
+
+
+def encoder_twin(stack: torch.nn.Module, config: Config) -> RecurrentTransformerEncoder:
+    """Built at every call from the stack as it is: microseconds a layer."""
+    layers = []
+    for layer in stack.layers:  # type: ignore[union-attr]
+        attention = _attention(layer.attention, config, config["attention"], False)
+        with torch.device("meta"):
+            twin = RecurrentTransformerEncoderLayer(attention, 1, 1)
+        layers.append(_finish(twin, layer, ()))
+    return RecurrentTransformerEncoder(layers, stack.norm, stack.event_dispatcher)  # type: ignore[arg-type]
+
+
+def decoder_twin(stack: torch.nn.Module, config: Config) -> RecurrentTransformerDecoder:
+    """As encoder_twin, of a decoder with cross attention."""
+    layers = []
+    for layer in stack.layers:  # type: ignore[union-attr]
+        past = _attention(layer.self_attention, config, config["attention"], False)
+        cross = _attention(layer.cross_attention, config, config["cross_attention"], True)
+        with torch.device("meta"):
+            twin = RecurrentTransformerDecoderLayer(past, cross, 1, 1)
+        layers.append(_finish(twin, layer, ("norm3",)))
+    return RecurrentTransformerDecoder(layers, stack.norm, stack.event_dispatcher)  # type: ignore[arg-type]
