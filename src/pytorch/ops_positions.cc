@@ -1,12 +1,14 @@
 // Position information for models in Python: the tables of core/positions.h as
 // tensors, the rotation, and linear attention with the rotation after the
 // feature map. Composed from torch's operators; autograd follows them.
-#include "core/positions.h"
+#include "pytorch/ops_positions.h"
 
-#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "pytorch/ops_positions.h"
+#include "core/positions.h"
 
 namespace tarn::ops {
 namespace {
@@ -25,10 +27,11 @@ at::Tensor SinusoidalTable(int64_t seq_len, int64_t width) {
 
 std::tuple<at::Tensor, at::Tensor> RotaryTables(int64_t seq_len, int64_t d_key,
                                                 double base) {
-  TORCH_CHECK_VALUE(seq_len >= 0 && d_key >= 2 && d_key % 2 == 0 && base > 1,
-                    "rotary_tables: want seq_len >= 0, an even d_key and base > "
-                    "1, got ",
-                    seq_len, ", ", d_key, " and ", base);
+  TORCH_CHECK_VALUE(
+      seq_len >= 0 && d_key >= 2 && d_key % 2 == 0 && base > 1,
+      "rotary_tables: want seq_len >= 0, an even d_key and base > "
+      "1, got ",
+      seq_len, ", ", d_key, " and ", base);
   at::Tensor cos = at::empty({seq_len, d_key / 2}, at::kFloat);
   at::Tensor sin = at::empty({seq_len, d_key / 2}, at::kFloat);
   for (int64_t t = 0; t < seq_len; ++t) {
@@ -52,9 +55,9 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 at::Tensor RotateHeads(const at::Tensor& heads, const at::Tensor& cos,
                        const at::Tensor& sin) {
   const std::vector<at::Tensor> halves = heads.chunk(2, -1);
-  return at::cat({halves[0] * cos - halves[1] * sin,
-                  halves[1] * cos + halves[0] * sin},
-                 -1);
+  return at::cat(
+      {halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin},
+      -1);
 }
 
 }  // namespace tarn::ops

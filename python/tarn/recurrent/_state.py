@@ -70,6 +70,9 @@ class AttentionState:
         """A copy that shares no memory. O(bytes)."""
         return self._map(lambda tensor: tensor.clone())
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> AttentionState:
+        return self.clone()
+
     def detach(self) -> AttentionState:
         """The same numbers without their history (truncated backpropagation)."""
         return self._map(lambda tensor: tensor.detach())

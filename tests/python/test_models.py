@@ -1,0 +1,270 @@
+"""Whole models in Python: forms agree, padding has no influence, directories go
+both ways between Python, the trainer and the runtime."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+import tarn
+from tarn import models, runtime
+
+_BUILD = pathlib.Path(os.environ.get("TARN_LIBRARY", "build/x")).parent
+
+SMALL = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
+DECODERS = [
+    *(dict(feature_map=name) for name in ("elu1", "relu", "relu2", "poly2")),
+    *(dict(feature_map="favor", stabilise=stabilise) for stabilise in (False, True)),
+    dict(feature_map="rff"),
+    dict(denominator="compat", eps=1e-3),
+    dict(attention="full", norm="post", activation="relu"),
+    dict(attention="local", local_context=5),
+    dict(attention="exact-topk", topk=4),
+    dict(attention="aft-full", max_sequence_length=32, aft_parameterization=4),
+    dict(attention="aft-simple"),
+    dict(positions="sinusoidal"),
+    dict(positions="sinusoidal", position_combine="concat"),
+    dict(positions="rotary"),
+    dict(positions="rotary", attention="full"),
+    dict(positions="none", tied_head=True, final_norm=False),
+]
+IDS = ["-".join(str(value) for value in keys.values()) for keys in DECODERS]
+# What the lean runtime runs: linear with maps that are pure functions, and full.
+LEAN = [
+    keys
+    for keys in DECODERS
+    if keys.get("attention", "linear") in ("linear", "full")
+    and keys.get("feature_map", "elu1") in ("elu1", "relu", "relu2", "poly2")
+]
+
+
+def tokens_of(batch, seq_len, vocab=256):
+    return torch.randint(vocab, (batch, seq_len))
+
+
+@pytest.mark.parametrize("keys", DECODERS, ids=IDS)
+def test_forward_prefill_and_step_agree(keys):
+    model = models.LanguageModel(**SMALL, **keys).eval()
+    tokens = tokens_of(3, 11)
+    wanted = model(tokens)
+    assert wanted.shape == (3, 11, 256)
+    filled, state = model.prefill(tokens[:, :4])
+    rest, state = model.prefill(tokens[:, 4:], state=state)
+    torch.testing.assert_close(torch.cat([filled, rest], 1), wanted, rtol=0, atol=3e-5)
+    state, rows = None, []
+    for t in range(11):
+        row, state = model.step(tokens[:, t], state)
+        rows.append(row)
+    torch.testing.assert_close(torch.stack(rows, 1), wanted, rtol=0, atol=3e-5)
+    # The weights carry the names and shapes of the model file.
+    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    assert shapes == models.weight_shapes(model.config)
+
+
+@pytest.mark.parametrize("keys", LEAN, ids=["-".join(str(v) for v in k.values()) for k in LEAN])
+def test_runtime_gives_the_same_logits(keys, tmp_path):
+    model = models.LanguageModel(**SMALL, **keys).eval()
+    tarn.save_model(model, tmp_path / "model")
+    tokens = tokens_of(1, 37)
+    with torch.no_grad():
+        wanted = model(tokens)[0].numpy()
+    lean = runtime.Model(tmp_path / "model")
+    given = lean.score(lean.state(), tokens[0].numpy())
+    assert np.abs(given - wanted).max() <= 1e-4
+
+
+def test_directory_round_trip_keeps_every_bit(tmp_path):
+    model = models.LanguageModel(**SMALL)
+    tarn.save_model(model, tmp_path / "a")
+    again = tarn.load_model(tmp_path / "a")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+    tarn.save_model(again, tmp_path / "b")
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_trained_in_python_generates_at_the_terminal(tmp_path):
+    """A model that learned one sentence says it under `tarn generate`."""
+    sentence = b"the quick brown fox jumps over the lazy dog.\n"
+    data = torch.tensor(list(sentence * 3))[None]
+    model = models.LanguageModel(**{**SMALL, "d_model": 48, "d_ff": 96, "max_positions": 256})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    for _ in range(150):
+        loss = torch.nn.functional.cross_entropy(model(data[:, :-1])[0], data[0, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss) < 0.1
+    tarn.save_model(model, tmp_path / "model")
+    done = subprocess.run(
+        [_BUILD / "tarn", "generate", tmp_path / "model", "--prompt", sentence[:10].decode()]
+        + ["--temperature", "0", "--max-tokens", "34"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sentence.decode()[10:40] in done.stdout
+    out = models.generate(model.eval(), data[:, :10], 20, temperature=0)
+    assert bytes(out[0].tolist()) == sentence[10:30]
+
+
+def test_model_of_the_trainer_loads(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("so it goes, and so it went. " * 200)
+    subprocess.run(
+        [_BUILD / "tarn-train", "--data", text, "--out", tmp_path / "model", "--steps", "3"]
+        + ["--d-model", "32", "--n-layers", "2", "--n-heads", "2", "--seq-len", "32"]
+        + ["--batch", "2", "--warmup", "1", "--quiet"],
+        check=True,
+        capture_output=True,
+    )
+    model = tarn.load_model(tmp_path / "model")
+    tokens = torch.tensor([list(b"so it goes")])
+    lean = runtime.Model(tmp_path / "model")
+    wanted = lean.score(lean.state(), tokens[0].numpy())
+    with torch.no_grad():
+        assert np.abs(model(tokens)[0].numpy() - wanted).max() <= 1e-4
+
+
+@pytest.mark.parametrize("attention", ["linear", "full", "local", "clustered", "reformer", "aft-simple"])
+def test_classifier_ignores_padding(attention, tmp_path):
+    keys = dict(local_context=5) if attention == "local" else {}
+    model = models.Classifier(
+        **SMALL, **keys, attention=attention, n_classes=3, labels=["a", "b", "c"], clusters=4
+    ).eval()
+    tokens = tokens_of(2, 9)
+    lengths = torch.tensor([9, 5])
+    wanted = model(tokens, lengths)
+    other = tokens.clone()
+    other[1, 5:] = 7
+    torch.testing.assert_close(model(other, lengths), wanted, rtol=0, atol=1e-6)
+    alone = model(tokens[1:, :5])
+    torch.testing.assert_close(alone[0], wanted[1], rtol=0, atol=2e-5)
+    tarn.save_model(model, tmp_path / "model")
+    again = tarn.load_model(tmp_path / "model")
+    assert again.labels == ["a", "b", "c"]
+    assert torch.equal(again(tokens, lengths), wanted)
+
+
+@pytest.mark.parametrize("arch, keys", [("rnn", {}), ("lstm", {}), ("lstm", {"bidirectional": True}), ("cnn", {})])
+@pytest.mark.parametrize("task", ["lm", "classify"])
+def test_earlier_models(arch, keys, task, tmp_path):
+    if keys and task == "lm":
+        pytest.skip("a bidirectional model sees what it predicts")
+    classes = {"n_classes": 4} if task == "classify" else {}
+    model = models.make_model(arch=arch, task=task, **SMALL, **keys, **classes).eval()
+    tokens = tokens_of(2, 9)
+    lengths = torch.tensor([9, 5])
+    out = model(tokens, lengths)
+    other = tokens.clone()
+    other[1, 5:] = 3
+    padded = model(other, lengths)
+    if task == "classify":
+        torch.testing.assert_close(padded, out, rtol=0, atol=1e-6)
+    else:  # causal: what comes later has no influence either
+        torch.testing.assert_close(padded[1, :5], out[1, :5], rtol=0, atol=1e-6)
+        later = tokens.clone()
+        later[:, 6:] = 1
+        torch.testing.assert_close(model(later)[:, :6], model(tokens)[:, :6], rtol=0, atol=1e-6)
+    tarn.save_model(model, tmp_path / "m")
+    assert torch.equal(tarn.load_model(tmp_path / "m")(tokens, lengths), out)
+
+
+@pytest.mark.parametrize("attention", ["linear", "full"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_seq2seq_forms_agree_and_beam_one_is_greedy(attention, norm):
+    model = models.Seq2Seq(**SMALL, attention=attention, norm=norm).eval()
+    source, target = tokens_of(2, 7), tokens_of(2, 6)
+    lengths = torch.tensor([7, 4])
+    wanted = model(source, target, lengths)
+    state = model.initial_state(source, lengths)
+    first, state = model.prefill(target[:, :2], state)
+    rows = [first]
+    for t in range(2, 6):
+        row, state = model.step(target[:, t], state)
+        rows.append(row[:, None])
+    torch.testing.assert_close(torch.cat(rows, 1), wanted, rtol=0, atol=3e-5)
+    written = models.greedy(model, source, lengths, end=10, max_tokens=6)
+    for row in range(2):
+        best = models.beam_search(
+            model, source[row, : lengths[row]], end=10, beam=1, max_tokens=6
+        )
+        assert best[0].tokens == written[row]
+
+
+def test_beam_search_finds_the_best_of_all():
+    """Against every target of up to three tokens of a vocabulary of five."""
+    model = models.Seq2Seq(**{**SMALL, "vocab_size": 5}).eval()
+    source = tokens_of(1, 4, 5)[0]
+    end, scores = 0, {}
+    with torch.no_grad():
+
+        def visit(written):
+            inputs = torch.tensor([[end, *written]])
+            chances = torch.log_softmax(model(source[None], inputs)[0].double(), -1)
+            total = sum(float(chances[i, t]) for i, t in enumerate(written))
+            scores[tuple(written)] = total + float(chances[len(written), end])
+            if len(written) < 3:
+                for token in range(1, 5):
+                    visit([*written, token])
+
+        visit([])
+    best = max(scores, key=scores.__getitem__)
+    found = models.beam_search(model, source, end=end, beam=100, max_tokens=4, length_penalty=0.0)
+    assert tuple(found[0].tokens) == best
+    assert abs(found[0].score - scores[best]) < 1e-5
+
+
+def test_refusals_name_the_key(tmp_path):
+    with pytest.raises(ValueError, match="d_model"):
+        models.LanguageModel(d_model=0)
+    with pytest.raises(ValueError, match="arch"):
+        models.LanguageModel(arch="cnn")
+    with pytest.raises(ValueError, match="no_such_key"):
+        models.finish_config(no_such_key=1)
+    with pytest.raises(ValueError, match="save_model"):
+        tarn.save_model(torch.nn.Linear(2, 2), tmp_path / "x")
+    model = models.LanguageModel(**SMALL)
+    model.layers[0].linear1 = torch.nn.Linear(24, 41)
+    with pytest.raises(ValueError, match="linear1"):
+        tarn.save_model(model, tmp_path / "x")
+    assert not (tmp_path / "x" / "config.json").exists()
+    good = tmp_path / "good"
+    tarn.save_model(models.LanguageModel(**SMALL), good)
+    config = json.loads((good / "config.json").read_text())
+    (good / "config.json").write_text(json.dumps({**config, "d_ff": 41}))
+    with pytest.raises(ValueError, match="linear1"):
+        tarn.load_model(good)
+    (good / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="config.json"):
+        tarn.load_model(good)
+    with pytest.raises(OSError):
+        tarn.load_model(tmp_path / "nowhere")
+
+
+def test_lora_style_projection_reaches_the_steps():
+    """A projection replaced in the stack is the one the steps use."""
+    model = models.LanguageModel(**SMALL).eval()
+    layer = model.layers[0].attention
+
+    class Lora(torch.nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base
+            self.down = torch.nn.Linear(24, 2, bias=False)
+            self.up = torch.nn.Linear(2, 24, bias=False)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+    tokens = tokens_of(1, 5)
+    before = model(tokens)
+    layer.query_projection = Lora(layer.query_projection)
+    wanted = model(tokens)
+    assert not torch.allclose(before, wanted)
+    torch.testing.assert_close(model.prefill(tokens)[0], wanted, rtol=0, atol=3e-5)
