@@ -8,7 +8,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo runtime test-arm bench bench-peers install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops runtime test-arm bench bench-peers install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,12 @@ counts-update: build ## Store this build's instruction counts as the baselines
 
 demo: build ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
 	@TEXT='$(TEXT)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
+
+demo-names: build ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
+	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' NAMES='$(NAMES)' scripts/demo_names.sh
+
+demo-listops: build ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
+	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo_listops.sh
 
 runtime: ## The lean half alone: no torch, no Python; builds and tests it
 	@scripts/setup.sh --lean

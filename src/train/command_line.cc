@@ -1,9 +1,9 @@
 #include "train/command_line.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
+#include "train/edit_distance.h"
 
 namespace tarn::train {
 namespace {
@@ -15,7 +15,8 @@ struct Flag {
 // Flags outside the two tables. An empty metavar marks a switch.
 const std::vector<Flag>& RunFlags() {
   static const std::vector<Flag> flags = {
-      {"data", "FILE...", "texts to learn, any number; - is standard input"},
+      {"data", "FILE...", "what to learn, any number; - is standard input"},
+      {"held_out", "FILE", "judge by this file instead of a part of the data"},
       {"out", "DIR", "where model, checkpoints and log go"},
       {"preset", "NAME", "start from a named set of options (below)"},
       {"config", "FILE", "take the model from a config.json"},
@@ -27,10 +28,11 @@ const std::vector<Flag>& RunFlags() {
   return flags;
 }
 
-// The vocabulary follows from the text.
+// Vocabulary and classes follow from the text.
 bool IsModelFlag(const ConfigKey& key) {
   const std::string_view name = key.name;
-  return name != "format_version" && name != "vocab_size";
+  return name != "format_version" && name != "vocab_size" &&
+         name != "n_classes";
 }
 
 // Every flag in the order of the help text.
@@ -75,22 +77,6 @@ void AddLines(std::string& text, const std::vector<Flag>& flags) {
 }
 
 }  // namespace
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  // row[j]: distance of the first i letters of a and the first j of b.
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replace = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
   const std::vector<Flag> flags = AllFlags();
@@ -139,8 +125,12 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
 
 std::string HelpText(const std::string& program) {
   const TrainOptions defaults;
-  std::string text = "Trains a language model on text.\n\nUsage: " + program +
-                     " --data FILE... --out DIR [flags]\n\n";
+  std::string text =
+      "Trains a model on text: a language model; with --arch encoder or "
+      "--task classify\na classifier, on lines \"label TAB text\"; with --arch "
+      "seq2seq on lines\n\"source TAB "
+      "target\".\n\nUsage: " +
+      program + " --data FILE... --out DIR [flags]\n\n";
   AddLines(text, RunFlags());
   text += "\nTraining\n";
   std::vector<Flag> lines;
@@ -166,7 +156,12 @@ std::string HelpText(const std::string& program) {
           " --data book.txt --out models/book --steps 2000\n  " + program +
           " --out models/book --resume\n  zcat texts/*.gz | " + program +
           " --data - --out models/all --preset small\n  " + program +
-          " --init models/all --data letters.txt --out models/letters\n\n"
+          " --init models/all --data letters.txt --out models/letters\n  " +
+          program +
+          " --arch encoder --data label-text.tsv --out models/classes\n  " +
+          program +
+          " --arch seq2seq --data source-target.tsv --held-out test.tsv "
+          "--out models/pairs\n\n"
           "Exit status: 0 done, 1 failure, 2 usage or impossible sizes, 3 bad "
           "data or\nmodel file, 130 interrupted (Ctrl-C saves first).\n";
   return text;

@@ -22,7 +22,4 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
 /// program: how the user calls it, "tarn train".
 std::string HelpText(const std::string& program);
 
-/// Insertions, deletions and replacements between two words (Levenshtein).
-size_t EditDistance(std::string_view a, std::string_view b);
-
 }  // namespace tarn::train

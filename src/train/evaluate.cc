@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "runtime/sampler.h"
+#include "train/objective.h"
 
 namespace tarn::train {
 namespace {
@@ -11,21 +12,6 @@ namespace {
 // Wide enough to keep the cores busy, small beside a training step's memory.
 constexpr int64_t kRowsAtOnce = 16;
 constexpr int64_t kPromptTokens = 16;
-
-// Eval mode (no dropout) without gradients, for the length of a scope.
-class EvalMode {
- public:
-  explicit EvalMode(nn::LanguageModel& model)
-      : model_(model), was_training_(model->is_training()) {
-    model_->eval();
-  }
-  ~EvalMode() { model_->train(was_training_); }
-
- private:
-  nn::LanguageModel& model_;
-  bool was_training_;
-  torch::NoGradGuard no_grad_;
-};
 
 }  // namespace
 
@@ -35,6 +21,12 @@ double HeldOutLoss::nats_per_token() const {
 
 double HeldOutLoss::bits_per_byte() const {
   return nats / (static_cast<double>(bytes) * std::numbers::ln2);
+}
+
+torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs) {
+  nn::Batch batch;
+  batch.tokens = inputs;
+  return model.Logits(batch);
 }
 
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len) {
@@ -53,7 +45,7 @@ Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len) {
   return rows;
 }
 
-HeldOutLoss Evaluate(nn::LanguageModel& model, const Corpus& corpus,
+HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
                      int64_t seq_len) {
   const EvalMode eval(model);
   const auto options = torch::nn::functional::CrossEntropyFuncOptions()
@@ -70,7 +62,7 @@ HeldOutLoss Evaluate(nn::LanguageModel& model, const Corpus& corpus,
     // A row that ended early is filled up: in a causal model what follows a
     // token does not touch it, and its targets are ignored.
     const Rows rows = MakeRows(batch, seq_len);
-    const torch::Tensor logits = model->forward(rows.inputs);
+    const torch::Tensor logits = LogitsOf(model, rows.inputs);
     loss.nats += torch::nn::functional::cross_entropy(
                      logits.flatten(0, 1), rows.targets.flatten(), options)
                      .item<double>();
@@ -79,7 +71,7 @@ HeldOutLoss Evaluate(nn::LanguageModel& model, const Corpus& corpus,
   return loss;
 }
 
-std::string SampleText(nn::LanguageModel& model, const Corpus& corpus,
+std::string SampleText(nn::ModelImpl& model, const Corpus& corpus,
                        int64_t seq_len, int64_t tokens, uint64_t seed) {
   const EvalMode eval(model);
   std::vector<int32_t> text = corpus.HeldOutWindow(0).tokens;
@@ -94,7 +86,7 @@ std::string SampleText(nn::LanguageModel& model, const Corpus& corpus,
     const torch::Tensor input = torch::empty({1, seen}, torch::kInt64);
     std::copy(text.end() - seen, text.end(), input.data_ptr<int64_t>());
     const torch::Tensor logits =
-        model->forward(input).select(1, seen - 1).contiguous();
+        LogitsOf(model, input).select(1, seen - 1).contiguous();
     text.push_back(
         Sample({logits.data_ptr<float>(), static_cast<size_t>(logits.numel())},
                options, text.size()));

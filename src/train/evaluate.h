@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "pytorch/language_model.h"
+#include "pytorch/model.h"
 #include "train/corpus.h"
 
 namespace tarn::train {
@@ -29,15 +29,18 @@ struct Rows {
 inline constexpr int64_t kIgnored = -100;  // torch's own default
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len);
 
+/// Logits [B, T, vocab] of a language model for full rows [B, T].
+torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs);
+
 /// Every held-out window once, in eval mode, without gradients; the mode is
 /// restored. Sums in double, in window order.
-HeldOutLoss Evaluate(nn::LanguageModel& model, const Corpus& corpus,
+HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
                      int64_t seq_len);
 
 /// Continues the start of the held-out text by `tokens` tokens, drawn with the
 /// sampler's defaults and `seed`. Sees at most seq_len tokens at a time, as in
 /// training. Leaves torch's generator alone.
-std::string SampleText(nn::LanguageModel& model, const Corpus& corpus,
+std::string SampleText(nn::ModelImpl& model, const Corpus& corpus,
                        int64_t seq_len, int64_t tokens, uint64_t seed);
 
 }  // namespace tarn::train

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "pytorch/language_model.h"
 #include "train/test_files.h"
 
 namespace tarn::train {
@@ -73,7 +74,7 @@ TEST_P(EvaluateTest, SumsEveryHeldOutTokenOnce) {
   Fixture f(GetParam());
   const HeldOutLoss want = Reference(f.model, f.corpus);
   f.model->train();
-  const HeldOutLoss got = Evaluate(f.model, f.corpus, 12);
+  const HeldOutLoss got = Evaluate(*f.model, f.corpus, 12);
   // float32 sums of rows of 16 windows.
   EXPECT_NEAR(got.nats / want.nats, 1, 1e-5);
   EXPECT_EQ(got.tokens, want.tokens);
@@ -90,10 +91,10 @@ TEST_P(EvaluateTest, SamplesAreRepeatableAndLeaveTrainingAlone) {
   torch::manual_seed(9);
   const torch::Tensor want = torch::rand({4});
   torch::manual_seed(9);
-  const std::string text = SampleText(f.model, f.corpus, 12, 30, 1);
+  const std::string text = SampleText(*f.model, f.corpus, 12, 30, 1);
   EXPECT_TRUE(torch::equal(torch::rand({4}), want));
-  EXPECT_EQ(SampleText(f.model, f.corpus, 12, 30, 1), text);
-  EXPECT_NE(SampleText(f.model, f.corpus, 12, 30, 2), text);
+  EXPECT_EQ(SampleText(*f.model, f.corpus, 12, 30, 1), text);
+  EXPECT_NE(SampleText(*f.model, f.corpus, 12, 30, 2), text);
   EXPECT_TRUE(f.model->is_training());
 }
 

@@ -22,16 +22,22 @@ void Field(std::string& line, const char* name, double value) {
   line += buffer;
 }
 
+void Field(std::string& line, const char* name,
+           const std::optional<double>& value) {
+  if (value) Field(line, name, *value);
+}
+
 }  // namespace
 
 std::string LogLine(const StepFigures& figures) {
   std::string line = StrCat("{\"step\": ", figures.step);
   Field(line, "loss", figures.loss);
   Field(line, "bits_per_byte", figures.bits_per_byte);
-  if (figures.val_loss) Field(line, "val_loss", *figures.val_loss);
-  if (figures.val_bits_per_byte) {
-    Field(line, "val_bits_per_byte", *figures.val_bits_per_byte);
-  }
+  Field(line, "accuracy", figures.accuracy);
+  Field(line, "val_loss", figures.val_loss);
+  Field(line, "val_bits_per_byte", figures.val_bits_per_byte);
+  Field(line, "val_accuracy", figures.val_accuracy);
+  Field(line, "val_token_error_rate", figures.val_token_error_rate);
   Field(line, "lr", figures.lr);
   Field(line, "grad_norm", figures.grad_norm);
   line += StrCat(", \"tokens\": ", figures.tokens);

@@ -9,14 +9,20 @@
 
 namespace tarn::train {
 
-/// What is known after an update. Losses are means in nats per token.
+/// What is known after an update. Losses are means in nats per token, or per
+/// example where it has a label. Shares are from 0 to 1.
 struct StepFigures {
-  int64_t step = 0;                    // updates made
-  double loss = 0, bits_per_byte = 0;  // of the training rows of this update
-  std::optional<double> val_loss, val_bits_per_byte;  // where it was measured
+  int64_t step = 0;  // updates made
+  // Of the training rows of this update.
+  double loss = 0;
+  std::optional<double> bits_per_byte;  // text
+  std::optional<double> accuracy;       // labels
+  // Of what is held out, where it was measured.
+  std::optional<double> val_loss, val_bits_per_byte, val_accuracy,
+      val_token_error_rate;  // edits a target token of greedy decodes
   double lr = 0;
   double grad_norm = 0;  // before clipping, over all tensors
-  int64_t tokens = 0;    // predicted in training so far
+  int64_t tokens = 0;    // learned from so far: read with a label, or predicted
   // Time and rate; everything above is the same in a resumed run.
   double tokens_per_s = 0, elapsed_s = 0;
 };

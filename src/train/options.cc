@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/file.h"
+#include "train/metrics.h"
 
 namespace tarn::train {
 namespace {
@@ -45,6 +46,8 @@ bool SetSpecial(TrainOptions& options, const std::string& name,
                 const std::string& value) {
   if (name == "data") {
     options.data.push_back(Absolute(value));
+  } else if (name == "held_out") {
+    options.held_out = Absolute(value);
   } else if (name == "out") {
     options.out = value;
   } else if (name == "init") {
@@ -124,6 +127,42 @@ void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
                       "flags that change the model in " + now.init);
 }
 
+// Classes are counted in the data; until then there are as few as possible.
+void OpenClasses(ModelConfig& model) {
+  const bool classify =
+      model.task == Task::kClassify ||
+      (model.task == Task::kDerived && model.arch == Arch::kEncoder);
+  if (!classify) model.n_classes = 0;
+  if (classify && model.n_classes == 0) model.n_classes = 2;
+}
+
+// Tables with a row for each position reach as far as the longest row of
+// training; a target is read with the line end before it.
+void ExtendPositions(TrainOptions& options, const Given& given) {
+  ModelConfig& model = options.model;
+  const int64_t longest =
+      options.seq_len * (options.long_every > 0 ? options.batch : 1) +
+      (model.arch == Arch::kSeq2seq ? 1 : 0);
+  if (Find(given, "max_positions") == nullptr) model.max_positions = longest;
+  if (model.attention == AttentionKind::kAftFull &&
+      Find(given, "max_sequence_length") == nullptr) {
+    model.max_sequence_length = longest;
+  }
+}
+
+// What acts on running text alone is refused where examples are read.
+void CheckTaskOptions(const TrainOptions& options) {
+  MetricOf(options);
+  if (options.model.task == Task::kLm) return;
+  const std::string task = StrCat(" for task '", Name(options.model.task), "'");
+  if (options.long_every != 0) {
+    throw ArgumentError("--long-every", "0" + task, StrCat(options.long_every));
+  }
+  if (options.records != RecordMode::kAuto) {
+    throw ArgumentError("--records", "auto" + task, "another");
+  }
+}
+
 void Check(const TrainOptions& options) {
   if (options.out.empty()) {
     throw ArgumentError("--out", "a directory", "nothing");
@@ -131,7 +170,9 @@ void Check(const TrainOptions& options) {
   if (options.resume && options.overwrite) {
     throw ArgumentError("--resume", "--resume or --overwrite", "both");
   }
-  if (std::count(options.data.begin(), options.data.end(), "-") > 1) {
+  if (std::count(options.data.begin(), options.data.end(), "-") +
+          (options.held_out == "-" ? 1 : 0) >
+      1) {
     throw ArgumentError("--data", "standard input (-) once", "twice");
   }
   const TokenizerKind kind = options.model.tokenizer;
@@ -151,6 +192,7 @@ void Check(const TrainOptions& options) {
     throw ArgumentError("--decay-at", "the steps at which the rate falls",
                         "nothing");
   }
+  CheckTaskOptions(options);
 }
 
 // A resumed run may repeat the options of its model but not change them.
@@ -159,6 +201,7 @@ void CheckSameModel(const TrainOptions& saved, const Given& given) {
   if (const std::string* config = Find(given, "config")) {
     now.model = ReadConfig(*config);
     now.model.vocab_size = saved.model.vocab_size;
+    now.model.n_classes = saved.model.n_classes;
     ForgetDerived(now.model, given);
   }
   for (const auto& [name, value] : given) {
@@ -197,12 +240,9 @@ TrainOptions BuildOptions(const Given& given) {
   for (const auto& [name, value] : flags) {
     if (IsModelKey(name)) Set(options, name, value);
   }
-  if (config == nullptr && init == nullptr &&
-      Find(all, "max_positions") == nullptr) {
-    options.model.max_positions =
-        options.seq_len * (options.long_every > 0 ? options.batch : 1);
-  }
-  // For checks alone: the text has the last word on a vocabulary.
+  if (config == nullptr && init == nullptr) ExtendPositions(options, all);
+  // For checks alone: the data have the last word on vocabulary and classes.
+  OpenClasses(options.model);
   FinishConfig(options.model);
   if (init != nullptr) CheckInitKeeps(was, options);
   if (options.threads == 0) options.threads = DefaultThreads();

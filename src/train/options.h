@@ -15,11 +15,14 @@
 namespace tarn::train {
 
 enum class OptimizerKind { kAdamW, kRAdam };
+/// What held-out data are judged by: "auto", "loss", "accuracy", "error".
+enum class EvalMetric { kAuto, kLoss, kAccuracy, kError };
 
 struct TrainOptions {
   ModelConfig model;
   // What is read and written.
   std::vector<std::string> data;  // "-" is standard input
+  std::string held_out;           // file, or empty: a part of the data
   std::string out;                // directory
   std::string init;               // model directory to start from, or empty
   std::string tokenizer_file;     // of kinds bpe and world; or empty
@@ -38,7 +41,8 @@ struct TrainOptions {
   // What is kept and shown.
   int64_t checkpoint_every = 500;  // steps
   int64_t eval_every = 500;
-  int64_t eval_windows = 4096;  // at most, evenly spaced
+  int64_t eval_windows = 4096;  // or examples; at most, evenly spaced
+  EvalMetric eval_metric = EvalMetric::kAuto;
   int64_t sample_every = 1000;  // 0: never
   bool resume = false, overwrite = false, quiet = false;
 };
@@ -74,7 +78,8 @@ const std::vector<Preset>& Presets();
 /// model of --config FILE or --init DIR, then the rest of `given`. Sizes that
 /// follow from others are filled in; a learned position table has a row for
 /// each token of the longest training row unless max_positions is given. The
-/// vocabulary stays open (the text decides it) except with --init. Throws
+/// vocabulary and the number of classes stay open (the data decide them) except
+/// with --init. Throws
 /// ArgumentError naming the flag, and FormatError or IoError for a model file
 /// that cannot be used.
 TrainOptions BuildOptions(const Given& given);

@@ -76,6 +76,7 @@ std::string WordAt(const char* words, int index) {
 constexpr char kSchedules[] = "constant|cosine|step";
 constexpr char kOptimizers[] = "adamw|radam";
 constexpr char kRecordModes[] = "auto|fortune|block";
+constexpr char kMetrics[] = "auto|loss|accuracy|error";
 
 }  // namespace
 
@@ -125,7 +126,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
                  "forward passes whose gradients make one update"),
       TARN_COUNT("seq_len", seq_len, 1, kMaxCount, true,
-                 "tokens predicted in a row"),
+                 "tokens predicted in a row; longest text of an example"),
       TARN_COUNT("long_every", long_every, 0, kMaxCount, true,
                  "every N-th update is one row of batch x seq_len tokens, so "
                  "that text stays sound beyond seq_len; 0: never"),
@@ -175,9 +176,12 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("eval_every", eval_every, 1, kMaxSteps, true,
                  "steps between looks at held-out text"),
       TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
-                 "held-out windows looked at, at most"),
+                 "held-out windows or examples looked at, at most"),
+      TARN_WORD("eval_metric", eval_metric, kMetrics,
+                "what the best model is best in; auto: accuracy of classes, "
+                "error rate of decoded tokens, loss of text"),
       TARN_COUNT("sample_every", sample_every, 0, kMaxSteps, false,
-                 "steps between samples of text; 0: none"),
+                 "steps between samples of what it does; 0: none"),
   };
   return table;
 }
@@ -205,6 +209,7 @@ Given OptionTexts(const TrainOptions& options) {
     texts.emplace_back(option.name, option.get(options));
   }
   texts.emplace_back("init", options.init);
+  texts.emplace_back("held_out", options.held_out);
   return texts;
 }
 

@@ -4,11 +4,14 @@
 
 #include "core/error.h"
 #include "train/command_line.h"
+#include "train/edit_distance.h"
 #include "train/test_files.h"
 #include "train/train_state.h"
 
 namespace tarn::train {
 namespace {
+
+using std::string_view_literals::operator""sv;
 
 // The message of the ArgumentError that `call` throws; empty: it throws none.
 template <typename F>
@@ -53,9 +56,9 @@ TEST(CommandLineTest, UnknownFlagsNameTheNearest) {
 }
 
 TEST(CommandLineTest, EditDistance) {
-  EXPECT_EQ(EditDistance("", "abc"), 3u);
-  EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
-  EXPECT_EQ(EditDistance("same", "same"), 0u);
+  EXPECT_EQ(EditDistance(""sv, "abc"sv), 3u);
+  EXPECT_EQ(EditDistance("kitten"sv, "sitting"sv), 3u);
+  EXPECT_EQ(EditDistance("same"sv, "same"sv), 0u);
 }
 
 TEST(CommandLineTest, HelpNamesEveryFlagAndPreset) {

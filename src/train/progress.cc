@@ -17,6 +17,34 @@ std::string Format(const char* format, double value) {
   return buffer;
 }
 
+// What an update adds to the sum since the line before.
+void Add(std::optional<double>& sum, const std::optional<double>& value) {
+  if (value) sum = sum.value_or(0) + *value;
+}
+
+// The sum as a mean; none where nothing was added.
+std::optional<double> Mean(const std::optional<double>& sum, int64_t count) {
+  if (!sum) return sum;
+  return *sum / static_cast<double>(count);
+}
+
+// "  held out 2.1234 bits/byte", with every figure that was measured.
+std::string HeldOutText(const StepFigures& figures) {
+  std::string text = "  held out";
+  if (figures.val_bits_per_byte) {
+    return text + Format(" %.4f bits/byte", *figures.val_bits_per_byte);
+  }
+  text += Format(" loss %.4f", *figures.val_loss);
+  if (figures.val_accuracy) {
+    text += Format(", accuracy %.2f %%", 100 * *figures.val_accuracy);
+  }
+  if (figures.val_token_error_rate) {
+    text +=
+        Format(", token error %.2f %%", 100 * *figures.val_token_error_rate);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string DurationText(double seconds) {
@@ -57,7 +85,9 @@ std::string ProgressLine(const StepFigures& mean, int64_t steps,
   const double rate = mean.tokens_per_s;
   std::string line = StrCat("step ", mean.step, "/", steps);
   line += Format("  loss %.3f", mean.loss);
-  line += Format("  %.3f bits/byte", mean.bits_per_byte);
+  if (mean.bits_per_byte)
+    line += Format("  %.3f bits/byte", *mean.bits_per_byte);
+  if (mean.accuracy) line += Format("  accuracy %.1f %%", 100 * *mean.accuracy);
   line += rate >= 10000 ? Format("  %.1fk tokens/s", rate / 1000)
                         : Format("  %.0f tokens/s", rate);
   return line + "  ETA " + DurationText(seconds_left);
@@ -103,7 +133,8 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
   }
   ++count_;
   loss_ += figures.loss;
-  bits_ += figures.bits_per_byte;
+  Add(bits_, figures.bits_per_byte);
+  Add(accuracy_, figures.accuracy);
   const auto now = Clock::now();
   const bool due = now - shown_ >= (terminal_ ? Clock::duration(kTerminalPause)
                                               : Clock::duration(kPlainPause));
@@ -111,7 +142,8 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
   if (due || figures.val_loss) {
     StepFigures mean = figures;
     mean.loss = loss_ / static_cast<double>(count_);
-    mean.bits_per_byte = bits_ / static_cast<double>(count_);
+    mean.bits_per_byte = Mean(bits_, count_);
+    mean.accuracy = Mean(accuracy_, count_);
     const double pause = figures.elapsed_s - elapsed_shown_;
     if (pause > 0) {
       mean.tokens_per_s =
@@ -125,14 +157,15 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
                             : NAN;
     const std::string line = ProgressLine(mean, steps, left);
     if (figures.val_loss) {
-      Note(line +
-           Format("  held out %.4f bits/byte", *figures.val_bits_per_byte));
+      Note(line + HeldOutText(figures));
     } else {
       Show(line);
     }
     shown_ = now;
     count_ = 0;
-    loss_ = bits_ = 0;
+    loss_ = 0;
+    bits_.reset();
+    accuracy_.reset();
     tokens_shown_ = figures.tokens;
     elapsed_shown_ = figures.elapsed_s;
   }

@@ -47,7 +47,8 @@ class Progress final : public Reporter {
   double first_elapsed_s_ = 0;
   // Sums since the last line.
   int64_t count_ = 0;
-  double loss_ = 0, bits_ = 0;
+  double loss_ = 0;
+  std::optional<double> bits_, accuracy_;
   int64_t tokens_shown_ = 0;
   double elapsed_shown_ = 0;
 };

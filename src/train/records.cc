@@ -167,8 +167,11 @@ std::string_view RecordKey(std::string_view record) {
   return record;
 }
 
-RecordSplit SplitRecords(const TextFiles& files, RecordMode mode) {
+RecordSplit SplitRecords(const TextFiles& files, RecordMode mode,
+                         int64_t held_out_files) {
   RecordSplit split;
+  // Another split of the same bytes is another run.
+  if (held_out_files > 0) split.fingerprint = Mix(held_out_files);
   std::vector<Entry> entries = Index(files, mode, &split.fingerprint);
   split.duplicates = DropDuplicates(files, entries);
   split.records = static_cast<int64_t>(entries.size());
@@ -185,19 +188,19 @@ RecordSplit SplitRecords(const TextFiles& files, RecordMode mode) {
     any = any || rank(entry) % kHoldOutOneIn == 0;
     least = std::min(least, rank(entry));
   }
+  const auto is_held_out = [&](const Entry& entry) {
+    if (held_out_files > 0) return entry.begin < files.base(held_out_files);
+    return any ? rank(entry) % kHoldOutOneIn == 0 : rank(entry) == least;
+  };
   for (const Entry& entry : entries) {
-    const bool out =
-        any ? rank(entry) % kHoldOutOneIn == 0 : rank(entry) == least;
+    const bool out = is_held_out(entry);
     Append(out ? split.held_out : split.training, entry, files);
     split.held_out_records += out;
   }
-  if (split.training.empty()) {
-    throw FormatError("data",
-                      "more text: records to train on besides those "
-                      "held out",
-                      StrCat(split.records,
-                             " records, all held "
-                             "out"));
+  if (split.training.empty() || split.held_out.empty()) {
+    throw FormatError("data", "records to train on and others to hold out",
+                      StrCat(split.records, " records, of which ",
+                             split.held_out_records, " held out"));
   }
   return split;
 }

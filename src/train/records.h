@@ -45,8 +45,10 @@ struct RecordSplit {
 /// text too short for that gives its record of least hash. A record keeps its
 /// separator line, so that a model learns where texts end. Throws FormatError
 /// when fewer than two records remain or there are more than kMaxRecords.
-/// O(bytes) time.
-RecordSplit SplitRecords(const TextFiles& files, RecordMode mode);
+/// held_out_files: how many files at the head are held out whole instead; what
+/// occurs there as well is a duplicate in the others. O(bytes) time.
+RecordSplit SplitRecords(const TextFiles& files, RecordMode mode,
+                         int64_t held_out_files = 0);
 
 /// Cuts one file: calls `visit` with slices that tile it, in order, offsets
 /// from its first byte. block_bytes: the size blocks aim at.

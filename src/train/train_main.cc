@@ -85,8 +85,12 @@ void PrintFigures(const tarn::train::TrainResult& result) {
               tarn::train::DurationText(result.elapsed_s).c_str(),
               result.elapsed_s, static_cast<long long>(result.step));
   if (result.last_held_out) {
-    std::printf("held out %.4f bits per byte (best %.4f at step %lld)\n",
-                *result.last_held_out, *result.best_held_out,
+    const auto text = [&](double value) {
+      return tarn::train::MetricText(result.metric, value);
+    };
+    std::printf("held out %s (best %s at step %lld)\n",
+                text(*result.last_held_out).c_str(),
+                text(*result.best_held_out).c_str(),
                 static_cast<long long>(result.best_step));
   }
   std::printf("model in %s\n", result.out.c_str());

@@ -25,6 +25,10 @@ void ReadOptions(const Json& json, TrainOptions& options) {
       options.init = text.get<std::string>();
       continue;
     }
+    if (name == "held_out") {
+      options.held_out = text.get<std::string>();
+      continue;
+    }
     const OptionInfo* option = FindOption(name);
     if (option == nullptr) {
       throw FormatError("train.json", "options of this version", name);
@@ -47,6 +51,7 @@ std::string TrainStateToJson(const TrainState& state) {
   json["step"] = state.step;
   json["elapsed_s"] = state.elapsed_s;
   json["log_bytes"] = state.log_bytes;
+  json["tokens"] = state.tokens;
   // As text: readers that hold numbers as doubles would round it.
   json["fingerprint"] = std::to_string(state.fingerprint);
   json["last_held_out"] = OptionalNumber(state.last_held_out);
@@ -77,6 +82,11 @@ TrainState TrainStateFromJson(std::string_view text) {
     state.options.data = json.at("data").get<std::vector<std::string>>();
     ReadOptions(json.at("options"), state.options);
     state.options.model = ConfigFromJson(json.at("model").dump()).Take();
+    // Runs of the first version learned text only: so many in every step.
+    const TrainOptions& o = state.options;
+    state.tokens = json.contains("tokens")
+                       ? json.at("tokens").get<int64_t>()
+                       : state.step * o.batch * o.accumulate * o.seq_len;
   } catch (const Error& error) {
     throw FormatError(error.what());
   } catch (const std::exception& error) {

@@ -15,8 +15,9 @@ struct TrainState {
   int64_t step = 0;          // updates made
   double elapsed_s = 0;      // spent in training, over all parts of the run
   uint64_t log_bytes = 0;    // length of log.jsonl at this step
+  int64_t tokens = 0;        // learned from so far
   uint64_t fingerprint = 0;  // of the text
-  // Held-out figures in bits per byte, once there are any.
+  // Held-out figures in the run's metric (metrics.h), once there are any.
   std::optional<double> last_held_out, best_held_out;
   int64_t best_step = 0;
 };

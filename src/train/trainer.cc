@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <cmath>
-#include <numbers>
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "train/evaluate.h"
+#include "kernels/simd_target.h"
 #include "train/folder.h"
+#include "train/objective.h"
 #include "train/optimizer.h"
 #include "train/run_plan.h"
 
@@ -20,15 +20,14 @@ namespace {
 // Streams of the seed besides those of the windows (the steps, below 2^40).
 constexpr uint64_t kWeightStream = ~uint64_t{0};
 constexpr uint64_t kDropoutStream = ~uint64_t{1};
-constexpr int64_t kSampleTokens = 160;
 
 void SeedTorch(uint64_t seed, uint64_t stream, int64_t step) {
   torch::manual_seed(Rng(seed, stream, static_cast<uint64_t>(step)).Next());
 }
 
-NamedTensors ParametersOf(nn::LanguageModel& model) {
+NamedTensors ParametersOf(const nn::ModelImpl& model) {
   NamedTensors parameters;
-  for (const auto& item : model->named_parameters()) {
+  for (const auto& item : model.named_parameters()) {
     parameters.emplace_back(item.key(), item.value());
   }
   return parameters;
@@ -48,9 +47,9 @@ class Run {
   // One update: rows, gradient, clipping, rate, figures. Throws NumericError
   // with the weights as they were.
   StepFigures Step(int64_t step);
-  double Learn(int64_t step, StepFigures& figures);
   // Fills in the figures; saves the model when it is the best so far.
   void LookAtHeldOut(StepFigures& figures);
+  void WriteDescription(const std::string& dir);
   void SaveBest();
   void SaveCheckpoint();
   [[noreturn]] void FailAt(int64_t step, const std::string& what);
@@ -60,15 +59,17 @@ class Run {
   TrainOptions& options_;
   TrainState& state_;
   int64_t saved_step_ = -1;  // of the newest checkpoint
-  nn::LanguageModel model_;
+  std::shared_ptr<nn::ModelImpl> model_;
   Optimizer optimizer_;
+  std::unique_ptr<Objective> objective_;
+  Metric metric_;
   std::unique_ptr<StepLog> log_;
   std::chrono::steady_clock::time_point start_;
 };
 
-nn::LanguageModel NewModel(const TrainOptions& options) {
+std::shared_ptr<nn::ModelImpl> NewModel(const TrainOptions& options) {
   SeedTorch(options.seed, kWeightStream, 0);
-  return nn::LanguageModel(options.model);
+  return nn::MakeModel(options.model);
 }
 
 Run::Run(RunPlan plan, Reporter& reporter)
@@ -77,11 +78,12 @@ Run::Run(RunPlan plan, Reporter& reporter)
       options_(plan_.state.options),
       state_(plan_.state),
       model_(NewModel(options_)),
-      optimizer_(ParametersOf(model_), options_.optimizer,
-                 options_.weight_decay, options_.clip) {
-  const std::string& out = plan_.folder.path;
+      optimizer_(ParametersOf(*model_), options_.optimizer,
+                 options_.weight_decay, options_.clip),
+      objective_(MakeObjective(plan_)),
+      metric_(MetricOf(options_)) {
   if (plan_.from_checkpoint) {
-    nn::LoadWeights(model_, plan_.folder.checkpoint() + "/model.safetensors");
+    nn::LoadWeights(*model_, plan_.folder.checkpoint() + "/model.safetensors");
     optimizer_.Load(plan_.folder.checkpoint() + "/optimizer.safetensors");
     if (optimizer_.updates() != state_.step) {
       throw FormatError(plan_.folder.checkpoint(),
@@ -90,9 +92,9 @@ Run::Run(RunPlan plan, Reporter& reporter)
     }
     saved_step_ = state_.step;
   } else if (!options_.init.empty()) {
-    nn::LoadWeights(model_, options_.init + "/model.safetensors");
+    nn::LoadWeights(*model_, options_.init + "/model.safetensors");
   }
-  WriteModelFiles(out, options_.model, plan_.corpus->tokenizer().ToJson());
+  WriteDescription(plan_.folder.path);
   log_ = std::make_unique<StepLog>(plan_.folder.log(), state_.log_bytes);
   // As if the parts of a resumed run had followed each other without a gap.
   start_ = std::chrono::steady_clock::now() -
@@ -110,17 +112,16 @@ double Run::Elapsed() const {
 void Run::Describe(Reporter& reporter) {
   int64_t parameters = 0;
   for (const auto& tensor : model_->parameters()) parameters += tensor.numel();
-  const RecordSplit& split = plan_.split;
-  const Corpus& corpus = *plan_.corpus;
-  reporter.Note(StrCat(
-      plan_.text->files(), plan_.text->files() == 1 ? " text, " : " texts, ",
-      plan_.text->bytes(), " bytes: ", split.records, " records (",
-      split.duplicates, " duplicates dropped), ", split.held_out_records,
-      " held out; training on ", corpus.training_bytes(), " bytes, held out ",
-      corpus.held_out_bytes(),
-      corpus.covers_held_out() ? "" : " (looked at in part)"));
-  reporter.Note(StrCat(Name(options_.model.attention), " model, ", parameters,
-                       " parameters, ", options_.threads, " threads"));
+  reporter.Note(DescribeData(plan_));
+  const ModelConfig& model = options_.model;
+  const bool attends = model.arch == Arch::kDecoder ||
+                       model.arch == Arch::kEncoder ||
+                       model.arch == Arch::kSeq2seq;
+  reporter.Note(StrCat(Name(model.arch), attends ? " of " : "",
+                       attends ? Name(model.attention) : "",
+                       attends ? " attention" : "", ", ", parameters,
+                       " parameters, ", options_.threads, " threads, ",
+                       SimdTargetName()));
   if (plan_.from_checkpoint) {
     reporter.Note(StrCat("resumed at step ", state_.step));
   } else if (options_.resume) {
@@ -128,47 +129,12 @@ void Run::Describe(Reporter& reporter) {
   }
 }
 
-// The gradient of one update: mean loss over all rows. Returns that loss.
-double Run::Learn(int64_t step, StepFigures& figures) {
-  SeedTorch(options_.seed, kDropoutStream, step);
-  // A long update reads the same number of tokens as one row, so that states
-  // far beyond seq_len tokens are learned too.
-  const bool is_long =
-      options_.long_every > 0 && step % options_.long_every == 0;
-  const int64_t seq_len =
-      is_long ? options_.batch * options_.seq_len : options_.seq_len;
-  const int64_t row_count = is_long ? 1 : options_.batch;
-  // loss: sum over parts of the mean over their tokens, nats.
-  double loss = 0;
-  int64_t bytes = 0;
-  for (int64_t part = 0; part < options_.accumulate; ++part) {
-    std::vector<Window> windows;
-    // Rows are numbered through the whole update: 4 x 2 rows are the same
-    // eight windows as 8 x 1.
-    for (int64_t row = 0; row < row_count; ++row) {
-      windows.push_back(plan_.corpus->TrainingWindow(
-          options_.seed, step, part * options_.batch + row, seq_len));
-    }
-    const Rows rows = MakeRows(windows, seq_len);
-    // logits: [batch, seq_len, vocab_size]
-    const torch::Tensor logits = model_->forward(rows.inputs);
-    const torch::Tensor part_loss = torch::nn::functional::cross_entropy(
-        logits.flatten(0, 1), rows.targets.flatten());
-    loss += part_loss.item<double>();
-    bytes += rows.target_bytes;
-    (part_loss / static_cast<double>(options_.accumulate)).backward();
-  }
-  const double tokens = static_cast<double>(options_.batch * options_.seq_len);
-  figures.bits_per_byte =
-      loss * tokens / (static_cast<double>(bytes) * std::numbers::ln2);
-  return loss / static_cast<double>(options_.accumulate);
-}
-
 StepFigures Run::Step(int64_t step) {
   const double began = Elapsed();
   StepFigures figures;
   figures.step = step;
-  figures.loss = Learn(step, figures);
+  SeedTorch(options_.seed, kDropoutStream, step);
+  objective_->Learn(*model_, step, figures);
   if (!std::isfinite(figures.loss)) {
     FailAt(step, StrCat("the loss is ", figures.loss));
   }
@@ -177,11 +143,10 @@ StepFigures Run::Step(int64_t step) {
   if (!std::isfinite(figures.grad_norm)) {
     FailAt(step, StrCat("the gradient's norm is ", figures.grad_norm));
   }
-  const int64_t tokens =
-      options_.batch * options_.accumulate * options_.seq_len;
-  figures.tokens = step * tokens;
   figures.tokens_per_s =
-      static_cast<double>(tokens) / std::max(Elapsed() - began, 1e-9);
+      static_cast<double>(figures.tokens) / std::max(Elapsed() - began, 1e-9);
+  state_.tokens += figures.tokens;
+  figures.tokens = state_.tokens;
   state_.step = step;
   return figures;
 }
@@ -194,26 +159,29 @@ void Run::FailAt(int64_t step, const std::string& what) {
 }
 
 void Run::LookAtHeldOut(StepFigures& figures) {
-  const HeldOutLoss loss = Evaluate(model_, *plan_.corpus, options_.seq_len);
-  figures.val_loss = loss.nats_per_token();
-  figures.val_bits_per_byte = loss.bits_per_byte();
-  if (!std::isfinite(loss.nats)) {
-    FailAt(figures.step, StrCat("the held-out loss is ", loss.nats));
+  objective_->LookAtHeldOut(*model_, figures);
+  if (!std::isfinite(*figures.val_loss)) {
+    FailAt(figures.step, StrCat("the held-out loss is ", *figures.val_loss));
   }
-  state_.last_held_out = figures.val_bits_per_byte;
-  if (!state_.best_held_out || *state_.last_held_out < *state_.best_held_out) {
+  state_.last_held_out = MetricValue(metric_, figures);
+  if (!state_.best_held_out ||
+      IsBetter(metric_, *state_.last_held_out, *state_.best_held_out)) {
     state_.best_held_out = state_.last_held_out;
     state_.best_step = figures.step;
     SaveBest();
   }
 }
 
+void Run::WriteDescription(const std::string& dir) {
+  WriteModelFiles(dir, options_.model, plan_.tokenizer().ToJson(),
+                  plan_.LabelsJson());
+}
+
 void Run::SaveBest() {
   ReplaceFolder(plan_.folder.best(), std::to_string(state_.step),
                 [&](const std::string& dir) {
-                  WriteModelFiles(dir, options_.model,
-                                  plan_.corpus->tokenizer().ToJson());
-                  nn::SaveWeights(model_, dir + "/model.safetensors");
+                  WriteDescription(dir);
+                  nn::SaveWeights(*model_, dir + "/model.safetensors");
                 });
 }
 
@@ -230,10 +198,10 @@ void Run::SaveCheckpoint() {
   state_.elapsed_s = Elapsed();
   state_.log_bytes = log_->bytes();
   log_->Sync();
-  nn::SaveWeights(model_, plan_.folder.model());
+  nn::SaveWeights(*model_, plan_.folder.model());
   ReplaceFolder(plan_.folder.checkpoint(), std::to_string(state_.step),
                 [&](const std::string& dir) {
-                  nn::SaveWeights(model_, dir + "/model.safetensors");
+                  nn::SaveWeights(*model_, dir + "/model.safetensors");
                   optimizer_.Save(dir + "/optimizer.safetensors");
                   WriteFileAtomically(dir + "/train.json",
                                       TrainStateToJson(state_));
@@ -258,8 +226,7 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
     }
     if (options_.sample_every > 0 &&
         (last || state_.step % options_.sample_every == 0)) {
-      reporter_.Sample(SampleText(model_, *plan_.corpus, options_.seq_len,
-                                  kSampleTokens, options_.seed));
+      reporter_.Sample(objective_->Sample(*model_));
     }
   }
   // A stop that came after the last look, or before the first step.
@@ -271,6 +238,7 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   result.last_held_out = state_.last_held_out;
   result.best_held_out = state_.best_held_out;
   result.best_step = state_.best_step;
+  result.metric = metric_;
   result.out = plan_.folder.path;
   for (const std::string& path : options_.data) {
     result.reads_stdin = result.reads_stdin || path == "-";

@@ -1,6 +1,7 @@
-// A training run: text in, model directory out.
+// A training run: text or examples in, model directory out.
 //
 //   OUT/config.json, tokenizer.json, model.safetensors   the last model
+//   OUT/labels.json                                      its classes, if any
 //   OUT/best/                                            the best model
 //   OUT/log.jsonl                                        one line a step
 //   OUT/checkpoint/  model.safetensors, optimizer.safetensors, train.json
@@ -16,6 +17,7 @@
 #include <string>
 
 #include "train/log.h"
+#include "train/metrics.h"
 #include "train/options.h"
 
 namespace tarn::train {
@@ -35,7 +37,8 @@ struct TrainResult {
   int64_t step = 0;
   bool finished = false;  // false: stopped by `stop` after a checkpoint
   double elapsed_s = 0;   // training, over all parts of a resumed run
-  std::optional<double> last_held_out, best_held_out;  // bits per byte
+  Metric metric = Metric::kBitsPerByte;
+  std::optional<double> last_held_out, best_held_out;  // in that metric
   int64_t best_step = 0;
   std::string out;
   bool reads_stdin = false;  // the text must be piped in again to resume

@@ -1,0 +1,27 @@
+// The one figure by which a run's best model is chosen.
+#pragma once
+
+#include <string>
+
+#include "train/log.h"
+#include "train/options.h"
+
+namespace tarn::train {
+
+enum class Metric { kBitsPerByte, kLoss, kAccuracy, kTokenErrorRate };
+
+/// What --eval-metric means for the task of a finished model config. Throws
+/// ArgumentError when the task has no such metric.
+Metric MetricOf(const TrainOptions& options);
+
+/// The metric among the figures of a look at held-out data.
+double MetricValue(Metric metric, const StepFigures& figures);
+
+/// Whether `a` is strictly better than `b`.
+bool IsBetter(Metric metric, double a, double b);
+
+/// "2.1234 bits per byte", "accuracy 36.20 %", "token error rate 8.15 %",
+/// "loss 0.1234".
+std::string MetricText(Metric metric, double value);
+
+}  // namespace tarn::train
