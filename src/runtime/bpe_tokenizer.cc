@@ -13,6 +13,7 @@ namespace {
 // A match costs as many steps as a content has bytes; longer ones would make
 // encoding slower than linear in any useful sense.
 constexpr size_t kMaxAddedBytes = 256;
+constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
 
 [[noreturn]] void Refuse(const std::string& place, const std::string& wanted,
                          const std::string& given) {
@@ -48,6 +49,7 @@ std::vector<bool> ReservedIds(const BpeDefinition& definition) {
 void CheckAdded(const BpeDefinition& definition) {
   std::vector<int32_t> ids;
   std::vector<std::string_view> contents;
+  size_t total = 0;
   for (size_t i = 0; i < definition.added.size(); ++i) {
     const AddedToken& token = definition.added[i];
     const std::string place = StrCat("added_tokens[", i, "]");
@@ -61,8 +63,13 @@ void CheckAdded(const BpeDefinition& definition) {
       Refuse(place + ".content", StrCat("at most ", kMaxAddedBytes, " bytes"),
              StrCat(token.content.size()));
     }
+    total += token.content.size();
     ids.push_back(token.id);
     contents.push_back(token.content);
+  }
+  if (total > kMaxAddedTotal) {
+    Refuse("added_tokens", StrCat("at most ", kMaxAddedTotal, " bytes in all"),
+           StrCat(total));
   }
   std::sort(ids.begin(), ids.end());
   std::sort(contents.begin(), contents.end());

@@ -438,5 +438,25 @@ TEST(World, RefusesBadLines) {
                    .ok());
 }
 
+TEST(World, SurvivesRandomDamage) {
+  const std::string good = SmallWorld("257 'ab' 2\n258 b'\\xff\\x00' 2\n");
+  std::mt19937 random(12);
+  for (int trial = 0; trial < 3000; ++trial) {
+    std::string bad = good;
+    // Near the end, where a change is not always fatal.
+    const size_t at = bad.size() - 1 - random() % 40;
+    bad[at] = static_cast<char>(random());
+    if (trial % 3 == 0) bad.erase(at, random() % 5);
+    const auto got = WorldTokenizer::FromText(bad);
+    if (!got.ok()) continue;
+    const std::string text = "ab\xFF ab";
+    std::string back;
+    for (const int32_t id : got.value().Encode(text)) {
+      back += got.value().Bytes(id);
+    }
+    EXPECT_EQ(back, text);
+  }
+}
+
 }  // namespace
 }  // namespace tarn

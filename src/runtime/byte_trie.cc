@@ -16,9 +16,9 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings) {
   // Breadth first, so that children come out side by side: a node stands for a
   // range of the sorted strings that agree in their first `depth` bytes.
   struct Range {
-    size_t begin, end, depth;
+    uint32_t begin, end, depth;
   };
-  std::vector<Range> ranges{{0, strings.size(), 0}};
+  std::vector<Range> ranges{{0, static_cast<uint32_t>(strings.size()), 0}};
   nodes_.push_back({});
   for (size_t at = 0; at < nodes_.size(); ++at) {
     auto [begin, end, depth] = ranges[at];
@@ -29,7 +29,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings) {
     nodes_[at].first = static_cast<uint32_t>(nodes_.size());
     while (begin < end) {
       const uint8_t byte = ByteAt(strings[begin].first, depth);
-      size_t same = begin + 1;
+      uint32_t same = begin + 1;
       while (same < end && ByteAt(strings[same].first, depth) == byte) ++same;
       nodes_.push_back({0, 0, byte, -1});
       ranges.push_back({begin, same, depth + 1});

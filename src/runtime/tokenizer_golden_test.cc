@@ -12,6 +12,7 @@
 #include <string>
 
 #include "runtime/bpe_tokenizer.h"
+#include "runtime/bpe_train.h"
 #include "runtime/nfc.h"
 #include "runtime/tokenizer.h"
 
@@ -208,15 +209,32 @@ void ExpectLinear(const Tokenizer& tokenizer, const std::string& character) {
   EXPECT_LE(long_s, 2.3 * short_s) << testing::PrintToString(character);
 }
 
+constexpr const char* kCharacters[] = {
+    "a",    "7",       " ", "\n", "!", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80",
+    "\x80", "\xCC\x81"};
+
+// Merges up to many bytes of each character, with and without NFC: no data.
+TEST(TokenizerTimeOwn, IsLinearInOneRepeatedCharacter) {
+  std::string text;
+  for (const char* character : kCharacters) {
+    for (int i = 0; i < 3000; ++i) text += character;
+  }
+  BpeDefinition definition = TrainBpe({text}, {512, nullptr});
+  for (const bool nfc : {false, true}) {
+    definition.nfc = nfc;
+    const Tokenizer tokenizer = Tokenizer::Bpe(definition);
+    for (const char* character : kCharacters) {
+      ExpectLinear(tokenizer, character);
+    }
+  }
+}
+
 class TokenizerTime : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerTime, IsLinearInOneRepeatedCharacter) {
   TARN_NEED_DATA(GetParam());
   const Tokenizer tokenizer = Tokenizer::OpenFile(DataFile(GetParam())).Take();
-  for (const char* character : {"a", "7", " ", "\n", "!", "\xE4\xB8\xAD",
-                                "\xF0\x9F\x98\x80", "\x80", "\xCC\x81"}) {
-    ExpectLinear(tokenizer, character);
-  }
+  for (const char* character : kCharacters) ExpectLinear(tokenizer, character);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, TokenizerTime,

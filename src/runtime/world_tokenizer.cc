@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxTokenBytes = 256;  // steps of a match; World's have 128
 constexpr size_t kMaxTokens = size_t{1} << 20;
+constexpr size_t kMaxTextBytes = size_t{1} << 24;  // World's has 1.1 MB
 
 // A whole number in decimal and nothing else; -1 for anything else.
 int64_t NumberOf(std::string_view text) {
@@ -187,6 +188,11 @@ WorldTokenizer::WorldTokenizer(std::string text,
 }
 
 Result<WorldTokenizer> WorldTokenizer::FromText(std::string_view text) {
+  if (text.size() > kMaxTextBytes) {
+    return FormatError("vocabulary",
+                       StrCat("at most ", kMaxTextBytes, " bytes"),
+                       StrCat(text.size()));
+  }
   try {
     std::vector<std::string> tokens = ReadTokens(text);
     CheckTokens(tokens);
