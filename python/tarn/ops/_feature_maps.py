@@ -163,9 +163,20 @@ def grf(
     """
     _want_rows("grf", x)
     if callable(kernel_fn):
-        return kernel_fn(torch.ops.tarn.random_projection(x, omega, softmax_temp))
+        return projected(x, omega, softmax_temp, kernel_fn)
     checks.want_choice("grf", "kernel_fn", kernel_fn, ("relu",))
     return torch.ops.tarn.grf(x, omega, softmax_temp)
+
+
+def projected(
+    x: torch.Tensor,
+    omega: torch.Tensor,
+    softmax_temp: Optional[float],
+    kernel_fn: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """kernel_fn(omega^T x~), dtype of x; kernel_fn sees float32 or float64."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    return kernel_fn(torch.ops.tarn.random_projection(wide, omega, softmax_temp)).to(x.dtype)
 
 
 def _dims(n_dims: Optional[int]) -> int:

@@ -5,6 +5,7 @@ from typing import Callable, Optional, Sequence, Union
 import torch
 
 from tarn.ops import _checks as checks
+from tarn.ops._feature_maps import projected
 from tarn.ops._state import LinearState
 
 _OP = "mapped_linear_attention"
@@ -231,7 +232,7 @@ def _functions(op, feature_map, omega, softmax_temp, kernel_fn):
             raise checks.value_error(op, "omega", "[K, n_freq] for 'grf'", None)
 
         def phi(x):
-            return kernel_fn(torch.ops.tarn.random_projection(x, omega, temp))
+            return projected(x, omega, temp, kernel_fn)
 
         return "identity", (phi, phi)
     checks.want_choice(op, "kernel_fn", kernel_fn, ("relu",))
