@@ -73,8 +73,8 @@ def mapped_linear_attention(
         prefill(ab), and steps continue it.
 
     Thread-safe. O(T C) memory for features of maps outside the kernel; under
-    `stabilise` O(T C) per block of 32 tokens more, and 32 exponentials a feature
-    and token.
+    `stabilise` causal calls take 16 exponentials a feature and token, kept for
+    the gradient.
     """
     checks.want_sequence_call(
         _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
