@@ -2,6 +2,7 @@
 // pass; the gradient recomputes the rest on them.
 #include "pytorch/ops_clustered.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,6 +13,7 @@
 
 #include "pytorch/ops_clustered_compute.h"
 #include "pytorch/ops_hash.h"
+#include "pytorch/ops_rows.h"
 #include "pytorch/ops_sparse_call.h"
 
 namespace tarn::ops {
@@ -104,6 +106,24 @@ ClusteredPlan Plan(const Call& in, const at::Tensor& cluster) {
   return plan;
 }
 
+// Rows [begin, end) of the batch; each row draws its own dropout.
+ClusteredPlan RowsOf(const ClusteredPlan& plan, int64_t begin, int64_t end) {
+  ClusteredPlan rows = plan;
+  rows.cluster = plan.cluster.slice(0, begin, end);
+  if (plan.kept.defined()) rows.kept = plan.kept.slice(0, begin, end);
+  if (plan.dropout.probability > 0.0) {
+    rows.dropout.seed = *plan.dropout.seed + 2 * begin;
+  }
+  return rows;
+}
+
+// Scores that one batch row holds: clusters x keys, and queries x topk.
+int64_t ScoresOfRow(const Call& in, const ClusteredPlan& plan) {
+  const int64_t keys = in.keys.size(1);
+  return in.queries.size(2) * (plan.clusters * keys +
+                               in.queries.size(1) * std::min(plan.topk, keys));
+}
+
 Results ForwardCpu(const Call& in) {
   return WithTorchErrors([&]() -> Results {
     Check(in);
@@ -112,12 +132,20 @@ Results ForwardCpu(const Call& in) {
     if (o.query_lengths.has_value()) {
       lengths = o.query_lengths->to(at::kLong).contiguous();
     }
-    const at::Tensor cluster = ClusterQueries(
-        in.queries.to(ComputeType(in.queries)).contiguous(), lengths,
-        {o.clusters, o.iterations, o.bits, o.hash_bias, o.hash_seed});
+    const ClusteredPlan plan = Plan(
+        in, ClusterQueries(
+                in.queries.to(ComputeType(in.queries)).contiguous(), lengths,
+                {o.clusters, o.iterations, o.bits, o.hash_bias, o.hash_seed}));
+    const at::Tensor &q = in.queries, &v = in.values;
     const at::Tensor out =
-        ComputeClustered(Plan(in, cluster), in.queries, in.keys, in.values);
-    return {out.to(in.queries.scalar_type()).contiguous(), cluster};
+        at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
+    ForParts(q.size(0), ScoresOfRow(in, plan), [&](int64_t begin, int64_t end) {
+      out.slice(0, begin, end)
+          .copy_(ComputeClustered(
+              RowsOf(plan, begin, end), q.slice(0, begin, end),
+              in.keys.slice(0, begin, end), v.slice(0, begin, end)));
+    });
+    return {out, plan.cluster};
   });
 }
 
@@ -126,13 +154,29 @@ Gradients BackwardCpu(const Call& in, const at::Tensor& cluster,
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
     const ClusteredPlan plan = Plan(in, cluster.contiguous());
-    const auto gradients = RecomputedGradients(
-        {in.queries, in.keys, in.values}, grad_out.to(ComputeType(in.queries)),
-        [&](const std::vector<at::Tensor>& x) {
-          return ComputeClustered(plan, x[0], x[1], x[2]);
-        });
-    return {gradients[0].contiguous(), gradients[1].contiguous(),
-            gradients[2].contiguous()};
+    const auto like = [](const at::Tensor& x) {
+      return at::empty(x.sizes(), x.options());
+    };
+    const at::Tensor inputs[] = {in.queries, in.keys, in.values};
+    const at::Tensor results[] = {like(in.queries), like(in.keys),
+                                  like(in.values)};
+    const at::Tensor grad = grad_out.to(ComputeType(in.queries));
+    const auto run = [&](int64_t begin, int64_t end) {
+      const ClusteredPlan rows = RowsOf(plan, begin, end);
+      std::vector<at::Tensor> parts;
+      for (const at::Tensor& x : inputs)
+        parts.push_back(x.slice(0, begin, end));
+      const auto gradients =
+          RecomputedGradients(parts, grad.slice(0, begin, end),
+                              [&](const std::vector<at::Tensor>& x) {
+                                return ComputeClustered(rows, x[0], x[1], x[2]);
+                              });
+      for (size_t i = 0; i < 3; ++i) {
+        results[i].slice(0, begin, end).copy_(gradients[i]);
+      }
+    };
+    ForParts(grad.size(0), ScoresOfRow(in, plan), run);
+    return {results[0], results[1], results[2]};
   });
 }
 

@@ -2,6 +2,7 @@
 // pass; the gradient recomputes the rest on them.
 #include "pytorch/ops_reformer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,6 +13,7 @@
 
 #include "pytorch/ops_hash.h"
 #include "pytorch/ops_reformer_compute.h"
+#include "pytorch/ops_rows.h"
 #include "pytorch/ops_sparse_call.h"
 
 namespace tarn::ops {
@@ -85,6 +87,29 @@ ReformerPlan Plan(const Call& in) {
   return plan;
 }
 
+// Rows [begin, end) of the batch; each row draws its own dropout.
+ReformerPlan RowsOf(const ReformerPlan& plan, int64_t begin, int64_t end) {
+  ReformerPlan rows = plan;
+  rows.buckets = plan.buckets.slice(0, begin, end);
+  if (plan.kept.defined()) rows.kept = plan.kept.slice(0, begin, end);
+  const at::Tensor& mask = plan.attention_mask;
+  if (mask.defined() && mask.dim() == 4 && mask.size(0) > 1) {
+    rows.attention_mask = mask.slice(0, begin, end);
+  }
+  if (plan.options.dropout.probability > 0.0) {
+    rows.options.dropout.seed =
+        *plan.options.dropout.seed + begin * plan.options.rounds;
+  }
+  return rows;
+}
+
+// Pairs of positions that all rounds of one batch row compare.
+int64_t PairsOfRow(const Call& in) {
+  const int64_t seq_len = in.queries.size(1);
+  return in.queries.size(2) * seq_len * in.options.rounds * 2 *
+         std::min(in.options.chunk_size, seq_len);
+}
+
 Results ForwardCpu(const Call& in) {
   return WithTorchErrors([&]() -> Results {
     Check(in);
@@ -92,8 +117,14 @@ Results ForwardCpu(const Call& in) {
     plan.buckets =
         HashBuckets(ReformerQueries(in.queries, plan.kept).contiguous(),
                     in.options.bits, in.options.rounds, in.options.hash_seed);
-    const at::Tensor out = ComputeReformer(plan, in.queries, in.values);
-    return {out.to(in.queries.scalar_type()).contiguous(), plan.buckets};
+    const at::Tensor out = at::empty(in.values.sizes(), in.values.options());
+    ForParts(out.size(0), PairsOfRow(in), [&](int64_t begin, int64_t end) {
+      out.slice(0, begin, end)
+          .copy_(ComputeReformer(RowsOf(plan, begin, end),
+                                 in.queries.slice(0, begin, end),
+                                 in.values.slice(0, begin, end)));
+    });
+    return {out, plan.buckets};
   });
 }
 
@@ -103,12 +134,21 @@ Gradients BackwardCpu(const Call& in, const at::Tensor& buckets,
     Check(in);
     ReformerPlan plan = Plan(in);
     plan.buckets = buckets.contiguous();
-    const auto gradients = RecomputedGradients(
-        {in.queries, in.values}, grad_out.to(ComputeType(in.queries)),
-        [&](const std::vector<at::Tensor>& x) {
-          return ComputeReformer(plan, x[0], x[1]);
-        });
-    return {gradients[0].contiguous(), gradients[1].contiguous()};
+    const Gradients results = {
+        at::empty(in.queries.sizes(), in.queries.options()),
+        at::empty(in.values.sizes(), in.values.options())};
+    const at::Tensor grad = grad_out.to(ComputeType(in.queries));
+    ForParts(grad.size(0), PairsOfRow(in), [&](int64_t begin, int64_t end) {
+      const ReformerPlan rows = RowsOf(plan, begin, end);
+      const auto gradients = RecomputedGradients(
+          {in.queries.slice(0, begin, end), in.values.slice(0, begin, end)},
+          grad.slice(0, begin, end), [&](const std::vector<at::Tensor>& x) {
+            return ComputeReformer(rows, x[0], x[1]);
+          });
+      std::get<0>(results).slice(0, begin, end).copy_(gradients[0]);
+      std::get<1>(results).slice(0, begin, end).copy_(gradients[1]);
+    });
+    return results;
   });
 }
 

@@ -276,6 +276,28 @@ def test_errors_name_the_argument():
         run(q, k, v[:, :4], clusters=2)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_batches_go_through_in_parts(kind):
+    """6 x 2 x 700 x 700 scores are more than one part holds."""
+    q, k, v = (x.requires_grad_() for x in draw(6, 700, 700, 2, 4, 3, torch.float32))
+    key_mask = torch.rand(6, 700) < 0.8
+    extra = {} if kind == "clustered" else {"topk": 20}
+    options = {"clusters": 680, "iterations": 1, **extra}
+    out = KINDS[kind](q, k, v, key_mask=key_mask, **options)
+    grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+    for row in (0, 5):
+        part = slice(row, row + 1)
+        alone = [x.detach()[part].requires_grad_() for x in (q, k, v)]
+        want = KINDS[kind](*alone, key_mask=key_mask[part], **options)
+        assert largest(out[part], want) < 1e-6
+        for a, b in zip(grads, torch.autograd.grad(want.square().sum(), alone)):
+            assert largest(a[part], b) < 1e-5
+    same = [x[:1].detach().expand(6, -1, -1, -1) for x in (q, k, v)]
+    dropped = KINDS[kind](*same, **options, dropout=0.5, seed=torch.tensor(1))
+    for row in range(1, 6):
+        assert not torch.equal(dropped[0], dropped[row])
+
+
 PEAK = """
 import resource, sys, torch
 from tarn import ops

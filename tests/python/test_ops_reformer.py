@@ -310,6 +310,28 @@ def test_errors_name_the_argument():
         ops.reformer_attention(q, v.float())
 
 
+def test_long_batches_go_through_in_parts():
+    """6 x 2 x 700 x 2 x 2 x 128 pairs are more than one part holds."""
+    q, v = (x.requires_grad_() for x in draw(6, 700, 2, 4, 3, torch.float32))
+    mask = torch.rand(6, 1, 700, 700) < 0.8
+    key_mask = torch.rand(6, 700) < 0.8
+    o = {"chunk_size": 128, "rounds": 2}
+    out = ops.reformer_attention(q, v, attention_mask=mask, key_mask=key_mask, **o)
+    grads = torch.autograd.grad(out.square().sum(), (q, v))
+    for row in (0, 5):
+        part = slice(row, row + 1)
+        alone = [x.detach()[part].requires_grad_() for x in (q, v)]
+        masks = {"attention_mask": mask[part], "key_mask": key_mask[part]}
+        want = ops.reformer_attention(*alone, **masks, **o)
+        assert largest(out[part], want) < 1e-6
+        for a, b in zip(grads, torch.autograd.grad(want.square().sum(), alone)):
+            assert largest(a[part], b) < 1e-5
+    same = [x[:1].detach().expand(6, -1, -1, -1) for x in (q, v)]
+    dropped = ops.reformer_attention(*same, **o, dropout=0.5, seed=torch.tensor(1))
+    for row in range(1, 6):
+        assert not torch.equal(dropped[0], dropped[row])
+
+
 PEAK = """
 import resource, torch
 from tarn import ops
