@@ -5,7 +5,9 @@
 
 #include "core/safetensors.h"
 #include "pytorch/classifier.h"
+#include "pytorch/cnn_model.h"
 #include "pytorch/language_model.h"
+#include "pytorch/recurrent_model.h"
 #include "pytorch/seq2seq.h"
 
 namespace tarn::nn {
@@ -80,11 +82,12 @@ std::shared_ptr<ModelImpl> MakeModel(const ModelConfig& config) {
       return std::make_shared<Seq2SeqImpl>(finished);
     case Arch::kRnn:
     case Arch::kLstm:
+      return std::make_shared<RecurrentModelImpl>(finished);
     case Arch::kCnn:
-      break;
+      return std::make_shared<CnnModelImpl>(finished);
   }
-  throw ArgumentError("MakeModel: arch", "decoder, encoder or seq2seq",
-                      Name(finished.arch));
+  throw ArgumentError("MakeModel: arch", "an architecture",
+                      StrCat(static_cast<int>(finished.arch)));
 }
 
 void SaveWeights(const ModelImpl& model, const std::string& path,

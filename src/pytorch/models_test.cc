@@ -11,7 +11,9 @@
 #include "pytorch/classifier.h"
 #include "pytorch/language_model.h"
 #include "pytorch/model.h"
+#include "pytorch/plain_earlier.h"
 #include "pytorch/plain_model.h"
+#include "pytorch/recurrent_model.h"
 #include "pytorch/seq2seq.h"
 
 namespace tarn::nn {
@@ -38,8 +40,30 @@ ModelConfig SmallConfig(Arch arch) {
   return config;
 }
 
+// Both tasks of an earlier model, and what else it may choose.
+std::vector<ModelConfig> EarlierVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  for (const Task task : {Task::kLm, Task::kClassify}) {
+    ModelConfig config = SmallConfig(arch);
+    config.task = task;
+    if (task == Task::kClassify) config.n_classes = 4;
+    configs.push_back(config);
+    config.kernel_size = 4;
+    config.activation = Activation::kRelu;
+    config.n_layers = 1;
+    config.tied_head = task == Task::kLm;
+    config.bidirectional = arch == Arch::kLstm && task == Task::kClassify;
+    configs.push_back(config);
+    config.n_layers = 3;
+    configs.push_back(config);
+  }
+  for (ModelConfig& each : configs) FinishConfig(each);
+  return configs;
+}
+
 // Kinds, places of norms and positions of an attention model.
 std::vector<ModelConfig> Variants(Arch arch) {
+  if (arch > Arch::kSeq2seq) return EarlierVariants(arch);
   std::vector<ModelConfig> configs;
   for (const AttentionKind kind :
        {AttentionKind::kLinear, AttentionKind::kFull}) {
@@ -86,7 +110,8 @@ std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", Name(c.attention), " ",
                 Name(c.cross_attention), " ", Name(c.positions), " ",
                 Name(c.rotary_place), " ", Name(c.norm), " ",
-                Name(c.denominator), " ", Name(c.feature_map));
+                Name(c.denominator), " ", Name(c.feature_map), " ",
+                Name(c.task), " ", c.n_layers);
 }
 
 std::shared_ptr<ModelImpl> EvalModel(const ModelConfig& config,
@@ -147,16 +172,19 @@ torch::Tensor PlainLogits(const ModelConfig& config,
       return plain::ClassLogits(config, weights, row.tokens);
     case Arch::kSeq2seq:
       return plain::TargetLogits(config, weights, row.tokens, row.target_in);
-    default:
+    case Arch::kDecoder:
       return plain::Logits(config, weights, row.tokens);
+    default:
+      return plain::EarlierLogits(config, weights, row.tokens);
   }
 }
 
-const std::vector<Arch> kAttentionArchs = {Arch::kDecoder, Arch::kEncoder,
-                                           Arch::kSeq2seq};
+const std::vector<Arch> kArchs = {Arch::kDecoder, Arch::kEncoder,
+                                  Arch::kSeq2seq, Arch::kRnn,
+                                  Arch::kLstm,    Arch::kCnn};
 
 TEST(Model, TensorsAreThoseOfTheConfig) {
-  for (const Arch arch : kAttentionArchs) {
+  for (const Arch arch : kArchs) {
     for (const ModelConfig& config : Variants(arch)) {
       const auto model = MakeModel(config);
       EXPECT_TRUE(model->is_training());
@@ -183,7 +211,7 @@ TEST(Model, EqualsPlainModel) {
   torch::set_num_threads(1);
   torch::NoGradGuard no_grad;
   double largest = 0;
-  for (const Arch arch : kAttentionArchs) {
+  for (const Arch arch : kArchs) {
     for (const ModelConfig& config : Variants(arch)) {
       const auto model = EvalModel(config);
       const auto weights = plain::CopyWeights(*model, torch::kFloat64);
@@ -203,7 +231,7 @@ TEST(Model, EqualsPlainModel) {
 
 TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
   torch::NoGradGuard no_grad;
-  for (const Arch arch : kAttentionArchs) {
+  for (const Arch arch : kArchs) {
     for (const ModelConfig& config : Variants(arch)) {
       const auto model = EvalModel(config);
       const Batch batch = RaggedBatch(arch);
@@ -231,7 +259,7 @@ TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
 
 // Gradients of all parameters, in double, against autograd through the oracle.
 TEST(Model, GradientsEqualThoseOfThePlainModel) {
-  for (const Arch arch : {Arch::kEncoder, Arch::kSeq2seq}) {
+  for (const Arch arch : kArchs) {
     for (const AttentionKind kind :
          {AttentionKind::kLinear, AttentionKind::kFull}) {
       ModelConfig config = SmallConfig(arch);
@@ -311,6 +339,36 @@ TEST(Model, PiecesEqualWholeSequence) {
   }
 }
 
+TEST(Model, RecurrentModelsStep) {
+  torch::NoGradGuard no_grad;
+  for (const Arch arch : {Arch::kRnn, Arch::kLstm}) {
+    for (const ModelConfig& config : Variants(arch)) {
+      const auto base = EvalModel(config);
+      auto& model = dynamic_cast<RecurrentModelImpl&>(*base);
+      if (config.task != Task::kLm) {
+        EXPECT_THROW(model.InitialState(2), ArgumentError);
+        continue;
+      }
+      Batch batch;
+      batch.tokens = Tokens(2, 9);
+      const torch::Tensor whole = model.Logits(batch);
+      RecurrentState state = model.InitialState(2);
+      int64_t done = 0;
+      for (const int64_t piece : {4, 0, 1, 4}) {
+        torch::Tensor logits;
+        std::tie(logits, state) =
+            model.Prefill(batch.tokens.slice(1, done, done + piece), state);
+        if (piece == 0) continue;
+        EXPECT_LT(LargestError(logits, whole.slice(1, done, done + piece)),
+                  1e-5)
+            << TextOf(config);
+        done += piece;
+      }
+      EXPECT_THROW(model.Prefill(Tokens(3, 1), state), ArgumentError);
+    }
+  }
+}
+
 // Each sequence stands at its own length after a ragged piece.
 TEST(Model, RaggedPiecesLeaveEachRowAtItsLength) {
   torch::NoGradGuard no_grad;
@@ -378,7 +436,7 @@ TEST(Model, StatesAreValues) {
 
 TEST(Model, EmptyBatchesSequencesAndRows) {
   torch::NoGradGuard no_grad;
-  for (const Arch arch : kAttentionArchs) {
+  for (const Arch arch : kArchs) {
     for (const ModelConfig& config : Variants(arch)) {
       const auto model = EvalModel(config);
       const bool pairs = arch == Arch::kSeq2seq;
@@ -411,7 +469,7 @@ std::string Contents(const std::string& path) {
 TEST(Model, WeightFilesGoRound) {
   torch::NoGradGuard no_grad;
   TemporaryFolder folder;
-  for (const Arch arch : kAttentionArchs) {
+  for (const Arch arch : kArchs) {
     const ModelConfig config = Variants(arch).front();
     const auto first = EvalModel(config, 1), second = EvalModel(config, 2);
     const Batch batch = RaggedBatch(arch);

@@ -25,7 +25,7 @@ ops::ResidualNormResult AddResidual(const torch::Tensor& branch,
   ops::ResidualNormArguments a;
   a.x = branch;
   a.residual = x;
-  a.bias = bias;
+  if (bias.defined()) a.bias = bias;
   if (norm != nullptr) {
     a.gamma = (*norm)->weight;
     a.beta = (*norm)->bias;

@@ -17,7 +17,8 @@ torch::nn::LayerNorm MakeNorm(const ModelConfig& config);
 torch::Tensor Normalise(const torch::nn::LayerNorm& norm,
                         const torch::Tensor& x);
 
-/// s = x + drop(branch + bias) and, with a norm, y = norm(s).
+/// s = x + drop(branch + bias) and, with a norm, y = norm(s). An undefined bias
+/// is 0.
 ops::ResidualNormResult AddResidual(const torch::Tensor& branch,
                                     const torch::Tensor& x,
                                     const torch::Tensor& bias,
