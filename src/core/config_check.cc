@@ -116,6 +116,9 @@ void CheckFeatureMap(const ModelConfig& config) {
       map != FeatureMap::kFavorPositive) {
     RefuseKey("stabilise", "false" + named, "true");
   }
+  if (config.stabilise && config.denominator != Denominator::kExact) {
+    RefuseKey("denominator", "exact with stabilise", Name(config.denominator));
+  }
   const int64_t least = map == FeatureMap::kSmoothedRff ? 3
                         : map == FeatureMap::kFavor || map == FeatureMap::kRff
                             ? 2

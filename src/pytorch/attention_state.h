@@ -22,7 +22,7 @@ struct AttentionState {
   // feature map or the denominator carries along (undefined where nothing).
   torch::Tensor S;      // [B, H, C, V]
   torch::Tensor z;      // [B, H, C]
-  torch::Tensor extra;  // [B, H, n]
+  torch::Tensor extra;  // [B, H] or [B, H, C], see ops::LinearState
   // Kinds that keep keys and values. Aligned at the end: of `t` rows the last
   // min(t, lengths[b]) are tokens of sequence b. (A memory: key_mask says.)
   torch::Tensor keys;      // [B, t, H, K]

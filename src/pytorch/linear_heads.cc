@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "pytorch/ops_call.h"
+#include "pytorch/ops_layers.h"
 
 namespace tarn::nn {
 namespace {
@@ -28,41 +28,44 @@ torch::Tensor Feature(FeatureMap map, const torch::Tensor& x) {
   }
 }
 
-torch::Tensor Call(const LinearHeads& heads, const ops::Settings& settings,
-                   LinearSums* sums) {
-  ops::Operands in;
-  in.queries = heads.queries;
-  in.keys = heads.keys;
-  in.values = heads.values;
-  in.key_mask = Optional(heads.key_mask);
-  in.key_lengths = Optional(heads.key_lengths);
-  if (sums != nullptr) {
-    in.initial_S = Optional(sums->S);
-    in.initial_z = Optional(sums->z);
-  }
-  const auto [out, S, z, denominators] =
-      ops::CallForward(in, settings, /*return_state=*/sums != nullptr);
-  if (sums != nullptr) *sums = {S, z};
-  return out;
+torch::Tensor Call(const LinearHeads& heads,
+                   ops::MappedAttentionOptions options,
+                   ops::LinearState* sums) {
+  options.causal = heads.causal;
+  options.key_mask = Optional(heads.key_mask);
+  options.key_lengths = Optional(heads.key_lengths);
+  auto result = ops::MappedLinearAttention(
+      heads.queries, heads.keys, heads.values, options,
+      sums != nullptr ? *sums : ops::LinearState(),
+      /*return_state=*/sums != nullptr);
+  if (sums != nullptr) *sums = std::move(result.state);
+  return result.out;
 }
 
 }  // namespace
 
 torch::Tensor AttendLinearHeads(const ModelConfig& config,
-                                const LinearHeads& heads, LinearSums* sums) {
-  ops::Settings settings;
-  settings.causal = heads.causal;
-  settings.feature_map = Name(config.feature_map);
-  settings.denominator = Name(config.denominator);
-  settings.eps = config.eps;
-  return Call(heads, settings, sums);
+                                const LinearHeads& heads,
+                                ops::LinearState* sums) {
+  ops::MappedAttentionOptions options;
+  options.features.map = config.feature_map;
+  options.features.stabilise = config.stabilise;
+  if (UsesOmega(config.feature_map)) {
+    const bool wide = heads.queries.scalar_type() == torch::kFloat64;
+    options.features.omega =
+        heads.omega.to(wide ? torch::kFloat64 : torch::kFloat32);
+  }
+  options.denominator = config.denominator;
+  options.eps = config.eps;
+  return Call(heads, std::move(options), sums);
 }
 
 // Turned features may be negative, so only the numerator sees them and the
 // weights are no average any more.
 torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const LinearHeads& heads,
-                                const RotaryTable& rotary, LinearSums* sums) {
+                                const RotaryTable& rotary,
+                                ops::LinearState* sums) {
   torch::Tensor phi_queries = Feature(config.feature_map, heads.queries);
   const torch::Tensor phi_keys = Feature(config.feature_map, heads.keys);
   if (config.denominator == Denominator::kExact) {
@@ -72,10 +75,9 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
     phi_queries =
         phi_queries / largest.clamp_min(std::numeric_limits<float>::min());
   }
-  ops::Settings settings;
-  settings.causal = heads.causal;
-  settings.feature_map = Name(FeatureMap::kIdentity);
-  settings.denominator = Name(Denominator::kNone);
+  ops::MappedAttentionOptions options;
+  options.features.map = FeatureMap::kIdentity;
+  options.denominator = Denominator::kNone;
   LinearHeads turned = heads;
   turned.queries = Rotate(phi_queries, rotary);
   turned.keys = Rotate(phi_keys, rotary);
@@ -87,20 +89,20 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
       heads.values.options());
   // Each call keeps one half of the state: the numerator's S, and, as the S of
   // values that are all 1, the sum of features.
-  LinearSums numerator, denominator;
+  ops::LinearState numerator, denominator;
   if (sums != nullptr && sums->S.defined()) {
     numerator = *sums;
-    denominator = {sums->z.unsqueeze(-1), sums->z};
+    denominator = {sums->z.unsqueeze(-1), sums->z, {}};
   }
   const torch::Tensor numerators =  // [B, T, H, V]
-      Call(turned, settings, sums != nullptr ? &numerator : nullptr);
+      Call(turned, options, sums != nullptr ? &numerator : nullptr);
   const bool divided = config.denominator != Denominator::kNone;
   torch::Tensor denominators;  // [B, T, H, 1]
   if (divided || sums != nullptr) {
     denominators =
-        Call(plain, settings, sums != nullptr ? &denominator : nullptr);
+        Call(plain, options, sums != nullptr ? &denominator : nullptr);
   }
-  if (sums != nullptr) *sums = {numerator.S, denominator.S.squeeze(-1)};
+  if (sums != nullptr) *sums = {numerator.S, denominator.S.squeeze(-1), {}};
   if (!divided) return numerators;
   if (config.denominator == Denominator::kCompat) {
     return numerators / (denominators + config.eps);

@@ -7,14 +7,9 @@
 
 #include "core/config.h"
 #include "pytorch/modules_positions.h"
+#include "pytorch/ops_feature_maps.h"
 
 namespace tarn::nn {
-
-/// Sums before and after; undefined before: zeros.
-struct LinearSums {
-  torch::Tensor S;  // [B, H, C, V] float32, float64 for float64 queries
-  torch::Tensor z;  // [B, H, C]
-};
 
 struct LinearHeads {
   torch::Tensor queries;      // [B, T, H, K]
@@ -22,19 +17,23 @@ struct LinearHeads {
   torch::Tensor values;       // [B, S, H, V]
   torch::Tensor key_mask;     // [B, S] bool; undefined: all
   torch::Tensor key_lengths;  // [B] int64; undefined: S
+  torch::Tensor omega;        // of a random feature map [K, columns]
   bool causal = true;
 };
 
-/// -> [B, T, H, V]. Keys join `sums`, which are replaced by what they come to,
+/// -> [B, T, H, V] by the config's feature map and denominator. Keys join
+/// `sums` (undefined tensors: zeros), which are replaced by what they come to,
 /// where given; differentiable. O(T + S) time.
 torch::Tensor AttendLinearHeads(const ModelConfig& config,
-                                const LinearHeads& heads, LinearSums* sums);
+                                const LinearHeads& heads,
+                                ops::LinearState* sums);
 
 /// The same with queries and keys turned after the feature map (Su et al. 2021,
 /// eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i)
 /// . phi(k_j). S holds turned features, z those that are not.
 torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const LinearHeads& heads,
-                                const RotaryTable& rotary, LinearSums* sums);
+                                const RotaryTable& rotary,
+                                ops::LinearState* sums);
 
 }  // namespace tarn::nn

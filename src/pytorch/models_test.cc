@@ -40,6 +40,88 @@ ModelConfig SmallConfig(Arch arch) {
   return config;
 }
 
+// Kinds of attention beside linear and full whose weights the oracle knows,
+// and every further feature map.
+std::vector<ModelConfig> KindVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](const std::function<void(ModelConfig&)>& change) {
+    configs.push_back(SmallConfig(arch));
+    configs.back().d_value = 4;  // aft wants d_key
+    change(configs.back());
+  };
+  using enum AttentionKind;
+  for (const int64_t context : {1, 3, 4}) {
+    add([&](ModelConfig& c) {
+      c.attention = kLocal, c.local_context = context;
+    });
+  }
+  for (const int64_t topk : {2, 32}) {
+    add([&](ModelConfig& c) { c.attention = kExactTopk, c.topk = topk; });
+  }
+  add([](ModelConfig& c) {
+    c.attention = kExactTopk, c.topk = 3, c.positions = Positions::kRotary;
+  });
+  for (const int64_t limit : {3, 100}) {
+    add([&](ModelConfig& c) {
+      c.attention = kConditionalFull, c.length_limit = limit;
+      c.feature_map = FeatureMap::kFavorPositive;
+    });
+  }
+  add([](ModelConfig& c) {
+    c.attention = kAftFull, c.max_sequence_length = 9;
+    c.aft_parameterization = 5;
+  });
+  add([](ModelConfig& c) { c.attention = kAftSimple; });
+  for (const FeatureMap map :
+       {FeatureMap::kRelu2, FeatureMap::kPoly2, FeatureMap::kFavor,
+        FeatureMap::kFavorPositive, FeatureMap::kRff, FeatureMap::kSmoothedRff,
+        FeatureMap::kGrf}) {
+    add([&](ModelConfig& c) {
+      c.feature_map = map;
+      c.n_dims = UsesOmega(map) ? 9 : 0;
+      // Rows of relu's features may be all 0; the oracle divides by them.
+      if (map == FeatureMap::kRelu2 || map == FeatureMap::kGrf) {
+        c.denominator = Denominator::kCompat, c.eps = 0.25;
+      }
+      if (map == FeatureMap::kPoly2) c.positions = Positions::kRotary;
+    });
+  }
+  for (const FeatureMap map :
+       {FeatureMap::kFavor, FeatureMap::kFavorPositive}) {
+    add([&](ModelConfig& c) { c.feature_map = map, c.stabilise = true; });
+  }
+  add([](ModelConfig& c) { c.denominator = Denominator::kSigned; });
+  return configs;
+}
+
+// Kinds that decide by hashes: whole sequences only.
+std::vector<ModelConfig> HashVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  using enum AttentionKind;
+  for (const AttentionKind kind :
+       {kClustered, kImprovedClustered, kCausalImprovedClustered, kReformer}) {
+    ModelConfig config = SmallConfig(arch);
+    config.attention = kind;
+    config.clusters = 3;
+    config.iterations = 4;
+    config.bits = 7;
+    config.topk = 2;
+    config.hash_chunk = 2;
+    config.rounds = 2;
+    try {
+      FinishConfig(config);
+    } catch (const ArgumentError&) {
+      continue;  // of the other causality
+    }
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+bool HasRecurrentForm(const ModelConfig& config) {
+  return config.attention != AttentionKind::kConditionalFull;
+}
+
 // Both tasks of an earlier model, and what else it may choose.
 std::vector<ModelConfig> EarlierVariants(Arch arch) {
   std::vector<ModelConfig> configs;
@@ -102,6 +184,8 @@ std::vector<ModelConfig> Variants(Arch arch) {
     config.cross_attention = CrossAttention::kLinear;
     configs.push_back(config);
   }
+  const std::vector<ModelConfig> kinds = KindVariants(arch);
+  configs.insert(configs.end(), kinds.begin(), kinds.end());
   for (ModelConfig& each : configs) FinishConfig(each);
   return configs;
 }
@@ -189,11 +273,17 @@ TEST(Model, TensorsAreThoseOfTheConfig) {
       const auto model = MakeModel(config);
       EXPECT_TRUE(model->is_training());
       const auto parameters = model->named_parameters();
+      const auto buffers = model->named_buffers();
       std::map<std::string, std::vector<int64_t>> shapes;
       for (const auto& [name, shape] : WeightShapes(config)) {
         shapes[name] = shape;
       }
-      ASSERT_EQ(parameters.size(), shapes.size()) << TextOf(config);
+      ASSERT_EQ(parameters.size() + buffers.size(), shapes.size())
+          << TextOf(config);
+      for (const auto& item : buffers) {
+        EXPECT_TRUE(IsBuffer(item.key())) << item.key();
+        EXPECT_EQ(item.value().sizes().vec(), shapes.at(item.key()));
+      }
       for (const auto& item : parameters) {
         EXPECT_EQ(item.value().sizes().vec(), shapes.at(item.key()))
             << item.key();
@@ -232,7 +322,15 @@ TEST(Model, EqualsPlainModel) {
 TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
   torch::NoGradGuard no_grad;
   for (const Arch arch : kArchs) {
-    for (const ModelConfig& config : Variants(arch)) {
+    std::vector<ModelConfig> configs = Variants(arch);
+    if (arch <= Arch::kSeq2seq) {
+      const auto hashed = HashVariants(arch);
+      EXPECT_EQ(hashed.size(), arch == Arch::kEncoder   ? 3u
+                               : arch == Arch::kDecoder ? 2u
+                                                        : 1u);
+      configs.insert(configs.end(), hashed.begin(), hashed.end());
+    }
+    for (const ModelConfig& config : configs) {
       const auto model = EvalModel(config);
       const Batch batch = RaggedBatch(arch);
       Batch other = batch;  // other tokens where nothing counts
@@ -315,6 +413,10 @@ TEST(Model, PiecesEqualWholeSequence) {
   for (const ModelConfig& config : Variants(Arch::kDecoder)) {
     const auto base = EvalModel(config);
     auto& model = dynamic_cast<LanguageModelImpl&>(*base);
+    if (!HasRecurrentForm(config)) {
+      EXPECT_THROW(model.InitialState(2), ArgumentError);
+      continue;
+    }
     const torch::Tensor tokens = Tokens(2, 9);
     ExpectPiecesEqualWhole(
         tokens, model.forward(tokens), model.InitialState(2),
@@ -326,6 +428,7 @@ TEST(Model, PiecesEqualWholeSequence) {
   for (const ModelConfig& config : Variants(Arch::kSeq2seq)) {
     const auto base = EvalModel(config);
     auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
+    if (!HasRecurrentForm(config)) continue;
     Batch batch = RaggedBatch(Arch::kSeq2seq);
     batch.target_in = Tokens(3, 9);
     batch.target_lengths = torch::Tensor();
@@ -373,6 +476,7 @@ TEST(Model, RecurrentModelsStep) {
 TEST(Model, RaggedPiecesLeaveEachRowAtItsLength) {
   torch::NoGradGuard no_grad;
   for (const ModelConfig& config : Variants(Arch::kDecoder)) {
+    if (!HasRecurrentForm(config)) continue;
     const auto base = EvalModel(config);
     auto& model = dynamic_cast<LanguageModelImpl&>(*base);
     const torch::Tensor tokens = Tokens(3, 8);
@@ -399,10 +503,8 @@ TEST(Model, RaggedPiecesLeaveEachRowAtItsLength) {
 
 TEST(Model, StatesAreValues) {
   torch::NoGradGuard no_grad;
-  for (const AttentionKind kind :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
-    ModelConfig config = SmallConfig(Arch::kSeq2seq);
-    config.attention = kind;
+  for (const ModelConfig& config : Variants(Arch::kSeq2seq)) {
+    if (!HasRecurrentForm(config)) continue;
     const auto base = EvalModel(config);
     auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
     const Batch batch = RaggedBatch(Arch::kSeq2seq);
@@ -426,12 +528,86 @@ TEST(Model, StatesAreValues) {
     EXPECT_TRUE(torch::allclose(reset[0], want[0], 0, 1e-6));
     EXPECT_TRUE(torch::allclose(reset[1], model.Prefill(next, encoded).first[1],
                                 0, 1e-6));
-    EXPECT_FALSE(torch::allclose(reset[1], want[1], 0, 1e-3));
+    if (config.attention != AttentionKind::kLocal) {  // may see itself alone
+      EXPECT_FALSE(torch::allclose(reset[1], want[1], 0, 1e-4))
+          << TextOf(config);
+    }
     EXPECT_GT(state.bytes(), 0);
     EXPECT_THROW(state.IndexSelect(Lengths({3})), ArgumentError);
     EXPECT_THROW(state.Reset(which.slice(0, 1)), ShapeError);
     EXPECT_THROW(model.Prefill(Tokens(2, 1), state), ArgumentError);
   }
+}
+
+TEST(Model, HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm) {
+  for (const Arch arch : {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
+    for (const ModelConfig& config : HashVariants(arch)) {
+      const auto model = EvalModel(config);
+      const Batch batch = RaggedBatch(arch);
+      const torch::Tensor logits = model->Logits(batch);
+      EXPECT_TRUE(torch::equal(logits, model->Logits(batch)));
+      logits.select(0, 0).tanh().sum().backward();
+      for (const auto& item : model->named_parameters()) {
+        EXPECT_TRUE(item.value().grad().defined() &&
+                    torch::isfinite(item.value().grad()).all().item<bool>())
+            << item.key() << " of " << TextOf(config);
+      }
+      if (arch == Arch::kDecoder) {
+        auto& decoder = dynamic_cast<LanguageModelImpl&>(*model);
+        const Error error = ErrorOf([&] { decoder.InitialState(1); });
+        EXPECT_EQ(error.code(), ErrorCode::kArgument);
+        EXPECT_TRUE(Contains(error.given(), Name(config.attention)));
+        EXPECT_TRUE(Contains(error.given(), "depend on later tokens"));
+      }
+    }
+  }
+}
+
+// Drawn in training only, by update, and a function of seed, layer and update.
+TEST(Model, RandomFeaturesAreRedrawn) {
+  ModelConfig config = SmallConfig(Arch::kSeq2seq);
+  config.feature_map = FeatureMap::kFavor;
+  config.redraw = 2;
+  const auto model = EvalModel(config, 1), twin = EvalModel(config, 2);
+  const auto omegas = [](const std::shared_ptr<ModelImpl>& of) {
+    std::vector<torch::Tensor> tensors;
+    for (const auto& buffer : of->buffers()) tensors.push_back(buffer.clone());
+    return tensors;
+  };
+  const auto first = omegas(model);
+  ASSERT_EQ(first.size(), 2u + 2u * 3u);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(torch::equal(first[i], omegas(twin)[i]));
+    for (size_t k = 0; k < i; ++k)
+      EXPECT_FALSE(torch::equal(first[i], first[k]));
+  }
+  model->RedrawFeatures(1);
+  EXPECT_TRUE(torch::equal(first[0], omegas(model)[0]));
+  model->RedrawFeatures(2);
+  EXPECT_FALSE(torch::equal(first[0], omegas(model)[0]));
+  twin->RedrawFeatures(4);
+  twin->RedrawFeatures(2);
+  EXPECT_TRUE(torch::equal(omegas(twin)[5], omegas(model)[5]));
+  config.redraw = 0;
+  const auto fixed = EvalModel(config);
+  fixed->RedrawFeatures(2);
+  EXPECT_TRUE(torch::equal(first[0], omegas(fixed)[0]));
+}
+
+TEST(Model, AttentionFreeRefusesLongInput) {
+  ModelConfig config = SmallConfig(Arch::kDecoder);
+  config.attention = AttentionKind::kAftFull;
+  config.d_value = 4;
+  config.max_sequence_length = 5;
+  const auto base = EvalModel(config);
+  Batch batch;
+  batch.tokens = Tokens(1, 6);
+  const Error error = ErrorOf([&] { base->Logits(batch); });
+  EXPECT_TRUE(Contains(error.wanted(), "max_sequence_length = 5"));
+  auto& model = dynamic_cast<LanguageModelImpl&>(*base);
+  const StackState state =
+      model.Prefill(Tokens(1, 5), model.InitialState(1)).second;
+  EXPECT_THROW(model.Prefill(Tokens(1, 1), state), ArgumentError);
 }
 
 TEST(Model, EmptyBatchesSequencesAndRows) {
@@ -470,8 +646,10 @@ TEST(Model, WeightFilesGoRound) {
   torch::NoGradGuard no_grad;
   TemporaryFolder folder;
   for (const Arch arch : kArchs) {
-    const ModelConfig config = Variants(arch).front();
+    ModelConfig config = SmallConfig(arch);
+    config.feature_map = FeatureMap::kFavor;
     const auto first = EvalModel(config, 1), second = EvalModel(config, 2);
+    first->RedrawFeatures(7);
     const Batch batch = RaggedBatch(arch);
     EXPECT_FALSE(torch::equal(first->Logits(batch), second->Logits(batch)));
     SaveWeights(*first, folder / "a.safetensors");

@@ -1,7 +1,5 @@
 #include "pytorch/modules_attention.h"
 
-#include <cmath>
-
 #include "pytorch/linear_heads.h"
 #include "pytorch/ops.h"
 #include "pytorch/ops_layers.h"
@@ -52,6 +50,7 @@ AttentionLayerImpl::AttentionLayerImpl(const ModelConfig& config,
       register_module("value_projection", torch::nn::Linear(d_model, values));
   out_projection =
       register_module("out_projection", torch::nn::Linear(values, d_model));
+  RegisterInner();
 }
 
 void AttentionLayerImpl::CheckInput(const char* name,
@@ -107,19 +106,23 @@ torch::Tensor AttentionLayerImpl::Attend(const torch::Tensor& packed,
                                          const RotaryTable& rotary,
                                          const torch::Tensor& key_mask) const {
   const int64_t n_heads = config_.n_heads;
-  if (kind_ == AttentionKind::kLinear && !rotary.defined()) {
+  const bool fused = IsElementwise(config_.feature_map) &&
+                     config_.denominator != Denominator::kSigned;
+  if (kind_ == AttentionKind::kLinear && fused && !rotary.defined()) {
     return ops::LinearAttentionPacked(
         packed, {n_heads, n_heads, config_.d_key},
         KernelOptions(config_, place_.causal),
         key_mask.defined() ? ops::OptionalTensor(key_mask) : std::nullopt);
   }
   Heads heads = Split(packed);
-  if (kind_ == AttentionKind::kLinear) {
-    return AttendLinear(heads, rotary, key_mask).flatten(2);
-  }
+  // By the tensor's size, padding included: the switch is the batch's.
+  const bool linear = kind_ == AttentionKind::kLinear ||
+                      (kind_ == AttentionKind::kConditionalFull &&
+                       packed.size(1) > config_.length_limit);
+  if (linear) return AttendLinear(heads, rotary, key_mask).flatten(2);
   heads.queries = Rotate(heads.queries, rotary);
   heads.keys = Rotate(heads.keys, rotary);
-  return AttendFull(heads, key_mask, place_.causal, 0).flatten(2);
+  return AttendKind(heads, key_mask, place_.causal, 0).flatten(2);
 }
 
 torch::Tensor AttentionLayerImpl::AttendLinear(
@@ -130,36 +133,14 @@ torch::Tensor AttentionLayerImpl::AttendLinear(
   in.keys = heads.keys;
   in.values = heads.values;
   in.key_mask = key_mask;
+  in.omega = omega_;
   in.causal = place_.causal;
-  if (config_.rotary_place == RotaryPlace::kAfter) {
+  if (rotary.defined() && config_.rotary_place == RotaryPlace::kAfter) {
     return AttendTurnedAfter(config_, in, rotary, nullptr);
   }
   in.queries = Rotate(heads.queries, rotary);
   in.keys = Rotate(heads.keys, rotary);
   return AttendLinearHeads(config_, in, nullptr);
-}
-
-torch::Tensor AttentionLayerImpl::AttendFull(const Heads& heads,
-                                             const torch::Tensor& key_mask,
-                                             bool causal,
-                                             int64_t offset) const {
-  std::optional<at::Tensor> allowed;
-  if (key_mask.defined()) allowed = key_mask.unsqueeze(1).unsqueeze(1);
-  const bool square = causal && offset == 0 && !allowed;
-  if (causal && !square) {
-    const torch::Tensor pairs =
-        torch::ones({heads.queries.size(1), heads.keys.size(1)}, torch::kBool)
-            .tril(offset);
-    allowed = allowed ? allowed->logical_and(pairs) : pairs;
-  }
-  // torch's heads come before time; it blocks the T x T weights where it can
-  // (no dropout, d_key == d_value) and materialises them otherwise.
-  const double dropout = is_training() ? config_.attention_dropout : 0.0;
-  return at::scaled_dot_product_attention(
-             heads.queries.transpose(1, 2), heads.keys.transpose(1, 2),
-             heads.values.transpose(1, 2), allowed, dropout, square,
-             /*scale=*/1.0 / std::sqrt(static_cast<double>(config_.d_key)))
-      .transpose(1, 2);
 }
 
 }  // namespace tarn::nn

@@ -9,6 +9,7 @@
 #include "core/config.h"
 #include "pytorch/attention_state.h"
 #include "pytorch/modules_positions.h"
+#include "pytorch/ops_attention.h"
 
 namespace tarn::nn {
 
@@ -22,8 +23,11 @@ struct AttentionPlace {
 /// Owns query_projection and key_projection [H K, D], value_projection [H V,
 /// D] and out_projection [D, H V], each with a bias; head h is the h-th block
 /// of K (or V) rows. The kind is config.attention, or config.cross_attention
-/// where place.cross. Not thread-safe while training; calls in eval mode change
-/// nothing.
+/// where place.cross. Kinds with tensors of their own hold them under
+/// `inner_attention` (docs/models.md). Clustered and reformer kinds hash by
+/// place.index in eval mode, by torch's default generator in training: results
+/// in eval mode are a function of the input. Not thread-safe while training;
+/// calls in eval mode change nothing.
 class AttentionLayerImpl : public torch::nn::Module {
  public:
   /// config: finished (FinishConfig); throws ArgumentError otherwise.
@@ -63,6 +67,10 @@ class AttentionLayerImpl : public torch::nn::Module {
       const torch::Tensor& x, const AttentionState& state,
       const RotaryTable& rotary = {}, const torch::Tensor& lengths = {});
 
+  /// Draws the random features of an update anew (config.feature_seed, place
+  /// and step decide); nothing for maps without. See ModelImpl.
+  void Redraw(int64_t step);
+
   AttentionKind kind() const { return kind_; }
 
   torch::nn::Linear query_projection{nullptr}, key_projection{nullptr},
@@ -81,19 +89,40 @@ class AttentionLayerImpl : public torch::nn::Module {
                        const torch::Tensor& key_mask) const;
   torch::Tensor AttendLinear(const Heads& heads, const RotaryTable& rotary,
                              const torch::Tensor& key_mask) const;
-  torch::Tensor AttendFull(const Heads& heads, const torch::Tensor& key_mask,
+  // The other kinds, on turned heads; query i may read keys up to i + offset
+  // where causal.
+  torch::Tensor AttendKind(const Heads& heads, const torch::Tensor& key_mask,
                            bool causal, int64_t offset) const;
+  torch::Tensor AttendClustered(const Heads& heads,
+                                const torch::Tensor& key_mask) const;
+  torch::Tensor AttendReformer(const Heads& heads,
+                               const torch::Tensor& key_mask,
+                               bool causal) const;
+  // w_ij of aft-full for i in [first, first + rows), j < columns.
+  torch::Tensor PositionBias(int64_t first, int64_t rows,
+                             int64_t columns) const;
+  ops::SoftmaxOptions Softmax() const;
+  int64_t HashSeed() const;
+  void RegisterInner();
   // As Attend for tokens that follow a state, which they advance; `lengths`
   // holds how many count.
   torch::Tensor PrefillLinear(const Heads& heads, const RotaryTable& rotary,
                               const torch::Tensor& lengths,
                               AttentionState& state) const;
-  torch::Tensor PrefillKept(const Heads& heads, const torch::Tensor& lengths,
+  torch::Tensor PrefillKept(const Heads& heads, const torch::Tensor& added,
                             AttentionState& state) const;
+  torch::Tensor PrefillLocal(const Heads& all, const torch::Tensor& key_mask,
+                             int64_t before) const;
+  torch::Tensor PrefillAftFull(const Heads& heads, const torch::Tensor& added,
+                               const AttentionState& state) const;
+  torch::Tensor PrefillAftSimple(const Heads& heads, const torch::Tensor& added,
+                                 AttentionState& state) const;
 
   ModelConfig config_;
   AttentionPlace place_;
   AttentionKind kind_;
+  torch::Tensor omega_;  // buffer, random feature maps only
+  torch::Tensor u_, v_;  // parameters, aft-full only
 };
 TORCH_MODULE(AttentionLayer);
 

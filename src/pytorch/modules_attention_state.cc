@@ -1,13 +1,15 @@
 // The recurrent forms of the attention layer: a memory that is only read, and
 // causal self-attention piece by piece.
+#include <algorithm>
+#include <limits>
+
 #include "pytorch/linear_heads.h"
 #include "pytorch/modules_attention.h"
+#include "pytorch/ops_aft.h"
 #include "pytorch/ops_layers.h"
 
 namespace tarn::nn {
 namespace {
-
-using torch::indexing::Slice;
 
 // [B, T, heads * width] -> [B, T, heads, width].
 torch::Tensor SplitHeads(const torch::Tensor& x, int64_t heads) {
@@ -92,11 +94,13 @@ AttentionState AttentionLayerImpl::MemoryState(
   in.keys = keys;
   in.values = values;
   in.key_mask = key_mask;
+  in.omega = omega_;
   in.causal = false;
-  LinearSums sums;
+  ops::LinearState sums;
   AttendLinearHeads(config_, in, &sums);
   state.S = sums.S;
   state.z = sums.z;
+  state.extra = sums.extra;
   return state;
 }
 
@@ -115,7 +119,7 @@ torch::Tensor AttentionLayerImpl::Read(const torch::Tensor& x,
       config_.n_heads);
   torch::Tensor out;
   if (kind_ == AttentionKind::kFull) {
-    out = AttendFull({queries, memory.keys, memory.values}, memory.key_mask,
+    out = AttendKind({queries, memory.keys, memory.values}, memory.key_mask,
                      /*causal=*/false, 0);
   } else {
     LinearHeads in;
@@ -124,8 +128,9 @@ torch::Tensor AttentionLayerImpl::Read(const torch::Tensor& x,
                            x.options());
     in.values = torch::empty({x.size(0), 0, config_.n_heads, config_.d_value},
                              x.options());
+    in.omega = omega_;
     in.causal = false;
-    LinearSums sums = {memory.S, memory.z};
+    ops::LinearState sums = {memory.S, memory.z, memory.extra};
     out = AttendLinearHeads(config_, in, &sums);
   }
   return ops::Affine(out.flatten(2), out_projection->weight);
@@ -144,19 +149,31 @@ AttentionState AttentionLayerImpl::InitialState(int64_t batch) const {
   AttentionState state;
   state.kind = kind_;
   state.lengths = torch::zeros({batch}, torch::kInt64);
+  const bool wide = query_projection->weight.scalar_type() == torch::kFloat64;
+  const auto sums =
+      like.dtype(wide ? torch::kFloat64 : torch::kFloat32).requires_grad(false);
+  const int64_t n_heads = config_.n_heads;
   if (kind_ == AttentionKind::kLinear) {
-    const bool wide = query_projection->weight.scalar_type() == torch::kFloat64;
-    const auto sums = like.dtype(wide ? torch::kFloat64 : torch::kFloat32);
     const int64_t features =
         FeatureWidth(config_.feature_map, config_.d_key, config_.n_dims);
-    state.S =
-        torch::zeros({batch, config_.n_heads, features, config_.d_value}, sums);
-    state.z = torch::zeros({batch, config_.n_heads, features}, sums);
+    state.S = torch::zeros({batch, n_heads, features, config_.d_value}, sums);
+    state.z = torch::zeros({batch, n_heads, features}, sums);
+    if (config_.denominator == Denominator::kSigned) {
+      state.extra = torch::zeros({batch, n_heads}, sums);
+    } else if (config_.stabilise) {
+      state.extra = torch::zeros({batch, n_heads, features}, sums);
+    }
     return state;
   }
-  state.keys = torch::empty({batch, 0, config_.n_heads, config_.d_key}, like);
-  state.values =
-      torch::empty({batch, 0, config_.n_heads, config_.d_value}, like);
+  if (kind_ == AttentionKind::kAftSimple) {
+    state.a = torch::zeros({batch, n_heads, config_.d_value}, sums);
+    state.b = state.a;
+    state.m =
+        torch::full_like(state.a, -std::numeric_limits<double>::infinity());
+    return state;
+  }
+  state.keys = torch::empty({batch, 0, n_heads, config_.d_key}, like);
+  state.values = torch::empty({batch, 0, n_heads, config_.d_value}, like);
   return state;
 }
 
@@ -180,6 +197,8 @@ std::pair<torch::Tensor, AttentionState> AttentionLayerImpl::Prefill(
   torch::Tensor out;
   if (kind_ == AttentionKind::kLinear) {
     out = PrefillLinear(heads, rotary, lengths, next);
+  } else if (kind_ == AttentionKind::kAftSimple) {
+    out = PrefillAftSimple(heads, added, next);
   } else {
     heads.queries = Rotate(heads.queries, rotary);
     heads.keys = Rotate(heads.keys, rotary);
@@ -198,7 +217,8 @@ torch::Tensor AttentionLayerImpl::PrefillLinear(const Heads& heads,
   in.keys = heads.keys;
   in.values = heads.values;
   in.key_lengths = lengths;
-  LinearSums sums = {state.S, state.z};
+  in.omega = omega_;
+  ops::LinearState sums = {state.S, state.z, state.extra};
   torch::Tensor out;
   if (rotary.defined() && config_.rotary_place == RotaryPlace::kAfter) {
     out = AttendTurnedAfter(config_, in, rotary, &sums);
@@ -209,7 +229,69 @@ torch::Tensor AttentionLayerImpl::PrefillLinear(const Heads& heads,
   }
   state.S = sums.S;
   state.z = sums.z;
+  state.extra = sums.extra;
   return out;
+}
+
+torch::Tensor AttentionLayerImpl::PrefillAftSimple(
+    const Heads& heads, const torch::Tensor& added,
+    AttentionState& state) const {
+  ops::AftSimpleOptions options;
+  options.causal = true;
+  options.key_lengths = added;
+  options.initial_state = ops::AftState{state.m, state.a, state.b};
+  ops::AftSimpleResult result =
+      ops::AftSimple(heads.queries, heads.keys, heads.values, options);
+  state.m = result.state.m;
+  state.a = result.state.a;
+  state.b = result.state.b;
+  return result.out;
+}
+
+// The window is that of places in one sequence: queries stand behind those that
+// the kept keys had, whose results are dropped.
+torch::Tensor AttentionLayerImpl::PrefillLocal(const Heads& all,
+                                               const torch::Tensor& key_mask,
+                                               int64_t before) const {
+  const torch::Tensor gone = torch::zeros(
+      {all.queries.size(0), before, config_.n_heads, config_.d_key},
+      all.queries.options());
+  return AttendKind({torch::cat({gone, all.queries}, 1), all.keys, all.values},
+                    key_mask, /*causal=*/true, 0)
+      .slice(1, before);
+}
+
+// Weights depend on places, so rows of one length at a time; most often there
+// is one length.
+torch::Tensor AttentionLayerImpl::PrefillAftFull(
+    const Heads& heads, const torch::Tensor& added,
+    const AttentionState& state) const {
+  const int64_t before = state.keys.size(1), taken = heads.keys.size(1);
+  std::vector<torch::Tensor> outs = {heads.values.slice(0, 0, 0)};
+  std::vector<torch::Tensor> order = {torch::empty({0}, torch::kInt64)};
+  const torch::Tensor lengths = std::get<0>(torch::_unique(state.lengths));
+  for (int64_t i = 0; i < lengths.size(0); ++i) {
+    const int64_t length = lengths[i].item<int64_t>();
+    const torch::Tensor rows = (state.lengths == length).nonzero().squeeze(1);
+    const auto pick = [&](const torch::Tensor& tensor) {
+      return tensor.index_select(0, rows.to(tensor.device()));
+    };
+    const auto joined = [&](const torch::Tensor& old,
+                            const torch::Tensor& more) {
+      return torch::cat({pick(old).slice(1, before - length), pick(more)}, 1);
+    };
+    ops::AttentionMasks masks;
+    masks.causal = true;
+    masks.causal_offset = length;
+    masks.key_lengths = pick(added) + length;
+    outs.push_back(
+        ops::AftFull(pick(heads.queries), joined(state.keys, heads.keys),
+                     joined(state.values, heads.values),
+                     PositionBias(length, taken, length + taken), masks));
+    order.push_back(rows);
+  }
+  const torch::Tensor back = torch::cat(order).argsort();
+  return torch::cat(outs).index_select(0, back.to(heads.queries.device()));
 }
 
 torch::Tensor AttentionLayerImpl::PrefillKept(const Heads& heads,
@@ -218,16 +300,27 @@ torch::Tensor AttentionLayerImpl::PrefillKept(const Heads& heads,
   const int64_t before = state.keys.size(1), taken = heads.keys.size(1);
   const Heads all = {heads.queries, torch::cat({state.keys, heads.keys}, 1),
                      torch::cat({state.values, heads.values}, 1)};
-  // Old keys end at `before`, new ones begin there: what a row holds is one
-  // stretch, and query i stands at before + i.
-  const torch::Tensor places = torch::arange(before + taken).unsqueeze(0);
-  const torch::Tensor kept = (places >= before - state.lengths.unsqueeze(1)) &
-                             (places < before + added.unsqueeze(1));
-  const torch::Tensor key_mask =
-      kept.all().item<bool>() ? torch::Tensor() : kept.to(heads.keys.device());
-  const torch::Tensor out = AttendFull(all, key_mask, /*causal=*/true, before);
-  state.keys = AlignAtEnd(all.keys, added, taken, before + taken);
-  state.values = AlignAtEnd(all.values, added, taken, before + taken);
+  torch::Tensor out;
+  if (kind_ == AttentionKind::kAftFull) {
+    out = PrefillAftFull(heads, added, state);
+  } else {
+    // Old keys end at `before`, new ones begin there: what a row holds is one
+    // stretch, and query i stands at before + i.
+    const torch::Tensor places = torch::arange(before + taken).unsqueeze(0);
+    const torch::Tensor kept = (places >= before - state.lengths.unsqueeze(1)) &
+                               (places < before + added.unsqueeze(1));
+    const torch::Tensor key_mask = kept.all().item<bool>()
+                                       ? torch::Tensor()
+                                       : kept.to(heads.keys.device());
+    out = kind_ == AttentionKind::kLocal
+              ? PrefillLocal(all, key_mask, before)
+              : AttendKind(all, key_mask, /*causal=*/true, before);
+  }
+  const int64_t most = kind_ == AttentionKind::kLocal
+                           ? config_.local_context / 2 + 1
+                           : before + taken;
+  state.keys = AlignAtEnd(all.keys, added, taken, most);
+  state.values = AlignAtEnd(all.values, added, taken, most);
   return out;
 }
 

@@ -17,13 +17,17 @@ namespace tarn::plain {
 
 using Weights = std::map<std::string, torch::Tensor>;
 
-/// Copies of a module's parameters, converted; leaves that require gradients.
+/// Copies of a module's parameters, converted, leaves that require gradients,
+/// and of its buffers.
 inline Weights CopyWeights(const torch::nn::Module& module,
                            torch::ScalarType dtype) {
   Weights weights;
   for (const auto& item : module.named_parameters()) {
     weights[item.key()] =
         item.value().detach().to(dtype).clone().requires_grad_(true);
+  }
+  for (const auto& item : module.named_buffers()) {
+    weights[item.key()] = item.value().detach().to(dtype).clone();
   }
   return weights;
 }
@@ -70,13 +74,41 @@ inline torch::Tensor Turned(const ModelConfig& config, const torch::Tensor& x) {
   return torch::cat({a * cos - b * sin, a * sin + b * cos}, -1);
 }
 
-inline torch::Tensor Phi(FeatureMap map, const torch::Tensor& x) {
-  if (map == FeatureMap::kIdentity) return x;
+// Features of x [..., K]; omega [K, n] of the random maps.
+inline torch::Tensor Phi(FeatureMap map, const torch::Tensor& x,
+                         const torch::Tensor& omega = {}) {
   const torch::Tensor zero = torch::zeros_like(x);
-  if (map == FeatureMap::kRelu) return torch::maximum(x, zero);
-  if (map == FeatureMap::kRelu2) return torch::maximum(x, zero).pow(2);
-  return torch::where(x > 0, x + 1,
-                      torch::exp(torch::minimum(x, torch::zeros_like(x))));
+  const double width = static_cast<double>(x.size(-1));
+  switch (map) {
+    case FeatureMap::kElu1:
+      return torch::where(x > 0, x + 1, torch::exp(torch::minimum(x, zero)));
+    case FeatureMap::kRelu:
+      return torch::maximum(x, zero);
+    case FeatureMap::kRelu2:
+      return torch::maximum(x, zero).pow(2);
+    case FeatureMap::kGrf:
+      return torch::relu(torch::matmul(x, omega));
+    case FeatureMap::kIdentity:
+    case FeatureMap::kPoly2:  // its kernel is written out
+      return x;
+    default:
+      break;
+  }
+  const torch::Tensor scaled = x * std::pow(width, -0.25);
+  const torch::Tensor u = torch::matmul(scaled, omega);
+  const double columns = static_cast<double>(omega.size(1));
+  const torch::Tensor waves =
+      torch::cat({torch::cos(u), torch::sin(u)}, -1) / std::sqrt(columns);
+  if (map == FeatureMap::kRff) return waves;
+  if (map == FeatureMap::kSmoothedRff) {
+    return torch::cat({waves, torch::ones_like(u.slice(-1, 0, 1))}, -1);
+  }
+  const torch::Tensor norm = scaled.pow(2).sum(-1, true) / 2;
+  if (map == FeatureMap::kFavorPositive) {
+    return torch::exp(u - norm) / std::sqrt(columns);
+  }
+  return torch::cat({torch::exp(u - norm), torch::exp(-u - norm)}, -1) /
+         std::sqrt(2 * columns);
 }
 
 // Pairs a causal stack allows, [T, T] bool.
@@ -84,16 +116,59 @@ inline torch::Tensor Causal(int64_t seq_len) {
   return torch::ones({seq_len, seq_len}, torch::kBool).tril();
 }
 
-// One attention: its kind, whether it turns queries and keys, and the pairs
-// [T, S] or [B, 1, T, S] bool it allows.
+// One attention: its kind, whether it turns queries and keys, the pairs [T, S]
+// or [B, 1, T, S] bool it allows, and tensors of its own.
 struct Rule {
   AttentionKind kind = AttentionKind::kLinear;
   bool rotary = false;
   torch::Tensor allowed;
+  torch::Tensor omega = {};                  // [K, columns]
+  torch::Tensor table_u = {}, table_v = {};  // aft-full
 };
 
 inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
-  return {config.attention, config.positions == Positions::kRotary, allowed};
+  AttentionKind kind = config.attention;
+  if (kind == AttentionKind::kConditionalFull) {
+    kind = allowed.size(-1) > config.length_limit ? AttentionKind::kLinear
+                                                  : AttentionKind::kFull;
+  }
+  return {kind, config.positions == Positions::kRotary, allowed};
+}
+
+// Pairs of a softmax kind among those allowed; scores [B, H, T, S].
+inline torch::Tensor Chosen(const ModelConfig& config, const Rule& rule,
+                            const torch::Tensor& scores) {
+  if (rule.kind == AttentionKind::kLocal) {
+    const int64_t c = config.local_context;
+    const torch::Tensor distance =  // j - i
+        torch::arange(scores.size(3)).unsqueeze(0) -
+        torch::arange(scores.size(2)).unsqueeze(1);
+    return rule.allowed & (distance >= -(c / 2)) & (distance < (c + 1) / 2);
+  }
+  if (rule.kind == AttentionKind::kExactTopk) {
+    const int64_t k = std::min(config.topk, scores.size(3));
+    const torch::Tensor masked = scores.masked_fill(~rule.allowed, -INFINITY);
+    return rule.allowed &
+           (masked >= std::get<0>(masked.topk(k, -1)).slice(-1, k - 1));
+  }
+  return rule.allowed;
+}
+
+// Zhai et al. 2021: [B, H, T, S, V] weights of each channel.
+inline torch::Tensor AttentionFree(const Rule& rule,
+                                   const torch::Tensor& queries,
+                                   const torch::Tensor& keys,
+                                   const torch::Tensor& values) {
+  torch::Tensor exponents = keys.unsqueeze(2);  // [B, H, 1, S, V]
+  if (rule.table_u.defined()) {
+    const torch::Tensor w = torch::matmul(rule.table_u, rule.table_v.t())
+                                .slice(0, 0, queries.size(2))
+                                .slice(1, 0, keys.size(2));
+    exponents = exponents + w.unsqueeze(-1);
+  }
+  const torch::Tensor weights = torch::softmax(
+      exponents.masked_fill(~rule.allowed.unsqueeze(-1), -INFINITY), 3);
+  return torch::sigmoid(queries) * (weights * values.unsqueeze(2)).sum(3);
 }
 
 // queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, V] -> [B, H, T, V].
@@ -104,6 +179,9 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
   const bool after =
       rule.rotary && linear && config.rotary_place == RotaryPlace::kAfter;
   const torch::Tensor allowed = rule.allowed;
+  if (rule.kind >= AttentionKind::kAftFull) {
+    return AttentionFree(rule, queries, keys, values);
+  }
   if (rule.rotary && !after) {
     queries = Turned(config, queries);
     keys = Turned(config, keys);
@@ -112,12 +190,19 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
     const torch::Tensor scores = torch::matmul(queries, keys.mT()) /
                                  std::sqrt(static_cast<double>(config.d_key));
     return torch::matmul(
-        torch::softmax(scores.masked_fill(~allowed, -INFINITY), -1), values);
+        torch::softmax(
+            scores.masked_fill(~Chosen(config, rule, scores), -INFINITY), -1),
+        values);
   }
-  queries = Phi(config.feature_map, queries);
-  keys = Phi(config.feature_map, keys);
+  queries = Phi(config.feature_map, queries, rule.omega);
+  keys = Phi(config.feature_map, keys, rule.omega);
   const torch::Tensor kept = allowed.to(queries.dtype());
-  const torch::Tensor weights = torch::matmul(queries, keys.mT()) * kept;
+  torch::Tensor products = torch::matmul(queries, keys.mT());
+  if (config.feature_map == FeatureMap::kPoly2) {  // 1 + 2 y + y^2
+    products =
+        (1 + products / std::sqrt(static_cast<double>(config.d_key))).pow(2);
+  }
+  const torch::Tensor weights = products * kept;
   const torch::Tensor turned =
       after
           ? torch::matmul(Turned(config, queries), Turned(config, keys).mT()) *
@@ -130,7 +215,7 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
       return numerators;
     case Denominator::kCompat:
       return numerators / (denominators + config.eps);
-    case Denominator::kSigned:  // not of this model
+    case Denominator::kSigned:  // far from 0 here
     case Denominator::kExact:
       break;
   }
@@ -141,7 +226,17 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
 inline torch::Tensor Attention(const ModelConfig& config,
                                const Weights& weights, const std::string& name,
                                const torch::Tensor& x,
-                               const torch::Tensor& memory, const Rule& rule) {
+                               const torch::Tensor& memory, Rule rule) {
+  const auto own = [&](const char* part) {
+    const auto found = weights.find(name + ".inner_attention." + part);
+    return found == weights.end() ? torch::Tensor() : found->second;
+  };
+  rule.omega = own("feature_map.omega");
+  if (config.attention == AttentionKind::kConditionalFull) {
+    rule.omega = own("other_attention.feature_map.omega");
+  }
+  rule.table_u = own("u");
+  rule.table_v = own("v");
   const auto heads = [&](const char* part, const torch::Tensor& from) {
     const torch::Tensor y = Affine(weights, name + part, from);
     return y.unflatten(2, {config.n_heads, -1}).transpose(1, 2);
