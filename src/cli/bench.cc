@@ -185,6 +185,13 @@ BenchRow Describe(const Flags& flags, const Model& model,
 void RunModel(const Flags& flags, const std::string& weights, int64_t threads,
               const std::function<bool()>& stopped, Report& report) {
   const Model model = OpenForBench(flags, weights, threads);
+  if (model.config().arch != Arch::kDecoder) {
+    throw ExitError(
+        kExitBadModel,
+        StrCat(flags.dir,
+               ": want a language model (arch 'decoder'), got arch '",
+               Name(model.config().arch), "'"));
+  }
   report.Begin();
   BenchRow row = Describe(flags, model, weights);
   {

@@ -23,7 +23,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", Train, "train a model on text (needs the training part)"},
     {"generate", Generate, "write text with a model, token by token"},
-    {"eval", Eval, "measure a model on a file: perplexity, bits per byte"},
+    {"classify", Classify, "put texts into classes, one a line"},
+    {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},
     {"info", Info, "describe a model: sizes, state, cost per token"},
     {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},

@@ -1,12 +1,14 @@
-// `tarn eval`: how well a model predicts a file, over the whole of it.
+// `tarn eval`: how well a model does on a file, over the whole of it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/eval_pairs.h"
 #include "cli/eval_run.h"
 #include "cli/input.h"
 #include "cli/output.h"
@@ -20,26 +22,39 @@ namespace {
 struct Flags {
   std::string dir, file;
   std::string weights = "f32";
+  int64_t batch = 16, beam = 1;
   int threads = 0;
   bool per_token = false;
   bool json = false;
 };
 
 constexpr char kFooter[] =
-    "The whole file is one sequence: each token is predicted from all before\n"
+    "Language models: the whole file is one sequence: each token is predicted "
+    "from all before\n"
     "it, the first one is not scored. bits_per_byte counts the bytes of the\n"
     "scored tokens. --per-token adds `logprobs`, natural logarithms, one for\n"
-    "each token after the first.\n\n"
+    "each token after the first.\n"
+    "Classifiers: lines of \"label TAB text\"; accuracy. Sequence-to-sequence\n"
+    "models: lines of \"source TAB target\"; edits a target token and exact\n"
+    "matches of the best hypothesis. --batch changes the speed alone.\n\n"
     "Examples:\n"
     "  tarn eval models/demo held-out.txt\n"
     "  tarn eval models/demo - --json < held-out.txt\n"
-    "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n";
+    "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n"
+    "  tarn eval models/names held-out.tsv --beam 4\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   app.add_option("DIR", flags.dir, "model directory")->required();
   app.add_option("FILE", flags.file, "text; - is standard input")->required();
   app.add_flag("--per-token", flags.per_token,
                "also the log-probability of each token");
+  app.add_option("--batch", flags.batch, "pairs run at a time")
+      ->check(WholeNumber(1, 4096))
+      ->capture_default_str();
+  app.add_option("--beam", flags.beam,
+                 "sequence-to-sequence: hypotheses kept; 1: greedy")
+      ->check(WholeNumber(1, 1024))
+      ->capture_default_str();
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
 }
@@ -186,15 +201,36 @@ class FileScorer {
   uint64_t bytes_ = 0, first_bytes_ = 0;
 };
 
+// What is measured on pairs; nothing for a language model.
+std::optional<int> EvalPairs(const CLI::App& app, const OpenedModel& opened,
+                             const Flags& flags) {
+  const auto refuse = [&](const char* name) {
+    if (app.count(name) == 0) return;
+    throw ExitError(kExitUsage, StrCat(name, ": not an option of arch '",
+                                       Name(opened.model.config().arch), "'"));
+  };
+  const PairFlags pairs = {flags.file, flags.batch, flags.beam, flags.json};
+  const Arch arch = opened.model.config().arch;
+  if (arch != Arch::kSeq2seq) refuse("--beam");
+  if (arch == Arch::kDecoder) {
+    refuse("--batch");
+    return std::nullopt;
+  }
+  refuse("--per-token");
+  return arch == Arch::kEncoder ? EvalClassifier(opened, pairs)
+                                : EvalTargets(opened, pairs);
+}
+
 }  // namespace
 
 int Eval(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Measures how well a model predicts a file.", "tarn eval");
+  CLI::App app("Measures how well a model does on a file.", "tarn eval");
   Declare(app, flags);
   if (const auto code = ParseArguments(app, argc, argv)) return *code;
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  if (const auto code = EvalPairs(app, opened, flags)) return *code;
   Report report(flags);
   FileScorer file(opened, flags);
   file.Run(report);

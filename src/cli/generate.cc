@@ -1,13 +1,16 @@
-// `tarn generate`: a prompt in, text out, one token at a time.
+// `tarn generate`: a prompt in, text out, one token at a time; with a
+// sequence-to-sequence model sources in, targets out.
 #include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "cli/cli.h"
 #include "cli/generate_run.h"
+#include "cli/generate_target.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/parse.h"
@@ -21,6 +24,7 @@ struct Flags {
   std::string dir, prompt;
   std::string weights = "f32";
   GenerateOptions generate;
+  TargetOptions target;
   int64_t seed = -1;
   int threads = 0;
   bool json = false;
@@ -31,10 +35,17 @@ constexpr char kFooter[] =
     "stderr.\n"
     "An empty prompt starts from a newline. The same seed gives the same text\n"
     "on any number of threads.\n\n"
+    "A sequence-to-sequence model writes one target for each line of the "
+    "prompt:\n"
+    "the likeliest token after the other, or with --beam N the best of N\n"
+    "hypotheses by log probability / length^penalty. It takes no sampling "
+    "options.\n\n"
     "Examples:\n"
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
-    "  tarn generate models/demo --temperature 0 --json | jq .text\n";
+    "  tarn generate models/demo --temperature 0 --json | jq .text\n"
+    "  tarn generate models/names --prompt Katharopoulos --beam 4\n"
+    "  tarn generate models/names --prompt - --json < names.txt\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;
@@ -59,6 +70,14 @@ void Declare(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "0 or more; -1: random")
       ->check(WholeNumber(-1, INT64_MAX))
+      ->capture_default_str();
+  app.add_option("--beam", flags.target.beam,
+                 "sequence-to-sequence: hypotheses kept; 1: greedy")
+      ->check(WholeNumber(1, 1024))
+      ->capture_default_str();
+  app.add_option("--length-penalty", flags.target.length_penalty,
+                 "sequence-to-sequence: 0 favours short targets")
+      ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
@@ -126,6 +145,17 @@ std::string JsonText(const GenerateStats& stats, const std::string& text,
   return root.dump() + "\n";
 }
 
+// Options that mean nothing to the model at hand are not passed over.
+void RefuseOptions(const CLI::App& app, const std::vector<const char*>& names,
+                   const char* model) {
+  for (const char* name : names) {
+    if (app.count(name) == 0) continue;
+    throw ExitError(kExitUsage, StrCat(name, ": not an option of ", model));
+  }
+}
+
+int GenerateText(const OpenedModel& opened, Flags& flags);
+
 }  // namespace
 
 int Generate(int argc, char** argv) {
@@ -136,6 +166,27 @@ int Generate(int argc, char** argv) {
   CheckSampler(flags.generate.sampler);
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  switch (opened.model.config().arch) {
+    case Arch::kEncoder:
+      throw ExitError(kExitBadModel,
+                      StrCat(flags.dir,
+                             ": want a model that writes text, got "
+                             "a classifier (see `tarn classify`)"));
+    case Arch::kSeq2seq:
+      RefuseOptions(
+          app, {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"},
+          "a sequence-to-sequence model");
+      flags.target.max_tokens = flags.generate.max_tokens;
+      return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
+    default:
+      RefuseOptions(app, {"--beam", "--length-penalty"}, "a language model");
+      return GenerateText(opened, flags);
+  }
+}
+
+namespace {
+
+int GenerateText(const OpenedModel& opened, Flags& flags) {
   const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt));
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
@@ -168,4 +219,5 @@ int Generate(int argc, char** argv) {
   return signal == 0 ? kExitOk : SignalExitCode(signal);
 }
 
+}  // namespace
 }  // namespace tarn::cli

@@ -18,7 +18,9 @@ constexpr char kFooter[] =
     "softmax attention the cost of the first token and the growth a token are\n"
     "given. `scaling` compares softmax with linear attention per token of a\n"
     "text: seen at once (parallel), one more token (step), and the cache or\n"
-    "state read for it. `parameters_textbook` is 12 D^2 a layer and N D.\n\n"
+    "state read for it. `parameters_textbook` is 12 D^2 a layer and N D.\n"
+    "A sequence-to-sequence model keeps the memory of a source beside the\n"
+    "state; a classifier keeps nothing.\n\n"
     "Examples:\n"
     "  tarn info models/demo\n"
     "  tarn info models/demo --json | jq .parameters.total\n";
@@ -50,13 +52,10 @@ Json Scaling(const ModelConfig& config) {
 Json Facts(const OpenedModel& opened) {
   const Model& model = opened.model;
   const ModelConfig& config = model.config();
-  const int64_t element_bytes =
-      model.options().weights == WeightType::kBF16 ? 2 : 4;
   const ParameterCounts counts = CountParameters(config);
-  const TokenCost first =
-      CostOfToken(config, element_bytes, model.state_bytes(), 0);
-  const TokenCost second = CostOfToken(config, element_bytes, 0, 1);
   Json root;
+  root["arch"] = Name(config.arch);
+  root["task"] = Name(config.task);
   root["config"] = Json::parse(ConfigToJson(config));
   root["tokenizer_entries"] = opened.tokenizer.vocab_size();
   root["parameters"] = {
@@ -68,8 +67,22 @@ Json Facts(const OpenedModel& opened) {
       config.n_layers * TextbookParameters(config.d_model, 0) +
       config.vocab_size * config.d_model;
   root["weight_bytes"] = model.weight_bytes();
+  if (config.task == Task::kClassify) {
+    root["classes"] = model.labels();
+    return root;
+  }
   root["state_bytes"] = model.state_bytes();
   root["state_bytes_per_token"] = model.state_bytes_per_token();
+  if (config.arch == Arch::kSeq2seq) {
+    root["memory_bytes"] = model.memory_bytes();
+    root["memory_bytes_per_source_token"] = model.memory_bytes_per_token();
+    return root;
+  }
+  const int64_t element_bytes =
+      model.options().weights == WeightType::kBF16 ? 2 : 4;
+  const TokenCost first =
+      CostOfToken(config, element_bytes, model.state_bytes(), 0);
+  const TokenCost second = CostOfToken(config, element_bytes, 0, 1);
   root["flop_per_token"] = first.flop;
   root["flop_per_token_growth"] = second.flop - first.flop;
   root["bytes_read_per_token"] = first.weight_bytes + first.state_bytes;

@@ -14,9 +14,10 @@ inline ParameterCounts CountParameters(const ModelConfig& config) {
   return CountParameterParts(config);
 }
 
-/// Work for one more token, at a position where `past_tokens` came before. A
-/// multiply-add counts as 2 FLOP; norms, activations and the softmax of the
-/// head, below 1 % together in models of use, are left out.
+/// Work of a language model for one more token, at a position where
+/// `past_tokens` came before. A multiply-add counts as 2 FLOP; norms,
+/// activations and the softmax of the head, below 1 % together in models of
+/// use, are left out.
 struct TokenCost {
   int64_t flop = 0;
   /// Bytes of weights that one step reads: all but the embedding, of which it

@@ -11,7 +11,7 @@ namespace tarn {
 LinearForm::LinearForm(const ModelConfig& config)
     : d_key_(config.d_key),
       d_feature_(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
-      outside_(config.feature_map > FeatureMap::kIdentity ||
+      outside_(!IsElementwise(config.feature_map) ||
                config.denominator == Denominator::kSigned),
       norm_sums_(config.denominator == Denominator::kSigned) {
   options_.feature_map = config.feature_map;

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "core/text.h"
+#include "runtime/labels.h"
 #include "runtime/tokenizer.h"
 
 namespace tarn {
@@ -113,6 +114,10 @@ VerifyReport VerifyModel(const std::string& dir) {
   VerifyReport report;
   const std::optional<ModelConfig> config = CheckConfig(dir, report.problems);
   CheckTokenizer(dir, config, report.problems);
+  if (config.has_value() && config->task == Task::kClassify) {
+    const auto labels = ReadLabels(dir, config->n_classes);
+    if (!labels.ok()) report.problems.push_back(labels.error());
+  }
   Result<SafetensorsFile> file = SafetensorsFile::Open(dir + "/" + kWeights);
   if (!file.ok()) {
     report.problems.push_back(file.error());
