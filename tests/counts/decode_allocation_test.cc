@@ -1,7 +1,8 @@
 // A decode step takes no memory: neither by operator new nor by malloc, on one
-// thread or two, for weights of either type and attention of either kind, for
-// one sequence and for many. src/runtime/model_allocation_test.cc counts
-// operator new over every kind of positions.
+// thread or two, for weights of either type and attention of either kind, maps
+// in the kernel and outside of it, language models and decoders that read a
+// source, for one sequence and for many. src/runtime/model_allocation_test.cc
+// counts operator new over every kind of positions.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -17,16 +18,34 @@ namespace {
 constexpr int kSequences = 3;
 constexpr int64_t kPrompt = 40;
 
+struct Case {
+  AttentionKind attention = AttentionKind::kLinear;
+  FeatureMap map = FeatureMap::kElu1;
+  Denominator denominator = Denominator::kExact;
+  Arch arch = Arch::kDecoder;
+};
+
+const Case kCases[] = {
+    {},
+    {AttentionKind::kFull},
+    {.map = FeatureMap::kRelu2},
+    {.map = FeatureMap::kPoly2, .denominator = Denominator::kSigned},
+    {.arch = Arch::kSeq2seq},
+    {.attention = AttentionKind::kFull, .arch = Arch::kSeq2seq},
+    {.map = FeatureMap::kPoly2, .arch = Arch::kSeq2seq},
+};
+
 // A model and sequences that have run their prompts, a step and a batch.
 class Decoding {
  public:
-  Decoding(AttentionKind attention, WeightType weights, int threads)
-      : config_(Config(attention)),
+  Decoding(const Case& c, WeightType weights, int threads)
+      : config_(Config(c)),
         model_(Open(folder_, config_, weights, threads)),
         prompt_(RandomTokens(config_, kPrompt, 1)),
         logits_(static_cast<size_t>(kPrompt * config_.vocab_size)) {
     for (int i = 0; i < kSequences; ++i) {
-      states_.emplace_back(model_);
+      states_.push_back(c.arch == Arch::kSeq2seq ? model_.Encode(prompt_)
+                                                 : State(model_));
       jobs_.push_back({&states_[i], {&token_, 1}, Row(i), false});
     }
     for (int i = 0; i < kSequences; ++i) {
@@ -57,9 +76,15 @@ class Decoding {
   }
 
  private:
-  static ModelConfig Config(AttentionKind attention) {
+  static ModelConfig Config(const Case& c) {
     ModelConfig config = WideConfig();
-    config.attention = attention;
+    config.attention = c.attention;
+    config.feature_map = c.map;
+    config.denominator = c.denominator;
+    config.arch = c.arch;
+    config.task = Task::kDerived;
+    config.cross_attention = CrossAttention::kDerived;
+    FinishConfig(config);
     return config;
   }
   static Model Open(const TemporaryFolder& folder, const ModelConfig& config,
@@ -81,16 +106,16 @@ class Decoding {
 };
 
 TEST(DecodeAllocation, StepsPromptsAndBatchesTakeNothing) {
-  for (const AttentionKind attention :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
+  for (const Case& c : kCases) {
     for (const WeightType weights : {WeightType::kF32, WeightType::kBF16}) {
       for (const int threads : {1, 2}) {
-        Decoding decoding(attention, weights, threads);
+        Decoding decoding(c, weights, threads);
         const auto expect_none = [&](const char* what, const auto& f) {
           const int64_t before = Allocations();
           f();
           EXPECT_EQ(0, Allocations() - before)
-              << what << ", " << Name(attention) << ", "
+              << what << ", " << Name(c.arch) << ", " << Name(c.attention)
+              << ", " << Name(c.map) << ", "
               << (weights == WeightType::kF32 ? "f32" : "bf16") << ", "
               << threads << " threads";
         };
@@ -107,7 +132,7 @@ TEST(DecodeAllocation, StepsPromptsAndBatchesTakeNothing) {
 
 // A state that grows without end would show here, long after the warm-up.
 TEST(DecodeAllocation, AThousandTokensOfALinearModelTakeNothing) {
-  Decoding decoding(AttentionKind::kLinear, WeightType::kF32, 2);
+  Decoding decoding({}, WeightType::kF32, 2);
   const int64_t before = Allocations();
   decoding.Generate(1000);
   EXPECT_EQ(0, Allocations() - before);

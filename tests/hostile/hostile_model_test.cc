@@ -35,12 +35,13 @@ constexpr bool kSanitized = true;  // shadow memory needs the address space
 constexpr bool kSanitized = false;
 #endif
 
-// The three files of a model, in memory.
+// The files of a model, in memory; labels are those of a classifier.
 struct Files {
-  std::string config, tokenizer, weights;
+  std::string config, tokenizer, weights, labels;
 };
 constexpr const char* kNames[] = {"config.json", "tokenizer.json",
                                   "model.safetensors"};
+constexpr const char* kLabels = "labels.json";
 
 class Mutator {
  public:
@@ -214,21 +215,25 @@ class HostileModel : public testing::Test {
     const auto read = [&](const char* name) {
       return ReadFile((root_ / "good" / name).string(), 1 << 20).Take();
     };
-    return {read(kNames[0]), read(kNames[1]), read(kNames[2])};
+    Files files = {read(kNames[0]), read(kNames[1]), read(kNames[2]), ""};
+    if (config.task == Task::kClassify) files.labels = read(kLabels);
+    return files;
   }
 
   std::string Put(const Files& files) {
     const std::filesystem::path dir = root_ / "mutant";
     std::filesystem::create_directories(dir);
-    const std::string* contents[] = {&files.config, &files.tokenizer,
-                                     &files.weights};
-    for (int i = 0; i < 3; ++i) {
-      std::FILE* file = std::fopen((dir / kNames[i]).c_str(), "wb");
+    const auto put = [&](const char* name, const std::string& contents) {
+      std::FILE* file = std::fopen((dir / name).c_str(), "wb");
       EXPECT_NE(file, nullptr);
-      EXPECT_EQ(std::fwrite(contents[i]->data(), 1, contents[i]->size(), file),
-                contents[i]->size());
+      EXPECT_EQ(std::fwrite(contents.data(), 1, contents.size(), file),
+                contents.size());
       std::fclose(file);
-    }
+    };
+    put(kNames[0], files.config);
+    put(kNames[1], files.tokenizer);
+    put(kNames[2], files.weights);
+    put(kLabels, files.labels);
     return dir;
   }
 
@@ -261,9 +266,14 @@ class HostileModel : public testing::Test {
     }
     ++outcome.working;
     outcome.sound += report.problems.empty();
-    State state(model);
-    std::vector<float> logits(static_cast<size_t>(model.vocab_size()));
     const std::vector<int32_t> tokens{0, 0, 0};
+    std::vector<float> logits(static_cast<size_t>(model.config().Outputs()));
+    if (model.config().arch == Arch::kEncoder) {
+      EXPECT_EQ(model.labels().size(), logits.size());
+      return model.Classify(tokens, logits.data());
+    }
+    State state = model.config().arch == Arch::kSeq2seq ? model.Encode(tokens)
+                                                        : State(model);
     model.Prefill(state, tokens, logits.data());
     model.Step(state, 0, logits.data());
     EXPECT_EQ(state.position(), 4);
@@ -291,15 +301,18 @@ TEST_F(HostileModel, TwoThousandMutations) {
   chars.tokenizer = TokenizerKind::kChar;
   const std::vector<Files> originals{
       WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte()),
-      WriteAndRead(chars, Tokenizer::Char({10, 32, 'a', 'b', 0x1F600}))};
+      WriteAndRead(chars, Tokenizer::Char({10, 32, 'a', 'b', 0x1F600})),
+      WriteAndRead(TinyConfig(Arch::kSeq2seq), Tokenizer::Byte()),
+      WriteAndRead(TinyConfig(Arch::kEncoder), Tokenizer::Byte())};
   Mutator mutator(20);
   Outcome outcome;
   for (int i = 0; i < kMutations && !HasFailure(); ++i) {
     SCOPED_TRACE(testing::Message() << "mutation " << i);
-    Files files = originals[static_cast<size_t>(i % 2)];
+    Files files = originals[static_cast<size_t>(i % 4)];
     // Half of them the weight file, a quarter each of the others.
-    std::string* targets[] = {&files.weights, &files.weights, &files.config,
-                              &files.tokenizer};
+    std::string* targets[] = {
+        &files.weights, &files.weights, &files.config,
+        files.labels.empty() ? &files.tokenizer : &files.labels};
     mutator.Mutate(*targets[mutator.Below(4)]);
     Try(Put(files), outcome);
   }
