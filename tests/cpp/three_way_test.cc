@@ -1,6 +1,8 @@
 // The promise of the project: the training forward pass, the runtime's prefill
 // and the runtime's steps are one function. For every configuration that both
-// sides support, 4 layers and 256 tokens, their logits agree to 1e-4.
+// sides support, 4 layers and 256 tokens, their logits agree to 1e-4. So do
+// those of sequence-to-sequence models, and of classifiers alone and in a
+// batch.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -11,7 +13,7 @@
 
 #include "core/config.h"
 #include "core/test_util.h"
-#include "pytorch/language_model.h"
+#include "pytorch/model.h"
 #include "runtime/model.h"
 #include "runtime/tokenizer.h"
 
@@ -61,6 +63,28 @@ std::vector<ModelConfig> AttentionConfigs() {
         configs.push_back(config);
       }
     }
+    // Sums of few features: with eps a row that is nearly empty would magnify
+    // roundings by 1 / eps.
+    for (const FeatureMap map : {FeatureMap::kRelu, FeatureMap::kRelu2}) {
+      for (const Denominator denominator :
+           {Denominator::kExact, Denominator::kNone}) {
+        // Turned after the map, the numerator's products are others than the
+        // denominator's, which may be 0 or nearly: there is no bound to hold.
+        if (place.rotary == kAfter && denominator == Denominator::kExact) {
+          continue;
+        }
+        config.feature_map = map;
+        config.denominator = denominator;
+        configs.push_back(config);
+      }
+    }
+    if (place.rotary == kAfter) continue;  // for maps of single entries only
+    for (const Denominator denominator :
+         {Denominator::kExact, Denominator::kSigned}) {
+      config.feature_map = FeatureMap::kPoly2;
+      config.denominator = denominator;
+      configs.push_back(config);
+    }
   }
   return configs;
 }
@@ -96,8 +120,71 @@ std::vector<ModelConfig> AllConfigs() {
   return configs;
 }
 
+ModelConfig SmallConfig(Arch arch) {
+  ModelConfig config;
+  config.arch = arch;
+  config.d_model = 32;
+  config.n_layers = 2;
+  config.n_heads = 4;
+  config.d_key = 8;
+  config.d_value = 6;
+  config.d_ff = 72;
+  config.max_positions = 60;
+  if (arch == Arch::kEncoder) config.n_classes = 7;
+  if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
+  return config;
+}
+
+// Kinds of attention (self and cross), maps, positions and norms, for models
+// with an encoder.
+std::vector<ModelConfig> EncoderConfigs(Arch arch) {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](ModelConfig config) {
+    for (const Positions positions :
+         {Positions::kLearned, Positions::kSinusoidal, Positions::kRotary}) {
+      for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+        config.positions = positions;
+        config.norm = norm;
+        config.tied_head =
+            arch == Arch::kSeq2seq && positions == Positions::kLearned;
+        configs.push_back(config);
+        FinishConfig(configs.back());
+      }
+    }
+  };
+  for (const AttentionKind kind :
+       {AttentionKind::kLinear, AttentionKind::kFull}) {
+    for (const CrossAttention cross :
+         {CrossAttention::kLinear, CrossAttention::kFull}) {
+      ModelConfig config = SmallConfig(arch);
+      config.attention = kind;
+      if (arch == Arch::kSeq2seq) config.cross_attention = cross;
+      if (arch == Arch::kEncoder && cross == CrossAttention::kFull) continue;
+      if (!config.UsesFeatureMap()) {
+        add(config);
+        continue;
+      }
+      for (const FeatureMap map : {FeatureMap::kElu1, FeatureMap::kRelu,
+                                   FeatureMap::kRelu2, FeatureMap::kPoly2}) {
+        config.feature_map = map;
+        config.denominator = map == FeatureMap::kPoly2 ? Denominator::kSigned
+                                                       : Denominator::kExact;
+        add(config);
+      }
+    }
+  }
+  // Turned after the map, in both stacks.
+  ModelConfig turned = SmallConfig(arch);
+  turned.positions = Positions::kRotary;
+  turned.rotary_place = RotaryPlace::kAfter;
+  FinishConfig(turned);
+  configs.push_back(turned);
+  return configs;
+}
+
 std::string TextOf(const ModelConfig& c) {
-  return StrCat(Name(c.attention), " ", Name(c.feature_map), " ",
+  return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ",
+                Name(c.attention), " ", Name(c.feature_map), " ",
                 Name(c.denominator), " ", Name(c.positions), " ",
                 Name(c.position_combine), " ", Name(c.rotary_place), " ",
                 Name(c.norm), " ", Name(c.activation),
@@ -106,9 +193,10 @@ std::string TextOf(const ModelConfig& c) {
 
 // Every weight differs from its initial value, norms and biases included, so
 // that one read in another's place shows in the logits.
-nn::LanguageModel RandomModel(const ModelConfig& config, uint64_t seed) {
+std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
+                                           uint64_t seed) {
   torch::manual_seed(seed);
-  nn::LanguageModel model(config);
+  const std::shared_ptr<nn::ModelImpl> model = nn::MakeModel(config);
   model->eval();
   torch::NoGradGuard no_grad;
   for (auto& item : model->named_parameters()) {
@@ -116,7 +204,11 @@ nn::LanguageModel RandomModel(const ModelConfig& config, uint64_t seed) {
     torch::Tensor& weight = item.value();
     weight.add_(torch::randn_like(weight), 0.1);
     const bool query_or_key = Contains(name, "query") || Contains(name, "key");
-    if (config.attention != AttentionKind::kLinear) continue;
+    if (!config.UsesFeatureMap()) continue;
+    // (1 + q.k)^2 must stay away from 0, and with it the first denominators.
+    if (config.feature_map == FeatureMap::kPoly2 && Contains(name, "query")) {
+      weight.mul_(0.25);
+    }
     if (config.denominator == Denominator::kNone) {
       // Sums over up to 256 tokens; values this small keep logits near 1.
       if (Contains(name, "value_projection")) weight.mul_(1e-3);
@@ -134,9 +226,14 @@ void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-void SaveModel(nn::LanguageModel& model, const std::string& dir) {
-  WriteText(dir + "/config.json", ConfigToJson(model->config()));
+void SaveModel(const nn::ModelImpl& model, const std::string& dir) {
+  WriteText(dir + "/config.json", ConfigToJson(model.config()));
   WriteText(dir + "/tokenizer.json", Tokenizer::Byte().ToJson());
+  std::string labels;
+  for (int64_t i = 0; i < model.config().n_classes; ++i) {
+    labels += StrCat(i == 0 ? "[" : ",", "\"", i, "\"");
+  }
+  WriteText(dir + "/labels.json", labels + "]");
   nn::SaveWeights(model, dir + "/model.safetensors");
 }
 
@@ -156,25 +253,23 @@ double LargestDifference(const std::vector<float>& a, const float* b) {
   return largest;
 }
 
-Differences Compare(nn::LanguageModel& model, const std::string& dir) {
-  SaveModel(model, dir);
-  torch::NoGradGuard no_grad;
-  const torch::Tensor tokens = torch::randint(256, {1, kSeqLen}, torch::kInt64);
-  const torch::Tensor expected = model(tokens)[0].contiguous();
-
-  ModelOptions options;
-  options.threads = 1;
-  const Model runtime = Model::Open(dir, options).Take();
-  std::vector<int32_t> ids(kSeqLen);
-  for (int64_t t = 0; t < kSeqLen; ++t) {
-    ids[t] = static_cast<int32_t>(tokens[0][t].item<int64_t>());
+std::vector<int32_t> IdsOf(const torch::Tensor& tokens) {
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < tokens.size(1); ++t) {
+    ids.push_back(static_cast<int32_t>(tokens[0][t].item<int64_t>()));
   }
-  const int64_t vocab = runtime.vocab_size();
-  std::vector<float> prefill(kSeqLen * vocab), steps(kSeqLen * vocab);
-  State whole(runtime);
+  return ids;
+}
+
+// Scored at once and token by token, from states of one beginning.
+Differences CompareDecoder(const Model& runtime, const State& start,
+                           const std::vector<int32_t>& ids,
+                           const torch::Tensor& expected) {
+  const size_t vocab = static_cast<size_t>(runtime.vocab_size());
+  std::vector<float> prefill(ids.size() * vocab), steps(ids.size() * vocab);
+  State whole = start.Clone(), stepped = start.Clone();
   runtime.Score(whole, ids, prefill.data());
-  State stepped(runtime);
-  for (int64_t t = 0; t < kSeqLen; ++t) {
+  for (size_t t = 0; t < ids.size(); ++t) {
     runtime.Step(stepped, ids[t], steps.data() + t * vocab);
   }
   const float* reference = expected.data_ptr<float>();
@@ -182,15 +277,54 @@ Differences Compare(nn::LanguageModel& model, const std::string& dir) {
           LargestDifference(steps, reference), expected.std().item<double>()};
 }
 
-TEST(ThreeWay, EveryConfiguration) {
+// Alone, and among others of other lengths.
+Differences CompareClassifier(const Model& runtime,
+                              const std::vector<int32_t>& ids,
+                              const torch::Tensor& expected) {
+  const size_t classes = runtime.labels().size();
+  std::vector<float> alone(classes), batch(3 * classes);
+  runtime.Classify(ids, alone.data());
+  const std::span<const int32_t> all(ids);
+  const std::span<const int32_t> sequences[] = {all.first(5), all,
+                                                all.first(77)};
+  runtime.ClassifyBatch(sequences, batch.data());
+  const std::vector<float> among(batch.begin() + classes,
+                                 batch.begin() + 2 * classes);
+  const float* reference = expected.data_ptr<float>();
+  return {LargestDifference(alone, reference),
+          LargestDifference(among, reference), expected.std().item<double>()};
+}
+
+Differences Compare(nn::ModelImpl& model, const std::string& dir) {
+  SaveModel(model, dir);
+  torch::NoGradGuard no_grad;
+  nn::Batch batch;
+  batch.tokens = torch::randint(256, {1, kSeqLen}, torch::kInt64);
+  const bool targets = model.config().arch == Arch::kSeq2seq;
+  if (targets) batch.target_in = torch::randint(256, {1, 90}, torch::kInt64);
+  const torch::Tensor expected = model.Logits(batch)[0].contiguous();
+  const std::vector<int32_t> ids = IdsOf(batch.tokens);
+
+  ModelOptions options;
+  options.threads = 1;
+  const Model runtime = Model::Open(dir, options).Take();
+  if (model.config().arch == Arch::kEncoder) {
+    return CompareClassifier(runtime, ids, expected);
+  }
+  if (!targets) return CompareDecoder(runtime, State(runtime), ids, expected);
+  return CompareDecoder(runtime, runtime.Encode(ids), IdsOf(batch.target_in),
+                        expected);
+}
+
+// Every configuration of a list, and a line about the largest differences.
+void CompareAll(const std::vector<ModelConfig>& configs, const char* what) {
   torch::set_num_threads(1);  // tensors too small to share
   TemporaryFolder folder;
   Differences largest;
   std::string worst;
-  const std::vector<ModelConfig> configs = AllConfigs();
   for (size_t i = 0; i < configs.size(); ++i) {
-    nn::LanguageModel model = RandomModel(configs[i], i + 1);
-    const Differences d = Compare(model, folder.path());
+    const auto model = RandomModel(configs[i], i + 1);
+    const Differences d = Compare(*model, folder.path());
     EXPECT_LE(d.prefill, kTolerance) << TextOf(configs[i]);
     EXPECT_LE(d.steps, kTolerance) << TextOf(configs[i]);
     // Logits that hardly move would agree whatever was wrong.
@@ -199,9 +333,23 @@ TEST(ThreeWay, EveryConfiguration) {
     largest.prefill = std::max(largest.prefill, d.prefill);
     largest.steps = std::max(largest.steps, d.steps);
   }
-  std::cout << configs.size() << " configurations, largest difference on "
-            << "logits: prefill " << largest.prefill << " (" << worst
-            << "), steps " << largest.steps << "\n";
+  std::cout << what << ": " << configs.size()
+            << " configurations, largest difference on logits: prefill "
+            << largest.prefill << " (" << worst << "), steps " << largest.steps
+            << "\n";
+}
+
+TEST(ThreeWay, EveryConfiguration) {
+  CompareAll(AllConfigs(), "language models");
+}
+
+TEST(ThreeWay, SequenceToSequence) {
+  CompareAll(EncoderConfigs(Arch::kSeq2seq), "sequence-to-sequence");
+}
+
+// "prefill" is a text alone, "steps" one among others.
+TEST(ThreeWay, Classifiers) {
+  CompareAll(EncoderConfigs(Arch::kEncoder), "classifiers");
 }
 
 // The sizes `tarn train` starts from, both kinds, initial weights.
@@ -213,9 +361,9 @@ TEST(ThreeWay, DefaultSizes) {
     config.attention = kind;
     FinishConfig(config);
     torch::manual_seed(1);
-    nn::LanguageModel model(config);
+    const auto model = nn::MakeModel(config);
     model->eval();
-    const Differences d = Compare(model, folder.path());
+    const Differences d = Compare(*model, folder.path());
     EXPECT_LE(d.prefill, kTolerance) << Name(kind);
     EXPECT_LE(d.steps, kTolerance) << Name(kind);
     EXPECT_GT(d.spread, 0.1) << Name(kind);
