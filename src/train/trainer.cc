@@ -134,6 +134,7 @@ StepFigures Run::Step(int64_t step) {
   StepFigures figures;
   figures.step = step;
   SeedTorch(options_.seed, kDropoutStream, step);
+  model_->RedrawFeatures(step);
   objective_->Learn(*model_, step, figures);
   if (!std::isfinite(figures.loss)) {
     FailAt(step, StrCat("the loss is ", figures.loss));
