@@ -26,12 +26,22 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE void LoadFeatures(FeatureMap map, DType dtype, const void* src,
-                             int64_t width, float* dst) {
+// phi(x) of one row. The default map comes first and in line: a step loads two
+// rows a head, and the others' code would stand in its way.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadOtherFeatures(
+    FeatureMap map, DType dtype, const void* src, int64_t width, float* dst) {
   WithFeatureMap(map, [&](auto m) HWY_ATTR {
     MapRow(dtype, src, width, dst,
            [](VF x) HWY_ATTR { return Feature<decltype(m)::value>(x); });
   });
+}
+HWY_INLINE void LoadFeatures(FeatureMap map, DType dtype, const void* src,
+                             int64_t width, float* dst) {
+  if (HWY_LIKELY(map == FeatureMap::kElu1)) {
+    MapRow(dtype, src, width, dst, [](VF x) HWY_ATTR { return Elu1(x); });
+  } else {
+    LoadOtherFeatures(map, dtype, src, width, dst);
+  }
 }
 
 // Factor of phi(q) that the products carry under an exact denominator: 1, or

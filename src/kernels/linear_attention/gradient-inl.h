@@ -112,21 +112,35 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
            c.at.value);
 }
 
+template <FeatureMap kMap>
+HWY_INLINE void MapGradientRow(const float* features, const float* gradient,
+                               float factor, int64_t padded, float* to) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    hn::StoreU(FeatureSlopeTimes<kMap>(hn::LoadU(d, features + i),
+                                       hn::Mul(hn::LoadU(d, gradient + i), f)),
+               d, to + i);
+  }
+}
+
 // to[r] = slope * factor * gradient over one padded row; `to` may be one of the
-// others.
+// others. The default map in line, as in LoadFeatures.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void OtherGradientRow(
+    FeatureMap map, const float* features, const float* gradient, float factor,
+    int64_t padded, float* to) {
+  WithFeatureMap(map, [&](auto m) HWY_ATTR {
+    MapGradientRow<decltype(m)::value>(features, gradient, factor, padded, to);
+  });
+}
 HWY_INLINE void FeatureGradientRow(FeatureMap map, const float* features,
                                    const float* gradient, float factor,
                                    int64_t padded, float* to) {
-  const DF d;
-  const VF f = hn::Set(d, factor);
-  WithFeatureMap(map, [&](auto m) HWY_ATTR {
-    for (int64_t i = 0; i < padded; i += kLanes) {
-      hn::StoreU(FeatureSlopeTimes<decltype(m)::value>(
-                     hn::LoadU(d, features + i),
-                     hn::Mul(hn::LoadU(d, gradient + i), f)),
-                 d, to + i);
-    }
-  });
+  if (HWY_LIKELY(map == FeatureMap::kElu1)) {
+    MapGradientRow<FeatureMap::kElu1>(features, gradient, factor, padded, to);
+  } else {
+    OtherGradientRow(map, features, gradient, factor, padded, to);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
