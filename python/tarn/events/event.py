@@ -23,14 +23,16 @@ class AttentionEvent(Event):
 
 class QKVEvent(Event):
     """What goes into an attention, in heads: queries [N, L, H, E],
-    keys [N, S, H, E], values [N, S, H, M]; a recurrent step has no time axis."""
+    keys [N, S, H, E], values [N, S, H, M]; a recurrent step has no time axis,
+    and a recurrent cross attention sends its keys and values when its state is
+    built, its queries (the rest None) at every step."""
 
     def __init__(
         self,
         source: torch.nn.Module,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        queries: torch.Tensor | None,
+        keys: torch.Tensor | None,
+        values: torch.Tensor | None,
     ):
         super().__init__(source)
         self.queries = queries

@@ -49,12 +49,11 @@ def _refuse(kind: str) -> ValueError:
     )
 
 
-def _inner(inner: torch.nn.Module, kind: str, cross: bool) -> torch.nn.Module:
+def _inner(inner: Any, kind: str, cross: bool) -> torch.nn.Module:
     """The recurrent attention that shares `inner`'s parameters."""
-    twin: torch.nn.Module
     if isinstance(inner, LinearAttentionBase):
         cls = RecurrentCrossLinearAttention if cross else RecurrentLinearAttention
-        twin = cls(
+        return cls(
             inner.feature_map.query_dims,
             inner.feature_map,
             eps=inner.eps,
@@ -62,15 +61,14 @@ def _inner(inner: torch.nn.Module, kind: str, cross: bool) -> torch.nn.Module:
             denominator=inner.denominator,
             compat=inner.compat,
         )
-        return twin
-    shared = {"event_dispatcher": inner.event_dispatcher}
+    shared: dict[str, Any] = {"event_dispatcher": inner.event_dispatcher}
     if kind == "aft-simple":
         return RecurrentAFTSimpleAttention(**shared)
     if kind == "aft-full":
-        twin = RecurrentAFTFullAttention(1, 1, **shared)
-        twin.max_sequence_length = inner.u.shape[0]
-        twin.u, twin.v = inner.u, inner.v
-        return twin
+        aft = RecurrentAFTFullAttention(1, 1, **shared)
+        aft.max_sequence_length = inner.u.shape[0]
+        aft.u, aft.v = inner.u, inner.v
+        return aft
     shared.update(softmax_temp=inner.softmax_temp, attention_dropout=inner.dropout.p)
     if kind == "full":
         return (RecurrentCrossFullAttention if cross else RecurrentFullAttention)(**shared)
@@ -109,11 +107,11 @@ class _RotaryRecurrent(torch.nn.Module):
 _PROJECTIONS = ("query_projection", "key_projection", "value_projection", "out_projection")
 
 
-def _attention(layer: torch.nn.Module, config: Config, kind: str, cross: bool) -> torch.nn.Module:
+def _attention(layer: Any, config: Config, kind: str, cross: bool) -> torch.nn.Module:
     inner = _inner(layer.inner_attention, kind, cross)
     if not cross and config["positions"] == "rotary":
         inner = _RotaryRecurrent(inner, config["d_key"], config["rotary_base"])
-    cls = RecurrentCrossAttentionLayer if cross else RecurrentAttentionLayer
+    cls: Any = RecurrentCrossAttentionLayer if cross else RecurrentAttentionLayer
     with torch.device("meta"):  # sizes do not matter: everything is replaced
         twin = cls(inner, 1, 1)
     twin.n_heads = layer.n_heads

@@ -1,7 +1,7 @@
 """Attention-free transformers: a weighted average per channel, gated by the
 query (Zhai et al. 2021, arXiv 2105.14103)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ def aft_simple_attention(
     key_lengths: Tensor | None = None,
     initial_state: AftState | tuple[Tensor, Tensor, Tensor] | None = None,
     return_state: bool = False,
-) -> Tensor | tuple[Tensor, AftState]:
+) -> Any:
     """AFT without a position bias, elementwise per channel:
     ``o_i = sigmoid(q_i) * sum exp(k_j) v_j / sum exp(k_j)`` over the keys j that
     query i may read, and those in the initial state.

@@ -1,6 +1,6 @@
 """Linear attention with any feature map: by name, or the caller's own."""
 
-from typing import Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 
@@ -39,7 +39,7 @@ def mapped_linear_attention(
     return_state: bool = False,
     return_clamped: bool = False,
     chunk_size: Optional[int] = None,
-):
+) -> Any:
     """`linear_attention` with any feature map.
 
     Args:

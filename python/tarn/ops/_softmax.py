@@ -3,7 +3,7 @@ scores (exact top-k)."""
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ def full_attention(
     dropout: float = 0.0,
     seed: Optional[Tensor] = None,
     need_weights: bool = False,
-) -> Union[Tensor, tuple[Tensor, Tensor]]:
+) -> Any:
     """Softmax attention over every key that the masks allow.
 
     ``s_ij = softmax_temp * q_i . k_j + bias_ij``, ``p_i = softmax of s_i over A(i)``,
@@ -128,7 +128,7 @@ def exact_topk_attention(
     dropout: float = 0.0,
     seed: Optional[Tensor] = None,
     need_weights: bool = False,
-) -> Union[Tensor, tuple[Tensor, Tensor]]:
+) -> Any:
     """Softmax attention over the `topk` allowed keys of the highest scores.
 
     Of equal scores the lower position is taken. Where a query may read no more

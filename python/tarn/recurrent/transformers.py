@@ -4,6 +4,7 @@ out. The twins of `tarn.transformers`, with the same parameters."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +66,8 @@ class RecurrentTransformerEncoderLayer(_Layer):
         event_dispatcher: name or object.
         norm: "post" or "pre". norm_eps: inside the root of the norms.
     """
+
+    attention: Any  # called as a RecurrentAttentionLayer
 
     def __init__(
         self,
@@ -151,6 +154,9 @@ class RecurrentTransformerDecoderLayer(_Layer):
         cross_attention: a RecurrentCrossAttentionLayer.
         The rest as in RecurrentTransformerEncoderLayer.
     """
+
+    self_attention: Any  # called as a RecurrentAttentionLayer
+    cross_attention: Any  # called as a RecurrentCrossAttentionLayer
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -26,6 +27,8 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
             is not there None.
         d_memory: width of the memory; None: d_model.
     """
+
+    inner_attention: Any  # any module with the methods of this package's
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tarn import ops
@@ -59,7 +61,7 @@ class RecurrentCrossFullAttention(torch.nn.Module):
         """queries [N, L, H, E] -> [N, L, H, M]. O(L S)."""
         state.check(self.kind, queries.shape[0], self.facts(queries))
         dropout = self.dropout.p if self.training else 0.0
-        arguments = dict(
+        arguments: dict[str, Any] = dict(
             key_mask=state["keep"],
             softmax_temp=self.softmax_temp,
             dropout=dropout,

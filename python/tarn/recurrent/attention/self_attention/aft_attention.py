@@ -112,8 +112,7 @@ class RecurrentAFTSimpleAttention(torch.nn.Module):
             "dtype": str(values.dtype),
             "initial": {"m": -math.inf},
         }
-        names = ("m", "a", "b")
-        state = begin(state, self.kind, batch, facts, names)
+        state = begin(state, self.kind, batch, facts, ("m", "a", "b"))
         steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
         out, held = ops.aft_simple_attention(
             queries,
@@ -121,10 +120,11 @@ class RecurrentAFTSimpleAttention(torch.nn.Module):
             values,
             causal=True,
             key_lengths=None if lengths is None else new.to(keys.device),
-            initial_state=None if state is None else tuple(state),
+            initial_state=None if state is None else (state["m"], state["a"], state["b"]),
             return_state=True,
         )
-        tensors = dict(zip(names, held, strict=True))
+        m, a, b = held
+        tensors = {"m": m, "a": a, "b": b}
         return out, AttentionState(self.kind, tensors, steps + new, facts)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tarn.events import EventDispatcher, QKVEvent
@@ -20,6 +22,8 @@ class RecurrentAttentionLayer(torch.nn.Module):
         d_keys, d_values: widths of a head; None: d_model // n_heads.
         event_dispatcher: name or object; QKVEvent is sent through it.
     """
+
+    inner_attention: Any  # any module with the methods of this package's
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tarn import ops
@@ -41,7 +43,7 @@ class RecurrentFullAttention(CachedAttention):
 
     def attend(self, queries, keys, values, masks, first):
         dropout = self.dropout.p if self.training else 0.0
-        arguments = dict(
+        arguments: dict[str, Any] = dict(
             softmax_temp=self.softmax_temp,
             dropout=dropout,
             seed=ops.draw_seed(dropout),
