@@ -67,6 +67,10 @@ class _Adam(torch.optim.Optimizer):
         norms = torch.ops.tarn.gradient_norms.default(grads)
         return (clip / self._clipped(norms).clamp_min(clip)).tolist()
 
+    def _clipped(self, norms: torch.Tensor) -> torch.Tensor:
+        """The norm that clip bounds, for each gradient."""
+        raise NotImplementedError(f"{type(self).__name__}: _clipped is not defined")
+
 
 class AdamW(_Adam):
     """Loshchilov and Hutter 2019, algorithm 2. clip bounds the norm over all

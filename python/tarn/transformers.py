@@ -3,7 +3,8 @@ second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ _NORMS = ("post", "pre")
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _want(layer: str, argument: str, value: object, choices: Iterable[str]) -> None:
+def _want(layer: str, argument: str, value: object, choices: Collection[str]) -> None:
     if value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{layer}: {argument}: want one of {names}, got {value!r}")
@@ -105,6 +106,8 @@ class TransformerEncoderLayer(_Layer):
     Raises ValueError.
     """
 
+    attention: Any  # called as an AttentionLayer
+
     def __init__(
         self,
         attention: torch.nn.Module,
@@ -155,6 +158,9 @@ class TransformerDecoderLayer(_Layer):
     self_attention, cross_attention: AttentionLayers, or modules called like one.
     The rest as in TransformerEncoderLayer.
     """
+
+    self_attention: Any  # called as an AttentionLayer
+    cross_attention: Any  # called as an AttentionLayer
 
     def __init__(
         self,

@@ -271,7 +271,7 @@ def encoder_from_pytorch(encoder: torch.nn.TransformerEncoder) -> torch.nn.Modul
                 norm_eps=layer.norm1.eps,
             )
         )
-    norm = encoder.norm
+    norm: Any = encoder.norm
     if norm is not None:
         norm = torch.nn.LayerNorm(norm.normalized_shape, eps=norm.eps)
     built = TransformerEncoder(layers, norm)

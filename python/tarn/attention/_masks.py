@@ -18,7 +18,7 @@ def _want(kind: str, argument: str, mask: Any) -> None:
 
 def key_arguments(
     kind: str, mask: BaseMask | None, batch: int, seq_len_k: int
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Any]:
     """key_lengths or key_mask of a mask [N, S] (or [1, S]), or nothing where
     every key is known to be kept. Raises MaskError, TypeError."""
     if mask is None:

@@ -301,7 +301,7 @@ class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
         super().__setattr__(key, value)
 
     def _self_layer(self, index: int) -> torch.nn.Module:
-        layer_class = RecurrentAttentionLayer if self._recurrent else AttentionLayer
+        layer_class: Any = RecurrentAttentionLayer if self._recurrent else AttentionLayer
         return layer_class(
             self._attention(
                 self.self_attention, self.self_attention_type, self.query_dimensions, 2 * index
@@ -314,7 +314,7 @@ class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
         )
 
     def _cross_layer(self, index: int) -> torch.nn.Module:
-        layer_class = RecurrentCrossAttentionLayer if self._recurrent else AttentionLayer
+        layer_class: Any = RecurrentCrossAttentionLayer if self._recurrent else AttentionLayer
         return layer_class(
             self._attention(
                 self.cross_attention,

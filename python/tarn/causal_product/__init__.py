@@ -24,7 +24,7 @@ def causal_dot_product(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> tor
     Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time, no L x S
     matrix (float64: composed, O(L S)).
     """
-    out = ops.linear_attention(
+    out: Any = ops.linear_attention(
         Q.transpose(1, 2),
         K.transpose(1, 2),
         V.transpose(1, 2),

@@ -81,7 +81,8 @@ def make_feature_map(
         return made
     if not callable(made) or isinstance(made, torch.Tensor):
         raise _not_a_map(made)
-    return ActivationFunctionFeatureMap(query_dimensions, made)
+    function: Any = made
+    return ActivationFunctionFeatureMap(query_dimensions, function)
 
 
 def _call_factory(factory: Callable[..., Any], width: int, options: dict[str, Any]) -> Any:

@@ -231,8 +231,10 @@ def _functions(op, feature_map, omega, softmax_temp, kernel_fn):
         if omega is None:
             raise checks.value_error(op, "omega", "[K, n_freq] for 'grf'", None)
 
+        function: Any = kernel_fn
+
         def phi(x):
-            return projected(x, omega, temp, kernel_fn)
+            return projected(x, omega, temp, function)
 
         return "identity", (phi, phi)
     checks.want_choice(op, "kernel_fn", kernel_fn, ("relu",))

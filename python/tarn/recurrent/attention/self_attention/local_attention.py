@@ -110,7 +110,7 @@ class RecurrentLocalAttention(torch.nn.Module):
         }
         return out, AttentionState(self.kind, tensors, steps + new, facts)
 
-    def _attend(self, operator, queries, keys, values, keep, **options):
+    def _attend(self, operator, queries, keys, values, keep, **options) -> torch.Tensor:
         dropout = self.dropout.p if self.training else 0.0
         return operator(
             queries,
