@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 OUT = pathlib.Path(os.environ.get("OUT") or "models")
 BUILD = pathlib.Path(os.environ.get("BUILD") or "build")
@@ -39,13 +40,15 @@ class Demo:
     name: str
     held_out: str
     figure: str  # key of the log
+    verdict: str  # key of `tarn eval --json`
     title: str
-    beam: int
+    beam: int  # 0: classes, which need no search
 
 
 DEMOS = {
-    "names": Demo("names", "held_out.tsv", "val_token_error_rate", "phoneme error", 4),
-    "listops": Demo("listops", "test.tsv", "val_accuracy", "accuracy", 0),
+    "names": Demo("names", "held_out.tsv", "val_token_error_rate", "token_error_rate",
+                  "phoneme error", 4),
+    "listops": Demo("listops", "test.tsv", "val_accuracy", "accuracy", "accuracy", 0),
 }
 
 
@@ -143,13 +146,25 @@ def train(demo: Demo, attention: str) -> dict[str, object]:
 
 
 def tarn(arguments: list[str], text: str | None = None) -> str:
-    """What `tarn` writes; on failure its last line, in brackets."""
+    """What `tarn` writes to stdout; its errors go to stderr and end the demo."""
     done = subprocess.run(
-        [str(BUILD / "tarn"), *arguments], input=text, capture_output=True, text=True
+        [str(BUILD / "tarn"), *arguments], input=text, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
     )
-    if done.returncode == 0:
-        return done.stdout
-    return f"[{(done.stderr.strip() or 'no message').splitlines()[-1]}]"
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr)
+        sys.exit(done.returncode)
+    return done.stdout
+
+
+def judge(demo: Demo, attention: str) -> list[dict[str, object]]:
+    """The lean runtime's verdict on all that is held out: greedy, then with a
+    beam where there is one."""
+    folder = str(OUT / f"{demo.name}-{attention}")
+    data = str(OUT / "data" / demo.name / demo.held_out)
+    command = ["eval", folder, data, "--json", "--threads", THREADS]
+    beams = [["--beam", str(beam)] for beam in (1, demo.beam)] if demo.beam else [[]]
+    return [json.loads(tarn([*command, *beam])) for beam in beams]
 
 
 def samples(demo: Demo, attention: str) -> list[dict[str, str]]:
@@ -157,23 +172,23 @@ def samples(demo: Demo, attention: str) -> list[dict[str, str]]:
     folder = str(OUT / f"{demo.name}-{attention}")
     examples = rows(OUT / "data" / demo.name / demo.held_out)[:SHOWN]
     if demo.beam == 0:
-        answers = tarn(["classify", folder], "".join(f"{text}\n" for _, text in examples))
-        return [
-            {"input": text, "want": label, "got": answer}
-            for (label, text), answer in zip(examples, answers.splitlines())
-        ]
-    found: list[dict[str, str]] = []
-    for source, target in examples:
-        got = tarn(["generate", folder, "--prompt", source, "--beam", str(demo.beam)])
-        found.append({"input": source, "want": target, "got": got.strip()})
-    return found
+        examples = [(text, label) for label, text in examples]
+    sources = "".join(f"{source}\n" for source, _ in examples)
+    command = ["classify", folder]
+    if demo.beam:
+        command = ["generate", folder, "--prompt", "-", "--beam", str(demo.beam)]
+    answers = tarn(command, sources).splitlines()
+    return [
+        {"input": source, "want": target, "got": answer}
+        for (source, target), answer in zip(examples, answers, strict=True)
+    ]
 
 
 def majority(demo: Demo) -> float:
     """Share of the held-out examples with the commonest label of training."""
     data = OUT / "data" / demo.name
     labels = [label for label, _ in rows(data / "train.tsv")]
-    common = max(set(labels), key=labels.count)
+    common = max(sorted(set(labels)), key=labels.count)
     held_out = [label for label, _ in rows(data / demo.held_out)]
     return held_out.count(common) / len(held_out)
 
@@ -193,18 +208,25 @@ def machine() -> dict[str, object]:
     }
 
 
-def print_table(demo: Demo, runs: dict[str, dict[str, object]]) -> None:
+def percent(share: object) -> str:
+    """A share of 1 as text."""
+    return f"{100 * float(str(share)):.2f} %"
+
+
+def print_table(demo: Demo, results: dict[str, Any]) -> None:
     """Both models and what they make of some held-out examples."""
-    print(f"{'attention':10} {demo.title:>14} {'seconds':>8} {'CPU s':>8} "
-          f"{'parameters':>11} {'steps':>6} threads target")
-    for name, run in runs.items():
-        share = f"{100 * float(str(run[demo.figure])):.2f} %"
-        print(f"{name:10} {share:>14} {run['elapsed_s']:8.0f} {run['cpu_s']:8.0f} "
-              f"{run['parameters']:11} {run['steps']:6} {run['threads']:7} {run['target']}")
+    beam = f"beam {demo.beam}" if demo.beam else ""
+    print(f"{'attention':10} {demo.title:>14} {'runtime':>8} {beam:>8} {'seconds':>8} "
+          f"{'CPU s':>6} {'parameters':>11} {'steps':>6} {'threads':>7} target")
+    for name, run in results["runs"].items():
+        greedy, *search = [percent(verdict[demo.verdict]) for verdict in run["runtime"]]
+        print(f"{name:10} {percent(run[demo.figure]):>14} {greedy:>8} {''.join(search):>8} "
+              f"{run['elapsed_s']:8.0f} {run['cpu_s']:6.0f} {run['parameters']:11} "
+              f"{run['steps']:6} {run['threads']:7} {run['target']}")
     if demo.beam == 0:
-        print(f"{'majority':10} {100 * majority(demo):12.2f} %")
-    for name in ATTENTIONS:
-        for sample in runs[name]["samples"]:  # type: ignore[attr-defined]
+        print(f"{'majority':10} {percent(results['majority']):>14}")
+    for name, run in results["runs"].items():
+        for sample in run["samples"]:
             print(f"{name}: {sample['input']} -> {sample['got']} (want {sample['want']})")
 
 
@@ -222,12 +244,13 @@ def main(arguments: list[str]) -> int:
         results["majority"] = majority(demo)
     runs = {name: train(demo, name) for name in ATTENTIONS}
     for name in ATTENTIONS:
+        runs[name]["runtime"] = judge(demo, name)
         runs[name]["samples"] = samples(demo, name)
     results["runs"] = runs
     path = OUT / f"{demo.name}.json"
-    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    path.write_text(json.dumps(results, indent=1) + "\n")
 
-    print_table(demo, runs)
+    print_table(demo, results)
     print(f"results in {path}")
     return 0
 

@@ -1,7 +1,9 @@
 // Labels and targets: examples of two fields.
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
+#include "pytorch/decode.h"
 #include "pytorch/seq2seq.h"
 #include "train/batches.h"
 #include "train/edit_distance.h"
@@ -111,7 +113,6 @@ class PairObjective : public Objective {
   }
 
  protected:
-  // The first example held out, as text.
   std::string Text(std::span<const int32_t> tokens) const {
     return data_.tokenizer.Decode({tokens.begin(), tokens.end()});
   }
@@ -146,7 +147,8 @@ class TargetObjective final : public PairObjective {
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     PairObjective::LookAtHeldOut(model, figures);
-    if (!decodes_) return;
+    // A loss that is no number ends the run: there is nothing to decode.
+    if (!decodes_ || !std::isfinite(*figures.val_loss)) return;
     int64_t edits = 0, tokens = 0;
     for (const auto& which : ByLength(*data_.held_out, kRowsAtOnce)) {
       const auto decoded = Decode(model, which);
@@ -173,7 +175,29 @@ class TargetObjective final : public PairObjective {
                                            const std::vector<int64_t>& which) {
     const EvalMode eval(model);
     const ExampleRows rows = MakeExampleRows(*data_.held_out, which, newline_);
+    if (auto* steps = dynamic_cast<nn::Seq2SeqImpl*>(&model)) {
+      try {
+        return GreedyBySteps(*steps, rows.batch);
+      } catch (const ArgumentError&) {
+        // A kind of attention without a recurrent form.
+      }
+    }
     return GreedyByLogits(model, rows.batch, newline_, options_.seq_len);
+  }
+
+  std::vector<std::vector<int32_t>> GreedyBySteps(nn::Seq2SeqImpl& model,
+                                                  const nn::Batch& batch) {
+    nn::DecodeOptions options;
+    options.max_len = options_.seq_len + 1;  // the end counts
+    options.start = options.end = newline_;
+    std::vector<std::vector<int32_t>> decoded;
+    for (const nn::Hypothesis& found :
+         nn::GreedyDecode(model, batch.tokens, batch.lengths, options)) {
+      // Cut by the limit there are as many tokens as there are steps.
+      const auto count = std::min(std::ssize(found.tokens), options_.seq_len);
+      decoded.emplace_back(found.tokens.begin(), found.tokens.begin() + count);
+    }
+    return decoded;
   }
 
   bool decodes_;

@@ -51,6 +51,12 @@ CASES = [
     ("encoder", "classify", ["--attention", "reformer", "--norm", "post"]),
     ("seq2seq", "seq2seq", []),
     ("seq2seq", "seq2seq", ["--attention", "full", "--n-decoder-layers", "2"]),
+    ("rnn", "lm", []),
+    ("lstm", "lm", []),
+    ("cnn", "lm", []),
+    ("rnn", "classify", []),
+    ("lstm", "classify", ["--bidirectional", "true"]),
+    ("cnn", "classify", []),
     ("decoder", "lm", ["--attention", "local", "--local-context", "8"]),
 ]
 
