@@ -49,6 +49,7 @@ CASES = [
     ("encoder", "classify", []),
     ("encoder", "classify", ["--attention", "full", "--positions", "rotary"]),
     ("encoder", "classify", ["--attention", "reformer", "--norm", "post"]),
+    ("encoder", "classify", ["--feature-map", "favor", "--n-dims", "16", "--redraw", "2"]),
     ("seq2seq", "seq2seq", []),
     ("seq2seq", "seq2seq", ["--attention", "full", "--n-decoder-layers", "2"]),
     ("rnn", "lm", []),
@@ -104,9 +105,18 @@ def test_figures_of_labels_and_targets(data, tmp_path):
         assert last["tokens"] > 60 * 16
 
 
-@pytest.mark.parametrize("arch, task", [("encoder", "classify"), ("seq2seq", "seq2seq")])
-def test_a_resumed_run_makes_the_same_bits(arch, task, data, tmp_path):
-    flags = ["--arch", arch, "--data", data / task, *SMALL]
+@pytest.mark.parametrize(
+    "arch, task, more",
+    [
+        ("encoder", "classify", []),
+        # Random features are drawn anew by the step, not by what ran before.
+        ("encoder", "classify", ["--feature-map", "favor", "--n-dims", "16", "--redraw", "4"]),
+        ("seq2seq", "seq2seq", []),
+        ("lstm", "classify", ["--bidirectional", "true"]),
+    ],
+)
+def test_a_resumed_run_makes_the_same_bits(arch, task, more, data, tmp_path):
+    flags = ["--arch", arch, "--task", task, "--data", data / task, *SMALL, *more]
     straight, out = tmp_path / "straight", tmp_path / "out"
     assert train(*flags, "--out", straight).returncode == 0
     # Stopped twice: by Ctrl-C, which saves, and by a kill, which does not.
