@@ -7,6 +7,7 @@
 #include "pytorch/classifier.h"
 #include "pytorch/cnn_model.h"
 #include "pytorch/language_model.h"
+#include "pytorch/open_file.h"
 #include "pytorch/recurrent_model.h"
 #include "pytorch/seq2seq.h"
 
@@ -28,14 +29,6 @@ std::map<std::string, torch::Tensor> TensorsOf(const ModelImpl& model) {
     tensors[item.key()] = item.value();
   }
   return tensors;
-}
-
-// Opens the file; Result's own Take() would throw the base class.
-SafetensorsFile OpenTyped(const std::string& path) {
-  Result<SafetensorsFile> file = SafetensorsFile::Open(path);
-  if (file.ok()) return std::move(file).value();
-  if (file.error().code() == ErrorCode::kIo) throw IoError(file.error().what());
-  throw FormatError(file.error().what());
 }
 
 // The entry of every tensor of the config, in its order; throws FormatError
