@@ -20,6 +20,8 @@ class CrossMemory {
   /// Bytes of a memory of any length, and those of one more source token.
   static int64_t FixedBytes(const ModelConfig& config);
   static int64_t BytesPerToken(const ModelConfig& config);
+  /// Floats of one head of one layer.
+  static int64_t HeadFloats(const ModelConfig& config, int64_t source_len);
 
   int64_t source_len() const { return source_len_; }
   int64_t bytes() const { return block_.bytes(); }
@@ -48,8 +50,6 @@ class CrossMemory {
   static bool SameBits(const CrossMemory* a, const CrossMemory* b);
 
  private:
-  static int64_t HeadFloats(const ModelConfig& config, int64_t source_len);
-
   int64_t source_len_, heads_, d_key_, d_value_, d_feature_, head_floats_;
   AlignedBuffer<float> block_;  // [layers, heads, head_floats]
 };

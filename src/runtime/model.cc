@@ -7,6 +7,7 @@
 #include "core/safetensors.h"
 #include "runtime/labels.h"
 #include "runtime/model_impl.h"
+#include "runtime/state_file.h"
 #include "runtime/supported.h"
 
 namespace tarn {
@@ -79,7 +80,8 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
       options.weights == WeightType::kBF16 ? DType::kBF16 : DType::kF32;
   return Model(std::make_unique<Impl>(
       config.value(), options, PackWeights(file.value(), config.value(), dtype),
-      std::move(labels)));
+      std::move(labels),
+      ModelFingerprint(file.value(), config.value(), dtype)));
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

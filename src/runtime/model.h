@@ -60,6 +60,8 @@ class State {
 
  private:
   friend class Model;
+  friend void SaveState(const Model&, const State&, const std::string&);
+  friend Result<State> LoadState(const Model&, const std::string&);
   struct Impl;
   explicit State(std::unique_ptr<Impl> impl);
   Impl& Get() const;  // throws ArgumentError after a move
@@ -141,6 +143,8 @@ class Model {
 
  private:
   friend class State;
+  friend void SaveState(const Model&, const State&, const std::string&);
+  friend Result<State> LoadState(const Model&, const std::string&);
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
   void CheckOpen() const;

@@ -24,11 +24,12 @@ struct State::Impl {
 
 struct Model::Impl {
   Impl(ModelConfig config, const ModelOptions& options, Weights weights,
-       std::vector<std::string> labels)
+       std::vector<std::string> labels, uint64_t fingerprint)
       : config(std::move(config)),
         options(options),
         weights(std::move(weights)),
         labels(std::move(labels)),
+        fingerprint(fingerprint),
         layout(std::make_shared<StateLayout>(this->config)),
         pool(options.threads > 0 ? options.threads : DefaultThreads()) {
     if (this->config.arch != Arch::kEncoder) {
@@ -43,6 +44,7 @@ struct Model::Impl {
   const ModelOptions options;
   const Weights weights;
   const std::vector<std::string> labels;
+  const uint64_t fingerprint;  // see ModelFingerprint
   const std::shared_ptr<const StateLayout> layout;
   ThreadPool pool;
   std::mutex turn;  // guards what follows, whose scratch a call uses alone

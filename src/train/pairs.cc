@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/text.h"
-#include "train/hash.h"
 #include "train/records.h"
 
 namespace tarn::train {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "train/hash.h"
+#include "core/hash.h"
 
 namespace tarn::train {
 namespace {

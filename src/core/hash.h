@@ -1,12 +1,12 @@
-// Hashes that pick held-out records and name a corpus. Not cryptographic:
-// where equality matters the contents are compared as well.
+// Hashes that pick held-out records, name a corpus or a model, and find damage
+// in a file. Not cryptographic: they tell apart what nobody made alike.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
-namespace tarn::train {
+namespace tarn {
 
 /// A bijection of 64-bit words in which every input bit reaches every output
 /// bit (the finaliser of MurmurHash3).
@@ -31,4 +31,4 @@ inline uint64_t HashBytes(std::string_view bytes) {
   return Mix(hash ^ tail);
 }
 
-}  // namespace tarn::train
+}  // namespace tarn
