@@ -118,6 +118,17 @@ TARN_API tarn_status tarn_state_copy(tarn_state* to, const tarn_state* from,
                                      tarn_error** error);
 /* Back to before the first token; the source stays. */
 TARN_API tarn_status tarn_state_reset(tarn_state* state, tarn_error** error);
+/* Writes a state as one file that appears whole or not at all: position, past,
+ * source and last logits. TARN_ERROR_NUMERIC for NaN or infinity in it,
+ * TARN_ERROR_IO. O(bytes). */
+TARN_API tarn_status tarn_state_save(const tarn_state* state, const char* path,
+                                     tarn_error** error);
+/* A new state from such a file, equal to the saved one bit for bit. The file
+ * must be of this model: the same configuration, weights and type of weights.
+ * Sizes, numbers and a hash of the contents are checked (TARN_ERROR_FORMAT);
+ * TARN_ERROR_IO when it cannot be read. */
+TARN_API tarn_status tarn_state_load(const tarn_model* model, const char* path,
+                                     tarn_state** state, tarn_error** error);
 TARN_API void tarn_state_free(tarn_state* state); /* NULL: nothing */
 /* Facts; 0 for NULL. Position: tokens consumed. */
 TARN_API uint64_t tarn_state_bytes(const tarn_state* state);

@@ -170,6 +170,21 @@ class State {
   }
   ~State() { tarn_state_free(state_); }
 
+  /// A file of this state, and the state of such a file; it must be of this
+  /// model (tarn_state_save, tarn_state_load). Throw Error.
+  void Save(const std::string& path) const {
+    tarn_error* error = nullptr;
+    internal::Check(tarn_state_save(state_, path.c_str(), &error), error);
+  }
+  static State Load(const Model& model, const std::string& path) {
+    State state(model.get());
+    tarn_error* error = nullptr;
+    internal::Check(
+        tarn_state_load(state.model_, path.c_str(), &state.state_, &error),
+        error);
+    return state;
+  }
+
   State Clone() const {
     State clone(model_);
     tarn_error* error = nullptr;

@@ -11,6 +11,7 @@
 #include "runtime/beam.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
+#include "runtime/state_file.h"
 #include "runtime/tokenizer.h"
 #include "tarn/tarn.h"
 
@@ -266,6 +267,26 @@ tarn_status tarn_state_reset(tarn_state* state, tarn_error** error) {
   return Guard(error, [&] {
     Require(state, "state");
     state->state.Reset();
+  });
+}
+
+tarn_status tarn_state_save(const tarn_state* state, const char* path,
+                            tarn_error** error) {
+  return Guard(error, [&] {
+    Require(state, "state");
+    Require(path, "path");
+    tarn::SaveState(state->model->model, state->state, path);
+  });
+}
+
+tarn_status tarn_state_load(const tarn_model* model, const char* path,
+                            tarn_state** state, tarn_error** error) {
+  return Guard(error, [&] {
+    Require(model, "model");
+    Require(path, "path");
+    Require(state, "state");
+    *state = new tarn_state{model, tarn::LoadState(model->model, path).Take()};
+    Hold(model);
   });
 }
 

@@ -383,6 +383,42 @@ TEST_F(CApi, SourcesAreEncodedAndSearched) {
               TARN_ERROR_ARGUMENT, "seq2seq");
 }
 
+TEST_F(CApi, StatesInFiles) {
+  const std::string path = Path("linear.state");
+  const std::vector<int32_t> tokens{1, 2, 3};
+  std::vector<float> want(256), got(256);
+  ASSERT_EQ(
+      tarn_prefill(model_, state_, tokens.data(), 3, want.data(), &error_),
+      TARN_OK);
+  ASSERT_EQ(tarn_state_save(state_, path.c_str(), &error_), TARN_OK)
+      << tarn_error_message(error_);
+  tarn_state* loaded = nullptr;
+  ASSERT_EQ(tarn_state_load(model_, path.c_str(), &loaded, &error_), TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(tarn_state_equal(state_, loaded), 1);
+  ASSERT_EQ(tarn_step(model_, state_, 7, want.data(), &error_), TARN_OK);
+  ASSERT_EQ(tarn_step(model_, loaded, 7, got.data(), &error_), TARN_OK);
+  EXPECT_EQ(got, want);
+  tarn_state_free(loaded);
+  // The C++ owner, another model, bad arguments.
+  const auto owner = tarnpp::Model::Open(Path("seq2seq"));
+  const auto of_source = tarnpp::State::OfSource(owner, tokens);
+  const std::string other = Path("seq2seq.state");
+  of_source.Save(other);
+  EXPECT_TRUE(tarnpp::State::Load(owner, other) == of_source);
+  EXPECT_THROW(tarnpp::State::Load(owner, path), tarnpp::Error);
+  tarn_state* none = nullptr;
+  ExpectError(tarn_state_load(model_, other.c_str(), &none, &error_),
+              TARN_ERROR_FORMAT, "seq2seq.state: model");
+  ExpectError(tarn_state_load(model_, Path("absent").c_str(), &none, &error_),
+              TARN_ERROR_IO, "absent");
+  ExpectError(tarn_state_load(model_, nullptr, &none, &error_),
+              TARN_ERROR_ARGUMENT, "path");
+  ExpectError(tarn_state_save(nullptr, path.c_str(), &error_),
+              TARN_ERROR_ARGUMENT, "state");
+  EXPECT_EQ(none, nullptr);
+}
+
 TEST_F(CApi, TextsAreClassified) {
   tarn_model* model = nullptr;
   ASSERT_EQ(tarn_model_open(Path("encoder").c_str(), nullptr, &model, &error_),

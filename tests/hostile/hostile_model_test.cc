@@ -17,6 +17,7 @@
 #include "core/rng.h"
 #include "runtime/model.h"
 #include "runtime/random_model.h"
+#include "runtime/state_file.h"
 #include "runtime/tokenizer.h"
 #include "runtime/verify.h"
 
@@ -323,6 +324,45 @@ TEST_F(HostileModel, TwoThousandMutations) {
   // a weight, leave a model that runs.
   EXPECT_GT(outcome.refused, kMutations / 2);
   EXPECT_GT(outcome.working, kMutations / 50);
+}
+
+// A state file is refused in one line, or gives the state that was saved: its
+// hash covers all that a state is.
+TEST_F(HostileModel, ThousandStateFiles) {
+  const std::string path = root_ / "mutant.state";
+  ModelConfig full = TinyConfig(Arch::kSeq2seq);
+  full.attention = AttentionKind::kFull;
+  full.cross_attention = CrossAttention::kFull;
+  int refused = 0;
+  for (const ModelConfig& config : {TinyConfig(AttentionKind::kLinear), full}) {
+    WriteRandomModel(root_ / "good", config, Tokenizer::Byte(), 1);
+    const Model model = Model::Open(root_ / "good", {.threads = 1}).Take();
+    const std::vector<int32_t> tokens{1, 2, 3};
+    State state =
+        config.arch == Arch::kSeq2seq ? model.Encode(tokens) : State(model);
+    std::vector<float> logits(static_cast<size_t>(model.vocab_size()));
+    model.Prefill(state, tokens, logits.data());
+    SaveState(model, state, path);
+    const std::string good = ReadFile(path, 1 << 20).Take();
+    Mutator mutator(21);
+    for (int i = 0; i < 500 && !HasFailure(); ++i) {
+      SCOPED_TRACE(testing::Message() << "mutation " << i);
+      std::string bytes = good;
+      mutator.Mutate(bytes);
+      WriteFileAtomically(path, bytes);
+      const Clock::time_point start = Clock::now();
+      const Result<State> loaded = LoadState(model, path);
+      EXPECT_LT(Clock::now() - start, kLongest);
+      if (loaded.ok()) {
+        EXPECT_TRUE(loaded.value() == state);
+      } else {
+        ExpectOneLine(loaded.error());
+        ++refused;
+      }
+    }
+  }
+  RecordProperty("refused", refused);
+  EXPECT_GT(refused, 900);
 }
 
 TEST_F(HostileModel, TruncationAtEveryByteOfTheHeader) {
