@@ -2,18 +2,15 @@
 both ways between Python, the trainer and the runtime."""
 
 import json
-import os
-import pathlib
 import subprocess
 
 import numpy as np
 import pytest
 import torch
+from programs import BUILD
 
 import tarn
 from tarn import models, runtime
-
-_BUILD = pathlib.Path(os.environ.get("TARN_LIBRARY", "build/x")).parent
 
 SMALL = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
 DECODERS = [
@@ -102,7 +99,7 @@ def test_trained_in_python_generates_at_the_terminal(tmp_path):
     assert float(loss.detach()) < 0.1
     tarn.save_model(model, tmp_path / "model")
     done = subprocess.run(
-        [_BUILD / "tarn", "generate", tmp_path / "model", "--prompt", sentence[:10].decode()]
+        [BUILD / "tarn", "generate", tmp_path / "model", "--prompt", sentence[:10].decode()]
         + ["--temperature", "0", "--max-tokens", "34"],
         capture_output=True,
         text=True,
@@ -117,7 +114,7 @@ def test_model_of_the_trainer_loads(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("so it goes, and so it went. " * 200)
     subprocess.run(
-        [_BUILD / "tarn-train", "--data", text, "--out", tmp_path / "model", "--steps", "3"]
+        [BUILD / "tarn-train", "--data", text, "--out", tmp_path / "model", "--steps", "3"]
         + ["--d-model", "32", "--n-layers", "2", "--n-heads", "2", "--seq-len", "32"]
         + ["--batch", "2", "--warmup", "1", "--quiet"],
         check=True,

@@ -1,25 +1,22 @@
 """tarn.runtime: no torch, the bits of the C++ runtime, errors by kind."""
 
 import json
-import os
-import pathlib
 import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
+from programs import BUILD
 
 runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
-
-_WRITER = pathlib.Path(os.environ.get("TARN_LIBRARY", "build/x")).parent / "write_random_model"
 
 
 @pytest.fixture(scope="module", params=["linear", "full"])
 def model_dir(request, tmp_path_factory):
     """A small model of random weights, as the install tests make it."""
     folder = tmp_path_factory.mktemp("model") / request.param
-    subprocess.run([_WRITER, folder, request.param], check=True)
+    subprocess.run([BUILD / "write_random_model", folder, request.param], check=True)
     return folder
 
 
