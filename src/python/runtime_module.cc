@@ -1,20 +1,25 @@
 // tarn.runtime._tarn_runtime: Model and State for Python, numpy in and out,
 // the interpreter's lock released while the model runs. python/tarn/runtime
-// wraps it with types and documentation.
+// wraps it with types and documentation; python/tarn/accounting.py likewise
+// what accounting_module.cc adds.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/config.h"
 #include "core/error.h"
+#include "python/accounting_module.h"
+#include "runtime/beam.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/tokenizer.h"
@@ -29,6 +34,8 @@ using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig,
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig,
                            nb::device::cpu, nb::ro>;
 using Matrix = nb::ndarray<nb::numpy, float>;
+// Tokens, log-probability, score, finished: a Hypothesis (runtime/beam.h).
+using Found = std::tuple<std::vector<int32_t>, double, double, bool>;
 
 std::span<const int32_t> View(const Tokens& tokens) {
   return {tokens.data(), tokens.shape(0)};
@@ -96,7 +103,58 @@ class PyModel {
     return logits;
   }
 
+  State EncodeSource(const Tokens& source) const {
+    nb::gil_scoped_release release;
+    return model_.Encode(View(source));
+  }
+
+  // The best hypotheses of every start, which stays as it is.
+  std::vector<std::vector<Found>> BeamSearch(
+      const std::vector<const State*>& starts, int64_t beam, int64_t max_tokens,
+      double length_penalty, int32_t end) const {
+    BeamOptions options;
+    options.beam = beam;
+    options.max_tokens = max_tokens;
+    options.length_penalty = length_penalty;
+    options.start = options.end = end;
+    options.candidates = tokenizer_.vocab_size();
+    std::vector<std::vector<Hypothesis>> found;
+    {
+      nb::gil_scoped_release release;
+      std::vector<State> copies;  // a source's keys and values stay shared
+      for (const State* start : starts) copies.push_back(start->Clone());
+      found = tarn::BeamSearch(model_, copies, options, &Interrupted);
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    std::vector<std::vector<Found>> rows(found.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      for (Hypothesis& h : found[i]) {
+        rows[i].emplace_back(std::move(h.tokens), h.log_probability, h.score,
+                             h.finished);
+      }
+    }
+    return rows;
+  }
+
+  Matrix Classify(const std::vector<Tokens>& sequences) const {
+    const size_t classes = model_.labels().size();
+    Matrix logits = NewArray({sequences.size(), classes});
+    std::vector<std::span<const int32_t>> views;
+    for (const Tokens& tokens : sequences) views.push_back(View(tokens));
+    {
+      nb::gil_scoped_release release;
+      model_.ClassifyBatch(views, logits.data());
+    }
+    return logits;
+  }
+
  private:
+  // Ctrl-C ends a search between two steps.
+  static bool Interrupted() {
+    nb::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() != 0;
+  }
+
   static Model Open(const std::string& dir, const std::string& weights,
                     int threads, bool use_mmap) {
     if (weights != "f32" && weights != "bf16") {
@@ -169,6 +227,8 @@ void BindState(nb::module_& m) {
       .def("equals", [](const State& a, const State& b) { return a == b; })
       .def_prop_ro("position", &State::position)
       .def_prop_ro("nbytes", &State::bytes)
+      .def_prop_ro("source_len", &State::source_len)
+      .def_prop_ro("memory_bytes", &State::memory_bytes)
       .def_prop_ro("last_logits", [](const State& state) -> nb::object {
         const std::span<const float> logits = state.last_logits();
         if (logits.empty()) return nb::none();
@@ -178,47 +238,51 @@ void BindState(nb::module_& m) {
       });
 }
 
+// Read-only properties: facts of the model (`get` of Model) by name.
+void BindFacts(nb::class_<PyModel>& model) {
+  const auto fact = [&model](const char* name, auto get) {
+    model.def_prop_ro(
+        name, [get](const PyModel& self) { return (self.model().*get)(); });
+  };
+  fact("vocab_size", &Model::vocab_size);
+  fact("parameters", &Model::parameters);
+  fact("weight_bytes", &Model::weight_bytes);
+  fact("state_bytes", &Model::state_bytes);
+  fact("state_bytes_per_token", &Model::state_bytes_per_token);
+  fact("memory_bytes", &Model::memory_bytes);
+  fact("memory_bytes_per_token", &Model::memory_bytes_per_token);
+  fact("threads", &Model::threads);
+  fact("labels", &Model::labels);
+  model.def_prop_ro("config_json", [](const PyModel& self) {
+    return ConfigToJson(self.model().config());
+  });
+  model.def_prop_ro("tokenizer_size", [](const PyModel& self) {
+    return self.tokenizer().vocab_size();
+  });
+}
+
 void BindModel(nb::module_& m) {
-  nb::class_<PyModel>(m, "Model")
-      .def(nb::init<const std::string&, const std::string&, int, bool>())
+  nb::class_<PyModel> model(m, "Model");
+  model.def(nb::init<const std::string&, const std::string&, int, bool>())
       .def("prefill", &PyModel::Prefill)
       .def("score", &PyModel::Score)
       .def("step_batch", &PyModel::StepBatch)
+      .def("encode_source", &PyModel::EncodeSource, nb::keep_alive<0, 1>())
+      .def("beam_search", &PyModel::BeamSearch)
+      .def("classify", &PyModel::Classify)
       .def(
           "encode",
           [](const PyModel& model, nb::bytes text) {
             return model.tokenizer().Encode({text.c_str(), text.size()}).Take();
           })
-      .def("decode",
-           [](const PyModel& model, const Tokens& tokens) {
-             std::string text;
-             for (const int32_t token : View(tokens)) {
-               model.tokenizer().Decode(token, text);
-             }
-             return nb::bytes(text.data(), text.size());
-           })
-      .def_prop_ro("config_json",
-                   [](const PyModel& model) {
-                     return ConfigToJson(model.model().config());
-                   })
-      .def_prop_ro(
-          "vocab_size",
-          [](const PyModel& model) { return model.model().vocab_size(); })
-      .def_prop_ro(
-          "tokenizer_size",
-          [](const PyModel& model) { return model.tokenizer().vocab_size(); })
-      .def_prop_ro(
-          "parameters",
-          [](const PyModel& model) { return model.model().parameters(); })
-      .def_prop_ro(
-          "weight_bytes",
-          [](const PyModel& model) { return model.model().weight_bytes(); })
-      .def_prop_ro(
-          "state_bytes",
-          [](const PyModel& model) { return model.model().state_bytes(); })
-      .def_prop_ro("threads", [](const PyModel& model) {
-        return model.model().threads();
+      .def("decode", [](const PyModel& model, const Tokens& tokens) {
+        std::string text;
+        for (const int32_t token : View(tokens)) {
+          model.tokenizer().Decode(token, text);
+        }
+        return nb::bytes(text.data(), text.size());
       });
+  BindFacts(model);
 }
 
 }  // namespace
@@ -230,6 +294,7 @@ NB_MODULE(_tarn_runtime, m) {
   TranslateErrors(m);
   BindState(m);
   BindModel(m);
+  BindAccounting(m);
   m.def("sample", [](const Floats& logits, double temperature, int64_t top_k,
                      double top_p, double min_p, uint64_t seed, uint64_t stream,
                      uint64_t position) {

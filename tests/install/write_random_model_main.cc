@@ -1,21 +1,24 @@
-// write_random_model DIR [linear|full]: a small model for programs that test an
-// installation.
+// write_random_model DIR [linear|full|seq2seq|encoder]: a small model for
+// programs that test an installation.
 #include <cstdio>
-#include <cstring>
+#include <map>
+#include <string>
 
 #include "runtime/random_model.h"
 
 int main(int argc, char** argv) {
-  const char* attention = argc == 3 ? argv[2] : "linear";
-  const bool full = std::strcmp(attention, "full") == 0;
-  if (argc < 2 || argc > 3 ||
-      (!full && std::strcmp(attention, "linear") != 0)) {
-    std::fputs("usage: write_random_model DIR [linear|full]\n", stderr);
+  using tarn::TinyConfig;
+  const std::map<std::string, tarn::ModelConfig> kinds = {
+      {"linear", TinyConfig(tarn::AttentionKind::kLinear)},
+      {"full", TinyConfig(tarn::AttentionKind::kFull)},
+      {"seq2seq", TinyConfig(tarn::Arch::kSeq2seq)},
+      {"encoder", TinyConfig(tarn::Arch::kEncoder)}};
+  const auto kind = kinds.find(argc == 3 ? argv[2] : "linear");
+  if (argc < 2 || argc > 3 || kind == kinds.end()) {
+    std::fputs("usage: write_random_model DIR [linear|full|seq2seq|encoder]\n",
+               stderr);
     return 2;
   }
-  const auto kind =
-      full ? tarn::AttentionKind::kFull : tarn::AttentionKind::kLinear;
-  tarn::WriteRandomModel(argv[1], tarn::TinyConfig(kind),
-                         tarn::Tokenizer::Byte(), 1);
+  tarn::WriteRandomModel(argv[1], kind->second, tarn::Tokenizer::Byte(), 1);
   return 0;
 }

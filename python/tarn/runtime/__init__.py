@@ -6,6 +6,9 @@
     for piece in model.stream("The ", max_tokens=200):
         print(piece, end="", flush=True)
 
+    Model("models/names").translate("Ada", beam=4)      # sequence to sequence
+    Model("models/topics").predict(["rain tomorrow"])   # a classifier
+
 Needs numpy alone. Every call that runs the model releases the interpreter's
 lock; a model may serve any number of threads, a state one at a time.
 """
@@ -16,13 +19,14 @@ import codecs
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tarn.runtime._library import module as _module
 
-__all__ = ["FormatError", "Model", "NumericError", "State", "sample"]
+__all__ = ["FormatError", "Hypothesis", "Model", "NumericError", "State", "sample"]
 
 FormatError = _module.FormatError
 FormatError.__doc__ = "A file of the model is not what it must be. A ValueError."
@@ -30,6 +34,7 @@ NumericError = _module.NumericError
 NumericError.__doc__ = "NaN or infinity among logits. An ArithmeticError."
 
 Tokens = Sequence[int] | np.ndarray
+Text = str | bytes | Tokens  # or the tokens it is made of
 
 
 def _tokens(tokens: Tokens) -> np.ndarray:
@@ -46,11 +51,25 @@ def _tokens(tokens: Tokens) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
+@dataclass(frozen=True)
+class Hypothesis:
+    """A target that beam search found for a source."""
+
+    tokens: list[int]  # without the newlines that begin and end a target
+    text: str
+    log_probability: float  # natural, of the tokens and the end
+    score: float  # log_probability / (tokens with the end)^length_penalty
+    finished: bool  # ended by the model, not by max_tokens
+
+
 class State:
     """The past of one sequence, as a value.
 
     model: whose state it is; the state keeps the model alive. One writer at a
-    time. Linear models: a fixed size; softmax models: grows with tokens.
+    time. Linear models: a fixed size; softmax models: grows with tokens. States
+    of sequence-to-sequence models come from `Model.encode_source` and hold
+    their source besides, which copies share. Raises ValueError for a
+    classifier, which has none.
     """
 
     def __init__(self, model: Model, *, _held: Any = None) -> None:
@@ -81,6 +100,17 @@ class State:
         return self._held.nbytes
 
     @property
+    def source_len(self) -> int:
+        """Tokens of the source; 0 where there is none."""
+        return self._held.source_len
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the source's keys and values, or of their linear summary,
+        shared by all copies; not part of nbytes."""
+        return self._held.memory_bytes
+
+    @property
     def last_logits(self) -> np.ndarray | None:
         """Logits after the last token, float32 [vocab_size], a copy; None before
         the first."""
@@ -100,7 +130,8 @@ class Model:
     """A model directory opened for inference.
 
     Args:
-        path: directory with config.json, model.safetensors and tokenizer.json.
+        path: directory with config.json, model.safetensors, tokenizer.json and,
+            of a classifier, labels.json.
         weights: how weights are held in memory, "f32" or "bf16".
         threads: 0: all the process may use.
         use_mmap: map the file; False reads it (safe while others rewrite it).
@@ -147,6 +178,27 @@ class Model:
         return self._model.state_bytes
 
     @property
+    def state_bytes_per_token(self) -> int:
+        """By which a state grows: 0 for linear models."""
+        return self._model.state_bytes_per_token
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes an encoded source takes whatever its length; 0 but for
+        sequence-to-sequence models."""
+        return self._model.memory_bytes
+
+    @property
+    def memory_bytes_per_token(self) -> int:
+        """Bytes an encoded source takes for each of its tokens."""
+        return self._model.memory_bytes_per_token
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of a classifier's classes; [] of other models."""
+        return self._model.labels
+
+    @property
     def threads(self) -> int:
         return self._model.threads
 
@@ -173,6 +225,78 @@ class Model:
         logits, float32 [n, vocab_size]. No bit of a row depends on the others."""
         return self._model.step_batch([state._held for state in states], _tokens(tokens))
 
+    def encode_source(self, source: Text) -> State:
+        """Sequence-to-sequence models: reads a source (any length, 0 included);
+        the state before the first target token, for `step` and the others,
+        whose first token is the newline. Raises ValueError for other models.
+        O(n) for linear attention, O(n^2) for softmax."""
+        return State(self, _held=self._model.encode_source(self._text(source)))
+
+    def beam_search(
+        self,
+        sources: Sequence[Text | State],
+        *,
+        beam: int = 4,
+        max_tokens: int = 256,
+        length_penalty: float = 1.0,
+    ) -> list[list[Hypothesis]]:
+        """For every source the best hypotheses, at most `beam`: finished ones
+        first, then by score. All go through the model together, and none
+        depends on the others.
+
+        sources: texts, tokens, or states of `encode_source` (left as they are).
+        beam: 1 (greedy) to 1024. max_tokens: of a target, its end included.
+        length_penalty: exponent of the length in the score; 0: none. Raises
+        ValueError for arguments out of range, NumericError for NaN."""
+        if isinstance(sources, (str, bytes)):
+            raise TypeError("sources: want a list of texts, got one text")
+        states = [
+            source if isinstance(source, State) else self.encode_source(source)
+            for source in sources
+        ]
+        (end,) = self.encode("\n")
+        held = [state._held for state in states]
+        found = self._model.beam_search(held, beam, max_tokens, length_penalty, end)
+        return [
+            [Hypothesis(tokens, self.decode(tokens), *rest) for tokens, *rest in row]
+            for row in found
+        ]
+
+    def translate(
+        self,
+        source: Text | State,
+        *,
+        beam: int = 1,
+        max_tokens: int = 256,
+        length_penalty: float = 1.0,
+    ) -> str:
+        """Text of the best target for a source; arguments as in
+        `beam_search`."""
+        (row,) = self.beam_search(
+            [source], beam=beam, max_tokens=max_tokens, length_penalty=length_penalty
+        )
+        return row[0].text
+
+    def classify(self, texts: Sequence[Text]) -> np.ndarray:
+        """Classifiers: logits of n texts or token sequences, each of at least
+        one token: float32 [n, n_classes]. A row has the same bits in any
+        company. Raises ValueError for other models."""
+        if isinstance(texts, (str, bytes)):
+            raise TypeError("texts: want a list of texts, got one text")
+        return self._model.classify([self._text(text) for text in texts])
+
+    def predict(self, texts: Sequence[Text]) -> list[str]:
+        """The label of the largest logit of every text, ties to the first.
+        Raises NumericError for logits that are not finite."""
+        logits = self.classify(texts)
+        if not np.isfinite(logits).all():
+            raise NumericError("predict: logits: want finite numbers, got others")
+        labels = self.labels
+        return [labels[best] for best in logits.argmax(axis=1)]
+
+    def _text(self, text: Text) -> np.ndarray:
+        return _tokens(self.encode(text) if isinstance(text, (str, bytes)) else text)
+
     def encode(self, text: str | bytes) -> list[int]:
         """Tokens of text. FormatError names the byte of a character the model
         does not know."""
@@ -187,7 +311,7 @@ class Model:
 
     def stream(
         self,
-        prompt: str | bytes | Tokens = "",
+        prompt: Text = "",
         *,
         max_tokens: int = 256,
         state: State | None = None,
@@ -202,8 +326,7 @@ class Model:
         consumed token; None: a new one. An empty prompt at position 0 begins
         from a newline. Other arguments as in `sample`."""
         state = self.state() if state is None else state
-        text = isinstance(prompt, (str, bytes))
-        tokens = self.encode(prompt) if text else _tokens(prompt)  # type: ignore[arg-type]
+        tokens: Tokens = self._text(prompt)
         if len(tokens) == 0 and state.position == 0:
             tokens = self.encode("\n")
         logits = self.prefill(state, tokens) if len(tokens) else state.last_logits
@@ -228,12 +351,12 @@ class Model:
         if rest:
             yield rest
 
-    def generate(self, prompt: str | bytes | Tokens = "", **options: Any) -> str:
+    def generate(self, prompt: Text = "", **options: Any) -> str:
         """All of `stream` as one text."""
         return "".join(self.stream(prompt, **options))
 
     def __repr__(self) -> str:
-        return f"Model({self.parameters} parameters, {self.config['attention']} attention)"
+        return f"Model({self.config['arch']}, {self.parameters} parameters)"
 
 
 def sample(

@@ -1,0 +1,12 @@
+// The formulas of core/accounting.h for Python, in tarn.runtime's extension:
+// they need no torch either.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace tarn {
+
+/// Adds them to `m`: configurations as JSON texts, numbers and tuples out.
+void BindAccounting(nanobind::module_& m);
+
+}  // namespace tarn
