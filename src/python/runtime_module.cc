@@ -22,6 +22,7 @@
 #include "runtime/beam.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
+#include "runtime/state_file.h"
 #include "runtime/tokenizer.h"
 
 namespace nb = nanobind;
@@ -106,6 +107,16 @@ class PyModel {
   State EncodeSource(const Tokens& source) const {
     nb::gil_scoped_release release;
     return model_.Encode(View(source));
+  }
+
+  void SaveState(const State& state, const std::string& path) const {
+    nb::gil_scoped_release release;
+    tarn::SaveState(model_, state, path);
+  }
+
+  State LoadState(const std::string& path) const {
+    nb::gil_scoped_release release;
+    return tarn::LoadState(model_, path).Take();
   }
 
   // The best hypotheses of every start, which stays as it is.
@@ -268,6 +279,8 @@ void BindModel(nb::module_& m) {
       .def("score", &PyModel::Score)
       .def("step_batch", &PyModel::StepBatch)
       .def("encode_source", &PyModel::EncodeSource, nb::keep_alive<0, 1>())
+      .def("save_state", &PyModel::SaveState)
+      .def("load_state", &PyModel::LoadState, nb::keep_alive<0, 1>())
       .def("beam_search", &PyModel::BeamSearch)
       .def("classify", &PyModel::Classify)
       .def(

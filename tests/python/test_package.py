@@ -28,7 +28,7 @@ def test_missing_library(monkeypatch, tmp_path):
 
 
 def test_library_beside_the_package_or_in_build(monkeypatch):
-    monkeypatch.delenv("TARN_LIBRARY")
+    monkeypatch.delenv("TARN_LIBRARY", raising=False)
     first, second = _library._candidates()
     assert first.parts[-3:] == ("tarn", "lib", "libtarn_pytorch.so")
     assert second.parts[-2:] == ("build", "libtarn_pytorch.so")

@@ -67,6 +67,25 @@ def test_clone_reset_and_batch(model):
     assert copy.position == 0 and copy.last_logits is None and copy == model.state()
 
 
+def test_state_in_a_file_goes_on(model, model_dir, tmp_path):
+    state = model.state()
+    model.prefill(state, [1, 2, 3])
+    state.save(tmp_path / "state")
+    loaded = runtime.Model(model_dir).load_state(tmp_path / "state")
+    assert loaded.position == 3 and np.array_equal(loaded.last_logits, state.last_logits)
+    again = model.load_state(tmp_path / "state")
+    assert again == state and np.array_equal(model.step(again, 4), model.step(state, 4))
+    with pytest.raises(runtime.FormatError):  # weights held otherwise
+        runtime.Model(model_dir, weights="bf16").load_state(tmp_path / "state")
+    with pytest.raises(OSError, match="none"):
+        model.load_state(tmp_path / "none")
+    damaged = bytearray((tmp_path / "state").read_bytes())
+    damaged[-9] ^= 1
+    (tmp_path / "state").write_bytes(damaged)
+    with pytest.raises(runtime.FormatError):
+        model.load_state(tmp_path / "state")
+
+
 def test_stream_is_reproducible_and_goes_on(model):
     first = model.generate("ab", max_tokens=12, seed=5)
     assert first == model.generate("ab", max_tokens=12, seed=5)

@@ -50,7 +50,7 @@ def log_softmax(row):
     return row - row.max() - np.log(np.exp(row - row.max()).sum())
 
 
-def test_source_is_read_once_and_shared(pairs):
+def test_source_is_read_once_and_shared(pairs, tmp_path):
     state = pairs.encode_source("a source")
     assert state.position == 0 and state.source_len == 8
     assert pairs.memory_bytes_per_token == 0 and state.memory_bytes == pairs.memory_bytes > 0
@@ -60,6 +60,8 @@ def test_source_is_read_once_and_shared(pairs):
     assert pairs.encode_source(list(b"a source")) == state
     assert pairs.encode_source(b"another1") != state
     assert pairs.encode_source("").source_len == 0
+    state.save(tmp_path / "state")
+    assert pairs.load_state(tmp_path / "state") == state
     # Any split of a target gives the same bits, as for language models.
     whole = pairs.prefill(state.clone(), [NEWLINE, 1, 2, 3])
     pairs.prefill(copy, [1, 2])

@@ -85,8 +85,14 @@ class State:
         self._held.copy_from(other._held)
 
     def reset(self) -> None:
-        """Back to before the first token."""
+        """Back to before the first token; a source stays."""
         self._held.reset()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state, source and last logits as one file that
+        `Model.load_state` reads. Raises NumericError for a state with NaN,
+        OSError. O(nbytes)."""
+        self._model._model.save_state(self._held, os.fspath(path))
 
     @property
     def position(self) -> int:
@@ -205,6 +211,12 @@ class Model:
     def state(self) -> State:
         """A state before the first token."""
         return State(self)
+
+    def load_state(self, path: str | os.PathLike[str]) -> State:
+        """The state that `State.save` wrote with the same model (configuration,
+        weights and how they are held), bit for bit. Raises FormatError for
+        another model's or a damaged file, OSError."""
+        return State(self, _held=self._model.load_state(os.fspath(path)))
 
     def prefill(self, state: State, tokens: Tokens) -> np.ndarray:
         """Consumes tokens; logits of the last one, float32 [vocab_size]. Any
