@@ -47,6 +47,12 @@ StackState Seq2SeqImpl::Encode(const torch::Tensor& tokens,
   return decoder_->InitialState(Memories(tokens, lengths));
 }
 
+StackState Seq2SeqImpl::InitialState(int64_t batch) const {
+  const torch::Tensor nothing =
+      torch::empty({batch, 0, config_.d_model}, parameters().front().options());
+  return decoder_->InitialState(decoder_->MemoryStates(nothing, {}));
+}
+
 std::pair<torch::Tensor, StackState> Seq2SeqImpl::Prefill(
     const torch::Tensor& target, const StackState& state,
     const torch::Tensor& lengths) {

@@ -30,6 +30,8 @@ class Seq2SeqImpl : public ModelImpl {
   /// recurrent form.
   StackState Encode(const torch::Tensor& tokens,
                     const torch::Tensor& lengths = {});
+  /// The state of sources without a token: what every state is like.
+  StackState InitialState(int64_t batch) const;
   /// Logits [B, U, vocab_size] of target tokens that follow a state, of which
   /// the first lengths[b] count (undefined: all); U = 1 is a step. Equals
   /// Logits on everything taken in so far.
