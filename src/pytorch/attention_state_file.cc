@@ -13,6 +13,7 @@
 #include "core/safetensors.h"
 #include "core/text.h"
 #include "pytorch/language_model.h"
+#include "pytorch/open_file.h"
 #include "pytorch/seq2seq.h"
 
 namespace tarn::nn {
@@ -294,7 +295,8 @@ uint64_t HashLengths(const StackState& state, uint64_t fingerprint) {
 // One opened file; every refusal is a FormatError that begins with its path.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(Open(path)) {}
+  explicit Reader(const std::string& path)
+      : path_(path), file_(OpenTyped(path)) {}
 
   [[noreturn]] void Refuse(const std::string& where, const std::string& wanted,
                            const std::string& given) const {
@@ -342,16 +344,6 @@ class Reader {
   }
 
  private:
-  // Result's own Take() would throw the base class.
-  static SafetensorsFile Open(const std::string& path) {
-    Result<SafetensorsFile> file = SafetensorsFile::Open(path);
-    if (file.ok()) return std::move(file).value();
-    if (file.error().code() == ErrorCode::kIo) {
-      throw IoError(file.error().what());
-    }
-    throw FormatError(file.error().what());
-  }
-
   std::string path_;
   SafetensorsFile file_;
   std::set<std::string> read_;

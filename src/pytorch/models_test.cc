@@ -15,7 +15,6 @@
 #include "pytorch/plain_model.h"
 #include "pytorch/recurrent_model.h"
 #include "pytorch/seq2seq.h"
-#include "pytorch/state_file.h"
 
 namespace tarn::nn {
 namespace {
@@ -641,53 +640,6 @@ TEST(Model, EmptyBatchesSequencesAndRows) {
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-TEST(Model, StateFilesGoRound) {
-  torch::NoGradGuard no_grad;
-  TemporaryFolder folder;
-  const std::string path = folder / "state.safetensors";
-  for (const ModelConfig& config : Variants(Arch::kSeq2seq)) {
-    if (!HasRecurrentForm(config)) continue;
-    const auto base = EvalModel(config);
-    auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
-    const Batch batch = RaggedBatch(Arch::kSeq2seq);
-    const StackState state =
-        model
-            .Prefill(batch.target_in.slice(1, 0, 3),
-                     model.Encode(batch.tokens, batch.lengths),
-                     Lengths({3, 1, 0}))
-            .second;
-    SaveState(state, config, path);
-    const StackState back = LoadState(config, path);
-    EXPECT_TRUE(torch::equal(back.lengths(), state.lengths()));
-    const torch::Tensor next = Tokens(3, 1);
-    EXPECT_TRUE(torch::equal(model.Prefill(next, back).first,
-                             model.Prefill(next, state).first))
-        << TextOf(config);
-    ModelConfig other = config;
-    other.norm_eps *= 2;
-    const Error error = ErrorOf([&] { LoadState(other, path); });
-    EXPECT_EQ(error.code(), ErrorCode::kFormat);
-    EXPECT_EQ(error.where(), path + ": config");
-  }
-  const ModelConfig config = Variants(Arch::kDecoder).front();
-  const auto base = EvalModel(config);
-  auto& model = dynamic_cast<LanguageModelImpl&>(*base);
-  StackState state = model.InitialState(2);
-  SaveState(state, config, path);
-  EXPECT_EQ(LoadState(config, path).batch(), 2);
-  state.layers[1].z = state.layers[1].z.slice(2, 1);
-  SaveState(state, config, path);
-  EXPECT_EQ(ErrorOf([&] { LoadState(config, path); }).where(),
-            path + ": layers.1.z");
-  state.layers.pop_back();
-  SaveState(state, config, path);
-  EXPECT_THROW(LoadState(config, path), FormatError);
-  EXPECT_THROW(LoadState(config, folder / "none"), IoError);
-  state = model.InitialState(1);
-  state.layers[0].S = state.layers[0].S.to(torch::kFloat64);
-  EXPECT_THROW(SaveState(state, config, path), DTypeError);
 }
 
 TEST(Model, WeightFilesGoRound) {
