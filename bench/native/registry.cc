@@ -35,6 +35,7 @@ const Registry& Entries() {
     RegisterLayerNorm(all);
     RegisterLinearAttention(all);
     RegisterMatMul(all);
+    RegisterPoly2(all);
     RegisterResidualNorm(all);
     RegisterRotary(all);
     RegisterSoftmaxAttention(all);

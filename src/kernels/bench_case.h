@@ -75,6 +75,7 @@ void RegisterDropout(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
 void RegisterLinearAttention(Registry& registry);
 void RegisterMatMul(Registry& registry);
+void RegisterPoly2(Registry& registry);
 void RegisterResidualNorm(Registry& registry);
 void RegisterRotary(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/positions.h"
+#include "pytorch/ops_positions.h"
 
 namespace tarn::nn {
 
@@ -93,10 +94,7 @@ at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {
 
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
   if (!table.defined()) return heads;
-  const std::vector<at::Tensor> halves = heads.chunk(2, -1);
-  return torch::cat({halves[0] * table.cos - halves[1] * table.sin,
-                     halves[1] * table.cos + halves[0] * table.sin},
-                    -1);
+  return ops::RotateHeads(heads, table.cos, table.sin);
 }
 
 at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,

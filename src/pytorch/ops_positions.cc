@@ -1,6 +1,5 @@
 // Position information for models in Python: the tables of core/positions.h as
-// tensors, the rotation, and linear attention with the rotation after the
-// feature map. Composed from torch's operators; autograd follows them.
+// tensors, and the rotation, composed from torch's operators.
 #include "pytorch/ops_positions.h"
 
 #include <ATen/TensorOperators.h>

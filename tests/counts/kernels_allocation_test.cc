@@ -63,6 +63,7 @@ const std::map<std::string, std::vector<std::string>> kCases = {
      {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
     {"residual_norm_gradient",
      {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
+    {"poly2", {"rows=70 width=13", "rows=3 width=1"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},
     {"softmax_attention_forward",
      {"seq_len=150 heads=2 d_key=10 d_value=7 dropout=10 bias=1",
