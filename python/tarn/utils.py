@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tarn.feature_maps import FeatureMap
+
 __all__ = ["make_mirror"]
 
 
@@ -12,11 +14,16 @@ def make_mirror(src_module: torch.nn.Module, dst_module: torch.nn.Module) -> Non
     recurrent model becomes the twin of a batch model, random feature maps
     included.
 
-    Both are changed together afterwards, except for buffers that a module sets
-    anew (random maps that draw in training): mirror again then.
+    Both are changed together afterwards. Random feature maps are shared as
+    modules, so that what one draws in training the other uses.
     Raises ValueError where dst_module lacks a name or a shape differs, before
     anything is set.
     """
+    maps = {
+        name: module
+        for name, module in src_module.named_modules()
+        if isinstance(module, FeatureMap) and next(module.buffers(), None) is not None
+    }
     tensors = [*src_module.named_parameters(), *src_module.named_buffers()]
     places = []
     for name, tensor in tensors:
@@ -33,3 +40,6 @@ def make_mirror(src_module: torch.nn.Module, dst_module: torch.nn.Module) -> Non
         places.append((owner, leaf, tensor))
     for owner, leaf, tensor in places:
         setattr(owner, leaf, tensor)
+    for name, module in maps.items():
+        owner_name, _, leaf = name.rpartition(".")
+        setattr(dst_module.get_submodule(owner_name), leaf, module)

@@ -175,7 +175,7 @@ def test_mismatches_are_refused(tmp_path):
         RecurrentLinearAttention(6, compat=True)(q, q, v, state)
     with pytest.raises(ValueError, match="feature_map"):
         RecurrentLinearAttention(6, feature_map="relu")(q, q, v, state)
-    with pytest.raises(TypeError, match="list"):
+    with pytest.raises(TypeError, match="reorder.*list"):
         linear(q, q, v, [state["S"], state["z"]])
     with pytest.raises(IndexError):
         state.reorder([0, 2])
@@ -192,6 +192,91 @@ def test_random_map_redrawn_means_another_state():
     layer.feature_map.omega.normal_()
     with pytest.raises(ValueError, match="feature_map"):
         layer(q, q, q, state)
+
+
+@pytest.mark.parametrize("training, compat", [(True, False), (False, True)])
+@pytest.mark.parametrize("prefill", [False, True])
+def test_random_maps_draw_for_each_new_sequence_and_never_inside_one(training, compat, prefill):
+    """In training, and in evaluation under compat, as fast-transformers does."""
+    layer = RecurrentLinearAttention(6, feature_map="favor", compat=compat).train(training)
+    q = torch.randn(2, 5, 4, 6)
+    drawn = []
+    for _ in range(3):
+        state = None
+        if prefill:
+            _, state = layer.prefill(q[:, :2], q[:, :2], q[:, :2])
+        omega = None if state is None else layer.feature_map.omega.clone()
+        for t in range(2, 5):
+            _, state = layer(q[:, t], q[:, t], q[:, t], state)
+            assert omega is None or torch.equal(omega, layer.feature_map.omega)
+            omega = layer.feature_map.omega.clone()
+        drawn.append(omega)
+    assert not torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[1], drawn[2])
+
+
+def test_mirror_follows_a_training_that_draws():
+    """Mirror once, train, then step: the original's pattern."""
+    from tarn.utils import make_mirror
+
+    settings = dict(n_layers=1, n_heads=2, query_dimensions=8, value_dimensions=8)
+    settings.update(feed_forward_dimensions=16, feature_map="favor", dropout=0.0)
+    batch = TransformerEncoderBuilder.from_kwargs(attention_type="causal-linear", **settings).get()
+    twin = RecurrentEncoderBuilder.from_kwargs(attention_type="causal-linear", **settings).get()
+    make_mirror(batch, twin)
+    x = torch.randn(2, 6, 16)
+    optimizer = torch.optim.SGD(batch.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        batch(x, TriangularCausalMask(6)).square().sum().backward()
+        optimizer.step()
+    batch.eval(), twin.eval()
+    with torch.no_grad():
+        wanted = batch(x, TriangularCausalMask(6))
+        stepped, _ = step_all(twin, x)
+    torch.testing.assert_close(stepped, wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind, options", KINDS, ids=IDS)
+def test_steps_without_gradients_leave_the_state_alone(kind, options):
+    """The original changes S and z in place where no gradient is recorded."""
+    _, twin = pair(kind, options)
+    x = torch.randn(N, L, D)
+    with torch.no_grad():
+        _, state = twin.prefill(x[:, :6])
+        before = recurrent.clone(state)
+        twin(x[:, 6], state=state)
+    assert all(a == b for a, b in zip(state, before, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["local", "reformer", "aft-simple", "clustered"])
+def test_cross_attention_refuses_kinds_that_cannot_keep_a_memory(kind):
+    from tarn.builders import RecurrentCrossAttentionBuilder
+
+    with pytest.raises(ValueError, match=f"{kind}.*linear or full"):
+        RecurrentCrossAttentionBuilder.from_kwargs().get(kind)
+
+
+def test_state_files_of_another_version_or_size_are_refused(tmp_path):
+    from tarn._files import read_tensors, write_tensors
+
+    _, twin = pair("linear", {})
+    _, state = twin.prefill(torch.randn(2, 3, D))
+    path = tmp_path / "state.safetensors"
+    recurrent.save_state(state, path)
+    tensors, metadata = read_tensors(path)
+    write_tensors(tensors, path, {**metadata, "version": "2"})
+    with pytest.raises(ValueError, match="version"):
+        recurrent.load_state(path)
+    name = next(name for name in tensors if name.endswith(".S"))
+    write_tensors({**tensors, name: tensors[name][:1]}, path, metadata)
+    with pytest.raises(ValueError, match="S: want 2"):
+        recurrent.load_state(path)
+    write_tensors({n: t for n, t in tensors.items() if n != name}, path, metadata)
+    with pytest.raises(ValueError, match="description"):
+        recurrent.load_state(path)
+    recurrent.save_state(state[:1], path)
+    with pytest.raises(ValueError, match="2 states"):
+        twin(torch.randn(2, D), state=recurrent.load_state(path))
 
 
 @pytest.mark.parametrize("inner", [RecurrentCrossFullAttention, RecurrentCrossLinearAttention])

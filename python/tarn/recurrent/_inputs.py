@@ -79,8 +79,8 @@ def begin(
         return None
     if not isinstance(state, AttentionState):
         raise TypeError(
-            f"state: want None or a state this module returned ({', '.join(names)}), "
-            f"got {type(state).__name__}"
+            f"state: want None or a state this module returned ({', '.join(names)}; its rows "
+            f"move by tarn.recurrent.reorder, fork and reset), got {type(state).__name__}"
         )
     state.check(kind, batch_size, facts)
     return state

@@ -27,10 +27,10 @@ class RecurrentLinearAttention(RecurrentLinearBase):
         ([N, H, M], new state). O(H C M) time, the same at every token."""
         state = check_state(state, memory)
         batch = query.shape[0]
+        if state is None:  # a new sequence: random maps may draw, facts tell which
+            self.feature_map.new_feature_map(query.device)
         facts = self.facts(key, value)
         state = begin(state, self.kind, batch, facts, ("S", "z"))
-        if state is None:
-            self.feature_map.new_feature_map(query.device)
         out, held = ops.mapped_linear_attention_step(
             query, key, value, self.held(state), **self.arguments()
         )
@@ -44,10 +44,10 @@ class RecurrentLinearAttention(RecurrentLinearBase):
         in chunks. lengths: [N], tokens of each sequence; None: L."""
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
-        facts = self.facts(keys, values)
-        state = begin(state, self.kind, batch, facts, ("S", "z"))
         if state is None:
             self.feature_map.new_feature_map(queries.device)
+        facts = self.facts(keys, values)
+        state = begin(state, self.kind, batch, facts, ("S", "z"))
         out, held = ops.mapped_linear_attention(
             queries,
             keys,
