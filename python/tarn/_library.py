@@ -61,13 +61,13 @@ def _torch_version() -> str | None:
         return None
 
 
-def _check(path: pathlib.Path, given: str | None) -> None:
+def _check(path: pathlib.Path, given: str) -> None:
     """Patch releases keep torch's binary interface, minor ones do not."""
     wanted = _built_with(path)
-    if given is None or given.split(".")[:2] != wanted.split(".")[:2]:
+    if given.split(".")[:2] != wanted.split(".")[:2]:
         raise ImportError(
             f"tarn: {path}: want torch {wanted}, which it was built with, "
-            f"got {'torch ' + given if given else 'no torch'} "
+            f"got torch {given} "
             "(build again with TARN_PYTHON naming this Python)"
         )
 
@@ -84,8 +84,14 @@ def check_torch() -> None:
 def load() -> None:
     """Loads the library once. Raises ImportError in one line: missing file,
     unreadable file, or a torch other than the one it was built with."""
+    given = _torch_version()
+    if given is None:
+        raise ImportError(
+            "tarn: want torch (2.11 or newer) for operators and layers, got none "
+            "(tarn.runtime and tarn.accounting need none)"
+        )
     path = _find()
-    _check(path, _torch_version())
+    _check(path, given)
     import torch
 
     try:

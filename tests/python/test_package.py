@@ -60,3 +60,11 @@ def test_other_torch(monkeypatch):
     with pytest.raises(ImportError) as error:
         _library.load()
     assert "got torch 1.2.3" in one_line(error)
+
+
+def test_no_torch(monkeypatch):
+    monkeypatch.setattr(_library, "_torch_version", lambda: None)
+    with pytest.raises(ImportError) as error:
+        _library.load()
+    assert "want torch" in one_line(error) and "tarn.runtime" in one_line(error)
+    _library.check_torch()  # the runtime part goes on
