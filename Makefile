@@ -61,4 +61,4 @@ format: ## clang-format over the tree
 	@git ls-files '*.h' '*.cc' '*.c' '*.hpp' | xargs clang-format-14 -i
 
 clean: ## Remove build trees (keeps .venv and models)
-	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel
+	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel build-wheel-lean

@@ -1,25 +1,32 @@
 """The wheel as a user installs it: wheel_test.py SOURCE BUILD
 
-Builds the wheel from SOURCE into the folder BUILD-wheel, installs it into an
-empty environment that sees this Python's torch, and runs the Python tests
-there (but those of single operators); then into one with numpy and no torch, where the runtime part must work
-and the rest must say in one line what is missing. BUILD holds the programs that
-some tests start.
+With this Python's torch: builds the wheel from SOURCE into the folder
+BUILD-wheel, installs it into an empty environment that sees that torch and runs
+the Python tests there (but those of single operators). Without: the same in an
+environment that sees numpy and the build tools alone, where the runtime part
+must work and the rest say in one line what is missing. BUILD holds the programs
+that some tests start. Exits with 77 where the build tools are missing.
 """
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import zipfile
 
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
 TESTS = SOURCE / "tests" / "python"
 # Nothing of the source tree may be found but through these.
 HIDDEN = ("PYTHONPATH", "PYTHONHOME", "TARN_LIBRARY", "TARN_BUILD_DIR", "VIRTUAL_ENV")
-WITHOUT_TORCH = ("test_runtime.py", "test_runtime_models.py", "test_accounting.py")
+WITHOUT_TORCH = ("test_runtime.py", "test_runtime_models.py", "test_accounting.py",
+                 "test_python_page.py")
+LEAN_TOOLS = ("scikit-build-core", "nanobind", "pathspec", "packaging", "numpy", "pytest",
+              "iniconfig", "pluggy", "pygments")
 # The operators' own tests check numbers that no installation changes, at length:
 # the ctest test `python` runs them on the same objects.
 LEFT_OUT = ("test_ops_*", "test_linear_attention_*", "test_softmax_attention*")
@@ -36,21 +43,26 @@ def run(*command, folder, **extra):
     return done.stdout
 
 
-def build_wheel(folder):
-    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
-        "--no-cache-dir", "--disable-pip-version-check", "-w", folder,
-        "-C", f"build-dir={BUILD}-wheel", SOURCE, folder=folder, CMAKE_GENERATOR="Ninja")
-    (wheel,) = folder.glob("tarn-*.whl")
+def build_wheel(python, build, folder):
+    """The wheel that a Python builds for itself."""
+    out = folder / "wheels" / build.name
+    run(sys.executable, "-m", "pip", "--python", python, "wheel", "--no-build-isolation",
+        "--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check", "-w", out,
+        "-C", f"build-dir={build}", SOURCE, folder=folder, CMAKE_GENERATOR="Ninja")
+    (wheel,) = out.glob("tarn-*.whl")
     return wheel
 
 
-def make_environment(folder, wheel):
-    """An empty environment with the wheel installed; its Python."""
+def make_environment(folder):
+    """The Python of an empty environment."""
+    shutil.rmtree(folder, ignore_errors=True)
     run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder.parent)
-    python = folder / "bin" / "python"
+    return folder / "bin" / "python"
+
+
+def install(python, wheel, folder):
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index",
-        "--disable-pip-version-check", wheel, folder=folder)
-    return python
+        "--force-reinstall", "--disable-pip-version-check", wheel, folder=folder)
 
 
 def site_packages(python, folder):
@@ -68,7 +80,8 @@ def run_tests(python, folder, *arguments):
 
 
 def check_with_torch(folder, wheel):
-    python = make_environment(folder / "torch", wheel)
+    python = make_environment(folder / "torch")
+    install(python, wheel, folder)
     # A path in a .pth file is not searched for .pth files: this Python's own
     # link to the source tree stays without effect.
     site = site_packages(python, folder)
@@ -95,23 +108,43 @@ def link_distributions(names, site):
                 (site / top).symlink_to(pathlib.Path(str(distribution.locate_file(top))))
 
 
-def check_without_torch(folder, wheel):
-    python = make_environment(folder / "bare", wheel)
-    link_distributions(("numpy", "pytest", "iniconfig", "pluggy", "packaging", "pygments"),
-                       site_packages(python, folder))
+def check_refusals(python, folder):
+    """Without a torch, operators and layers end in one line that says so."""
     for part in ("tarn.ops", "tarn.models", "tarn.builders"):
-        out = run(python, "-c", "import tarn, importlib\ntry:\n"
+        out = run(python, "-c", "import tarn, tarn.runtime, importlib\ntry:\n"
                   f"    importlib.import_module('{part}')\n"
                   "except ImportError as error:\n    print(error)", folder=folder)
         assert "torch" in out and len(out.splitlines()) == 1, f"{part}: {out}"
+
+
+def holds_operators(wheel):
+    return any(name.endswith("libtarn_pytorch.so") for name in zipfile.ZipFile(wheel).namelist())
+
+
+def check_without_torch(folder, full_wheel):
+    # In one place always: the folder is part of what ccache compares.
+    build = pathlib.Path(f"{BUILD}-wheel-lean")
+    build.mkdir(exist_ok=True)
+    python = make_environment(build / "environment")
+    link_distributions(LEAN_TOOLS, site_packages(python, folder))
+    install(python, full_wheel, folder)
+    check_refusals(python, folder)
+    wheel = build_wheel(python, build, folder)
+    assert holds_operators(full_wheel) and not holds_operators(wheel)
+    install(python, wheel, folder)
+    check_refusals(python, folder)
     # The tests' shared set-up wants torch.
     return run_tests(python, folder, "--noconftest", *(TESTS / name for name in WITHOUT_TORCH))
 
 
 def main():
+    for tool in ("scikit_build_core", "nanobind", "pip"):
+        if importlib.util.find_spec(tool) is None:
+            print(f"wheel: {sys.executable} has no {tool}")
+            sys.exit(77)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        wheel = build_wheel(folder)
+        wheel = build_wheel(sys.executable, pathlib.Path(f"{BUILD}-wheel"), folder)
         lean, lean_skipped = check_without_torch(folder, wheel)
         full, full_skipped = check_with_torch(folder, wheel)
     print(f"{wheel.name}: {lean} tests passed without torch ({lean_skipped} skipped), "
