@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace tarn {
@@ -29,6 +30,20 @@ inline uint64_t HashBytes(std::string_view bytes) {
   uint64_t tail = 0;
   if (i < bytes.size()) std::memcpy(&tail, bytes.data() + i, bytes.size() - i);
   return Mix(hash ^ tail);
+}
+
+/// The hash of what `hash` stands for followed by these bytes.
+inline uint64_t ExtendHash(uint64_t hash, std::string_view bytes) {
+  return Mix(hash ^ HashBytes(bytes));
+}
+
+/// 16 hexadecimal digits.
+inline std::string HashText(uint64_t hash) {
+  std::string text(16, '0');
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, hash >>= 4) {
+    *digit = "0123456789abcdef"[hash & 15];
+  }
+  return text;
 }
 
 }  // namespace tarn

@@ -300,6 +300,17 @@ TEST_F(StackStateFile, MetadataAndLengthsAreChecked) {
     Rewrite([&](Metadata& metadata, Tensors&) { metadata.erase(key); });
     ExpectRefused(*model, key);
   }
+  // A header that claims many sequences takes no memory for them.
+  Rewrite([](Metadata& metadata, Tensors&) {
+    std::string many = "0";
+    for (int i = 0; i < 1 << 18; ++i) many += ",0";
+    for (const char* part : {"layers.", "memories."}) {
+      for (const int i : {0, 1, 2}) {
+        metadata[StrCat(part, i, ".lengths")] = many;
+      }
+    }
+  });
+  ExpectRefused(*model, "layers.0.keys: want Float [262145");
   // Lengths that fit are still not those that were saved.
   Rewrite([](Metadata& metadata, Tensors&) {
     for (const int i : {0, 1, 2}) {

@@ -37,15 +37,7 @@ struct Facts {
 };
 
 uint64_t AddToHash(uint64_t hash, const void* data, size_t bytes) {
-  return Mix(hash ^ HashBytes({static_cast<const char*>(data), bytes}));
-}
-
-std::string Hex(uint64_t value) {
-  char text[17] = "0000000000000000";
-  for (int i = 15; value != 0; --i, value >>= 4) {
-    text[i] = "0123456789abcdef"[value & 15];
-  }
-  return text;
+  return ExtendHash(hash, {static_cast<const char*>(data), bytes});
 }
 
 // A tensor of the file and where its floats lie in a state: one run after the
@@ -173,7 +165,7 @@ Facts ReadFacts(const Metadata& metadata, const StateLayout& layout,
                 uint64_t fingerprint) {
   metadata.Require("format", kFormat);
   metadata.Require("version", StrCat(kVersion));
-  metadata.Require("model", Hex(fingerprint));
+  metadata.Require("model", HashText(fingerprint));
   Facts facts;
   facts.position = metadata.Integer("position", 0, kMaxPosition);
   facts.source_len =
@@ -243,7 +235,7 @@ void ReadState(const std::string& path, const ModelConfig& config,
   }
   Locate(sequence, memory == nullptr ? nullptr : memory->Head(0, 0), parts);
   const uint64_t hash = ReadParts(file, path, parts, facts.Hash(fingerprint));
-  metadata.Require("contents", Hex(hash));
+  metadata.Require("contents", HashText(hash));
   sequence.memory = std::move(memory);
   sequence.position = facts.position;
   sequence.has_logits = facts.has_logits;
@@ -286,11 +278,11 @@ void SaveState(const Model& model, const State& state,
   WriteSafetensors(path, tensors,
                    {{"format", kFormat},
                     {"version", StrCat(kVersion)},
-                    {"model", Hex(fingerprint)},
+                    {"model", HashText(fingerprint)},
                     {"position", StrCat(facts.position)},
                     {"source_len", StrCat(facts.source_len)},
                     {"has_logits", facts.has_logits ? "1" : "0"},
-                    {"contents", Hex(hash)}});
+                    {"contents", HashText(hash)}});
 }
 
 Result<State> LoadState(const Model& model, const std::string& path) {
@@ -315,7 +307,7 @@ uint64_t ModelFingerprint(const SafetensorsFile& file,
     if (entry == nullptr) continue;  // CheckWeights refuses such a file
     const std::string text =
         StrCat(name, DTypeName(entry->dtype), ShapeText(shape));
-    hash = AddToHash(hash, text.data(), text.size());
+    hash = ExtendHash(hash, text);
     const uint64_t bytes = entry->end - entry->begin;
     const uint64_t block = std::min(bytes, kBlock), last = bytes - block;
     for (uint64_t i = 0; i <= kSteps; ++i) {
