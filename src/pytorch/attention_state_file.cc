@@ -20,6 +20,8 @@ constexpr char kFormat[] = "tarn-stack-state";
 constexpr char kVersion[] = "1";
 
 using Metadata = std::map<std::string, std::string>;
+
+// The same for the numbers of a dense tensor on the CPU.
 uint64_t ExtendHash(uint64_t hash, const torch::Tensor& dense) {
   return tarn::ExtendHash(
       hash, {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
