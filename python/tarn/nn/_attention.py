@@ -51,7 +51,7 @@ class LinearAttention(torch.nn.Module):
         self.value_projection = torch.nn.Linear(d_model, values)
         self.out_projection = torch.nn.Linear(values, d_model)
 
-    def forward(self, x, key_mask=None):
+    def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
         return self.unbiased(x, key_mask) + self.out_projection.bias
 

@@ -1,5 +1,7 @@
 """The encoder layer and the stack of layers."""
 
+from typing import Any
+
 import torch
 
 from tarn import ops
@@ -61,7 +63,7 @@ class EncoderLayer(torch.nn.Module):
         self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
         self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
 
-    def forward(self, x, key_mask=None):
+    def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
         if self.norm == "pre":
             normed, _ = self._residual_norm(x, norm=self.norm1)
@@ -74,7 +76,7 @@ class EncoderLayer(torch.nn.Module):
         x1, _ = self._residual_norm(attended, x, self.attention.out_projection.bias, self.norm1)
         return self._residual_norm(self._hidden(x1), x1, self.linear2.bias, self.norm2)[0]
 
-    def _residual_norm(self, x, residual=None, bias=None, norm=None):
+    def _residual_norm(self, x, residual=None, bias=None, norm=None) -> Any:
         dropout = self.dropout if self.training and residual is not None else 0.0
         return ops.residual_norm(
             x,
@@ -119,12 +121,13 @@ class Encoder(torch.nn.Module):
         )
         self.norm = torch.nn.LayerNorm(d_model, eps=norm_eps) if final_norm else None
 
-    def forward(self, x, key_mask=None):
+    def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
         for layer in self.layers:
             x = layer(x, key_mask)
         if self.norm is None:
             return x
-        return ops.residual_norm(
+        out: Any = ops.residual_norm(
             x, gamma=self.norm.weight, beta=self.norm.bias, eps=self.norm.eps
-        )[0]
+        )
+        return out[0]

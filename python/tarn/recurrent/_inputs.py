@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 
+from tarn.masking import BaseMask
 from tarn.recurrent._state import AttentionState
+
+
+# Tokens of each sequence: [N] integers, a sequence of them, or a mask of
+# tarn.masking that has `lengths` (for a memory also any key mask).
+Lengths = torch.Tensor | Sequence[int] | BaseMask
 
 
 def check_state(state, memory):

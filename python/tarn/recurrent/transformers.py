@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from tarn.events import EventDispatcher, IntermediateOutput
-from tarn.recurrent._inputs import check_state
+from tarn.recurrent._inputs import Lengths, check_state
+from tarn.recurrent._state import AttentionState
 
 _NORMS = ("post", "pre")
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
@@ -83,12 +84,22 @@ class RecurrentTransformerEncoderLayer(_Layer):
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
         super().__init__({"attention": attention}, *options)
 
-    def forward(self, x, state=None, memory=None):
+    def forward(
+        self,
+        x: torch.Tensor,
+        state: AttentionState | None = None,
+        memory: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, D] -> ([N, D], new state)."""
         state = check_state(state, memory)
         return self._run(x, lambda y: self.attention(y, y, y, state))
 
-    def prefill(self, x, lengths=None, state=None):
+    def prefill(
+        self,
+        x: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
         return self._run(x, lambda y: self.attention.prefill(y, y, y, lengths, state))
 
@@ -123,13 +134,23 @@ class RecurrentTransformerEncoder(torch.nn.Module):
         self.norm = norm_layer
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def forward(self, x, state=None, memory=None):
+    def forward(
+        self,
+        x: torch.Tensor,
+        state: list[AttentionState] | None = None,
+        memory: list[AttentionState] | None = None,
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [N, D], state a list with one state a layer, or None -> ([N, D],
         new list). The given list is not changed."""
         state = check_state(state, memory)
         return self._run(x, state, lambda layer, y, held: layer(y, held))
 
-    def prefill(self, x, lengths=None, state=None):
+    def prefill(
+        self,
+        x: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: list[AttentionState] | None = None,
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
         forward. lengths: [N] or a LengthMask, tokens of each sequence; rows of
         the output past them are unspecified."""
@@ -175,11 +196,21 @@ class RecurrentTransformerDecoderLayer(_Layer):
         super().__init__(attentions, *options)
         self.norm3 = torch.nn.LayerNorm(d_model, eps=norm_eps)
 
-    def initial_state(self, memory, memory_length_mask=None):
+    def initial_state(
+        self,
+        memory: torch.Tensor,
+        memory_length_mask: Lengths | None = None,
+    ) -> list[AttentionState | None]:
         """The state before the first token: [None, cross state]."""
         return [None, self.cross_attention.build_state(memory, memory, memory_length_mask)]
 
-    def forward(self, x, memory=None, memory_length_mask=None, state=None):
+    def forward(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_length_mask: Lengths | None = None,
+        state: list[AttentionState | None] | None = None,
+    ) -> tuple[torch.Tensor, list[AttentionState | None]]:
         """x [N, D], memory [N, S, D_memory] -> ([N, D], [self state, cross
         state]). The memory is read in the first call; later ones take None or
         the same tensor."""
@@ -190,7 +221,14 @@ class RecurrentTransformerDecoderLayer(_Layer):
             lambda y: self.cross_attention(y, memory, memory, memory_length_mask, state=cross),
         )
 
-    def prefill(self, x, memory=None, memory_length_mask=None, lengths=None, state=None):
+    def prefill(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_length_mask: Lengths | None = None,
+        lengths: Lengths | None = None,
+        state: list[AttentionState | None] | None = None,
+    ) -> tuple[torch.Tensor, list[AttentionState | None]]:
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
         past, cross = state or (None, None)
         attend = self.cross_attention.prefill
@@ -233,18 +271,35 @@ class RecurrentTransformerDecoder(torch.nn.Module):
         self.norm = norm_layer
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def initial_state(self, memory, memory_length_mask=None):
+    def initial_state(
+        self,
+        memory: torch.Tensor,
+        memory_length_mask: Lengths | None = None,
+    ) -> list[list[AttentionState | None]]:
         """The state before the first token; then `memory` can be left out."""
         return [layer.initial_state(memory, memory_length_mask) for layer in self.layers]  # type: ignore[operator]
 
-    def forward(self, x, memory=None, memory_length_mask=None, state=None):
+    def forward(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_length_mask: Lengths | None = None,
+        state: list[list[AttentionState | None]] | None = None,
+    ) -> tuple[torch.Tensor, list[list[AttentionState | None]]]:
         """x [N, D], memory [N, S, D_memory], state a list with one state a
         layer, or None -> ([N, D], new list). The given list is not changed."""
         return self._run(
             x, state, lambda layer, y, held: layer(y, memory, memory_length_mask, state=held)
         )
 
-    def prefill(self, x, memory=None, memory_length_mask=None, lengths=None, state=None):
+    def prefill(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_length_mask: Lengths | None = None,
+        lengths: Lengths | None = None,
+        state: list[list[AttentionState | None]] | None = None,
+    ) -> tuple[torch.Tensor, list[list[AttentionState | None]]]:
         """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
         forward."""
         return self._run(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tarn.events import EventDispatcher, QKVEvent
-from tarn.recurrent._inputs import split_heads
+from tarn.recurrent._inputs import Lengths, split_heads
 from tarn.recurrent._state import AttentionState
 
 
@@ -62,16 +62,30 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         state = self.inner_attention.build_state(heads_k, heads_v, key_lengths)
         return replace(state, source=(weakref.ref(keys), keys._version))
 
-    def forward(self, query, keys=None, values=None, key_lengths=None, state=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        key_lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query [N, D] -> ([N, D], state). The first call builds the state from
         keys and values [N, S, D]; later ones take it, with keys None or the very
         tensor it was built from. Raises ValueError for another one: it would
         have no influence."""
         queries, state = self._begin(query, keys, values, key_lengths, state)
-        out, state = self.inner_attention(queries, None, None, None, state=state)
-        return self.out_projection(out.flatten(-2)), state
+        out, new_state = self.inner_attention(queries, None, None, None, state=state)
+        return self.out_projection(out.flatten(-2)), new_state
 
-    def prefill(self, query, keys=None, values=None, key_lengths=None, state=None):
+    def prefill(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        key_lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query [N, L, D] -> ([N, L, D], state): L queries at once."""
         queries, state = self._begin(query, keys, values, key_lengths, state)
         out = self.inner_attention.read(queries, state)

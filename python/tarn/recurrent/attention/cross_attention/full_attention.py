@@ -14,7 +14,7 @@ from tarn.attention_registry import (
     RecurrentCrossAttentionRegistry,
 )
 from tarn.events import AttentionEvent, EventDispatcher
-from tarn.recurrent._inputs import lengths_of
+from tarn.recurrent._inputs import Lengths, lengths_of
 from tarn.recurrent._state import AttentionState
 from tarn.recurrent.attention.cross_attention._memory import keep_of
 
@@ -75,7 +75,14 @@ class RecurrentCrossFullAttention(torch.nn.Module):
             return out
         return ops.full_attention(queries, state["keys"], state["values"], **arguments)
 
-    def forward(self, query, keys=None, values=None, key_lengths=None, state=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        key_lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query [N, H, E] -> ([N, H, M], state); keys [N, S, H, E] and values
         [N, S, H, M] where state is None."""
         if state is None:

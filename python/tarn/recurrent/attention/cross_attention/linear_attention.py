@@ -8,7 +8,7 @@ from tarn import ops
 from tarn.attention._linear import LINEAR_PARAMETERS
 from tarn.attention_registry import RecurrentCrossAttentionRegistry
 from tarn.recurrent._feature_map import RecurrentLinearBase
-from tarn.recurrent._inputs import lengths_of
+from tarn.recurrent._inputs import Lengths, lengths_of
 from tarn.recurrent._state import AttentionState
 from tarn.recurrent.attention.cross_attention._memory import keep_of
 
@@ -57,7 +57,14 @@ class RecurrentCrossLinearAttention(RecurrentLinearBase):
         assert isinstance(out, torch.Tensor)
         return out
 
-    def forward(self, query, keys=None, values=None, key_lengths=None, state=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        key_lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query [N, H, E] -> ([N, H, M], state); keys [N, S, H, E] and values
         [N, S, H, M] where state is None."""
         if state is None:

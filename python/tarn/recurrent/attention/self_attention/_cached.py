@@ -8,6 +8,7 @@ import torch
 
 from tarn.events import EventDispatcher
 from tarn.recurrent._inputs import (
+    Lengths,
     append_rows,
     begin,
     check_state,
@@ -29,7 +30,14 @@ class CachedAttention(torch.nn.Module):
         super().__init__()
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def attend(self, queries, keys, values, masks: dict[str, Any], first: int | None):
+    def attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        masks: dict[str, Any],
+        first: int | None,
+    ) -> torch.Tensor:
         """queries [N, L, H, E] over the cache [N, t, H, .]; `masks`: keyword
         arguments of the operators. first: tokens before queries[:, 0], None
         where sequences differ."""
@@ -43,14 +51,28 @@ class CachedAttention(torch.nn.Module):
             "dtype": str(values.dtype),
         }
 
-    def forward(self, query, key, value, state=None, memory=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        state: AttentionState | None = None,
+        memory: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query, key [N, H, E], value [N, H, M], state or None ->
         ([N, H, M], new state)."""
         state = check_state(state, memory)
         out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
         return out[:, 0], state
 
-    def prefill(self, queries, keys, values, lengths=None, state=None):
+    def prefill(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward.
         lengths: [N], tokens of each sequence; None: L."""
         batch, seq_len = queries.shape[:2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import math
 
 import torch
@@ -14,7 +16,7 @@ from tarn.attention_registry import (
     RecurrentAttentionRegistry,
 )
 from tarn.events import EventDispatcher
-from tarn.recurrent._inputs import begin, check_state, lengths_of
+from tarn.recurrent._inputs import Lengths, begin, check_state, lengths_of
 from tarn.recurrent._state import AttentionState
 from tarn.recurrent.attention.self_attention._cached import CachedAttention
 
@@ -45,7 +47,14 @@ class RecurrentAFTFullAttention(CachedAttention):
         self.u = torch.nn.Parameter(torch.randn(shape) * 0.01)
         self.v = torch.nn.Parameter(torch.randn(shape) * 0.01)
 
-    def attend(self, queries, keys, values, masks, first):
+    def attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        masks: dict[str, Any],
+        first: int | None,
+    ) -> torch.Tensor:
         seq_len, total = queries.shape[1], keys.shape[1]
         if total > self.max_sequence_length:
             raise ValueError(
@@ -95,14 +104,28 @@ class RecurrentAFTSimpleAttention(torch.nn.Module):
         super().__init__()
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def forward(self, query, key, value, state=None, memory=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        state: AttentionState | None = None,
+        memory: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query, key, value [N, H, E], state or None -> ([N, H, E], new
         state)."""
         state = check_state(state, memory)
         out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
         return out[:, 0], state
 
-    def prefill(self, queries, keys, values, lengths=None, state=None):
+    def prefill(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """[N, L, H, E] -> ([N, L, H, E], state), equal to L calls of forward."""
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from tarn.events import EventDispatcher, QKVEvent
-from tarn.recurrent._inputs import check_state, split_heads
+from tarn.recurrent._inputs import Lengths, check_state, split_heads
+from tarn.recurrent._state import AttentionState
 
 
 class RecurrentAttentionLayer(torch.nn.Module):
@@ -45,21 +46,35 @@ class RecurrentAttentionLayer(torch.nn.Module):
         self.n_heads = n_heads
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def forward(self, query, key, value, state=None, memory=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        state: AttentionState | None = None,
+        memory: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query, key, value [N, D], one token of each of N sequences ->
         ([N, D], new state). state: None before the first token."""
         state = check_state(state, memory)
         queries, keys, values = self._project(query, key, value)
-        out, state = self.inner_attention(queries, keys, values, state)
-        return self.out_projection(out.flatten(-2)), state
+        out, new_state = self.inner_attention(queries, keys, values, state)
+        return self.out_projection(out.flatten(-2)), new_state
 
-    def prefill(self, query, key, value, lengths=None, state=None):
+    def prefill(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """Whole sequences at once: [N, L, D] -> ([N, L, D], state), equal to L
         calls of forward. lengths: [N] or a LengthMask; each sequence's state
         stops at its own length, rows past it are unspecified. L = 0 is valid."""
         queries, keys, values = self._project(query, key, value)
-        out, state = self.inner_attention.prefill(queries, keys, values, lengths, state)
-        return self.out_projection(out.flatten(-2)), state
+        out, new_state = self.inner_attention.prefill(queries, keys, values, lengths, state)
+        return self.out_projection(out.flatten(-2)), new_state
 
     def _project(self, query, key, value):
         queries = split_heads(self.query_projection(query), self.n_heads)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tarn import ops
@@ -41,7 +43,14 @@ class RecurrentExactTopKAttention(CachedAttention):
         self.softmax_temp = softmax_temp
         self.dropout = torch.nn.Dropout(attention_dropout)
 
-    def attend(self, queries, keys, values, masks, first):
+    def attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        masks: dict[str, Any],
+        first: int | None,
+    ) -> torch.Tensor:
         dropout = self.dropout.p if self.training else 0.0
         return ops.exact_topk_attention(
             queries,

@@ -41,7 +41,14 @@ class RecurrentFullAttention(CachedAttention):
         self.softmax_temp = softmax_temp
         self.dropout = torch.nn.Dropout(attention_dropout)
 
-    def attend(self, queries, keys, values, masks, first):
+    def attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        masks: dict[str, Any],
+        first: int | None,
+    ) -> torch.Tensor:
         dropout = self.dropout.p if self.training else 0.0
         arguments: dict[str, Any] = dict(
             softmax_temp=self.softmax_temp,

@@ -8,7 +8,8 @@ from tarn import ops
 from tarn.attention._linear import LINEAR_PARAMETERS
 from tarn.attention_registry import RecurrentAttentionRegistry
 from tarn.recurrent._feature_map import RecurrentLinearBase
-from tarn.recurrent._inputs import begin, check_state, lengths_of
+from tarn.recurrent._inputs import Lengths, begin, check_state, lengths_of
+from tarn.recurrent._state import AttentionState
 
 
 class RecurrentLinearAttention(RecurrentLinearBase):
@@ -22,7 +23,14 @@ class RecurrentLinearAttention(RecurrentLinearBase):
 
     kind = "linear"
 
-    def forward(self, query, key, value, state=None, memory=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        state: AttentionState | None = None,
+        memory: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query, key [N, H, E], value [N, H, M], state or None ->
         ([N, H, M], new state). O(H C M) time, the same at every token."""
         state = check_state(state, memory)
@@ -39,7 +47,14 @@ class RecurrentLinearAttention(RecurrentLinearBase):
             steps = steps + state.steps
         return out, self.new_state(held, steps, facts)
 
-    def prefill(self, queries, keys, values, lengths=None, state=None):
+    def prefill(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward,
         in chunks. lengths: [N], tokens of each sequence; None: L."""
         batch, seq_len = queries.shape[:2]

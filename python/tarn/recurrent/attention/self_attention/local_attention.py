@@ -15,7 +15,7 @@ from tarn.attention_registry import (
     RecurrentAttentionRegistry,
 )
 from tarn.events import EventDispatcher
-from tarn.recurrent._inputs import begin, check_state, lengths_of
+from tarn.recurrent._inputs import Lengths, begin, check_state, lengths_of
 from tarn.recurrent._state import AttentionState
 
 
@@ -52,14 +52,28 @@ class RecurrentLocalAttention(torch.nn.Module):
         self.dropout = torch.nn.Dropout(attention_dropout)
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def forward(self, query, key, value, state=None, memory=None):
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        state: AttentionState | None = None,
+        memory: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """query, key [N, H, E], value [N, H, M], state or None ->
         ([N, H, M], new state). O(c) time and memory."""
         state = check_state(state, memory)
         out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
         return out[:, 0], state
 
-    def prefill(self, queries, keys, values, lengths=None, state=None):
+    def prefill(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
         """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward.
         O(L c) time."""
         batch, seq_len = queries.shape[:2]
