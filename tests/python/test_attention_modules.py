@@ -20,7 +20,17 @@ ANY_MASK = {
     "reformer": lambda: att.ReformerAttention(4, 3, 2, **NO_DROPOUT),
     "aft-full": lambda: att.AFTFullAttention(16, 4),
 }
+CONDITIONAL = {
+    # L = 7 and S = 9 are within the limit of one and beyond that of the other.
+    "conditional-full-below": lambda: att.ConditionalFullAttention(
+        att.LinearAttention(E), length_limit=S, **NO_DROPOUT
+    ),
+    "conditional-full-above": lambda: att.ConditionalFullAttention(
+        att.LinearAttention(E), length_limit=S - 1, **NO_DROPOUT
+    ),
+}
 KEY_MASK = {
+    **CONDITIONAL,
     "linear": lambda: att.LinearAttention(E),
     "clustered": lambda: att.ClusteredAttention(3, **NO_DROPOUT),
     "improved-clustered": lambda: att.ImprovedClusteredAttention(3, topk=2, **NO_DROPOUT),
@@ -33,6 +43,7 @@ CAUSAL = {
     ),
 }
 ALL = {**ANY_MASK, **KEY_MASK, **CAUSAL}
+BELOW = "conditional-full-below"
 SAME_LENGTH = ("reformer", "causal-improved-clustered")
 
 
@@ -95,7 +106,7 @@ def test_padding_never_leaks(kind):
             torch.testing.assert_close(given, wanted, atol=0, rtol=0)
 
 
-@pytest.mark.parametrize("kind", [*ANY_MASK, "linear", "aft-simple", "causal-linear"])
+@pytest.mark.parametrize("kind", [*ANY_MASK, *CONDITIONAL, "linear", "aft-simple", "causal-linear"])
 def test_empty_rows_are_zero(kind):
     """Section 6, row 6: a sequence without keys gives 0 and sends no gradient."""
     module = make(kind)
@@ -109,7 +120,7 @@ def test_empty_rows_are_zero(kind):
         assert grad is None or (grad.isfinite().all() and grad[1].eq(0).all())
 
 
-@pytest.mark.parametrize("kind", ["full", "exact-topk", "local", "aft-full"])
+@pytest.mark.parametrize("kind", ["full", "exact-topk", "local", "aft-full", BELOW])
 def test_empty_rows_of_a_dense_mask_are_zero(kind):
     kept = torch.rand(L, S) > 0.3
     kept[2] = False
@@ -132,7 +143,7 @@ def test_a_sequence_stands_for_itself(kind):
     torch.testing.assert_close(whole[:1], alone, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [*KEY_MASK, *CAUSAL])
+@pytest.mark.parametrize("kind", [k for k in (*KEY_MASK, *CAUSAL) if k != BELOW])
 def test_masks_a_kind_cannot_apply_are_errors(kind):
     q, k, v = inputs(kind)
     odd = FullMask(torch.rand(L, k.shape[1]) > 0.5)
@@ -153,7 +164,7 @@ def test_key_masks_of_a_wrong_size_are_errors(kind):
         make(kind)(q, k, v, mask_for(kind), None, short)
 
 
-@pytest.mark.parametrize("kind", ["full", "exact-topk", "local", "aft-full", "reformer"])
+@pytest.mark.parametrize("kind", ["full", "exact-topk", "local", "aft-full", "reformer", BELOW])
 def test_masks_per_sample_and_head(kind):
     """One mask a sequence equals each sequence under its own."""
     module = make(kind)
@@ -196,6 +207,32 @@ def test_causal_linear_of_unequal_lengths(sizes, offset):
     out = make("causal-linear")(q, k, v, mask)
     wanted = formula(q, k, v, mask.bool_matrix, linear_weights)
     torch.testing.assert_close(out, wanted.float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_conditional_full_is_one_or_the_other(kind):
+    """Full attention within the limit, the other kind where either length is
+    beyond it, both by their definitions in float64."""
+    q, k, v = inputs(kind)
+    kept = LengthMask(torch.tensor([S, 4]), max_len=S)
+
+    def softmax_weights(q, k):
+        scores = torch.einsum("nlhe,nshe->nhls", q, k) / math.sqrt(E)
+        return scores.exp()
+
+    weigh = softmax_weights if kind == BELOW else linear_weights
+    wanted = formula(q, k, v, kept.bool_matrix[:, None, None, :], weigh).float()
+    out = make(kind)(q, k, v, None, None, kept)
+    torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_conditional_full_gradcheck(kind):
+    """Both branches in float64, with padding and a sequence without keys."""
+    module = make(kind)
+    leaves = [t.requires_grad_() for t in inputs(kind, batch=3, dtype=torch.float64)]
+    mask = LengthMask(torch.tensor([S, 4, 0]), max_len=S)
+    assert torch.autograd.gradcheck(lambda *qkv: module(*qkv, None, None, mask), leaves)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -116,8 +116,8 @@ def _rows():
     yield "exact-topk", _softmax("exact-topk", "exact-topk-3", _runtime("exact-topk"))
     yield "conditional-full", [
         "test_golden.py::test_attention[conditional512_full]",
-        "test_builders.py::test_every_kind_builds_and_copies[conditional-full]",
-        "test_golden.py::test_attention[conditional4_full]",
+        "test_attention_modules.py::test_conditional_full_gradcheck[conditional-full-above]",
+        _LEAK.format(kind="conditional-full-above"),
         _recurrent("conditional-full"),
         _recurrent("conditional-full"),
         _WHOLE,

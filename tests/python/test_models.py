@@ -128,6 +128,53 @@ def test_model_of_the_trainer_loads(tmp_path):
         assert np.abs(model(tokens)[0].numpy() - wanted).max() <= 1e-4
 
 
+def trained_on_pairs(folder, arch):
+    """A model of the trainer after a few steps on lines "a TAB b"."""
+    data = folder / "pairs.tsv"
+    lines = {"encoder": "{label}\t{text}\n", "seq2seq": "{text}\t{turned}\n"}
+    words = [f"word {i} of {i * i % 97}" for i in range(120)]
+    data.write_text(
+        "".join(
+            lines[arch].format(label="even" if i % 2 else "odd", text=word, turned=word[::-1])
+            for i, word in enumerate(words)
+        )
+    )
+    subprocess.run(
+        [BUILD / "tarn-train", "--arch", arch, "--data", data, "--out", folder / "model"]
+        + ["--steps", "4", "--d-model", "32", "--n-layers", "2", "--n-heads", "2"]
+        + ["--seq-len", "32", "--batch", "4", "--warmup", "1", "--quiet"],
+        check=True,
+        capture_output=True,
+    )
+    return tarn.load_model(folder / "model"), runtime.Model(folder / "model"), words[:5]
+
+
+def test_classifier_of_the_trainer_loads(tmp_path):
+    model, lean, texts = trained_on_pairs(tmp_path, "encoder")
+    assert isinstance(model, models.Classifier) and model.labels == lean.labels == ["even", "odd"]
+    wanted = lean.classify(texts)
+    tokens = [torch.tensor(lean.encode(text)) for text in texts]
+    lengths = torch.tensor([len(row) for row in tokens])
+    padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+    with torch.no_grad():
+        given = model(padded, lengths).numpy()
+    assert given.shape == wanted.shape == (5, 2)
+    assert np.abs(given - wanted).max() <= 1e-4
+
+
+def test_seq2seq_of_the_trainer_loads(tmp_path):
+    model, lean, texts = trained_on_pairs(tmp_path, "seq2seq")
+    assert isinstance(model, models.Seq2Seq)
+    for text in texts:
+        source, target = lean.encode(text), lean.encode("\n" + text[::-1])
+        state = lean.encode_source(text)
+        wanted = np.stack([lean.step(state, token) for token in target])
+        with torch.no_grad():
+            given = model(torch.tensor([source]), torch.tensor([target]))[0].numpy()
+        assert given.shape == wanted.shape
+        assert np.abs(given - wanted).max() <= 1e-4
+
+
 @pytest.mark.parametrize("attention", ["linear", "full", "local", "clustered", "reformer", "aft-simple"])
 def test_classifier_ignores_padding(attention, tmp_path):
     keys = dict(local_context=5) if attention == "local" else {}

@@ -1,0 +1,97 @@
+"""Training forward, prefill and step of `tarn.models.LanguageModel` are one
+function, over kinds and feature maps x positions x place of the norm."""
+
+import itertools
+
+import pytest
+import torch
+
+from tarn import models
+
+SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
+KINDS = [
+    *(
+        dict(feature_map=name)
+        for name in (
+            "elu1", "identity", "relu", "relu2", "poly2",
+            "favor", "favor-positive", "rff", "smoothed-rff", "grf",
+        )
+    ),
+    dict(feature_map="favor", stabilise=True),
+    dict(denominator="compat"),
+    dict(denominator="signed", feature_map="poly2"),
+    dict(attention="full"),
+    dict(attention="local", local_context=5),
+    dict(attention="local", local_context=4),
+    dict(attention="exact-topk", topk=3),
+    dict(attention="aft-full", max_sequence_length=32, aft_parameterization=3),
+    dict(attention="aft-simple"),
+]  # fmt: skip
+POSITIONS = [
+    dict(positions="none"),
+    dict(positions="learned"),
+    dict(positions="sinusoidal"),
+    dict(positions="sinusoidal", position_combine="concat"),
+    dict(positions="rotary"),
+    dict(positions="rotary", rotary_place="after"),
+]
+NORMS = ("pre", "post")
+BATCH, LENGTH, FILLED = 2, 14, 6
+
+
+def bound(kind):
+    """On logits of size about 1, float32. Without a feature map the weights of
+    the keys have both signs, so that a denominator may come close to 0."""
+    return 2e-4 if kind.get("feature_map") == "identity" else 3e-5
+
+
+def supported(kind, position):
+    """Whether there is such a model. Rotary positions turn queries and keys whose
+    product is taken, and in Python do so before a feature map, not after it."""
+    if position["positions"] != "rotary":
+        return True
+    attention = kind.get("attention", "linear")
+    if attention.startswith("aft"):
+        return False
+    return attention != "linear" or "rotary_place" not in position
+
+
+def difference(model):
+    """The largest difference on logits [B, T, 256] between the training forward
+    and prefill in two pieces, and between it and one step a token."""
+    tokens = torch.randint(256, (BATCH, LENGTH))
+    with torch.no_grad():
+        wanted = model(tokens)
+        first, state = model.prefill(tokens[:, :FILLED])
+        rest, _ = model.prefill(tokens[:, FILLED:], state=state)
+        state, rows = None, []
+        for t in range(LENGTH):
+            row, state = model.step(tokens[:, t], state)
+            rows.append(row)
+        alone, _ = model.step(tokens[:, -1])
+    filled, stepped = torch.cat([first, rest], 1), torch.stack(rows, 1)
+    # Control: the context counts, so that a lost state would be seen.
+    assert wanted.isfinite().all() and (alone - wanted[:, -1]).abs().max() > 1e-2
+    return max((given - wanted).abs().max().item() for given in (filled, stepped))
+
+
+@pytest.mark.parametrize(
+    "kind", KINDS, ids=["-".join(map(str, kind.values())) for kind in KINDS]
+)
+def test_the_three_forms_agree(kind, record_property):
+    largest, where, ran = 0.0, None, 0
+    for position, norm in itertools.product(POSITIONS, NORMS):
+        keys = dict(SIZES, **kind, **position, norm=norm)
+        if not supported(kind, position):
+            with pytest.raises(ValueError, match="rotary"):
+                models.LanguageModel(**keys)
+            continue
+        model = models.LanguageModel(**keys)
+        ran += 1
+        found = difference(model.eval())
+        assert found <= bound(kind), (kind, position, norm)
+        if found >= largest:
+            largest, where = found, (position, norm)
+    print(f"{kind}: {ran} configurations, largest difference {largest:.3g} at {where}")
+    record_property("configurations", ran)
+    record_property("largest_difference", largest)
