@@ -7,55 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from tarn._residual_layer import ResidualLayer
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.recurrent._inputs import Lengths, check_state
 from tarn.recurrent._state import AttentionState
 
-_NORMS = ("post", "pre")
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
-
-def _want(layer: str, argument: str, value, choices) -> None:
-    if value not in choices:
-        names = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{layer}: {argument}: want one of {names}, got {value!r}")
-
-
-class _Layer(torch.nn.Module):
-    """The feed-forward part and the residuals both kinds of layer have."""
-
-    def __init__(
-        self, attentions, d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps
-    ):
-        super().__init__()
-        # First, as in fast-transformers: optimiser states go by the order.
-        for name, attention in attentions.items():
-            self.add_module(name, attention)
-        _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
-        _want(type(self).__name__, "norm", norm, _NORMS)
-        d_ff = d_ff or 4 * d_model
-        self.linear1 = torch.nn.Linear(d_model, d_ff)
-        self.linear2 = torch.nn.Linear(d_ff, d_model)
-        self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
-        self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
-        self.dropout = torch.nn.Dropout(dropout)
-        self.activation = _ACTIVATIONS[activation]
-        self.pre_norm = norm == "pre"
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
-
-    def _residual(self, x, norm, sublayer):
-        """post: norm(x + drop(f(x)));  pre: x + drop(f(norm(x)))."""
-        if self.pre_norm:
-            return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))
-
-    def _feed_forward(self, x):
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
-
-
-class RecurrentTransformerEncoderLayer(_Layer):
+class RecurrentTransformerEncoderLayer(ResidualLayer):
     """Self attention to the past and a feed-forward network, one token a call.
 
     Args:
@@ -166,7 +125,7 @@ class RecurrentTransformerEncoder(torch.nn.Module):
         return (x if self.norm is None else self.norm(x)), new_states
 
 
-class RecurrentTransformerDecoderLayer(_Layer):
+class RecurrentTransformerDecoderLayer(ResidualLayer):
     """Self attention to the past, cross attention to a memory and a
     feed-forward network, one token a call.
 
