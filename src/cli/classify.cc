@@ -32,7 +32,7 @@ constexpr char kFooter[] =
     "faster and changes no bit.\n\n"
     "Examples:\n"
     "  tarn classify models/reviews reviews.txt\n"
-    "  echo '[MAX 2 9 [MIN 4 7 ] 0 ]' | tarn classify models/listops\n"
+    "  echo 'x29n47]0]' | tarn classify models/listops-linear\n"
     "  tarn classify models/reviews - --json < reviews.txt | jq .label\n";
 
 void Declare(CLI::App& app, Flags& flags) {

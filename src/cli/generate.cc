@@ -44,8 +44,8 @@ constexpr char kFooter[] =
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
     "  tarn generate models/demo --temperature 0 --json | jq .text\n"
-    "  tarn generate models/names --prompt Katharopoulos --beam 4\n"
-    "  tarn generate models/names --prompt - --json < names.txt\n";
+    "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
+    "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;

@@ -84,7 +84,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   Activation activation = Activation::kGelu;
   double dropout = 0.0;            // training only
-  double attention_dropout = 0.0;  // training only, "full" only
+  double attention_dropout = 0.0;  // training only, softmax kinds only
   bool tied_head = false;
   TokenizerKind tokenizer = TokenizerKind::kByte;
   // Format version 2 adds the rest.
