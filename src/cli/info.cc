@@ -6,6 +6,8 @@
 #include "cli/model_facts.h"
 #include "cli/output.h"
 #include "cli/parse.h"
+#include "runtime/model_files.h"
+#include "runtime/supported.h"
 
 namespace tarn::cli {
 namespace {
@@ -18,23 +20,42 @@ constexpr char kFooter[] =
     "softmax attention the cost of the first token and the growth a token are\n"
     "given. `scaling` compares softmax with linear attention per token of a\n"
     "text: seen at once (parallel), one more token (step), and the cache or\n"
-    "state read for it. `parameters_textbook` is 12 D^2 a layer and N D.\n"
+    "state read for it. `parameters_textbook` is 12 D^2 a layer, 16 D^2 a\n"
+    "layer that attends to a source as well, and N D a table of tokens.\n"
     "A sequence-to-sequence model keeps the memory of a source beside the\n"
-    "state; a classifier keeps nothing.\n\n"
+    "state; a classifier keeps nothing. A model that can be trained but not "
+    "run\n"
+    "here is described from its files.\n\n"
     "Examples:\n"
     "  tarn info models/demo\n"
     "  tarn info models/demo --json | jq .parameters.total\n";
 
+// Lengths at which the linear form becomes the cheaper one, by stack: an
+// encoder sees all at once and has no step.
+Json Crossovers(const ModelConfig& config) {
+  const HeadWidths head = HeadWidthsOf(config);
+  const Json encoder = {{"parallel", CrossoverTokens(head, false)}};
+  const Json decoder = {{"parallel", CrossoverTokens(head, true)},
+                        {"step", StepCrossoverTokens(head)},
+                        {"memory", MemoryCrossoverTokens(head)}};
+  if (config.arch == Arch::kEncoder) return encoder;
+  if (config.arch == Arch::kDecoder) return decoder;
+  return {{"encoder", encoder}, {"decoder", decoder}};
+}
+
 // Work per token with softmax and with linear attention as a text grows, and
 // the lengths at which the linear form becomes the cheaper one.
 Json Scaling(const ModelConfig& config) {
-  const HeadWidths head = HeadWidthsOf(config);
+  if (config.arch == Arch::kSeq2seq) {
+    return {{"linear_is_less_from", Crossovers(config)}};
+  }
   Json tokens, softmax, linear;
   for (const int64_t n : {128, 1024, 8192, 65536}) {
     const TokenScaling at = ScalingAt(config, n);
     tokens.push_back(n);
     softmax["parallel_flop"].push_back(at.softmax_parallel_flop);
     linear["parallel_flop"].push_back(at.linear_parallel_flop);
+    if (config.arch == Arch::kEncoder) continue;
     softmax["step_flop"].push_back(at.softmax_step_flop);
     linear["step_flop"].push_back(at.linear_step_flop);
     softmax["step_bytes"].push_back(at.softmax_step_bytes);
@@ -43,32 +64,67 @@ Json Scaling(const ModelConfig& config) {
   return {{"tokens", tokens},
           {"softmax", softmax},
           {"linear", linear},
-          {"linear_is_less_from",
-           {{"parallel", CrossoverTokens(head, config.arch == Arch::kDecoder)},
-            {"step", StepCrossoverTokens(head)},
-            {"memory", MemoryCrossoverTokens(head)}}}};
+          {"linear_is_less_from", Crossovers(config)}};
 }
 
-Json Facts(const OpenedModel& opened) {
-  const Model& model = opened.model;
-  const ModelConfig& config = model.config();
+int64_t Textbook(const ModelConfig& config) {
+  const bool pairs = config.arch == Arch::kSeq2seq;
+  // A decoder layer beside an encoder has a second attention, 4 D^2 more.
+  const int64_t second = 4 * config.d_model * config.d_model;
+  const int64_t layer = TextbookParameters(config.d_model, 0);
+  return config.n_layers * layer + config.n_decoder_layers * (layer + second) +
+         (pairs ? 2 : 1) * config.vocab_size * config.d_model;
+}
+
+// What follows from the configuration alone.
+Json ConfigFacts(const ModelConfig& config, const Tokenizer& tokenizer) {
   const ParameterCounts counts = CountParameters(config);
   Json root;
   root["arch"] = Name(config.arch);
   root["task"] = Name(config.task);
   root["config"] = Json::parse(ConfigToJson(config));
-  root["tokenizer_entries"] = opened.tokenizer.vocab_size();
+  root["tokenizer_entries"] = tokenizer.vocab_size();
   root["parameters"] = {
       {"embedding", counts.embedding}, {"positions", counts.positions},
       {"attention", counts.attention}, {"feed_forward", counts.feed_forward},
       {"norms", counts.norms},         {"recurrent", counts.recurrent},
       {"head", counts.head},           {"total", counts.Total()}};
-  root["parameters_textbook"] =
-      config.n_layers * TextbookParameters(config.d_model, 0) +
-      config.vocab_size * config.d_model;
+  if (config.HasAttention()) root["parameters_textbook"] = Textbook(config);
+  return root;
+}
+
+// Of a model that the runtime refuses for `reason`: its files all the same.
+Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
+                  const Error& reason) {
+  const Result<ModelFiles> files = OpenModelFiles(dir, config);
+  if (!files.ok()) throw ExitError(kExitBadModel, files.error().what());
+  const Result<Tokenizer> tokenizer = Tokenizer::Open(dir, config);
+  if (!tokenizer.ok()) {
+    throw ExitError(kExitBadModel, tokenizer.error().what());
+  }
+  Json root = ConfigFacts(config, tokenizer.value());
+  root["not_run_by_this_runtime"] = reason.what();
+  uint64_t bytes = 0;
+  for (const TensorEntry& tensor : files.value().weights.tensors()) {
+    bytes += tensor.end - tensor.begin;
+  }
+  root["weight_bytes_in_file"] = bytes;
+  if (config.task == Task::kClassify) root["classes"] = files.value().labels;
+  // AFT has neither scores nor heads; the others stand beside softmax.
+  const bool aft = config.attention == AttentionKind::kAftFull ||
+                   config.attention == AttentionKind::kAftSimple;
+  if (config.HasAttention() && !aft) root["scaling"] = Scaling(config);
+  return root;
+}
+
+Json Facts(const OpenedModel& opened) {
+  const Model& model = opened.model;
+  const ModelConfig& config = model.config();
+  Json root = ConfigFacts(config, opened.tokenizer);
   root["weight_bytes"] = model.weight_bytes();
   if (config.task == Task::kClassify) {
     root["classes"] = model.labels();
+    root["scaling"] = Scaling(config);
     return root;
   }
   root["state_bytes"] = model.state_bytes();
@@ -76,6 +132,7 @@ Json Facts(const OpenedModel& opened) {
   if (config.arch == Arch::kSeq2seq) {
     root["memory_bytes"] = model.memory_bytes();
     root["memory_bytes_per_source_token"] = model.memory_bytes_per_token();
+    root["scaling"] = Scaling(config);
     return root;
   }
   const int64_t element_bytes =
@@ -86,9 +143,7 @@ Json Facts(const OpenedModel& opened) {
   root["flop_per_token"] = first.flop;
   root["flop_per_token_growth"] = second.flop - first.flop;
   root["bytes_read_per_token"] = first.weight_bytes + first.state_bytes;
-  if (config.arch == Arch::kDecoder || config.arch == Arch::kEncoder) {
-    root["scaling"] = Scaling(config);
-  }
+  root["scaling"] = Scaling(config);
   return root;
 }
 
@@ -131,9 +186,12 @@ int Info(int argc, char** argv) {
   app.add_flag("--json", json, "one JSON object on stdout");
   app.footer(kFooter);
   if (const auto code = ParseArguments(app, argc, argv)) return *code;
-  const OpenedModel opened =
-      OpenModelDirectory(dir, {WeightType::kF32, 1, true});
-  const Json facts = Facts(opened);
+  const Result<ModelConfig> config = ReadModelConfig(dir);
+  if (!config.ok()) throw ExitError(kExitBadModel, config.error().what());
+  const auto refused = CheckSupported(config.value());
+  const Json facts =
+      refused ? FactsOfFiles(dir, config.value(), *refused)
+              : Facts(OpenModelDirectory(dir, {WeightType::kF32, 1, true}));
   Payload payload(stdout);
   payload.Write(json ? facts.dump() + "\n" : Lines(facts, ""));
   payload.Flush();

@@ -3,26 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/file.h"
-#include "core/safetensors.h"
-#include "runtime/labels.h"
+#include "runtime/model_files.h"
 #include "runtime/model_impl.h"
 #include "runtime/state_file.h"
 #include "runtime/supported.h"
 
 namespace tarn {
 namespace {
-
-constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
-
-// The error again, with the file's folder in front.
-Error Within(const std::string& dir, const Error& error) {
-  if (error.wanted().empty()) {
-    return Error(error.code(), StrCat(dir, "/", error.what()));
-  }
-  return Error(error.code(), StrCat(dir, "/", error.where()), error.wanted(),
-               error.given());
-}
 
 // Marks the states of a batch while it is checked: finds one that comes twice
 // without a list of its own, for a step allocates nothing.
@@ -54,34 +41,22 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
     throw ArgumentError("Model::Open: threads", "0 (automatic) or more",
                         StrCat(options.threads));
   }
-  const Result<std::string> text =
-      ReadFile(dir + "/config.json", kMaxConfigBytes);
-  if (!text.ok()) return text.error();
-  const Result<ModelConfig> config = ConfigFromJson(text.value());
-  if (!config.ok()) return Within(dir, config.error());
+  const Result<ModelConfig> config = ReadModelConfig(dir);
+  if (!config.ok()) return config.error();
   if (const auto error = CheckSupported(config.value())) {
-    return Within(dir, *error);
+    return InFolder(dir, *error);
   }
-  const std::string path = dir + "/model.safetensors";
-  const Result<SafetensorsFile> file =
-      SafetensorsFile::Open(path, options.use_mmap);
-  if (!file.ok()) return file.error();
-  if (auto error = CheckWeights(path, file.value(), config.value())) {
-    return *error;
-  }
-  std::vector<std::string> labels;
-  if (config.value().task == Task::kClassify) {
-    Result<std::vector<std::string>> read =
-        ReadLabels(dir, config.value().n_classes);
-    if (!read.ok()) return read.error();
-    labels = std::move(read).Take();
-  }
+  Result<ModelFiles> opened =
+      OpenModelFiles(dir, config.value(), options.use_mmap);
+  if (!opened.ok()) return opened.error();
+  ModelFiles files = std::move(opened).Take();
   const DType dtype =
       options.weights == WeightType::kBF16 ? DType::kBF16 : DType::kF32;
   return Model(std::make_unique<Impl>(
-      config.value(), options, PackWeights(file.value(), config.value(), dtype),
-      std::move(labels),
-      ModelFingerprint(file.value(), config.value(), dtype)));
+      config.value(), options,
+      PackWeights(files.weights, config.value(), dtype),
+      std::move(files.labels),
+      ModelFingerprint(files.weights, config.value(), dtype)));
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -224,7 +224,24 @@ def test_info_tells_what_is_kept(tarn, seq2seq, classifier):
     assert got["memory_bytes_per_source_token"] == (0 if kind == "linear" else 2 * 4 * 16 * 4)
     total = sum(int(np.prod(s)) for s in plain_pairs.shapes(got["config"]).values())
     assert got["parameters"]["total"] == total
+    # Heads of 8, C = M = 8: 2CM / (E + M) keys at once, twice that causally.
+    less = got["scaling"]["linear_is_less_from"]
+    assert less["encoder"] == {"parallel": 8}
+    assert less["decoder"]["parallel"] == 16 and less["decoder"]["memory"] == 72 / 16
+    layers, decoders = got["config"]["n_layers"], got["config"]["n_decoder_layers"]
+    blocks = (12 * layers + 16 * decoders) * got["config"]["d_model"] ** 2
+    tables = 2 * got["config"]["vocab_size"] * got["config"]["d_model"]
+    assert got["parameters_textbook"] == blocks + tables
     classes = json.loads(tarn("info", classifier[0], "--json").stdout)
+    scaling = classes["scaling"]
+    assert scaling["linear_is_less_from"] == {"parallel": 8}
+    # Softmax over n keys costs 2 n (E + M) a head and token, beyond what does
+    # not grow; linear attention nothing that grows.
+    softmax = scaling["softmax"]["parallel_flop"]
+    heads = classes["config"]["n_layers"] * classes["config"]["n_heads"]
+    assert softmax[1] - softmax[0] == heads * 2 * (1024 - 128) * 16
+    assert len(set(scaling["linear"]["parallel_flop"])) == 1
+    assert "step_flop" not in scaling["softmax"]
     assert classes["classes"] == LABELS and classes["task"] == "classify"
     assert b"it depends" in tarn("info", classifier[0]).stdout
 

@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import plain_model
+import plain_pairs
 import pytest
 
 COMMANDS = ["train", "generate", "eval", "info", "bench", "verify", "tokenize"]
@@ -93,6 +94,51 @@ def test_info(tarn, models):
     text = tarn("info", models / "linear").stdout.decode()
     for words in ("state bytes", "feed_forward", "total", "d_model"):
         assert words in text
+
+
+def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):
+    """Its files are described; generating with it stays refused."""
+    folder = tmp_path / "local"
+    changes = plain_pairs.config_of("decoder", "local", local_context=4)
+    _, weights = plain_model.write_model(folder, seed=1, **changes)
+    done = tarn("info", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    assert "attention" in got["not_run_by_this_runtime"]
+    assert "local" in got["not_run_by_this_runtime"]
+    total = sum(w.size for w in weights.values())
+    assert got["parameters"]["total"] == total
+    assert got["weight_bytes_in_file"] == 4 * total
+    runs = json.loads(tarn("info", models / "linear", "--json").stdout)
+    assert "not_run_by_this_runtime" not in runs
+    assert got["scaling"] == runs["scaling"]
+    assert b"not run by this runtime" in tarn("info", folder).stdout
+    assert tarn("generate", folder).returncode == 3
+
+
+def test_info_of_an_rnn_and_of_broken_files(tarn, tmp_path):
+    folder = tmp_path / "rnn"
+    d, vocab = 32, 256
+    shapes = {"value_embedding.weight": (vocab, d), "predictor.weight": (vocab, d),
+              "predictor.bias": (vocab,)}
+    for i in range(2):
+        shapes |= {f"rnn.weight_{way}_l{i}": (d, d) for way in ("ih", "hh")}
+        shapes |= {f"rnn.bias_{way}_l{i}": (d,) for way in ("ih", "hh")}
+    weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    plain_model.write_model(folder, weights=weights, **plain_pairs.config_of("rnn"))
+    done = tarn("info", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    assert got["parameters"]["recurrent"] == 2 * (2 * d * d + 2 * d)
+    assert got["parameters"]["total"] == sum(w.size for w in weights.values())
+    assert "arch" in got["not_run_by_this_runtime"]
+    assert "scaling" not in got and "parameters_textbook" not in got
+    del weights["rnn.bias_hh_l1"]
+    plain_model.write_safetensors(folder / "model.safetensors", weights)
+    broken = tarn("info", folder)
+    assert broken.returncode == 3 and b"rnn.bias_hh_l1" in broken.stderr
+    (folder / "config.json").write_text("{")
+    assert tarn("info", folder).returncode == 3
 
 
 def fault(tarn, folder):
