@@ -48,7 +48,9 @@ class Clustered {
         queries_(ByHead(queries.to(ComputeType(queries)))
                      .masked_fill(valid_.logical_not().unsqueeze(-1), 0.0)),
         keys_(ByHead(Skip(keys, plan.kept))),
-        values_(ByHead(Skip(values, plan.kept))) {}
+        values_(ByHead(Skip(values, plan.kept))) {
+    if (plan.kind == ClusteredKind::kCausalImproved) SetNotFiniteAside();
+  }
 
   at::Tensor Run() {
     Score();
@@ -69,6 +71,21 @@ class Clustered {
   }
 
  private:
+  // NaN and infinity become 0, so that no product with a weight of 0 brings
+  // them to an earlier row; rows that read them are made NaN at the end. (In
+  // the other kinds every query reads every kept key.)
+  void SetNotFiniteAside() {
+    const at::Tensor query = NotFiniteRows(queries_);
+    const at::Tensor key =
+        NotFiniteRows(keys_).logical_or(NotFiniteRows(values_));
+    if (!query.any().item<bool>() && !key.any().item<bool>()) return;
+    not_finite_query_ = query;
+    not_finite_key_ = key;
+    queries_ = FiniteOrZero(queries_);
+    keys_ = FiniteOrZero(keys_);
+    values_ = FiniteOrZero(values_);
+  }
+
   // scores [B, H, C, S] of the mean query of every cluster.
   void Score() {
     const int64_t batch = queries_.size(0), heads = queries_.size(1);
@@ -143,9 +160,10 @@ class Clustered {
     const at::Tensor queries = shape(queries_)
                                    .index_select(0, groups.rows)
                                    .view({count, kGroupRows, -1});
+    const at::Tensor allowed = Allowed(groups, keys, plane, causal);
     at::Tensor weights = MaskedSoftmax(
         at::bmm(queries * plan_.softmax_temp, gather(keys_).transpose(1, 2)),
-        Allowed(groups, keys, plane, causal));
+        allowed);
     if (share.defined()) {
       weights = weights * share.reshape({-1})
                               .index_select(0, groups.cluster)
@@ -156,7 +174,22 @@ class Clustered {
                                .index_select(0, groups.place)
                                .view({queries_.size(0), queries_.size(1),
                                       seq_len, values_.size(3)});
-    return out.masked_fill(valid_.logical_not().unsqueeze(-1), 0.0);
+    const at::Tensor kept =
+        out.masked_fill(valid_.logical_not().unsqueeze(-1), 0.0);
+    if (!not_finite_key_.defined()) return kept;
+    const at::Tensor pairs = gather(not_finite_key_)
+                                 .transpose(1, 2)
+                                 .logical_or(shape(not_finite_query_)
+                                                 .index_select(0, groups.rows)
+                                                 .view({count, kGroupRows, 1}));
+    const at::Tensor spoiled = allowed.logical_and(pairs)
+                                   .any(-1)
+                                   .reshape({-1})
+                                   .index_select(0, groups.place)
+                                   .view(valid_.sizes())
+                                   .logical_and(valid_)
+                                   .unsqueeze(-1);
+    return SpoilRows(kept, queries_, spoiled);
   }
 
   // [G, 1 or 32, slots] of keys that are kept and, if causal, not later.
@@ -185,6 +218,7 @@ class Clustered {
   at::Tensor valid_, cluster_;          // [B, H, T]
   at::Tensor queries_, keys_, values_;  // [B, H, T or S, K or V]
   at::Tensor members_, scores_, kept_, top_;
+  at::Tensor not_finite_query_, not_finite_key_;  // [B, H, T or S, 1] bool
 };
 
 }  // namespace

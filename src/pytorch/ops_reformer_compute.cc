@@ -56,6 +56,7 @@ struct RoundSums {
   at::Tensor weighted;  // [P, T, V]
   at::Tensor total;     // [P, T, 1]
   at::Tensor top;       // [P, T, 1]; -infinity where the window is empty
+  at::Tensor spoiled;  // [P, T, 1] bool: reads what is not finite; or undefined
 };
 
 class Reformer {
@@ -69,8 +70,8 @@ class Reformer {
         chunk_(std::min(plan.options.chunk_size, seq_len_)),
         chunks_((seq_len_ + chunk_ - 1) / chunk_),
         queries_(ByPlane(ReformerQueries(queries, plan.kept))),
-        keys_(UnitVectors(queries_)),
         values_(ByPlane(Skip(values, plan.kept))) {
+    SetNotFiniteAside();
     const BucketOrder order = SortByBucket(plan.buckets, plan.kept);
     const auto flat = [&](const at::Tensor& x) {
       return x.reshape({planes_, plan.options.rounds, seq_len_});
@@ -87,7 +88,42 @@ class Reformer {
     if (o.masked && !o.compat) FindOthers();
     std::vector<RoundSums> rounds;
     for (int64_t r = 0; r < o.rounds; ++r) rounds.push_back(Round(r));
-    if (o.compat) return Mean(rounds);
+    const at::Tensor out = o.compat ? Mean(rounds) : Union(rounds);
+    if (!not_finite_.defined()) return out;
+    at::Tensor spoiled = rounds[0].spoiled;
+    for (const RoundSums& round : rounds) {
+      spoiled = spoiled.logical_or(round.spoiled);
+    }
+    return SpoilRows(out, queries_, spoiled);
+  }
+
+ private:
+  // NaN and infinity become 0, so that no product with a weight of 0 brings
+  // them to a row that may not read them; rows that may are made NaN at the
+  // end.
+  void SetNotFiniteAside() {
+    const at::Tensor query = NotFiniteRows(queries_);
+    const at::Tensor value = NotFiniteRows(values_);
+    if (query.any().item<bool>() || value.any().item<bool>()) {
+      not_finite_query_ = query.squeeze(2);
+      not_finite_ = query.logical_or(value).squeeze(2);
+      queries_ = FiniteOrZero(queries_);
+      values_ = FiniteOrZero(values_);
+    }
+    keys_ = UnitVectors(queries_);
+  }
+
+  // [P, T, 1]: whether a query, or a position it reads, is not finite.
+  at::Tensor Spoiled(const Window& w) const {
+    const at::Tensor pairs =
+        Look(not_finite_, w.keys)
+            .unsqueeze(2)
+            .logical_or(Look(not_finite_query_, w.own).unsqueeze(3));
+    return ByPosition(w, w.allowed.logical_and(pairs).any(-1, true));
+  }
+
+  // One softmax over what all rounds read: [P, T, V].
+  static at::Tensor Union(const std::vector<RoundSums>& rounds) {
     at::Tensor top = rounds[0].top;
     for (const RoundSums& round : rounds) top = at::maximum(top, round.top);
     top = at::where(top.isfinite(), top, Zero(top));
@@ -101,7 +137,6 @@ class Reformer {
     return Divide(weighted, total);
   }
 
- private:
   // [B, T, H, X] -> [P, T, X].
   at::Tensor ByPlane(const at::Tensor& x) const {
     return x.transpose(1, 2).reshape({planes_, seq_len_, x.size(3)});
@@ -255,6 +290,7 @@ class Reformer {
       weights = weights / Rounds(w);
     }
     RoundSums sums;
+    if (not_finite_.defined()) sums.spoiled = Spoiled(w);
     sums.total = ByPosition(w, weights.sum(-1, /*keepdim=*/true));
     sums.top = ByPosition(w, top);
     const at::Tensor dropped = Drop(weights, r);
@@ -274,10 +310,11 @@ class Reformer {
 
   const ReformerPlan& plan_;
   int64_t planes_, heads_, seq_len_, chunk_, chunks_;
-  at::Tensor queries_, keys_, values_;     // [P, T, K or V]
-  at::Tensor position_, place_, buckets_;  // [P, rounds, T]
-  at::Tensor plane_;                       // [P, 1, 1]
-  at::Tensor others_;                      // [P, T]
+  at::Tensor queries_, keys_, values_;        // [P, T, K or V]
+  at::Tensor position_, place_, buckets_;     // [P, rounds, T]
+  at::Tensor plane_;                          // [P, 1, 1]
+  at::Tensor others_;                         // [P, T]
+  at::Tensor not_finite_query_, not_finite_;  // [P, T] bool, or undefined
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <limits>
+
 namespace tarn::ops {
 void CheckOperands(const char* op, const at::Tensor& queries,
                    const at::Tensor& keys, const at::Tensor& values) {
@@ -93,6 +95,25 @@ at::Tensor Skip(const at::Tensor& x, const at::Tensor& kept) {
   shape[0] = kept.size(0);
   shape[1] = kept.size(1);
   return at::where(kept.view(shape), wide, at::zeros({}, wide.options()));
+}
+
+at::Tensor FiniteOrZero(const at::Tensor& x) {
+  return at::where(x.isfinite(), x, at::zeros({}, x.options()));
+}
+
+at::Tensor NotFiniteRows(const at::Tensor& x) {
+  return x.isfinite().all(-1, /*keepdim=*/true).logical_not();
+}
+
+at::Tensor SpoilRows(const at::Tensor& out, const at::Tensor& queries,
+                     const at::Tensor& spoiled) {
+  // 0 or NaN a row, times its query: the gradient takes the same factor. (The
+  // sum comes last: that of large queries may overflow, and 0 * inf is NaN.)
+  const at::Tensor factor =
+      at::zeros(spoiled.sizes(), out.options())
+          .masked_fill(spoiled, std::numeric_limits<double>::quiet_NaN());
+  return out.masked_fill(spoiled, 0.0) +
+         (queries * factor).sum(-1, /*keepdim=*/true);
 }
 
 std::vector<at::Tensor> RecomputedGradients(

@@ -38,6 +38,18 @@ at::ScalarType ComputeType(const at::Tensor& x);
 /// [B, S] leaves out; undefined: none.
 at::Tensor Skip(const at::Tensor& x, const at::Tensor& kept);
 
+/// x with 0 for NaN and infinity, which get no gradient.
+at::Tensor FiniteOrZero(const at::Tensor& x);
+
+/// [..., 1] bool: whether a row of the last axis holds NaN or infinity.
+at::Tensor NotFiniteRows(const at::Tensor& x);
+
+/// out [..., V] with NaN in rows where `spoiled` [..., 1]. There the gradient
+/// of `queries` [..., K] (finite) is NaN and nothing flows into `out`; other
+/// rows keep their values both ways.
+at::Tensor SpoilRows(const at::Tensor& out, const at::Tensor& queries,
+                     const at::Tensor& spoiled);
+
 /// Gradients of `inputs` through `f`, given the gradient of its result. Runs f
 /// on detached copies with recording on, although the caller stands below
 /// autograd: a forward pass then saves its inputs and nothing else. Inputs that

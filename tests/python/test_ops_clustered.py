@@ -186,6 +186,37 @@ def test_nothing_later_is_read_by_the_causal_kind_and_seeds_decide(kind):
     assert changed[30:].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("topk", [7, 50])
+def test_nothing_later_is_read_by_the_causal_kind_not_even_nan(topk, poison, dtype):
+    """What only causality hides reaches no earlier row and no gradient of one;
+    a row that reads it is NaN."""
+    inputs = draw(2, 50, 50, 2, 8, 4, dtype)
+    weights = torch.randn_like(inputs[2])[:, :30]
+
+    def run(*inputs):
+        x = [t.clone().requires_grad_() for t in inputs]
+        out = KINDS["causal-improved"](*x, clusters=5, hash_seed=11, topk=topk)
+        return out, *torch.autograd.grad((out[:, :30] * weights).sum(), x)
+
+    clean = run(*inputs)
+    for which in range(3):
+        later = [x.clone() for x in inputs]
+        later[which][:, 30:, :, 1] = poison
+        spoiled = run(*later)
+        for one, other in zip(clean, spoiled):
+            assert other[:, :30].isfinite().all()
+            # Later values decide nothing; later keys, where every key is chosen,
+            # only the order of sums; later queries the clusters.
+            if which == 2:
+                assert torch.equal(one[:, :30], other[:, :30])
+            elif which == 1 and topk == 50:
+                torch.testing.assert_close(one[:, :30], other[:, :30], rtol=1e-4, atol=1e-5)
+        rows = spoiled[0][:, 30:].isnan().all(-1)
+        assert rows.all() if topk == 50 else rows.any()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_gradcheck(kind, dropout):

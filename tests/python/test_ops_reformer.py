@@ -229,6 +229,51 @@ def test_nothing_later_is_read_under_a_causal_mask_and_seeds_decide():
     assert not changed[:30].any() and changed[30:].all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_nothing_later_is_read_not_even_nan(options, poison, dtype):
+    """What only causality hides reaches no earlier row and no gradient of one;
+    rows that read it are NaN."""
+    q, v = draw(2, 50, 2, 8, 4, dtype)
+    weights = torch.randn_like(v)
+    weights[:, 30:] = 0.0
+    for masks in ({"causal": True}, {"attention_mask": torch.ones(50, 50).tril() > 0}):
+
+        def run(q, v, masks=masks):
+            x = q.clone().requires_grad_(), v.clone().requires_grad_()
+            out = ops.reformer_attention(*x, chunk_size=8, hash_seed=5, **options, **masks)
+            return out, *torch.autograd.grad((out * weights)[:, :30].sum(), x)
+
+        clean = run(q, v)
+        later = v.clone()
+        later[:, 30:, :, 1] = poison
+        spoiled = run(q, later)
+        for one, other in zip(clean, spoiled):
+            assert torch.equal(one[:, :30], other[:, :30])
+        # Where i reads anything beside itself it need not read itself.
+        rows = spoiled[0][:, 30:].isnan().all(-1)
+        assert rows.any() if options.get("masked") else rows.all()
+        # Queries are keys: later ones decide the order, so only NaN is looked for.
+        later = q.clone()
+        later[:, 30:, :, 1] = poison
+        for x in run(later, v):
+            assert x[:, :30].isfinite().all()
+
+
+def test_a_dense_mask_hides_nan_and_the_gradient_of_a_row_that_reads_it_is_nan():
+    q, v = (x.requires_grad_() for x in draw(1, 12, 1, 4, 3, torch.float32))
+    mask = torch.ones(12, 12, dtype=torch.bool)
+    mask[::2, 5] = False
+    with torch.no_grad():
+        v[0, 5] = float("nan")
+    out = ops.reformer_attention(q, v, attention_mask=mask)
+    assert out[0, ::2].isfinite().all() and out[0, 1::2].isnan().all()
+    out.sum().backward()
+    assert q.grad[0, ::2].isfinite().all() and q.grad[0, 1::2].isnan().all()
+    assert v.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_gradcheck(options):
     q, v = (x.requires_grad_() for x in draw(2, 7, 2, 3, 2))
