@@ -165,7 +165,8 @@ class LengthMask(BaseMask):
     """Row n keeps its first lengths[n] entries.
 
     Args:
-        lengths: [N] integers from 0 to max_len, copied.
+        lengths: [N] integers from 0 to max_len, copied. Compared with these
+            bounds but in a function that is being compiled, which cannot read.
         max_len: columns; None: the largest length.
         device: of the copy; None: that of lengths.
 
@@ -188,11 +189,20 @@ class LengthMask(BaseMask):
         if max_len is None:
             max_len = int(lengths.max()) if lengths.numel() else 0
         self._max_len = max_len
+        if lengths.numel() and not (lengths.is_meta or torch.compiler.is_compiling()):
+            least, most = (int(bound) for bound in torch.aminmax(lengths))
+            if least < 0 or most > max_len:
+                raise ValueError(
+                    f"LengthMask: lengths: want from 0 to max_len {max_len}, "
+                    f"got {least if least < 0 else most}"
+                )
 
     @classmethod
     def full(cls, batch: int, max_len: int, device: torch.device | str = "cpu") -> LengthMask:
         """A mask that is known to keep everything, without reading a tensor."""
-        mask = cls(torch.full((batch,), max_len, dtype=torch.int64, device=device), max_len)
+        mask = cls.__new__(cls)
+        mask._lengths = torch.full((batch,), max_len, dtype=torch.int64, device=device)
+        mask._max_len = max_len
         mask._all_ones = True
         return mask
 
@@ -235,7 +245,9 @@ class TriangularCausalMask(LengthMask):
     ):
         columns = N if keys is None else keys
         lengths = torch.arange(1 + offset, N + 1 + offset, device=device)
-        super().__init__(lengths.clamp_(0, columns), columns)
+        # Within the bounds by construction, so not read as LengthMask would.
+        self._lengths = lengths.clamp_(0, columns)
+        self._max_len = columns
         self._offset = offset
         self._any_keys = keys is None
         self._all_ones = N == 0 or offset + 1 >= columns

@@ -246,10 +246,15 @@ def encoder_from_pytorch(encoder: torch.nn.TransformerEncoder) -> torch.nn.Modul
     """A TransformerEncoder with full attention that computes what a
     torch.nn.TransformerEncoder (batch_first or not; tarn's is batch first)
     does, with copies of its weights, in its mode. Raises ValueError for a layer
-    that has no counterpart: other activations, biases left out."""
+    that has no counterpart: other activations, biases left out; TypeError for
+    another module."""
     from tarn.attention import AttentionLayer, FullAttention
     from tarn.transformers import TransformerEncoder, TransformerEncoderLayer
 
+    if not isinstance(encoder, torch.nn.TransformerEncoder):
+        raise TypeError(
+            f"encoder: want a torch.nn.TransformerEncoder, got {type(encoder).__name__}"
+        )
     layers = []
     for layer in encoder.layers:
         if not isinstance(layer, torch.nn.TransformerEncoderLayer):

@@ -1,5 +1,5 @@
 """The attention modules: masks, empty rows, padding, events, and the defects of
-fast-transformers that must not come back (attention semantics, section 6)."""
+fast-transformers that must not come back (docs/migration.md)."""
 
 import math
 
@@ -79,7 +79,7 @@ def test_shapes_and_defaults(kind):
 
 @pytest.mark.parametrize("kind", [k for k in ALL if k not in CAUSAL])
 def test_padding_never_leaks(kind):
-    """Section 6, rows 6, 7, 8: NaN in padded keys and values reaches nothing, in
+    """Defects 6, 7, 8 of docs/migration.md: NaN in padded keys and values reaches nothing, in
     the output or in gradients."""
     module = make(kind)
     q, k, v = inputs(kind)
@@ -108,7 +108,7 @@ def test_padding_never_leaks(kind):
 
 @pytest.mark.parametrize("kind", [*ANY_MASK, *CONDITIONAL, "linear", "aft-simple", "causal-linear"])
 def test_empty_rows_are_zero(kind):
-    """Section 6, row 6: a sequence without keys gives 0 and sends no gradient."""
+    """Defect 6 of docs/migration.md: a sequence without keys gives 0 and sends no gradient."""
     module = make(kind)
     leaves = [t.requires_grad_() for t in inputs(kind)]
     keys = leaves[1].shape[1]
@@ -199,7 +199,7 @@ def linear_weights(q, k):
 @pytest.mark.parametrize("sizes", [(7, 4), (4, 7), (1, 3), (3, 1), (5, 5)])
 @pytest.mark.parametrize("offset", [0, 2, -1])
 def test_causal_linear_of_unequal_lengths(sizes, offset):
-    """Section 6, row 1: queries beyond the keys see all of them; none are read
+    """Defect 1 of docs/migration.md: queries beyond the keys see all of them; none are read
     that are not there."""
     rows, columns = sizes
     q, k, v = inputs("causal-linear", rows, columns)
@@ -238,7 +238,7 @@ def test_conditional_full_gradcheck(kind):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("entry", [-5.0, -16.0, -30.0, -80.0])
 def test_a_constant_value_is_reproduced(causal, entry):
-    """Section 6, row 3: no eps shrinks the output, and phi does not cancel."""
+    """Defect 3 of docs/migration.md: no eps shrinks the output, and phi does not cancel."""
     kind = "causal-linear" if causal else "linear"
     q = torch.full((1, L, H, 4), entry)
     v = torch.full((1, L, H, M), 3.0)
@@ -249,14 +249,14 @@ def test_a_constant_value_is_reproduced(causal, entry):
 
 
 def test_temperature_of_zero_is_the_mean():
-    """Section 6, row 12."""
+    """Defect 12 of docs/migration.md."""
     q, k, v = inputs("full")
     out = att.FullAttention(softmax_temp=0.0, **NO_DROPOUT)(q, k, v)
     torch.testing.assert_close(out, v.mean(1, keepdim=True).expand_as(out))
 
 
 def test_aft_is_as_published():
-    """Section 6, row 5."""
+    """Defect 5 of docs/migration.md."""
     q, k, v = inputs("aft-full")
     module = att.AFTFullAttention(12, 3)
     bias = (module.u[:L] @ module.v[:S].t()).double()
@@ -274,8 +274,29 @@ def test_aft_is_as_published():
         module(*inputs("aft-full", 13))
 
 
+class Elsewhere(torch.Tensor):
+    """A tensor that says it lies on an accelerator for which there are no
+    kernels; none has to be there."""
+
+    @property
+    def device(self):
+        return torch.device("xpu", 0)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_device_without_kernels_is_named(kind):
+    """Defect 14 of docs/migration.md: a missing back end is an error that says
+    so, before any work, as are tensors of two devices."""
+    q, k, v = inputs(kind)
+    away = "keys" if kind != "reformer" else "values"
+    with pytest.raises(ValueError, match=f"{away}: want .*cpu.*, got .*meta"):
+        make(kind)(q, k.to("meta"), v.to("meta"), mask_for(kind))
+    with pytest.raises(ValueError, match="queries: want .*cpu.*, got .*xpu:0"):
+        make(kind)(q.as_subclass(Elsewhere), k, v, mask_for(kind))
+
+
 def test_reformer_takes_any_length_and_width():
-    """Section 6, row 9."""
+    """Defect 9 of docs/migration.md."""
     module = att.ReformerAttention(4, 3, 2, **NO_DROPOUT).eval()
     q, k, v = inputs("reformer", 11)
     q[0, 3] = 0
@@ -294,7 +315,7 @@ def test_reformer_of_one_chunk_is_full_attention_of_normalised_queries():
 
 
 def test_clustered_takes_few_queries_and_any_mask_as_lengths():
-    """Section 6, row 10: more clusters than queries; a full mask as lengths."""
+    """Defect 10 of docs/migration.md: more clusters than queries; a full mask as lengths."""
     module = att.ClusteredAttention(20, **NO_DROPOUT).eval()
     q, k, v = inputs("clustered")
     out = module(q, k, v, None, FullMask(N, L), FullMask(N, S))

@@ -150,7 +150,7 @@ def test_attention_settings_go_through():
 
 
 def test_conditional_full_hands_on_the_dispatcher():
-    """Section 6, row 12."""
+    """Defect 12 of docs/migration.md."""
     dispatcher = EventDispatcher()
     builder = AttentionBuilder.from_kwargs(query_dimensions=4, event_dispatcher=dispatcher)
     made = builder.get("conditional-full:linear")
@@ -160,7 +160,7 @@ def test_conditional_full_hands_on_the_dispatcher():
 
 
 def test_softmax_temp_of_zero_is_kept():
-    """Section 6, row 12: an explicit 0 is not the default."""
+    """Defect 12 of docs/migration.md: an explicit 0 is not the default."""
     made = AttentionBuilder.from_kwargs(softmax_temp=0).get("full")
     assert made.softmax_temp == 0.0 and AttentionBuilder().get("full").softmax_temp is None
 
@@ -192,6 +192,60 @@ def test_wrong_settings_name_themselves():
         builder.feature_map = "sine"
     with pytest.raises(ValueError, match="local_context"):
         AttentionBuilder().get("local")
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("n_heads", 0),
+        ("n_layers", -1),
+        ("query_dimensions", 0),
+        ("value_dimensions", 2.5),
+        ("feed_forward_dimensions", None),
+        ("model_dimensions", -8),
+    ],
+)
+def test_sizes_out_of_range_are_errors(name, value):
+    with pytest.raises(ValueError, match=f"{name}: want an integer from [01], got"):
+        TransformerEncoderBuilder.from_kwargs(**{name: value})
+    assert len(TransformerEncoderBuilder.from_kwargs(**{**SMALL, "n_layers": 0}).get().layers) == 0
+
+
+@pytest.mark.parametrize(
+    "kind, name, value",
+    [
+        ("clustered", "bits", 64),
+        ("clustered", "clusters", 0),
+        ("improved-clustered", "topk", 0),
+        ("causal-improved-clustered", "iterations", 0),
+        ("exact-topk", "topk", 0),
+        ("reformer", "bits", 0),
+        ("reformer", "chunk_size", 0),
+        ("reformer", "rounds", -1),
+    ],
+)
+def test_settings_out_of_range_are_errors_of_the_constructor(kind, name, value):
+    builder = AttentionBuilder.from_kwargs(**{"clusters": 2, name: value})
+    with pytest.raises(ValueError, match=f"{name}: want an integer from 1"):
+        builder.get(kind)
+
+
+@pytest.mark.parametrize(
+    "kind", ["conditional-full", "full:linear", "linear:full", "conditional-full:full,linear"]
+)
+def test_wrong_nesting_is_an_error(kind):
+    builder = AttentionBuilder.from_kwargs(query_dimensions=4)
+    with pytest.raises(ValueError, match="attention_type: .*: want as many attentions inside"):
+        builder.get(kind)
+
+
+def test_attentions_are_at_hand_beside_the_builders():
+    from tarn import attention, builders
+
+    names = [name for name in attention.__all__ if name.endswith(("Attention", "AttentionLayer"))]
+    assert len(names) >= 12
+    for name in names:
+        assert getattr(builders, name) is getattr(attention, name)
 
 
 def test_from_dictionary_is_strict():

@@ -3,6 +3,7 @@ and by install_as_fast_transformers, each in a process of its own."""
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from tarn import causal_product
+from tarn.attention.causal_linear_attention import causal_linear
+from tarn.feature_maps.fourier_features import orthogonal_random_matrix_
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "fast_transformers_program.py"
@@ -146,3 +149,48 @@ def test_causal_product_by_name():
 
     inputs = [torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     assert torch.autograd.gradcheck(Around.apply, inputs)
+
+
+@pytest.mark.parametrize("sizes", [(5, 5), (7, 4), (4, 7), (0, 3)])
+def test_causal_linear_is_the_product_with_heads_inside(sizes):
+    rows, columns = sizes
+    shapes = (rows, 6), (columns, 6), (columns, 3)
+    heads_first = [torch.randn(2, 3, *s, dtype=torch.float64) for s in shapes]
+    given = causal_linear(*(t.transpose(1, 2) for t in heads_first))
+    torch.testing.assert_close(given.transpose(1, 2), quadratic(*heads_first))
+
+
+@pytest.mark.parametrize("sizes", [(6, 15), (5, 3), (1, 4)])
+def test_orthogonal_random_matrix(sizes):
+    """Columns of a block are orthogonal, but not of one length; the generator
+    of torch decides, so that a seed repeats the draw."""
+    rows, columns = sizes
+    torch.manual_seed(4)
+    w = torch.zeros(rows, columns, requires_grad=True)
+    assert orthogonal_random_matrix_(w) is None
+    first = w.detach().clone()
+    for start in range(0, columns, rows):
+        block = first[:, start : start + rows].double()
+        gram = block.t() @ block
+        off = gram - torch.diag(gram.diagonal())
+        assert off.abs().max() < 1e-4 and (gram.diagonal() > 0).all()
+    orthogonal_random_matrix_(w)
+    assert not torch.equal(w, first)
+    torch.manual_seed(4)
+    orthogonal_random_matrix_(w)
+    assert torch.equal(w, first)
+    with pytest.raises(ValueError, match="2 axes"):
+        orthogonal_random_matrix_(torch.zeros(3))
+
+
+def test_every_test_of_the_defects_exists():
+    """The numbered table of docs/migration.md, which tests cite by number."""
+    page = (ROOT / "docs" / "migration.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page, re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 16))
+    for number, cell in rows:
+        names = re.findall(r"`(test_\w+\.py)::(test_\w+)`", cell)
+        assert names, f"defect {number} has no test"
+        for file, test in names:
+            text = (ROOT / "tests" / "python" / file).read_text()
+            assert re.search(rf"^def {test}\(", text, re.M), f"{file}::{test}"

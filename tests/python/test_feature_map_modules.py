@@ -79,7 +79,7 @@ def test_named_and_own_functions_agree(name, causal):
 
 
 def test_elu_does_not_cancel():
-    """Section 6, row 3."""
+    """Defect 3 of docs/migration.md."""
     x = torch.tensor([-87.0, -20.0, -15.0, -1.0, 0.0, 2.0], requires_grad=True)
     out = maps.elu_feature_map(6)(x)
     wanted = torch.where(x > 0, x.double() + 1, x.double().exp())
@@ -138,7 +138,7 @@ def test_a_map_of_ones_own():
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_omega_is_there_from_the_start_and_a_function_of_its_key(name):
-    """Section 6, row 11: not zero before the first call."""
+    """Defect 11 of docs/migration.md: not zero before the first call."""
     first, same = made(name), made(name)
     assert first.omega.abs().sum() > 0 and torch.equal(first.omega, same.omega)
     assert first.omega.shape[0] == E and list(first.state_dict()) == ["omega"]
@@ -153,7 +153,7 @@ def test_omega_is_there_from_the_start_and_a_function_of_its_key(name):
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_omega_is_drawn_in_training_only(name):
-    """Section 6, row 11: never in evaluation, every `redraw` calls in training,
+    """Defect 11 of docs/migration.md: never in evaluation, every `redraw` calls in training,
     and an earlier graph keeps the omega it was made with."""
     feature_map = made(name, redraw=2)
     start = feature_map.omega

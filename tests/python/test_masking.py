@@ -71,6 +71,14 @@ def test_length_mask():
         LengthMask(torch.ones(3, 1, dtype=torch.int64))
 
 
+def test_lengths_out_of_range_are_errors():
+    for lengths, max_len in (([2, -1], 3), ([-1], None), ([2, 4], 3)):
+        with pytest.raises(ValueError, match="lengths: want from 0 to max_len"):
+            LengthMask(torch.tensor(lengths), max_len=max_len)
+    assert LengthMask(torch.tensor([], dtype=torch.int64), max_len=3).shape == (0, 3)
+    assert LengthMask(torch.tensor([0, 3]), max_len=3).lengths.tolist() == [0, 3]
+
+
 def test_lengths_of_any_mask():
     wanted = LengthMask(torch.tensor([3, 0, 5]), max_len=6)
     mask = FullMask(wanted.bool_matrix)
@@ -140,7 +148,7 @@ QUERIES, KEYS = torch.zeros(2, 3, 4, 5), torch.zeros(2, 6, 4, 5)
 
 
 def test_sizes_of_attention_masks_are_checked():
-    """Section 6, row 4: fast-transformers takes a 7 x 7 mask for 3 tokens."""
+    """Defect 4 of docs/migration.md: fast-transformers takes a 7 x 7 mask for 3 tokens."""
     for wrong in (
         TriangularCausalMask(7),
         FullMask(7),

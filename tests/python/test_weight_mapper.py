@@ -124,3 +124,8 @@ def test_load_file(tmp_path):
 def test_longformer_leaves_global_projections_out():
     state = {"layer.0.attention.self.query_global.weight": 1, "layer.0.output.dense.weight": 2}
     assert wm.LongformerMapper().map(state) == {"layers.0.linear2.weight": 2}
+
+
+def test_encoder_from_pytorch_wants_an_encoder():
+    with pytest.raises(TypeError, match="encoder: want a torch.nn.TransformerEncoder, got Linear"):
+        wm.encoder_from_pytorch(torch.nn.Linear(2, 2))  # type: ignore[arg-type]

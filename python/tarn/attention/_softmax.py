@@ -11,6 +11,15 @@ from tarn._randomness import ForwardCounter, mix_key
 from tarn.events import EventDispatcher
 
 
+def want_between(kind: str, name: str, value: int, least: int, most: int | None = None) -> int:
+    """value. Raises ValueError that names the argument of a constructor, before
+    a call finds it."""
+    if value < least or (most is not None and value > most):
+        bounds = f"from {least}" + ("" if most is None else f" to {most}")
+        raise ValueError(f"{kind}: {name}: want an integer {bounds}, got {value!r}")
+    return value
+
+
 class SoftmaxAttention(torch.nn.Module):
     """Temperature, dropout of weights and events. Dropout draws one seed a call
     from torch's default generator."""

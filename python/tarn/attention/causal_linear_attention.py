@@ -8,7 +8,16 @@ from tarn import ops
 from tarn.attention._linear import LINEAR_PARAMETERS, LinearAttentionBase
 from tarn.attention._masks import causal_offset_of, key_arguments
 from tarn.attention_registry import AttentionRegistry
+from tarn.causal_product import causal_dot_product
 from tarn.masking import BaseMask
+
+
+def causal_linear(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+    """The causal product without its denominator, sum over j <= i of
+    (Q_i . K_j) V_j: [N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M].
+    The rest as in `tarn.causal_product.causal_dot_product`."""
+    product = causal_dot_product(Q.transpose(1, 2), K.transpose(1, 2), V.transpose(1, 2))
+    return product.transpose(1, 2)
 
 
 class CausalLinearAttention(LinearAttentionBase):

@@ -8,7 +8,7 @@ import torch
 
 from tarn import ops
 from tarn.attention._masks import key_arguments, query_lengths_of, want_no_attention_mask
-from tarn.attention._softmax import HashingAttention
+from tarn.attention._softmax import HashingAttention, want_between
 from tarn.attention_registry import (
     AttentionRegistry,
     Bool,
@@ -59,9 +59,10 @@ class ClusteredAttention(HashingAttention):
         hash_seed: int = 0,
     ):
         super().__init__(softmax_temp, attention_dropout, event_dispatcher, hash_seed)
-        self.clusters = clusters
-        self.iterations = iterations
-        self.bits = bits
+        kind = type(self).__name__
+        self.clusters = want_between(kind, "clusters", clusters, 1)
+        self.iterations = want_between(kind, "iterations", iterations, 1)
+        self.bits = want_between(kind, "bits", bits, 1, 63)
         self.hash_bias = hash_bias
 
     def _clustering_arguments(

@@ -6,7 +6,7 @@ import torch
 
 from tarn import ops
 from tarn.attention._masks import attention_arguments, key_arguments
-from tarn.attention._softmax import SoftmaxAttention
+from tarn.attention._softmax import SoftmaxAttention, want_between
 from tarn.attention_registry import (
     AttentionRegistry,
     EventDispatcherInstance,
@@ -30,7 +30,7 @@ class ExactTopKAttention(SoftmaxAttention):
         event_dispatcher: str | EventDispatcher = "",
     ):
         super().__init__(softmax_temp, attention_dropout, event_dispatcher)
-        self.topk = topk
+        self.topk = want_between("ExactTopKAttention", "topk", topk, 1)
 
     def forward(
         self,

@@ -6,6 +6,7 @@ import torch
 
 from tarn import ops
 from tarn.attention._masks import want_no_attention_mask
+from tarn.attention._softmax import want_between
 from tarn.attention.clustered_attention import CLUSTERED_PARAMETERS, ClusteredAttention
 from tarn.attention_registry import AttentionRegistry, Int, Optional
 from tarn.events import EventDispatcher
@@ -41,7 +42,7 @@ class ImprovedClusteredAttention(ClusteredAttention):
             event_dispatcher,
             hash_seed,
         )
-        self.topk = topk
+        self.topk = want_between(type(self).__name__, "topk", topk, 1)
 
     def forward(
         self,

@@ -6,7 +6,7 @@ import torch
 
 from tarn import ops
 from tarn.attention._masks import attention_arguments, key_arguments
-from tarn.attention._softmax import HashingAttention
+from tarn.attention._softmax import HashingAttention, want_between
 from tarn.attention_registry import (
     AttentionRegistry,
     Bool,
@@ -53,9 +53,10 @@ class ReformerAttention(HashingAttention):
         compat: bool = False,
     ):
         super().__init__(softmax_temp, attention_dropout, event_dispatcher, hash_seed)
-        self.chunk_size = chunk_size
-        self.bits = bits
-        self.rounds = rounds
+        kind = "ReformerAttention"
+        self.chunk_size = want_between(kind, "chunk_size", chunk_size, 1)
+        self.bits = want_between(kind, "bits", bits, 1, 63)
+        self.rounds = want_between(kind, "rounds", rounds, 1)
         self.masked = masked
         self.same_bucket = same_bucket
         self.compat = compat

@@ -7,8 +7,23 @@
     model = builder.get()
 """
 
-import tarn.attention  # noqa: F401  (registers the kinds)
-import tarn.recurrent.attention  # noqa: F401
+import tarn.recurrent.attention  # noqa: F401  (registers the kinds)
+# Programs for fast-transformers import the kinds from here as well.
+from tarn.attention import (
+    AFTFullAttention,
+    AFTSimpleAttention,
+    AttentionLayer,
+    CausalLinearAttention,
+    ClusteredAttention,
+    ConditionalFullAttention,
+    ExactTopKAttention,
+    FullAttention,
+    ImprovedClusteredAttention,
+    ImprovedClusteredCausalAttention,
+    LinearAttention,
+    LocalAttention,
+    ReformerAttention,
+)
 from tarn.builders.attention_builders import (
     AttentionBuilder,
     RecurrentAttentionBuilder,
@@ -23,12 +38,25 @@ from tarn.builders.transformer_builders import (
 )
 
 __all__ = [
+    "AFTFullAttention",
+    "AFTSimpleAttention",
     "AttentionBuilder",
+    "AttentionLayer",
     "BaseBuilder",
+    "CausalLinearAttention",
+    "ClusteredAttention",
+    "ConditionalFullAttention",
+    "ExactTopKAttention",
+    "FullAttention",
+    "ImprovedClusteredAttention",
+    "ImprovedClusteredCausalAttention",
+    "LinearAttention",
+    "LocalAttention",
     "RecurrentAttentionBuilder",
     "RecurrentCrossAttentionBuilder",
     "RecurrentDecoderBuilder",
     "RecurrentEncoderBuilder",
+    "ReformerAttention",
     "TransformerDecoderBuilder",
     "TransformerEncoderBuilder",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -89,6 +90,13 @@ class BaseAttentionBuilder(BaseBuilder):
             key: self._registry.validate_parameter(key, self._parameters.get(key))
             for key in parameters
         }
+        try:
+            inspect.signature(factory).bind(*inner, **settings)
+        except TypeError:
+            raise ValueError(
+                f"attention_type: {name}: want as many attentions inside it as it wraps "
+                f'("a:b" is a around b), got {len(inner)}'
+            ) from None
         return factory(*inner, **settings)
 
 

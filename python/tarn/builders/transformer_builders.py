@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,20 @@ def _one_of(*choices: str) -> Callable[[str, Any], Any]:
         if value not in choices:
             raise ValueError(f"{key}: want one of {', '.join(map(repr, choices))}, got {value!r}")
         return value
+
+    return check
+
+
+def _whole(least: int, optional: bool = False) -> Callable[[str, Any], Any]:
+    """Checks an integer from `least`; None too where it stands for a default."""
+
+    def check(key: str, value: Any) -> Any:
+        if value is None and optional:
+            return None
+        number = operator.index(value) if hasattr(value, "__index__") else None
+        if number is None or number < least:
+            raise ValueError(f"{key}: want an integer from {least}, got {value!r}")
+        return number
 
     return check
 
@@ -70,6 +85,21 @@ class BaseTransformerBuilder(BaseBuilder):
         "feature_seed": 0,
     }
     _checks: dict[str, Callable[[str, Any], Any]] = {
+        "n_layers": _whole(0),
+        **dict.fromkeys(
+            ("n_heads", "query_dimensions", "value_dimensions", "feed_forward_dimensions"),
+            _whole(1),
+        ),
+        **dict.fromkeys(
+            (
+                "model_dimensions",
+                "cross_n_heads",
+                "cross_query_dimensions",
+                "cross_value_dimensions",
+                "cross_model_dimensions",
+            ),
+            _whole(1, optional=True),
+        ),
         "activation": _one_of("relu", "gelu"),
         "norm": _one_of("post", "pre"),
         "final_normalization": _to_bool,

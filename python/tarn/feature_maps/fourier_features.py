@@ -16,6 +16,18 @@ from tarn._randomness import ForwardCounter, draw_key
 from tarn.feature_maps.base import FeatureMap
 
 
+def orthogonal_random_matrix_(w: torch.Tensor) -> None:
+    """Fills w [rows, columns] in place: columns orthogonal in blocks of `rows`,
+    with the norms of Gaussian columns. Draws one seed from torch's default
+    generator; the maps below use `tarn.ops.draw_omega` with seeds of their own.
+    Raises ValueError."""
+    if w.dim() != 2:
+        raise ValueError(f"orthogonal_random_matrix_: w: want 2 axes, got {w.dim()}")
+    rows, columns = w.shape
+    with torch.no_grad():
+        w.copy_(ops.draw_omega(rows, columns, orthogonal=True, seed=draw_key()))
+
+
 class RandomFourierFeatures(FeatureMap):
     """[cos u, sin u] / sqrt(n_freq), u = omega^T x sqrt(softmax_temp): the mean
     of phi(x) . phi(y) is exp(-softmax_temp |x - y|^2 / 2).
