@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
@@ -37,7 +37,7 @@ def _whole(least: int, optional: bool = False) -> Callable[[str, Any], Any]:
     def check(key: str, value: Any) -> Any:
         if value is None and optional:
             return None
-        number = operator.index(value) if hasattr(value, "__index__") else None
+        number = None if not isinstance(value, SupportsIndex) else operator.index(value)
         if number is None or number < least:
             raise ValueError(f"{key}: want an integer from {least}, got {value!r}")
         return number
