@@ -14,10 +14,6 @@ from tarn._files import read_tensors, write_bytes, write_tensors
 _BYTE_TOKENIZER = '{"format_version": 1, "type": "byte"}\n'
 
 
-def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {**model.state_dict()}
-
-
 def save_model(
     module: torch.nn.Module,
     dir: str | os.PathLike[str],
@@ -47,7 +43,7 @@ def save_model(
         raise ValueError(
             f"save_model: module: want a model of tarn.models, got {type(module).__name__}"
         )
-    tensors = _weights(module)
+    tensors = module.state_dict()
     shapes = weight_shapes(config)
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if given != shapes:

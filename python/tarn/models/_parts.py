@@ -9,6 +9,7 @@ import torch
 
 from tarn.attention import AttentionLayer
 from tarn.builders import TransformerDecoderBuilder, TransformerEncoderBuilder
+from tarn.builders.attention_builders import BaseAttentionBuilder
 from tarn.feature_maps import FeatureMap, by_name
 
 Config = dict[str, Any]
@@ -110,7 +111,7 @@ _SAME = (
 _RANDOM = ("favor", "favor-positive", "rff", "smoothed-rff", "grf")
 
 
-def attention_type(config: Config, kind: str, causal: bool) -> str:
+def attention_type(kind: str, causal: bool) -> str:
     """The builders' name of a kind: linear attention under a causal mask and
     what conditional-full falls back to have names of their own."""
     linear = "causal-linear" if causal else "linear"
@@ -138,7 +139,7 @@ def attention_settings(config: Config, kinds: tuple[str, ...]) -> dict[str, Any]
     return settings
 
 
-def _apply(builder, settings: dict[str, Any], parts) -> None:
+def _apply(settings: dict[str, Any], *parts: BaseAttentionBuilder) -> None:
     """Only what a kind takes is said to it."""
     for name, value in settings.items():
         for part in parts:
@@ -167,10 +168,10 @@ def make_encoder(config: Config, causal: bool):
     kind = config["attention"]
     builder = TransformerEncoderBuilder.from_kwargs(
         n_layers=config["n_layers"],
-        attention_type=attention_type(config, kind, causal),
+        attention_type=attention_type(kind, causal),
         **_common(config),
     )
-    _apply(builder, attention_settings(config, (kind,)), [builder.attention])
+    _apply(attention_settings(config, (kind,)), builder.attention)
     encoder = builder.get()
     add_rotation(encoder, config)
     return encoder
@@ -181,13 +182,13 @@ def make_decoder(config: Config):
     kind, cross = config["attention"], config["cross_attention"]
     builder = TransformerDecoderBuilder.from_kwargs(
         n_layers=config["n_decoder_layers"],
-        self_attention_type=attention_type(config, kind, True),
-        cross_attention_type=attention_type(config, cross, False),
+        self_attention_type=attention_type(kind, True),
+        cross_attention_type=attention_type(cross, False),
         cross_model_dimensions=config["d_model"],
         **_common(config),
     )
     settings = attention_settings(config, (kind, cross))
-    _apply(builder, settings, [builder.self_attention, builder.cross_attention])
+    _apply(settings, builder.self_attention, builder.cross_attention)
     decoder = builder.get()
     add_rotation(decoder, config)
     return decoder
