@@ -3,7 +3,7 @@ scores (exact top-k)."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
