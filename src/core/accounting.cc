@@ -29,11 +29,11 @@ int64_t FeedForward(const ModelConfig& c) {
 }
 
 // Two matrices and two biases a direction, with four gates for an LSTM.
-int64_t RecurrentLayer(const ModelConfig& c) {
+int64_t RecurrentLayer(const ModelConfig& c, int64_t inputs) {
   const int64_t ways = c.bidirectional ? 2 : 1;
   const int64_t hidden = c.d_model / ways;
   const int64_t gates = c.arch == Arch::kLstm ? 4 * hidden : hidden;
-  return ways * gates * (c.d_model + hidden + 2);
+  return ways * gates * (inputs + hidden + 2);
 }
 
 void AddStacks(const ModelConfig& c, ParameterParts& parts) {
@@ -41,7 +41,9 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   switch (c.arch) {
     case Arch::kRnn:
     case Arch::kLstm:
-      parts.recurrent = layers * RecurrentLayer(c);
+      // The first layer of ctc reads the frames themselves.
+      parts.recurrent = RecurrentLayer(c, c.ReadsFrames() ? c.input_dim : d) +
+                        (layers - 1) * RecurrentLayer(c, d);
       return;
     case Arch::kCnn:
       parts.recurrent = layers * (d * d * c.kernel_size + d);
@@ -68,7 +70,11 @@ ParameterParts CountParameterParts(const ModelConfig& config) {
   const ModelConfig c = Finished(config);
   ParameterParts parts;
   const int64_t sides = c.arch == Arch::kSeq2seq ? 2 : 1;
-  parts.embedding = sides * c.vocab_size * c.EmbeddingWidth();
+  if (!c.ReadsFrames()) {
+    parts.embedding = sides * c.vocab_size * c.EmbeddingWidth();
+  } else if (c.HasAttention()) {
+    parts.embedding = (c.input_dim + 1) * c.EmbeddingWidth();
+  }
   if (c.HasAttention() && c.positions == Positions::kLearned) {
     parts.positions = sides * c.max_positions * c.d_model;
   }
@@ -138,8 +144,10 @@ TokenScaling ScalingAt(const ModelConfig& config, int64_t n) {
   const ParameterParts parts = CountParameterParts(c);
   const HeadWidths head = HeadWidthsOf(c);
   const int64_t tied = c.tied_head ? c.Outputs() * c.d_model : 0;
+  // A table is looked up; a projection of frames is multiplied with.
+  const int64_t frames = c.ReadsFrames() ? parts.embedding : 0;
   const int64_t dense =
-      2 * (parts.attention + parts.feed_forward + parts.head + tied);
+      2 * (parts.attention + parts.feed_forward + parts.head + tied + frames);
   const int64_t heads = c.n_layers * c.n_heads;
   const auto per_token = [&](int64_t flop) {
     return static_cast<double>(dense) + static_cast<double>(heads) *

@@ -12,7 +12,7 @@ namespace tarn {
 
 /// Trained numbers by part of the model; buffers are not counted.
 struct ParameterParts {
-  int64_t embedding = 0;  // of tokens
+  int64_t embedding = 0;  // of tokens; of frames, their projection
   int64_t positions = 0;  // learned tables
   int64_t attention = 0;  // projections, tables of aft-full
   int64_t feed_forward = 0;

@@ -43,6 +43,19 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
     config.tied_head = false;
     config.bidirectional = arch == Arch::kLstm && pick(0, 1) == 1;
   }
+  if (classify && arch <= Arch::kLstm && arch != Arch::kRnn &&
+      pick(0, 1) == 1) {
+    config.task = Task::kCtc;
+    config.input_dim = pick(1, 50);
+  }
+  if (arch == Arch::kDecoder && pick(0, 1) == 1) {
+    config.task = Task::kImage;
+    config.n_mixtures = pick(1, 12);
+    config.image_height = config.image_width = 5;
+    config.image_channels = 3;
+    config.vocab_size = 256;
+    config.tied_head = false;
+  }
   return config;
 }
 
@@ -58,6 +71,7 @@ ParameterParts PartsByName(const ModelConfig& config) {
     };
     (has("pos_embedding")               ? parts.positions
      : has("embedding")                 ? parts.embedding
+     : has("input_projection")          ? parts.embedding
      : has("attention.")                ? parts.attention
      : has("linear1") || has("linear2") ? parts.feed_forward
      : has("norm")                      ? parts.norms
@@ -240,6 +254,18 @@ TEST(Accounting, ScalingOfAModel) {
   EXPECT_THROW(ScalingAt(config, 0), ArgumentError);
   config.arch = Arch::kLstm;
   EXPECT_THROW(ScalingAt(config, 10), ArgumentError);
+
+  // Frames are multiplied with their projection, where tokens are looked up:
+  // 2 input_dim d_model a frame, and the bias.
+  ModelConfig tokens;
+  tokens.arch = Arch::kEncoder;
+  tokens.n_classes = 11;
+  ModelConfig frames = tokens;
+  frames.task = Task::kCtc;
+  frames.input_dim = 40;
+  EXPECT_EQ(ScalingAt(frames, 9).linear_step_flop -
+                ScalingAt(tokens, 9).linear_step_flop,
+            2 * 41 * 128);
 }
 
 }  // namespace

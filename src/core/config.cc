@@ -10,7 +10,7 @@
 namespace tarn {
 namespace {
 
-constexpr int kFormatVersion = 2;
+constexpr int kFormatVersion = 3;
 constexpr const char* kVersionKey = "format_version";
 constexpr uint64_t kMaxJsonBytes = uint64_t{1} << 20;
 constexpr const char* kFile = "config.json";
@@ -55,6 +55,10 @@ void Derive(ModelConfig& config) {
   }
   if (config.arch == Arch::kSeq2seq && config.n_decoder_layers == 0) {
     config.n_decoder_layers = config.n_layers;
+  }
+  constexpr int64_t kMixtures = 10;  // of the paper's image models
+  if (config.task == Task::kImage && config.n_mixtures == 0) {
+    config.n_mixtures = kMixtures;
   }
   if (!config.UsesFeatureMap()) return;
   if (config.n_dims == 0 && UsesOmega(config.feature_map)) {
@@ -104,7 +108,7 @@ FormatError BadKey(const std::string& key, const std::string& wanted,
 
 // The version of the object; whole: there must be one.
 Result<int> ReadVersion(const nlohmann::json& object, bool whole) {
-  const std::string wanted = StrCat("1 or ", kFormatVersion);
+  const std::string wanted = StrCat("1 to ", kFormatVersion);
   const auto found = object.find(kVersionKey);
   if (found == object.end()) {
     if (!whole) return kFormatVersion;

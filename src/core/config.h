@@ -14,7 +14,8 @@ namespace tarn {
 
 enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
 // kDerived stands for "FinishConfig works it out" and is no word of a file.
-enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq };
+// kImage: the bytes of a picture as one sequence. kCtc: labels of frames.
+enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq, kImage, kCtc };
 enum class CrossAttention { kDerived = -1, kLinear, kFull };
 // Causality follows from the stack: decoders are causal, encoders are not.
 enum class AttentionKind {
@@ -55,7 +56,7 @@ enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
 enum class Norm { kPost, kPre };               // "post", "pre"
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
-enum class TokenizerKind { kByte, kChar, kBpe, kWorld };  // "byte", ...
+enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 
 /// One model. By `arch`: token embedding, positions, causal stack, optional
 /// final norm, head (decoder); the same with a stack that sees everything and a
@@ -90,7 +91,7 @@ struct ModelConfig {
   // Format version 2 adds the rest.
   Arch arch = Arch::kDecoder;
   Task task = Task::kDerived;       // lm, classify (encoder), seq2seq
-  int64_t n_classes = 0;            // classify: 2 or more; otherwise 0
+  int64_t n_classes = 0;            // classify, ctc: 2 or more; otherwise 0
   int64_t n_decoder_layers = 0;     // seq2seq, 0: n_layers; otherwise 0
   CrossAttention cross_attention =  // attention, or full where it is neither
       CrossAttention::kDerived;
@@ -109,8 +110,14 @@ struct ModelConfig {
   bool stabilise = false;      // favor, favor-positive
   int64_t redraw = 1;          // updates between draws of omega; 0: never
   int64_t feature_seed = 0;    // of omega
-  bool bidirectional = false;  // lstm, classify
+  bool bidirectional = false;  // lstm, classify or ctc
   int64_t kernel_size = 3;     // cnn
+  // Format version 3 adds the rest.
+  int64_t n_mixtures = 0;      // image: logistics of a byte, 0: 10; otherwise 0
+  int64_t image_height = 0;    // image: 1 or more; otherwise 0
+  int64_t image_width = 0;     // likewise
+  int64_t image_channels = 0;  // image: 1 or 3; otherwise 0
+  int64_t input_dim = 0;       // ctc: numbers of a frame; otherwise 0
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
@@ -120,9 +127,19 @@ struct ModelConfig {
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
   /// Whether any of its attention layers maps queries and keys to features.
   bool UsesFeatureMap() const;
-  /// Rows of the head: n_classes of a classifier, else vocab_size.
+  /// Whether the model reads frames of numbers (ctc) in place of tokens.
+  bool ReadsFrames() const { return task == Task::kCtc; }
+  /// Rows of the head: n_classes (classify, ctc), 3 * n_mixtures (image: the
+  /// weights, means and log-scales of a mixture), else vocab_size.
   int64_t Outputs() const {
-    return task == Task::kClassify ? n_classes : vocab_size;
+    if (task == Task::kImage) return 3 * n_mixtures;
+    return task == Task::kClassify || task == Task::kCtc ? n_classes
+                                                         : vocab_size;
+  }
+  /// Bytes of one image, row by row, the channels of a pixel side by side: the
+  /// sequence of task image. 0 for other tasks.
+  int64_t ImageBytes() const {
+    return image_height * image_width * image_channels;
   }
 };
 
@@ -135,10 +152,10 @@ struct ModelConfig {
 void FinishConfig(ModelConfig& config);
 
 /// Strict JSON (see core/json.h) to config and back. Unknown, missing or
-/// out-of-range keys are FormatError naming the key. `format_version` is 2; 1,
-/// without the keys that 2 added, is read with their defaults. Text written by
-/// ConfigToJson is stable, byte for byte, and holds the derived sizes; it
-/// throws what FinishConfig throws.
+/// out-of-range keys are FormatError naming the key. `format_version` is 3; 1
+/// and 2, without the keys added since, are read with their defaults. Text
+/// written by ConfigToJson is stable, byte for byte, and holds the derived
+/// sizes; it throws what FinishConfig throws.
 Result<ModelConfig> ConfigFromJson(std::string_view json);
 /// The same for an object written by hand: absent keys (format_version among
 /// them) take their defaults, and sizes may be 0 for "work it out".
@@ -187,7 +204,9 @@ const char* Name(TokenizerKind);
 /// `layers.{i}.attention.{query,key,value,out}_projection.{weight,bias}`,
 /// `layers.{i}.linear{1,2}.{weight,bias}`,
 /// `layers.{i}.norm{1,2}.{weight,bias}`, `norm.{weight,bias}` (final_norm),
-/// `predictor.weight` (untied), `predictor.bias`. Weights are [out, in] as in
+/// `predictor.weight` (untied), `predictor.bias`. Task ctc has
+/// `input_projection.{weight,bias}` (encoder) or nothing (lstm) in place of the
+/// token embedding. Weights are [out, in] as in
 /// PyTorch. Both functions throw what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);

@@ -22,49 +22,106 @@ bool IsSoftmax(AttentionKind kind) {
   return kind != AttentionKind::kLinear && !IsAft(kind);
 }
 
+// The tasks an architecture can learn, as words for a message.
+const char* TaskWords(Arch arch) {
+  switch (arch) {
+    case Arch::kDecoder:
+      return "lm or image";
+    case Arch::kEncoder:
+      return "classify or ctc";
+    case Arch::kSeq2seq:
+      return "seq2seq";
+    case Arch::kLstm:
+      return "lm, classify or ctc";
+    case Arch::kRnn:
+    case Arch::kCnn:
+      break;
+  }
+  return "lm or classify";
+}
+
+bool CanLearn(Arch arch, Task task) {
+  const bool earlier = arch > Arch::kSeq2seq;
+  switch (task) {
+    case Task::kLm:
+      return arch == Arch::kDecoder || earlier;
+    case Task::kClassify:
+      return arch == Arch::kEncoder || earlier;
+    case Task::kSeq2seq:
+      return arch == Arch::kSeq2seq;
+    case Task::kImage:
+      return arch == Arch::kDecoder;
+    case Task::kCtc:
+      return arch == Arch::kEncoder || arch == Arch::kLstm;
+    case Task::kDerived:
+      break;
+  }
+  return false;
+}
+
+// A size that one task needs and the others do not have.
+void CheckOwnSize(const ModelConfig& config, const char* key, int64_t size,
+                  bool needed, int64_t least) {
+  if (needed ? size >= least : size == 0) return;
+  RefuseKey(key,
+            StrCat(needed ? StrCat(least, " or more") : std::string("0"),
+                   " for task '", Name(config.task), "'"),
+            StrCat(size));
+}
+
 void CheckTask(const ModelConfig& config) {
   const std::string arch = StrCat(" for arch '", Name(config.arch), "'");
+  if (!CanLearn(config.arch, config.task)) {
+    RefuseKey("task", TaskWords(config.arch) + arch, Name(config.task));
+  }
   const bool classify = config.task == Task::kClassify;
-  const bool lm = config.task == Task::kLm;
-  switch (config.arch) {
-    case Arch::kDecoder:
-      if (!lm) RefuseKey("task", "lm" + arch, Name(config.task));
-      break;
-    case Arch::kEncoder:
-      if (!classify) RefuseKey("task", "classify" + arch, Name(config.task));
-      break;
-    case Arch::kSeq2seq:
-      if (lm || classify) {
-        RefuseKey("task", "seq2seq" + arch, Name(config.task));
-      }
-      break;
-    case Arch::kRnn:
-    case Arch::kLstm:
-    case Arch::kCnn:
-      if (!lm && !classify) {
-        RefuseKey("task", "lm or classify" + arch, Name(config.task));
-      }
-  }
-  if (classify != (config.n_classes >= 2) ||
-      (!classify && config.n_classes != 0)) {
-    RefuseKey("n_classes",
-              StrCat(classify ? "2 or more" : "0", " for task '",
-                     Name(config.task), "'"),
-              StrCat(config.n_classes));
-  }
+  const bool ctc = config.task == Task::kCtc;
+  CheckOwnSize(config, "n_classes", config.n_classes, classify || ctc, 2);
+  CheckOwnSize(config, "input_dim", config.input_dim, ctc, 1);
   if (config.arch != Arch::kSeq2seq && config.n_decoder_layers != 0) {
     RefuseKey("n_decoder_layers", "0" + arch, StrCat(config.n_decoder_layers));
   }
-  if (config.tied_head && classify) {
-    RefuseKey("tied_head", "false for task 'classify'", "true");
+  // Only a head over the vocabulary has a row for each row of the embedding.
+  if (config.tied_head && config.task != Task::kLm &&
+      config.task != Task::kSeq2seq) {
+    RefuseKey("tied_head", StrCat("false for task '", Name(config.task), "'"),
+              "true");
+  }
+}
+
+// Sequences of the longest kind that other bounds of this table know.
+constexpr int64_t kMaxImageBytes = int64_t{1} << 24;
+
+void CheckImage(const ModelConfig& config) {
+  const bool image = config.task == Task::kImage;
+  CheckOwnSize(config, "n_mixtures", config.n_mixtures, image, 1);
+  CheckOwnSize(config, "image_height", config.image_height, image, 1);
+  CheckOwnSize(config, "image_width", config.image_width, image, 1);
+  CheckOwnSize(config, "image_channels", config.image_channels, image, 1);
+  if (!image) return;
+  if (config.image_channels == 2) {
+    RefuseKey("image_channels", "1 or 3", "2");
+  }
+  if (config.ImageBytes() > kMaxImageBytes) {
+    RefuseKey("image_width",
+              StrCat("an image of at most ", kMaxImageBytes, " bytes"),
+              StrCat(config.ImageBytes(), " bytes"));
+  }
+  if (config.vocab_size != 256) {
+    RefuseKey("vocab_size", "256 for task 'image', whose tokens are bytes",
+              StrCat(config.vocab_size));
+  }
+  if (config.tokenizer != TokenizerKind::kByte) {
+    RefuseKey("tokenizer", "byte for task 'image'", Name(config.tokenizer));
   }
 }
 
 void CheckRecurrent(const ModelConfig& config) {
   if (!config.bidirectional) return;
-  if (config.arch != Arch::kLstm || config.task != Task::kClassify) {
+  if (config.arch != Arch::kLstm || config.task == Task::kLm) {
     // Reading backwards a language model would see what it predicts.
-    RefuseKey("bidirectional", "false but for an lstm that classifies",
+    RefuseKey("bidirectional",
+              "false but for an lstm that classifies or labels frames",
               StrCat(Name(config.arch), ", ", Name(config.task)));
   }
   if (config.d_model % 2 != 0) {
@@ -169,6 +226,7 @@ void CheckPositions(const ModelConfig& config) {
 
 void CheckCombinations(const ModelConfig& config) {
   CheckTask(config);
+  CheckImage(config);
   CheckRecurrent(config);
   CheckAttentionDropout(config);
   if (!config.HasAttention()) return;

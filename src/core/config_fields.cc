@@ -10,7 +10,8 @@ namespace {
 // The words of each choice, in the order of its enum.
 constexpr const char* kArchWords[] = {"decoder", "encoder", "seq2seq",
                                       "rnn",     "lstm",    "cnn"};
-constexpr const char* kTaskWords[] = {"lm", "classify", "seq2seq"};
+constexpr const char* kTaskWords[] = {"lm", "classify", "seq2seq", "image",
+                                      "ctc"};
 constexpr const char* kCrossWords[] = {"linear", "full"};
 constexpr const char* kAttentionWords[] = {"linear",
                                            "full",
@@ -34,7 +35,8 @@ constexpr const char* kPositionCombineWords[] = {"add", "concat"};
 constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
-constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world"};
+constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
+                                           "ids"};
 
 template <auto Member>
 constexpr ChoiceField Choice(std::span<const char* const> words,
@@ -62,6 +64,9 @@ constexpr int64_t kMaxCount = int64_t{1} << 20;   // of keys, classes, updates
 constexpr int64_t kMaxRounds = int64_t{1} << 10;  // of hashing, of clustering
 constexpr int64_t kMaxBits = 63;                  // a code is one int64
 constexpr int64_t kMaxKernel = int64_t{1} << 12;
+constexpr int64_t kMaxMixtures = int64_t{1} << 10;
+constexpr int64_t kMaxSide = int64_t{1} << 12;  // of an image, in pixels
+constexpr int64_t kMaxChannels = 3;
 // Largest double below 1 (a dropout of 1 would drop everything), and the
 // smallest normal float (eps lives in float32 kernels).
 constexpr double kBelowOne = 1.0 - 0x1p-53;
@@ -118,7 +123,7 @@ constexpr ConfigField kFields[] = {
      Choice<&C::arch>(kArchWords), 2},
     {"task", "what it learns; follows from arch where not given",
      Choice<&C::task>(kTaskWords, true), 2},
-    {"n_classes", "classes of a classifier; 0 for other tasks",
+    {"n_classes", "classes of classify, symbols and blank of ctc; otherwise 0",
      IntegerField{&C::n_classes, 0, kMaxCount}, 2},
     {"n_decoder_layers", "decoder layers of seq2seq; 0: n_layers",
      IntegerField{&C::n_decoder_layers, 0, kMaxLayers}, 2},
@@ -154,10 +159,21 @@ constexpr ConfigField kFields[] = {
      IntegerField{&C::redraw, 0, kMaxCount}, 2},
     {"feature_seed", "of the random features",
      IntegerField{&C::feature_seed, 0, INT64_MAX}, 2},
-    {"bidirectional", "an lstm that classifies reads both ways",
+    {"bidirectional",
+     "an lstm that classifies or labels frames reads both ways",
      BoolField{&C::bidirectional}, 2},
     {"kernel_size", "tokens a convolution of 'cnn' sees",
      IntegerField{&C::kernel_size, 1, kMaxKernel}, 2},
+    {"n_mixtures", "logistics of a byte's distribution in image; 0: 10",
+     IntegerField{&C::n_mixtures, 0, kMaxMixtures}, 3},
+    {"image_height", "rows of an image; 0 for other tasks",
+     IntegerField{&C::image_height, 0, kMaxSide}, 3},
+    {"image_width", "pixels of an image's row; 0 for other tasks",
+     IntegerField{&C::image_width, 0, kMaxSide}, 3},
+    {"image_channels", "bytes of an image's pixel; 0 for other tasks",
+     IntegerField{&C::image_channels, 0, kMaxChannels}, 3},
+    {"input_dim", "numbers of a frame in ctc; 0 for other tasks",
+     IntegerField{&C::input_dim, 0, kMaxWidth}, 3},
 };
 
 template <typename... F>

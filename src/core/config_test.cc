@@ -50,7 +50,7 @@ TEST(Config, FinishDerivesSizes) {
 
 TEST(Config, JsonOfTheDefaultIsStable) {
   EXPECT_EQ(ConfigToJson(ModelConfig{}), R"({
-  "format_version": 2,
+  "format_version": 3,
   "vocab_size": 256,
   "d_model": 128,
   "n_layers": 4,
@@ -96,7 +96,12 @@ TEST(Config, JsonOfTheDefaultIsStable) {
   "redraw": 1,
   "feature_seed": 0,
   "bidirectional": false,
-  "kernel_size": 3
+  "kernel_size": 3,
+  "n_mixtures": 0,
+  "image_height": 0,
+  "image_width": 0,
+  "image_channels": 0,
+  "input_dim": 0
 }
 )");
 }
@@ -149,10 +154,16 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"redraw", "0"},
       {"feature_seed", "9007199254740993"},
       {"bidirectional", "true"},
-      {"kernel_size", "4"}};
+      {"kernel_size", "4"},
+      {"n_mixtures", "5"},
+      {"image_height", "28"},
+      {"image_width", "14"},
+      {"image_channels", "3"},
+      {"input_dim", "40"}};
   // Each of these excludes one of the others.
-  const std::set<std::string> alone = {"tied_head", "n_classes",
-                                       "bidirectional"};
+  const std::set<std::string> alone = {
+      "tied_head",    "n_classes",   "bidirectional",  "n_mixtures",
+      "image_height", "image_width", "image_channels", "input_dim"};
   const ModelConfig defaults = Finished();
   const Json default_json = DefaultJson();
   EXPECT_EQ(ConfigKeys().size(), values.size());
@@ -179,6 +190,8 @@ TEST(Config, NamesAreTheWordsOfTheFile) {
   EXPECT_STREQ(Name(Arch::kSeq2seq), "seq2seq");
   EXPECT_STREQ(Name(Arch::kCnn), "cnn");
   EXPECT_STREQ(Name(Task::kClassify), "classify");
+  EXPECT_STREQ(Name(Task::kImage), "image");
+  EXPECT_STREQ(Name(Task::kCtc), "ctc");
   EXPECT_STREQ(Name(Task::kDerived), "derived");
   EXPECT_STREQ(Name(CrossAttention::kFull), "full");
   EXPECT_STREQ(Name(CrossAttention::kDerived), "derived");
@@ -202,6 +215,7 @@ TEST(Config, NamesAreTheWordsOfTheFile) {
   EXPECT_STREQ(Name(TokenizerKind::kChar), "char");
   EXPECT_STREQ(Name(TokenizerKind::kBpe), "bpe");
   EXPECT_STREQ(Name(TokenizerKind::kWorld), "world");
+  EXPECT_STREQ(Name(TokenizerKind::kIds), "ids");
 }
 
 TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
@@ -227,7 +241,7 @@ TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
             "one of linear, full, local, exact-topk, conditional-full, "
             "clustered, improved-clustered, causal-improved-clustered, "
             "reformer, aft-full, aft-simple"},
-           {"task", "derived", "one of lm, classify, seq2seq"},
+           {"task", "derived", "one of lm, classify, seq2seq, image, ctc"},
            {"bits", "64", "an integer from 1 to 63"},
            {"positions", "", "one of none, sinusoidal, learned, rotary"}}) {
     ModelConfig config;
@@ -354,6 +368,88 @@ TEST(Config, FinishRefusesCombinationsOfArchitectures) {
   }
 }
 
+using Words = std::map<std::string, std::string>;
+
+const Words kImage = {{"task", "image"},
+                      {"image_height", "28"},
+                      {"image_width", "28"},
+                      {"image_channels", "1"}};
+const Words kCtc = {{"arch", "encoder"},
+                    {"task", "ctc"},
+                    {"n_classes", "11"},
+                    {"input_dim", "40"}};
+
+ModelConfig With(Words words, const Words& changes = {}) {
+  ModelConfig config;
+  for (const auto& [name, value] : changes) words[name] = value;
+  for (const auto& [name, value] : words) Set(config, name, value);
+  return config;
+}
+
+// Of images and frames: the task's keys, a change, the key to blame.
+TEST(Config, FinishRefusesCombinationsOfImagesAndFrames) {
+  struct Case {
+    const char* key;
+    Words words, changes;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"task", kImage, {{"arch", "encoder"}}},
+           {"task", kImage, {{"arch", "lstm"}}},
+           {"image_height", kImage, {{"image_height", "0"}}},
+           {"image_width", kImage, {{"image_width", "0"}}},
+           {"image_channels", kImage, {{"image_channels", "0"}}},
+           {"image_channels", kImage, {{"image_channels", "2"}}},
+           {"image_width",  // 2^24 bytes and one row more
+            kImage,
+            {{"image_height", "4096"},
+             {"image_width", "4096"},
+             {"image_channels", "3"}}},
+           {"vocab_size", kImage, {{"vocab_size", "255"}}},
+           {"tokenizer", kImage, {{"tokenizer", "char"}}},
+           {"tied_head", kImage, {{"tied_head", "true"}}},
+           {"n_classes", kImage, {{"n_classes", "10"}}},
+           {"input_dim", kImage, {{"input_dim", "1"}}},
+           {"n_mixtures", {}, {{"n_mixtures", "10"}}},
+           {"image_height", {}, {{"image_height", "28"}}},
+           {"image_width", {}, {{"image_width", "28"}}},
+           {"image_channels", {}, {{"image_channels", "1"}}},
+           {"input_dim", {}, {{"input_dim", "40"}}},
+           {"task", kCtc, {{"arch", "decoder"}}},
+           {"task", kCtc, {{"arch", "rnn"}}},
+           {"task", kCtc, {{"arch", "cnn"}}},
+           {"task", kCtc, {{"arch", "seq2seq"}}},
+           {"n_classes", kCtc, {{"n_classes", "1"}}},
+           {"input_dim", kCtc, {{"input_dim", "0"}}},
+           {"n_mixtures", kCtc, {{"n_mixtures", "10"}}},
+           {"tied_head", kCtc, {{"tied_head", "true"}}},
+           {"attention", kCtc, {{"attention", "causal-improved-clustered"}}},
+       }) {
+    ModelConfig config = With(c.words, c.changes);
+    const Error error = ErrorOf([&] { FinishConfig(config); });
+    EXPECT_EQ(error.code(), ErrorCode::kArgument) << c.key;
+    EXPECT_EQ(error.where(), c.key) << error.what();
+  }
+}
+
+TEST(Config, ImagesAndFrames) {
+  const ModelConfig image = Finished(With(kImage, {{"image_channels", "3"}}));
+  EXPECT_EQ(image.n_mixtures, 10);
+  EXPECT_EQ(image.Outputs(), 30);
+  EXPECT_EQ(image.ImageBytes(), 28 * 28 * 3);
+  EXPECT_FALSE(image.ReadsFrames());
+  EXPECT_EQ(Finished(With(kImage, {{"n_mixtures", "1"}})).Outputs(), 3);
+  const ModelConfig ctc = Finished(With(kCtc));
+  EXPECT_EQ(ctc.Outputs(), 11);
+  EXPECT_EQ(ctc.ImageBytes(), 0);
+  EXPECT_TRUE(ctc.ReadsFrames());
+  const ModelConfig lstm =
+      Finished(With(kCtc, {{"arch", "lstm"}, {"bidirectional", "true"}}));
+  EXPECT_TRUE(lstm.bidirectional);
+  for (const ModelConfig& config : {image, ctc, lstm}) {
+    EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config);
+  }
+}
+
 TEST(Config, FinishDerivesTaskCrossAttentionAndFeatures) {
   ModelConfig config;
   config.arch = Arch::kSeq2seq;
@@ -440,6 +536,8 @@ TEST(Config, FileMustHoldEveryKeyAndNoOther) {
                        "24 missing: vocab_size, d_model"));
   EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 2}}).given(),
                        "46 missing: vocab_size, d_model"));
+  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 3}}).given(),
+                       "51 missing: vocab_size, d_model"));
 }
 
 TEST(Config, FirstFormatIsReadWithDefaults) {
@@ -458,6 +556,20 @@ TEST(Config, FirstFormatIsReadWithDefaults) {
   EXPECT_EQ(ConfigFromJson(first.dump()).Take(), want);
 }
 
+TEST(Config, SecondFormatIsReadWithDefaults) {
+  Json json = DefaultJson();
+  json["format_version"] = 2;
+  EXPECT_TRUE(Contains(ReadError(json).what(), "format 2"));
+  for (const char* key : {"n_mixtures", "image_height", "image_width",
+                          "image_channels", "input_dim"}) {
+    json.erase(key);
+  }
+  json["d_model"] = 96;
+  ModelConfig want = Finished();
+  want.d_model = 96;
+  EXPECT_EQ(ConfigFromJson(json.dump()).Take(), want);
+}
+
 TEST(Config, PartialJsonTakesDefaults) {
   const auto read = [](const char* text) {
     return ConfigFromPartialJson(text);
@@ -470,14 +582,14 @@ TEST(Config, PartialJsonTakesDefaults) {
             Finished(want));
   for (const char* text :
        {R"({"d_modle": 64})", R"({"d_model": 0})", R"({"d_model": "64"})",
-        R"({"n_heads": 3})", R"({"format_version": 3})", "[]"}) {
+        R"({"n_heads": 3})", R"({"format_version": 4})", "[]"}) {
     EXPECT_EQ(read(text).error().code(), ErrorCode::kFormat) << text;
   }
 }
 
 TEST(Config, FileValuesAreTypedAndRanged) {
   const std::vector<std::pair<const char*, Json>> cases = {
-      {"format_version", 3},
+      {"format_version", 4},
       {"format_version", 0},
       {"format_version", "1"},
       {"d_model", "128"},
@@ -674,6 +786,39 @@ TEST(WeightShapesTest, EarlierModels) {
   EXPECT_EQ(WeightShapes(config), cnn);
 }
 
+TEST(WeightShapesTest, FramesHaveNoTokenEmbedding) {
+  const Words sizes = {{"d_model", "6"},
+                       {"n_heads", "2"},
+                       {"n_layers", "2"},
+                       {"positions", "sinusoidal"},
+                       {"position_combine", "concat"}};
+  Shapes shapes = WeightShapes(With(kCtc, sizes));
+  EXPECT_EQ(shapes[0],
+            (Shapes::value_type{"input_projection.weight", {3, 40}}));
+  EXPECT_EQ(shapes[1], (Shapes::value_type{"input_projection.bias", {3}}));
+  EXPECT_EQ(shapes[2].first, "layers.0.attention.query_projection.weight");
+  EXPECT_EQ(shapes.back(), (Shapes::value_type{"predictor.bias", {11}}));
+
+  ModelConfig lstm = With(kCtc, {{"arch", "lstm"},
+                                 {"d_model", "6"},
+                                 {"n_layers", "2"},
+                                 {"bidirectional", "true"}});
+  shapes = WeightShapes(lstm);
+  EXPECT_EQ(shapes.size(), 2 * 2 * 4 + 2u);
+  EXPECT_EQ(shapes[0], (Shapes::value_type{"rnn.weight_ih_l0", {12, 40}}));
+  EXPECT_EQ(shapes[4],
+            (Shapes::value_type{"rnn.weight_ih_l0_reverse", {12, 40}}));
+  EXPECT_EQ(shapes[8], (Shapes::value_type{"rnn.weight_ih_l1", {12, 6}}));
+}
+
+TEST(WeightShapesTest, ImagesHaveAHeadOfMixtures) {
+  const Shapes shapes = WeightShapes(With(kImage));
+  EXPECT_EQ(shapes[0],
+            (Shapes::value_type{"value_embedding.weight", {256, 128}}));
+  EXPECT_EQ(shapes.end()[-2],
+            (Shapes::value_type{"predictor.weight", {30, 128}}));
+}
+
 TEST(WeightShapesTest, KindsWithTensorsOfTheirOwn) {
   ModelConfig config;
   config.n_layers = 1;
@@ -722,6 +867,9 @@ TEST(WeightShapesTest, ParameterCountIsTheirSum) {
       }
     }
   }
+  configs.push_back(With(kImage));
+  configs.push_back(With(kCtc));
+  configs.push_back(With(kCtc, {{"arch", "lstm"}, {"bidirectional", "true"}}));
   for (const ModelConfig& config : configs) {
     int64_t total = 0;
     std::set<std::string> names;

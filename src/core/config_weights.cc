@@ -126,10 +126,13 @@ Shapes RecurrentLayers(const ModelConfig& config) {
   const int64_t gates = config.arch == Arch::kLstm ? 4 * hidden : hidden;
   ShapeList list(config);
   for (int64_t i = 0; i < config.n_layers; ++i) {
+    // The first layer of ctc reads the frames themselves.
+    const int64_t inputs =
+        i == 0 && config.ReadsFrames() ? config.input_dim : config.d_model;
     for (const char* way : {"", "_reverse"}) {
       if (*way != '\0' && !config.bidirectional) continue;
       const std::string end = StrCat("_l", i, way);
-      list.Add("rnn.weight_ih" + end, {gates, config.d_model});
+      list.Add("rnn.weight_ih" + end, {gates, inputs});
       list.Add("rnn.weight_hh" + end, {gates, hidden});
       list.Add("rnn.bias_ih" + end, {gates});
       list.Add("rnn.bias_hh" + end, {gates});
@@ -168,7 +171,11 @@ Shapes Embeddings(const ModelConfig& config) {
   const bool learned =
       config.HasAttention() && config.positions == Positions::kLearned;
   const int64_t width = config.EmbeddingWidth();
-  list.Add("value_embedding.weight", {config.vocab_size, width});
+  if (!config.ReadsFrames()) {
+    list.Add("value_embedding.weight", {config.vocab_size, width});
+  } else if (config.HasAttention()) {
+    list.Affine("input_projection", width, config.input_dim);
+  }
   if (both) list.Add("target_embedding.weight", {config.vocab_size, width});
   if (learned) {
     const std::vector<int64_t> rows = {config.max_positions, config.d_model};

@@ -183,6 +183,25 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
         c.n_classes = 2;
       },
       "arch", "cnn");
+  refused(
+      [](ModelConfig& c) {
+        c.arch = Arch::kEncoder;
+        c.task = Task::kCtc;
+        c.n_classes = 2;
+        c.input_dim = 1;
+        c.tied_head = false;
+      },
+      "task", "ctc");
+  refused(
+      [](ModelConfig& c) {
+        c.task = Task::kImage;
+        c.image_height = c.image_width = c.image_channels = 1;
+        c.vocab_size = 256;
+        c.tied_head = false;
+      },
+      "task", "image");
+  refused([](ModelConfig& c) { c.tokenizer = TokenizerKind::kIds; },
+          "tokenizer", "ids");
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ Metric MetricOf(const TrainOptions& options) {
       if (asked != EvalMetric::kAccuracy) return Metric::kTokenErrorRate;
       throw ArgumentError("--eval-metric", "auto|loss|error for targets",
                           "accuracy");
+    case Task::kImage:
+    case Task::kCtc:
+      break;
   }
   throw ArgumentError("task", "a task of this version", "another");
 }

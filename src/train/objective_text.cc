@@ -82,6 +82,9 @@ std::unique_ptr<Objective> MakeObjective(const RunPlan& plan) {
       return MakeLabelObjective(plan);
     case Task::kSeq2seq:
       return MakeTargetObjective(plan);
+    case Task::kImage:
+    case Task::kCtc:
+      break;
   }
   return nullptr;
 }
