@@ -1,0 +1,1 @@
+"""The paper's experiments on this machine: `tarn experiment --help`."""

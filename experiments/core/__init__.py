@@ -1,0 +1,48 @@
+"""What the experiments share; experiments/README.md says how to write one."""
+
+from experiments.core.figures import (
+    Figures,
+    Panel,
+    Series,
+    pack_images,
+    unpack_images,
+)
+from experiments.core.page import Page, Picture, Section, Table, number, size
+from experiments.core.points import measure
+from experiments.core.progress import Progress, duration
+from experiments.core.settings import Settings
+from experiments.core.training import TrainingRun, looks, thinned, train
+from experiments.core.types import (
+    ATTENTION_FLAG,
+    Criterion,
+    Experiment,
+    ExperimentError,
+    JsonDict,
+)
+
+__all__ = [
+    "ATTENTION_FLAG",
+    "Criterion",
+    "Experiment",
+    "ExperimentError",
+    "Figures",
+    "JsonDict",
+    "Page",
+    "Panel",
+    "Picture",
+    "Progress",
+    "Section",
+    "Series",
+    "Settings",
+    "Table",
+    "TrainingRun",
+    "duration",
+    "looks",
+    "measure",
+    "number",
+    "pack_images",
+    "size",
+    "thinned",
+    "train",
+    "unpack_images",
+]

@@ -1,0 +1,71 @@
+"""Whether a result is still current: a digest of everything that decided it."""
+
+import ast
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from experiments.core.data import ROOT, sha256
+
+# Functions of an experiment's module that only tell what was measured.
+_TELLING = {"criteria", "page"}
+_SKIPPED = ("_test.cc", "_bench.cc", "_ref.cc", ".md")
+
+
+def of_json(value: Any) -> str:
+    """SHA-256 of a value, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Measuring(ast.NodeTransformer):
+    """Leaves the code that measures: no documentation, no telling functions."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
+        if node.name in _TELLING:
+            return None
+        return self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        constant = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if constant else self.generic_visit(node)
+
+
+def of_python(text: str) -> str:
+    """SHA-256 of a module's code: comments, documentation, layout and the
+    functions `criteria` and `page` do not count."""
+    tree = _Measuring().visit(ast.parse(text))
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def _files(root: pathlib.Path, source: str) -> Iterable[pathlib.Path]:
+    path = root / source
+    if path.is_file():
+        return [path]
+    return sorted(
+        one for one in path.rglob("*")
+        if one.is_file() and "__pycache__" not in one.parts and not one.name.endswith(_SKIPPED)
+        and one.suffix not in (".pyc", ".so") and not one.name.startswith("test_")
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def of_sources(sources: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
+    """SHA-256 over files and folders of the repository. A source that is not
+    there (an installed tree has no src/) counts by its name."""
+    lines = []
+    for source in sorted(set(sources)):
+        files = list(_files(root, source))
+        lines.append(f"{source} {len(files)}")
+        for path in files:
+            text = of_python(path.read_text("utf-8")) if path.suffix == ".py" else sha256(path)
+            lines.append(f"{path.relative_to(root)} {text}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def engine_sources(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the engine: what decides a training, whatever drives it."""
+    return tuple(one for one in sources if one.startswith("src/"))

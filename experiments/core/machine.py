@@ -1,0 +1,86 @@
+"""What a result was measured on. Run as a program, it measures the machine's
+limits in a process of its own and writes JSON."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from experiments.core.data import ROOT
+from experiments.core.types import JsonDict
+
+_READ_BYTES = 256 << 20  # beyond any cache
+
+
+def bench(name: str) -> Any:
+    """A module of bench/, whose modules name each other without a package:
+    bench("machine"), bench("limits"), bench("models")."""
+    folder = str(ROOT / "bench")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
+def cpu_name() -> str:
+    """The processor's, from /proc."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown processor"
+
+
+def commit() -> str:
+    """Of the checkout, with "+" where tracked files differ from it; "unknown"
+    outside of one."""
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        name = git("rev-parse", "--short=10", "HEAD")
+        # docs/paper is this program's own output.
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!docs/paper")
+    except OSError:
+        return "unknown"
+    return (name + ("+" if changed else "")) or "unknown"
+
+
+@functools.lru_cache(maxsize=4)
+def facts(threads: int, limits: bool = True) -> JsonDict:
+    """CPU, cores, memory, and (with `limits`, some seconds) SIMD target, torch,
+    sgemm and read bandwidth with that many threads. What cannot be measured is
+    left out."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    known: JsonDict = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
+                       "memory_gib": round(memory / 2**30, 1), "threads": threads}
+    if not limits:
+        return known
+    command = [sys.executable, "-B", "-m", "experiments.core.machine", str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode == 0:
+        known |= json.loads(done.stdout)
+    return known
+
+
+def _measure(threads: int) -> JsonDict:
+    import torch
+
+    torch.set_num_threads(threads)
+    measured = bench("limits").measure(threads, _READ_BYTES)
+    facts = bench("machine").facts()
+    kept = {key: facts[key] for key in ("cpu", "caches", "system", "target", "torch")}
+    return kept | {"sgemm_gflops": measured["sgemm_gflops"], "read_gbs": measured["read_gbs"]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(int(sys.argv[1]))))

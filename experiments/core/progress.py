@@ -1,0 +1,156 @@
+"""How far the experiments are: one line that is rewritten on a terminal, plain
+lines now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import TextIO
+
+_TERMINAL_PAUSE_S, _PLAIN_PAUSE_S = 0.2, 30.0
+_CLEAR = "\r\x1b[K"
+
+
+def duration(seconds: float) -> str:
+    """"41 s", "3 min 10 s", "2 h 05 min"."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class Overall:
+    """All experiments of one command: what is planned, what it really took.
+    Shared by their Progress objects."""
+
+    def __init__(self, planned_s: Mapping[str, float]) -> None:
+        self.planned_s = dict(planned_s)
+        self.done: list[str] = []
+        self._spent_s, self._planned_of_spent_s = 0.0, 0.0
+
+    @property
+    def pace(self) -> float:
+        """Measured over planned time so far; 1 before there is enough of it."""
+        if self._planned_of_spent_s < 5.0:
+            return 1.0
+        return max(0.05, self._spent_s / self._planned_of_spent_s)
+
+    def spent(self, seconds: float, planned: float) -> None:
+        """A part that was measured (not reused) is done."""
+        self._spent_s += seconds
+        self._planned_of_spent_s += planned
+
+    def others_s(self, current: str) -> float:
+        """What the experiments after the current one will take."""
+        left = (s for name, s in self.planned_s.items()
+                if name not in self.done and name != current)
+        return sum(left) * self.pace
+
+
+class Progress:
+    """One experiment's. Not thread-safe; costs nothing when called often."""
+
+    def __init__(self, name: str, overall: Overall | None = None,
+                 stream: TextIO | None = None, quiet: bool = False) -> None:
+        self.name = name
+        self.overall = overall or Overall({name: 60.0})
+        self.reused_s = self.reused_cpu_s = 0.0  # of parts measured before
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._terminal = self._stream.isatty()
+        self._planned = {name: self.overall.planned_s.get(name, 60.0)}
+        self._finished: set[str] = set()
+        self._part, self._share, self._text = "", 0.0, ""
+        self._part_began = self._shown = 0.0
+        self._part_reused = False
+
+    def plan(self, seconds: Mapping[str, float]) -> None:
+        """The parts in order and what each is thought to take on two AVX2
+        cores. The names are those given to part(), train() and measure()."""
+        self._planned = dict(seconds)
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """What is being done. Parts may nest in name only: the inner wins."""
+        outer = (self._part, self._part_began, self._part_reused)
+        self._part, self._part_began, self._part_reused = name, time.monotonic(), False
+        self.at(0.0)
+        try:
+            yield
+            self._end(name)
+        finally:
+            self._part, self._part_began, self._part_reused = outer
+
+    def at(self, share: float, text: str = "") -> None:
+        """The current part is at `share` of 1; `text` tells rate and figures."""
+        self._share, self._text = min(max(share, 0.0), 1.0), text
+        now = time.monotonic()
+        if now - self._shown < (_TERMINAL_PAUSE_S if self._terminal else _PLAIN_PAUSE_S):
+            return
+        self._shown = now
+        self._write(self._line())
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if self._quiet:
+            return
+        self._stream.write((_CLEAR if self._terminal else "") + text + "\n")
+        self._stream.flush()
+
+    def reused(self, seconds: float, cpu_seconds: float) -> None:
+        """The current part was measured before; its time counts in the result,
+        not in the estimate."""
+        self.reused_s += seconds
+        self.reused_cpu_s += cpu_seconds
+        self._part_reused = True
+
+    def left_s(self) -> float:
+        """Of this experiment, as far as planned."""
+        left = sum(s for name, s in self._planned.items()
+                   if name not in self._finished and name != self._part)
+        now = self._planned.get(self._part, 0.0) * self.overall.pace
+        spent = time.monotonic() - self._part_began if self._part else 0.0
+        if self._share > 0.02:  # its own rate tells more than the plan
+            now = spent / self._share
+        return left * self.overall.pace + max(0.0, now - spent)
+
+    def _end(self, name: str) -> None:
+        seconds = time.monotonic() - self._part_began
+        self._finished.add(name)
+        how = "as measured before" if self._part_reused else f"done in {duration(seconds)}"
+        if not self._part_reused:
+            self.overall.spent(seconds, self._planned.get(name, seconds))
+        self._share = 0.0
+        self.note(f"{self.name}: {name}: {how}; {duration(self._all_left())} left")
+
+    def _all_left(self) -> float:
+        return self.left_s() + self.overall.others_s(self.name)
+
+    def _line(self) -> str:
+        count = len(self.overall.planned_s)
+        where = f" ({len(self.overall.done) + 1} of {count})" if count > 1 else ""
+        share = f" {100 * self._share:.0f} %" if self._share > 0 else ""
+        text = f" {self._text}" if self._text else ""
+        left = f"; {duration(self.left_s())} left"
+        if count > 1:
+            left += f", {duration(self._all_left())} of all"
+        return f"{self.name}{where}: {self._part}{share}{text}{left}"
+
+    def _write(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            self._stream.write(_CLEAR + line[:160])
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Takes the rewritten line away."""
+        if self._terminal and not self._quiet:
+            self._stream.write(_CLEAR)
+            self._stream.flush()

@@ -1,0 +1,91 @@
+"""What an experiment is asked to do, and where its things lie."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from experiments.core import data as data_sets
+from experiments.core import digest
+from experiments.core.data import ROOT
+from experiments.core.types import Experiment, ExperimentError, JsonDict
+
+T = TypeVar("T")
+
+
+def programs() -> pathlib.Path:
+    """The folder of the programs tarn and tarn-train."""
+    return pathlib.Path(os.environ.get("TARN_PROGRAMS")
+                        or os.environ.get("TARN_BUILD") or ROOT / "build")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of one run of one experiment. `out` is the experiment's own folder."""
+
+    experiment: Experiment
+    size: str  # quick, cpu or full
+    out: pathlib.Path
+    attention: tuple[str, ...] = ()  # asked for; empty: all of the experiment's
+    seed: int = 0
+    threads: int = 2
+    data_paths: Mapping[str, pathlib.Path] = field(default_factory=dict)
+    force: bool = False  # nothing that was measured before is used again
+
+    @property
+    def attentions(self) -> tuple[str, ...]:
+        """The kinds to run, in the experiment's order."""
+        asked = self.attention or self.experiment.attention
+        return tuple(one for one in self.experiment.attention if one in asked)
+
+    def pick(self, *, quick: T, cpu: T, full: T) -> T:
+        """The value for this size."""
+        return {"quick": quick, "cpu": cpu, "full": full}[self.size]
+
+    def data(self, names: str) -> pathlib.Path:
+        """Folder (or file, where one was given) of a data set; "a|b" is the
+        first that is found. ExperimentError (3) names what was looked at."""
+        return data_sets.find(names, self.data_paths)[1]
+
+    def data_name(self, names: str) -> str:
+        """Which of "a|b" is the one found."""
+        return data_sets.find(names, self.data_paths)[0]
+
+    def data_file(self, names: str, stem: str) -> pathlib.Path:
+        """One file of a set by its unpacked name; it may be .gz or .zst."""
+        name, path = data_sets.find(names, self.data_paths)
+        return data_sets.file(name, path, stem)
+
+    @property
+    def tarn(self) -> pathlib.Path:
+        """The program."""
+        path = programs() / "tarn"
+        if not path.is_file():
+            raise ExperimentError(f"want the program {path} (build it with `make build`)")
+        return path
+
+    def inputs(self) -> JsonDict:
+        """All that decides the result: it is measured again when this changes."""
+        return {
+            "settings": self.recorded(),
+            "data": [data_sets.describe(names, self.data_paths)
+                     for names in self.experiment.data],
+            "sources": digest.of_sources(self.experiment.sources),
+        }
+
+    def recorded(self) -> JsonDict:
+        """The settings as they go into a result: no paths of this machine."""
+        return {"size": self.size, "attention": list(self.attentions), "seed": self.seed,
+                "threads": self.threads}
+
+    def command(self) -> str:
+        """What repeats this run."""
+        words = ["tarn", "experiment", self.experiment.name, "--size", self.size]
+        if self.attention:
+            words += ["--attention", ",".join(self.attentions)]
+        if self.seed:
+            words += ["--seed", str(self.seed)]
+        return " ".join(words)

@@ -1,0 +1,33 @@
+"""The experiments in the order in which `tarn experiment all` runs them, each
+imported when it is asked for."""
+
+import importlib
+import importlib.util
+
+from experiments.core.types import Experiment
+
+MODULES = {
+    "scaling": "experiments.scaling",
+    "copy": "experiments.copying",
+    "images": "experiments.images",
+    "generation": "experiments.generation",
+    "completion": "experiments.completion",
+    "speech": "experiments.speech",
+    "long": "experiments.long",
+}
+
+
+def names() -> list[str]:
+    """All experiments whose module is there."""
+    return [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name. KeyError where there is none of it."""
+    if name not in names():
+        raise KeyError(name)
+    experiment: Experiment = importlib.import_module(MODULES[name]).EXPERIMENT
+    if experiment.name != name:
+        raise ValueError(f"{MODULES[name]}: want an experiment named {name}, "
+                         f"got {experiment.name}")
+    return experiment
