@@ -1,20 +1,18 @@
 // `tarn eval`: how well a model does on a file, over the whole of it.
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/cli.h"
 #include "cli/eval_pairs.h"
+#include "cli/eval_position.h"
 #include "cli/eval_run.h"
-#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/signals.h"
-#include "runtime/utf8.h"
+#include "cli/token_file.h"
 
 namespace tarn::cli {
 namespace {
@@ -23,8 +21,9 @@ struct Flags {
   std::string dir, file;
   std::string weights = "f32";
   int64_t batch = 16, beam = 1;
+  int64_t max_tokens = 0, near = 1000, steps = 10'000;
   int threads = 0;
-  bool per_token = false;
+  bool per_token = false, by_position = false;
   bool json = false;
 };
 
@@ -33,7 +32,13 @@ constexpr char kFooter[] =
     "from all before\n"
     "it, the first one is not scored. bits_per_byte counts the bytes of the\n"
     "scored tokens. --per-token adds `logprobs`, natural logarithms, one for\n"
-    "each token after the first.\n"
+    "each token after the first. --by-position prints bits a token by where "
+    "in\n"
+    "the stream it stands, and what a token costs: the state after --near "
+    "tokens\n"
+    "is kept, and from it and the last one single steps are timed in turn, "
+    "with\n"
+    "the memory in use at both.\n"
     "Classifiers: lines of \"label TAB text\"; accuracy. Sequence-to-sequence\n"
     "models: lines of \"source TAB target\"; edits a target token and exact\n"
     "matches of the best hypothesis. --batch changes the speed alone.\n\n"
@@ -41,6 +46,7 @@ constexpr char kFooter[] =
     "  tarn eval models/demo held-out.txt\n"
     "  tarn eval models/demo - --json < held-out.txt\n"
     "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n"
+    "  tarn eval models/demo book.txt --by-position --max-tokens 1000000\n"
     "  tarn eval models/names held-out.tsv --beam 4\n";
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -48,6 +54,22 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("FILE", flags.file, "text; - is standard input")->required();
   app.add_flag("--per-token", flags.per_token,
                "also the log-probability of each token");
+  CLI::Option* by_position =
+      app.add_flag("--by-position", flags.by_position,
+                   "bits a token, time a token and memory by position");
+  app.add_option("--max-tokens", flags.max_tokens,
+                 "of the text, from its beginning; 0: all")
+      ->check(WholeNumber(0, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--near", flags.near, "position of the early state")
+      ->check(WholeNumber(1, int64_t{1} << 40))
+      ->needs(by_position)
+      ->capture_default_str();
+  app.add_option("--steps", flags.steps, "timed from either state; 0: none")
+      ->check(WholeNumber(0, 100'000'000))
+      ->needs(by_position)
+      ->capture_default_str();
+  by_position->excludes("--per-token");
   app.add_option("--batch", flags.batch, "pairs run at a time")
       ->check(WholeNumber(1, 4096))
       ->capture_default_str();
@@ -103,103 +125,32 @@ class Report {
   bool first_ = true;
 };
 
-// Bytes of the first token: they are not scored.
-uint64_t FirstTokenBytes(const Tokenizer& tokenizer, int32_t token) {
-  std::string bytes;
-  tokenizer.Decode(token, bytes);
-  return bytes.size();
+// Scores the text to its end, or until a signal or a closed pipe.
+void ScoreFile(TokenFile& text, Scorer& scorer, Report& report) {
+  Progress progress("eval", text.size());
+  std::vector<int32_t> tokens;
+  while (!report.reader_gone() && text.Next(tokens)) {
+    scorer.Feed(tokens, [&](double logprob) { report.Add(logprob); });
+    progress.Update(text.bytes(), StrCat(scorer.tokens(), " tokens, ",
+                                         scorer.NatsPerToken(), " nats/token"));
+  }
 }
 
-class FileScorer {
- public:
-  FileScorer(const OpenedModel& opened, const Flags& flags)
-      : opened_(opened), flags_(flags), scorer_(opened.model) {}
-
-  // Reads the file to its end, or until a signal or a closed pipe.
-  void Run(Report& report) {
-    constexpr size_t kPiece = 1 << 16;
-    InputFile input(flags_.file);
-    Progress progress("eval", input.size());
-    std::string held;  // a character cut by the end of a piece
-    bool more = true;
-    const TokenizerKind kind = opened_.tokenizer.kind();
-    if (kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld) {
-      return RunWhole(input, progress, report);
-    }
-    while (more && PendingSignal() == 0 && !report.reader_gone()) {
-      more = input.Read(kPiece, held);
-      size_t ready = held.size();
-      if (more && kind == TokenizerKind::kChar) {
-        ready -= UnfinishedUtf8Tail(held);
-      }
-      Score(std::string_view(held).substr(0, ready), report);
-      held.erase(0, ready);
-      progress.Update(bytes_, StrCat(scorer_.tokens(), " tokens, ",
-                                     scorer_.NatsPerToken(), " nats/token"));
-    }
+int EvalText(const OpenedModel& opened, const Flags& flags) {
+  Report report(flags);
+  Scorer scorer(opened.model);
+  TokenFile text(flags.file, opened.tokenizer, flags.max_tokens);
+  ScoreFile(text, scorer, report);
+  const int signal = PendingSignal();
+  if (signal == 0 && scorer.tokens() < 2 && !report.reader_gone()) {
+    throw ExitError(kExitBadModel,
+                    StrCat(InputName(flags.file),
+                           ": want at least 2 tokens, got ", scorer.tokens()));
   }
-
-  const Scorer& scorer() const { return scorer_; }
-  uint64_t scored_bytes() const { return bytes_ - first_bytes_; }
-
- private:
-  // Where a token ends can hang on any later byte: the text is read and encoded
-  // as a whole, then scored in pieces.
-  void RunWhole(InputFile& input, Progress& progress, Report& report) {
-    constexpr size_t kMaxBytes = size_t{1} << 30;
-    constexpr size_t kTokens = 4096;
-    std::string text;
-    while (PendingSignal() == 0 && text.size() <= kMaxBytes &&
-           input.Read(1 << 20, text)) {
-    }
-    if (text.size() > kMaxBytes) {
-      throw ExitError(kExitBadModel,
-                      StrCat(InputName(flags_.file), ": want at most ",
-                             kMaxBytes, " bytes, got more"));
-    }
-    const std::vector<int32_t> tokens = Encode(text);
-    if (tokens.empty()) return;
-    first_bytes_ = FirstTokenBytes(opened_.tokenizer, tokens.front());
-    std::span<const int32_t> rest(tokens);
-    std::string piece;
-    while (!rest.empty() && PendingSignal() == 0 && !report.reader_gone()) {
-      const auto next = rest.first(std::min(kTokens, rest.size()));
-      rest = rest.subspan(next.size());
-      scorer_.Feed(next, [&](double logprob) { report.Add(logprob); });
-      piece.clear();
-      for (const int32_t token : next) opened_.tokenizer.Decode(token, piece);
-      bytes_ += piece.size();
-      progress.Update(bytes_, StrCat(scorer_.tokens(), " tokens, ",
-                                     scorer_.NatsPerToken(), " nats/token"));
-    }
-    // Normalising may have changed their number: the file's bytes count.
-    if (rest.empty()) bytes_ = text.size();
-  }
-
-  std::vector<int32_t> Encode(std::string_view text) const {
-    auto tokens = opened_.tokenizer.Encode(text, bytes_);
-    if (!tokens.ok()) {
-      throw ExitError(kExitBadModel, StrCat(InputName(flags_.file), ": ",
-                                            tokens.error().what()));
-    }
-    return std::move(tokens).Take();
-  }
-
-  void Score(std::string_view text, Report& report) {
-    if (text.empty()) return;
-    const std::vector<int32_t> tokens = Encode(text);
-    if (scorer_.tokens() == 0) {
-      first_bytes_ = FirstTokenBytes(opened_.tokenizer, tokens.front());
-    }
-    bytes_ += text.size();
-    scorer_.Feed(tokens, [&](double logprob) { report.Add(logprob); });
-  }
-
-  const OpenedModel& opened_;
-  const Flags& flags_;
-  Scorer scorer_;
-  uint64_t bytes_ = 0, first_bytes_ = 0;
-};
+  // The first token is not scored, nor are its bytes.
+  report.Finish(scorer, text.bytes() - text.first_bytes());
+  return signal == 0 ? kExitOk : SignalExitCode(signal);
+}
 
 // What is measured on pairs; nothing for a language model.
 std::optional<int> EvalPairs(const CLI::App& app, const OpenedModel& opened,
@@ -217,6 +168,8 @@ std::optional<int> EvalPairs(const CLI::App& app, const OpenedModel& opened,
     return std::nullopt;
   }
   refuse("--per-token");
+  refuse("--by-position");
+  refuse("--max-tokens");
   return arch == Arch::kEncoder ? EvalClassifier(opened, pairs)
                                 : EvalTargets(opened, pairs);
 }
@@ -231,18 +184,9 @@ int Eval(int argc, char** argv) {
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
   if (const auto code = EvalPairs(app, opened, flags)) return *code;
-  Report report(flags);
-  FileScorer file(opened, flags);
-  file.Run(report);
-  const int signal = PendingSignal();
-  if (signal == 0 && file.scorer().tokens() < 2 && !report.reader_gone()) {
-    throw ExitError(kExitBadModel, StrCat(InputName(flags.file),
-                                          ": want at least 2 tokens, "
-                                          "got ",
-                                          file.scorer().tokens()));
-  }
-  report.Finish(file.scorer(), file.scored_bytes());
-  return signal == 0 ? kExitOk : SignalExitCode(signal);
+  if (!flags.by_position) return EvalText(opened, flags);
+  return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,
+                                 flags.steps, flags.json});
 }
 
 }  // namespace tarn::cli
