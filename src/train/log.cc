@@ -33,9 +33,11 @@ std::string LogLine(const StepFigures& figures) {
   std::string line = StrCat("{\"step\": ", figures.step);
   Field(line, "loss", figures.loss);
   Field(line, "bits_per_byte", figures.bits_per_byte);
+  Field(line, "bits_per_dim", figures.bits_per_dim);
   Field(line, "accuracy", figures.accuracy);
   Field(line, "val_loss", figures.val_loss);
   Field(line, "val_bits_per_byte", figures.val_bits_per_byte);
+  Field(line, "val_bits_per_dim", figures.val_bits_per_dim);
   Field(line, "val_accuracy", figures.val_accuracy);
   Field(line, "val_token_error_rate", figures.val_token_error_rate);
   Field(line, "lr", figures.lr);
@@ -43,6 +45,7 @@ std::string LogLine(const StepFigures& figures) {
   line += StrCat(", \"tokens\": ", figures.tokens);
   Field(line, "tokens_per_s", figures.tokens_per_s);
   Field(line, "elapsed_s", figures.elapsed_s);
+  Field(line, "cpu_s", figures.cpu_s);
   return line + "}\n";
 }
 

@@ -16,15 +16,18 @@ struct StepFigures {
   // Of the training rows of this update.
   double loss = 0;
   std::optional<double> bits_per_byte;  // text
+  std::optional<double> bits_per_dim;   // images: a predicted byte
   std::optional<double> accuracy;       // labels
   // Of what is held out, where it was measured.
-  std::optional<double> val_loss, val_bits_per_byte, val_accuracy,
+  std::optional<double> val_loss, val_bits_per_byte, val_bits_per_dim,
+      val_accuracy,
       val_token_error_rate;  // edits a target token of greedy decodes
   double lr = 0;
   double grad_norm = 0;  // before clipping, over all tensors
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted
   // Time and rate; everything above is the same in a resumed run.
-  double tokens_per_s = 0, elapsed_s = 0;
+  // cpu_s: of all threads of the process.
+  double tokens_per_s = 0, elapsed_s = 0, cpu_s = 0;
 };
 
 /// One line of the log, with its line end.

@@ -61,7 +61,7 @@ class PairObjective : public Objective {
  public:
   PairObjective(const RunPlan& plan, int32_t newline)
       : options_(plan.state.options),
-        data_(*plan.pairs),
+        data_(DataOf<PairData>(*plan.data)),
         newline_(newline),
         order_(*data_.training, options_.batch, options_.seed) {}
 
@@ -142,7 +142,8 @@ class LabelObjective final : public PairObjective {
 class TargetObjective final : public PairObjective {
  public:
   explicit TargetObjective(const RunPlan& plan)
-      : PairObjective(plan, NewlineToken(plan.pairs->tokenizer)),
+      : PairObjective(plan,
+                      NewlineToken(DataOf<PairData>(*plan.data).tokenizer)),
         decodes_(MetricOf(options_) == Metric::kTokenErrorRate) {}
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

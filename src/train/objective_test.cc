@@ -61,8 +61,8 @@ class TableModel final : public nn::ModelImpl {
 
 TEST(ExampleRowsTest, FillsUpBehindLengths) {
   Planned p("seq2seq", kPairs, "q\tx\n");
-  const int32_t newline = NewlineToken(p.plan.tokenizer());
-  const Examples& examples = *p.plan.pairs->training;
+  const int32_t newline = NewlineToken(DataOf<PairData>(*p.plan.data).tokenizer);
+  const Examples& examples = *DataOf<PairData>(*p.plan.data).training;
   const ExampleRows rows = MakeExampleRows(examples, {1, 2}, newline);
   // Ids follow code points: "\n" a b c d e q x y z.
   EXPECT_TRUE(rows.batch.tokens.equal(torch::tensor({{2, 2, 0}, {3, 3, 3}})));
@@ -187,7 +187,7 @@ TEST(TargetObjectiveTest, BatchedDecodesAreThoseOfSingleExamples) {
     StepFigures figures;
     p.objective->LookAtHeldOut(*model, figures);
     EXPECT_DOUBLE_EQ(*figures.val_token_error_rate,
-                     SlowErrorRate(*model, *p.plan.pairs, 9))
+                     SlowErrorRate(*model, DataOf<PairData>(*p.plan.data), 9))
         << attention;
   }
 }

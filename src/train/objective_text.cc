@@ -12,7 +12,8 @@ constexpr int64_t kSampleTokens = 160;
 class TextObjective final : public Objective {
  public:
   explicit TextObjective(const RunPlan& plan)
-      : options_(plan.state.options), corpus_(*plan.text->corpus) {}
+      : options_(plan.state.options),
+        corpus_(*DataOf<TextData>(*plan.data).corpus) {}
 
   void Learn(nn::ModelImpl& model, int64_t step,
              StepFigures& figures) override {

@@ -211,6 +211,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
                                      {"attention", "full"}}));
   state.step = 41;
   state.elapsed_s = 1.0 / 3;
+  state.cpu_s = 2.0 / 3;
   state.log_bytes = 12345;
   state.fingerprint = 0xFEDCBA9876543210;
   state.best_held_out = 2.7182818284590452;
@@ -221,6 +222,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(OptionTexts(read.options), OptionTexts(state.options));
   EXPECT_EQ(read.options.model, state.options.model);
   EXPECT_EQ(read.fingerprint, state.fingerprint);
+  EXPECT_EQ(read.cpu_s, state.cpu_s);
   EXPECT_EQ(read.best_held_out, state.best_held_out);
   EXPECT_FALSE(read.last_held_out.has_value());
 }

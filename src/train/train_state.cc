@@ -50,6 +50,7 @@ std::string TrainStateToJson(const TrainState& state) {
   json["format_version"] = kFormatVersion;
   json["step"] = state.step;
   json["elapsed_s"] = state.elapsed_s;
+  json["cpu_s"] = state.cpu_s;
   json["log_bytes"] = state.log_bytes;
   json["tokens"] = state.tokens;
   // As text: readers that hold numbers as doubles would round it.
@@ -74,6 +75,8 @@ TrainState TrainStateFromJson(std::string_view text) {
     }
     state.step = json.at("step").get<int64_t>();
     state.elapsed_s = json.at("elapsed_s").get<double>();
+    // Earlier checkpoints did not count it.
+    if (json.contains("cpu_s")) state.cpu_s = json.at("cpu_s").get<double>();
     state.log_bytes = json.at("log_bytes").get<uint64_t>();
     state.fingerprint = std::stoull(json.at("fingerprint").get<std::string>());
     state.last_held_out = ReadOptional(json.at("last_held_out"));

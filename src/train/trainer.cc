@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <time.h>
 
 #include <chrono>
 #include <cmath>
@@ -25,6 +26,14 @@ void SeedTorch(uint64_t seed, uint64_t stream, int64_t step) {
   torch::manual_seed(Rng(seed, stream, static_cast<uint64_t>(step)).Next());
 }
 
+// Of all threads, since the process began.
+double ProcessCpuSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) +
+         1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 NamedTensors ParametersOf(const nn::ModelImpl& model) {
   NamedTensors parameters;
   for (const auto& item : model.named_parameters()) {
@@ -43,6 +52,7 @@ class Run {
 
  private:
   double Elapsed() const;
+  double CpuSeconds() const;
   void Describe(Reporter& reporter);
   // One update: rows, gradient, clipping, rate, figures. Throws NumericError
   // with the weights as they were.
@@ -65,6 +75,8 @@ class Run {
   Metric metric_;
   std::unique_ptr<StepLog> log_;
   std::chrono::steady_clock::time_point start_;
+  double cpu_start_s_ = 0;  // of the process's own clock; < 0 where parts of
+                            // the run came before
 };
 
 std::shared_ptr<nn::ModelImpl> NewModel(const TrainOptions& options) {
@@ -100,6 +112,7 @@ Run::Run(RunPlan plan, Reporter& reporter)
   start_ = std::chrono::steady_clock::now() -
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                std::chrono::duration<double>(state_.elapsed_s));
+  cpu_start_s_ = ProcessCpuSeconds() - state_.cpu_s;
   model_->train();
 }
 
@@ -112,7 +125,7 @@ double Run::Elapsed() const {
 void Run::Describe(Reporter& reporter) {
   int64_t parameters = 0;
   for (const auto& tensor : model_->parameters()) parameters += tensor.numel();
-  reporter.Note(DescribeData(plan_));
+  reporter.Note(plan_.data->Describe());
   const ModelConfig& model = options_.model;
   const bool attends = model.arch == Arch::kDecoder ||
                        model.arch == Arch::kEncoder ||
@@ -128,6 +141,8 @@ void Run::Describe(Reporter& reporter) {
     reporter.Note("no checkpoint yet: beginning at step 0");
   }
 }
+
+double Run::CpuSeconds() const { return ProcessCpuSeconds() - cpu_start_s_; }
 
 StepFigures Run::Step(int64_t step) {
   const double began = Elapsed();
@@ -174,8 +189,8 @@ void Run::LookAtHeldOut(StepFigures& figures) {
 }
 
 void Run::WriteDescription(const std::string& dir) {
-  WriteModelFiles(dir, options_.model, plan_.tokenizer().ToJson(),
-                  plan_.LabelsJson());
+  WriteModelFiles(dir, options_.model, plan_.data->TokenizerJson(),
+                  plan_.data->LabelsJson());
 }
 
 void Run::SaveBest() {
@@ -197,6 +212,7 @@ void Run::SaveCheckpoint() {
     }
   }
   state_.elapsed_s = Elapsed();
+  state_.cpu_s = CpuSeconds();
   state_.log_bytes = log_->bytes();
   log_->Sync();
   nn::SaveWeights(*model_, plan_.folder.model());
@@ -219,6 +235,7 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
     const bool last = state_.step == steps;
     if (last || state_.step % options_.eval_every == 0) LookAtHeldOut(figures);
     figures.elapsed_s = Elapsed();
+    figures.cpu_s = CpuSeconds();
     log_->Write(figures);
     reporter_.Step(figures, steps);
     // The line is in the log before the checkpoint counts it.

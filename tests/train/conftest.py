@@ -53,7 +53,7 @@ def log(folder):
 
 def figures(folder):
     """The log without the fields of time and rate."""
-    timed = ("tokens_per_s", "elapsed_s")
+    timed = ("tokens_per_s", "elapsed_s", "cpu_s")
     return [
         {key: value for key, value in line.items() if key not in timed}
         for line in log(folder)

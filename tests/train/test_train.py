@@ -16,7 +16,7 @@ def test_log_has_every_figure(straight):
     assert [line["step"] for line in lines] == list(range(1, 61))
     always = {
         "step", "loss", "bits_per_byte", "lr", "grad_norm", "tokens",
-        "tokens_per_s", "elapsed_s",
+        "tokens_per_s", "elapsed_s", "cpu_s",
     }
     looked = {"val_loss", "val_bits_per_byte"}
     for line in lines:
@@ -26,6 +26,8 @@ def test_log_has_every_figure(straight):
         bits = line["loss"] / math.log(2)
         assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
     assert lines[-1]["tokens"] == 60 * 2 * 2 * 16
+    seconds = [line["cpu_s"] for line in lines]
+    assert seconds == sorted(seconds) and seconds[0] > 0
     assert lines[-1]["loss"] < lines[0]["loss"] - 1
     assert lines[-1]["val_loss"] < lines[0]["loss"] - 1
 
