@@ -34,6 +34,7 @@ const Registry& Entries() {
     RegisterDropout(all);
     RegisterLayerNorm(all);
     RegisterLinearAttention(all);
+    RegisterLogisticMixture(all);
     RegisterMatMul(all);
     RegisterPoly2(all);
     RegisterResidualNorm(all);

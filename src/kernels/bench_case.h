@@ -74,6 +74,7 @@ void RegisterBlockedAttention(Registry& registry);
 void RegisterDropout(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
 void RegisterLinearAttention(Registry& registry);
+void RegisterLogisticMixture(Registry& registry);
 void RegisterMatMul(Registry& registry);
 void RegisterPoly2(Registry& registry);
 void RegisterResidualNorm(Registry& registry);

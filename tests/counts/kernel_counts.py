@@ -44,6 +44,8 @@ KERNELS = {
         "linear_attention_gradient", "seq_len=256 heads=2 d_key=64"),
     "linear_attention_step": (
         "linear_attention_step", "batch=4 heads=8 d_key=64"),
+    "logistic_mixture_gradient": (
+        "logistic_mixture_gradient", "rows=256 mixtures=10"),
     "matmul_prefill": (
         "matmul", "rows=64 inputs=256 outputs=256"),
     "matmul_decode_bf16": (
