@@ -8,7 +8,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops runtime test-arm bench bench-peers install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm bench bench-peers install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,14 @@ demo-names: build ## Names to pronunciation: softmax beside linear (STEPS=, OUT=
 
 demo-listops: build ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo_listops.sh
+
+paper: build ## The paper's experiments, then docs/paper (OUT=models/paper/cpu, ARGS=)
+	@$(BUILD)/tarn experiment all $(if $(OUT),--out '$(OUT)') $(ARGS)
+	@$(BUILD)/tarn experiment report $(if $(OUT),--out '$(OUT)')
+
+paper-quick: build ## The same at smoke size, into the build directory
+	@$(BUILD)/tarn experiment all --size quick --out $(BUILD)/paper-quick $(ARGS)
+	@$(BUILD)/tarn experiment report --out $(BUILD)/paper-quick --to $(BUILD)/paper-quick/report
 
 runtime: ## The lean half alone: no torch, no Python; builds and tests it
 	@scripts/setup.sh --lean

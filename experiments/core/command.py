@@ -153,7 +153,7 @@ def _list(wanted: Sequence[Settings]) -> None:
 def _report(line: Any) -> None:
     from experiments.core import report
 
-    to = line.to or data.ROOT / "docs" / "paper"
+    to = line.to or pathlib.Path("docs") / "paper"
     source = to / "results" if line.redraw else _out(line)
     for path in report.write(source, to):
         print(path)

@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from experiments.core.places import ROOT
 from experiments.core.types import ExperimentError, JsonDict
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = ("", ".gz", ".zst")  # packed files serve as well as plain ones
 _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
         "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

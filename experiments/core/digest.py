@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.core.data import ROOT, sha256
+from experiments.core.data import sha256
+from experiments.core.places import ROOT, programs
 
 # Functions of an experiment's module that only tell what was measured.
 _TELLING = {"criteria", "page"}
@@ -54,15 +55,19 @@ def _files(root: pathlib.Path, source: str) -> Iterable[pathlib.Path]:
 
 @functools.lru_cache(maxsize=64)
 def of_sources(sources: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
-    """SHA-256 over files and folders of the repository. A source that is not
-    there (an installed tree has no src/) counts by its name."""
+    """SHA-256 over files and folders of the repository. Where the engine's
+    sources are not there, as in an installed tree, its programs count."""
     lines = []
+    if not (root / "src").is_dir():
+        parts = (programs() / "tarn", programs() / "tarn-train")
+        lines = [f"{one.name} {sha256(one)}" for one in parts if one.is_file()]
     for source in sorted(set(sources)):
         files = list(_files(root, source))
         lines.append(f"{source} {len(files)}")
         for path in files:
             text = of_python(path.read_text("utf-8")) if path.suffix == ".py" else sha256(path)
-            lines.append(f"{path.relative_to(root)} {text}")
+            name = path.relative_to(root) if path.is_relative_to(root) else path.name
+            lines.append(f"{name} {text}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

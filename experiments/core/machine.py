@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from experiments.core.data import ROOT
+from experiments.core.places import ROOT
 from experiments.core.types import JsonDict
 
 _READ_BYTES = 256 << 20  # beyond any cache
@@ -65,11 +65,16 @@ def facts(threads: int, limits: bool = True) -> JsonDict:
                        "memory_gib": round(memory / 2**30, 1), "threads": threads}
     if not limits:
         return known
-    command = [sys.executable, "-B", "-m", "experiments.core.machine", str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    command = [sys.executable, "-P", "-B", "-m", "experiments.core.machine", str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True,
+                          env=dict(os.environ, PYTHONPATH=_python_path()))
     if done.returncode == 0:
         known |= json.loads(done.stdout)
     return known
+
+
+def _python_path() -> str:
+    return os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
 
 def _measure(threads: int) -> JsonDict:

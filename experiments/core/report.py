@@ -130,7 +130,7 @@ def _data_text(result: JsonDict) -> str:
         files = one.get("files", [])
         digests = ", ".join(f"{f['file']} ({f['sha256'][:12]})" for f in files[:4])
         more = f" and {len(files) - 4} more" if len(files) > 4 else ""
-        lines.append(f"{one['title']}: {digests}{more}")
+        lines.append(f"{one.get('title', '?')}: {digests}{more}")
     return "; ".join(lines)
 
 

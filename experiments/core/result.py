@@ -81,7 +81,19 @@ def read(path: pathlib.Path) -> JsonDict:
         raise ExperimentError(f"{path}: format: want {FORMAT}, got {result['format']}", 3)
     if result["size"] not in SIZES:
         raise ExperimentError(f"{path}: size: want {', '.join(SIZES)}, got {result['size']!r}", 3)
+    _check_data(path, result["inputs"].get("data", []))
     return result
+
+
+def _check_data(path: pathlib.Path, sets: Any) -> None:
+    """The record of data.describe()."""
+    good = isinstance(sets, list) and all(
+        isinstance(one, dict) and isinstance(one.get("files", []), list)
+        and all(isinstance(file, dict) and isinstance(file.get("file"), str)
+                and isinstance(file.get("sha256"), str) for file in one.get("files", []))
+        for one in sets)
+    if not good:
+        raise ExperimentError(f"{path}: inputs: data: want sets with files and their sha256", 3)
 
 
 def _words(kind: Any) -> str:

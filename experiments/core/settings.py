@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +9,10 @@ from typing import TypeVar
 
 from experiments.core import data as data_sets
 from experiments.core import digest
-from experiments.core.data import ROOT
+from experiments.core.places import programs
 from experiments.core.types import Experiment, ExperimentError, JsonDict
 
 T = TypeVar("T")
-
-
-def programs() -> pathlib.Path:
-    """The folder of the programs tarn and tarn-train."""
-    return pathlib.Path(os.environ.get("TARN_PROGRAMS")
-                        or os.environ.get("TARN_BUILD") or ROOT / "build")
 
 
 @dataclass(frozen=True)

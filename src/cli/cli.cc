@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
     {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},
     {"tokenize", Tokenize, "text to token ids and back; train a tokenizer"},
+    {"experiment", Experiment,
+     "the paper's experiments (needs the training part)"},
 };
 
 std::string Help() {
@@ -37,7 +39,7 @@ std::string Help() {
       "Usage: tarn COMMAND [OPTIONS]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     text += StrCat("  ", command.name,
-                   std::string(10 - std::strlen(command.name), ' '),
+                   std::string(12 - std::strlen(command.name), ' '),
                    command.help, "\n");
   }
   return text +

@@ -30,8 +30,10 @@ int Info(int argc, char** argv);
 int Bench(int argc, char** argv);
 int Verify(int argc, char** argv);
 int Tokenize(int argc, char** argv);
-/// Becomes tarn-train (see train.cc); returns only when that fails.
+/// Becomes tarn-train (see hand_over.h); returns only when that fails.
 int Train(int argc, char** argv);
+/// Becomes tarn-experiment, likewise.
+int Experiment(int argc, char** argv);
 
 /// A failure whose exit code is not the one its error kind would have.
 class ExitError : public std::runtime_error {

@@ -218,16 +218,21 @@ def test_no_directory_is_a_bad_model(tarn, tmp_path):
         assert tarn(command, tmp_path / "absent").returncode == 3
 
 
-def test_train_says_what_is_missing(tarn_program, tmp_path):
+HANDED_OVER = ("train", "experiment")
+
+
+@pytest.mark.parametrize("command", HANDED_OVER)
+def test_says_what_is_missing(tarn_program, tmp_path, command):
     """A copy of the program alone, with no tarn-train anywhere."""
     shutil.copy(tarn_program, tmp_path / "tarn")
-    done = subprocess.run([tmp_path / "tarn", "train", "--help"], capture_output=True,
+    done = subprocess.run([tmp_path / "tarn", command, "--help"], capture_output=True,
                           env={"PATH": "/nonexistent"}, check=False)
     assert done.returncode == 1 and done.stdout == b""
-    assert b"tarn-train" in done.stderr and b"libtorch" in done.stderr
+    assert f"tarn-{command}".encode() in done.stderr and b"torch" in done.stderr
 
 
-def test_train_hands_over_arguments_and_exit_code(tarn_program, tmp_path):
+@pytest.mark.parametrize("command", HANDED_OVER)
+def test_hands_over_arguments_and_exit_code(tarn_program, tmp_path, command):
     """Beside the program, in libexec, on PATH: the first of these is taken."""
     (tmp_path / "bin").mkdir()
     shutil.copy(tarn_program, tmp_path / "bin" / "tarn")
@@ -235,10 +240,10 @@ def test_train_hands_over_arguments_and_exit_code(tarn_program, tmp_path):
     for place, code in (("path", 7), ("libexec/tarn", 130), ("bin", 3)):
         folder = tmp_path / place
         folder.mkdir(parents=True, exist_ok=True)
-        program = folder / "tarn-train"
+        program = folder / f"tarn-{command}"
         program.write_text(f'#!/bin/sh\necho "{place}:$*"\nexit {code}\n')
         program.chmod(0o755)
-        done = subprocess.run([tmp_path / "bin" / "tarn", "train", "--data", "a b", "--help"],
+        done = subprocess.run([tmp_path / "bin" / "tarn", command, "--data", "a b", "--help"],
                               capture_output=True, env=environment, check=False)
         assert done.returncode == code
         assert done.stdout == f"{place}:--data a b --help\n".encode()

@@ -1,0 +1,22 @@
+# cmake -D TARN=... -D OUT=... -P paper_quick.cmake: every experiment at smoke
+# size, then the report; skipped where the data of one are not on this machine.
+execute_process(COMMAND ${TARN} experiment all --size quick --out ${OUT}
+  RESULT_VARIABLE code ERROR_VARIABLE errors)
+message("${errors}")
+if(code EQUAL 3 AND errors MATCHES "no data ")
+  message("SKIPPED: data are missing")
+  return()
+endif()
+if(NOT code EQUAL 0)
+  message(FATAL_ERROR "tarn experiment all: exit code ${code}")
+endif()
+execute_process(COMMAND ${TARN} experiment report --out ${OUT}
+  --to ${OUT}/report RESULT_VARIABLE code)
+if(NOT code EQUAL 0)
+  message(FATAL_ERROR "tarn experiment report: exit code ${code}")
+endif()
+foreach(file README.md results)
+  if(NOT EXISTS ${OUT}/report/${file})
+    message(FATAL_ERROR "want ${OUT}/report/${file}, got no such file")
+  endif()
+endforeach()

@@ -1,0 +1,163 @@
+"""`tarn experiment` as a program: exit codes, the list, stopping and going on."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+BUILD = os.environ.get("TARN_BUILD")
+needs_trainer = pytest.mark.skipif(
+    not BUILD or not (pathlib.Path(BUILD) / "tarn-train").is_file(), reason="no tarn-train here")
+
+
+def finish(process, timeout=120):
+    out, errors = process.communicate(timeout=timeout)
+    return process.returncode, out, errors
+
+
+@pytest.fixture
+def quick(command, text):
+    """The toy at quick size; more arguments, the environment."""
+    def start(*arguments, **environment):
+        return command("scaling", "--size", "quick", "--threads", 1, "--out", "work",
+                       "--data", f"text-shakespeare={text}", *arguments, **environment)
+    return start
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["nonsense"], ["scaling", "--size", "huge"], ["scaling", "--seed", "-1"],
+    ["scaling", "--seed", "1e3"], ["scaling", "--threads", "0"], ["scaling", "--attention", "magic"],
+    ["scaling", "--attention", "lstm"], ["scaling", "--data", "nothing=x"],
+    ["scaling", "--data", "mnist"], ["scaling", "--data", "mnist="], ["scaling", "--siz", "x"],
+])
+def test_wrong_usage(command, arguments):
+    code, out, errors = finish(command(*arguments))
+    assert code == 2 and out == ""
+    assert errors.startswith("tarn experiment: error: ") and "Traceback" not in errors
+
+
+def test_help(command):
+    code, out, errors = finish(command("--help"))
+    assert code == 0 and errors == ""
+    assert "examples:" in out and "130 interrupted" in out
+
+
+def test_missing_data(command, tmp_path):
+    code, out, errors = finish(command("scaling", "--data", "text-shakespeare=absent"))
+    assert code == 3 and out == "" and "absent: not there" in errors
+    assert not (tmp_path / "models").exists()
+
+
+def test_report_without_results(command):
+    code, out, errors = finish(command("report", "--out", "absent"))
+    assert code == 3 and "want results of experiments, got none" in errors and out == ""
+
+
+def test_folder_that_cannot_be_written(quick, tmp_path):
+    (tmp_path / "work").write_text("a file")
+    code, _, errors = finish(quick())
+    assert code == 1 and "work" in errors and "Traceback" not in errors
+
+
+def test_run_list_report(quick, command, text, tmp_path):
+    data = ["--data", f"text-shakespeare={text}"]
+    code, out, errors = finish(quick())
+    assert code == 0 and "holds: linear loss" in out and "not run yet" in errors
+    listed = finish(command("list", "--size", "quick", "--threads", 1, "--out", "work", *data))
+    assert listed[0] == 0 and listed[1].split() == ["scaling", "Figure", "1", "current"]
+    (text / "input.txt").write_text("changed")
+    listed = finish(command("list", "--size", "quick", "--threads", 1, "--out", "work", *data))
+    assert "data changed; planned" in listed[1]
+    code, out, _ = finish(command("report", "--out", "work"))
+    assert code == 0 and out == "docs/paper/README.md\ndocs/paper/scaling.md\n"
+    before = (tmp_path / "docs/paper/scaling.md").read_text()
+    (tmp_path / "work/scaling/result.json").unlink()
+    code, out, _ = finish(command("report", "--redraw"))
+    assert code == 0 and (tmp_path / "docs/paper/scaling.md").read_text() == before
+
+
+def test_other_settings_have_their_own_folder(command, text, tmp_path):
+    data = ["--data", f"text-shakespeare={text}"]
+    for extra in ([], ["--attention", "linear"], ["--seed", "3"]):
+        assert finish(command("scaling", "--size", "quick", *data, *extra))[0] == 0
+    folders = sorted(one.name for one in (tmp_path / "models/paper").iterdir())
+    assert folders == ["quick", "quick-linear", "quick-seed3"]
+    result = json.loads((tmp_path / "models/paper/quick-linear/scaling/result.json").read_text())
+    assert list(result["measured"]["curves"]) == ["linear"]
+    assert result["command"] == "tarn experiment scaling --size quick --attention linear"
+
+
+def steps(folder):
+    """Of a log, which may be growing."""
+    try:
+        lines = (folder / "log.jsonl").read_text().splitlines()
+        return [json.loads(line)["step"] for line in lines]
+    except (OSError, ValueError):
+        return []
+
+
+def wait_for(condition, process, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@needs_trainer
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stop_and_go_on(quick, tmp_path, number, code):
+    """Stopped in the second training: the first is kept, the second resumed."""
+    runs = tmp_path / "work/scaling/runs"
+    process = quick(TOY_STEPS="60")
+    wait_for(lambda: len(steps(runs / "train-softmax")) >= 8, process)
+    process.send_signal(number)
+    got, out, errors = finish(process)
+    assert got == code and out == ""
+    assert "stopped; what is measured is kept. Go on with: tarn experiment scaling" in errors
+    assert not (tmp_path / "work/scaling/result.json").exists()
+    stopped_at = len(steps(runs / "train-softmax"))
+    assert 8 <= stopped_at < 60 and (runs / "train-softmax/checkpoint").is_dir()
+    model = (runs / "train-linear/model.safetensors").stat().st_mtime_ns
+
+    got, out, errors = finish(quick(TOY_STEPS="60"))
+    assert got == 0 and "train linear: as measured before" in errors
+    assert (runs / "train-linear/model.safetensors").stat().st_mtime_ns == model
+    for kind in ("linear", "softmax"):
+        assert steps(runs / f"train-{kind}") == list(range(1, 61))
+    notes = json.loads((runs / "train-softmax/run.json").read_text())
+    result = json.loads((tmp_path / "work/scaling/result.json").read_text())
+    assert notes["finished"] and notes["cpu_seconds"] > 0
+    assert result["seconds"] >= notes["seconds"] > 0
+
+    got, _, errors = finish(quick(TOY_STEPS="60", TOY_VALUE="2"))
+    assert got == 0 and "current" in errors  # the environment is no input
+
+
+@needs_trainer
+def test_other_flags_train_anew(quick, tmp_path):
+    runs = tmp_path / "work/scaling/runs"
+    assert finish(quick("--attention", "linear", TOY_STEPS="6"))[0] == 0
+    assert finish(quick("--attention", "linear", "--force", TOY_STEPS="8"))[0] == 0
+    assert steps(runs / "train-linear") == list(range(1, 9))
+
+
+@needs_trainer
+def test_trainer_that_refuses(quick, text):
+    """Its words and its exit code reach the user."""
+    (text / "input.txt").write_text("")
+    code, out, errors = finish(quick(TOY_STEPS="5"))
+    assert code in (1, 2, 3) and out == ""
+    assert "scaling: train linear: tarn train: error: " in errors and "Traceback" not in errors
+
+
+def test_closed_output(quick):
+    process = quick()
+    process.stdout.close()
+    assert process.wait(60) == 1
+    assert "Traceback" not in process.stderr.read()
+    process.stdout = subprocess.DEVNULL

@@ -1,0 +1,163 @@
+"""When something is measured, and when what was measured serves again."""
+
+import dataclasses
+
+import pytest
+import toy
+
+from experiments.core import digest, measure, result
+from experiments.core.files import read_json, rounded, write_json
+from experiments.core.points import file_name
+from experiments.core.progress import Progress
+from experiments.core.runner import run_all
+from experiments.core.types import ExperimentError
+
+CODE = '''"""About."""
+import os
+LIMIT = 3
+def run(x):
+    """Runs."""
+    return x + LIMIT  # why
+def page(result):
+    return "text"
+'''
+
+
+@pytest.mark.parametrize("old, new, same", [
+    ('"""About."""', '"""Other words."""', True),
+    ("  # why", "", True),
+    ('"""Runs."""', '"""Runs it."""', True),
+    ('return "text"', 'return "another text"', True),
+    ("LIMIT = 3", "LIMIT = 4", False),
+    ("x + LIMIT", "x - LIMIT", False),
+    ("import os", "import sys", False),
+])
+def test_digest_of_code(old, new, same):
+    assert old in CODE
+    assert (digest.of_python(CODE) == digest.of_python(CODE.replace(old, new))) == same
+
+
+def test_digest_of_folders(tmp_path):
+    (tmp_path / "src" / "a").mkdir(parents=True)
+    source = tmp_path / "src" / "a" / "x.cc"
+
+    def now():
+        digest.of_sources.cache_clear()
+        return digest.of_sources(("src/a",), tmp_path)
+
+    source.write_text("int x;")
+    first = now()
+    (tmp_path / "src" / "a" / "x_test.cc").write_text("int y;")
+    assert now() == first  # tests decide no figure
+    source.write_text("int x = 1;")
+    assert now() != first
+    second = now()
+    source.rename(source.with_name("y.cc"))
+    assert now() not in (first, second)
+    digest.of_sources.cache_clear()
+
+
+def test_a_point_is_measured_once(settings, progress):
+    calls = []
+    take = lambda inputs, with_settings=settings: measure(
+        with_settings, progress, "a point", inputs, lambda: calls.append(1) or {"n": len(calls)})
+    assert take({"seq_len": 512}) == take({"seq_len": 512}) == {"n": 1}
+    assert take({"seq_len": 513}) == {"n": 2}
+    assert take({"seq_len": 513}, dataclasses.replace(settings, seed=1)) == {"n": 3}
+    assert take({"seq_len": 513}, dataclasses.replace(settings, threads=2)) == {"n": 4}
+    again = dataclasses.replace(settings, threads=2, force=True)
+    assert take({"seq_len": 513}, again) == {"n": 5}
+    path = settings.out / "points" / "a-point.json"
+    path.write_text(path.read_text()[:-20])  # a broken one is measured again
+    assert take({"seq_len": 513}, dataclasses.replace(settings, threads=2)) == {"n": 6}
+
+
+def test_a_point_depends_on_the_data(settings, progress, text):
+    calls = []
+    take = lambda: measure(settings, progress, "p", {}, lambda: calls.append(1) or {"n": 0})
+    take()
+    (text / "input.txt").write_text("other")
+    take()
+    assert len(calls) == 2
+
+
+def test_a_failed_point_leaves_nothing(settings, progress):
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError):
+        measure(settings, progress, "p", {}, fail)
+    assert not (settings.out / "points").exists()
+
+
+@pytest.mark.parametrize("part, name", [("N = 512, linear", "n-512-linear"), ("../x", "..-x"),
+                                        ("/", "part"), ("a_b", "a-b")])
+def test_part_names_stay_in_the_folder(part, name):
+    assert file_name(part) == name
+
+
+def test_unchanged_is_skipped(settings, text, capsys):
+    assert run_all([settings]) == ["scaling"]
+    assert run_all([settings]) == []
+    assert toy.CALLS == [1]
+    captured = capsys.readouterr()
+    assert "holds: linear loss" in captured.out and "not measured: speed" in captured.out
+    assert "current, nothing to do" in captured.err
+
+
+def test_changed_inputs_are_measured_again(settings, text):
+    run_all([settings], quiet=True)
+    for changed, word in ((dataclasses.replace(settings, seed=3), "settings"),
+                          (dataclasses.replace(settings, attention=("linear",)), "settings")):
+        assert result.stale(changed) == f"{word} changed"
+    (text / "input.txt").write_text("another text, long enough")
+    assert result.stale(settings) == "data changed"
+    assert run_all([settings], quiet=True) == ["scaling"]
+    assert len(toy.CALLS) == 2 and result.stale(settings) == ""
+
+
+def test_changed_sources_are_measured_again(settings, tmp_path):
+    source = tmp_path / "measure.py"
+    source.write_text(CODE)
+    experiment = dataclasses.replace(toy.EXPERIMENT, sources=(str(source),))
+    settings = dataclasses.replace(settings, experiment=experiment)
+    run_all([settings], quiet=True)
+    source.write_text(CODE.replace("LIMIT = 3", "LIMIT = 4"))
+    digest.of_sources.cache_clear()
+    assert result.stale(settings) == "sources changed"
+    source.write_text("# new\n" + CODE)
+    digest.of_sources.cache_clear()
+    assert result.stale(settings) == ""
+
+
+def test_result_says_where_from(settings):
+    run_all([settings], quiet=True)
+    stored = result.read(result.path_of(settings))
+    assert stored["command"] == "tarn experiment scaling --size quick"
+    assert stored["seeds"] == [0, 7] and stored["size"] == "quick"
+    assert len(stored["inputs"]["data"][0]["files"][0]["sha256"]) == 64
+    assert stored["commit"] and stored["machine"]["cores"] >= 1
+    assert stored["measured"]["point"] == {"value": 0.333333, "calls": 1}
+    assert str(settings.out.parent) not in result.path_of(settings).read_text()
+
+
+def test_time_of_reused_parts_counts(settings):
+    slow = lambda progress: measure(settings, progress, "p", {}, lambda: {"n": sum(range(10**6))})
+    slow(Progress("scaling", quiet=True))
+    kept = read_json(settings.out / "points" / "p.json")["seconds"]
+    progress = Progress("scaling", quiet=True)
+    slow(progress)
+    assert progress.reused_s == kept > 0
+
+
+def test_json_is_strict_and_rounded(tmp_path):
+    value = {"a": 1 / 3, "b": [float("nan"), float("inf"), 2], "c": [[1, 0.1234567], [2, 3]],
+             "d": [{"x": 1, "y": []}, {"x": 2}], "e": {}, "f": "text", "g": None}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == rounded(value) == {
+        "a": 0.333333, "b": [None, None, 2], "c": [[1, 0.123457], [2, 3]],
+        "d": [{"x": 1, "y": []}, {"x": 2}], "e": {}, "f": "text", "g": None}
+    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+    (tmp_path / "b.json").write_text('{"a": NaN}')
+    with pytest.raises(ExperimentError):
+        read_json(tmp_path / "b.json")

@@ -1,0 +1,239 @@
+"""Pages and figures from stored results, hostile ones among them."""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from experiments import registry
+from experiments.core import files, report, result
+from experiments.core.figures import Figures, Panel, Series, pack_images, unpack_images
+from experiments.core.page import Page, Section, Table, number, size
+from experiments.core.runner import run_all
+from experiments.core.types import Criterion, ExperimentError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAPER = ROOT / "docs" / "paper"
+
+
+@pytest.fixture
+def stored(settings):
+    """The work folder of a finished run."""
+    run_all([settings], quiet=True)
+    return settings.out.parent
+
+
+def _contents(folder):
+    return {str(one.relative_to(folder)): one.read_bytes()
+            for one in sorted(folder.rglob("*")) if one.is_file()}
+
+
+def test_report_has_all_that_is_asked(stored, tmp_path):
+    pages = report.write(stored, tmp_path / "paper")
+    assert [one.name for one in pages] == ["README.md", "scaling.md"]
+    page, summary = pages[1].read_text(), pages[0].read_text()
+    for text in ("Toys are small.", "Figure 1", "0.333 a point", "All agrees.",
+                 "`tarn experiment scaling --size quick`", "| linear loss | at most 0.5 | 0.125 | yes |",
+                 "| speed | at least 1.7x | not measured | not measured |", "The data are a text.",
+                 "Smoke size", "(results/scaling.json)", "0, 7", "input.txt"):
+        assert text in page, text
+    first = summary[summary.index("| experiment"):].split("\n\n")[0]
+    assert "Toys are small." in first and "**yes** (2 of 2)" in first and "0.333 a point" in first
+    for name in re.findall(r"\]\(([\w./-]+)\)", page + summary):
+        assert (tmp_path / "paper" / name).exists(), name
+    assert str(tmp_path) not in page + summary
+
+
+def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
+    """Figures included, byte for byte."""
+    report.write(stored, tmp_path / "a")
+    report.write(tmp_path / "a" / "results", tmp_path / "b")
+    report.write(tmp_path / "a" / "results", tmp_path / "a")
+    first, second = _contents(tmp_path / "a"), _contents(tmp_path / "b")
+    assert first == second and {"scaling-loss.svg", "scaling-grid.png"} <= first.keys()
+    assert b"<dc:date>" not in first["scaling-loss.svg"]
+
+
+def test_committed_report_is_what_its_results_tell(tmp_path, monkeypatch):
+    """docs/paper is written by the command, never by hand."""
+    monkeypatch.undo()
+    if not (PAPER / "results").is_dir():
+        pytest.skip("no report is committed")
+    names = {one.stem for one in (PAPER / "results").glob("*.json")}
+    if not names <= set(registry.names()):
+        pytest.skip("an experiment of the report is not in this tree")
+    report.write(PAPER / "results", tmp_path)
+    for path in sorted(PAPER.glob("*.md")) + sorted((PAPER / "results").glob("*.json")):
+        drawn = tmp_path / path.relative_to(PAPER)
+        assert drawn.read_text() == path.read_text(), f"{path.name}: run `tarn experiment report --redraw`"
+    drawn = {one.name for one in tmp_path.iterdir()}
+    assert {one.name for one in PAPER.iterdir()} == drawn
+
+
+DEEP = "[" * 100000 + "]" * 100000
+HOSTILE = {
+    "empty": "", "truncated": '{"format": 1, "exp', "list": "[]", "nan": '{"format": NaN}',
+    "deep": DEEP, "deep in it": f'{{"format": {DEEP}}}', "binary": "\udcff\udcfe",
+    "huge number": '{"format": 1' + "0" * 5000 + "}",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_files_are_named(stored, tmp_path, kind):
+    path = stored / "scaling" / "result.json"
+    path.write_bytes(HOSTILE[kind].encode("utf-8", "surrogateescape"))
+    with pytest.raises(ExperimentError) as caught:
+        report.write(stored, tmp_path / "paper")
+    assert caught.value.code == 3 and "result.json" in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+CHANGES = {
+    "format": 2, "format ": True, "experiment": "copy", "size": "huge", "machine": [],
+    "seeds": "0", "seconds": None, "seconds ": "1", "measured": {"curves": 3}, "inputs": None,
+    "measured ": {}, "machine ": {"cpu": "/proc/cpuinfo"}, "seeds ": ["~/models"],
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_wrong_values_are_named(stored, tmp_path, key):
+    path = stored / "scaling" / "result.json"
+    value = json.loads(path.read_text())
+    value[key.strip()] = CHANGES[key]
+    path.write_text(json.dumps(value))
+    with pytest.raises(ExperimentError) as caught:
+        report.write(stored, tmp_path / "paper")
+    assert caught.value.code == 3 and "result.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [
+    {"machine": {}}, {"inputs": {}}, {"settings": {}}, {"seeds": []},
+    {"inputs": {"data": [{"title": "x"}]}},
+])
+def test_bare_envelopes_are_told(stored, tmp_path, change):
+    """What an older or another machine's envelope may lack."""
+    path = stored / "scaling" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert len(report.write(stored, tmp_path / "paper")) == 2
+
+
+@pytest.mark.parametrize("inputs", [{"data": 3}, {"data": [3]}, {"data": [{"files": [{}]}]}])
+def test_broken_inputs_are_named(stored, tmp_path, inputs):
+    path = stored / "scaling" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"inputs": inputs}))
+    with pytest.raises(ExperimentError) as caught:
+        report.write(stored, tmp_path / "paper")
+    assert caught.value.code == 3
+
+
+def test_too_large_a_file(stored, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_BYTES", 100)
+    with pytest.raises(ExperimentError, match="at most 100 bytes"):
+        report.write(stored, tmp_path / "paper")
+
+
+def test_nothing_to_report(tmp_path):
+    with pytest.raises(ExperimentError, match="got none"):
+        report.write(tmp_path, tmp_path / "paper")
+    assert not (tmp_path / "paper").exists()
+
+
+def test_broken_result_is_stale(settings, stored):
+    result.path_of(settings).write_text("{}")
+    assert "want int" in result.stale(settings)
+
+
+# --- Criteria, cells, images --------------------------------------------------
+
+
+@pytest.mark.parametrize("value, bound, at_most, at_least", [
+    (1.02, 1.02, True, True), (1.0200001, 1.02, False, True), (0, 1, True, False),
+    (None, 1, None, None), (float("nan"), 1, None, None), (float("inf"), 1, False, True),
+])
+def test_bounds(value, bound, at_most, at_least):
+    assert Criterion.at_most("x", value, bound).holds is at_most
+    assert Criterion.at_least("x", value, bound).holds is at_least
+
+
+def test_between():
+    held = [Criterion.between("x", v, 0.9, 1.1).holds for v in (0.89, 0.9, 1.1, 1.11, None)]
+    assert held == [False, True, True, False, None]
+    assert Criterion.between("x", 1, 0.9, 1.1).wanted == "0.9 to 1.1"
+    assert Criterion.at_least("x", 2.5, 1.7, "x").got == "2.5x"
+
+
+@pytest.mark.parametrize("holds, text", [
+    ([], "not measured"), ([None], "not measured"), ([True, None], "**yes** (1 of 1)"),
+    ([True, False], "in part (1 of 2)"), ([False, None], "**no** (0 of 1)"),
+    ([True, True], "**yes** (2 of 2)"),
+])
+def test_verdict(holds, text):
+    assert report.verdict([Criterion("x", "", "", one) for one in holds]) == text
+
+
+@pytest.mark.parametrize("value, text", [
+    (None, "-"), (float("nan"), "-"), (0, "0"), (0.0, "0"), (1234567, "1,234,567"), (1234.5, "1,234"),
+    (0.012345, "0.0123"), (1.5, "1.5"), (999.6, "1,000"), (-2.345, "-2.35"), (1e-9, "1e-09"),
+])
+def test_number(value, text):
+    assert number(value) == text
+
+
+def test_cells():
+    assert size(67584) == "67.6 kB" and size(25.3e6) == "25.3 MB" and size(12) == "12 B"
+    table = Table(["a", "b"], [["x | y\nz", 1.5], [True, None]], "A note.").markdown()
+    assert table == "| a | b |\n|---|--:|\n| x \\| y z | 1.5 |\n| yes | - |\n\nA note."
+    with pytest.raises(ValueError, match="want 2 cells"):
+        Table(["a", "b"], [["x"]]).markdown()
+
+
+def test_images_there_and_back():
+    images = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3), dtype=np.uint8)
+    assert np.array_equal(unpack_images(json.loads(json.dumps(pack_images(images)))), images)
+    with pytest.raises(ValueError, match="uint8"):
+        pack_images(images.astype(np.float32))
+
+
+@pytest.mark.parametrize("packed", [
+    {}, {"shape": [2]}, {"shape": [2], "deflate": "!"}, {"shape": [2], "deflate": "AAAA"},
+    {"shape": [-1], "deflate": ""}, {"shape": [1 << 40], "deflate": ""}, {"shape": 3, "deflate": ""},
+    pack_images(np.zeros(5, np.uint8)) | {"shape": [4]},
+    pack_images(np.zeros(5, np.uint8)) | {"shape": [6]}, {"shape": ["a"], "deflate": ""},
+])
+def test_hostile_images(packed):
+    with pytest.raises(ValueError):
+        unpack_images(packed)
+
+
+def test_figures_of_little(tmp_path):
+    """One point, none, gaps, one image: the quick sizes give such results."""
+    figures = Figures(tmp_path, "x")
+    figures.lines("a", Panel([Series("linear", [(1, 2)], "linear"), Series("none", [])], "x", "y",
+                             log_x=True, log_y=True), "alt")
+    figures.lines("b", Panel([], "x", "y"), "alt")
+    figures.bars("c", ["a"], {"linear": [None]}, "y", "alt", texts=number)
+    figures.images("d", [[np.zeros((2, 2), np.uint8)], []], "alt")
+    assert figures.files == ["x-a.svg", "x-b.svg", "x-c.svg", "x-d.png"]
+    assert all((tmp_path / one).stat().st_size > 0 for one in figures.files)
+    with pytest.raises(ValueError, match="want 1 values"):
+        figures.bars("e", ["a"], {"linear": [1, 2]}, "y", "alt")
+
+
+def test_line_ends_do_not_meet(tmp_path):
+    """Names of lines that end together stand apart."""
+    series = [Series(f"line{i}", [(0, 0), (1, 1 + i / 1000)]) for i in range(5)]
+    picture = Figures(tmp_path, "x").lines("a", Panel(series, "x", "y"), "alt")
+    text = (tmp_path / picture.file).read_text()
+    heights = sorted(float(y) for y in re.findall(
+        r'<text[^>]*translate\([\d.]+ ([\d.]+)\)[^>]*>line\d', text) or
+        re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>line\d', text))
+    assert len(heights) == 5
+    assert min(b - a for a, b in zip(heights, heights[1:])) > 9
+
+
+def test_page_of_nothing(stored, tmp_path):
+    told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
+    bare = report.Told(told.experiment, told.result, Page("h", "a", [], [Section("s", [])]), [])
+    assert "None." in report.page_text(bare) and "not measured" in report.summary_text([bare])
