@@ -37,8 +37,9 @@ demo-listops: build ## ListOps up to 200 tokens: softmax beside linear (STEPS=, 
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo_listops.sh
 
 paper: build ## The paper's experiments, then docs/paper (OUT=models/paper/cpu, ARGS=)
-	@$(BUILD)/tarn experiment all $(if $(OUT),--out '$(OUT)') $(ARGS)
-	@$(BUILD)/tarn experiment report $(if $(OUT),--out '$(OUT)')
+	@$(BUILD)/tarn experiment all $(if $(OUT),--out '$(OUT)') $(ARGS); code=$$?; \
+	  if [ $$code = 0 ] || [ $$code = 3 ]; then \
+	    $(BUILD)/tarn experiment report $(if $(OUT),--out '$(OUT)') || code=$$?; fi; exit $$code
 
 paper-quick: build ## The same at smoke size, into the build directory
 	@$(BUILD)/tarn experiment all --size quick --out $(BUILD)/paper-quick $(ARGS)

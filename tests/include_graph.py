@@ -1,8 +1,10 @@
 """Holds the direction of data flow: a folder includes only from its left.
 
 core -> kernels -> pytorch | runtime -> front ends (cli, train); data (files
-in official formats) stands on core alone. The runtime and
-what stands on it without training know no torch header. Exits 1 with one line
+in official formats) stands on core alone. The runtime and what stands on it
+without training know no torch header. In Python the package knows neither
+experiments nor benchmarks, and what experiments share knows no experiment.
+Exits 1 with one line
 for each include that breaks the promise.
 """
 import pathlib
@@ -45,6 +47,25 @@ def broken_includes(root: pathlib.Path) -> tuple[list[str], int]:
     return problems, count
 
 
+# Folder below the repository: modules its imports may not name.
+PYTHON = {
+    "python/tarn": re.compile(r"^(experiments|bench)\b"),
+    "experiments/core": re.compile(r"^experiments\.(?!core\b|registry\b)"),
+}
+IMPORT = re.compile(r"^[ \t]*(?:from|import) ([\w.]+)", re.MULTILINE)
+
+
+def broken_imports(root: pathlib.Path) -> tuple[list[str], int]:
+    problems, count = [], 0
+    for folder, forbidden in PYTHON.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            names = IMPORT.findall(path.read_text())
+            count += len(names)
+            problems += [f"{path}: {folder} may not import {name}"
+                         for name in names if forbidden.match(name)]
+    return problems, count
+
+
 def self_test() -> None:
     """The check itself must be able to fail."""
     import tempfile
@@ -55,12 +76,20 @@ def self_test() -> None:
         (root / "core" / "a.h").write_text('#include "runtime/model.h"\n#include <torch/torch.h>\n')
         problems, _ = broken_includes(root)
         assert len(problems) == 2, problems
+        (root / "experiments" / "core").mkdir(parents=True)
+        (root / "experiments" / "core" / "a.py").write_text(
+            "import experiments.scaling\nfrom experiments.core import page\n")
+        problems, _ = broken_imports(root)
+        assert len(problems) == 1, problems
 
 
 if __name__ == "__main__":
     self_test()
     found, includes = broken_includes(ROOT)
+    found_too, imports = broken_imports(ROOT.parent)
+    found += found_too
+    includes += imports
     for line in found:
         print(line, file=sys.stderr)
-    print(f"{includes} includes, {len(found)} against the direction of data flow")
+    print(f"{includes} includes and imports, {len(found)} against the direction of data flow")
     sys.exit(1 if found else 0)

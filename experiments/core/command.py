@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import shlex
@@ -153,6 +154,9 @@ def _list(wanted: Sequence[Settings]) -> None:
 def _report(line: Any) -> None:
     from experiments.core import report
 
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ExperimentError("report: want matplotlib, which this Python has not (pip install "
+                              "-r requirements.txt)")
     to = line.to or pathlib.Path("docs") / "paper"
     source = to / "results" if line.redraw else _out(line)
     for path in report.write(source, to):
@@ -187,6 +191,8 @@ def _terminate(number: int, frame: object) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Runs one command line; the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    # A child of `&` in a script starts with SIGINT ignored; stopping is orderly here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _run(arguments)
     except ExperimentError as error:

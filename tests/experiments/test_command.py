@@ -152,7 +152,7 @@ def test_trainer_that_refuses(quick, text):
     (text / "input.txt").write_text("")
     code, out, errors = finish(quick(TOY_STEPS="5"))
     assert code in (1, 2, 3) and out == ""
-    assert "scaling: train linear: tarn train: error: " in errors and "Traceback" not in errors
+    assert "scaling: error: train linear: tarn train: error: " in errors and "Traceback" not in errors
 
 
 def test_closed_output(quick):

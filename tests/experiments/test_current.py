@@ -161,3 +161,33 @@ def test_json_is_strict_and_rounded(tmp_path):
     (tmp_path / "b.json").write_text('{"a": NaN}')
     with pytest.raises(ExperimentError):
         read_json(tmp_path / "b.json")
+
+
+def _others(monkeypatch, settings, **changes):
+    """The toy under two names; the first is changed."""
+    first = dataclasses.replace(toy.EXPERIMENT, name="copy", **changes)
+    return [dataclasses.replace(settings, experiment=first, out=settings.out.parent / "copy"),
+            settings]
+
+
+def test_missing_data_of_one_keep_no_other_from_running(settings, monkeypatch, capsys, tmp_path):
+    wanted = _others(monkeypatch, settings, data=("fsdd",))
+    wanted[0] = dataclasses.replace(wanted[0], data_paths={"fsdd": tmp_path / "absent"})
+    with pytest.raises(ExperimentError, match="not finished: copy") as caught:
+        run_all(wanted, quiet=True)
+    assert caught.value.code == 3 and "absent: not there" in capsys.readouterr().err
+    assert result.stale(settings) == ""
+
+
+@pytest.mark.parametrize("error, code", [(ExperimentError("bad", 3), 3), (ValueError("bug"), 1),
+                                         (OSError(28, "No space left on device"), 1)])
+def test_failure_of_one_keeps_no_other_from_running(settings, monkeypatch, capsys, error, code):
+    def fail(settings, progress):
+        raise error
+
+    wanted = _others(monkeypatch, settings, run=fail)
+    with pytest.raises(ExperimentError, match="not finished: copy") as caught:
+        run_all(wanted, quiet=True)
+    assert caught.value.code == code and result.stale(settings) == ""
+    said = capsys.readouterr().err
+    assert "copy: error: " in said and ("Traceback" in said) == isinstance(error, ValueError)
