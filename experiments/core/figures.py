@@ -17,6 +17,7 @@ from experiments.core.types import JsonDict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 # One colour a kind of model on every page, told apart by everybody (Okabe and
 # Ito's palette) and by the lines' ends, which carry their names.
@@ -121,7 +122,7 @@ class Figures:
             _draw_bars(axes[0], groups, values, kinds or {}, log_y, texts)
             axes[0].set_ylabel(y)
             if title:
-                axes[0].set_title(title)
+                axes[0].set_title(title, pad=26 if len(values) > 1 else 6)
 
         return self.draw(name, draw, alt, caption)
 
@@ -219,6 +220,8 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             ends.append((one.points[-1], one.label, shade))
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
+    _plain_numbers(axes.xaxis, panel.log_x and panel.x_base != 10)
+    _plain_numbers(axes.yaxis)
     axes.set_xlim(*panel.x_limits)
     axes.set_ylim(*panel.y_limits)
     if panel.title:
@@ -228,13 +231,29 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     _label_ends(axes, ends)
 
 
+def _plain_numbers(axis: Axis, powers: bool = False) -> None:
+    """1,000 and 0.01 rather than 10 to a power; powers of two stay powers."""
+    from matplotlib.ticker import FuncFormatter
+
+    if not powers:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
 def _label_ends(axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:
-    """Names at the right end of the lines, pushed apart where they would meet."""
+    """Names at the right edge, pushed apart where they would meet; that of a
+    line that ends well before it stands at its end."""
     axes.figure.canvas.draw()  # scales are known from here on
     to_axes = axes.transData + axes.transAxes.inverted()
-    # The axes' y, clipped: a line may end outside of the limits.
-    places = sorted(((min(max(to_axes.transform(point)[1], 0.0), 1.0), label, shade)
-                     for point, label, shade in ends), key=lambda one: one[0])
+    places = []
+    for point, label, shade in ends:
+        x, y = to_axes.transform(point)
+        if x < 0.8:
+            axes.annotate(label, point, xytext=(6, 0), textcoords="offset points", color=shade,
+                          va="center", fontsize=9.5, annotation_clip=False,
+                          bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1})
+        else:  # clipped: a line may end outside of the limits
+            places.append((min(max(y, 0.0), 1.0), label, shade))
+    places.sort(key=lambda one: one[0])
     least, y = 0.065, -1.0
     spread = []
     for want, label, shade in places:
@@ -268,7 +287,10 @@ def _draw_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequence[
     axes.set_xticks(range(len(groups)), list(groups))
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
-    axes.legend(loc="best", fontsize=9.5)
+    _plain_numbers(axes.yaxis)
+    if len(values) > 1:  # above the bars, which it would hide
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(values),
+                    fontsize=9.5, borderaxespad=0.2, handlelength=1.2, columnspacing=1.4)
 
 
 def _grid(rows: Sequence[Sequence[np.ndarray]], scale: int, gap: int,
