@@ -9,6 +9,7 @@ from experiments.core.figures import (
 )
 from experiments.core.page import Page, Picture, Section, Table, number, size
 from experiments.core.points import measure
+from experiments.core.program import run_tarn, tarn_json
 from experiments.core.progress import Progress, duration
 from experiments.core.settings import Settings
 from experiments.core.training import TrainingRun, looks, thinned, train
@@ -41,7 +42,9 @@ __all__ = [
     "measure",
     "number",
     "pack_images",
+    "run_tarn",
     "size",
+    "tarn_json",
     "thinned",
     "train",
     "unpack_images",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -57,6 +58,7 @@ class Page:
     differences  from the paper's setting: data, size, hardware, ... one a line
     theirs       the paper's figure or table in a few words, with its numbers
     picture      the one to show in the summary, if any
+    notes        what else is to be said: for each criterion missed, what was tried
     """
 
     headline: str
@@ -103,9 +105,14 @@ def cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
+_FIGURE = re.compile(r"-|[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?x?( ?[^ 0-9]{1,8})?")
+
+
 def _is_number(value: object) -> bool:
-    return value is None or isinstance(value, (int, float)) and not isinstance(value, bool) or (
-        isinstance(value, str) and value[:1].isdigit())
+    """A number, or text of one figure with its unit: the column stands right."""
+    if isinstance(value, str):
+        return _FIGURE.fullmatch(value) is not None
+    return value is None or isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _line(cells: Sequence[object]) -> str:

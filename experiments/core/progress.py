@@ -66,6 +66,7 @@ class Progress:
         self._finished: set[str] = set()
         self._part, self._share, self._text = "", 0.0, ""
         self._part_began = self._shown = 0.0
+        self._first: tuple[float, float] | None = None  # share and time it began with
         self._part_reused = False
 
     def plan(self, seconds: Mapping[str, float]) -> None:
@@ -78,6 +79,7 @@ class Progress:
         """What is being done. Parts may nest in name only: the inner wins."""
         outer = (self._part, self._part_began, self._part_reused)
         self._part, self._part_began, self._part_reused = name, time.monotonic(), False
+        self._first = None
         self.at(0.0)
         try:
             yield
@@ -89,6 +91,8 @@ class Progress:
         """The current part is at `share` of 1; `text` tells rate and figures."""
         self._share, self._text = min(max(share, 0.0), 1.0), text
         now = time.monotonic()
+        if self._share > 0 and self._first is None:  # what was resumed begins late
+            self._first = (self._share, now)
         if now - self._shown < (_TERMINAL_PAUSE_S if self._terminal else _PLAIN_PAUSE_S):
             return
         self._shown = now
@@ -112,18 +116,20 @@ class Progress:
         """Of this experiment, as far as planned."""
         left = sum(s for name, s in self._planned.items()
                    if name not in self._finished and name != self._part)
-        now = self._planned.get(self._part, 0.0) * self.overall.pace
-        spent = time.monotonic() - self._part_began if self._part else 0.0
-        if self._share > 0.02:  # its own rate tells more than the plan
-            now = spent / self._share
-        return left * self.overall.pace + max(0.0, now - spent)
+        now = self._planned.get(self._part, 0.0) * self.overall.pace * (1 - self._share)
+        if self._first is not None and self._share > self._first[0] + 0.02:
+            # Its own rate tells more than the plan.
+            rate = (self._share - self._first[0]) / (time.monotonic() - self._first[1])
+            now = (1 - self._share) / rate
+        return left * self.overall.pace + now
 
     def _end(self, name: str) -> None:
         seconds = time.monotonic() - self._part_began
         self._finished.add(name)
         how = "as measured before" if self._part_reused else f"done in {duration(seconds)}"
         if not self._part_reused:
-            self.overall.spent(seconds, self._planned.get(name, seconds))
+            began_at = self._first[0] if self._first and self._first[0] > 0.1 else 0.0
+            self.overall.spent(seconds, self._planned.get(name, seconds) * (1 - began_at))
         self._share = 0.0
         self.note(f"{self.name}: {name}: {how}; {duration(self._all_left())} left")
 

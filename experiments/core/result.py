@@ -45,7 +45,7 @@ def stale(settings: Settings) -> str:
 
 def measure(settings: Settings, progress: Progress) -> JsonDict:
     """Runs the experiment and stores its result, whatever there was."""
-    inputs = settings.inputs()
+    inputs, commit = settings.inputs(), machine.commit()
     began, cpu = time.monotonic(), cpu_seconds()
     measured = dict(settings.experiment.run(settings, progress))
     seconds, cpu = time.monotonic() - began, cpu_seconds() - cpu
@@ -55,7 +55,7 @@ def measure(settings: Settings, progress: Progress) -> JsonDict:
         "experiment": settings.experiment.name,
         "size": settings.size,
         "settings": settings.recorded(),
-        "commit": machine.commit(),
+        "commit": commit,
         "date": datetime.date.today().isoformat(),
         "machine": machine.facts(settings.threads, limits=settings.size != "quick"),
         "command": settings.command(),

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from experiments.core import ExperimentError, run_tarn, tarn_json
+
 BUILD = os.environ.get("TARN_BUILD")
 needs_trainer = pytest.mark.skipif(
     not BUILD or not (pathlib.Path(BUILD) / "tarn-train").is_file(), reason="no tarn-train here")
@@ -161,3 +163,15 @@ def test_closed_output(quick):
     assert process.wait(60) == 1
     assert "Traceback" not in process.stderr.read()
     process.stdout = subprocess.DEVNULL
+
+
+@needs_trainer
+def test_calls_of_the_program(settings, text):
+    said = run_tarn(settings, ["--version"])
+    assert said.startswith("tarn ")
+    with pytest.raises(ExperimentError, match="tarn info: tarn info: error: ") as caught:
+        tarn_json(settings, ["info", text / "absent"])
+    assert caught.value.code == 3
+    with pytest.raises(ExperimentError) as caught:
+        run_tarn(settings, ["eval", "--nonsense"])
+    assert caught.value.code == 2

@@ -185,6 +185,8 @@ def test_cells():
     assert size(67584) == "67.6 kB" and size(25.3e6) == "25.3 MB" and size(12) == "12 B"
     table = Table(["a", "b"], [["x | y\nz", 1.5], [True, None]], "A note.").markdown()
     assert table == "| a | b |\n|---|--:|\n| x \\| y z | 1.5 |\n| yes | - |\n\nA note."
+    columns = Table(["a", "b", "c"], [["12.5 MB", "0.333 a point", "3x"], [None, "1", "1e-09"]])
+    assert columns.markdown().splitlines()[1] == "|--:|---|--:|"
     with pytest.raises(ValueError, match="want 2 cells"):
         Table(["a", "b"], [["x"]]).markdown()
 
