@@ -41,16 +41,27 @@ class Settings:
     def data(self, names: str) -> pathlib.Path:
         """Folder (or file, where one was given) of a data set; "a|b" is the
         first that is found. ExperimentError (3) names what was looked at."""
-        return data_sets.find(names, self.data_paths)[1]
+        return self._found(names)[1]
+
+    def given(self, name: str) -> bool:
+        """Whether --data names an optional set ("?name" of the experiment)."""
+        return name in self.data_paths
 
     def data_name(self, names: str) -> str:
         """Which of "a|b" is the one found."""
-        return data_sets.find(names, self.data_paths)[0]
+        return self._found(names)[0]
 
     def data_file(self, names: str, stem: str) -> pathlib.Path:
         """One file of a set by its unpacked name; it may be .gz or .zst."""
-        name, path = data_sets.find(names, self.data_paths)
+        name, path = self._found(names)
         return data_sets.file(name, path, stem)
+
+    def _found(self, names: str) -> tuple[str, pathlib.Path]:
+        declared = [one.removeprefix("?") for one in self.experiment.data]
+        if names not in declared:  # its result would not depend on them
+            raise ValueError(f"{self.experiment.name}: data: want one of {declared}, "
+                             f"got {names!r}")
+        return data_sets.find(names, self.data_paths)
 
     @property
     def tarn(self) -> pathlib.Path:
@@ -64,8 +75,9 @@ class Settings:
         """All that decides the result: it is measured again when this changes."""
         return {
             "settings": self.recorded(),
-            "data": [data_sets.describe(names, self.data_paths)
-                     for names in self.experiment.data],
+            "data": [data_sets.describe(names.removeprefix("?"), self.data_paths)
+                     for names in self.experiment.data
+                     if not names.startswith("?") or self.given(names[1:])],
             "sources": digest.of_sources(self.experiment.sources),
         }
 
@@ -81,4 +93,7 @@ class Settings:
             words += ["--attention", ",".join(self.attentions)]
         if self.seed:
             words += ["--seed", str(self.seed)]
+        for names in self.experiment.data:
+            if names.startswith("?") and self.given(names[1:]):
+                words += ["--data", f"{names[1:]}=PATH"]
         return " ".join(words)

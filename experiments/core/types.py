@@ -87,7 +87,8 @@ class Experiment:
     run: Callable[[Settings, Progress], JsonDict]
     criteria: Callable[[JsonDict], list[Criterion]]
     page: Callable[[JsonDict, Figures], Page]
-    # Names of core/data.py; "mnist|fashion-mnist" is the first that is found.
+    # Names of core/data.py; "mnist|fashion-mnist" is the first that is found,
+    # "?cifar10" is used where --data names it.
     data: tuple[str, ...] = ()
     # What --attention may pick from, in the order of the tables.
     attention: tuple[str, ...] = ("linear", "softmax")

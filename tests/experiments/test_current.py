@@ -191,3 +191,15 @@ def test_failure_of_one_keeps_no_other_from_running(settings, monkeypatch, capsy
     assert caught.value.code == code and result.stale(settings) == ""
     said = capsys.readouterr().err
     assert "copy: error: " in said and ("Traceback" in said) == isinstance(error, ValueError)
+
+
+def test_optional_and_undeclared_data(settings, text):
+    experiment = dataclasses.replace(toy.EXPERIMENT, data=("text-shakespeare", "?cifar10"))
+    plain = dataclasses.replace(settings, experiment=experiment)
+    more = dataclasses.replace(plain, data_paths={**settings.data_paths, "cifar10": text})
+    assert not plain.given("cifar10") and more.given("cifar10")
+    assert [one["name"] for one in plain.inputs()["data"]] == ["text-shakespeare"]
+    assert [one["name"] for one in more.inputs()["data"]] == ["text-shakespeare", "cifar10"]
+    assert more.command().endswith("--data cifar10=PATH") and more.data("cifar10") == text
+    with pytest.raises(ValueError, match="got 'mnist'"):
+        settings.data("mnist")
