@@ -25,7 +25,7 @@ double Median(std::vector<float> values) {
 // What stands in for an empty prompt: logits need one consumed token.
 int32_t StartToken(const Tokenizer& tokenizer) {
   const Result<std::vector<int32_t>> newline = tokenizer.Encode("\n");
-  return newline.ok() ? newline.value().front() : 0;
+  return newline.ok() && !newline.value().empty() ? newline.value().front() : 0;
 }
 
 // In blocks, so that a long prompt can be interrupted; any split of a prompt

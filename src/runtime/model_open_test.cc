@@ -200,8 +200,6 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
         c.tied_head = false;
       },
       "task", "image");
-  refused([](ModelConfig& c) { c.tokenizer = TokenizerKind::kIds; },
-          "tokenizer", "ids");
 }
 
 }  // namespace

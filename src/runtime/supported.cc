@@ -17,9 +17,6 @@ std::optional<Error> CheckSupported(const ModelConfig& config) {
   if (config.task == Task::kImage || config.task == Task::kCtc) {
     return Unsupported("task", "lm, classify or seq2seq", Name(config.task));
   }
-  if (config.tokenizer == TokenizerKind::kIds) {
-    return Unsupported("tokenizer", "byte, char, bpe or world", "ids");
-  }
   if (!config.HasAttention()) {
     return Unsupported("arch", "decoder, encoder or seq2seq",
                        Name(config.arch));

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "runtime/bpe_json.h"
+#include "runtime/id_text.h"
 #include "runtime/utf8.h"
 #include "runtime/world_tokenizer.h"
 
@@ -19,6 +20,7 @@ constexpr size_t kMaxTable = 1'114'112;  // code points that exist
 // BPE files in use take 20 MB or so.
 constexpr uint64_t kMaxJsonBytes = 64 << 20;
 constexpr char kWhere[] = "tokenizer.json";
+constexpr int64_t kMaxIds = int64_t{1} << 24;  // config.json's limit
 
 std::string CodePointText(uint32_t code_point) {
   static constexpr char kHex[] = "0123456789ABCDEF";
@@ -105,6 +107,22 @@ Result<Tokenizer> WorldOf(const nlohmann::json& text) {
   return Tokenizer::World(std::move(world).Take());
 }
 
+Result<Tokenizer> IdsOf(const nlohmann::json& size) {
+  const std::optional<int64_t> count = JsonInteger(size);
+  if (!count || *count < 1 || *count > kMaxIds) {
+    return FormatError(StrCat(kWhere, ": vocab_size"), StrCat("1 to ", kMaxIds),
+                       size.is_null() ? "nothing" : JsonGiven(size));
+  }
+  return Tokenizer::Ids(*count);
+}
+
+// The key that a type has besides format_version and type, or "".
+std::string TableKey(const std::string& type) {
+  if (type == "char") return "code_points";
+  if (type == "world") return "vocabulary";
+  return type == "ids" ? "vocab_size" : "";
+}
+
 Result<Tokenizer> BpeOf(const nlohmann::json& root) {
   Result<BpeDefinition> definition = BpeFromJson(root);
   if (!definition.ok()) return definition.error();
@@ -148,6 +166,17 @@ Result<Tokenizer> Tokenizer::CharFromText(std::string_view text) {
   return Char(std::move(code_points));
 }
 
+Tokenizer Tokenizer::Ids(int64_t vocab_size) {
+  if (vocab_size < 1 || vocab_size > kMaxIds) {
+    throw ArgumentError("vocab_size", StrCat("1 to ", kMaxIds),
+                        StrCat(vocab_size));
+  }
+  Tokenizer tokenizer;
+  tokenizer.kind_ = TokenizerKind::kIds;
+  tokenizer.ids_ = vocab_size;
+  return tokenizer;
+}
+
 Tokenizer Tokenizer::Bpe(BpeDefinition definition) {
   Tokenizer tokenizer;
   tokenizer.kind_ = TokenizerKind::kBpe;
@@ -164,7 +193,10 @@ Tokenizer Tokenizer::World(WorldTokenizer vocabulary) {
 }
 
 bool Tokenizer::operator==(const Tokenizer& other) const {
-  if (kind_ != other.kind_ || code_points_ != other.code_points_) return false;
+  if (kind_ != other.kind_ || code_points_ != other.code_points_ ||
+      ids_ != other.ids_) {
+    return false;
+  }
   if (kind_ == TokenizerKind::kBpe) {
     return bpe_->definition() == other.bpe_->definition();
   }
@@ -180,6 +212,8 @@ int64_t Tokenizer::vocab_size() const {
       return static_cast<int64_t>(bpe_->definition().tokens.size());
     case TokenizerKind::kWorld:
       return world_->vocab_size();
+    case TokenizerKind::kIds:
+      return ids_;
     default:
       return 256;
   }
@@ -199,6 +233,7 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                uint64_t offset) const {
   if (kind_ == TokenizerKind::kBpe) return bpe_->Encode(text, false, offset);
   if (kind_ == TokenizerKind::kWorld) return world_->Encode(text);
+  if (kind_ == TokenizerKind::kIds) return IdsFromText(text, ids_, offset);
   std::vector<int32_t> tokens;
   tokens.reserve(text.size());
   if (kind_ == TokenizerKind::kByte) {
@@ -234,6 +269,8 @@ void Tokenizer::Decode(int32_t token, std::string& out) const {
     out += bpe_->Bytes(token);
   } else if (kind_ == TokenizerKind::kWorld) {
     out += world_->Bytes(token);
+  } else if (kind_ == TokenizerKind::kIds) {
+    AppendId(token, out);
   } else {
     AppendUtf8(code_points_[static_cast<size_t>(token)], out);
   }
@@ -253,6 +290,7 @@ std::string Tokenizer::ToJson() const {
   root["type"] = Name(kind_);
   if (kind_ == TokenizerKind::kChar) root["code_points"] = code_points_;
   if (kind_ == TokenizerKind::kWorld) root["vocabulary"] = world_->text();
+  if (kind_ == TokenizerKind::kIds) root["vocab_size"] = ids_;
   return root.dump() + "\n";
 }
 
@@ -273,17 +311,16 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
                        version.is_null() ? "nothing" : JsonGiven(version));
   }
   const nlohmann::json type = root.value("type", nlohmann::json());
-  if (type != "byte" && type != "char" && type != "world") {
+  if (type != "byte" && type != "char" && type != "world" && type != "ids") {
     return FormatError(StrCat(kWhere, ": type"),
-                       "\"byte\", \"char\" or \"world\"",
+                       "\"byte\", \"char\", \"world\" or \"ids\"",
                        type.is_null() ? "nothing" : JsonGiven(type));
   }
   const std::optional<std::string> unknown =
-      UnknownKey(root, type == "char"    ? "code_points"
-                       : type == "world" ? "vocabulary"
-                                         : "");
+      UnknownKey(root, TableKey(type.get_ref<const std::string&>()));
   if (unknown) return FormatError(kWhere, "no other keys", Quoted(*unknown));
   if (type == "byte") return Byte();
+  if (type == "ids") return IdsOf(root.value("vocab_size", nlohmann::json()));
   if (type == "world")
     return WorldOf(root.value("vocabulary", nlohmann::json()));
   if (!root.contains("code_points")) {

@@ -57,11 +57,51 @@ TEST(Tokenizer, NamesTheByteOfAnUnknownOrBrokenCharacter) {
   EXPECT_FALSE(Tokenizer::CharFromText("").ok());
 }
 
+TEST(Tokenizer, IdsAreDecimalNumbersBetweenWhiteSpace) {
+  const Tokenizer tokenizer = Tokenizer::Ids(300);
+  EXPECT_EQ(tokenizer.vocab_size(), 300);
+  const std::vector<int32_t> want{3, 0, 299, 12, 7};
+  EXPECT_EQ(tokenizer.Encode("3 0 299 12 7").Take(), want);
+  EXPECT_EQ(tokenizer.Encode(" \t3\n0\r\n299  12\t\t7\n").Take(), want);
+  EXPECT_EQ(tokenizer.Decode(want), " 3 0 299 12 7");
+  EXPECT_EQ(tokenizer.Encode(tokenizer.Decode(want)).Take(), want);
+  for (const char* empty : {"", " ", "\r\n\t "}) {
+    EXPECT_TRUE(tokenizer.Encode(empty).Take().empty());
+  }
+  EXPECT_EQ(tokenizer.ToJson(),
+            "{\"format_version\":1,\"type\":\"ids\",\"vocab_size\":300}\n");
+  EXPECT_FALSE(tokenizer == Tokenizer::Ids(299));
+  EXPECT_THROW(Tokenizer::Ids(0), ArgumentError);
+  EXPECT_THROW(Tokenizer::Ids((1 << 24) + 1), ArgumentError);
+}
+
+TEST(Tokenizer, NamesTheByteOfWhatIsNoId) {
+  const Tokenizer tokenizer = Tokenizer::Ids(300);
+  const std::string nul("1 2 \0", 5);
+  for (const std::string& bad :
+       {std::string("1 2 300"), std::string("1 2 -1"), std::string("1 2 +1"),
+        std::string("1 2 x"), std::string("1 2 3,4"), std::string("1 2 01"),
+        std::string("1 2 1.0"), std::string("1 2 0x1"), nul,
+        std::string("1 2 99999999999999999999999"),
+        std::string("1 2 \xC2\xA0")}) {
+    const auto refused = tokenizer.Encode(bad, 1000);
+    ASSERT_FALSE(refused.ok()) << bad;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kFormat);
+    EXPECT_EQ(refused.error().where(), "text: byte 1004") << bad;
+    EXPECT_EQ(refused.error().wanted(), "a token id from 0 to 299");
+  }
+  // A word of any length makes a message of one short line.
+  const auto refused = tokenizer.Encode(std::string(1 << 20, '7'));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_LT(std::string(refused.error().what()).size(), 200u);
+}
+
 TEST(Tokenizer, DecodeChecksTheToken) {
   std::string out = "kept";
   EXPECT_THROW(Tokenizer::Byte().Decode(256, out), ArgumentError);
   EXPECT_THROW(Tokenizer::Byte().Decode(-1, out), ArgumentError);
   EXPECT_THROW(Tokenizer::Char({'x'}).Decode(1, out), ArgumentError);
+  EXPECT_THROW(Tokenizer::Ids(11).Decode(11, out), ArgumentError);
   EXPECT_EQ(out, "kept");
 }
 
@@ -77,7 +117,8 @@ TEST(Tokenizer, JsonRoundTrip) {
   EXPECT_EQ(Tokenizer::Byte().ToJson(),
             "{\"format_version\":1,\"type\":\"byte\"}\n");
   for (const Tokenizer& tokenizer :
-       {Tokenizer::Byte(), Tokenizer::Char({0, 10, 0xFFFF, 0x10FFFF})}) {
+       {Tokenizer::Byte(), Tokenizer::Char({0, 10, 0xFFFF, 0x10FFFF}),
+        Tokenizer::Ids(1), Tokenizer::Ids(1 << 24)}) {
     EXPECT_EQ(Tokenizer::FromJson(tokenizer.ToJson()).Take(), tokenizer);
   }
 }
@@ -108,6 +149,15 @@ TEST(Tokenizer, JsonIsStrict) {
       R"({"format_version":1,"type":"char","code_points":[55296]})",
       R"({"format_version":1,"type":"char","code_points":[1114112]})",
       R"({"format_version":1,"type":"char","code_points":[4294967306]})",
+      R"({"format_version":1,"type":"ids"})",
+      R"({"format_version":1,"type":"ids","vocab_size":0})",
+      R"({"format_version":1,"type":"ids","vocab_size":-1})",
+      R"({"format_version":1,"type":"ids","vocab_size":16777217})",
+      R"({"format_version":1,"type":"ids","vocab_size":1.5})",
+      R"({"format_version":1,"type":"ids","vocab_size":"11"})",
+      R"({"format_version":1,"type":"ids","code_points":[1]})",
+      R"({"format_version":1,"type":"ids","vocab_size":11,"extra":1})",
+      R"({"format_version":1,"type":"byte","vocab_size":11})",
       R"({"format_version":1,"type":"byte"} x)",
       R"({"format_version":NaN,"type":"byte"})",
   };
