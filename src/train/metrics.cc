@@ -11,6 +11,13 @@ Metric MetricOf(const TrainOptions& options) {
   switch (options.model.task) {
     case Task::kDerived:
     case Task::kLm:
+      // Generated rows have labels at some of their places.
+      if (options.generator.kind != GeneratorKind::kNone) {
+        if (asked == EvalMetric::kAccuracy) return Metric::kAccuracy;
+        if (asked != EvalMetric::kError) return Metric::kLoss;
+        throw ArgumentError("--eval-metric",
+                            "auto|loss|accuracy for generated rows", "error");
+      }
       if (asked == EvalMetric::kAuto || asked == EvalMetric::kLoss) {
         return Metric::kBitsPerByte;
       }

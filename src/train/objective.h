@@ -36,8 +36,9 @@ class Objective {
 /// The objective of the plan's task.
 std::unique_ptr<Objective> MakeObjective(const RunPlan& plan);
 
-/// The three of them; `plan` holds their data.
+/// Each of them; `plan` holds their data.
 std::unique_ptr<Objective> MakeTextObjective(const RunPlan& plan);
+std::unique_ptr<Objective> MakeGeneratedObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeLabelObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeTargetObjective(const RunPlan& plan);
 

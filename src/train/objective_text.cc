@@ -78,7 +78,9 @@ std::unique_ptr<Objective> MakeObjective(const RunPlan& plan) {
   switch (plan.state.options.model.task) {
     case Task::kDerived:
     case Task::kLm:
-      return MakeTextObjective(plan);
+      return plan.state.options.generator.kind == GeneratorKind::kNone
+                 ? MakeTextObjective(plan)
+                 : MakeGeneratedObjective(plan);
     case Task::kClassify:
       return MakeLabelObjective(plan);
     case Task::kSeq2seq:

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/file.h"
+#include "train/generated_data.h"
 #include "train/metrics.h"
 
 namespace tarn::train {
@@ -150,9 +151,17 @@ void ExtendPositions(TrainOptions& options, const Given& given) {
   }
 }
 
+// Generated tokens are numbers and no text: the tokenizer follows.
+void SetGeneratedTokenizer(TrainOptions& options, const Given& given) {
+  if (options.generator.kind == GeneratorKind::kNone) return;
+  if (Find(given, "tokenizer") != nullptr) return;
+  options.model.tokenizer = TokenizerKind::kIds;
+}
+
 // What acts on running text alone is refused where examples are read.
 void CheckTaskOptions(const TrainOptions& options) {
   MetricOf(options);
+  CheckGeneratorOptions(options);
   if (options.model.task == Task::kLm) return;
   const std::string task = StrCat(" for task '", Name(options.model.task), "'");
   if (options.long_every != 0) {
@@ -240,7 +249,10 @@ TrainOptions BuildOptions(const Given& given) {
   for (const auto& [name, value] : flags) {
     if (IsModelKey(name)) Set(options, name, value);
   }
-  if (config == nullptr && init == nullptr) ExtendPositions(options, all);
+  if (config == nullptr && init == nullptr) {
+    ExtendPositions(options, all);
+    SetGeneratedTokenizer(options, all);
+  }
   // For checks alone: the data have the last word on vocabulary and classes.
   OpenClasses(options.model);
   FinishConfig(options.model);

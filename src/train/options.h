@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "train/generator.h"
 #include "train/records.h"
 #include "train/schedule.h"
 
@@ -27,6 +28,7 @@ struct TrainOptions {
   std::string init;               // model directory to start from, or empty
   std::string tokenizer_file;     // of kinds bpe and world; or empty
   RecordMode records = RecordMode::kAuto;
+  GeneratorOptions generator;  // rows made on the spot instead
   // How it is learned.
   int64_t batch = 8;         // rows of a forward pass
   int64_t accumulate = 1;    // forward passes of an update

@@ -76,6 +76,8 @@ std::string WordAt(const char* words, int index) {
 constexpr char kSchedules[] = "constant|cosine|step";
 constexpr char kOptimizers[] = "adamw|radam";
 constexpr char kRecordModes[] = "auto|fortune|block";
+constexpr char kGenerators[] = "none|copy|mqar";
+constexpr char kSwitch[] = "false|true";
 constexpr char kMetrics[] = "auto|loss|accuracy|error";
 
 }  // namespace
@@ -122,6 +124,18 @@ const std::vector<OptionInfo>& OptionTable() {
           }},
       TARN_WORD("records", records, kRecordModes,
                 "how the text is cut: at lines \"%\", or in 2 KiB blocks"),
+      TARN_WORD("generator", generator.kind, kGenerators,
+                "rows made on the spot instead of --data: a string twice, or "
+                "keys and values asked for later"),
+      TARN_COUNT("symbols", generator.symbols, 0, kMaxCount, true,
+                 "copy: besides the separator, 0: 10; mqar: the vocabulary, "
+                 "keys and values halves of it, 0: 8192"),
+      TARN_COUNT("pairs", generator.pairs, 1, kMaxCount, true,
+                 "mqar: keys with a value, at most seq-len / 4"),
+      TARN_REAL("mqar_power", generator.power, 0, 1,
+                "mqar: place i is asked with p(i) ~ i^(X - 1); 1: evenly"),
+      TARN_WORD("mqar_distract", generator.distract, kSwitch,
+                "mqar: free places hold random tokens, else 0"),
       TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),
       TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
                  "forward passes whose gradients make one update"),
