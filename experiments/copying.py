@@ -1,0 +1,80 @@
+"""Figure 2: convergence on sequence duplication. A random string of 10 symbols,
+a separator, the string again; loss and accuracy on the separator and the copy."""
+
+from __future__ import annotations
+
+from experiments.copying_page import criteria, page
+from experiments.core import (
+    ATTENTION_FLAG,
+    Experiment,
+    JsonDict,
+    Progress,
+    Settings,
+    looks,
+    thinned,
+    train,
+)
+
+# Updates, seeds by kind, and seconds an update as planned on two AVX2 cores.
+_STEPS = {"quick": 24, "cpu": 3500, "full": 10_000}
+_SEEDS = {"quick": {"linear": 1, "softmax": 1, "reformer": 1},
+          "cpu": {"linear": 3, "softmax": 3, "reformer": 1},
+          "full": {"linear": 3, "softmax": 3, "reformer": 1}}
+_SECONDS = {"quick": 0.06, "cpu": 0.095, "full": 3.0}
+
+
+def _flags(settings: Settings, kind: str) -> list[str]:
+    """Those of `tarn train`, without seed and steps."""
+    full = settings.size == "full"
+    flags = ["--preset", "copy-task" if full else "copy", "--sample-every", "0",
+             "--attention", ATTENTION_FLAG[kind]]
+    if kind != "linear":  # nothing in linear attention could be dropped
+        flags += ["--attention-dropout", "0.1"]
+    if kind == "reformer":
+        # The paper's code: 32 planes (64 buckets), chunks of 32 among 128
+        # places; at half the length half of each.
+        planes = "32" if full else "16"
+        flags += ["--bits", planes, "--hash-chunk", planes, "--rounds", "4"]
+    if settings.size == "quick":
+        flags += ["--batch", "4", "--decay-at", "20", "--eval-every", "12",
+                  "--eval-windows", "16"]
+    return flags
+
+
+def _run_of(settings: Settings, progress: Progress, part: str, kind: str, seed: int) -> JsonDict:
+    steps = _STEPS[settings.size]
+    flags = [*_flags(settings, kind), "--seed", str(seed), "--steps", str(steps),
+             "--checkpoint-every", str(steps)]
+    done = train(settings, progress, part, flags)
+    held_out = [{"step": step, "elapsed_s": elapsed, "loss": loss, "accuracy": accuracy}
+                for (step, loss), (elapsed, _), (_, accuracy) in zip(
+                    looks(done.log, "val_loss"), looks(done.log, "val_loss", "elapsed_s"),
+                    looks(done.log, "val_accuracy"), strict=True)]
+    return {
+        "kind": kind, "seed": seed, "updates": steps,
+        "seconds": done.seconds, "cpu_seconds": done.cpu_seconds,
+        "curve": thinned(done.log, ["step", "elapsed_s", "loss", "accuracy"], 140),
+        "held_out": held_out,
+    }
+
+
+def run(settings: Settings, progress: Progress) -> JsonDict:
+    """All kinds and seeds, seed by seed, so that a stopped run has pairs."""
+    seeds = _SEEDS[settings.size]
+    parts = {f"{kind}, seed {settings.seed + i}": (kind, settings.seed + i)
+             for i in range(max(seeds.values()))
+             for kind in settings.attentions if i < seeds[kind]}
+    planned = _STEPS[settings.size] * _SECONDS[settings.size]
+    progress.plan(dict.fromkeys(parts, planned))
+    runs = [_run_of(settings, progress, part, kind, seed)
+            for part, (kind, seed) in parts.items()]
+    return {"seeds": sorted({seed for _, seed in parts.values()}), "runs": runs}
+
+
+EXPERIMENT = Experiment(
+    name="copy", title="Convergence on sequence duplication", paper="Figure 2",
+    claim="Linear attention converges on the copy task as softmax does, to the same loss.",
+    sources=("experiments/copying.py", "src/core", "src/kernels", "src/pytorch", "src/train"),
+    attention=("linear", "softmax", "reformer"),
+    minutes={"quick": 0.2, "cpu": 40, "full": 3600},
+    run=run, criteria=criteria, page=page)
