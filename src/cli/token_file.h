@@ -13,8 +13,8 @@
 namespace tarn::cli {
 
 /// Reads a text as one sequence of tokens. Memory stays at one piece, but for
-/// the tokenizers (bpe, world) for which where a token ends can hang on any
-/// later byte: they read and encode the text as a whole, at most 1 GiB.
+/// the tokenizers (bpe, world, ids) for which where a token ends can hang on
+/// any later byte: they read and encode the text as a whole, at most 1 GiB.
 class TokenFile {
  public:
   /// max_tokens: stop after as many; 0: at the end of the text. The tokenizer

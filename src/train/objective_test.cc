@@ -7,6 +7,7 @@
 
 #include "train/edit_distance.h"
 #include "train/example_rows.h"
+#include "train/generated_data.h"
 #include "train/test_files.h"
 
 namespace tarn::train {
@@ -42,7 +43,7 @@ struct Planned {
 };
 
 // Logits that depend on nothing but a table: [1, outputs] of a class, or of the
-// target token before.
+// token before.
 class TableModel final : public nn::ModelImpl {
  public:
   TableModel(const ModelConfig& config, torch::Tensor table)
@@ -50,6 +51,10 @@ class TableModel final : public nn::ModelImpl {
   torch::Tensor Logits(const nn::Batch& batch) override {
     if (config().task == Task::kClassify) {
       return table_.expand({batch.tokens.size(0), table_.size(1)});
+    }
+    if (config().task == Task::kLm) {
+      return table_.index_select(0, batch.tokens.flatten())
+          .unflatten(0, batch.tokens.sizes());
     }
     return table_.index_select(0, batch.target_in.flatten())
         .unflatten(0, batch.target_in.sizes());
@@ -61,7 +66,8 @@ class TableModel final : public nn::ModelImpl {
 
 TEST(ExampleRowsTest, FillsUpBehindLengths) {
   Planned p("seq2seq", kPairs, "q\tx\n");
-  const int32_t newline = NewlineToken(DataOf<PairData>(*p.plan.data).tokenizer);
+  const int32_t newline =
+      NewlineToken(DataOf<PairData>(*p.plan.data).tokenizer);
   const Examples& examples = *DataOf<PairData>(*p.plan.data).training;
   const ExampleRows rows = MakeExampleRows(examples, {1, 2}, newline);
   // Ids follow code points: "\n" a b c d e q x y z.
@@ -190,6 +196,124 @@ TEST(TargetObjectiveTest, BatchedDecodesAreThoseOfSingleExamples) {
                      SlowErrorRate(*model, DataOf<PairData>(*p.plan.data), 9))
         << attention;
   }
+}
+
+// A plan whose rows are made on the spot.
+struct Generated {
+  explicit Generated(Given more)
+      : plan(PlanRun([&] {
+          Given given = {{"out", dir.Name("out")}, {"d_model", "8"},
+                         {"n_heads", "2"},         {"n_layers", "1"},
+                         {"threads", "1"},         {"seed", "3"},
+                         {"eval_windows", "37"}};
+          given.insert(given.end(), more.begin(), more.end());
+          return given;
+        }())),
+        objective(MakeObjective(plan)),
+        generator(DataOf<GeneratedData>(*plan.data).generator) {}
+  TempFolder dir;
+  RunPlan plan;
+  std::unique_ptr<Objective> objective;
+  const Generator& generator;
+};
+
+// Sums over the labelled places of rows, one by one, in double.
+struct Sums {
+  double nats = 0;
+  int64_t right = 0, count = 0;
+  void Add(const GeneratedRow& row, const torch::Tensor& table) {
+    const torch::Tensor log_p = table.to(torch::kDouble).log_softmax(1);
+    for (size_t t = 0; t < row.inputs.size(); ++t) {
+      if (row.targets[t] == kUnlabelled) continue;
+      const torch::Tensor said = log_p[row.inputs[t]];
+      nats -= said[row.targets[t]].item<double>();
+      right += said.argmax().item<int64_t>() == row.targets[t];
+      ++count;
+    }
+  }
+};
+
+TEST(GeneratedObjectiveTest, FiguresAreSumsOverLabelledPlaces) {
+  const Given copy = {{"generator", "copy"}, {"seq_len", "32"}};
+  const Given mqar = {{"generator", "mqar"},
+                      {"seq_len", "32"},
+                      {"symbols", "40"},
+                      {"pairs", "4"}};
+  for (Given given : {copy, mqar}) {
+    // Two parts of three rows are the same six rows as one part.
+    for (const char* parts : {"1", "2"}) {
+      Given both = given;
+      both.push_back({"accumulate", parts});
+      both.push_back({"batch", parts[0] == '1' ? "6" : "3"});
+      Generated g(both);
+      const int64_t vocab = g.generator.vocab_size();
+      EXPECT_EQ(g.plan.state.options.model.vocab_size, vocab);
+      EXPECT_EQ(g.plan.data->TokenizerJson(), Tokenizer::Ids(vocab).ToJson());
+      torch::manual_seed(1);
+      const torch::Tensor table = torch::randn({vocab, vocab});
+      TableModel model(g.plan.state.options.model, table.clone());
+      StepFigures figures;
+      g.objective->Learn(model, 5, figures);
+      Sums want;
+      for (int64_t row = 0; row < 6; ++row) {
+        want.Add(g.generator.TrainingRow(3, 5, row), table);
+      }
+      const auto count = static_cast<double>(want.count);
+      EXPECT_NEAR(figures.loss, want.nats / count, 1e-5);
+      EXPECT_DOUBLE_EQ(*figures.accuracy,
+                       static_cast<double>(want.right) / count);
+      EXPECT_EQ(figures.tokens, want.count);
+      EXPECT_FALSE(figures.bits_per_byte.has_value());
+      // Of a softmax: gradients of a row of logits sum to 0; those of tokens
+      // that no labelled place holds are 0.
+      const torch::Tensor gradient = model.parameters()[0].grad();
+      EXPECT_LT(gradient.sum(1).abs().max().item<double>(), 1e-6);
+      EXPECT_GT(gradient.abs().max().item<double>(), 1e-3);
+
+      Sums held_out;
+      for (int64_t row = 0; row < 37; ++row) {
+        held_out.Add(g.generator.HeldOutRow(3, row), table);
+      }
+      g.objective->LookAtHeldOut(model, figures);
+      const auto held_count = static_cast<double>(held_out.count);
+      EXPECT_NEAR(*figures.val_loss, held_out.nats / held_count, 1e-5);
+      EXPECT_DOUBLE_EQ(*figures.val_accuracy,
+                       static_cast<double>(held_out.right) / held_count);
+      EXPECT_TRUE(model.is_training());
+      EXPECT_EQ(g.objective->Sample(model).find("wanted "), 0u);
+    }
+  }
+}
+
+TEST(GeneratedObjectiveTest, OptionsThatDoNotFitAreRefused) {
+  const auto refused = [](Given more) {
+    try {
+      Generated g(more);
+    } catch (const ArgumentError& error) {
+      return error.where();
+    }
+    return std::string("accepted");
+  };
+  const Given copy = {{"generator", "copy"}, {"seq_len", "32"}};
+  const auto with = [&](const char* name, const char* value) {
+    Given given = copy;
+    given.push_back({name, value});
+    return refused(given);
+  };
+  EXPECT_EQ(refused(copy), "accepted");
+  EXPECT_EQ(with("data", "x"), "--data");
+  EXPECT_EQ(with("held_out", "x"), "--held-out");
+  EXPECT_EQ(with("arch", "encoder"), "task");
+  EXPECT_EQ(with("tokenizer", "byte"), "--tokenizer");
+  EXPECT_EQ(with("records", "block"), "--records");
+  EXPECT_EQ(with("long_every", "2"), "--long-every");
+  EXPECT_EQ(with("eval_metric", "error"), "--eval-metric");
+  EXPECT_EQ(with("eval_metric", "accuracy"), "accepted");
+  EXPECT_EQ(with("seq_len", "4"), "--seq-len");
+  // One symbol: every row of a length is the same.
+  EXPECT_EQ(with("symbols", "1"), "--symbols, --pairs, --seq-len");
+  EXPECT_EQ(refused({{"tokenizer", "ids"}, {"data", "x"}}), "--tokenizer");
+  EXPECT_EQ(refused({}), "--data");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ std::string WordAt(const char* words, int index) {
 
 constexpr char kSchedules[] = "constant|cosine|step";
 constexpr char kOptimizers[] = "adamw|radam";
-constexpr char kRecordModes[] = "auto|fortune|block";
+constexpr char kRecordModes[] = "auto|fortune|block|fasta";
 constexpr char kGenerators[] = "none|copy|mqar";
 constexpr char kSwitch[] = "false|true";
 constexpr char kMetrics[] = "auto|loss|accuracy|error";
@@ -122,8 +122,10 @@ const std::vector<OptionInfo>& OptionTable() {
             o.tokenizer_file =
                 std::filesystem::absolute(text).lexically_normal().string();
           }},
-      TARN_WORD("records", records, kRecordModes,
-                "how the text is cut: at lines \"%\", or in 2 KiB blocks"),
+      TARN_WORD(
+          "records", records, kRecordModes,
+          "how the text is cut: at lines \"%\", or in 2 KiB blocks; fasta: "
+          "the letters of genomes, in blocks"),
       TARN_WORD("generator", generator.kind, kGenerators,
                 "rows made on the spot instead of --data: a string twice, or "
                 "keys and values asked for later"),

@@ -134,8 +134,8 @@ TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
     }
     EXPECT_NO_THROW(BuildOptions(given)) << preset.name;
   }
-  const TrainOptions options = BuildOptions(
-      {{"out", "x"}, {"batch", "3"}, {"preset", "copy-task"}});
+  const TrainOptions options =
+      BuildOptions({{"out", "x"}, {"batch", "3"}, {"preset", "copy-task"}});
   EXPECT_EQ(options.batch, 3);
   EXPECT_EQ(options.optimizer, OptimizerKind::kRAdam);
   EXPECT_EQ(options.model.d_key, 32);

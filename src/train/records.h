@@ -14,7 +14,8 @@ namespace tarn::train {
 
 /// How a file is cut: at lines that hold "%" alone (fortune), into blocks that
 /// end at line ends (block), or the first where a file has such lines (auto).
-enum class RecordMode { kAuto, kFortune, kBlock };
+/// fasta: blocks of the letters that FASTA files hold (data/fasta.h).
+enum class RecordMode { kAuto, kFortune, kBlock, kFasta };
 
 /// Records are at most this many, so that the index stays below 100 MB
 /// (24 bytes a record while it is built) whatever the size of the text:

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <random>
 #include <set>
 
 #include "core/error.h"
+#include "data/packing.h"
 #include "train/test_files.h"
 
 namespace tarn::train {
@@ -182,6 +184,83 @@ TEST(TextFilesTest, ReadsPipesThroughACopyThatLeavesNoName) {
     EXPECT_TRUE(std::filesystem::is_empty(spool.path()));
   }
   pclose(writer);
+}
+
+TEST(TextFilesTest, UnpacksWhatBeginsLikeGzipOrZstd) {
+  const TempFolder dir;
+  const std::string text = Fortunes(0, 400);
+  const std::string half = text.substr(0, text.size() / 2),
+                    rest = text.substr(half.size());
+  // The name does not matter, parts follow each other; plain files stay.
+  const TextFiles files(
+      {dir.Write("a.gz", Gzipped(text)), dir.Write("b", Zstandard(text)),
+       dir.Write("c", Gzipped(half) + Gzipped(rest)), dir.Write("d.gz", text)},
+      dir.path());
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(files.contents(i), text) << i;
+  EXPECT_EQ(files.bytes(), 4 * text.size());
+  // Nothing of the copies is left in the folder.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}),
+            4);
+}
+
+TEST(TextFilesTest, DamagedPackedFilesAreRefused) {
+  const TempFolder dir;
+  const std::string text = Fortunes(0, 400);
+  for (const std::string& good : {Gzipped(text), Zstandard(text)}) {
+    std::string flipped = good;
+    flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 4);
+    for (const std::string& bad :
+         {good.substr(0, good.size() / 2), good.substr(0, good.size() - 1),
+          good.substr(0, 5), good + "tail", flipped}) {
+      const std::string path = dir.Write("bad", bad);
+      EXPECT_THROW(TextFiles({path}, dir.path()), FormatError) << bad.size();
+    }
+    EXPECT_THROW(TextFiles({dir.Write("empty", Gzipped(""))}, dir.path()),
+                 FormatError);
+  }
+}
+
+TEST(TextFilesTest, FastaIsTheLettersOfItsSequences) {
+  const TempFolder dir;
+  const std::string genome = ">one\nacgt\nNNAC\n>two\r\nGG\r\n";
+  const TextFiles files(
+      {dir.Write("a.fa", genome), dir.Write("b.fa.gz", Gzipped(genome)),
+       dir.Write("c.fa.zst", Zstandard(genome))},
+      dir.path(), TextForm::kFasta);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(files.contents(i), "ACGTNNAC\nGG") << i;
+  }
+  for (const char* bad : {"ACGT\n", ">a\n", ">a\nAC1\n", ">a\n>b\nA\n"}) {
+    EXPECT_THROW(
+        TextFiles({dir.Write("bad", bad)}, dir.path(), TextForm::kFasta),
+        FormatError)
+        << bad;
+    EXPECT_THROW(TextFiles({dir.Write("bad", Gzipped(bad))}, dir.path(),
+                           TextForm::kFasta),
+                 FormatError)
+        << bad;
+  }
+}
+
+// A genome has no line ends: blocks tile it all the same, and both sides get
+// letters only.
+TEST(SplitRecordsTest, CutsGenomesIntoBlocks) {
+  const TempFolder dir;
+  std::mt19937 random(3);
+  std::string genome = ">g\n";
+  for (int i = 0; i < 200000; ++i) {
+    genome += "ACGT"[random() % 4];
+    if (i % 70 == 69) genome += '\n';
+  }
+  const TextFiles files({dir.Write("g", genome)}, dir.path(), TextForm::kFasta);
+  const RecordSplit split = SplitRecords(files, RecordMode::kFasta);
+  EXPECT_EQ(files.bytes(), 200000u);
+  uint64_t held_out = 0, training = 0;
+  for (const Slice& slice : split.held_out) held_out += slice.length;
+  for (const Slice& slice : split.training) training += slice.length;
+  EXPECT_EQ(held_out + training, 200000u);
+  EXPECT_GT(held_out, 200000u / 60);
+  EXPECT_LT(held_out, 200000u / 8);
 }
 
 }  // namespace

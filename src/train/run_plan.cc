@@ -62,7 +62,8 @@ TrainState StartState(const RunFolder& folder, const Given& given,
     return state;
   }
   state.options = BuildOptions(given);
-  if (state.options.data.empty()) {
+  if (state.options.data.empty() &&
+      state.options.generator.kind == GeneratorKind::kNone) {
     throw ArgumentError(
         "--data", "one text or more",
         state.options.resume

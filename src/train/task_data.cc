@@ -1,6 +1,7 @@
 #include "train/task_data.h"
 
 #include "core/error.h"
+#include "train/generated_data.h"
 
 namespace tarn::train {
 namespace {
@@ -50,7 +51,10 @@ std::unique_ptr<TaskData> ReadText(TrainOptions& options,
                                    const std::string& model_dir,
                                    const std::string& spool_dir) {
   auto data = std::make_unique<TextData>();
-  data->files = std::make_unique<TextFiles>(InputFiles(options), spool_dir);
+  data->files = std::make_unique<TextFiles>(
+      InputFiles(options), spool_dir,
+      options.records == RecordMode::kFasta ? TextForm::kFasta
+                                            : TextForm::kPlain);
   const TextFiles& files = *data->files;
   data->split =
       SplitRecords(files, options.records, options.held_out.empty() ? 0 : 1);
@@ -147,6 +151,9 @@ std::unique_ptr<TaskData> ReadTaskData(TrainOptions& options,
   switch (options.model.task) {
     case Task::kDerived:
     case Task::kLm:
+      if (options.generator.kind != GeneratorKind::kNone) {
+        return MakeGeneratedData(options, model_dir);
+      }
       return ReadText(options, model_dir, spool_dir);
     case Task::kClassify:
     case Task::kSeq2seq:

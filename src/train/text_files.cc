@@ -9,12 +9,18 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "data/fasta.h"
+#include "data/unpack.h"
 
 namespace tarn::train {
 namespace {
+
+// Of a text that is copied: what a small packed file may unpack to on disk.
+constexpr uint64_t kMaxCopied = uint64_t{64} << 30;
 
 std::string Reason() { return std::strerror(errno); }
 
@@ -37,28 +43,67 @@ int OpenSpool(const std::string& dir) {
   return fd;
 }
 
-void Copy(int from, int to, const std::string& path, const std::string& dir) {
-  std::vector<char> buffer(1 << 20);
+// Reads up to a buffer's bytes; 0 at the end.
+using Source = std::function<size_t(char*, size_t)>;
+
+size_t ReadSome(int from, const std::string& path, char* out, size_t bytes) {
   for (;;) {
-    const ssize_t got = read(from, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw FormatError(path, "text that can be read", Reason());
-    if (got == 0) return;
-    for (ssize_t done = 0; done < got;) {
-      const ssize_t put = write(to, buffer.data() + done, got - done);
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) throw IoError(dir, "room for a copy of " + path, Reason());
-      done += put;
+    const ssize_t got = read(from, out, bytes);
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) {
+      throw FormatError(path, "text that can be read", Reason());
     }
   }
+}
+
+void WriteAll(int to, std::string_view bytes, const std::string& path,
+              const std::string& dir) {
+  while (!bytes.empty()) {
+    const ssize_t put = write(to, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw IoError(dir, "room for a copy of " + path, Reason());
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+}
+
+// All of `source` to the file `to` in `dir`, the letters alone of FASTA.
+void Copy(const Source& source, TextForm form, int to, const std::string& path,
+          const std::string& dir) {
+  std::vector<char> buffer(1 << 20);
+  FastaReader fasta(path);
+  std::string letters;
+  uint64_t bytes = 0;
+  while (const size_t got = source(buffer.data(), buffer.size())) {
+    std::string_view piece(buffer.data(), got);
+    if ((bytes += got) > kMaxCopied) {
+      throw FormatError(path, StrCat("at most ", kMaxCopied, " bytes of text"),
+                        "more");
+    }
+    if (form == TextForm::kFasta) {
+      letters.clear();
+      fasta.Read(piece, letters);
+      piece = letters;
+    }
+    WriteAll(to, piece, path, dir);
+  }
+  if (form == TextForm::kFasta) fasta.Finish();
+}
+
+// Does a regular file begin like gzip or zstd?
+bool IsPacked(int fd) {
+  unsigned char head[4] = {};
+  const ssize_t got = pread(fd, head, sizeof head, 0);
+  return (got >= 2 && head[0] == 0x1F && head[1] == 0x8B) ||
+         (got == 4 && head[0] == 0x28 && head[1] == 0xB5 && head[2] == 0x2F &&
+          head[3] == 0xFD);
 }
 
 }  // namespace
 
 TextFiles::TextFiles(const std::vector<std::string>& paths,
-                     const std::string& spool_dir) {
+                     const std::string& spool_dir, TextForm form) {
   try {
-    for (const std::string& path : paths) Map(path, spool_dir);
+    for (const std::string& path : paths) Map(path, spool_dir, form);
   } catch (...) {
     Unmap();
     throw;
@@ -74,7 +119,8 @@ void TextFiles::Unmap() {
   files_.clear();
 }
 
-void TextFiles::Map(const std::string& path, const std::string& spool_dir) {
+void TextFiles::Map(const std::string& path, const std::string& spool_dir,
+                    TextForm form) {
   const FileDescriptor given(OpenText(path));
   struct stat info;
   if (fstat(given.get(), &info) != 0) {
@@ -83,13 +129,22 @@ void TextFiles::Map(const std::string& path, const std::string& spool_dir) {
   if (S_ISDIR(info.st_mode)) {
     throw FormatError(path, "a text file", "a directory");
   }
-  // Only a regular file can be mapped; anything else is copied into one.
-  const bool spool = path == "-" || !S_ISREG(info.st_mode);
+  // Only a regular file can be mapped as it is; anything else is copied into
+  // one.
+  const bool regular = path != "-" && S_ISREG(info.st_mode);
+  const bool packed = regular && IsPacked(given.get());
+  const bool spool = !regular || packed || form == TextForm::kFasta;
   const FileDescriptor copy(spool ? OpenSpool(spool_dir) : -1);
-  if (spool) {
-    Copy(given.get(), copy.get(), path, spool_dir);
-    fstat(copy.get(), &info);
+  if (packed) {
+    UnpackStream unpacked(path);
+    Copy([&](char* out, size_t bytes) { return unpacked.Read(out, bytes); },
+         form, copy.get(), path, spool_dir);
+  } else if (spool) {
+    Copy([&](char* out,
+             size_t bytes) { return ReadSome(given.get(), path, out, bytes); },
+         form, copy.get(), path, spool_dir);
   }
+  if (spool) fstat(copy.get(), &info);
   if (info.st_size == 0) throw FormatError(path, "text", "an empty file");
   const size_t size = static_cast<size_t>(info.st_size);
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE,

@@ -1,5 +1,6 @@
 // The texts of a training run, seen as one long string of bytes. Files are
-// memory-mapped, so that they may be larger than memory.
+// memory-mapped, so that they may be larger than memory; packed ones and
+// genomes are written out first.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,9 @@
 
 namespace tarn::train {
 
+/// What of a file is its text: all of it, or the letters of its sequences.
+enum class TextForm { kPlain, kFasta };
+
 /// Read-only, several files in the order given. Bytes have global offsets:
 /// file i begins at base(i), the sum of the sizes before it. Thread-safe after
 /// construction. A file that shrinks while it is mapped ends the process with
@@ -16,11 +20,13 @@ namespace tarn::train {
 class TextFiles {
  public:
   /// paths: regular files, or "-" (standard input), or pipes; the last two are
-  /// copied to an unlinked file in spool_dir first. Throws FormatError for a
-  /// file that is missing, unreadable, a directory or empty, and IoError when
-  /// the copy cannot be written.
-  TextFiles(const std::vector<std::string>& paths,
-            const std::string& spool_dir);
+  /// copied to an unlinked file in spool_dir first. So is what a regular file
+  /// unpacks to where it begins like gzip or zstd (at most 64 GiB), and the
+  /// letters of FASTA (data/fasta.h). Throws FormatError for a file that is
+  /// missing, unreadable, a directory, empty, damaged, or no FASTA, and IoError
+  /// when the copy cannot be written.
+  TextFiles(const std::vector<std::string>& paths, const std::string& spool_dir,
+            TextForm form = TextForm::kPlain);
   ~TextFiles();
   TextFiles(const TextFiles&) = delete;
   TextFiles& operator=(const TextFiles&) = delete;
@@ -41,7 +47,8 @@ class TextFiles {
     std::string_view text;
     uint64_t base = 0;
   };
-  void Map(const std::string& path, const std::string& spool_dir);
+  void Map(const std::string& path, const std::string& spool_dir,
+           TextForm form);
   void Unmap();
 
   std::vector<File> files_;
