@@ -23,6 +23,7 @@ struct Flags {
   int64_t batch = 16, beam = 1;
   int64_t max_tokens = 0, near = 1000, steps = 10'000;
   int threads = 0;
+  std::string records = "auto";
   bool per_token = false, by_position = false;
   bool json = false;
 };
@@ -47,6 +48,7 @@ constexpr char kFooter[] =
     "  tarn eval models/demo - --json < held-out.txt\n"
     "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n"
     "  tarn eval models/demo book.txt --by-position --max-tokens 1000000\n"
+    "  tarn eval models/dna genome.fna.gz --records fasta\n"
     "  tarn eval models/names held-out.tsv --beam 4\n";
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -60,6 +62,11 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--max-tokens", flags.max_tokens,
                  "of the text, from its beginning; 0: all")
       ->check(WholeNumber(0, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--records", flags.records,
+                 "fasta: the letters of a genome, without headers and line "
+                 "ends")
+      ->check(CLI::IsMember({"auto", "fasta"}))
       ->capture_default_str();
   app.add_option("--near", flags.near, "position of the early state")
       ->check(WholeNumber(1, int64_t{1} << 40))
@@ -79,6 +86,10 @@ void Declare(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
+}
+
+InputForm FormOf(const Flags& flags) {
+  return flags.records == "fasta" ? InputForm::kFasta : InputForm::kPlain;
 }
 
 // Log-probabilities are written as they come, in an array first in the object:
@@ -139,7 +150,7 @@ void ScoreFile(TokenFile& text, Scorer& scorer, Report& report) {
 int EvalText(const OpenedModel& opened, const Flags& flags) {
   Report report(flags);
   Scorer scorer(opened.model);
-  TokenFile text(flags.file, opened.tokenizer, flags.max_tokens);
+  TokenFile text(flags.file, opened.tokenizer, flags.max_tokens, FormOf(flags));
   ScoreFile(text, scorer, report);
   const int signal = PendingSignal();
   if (signal == 0 && scorer.tokens() < 2 && !report.reader_gone()) {
@@ -170,6 +181,7 @@ std::optional<int> EvalPairs(const CLI::App& app, const OpenedModel& opened,
   refuse("--per-token");
   refuse("--by-position");
   refuse("--max-tokens");
+  refuse("--records");
   return arch == Arch::kEncoder ? EvalClassifier(opened, pairs)
                                 : EvalTargets(opened, pairs);
 }
@@ -186,7 +198,7 @@ int Eval(int argc, char** argv) {
   if (const auto code = EvalPairs(app, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,
-                                 flags.steps, flags.json});
+                                 flags.steps, flags.json, FormOf(flags)});
 }
 
 }  // namespace tarn::cli

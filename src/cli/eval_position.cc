@@ -33,7 +33,7 @@ class Stream {
   Stream(const OpenedModel& opened, const PositionFlags& flags)
       : model_(opened.model),
         flags_(flags),
-        text_(flags.file, opened.tokenizer, flags.max_tokens),
+        text_(flags.file, opened.tokenizer, flags.max_tokens, flags.form),
         scorer_(opened.model) {}
 
   void Run() {

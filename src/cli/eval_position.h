@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/cli.h"
+#include "cli/input.h"
 
 namespace tarn::cli {
 
@@ -15,6 +16,7 @@ struct PositionFlags {
   int64_t near = 1000;     // position of the early state that is kept
   int64_t steps = 10'000;  // timed from either state; 0: none
   bool json = false;
+  InputForm form = InputForm::kPlain;
 };
 
 /// Reads the text as one sequence without resets, in blocks (prefill), and

@@ -22,10 +22,10 @@ bool ReadsWhole(TokenizerKind kind) {
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path, const Tokenizer& tokenizer,
-                     int64_t max_tokens)
+                     int64_t max_tokens, InputForm form)
     : path_(path),
       tokenizer_(tokenizer),
-      input_(path),
+      input_(path, form),
       left_(max_tokens > 0 ? max_tokens : std::numeric_limits<int64_t>::max()),
       whole_(ReadsWhole(tokenizer.kind())) {}
 

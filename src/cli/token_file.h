@@ -19,8 +19,9 @@ class TokenFile {
  public:
   /// max_tokens: stop after as many; 0: at the end of the text. The tokenizer
   /// must outlive this. Throws IoError when the file cannot be opened.
+  /// form: see cli/input.h.
   TokenFile(const std::string& path, const Tokenizer& tokenizer,
-            int64_t max_tokens = 0);
+            int64_t max_tokens = 0, InputForm form = InputForm::kPlain);
   /// Replaces `tokens` by the next ones, at least one; false at the end or when
   /// a signal is pending. Throws IoError, and ExitError for text that the
   /// tokenizer does not take.

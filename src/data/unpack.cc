@@ -210,6 +210,13 @@ size_t UnpackStream::Read(char* out, size_t bytes) {
   return decoder_->Read(out, bytes);
 }
 
+bool BeginsPacked(int fd) {
+  char bytes[kZstd.size()];
+  const ssize_t got = pread(fd, bytes, sizeof bytes, 0);
+  const std::string_view head(bytes, got < 0 ? 0 : static_cast<size_t>(got));
+  return head.starts_with(kGzip) || head.starts_with(kZstd);
+}
+
 std::string ReadUnpacked(const std::string& path, uint64_t max_bytes) {
   UnpackStream stream(path);
   std::string contents;

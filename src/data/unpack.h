@@ -34,6 +34,10 @@ class UnpackStream {
   std::unique_ptr<Decoder> decoder_;
 };
 
+/// Whether the regular file open as `fd` begins like gzip or zstd. Its place
+/// for reading stays.
+bool BeginsPacked(int fd);
+
 /// All of a file, unpacked. Throws FormatError (also for more than `max_bytes`,
 /// after reading one byte more than that). O(bytes) time and memory.
 std::string ReadUnpacked(const std::string& path, uint64_t max_bytes);

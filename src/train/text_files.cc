@@ -89,15 +89,6 @@ void Copy(const Source& source, TextForm form, int to, const std::string& path,
   if (form == TextForm::kFasta) fasta.Finish();
 }
 
-// Does a regular file begin like gzip or zstd?
-bool IsPacked(int fd) {
-  unsigned char head[4] = {};
-  const ssize_t got = pread(fd, head, sizeof head, 0);
-  return (got >= 2 && head[0] == 0x1F && head[1] == 0x8B) ||
-         (got == 4 && head[0] == 0x28 && head[1] == 0xB5 && head[2] == 0x2F &&
-          head[3] == 0xFD);
-}
-
 }  // namespace
 
 TextFiles::TextFiles(const std::vector<std::string>& paths,
@@ -132,7 +123,7 @@ void TextFiles::Map(const std::string& path, const std::string& spool_dir,
   // Only a regular file can be mapped as it is; anything else is copied into
   // one.
   const bool regular = path != "-" && S_ISREG(info.st_mode);
-  const bool packed = regular && IsPacked(given.get());
+  const bool packed = regular && BeginsPacked(given.get());
   const bool spool = !regular || packed || form == TextForm::kFasta;
   const FileDescriptor copy(spool ? OpenSpool(spool_dir) : -1);
   if (packed) {

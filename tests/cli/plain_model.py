@@ -108,6 +108,8 @@ def write_model(folder, seed=0, characters=None, weights=None, **changes):
         config = {**config, "tokenizer": "char",
                   "vocab_size": changes.get("vocab_size", len(points))}
         tokenizer = {"format_version": 1, "type": "char", "code_points": points}
+    if changes.get("tokenizer") == "ids":
+        tokenizer = {"format_version": 1, "type": "ids", "vocab_size": config["vocab_size"]}
     weights = weights or random_weights(config, seed)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -1,3 +1,4 @@
+import gzip
 import json
 import math
 import os
@@ -99,3 +100,64 @@ def test_closed_pipe_ends_quietly(tarn_program, models):
         assert process.wait(timeout=120) == 0
         assert process.stderr.read() == b""
         process.stderr.close()
+
+
+def test_genomes_are_read_by_their_letters(tarn, models, tmp_path):
+    genome = ">one\nacgtn\nACGT\n>two\r\nGG\r\nTT\r\n"
+    letters = b"ACGTNACGT\nGGTT"
+    (tmp_path / "letters").write_bytes(letters)
+    (tmp_path / "genome.fa").write_text(genome, newline="")
+    (tmp_path / "genome.fa.gz").write_bytes(gzip.compress(genome.encode()))
+    want = json.loads(tarn("eval", models / "linear", tmp_path / "letters", "--json").stdout)
+    for name in ("genome.fa", "genome.fa.gz"):
+        done = tarn("eval", models / "linear", tmp_path / name, "--records", "fasta", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == want
+    piped = tarn("eval", models / "linear", "-", "--records", "fasta", "--json",
+                 stdin=genome.encode())
+    assert json.loads(piped.stdout) == want
+    done = tarn("eval", models / "linear", tmp_path / "genome.fa.gz", "--records", "fasta",
+                "--by-position", "--steps", 0, "--json")
+    assert json.loads(done.stdout)["tokens"] == len(letters)
+
+
+def test_packed_texts_are_unpacked(tarn, models, tmp_path):
+    (tmp_path / "text").write_bytes(TEXT)
+    (tmp_path / "packed").write_bytes(gzip.compress(TEXT))
+    want = tarn("eval", models / "linear", tmp_path / "text", "--json").stdout
+    assert tarn("eval", models / "linear", tmp_path / "packed", "--json").stdout == want
+
+
+@pytest.mark.parametrize("bad, named", [
+    (b"ACGT\n", "line 1, byte 0"), (b">a\nAC1\n", "line 2, byte 5"), (b">a\n>b\nA\n", "line 2"),
+    (b">a\n", "a sequence after the last header"), (b"", "FASTA"),
+    (gzip.compress(b">a\nACGT\n")[:-3], "bad"),
+])
+def test_bad_genomes_are_one_line(tarn, models, tmp_path, bad, named):
+    (tmp_path / "bad").write_bytes(bad)
+    done = tarn("eval", models / "linear", tmp_path / "bad", "--records", "fasta")
+    assert done.returncode == 3 and done.stdout == b""
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 1 and named in lines[0], lines
+
+
+def test_ids_are_a_text_of_numbers(tarn, tmp_path):
+    config, weights = plain_model.write_model(tmp_path / "m", seed=5, tokenizer="ids",
+                                              vocab_size=11)
+    tokens = np.random.default_rng(1).integers(0, 11, 50)
+    (tmp_path / "text").write_text("\n".join(map(str, tokens)) + "\n")
+    done = tarn("eval", tmp_path / "m", tmp_path / "text", "--per-token", "--json")
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    want = plain_model.log_probabilities(config, weights, tokens)
+    np.testing.assert_allclose(got["logprobs"], want, atol=1e-4, rtol=1e-4)
+    (tmp_path / "text").write_text("1 2 11")
+    done = tarn("eval", tmp_path / "m", tmp_path / "text")
+    assert done.returncode == 3 and b"byte 4: want a token id from 0 to 10" in done.stderr
+    said = tarn("generate", tmp_path / "m", "--prompt", "1 2 3 0", "--max-tokens", 9)
+    assert said.returncode == 0, said.stderr
+    words = said.stdout.decode().split(" ")
+    assert words[0] == "" and len(words) == 10 and all(0 <= int(w) < 11 for w in words[1:])
+    assert tarn("generate", tmp_path / "m", "--prompt", "", "--max-tokens", 2).returncode == 0
+    assert tarn("generate", tmp_path / "m", "--prompt", "1,2").returncode == 2
+    assert tarn("tokenize", tmp_path / "m", stdin=b"3 10\n").stdout == b"3 10\n"
