@@ -28,11 +28,11 @@ const std::vector<Flag>& RunFlags() {
   return flags;
 }
 
-// Vocabulary and classes follow from the text.
+// Vocabulary, classes and the size of images follow from the data.
 bool IsModelFlag(const ConfigKey& key) {
   const std::string_view name = key.name;
   return name != "format_version" && name != "vocab_size" &&
-         name != "n_classes";
+         name != "n_classes" && !name.starts_with("image_");
 }
 
 // Every flag in the order of the help text.
@@ -129,7 +129,9 @@ std::string HelpText(const std::string& program) {
       "Trains a model on text: a language model; with --arch encoder or "
       "--task classify\na classifier, on lines \"label TAB text\"; with --arch "
       "seq2seq on lines\n\"source TAB "
-      "target\".\n\nUsage: " +
+      "target\"; with --task image on images as sequences of bytes, in files"
+      "\nof MNIST's (IDX) or CIFAR-10's binary form, plain, .gz or .zst."
+      "\n\nUsage: " +
       program + " --data FILE... --out DIR [flags]\n\n";
   AddLines(text, RunFlags());
   text += "\nTraining\n";
@@ -161,7 +163,10 @@ std::string HelpText(const std::string& program) {
           " --arch encoder --data label-text.tsv --out models/classes\n  " +
           program +
           " --arch seq2seq --data source-target.tsv --held-out test.tsv "
-          "--out models/pairs\n\n"
+          "--out models/pairs\n  " +
+          program +
+          " --preset images-small --data train-images-idx3-ubyte.gz "
+          "--out models/images\n\n"
           "Exit status: 0 done, 1 failure, 2 usage or impossible sizes, 3 bad "
           "data or\nmodel file, 130 interrupted (Ctrl-C saves first).\n";
   return text;

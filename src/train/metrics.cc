@@ -34,6 +34,10 @@ Metric MetricOf(const TrainOptions& options) {
       throw ArgumentError("--eval-metric", "auto|loss|error for targets",
                           "accuracy");
     case Task::kImage:
+      if (asked == EvalMetric::kAuto || asked == EvalMetric::kLoss) {
+        return Metric::kBitsPerDim;
+      }
+      throw ArgumentError("--eval-metric", "auto|loss for images", "another");
     case Task::kCtc:
       break;
   }
@@ -44,6 +48,8 @@ double MetricValue(Metric metric, const StepFigures& figures) {
   switch (metric) {
     case Metric::kBitsPerByte:
       return figures.val_bits_per_byte.value();
+    case Metric::kBitsPerDim:
+      return figures.val_bits_per_dim.value();
     case Metric::kLoss:
       return figures.val_loss.value();
     case Metric::kAccuracy:
@@ -67,6 +73,8 @@ std::string MetricText(Metric metric, double value) {
   switch (metric) {
     case Metric::kBitsPerByte:
       return text("%.4f bits per byte", value);
+    case Metric::kBitsPerDim:
+      return text("%.4f bits/dim", value);
     case Metric::kLoss:
       return text("loss %.4f", value);
     case Metric::kAccuracy:

@@ -8,7 +8,13 @@
 
 namespace tarn::train {
 
-enum class Metric { kBitsPerByte, kLoss, kAccuracy, kTokenErrorRate };
+enum class Metric {
+  kBitsPerByte,
+  kBitsPerDim,
+  kLoss,
+  kAccuracy,
+  kTokenErrorRate
+};
 
 /// What --eval-metric means for the task of a finished model config. Throws
 /// ArgumentError when the task has no such metric.
@@ -20,8 +26,8 @@ double MetricValue(Metric metric, const StepFigures& figures);
 /// Whether `a` is strictly better than `b`.
 bool IsBetter(Metric metric, double a, double b);
 
-/// "2.1234 bits per byte", "accuracy 36.20 %", "token error rate 8.15 %",
-/// "loss 0.1234".
+/// "2.1234 bits per byte", "2.1234 bits/dim", "accuracy 36.20 %", "token error
+/// rate 8.15 %", "loss 0.1234".
 std::string MetricText(Metric metric, double value);
 
 }  // namespace tarn::train

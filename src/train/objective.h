@@ -36,11 +36,12 @@ class Objective {
 /// The objective of the plan's task.
 std::unique_ptr<Objective> MakeObjective(const RunPlan& plan);
 
-/// Each of them; `plan` holds their data.
+/// One a kind of data; `plan` holds it.
 std::unique_ptr<Objective> MakeTextObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeGeneratedObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeLabelObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeTargetObjective(const RunPlan& plan);
+std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan);
 
 /// Eval mode (no dropout) without gradients, for the length of a scope.
 class EvalMode {

@@ -86,6 +86,7 @@ std::unique_ptr<Objective> MakeObjective(const RunPlan& plan) {
     case Task::kSeq2seq:
       return MakeTargetObjective(plan);
     case Task::kImage:
+      return MakeImageObjective(plan);
     case Task::kCtc:
       break;
   }

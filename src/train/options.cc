@@ -128,8 +128,12 @@ void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
                       "flags that change the model in " + now.init);
 }
 
-// Classes are counted in the data; until then there are as few as possible.
+// Classes are counted in the data, images have their size; until then there are
+// as few as possible.
 void OpenClasses(ModelConfig& model) {
+  if (model.task == Task::kImage && model.image_height == 0) {
+    model.image_height = model.image_width = model.image_channels = 1;
+  }
   const bool classify =
       model.task == Task::kClassify ||
       (model.task == Task::kDerived && model.arch == Arch::kEncoder);
@@ -162,6 +166,10 @@ void SetGeneratedTokenizer(TrainOptions& options, const Given& given) {
 void CheckTaskOptions(const TrainOptions& options) {
   MetricOf(options);
   CheckGeneratorOptions(options);
+  if (options.pool != 1 && options.model.task != Task::kImage) {
+    throw ArgumentError("--pool", "1 unless the task is 'image'",
+                        StrCat(options.pool));
+  }
   if (options.model.task == Task::kLm) return;
   const std::string task = StrCat(" for task '", Name(options.model.task), "'");
   if (options.long_every != 0) {
@@ -257,6 +265,11 @@ TrainOptions BuildOptions(const Given& given) {
   OpenClasses(options.model);
   FinishConfig(options.model);
   if (init != nullptr) CheckInitKeeps(was, options);
+  const std::string* seq_len = Find(all, "seq_len");
+  if (options.model.task == Task::kImage && seq_len != nullptr) {
+    throw ArgumentError("--seq-len", "none for images, whose size the data say",
+                        *seq_len);
+  }
   if (options.threads == 0) options.threads = DefaultThreads();
   Check(options);
   return options;

@@ -29,10 +29,11 @@ struct TrainOptions {
   std::string tokenizer_file;     // of kinds bpe and world; or empty
   RecordMode records = RecordMode::kAuto;
   GeneratorOptions generator;  // rows made on the spot instead
+  int64_t pool = 1;            // images: side of the blocks that become a pixel
   // How it is learned.
   int64_t batch = 8;         // rows of a forward pass
   int64_t accumulate = 1;    // forward passes of an update
-  int64_t seq_len = 128;     // tokens predicted a row
+  int64_t seq_len = 128;     // tokens predicted a row; images: set by the data
   int64_t long_every = 0;    // updates from one long row to the next; 0: never
   ScheduleOptions schedule;  // lr, warm-up, steps
   OptimizerKind optimizer = OptimizerKind::kAdamW;

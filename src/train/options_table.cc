@@ -73,7 +73,7 @@ std::string WordAt(const char* words, int index) {
   return SplitAt(words, '|')[index];
 }
 
-constexpr char kSchedules[] = "constant|cosine|step";
+constexpr char kSchedules[] = "constant|cosine|step|plateau";
 constexpr char kOptimizers[] = "adamw|radam";
 constexpr char kRecordModes[] = "auto|fortune|block|fasta";
 constexpr char kGenerators[] = "none|copy|mqar";
@@ -138,6 +138,8 @@ const std::vector<OptionInfo>& OptionTable() {
                 "mqar: place i is asked with p(i) ~ i^(X - 1); 1: evenly"),
       TARN_WORD("mqar_distract", generator.distract, kSwitch,
                 "mqar: free places hold random tokens, else 0"),
+      TARN_COUNT("pool", pool, 1, 4096, true,
+                 "images: N x N pixels become their mean"),
       TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),
       TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
                  "forward passes whose gradients make one update"),
@@ -151,7 +153,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("steps", schedule.steps, 1, kMaxSteps, true, "updates"),
       TARN_REAL("lr", schedule.lr, 0, 1e38, "highest learning rate"),
       TARN_REAL("lr_min", schedule.lr_min, 0, 1e38,
-                "rate at the end of a cosine"),
+                "rate at the end of a cosine, lowest one of a plateau"),
       TARN_WORD("schedule", schedule.schedule, kSchedules,
                 "of the learning rate after warm-up"),
       TARN_COUNT("warmup", schedule.warmup, 0, kMaxSteps, true,
@@ -174,6 +176,9 @@ const std::vector<OptionInfo>& OptionTable() {
                  }},
       TARN_REAL("decay_factor", schedule.decay_factor, 0, 1,
                 "what it is multiplied with"),
+      TARN_COUNT("patience", schedule.patience, 1, kMaxSteps, true,
+                 "looks at held-out data, none of them the best so far, after "
+                 "which --schedule plateau lowers the rate"),
       TARN_WORD("optimizer", optimizer, kOptimizers,
                 "radam: the paper's, clips each tensor's gradient"),
       TARN_REAL("weight_decay", weight_decay, 0, 1e6, "decoupled; per update"),
@@ -192,7 +197,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("eval_every", eval_every, 1, kMaxSteps, true,
                  "steps between looks at held-out text"),
       TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
-                 "held-out windows or examples looked at, at most"),
+                 "held-out windows, examples or images looked at, at most"),
       TARN_WORD("eval_metric", eval_metric, kMetrics,
                 "what the best model is best in; auto: accuracy of classes, "
                 "error rate of decoded tokens, loss of text"),

@@ -141,6 +141,26 @@ TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
   EXPECT_EQ(options.model.d_key, 32);
 }
 
+TEST(BuildOptionsTest, ImagesRefuseWhatTheirDataDecide) {
+  const Given image = {{"task", "image"}};
+  EXPECT_EQ(BuildOptions(With(image)).model.n_mixtures, 10);
+  const Given bad = {{"seq_len", "783"},
+                     {"long_every", "2"},
+                     {"records", "block"},
+                     {"eval_metric", "accuracy"},
+                     {"pool", "0"}};
+  for (const auto& [name, value] : bad) {
+    const std::string message = Refusal([&, n = name, v = value] {
+      BuildOptions(With({{"task", "image"}, {n, v}}));
+    });
+    EXPECT_TRUE(Contains(message, FlagName(name))) << name << ": " << message;
+  }
+  EXPECT_TRUE(Contains(Refusal([] {
+                         BuildOptions(With({{"pool", "2"}}));
+                       }),
+                       "--pool"));
+}
+
 TEST(BuildOptionsTest, PositionTableFollowsTheTrainingLength) {
   EXPECT_EQ(BuildOptions(With({{"seq_len", "77"}})).model.max_positions, 77);
   EXPECT_EQ(BuildOptions(With({{"seq_len", "77"}, {"max_positions", "99"}}))
@@ -221,6 +241,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   state.step = 41;
   state.elapsed_s = 1.0 / 3;
   state.cpu_s = 2.0 / 3;
+  state.plateau = {2, 3};
   state.log_bytes = 12345;
   state.fingerprint = 0xFEDCBA9876543210;
   state.best_held_out = 2.7182818284590452;
@@ -232,8 +253,24 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.options.model, state.options.model);
   EXPECT_EQ(read.fingerprint, state.fingerprint);
   EXPECT_EQ(read.cpu_s, state.cpu_s);
+  EXPECT_EQ(read.plateau.looks, 2);
+  EXPECT_EQ(read.plateau.drops, 3);
   EXPECT_EQ(read.best_held_out, state.best_held_out);
   EXPECT_FALSE(read.last_held_out.has_value());
+}
+
+TEST(TrainStateTest, ReadsCheckpointsFromBeforeCpuSecondsAndPlateaus) {
+  TrainState state;
+  state.options = BuildOptions(kBase);
+  std::string json = TrainStateToJson(state);
+  for (const char* key : {"cpu_s", "plateau_looks", "plateau_drops"}) {
+    const size_t at = json.find(StrCat("  \"", key, "\""));
+    ASSERT_NE(at, std::string::npos) << key;
+    json.erase(at, json.find('\n', at) + 1 - at);
+  }
+  const TrainState read = TrainStateFromJson(json);
+  EXPECT_EQ(read.cpu_s, 0);
+  EXPECT_EQ(read.plateau.drops, 0);
 }
 
 TEST(TrainStateTest, RefusesBrokenText) {

@@ -34,6 +34,9 @@ std::string HeldOutText(const StepFigures& figures) {
   if (figures.val_bits_per_byte) {
     return text + Format(" %.4f bits/byte", *figures.val_bits_per_byte);
   }
+  if (figures.val_bits_per_dim) {
+    return text + Format(" %.4f bits/dim", *figures.val_bits_per_dim);
+  }
   text += Format(" loss %.4f", *figures.val_loss);
   if (figures.val_accuracy) {
     text += Format(", accuracy %.2f %%", 100 * *figures.val_accuracy);
@@ -87,6 +90,9 @@ std::string ProgressLine(const StepFigures& mean, int64_t steps,
   line += Format("  loss %.3f", mean.loss);
   if (mean.bits_per_byte)
     line += Format("  %.3f bits/byte", *mean.bits_per_byte);
+  if (mean.bits_per_dim) {
+    line += Format("  %.3f bits/dim", *mean.bits_per_dim);
+  }
   if (mean.accuracy) line += Format("  accuracy %.1f %%", 100 * *mean.accuracy);
   line += rate >= 10000 ? Format("  %.1fk tokens/s", rate / 1000)
                         : Format("  %.0f tokens/s", rate);
@@ -134,6 +140,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
   ++count_;
   loss_ += figures.loss;
   Add(bits_, figures.bits_per_byte);
+  Add(bits_per_dim_, figures.bits_per_dim);
   Add(accuracy_, figures.accuracy);
   const auto now = Clock::now();
   const bool due = now - shown_ >= (terminal_ ? Clock::duration(kTerminalPause)
@@ -143,6 +150,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
     StepFigures mean = figures;
     mean.loss = loss_ / static_cast<double>(count_);
     mean.bits_per_byte = Mean(bits_, count_);
+    mean.bits_per_dim = Mean(bits_per_dim_, count_);
     mean.accuracy = Mean(accuracy_, count_);
     const double pause = figures.elapsed_s - elapsed_shown_;
     if (pause > 0) {
@@ -165,6 +173,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
     count_ = 0;
     loss_ = 0;
     bits_.reset();
+    bits_per_dim_.reset();
     accuracy_.reset();
     tokens_shown_ = figures.tokens;
     elapsed_shown_ = figures.elapsed_s;

@@ -48,7 +48,7 @@ class Progress final : public Reporter {
   // Sums since the last line.
   int64_t count_ = 0;
   double loss_ = 0;
-  std::optional<double> bits_, accuracy_;
+  std::optional<double> bits_, bits_per_dim_, accuracy_;
   int64_t tokens_shown_ = 0;
   double elapsed_shown_ = 0;
 };

@@ -97,7 +97,7 @@ double MemoryEstimate(const TrainOptions& options) {
   const double layers =
       static_cast<double>(model.n_layers + model.n_decoder_layers);
   const double token =
-      layers * layer + 3 * static_cast<double>(model.vocab_size);
+      layers * layer + 3 * static_cast<double>(model.Outputs());
   // Weights, gradients and two running means.
   return 4 * (4 * static_cast<double>(Parameters(model)) + rows * token);
 }

@@ -5,7 +5,15 @@
 
 namespace tarn::train {
 
-double LearningRate(const ScheduleOptions& options, int64_t step) {
+void CountLook(Plateau& plateau, bool better, int64_t patience) {
+  plateau.looks = better ? 0 : plateau.looks + 1;
+  if (plateau.looks < patience) return;
+  plateau.looks = 0;
+  ++plateau.drops;
+}
+
+double LearningRate(const ScheduleOptions& options, int64_t step,
+                    int64_t drops) {
   if (step < options.warmup) {
     return options.lr * static_cast<double>(step) /
            static_cast<double>(options.warmup);
@@ -27,6 +35,11 @@ double LearningRate(const ScheduleOptions& options, int64_t step) {
         if (step > at) rate *= options.decay_factor;
       }
       return rate;
+    }
+    case Schedule::kPlateau: {
+      double rate = options.lr;
+      for (int64_t i = 0; i < drops; ++i) rate *= options.decay_factor;
+      return std::max(rate, options.lr_min);
     }
   }
   return options.lr;

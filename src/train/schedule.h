@@ -6,22 +6,35 @@
 
 namespace tarn::train {
 
-enum class Schedule { kConstant, kCosine, kStep };
+enum class Schedule { kConstant, kCosine, kStep, kPlateau };
 
 struct ScheduleOptions {
   Schedule schedule = Schedule::kCosine;
   double lr = 2e-3;               // the highest rate
   int64_t warmup = 100;           // steps over which the rate rises linearly
   int64_t steps = 1000;           // cosine: where the fall ends
-  double lr_min = 0;              // cosine: the rate it falls to
+  double lr_min = 0;              // cosine, plateau: the lowest rate
   std::vector<int64_t> decay_at;  // step: updates after which the rate falls
-  double decay_factor = 0.1;      // step: by this factor each time
+  double decay_factor = 0.1;      // step, plateau: by this factor each time
+  int64_t patience = 10;          // plateau: looks at held-out data
 };
+
+/// How far --schedule plateau has come; part of a checkpoint.
+struct Plateau {
+  int64_t looks = 0;  // at held-out data since it was best, or the rate fell
+  int64_t drops = 0;  // times the rate fell
+};
+
+/// Counts a look at held-out data. better: than all before it. The rate falls
+/// with the `patience`-th look in a row that is not.
+void CountLook(Plateau& plateau, bool better, int64_t patience);
 
 /// Rate of update `step` in [1, steps]. Warm-up: lr * step / warmup. Then
 /// constant; or lr_min + (lr - lr_min) (1 + cos(pi x)) / 2 with x from 0 at the
 /// end of warm-up to 1 at the last step; or lr * decay_factor^(number of
-/// entries of decay_at below `step`). A pure function; never throws.
-double LearningRate(const ScheduleOptions& options, int64_t step);
+/// entries of decay_at below `step`); or max(lr_min, lr * decay_factor^drops).
+/// A pure function; never throws.
+double LearningRate(const ScheduleOptions& options, int64_t step,
+                    int64_t drops = 0);
 
 }  // namespace tarn::train

@@ -66,5 +66,36 @@ TEST(LearningRateTest, StepsDownAfterTheNamedUpdates) {
   EXPECT_DOUBLE_EQ(LearningRate(options, 5001), 1e-5);
 }
 
+TEST(PlateauTest, FallsAfterSoManyLooksInARowWithoutABetterOne) {
+  ScheduleOptions options;
+  options.schedule = Schedule::kPlateau;
+  options.lr = 1.0;
+  options.lr_min = 0.2;
+  options.warmup = 4;
+  options.decay_factor = 0.5;
+  options.patience = 3;
+  Plateau plateau;
+  // better, then three looks that are not: down; one better look starts anew.
+  const bool better[] = {true,  false, false, false, false, false,
+                         true,  false, false, false, false, false,
+                         false, false, false, false};
+  const double rates[] = {1,   1,    1,    0.5,  0.5, 0.5, 0.5, 0.5,
+                          0.5, 0.25, 0.25, 0.25, 0.2, 0.2, 0.2, 0.2};
+  for (int i = 0; i < 16; ++i) {
+    CountLook(plateau, better[i], options.patience);
+    EXPECT_DOUBLE_EQ(LearningRate(options, 50, plateau.drops), rates[i]) << i;
+  }
+  EXPECT_EQ(plateau.drops, 4);
+  // Warm-up is as ever.
+  EXPECT_DOUBLE_EQ(LearningRate(options, 2, 1), 0.5);
+}
+
+TEST(PlateauTest, PatienceOfOneFallsAtOnce) {
+  Plateau plateau;
+  for (int i = 0; i < 3; ++i) CountLook(plateau, false, 1);
+  EXPECT_EQ(plateau.drops, 3);
+  EXPECT_EQ(plateau.looks, 0);
+}
+
 }  // namespace
 }  // namespace tarn::train

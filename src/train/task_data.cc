@@ -1,7 +1,10 @@
 #include "train/task_data.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "train/generated_data.h"
+#include "train/image_data.h"
 
 namespace tarn::train {
 namespace {
@@ -141,7 +144,12 @@ std::vector<std::string> InputFiles(const TrainOptions& options) {
 }
 
 void CheckInputs(const TrainOptions& options) {
-  CheckReadable(InputFiles(options));
+  const std::vector<std::string> paths = InputFiles(options);
+  if (options.model.task == Task::kImage &&
+      std::count(paths.begin(), paths.end(), "-") > 0) {
+    throw ArgumentError("--data", "files of images", "standard input (-)");
+  }
+  CheckReadable(paths);
   if (!options.tokenizer_file.empty()) CheckReadable({options.tokenizer_file});
 }
 
@@ -158,6 +166,10 @@ std::unique_ptr<TaskData> ReadTaskData(TrainOptions& options,
     case Task::kClassify:
     case Task::kSeq2seq:
       return ReadExamples(options, model_dir, spool_dir);
+    case Task::kImage:
+      return ReadImageData(options, model_dir);
+    case Task::kCtc:
+      break;
   }
   throw ArgumentError("task", "a task of this version", "another");
 }

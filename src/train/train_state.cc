@@ -58,6 +58,8 @@ std::string TrainStateToJson(const TrainState& state) {
   json["last_held_out"] = OptionalNumber(state.last_held_out);
   json["best_held_out"] = OptionalNumber(state.best_held_out);
   json["best_step"] = state.best_step;
+  json["plateau_looks"] = state.plateau.looks;
+  json["plateau_drops"] = state.plateau.drops;
   json["data"] = state.options.data;
   json["options"] = options;
   json["model"] = Json::parse(ConfigToJson(state.options.model));
@@ -75,8 +77,10 @@ TrainState TrainStateFromJson(std::string_view text) {
     }
     state.step = json.at("step").get<int64_t>();
     state.elapsed_s = json.at("elapsed_s").get<double>();
-    // Earlier checkpoints did not count it.
-    if (json.contains("cpu_s")) state.cpu_s = json.at("cpu_s").get<double>();
+    // Earlier checkpoints had neither.
+    state.cpu_s = json.value("cpu_s", 0.0);
+    state.plateau.looks = json.value("plateau_looks", int64_t{0});
+    state.plateau.drops = json.value("plateau_drops", int64_t{0});
     state.log_bytes = json.at("log_bytes").get<uint64_t>();
     state.fingerprint = std::stoull(json.at("fingerprint").get<std::string>());
     state.last_held_out = ReadOptional(json.at("last_held_out"));
@@ -95,6 +99,12 @@ TrainState TrainStateFromJson(std::string_view text) {
   } catch (const std::exception& error) {
     // nlohmann's messages name key and byte; stoull's are of no use but rare.
     throw FormatError("train.json", "the state of a run", error.what());
+  }
+  if (state.plateau.looks < 0 || state.plateau.drops < 0 ||
+      state.plateau.drops > state.step) {
+    throw FormatError("train.json: plateau_drops",
+                      StrCat("0 to ", state.step, ", and no negative looks"),
+                      StrCat(state.plateau.drops));
   }
   if (state.step < 0 || state.step > state.options.schedule.steps) {
     throw FormatError("train.json: step",

@@ -21,6 +21,7 @@ struct TrainState {
   // Held-out figures in the run's metric (metrics.h), once there are any.
   std::optional<double> last_held_out, best_held_out;
   int64_t best_step = 0;
+  Plateau plateau;
 };
 
 std::string TrainStateToJson(const TrainState& state);

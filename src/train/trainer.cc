@@ -154,7 +154,7 @@ StepFigures Run::Step(int64_t step) {
   if (!std::isfinite(figures.loss)) {
     FailAt(step, StrCat("the loss is ", figures.loss));
   }
-  figures.lr = LearningRate(options_.schedule, step);
+  figures.lr = LearningRate(options_.schedule, step, state_.plateau.drops);
   figures.grad_norm = optimizer_.Step(figures.lr);
   if (!std::isfinite(figures.grad_norm)) {
     FailAt(step, StrCat("the gradient's norm is ", figures.grad_norm));
@@ -180,8 +180,14 @@ void Run::LookAtHeldOut(StepFigures& figures) {
     FailAt(figures.step, StrCat("the held-out loss is ", *figures.val_loss));
   }
   state_.last_held_out = MetricValue(metric_, figures);
-  if (!state_.best_held_out ||
-      IsBetter(metric_, *state_.last_held_out, *state_.best_held_out)) {
+  const bool better =
+      !state_.best_held_out ||
+      IsBetter(metric_, *state_.last_held_out, *state_.best_held_out);
+  // The look at the end of a run is one that a longer run would not have had.
+  if (figures.step % options_.eval_every == 0) {
+    CountLook(state_.plateau, better, options_.schedule.patience);
+  }
+  if (better) {
     state_.best_held_out = state_.last_held_out;
     state_.best_step = figures.step;
     SaveBest();
