@@ -155,7 +155,7 @@ TEST(ImagesTest, MutationsAreReadOrRefused) {
   const std::string cifar = CifarRecord('\x01', 1);
   Rng rng(3);
   int refused = 0, read = 0;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     std::string bytes = i % 3 == 0 ? Gzipped(idx) : i % 3 == 1 ? idx : cifar;
     for (uint64_t edits = 1 + rng.Below(3); edits > 0; --edits) {
       const size_t at = rng.Below(std::min<size_t>(bytes.size(), 40));
@@ -182,8 +182,8 @@ TEST(ImagesTest, MutationsAreReadOrRefused) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
-  EXPECT_GT(read, 100);
+  EXPECT_GT(refused, 500);
+  EXPECT_GT(read, 50);
 }
 
 TEST(ImagesTest, LabelsMustFitTheImages) {
