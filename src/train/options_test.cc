@@ -241,7 +241,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   state.step = 41;
   state.elapsed_s = 1.0 / 3;
   state.cpu_s = 2.0 / 3;
-  state.plateau = {2, 3};
+  state.plateau = {2, 3, 1.0 / 7};
   state.log_bytes = 12345;
   state.fingerprint = 0xFEDCBA9876543210;
   state.best_held_out = 2.7182818284590452;
@@ -255,6 +255,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.cpu_s, state.cpu_s);
   EXPECT_EQ(read.plateau.looks, 2);
   EXPECT_EQ(read.plateau.drops, 3);
+  EXPECT_EQ(read.plateau.best, 1.0 / 7);
   EXPECT_EQ(read.best_held_out, state.best_held_out);
   EXPECT_FALSE(read.last_held_out.has_value());
 }
@@ -263,7 +264,8 @@ TEST(TrainStateTest, ReadsCheckpointsFromBeforeCpuSecondsAndPlateaus) {
   TrainState state;
   state.options = BuildOptions(kBase);
   std::string json = TrainStateToJson(state);
-  for (const char* key : {"cpu_s", "plateau_looks", "plateau_drops"}) {
+  for (const char* key :
+       {"cpu_s", "plateau_looks", "plateau_drops", "plateau_best"}) {
     const size_t at = json.find(StrCat("  \"", key, "\""));
     ASSERT_NE(at, std::string::npos) << key;
     json.erase(at, json.find('\n', at) + 1 - at);

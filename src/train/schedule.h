@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace tarn::train {
@@ -23,10 +24,13 @@ struct ScheduleOptions {
 struct Plateau {
   int64_t looks = 0;  // at held-out data since it was best, or the rate fell
   int64_t drops = 0;  // times the rate fell
+  // At looks that count: the one at the end of a run does not, since a longer
+  // run would not have had it.
+  std::optional<double> best;
 };
 
-/// Counts a look at held-out data. better: than all before it. The rate falls
-/// with the `patience`-th look in a row that is not.
+/// Counts a look at held-out data. better: than Plateau::best, which the caller
+/// keeps. The rate falls with the `patience`-th look in a row that is not.
 void CountLook(Plateau& plateau, bool better, int64_t patience);
 
 /// Rate of update `step` in [1, steps]. Warm-up: lr * step / warmup. Then

@@ -60,6 +60,7 @@ std::string TrainStateToJson(const TrainState& state) {
   json["best_step"] = state.best_step;
   json["plateau_looks"] = state.plateau.looks;
   json["plateau_drops"] = state.plateau.drops;
+  json["plateau_best"] = OptionalNumber(state.plateau.best);
   json["data"] = state.options.data;
   json["options"] = options;
   json["model"] = Json::parse(ConfigToJson(state.options.model));
@@ -81,6 +82,9 @@ TrainState TrainStateFromJson(std::string_view text) {
     state.cpu_s = json.value("cpu_s", 0.0);
     state.plateau.looks = json.value("plateau_looks", int64_t{0});
     state.plateau.drops = json.value("plateau_drops", int64_t{0});
+    if (json.contains("plateau_best")) {
+      state.plateau.best = ReadOptional(json.at("plateau_best"));
+    }
     state.log_bytes = json.at("log_bytes").get<uint64_t>();
     state.fingerprint = std::stoull(json.at("fingerprint").get<std::string>());
     state.last_held_out = ReadOptional(json.at("last_held_out"));

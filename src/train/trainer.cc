@@ -180,14 +180,15 @@ void Run::LookAtHeldOut(StepFigures& figures) {
     FailAt(figures.step, StrCat("the held-out loss is ", *figures.val_loss));
   }
   state_.last_held_out = MetricValue(metric_, figures);
-  const bool better =
-      !state_.best_held_out ||
-      IsBetter(metric_, *state_.last_held_out, *state_.best_held_out);
-  // The look at the end of a run is one that a longer run would not have had.
+  const double value = *state_.last_held_out;
   if (figures.step % options_.eval_every == 0) {
+    std::optional<double>& best = state_.plateau.best;
+    const bool better = !best || IsBetter(metric_, value, *best);
+    if (better) best = value;
     CountLook(state_.plateau, better, options_.schedule.patience);
   }
-  if (better) {
+  if (!state_.best_held_out ||
+      IsBetter(metric_, value, *state_.best_held_out)) {
     state_.best_held_out = state_.last_held_out;
     state_.best_step = figures.step;
     SaveBest();
