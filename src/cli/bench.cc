@@ -25,13 +25,14 @@ struct Flags {
   std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
   std::vector<int64_t> batches{1, 4, 16, 64};
   std::vector<std::string> weights{"f32"};
-  int64_t batch_steps = 32, repetitions = 5;
+  int64_t batch_steps = 32;
+  BenchRuns runs;
   std::string output = "md";
 };
 
 constexpr char kFooter[] =
-    "Lists are separated by commas; every combination is run, after one\n"
-    "warm-up each. pp: tokens of a prompt consumed at once; tg: tokens one\n"
+    "Lists are separated by commas; every combination is run. pp: tokens of a "
+    "prompt consumed at once; tg: tokens one\n"
     "after the other. Neither tokenizer nor sampler is in the clock. The "
     "first\n"
     "table has llama-bench's columns. The second holds each step against the\n"
@@ -63,8 +64,12 @@ void Declare(CLI::App& app, Flags& flags) {
                  "tokens of each session in those tests")
       ->check(WholeNumber(1, kMost))
       ->capture_default_str();
-  app.add_option("-r,--repetitions", flags.repetitions, "of each test")
+  app.add_option("-r,--repetitions", flags.runs.repetitions, "of each test")
       ->check(WholeNumber(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--warm-ups", flags.runs.warm_ups,
+                 "of each test, not measured")
+      ->check(WholeNumber(0, 1000000))
       ->capture_default_str();
   app.add_option("--weights", flags.weights, "how weights are held in memory")
       ->delimiter(',')
@@ -202,14 +207,18 @@ void RunModel(const Flags& flags, const std::string& weights, int64_t threads,
                  row.model.c_str(), model.threads(), SizeText(bytes).c_str(),
                  row.read_bandwidth / 1e9);
   }
+  State start(model);
   for (const int64_t depth : flags.depths) {
     if (stopped()) return;
-    row.state = MeasureState(model, depth, flags.repetitions);
+    // Depths that grow go on from each other.
+    if (depth < start.position()) start = State(model);
+    AdvanceTo(model, depth, start);
+    row.state = MeasureState(model, start, flags.runs.repetitions);
     for (const BenchTest& test : Tests(flags, depth)) {
       row.test = test;
       row.time = TimeText();
       row.bytes_per_step = BytesPerStep(model, test);
-      row.times = RunBenchTest(model, test, flags.repetitions, stopped);
+      row.times = RunBenchTest(model, test, start, flags.runs, stopped);
       if (row.times.run_ns.empty()) return;
       report.Add(row);
     }

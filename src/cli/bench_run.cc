@@ -38,12 +38,11 @@ std::vector<int32_t> RandomTokens(const Model& model, int64_t count) {
 // The sequences of one test, and where their logits go.
 class Sessions {
  public:
-  Sessions(const Model& model, const BenchTest& test)
+  Sessions(const Model& model, const BenchTest& test, const State& start)
       : model_(model),
-        start_(model),
+        start_(start),
         logits_(static_cast<size_t>(test.sessions * model.vocab_size())),
         jobs_(static_cast<size_t>(test.sessions)) {
-    model.Prefill(start_, RandomTokens(model, test.depth));
     for (int64_t i = 0; i < test.sessions; ++i) {
       states_.push_back(start_.Clone());
     }
@@ -73,7 +72,7 @@ class Sessions {
 
  private:
   const Model& model_;
-  State start_;
+  const State& start_;
   std::vector<State> states_;
   std::vector<float> logits_;  // [sessions, vocab]
   std::vector<Job> jobs_;
@@ -81,17 +80,24 @@ class Sessions {
 
 }  // namespace
 
+void AdvanceTo(const Model& model, int64_t depth, State& state) {
+  const std::vector<int32_t> tokens = RandomTokens(model, depth);
+  const int64_t done = std::min(depth, state.position());
+  model.Prefill(state, std::span(tokens).subspan(static_cast<size_t>(done)));
+}
+
 BenchTimes RunBenchTest(const Model& model, const BenchTest& test,
-                        int64_t repetitions,
+                        const State& start, const BenchRuns& runs,
                         const std::function<bool()>& stopped) {
   // Steps go round a short list: what a token is makes no difference.
   constexpr int64_t kStepTokens = 4096;
   const std::vector<int32_t> tokens =
       RandomTokens(model, test.prompt > 0 ? test.prompt : kStepTokens);
-  Sessions sessions(model, test);
+  Sessions sessions(model, test, start);
   BenchTimes times;
   std::vector<int64_t> steps;
-  for (int64_t run = -1; run < repetitions && !stopped(); ++run) {
+  for (int64_t run = -runs.warm_ups; run < runs.repetitions && !stopped();
+       ++run) {
     sessions.Restart();
     const size_t steps_before = steps.size();
     const Clock::time_point begin = Clock::now();
@@ -107,7 +113,7 @@ BenchTimes RunBenchTest(const Model& model, const BenchTest& test,
     }
     const int64_t taken = NsSince(begin);
     if (run < 0) {
-      steps.clear();  // the warm-up
+      steps.clear();  // a warm-up
     } else if (stopped()) {
       steps.resize(steps_before);
     } else {
@@ -127,14 +133,14 @@ int64_t BytesPerStep(const Model& model, const BenchTest& test) {
                                     cached * model.state_bytes_per_token());
 }
 
-StateTimes MeasureState(const Model& model, int64_t depth,
+StateTimes MeasureState(const Model& model, const State& start,
                         int64_t repetitions) {
-  State state(model);
-  model.Prefill(state, RandomTokens(model, depth));
+  State state = start.Clone();
   State kept = state.Clone();
   StateTimes times;
   // What the state holds, not the room to grow.
-  times.bytes = model.state_bytes() + depth * model.state_bytes_per_token();
+  times.bytes =
+      model.state_bytes() + start.position() * model.state_bytes_per_token();
   std::vector<int64_t> save, restore, fork;
   for (int64_t i = 0; i <= 4 * repetitions; ++i) {
     Clock::time_point begin = Clock::now();

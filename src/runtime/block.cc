@@ -213,6 +213,14 @@ void Block::RotateRows() {
   });
 }
 
+void Block::RotateHead(int64_t row, int64_t head) {
+  const int64_t d_key = config_.d_key;
+  const float* cos = places_[row];
+  float* query = qkv_[row] + head * d_key;
+  RotateRow(cos, cos + d_key / 2, 1, d_key, query);
+  RotateRow(cos, cos + d_key / 2, 1, d_key, query + key_width_);
+}
+
 // phi(q) and phi(k) into features_ and, to be turned, in place of q and k.
 void Block::RotateFeatures(int64_t row) {
   float* qk = qkv_[row];

@@ -59,6 +59,9 @@ class Block {
   /// Turns queries and keys in qkv_ to their positions; where rotation comes
   /// after the feature map, maps them first and keeps phi in features_.
   void RotateRows();
+  /// One head's query and key, where rotation comes before the feature map.
+  void RotateHead(int64_t row, int64_t head);
+  void Norm(const NormWeights& norm, const float* from, float* to) const;
 
   // f(task, worker) for every task, in parallel when the whole is worth it.
   template <typename F>
@@ -101,7 +104,6 @@ class Block {
   void AssignScratch(int64_t rows);
   void Embed(int64_t row);
   void RotateFeatures(int64_t row);
-  void Norm(const NormWeights& norm, const float* from, float* to) const;
   void CloseSublayer(const NormWeights& norm);
   // Rows [begin, begin + count) as a sublayer reads them.
   Rows Input(const NormWeights& norm, int64_t begin, int64_t count);

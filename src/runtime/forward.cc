@@ -6,7 +6,7 @@ namespace tarn {
 
 Forward::Forward(const ModelConfig& config, const Weights& weights,
                  Executor& executor)
-    : Block(config, weights.decoder, executor), all_(weights) {
+    : Block(config, weights.decoder, executor), all_(weights), team_(executor) {
   // Lists never grow past a block, so that steps allocate nothing.
   const size_t most = static_cast<size_t>(piece_rows_);
   head_rows_.reserve(most);
@@ -40,6 +40,7 @@ void Forward::Prepare() {
   GrowScratch(piece_rows_);
   int64_t wanted = rotated_features_ ? RowStride(config_.d_key) : 0;
   if (form_.outside()) wanted = 2 * RowStride(form_.d_feature());
+  if (StepsAsTeam()) wanted = std::max(wanted, 2 * RowStride(config_.d_model));
   for (const Segment& s : segments_) {
     if (config_.attention == AttentionKind::kFull) {
       // Grows when the cache does, not from token to token.
@@ -85,9 +86,13 @@ void Forward::Run() {
   if (rows() == 0) return;
   Prepare();
   EmbedRows();
-  const int64_t layers = static_cast<int64_t>(weights_.layers.size());
-  for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
-  RunHead();
+  if (StepsAsTeam()) {
+    RunStep();
+  } else {
+    const int64_t layers = static_cast<int64_t>(weights_.layers.size());
+    for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
+    RunHead();
+  }
   for (const Segment& s : segments_) s.state->position += s.count;
 }
 

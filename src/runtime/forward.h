@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "core/team.h"
 #include "runtime/block.h"
 #include "runtime/sequence_state.h"
 
@@ -56,6 +57,8 @@ class Forward : private Block {
                          int worker);
   void AppendToCache(const Segment& segment, int64_t layer, int64_t head);
   void AttendFull(int64_t layer);
+  void AttendHeadFull(const Segment& segment, int64_t layer, int64_t head,
+                      int worker);
   // forward_cross.cc: the queries in qkv_ read the segments' memories.
   void AttendCross(int64_t layer);
   void CrossLinear(const Segment& segment, int64_t layer, int64_t head,
@@ -63,8 +66,19 @@ class Forward : private Block {
   void CrossFull(const Segment& segment, int64_t layer, int64_t head,
                  int worker);
   void RunHead();
+  // forward_step.cc: a single row, all layers in one region.
+  bool StepsAsTeam() const;
+  void RunStep();
+  const PackedMatrix* StepMatrix(int64_t phase) const;
+  const void* NextOfStep(int64_t phase, int share) const;
+  const float* StepResidual(int64_t sublayer, int worker);
+  const float* StepInput(int64_t sublayer, int worker);
+  const float* StepHeadInput(int worker);
+  void StepPhase(int64_t phase, int share, int worker);
+  void StepAttend(int64_t layer, int share, int worker);
 
   const Weights& all_;
+  Team team_;
   std::vector<Segment> segments_;
   std::vector<int64_t> head_rows_;  // rows with logits
   std::vector<float*> head_out_;    // and where they go

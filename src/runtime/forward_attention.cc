@@ -2,6 +2,7 @@
 // head) pieces; each runs the kernel's own serial arithmetic.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/softmax_attention/softmax_attention.h"
@@ -161,31 +162,42 @@ void Forward::AppendToCache(const Segment& segment, int64_t layer,
   }
 }
 
+// The segment's rows, each over the keys up to its own.
+void Forward::AttendHeadFull(const Segment& segment, int64_t layer,
+                             int64_t head, int worker) {
+  const int64_t d_key = config_.d_key, d_value = config_.d_value;
+  const float scale =
+      static_cast<float>(1.0 / std::sqrt(static_cast<double>(d_key)));
+  AppendToCache(segment, layer, head);
+  // Several rows read the keys again and again, a single one goes on to the
+  // next head.
+  const bool streams = segment.count == 1;
+  const float* next = head + 1 < config_.n_heads
+                          ? std::as_const(*segment.state).Keys(layer, head + 1)
+                          : nullptr;
+  for (int64_t row = segment.row; row < segment.row + segment.count; ++row) {
+    SoftmaxAttentionStep(
+        qkv_[row] + head * d_key,
+        {segment.state->Keys(layer, head), segment.state->Values(layer, head),
+         d_key, d_value, positions_[row] + 1, d_key, d_value, streams, next},
+        scale, WorkerScratch(worker), attended_[row] + head * d_value);
+  }
+}
+
 // Every row attends to the keys up to its own, those of its block included. A
 // task is one head of one segment: its keys stay in the cache from row to row.
 void Forward::AttendFull(int64_t layer) {
   const int64_t heads = config_.n_heads;
-  const int64_t d_key = config_.d_key, d_value = config_.d_value;
-  const float scale =
-      static_cast<float>(1.0 / std::sqrt(static_cast<double>(d_key)));
   const int64_t segments = static_cast<int64_t>(segments_.size());
   const int64_t longest =
       *std::max_element(positions_.begin(), positions_.end());
   const int64_t rows_each = (rows() + segments - 1) / segments;
-  ForTasks(
-      segments * heads, rows_each * (longest * (d_key + d_value) / 16 + 100),
-      [&](int64_t task, int worker) {
-        const Segment& s = segments_[static_cast<size_t>(task / heads)];
-        const int64_t head = task % heads;
-        AppendToCache(s, layer, head);
-        for (int64_t row = s.row; row < s.row + s.count; ++row) {
-          SoftmaxAttentionStep(
-              qkv_[row] + head * d_key,
-              {s.state->Keys(layer, head), s.state->Values(layer, head), d_key,
-               d_value, positions_[row] + 1, d_key, d_value},
-              scale, WorkerScratch(worker), attended_[row] + head * d_value);
-        }
-      });
+  ForTasks(segments * heads,
+           rows_each * (longest * (config_.d_key + config_.d_value) / 16 + 100),
+           [&](int64_t task, int worker) {
+             AttendHeadFull(segments_[static_cast<size_t>(task / heads)], layer,
+                            task % heads, worker);
+           });
 }
 
 }  // namespace tarn

@@ -93,6 +93,20 @@ def test_zeros_leave_tests_out(tarn, models):
     assert rows[0]["stddev_ns"] == 0
 
 
+def test_depths_in_any_order_and_no_warm_up(tarn, models):
+    """States at a depth are made once; a smaller depth begins again."""
+    done = tarn("bench", models / "full", "-p", "3", "-n", "2", "--batch", "2", "-d", "4,9,2",
+                "-r", "2", "--warm-ups", "0", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["n_depth"] for row in rows] == [4] * 3 + [9] * 3 + [2] * 3
+    for row in rows:
+        assert row["session_bytes"] == row["n_depth"] * 2 * 2 * 32 * 4
+        assert len(row["samples_ns"]) == 2
+    refused = tarn("bench", models / "full", "--warm-ups", "-1")
+    assert refused.returncode == 2 and b"--warm-ups" in refused.stderr
+
+
 def test_a_bad_model_leaves_stdout_empty(tarn, tmp_path):
     done = tarn("bench", tmp_path)
     assert done.returncode == 3 and done.stdout == b""

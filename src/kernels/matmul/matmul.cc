@@ -256,6 +256,44 @@ static void MultiplyPanels(const PanelTask& task) {
   }
 }
 
+// One row through a range of panels. The last kAhead bytes of each fetch the
+// first of the next one, or of what `next` says: memory is never idle.
+template <typename T>
+HWY_INLINE void MultiplyRow(const RowPanels& task) {
+  HWY_ALIGN float c[kPanel];
+  const PackedMatrix& w = *task.w;
+  constexpr int64_t kBytes = kPanel * sizeof(T);  // of an input's weights
+  constexpr int kLines = static_cast<int>(kBytes / kLine);
+  const int64_t tail = std::min(kAhead / kBytes, w.inputs());
+  const int64_t depth = w.inputs() - tail;
+  for (int64_t p = task.panel_begin; p < task.panel_end; ++p) {
+    const int64_t columns = std::min(kPanel, w.outputs() - p * kPanel);
+    const T* panel = reinterpret_cast<const T*>(w.Panel(p));
+    const void* next = p + 1 < task.panel_end ? w.Panel(p + 1) : task.next;
+    std::memcpy(c, w.bias() + p * kPanel, sizeof(c));
+    Fetch own{reinterpret_cast<const char*>(panel) + kAhead, kLines,
+              depth * kLines};
+    TileRow<1, 8, 3>(task.x, 0, panel, depth, columns, c, own);
+    Fetch after{static_cast<const char*>(next), next == nullptr ? 0 : kLines,
+                tail * kLines};
+    TileRow<1, 8, 3>(task.x + depth, 0, panel + depth * kPanel, tail, columns,
+                     c, after);
+    const float* residual =
+        task.residual == nullptr ? nullptr : task.residual + p * kPanel;
+    FinishRow(task.finish, columns, residual, c);
+    std::memcpy(task.y + p * kPanel, c,
+                static_cast<size_t>(columns) * sizeof(float));
+  }
+}
+
+static void MultiplyRowPanels(const RowPanels& task) {
+  if (task.w->dtype() == DType::kF32) {
+    MultiplyRow<float>(task);
+  } else {
+    MultiplyRow<uint16_t>(task);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tarn
 HWY_AFTER_NAMESPACE();
@@ -263,6 +301,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tarn {
 HWY_EXPORT(MultiplyPanels);
+HWY_EXPORT(MultiplyRowPanels);
 
 namespace {
 
@@ -301,6 +340,18 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
             group * panels / panel_groups, (group + 1) * panels / panel_groups,
             finish});
   });
+}
+
+void PackedRowMatMul(const RowPanels& panels) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRowPanels)(panels);
+}
+
+void FetchMemory(const void* from, int64_t bytes) {
+  if (from == nullptr) return;
+  const char* line = static_cast<const char*>(from);
+  for (int64_t i = 0; i < bytes; i += kLine) {
+    __builtin_prefetch(line + i, 0, 2);
+  }
 }
 
 }  // namespace tarn

@@ -39,4 +39,25 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   Executor& executor,
                   MatMulFinish finish = MatMulFinish::kStore);
 
+/// A piece of a product with one row of inputs: what one worker of a Team
+/// takes of it.
+struct RowPanels {
+  const float* x = nullptr;  // [w.inputs()]
+  const PackedMatrix* w = nullptr;
+  int64_t panel_begin = 0, panel_end = 0;  // a range of [0, w.panels())
+  float* y = nullptr;  // [w.outputs()]; only the panels' part is written
+  MatMulFinish finish = MatMulFinish::kStore;
+  const float* residual = nullptr;  // [w.outputs()], kAdd: y = residual + W x
+  /// What this thread will read next, fetched in time; null: nothing.
+  const void* next = nullptr;
+};
+
+/// PackedMatMul's arithmetic, hence its bits, on the calling thread. Allocates
+/// nothing. Thread-safe. Arguments are not checked.
+void PackedRowMatMul(const RowPanels& panels);
+
+/// Asks for `bytes` bytes from `from` on (null: nothing) to come into L2. Never
+/// faults, returns at once.
+void FetchMemory(const void* from, int64_t bytes);
+
 }  // namespace tarn

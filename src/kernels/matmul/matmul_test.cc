@@ -188,6 +188,47 @@ TEST_P(MatMulTest, AnySplitOfRowsGivesTheSameBits) {
   }
 }
 
+// Any range of panels, whatever is fetched after it, and a residual that stands
+// elsewhere: the bits of the whole product.
+TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
+             {1, 1}, {70, 15}, {64, 16}, {197, 310}}) {
+      const Problem p(1, outputs, inputs, dtype);
+      const std::vector<float> residual = Normals(outputs, 5);
+      for (const MatMulFinish finish :
+           {MatMulFinish::kStore, MatMulFinish::kRelu, MatMulFinish::kAdd}) {
+        std::vector<float> want = residual;
+        PackedMatMul(p.x.data(), inputs, 1, p.packed, {want.data(), outputs},
+                     serial_, finish);
+        std::vector<float> y(static_cast<size_t>(outputs), -7.0f);
+        for (int64_t panel = 0; panel < p.packed.panels(); ++panel) {
+          PackedRowMatMul({.x = p.x.data(),
+                           .w = &p.packed,
+                           .panel_begin = panel,
+                           .panel_end = panel + 1,
+                           .y = y.data(),
+                           .finish = finish,
+                           .residual = residual.data(),
+                           .next = panel == 1 ? p.x.data() : nullptr});
+          const size_t written = static_cast<size_t>(
+              std::min<int64_t>(outputs, (panel + 1) * PackedMatrix::kPanel));
+          for (size_t i = written; i < y.size(); ++i) EXPECT_EQ(-7.0f, y[i]);
+        }
+        EXPECT_EQ(0, std::memcmp(want.data(), y.data(), y.size() * 4));
+        std::fill(y.begin(), y.end(), -7.0f);
+        PackedRowMatMul({.x = p.x.data(),
+                         .w = &p.packed,
+                         .panel_end = p.packed.panels(),
+                         .y = y.data(),
+                         .finish = finish,
+                         .residual = residual.data()});
+        EXPECT_EQ(0, std::memcmp(want.data(), y.data(), y.size() * 4));
+      }
+    }
+  }
+}
+
 TEST_P(MatMulTest, RowPointersAndStridesTouchNothingElse) {
   const Problem p(4, 70, 40, DType::kF32);
   const std::vector<float> want = p.Run(serial_);

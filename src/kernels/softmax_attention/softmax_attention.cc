@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_attention/softmax_attention.cc"
@@ -14,6 +15,37 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+
+// Rows of a cache are asked for this many floats before they are used: the
+// processor's own fetching stops at the end of a page, and a head's keys are
+// few pages.
+constexpr int64_t kAhead = 1024;
+constexpr int64_t kLine = 16;  // floats of a cache line
+
+// What is asked for in front of row j: the row kAhead floats behind it, or,
+// behind the last, as much of what is read after them.
+template <bool kStreams>
+struct Ahead {
+  const float* rows;
+  int64_t stride, width, end;                               // of the rows
+  const float* next;                                        // null: nothing
+  int64_t distance = std::max<int64_t>(kAhead / width, 1);  // in rows
+
+  HWY_INLINE void Fetch(int64_t j, int64_t count) const {
+    if constexpr (kStreams) {
+      for (int64_t r = j + distance; r < j + distance + count; ++r) {
+        const float* row = rows + r * stride;
+        if (r >= end) {
+          if (next == nullptr) return;
+          row = next + (r - end) * width;
+        }
+        for (int64_t i = 0; i < width; i += kLine) {
+          __builtin_prefetch(row + i, 0, 3);
+        }
+      }
+    }
+  }
+};
 
 // scores[0, kKeys) for neighbouring keys: as many independent chains.
 template <int kKeys>
@@ -85,10 +117,10 @@ HWY_INLINE VF LoadColumns(const float* p, int64_t valid) {
 // out[0, columns) = factor * sum_j p[j] v_j for up to kVectors vectors of
 // columns. Even and odd j have sums of their own: two chains hide the latency
 // of a multiply-add where columns are few.
-template <int kVectors>
+template <int kVectors, bool kStreams>
 HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
                             const float* values, int64_t columns, float factor,
-                            float* out) {
+                            const Ahead<kStreams>& ahead, float* out) {
   const DF d;
   VF even[kVectors], odd[kVectors];
   HWY_UNROLL(4)
@@ -96,6 +128,7 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
   int64_t j = 0;
   for (; j + 2 <= cache.seq_len; j += 2) {
     const float* row = values + j * cache.value_stride;
+    ahead.Fetch(j, 2);
     const VF p0 = hn::Set(d, p[j]), p1 = hn::Set(d, p[j + 1]);
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
@@ -124,10 +157,14 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
   }
 }
 
-static void AttendStep(const float* query, const KeyValueCache& cache,
+template <bool kStreams>
+HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
                        float scale, float* scores, float* out) {
+  const Ahead<kStreams> keys{cache.keys, cache.key_stride, cache.d_key,
+                             cache.seq_len, cache.values};
   int64_t j = 0;
   for (; j + 4 <= cache.seq_len; j += 4) {
+    keys.Fetch(j, 4);
     Scores<4>(query, cache.keys + j * cache.key_stride, cache.key_stride,
               cache.d_key, scale, scores + j);
   }
@@ -137,14 +174,35 @@ static void AttendStep(const float* query, const KeyValueCache& cache,
   }
   const float largest = MaxOfRow(scores, cache.seq_len);
   const float factor = 1.0f / ExpRow(scores, cache.seq_len, largest);
+  // As many columns at a time as there are registers for: every line of a
+  // narrow head is met once.
+  const auto sum = [&](auto vectors, int64_t c, int64_t columns) HWY_ATTR {
+    const float* values = cache.values + c;
+    const Ahead<kStreams> ahead{
+        values, cache.value_stride, columns, cache.seq_len,
+        c + columns == cache.d_value ? cache.next : nullptr};
+    WeightedSum<decltype(vectors)::value, kStreams>(
+        scores, cache, values, columns, factor, ahead, out + c);
+  };
   int64_t c = 0;
   for (; c + 4 * kLanes <= cache.d_value; c += 4 * kLanes) {
-    WeightedSum<4>(scores, cache, cache.values + c, 4 * kLanes, factor,
-                   out + c);
+    sum(std::integral_constant<int, 4>(), c, 4 * kLanes);
+  }
+  for (; c + 2 * kLanes <= cache.d_value; c += 2 * kLanes) {
+    sum(std::integral_constant<int, 2>(), c, 2 * kLanes);
   }
   for (; c < cache.d_value; c += kLanes) {
-    WeightedSum<1>(scores, cache, cache.values + c,
-                   std::min(kLanes, cache.d_value - c), factor, out + c);
+    sum(std::integral_constant<int, 1>(), c,
+        std::min(kLanes, cache.d_value - c));
+  }
+}
+
+static void AttendStep(const float* query, const KeyValueCache& cache,
+                       float scale, float* scores, float* out) {
+  if (cache.streams) {
+    Attend<true>(query, cache, scale, scores, out);
+  } else {
+    Attend<false>(query, cache, scale, scores, out);
   }
 }
 

@@ -45,10 +45,12 @@ struct Problem {
     }
   }
 
-  std::vector<float> Run(float scale) const {
-    const KeyValueCache cache = {keys.data(), values.data(), d_key + 3,
-                                 d_value + 2, seq_len,       d_key,
-                                 d_value};
+  std::vector<float> Run(float scale, bool streams = false,
+                         const float* next = nullptr) const {
+    KeyValueCache cache = {keys.data(), values.data(), d_key + 3, d_value + 2,
+                           seq_len,     d_key,         d_value};
+    cache.streams = streams;
+    cache.next = next;
     std::vector<float> scores(seq_len, kNaN), out(d_value + 1, 77.0f);
     SoftmaxAttentionStep(query.data(), cache, scale, scores.data(), out.data());
     EXPECT_EQ(77.0f, out.back());
@@ -107,6 +109,18 @@ TEST_P(SoftmaxAttentionTest, NaNKeyMakesTheResultNaN) {
     Problem p(23, 5, 3);
     p.keys[at * (p.d_key + 3) + 2] = kNaN;
     for (float x : p.Run(0.5f)) EXPECT_TRUE(std::isnan(x)) << "key " << at;
+  }
+}
+
+// Fetching ahead reads nothing: the same bits, whatever lies behind the rows.
+TEST_P(SoftmaxAttentionTest, FetchingAheadChangesNoBit) {
+  for (const int64_t seq_len : {1, 2, 5, 40, 131}) {
+    for (const int64_t d_value : {1, 16, 33, 70}) {
+      const Problem p(seq_len, 20, d_value);
+      const std::vector<float> want = p.Run(0.5f);
+      EXPECT_EQ(want, p.Run(0.5f, true));
+      EXPECT_EQ(want, p.Run(0.5f, true, p.values.data()));
+    }
   }
 }
 

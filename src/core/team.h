@@ -1,0 +1,71 @@
+// Phases that follow each other within microseconds: the products of one
+// decoding step. A region of the executor for each costs a hand-over at both
+// ends and deals its tasks anew; a team enters one region for all of them, and
+// a worker keeps the share that lies next to what it has just read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+
+#include "core/executor.h"
+
+namespace tarn {
+
+/// Runs phases over the workers of an executor, which must outlive it. One
+/// Run() at a time.
+class Team {
+ public:
+  explicit Team(Executor& executor);
+
+  /// Shares in a phase: the executor's width.
+  int width() const { return executor_.width(); }
+
+  /// Calls work(phase, share, worker) once for every phase in [0, phases) and
+  /// share in [0, width()); all shares of a phase are done before one of the
+  /// next begins. Share s is worker s's, unless that worker has not come in
+  /// time: then another takes it. After its share of a phase a worker calls
+  /// idle(phase, share), with nobody waiting for it: the place to fetch what
+  /// the next phase reads. An exception from `work` is rethrown here; what has
+  /// not begun by then is left out. Allocates nothing.
+  template <typename Work, typename Idle>
+  void Run(int64_t phases, const Work& work, const Idle& idle) {
+    const int64_t width = executor_.width();
+    RunAll(
+        phases,
+        [&](int64_t task, int worker) {
+          work(task / width, static_cast<int>(task % width), worker);
+        },
+        [&](int64_t task, int) {
+          idle(task / width, static_cast<int>(task % width));
+        });
+  }
+
+ private:
+  // One share's progress, on a cache line of its own: in the usual course only
+  // its worker writes there, and the others look once a phase.
+  struct alignas(64) Lane {
+    std::atomic<int64_t> claimed{0};  // phases that somebody has begun
+    std::atomic<int64_t> done{0};     // and finished
+    std::atomic<bool> absent{false};  // somebody else ran the last one
+  };
+  // Task `phase * width + share`.
+  struct Phases {
+    int64_t count;
+    TaskRef work, idle;
+  };
+
+  void RunAll(int64_t phases, TaskRef work, TaskRef idle);
+  void Participate(const Phases& phases, int worker);
+  bool Claim(int share, int64_t phase);
+  void RunShare(const Phases& phases, int64_t phase, int share, int worker);
+  void WaitFor(const Phases& phases, int64_t phase, int share, int worker);
+
+  Executor& executor_;
+  std::unique_ptr<Lane[]> lanes_;  // [width]
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // written by whoever raised `failed_` first
+};
+
+}  // namespace tarn
