@@ -31,14 +31,14 @@ struct Flags {
 };
 
 constexpr char kFooter[] =
-    "Lists are separated by commas; every combination is run. pp: tokens of a "
-    "prompt consumed at once; tg: tokens one\n"
-    "after the other. Neither tokenizer nor sampler is in the clock. The "
-    "first\n"
-    "table has llama-bench's columns. The second holds each step against the\n"
-    "bandwidth at which the same threads read a buffer of the weights' size;\n"
-    "the third says what it takes to keep, restore and fork a state in\n"
-    "memory. json and csv: llama-bench's keys, ours behind them.\n\n"
+    "Lists are separated by commas; every combination is run. pp: tokens of a\n"
+    "prompt consumed at once; tg: tokens one after the other. Neither\n"
+    "tokenizer nor sampler is in the clock. Depths in ascending order go on\n"
+    "from each other. The first table has llama-bench's columns. The second\n"
+    "holds each step against the bandwidth at which the same threads read a\n"
+    "buffer of the weights' size; the third says what it takes to keep,\n"
+    "restore and fork a state in memory. json and csv: llama-bench's keys,\n"
+    "ours behind them.\n\n"
     "Examples:\n"
     "  tarn bench models/demo\n"
     "  tarn bench models/demo -p 0 -n 128 -t 1,2 --weights f32,bf16\n"
