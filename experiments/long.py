@@ -1,0 +1,201 @@
+"""Beyond the paper: a stream of a million tokens through a constant state, and
+two tasks where linear attention is expected to be worse than softmax."""
+
+from __future__ import annotations
+
+import gzip
+import pathlib
+import subprocess
+import sys
+
+from experiments.core import (
+    ATTENTION_FLAG,
+    Experiment,
+    JsonDict,
+    Progress,
+    Settings,
+    TrainingRun,
+    looks,
+    measure,
+    thinned,
+    train,
+)
+from experiments.core.data import ROOT, sha256
+from experiments.core.program import tarn_json
+from experiments.core.types import ExperimentError
+from experiments.long_page import criteria, page
+
+_STREAM = {"quick": 20_000, "cpu": 1_000_000, "full": 1_000_000}
+_PAIRS = {"quick": (4,), "cpu": (4, 8), "full": (4, 16, 64)}
+
+# --- One stream of DNA --------------------------------------------------------
+
+
+def _genome(path: pathlib.Path) -> str:
+    """The letters of a FASTA file with one sequence, packed or not."""
+    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+    with opened as lines:
+        head, *rest = lines.read().split("\n")
+    if not head.startswith(">") or any(line.startswith(">") for line in rest):
+        raise ExperimentError(f"{path.name}: want FASTA with one sequence", 3)
+    return "".join(rest)
+
+
+def _write_fasta(path: pathlib.Path, name: str, letters: str) -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [letters[i:i + 70] for i in range(0, len(letters), 70)]
+    path.write_text("\n".join([f">{name}", *lines, ""]))
+    return path
+
+
+def _split_genome(settings: Settings) -> tuple[pathlib.Path, pathlib.Path, int]:
+    """What is learned, and the end of the genome, which is the stream."""
+    letters = _genome(settings.data_file("dna", "NC_008253.fna"))
+    tokens = _STREAM[settings.size]
+    learned = letters[:200_000] if settings.size == "quick" else letters[:-tokens - 1]
+    if len(letters) < 2 * tokens:
+        raise ExperimentError(f"dna: want {2 * tokens} letters or more, got {len(letters)}", 3)
+    folder = settings.out / "data"
+    return (_write_fasta(folder / "learned.fa", "learned", learned),
+            _write_fasta(folder / "stream.fa", "stream", letters[-tokens - 1:]), len(learned))
+
+
+def _stream_flags(settings: Settings, data: pathlib.Path) -> list[str]:
+    sizes = settings.pick(
+        quick="--d-model 32 --n-layers 1 --n-heads 2 --batch 4 --seq-len 64 --steps 20 "
+              "--eval-every 20 --eval-windows 4",
+        cpu="--d-model 128 --n-layers 2 --n-heads 4 --batch 8 --seq-len 256 --long-every 4 "
+            "--steps 2200 --eval-every 550 --eval-windows 64",
+        full="--d-model 256 --n-layers 6 --n-heads 8 --batch 16 --seq-len 1024 --long-every 4 "
+             "--steps 30000 --eval-every 1000 --eval-windows 256")
+    return ["--data", str(data), "--records", "fasta", "--positions", "rotary", "--lr", "0.002",
+            "--warmup", "100", "--schedule", "cosine", "--sample-every", "0",
+            "--seed", str(settings.seed), *sizes.split()]
+
+
+def _stream(settings: Settings, progress: Progress) -> JsonDict:
+    learned, stream, letters = _split_genome(settings)
+    flags = _stream_flags(settings, learned)
+    done = train(settings, progress, "stream: train", flags)
+
+    def read() -> JsonDict:
+        return tarn_json(settings, [
+            "eval", done.model, stream, "--records", "fasta", "--by-position",
+            "--max-tokens", _STREAM[settings.size], "--steps",
+            settings.pick(quick=500, cpu=10_000, full=10_000), "--threads", 1])
+
+    figures = measure(settings, progress, "stream: read",
+                      {"model": sha256(done.model / "model.safetensors")}, read)
+    return {
+        "learned_letters": letters, "seq_len": int(flags[flags.index("--seq-len") + 1]),
+        "held_out": looks(done.log, "val_bits_per_byte")[-1][1],
+        "training_seconds": done.seconds, "figures": figures,
+    }
+
+
+# --- Associative recall -------------------------------------------------------
+
+
+def _recall_flags(settings: Settings, kind: str, pairs: int) -> list[str]:
+    sizes = settings.pick(
+        quick="--symbols 80 --seq-len 32 --d-model 32 --batch 8 --steps 20 --eval-every 10 "
+              "--eval-windows 16 --mqar-distract false",
+        cpu="--symbols 128 --seq-len 64 --d-model 64 --batch 64 --steps 600 --eval-every 50 "
+            "--eval-windows 512 --mqar-distract false",
+        full="--symbols 8192 --seq-len 256 --d-model 128 --batch 64 --steps 100000 "
+             "--eval-every 2000 --eval-windows 1024")
+    return ["--generator", "mqar", "--pairs", str(pairs), "--n-layers", "2", "--n-heads", "2",
+            "--attention", ATTENTION_FLAG[kind], "--lr", "0.002", "--warmup", "100",
+            "--schedule", "cosine", "--weight-decay", "0.1", "--sample-every", "0",
+            "--seed", str(settings.seed), *sizes.split()]
+
+
+def _curve(done: TrainingRun) -> JsonDict:
+    return {
+        "held_out": [[step, accuracy] for step, accuracy in looks(done.log, "val_accuracy")],
+        "curve": thinned(done.log, ["step", "elapsed_s", "loss", "accuracy"], 60),
+        "seconds": done.seconds, "cpu_seconds": done.cpu_seconds,
+    }
+
+
+def _recall(settings: Settings, progress: Progress, kind: str, pairs: int) -> JsonDict:
+    flags = _recall_flags(settings, kind, pairs)
+    done = train(settings, progress, f"recall: {kind}, {pairs} pairs", flags)
+    return {"kind": kind, "pairs": pairs, **_curve(done)}
+
+
+# --- ListOps ------------------------------------------------------------------
+
+
+def _make_listops(settings: Settings, progress: Progress) -> pathlib.Path:
+    """The generator's files, made anew where they are not there as asked for."""
+    sizes = settings.pick(
+        quick="--min-len 10 --max-len 40 --train 300 --valid 10 --test 60",
+        cpu="--min-len 20 --max-len 100 --train 48000 --valid 100 --test 2000",
+        full="--train 96000 --valid 2000 --test 2000")
+    words = [*sizes.split(), "--seed", str(1 + settings.seed)]
+    folder = settings.out / "data" / "listops"
+    made = folder / "command.txt"
+    with progress.part("listops: data"):
+        if not made.is_file() or made.read_text() != " ".join(words):
+            script = ROOT / "scripts" / "make_listops.py"
+            done = subprocess.run([sys.executable, "-B", str(script), str(folder), *words],
+                                  capture_output=True, text=True)
+            if done.returncode != 0:
+                raise ExperimentError(f"make_listops.py: {done.stderr.strip()[-200:]}")
+            made.write_text(" ".join(words))
+    return folder
+
+
+def _listops(settings: Settings, progress: Progress, kind: str,
+             folder: pathlib.Path) -> JsonDict:
+    sizes = settings.pick(
+        quick="--d-model 32 --n-heads 2 --batch 8 --seq-len 40 --steps 20 --eval-every 10",
+        cpu="--seq-len 100 --steps 1500 --eval-every 250",
+        full="--seq-len 2000 --steps 5000 --eval-every 500")
+    done = train(settings, progress, f"listops: {kind}", [
+        "--preset", "listops", "--attention", ATTENTION_FLAG[kind], "--sample-every", "0",
+        "--seed", str(settings.seed), "--data", str(folder / "train.tsv"),
+        "--held-out", str(folder / "test.tsv"), *sizes.split()])
+    return {"kind": kind, **_curve(done)}
+
+
+def _majority(path: pathlib.Path) -> JsonDict:
+    """How many examples there are, and the share of the commonest label."""
+    labels = [line.split("\t")[0] for line in path.read_text().splitlines()]
+    return {"examples": len(labels),
+            "majority": max(labels.count(label) for label in set(labels)) / len(labels)}
+
+
+# --- All three ----------------------------------------------------------------
+
+
+def run(settings: Settings, progress: Progress) -> JsonDict:
+    """The stream (linear attention alone), then both tasks, kind by kind."""
+    pairs = _PAIRS[settings.size]
+    slow = {"quick": 1.0, "cpu": 40.0, "full": 4000.0}[settings.size]
+    progress.plan({
+        "stream: train": 5 * slow, "stream: read": slow, "listops: data": slow / 2,
+        **{f"recall: {kind}, {n} pairs": 1.2 * slow for n in pairs
+           for kind in settings.attentions},
+        **{f"listops: {kind}": 3 * slow for kind in settings.attentions}})
+    measured: JsonDict = {"seeds": [settings.seed]}
+    if "linear" in settings.attentions:
+        measured["stream"] = _stream(settings, progress)
+    measured["recall"] = [_recall(settings, progress, kind, n) for n in pairs
+                          for kind in settings.attentions]
+    folder = _make_listops(settings, progress)
+    measured["listops"] = [_listops(settings, progress, kind, folder)
+                           for kind in settings.attentions]
+    return measured | {"listops_data": _majority(folder / "test.tsv")}
+
+
+EXPERIMENT = Experiment(
+    name="long", title="One long stream, recall, ListOps", paper="beyond the paper",
+    claim="A linear model reads on for ever at constant time and memory a token; what it "
+          "cannot do as well as softmax is told beside it.",
+    sources=("experiments/long.py", "scripts/make_listops.py", "src/cli", "src/core", "src/data",
+             "src/kernels", "src/pytorch", "src/runtime", "src/train"),
+    data=("dna",), attention=("linear", "softmax"),
+    minutes={"quick": 0.3, "cpu": 13, "full": 2400},
+    run=run, criteria=criteria, page=page)

@@ -1,0 +1,212 @@
+"""The page of the long experiment, from its stored result."""
+
+from __future__ import annotations
+
+import math
+
+from experiments.core import (
+    Criterion,
+    Figures,
+    JsonDict,
+    Page,
+    Panel,
+    Picture,
+    Section,
+    Series,
+    Table,
+    number,
+    size,
+)
+
+_RESIDENT = 1.05  # of the process, from token 1,000 on: buffers of reading are in it
+
+
+def _stream(result: JsonDict) -> JsonDict | None:
+    """What `tarn eval --by-position` told; None where it was not run."""
+    stream = result["measured"].get("stream")
+    return stream["figures"] if stream else None
+
+
+def _time_ratio(result: JsonDict) -> float | None:
+    figures = _stream(result)
+    return figures["steps"]["ratio"] if figures and figures["steps"] else None
+
+
+def _memory(result: JsonDict) -> Criterion:
+    name = "memory from token 1,000 to the last"
+    wanted = "state the same, process at most 5 % more"
+    figures = _stream(result)
+    if figures is None:
+        return Criterion(name, wanted, "not measured", None)
+    near, far = figures["memory"]["near"], figures["memory"]["far"]
+    got = (f"state {size(near['state_bytes'])} and {size(far['state_bytes'])}, process "
+           f"{size(near['resident_bytes'])} and {size(far['resident_bytes'])}")
+    holds = (near["state_bytes"] == far["state_bytes"]
+             and far["resident_bytes"] <= _RESIDENT * near["resident_bytes"])
+    return Criterion(name, wanted, got, holds if _is_long(result) else None)
+
+
+def _is_long(result: JsonDict) -> bool:
+    figures = _stream(result)
+    return figures is not None and figures["tokens"] >= 1_000_000
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    ratio = _time_ratio(result) if _is_long(result) else None
+    return [Criterion.at_most("time a token at 1,000,000 over that at 1,000", ratio, 1.02, "x"),
+            _memory(result)]
+
+
+# --- The stream ---------------------------------------------------------------
+
+
+def _position_section(result: JsonDict, figures: Figures) -> tuple[Section, Picture]:
+    stream = result["measured"]["stream"]
+    told = stream["figures"]
+    rows = [one for one in told["buckets"] if one["tokens"] >= 10]
+    middle = [(math.sqrt(one["begin"] * one["end"]), one) for one in rows]
+    lines = [
+        Series("linear", [(x, one["bits_per_token"]) for x, one in middle], "linear", marker=True,
+               band=[(x, one["bits_per_token"] - 2 * one["standard_error"],
+                      one["bits_per_token"] + 2 * one["standard_error"]) for x, one in middle]),
+        Series("four letters alike", [(rows[0]["begin"], 2.0), (rows[-1]["end"], 2.0)], "lstm",
+               dash=2),
+    ]
+    picture = figures.lines(
+        "position", Panel(lines, "position in the stream", "bits a letter", log_x=True),
+        "Bits a letter over the position in the stream",
+        "Mean over all letters between 1, 2, 5, 10, ...; the band is two standard errors.")
+    near, far = told["memory"]["near"], told["memory"]["far"]
+    table = Table(
+        ["position", "us a token", "state", "process"],
+        [[f"{near['position']:,}", told["steps"]["near"]["median_us"],
+          size(near["state_bytes"]), size(near["resident_bytes"])],
+         [f"{far['position']:,}", told["steps"]["far"]["median_us"],
+          size(far["state_bytes"]), size(far["resident_bytes"])]],
+        f"Single steps from both states in turn, medians of {told['steps']['count']:,} each, one "
+        f"thread; read in blocks the stream passes at {number(told['tokens_per_second'])} letters "
+        "a second. The process holds weights, buffers and the program too.")
+    past = [one for one in rows if one["begin"] >= 10 * stream["seq_len"]]
+    within = [one for one in rows if one["end"] <= stream["seq_len"]]
+    text = (f"A byte model learns {stream['learned_letters']:,} letters of the genome of E. coli "
+            f"in rows of {stream['seq_len']} (every fourth update one row of all of them) and "
+            f"reads the rest, {told['tokens']:,} letters it has not seen, as one sequence without "
+            "resets. Four letters that are equally likely cost 2 bits; DNA is hard to do better "
+            f"on, and in blocks it has not learned the model stands at {stream['held_out']:.4f}.")
+    if past and within:
+        text += (f" Over the last positions, {past[-1]['begin']:,} and on, it needs "
+                 f"{past[-1]['bits_per_token']:.4f} bits, over the {within[-1]['begin']:,}s "
+                 f"{within[-1]['bits_per_token']:.4f}. Nothing promises that sums over so many "
+                 "letters stay useful; this is what they are.")
+    return Section("One stream", [text, picture, table]), picture
+
+
+# --- Recall and ListOps -------------------------------------------------------
+
+
+def _recall_section(result: JsonDict, figures: Figures) -> Section:
+    runs = result["measured"]["recall"]
+    panels = [
+        Panel([Series(run["kind"], [(x, 100 * y) for x, y in run["held_out"]], run["kind"])
+               for run in runs if run["pairs"] == pairs],
+              "updates", "accuracy, %", f"{pairs} pairs", y_limits=(0, 102))
+        for pairs in sorted({run["pairs"] for run in runs})
+    ]
+    picture = figures.lines("recall", panels, "Accuracy of recall over updates",
+                            "Held-out rows. Naming any value of the row at random is right "
+                            "once in as many times as there are pairs.")
+    rows = [[str(run["pairs"]), run["kind"], f"{100 * run['held_out'][-1][1]:.1f}",
+             f"{100 / run['pairs']:.1f}", number(run["seconds"]), number(run["cpu_seconds"])]
+            for run in runs]
+    return Section("Associative recall", [
+        "Multi-query associative recall (MQAR): a row begins with keys and their values; later "
+        "each key stands once more and its value is to be said. Softmax can look a key up; linear "
+        "attention has to keep all pairs apart in one sum of fixed size, and this is where it is "
+        "expected to be worse. Two layers, the same for both.",
+        picture,
+        Table(["pairs", "attention", "accuracy, %", "guessing, %", "seconds", "CPU seconds"],
+              rows),
+    ])
+
+
+def _listops_section(result: JsonDict) -> Section:
+    measured = result["measured"]
+    examples, majority = (measured["listops_data"][key] for key in ("examples", "majority"))
+    rows = [[run["kind"], f"{100 * run['held_out'][-1][1]:.2f}", number(run["seconds"]),
+             number(run["cpu_seconds"])] for run in measured["listops"]]
+    rows.append(["commonest label", f"{100 * majority:.2f}", None, None])
+    error = 100 * math.sqrt(0.25 / examples)
+    lengths = {"quick": "10 to 40", "cpu": "20 to 100", "full": "500 to 2,000"}[result["size"]]
+    return Section("ListOps", [
+        f"Nested MIN, MAX, MED and SM (sum modulo 10) over digits, {lengths} tokens, an encoder "
+        "with a head on the mean (`tarn train --preset listops`)."
+        + ("" if result["size"] == "full" else
+           " Cut short to train in minutes: nothing here compares with figures for the long "
+           "form, 500 to 2,000 tokens."),
+        Table(["attention", "accuracy, %", "seconds", "CPU seconds"], rows,
+              f"{examples:,} held-out examples: a standard error of at most {error:.1f} points."),
+    ])
+
+
+def _by_kind(runs: list[JsonDict], kind: str) -> float | None:
+    return next((run["held_out"][-1][1] for run in runs if run["kind"] == kind), None)
+
+
+def _told_of_recall(result: JsonDict) -> str:
+    """Where linear is worse, in a sentence."""
+    runs = result["measured"]["recall"]
+    parts = []
+    for pairs in sorted({run["pairs"] for run in runs}):
+        here = [run for run in runs if run["pairs"] == pairs]
+        linear, softmax = _by_kind(here, "linear"), _by_kind(here, "softmax")
+        if linear is not None and softmax is not None:
+            parts.append(f"{100 * linear:.0f} % against softmax's {100 * softmax:.0f} % "
+                         f"with {pairs} pairs")
+    if not parts:
+        return ""
+    return "Recall of a key's value at equal updates: linear " + ", ".join(parts) + "."
+
+
+def _told_of_listops(result: JsonDict) -> str:
+    runs = result["measured"]["listops"]
+    linear, softmax = _by_kind(runs, "linear"), _by_kind(runs, "softmax")
+    if linear is None or softmax is None:
+        return ""
+    # Two standard errors of a difference of shares.
+    error = 2 * math.sqrt(0.5 / result["measured"]["listops_data"]["examples"])
+    word = "level" if abs(linear - softmax) <= error else (
+        "linear worse" if linear < softmax else "linear better")
+    return (f"ListOps: linear {100 * linear:.1f} %, softmax {100 * softmax:.1f} %, within what "
+            f"chance allows {word}." if word == "level" else
+            f"ListOps: linear {100 * linear:.1f} %, softmax {100 * softmax:.1f} %: {word}.")
+
+
+def page(result: JsonDict, figures: Figures) -> Page:
+    sections: list[Section] = []
+    picture: Picture | None = None
+    headline = "the stream was not read"
+    agrees = ""
+    ratio = _time_ratio(result)
+    told = _stream(result)
+    if told is not None and ratio is not None:
+        section, picture = _position_section(result, figures)
+        sections.append(section)
+        headline = (f"a token at {told['tokens']:,} takes {ratio:.3f} times as long as one at "
+                    f"1,000, from a state of {size(told['memory']['far']['state_bytes'])}")
+        agrees = "Time and memory a token do not grow with the stream. "
+    sections += [_recall_section(result, figures), _listops_section(result)]
+    recall, listops = _told_of_recall(result), _told_of_listops(result)
+    if result["size"] == "quick":
+        agrees += "Recall and ListOps are trained too little at this size to say anything."
+    else:
+        agrees += " ".join(one for one in (recall, listops) if one)
+    return Page(
+        headline=headline + (f"; {recall[0].lower() + recall[1:-1]}"
+                             if recall and result["size"] != "quick" else ""),
+        agrees=agrees,
+        differences=["the paper has none of these: they are here to show where the recurrent form "
+                     "carries further and where a fixed state does not suffice"],
+        sections=sections,
+        theirs="none; recurrence at constant time and memory a token follows from the paper's "
+               "equations (18) to (20)",
+        picture=picture)
