@@ -25,6 +25,7 @@ class Told:
     result: JsonDict
     page: Page
     criteria: list[Criterion]
+    files: list[str]  # figures, by name
 
 
 def verdict(criteria: Sequence[Criterion]) -> str:
@@ -61,13 +62,14 @@ def tell(path: pathlib.Path, name: str, to: pathlib.Path) -> Told:
                               f"{result['experiment']!r}", 3)
     _refuse_paths(result, str(path))
     experiment = registry.find(name)
+    figures = Figures(to, name)
     try:
-        page = experiment.page(result, Figures(to, name))
+        page = experiment.page(result, figures)
         criteria = list(experiment.criteria(result))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ExperimentError(f"{path}: want what `tarn experiment {name}` measures, got: "
                               f"{type(error).__name__}: {error}", 3) from error
-    return Told(experiment, result, page, criteria)
+    return Told(experiment, result, page, criteria, figures.files)
 
 
 def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
@@ -86,8 +88,17 @@ def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
         write_text(to / "results" / f"{name}.json", text)
         write_text(to / f"{name}.md", page_text(one))
         pages.append(to / f"{name}.md")
+        _remove_others(to, one)
     write_text(to / "README.md", summary_text(told))
     return [to / "README.md", *pages]
+
+
+def _remove_others(to: pathlib.Path, told: Told) -> None:
+    """Figures of this experiment that its page no longer has."""
+    for suffix in ("svg", "png"):
+        for path in to.glob(f"{told.experiment.name}-*.{suffix}"):
+            if path.name not in told.files:
+                path.unlink()
 
 
 def _refuse_paths(value: object, where: str) -> None:

@@ -88,10 +88,14 @@ const Preset* FindPreset(const std::string& name) {
   throw ArgumentError("--preset", names, "\"" + name + "\"");
 }
 
-// The preset's options, then those given: a flag beats a preset.
+// The preset's options, then those given: a flag beats a preset. What it beats
+// is left out, since a resumed run is held to every value it is given.
 Given Expand(const Given& given) {
   const std::string* preset = Find(given, "preset");
   Given all = preset == nullptr ? Given() : FindPreset(*preset)->options;
+  std::erase_if(all, [&](const auto& option) {
+    return Find(given, option.first) != nullptr;
+  });
   all.insert(all.end(), given.begin(), given.end());
   return all;
 }

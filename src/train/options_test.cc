@@ -233,6 +233,15 @@ TEST(ResumeOptionsTest, MoreStepsUnlessTheyShapeTheRates) {
   EXPECT_THROW(ResumeOptions(constant, {{"steps", "5"}}), ArgumentError);
 }
 
+TEST(ResumeOptionsTest, TheSameCommandLineWithAPresetAndFlagsThatBeatIt) {
+  const Given given = With({{"preset", "tiny"}, {"batch", "3"}, {"lr", "0.5"}});
+  const TrainOptions saved = BuildOptions(given);
+  EXPECT_EQ(saved.batch, 3);
+  EXPECT_EQ(ResumeOptions(saved, given).batch, 3);
+  EXPECT_THROW(ResumeOptions(saved, With({{"preset", "tiny"}, {"lr", "0.5"}})),
+               ArgumentError);
+}
+
 TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   TrainState state;
   state.options = BuildOptions(With({{"lr", "0.0012345678901234567"},

@@ -51,6 +51,10 @@ def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
     report.write(stored, tmp_path / "a")
     report.write(tmp_path / "a" / "results", tmp_path / "b")
     report.write(tmp_path / "a" / "results", tmp_path / "a")
+    (tmp_path / "b" / "scaling-old.svg").write_text("of a page that was")
+    (tmp_path / "b" / "scaling.txt").write_text("of somebody else")
+    report.write(tmp_path / "a" / "results", tmp_path / "b")
+    (tmp_path / "b" / "scaling.txt").unlink()
     first, second = _contents(tmp_path / "a"), _contents(tmp_path / "b")
     assert first == second and {"scaling-loss.svg", "scaling-grid.png"} <= first.keys()
     assert b"<dc:date>" not in first["scaling-loss.svg"]
@@ -237,5 +241,5 @@ def test_line_ends_do_not_meet(tmp_path):
 
 def test_page_of_nothing(stored, tmp_path):
     told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
-    bare = report.Told(told.experiment, told.result, Page("h", "a", [], [Section("s", [])]), [])
+    bare = report.Told(told.experiment, told.result, Page("h", "a", [], [Section("s", [])]), [], [])
     assert "None." in report.page_text(bare) and "not measured" in report.summary_text([bare])
