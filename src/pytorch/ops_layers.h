@@ -70,6 +70,13 @@ at::Tensor LinearAttentionPacked(const at::Tensor& packed,
                                  const LinearAttentionOptions& options,
                                  const OptionalTensor& key_mask = {});
 
+/// -ln of the probability of each target byte under its mixture of logistics
+/// (kernels/logistic_mixture). params [rows, 3 K]: logits, means, log-scales;
+/// targets [rows], uint8 or int64 in 0..255; returns [rows], nats. float32 or
+/// float64.
+at::Tensor LogisticMixtureLoss(const at::Tensor& params,
+                               const at::Tensor& targets);
+
 /// One update of all parameters in place, in one pass (kernels/adam).
 /// The four lists are parallel; gradient_scales: one factor a tensor, or empty
 /// for ones. Not differentiable: call under NoGradGuard.

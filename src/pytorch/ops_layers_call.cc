@@ -65,7 +65,7 @@ TORCH_LIBRARY_IMPL(tarn, Meta, m) { m.impl("dropout_scales", &ScalesMeta); }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   for (const char* op :
        {"affine_backward", "feed_forward_backward", "residual_norm_backward",
-        "linear_attention_packed_backward"}) {
+        "linear_attention_packed_backward", "logistic_mixture_loss_backward"}) {
     m.impl(op, torch::autograd::autogradNotImplementedFallback());
   }
 }

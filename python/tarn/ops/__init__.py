@@ -30,6 +30,7 @@ from tarn.ops._layers import (  # noqa: E402
     dropout_scales,
     feed_forward,
     linear_attention_packed,
+    logistic_mixture_loss,
     residual_norm,
 )
 from tarn.ops._linear_attention import (  # noqa: E402
@@ -73,6 +74,7 @@ __all__ = [
     "linear_attention_packed",
     "linear_attention_step",
     "local_attention",
+    "logistic_mixture_loss",
     "mapped_linear_attention",
     "mapped_linear_attention_step",
     "poly2",
