@@ -1,0 +1,278 @@
+"""The page of image generation, from its stored result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.core import (
+    Criterion,
+    Figures,
+    JsonDict,
+    Page,
+    Panel,
+    Section,
+    Series,
+    Table,
+    number,
+    size,
+)
+
+_NAMES = {"linear": "linear", "cached": "softmax, keys and values kept",
+          "naive": "softmax, prefix computed anew"}
+_KINDS = {"linear": "linear", "cached": "cached", "naive": "naive"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One of the paper's columns: its figures (semantics as printed there) and
+    what is wanted here against a cached and a recomputing softmax."""
+
+    shape: str
+    data: str
+    images_s: tuple[float, float, float]  # softmax, stateful softmax, linear
+    cpu_s: tuple[float, float, float]  # an image at batch 1, likewise
+    gpu_s: tuple[float, float, float]
+    cached: dict[str, float]  # by width of the SIMD target
+    naive: float
+    naive_single: float
+
+
+_COLUMNS = (
+    Column("8 layers, 784 steps", "MNIST", (0.45, 7.56, 142.8), (72.6, 7.4, 5.5),
+           (10.2, 10.4, 7.3), {"AVX-512": 3.0, "AVX2": 1.7}, 250, 50),
+    Column("16 layers, 3,072 steps", "CIFAR-10", (0.004, 0.32, 17.85), (8651.4, 71.9, 45.1),
+           (300.1, 70.4, 61.3), {"AVX-512": 10.0, "AVX2": 4.0}, 1500, 300),
+)
+
+
+def _target(result: JsonDict) -> str:
+    """The two kinds of machine that the criteria tell apart."""
+    timed = result["measured"]["timed"]
+    return "AVX-512" if timed and timed[0]["target"].startswith("AVX3") else "AVX2"
+
+
+def _of(result: JsonDict, shape: str, generator: str, weights: str = "f32",
+        threads: int = 0) -> JsonDict | None:
+    """One line of the timings; 0 threads are those of the run."""
+    threads = threads or result["settings"]["threads"]
+    for one in result["measured"]["timed"]:
+        if (one["shape"], one["generator"], one["weights"], one["threads"]) == (
+                shape, generator, weights, threads):
+            return one
+    return None
+
+
+def _best(one: JsonDict | None) -> JsonDict | None:
+    """Its batch with the most images a second."""
+    return max(one["batches"], key=lambda row: row["images_s"]) if one else None
+
+
+def _single(one: JsonDict | None) -> JsonDict | None:
+    return next((row for row in one["batches"] if row["batch"] == 1), None) if one else None
+
+
+def _ratio(result: JsonDict, shape: str, generator: str, best: bool,
+           weights: str = "f32") -> float | None:
+    """Linear's images a second over the generator's, at the best batch of each
+    or both at batch 1."""
+    pick = _best if best else _single
+    ours = pick(_of(result, shape, "linear", weights))
+    theirs = pick(_of(result, shape, generator, weights))
+    return ours["images_s"] / theirs["images_s"] if ours and theirs else None
+
+
+def _reading(result: JsonDict, shape: str) -> JsonDict | None:
+    threads = result["settings"]["threads"]
+    return next((one for one in result["measured"]["reading"]
+                 if (one["shape"], one["threads"]) == (shape, threads)), None)
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    quick, target = result["size"] == "quick", _target(result)
+    lines = []
+    for column in _COLUMNS:
+        read = None if quick else _reading(result, column.shape)
+        share = 100 * read["f32"]["share"] if read else None
+        lines += [
+            Criterion.at_least(f"{column.shape}: batch 1, float32, of what read bandwidth allows",
+                               share, 85, "%"),
+            Criterion.at_least(f"{column.shape}: batch 1, bfloat16 weights against float32",
+                               read["speedup"] if read else None, 1.7, "x"),
+        ]
+        wanted = (
+            ("cached softmax, best batch of each", "cached", True, column.cached[target]),
+            ("recomputing softmax, best batch of each", "naive", True, column.naive),
+            ("recomputing softmax, batch 1", "naive", False, column.naive_single))
+        for text, generator, best, bound in wanted:
+            got = None if quick else _ratio(result, column.shape, generator, best)
+            lines.append(Criterion.at_least(f"{column.shape}: against {text} ({target})", got,
+                                            bound, "x"))
+    return lines
+
+
+def _shapes(result: JsonDict) -> list[Column]:
+    known = {one["shape"] for one in result["measured"]["timed"]}
+    return [column for column in _COLUMNS if column.shape in known]
+
+
+def _throughput(result: JsonDict, column: Column) -> Table:
+    rows: list[list[object]] = []
+    for one in result["measured"]["timed"]:
+        if one["shape"] != column.shape:
+            continue
+        best, single = _best(one), _single(one)
+        rows.append([
+            _NAMES[one["generator"]], one["weights"], one["threads"],
+            number(single["seconds"]) if single else None,
+            number(best["images_s"]) if best else None, best["batch"] if best else None,
+            size(one["state_bytes"]) if one["state_bytes"] else "none"])
+    skipped = sorted({b for one in result["measured"]["timed"]
+                      if one["shape"] == column.shape for b in one.get("does_not_fit", [])})
+    note = "State: bytes of one image at its end."
+    if skipped:
+        note += (" Keys and values of batches " + ", ".join(map(str, skipped))
+                 + " do not fit half of the free memory and were left out.")
+    return Table(["generator", "weights", "threads", "s an image, batch 1", "images/s, best batch",
+                  "that batch", "state"], rows, note)
+
+
+def _ratios(result: JsonDict) -> Table:
+    rows: list[list[object]] = []
+    for column in _shapes(result):
+        naive, cached, linear = column.images_s
+        cpu = column.cpu_s
+        gpu = column.gpu_s
+        for text, generator, best, paper in (
+                ("recomputing, best batch", "naive", True, f"{linear / naive:,.0f}x (GPU)"),
+                ("cached, best batch", "cached", True, f"{linear / cached:.1f}x (GPU)"),
+                ("recomputing, batch 1", "naive", False,
+                 f"{cpu[0] / cpu[2]:.3g}x (CPU), {gpu[0] / gpu[2]:.2g}x (GPU)"),
+                ("cached, batch 1", "cached", False,
+                 f"{cpu[1] / cpu[2]:.2g}x (CPU), {gpu[1] / gpu[2]:.2g}x (GPU)")):
+            cells: list[object] = [f"{column.shape} ({column.data}'s)", text]
+            for weights in ("f32", "bf16"):
+                got = _ratio(result, column.shape, generator, best, weights)
+                cells.append(f"{number(got)}x" if got else None)
+            rows.append([*cells, paper])
+    return Table(["shape", "against softmax", "here, f32", "here, bf16", "the paper's"], rows,
+                 f"All with {_threads(result)}. The paper's ratios are those "
+                 "of its Tables 4 and 5, other machines with other software: they stand here to "
+                 "be compared in kind, not in size.")
+
+
+def _bandwidth(result: JsonDict) -> Table:
+    rows: list[list[object]] = []
+    for one in result["measured"]["reading"]:
+        for weights in ("f32", "bf16"):
+            got = one[weights]
+            rows.append([
+                one["shape"], one["threads"], weights, size(got["weight_bytes"]),
+                number(got["read_gbs"]), number(got["step_us"], 4),
+                f"{100 * got['share']:.1f}",
+                f"{one['speedup']:.2f}x" if weights == "bf16" else None])
+    return Table(["shape", "threads", "weights", "read a step", "GB/s", "us a step",
+                  "% of the bound", "against f32"], rows,
+                 "The bound is one pass over the weights at the speed at which the same threads "
+                 "read a buffer of that size; it counts neither the state nor any arithmetic. "
+                 "Medians of rounds that measure all four in turn.")
+
+
+def _panel(result: JsonDict, column: Column) -> Panel:
+    series = []
+    for generator in _NAMES:
+        for weights, dash in (("f32", 0), ("bf16", 1)):
+            one = _of(result, column.shape, generator, weights)
+            if one and (generator != "naive" or weights == "f32"):
+                label = _KINDS[generator] + ("" if weights == "f32" else ", bf16")
+                series.append(Series(label, [(row["batch"], row["images_s"])
+                                             for row in one["batches"]],
+                                     _KINDS[generator], dash, marker=True))
+    return Panel(series, "images at once", "images a second", column.shape, log_x=True,
+                 log_y=True, x_base=4)
+
+
+def _threads(result: JsonDict) -> str:
+    count = result["settings"]["threads"]
+    return f"{count} thread{'s' * (count > 1)}"
+
+
+def _times(value: float | None) -> str:
+    return f"{number(value)}x" if value else "-"
+
+
+def _headline(result: JsonDict) -> str:
+    parts = []
+    for column in _shapes(result):
+        naive = _ratio(result, column.shape, "naive", True)
+        cached = _ratio(result, column.shape, "cached", True)
+        if naive and cached:
+            parts.append(f"{column.shape}: {_times(naive)} softmax that recomputes, "
+                         f"{_times(cached)} softmax that keeps its keys and values")
+    return "; ".join(parts) or "one of the two kinds was not run"
+
+
+def _agrees(result: JsonDict) -> str:
+    shapes = _shapes(result)
+    cached = [_ratio(result, column.shape, "cached", True) for column in shapes]
+    if result["size"] == "quick" or None in cached or not cached:
+        return "This size is too short to say."
+    text = ("Agrees: linear attention is the fastest generator, the more so the longer the "
+            "sequence, and its state does not grow.")
+    if any(one is not None and one < 1 for one in cached):
+        text = "Does not agree: a cached softmax is faster here; see the table."
+    return text + (" The thousands belong to the comparison with a softmax that computes its "
+                   "prefix anew for each pixel, which nobody needs to do: against the same model "
+                   f"with its keys and values kept the gain is {_times(cached[0])}"
+                   + (f" and {_times(cached[1])}." if len(cached) > 1 else "."))
+
+
+_WHY = (
+    "Two things set a CPU apart. The paper generates some 10,000 images at once on a GPU: at such a "
+    "batch the state decides, and that of a linear model is 47 to 186 times smaller, so that far "
+    "more images fit and each costs less memory traffic. Here a batch of 16 to 256 already keeps "
+    "the cores busy: from there on a linear model is bound by its matrix products, which both kinds "
+    "share, and a softmax by reading keys and values. The ratio against a cache is then simply "
+    "(products + cache) / (products + state); it grows with the sequence, with memory that is slow "
+    "and with products that are fast, hence more with AVX-512 than with AVX2. And tarn's "
+    "recomputing softmax is no naive loop: its prefix goes through blocks of 256 rows at nearly the "
+    "speed of a matrix product.")
+
+
+def page(result: JsonDict, figures: Figures) -> Page:
+    shapes = _shapes(result)
+    picture = figures.lines(
+        "batch", [_panel(result, column) for column in shapes],
+        "Images a second over the number of images generated at once",
+        f"{_threads(result)}. Recomputing a prefix gains nothing from a "
+        "batch: it is computed in blocks as it is.") if shapes else None
+    method = (
+        "Random weights, which change no time; the head has 256 outputs (an image model's has 30: "
+        "0.8 % less to read). No sampler in the clock. Linear: some steps are timed, all cost the "
+        "same. Cached softmax: steps are timed at three depths, from states that were prefilled, "
+        "and integrated: a step's time is affine in its depth. Recomputing softmax: tarn's own "
+        "prefill is timed for three prefixes, **extrapolated** to all by Gauss and Legendre's rule "
+        "of three points, exact for a cost that is quadratic in the prefix.")
+    sections = [Section("What is timed", [method])]
+    parts: list[str | Table] = []
+    for column in shapes:
+        parts += [f"**{column.shape}** (the paper's {column.data} model)",
+                  _throughput(result, column)]
+    sections.append(Section("Images a second, seconds an image", [*parts, *([picture] if picture
+                                                                            else [])]))
+    sections.append(Section("Linear against softmax", [_ratios(result), _WHY]))
+    if result["measured"]["reading"]:
+        sections.append(Section("One image: the speed of memory", [
+            "At batch 1 a step reads every weight once, so memory is the limit.",
+            _bandwidth(result)]))
+    return Page(
+        headline=_headline(result), agrees=_agrees(result),
+        differences=[
+            "hardware: a CPU instead of a GPU with some 10,000 images at once; the paper does not "
+            "name the CPU of its Table 5",
+            "random weights and a head of 256 outputs; no LSH attention, which has no state",
+            "the softmax baselines are tarn's own, with the same care as its linear attention",
+        ],
+        sections=sections,
+        theirs="317x and 4,462x the images of a recomputing softmax; 18.9x and 55.8x of one that "
+               "keeps its keys and values (GPU)",
+        picture=picture)
