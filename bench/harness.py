@@ -6,6 +6,7 @@ falls silent: another side's worker threads that still spin would take a core.
 """
 
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -130,3 +131,19 @@ def interleave(sides, repeats, budget=60.0):
 def ratio(slower, faster):
     """Median over the pairs of how many times as long `slower` takes."""
     return statistics.median(a / b for a, b in zip(slower.wall, faster.wall))
+
+
+def crossing(points):
+    """x at which the ratio of points (x, ratio) reaches 1 for good, between
+    measured points on a log scale; the first x where it is there from the
+    beginning, None when it never stays."""
+    above = None
+    for i in reversed(range(len(points))):
+        if points[i][1] < 1:
+            break
+        above = i
+    if above is None or above == 0:
+        return None if above is None else points[0][0]
+    (n0, r0), (n1, r1) = points[above - 1], points[above]
+    share = -math.log(r0) / (math.log(r1) - math.log(r0))
+    return n0 * (n1 / n0) ** share

@@ -67,3 +67,13 @@ def softmax(queries, keys, values):
     return torch.nn.functional.scaled_dot_product_attention(
         queries, keys, values, is_causal=True
     )
+
+
+def naive_softmax(queries, keys, values):
+    """Causal softmax attention written out, [B, T, H, D]: the T x T scores, their
+    mask, the weights and, in the gradient, two more of that size live at once."""
+    q, k, v = (x.transpose(1, 2) for x in (queries, keys, values))
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    weights = scores.masked_fill(ahead, float("-inf")).softmax(-1)
+    return (weights @ v).transpose(1, 2)

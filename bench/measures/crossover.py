@@ -1,29 +1,12 @@
 """The sequence length from which linear attention is faster than torch's
 softmax attention, forward and gradient, causal, operators as users call them."""
 
-import math
-
 import attention_sides as sides
 import harness
 import limits
 import results
 
 LENGTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512)
-
-
-def _crossing(points):
-    """Length at which the ratio softmax / tarn reaches 1 for good, between
-    measured points on a log scale; None when it never does."""
-    above = None
-    for i in reversed(range(len(points))):
-        if points[i][1] < 1:
-            break
-        above = i
-    if above is None or above == 0:
-        return None if above is None else points[0][0]
-    (n0, r0), (n1, r1) = points[above - 1], points[above]
-    share = -math.log(r0) / (math.log(r1) - math.log(r0))
-    return n0 * (n1 / n0) ** share
 
 
 def measure(ctx):
@@ -44,7 +27,7 @@ def measure(ctx):
             side.facts["seq_len"] = seq_len
             table.rows.append(limits.row(side, samples[side.name], limit))
         points.append((seq_len, harness.ratio(samples[pair[1].name], samples["tarn"])))
-    crossing = _crossing(points)
+    crossing = harness.crossing(points)
     table.goal(
         "crossover against torch's softmax attention, 64 wide: below N",
         {"relation": "<=", "*": 256},

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import harness
 import measures
 import pytest
 import report
@@ -104,12 +105,10 @@ def test_goals_know_their_target_and_direction():
 
 
 def test_crossing_lies_between_the_points():
-    from measures import crossover
-
     points = [(64, 0.5), (128, 2.0), (256, 8.0)]
-    assert crossover._crossing(points) == pytest.approx(64 * 2**0.5)
-    assert crossover._crossing([(64, 1.5), (128, 2.0)]) == 64
-    assert crossover._crossing([(64, 1.5), (128, 0.5)]) is None
+    assert harness.crossing(points) == pytest.approx(64 * 2**0.5)
+    assert harness.crossing([(64, 1.5), (128, 2.0)]) == 64
+    assert harness.crossing([(64, 1.5), (128, 0.5)]) is None
 
 
 def test_torch_forms_agree_with_the_operator():

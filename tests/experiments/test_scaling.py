@@ -1,0 +1,124 @@
+"""The scaling experiment: its formulas, one small point, and its page."""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from experiments import scaling
+from experiments.core import Figures
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def ask(*requests):
+    """Answers of one program to several requests."""
+    lines = "".join(json.dumps(one) + "\n" for one in requests)
+    done = subprocess.run([sys.executable, "-B", "-m", "experiments.scaling_point"], cwd=ROOT,
+                          input=lines, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def request(form, seq_len=300, **changes):
+    return {"kind": "point", "form": form, "batch": 2, "seq_len": seq_len, "heads": 2,
+            "width": 32, "dtype": "float32", "threads": 1, "repeats": 3, "seconds": 0.1,
+            "longest_twice": 5.0, "seed": 0, **changes}
+
+
+def test_slope_is_the_exponent():
+    points = [(2**p, 3.0 * 2 ** (1.7 * p)) for p in range(9, 17)]
+    assert scaling.slope(points) == pytest.approx(1.7)
+    bent = [(n, t * (9 if n < 4096 else 1)) for n, t in points]  # short ones do not count
+    assert scaling.slope(bent) == pytest.approx(1.7)
+    assert scaling.slope(points[:5]) is None  # two points from 2^12 up
+    noisy = [(4096, 1.0), (8192, 2.2), (16384, 3.9)]
+    want = (math.log(3.9) - math.log(1.0)) / (2 * math.log(2))  # the middle has no weight
+    assert scaling.slope(noisy) == pytest.approx(want)
+
+
+def test_long_softmax_runs_on_fewer_heads():
+    assert scaling.heads_of("softmax", 1 << 12, 64, 2) == 8
+    assert scaling.heads_of("softmax", 1 << 16, 64, 2) == 2  # no fewer than threads
+    assert scaling.heads_of("softmax", 1 << 16, 32, 2) == 2
+    assert scaling.heads_of("linear", 1 << 20, 64, 2) == 8
+    heads = scaling.heads_of("softmax", 1 << 15, 64, 1)
+    assert heads == 4 and scaling.flop("softmax", 1 << 15, 64, heads) <= scaling.MOST_FLOP
+
+
+def test_points_time_and_memory():
+    linear, long, naive = ask(request("linear", 2048), request("linear", 8192),
+                              request("naive", 2048))
+    for answer in (linear, long, naive):
+        assert answer["wall_s"] > 0 and answer["repeats"] == 3 and answer["buffers_reused"]
+    least = 2 * scaling.least_bytes(8192, 32) * 2 / scaling.HEADS  # batch 2, 2 of 8 heads
+    assert 0.9 * least < long["peak_bytes"] < 1.5 * least
+    assert 2 < long["peak_bytes"] / linear["peak_bytes"] < 6
+    scores = 2 * 2 * 2048 * 2048 * 4  # bytes of one T x T array
+    assert 2 * scores < naive["peak_bytes"] < 6 * scores
+
+
+def test_every_form_runs_and_a_failure_is_told():
+    answers = ask(request("softmax"), request("reformer"), request("linear", dtype="bfloat16"),
+                  request("linear", seq_len=-1), request("linear"))
+    assert ["error" in one for one in answers] == [False, False, False, True, False]
+
+
+def test_a_first_call_that_is_long_is_the_measurement():
+    (answer,) = ask(request("softmax", longest_twice=0.0))
+    assert answer["repeats"] == 1 and not answer["buffers_reused"]
+
+
+def test_crossover_lies_where_the_ratio_passes_one():
+    (answer,) = ask({"kind": "crossover", "width": 32, "heads": 2, "lengths": [16, 512],
+                     "tokens": 1024, "threads": 1, "repeats": 3, "seed": 0})
+    assert [row["seq_len"] for row in answer["rows"]] == [16, 512]
+    assert answer["rows"][1]["naive_over_linear"] > 1
+    assert answer["crossover_naive"] is None or 16 <= answer["crossover_naive"] <= 512
+
+
+def _result(slopes=(1.0, 2.0)):
+    """As run() returns it, with times of exact powers."""
+    rows = []
+    for form, power, largest in (("linear", slopes[0], 16), ("softmax", slopes[1], 16),
+                                 ("naive", 2.0, 13), ("reformer", 1.0, 16)):
+        for p in range(9, 17):
+            n = 2**p
+            row = {"form": form, "width": 32, "dtype": "float32", "seq_len": n}
+            if p > largest:
+                rows.append(row | {"fits": False, "needed_bytes": 1e11})
+                continue
+            least = scaling.least_bytes(n, 32)
+            rows.append(row | {
+                "fits": True, "batch": 1, "heads": 8, "repeats": 3, "buffers_reused": True,
+                "sample_s": 1e-6 * n**power, "sample_cpu_s": 1e-6 * n**power,
+                "sample_bytes": 1.01 * least, "least_bytes": least})
+    crossed = {"rows": [{"seq_len": 64, "batch": 1, "linear_s": 1e-5, "softmax_s": 1e-5,
+                         "naive_s": 2e-5, "softmax_over_linear": 1.0, "naive_over_linear": 2.0}],
+               "crossover_softmax": 64, "crossover_naive": 64}
+    return {"size": "cpu", "measured": {
+        "rows": rows, "slopes": scaling.slopes(rows), "crossover": {"32": crossed},
+        "heads": 8, "tokens": scaling.TOKENS, "half_of_memory": 8e9}}
+
+
+def test_criteria_hold_where_the_slopes_are_right():
+    assert [one.holds for one in scaling.criteria(_result())] == [True] * 4
+    assert [one.holds for one in scaling.criteria(_result((1.2, 1.7)))] == [
+        False, False, True, True]
+    short = _result()
+    short["measured"]["slopes"], short["measured"]["crossover"] = [], {}
+    assert [one.holds for one in scaling.criteria(short)] == [None] * 4
+
+
+def test_page_tells_all_lengths(tmp_path):
+    page = scaling.page(_result(), Figures(tmp_path, "scaling"))
+    assert "N^1.00" in page.headline and "N^2.00" in page.headline
+    assert (tmp_path / "scaling-width-32.svg").is_file()
+    text = "\n".join(part if isinstance(part, str) else part.markdown()
+                     for section in page.sections for part in section.parts)
+    assert text.count("does not fit") == 2 * 3 + 1  # two tables, and the word's explanation
+    assert "65,536" in text and "1.01 times at 32 wide" in text
+    assert "not the fastest everywhere" not in page.agrees
