@@ -34,14 +34,16 @@ std::vector<double> Gaussian(int64_t d_key, int64_t bits, int64_t hash_seed,
   return matrix;
 }
 
+// Fills the first `bits` entries of the product.
 template <typename T>
-void Project(const T* query, int64_t d_key, const std::vector<double>& matrix,
-             Projection* product) {
+void Project(const T* query, int64_t d_key, int64_t bits,
+             const std::vector<double>& matrix, Projection* product) {
+  const int64_t columns = std::min((bits + 7) / 8 * 8, kColumns);
   product->fill(0.0);
   for (int64_t e = 0; e < d_key; ++e) {
     const double x = query[e];
     const double* row = matrix.data() + e * kColumns;
-    for (int64_t b = 0; b < kColumns; ++b) (*product)[b] += x * row[b];
+    for (int64_t b = 0; b < columns; ++b) (*product)[b] += x * row[b];
   }
 }
 
@@ -155,7 +157,8 @@ void RunClusterQueries(const at::Tensor& queries, const at::Tensor& lengths,
     std::vector<uint64_t> hashes(length);
     Projection product;
     for (int64_t t = 0; t < length; ++t) {
-      Project(data + rows.At(plane, t), rows.d_key, planes, &product);
+      Project(data + rows.At(plane, t), rows.d_key, options.bits, planes,
+              &product);
       for (int64_t b = 0; b < options.bits; ++b) {
         hashes[t] |= static_cast<uint64_t>(product[b] > offsets[b]) << b;
       }
@@ -184,8 +187,8 @@ void RunHashBuckets(const at::Tensor& queries, int64_t bits, int64_t rounds,
     const int64_t plane = task / rounds;
     Projection product;
     for (int64_t t = 0; t < rows.seq_len; ++t) {
-      Project(data + rows.At(plane, t), rows.d_key, matrices[task % rounds],
-              &product);
+      Project(data + rows.At(plane, t), rows.d_key, bits,
+              matrices[task % rounds], &product);
       int64_t bucket = 0;
       double largest = product[0];
       for (int64_t b = 1; b < 2 * bits; ++b) {

@@ -87,27 +87,51 @@ ReformerPlan Plan(const Call& in) {
   return plan;
 }
 
-// Rows [begin, end) of the batch; each row draws its own dropout.
-ReformerPlan RowsOf(const ReformerPlan& plan, int64_t begin, int64_t end) {
-  ReformerPlan rows = plan;
-  rows.buckets = plan.buckets.slice(0, begin, end);
-  if (plan.kept.defined()) rows.kept = plan.kept.slice(0, begin, end);
-  const at::Tensor& mask = plan.attention_mask;
+// A part of a call: rows of the batch, and of those some of the heads.
+struct Part {
+  int64_t row, rows, head, heads;
+  at::Tensor Of(const at::Tensor& x) const {  // [B, T, H, ...]
+    return x.narrow(0, row, rows).narrow(2, head, heads);
+  }
+};
+
+// The plan of a part; each row draws its own dropout.
+ReformerPlan PlanOf(const ReformerPlan& plan, const Part& part) {
+  ReformerPlan found = plan;
+  found.buckets = plan.buckets.narrow(0, part.row, part.rows)
+                      .narrow(1, part.head, part.heads);
+  if (plan.kept.defined()) {
+    found.kept = plan.kept.narrow(0, part.row, part.rows);
+  }
+  at::Tensor& mask = found.attention_mask;
   if (mask.defined() && mask.dim() == 4 && mask.size(0) > 1) {
-    rows.attention_mask = mask.slice(0, begin, end);
+    mask = mask.narrow(0, part.row, part.rows);
+  }
+  if (mask.defined() && mask.dim() >= 3 && mask.size(mask.dim() - 3) > 1) {
+    mask = mask.narrow(mask.dim() - 3, part.head, part.heads);
   }
   if (plan.options.dropout.probability > 0.0) {
-    rows.options.dropout.seed =
-        *plan.options.dropout.seed + begin * plan.options.rounds;
+    found.options.dropout.seed =
+        *plan.options.dropout.seed + part.row * plan.options.rounds;
   }
-  return rows;
+  return found;
 }
 
-// Pairs of positions that all rounds of one batch row compare.
-int64_t PairsOfRow(const Call& in) {
-  const int64_t seq_len = in.queries.size(1);
-  return in.queries.size(2) * seq_len * in.options.rounds * 2 *
-         std::min(in.options.chunk_size, seq_len);
+// f(part) over the call, in parts whose tensors fit the caches; one head of a
+// long row is the smallest. Dropout is drawn for whole rows, which stay whole.
+template <typename F>
+void ForCallParts(const Call& in, const F& f) {
+  const int64_t seq_len = in.queries.size(1), heads = in.queries.size(2);
+  const int64_t pairs = seq_len * in.options.rounds * 2 *
+                        std::min(in.options.chunk_size, seq_len);
+  const bool whole =
+      in.options.dropout.probability > 0.0 || pairs * heads <= kPartElements;
+  ForParts(in.queries.size(0), pairs * heads, [&](int64_t row, int64_t end) {
+    if (whole) return f(Part{row, end - row, 0, heads});
+    ForParts(heads, pairs, [&](int64_t head, int64_t last) {
+      f(Part{row, end - row, head, last - head});
+    });
+  });
 }
 
 Results ForwardCpu(const Call& in) {
@@ -118,11 +142,9 @@ Results ForwardCpu(const Call& in) {
         HashBuckets(ReformerQueries(in.queries, plan.kept).contiguous(),
                     in.options.bits, in.options.rounds, in.options.hash_seed);
     const at::Tensor out = at::empty(in.values.sizes(), in.values.options());
-    ForParts(out.size(0), PairsOfRow(in), [&](int64_t begin, int64_t end) {
-      out.slice(0, begin, end)
-          .copy_(ComputeReformer(RowsOf(plan, begin, end),
-                                 in.queries.slice(0, begin, end),
-                                 in.values.slice(0, begin, end)));
+    ForCallParts(in, [&](const Part& part) {
+      part.Of(out).copy_(ComputeReformer(
+          PlanOf(plan, part), part.Of(in.queries), part.Of(in.values)));
     });
     return {out, plan.buckets};
   });
@@ -138,15 +160,15 @@ Gradients BackwardCpu(const Call& in, const at::Tensor& buckets,
         at::empty(in.queries.sizes(), in.queries.options()),
         at::empty(in.values.sizes(), in.values.options())};
     const at::Tensor grad = grad_out.to(ComputeType(in.queries));
-    ForParts(grad.size(0), PairsOfRow(in), [&](int64_t begin, int64_t end) {
-      const ReformerPlan rows = RowsOf(plan, begin, end);
+    ForCallParts(in, [&](const Part& part) {
+      const ReformerPlan plan_of = PlanOf(plan, part);
       const auto gradients = RecomputedGradients(
-          {in.queries.slice(0, begin, end), in.values.slice(0, begin, end)},
-          grad.slice(0, begin, end), [&](const std::vector<at::Tensor>& x) {
-            return ComputeReformer(rows, x[0], x[1]);
+          {part.Of(in.queries), part.Of(in.values)}, part.Of(grad),
+          [&](const std::vector<at::Tensor>& x) {
+            return ComputeReformer(plan_of, x[0], x[1]);
           });
-      std::get<0>(results).slice(0, begin, end).copy_(gradients[0]);
-      std::get<1>(results).slice(0, begin, end).copy_(gradients[1]);
+      part.Of(std::get<0>(results)).copy_(gradients[0]);
+      part.Of(std::get<1>(results)).copy_(gradients[1]);
     });
     return results;
   });
