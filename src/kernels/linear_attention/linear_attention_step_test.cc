@@ -1,6 +1,11 @@
 // Recurrent form: step and prefill against the double reference and against the
 // chunked form; bits independent of how a prompt is split.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
 #include "core/error.h"
+#include "core/rng.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/test_problem.h"
 
@@ -180,6 +185,51 @@ TEST_P(LinearAttentionStepTest, ReadOfAnEmptyStateIsZero) {
   p.z.assign(p.z.size(), 0.0);
   SerialExecutor serial;
   for (double x : Read(p, {2}, DType::kF32, false, serial)) EXPECT_EQ(0.0, x);
+}
+
+// What float32 sums lose over a million tokens: z ends near 1.16e6, where one
+// addition rounds to 1 part in 2^24; the errors of both signs add up like a
+// random walk, to about 1e-5 of the whole.
+TEST_P(LinearAttentionStepTest, AMillionTokensAgainstFloat64) {
+  constexpr int64_t kWidth = 4, kBlock = 1000, kBlocks = 1000;
+  Rng rng(11);
+  SerialExecutor serial;
+  std::vector<float> q(kBlock * kWidth), k(q), v(q), out(q);
+  std::vector<float> S(kWidth * kWidth, 0.0f), z(kWidth, 0.0f);
+  std::vector<double> exact_S(S.size()), exact_z(z.size());
+  const auto view = [](std::vector<float>& x) {
+    return TensorView::Dense(x.data(), 1, kBlock, 1, kWidth);
+  };
+  for (int64_t block = 0; block < kBlocks; ++block) {
+    for (auto* x : {&q, &k, &v}) {
+      for (float& entry : *x) entry = static_cast<float>(rng.Normal());
+    }
+    LinearAttentionPrefill({}, view(q), view(k), view(v), S.data(), z.data(),
+                           view(out), serial);
+    for (int64_t t = 0; t < kBlock; ++t) {
+      for (int64_t c = 0; c < kWidth; ++c) {
+        const double x = k[t * kWidth + c];
+        const double phi = x > 0 ? x + 1 : std::exp(x);
+        exact_z[c] += phi;
+        for (int64_t m = 0; m < kWidth; ++m) {
+          exact_S[c * kWidth + m] += phi * v[t * kWidth + m];
+        }
+      }
+    }
+  }
+  const auto error = [](const std::vector<float>& got,
+                        const std::vector<double>& want) {
+    double difference = 0, largest = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      difference = std::max(difference, std::abs(got[i] - want[i]));
+      largest = std::max(largest, std::abs(want[i]));
+    }
+    return difference / largest;
+  };
+  EXPECT_LT(error(z, exact_z), 1e-4);
+  EXPECT_LT(error(S, exact_S), 1e-4);
+  RecordProperty("z_error", std::to_string(error(z, exact_z)));
+  RecordProperty("S_error", std::to_string(error(S, exact_S)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, LinearAttentionStepTest,
