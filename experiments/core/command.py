@@ -145,10 +145,10 @@ def _list(wanted: Sequence[Settings]) -> None:
             reason = f"cannot run: {str(error).splitlines()[0]}"
         minutes = one.experiment.minutes.get(one.size, 10.0)
         text = f"{reason}; planned {duration(60 * minutes)}" if reason else "current"
-        print(f"{one.experiment.name:<12}{one.experiment.paper:<16}{text}")
+        print(f"{one.experiment.name:<12}{one.experiment.paper:<18}{text}")
     for name in registry.MODULES:
         if name not in registry.names():
-            print(f"{name:<12}{'':<16}not in this build")
+            print(f"{name:<12}{'':<18}not in this build")
 
 
 def _report(line: Any) -> None:

@@ -4,6 +4,7 @@ gives the same bytes."""
 from __future__ import annotations
 
 import base64
+import math
 import pathlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -235,8 +236,19 @@ def _plain_numbers(axis: Axis, powers: bool = False) -> None:
     """1,000 and 0.01 rather than 10 to a power; powers of two stay powers."""
     from matplotlib.ticker import FuncFormatter
 
-    if not powers:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    def between(value: float, _: object) -> str:
+        """Of a logarithmic axis: where there are few powers of ten on it."""
+        low, high = sorted(axis.get_view_interval())
+        decades = math.log10(high / low) if low > 0 else 9.0
+        leading = f"{value:.0e}"[0]
+        shown = decades < 0.6 or decades < 1.6 and leading in "25"
+        return f"{value:,g}" if shown else ""
+
+    if powers:
+        return
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    if axis.get_scale() == "log":
+        axis.set_minor_formatter(FuncFormatter(between))
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:

@@ -121,7 +121,8 @@ def _machine_text(result: JsonDict) -> str:
     text = f"{facts.get('cpu', 'unknown processor')}, {facts.get('cores', '?')} cores"
     if "memory_gib" in facts:
         text += f", {number(facts['memory_gib'])} GiB"
-    text += f"; {facts.get('threads', '?')} threads"
+    threads = facts.get("threads", "?")
+    text += f"; {threads} thread{'' if threads == 1 else 's'}"
     if "target" in facts:
         text += f"; target {facts['target']}, torch {facts.get('torch', '?')}"
     if "sgemm_gflops" in facts:
@@ -162,12 +163,17 @@ def _facts_table(result: JsonDict) -> str:
     return Table(["", ""], rows).markdown()
 
 
+def _whose(experiment: Experiment) -> str:
+    """What goes beyond the paper is no claim of the paper's."""
+    return "" if experiment.paper.startswith("beyond") else "paper's "
+
+
 def page_text(told: Told) -> str:
     """One experiment's page."""
     experiment, page = told.experiment, told.page
     parts = [
         f"# {experiment.title}",
-        f"**The paper's claim** ({experiment.paper}): {experiment.claim}",
+        f"**The {_whose(experiment)}claim** ({experiment.paper}): {experiment.claim}",
         f"**Here**: {page.headline}",
         page.agrees,
     ]
@@ -203,7 +209,7 @@ def summary_text(told: Sequence[Told]) -> str:
              f"{one.experiment.claim} ({one.experiment.paper})", verdict(one.criteria),
              one.page.headline] for one in told]
     parts = ["# The paper's experiments", _INTRODUCTION,
-             Table(["experiment", "the paper's claim", "holds here", "by how much"],
+             Table(["experiment", "claim", "holds here", "by how much"],
                    rows).markdown(),
              "\"Holds\" counts the criteria below that were measured."]
     missing = [name for name in registry.MODULES if name not in
