@@ -10,7 +10,7 @@
  *   otherwise. No call prints, aborts, exits or throws.
  * - Threads: a model may be used by any number of threads at once; a state by
  *   one at a time. Different states are independent.
- * - Sizes are uint64_t, tokens int32_t, logits float[vocab_size].
+ * - Sizes are uint64_t, tokens int32_t, logits float[n_outputs].
  * - Structs that begin with struct_size may grow in later versions: set it to
  *   sizeof the struct (the _INIT macros do).
  */
@@ -85,6 +85,9 @@ TARN_API void tarn_model_close(tarn_model* model);
 
 /* Facts; 0 for NULL. Thread-safe, O(1). */
 TARN_API uint64_t tarn_model_vocab_size(const tarn_model* model);
+/* Floats in a row of logits: vocab_size, or of an image model the 3 n_mixtures
+ * parameters of the next byte's distribution. */
+TARN_API uint64_t tarn_model_n_outputs(const tarn_model* model);
 /* Ids below it stand for text; a model may have more rows than that, whose
  * logits are no candidates (pass this as the count to tarn_sample). */
 TARN_API uint64_t tarn_model_tokenizer_size(const tarn_model* model);
@@ -146,7 +149,7 @@ TARN_API const float* tarn_state_last_logits(const tarn_state* state,
 
 /* --- Running ------------------------------------------------------------ */
 
-/* Consumes `count` tokens (0 is allowed). logits: vocab_size floats for the
+/* Consumes `count` tokens (0 is allowed). logits: n_outputs floats for the
  * last token, or NULL to skip the head. Any split of a prompt over prefill,
  * step and batch calls and any number of threads give the same bits. */
 TARN_API tarn_status tarn_prefill(const tarn_model* model, tarn_state* state,
@@ -162,7 +165,7 @@ typedef struct tarn_job {
   const int32_t* tokens;
   uint64_t count;
   float* logits;      /* may be NULL */
-  int32_t all_logits; /* 0: last token, [vocab]; 1: all, [count, vocab] */
+  int32_t all_logits; /* 0: last token; 1: all, [count, n_outputs] */
 } tarn_job;
 /* Several sequences at once; counts may differ. Weights are read once for all.
  * No bit of one job depends on the others. */

@@ -84,6 +84,7 @@ class Model {
   ~Model() { tarn_model_close(model_); }
 
   std::uint64_t vocab_size() const { return tarn_model_vocab_size(model_); }
+  std::uint64_t n_outputs() const { return tarn_model_n_outputs(model_); }
   std::uint64_t parameters() const { return tarn_model_parameters(model_); }
   std::uint64_t state_bytes() const { return tarn_model_state_bytes(model_); }
 
@@ -204,7 +205,7 @@ class State {
   void Prefill(const std::vector<std::int32_t>& tokens) {
     if (tokens.empty()) return;
     tarn_error* error = nullptr;
-    logits_.resize(tarn_model_vocab_size(model_));
+    logits_.resize(tarn_model_n_outputs(model_));
     internal::Check(tarn_prefill(model_, state_, tokens.data(), tokens.size(),
                                  logits_.data(), &error),
                     error);

@@ -185,6 +185,10 @@ uint64_t tarn_model_vocab_size(const tarn_model* model) {
                           : static_cast<uint64_t>(model->model.vocab_size());
 }
 
+uint64_t tarn_model_n_outputs(const tarn_model* model) {
+  return model == nullptr ? 0 : static_cast<uint64_t>(model->model.n_outputs());
+}
+
 uint64_t tarn_model_tokenizer_size(const tarn_model* model) {
   return model == nullptr
              ? 0

@@ -41,7 +41,7 @@ class Sessions {
   Sessions(const Model& model, const BenchTest& test, const State& start)
       : model_(model),
         start_(start),
-        logits_(static_cast<size_t>(test.sessions * model.vocab_size())),
+        logits_(static_cast<size_t>(test.sessions * model.n_outputs())),
         jobs_(static_cast<size_t>(test.sessions)) {
     for (int64_t i = 0; i < test.sessions; ++i) {
       states_.push_back(start_.Clone());
@@ -65,7 +65,7 @@ class Sessions {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       const size_t at = (static_cast<size_t>(step) + i) % tokens.size();
       jobs_[i] = {&states_[i], tokens.subspan(at, 1),
-                  logits_.data() + i * model_.vocab_size(), false};
+                  logits_.data() + i * model_.n_outputs(), false};
     }
     model_.StepBatch(jobs_);
   }
@@ -74,7 +74,7 @@ class Sessions {
   const Model& model_;
   const State& start_;
   std::vector<State> states_;
-  std::vector<float> logits_;  // [sessions, vocab]
+  std::vector<float> logits_;  // [sessions, n_outputs]
   std::vector<Job> jobs_;
 };
 

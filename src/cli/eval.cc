@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/eval_images.h"
 #include "cli/eval_pairs.h"
 #include "cli/eval_position.h"
 #include "cli/eval_run.h"
@@ -20,6 +21,7 @@ namespace {
 struct Flags {
   std::string dir, file;
   std::string weights = "f32";
+  EvalImageFlags images;
   int64_t batch = 16, beam = 1;
   int64_t max_tokens = 0, near = 1000, steps = 10'000;
   int threads = 0;
@@ -42,18 +44,23 @@ constexpr char kFooter[] =
     "the memory in use at both.\n"
     "Classifiers: lines of \"label TAB text\"; accuracy. Sequence-to-sequence\n"
     "models: lines of \"source TAB target\"; edits a target token and exact\n"
-    "matches of the best hypothesis. --batch changes the speed alone.\n\n"
+    "matches of the best hypothesis. --batch changes the speed alone.\n"
+    "Image models: images as `tarn train` reads them; bits/dim of all bytes "
+    "but\n"
+    "the first, or of those after the first --pixels pixels.\n\n"
     "Examples:\n"
     "  tarn eval models/demo held-out.txt\n"
     "  tarn eval models/demo - --json < held-out.txt\n"
     "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n"
     "  tarn eval models/demo book.txt --by-position --max-tokens 1000000\n"
     "  tarn eval models/dna genome.fna.gz --records fasta\n"
-    "  tarn eval models/names held-out.tsv --beam 4\n";
+    "  tarn eval models/names held-out.tsv --beam 4\n"
+    "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   app.add_option("DIR", flags.dir, "model directory")->required();
-  app.add_option("FILE", flags.file, "text; - is standard input")->required();
+  app.add_option("FILE", flags.file, "text (- is standard input), or images")
+      ->required();
   app.add_flag("--per-token", flags.per_token,
                "also the log-probability of each token");
   CLI::Option* by_position =
@@ -84,6 +91,13 @@ void Declare(CLI::App& app, Flags& flags) {
                  "sequence-to-sequence: hypotheses kept; 1: greedy")
       ->check(WholeNumber(1, 1024))
       ->capture_default_str();
+  DeclareImageChoice(app, flags.images.images);
+  app.add_option("--pixels", flags.images.pixels,
+                 "image models: pixels given, and not scored")
+      ->check(WholeNumber(0, INT32_MAX))
+      ->capture_default_str();
+  app.add_flag("--per-image", flags.images.per_image,
+               "image models: also the bits/dim of each image");
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
 }
@@ -163,14 +177,29 @@ int EvalText(const OpenedModel& opened, const Flags& flags) {
   return signal == 0 ? kExitOk : SignalExitCode(signal);
 }
 
-// What is measured on pairs; nothing for a language model.
-std::optional<int> EvalPairs(const CLI::App& app, const OpenedModel& opened,
-                             const Flags& flags) {
+// What is measured on images and on pairs; nothing for a language model.
+std::optional<int> EvalOthers(const CLI::App& app, const OpenedModel& opened,
+                              const Flags& flags) {
   const auto refuse = [&](const char* name) {
     if (app.count(name) == 0) return;
-    throw ExitError(kExitUsage, StrCat(name, ": not an option of arch '",
-                                       Name(opened.model.config().arch), "'"));
+    throw ExitError(kExitUsage,
+                    StrCat(name, ": not an option of arch '",
+                           Name(opened.model.config().arch), "', task '",
+                           Name(opened.model.config().task), "'"));
   };
+  if (opened.model.config().task == Task::kImage) {
+    for (const char* name : {"--per-token", "--by-position", "--max-tokens",
+                             "--batch", "--beam"}) {
+      refuse(name);
+    }
+    EvalImageFlags images = flags.images;
+    images.images.path = flags.file;
+    images.json = flags.json;
+    return EvalImages(opened, images);
+  }
+  for (const char* name : {"--index", "--pool", "--pixels", "--per-image"}) {
+    refuse(name);
+  }
   const PairFlags pairs = {flags.file, flags.batch, flags.beam, flags.json};
   const Arch arch = opened.model.config().arch;
   if (arch != Arch::kSeq2seq) refuse("--beam");
@@ -195,7 +224,7 @@ int Eval(int argc, char** argv) {
   if (const auto code = ParseArguments(app, argc, argv)) return *code;
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
-  if (const auto code = EvalPairs(app, opened, flags)) return *code;
+  if (const auto code = EvalOthers(app, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,
                                  flags.steps, flags.json, FormOf(flags)});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/generate_images.h"
 #include "cli/generate_run.h"
 #include "cli/generate_target.h"
 #include "cli/input.h"
@@ -25,6 +26,7 @@ struct Flags {
   std::string weights = "f32";
   GenerateOptions generate;
   TargetOptions target;
+  ImageFlags images;
   int64_t seed = -1;
   int threads = 0;
   bool json = false;
@@ -40,12 +42,21 @@ constexpr char kFooter[] =
     "the likeliest token after the other, or with --beam N the best of N\n"
     "hypotheses by log probability / length^penalty. It takes no sampling "
     "options.\n\n"
+    "An image model draws --count images, or --samples completions of each "
+    "image\n"
+    "of --given FILE, whose first --pixels pixels stay as they are, into the "
+    "IDX\n"
+    "file --out. The same seed gives the same images with any --batch.\n\n"
     "Examples:\n"
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
     "  tarn generate models/demo --temperature 0 --json | jq .text\n"
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
-    "  tarn generate models/names-linear --prompt - --json < names.txt\n";
+    "  tarn generate models/names-linear --prompt - --json < names.txt\n"
+    "  tarn generate models/digits --count 64 --out digits.idx\n"
+    "  tarn generate models/digits --given t10k-images-idx3-ubyte.gz --index "
+    "0-9\n"
+    "      --samples 8 --out completed.idx\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;
@@ -79,6 +90,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "sequence-to-sequence: 0 favours short targets")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
+  DeclareImageFlags(app, flags.images);
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
 }
@@ -145,6 +157,13 @@ std::string JsonText(const GenerateStats& stats, const std::string& text,
   return root.dump() + "\n";
 }
 
+const std::vector<const char*> kTextOptions = {"--prompt", "--max-tokens",
+                                               "--top-k", "--top-p", "--min-p"};
+const std::vector<const char*> kTargetOptions = {"--beam", "--length-penalty"};
+const std::vector<const char*> kImageOptions = {
+    "--count",   "--given", "--index", "--pool", "--pixels",
+    "--samples", "--first", "--batch", "--out"};
+
 // Options that mean nothing to the model at hand are not passed over.
 void RefuseOptions(const CLI::App& app, const std::vector<const char*>& names,
                    const char* model) {
@@ -166,7 +185,18 @@ int Generate(int argc, char** argv) {
   CheckSampler(flags.generate.sampler);
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
-  switch (opened.model.config().arch) {
+  const ModelConfig& config = opened.model.config();
+  if (config.task == Task::kImage) {
+    RefuseOptions(app, kTextOptions, "an image model");
+    RefuseOptions(app, kTargetOptions, "an image model");
+    // The temperature of text is a taste; a trained image model's is 1.
+    const double temperature =
+        app.count("--temperature") > 0 ? flags.generate.sampler.temperature : 1;
+    return GenerateImages(app, opened, flags.images, temperature,
+                          ChooseSeed(flags.seed), flags.json);
+  }
+  RefuseOptions(app, kImageOptions, "a model that writes text");
+  switch (config.arch) {
     case Arch::kEncoder:
       throw ExitError(kExitBadModel,
                       StrCat(flags.dir,
@@ -179,7 +209,7 @@ int Generate(int argc, char** argv) {
       flags.target.max_tokens = flags.generate.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
     default:
-      RefuseOptions(app, {"--beam", "--length-penalty"}, "a language model");
+      RefuseOptions(app, kTargetOptions, "a language model");
       return GenerateText(opened, flags);
   }
 }

@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,6 +21,7 @@
 #include "core/error.h"
 #include "python/accounting_module.h"
 #include "runtime/beam.h"
+#include "runtime/images.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/state_file.h"
@@ -35,6 +37,9 @@ using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig,
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig,
                            nb::device::cpu, nb::ro>;
 using Matrix = nb::ndarray<nb::numpy, float>;
+// Images [n, bytes of each], whole or as far as they are given.
+using Images = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig,
+                           nb::device::cpu, nb::ro>;
 // Tokens, log-probability, score, finished: a Hypothesis (runtime/beam.h).
 using Found = std::tuple<std::vector<int32_t>, double, double, bool>;
 
@@ -42,14 +47,19 @@ std::span<const int32_t> View(const Tokens& tokens) {
   return {tokens.data(), tokens.shape(0)};
 }
 
-// An uninitialised float32 array; its memory goes with the last reference.
-Matrix NewArray(std::initializer_list<size_t> shape) {
+std::span<const uint8_t> View(const Images& images) {
+  return {images.data(), images.shape(0) * images.shape(1)};
+}
+
+// An uninitialised array; its memory goes with the last reference.
+template <typename T = float>
+nb::ndarray<nb::numpy, T> NewArray(std::initializer_list<size_t> shape) {
   size_t count = 1;
   for (const size_t size : shape) count *= size;
-  auto* data = new float[count == 0 ? 1 : count];
+  auto* data = new T[count == 0 ? 1 : count];
   nb::capsule owner(data,
-                    [](void* p) noexcept { delete[] static_cast<float*>(p); });
-  return Matrix(data, shape, owner);
+                    [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return nb::ndarray<nb::numpy, T>(data, shape, owner);
 }
 
 // A model and its tokenizer, as one directory holds them.
@@ -62,10 +72,11 @@ class PyModel {
 
   const Model& model() const { return model_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  size_t vocab() const { return static_cast<size_t>(model_.vocab_size()); }
+  // Floats in a row of logits.
+  size_t outputs() const { return static_cast<size_t>(model_.n_outputs()); }
 
   Matrix Prefill(State& state, const Tokens& tokens) const {
-    Matrix logits = NewArray({vocab()});
+    Matrix logits = NewArray({outputs()});
     {
       nb::gil_scoped_release release;
       model_.Prefill(state, View(tokens), logits.data());
@@ -74,7 +85,7 @@ class PyModel {
   }
 
   Matrix Score(State& state, const Tokens& tokens) const {
-    Matrix logits = NewArray({tokens.shape(0), vocab()});
+    Matrix logits = NewArray({tokens.shape(0), outputs()});
     {
       nb::gil_scoped_release release;
       model_.Score(state, View(tokens), logits.data());
@@ -90,12 +101,12 @@ class PyModel {
           StrCat("one token for each of ", states.size(), " states"),
           StrCat(tokens.shape(0)));
     }
-    Matrix logits = NewArray({states.size(), vocab()});
+    Matrix logits = NewArray({states.size(), outputs()});
     std::vector<Job> jobs(states.size());
     for (size_t i = 0; i < states.size(); ++i) {
       jobs[i].state = states[i];
       jobs[i].tokens = View(tokens).subspan(i, 1);
-      jobs[i].logits = logits.data() + i * vocab();
+      jobs[i].logits = logits.data() + i * outputs();
     }
     {
       nb::gil_scoped_release release;
@@ -159,8 +170,46 @@ class PyModel {
     return logits;
   }
 
+  // Images [starts * samples, bytes] that begin with the given ones.
+  nb::ndarray<nb::numpy, uint8_t> DrawImages(const Images& given,
+                                             int64_t samples,
+                                             double temperature, uint64_t seed,
+                                             int64_t batch) const {
+    const ImageShape shape(model_.config());
+    const auto starts = static_cast<int64_t>(given.shape(0));
+    const ImageOptions options{samples, temperature, seed, batch};
+    // Before there is room for them: the sizes are checked once more inside.
+    if (samples < 1 || samples > (int64_t{1} << 40) / shape.bytes() /
+                                     std::max<int64_t>(starts, 1)) {
+      throw ArgumentError("samples", "1 or more, within 1 TiB of images",
+                          StrCat(samples));
+    }
+    auto images = NewArray<uint8_t>({static_cast<size_t>(starts * samples),
+                                     static_cast<size_t>(shape.bytes())});
+    {
+      nb::gil_scoped_release release;
+      tarn::DrawImages(model_, View(given), starts, options, images.data(),
+                       [](int64_t, int64_t) { return !Interrupted(); });
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    return images;
+  }
+
+  // Nats of bytes [from, end) of every image.
+  nb::ndarray<nb::numpy, double> ScoreImages(const Images& images,
+                                             int64_t from) const {
+    auto nats = NewArray<double>({images.shape(0)});
+    {
+      nb::gil_scoped_release release;
+      tarn::ScoreImages(model_, View(images), from, nats.data(),
+                        [](int64_t, int64_t) { return !Interrupted(); });
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    return nats;
+  }
+
  private:
-  // Ctrl-C ends a search between two steps.
+  // Ctrl-C ends a search or a drawing between two steps.
   static bool Interrupted() {
     nb::gil_scoped_acquire acquire;
     return PyErr_CheckSignals() != 0;
@@ -256,6 +305,7 @@ void BindFacts(nb::class_<PyModel>& model) {
         name, [get](const PyModel& self) { return (self.model().*get)(); });
   };
   fact("vocab_size", &Model::vocab_size);
+  fact("n_outputs", &Model::n_outputs);
   fact("parameters", &Model::parameters);
   fact("weight_bytes", &Model::weight_bytes);
   fact("state_bytes", &Model::state_bytes);
@@ -283,6 +333,8 @@ void BindModel(nb::module_& m) {
       .def("load_state", &PyModel::LoadState, nb::keep_alive<0, 1>())
       .def("beam_search", &PyModel::BeamSearch)
       .def("classify", &PyModel::Classify)
+      .def("draw_images", &PyModel::DrawImages)
+      .def("score_images", &PyModel::ScoreImages)
       .def(
           "encode",
           [](const PyModel& model, nb::bytes text) {

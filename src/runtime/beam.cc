@@ -21,6 +21,8 @@ void CheckOptions(const Model& model, const BeamOptions& o) {
     if (!good) throw ArgumentError(StrCat("BeamSearch: ", name), wanted, given);
   };
   const int64_t vocab = model.vocab_size();
+  check(model.config().task != Task::kImage, "model",
+        "one whose logits are of tokens", "an image model");
   check(o.beam >= 1 && o.beam <= 1024, "beam", "1 to 1024", StrCat(o.beam));
   check(o.max_tokens >= 0, "max_tokens", "0 or more", StrCat(o.max_tokens));
   check(o.length_penalty >= 0 && std::isfinite(o.length_penalty),

@@ -68,6 +68,7 @@ const ModelConfig& Model::config() const { return impl_->config; }
 const ModelOptions& Model::options() const { return impl_->options; }
 int Model::threads() const { return impl_->pool.width(); }
 int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
+int64_t Model::n_outputs() const { return impl_->config.Outputs(); }
 int64_t Model::parameters() const { return impl_->weights.parameters; }
 int64_t Model::weight_bytes() const { return impl_->weights.bytes; }
 int64_t Model::state_bytes() const { return impl_->layout->FixedBytes(); }
@@ -171,7 +172,7 @@ void Model::RequestLogits(const Job& job, int64_t done, int64_t row,
   if (job.all_logits) {
     for (int64_t i = 0; i < added; ++i) {
       impl_->forward->WantLogits(row + i,
-                                 job.logits + (done + i) * vocab_size());
+                                 job.logits + (done + i) * n_outputs());
     }
   } else if (done + added == static_cast<int64_t>(job.tokens.size())) {
     impl_->forward->WantLogits(row + added - 1,
@@ -186,9 +187,9 @@ void Model::KeepLogits(const Job& job) const {
   if (count > 0) state.has_logits = job.logits != nullptr;
   if (job.logits == nullptr) return;
   if (!job.all_logits) {
-    std::copy_n(state.logits(), vocab_size(), job.logits);
+    std::copy_n(state.logits(), n_outputs(), job.logits);
   } else if (count > 0) {
-    std::copy_n(job.logits + (count - 1) * vocab_size(), vocab_size(),
+    std::copy_n(job.logits + (count - 1) * n_outputs(), n_outputs(),
                 state.logits());
   }
 }

@@ -44,7 +44,7 @@ class State {
   void Reset();                       // before the first token; a source stays
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
-  /// the cache with its spare room. The last logits (vocab_size floats) are
+  /// the cache with its spare room. The last logits (n_outputs floats) are
   /// not counted, nor is the memory of a source.
   int64_t bytes() const;
   /// Tokens of the source that Encode() read and the bytes it takes, shared by
@@ -68,7 +68,7 @@ class State {
   std::unique_ptr<Impl> impl_;
 };
 
-/// One sequence's share of a batch call. `logits`: null, or vocab_size floats
+/// One sequence's share of a batch call. `logits`: null, or n_outputs() floats
 /// for the last token (all_logits false) or tokens.size() rows (true).
 struct Job {
   State* state = nullptr;
@@ -95,6 +95,9 @@ class Model {
   const ModelOptions& options() const;
   int threads() const;
   int64_t vocab_size() const;
+  /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
+  /// an image model's distribution of the next byte (images.h).
+  int64_t n_outputs() const;
   int64_t parameters() const;             // count, all tensors
   int64_t weight_bytes() const;           // as held in memory
   int64_t state_bytes() const;            // of a new state
@@ -109,7 +112,7 @@ class Model {
   /// Consumes tokens (any count, 0 included). The recurrence runs token by
   /// token in one arithmetic, so any split of a prompt, any batch and any
   /// thread count give the same bits in state and logits.
-  /// logits: null, or vocab_size floats for the last token (for no tokens:
+  /// logits: null, or n_outputs floats for the last token (for no tokens:
   /// a copy of last_logits(), which must not be empty).
   /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
   /// another model, with nothing changed; NumericError never: NaN weights give
@@ -118,7 +121,7 @@ class Model {
   /// room, which doubles when it has none).
   void Prefill(State& state, std::span<const int32_t> tokens,
                float* logits = nullptr) const;
-  /// Logits of every token: [tokens.size(), vocab_size].
+  /// Logits of every token: [tokens.size(), n_outputs].
   void Score(State& state, std::span<const int32_t> tokens,
              float* logits) const;
   void Step(State& state, int32_t token, float* logits = nullptr) const;

@@ -192,14 +192,6 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
         c.tied_head = false;
       },
       "task", "ctc");
-  refused(
-      [](ModelConfig& c) {
-        c.task = Task::kImage;
-        c.image_height = c.image_width = c.image_channels = 1;
-        c.vocab_size = 256;
-        c.tied_head = false;
-      },
-      "task", "image");
 }
 
 }  // namespace

@@ -36,6 +36,17 @@ inline ModelConfig TinyConfig(Arch arch) {
   return config;
 }
 
+/// An image model for images of 6 x 4 grey pixels.
+inline ModelConfig TinyImageConfig(AttentionKind attention) {
+  ModelConfig config = TinyConfig(attention);
+  config.task = Task::kImage;
+  config.image_height = 6;
+  config.image_width = 4;
+  config.image_channels = 1;
+  FinishConfig(config);
+  return config;
+}
+
 /// Writes config.json, tokenizer.json, model.safetensors and, of a classifier,
 /// labels.json ("label 0", ...) into `dir`, which
 /// is made if need be. Weights are uniform in [-0.5, 0.5).

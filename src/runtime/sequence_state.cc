@@ -21,7 +21,7 @@ StateLayout::StateLayout(const ModelConfig& config)
       heads(config.n_heads),
       d_key(config.d_key),
       d_value(config.d_value),
-      vocab(config.vocab_size),
+      outputs(config.Outputs()),
       d_feature(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
       norm_sums(linear && config.denominator == Denominator::kSigned),
       cross(config.arch == Arch::kSeq2seq) {}
@@ -49,7 +49,7 @@ SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
     : layout_(std::move(layout)),
       s_floats_(layout_->SFloats()),
       layer_floats_(layout_->LayerFloats()),
-      logits_(layout_->vocab) {
+      logits_(layout_->outputs) {
   if (layout_->linear) {
     block_ = AlignedBuffer<float>(layout_->layers * layer_floats_);
   }
@@ -98,7 +98,7 @@ void SequenceState::CopyFrom(const SequenceState& other) {
   memory = other.memory;
   position = other.position;
   has_logits = other.has_logits;
-  if (has_logits) CopyFloats(other.logits(), layout_->vocab, logits());
+  if (has_logits) CopyFloats(other.logits(), layout_->outputs, logits());
 }
 
 SequenceState SequenceState::Clone() const {
@@ -134,7 +134,7 @@ void SequenceState::ForEachRun(const F& f) const {
       f(Values(layer, head), position * layout_->d_value);
     });
   }
-  if (has_logits) f(logits(), layout_->vocab);
+  if (has_logits) f(logits(), layout_->outputs);
 }
 
 bool SequenceState::SameBits(const SequenceState& other) const {
@@ -156,7 +156,7 @@ bool SequenceState::SameBits(const SequenceState& other) const {
     });
   }
   return same &&
-         (!has_logits || SameFloats(logits(), other.logits(), layout_->vocab));
+         (!has_logits || SameFloats(logits(), other.logits(), layout_->outputs));
 }
 
 uint64_t SequenceState::Hash() const {

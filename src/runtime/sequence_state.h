@@ -17,7 +17,8 @@ struct StateLayout {
   explicit StateLayout(const ModelConfig& config);
 
   bool linear;
-  int64_t layers, heads, d_key, d_value, vocab;
+  int64_t layers, heads, d_key, d_value;
+  int64_t outputs;    // floats in a row of logits
   int64_t d_feature;  // width of phi(k), linear
   bool norm_sums;     // sums of ||phi(k)|| follow z: the signed denominator
   bool cross;         // a sequence is nothing without its CrossMemory
@@ -79,7 +80,7 @@ class SequenceState {
   bool SameBits(const SequenceState& other) const;
   uint64_t Hash() const;
 
-  float* logits() { return logits_.data(); }  // [vocab]
+  float* logits() { return logits_.data(); }  // [outputs]
   const float* logits() const { return logits_.data(); }
 
   /// What cross attention reads. Copies share it: nobody writes to it.

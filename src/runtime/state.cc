@@ -67,7 +67,7 @@ uint64_t State::Hash() const { return Get().sequence.Hash(); }
 std::span<const float> State::last_logits() const {
   const SequenceState& s = std::as_const(Get()).sequence;
   if (!s.has_logits) return {};
-  return {s.logits(), static_cast<size_t>(s.layout().vocab)};
+  return {s.logits(), static_cast<size_t>(s.layout().outputs)};
 }
 
 }  // namespace tarn

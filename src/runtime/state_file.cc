@@ -73,7 +73,7 @@ std::vector<Part<Float>> Shapes(const ModelConfig& config,
     parts.push_back(
         {"values", {layers, heads, facts.position, layout.d_value}, {}});
   }
-  if (facts.has_logits) parts.push_back({"logits", {layout.vocab}, {}});
+  if (facts.has_logits) parts.push_back({"logits", {layout.outputs}, {}});
   if (facts.source_len >= 0) {
     parts.push_back(
         {"memory",

@@ -14,8 +14,9 @@ Error Unsupported(const char* key, const std::string& wanted,
 }  // namespace
 
 std::optional<Error> CheckSupported(const ModelConfig& config) {
-  if (config.task == Task::kImage || config.task == Task::kCtc) {
-    return Unsupported("task", "lm, classify or seq2seq", Name(config.task));
+  if (config.task == Task::kCtc) {
+    return Unsupported("task", "lm, classify, seq2seq or image",
+                       Name(config.task));
   }
   if (!config.HasAttention()) {
     return Unsupported("arch", "decoder, encoder or seq2seq",

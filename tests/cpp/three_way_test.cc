@@ -1,8 +1,8 @@
 // The promise of the project: the training forward pass, the runtime's prefill
 // and the runtime's steps are one function. For every configuration that both
 // sides support, 4 layers and 256 tokens, their logits agree to 1e-4. So do
-// those of sequence-to-sequence models, and of classifiers alone and in a
-// batch.
+// those of sequence-to-sequence models, of classifiers alone and in a batch,
+// and the mixtures of image models.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -135,6 +135,28 @@ ModelConfig SmallConfig(Arch arch) {
   return config;
 }
 
+// Images of 256 bytes: both kinds of attention, the paper's positions and
+// learned ones, grey and colour.
+std::vector<ModelConfig> ImageConfigs() {
+  std::vector<ModelConfig> configs;
+  for (int row = 0; row < 16; ++row) {
+    ModelConfig config = SmallConfig(Arch::kDecoder);
+    config.task = Task::kImage;
+    const bool colour = row & 1, concat = row & 2;
+    config.image_height = colour ? 17 : 16;
+    config.image_width = colour ? 5 : 16;
+    config.image_channels = colour ? 3 : 1;
+    config.n_mixtures = colour ? 3 : 10;
+    config.positions = concat ? Positions::kSinusoidal : Positions::kLearned;
+    if (concat) config.position_combine = PositionCombine::kConcat;
+    config.norm = row & 4 ? Norm::kPost : Norm::kPre;
+    if (row & 8) config.attention = AttentionKind::kFull;
+    configs.push_back(config);
+    FinishConfig(configs.back());
+  }
+  return configs;
+}
+
 // Kinds of attention (self and cross), maps, positions and norms, for models
 // with an encoder.
 std::vector<ModelConfig> EncoderConfigs(Arch arch) {
@@ -265,12 +287,12 @@ std::vector<int32_t> IdsOf(const torch::Tensor& tokens) {
 Differences CompareDecoder(const Model& runtime, const State& start,
                            const std::vector<int32_t>& ids,
                            const torch::Tensor& expected) {
-  const size_t vocab = static_cast<size_t>(runtime.vocab_size());
-  std::vector<float> prefill(ids.size() * vocab), steps(ids.size() * vocab);
+  const size_t row = static_cast<size_t>(runtime.n_outputs());
+  std::vector<float> prefill(ids.size() * row), steps(ids.size() * row);
   State whole = start.Clone(), stepped = start.Clone();
   runtime.Score(whole, ids, prefill.data());
   for (size_t t = 0; t < ids.size(); ++t) {
-    runtime.Step(stepped, ids[t], steps.data() + t * vocab);
+    runtime.Step(stepped, ids[t], steps.data() + t * row);
   }
   const float* reference = expected.data_ptr<float>();
   return {LargestDifference(prefill, reference),
@@ -351,6 +373,8 @@ TEST(ThreeWay, SequenceToSequence) {
 TEST(ThreeWay, Classifiers) {
   CompareAll(EncoderConfigs(Arch::kEncoder), "classifiers");
 }
+
+TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }
 
 // The sizes `tarn train` starts from, both kinds, initial weights.
 TEST(ThreeWay, DefaultSizes) {

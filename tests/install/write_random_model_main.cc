@@ -1,5 +1,5 @@
-// write_random_model DIR [linear|full|seq2seq|encoder]: a small model for
-// programs that test an installation.
+// write_random_model DIR [linear|full|seq2seq|encoder|image]: a small model
+// for programs that test an installation.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -12,11 +12,13 @@ int main(int argc, char** argv) {
       {"linear", TinyConfig(tarn::AttentionKind::kLinear)},
       {"full", TinyConfig(tarn::AttentionKind::kFull)},
       {"seq2seq", TinyConfig(tarn::Arch::kSeq2seq)},
-      {"encoder", TinyConfig(tarn::Arch::kEncoder)}};
+      {"encoder", TinyConfig(tarn::Arch::kEncoder)},
+      {"image", tarn::TinyImageConfig(tarn::AttentionKind::kLinear)}};
   const auto kind = kinds.find(argc == 3 ? argv[2] : "linear");
   if (argc < 2 || argc > 3 || kind == kinds.end()) {
-    std::fputs("usage: write_random_model DIR [linear|full|seq2seq|encoder]\n",
-               stderr);
+    std::fputs(
+        "usage: write_random_model DIR [linear|full|seq2seq|encoder|image]\n",
+        stderr);
     return 2;
   }
   tarn::WriteRandomModel(argv[1], kind->second, tarn::Tokenizer::Byte(), 1);

@@ -8,6 +8,7 @@
 
     Model("models/names").translate("Ada", beam=4)      # sequence to sequence
     Model("models/topics").predict(["rain tomorrow"])   # a classifier
+    Model("models/digits").generate_images(16)          # an image model
 
 Needs numpy alone. Every call that runs the model releases the interpreter's
 lock; a model may serve any number of threads, a state one at a time.
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from tarn.runtime import _images
 from tarn.runtime._library import module as _module
 
 __all__ = ["FormatError", "Hypothesis", "Model", "NumericError", "State", "sample"]
@@ -118,7 +120,7 @@ class State:
 
     @property
     def last_logits(self) -> np.ndarray | None:
-        """Logits after the last token, float32 [vocab_size], a copy; None before
+        """Logits after the last token, float32 [n_outputs], a copy; None before
         the first."""
         return self._held.last_logits
 
@@ -163,8 +165,14 @@ class Model:
 
     @property
     def vocab_size(self) -> int:
-        """Logits of a token; ids from tokenizer_size on stand for no text."""
+        """Ids of tokens; those from tokenizer_size on stand for no text."""
         return self._model.vocab_size
+
+    @property
+    def n_outputs(self) -> int:
+        """Logits of a token: vocab_size, or of an image model the 3 n_mixtures
+        parameters of the next byte's distribution."""
+        return self._model.n_outputs
 
     @property
     def tokenizer_size(self) -> int:
@@ -219,22 +227,22 @@ class Model:
         return State(self, _held=self._model.load_state(os.fspath(path)))
 
     def prefill(self, state: State, tokens: Tokens) -> np.ndarray:
-        """Consumes tokens; logits of the last one, float32 [vocab_size]. Any
+        """Consumes tokens; logits of the last one, float32 [n_outputs]. Any
         split of a prompt over calls gives the same bits. Raises ValueError for
         a token outside the vocabulary, with the state unchanged."""
         return self._model.prefill(state._held, _tokens(tokens))
 
     def step(self, state: State, token: int) -> np.ndarray:
-        """Consumes one token; its logits, float32 [vocab_size]."""
+        """Consumes one token; its logits, float32 [n_outputs]."""
         return self._model.prefill(state._held, _tokens([token]))
 
     def score(self, state: State, tokens: Tokens) -> np.ndarray:
-        """Consumes tokens; logits of every one, float32 [n, vocab_size]."""
+        """Consumes tokens; logits of every one, float32 [n, n_outputs]."""
         return self._model.score(state._held, _tokens(tokens))
 
     def step_batch(self, states: Sequence[State], tokens: Tokens) -> np.ndarray:
         """One token for each of n distinct states, weights read once for all;
-        logits, float32 [n, vocab_size]. No bit of a row depends on the others."""
+        logits, float32 [n, n_outputs]. No bit of a row depends on the others."""
         return self._model.step_batch([state._held for state in states], _tokens(tokens))
 
     def encode_source(self, source: Text) -> State:
@@ -306,6 +314,64 @@ class Model:
         labels = self.labels
         return [labels[best] for best in logits.argmax(axis=1)]
 
+    def generate_images(
+        self,
+        count: int,
+        *,
+        first: int = 0,
+        seed: int = 0,
+        temperature: float = 1.0,
+        batch: int = 0,
+    ) -> np.ndarray:
+        """Image models: `count` images drawn byte by byte, uint8
+        [count, height, width], in colour [count, height, width, 3].
+
+        first: the byte an image begins with (0 to 255), which no model predicts.
+        seed: byte t of image i is a function of it, i, t and the bytes before;
+        batch, the images that go through the model together (0: automatic),
+        and threads change no bit. temperature: 0 to 100, 1 is the model's own.
+        Raises ValueError for other models and arguments out of range,
+        NumericError for NaN."""
+        return _images.generate(
+            self._model, _images.shape_of(self.config), count, first, temperature, seed, batch
+        )
+
+    def complete(
+        self,
+        images: np.ndarray,
+        pixels: int,
+        *,
+        samples: int = 1,
+        seed: int = 0,
+        temperature: float = 1.0,
+        batch: int = 0,
+    ) -> np.ndarray:
+        """Image models: `samples` completions of each image from its first
+        `pixels` pixels (row by row, 1 or more), which they keep unchanged.
+
+        images: uint8 [n, height, width] or [n, height, width, 3], of which only
+        those pixels are read. Returns uint8 [n, samples, height, width (, 3)].
+        The given pixels are consumed once and the state copied. Other arguments
+        and errors as in `generate_images`."""
+        return _images.complete(
+            self._model,
+            _images.shape_of(self.config),
+            images,
+            pixels,
+            samples,
+            temperature,
+            seed,
+            batch,
+        )
+
+    def bits_per_dim(self, images: np.ndarray, *, pixels: int = 0) -> np.ndarray:
+        """Image models: bits a byte of every image, float64 [n]: minus the mean
+        log2 probability of the bytes after the first `pixels` pixels, each given
+        all before it; of pixels=0 all but the first byte. images as in
+        `complete`. O(bytes) of an image for linear models. Errors as in
+        `generate_images`."""
+        return _images.bits_per_dim(self._model, _images.shape_of(self.config), images, pixels)
+
     def _text(self, text: Text) -> np.ndarray:
         return _tokens(self.encode(text) if isinstance(text, (str, bytes)) else text)
 
@@ -337,6 +403,8 @@ class Model:
         unfinished). state: goes on from it and leaves it after the last
         consumed token; None: a new one. An empty prompt at position 0 begins
         from a newline. Other arguments as in `sample`."""
+        if self.config.get("task") == "image":
+            raise ValueError("stream: want a model that writes text, got an image model")
         state = self.state() if state is None else state
         tokens: Tokens = self._text(prompt)
         if len(tokens) == 0 and state.position == 0:
