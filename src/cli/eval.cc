@@ -189,7 +189,7 @@ std::optional<int> EvalOthers(const CLI::App& app, const OpenedModel& opened,
   };
   if (opened.model.config().task == Task::kImage) {
     for (const char* name : {"--per-token", "--by-position", "--max-tokens",
-                             "--batch", "--beam"}) {
+                             "--records", "--batch", "--beam"}) {
       refuse(name);
     }
     EvalImageFlags images = flags.images;

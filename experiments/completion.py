@@ -1,0 +1,286 @@
+"""The lower half of images drawn from the upper, and images from nothing
+(Katharopoulos et al. 2020, figures 3 and 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import pathlib
+
+import numpy as np
+
+from experiments import completion_page, images
+from experiments.core import (
+    Criterion,
+    Experiment,
+    ExperimentError,
+    Figures,
+    JsonDict,
+    Page,
+    Progress,
+    Settings,
+    measure,
+    pack_images,
+    tarn_json,
+    unpack_images,
+)
+
+LABELS, TRAIN_LABELS = "t10k-labels-idx1-ubyte", "train-labels-idx1-ubyte"
+NEIGHBOURS = 5  # training images that vote on the class of a sample
+# Share of the samples that their neighbours must put into the class of the
+# image they complete; by chance it is one class in ten.
+LEAST_ALIKE = 0.6
+CHECKED = 3  # images whose stepping is compared with prefill, of each model
+
+
+def _images_settings(settings: Settings) -> Settings:
+    """Those of the experiment that trains, in its own folder beside this one."""
+    return dataclasses.replace(settings, experiment=images.EXPERIMENT,
+                               out=settings.out.parent / "images", force=False)
+
+
+def _labels(path: pathlib.Path) -> list[int]:
+    """Classes of the test images; none where they cannot be read here (.zst)."""
+    if path.suffix == ".zst":
+        return []
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if len(data) < 8 or int.from_bytes(data[:4], "big") != 2049 or (
+            int.from_bytes(data[4:8], "big") != len(data) - 8):
+        raise ExperimentError(f"{path.name}: want an IDX file of labels, got another", 3)
+    return list(data[8:])
+
+
+def _one_a_class(labels: list[int], count: int) -> list[int]:
+    """The first image of each of `count` classes, in the order of the classes."""
+    first: dict[int, int] = {}
+    for index, label in enumerate(labels):
+        first.setdefault(label, index)
+    chosen = [first[label] for label in sorted(first)][:count]
+    return chosen or list(range(count))
+
+
+def _read_idx(path: pathlib.Path) -> np.ndarray:
+    """What `tarn generate` wrote: uint8 of three or four axes."""
+    data = path.read_bytes()
+    axes = data[3]
+    shape = np.frombuffer(data, ">u4", axes, 4).astype(int)
+    return np.frombuffer(data, np.uint8, -1, 4 + 4 * axes).reshape(shape)
+
+
+class _Program:
+    """`tarn generate` with one model; files go to the point's folder."""
+
+    def __init__(self, settings: Settings, model: pathlib.Path, pool: int,
+                 stem: str = images.TEST) -> None:
+        self._settings, self._model, self._pool = settings, model, pool
+        self._out = settings.out / "points" / "drawn.idx"
+        self._file = settings.data_file(images.DATA, stem)
+
+    def draw(self, *words: object) -> tuple[np.ndarray, JsonDict]:
+        """The images and the program's figures."""
+        self._out.parent.mkdir(parents=True, exist_ok=True)
+        figures = tarn_json(self._settings, [
+            "generate", self._model, "--out", self._out, "--seed", self._settings.seed,
+            "--threads", self._settings.threads, *words])
+        drawn = _read_idx(self._out)
+        self._out.unlink()
+        return drawn, figures
+
+    def complete(self, index: object, pixels: int, samples: int) -> tuple[np.ndarray, JsonDict]:
+        return self.draw("--given", self._file, "--pool", self._pool, "--index", index,
+                         "--pixels", pixels, "--samples", samples)
+
+
+def _stepping_is_prefill(model: pathlib.Path, given: np.ndarray, drawn: np.ndarray,
+                         pixels: int, seed: int) -> bool:
+    """Whether a state that took the given bytes one by one is the one that took
+    them at once, bit for bit, and whether a sample goes on as it did when it is
+    begun again from more of its own bytes, which were stepped before and are
+    prefilled now. given: [H, W]; drawn: [1, H, W], the first sample of it."""
+    from tarn.runtime import Model
+
+    runtime = Model(model, threads=1)
+    tokens = given.reshape(-1)[:pixels].astype(np.int64)
+    at_once, stepped = runtime.state(), runtime.state()
+    logits = runtime.prefill(at_once, tokens)
+    last = logits
+    for token in tokens:
+        last = runtime.step(stepped, int(token))
+    if at_once != stepped or not np.array_equal(logits, last):
+        return False
+    total = drawn[0].size
+    for more in (pixels, (pixels + total) // 2, total - 1):
+        again = runtime.complete(drawn, more, samples=1, seed=seed)
+        if not np.array_equal(again[0, 0], drawn[0]):
+            return False
+    return True
+
+
+def _completions(settings: Settings, progress: Progress, kind: str, model: pathlib.Path,
+                 chosen: list[int], samples: int) -> JsonDict:
+    """Samples of every chosen image, and whether all that must be exact is."""
+    pool, side = images.setup_of(settings).pool, 28 // images.setup_of(settings).pool
+    pixels = side // 2 * side
+    program = _Program(settings, model, pool)
+    true = np.concatenate([program.complete(index, side * side, 1)[0] for index in chosen])
+    drawn, seconds, steps_equal = [], 0.0, True
+    for place, index in enumerate(chosen):
+        found, figures = program.complete(index, pixels, samples)
+        drawn.append(found)
+        seconds += figures["seconds"]
+        if place < CHECKED:
+            steps_equal &= _stepping_is_prefill(model, true[place], found[:1], pixels,
+                                                settings.seed)
+        progress.at((place + 1) / (len(chosen) + 1), f"{kind}: {place + 1} of {len(chosen)}")
+    completed = np.stack(drawn)  # [images, samples, H, W]
+    flat = completed.reshape(len(chosen), samples, -1)
+    wanted = true.reshape(len(chosen), 1, -1)
+    different = int((flat[:, :, :pixels] != wanted[:, :, :pixels]).sum())
+    return {"true": pack_images(true), "drawn": pack_images(completed), "pixels": pixels,
+            "given_bytes": int(flat[:, :, :pixels].size), "given_bytes_different": different,
+            "stepping_is_prefill": bool(steps_equal), "seconds": seconds,
+            "images_a_second": flat.shape[0] * samples / seconds}
+
+
+def _voted(points: np.ndarray, known: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Class of each of points [n, bytes] by its nearest known images [m, bytes]
+    in squared distance; ties go to the lower class. [n]"""
+    known32 = known.astype(np.float32)
+    squares = (known32**2).sum(axis=1)
+    nearest = np.argsort(squares - 2 * points.astype(np.float32) @ known32.T, axis=1,
+                         kind="stable")[:, :NEIGHBOURS]
+    return np.array([np.bincount(labels[row]).argmax() for row in nearest], np.int64)
+
+
+def _classes(settings: Settings, model: pathlib.Path, completed: JsonDict, wanted: list[int],
+             count: int) -> JsonDict:
+    """Shares of samples and of true images that look like the class wanted:
+    by the nearest of the first `count` training images."""
+    labels = _labels(settings.data_file(images.DATA, TRAIN_LABELS))
+    if not labels or not wanted:
+        return {"samples_alike": None, "true_alike": None}
+    pool, side = images.setup_of(settings).pool, 28 // images.setup_of(settings).pool
+    # Given as a whole, they come back as the model reads them.
+    known, _ = _Program(settings, model, pool, images.TRAIN).complete(
+        f"0-{count - 1}", side * side, 1)
+    flat, votes = known.reshape(count, -1), np.array(labels[:count])
+    drawn = unpack_images(completed["drawn"])  # [images, samples, H, W]
+    of_samples = _voted(drawn.reshape(-1, side * side), flat, votes)
+    of_true = _voted(unpack_images(completed["true"]).reshape(-1, side * side), flat, votes)
+    asked = np.array(wanted)
+    return {"samples_alike": float((of_samples == asked.repeat(drawn.shape[1])).mean()),
+            "true_alike": float((of_true == asked).mean()), "training_images": count}
+
+
+def _from_nothing(settings: Settings, model: pathlib.Path, count: int) -> JsonDict:
+    drawn, figures = _Program(settings, model, 1).draw("--count", count)
+    return {"drawn": pack_images(drawn), "seconds": figures["seconds"],
+            "images_a_second": figures["images_per_s"]}
+
+
+def _lower_half(settings: Settings, model: pathlib.Path, count: int) -> JsonDict:
+    """bits/dim of the true lower half given the upper, and of the whole image."""
+    setup = images.setup_of(settings)
+    side = 28 // setup.pool
+    file = settings.data_file(images.DATA, images.TEST)
+    words = ["eval", model, file, "--pool", setup.pool, "--index", f"0-{count - 1}",
+             "--threads", settings.threads]
+    half = tarn_json(settings, [*words, "--pixels", side // 2 * side])
+    whole = tarn_json(settings, words)
+    keys = ("images", "bits_per_dim", "standard_error")
+    return {"lower_half": {key: half[key] for key in keys},
+            "whole": {key: whole[key] for key in keys}}
+
+
+def run(settings: Settings, progress: Progress) -> JsonDict:
+    others = _images_settings(settings)
+    count = settings.pick(quick=2, cpu=10, full=10)
+    samples = settings.pick(quick=2, cpu=8, full=8)
+    nothing = settings.pick(quick=4, cpu=48, full=48)
+    scored = settings.pick(quick=20, cpu=2000, full=10_000)
+    known = settings.pick(quick=500, cpu=10_000, full=60_000)
+    progress.plan({
+        **{kind: 0.0 for kind in others.attentions},
+        **{f"{what} {kind}": seconds for kind in others.attentions
+           for what, seconds in (("complete,", 10.0), ("classes,", 5.0),
+                                 ("from nothing,", 10.0), ("lower half,", 30.0))},
+    })
+    models = images.models(others, progress)
+    labels = _labels(settings.data_file(images.DATA, LABELS))
+    chosen = _one_a_class(labels, count)
+    inputs: JsonDict = {"chosen": chosen, "samples": samples, "count": nothing, "scored": scored,
+                        "known": known}
+    kinds: JsonDict = {}
+    wanted = [labels[index] for index in chosen] if labels else []
+    for kind, one in models.items():
+        model = one.model
+        completed = measure(settings, progress, f"complete, {kind}", inputs,
+                            lambda k=kind, m=model: _completions(settings, progress, k, m,
+                                                                 chosen, samples))
+        kinds[kind] = {
+            "updates": len(one.log),
+            "completed": completed,
+            "classes": measure(settings, progress, f"classes, {kind}", inputs,
+                               lambda m=model, c=completed: _classes(settings, m, c, wanted,
+                                                                     known)),
+            "from_nothing": measure(settings, progress, f"from nothing, {kind}", inputs,
+                                    lambda m=model: _from_nothing(settings, m, nothing)),
+            **measure(settings, progress, f"lower half, {kind}", inputs,
+                      lambda m=model: _lower_half(settings, m, scored)),
+        }
+    return {"seeds": [settings.seed], "data": settings.data_name(images.DATA),
+            "side": 28 // images.setup_of(settings).pool, "chosen": chosen,
+            "labels": wanted,
+            "samples": samples, "kinds": kinds}
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    kinds = result["measured"]["kinds"]
+    done = [one["completed"] for one in kinds.values()]
+    different = sum(one["given_bytes_different"] for one in done)
+    given = sum(one["given_bytes"] for one in done)
+    stepping = all(one["stepping_is_prefill"] for one in done)
+    bits = ", ".join(f"{kind} {one['lower_half']['bits_per_dim']:.4f}"
+                     for kind, one in kinds.items())
+    return [
+        Criterion("given pixels are unchanged", "0 bytes differ",
+                  f"{different} of {given:,} bytes differ", different == 0),
+        Criterion("sampling after prefill is sampling after steps, bit for bit", "equal",
+                  "equal" if stepping else "different", stepping),
+        Criterion("bits/dim of the true lower half given the upper", "measured",
+                  f"{bits} bits/dim", bool(kinds)),
+        *(_alike(kind, one["classes"], result["size"]) for kind, one in kinds.items()),
+    ]
+
+
+def _alike(kind: str, classes: JsonDict, size: str) -> Criterion:
+    """What the eye sees on the grids, as a figure."""
+    name = f"samples look like their class, {kind}"
+    wanted = f"at least {LEAST_ALIKE:.0%} by {NEIGHBOURS} nearest training images"
+    share = classes["samples_alike"]
+    if share is None or size == "quick":
+        return Criterion(name, wanted, "not measured: " + (
+            "no labels" if share is None else "a smoke run"), None)
+    return Criterion(name, wanted, f"{share:.0%} (the true images: {classes['true_alike']:.0%})",
+                     share >= LEAST_ALIKE)
+
+
+def page(result: JsonDict, figures: Figures) -> Page:
+    return completion_page.page(result, figures)
+
+
+EXPERIMENT = Experiment(
+    name="completion",
+    title="Images completed",
+    paper="Figures 3, 4",
+    claim="A model with linear attention completes images whose upper half is given, and draws "
+    "images from nothing, as well as one with softmax attention.",
+    sources=("experiments/completion.py", "experiments/images.py", "src/core", "src/kernels",
+             "src/pytorch", "src/train", "src/runtime"),
+    data=(images.DATA,),
+    attention=("linear", "softmax"),
+    minutes={"quick": 0.3, "cpu": 3.0, "full": 60.0},
+    run=run,
+    criteria=criteria,
+    page=page,
+)
