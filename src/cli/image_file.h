@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/parse.h"
-#include "runtime/images.h"
+#include "runtime/pixels.h"
 
 namespace tarn::cli {
 

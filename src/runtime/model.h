@@ -96,7 +96,7 @@ class Model {
   int threads() const;
   int64_t vocab_size() const;
   /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
-  /// an image model's distribution of the next byte (images.h).
+  /// an image model's distribution of the next byte (pixels.h).
   int64_t n_outputs() const;
   int64_t parameters() const;             // count, all tensors
   int64_t weight_bytes() const;           // as held in memory

@@ -1,7 +1,7 @@
 // Image models in the runtime: bits/dim against the definition in double, draws
 // against stepping by hand and against the probabilities that are scored, the
 // same bits for every batch and thread count.
-#include "runtime/images.h"
+#include "runtime/pixels.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/images.h"
+#include "runtime/pixels.h"
 
 #include <algorithm>
 #include <cmath>
