@@ -21,6 +21,7 @@ struct Kind {
   WeightType weights;
   FeatureMap map = FeatureMap::kElu1;
   Denominator denominator = Denominator::kExact;
+  Norm norm = Norm::kPre;
 };
 
 const Kind kKinds[] = {
@@ -37,6 +38,12 @@ const Kind kKinds[] = {
      Denominator::kSigned},
     {"Softmax", AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore,
      WeightType::kF32},
+    {"PostNorm", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kCompat, Norm::kPost},
+    {"SoftmaxPostNorm", AttentionKind::kFull, Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPost},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -51,6 +58,8 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     config_.rotary_place = GetParam().place;
     config_.feature_map = GetParam().map;
     config_.denominator = GetParam().denominator;
+    config_.norm = GetParam().norm;
+    if (config_.norm == Norm::kPost) config_.activation = Activation::kRelu;
     WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
     for (const int threads : {1, 2, 3}) models_.push_back(Open(threads));
     tokens_ = RandomTokens(config_, kTokens, 2);
