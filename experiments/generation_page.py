@@ -64,11 +64,13 @@ def _of(result: JsonDict, shape: str, generator: str, weights: str = "f32",
 
 def _best(one: JsonDict | None) -> JsonDict | None:
     """Its batch with the most images a second."""
-    return max(one["batches"], key=lambda row: row["images_s"]) if one else None
+    rows: list[JsonDict] = one["batches"] if one else []
+    return max(rows, key=lambda row: row["images_s"], default=None)
 
 
 def _single(one: JsonDict | None) -> JsonDict | None:
-    return next((row for row in one["batches"] if row["batch"] == 1), None) if one else None
+    rows: list[JsonDict] = one["batches"] if one else []
+    return next((row for row in rows if row["batch"] == 1), None)
 
 
 def _ratio(result: JsonDict, shape: str, generator: str, best: bool,
