@@ -23,6 +23,26 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+_PRIOR = 0.1  # share of a plan for which it is believed before measurements
+
+
+class Pace:
+    """Measured over planned time: how wrong plans are, begun at `first` and
+    weighed by what was planned so far."""
+
+    def __init__(self, planned_s: float) -> None:
+        self._prior_s = max(1.0, _PRIOR * planned_s)
+        self._spent_s = self._planned_s = 0.0
+
+    def add(self, seconds: float, planned: float) -> None:
+        self._spent_s += seconds
+        self._planned_s += planned
+
+    def of(self, first: float = 1.0) -> float:
+        whole = self._spent_s + first * self._prior_s
+        return max(0.05, whole / (self._planned_s + self._prior_s))
+
+
 class Overall:
     """All experiments of one command: what is planned, what it really took.
     Shared by their Progress objects."""
@@ -30,19 +50,12 @@ class Overall:
     def __init__(self, planned_s: Mapping[str, float]) -> None:
         self.planned_s = dict(planned_s)
         self.done: list[str] = []
-        self._spent_s, self._planned_of_spent_s = 0.0, 0.0
+        self.measured = Pace(sum(self.planned_s.values()))
 
     @property
     def pace(self) -> float:
-        """Measured over planned time so far; 1 before there is enough of it."""
-        if self._planned_of_spent_s < 5.0:
-            return 1.0
-        return max(0.05, self._spent_s / self._planned_of_spent_s)
-
-    def spent(self, seconds: float, planned: float) -> None:
-        """A part that was measured (not reused) is done."""
-        self._spent_s += seconds
-        self._planned_of_spent_s += planned
+        """Measured over planned time so far, of parts that were not reused."""
+        return self.measured.of()
 
     def others_s(self, current: str) -> float:
         """What the experiments after the current one will take."""
@@ -63,6 +76,7 @@ class Progress:
         self._quiet = quiet
         self._terminal = self._stream.isatty()
         self._planned = {name: self.overall.planned_s.get(name, 60.0)}
+        self._measured = Pace(sum(self._planned.values()))
         self._finished: set[str] = set()
         self._part, self._share, self._text = "", 0.0, ""
         self._part_began = self._shown = 0.0
@@ -73,6 +87,12 @@ class Progress:
         """The parts in order and what each is thought to take on two AVX2
         cores. The names are those given to part(), train() and measure()."""
         self._planned = dict(seconds)
+        self._measured = Pace(sum(seconds.values()))
+
+    @property
+    def pace(self) -> float:
+        """This experiment's own, which begins where all of them are."""
+        return self._measured.of(self.overall.pace)
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -116,12 +136,12 @@ class Progress:
         """Of this experiment, as far as planned."""
         left = sum(s for name, s in self._planned.items()
                    if name not in self._finished and name != self._part)
-        now = self._planned.get(self._part, 0.0) * self.overall.pace * (1 - self._share)
+        now = self._planned.get(self._part, 0.0) * self.pace * (1 - self._share)
         if self._first is not None and self._share > self._first[0] + 0.02:
             # Its own rate tells more than the plan.
             rate = (self._share - self._first[0]) / (time.monotonic() - self._first[1])
             now = (1 - self._share) / rate
-        return left * self.overall.pace + now
+        return left * self.pace + now
 
     def _end(self, name: str) -> None:
         seconds = time.monotonic() - self._part_began
@@ -129,7 +149,9 @@ class Progress:
         how = "as measured before" if self._part_reused else f"done in {duration(seconds)}"
         if not self._part_reused:
             began_at = self._first[0] if self._first and self._first[0] > 0.1 else 0.0
-            self.overall.spent(seconds, self._planned.get(name, seconds) * (1 - began_at))
+            planned = self._planned.get(name, seconds) * (1 - began_at)
+            self._measured.add(seconds, planned)
+            self.overall.measured.add(seconds, planned)
         self._share = 0.0
         self.note(f"{self.name}: {name}: {how}; {duration(self._all_left())} left")
 
