@@ -99,15 +99,12 @@ def _stream(settings: Settings, progress: Progress) -> JsonDict:
 def _recall_flags(settings: Settings, kind: str, pairs: int) -> list[str]:
     sizes = settings.pick(
         quick="--symbols 80 --seq-len 32 --d-model 32 --batch 8 --steps 20 --eval-every 10 "
-              "--eval-windows 16 --mqar-distract false",
-        cpu="--symbols 128 --seq-len 64 --d-model 64 --batch 64 --steps 600 --eval-every 50 "
-            "--eval-windows 512 --mqar-distract false",
-        full="--symbols 8192 --seq-len 256 --d-model 128 --batch 64 --steps 100000 "
-             "--eval-every 2000 --eval-windows 1024")
-    return ["--generator", "mqar", "--pairs", str(pairs), "--n-layers", "2", "--n-heads", "2",
-            "--attention", ATTENTION_FLAG[kind], "--lr", "0.002", "--warmup", "100",
-            "--schedule", "cosine", "--weight-decay", "0.1", "--sample-every", "0",
-            "--seed", str(settings.seed), *sizes.split()]
+              "--eval-windows 16",
+        cpu="--steps 700",
+        full="--symbols 8192 --seq-len 256 --d-model 128 --steps 100000 --lr 0.001 "
+             "--schedule cosine --eval-every 2000 --eval-windows 1024 --mqar-distract true")
+    return ["--preset", "mqar", "--pairs", str(pairs), "--attention", ATTENTION_FLAG[kind],
+            "--sample-every", "0", "--seed", str(settings.seed), *sizes.split()]
 
 
 def _curve(done: TrainingRun) -> JsonDict:
