@@ -1,8 +1,7 @@
 // Images: every byte from those before it, as a mixture of logistics.
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <numbers>
 
+#include "pytorch/ops_layers.h"
 #include "train/image_data.h"
 #include "train/objective.h"
 
@@ -33,23 +32,13 @@ ImageRows MakeImageRows(const ImageSet& images,
           bytes.slice(1, 1, n).contiguous()};
 }
 
-// params [rows, 3 K], targets [rows] bytes -> [rows] nats.
-torch::Tensor MixtureLoss(const torch::Tensor& params,
-                          const torch::Tensor& targets) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("tarn::logistic_mixture_loss", "")
-          .typed<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>();
-  return op.call(params, targets);
-}
-
 // Of every predicted byte, nats: [B, n - 1].
 torch::Tensor Losses(nn::ModelImpl& model, const ImageRows& rows) {
   nn::Batch batch;
   batch.tokens = rows.inputs;
   // [B, n - 1, 3 * n_mixtures]
   const torch::Tensor params = model.Logits(batch);
-  return MixtureLoss(params.flatten(0, 1), rows.targets.flatten())
+  return ops::LogisticMixtureLoss(params.flatten(0, 1), rows.targets.flatten())
       .view_as(rows.inputs);
 }
 

@@ -77,7 +77,7 @@ def test_figures_and_files_of_a_run(straight):
         assert line["bits_per_dim"] == pytest.approx(line["loss"] / math.log(2), rel=1e-6)
     # The first byte of an image is given: one less is predicted.
     assert lines[-1]["tokens"] == 60 * 2 * 4 * (HEIGHT * WIDTH - 1)
-    assert lines[-1]["val_bits_per_dim"] < lines[0]["bits_per_dim"] - 1
+    assert lines[-1]["val_bits_per_dim"] < lines[0]["bits_per_dim"] - 0.5
     assert f"held out {lines[-1]['val_bits_per_dim']:.4f} bits/dim" in result.stdout
     assert "300 images of 6 x 8 x 1 to learn (0 held out dropped), 40 held out" in result.stderr
     assert "bits/dim" in result.stderr
@@ -211,7 +211,8 @@ def test_plateau_lowers_the_rate_and_resumes_to_the_bit(data, tmp_path):
     assert state["plateau_drops"] == round(math.log2(0.05 / rate))
     # Stopped in the middle, at a step that is no look; then two parts more.
     for steps in (37, 61, 80):
-        result = train(*flags, "--out", out, "--resume", "--steps", steps)
+        begin = flags if steps == 37 else []
+        result = train(*begin, "--out", out, "--resume", "--steps", steps)
         assert result.returncode == 0, result.stderr
     same = ("model.safetensors", "checkpoint/optimizer.safetensors")
     assert [products(out)[name] for name in same] == [products(whole)[name] for name in same]
