@@ -76,18 +76,19 @@ class _Program:
         self._out = settings.out / "points" / "drawn.idx"
         self._file = settings.data_file(images.DATA, stem)
 
-    def draw(self, *words: object) -> tuple[np.ndarray, JsonDict]:
+    def draw(self, seed: int, *words: object) -> tuple[np.ndarray, JsonDict]:
         """The images and the program's figures."""
         self._out.parent.mkdir(parents=True, exist_ok=True)
         figures = tarn_json(self._settings, [
-            "generate", self._model, "--out", self._out, "--seed", self._settings.seed,
+            "generate", self._model, "--out", self._out, "--seed", seed,
             "--threads", self._settings.threads, *words])
         drawn = _read_idx(self._out)
         self._out.unlink()
         return drawn, figures
 
-    def complete(self, index: object, pixels: int, samples: int) -> tuple[np.ndarray, JsonDict]:
-        return self.draw("--given", self._file, "--pool", self._pool, "--index", index,
+    def complete(self, index: object, pixels: int, samples: int,
+                 seed: int = 0) -> tuple[np.ndarray, JsonDict]:
+        return self.draw(seed, "--given", self._file, "--pool", self._pool, "--index", index,
                          "--pixels", pixels, "--samples", samples)
 
 
@@ -125,12 +126,13 @@ def _completions(settings: Settings, progress: Progress, kind: str, model: pathl
     true = np.concatenate([program.complete(index, side * side, 1)[0] for index in chosen])
     drawn, seconds, steps_equal = [], 0.0, True
     for place, index in enumerate(chosen):
-        found, figures = program.complete(index, pixels, samples)
+        seed = settings.seed + place  # or all images would get the same numbers
+        found, figures = program.complete(index, pixels, samples, seed)
         drawn.append(found)
         seconds += figures["seconds"]
         if place < CHECKED:
             steps_equal &= _stepping_is_prefill(model, true[place], found[:1], pixels,
-                                                settings.seed)
+                                                seed)
         progress.at((place + 1) / (len(chosen) + 1), f"{kind}: {place + 1} of {len(chosen)}")
     completed = np.stack(drawn)  # [images, samples, H, W]
     flat = completed.reshape(len(chosen), samples, -1)
@@ -173,7 +175,7 @@ def _classes(settings: Settings, model: pathlib.Path, completed: JsonDict, wante
 
 
 def _from_nothing(settings: Settings, model: pathlib.Path, count: int) -> JsonDict:
-    drawn, figures = _Program(settings, model, 1).draw("--count", count)
+    drawn, figures = _Program(settings, model, 1).draw(settings.seed, "--count", count)
     return {"drawn": pack_images(drawn), "seconds": figures["seconds"],
             "images_a_second": figures["images_per_s"]}
 
@@ -199,9 +201,10 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     nothing = settings.pick(quick=4, cpu=48, full=48)
     scored = settings.pick(quick=20, cpu=2000, full=10_000)
     known = settings.pick(quick=500, cpu=10_000, full=60_000)
+    scale = settings.pick(quick=0.1, cpu=1.0, full=20.0)
     progress.plan({
-        **{kind: 0.0 for kind in others.attentions},
-        **{f"{what} {kind}": seconds for kind in others.attentions
+        **{kind: 0.1 for kind in others.attentions},  # trained by images, as a rule
+        **{f"{what} {kind}": seconds * scale for kind in others.attentions
            for what, seconds in (("complete,", 10.0), ("classes,", 5.0),
                                  ("from nothing,", 10.0), ("lower half,", 30.0))},
     })

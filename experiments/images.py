@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
@@ -90,6 +91,9 @@ def models(settings: Settings, progress: Progress) -> dict[str, TrainingRun]:
     """The trained models by kind; those that are there are not trained again.
     The settings are those of this experiment."""
     setup = setup_of(settings)
+    # Colour images named for another part make no other models of these.
+    grey = {name: path for name, path in settings.data_paths.items() if name not in COLOUR}
+    settings = dataclasses.replace(settings, data_paths=grey)
     data = ["--data", str(settings.data_file(DATA, TRAIN)),
             "--held-out", str(settings.data_file(DATA, TEST))]
     return {kind: _train(settings, progress, kind, kind, setup, data)
