@@ -32,9 +32,9 @@ def _flags(settings: Settings, kind: str) -> list[str]:
         flags += ["--attention-dropout", "0.1"]
     if kind == "reformer":
         # The paper's code: 32 planes (64 buckets), chunks of 32 among 128
-        # places; at half the length half of each.
-        planes = "32" if full else "16"
-        flags += ["--bits", planes, "--hash-chunk", planes, "--rounds", "4"]
+        # places, 4 rounds; at half the length half of each.
+        planes, rounds = ("32", "4") if full else ("16", "2")
+        flags += ["--bits", planes, "--hash-chunk", planes, "--rounds", rounds]
     if settings.size == "quick":
         flags += ["--batch", "4", "--decay-at", "20", "--eval-every", "12",
                   "--eval-windows", "16"]
@@ -65,7 +65,8 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
              for i in range(max(seeds.values()))
              for kind in settings.attentions if i < seeds[kind]}
     planned = _STEPS[settings.size] * _SECONDS[settings.size]
-    progress.plan(dict.fromkeys(parts, planned))
+    progress.plan({part: planned * (2 if kind == "reformer" else 1)
+                   for part, (kind, _) in parts.items()})
     runs = [_run_of(settings, progress, part, kind, seed)
             for part, (kind, seed) in parts.items()]
     return {"seeds": sorted({seed for _, seed in parts.values()}), "runs": runs}
