@@ -27,7 +27,7 @@ from experiments.core.data import ROOT
 
 HEADS = 8
 # Tokens of a call: batch * N, where N leaves room for more than one sample.
-TOKENS = {"linear": 1 << 14, "softmax": 1 << 12, "naive": 1 << 12, "reformer": 1 << 12}
+TOKENS = {"linear": 1 << 14, "softmax": 1 << 12, "naive": 1 << 12, "reformer": 1 << 11}
 FORMS = {"linear": ("linear",), "softmax": ("softmax", "naive"), "reformer": ("reformer",)}
 SLOPE_FROM = 1 << 12
 # Multiply-adds count 2. A point of blocked softmax beyond this is measured on
@@ -123,7 +123,11 @@ class Run:
         self.dtypes = settings.pick(quick=("float32",), cpu=("float32",),
                                     full=("float32", "bfloat16"))
         self.repeats = settings.pick(quick=3, cpu=9, full=9)
-        self.seconds = settings.pick(quick=0.3, cpu=3.0, full=10.0)
+        self.seconds = settings.pick(quick=0.05, cpu=3.0, full=10.0)
+        # New pages weigh nothing in a long call of the blocked form.
+        self.longest_twice = {"softmax": self.seconds, "linear": 4 * self.seconds,
+                              "naive": settings.pick(quick=0.0, cpu=12.0, full=40.0),
+                              "reformer": settings.pick(quick=0.0, cpu=3.0, full=40.0)}
         # Blocked softmax takes four times as long at each length.
         self.longest_softmax = settings.pick(quick=1 << 11, cpu=1 << 16, full=1 << 18)
 
@@ -147,7 +151,7 @@ class Run:
                 seconds[part(form, width, seq_len, dtype)] = 0.1 + min(runs * work * batch, most)
         if self.crosses():
             for width in self.widths:
-                seconds[f"crossover, {width} wide"] = self.settings.pick(quick=2, cpu=8, full=8)
+                seconds[f"crossover, {width} wide"] = self.settings.pick(quick=1, cpu=8, full=8)
         self.progress.plan(seconds)
 
     def crosses(self) -> bool:
@@ -171,9 +175,7 @@ class Run:
         request = {"kind": "point", "form": form, "batch": batch, "seq_len": seq_len,
                    "heads": heads, "width": width, "dtype": dtype, "threads": threads,
                    "repeats": self.repeats, "seconds": self.seconds,
-                   # New pages weigh nothing in a long call of the blocked form.
-                   "longest_twice": self.seconds * (1 if form == "softmax" else 4),
-                   "seed": self.settings.seed}
+                   "longest_twice": self.longest_twice[form], "seed": self.settings.seed}
         found = measure(self.settings, self.progress, part(form, width, seq_len, dtype), request,
                         lambda: self.points.ask(request))
         samples = batch * heads / HEADS
@@ -196,12 +198,13 @@ class Run:
     def crossovers(self) -> dict[str, JsonDict]:
         if not self.crosses():
             return {}
-        lengths = self.settings.pick(quick=(32, 64, 128, 256), cpu=CROSSOVER_LENGTHS,
+        lengths = self.settings.pick(quick=(16, 64, 256), cpu=CROSSOVER_LENGTHS,
                                      full=CROSSOVER_LENGTHS)
         found = {}
         for width in self.widths:
             request = {"kind": "crossover", "width": width, "heads": HEADS,
-                       "lengths": list(lengths), "tokens": TOKENS["softmax"],
+                       "lengths": list(lengths),
+                       "tokens": self.settings.pick(quick=1 << 10, cpu=1 << 12, full=1 << 12),
                        "threads": self.settings.threads, "seed": self.settings.seed,
                        "repeats": self.settings.pick(quick=3, cpu=9, full=9)}
             found[str(width)] = measure(
@@ -217,13 +220,14 @@ def part(form: str, width: int, seq_len: int, dtype: str) -> str:
 
 
 def slopes(rows: Sequence[JsonDict]) -> list[JsonDict]:
-    """Of time and memory a sample, by series, from 2^12 up."""
+    """Of time, processor time and memory a sample, by series, from 2^12 up."""
     series: dict[tuple[str, int, str], list[JsonDict]] = {}
     for row in rows:
         if row["fits"]:
             series.setdefault((row["form"], row["width"], row["dtype"]), []).append(row)
     return [{"form": form, "width": width, "dtype": dtype,
              "time": slope([(r["seq_len"], r["sample_s"]) for r in found]),
+             "cpu": slope([(r["seq_len"], r["sample_cpu_s"]) for r in found]),
              "memory": slope([(r["seq_len"], r["sample_bytes"]) for r in found])}
             for (form, width, dtype), found in series.items()]
 

@@ -66,7 +66,9 @@ def _crossover(result: JsonDict, width: int) -> Criterion:
     if crossed is None:
         return Criterion(name, "stated", "not measured", None)
     at = [crossed["crossover_softmax"], crossed["crossover_naive"]]
-    texts = [f"N = {number(x)}" if x else "none" for x in at]
+    shortest = crossed["rows"][0]["seq_len"]
+    texts = ["none" if x is None else f"N = {number(x)}" if x > shortest
+             else f"every N from {shortest}" for x in at]
     return Criterion(name, "stated", f"{texts[0]} against blocked softmax, "
                      f"{texts[1]} against naive", all(x is not None for x in at))
 
@@ -131,18 +133,19 @@ def _note(result: JsonDict, what: str) -> str:
                 f"the batch. \"does not fit\": would pass half of the memory, {half}, going by "
                 "the length before.")
     return ("Median of up to 9 calls behind one that does not count, divided by the batch; a "
-            "first call of 3 seconds and more is taken as it is. Heads do not depend on each "
-            "other: where a call of blocked softmax takes long, some of the 8 are measured and "
-            "the time is scaled, as marked.")
+            "first call of 3 seconds and more (linear and naive softmax: 12) is taken as it is. "
+            "Heads do not depend on each other: where a call of blocked softmax takes long, some "
+            "of the 8 are measured and the time is scaled, as marked.")
 
 
 def _slopes(result: JsonDict) -> Table:
     rows = [[NAMES[one["form"]], one["width"], one["dtype"], number(one["time"]),
-             number(one["memory"])] for one in result["measured"]["slopes"]
+             number(one["cpu"]), number(one["memory"])] for one in result["measured"]["slopes"]
             if one["time"] is not None]
-    return Table(["attention", "width", "numbers", "time", "memory"], rows,
+    return Table(["attention", "width", "numbers", "time", "processor time", "memory"],
+                 rows,
                  "Exponent p of N^p: least squares of the logarithms over the lengths from 4,096 "
-                 "up. Memory of every form but naive softmax is linear in N.")
+                 "up. Processor time tells growth from other work on the machine.")
 
 
 def _least(result: JsonDict) -> str:
@@ -167,9 +170,9 @@ def _crossings(result: JsonDict) -> Table:
                          f"{number(row['naive_over_linear'])}x"])
     return Table(["width", "N", "linear, us a sample", "blocked softmax over linear",
                   "naive softmax over linear"], rows,
-                 "The three run in turn in one process, 4,096 tokens a call; ratios are medians "
-                 "over pairs. The crossover is where the ratio reaches 1 for good, read between "
-                 "two lengths on a logarithmic scale.")
+                 "The three run in turn in one process, the same number of tokens a call (4,096 but "
+                 "at the quick size); ratios are medians over pairs. The crossover is where the "
+                 "ratio reaches 1 for good, read between two lengths on a logarithmic scale.")
 
 
 def _headline(result: JsonDict) -> str:
@@ -225,7 +228,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
         differences=(
             "Processor instead of a GTX 1080 Ti with 11 GB.",
             "Heads and widths are not stated in the paper; here 8 heads, 32 and 64 wide.",
-            "Batch times N is 16,384 tokens (linear) or 4,096 (others), one sample beyond that.",
+            "Batch times N is 16,384 tokens (linear), 4,096 (softmax) or 2,048 (reformer), one "
+            "sample beyond that.",
             "Softmax twice: naive (the N x N scores are kept, as in the paper) and blocked (never "
             "whole in memory, as in FlashAttention).",
             "Reformer: 4 rounds, chunks of 32, 64 buckets, as in the paper's copy task; no "
