@@ -24,6 +24,7 @@ from experiments.core.data import ROOT, sha256
 from experiments.core.program import tarn_json
 from experiments.core.types import ExperimentError
 from experiments.long_page import criteria, page
+from experiments.state_error import state_error
 
 _STREAM = {"quick": 20_000, "cpu": 1_000_000, "full": 1_000_000}
 _PAIRS = {"quick": (4,), "cpu": (4, 8), "full": (4, 16, 64)}
@@ -91,6 +92,14 @@ def _stream(settings: Settings, progress: Progress) -> JsonDict:
         "held_out": looks(done.log, "val_bits_per_byte")[-1][1],
         "training_seconds": done.seconds, "figures": figures,
     }
+
+
+def _state_error(settings: Settings, progress: Progress) -> list[JsonDict]:
+    """Of sums as long as the stream, from random numbers: no model is needed."""
+    shape = {"seq_len": settings.pick(quick=10_000, cpu=1_000_000, full=1_000_000),
+             "heads": 4, "width": 32, "seed": settings.seed}
+    return measure(settings, progress, "stream: float64", shape,
+                   lambda: {"rows": state_error(**shape, told=progress.at)})["rows"]
 
 
 # --- Associative recall -------------------------------------------------------
@@ -172,13 +181,15 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     pairs = _PAIRS[settings.size]
     slow = {"quick": 1.0, "cpu": 40.0, "full": 4000.0}[settings.size]
     progress.plan({
-        "stream: train": 5 * slow, "stream: read": slow, "listops: data": slow / 2,
+        "stream: train": 5 * slow, "stream: read": slow, "stream: float64": slow / 2,
+        "listops: data": slow / 2,
         **{f"recall: {kind}, {n} pairs": 1.2 * slow for n in pairs
            for kind in settings.attentions},
         **{f"listops: {kind}": 3 * slow for kind in settings.attentions}})
     measured: JsonDict = {"seeds": [settings.seed]}
     if "linear" in settings.attentions:
         measured["stream"] = _stream(settings, progress)
+        measured["state_error"] = _state_error(settings, progress)
     measured["recall"] = [_recall(settings, progress, kind, n) for n in pairs
                           for kind in settings.attentions]
     folder = _make_listops(settings, progress)
@@ -191,8 +202,8 @@ EXPERIMENT = Experiment(
     name="long", title="One long stream, recall, ListOps", paper="beyond the paper",
     claim="A linear model reads on for ever at constant time and memory a token; what it "
           "cannot do as well as softmax is told beside it.",
-    sources=("experiments/long.py", "scripts/make_listops.py", "src/cli", "src/core", "src/data",
-             "src/kernels", "src/pytorch", "src/runtime", "src/train"),
+    sources=("experiments/long.py", "experiments/state_error.py", "scripts/make_listops.py",
+             "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime", "src/train"),
     data=("dna",), attention=("linear", "softmax"),
     minutes={"quick": 0.3, "cpu": 13, "full": 2400},
     run=run, criteria=criteria, page=page)

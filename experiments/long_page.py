@@ -101,6 +101,17 @@ def _position_section(result: JsonDict, figures: Figures) -> tuple[Section, Pict
     return Section("One stream", [text, picture, table]), picture
 
 
+def _state_error_section(rows: list[JsonDict]) -> Section:
+    cells = [[f"{row['position']:,}", *(f"{row[key]:.1e}" for key in ("S", "z", "out"))]
+             for row in rows]
+    return Section("What float32 sums lose", [
+        "The state is a sum over all tokens so far, in float32 whatever the model's numbers. Here "
+        "it stands beside the same sum in float64, over random queries, keys and values (4 heads, "
+        "32 wide).",
+        Table(["position", "S", "z", "result"], cells,
+              "Largest difference over the largest entry; result: over the last block read.")])
+
+
 # --- Recall and ListOps -------------------------------------------------------
 
 
@@ -194,6 +205,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
         headline = (f"a token at {told['tokens']:,} takes {ratio:.3f} times as long as one at "
                     f"1,000, from a state of {size(told['memory']['far']['state_bytes'])}")
         agrees = "Time and memory a token do not grow with the stream. "
+    if result["measured"].get("state_error"):
+        sections.append(_state_error_section(result["measured"]["state_error"]))
     sections += [_recall_section(result, figures), _listops_section(result)]
     recall, listops = _told_of_recall(result), _told_of_listops(result)
     if result["size"] == "quick":

@@ -122,6 +122,8 @@ class Run:
         self.widths = (32, 64)
         self.dtypes = settings.pick(quick=("float32",), cpu=("float32",),
                                     full=("float32", "bfloat16"))
+        self.tokens = {form: settings.pick(quick=min(n, 1 << 11), cpu=n, full=n)
+                       for form, n in TOKENS.items()}
         self.repeats = settings.pick(quick=3, cpu=9, full=9)
         self.seconds = settings.pick(quick=0.05, cpu=3.0, full=10.0)
         # New pages weigh nothing in a long call of the blocked form.
@@ -145,7 +147,7 @@ class Run:
                 heads = heads_of(form, seq_len, width, self.settings.threads)
                 work = (flop(form, seq_len, width, heads) / rate[form] if rate[form]
                         else seq_len * width * 1e-5)
-                batch = max(1, TOKENS[form] // seq_len)
+                batch = max(1, self.tokens[form] // seq_len)
                 runs = 1 if work * batch > self.seconds else self.repeats + 2
                 most = max(self.seconds, work * batch)
                 seconds[part(form, width, seq_len, dtype)] = 0.1 + min(runs * work * batch, most)
@@ -171,7 +173,7 @@ class Run:
                 return row | {"fits": False, "needed_bytes": needed}
         threads = self.settings.threads
         heads = heads_of(form, seq_len, width, threads)
-        batch = max(1, TOKENS[form] // seq_len)
+        batch = max(1, self.tokens[form] // seq_len)
         request = {"kind": "point", "form": form, "batch": batch, "seq_len": seq_len,
                    "heads": heads, "width": width, "dtype": dtype, "threads": threads,
                    "repeats": self.repeats, "seconds": self.seconds,
@@ -239,7 +241,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
         work.plan()
         rows = work.rows()
         return {"seeds": [settings.seed], "rows": rows, "slopes": slopes(rows),
-                "crossover": work.crossovers(), "heads": HEADS, "tokens": TOKENS,
+                "crossover": work.crossovers(), "heads": HEADS, "tokens": work.tokens,
                 "half_of_memory": work.half}
 
 

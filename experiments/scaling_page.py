@@ -209,7 +209,7 @@ def _agrees(result: JsonDict) -> str:
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
-    widths = _widths(result)
+    widths, tokens = _widths(result), result["measured"]["tokens"]
     pictures = {width: _figure(result, figures, width) for width in widths}
     sections = []
     for width in widths:
@@ -228,8 +228,9 @@ def page(result: JsonDict, figures: Figures) -> Page:
         differences=(
             "Processor instead of a GTX 1080 Ti with 11 GB.",
             "Heads and widths are not stated in the paper; here 8 heads, 32 and 64 wide.",
-            "Batch times N is 16,384 tokens (linear), 4,096 (softmax) or 2,048 (reformer), one "
-            "sample beyond that.",
+            f"Batch times N is {number(tokens['linear'])} tokens (linear), "
+            f"{number(tokens['softmax'])} (softmax) or {number(tokens['reformer'])} (reformer), "
+            "one sample beyond that.",
             "Softmax twice: naive (the N x N scores are kept, as in the paper) and blocked (never "
             "whole in memory, as in FlashAttention).",
             "Reformer: 4 rounds, chunks of 32, 64 buckets, as in the paper's copy task; no "
