@@ -190,8 +190,15 @@ def _headline(result: JsonDict) -> str:
 
 
 def _agrees(result: JsonDict) -> str:
-    text = ("As in the paper, linear attention grows in proportion to N in time and memory, and "
-            "softmax in its square in time. ")
+    grown = [one.holds for one in criteria(result) if "grows" in one.name]
+    if any(one is None for one in grown):
+        text = "Growth is not fitted: that takes lengths from 4,096 up of linear and softmax. "
+    elif all(grown):
+        text = ("As in the paper, linear attention grows in proportion to N in time and memory, "
+                "and softmax in its square in time. ")
+    else:
+        text = ("The paper's linear and quadratic growth are not met everywhere: the criteria "
+                "say where. ")
     losers = []
     for width in _widths(result):
         linear = {row["seq_len"]: row for row in _rows(result, "linear", width)}
@@ -199,11 +206,15 @@ def _agrees(result: JsonDict) -> str:
             losers += [(form, width, row["seq_len"]) for row in _rows(result, form, width)
                        if row["seq_len"] in linear
                        and row["sample_s"] < linear[row["seq_len"]]["sample_s"]]
+    if not _rows(result, "linear", _widths(result)[0]):
+        return text
     if losers:
         text += "Linear attention is not the fastest everywhere: " + ", ".join(
             f"{NAMES[f]} is faster at N = {n:,} ({w} wide)" for f, w, n in losers) + ". "
     else:
         text += "Linear attention is the fastest at every length measured. "
+    if "softmax" not in _forms(result):
+        return text
     return text + ("Unlike the paper's softmax, the blocked form needs memory in proportion to N "
                    "as well: there the difference is in time alone.")
 
@@ -216,7 +227,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
         sections.append(Section(f"{width} wide", [
             pictures[width], "Time of a sample:", _table(result, width, "time"),
             "Peak memory of a sample:", _table(result, width, "memory")]))
-    sections.append(Section("Growth", [_slopes(result), _least(result)]))
+    growth = [_slopes(result)] if _slopes(result).rows else []
+    sections.append(Section("Growth", [*growth, _least(result)]))
     if result["measured"]["crossover"]:
         sections.append(Section("Crossover", [_crossings(result)]))
     return Page(

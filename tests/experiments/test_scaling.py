@@ -122,3 +122,16 @@ def test_page_tells_all_lengths(tmp_path):
     assert text.count("| does not fit |") == 2 * 3  # naive's three lengths in two tables
     assert "65,536" in text and "1.01 times at 32 wide" in text
     assert "not the fastest everywhere" not in page.agrees
+    assert "As in the paper" in page.agrees
+    worse = scaling.page(_result((1.2, 2.0)), Figures(tmp_path, "scaling"))
+    assert "not met everywhere" in worse.agrees
+
+
+def test_page_of_one_kind_claims_nothing_of_the_others(tmp_path):
+    result = _result()
+    measured = result["measured"]
+    measured["rows"] = [row for row in measured["rows"] if row["form"] == "linear"]
+    measured["slopes"], measured["crossover"] = scaling.slopes(measured["rows"]), {}
+    page = scaling.page(result, Figures(tmp_path, "scaling"))
+    assert "no growth is fitted" in page.headline and "not fitted" in page.agrees
+    assert "softmax needs" not in page.agrees
