@@ -29,17 +29,23 @@ class Told:
 
 
 def verdict(criteria: Sequence[Criterion]) -> str:
-    """All measured criteria together: "yes", "no", "in part (3 of 5)", "not
-    measured". Those that were not measured are told, never counted as passed."""
+    """All criteria together: "yes (5 of 5)", "no", "in part", "as far as
+    measured (2 of 5)", "not measured". What was not measured never passes."""
     measured = [one.holds for one in criteria if one.holds is not None]
     if not measured:
         return "not measured"
     held = sum(measured)
-    if held == len(measured):
+    if held == len(criteria):
         text = "**yes**"
+    elif held == len(measured):
+        text = "as far as measured"
     else:
         text = "**no**" if held == 0 else "in part"
-    return f"{text} ({held} of {len(measured)})"
+    return f"{text} ({held} of {len(criteria)})"
+
+
+def _holds(told: Told) -> str:
+    return "smoke size" if told.result["size"] == "quick" else verdict(told.criteria)
 
 
 def stored(folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -206,12 +212,12 @@ _INTRODUCTION = (
 def summary_text(told: Sequence[Told]) -> str:
     """README.md: what a newcomer reads first."""
     rows = [[f"[{one.experiment.title}]({one.experiment.name}.md)",
-             f"{one.experiment.claim} ({one.experiment.paper})", verdict(one.criteria),
+             f"{one.experiment.claim} ({one.experiment.paper})", _holds(one),
              one.page.headline] for one in told]
     parts = ["# The paper's experiments", _INTRODUCTION,
              Table(["experiment", "claim", "holds here", "by how much"],
                    rows).markdown(),
-             "\"Holds\" counts the criteria below that were measured."]
+             "\"Holds\" counts the criteria below; one that was not measured does not hold."]
     missing = [name for name in registry.MODULES if name not in
                [one.experiment.name for one in told]]
     if missing:

@@ -40,7 +40,7 @@ def test_report_has_all_that_is_asked(stored, tmp_path):
                  "Smoke size", "(results/scaling.json)", "0, 7", "input.txt"):
         assert text in page, text
     first = summary[summary.index("| experiment"):].split("\n\n")[0]
-    assert "Toys are small." in first and "**yes** (2 of 2)" in first and "0.333 a point" in first
+    assert "Toys are small." in first and "| smoke size |" in first and "0.333 a point" in first
     for name in re.findall(r"\]\(([\w./-]+)\)", page + summary):
         assert (tmp_path / "paper" / name).exists(), name
     assert str(tmp_path) not in page + summary
@@ -169,8 +169,8 @@ def test_between():
 
 
 @pytest.mark.parametrize("holds, text", [
-    ([], "not measured"), ([None], "not measured"), ([True, None], "**yes** (1 of 1)"),
-    ([True, False], "in part (1 of 2)"), ([False, None], "**no** (0 of 1)"),
+    ([], "not measured"), ([None], "not measured"), ([True, None], "as far as measured (1 of 2)"),
+    ([True, False], "in part (1 of 2)"), ([False, None], "**no** (0 of 2)"), ([True, False, None], "in part (1 of 3)"),
     ([True, True], "**yes** (2 of 2)"),
 ])
 def test_verdict(holds, text):
