@@ -94,8 +94,8 @@ def _colour(colour: JsonDict | None) -> Section | None:
                      number(1000 * one["seconds_an_update"])])
     side = colour["side"]
     return Section("Colour images", [
-        f"{data_title(colour['data'])}, read from its binary files, {side} x {side} pixels of three "
-        f"bytes: {3 * side * side} bytes an image. A few updates that show the way from the file "
+        f"{data_title(colour['data'])}, read from its binary files, {side} x {side} pixels of "
+        f"three bytes: {3 * side * side} bytes an image. A few updates that show the way from the file "
         "to bits/dim; **in no way comparable with the paper's CIFAR-10 figures**.",
         Table(["attention", "updates", "bits/dim, held out", "ms an update"], rows)])
 
@@ -137,7 +137,8 @@ def _differences(measured: JsonDict, size: str) -> Sequence[str]:
                 f" (means of {setup['pool']} x {setup['pool']}; the paper: MNIST, 28 x 28)")]
     if size != "full":
         lines += [
-            f"model: {setup['n_layers']} layers, width {setup['d_model']} (8 layers, 256)",
+            f"model: {setup['n_layers']} layers, width {setup['d_model']}, {setup['norm']}-norm "
+            "(8 layers, 256, post-norm)",
             f"training: {setup['updates']:,} updates of {setup['batch']} images, RAdam at "
             f"{setup['lr']} (250 epochs at 1e-4)",
         ]

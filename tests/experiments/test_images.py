@@ -33,7 +33,7 @@ def images_result(size="cpu", kinds=("linear", "softmax"), difference=0.02):
     measured = {
         "seeds": [0], "data": "fashion-mnist", "side": 14,
         "setup": {"pool": 2, "n_layers": 4, "d_model": 128, "updates": 2500, "batch": 16,
-                  "lr": "0.001"},
+                  "lr": "0.003", "norm": "pre"},
         "kinds": chosen,
         "equal_updates": {"difference": difference, "standard_error": 0.003} if two else None,
         "equal_time": images.equal_time(chosen, "elapsed_s"),
