@@ -84,7 +84,9 @@ def _position_section(result: JsonDict, figures: Figures) -> tuple[Section, Pict
          [f"{far['position']:,}", told["steps"]["far"]["median_us"],
           size(far["state_bytes"]), size(far["resident_bytes"])]],
         f"Single steps from both states in turn, medians of {told['steps']['count']:,} each, one "
-        f"thread; read in blocks the stream passes at {number(told['tokens_per_second'])} letters "
+        "thread; the median of three processes, whose ratios are "
+        f"{', '.join(f'{one:.3f}' for one in told['ratios'])}. Read in blocks the stream "
+        f"passes at {number(told['tokens_per_second'])} letters "
         "a second. The process holds weights, buffers and the program too.")
     past = [one for one in rows if one["begin"] >= 10 * stream["seq_len"]]
     within = [one for one in rows if one["end"] <= stream["seq_len"]]

@@ -57,6 +57,7 @@ def long_result(tokens=1_000_000, ratio=1.01, state=33792, resident=11_000_000):
              "far": {"begin": tokens, "end": tokens + 10_000, "median_us": 27.0 * ratio}}
     figures = {
         "tokens": tokens, "tokens_per_second": 45e3, "steps": steps,
+        "ratios": [0.99, ratio, ratio],
         "buckets": [bucket(1, 2, 2.2), bucket(20, 50, 1.98), bucket(100, 200, 1.97),
                     bucket(500_000, 1_000_000, 1.99)],
         "memory": {"near": {"position": 1000, **place},
