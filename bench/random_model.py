@@ -25,13 +25,24 @@ PRESETS = {
     "mnist": {"layers": 8, "width": 256, "heads": 8, "ff": 1024},
     "cifar": {"layers": 16, "width": 256, "heads": 8, "ff": 1024},
 }
+# Height, width, channels: what a preset generates as --task image.
+IMAGES = {"mnist": (28, 28, 1), "cifar": (32, 32, 3)}
+N_MIXTURES = 10
+# The keys of format 3 that no model written here makes use of.
+UNUSED = {
+    "arch": "decoder", "n_classes": 0, "n_decoder_layers": 0, "cross_attention": "full",
+    "local_context": 0, "topk": 32, "length_limit": 512, "clusters": 16, "iterations": 10,
+    "bits": 63, "hash_bias": True, "hash_chunk": 32, "rounds": 4, "max_sequence_length": 1024,
+    "aft_parameterization": 64, "n_dims": 0, "stabilise": False, "redraw": 1,
+    "feature_seed": 0, "bidirectional": False, "kernel_size": 3, "input_dim": 0,
+}
 ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 
 def make_config(args):
     """The keys of config.json, derived sizes included."""
     d_key = args.d_key or args.width // args.heads
-    return {
+    config = {
         "format_version": 1,
         "vocab_size": args.vocab,
         "d_model": args.width,
@@ -58,6 +69,12 @@ def make_config(args):
         "tied_head": False,
         "tokenizer": "byte",
     }
+    if args.task == "image":
+        height, width, channels = IMAGES[args.preset]
+        config |= UNUSED | {
+            "format_version": 3, "task": "image", "n_mixtures": N_MIXTURES,
+            "image_height": height, "image_width": width, "image_channels": channels}
+    return config
 
 
 def tensor_shapes(config):
@@ -85,8 +102,10 @@ def tensor_shapes(config):
             shapes[f"layers.{i}.{name}.bias"] = (d_model,)
     shapes["norm.weight"] = (d_model,)
     shapes["norm.bias"] = (d_model,)
-    shapes["predictor.weight"] = (vocab, d_model)
-    shapes["predictor.bias"] = (vocab,)
+    # Bytes' logits, or the parameters of a mixture of logistics.
+    outputs = 3 * config["n_mixtures"] if "n_mixtures" in config else vocab
+    shapes["predictor.weight"] = (outputs, d_model)
+    shapes["predictor.bias"] = (outputs,)
     return shapes
 
 
@@ -132,6 +151,8 @@ def parse_arguments(arguments=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=pathlib.Path, help="folder to write")
     parser.add_argument("--preset", choices=PRESETS, help="sets the four sizes")
+    parser.add_argument("--task", choices=("lm", "image"), default="lm",
+                        help="image: of presets " + " and ".join(IMAGES))
     parser.add_argument("--layers", type=int)
     parser.add_argument("--width", type=int)
     parser.add_argument("--heads", type=int)
@@ -155,6 +176,8 @@ def parse_arguments(arguments=None):
     for key, value in sizes.items():
         if getattr(args, key) is None:
             setattr(args, key, value)
+    if args.task == "image" and args.preset not in IMAGES:
+        parser.error("--task image: want --preset " + " or ".join(IMAGES))
     if min(args.layers, args.width, args.heads) < 1 or args.vocab < 256:
         parser.error("want layers, width, heads >= 1 and vocab >= 256")
     if args.width % args.heads and not (args.d_key and args.d_value):

@@ -3,6 +3,7 @@ shapes. Weights are random, which changes no time; `tarn bench` is the clock."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import pathlib
@@ -55,15 +56,21 @@ _DEPTHS = (1 / 6, 3 / 6, 5 / 6)
 _NODES = ((0.1127016654, 5 / 18), (0.5, 8 / 18), (0.8872983346, 5 / 18))
 
 
+@functools.cache
+def _write_model(folder: pathlib.Path, preset: str, attention: str, seed: int) -> None:
+    """Once a process: whatever lies there may be of another version."""
+    positions = next(one.steps for one in (_MNIST, _CIFAR) if one.preset == preset)
+    command = [sys.executable, "-B", str(ROOT / "bench" / "random_model.py"), str(folder),
+               "--preset", preset, "--task", "image", "--attention", attention,
+               "--max-positions", str(positions), "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ExperimentError(f"random_model.py: {done.stderr.strip()}")
+
+
 def _model(settings: Settings, shape: Shape, attention: str) -> pathlib.Path:
     folder = settings.out / "models" / f"{shape.preset}-{attention}"
-    if not (folder / "model.safetensors").is_file():
-        command = [sys.executable, "-B", str(ROOT / "bench" / "random_model.py"), str(folder),
-                   "--preset", shape.preset, "--attention", attention,
-                   "--max-positions", str(shape.steps), "--seed", str(settings.seed)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise ExperimentError(f"random_model.py: {done.stderr.strip()}")
+    _write_model(folder, shape.preset, attention, settings.seed)
     return folder
 
 
