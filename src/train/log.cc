@@ -40,6 +40,8 @@ std::string LogLine(const StepFigures& figures) {
   Field(line, "val_bits_per_dim", figures.val_bits_per_dim);
   Field(line, "val_accuracy", figures.val_accuracy);
   Field(line, "val_token_error_rate", figures.val_token_error_rate);
+  Field(line, "test_loss", figures.test_loss);
+  Field(line, "test_token_error_rate", figures.test_token_error_rate);
   Field(line, "lr", figures.lr);
   Field(line, "grad_norm", figures.grad_norm);
   line += StrCat(", \"tokens\": ", figures.tokens);

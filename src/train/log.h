@@ -21,7 +21,9 @@ struct StepFigures {
   // Of what is held out, where it was measured.
   std::optional<double> val_loss, val_bits_per_byte, val_bits_per_dim,
       val_accuracy,
-      val_token_error_rate;  // edits a target token of greedy decodes
+      val_token_error_rate;  // edits a target token (letter) of greedy decodes
+  // Of what no model is chosen by, measured at the same moments.
+  std::optional<double> test_loss, test_token_error_rate;
   double lr = 0;
   double grad_norm = 0;  // before clipping, over all tensors
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted

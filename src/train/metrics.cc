@@ -29,17 +29,17 @@ Metric MetricOf(const TrainOptions& options) {
       throw ArgumentError("--eval-metric", "auto|loss|accuracy for labels",
                           "error");
     case Task::kSeq2seq:
+    case Task::kCtc:
       if (asked == EvalMetric::kLoss) return Metric::kLoss;
       if (asked != EvalMetric::kAccuracy) return Metric::kTokenErrorRate;
-      throw ArgumentError("--eval-metric", "auto|loss|error for targets",
+      throw ArgumentError("--eval-metric",
+                          "auto|loss|error for targets and letters",
                           "accuracy");
     case Task::kImage:
       if (asked == EvalMetric::kAuto || asked == EvalMetric::kLoss) {
         return Metric::kBitsPerDim;
       }
       throw ArgumentError("--eval-metric", "auto|loss for images", "another");
-    case Task::kCtc:
-      break;
   }
   throw ArgumentError("task", "a task of this version", "another");
 }

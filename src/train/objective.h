@@ -42,6 +42,7 @@ std::unique_ptr<Objective> MakeGeneratedObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeLabelObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeTargetObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan);
+std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan);
 
 /// Eval mode (no dropout) without gradients, for the length of a scope.
 class EvalMode {

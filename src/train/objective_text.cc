@@ -88,7 +88,7 @@ std::unique_ptr<Objective> MakeObjective(const RunPlan& plan) {
     case Task::kImage:
       return MakeImageObjective(plan);
     case Task::kCtc:
-      break;
+      return MakeSpeechObjective(plan);
   }
   return nullptr;
 }

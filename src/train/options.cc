@@ -13,6 +13,8 @@ namespace tarn::train {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
+// Numbers of a frame of speech where nothing else is asked for.
+constexpr int64_t kMelBands = 40;
 
 bool IsModelKey(std::string_view name) {
   const auto& keys = ConfigKeys();
@@ -141,8 +143,10 @@ void OpenClasses(ModelConfig& model) {
   const bool classify =
       model.task == Task::kClassify ||
       (model.task == Task::kDerived && model.arch == Arch::kEncoder);
-  if (!classify) model.n_classes = 0;
-  if (classify && model.n_classes == 0) model.n_classes = 2;
+  const bool ctc = model.task == Task::kCtc;
+  if (!classify && !ctc) model.n_classes = 0;
+  if ((classify || ctc) && model.n_classes == 0) model.n_classes = 2;
+  if (ctc && model.input_dim == 0) model.input_dim = kMelBands;
 }
 
 // Tables with a row for each position reach as far as the longest row of
@@ -166,6 +170,29 @@ void SetGeneratedTokenizer(TrainOptions& options, const Given& given) {
   options.model.tokenizer = TokenizerKind::kIds;
 }
 
+// Recordings are one set, split by who speaks.
+void CheckSpeechOptions(const TrainOptions& options) {
+  if (options.model.task == Task::kCtc) {
+    if (options.data.size() > 1 ||
+        (!options.data.empty() && options.data[0] == "-")) {
+      throw ArgumentError("--data", "one folder or archive for task 'ctc'",
+                          options.data.size() > 1 ? "more" : "-");
+    }
+    if (!options.held_out.empty()) {
+      throw ArgumentError("--held-out", "--held-out-speakers for task 'ctc'",
+                          options.held_out);
+    }
+    return;
+  }
+  const auto refuse = [](const char* flag) {
+    throw ArgumentError(flag, "task 'ctc'", "another task");
+  };
+  if (!options.held_out_speakers.empty()) refuse("--held-out-speakers");
+  if (!options.test_speakers.empty()) refuse("--test-speakers");
+  if (options.join_frames != 0) refuse("--join-frames");
+  if (options.augment != 0) refuse("--augment");
+}
+
 // What acts on running text alone is refused where examples are read.
 void CheckTaskOptions(const TrainOptions& options) {
   MetricOf(options);
@@ -174,6 +201,7 @@ void CheckTaskOptions(const TrainOptions& options) {
     throw ArgumentError("--pool", "1 unless the task is 'image'",
                         StrCat(options.pool));
   }
+  CheckSpeechOptions(options);
   if (options.model.task == Task::kLm) return;
   const std::string task = StrCat(" for task '", Name(options.model.task), "'");
   if (options.long_every != 0) {

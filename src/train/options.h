@@ -30,6 +30,10 @@ struct TrainOptions {
   RecordMode records = RecordMode::kAuto;
   GeneratorOptions generator;  // rows made on the spot instead
   int64_t pool = 1;            // images: side of the blocks that become a pixel
+  // ctc: names with commas between, frames, strength of augmentation.
+  std::string held_out_speakers, test_speakers;
+  int64_t join_frames = 0;
+  double augment = 0;
   // How it is learned.
   int64_t batch = 8;         // rows of a forward pass
   int64_t accumulate = 1;    // forward passes of an update

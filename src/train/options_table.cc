@@ -99,6 +99,12 @@ constexpr char kMetrics[] = "auto|loss|accuracy|error";
           o.field = Real(name, text, least, most);           \
         }                                                    \
   }
+#define TARN_NAMES(name, field, help)                                  \
+  OptionInfo {                                                         \
+    name, "A[,B...]", help, true,                                      \
+        [](const TrainOptions& o) { return o.field; },                 \
+        [](TrainOptions& o, std::string_view text) { o.field = text; } \
+  }
 #define TARN_WORD(name, field, words, help)                                  \
   OptionInfo {                                                               \
     name, words, help, true,                                                 \
@@ -140,6 +146,14 @@ const std::vector<OptionInfo>& OptionTable() {
                 "mqar: free places hold random tokens, else 0"),
       TARN_COUNT("pool", pool, 1, 4096, true,
                  "images: N x N pixels become their mean"),
+      TARN_NAMES("held_out_speakers", held_out_speakers,
+                 "ctc: whom the best model is chosen by; none named: the last"),
+      TARN_NAMES("test_speakers", test_speakers,
+                 "ctc: looked at beside them and never chosen by"),
+      TARN_COUNT("join_frames", join_frames, 0, kMaxCount, true,
+                 "ctc: recordings are joined up to so many frames; 0: not"),
+      TARN_REAL("augment", augment, 0, 1,
+                "ctc: how much voice, speed, noise are changed, and masked"),
       TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),
       TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
                  "forward passes whose gradients make one update"),
@@ -208,6 +222,7 @@ const std::vector<OptionInfo>& OptionTable() {
 }
 
 #undef TARN_COUNT
+#undef TARN_NAMES
 #undef TARN_REAL
 #undef TARN_WORD
 

@@ -45,6 +45,9 @@ std::string HeldOutText(const StepFigures& figures) {
     text +=
         Format(", token error %.2f %%", 100 * *figures.val_token_error_rate);
   }
+  if (figures.test_token_error_rate) {
+    text += Format(" (test %.2f %%)", 100 * *figures.test_token_error_rate);
+  }
   return text;
 }
 

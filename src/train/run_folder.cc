@@ -66,7 +66,9 @@ void WriteModelFiles(const std::string& dir, const ModelConfig& config,
                      const std::string& tokenizer_json,
                      const std::string& labels_json) {
   WriteFileAtomically(dir + "/config.json", ConfigToJson(config));
-  WriteFileAtomically(dir + "/tokenizer.json", tokenizer_json);
+  if (!tokenizer_json.empty()) {
+    WriteFileAtomically(dir + "/tokenizer.json", tokenizer_json);
+  }
   if (!labels_json.empty()) {
     WriteFileAtomically(dir + "/labels.json", labels_json);
   }

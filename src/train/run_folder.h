@@ -35,8 +35,8 @@ TrainState ReadState(const RunFolder& folder);
 /// Removes model, best model, checkpoint and log.
 void RemoveRun(const RunFolder& folder);
 
-/// Writes config.json, tokenizer.json and, unless it is empty, labels.json into
-/// a model directory.
+/// Writes config.json and, unless they are empty, tokenizer.json and
+/// labels.json into a model directory.
 void WriteModelFiles(const std::string& dir, const ModelConfig& config,
                      const std::string& tokenizer_json,
                      const std::string& labels_json);

@@ -1,10 +1,12 @@
 #include "train/task_data.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
 #include "train/generated_data.h"
 #include "train/image_data.h"
+#include "train/speech_data.h"
 
 namespace tarn::train {
 namespace {
@@ -144,6 +146,12 @@ std::vector<std::string> InputFiles(const TrainOptions& options) {
 }
 
 void CheckInputs(const TrainOptions& options) {
+  // A folder is as good as an archive: what is in it is checked on reading.
+  std::error_code error;
+  if (options.model.task == Task::kCtc &&
+      std::filesystem::is_directory(options.data[0], error)) {
+    return;
+  }
   const std::vector<std::string> paths = InputFiles(options);
   if (options.model.task == Task::kImage &&
       std::count(paths.begin(), paths.end(), "-") > 0) {
@@ -169,7 +177,7 @@ std::unique_ptr<TaskData> ReadTaskData(TrainOptions& options,
     case Task::kImage:
       return ReadImageData(options, model_dir);
     case Task::kCtc:
-      break;
+      return ReadSpeech(options);
   }
   throw ArgumentError("task", "a task of this version", "another");
 }
