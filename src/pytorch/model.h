@@ -16,8 +16,6 @@ namespace tarn::nn {
 /// One batch. What a task does not use stays undefined.
 struct Batch {
   torch::Tensor tokens;   // [B, T] int64 in [0, vocab_size)
-  torch::Tensor frames;   // ctc: [B, T, input_dim], dtype of the weights, in
-                          // place of tokens
   torch::Tensor lengths;  // [B] int64 in [0, T]; undefined: T. What is past
                           // them is padding and has no influence
   // seq2seq: what the decoder reads, and its lengths (undefined: U)
@@ -36,7 +34,6 @@ class ModelImpl : public torch::nn::Module {
   ///   lm        [B, T, vocab_size]; row t predicts token t + 1
   ///   classify  [B, n_classes]
   ///   seq2seq   [B, U, vocab_size]; row u predicts what follows target_in[u]
-  ///   ctc       [B, T, n_classes]; class 0 is the blank
   /// B, T and U may be 0. Logits past a sequence's length are unspecified.
   /// Throws ShapeError, DTypeError or ArgumentError naming the field.
   virtual torch::Tensor Logits(const Batch& batch) = 0;

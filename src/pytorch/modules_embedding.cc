@@ -8,16 +8,6 @@ namespace {
 // GPT-2's standard deviation for embeddings: tied logits start near 0.
 constexpr double kSmallEmbedding = 0.02;
 
-torch::nn::Embedding MakeTable(torch::nn::Module& owner,
-                               const ModelConfig& config,
-                               const std::string& name, bool shared) {
-  const auto table = owner.register_module(
-      name, torch::nn::Embedding(config.vocab_size, config.EmbeddingWidth()));
-  torch::NoGradGuard no_grad;  // for the in-place initialisation only
-  if (shared) table->weight.normal_(0.0, kSmallEmbedding);
-  return table;
-}
-
 }  // namespace
 
 void CheckTokens(const char* where, const torch::Tensor& tokens,
@@ -40,44 +30,37 @@ void CheckTokens(const char* where, const torch::Tensor& tokens,
   }
 }
 
-void CheckFrames(const char* where, const torch::Tensor& frames,
-                 int64_t input_dim, torch::ScalarType weights) {
-  const std::string name = StrCat(where, ": frames");
-  if (!frames.defined()) {
-    throw ShapeError(name, "[batch, seq_len, input_dim]", "none");
-  }
-  if (frames.dim() != 3 || frames.size(2) != input_dim) {
-    throw ShapeError(name, StrCat("[batch, seq_len, ", input_dim, "]"),
-                     ShapeText(frames.sizes().vec()));
-  }
-  if (frames.scalar_type() != weights) {
-    throw DTypeError(name, c10::toString(weights),
-                     c10::toString(frames.scalar_type()));
-  }
-}
-
-InputPositions::InputPositions(torch::nn::Module& owner,
+TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
                                const ModelConfig& config,
-                               const std::string& name)
+                               const std::string& prefix, bool shared)
     : config_(config) {
-  if (config.positions != Positions::kLearned || !config.HasAttention()) return;
   torch::NoGradGuard no_grad;  // for the in-place initialisation only
-  learned_ = owner.register_module(
-      name, torch::nn::Embedding(config.max_positions, config.d_model));
-  learned_->weight.normal_(0.0, kSmallEmbedding);
+  tokens_ = owner.register_module(
+      prefix + "embedding",
+      torch::nn::Embedding(config.vocab_size, config.EmbeddingWidth()));
+  if (shared) tokens_->weight.normal_(0.0, kSmallEmbedding);
+  if (config.positions == Positions::kLearned && config.HasAttention()) {
+    learned_ = owner.register_module(
+        (prefix == "value_" ? "" : prefix) + "pos_embedding",
+        torch::nn::Embedding(config.max_positions, config.d_model));
+    learned_->weight.normal_(0.0, kSmallEmbedding);
+  }
 }
 
-torch::Tensor InputPositions::Sinusoids(const torch::Tensor& x,
+torch::Tensor TokenEmbedding::Sinusoids(const torch::Tensor& x,
                                         const torch::Tensor& places,
                                         int64_t width) {
   return places.defined() ? tables_->SinusoidalAt(places, width, x)
                           : tables_->Sinusoidal(x.size(1), width, x);
 }
 
-torch::Tensor InputPositions::operator()(const torch::Tensor& x,
+torch::Tensor TokenEmbedding::operator()(const char* where,
+                                         const torch::Tensor& tokens,
                                          const torch::Tensor& places) {
+  CheckTokens(where, tokens, config_.vocab_size);
+  const int64_t seq_len = tokens.size(1);
+  const torch::Tensor x = tokens_(tokens);  // [B, T, EmbeddingWidth]
   if (!config_.HasAttention()) return x;
-  const int64_t seq_len = x.size(1);
   switch (config_.positions) {
     case Positions::kLearned: {
       const torch::Tensor rows =
@@ -100,35 +83,6 @@ torch::Tensor InputPositions::operator()(const torch::Tensor& x,
       break;
   }
   return x;
-}
-
-TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
-                               const ModelConfig& config,
-                               const std::string& prefix, bool shared)
-    : vocab_size_(config.vocab_size),
-      tokens_(MakeTable(owner, config, prefix + "embedding", shared)),
-      positions_(owner, config,
-                 (prefix == "value_" ? "" : prefix) + "pos_embedding") {}
-
-torch::Tensor TokenEmbedding::operator()(const char* where,
-                                         const torch::Tensor& tokens,
-                                         const torch::Tensor& places) {
-  CheckTokens(where, tokens, vocab_size_);
-  return positions_(tokens_(tokens), places);
-}
-
-FrameEmbedding::FrameEmbedding(torch::nn::Module& owner,
-                               const ModelConfig& config)
-    : projection_(owner.register_module(
-          "input_projection",
-          torch::nn::Linear(config.input_dim, config.EmbeddingWidth()))),
-      positions_(owner, config, "pos_embedding") {}
-
-torch::Tensor FrameEmbedding::operator()(const char* where,
-                                         const torch::Tensor& frames) {
-  const torch::Tensor& weight = projection_->weight;
-  CheckFrames(where, frames, weight.size(1), weight.scalar_type());
-  return positions_(projection_(frames), torch::Tensor());
 }
 
 PredictorImpl::PredictorImpl(const ModelConfig& config) {

@@ -1,4 +1,4 @@
-// Tokens or frames to vectors, with positions, and vectors to logits.
+// Tokens to vectors and back: the token embedding with positions, and the head.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,66 +11,36 @@
 
 namespace tarn::nn {
 
-/// Positions of a model's input. No module itself, since the keys of a model
-/// file have no prefix for it: a learned table belongs to the model.
-class InputPositions {
- public:
-  /// Registers `name` in `owner` where positions are learned, N(0, 0.02^2).
-  InputPositions(torch::nn::Module& owner, const ModelConfig& config,
-                 const std::string& name);
-
-  /// x [B, T, EmbeddingWidth] -> [B, T, d_model]. `places` [B, T] int64 on the
-  /// CPU: where the rows stand; undefined: 0, 1, ... A model without attention
-  /// gets x back.
-  torch::Tensor operator()(const torch::Tensor& x, const torch::Tensor& places);
-
- private:
-  torch::Tensor Sinusoids(const torch::Tensor& x, const torch::Tensor& places,
-                          int64_t width);
-
-  ModelConfig config_;
-  torch::nn::Embedding learned_{nullptr};  // learned positions only
-  std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
-};
-
-/// Token and position embedding; its tables belong to the model, as `prefix`
+/// Token and position embedding. No module itself, since the keys of a model
+/// file have no prefix for it: its tables belong to the model, as `prefix`
 /// "value_" or "target_" names them.
 class TokenEmbedding {
  public:
   /// Registers `{prefix}embedding` and, for learned positions,
   /// `pos_embedding` (of "value_") or `{prefix}pos_embedding` in `owner`.
-  /// Token embedding N(0, 1), or N(0, 0.02^2) where `shared` with a tied head.
+  /// Token embedding N(0, 1), or N(0, 0.02^2) where `shared` with a tied head;
+  /// learned positions N(0, 0.02^2).
   TokenEmbedding(torch::nn::Module& owner, const ModelConfig& config,
                  const std::string& prefix, bool shared);
 
-  /// tokens [B, T] int64 -> [B, T, d_model]; `places` as in InputPositions.
-  /// Throws ShapeError, DTypeError, and ArgumentError for a token outside the
-  /// vocabulary (checked on the CPU; on other devices torch's embedding
-  /// asserts), all naming `where`.
+  /// tokens [B, T] int64 -> [B, T, d_model]. `places` [B, T] int64 on the CPU:
+  /// where the tokens stand; undefined: 0, 1, ... Throws ShapeError,
+  /// DTypeError, and ArgumentError for a token outside the vocabulary (checked
+  /// on the CPU; on other devices torch's embedding asserts), all naming
+  /// `where`.
   torch::Tensor operator()(const char* where, const torch::Tensor& tokens,
                            const torch::Tensor& places = {});
   /// [vocab, EmbeddingWidth].
   const torch::Tensor& weight() const { return tokens_->weight; }
 
  private:
-  int64_t vocab_size_;
+  torch::Tensor Sinusoids(const torch::Tensor& x, const torch::Tensor& places,
+                          int64_t width);
+
+  ModelConfig config_;
   torch::nn::Embedding tokens_{nullptr};
-  InputPositions positions_;
-};
-
-/// Frames of numbers in place of tokens: an affine map and positions.
-class FrameEmbedding {
- public:
-  /// Registers `input_projection` [EmbeddingWidth, input_dim] in `owner`,
-  /// initialised as torch::nn::Linear, and `pos_embedding` where learned.
-  FrameEmbedding(torch::nn::Module& owner, const ModelConfig& config);
-
-  /// frames [B, T, input_dim] -> [B, T, d_model]. Throws as CheckFrames.
-  torch::Tensor operator()(const char* where, const torch::Tensor& frames);
-
- private:
-  torch::nn::Linear projection_{nullptr};
-  InputPositions positions_;
+  torch::nn::Embedding learned_{nullptr};  // learned positions only
+  std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
 };
 
 /// The affine map to logits. Untied it owns `weight` [outputs, D] and `bias`
@@ -92,10 +62,5 @@ TORCH_MODULE(Predictor);
 /// tokens is [B, T] int64 with entries in [0, vocab_size).
 void CheckTokens(const char* where, const torch::Tensor& tokens,
                  int64_t vocab_size);
-
-/// Throws ShapeError or DTypeError ("where: frames") unless frames is [B, T,
-/// input_dim] of the dtype of the weights.
-void CheckFrames(const char* where, const torch::Tensor& frames,
-                 int64_t input_dim, torch::ScalarType weights);
 
 }  // namespace tarn::nn

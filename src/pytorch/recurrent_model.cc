@@ -16,12 +16,9 @@ double BetweenLayers(const ModelConfig& config) {
 }  // namespace
 
 RecurrentModelImpl::RecurrentModelImpl(const ModelConfig& config)
-    : ModelImpl(config) {
+    : ModelImpl(config),
+      embedding_(*this, config_, "value_", /*shared=*/config_.tied_head) {
   const int64_t d_model = config_.d_model;
-  const int64_t width = config_.ReadsFrames() ? config_.input_dim : d_model;
-  if (!config_.ReadsFrames()) {
-    embedding_.emplace(*this, config_, "value_", /*shared=*/config_.tied_head);
-  }
   switch (config_.arch) {
     case Arch::kRnn:
       rnn_ = register_module(
@@ -35,7 +32,7 @@ RecurrentModelImpl::RecurrentModelImpl(const ModelConfig& config)
       lstm_ = register_module(
           "rnn", torch::nn::LSTM(
                      torch::nn::LSTMOptions(
-                         width, config_.bidirectional ? d_model / 2 : d_model)
+                         d_model, config_.bidirectional ? d_model / 2 : d_model)
                          .num_layers(config_.n_layers)
                          .bidirectional(config_.bidirectional)
                          .dropout(BetweenLayers(config_))
@@ -48,18 +45,9 @@ RecurrentModelImpl::RecurrentModelImpl(const ModelConfig& config)
   predictor_ = register_module("predictor", Predictor(config_));
 }
 
-torch::Tensor RecurrentModelImpl::Input(const Batch& batch) {
-  if (embedding_) return (*embedding_)(kName, batch.tokens);
-  CheckFrames(kName, batch.frames, config_.input_dim,
-              predictor_->bias.scalar_type());
-  return batch.frames;
-}
-
 torch::Tensor RecurrentModelImpl::Run(const torch::Tensor& x,
                                       const torch::Tensor& lengths) {
-  if (x.size(0) == 0 || x.size(1) == 0) {  // torch's layers refuse
-    return x.new_zeros({x.size(0), x.size(1), config_.d_model});
-  }
+  if (x.size(0) == 0 || x.size(1) == 0) return x;  // torch's layers refuse
   // Forwards, what follows a token cannot touch it. Backwards it comes first:
   // packed, each sequence begins at its own end.
   if (config_.bidirectional && lengths.defined()) {
@@ -74,13 +62,8 @@ torch::Tensor RecurrentModelImpl::Run(const torch::Tensor& x,
   return rnn_ ? std::get<0>(rnn_->forward(x)) : std::get<0>(lstm_->forward(x));
 }
 
-torch::Tensor RecurrentModelImpl::Head(const torch::Tensor& hidden) {
-  return predictor_(hidden,
-                    embedding_ ? embedding_->weight() : torch::Tensor());
-}
-
 torch::Tensor RecurrentModelImpl::Logits(const Batch& batch) {
-  const torch::Tensor x = Input(batch);
+  const torch::Tensor x = embedding_(kName, batch.tokens);
   const torch::Tensor key_mask =
       PrefixMask(kName, batch.lengths, x.size(0), x.size(1));
   torch::Tensor hidden = Run(x, batch.lengths);
@@ -88,7 +71,7 @@ torch::Tensor RecurrentModelImpl::Logits(const Batch& batch) {
     hidden = MeanOverTokens(hidden, key_mask);
   }
   hidden = torch::dropout(hidden, config_.dropout, is_training());
-  return Head(hidden);
+  return predictor_(hidden, embedding_.weight());
 }
 
 RecurrentState RecurrentModelImpl::InitialState(int64_t batch) const {
@@ -105,11 +88,7 @@ RecurrentState RecurrentModelImpl::InitialState(int64_t batch) const {
 
 std::pair<torch::Tensor, RecurrentState> RecurrentModelImpl::Prefill(
     const torch::Tensor& tokens, const RecurrentState& state) {
-  if (!embedding_) {
-    throw ArgumentError("RecurrentModel: Prefill", "task lm",
-                        Name(config_.task));
-  }
-  torch::Tensor x = (*embedding_)(kName, tokens);
+  torch::Tensor x = embedding_(kName, tokens);
   const std::vector<int64_t> wanted = {config_.n_layers, x.size(0),
                                        config_.d_model};
   if (!state.h.defined() || state.h.sizes() != wanted ||
@@ -128,7 +107,7 @@ std::pair<torch::Tensor, RecurrentState> RecurrentModelImpl::Prefill(
       std::tie(x, next.h) = rnn_->forward(x, state.h);
     }
   }
-  return {Head(x), std::move(next)};
+  return {predictor_(x, embedding_.weight()), std::move(next)};
 }
 
 }  // namespace tarn::nn

@@ -5,7 +5,6 @@
 
 #include <torch/torch.h>
 
-#include <optional>
 #include <utility>
 
 #include "core/config.h"
@@ -22,8 +21,7 @@ struct RecurrentState {
 
 /// rnn:  h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)
 /// lstm: torch.nn.LSTM's four gates; bidirectional: d_model / 2 each way
-/// Task lm: logits of every token. Task classify: of the mean over tokens. Task
-/// ctc (lstm only): the first layer reads frames, logits of every frame.
+/// Task lm: logits of every token. Task classify: of the mean over tokens.
 class RecurrentModelImpl : public ModelImpl {
  public:
   /// config: of arch rnn or lstm. Layers U(+-1/sqrt(hidden)), the rest as in
@@ -39,15 +37,12 @@ class RecurrentModelImpl : public ModelImpl {
                                                    const RecurrentState& state);
 
  private:
-  // Tokens embedded, or the frames themselves.
-  torch::Tensor Input(const Batch& batch);
-  // x [B, T, D or input_dim] -> [B, T, D].
+  // x [B, T, D] -> [B, T, D].
   torch::Tensor Run(const torch::Tensor& x, const torch::Tensor& lengths);
-  torch::Tensor Head(const torch::Tensor& hidden);
 
-  std::optional<TokenEmbedding> embedding_;  // none for task ctc
-  torch::nn::RNN rnn_{nullptr};              // one of
-  torch::nn::LSTM lstm_{nullptr};            // the two
+  TokenEmbedding embedding_;
+  torch::nn::RNN rnn_{nullptr};    // one of
+  torch::nn::LSTM lstm_{nullptr};  // the two
   Predictor predictor_{nullptr};
 };
 TORCH_MODULE(RecurrentModel);
