@@ -11,6 +11,7 @@ import torch
 
 from tarn._files import read_tensors, write_bytes, write_tensors
 
+_WITH_CLASSES = ("classify", "ctc")
 _BYTE_TOKENIZER = '{"format_version": 1, "type": "byte"}\n'
 
 
@@ -25,12 +26,13 @@ def save_model(
     `tarn.runtime` and `load_model` open.
 
     Args:
-        module: LanguageModel, Classifier, Seq2Seq, RecurrentModel or CnnModel.
+        module: LanguageModel, Classifier, FrameClassifier, Seq2Seq,
+            RecurrentModel or CnnModel.
         dir: made if need be; its files are replaced by rename.
         tokenizer: tokenizer.json to copy; None: bytes, where the configuration
             says "byte".
         labels: of a classifier, one for each class; None: those it holds, else
-            "0", "1", ...
+            "0", "1", ... (of frames: "", the blank, "1", ...)
 
     Weights are written as float32. Raises ValueError for a module without a
     configuration or with weights that are not those of it (such as projections
@@ -65,9 +67,14 @@ def save_model(
     ordered = {name: tensors[name].detach().float() for name in shapes}
     write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
     write_bytes(tokenizer_bytes, folder / "tokenizer.json")
-    if config["task"] == "classify":
+    if config["task"] in _WITH_CLASSES:
+        blank = config["task"] == "ctc"
         names = labels or getattr(module, "labels", None)
-        names = names or [str(index) for index in range(config["n_classes"])]
+        if names is None:
+            names = [str(index) for index in range(config["n_classes"])]
+            names[0] = "" if blank else names[0]
+        if blank and names[0] != "":
+            raise ValueError(f"save_model: labels: want '' first, the blank, got {names[0]!r}")
         if len(set(names)) != config["n_classes"]:
             raise ValueError(
                 f"save_model: labels: want {config['n_classes']} different names, got {len(set(names))}"
@@ -108,6 +115,6 @@ def load_model(dir: str | os.PathLike[str]) -> torch.nn.Module:
             )
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     labels = folder / "labels.json"
-    if model.config["task"] == "classify" and labels.is_file():  # type: ignore[index]
+    if model.config["task"] in _WITH_CLASSES and labels.is_file():  # type: ignore[index]
         model.labels = json.loads(labels.read_text())  # type: ignore[assignment]
     return model.eval()

@@ -24,6 +24,9 @@ ClassifierImpl::ClassifierImpl(const ModelConfig& config)
   if (config_.arch != Arch::kEncoder) {
     throw ArgumentError("Classifier: arch", "encoder", Name(config_.arch));
   }
+  if (config_.task != Task::kClassify) {
+    throw ArgumentError("Classifier: task", "classify", Name(config_.task));
+  }
   encoder_ = Encoder(config_, /*causal=*/false);
   register_module("layers", encoder_->layers);
   if (encoder_->norm) register_module("norm", encoder_->norm);

@@ -13,7 +13,7 @@ namespace tarn::nn {
 
 class ClassifierImpl : public ModelImpl {
  public:
-  /// config: of arch encoder. Initialised as LanguageModel.
+  /// config: of arch encoder, task classify. Initialised as LanguageModel.
   explicit ClassifierImpl(const ModelConfig& config);
 
   /// tokens [B, T] int64, lengths [B] int64 (undefined: T) -> logits

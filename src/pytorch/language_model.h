@@ -1,5 +1,6 @@
 // The decoder-only language model as a torch::nn module: token embedding,
-// positions, causal stack, head.
+// positions, causal stack, head. Of task image it reads the bytes of a picture
+// and its head gives mixtures of logistics.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,15 +26,16 @@ class LanguageModelImpl : public ModelImpl {
   /// large as the tokens. Throws ArgumentError naming the key.
   explicit LanguageModelImpl(const ModelConfig& config);
 
-  /// tokens [B, T] int64 in [0, vocab_size) -> logits [B, T, vocab_size], the
-  /// dtype of the weights (float32 unless converted). T and B may be 0. Throws
-  /// ShapeError, DTypeError, ArgumentError for a token outside the vocabulary
-  /// (checked on the CPU; on other devices torch's embedding asserts).
+  /// tokens [B, T] int64 in [0, vocab_size) -> logits [B, T, config.Outputs()],
+  /// the dtype of the weights (float32 unless converted). T and B may be 0.
+  /// Throws ShapeError, DTypeError, ArgumentError for a token outside the
+  /// vocabulary (checked on the CPU; on other devices torch's embedding
+  /// asserts).
   torch::Tensor forward(const torch::Tensor& tokens);
   torch::Tensor Logits(const Batch& batch) override;
 
   /// The recurrent form: a state that has seen nothing, and logits [B, T,
-  /// vocab_size] of tokens that follow a state, of which the first lengths[b]
+  /// Outputs()] of tokens that follow a state, of which the first lengths[b]
   /// count (undefined: all). T = 1 is a step. Throws ArgumentError with the
   /// reason for a kind of attention that has none.
   StackState InitialState(int64_t batch) const;

@@ -6,6 +6,7 @@
 #include "core/safetensors.h"
 #include "pytorch/classifier.h"
 #include "pytorch/cnn_model.h"
+#include "pytorch/frame_classifier.h"
 #include "pytorch/language_model.h"
 #include "pytorch/open_file.h"
 #include "pytorch/recurrent_model.h"
@@ -78,6 +79,9 @@ std::shared_ptr<ModelImpl> MakeModel(const ModelConfig& config) {
     case Arch::kDecoder:
       return std::make_shared<LanguageModelImpl>(finished);
     case Arch::kEncoder:
+      if (finished.ReadsFrames()) {
+        return std::make_shared<FrameClassifierImpl>(finished);
+      }
       return std::make_shared<ClassifierImpl>(finished);
     case Arch::kSeq2seq:
       return std::make_shared<Seq2SeqImpl>(finished);

@@ -18,6 +18,8 @@ struct Batch {
   torch::Tensor tokens;   // [B, T] int64 in [0, vocab_size)
   torch::Tensor lengths;  // [B] int64 in [0, T]; undefined: T. What is past
                           // them is padding and has no influence
+  torch::Tensor frames;   // ctc, in place of tokens: [B, T, input_dim], dtype
+                          // of the weights
   // seq2seq: what the decoder reads, and its lengths (undefined: U)
   torch::Tensor target_in;       // [B, U] int64
   torch::Tensor target_lengths;  // [B] int64 in [0, U]
@@ -34,6 +36,9 @@ class ModelImpl : public torch::nn::Module {
   ///   lm        [B, T, vocab_size]; row t predicts token t + 1
   ///   classify  [B, n_classes]
   ///   seq2seq   [B, U, vocab_size]; row u predicts what follows target_in[u]
+  ///   image     [B, T, 3 n_mixtures]; row t, the logits, means and log-scales
+  ///             of a mixture of logistics, predicts byte t + 1
+  ///   ctc       [B, T, n_classes]; row t labels frame t, class 0 is the blank
   /// B, T and U may be 0. Logits past a sequence's length are unspecified.
   /// Throws ShapeError, DTypeError or ArgumentError naming the field.
   virtual torch::Tensor Logits(const Batch& batch) = 0;

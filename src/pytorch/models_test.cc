@@ -9,6 +9,7 @@
 
 #include "core/test_util.h"
 #include "pytorch/classifier.h"
+#include "pytorch/frame_classifier.h"
 #include "pytorch/language_model.h"
 #include "pytorch/model.h"
 #include "pytorch/plain_earlier.h"
@@ -118,6 +119,24 @@ std::vector<ModelConfig> HashVariants(Arch arch) {
   return configs;
 }
 
+// The same model with frames for tokens and classes of every frame.
+ModelConfig OfFrames(ModelConfig config) {
+  config.task = Task::kCtc;
+  config.n_classes = 5;
+  config.input_dim = 7;
+  return config;
+}
+
+// The same model with a head of two logistics a byte.
+ModelConfig OfImages(ModelConfig config) {
+  config.task = Task::kImage;
+  config.vocab_size = 256;
+  config.image_height = config.image_width = 2;
+  config.image_channels = 3;
+  config.n_mixtures = 2;
+  return config;
+}
+
 bool HasRecurrentForm(const ModelConfig& config) {
   return config.attention != AttentionKind::kConditionalFull;
 }
@@ -138,6 +157,11 @@ std::vector<ModelConfig> EarlierVariants(Arch arch) {
     configs.push_back(config);
     config.n_layers = 3;
     configs.push_back(config);
+  }
+  if (arch == Arch::kLstm) {
+    configs.push_back(OfFrames(SmallConfig(arch)));
+    configs.push_back(configs.back());
+    configs.back().bidirectional = true;
   }
   for (ModelConfig& each : configs) FinishConfig(each);
   return configs;
@@ -184,6 +208,11 @@ std::vector<ModelConfig> Variants(Arch arch) {
     config.cross_attention = CrossAttention::kLinear;
     configs.push_back(config);
   }
+  if (arch == Arch::kEncoder) {
+    const size_t tokens = configs.size();
+    for (size_t i = 0; i < tokens; ++i) configs.push_back(OfFrames(configs[i]));
+  }
+  if (arch == Arch::kDecoder) configs.push_back(OfImages(SmallConfig(arch)));
   const std::vector<ModelConfig> kinds = KindVariants(arch);
   configs.insert(configs.end(), kinds.begin(), kinds.end());
   for (ModelConfig& each : configs) FinishConfig(each);
@@ -214,11 +243,16 @@ torch::Tensor Lengths(std::initializer_list<int64_t> lengths) {
   return torch::tensor(std::vector<int64_t>(lengths), torch::kInt64);
 }
 
-// Three sequences of 9, 1 and 5 tokens, targets of 4, 7 and 1.
-Batch RaggedBatch(Arch arch) {
+// Three sequences of 9, 1 and 5 tokens or frames, targets of 4, 7 and 1.
+Batch RaggedBatch(const ModelConfig& config) {
+  const Arch arch = config.arch;
   Batch batch;
-  batch.tokens = Tokens(3, 9);
   batch.lengths = Lengths({9, 1, 5});
+  if (config.ReadsFrames()) {
+    batch.frames = torch::randn({3, 9, config.input_dim});
+    return batch;
+  }
+  batch.tokens = Tokens(3, 9);
   if (arch == Arch::kSeq2seq) {
     batch.target_in = Tokens(3, 7);
     batch.target_lengths = Lengths({4, 7, 1});
@@ -233,6 +267,10 @@ Batch RowOf(const Batch& batch, int64_t b) {
     return tokens.narrow(0, b, 1).narrow(1, 0, lengths[b].item<int64_t>());
   };
   Batch row;
+  if (batch.frames.defined()) {
+    row.frames = cut(batch.frames, batch.lengths);
+    return row;
+  }
   row.tokens = cut(batch.tokens, batch.lengths);
   if (batch.target_in.defined()) {
     row.target_in = cut(batch.target_in, batch.target_lengths);
@@ -251,15 +289,21 @@ torch::Tensor Valid(const torch::Tensor& logits, const Batch& batch,
 
 torch::Tensor PlainLogits(const ModelConfig& config,
                           const plain::Weights& weights, const Batch& row) {
+  const torch::Tensor frames =
+      row.frames.defined() ? row.frames.to(torch::kFloat64) : row.frames;
   switch (config.arch) {
     case Arch::kEncoder:
+      if (config.ReadsFrames()) {
+        return plain::FrameLogits(config, weights, frames);
+      }
       return plain::ClassLogits(config, weights, row.tokens);
     case Arch::kSeq2seq:
       return plain::TargetLogits(config, weights, row.tokens, row.target_in);
     case Arch::kDecoder:
       return plain::Logits(config, weights, row.tokens);
     default:
-      return plain::EarlierLogits(config, weights, row.tokens);
+      return plain::EarlierLogits(config, weights,
+                                  config.ReadsFrames() ? frames : row.tokens);
   }
 }
 
@@ -305,7 +349,7 @@ TEST(Model, EqualsPlainModel) {
     for (const ModelConfig& config : Variants(arch)) {
       const auto model = EvalModel(config);
       const auto weights = plain::CopyWeights(*model, torch::kFloat64);
-      const Batch batch = RaggedBatch(arch);
+      const Batch batch = RaggedBatch(config);
       const torch::Tensor logits = model->Logits(batch);
       for (int64_t b = 0; b < 3; ++b) {
         const double error =
@@ -332,7 +376,7 @@ TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
     }
     for (const ModelConfig& config : configs) {
       const auto model = EvalModel(config);
-      const Batch batch = RaggedBatch(arch);
+      const Batch batch = RaggedBatch(config);
       Batch other = batch;  // other tokens where nothing counts
       const auto garble = [](torch::Tensor& tokens,
                              const torch::Tensor& lengths) {
@@ -343,6 +387,11 @@ TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
       };
       garble(other.tokens, other.lengths);
       garble(other.target_in, other.target_lengths);
+      if (other.frames.defined()) {  // which may hold anything
+        other.frames = other.frames.clone();
+        other.frames[1].slice(0, 1).fill_(std::nan(""));
+        other.frames[2].slice(0, 5).fill_(INFINITY);
+      }
       const torch::Tensor a = model->Logits(batch), b = model->Logits(other);
       for (int64_t row = 0; row < 3; ++row) {
         EXPECT_TRUE(torch::equal(Valid(a, batch, row), Valid(b, batch, row)))
@@ -366,7 +415,11 @@ TEST(Model, GradientsEqualThoseOfThePlainModel) {
       const auto model = EvalModel(config);
       model->to(torch::kFloat64);
       const auto weights = plain::CopyWeights(*model, torch::kFloat64);
-      const Batch batch = RaggedBatch(arch);
+      Batch batch = RaggedBatch(config);
+      if (batch.frames.defined()) {  // padding must not reach gradients either
+        batch.frames = batch.frames.to(torch::kFloat64);
+        batch.frames[1].slice(0, 1).fill_(std::nan(""));
+      }
       const torch::Tensor logits = model->Logits(batch);
       torch::Tensor loss = torch::zeros({}, torch::kFloat64);
       torch::Tensor expected = torch::zeros({}, torch::kFloat64);
@@ -429,7 +482,7 @@ TEST(Model, PiecesEqualWholeSequence) {
     const auto base = EvalModel(config);
     auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
     if (!HasRecurrentForm(config)) continue;
-    Batch batch = RaggedBatch(Arch::kSeq2seq);
+    Batch batch = RaggedBatch(SmallConfig(Arch::kSeq2seq));
     batch.target_in = Tokens(3, 9);
     batch.target_lengths = torch::Tensor();
     ExpectPiecesEqualWhole(
@@ -507,7 +560,7 @@ TEST(Model, StatesAreValues) {
     if (!HasRecurrentForm(config)) continue;
     const auto base = EvalModel(config);
     auto& model = dynamic_cast<Seq2SeqImpl&>(*base);
-    const Batch batch = RaggedBatch(Arch::kSeq2seq);
+    const Batch batch = RaggedBatch(SmallConfig(Arch::kSeq2seq));
     const StackState encoded = model.Encode(batch.tokens, batch.lengths);
     const auto [unused, state] =
         model.Prefill(batch.target_in.slice(1, 0, 3), encoded);
@@ -543,7 +596,7 @@ TEST(Model, HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm) {
   for (const Arch arch : {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
     for (const ModelConfig& config : HashVariants(arch)) {
       const auto model = EvalModel(config);
-      const Batch batch = RaggedBatch(arch);
+      const Batch batch = RaggedBatch(config);
       const torch::Tensor logits = model->Logits(batch);
       EXPECT_TRUE(torch::equal(logits, model->Logits(batch)));
       logits.select(0, 0).tanh().sum().backward();
@@ -628,7 +681,7 @@ TEST(Model, EmptyBatchesSequencesAndRows) {
         EXPECT_TRUE(torch::isfinite(logits).all().item<bool>())
             << TextOf(config) << " " << source;
       }
-      Batch batch = RaggedBatch(arch);
+      Batch batch = RaggedBatch(SmallConfig(arch));
       batch.lengths = Lengths({9, 0, 5});
       const torch::Tensor logits = model->Logits(batch);
       const torch::Tensor valid = logits.dim() == 2 ? logits : logits[0];
@@ -650,7 +703,7 @@ TEST(Model, WeightFilesGoRound) {
     config.feature_map = FeatureMap::kFavor;
     const auto first = EvalModel(config, 1), second = EvalModel(config, 2);
     first->RedrawFeatures(7);
-    const Batch batch = RaggedBatch(arch);
+    const Batch batch = RaggedBatch(config);
     EXPECT_FALSE(torch::equal(first->Logits(batch), second->Logits(batch)));
     SaveWeights(*first, folder / "a.safetensors");
     LoadWeights(*second, folder / "a.safetensors");
@@ -665,9 +718,44 @@ TEST(Model, WeightFilesGoRound) {
   }
 }
 
+TEST(Model, ImagesAndFrames) {
+  torch::NoGradGuard no_grad;
+  const auto image = EvalModel(OfImages(SmallConfig(Arch::kDecoder)));
+  Batch batch;
+  batch.tokens = torch::randint(256, {2, 11}, torch::kInt64);
+  EXPECT_EQ(image->Logits(batch).sizes().vec(),
+            (std::vector<int64_t>{2, 11, 6}));
+  for (const Arch arch : {Arch::kEncoder, Arch::kLstm}) {
+    ModelConfig config = OfFrames(SmallConfig(arch));
+    config.bidirectional = arch == Arch::kLstm;
+    const auto model = EvalModel(config);
+    for (const int64_t rows : {0, 2}) {
+      for (const int64_t seq_len : {0, 1, 4}) {
+        batch.frames = torch::randn({rows, seq_len, 7});
+        batch.lengths = torch::zeros({rows}, torch::kInt64);
+        EXPECT_EQ(model->Logits(batch).sizes().vec(),
+                  (std::vector<int64_t>{rows, seq_len, 5}));
+      }
+    }
+    const auto refused = [&](const torch::Tensor& frames) {
+      batch.frames = frames;
+      batch.lengths = torch::Tensor();
+      return ErrorOf([&] { model->Logits(batch); });
+    };
+    EXPECT_EQ(refused({}).code(), ErrorCode::kArgument);
+    EXPECT_EQ(refused(torch::zeros({2, 3, 6})).code(), ErrorCode::kShape);
+    EXPECT_EQ(refused(torch::zeros({2, 7})).code(), ErrorCode::kShape);
+    EXPECT_TRUE(Contains(
+        refused(torch::zeros({2, 3, 7}, torch::kFloat64)).where(), ": frames"));
+  }
+  EXPECT_THROW(FrameClassifier(SmallConfig(Arch::kEncoder)), ArgumentError);
+  EXPECT_THROW(Classifier(OfFrames(SmallConfig(Arch::kEncoder))),
+               ArgumentError);
+}
+
 TEST(Model, RefusesWrongBatches) {
   const auto model = EvalModel(SmallConfig(Arch::kSeq2seq));
-  const Batch good = RaggedBatch(Arch::kSeq2seq);
+  const Batch good = RaggedBatch(SmallConfig(Arch::kSeq2seq));
   const auto refused = [&](const std::function<void(Batch&)>& change,
                            ErrorCode code, const std::string& where) {
     Batch batch = good;

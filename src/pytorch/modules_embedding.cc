@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "pytorch/attention_state.h"
+
 namespace tarn::nn {
 namespace {
 
@@ -30,37 +32,29 @@ void CheckTokens(const char* where, const torch::Tensor& tokens,
   }
 }
 
-TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
-                               const ModelConfig& config,
-                               const std::string& prefix, bool shared)
+PositionEmbedding::PositionEmbedding(torch::nn::Module& owner,
+                                     const ModelConfig& config,
+                                     const std::string& prefix)
     : config_(config) {
+  if (config.positions != Positions::kLearned || !config.HasAttention()) return;
   torch::NoGradGuard no_grad;  // for the in-place initialisation only
-  tokens_ = owner.register_module(
-      prefix + "embedding",
-      torch::nn::Embedding(config.vocab_size, config.EmbeddingWidth()));
-  if (shared) tokens_->weight.normal_(0.0, kSmallEmbedding);
-  if (config.positions == Positions::kLearned && config.HasAttention()) {
-    learned_ = owner.register_module(
-        (prefix == "value_" ? "" : prefix) + "pos_embedding",
-        torch::nn::Embedding(config.max_positions, config.d_model));
-    learned_->weight.normal_(0.0, kSmallEmbedding);
-  }
+  learned_ = owner.register_module(
+      (prefix == "value_" ? "" : prefix) + "pos_embedding",
+      torch::nn::Embedding(config.max_positions, config.d_model));
+  learned_->weight.normal_(0.0, kSmallEmbedding);
 }
 
-torch::Tensor TokenEmbedding::Sinusoids(const torch::Tensor& x,
-                                        const torch::Tensor& places,
-                                        int64_t width) {
+torch::Tensor PositionEmbedding::Sinusoids(const torch::Tensor& x,
+                                           const torch::Tensor& places,
+                                           int64_t width) {
   return places.defined() ? tables_->SinusoidalAt(places, width, x)
                           : tables_->Sinusoidal(x.size(1), width, x);
 }
 
-torch::Tensor TokenEmbedding::operator()(const char* where,
-                                         const torch::Tensor& tokens,
-                                         const torch::Tensor& places) {
-  CheckTokens(where, tokens, config_.vocab_size);
-  const int64_t seq_len = tokens.size(1);
-  const torch::Tensor x = tokens_(tokens);  // [B, T, EmbeddingWidth]
+torch::Tensor PositionEmbedding::operator()(const torch::Tensor& x,
+                                            const torch::Tensor& places) {
   if (!config_.HasAttention()) return x;
+  const int64_t seq_len = x.size(1);
   switch (config_.positions) {
     case Positions::kLearned: {
       const torch::Tensor rows =
@@ -83,6 +77,69 @@ torch::Tensor TokenEmbedding::operator()(const char* where,
       break;
   }
   return x;
+}
+
+namespace {
+
+torch::nn::Embedding MakeTokens(torch::nn::Module& owner,
+                                const ModelConfig& config,
+                                const std::string& prefix, bool shared) {
+  torch::NoGradGuard no_grad;
+  auto tokens = owner.register_module(
+      prefix + "embedding",
+      torch::nn::Embedding(config.vocab_size, config.EmbeddingWidth()));
+  if (shared) tokens->weight.normal_(0.0, kSmallEmbedding);
+  return tokens;
+}
+
+}  // namespace
+
+TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
+                               const ModelConfig& config,
+                               const std::string& prefix, bool shared)
+    : vocab_size_(config.vocab_size),
+      tokens_(MakeTokens(owner, config, prefix, shared)),
+      positions_(owner, config, prefix) {}
+
+torch::Tensor TokenEmbedding::operator()(const char* where,
+                                         const torch::Tensor& tokens,
+                                         const torch::Tensor& places) {
+  CheckTokens(where, tokens, vocab_size_);
+  return positions_(tokens_(tokens), places);
+}
+
+FrameEmbedding::FrameEmbedding(torch::nn::Module& owner,
+                               const ModelConfig& config)
+    : projection_(owner.register_module(
+          "input_projection",
+          torch::nn::Linear(config.input_dim, config.EmbeddingWidth()))),
+      positions_(owner, config, "value_") {}
+
+torch::Tensor FrameEmbedding::operator()(const torch::Tensor& frames) {
+  return positions_(projection_(frames), torch::Tensor());
+}
+
+Frames CheckFrames(const char* where, const torch::Tensor& frames,
+                   const torch::Tensor& lengths, int64_t input_dim,
+                   torch::ScalarType dtype) {
+  const std::string name = StrCat(where, ": frames");
+  if (!frames.defined()) {
+    throw ArgumentError(name, StrCat("[batch, seq_len, ", input_dim, "]"),
+                        "none");
+  }
+  if (frames.dim() != 3 || frames.size(2) != input_dim) {
+    throw ShapeError(name, StrCat("[batch, seq_len, ", input_dim, "]"),
+                     ShapeText(frames.sizes().vec()));
+  }
+  if (frames.scalar_type() != dtype) {
+    throw DTypeError(name, c10::toString(dtype),
+                     c10::toString(frames.scalar_type()));
+  }
+  const torch::Tensor mask =
+      PrefixMask(where, lengths, frames.size(0), frames.size(1));
+  if (!mask.defined()) return {frames, mask};
+  const torch::Tensor past = mask.logical_not().unsqueeze(-1);
+  return {frames.masked_fill(past.to(frames.device()), 0.0), mask};
 }
 
 PredictorImpl::PredictorImpl(const ModelConfig& config) {

@@ -68,11 +68,14 @@ inline torch::Tensor Convolution(const ModelConfig& config,
   return Normed(config, weights, name + ".norm", x + act);
 }
 
-/// tokens [1, T], all of them valid -> logits [1, T, vocab] or [1, n_classes].
+/// tokens [1, T] (frames [1, T, input_dim] of task ctc), all of them valid ->
+/// logits [1, T, outputs] or [1, n_classes].
 inline torch::Tensor EarlierLogits(const ModelConfig& config,
                                    const Weights& weights,
                                    const torch::Tensor& tokens) {
-  torch::Tensor x = weights.at("value_embedding.weight").index({tokens});
+  torch::Tensor x = config.ReadsFrames()
+                        ? tokens
+                        : weights.at("value_embedding.weight").index({tokens});
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const std::string number = std::to_string(i);
     if (config.arch == Arch::kCnn) {

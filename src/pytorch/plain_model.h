@@ -308,13 +308,11 @@ inline torch::Tensor DecoderLayer(const ModelConfig& config,
   return norm(".norm3", x2 + FeedForward(config, weights, name, x2));
 }
 
-// tokens [B, T] -> [B, T, D], from the tables with these names.
-inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
-                              const std::string& token_table,
-                              const std::string& position_table,
-                              const torch::Tensor& tokens) {
-  const int64_t seq_len = tokens.size(1);
-  torch::Tensor x = weights.at(token_table + ".weight").index({tokens});
+// x [B, T, width] with its positions, [B, T, D].
+inline torch::Tensor Placed(const ModelConfig& config, const Weights& weights,
+                            const std::string& position_table,
+                            torch::Tensor x) {
+  const int64_t seq_len = x.size(1);
   if (config.positions == Positions::kLearned) {
     const torch::Tensor& rows = weights.at(position_table + ".weight");
     std::vector<torch::Tensor> used;
@@ -332,6 +330,15 @@ inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
     }
   }
   return x;
+}
+
+// tokens [B, T] -> [B, T, D], from the tables with these names.
+inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
+                              const std::string& token_table,
+                              const std::string& position_table,
+                              const torch::Tensor& tokens) {
+  return Placed(config, weights, position_table,
+                weights.at(token_table + ".weight").index({tokens}));
 }
 
 // The stack under `prefix` ("", "encoder."): layers and final norm.
@@ -371,6 +378,17 @@ inline torch::Tensor ClassLogits(const ModelConfig& config,
   const torch::Tensor all =
       torch::ones({tokens.size(1), tokens.size(1)}, torch::kBool);
   return Head(config, weights, "", Stack(config, weights, "", x, all).mean(1));
+}
+
+/// frames [1, T, input_dim], all of them valid -> logits [1, T, n_classes].
+inline torch::Tensor FrameLogits(const ModelConfig& config,
+                                 const Weights& weights,
+                                 const torch::Tensor& frames) {
+  const torch::Tensor x = Placed(config, weights, "pos_embedding",
+                                 Affine(weights, "input_projection", frames));
+  const torch::Tensor all =
+      torch::ones({frames.size(1), frames.size(1)}, torch::kBool);
+  return Head(config, weights, "", Stack(config, weights, "", x, all));
 }
 
 /// tokens [1, T] and target_in [1, U], all of them valid -> [1, U, vocab].

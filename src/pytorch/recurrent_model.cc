@@ -16,9 +16,12 @@ double BetweenLayers(const ModelConfig& config) {
 }  // namespace
 
 RecurrentModelImpl::RecurrentModelImpl(const ModelConfig& config)
-    : ModelImpl(config),
-      embedding_(*this, config_, "value_", /*shared=*/config_.tied_head) {
+    : ModelImpl(config) {
   const int64_t d_model = config_.d_model;
+  const int64_t inputs = config_.ReadsFrames() ? config_.input_dim : d_model;
+  if (!config_.ReadsFrames()) {
+    embedding_.emplace(*this, config_, "value_", /*shared=*/config_.tied_head);
+  }
   switch (config_.arch) {
     case Arch::kRnn:
       rnn_ = register_module(
@@ -32,7 +35,7 @@ RecurrentModelImpl::RecurrentModelImpl(const ModelConfig& config)
       lstm_ = register_module(
           "rnn", torch::nn::LSTM(
                      torch::nn::LSTMOptions(
-                         d_model, config_.bidirectional ? d_model / 2 : d_model)
+                         inputs, config_.bidirectional ? d_model / 2 : d_model)
                          .num_layers(config_.n_layers)
                          .bidirectional(config_.bidirectional)
                          .dropout(BetweenLayers(config_))
@@ -47,7 +50,9 @@ RecurrentModelImpl::RecurrentModelImpl(const ModelConfig& config)
 
 torch::Tensor RecurrentModelImpl::Run(const torch::Tensor& x,
                                       const torch::Tensor& lengths) {
-  if (x.size(0) == 0 || x.size(1) == 0) return x;  // torch's layers refuse
+  if (x.size(0) == 0 || x.size(1) == 0) {  // torch's layers refuse
+    return torch::zeros({x.size(0), x.size(1), config_.d_model}, x.options());
+  }
   // Forwards, what follows a token cannot touch it. Backwards it comes first:
   // packed, each sequence begins at its own end.
   if (config_.bidirectional && lengths.defined()) {
@@ -62,16 +67,27 @@ torch::Tensor RecurrentModelImpl::Run(const torch::Tensor& x,
   return rnn_ ? std::get<0>(rnn_->forward(x)) : std::get<0>(lstm_->forward(x));
 }
 
+torch::Tensor RecurrentModelImpl::Table() const {
+  return embedding_ ? embedding_->weight() : torch::Tensor();
+}
+
 torch::Tensor RecurrentModelImpl::Logits(const Batch& batch) {
-  const torch::Tensor x = embedding_(kName, batch.tokens);
-  const torch::Tensor key_mask =
-      PrefixMask(kName, batch.lengths, x.size(0), x.size(1));
+  torch::Tensor x, key_mask;
+  if (embedding_) {
+    x = (*embedding_)(kName, batch.tokens);
+    key_mask = PrefixMask(kName, batch.lengths, x.size(0), x.size(1));
+  } else {
+    const Frames frames =
+        CheckFrames(kName, batch.frames, batch.lengths, config_.input_dim,
+                    predictor_->bias.scalar_type());
+    x = frames.values, key_mask = frames.key_mask;
+  }
   torch::Tensor hidden = Run(x, batch.lengths);
   if (config_.task == Task::kClassify) {
     hidden = MeanOverTokens(hidden, key_mask);
   }
   hidden = torch::dropout(hidden, config_.dropout, is_training());
-  return predictor_(hidden, embedding_.weight());
+  return predictor_(hidden, Table());
 }
 
 RecurrentState RecurrentModelImpl::InitialState(int64_t batch) const {
@@ -88,7 +104,11 @@ RecurrentState RecurrentModelImpl::InitialState(int64_t batch) const {
 
 std::pair<torch::Tensor, RecurrentState> RecurrentModelImpl::Prefill(
     const torch::Tensor& tokens, const RecurrentState& state) {
-  torch::Tensor x = embedding_(kName, tokens);
+  if (config_.task != Task::kLm) {
+    throw ArgumentError("RecurrentModel: Prefill", "task lm",
+                        Name(config_.task));
+  }
+  torch::Tensor x = (*embedding_)(kName, tokens);
   const std::vector<int64_t> wanted = {config_.n_layers, x.size(0),
                                        config_.d_model};
   if (!state.h.defined() || state.h.sizes() != wanted ||
@@ -107,7 +127,7 @@ std::pair<torch::Tensor, RecurrentState> RecurrentModelImpl::Prefill(
       std::tie(x, next.h) = rnn_->forward(x, state.h);
     }
   }
-  return {predictor_(x, embedding_.weight()), std::move(next)};
+  return {predictor_(x, Table()), std::move(next)};
 }
 
 }  // namespace tarn::nn

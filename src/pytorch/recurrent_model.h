@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include <optional>
 #include <utility>
 
 #include "core/config.h"
@@ -21,7 +22,8 @@ struct RecurrentState {
 
 /// rnn:  h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)
 /// lstm: torch.nn.LSTM's four gates; bidirectional: d_model / 2 each way
-/// Task lm: logits of every token. Task classify: of the mean over tokens.
+/// Task lm: logits of every token. Task classify: of the mean over tokens. Task
+/// ctc (lstm): the first layer reads the frames, logits of every frame.
 class RecurrentModelImpl : public ModelImpl {
  public:
   /// config: of arch rnn or lstm. Layers U(+-1/sqrt(hidden)), the rest as in
@@ -37,12 +39,14 @@ class RecurrentModelImpl : public ModelImpl {
                                                    const RecurrentState& state);
 
  private:
-  // x [B, T, D] -> [B, T, D].
+  // The table a tied head reads; undefined in ctc.
+  torch::Tensor Table() const;
+  // x [B, T, D], or frames -> [B, T, D].
   torch::Tensor Run(const torch::Tensor& x, const torch::Tensor& lengths);
 
-  TokenEmbedding embedding_;
-  torch::nn::RNN rnn_{nullptr};    // one of
-  torch::nn::LSTM lstm_{nullptr};  // the two
+  std::optional<TokenEmbedding> embedding_;  // not in ctc
+  torch::nn::RNN rnn_{nullptr};              // one of
+  torch::nn::LSTM lstm_{nullptr};            // the two
   Predictor predictor_{nullptr};
 };
 TORCH_MODULE(RecurrentModel);

@@ -312,3 +312,76 @@ def test_lora_style_projection_reaches_the_steps():
     wanted = model(tokens)
     assert not torch.allclose(before, wanted)
     torch.testing.assert_close(model.prefill(tokens)[0], wanted, rtol=0, atol=3e-5)
+
+
+FRAMES = dict(task="ctc", n_classes=5, input_dim=7)
+FRAME_MODELS = [
+    dict(arch="encoder"),
+    dict(arch="encoder", attention="full", norm="post"),
+    dict(arch="encoder", attention="reformer"),
+    dict(arch="encoder", positions="sinusoidal", position_combine="concat"),
+    dict(arch="lstm"),
+    dict(arch="lstm", bidirectional=True),
+]
+
+
+@pytest.mark.parametrize("keys", FRAME_MODELS, ids=["-".join(map(str, k.values())) for k in FRAME_MODELS])
+def test_frames_are_labelled_whatever_the_padding(keys, tmp_path):
+    model = models.make_model(**SMALL, **FRAMES, **keys).eval()
+    frames = torch.randn(3, 9, 7)
+    lengths = torch.tensor([9, 5, 0])
+    out = model(frames, lengths)
+    assert out.shape == (3, 9, 5)
+    other = frames.clone()
+    other[1, 5:], other[2] = torch.nan, torch.inf
+    padded = model(other, lengths)
+    for row, length in enumerate(lengths):
+        assert torch.equal(padded[row, :length], out[row, :length])
+    padded[:2, :5].sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    alone = model(frames[1:2, :5])
+    if keys.get("attention") != "reformer":  # whose hashes are drawn by size
+        torch.testing.assert_close(alone[0], out[1, :5], rtol=0, atol=2e-5)
+    assert model(frames[:, :0]).shape == (3, 0, 5)
+    assert model(frames[:0]).shape == (0, 9, 5)
+    with pytest.raises(ValueError, match=r"frames: want \[B, T, 7\], got \[3, 9, 6\]"):
+        model(frames[..., :6])
+    # Tensors and directories.
+    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    assert shapes == models.weight_shapes(model.config)
+    tarn.save_model(model, tmp_path / "m")
+    assert json.loads((tmp_path / "m" / "labels.json").read_text()) == ["", "1", "2", "3", "4"]
+    again = tarn.load_model(tmp_path / "m")
+    assert type(again) is type(model)
+    assert torch.equal(again(frames, lengths), out)
+    with pytest.raises(ValueError, match="want '' first"):
+        tarn.save_model(model, tmp_path / "m", labels=list("abcde"))
+
+
+IMAGE = dict(task="image", image_height=2, image_width=3, image_channels=1, n_mixtures=4)
+
+
+@pytest.mark.parametrize("attention", ["linear", "full"])
+def test_images_are_mixtures_of_logistics(attention, tmp_path):
+    model = models.LanguageModel(**SMALL, **IMAGE, attention=attention).eval()
+    tokens = tokens_of(3, 6)
+    out = model(tokens[:, :-1])
+    assert out.shape == (3, 5, 12)
+    loss = tarn.ops.logistic_mixture_loss(out, tokens[:, 1:])
+    assert loss.shape == (3, 5) and loss.isfinite().all()
+    first, state = model.prefill(tokens[:, :2])
+    rows = [first]
+    for t in range(2, 5):
+        row, state = model.step(tokens[:, t], state)
+        rows.append(row[:, None])
+    torch.testing.assert_close(torch.cat(rows, 1), out, rtol=0, atol=3e-5)
+    tarn.save_model(model, tmp_path / "m")
+    assert torch.equal(tarn.load_model(tmp_path / "m")(tokens[:, :-1]), out)
+
+
+def test_classes_name_the_task_they_serve():
+    with pytest.raises(ValueError, match="Classifier: task: want 'classify', got 'ctc'"):
+        models.Classifier(**SMALL, **FRAMES)
+    with pytest.raises(ValueError, match="FrameClassifier: task: want 'ctc', got 'classify'"):
+        models.FrameClassifier(**SMALL, n_classes=3, task="classify")
+    assert models.FrameClassifier(**SMALL, n_classes=3, input_dim=2).config["arch"] == "encoder"

@@ -9,12 +9,19 @@ names of tarn's model directories.
 from tarn.models._config import finish_config, weight_shapes
 from tarn.models._earlier import CnnModel, RecurrentModel
 from tarn.models._generation import Beam, beam_search, generate, greedy
-from tarn.models._transformers import Classifier, LanguageModel, Seq2Seq, make_model
+from tarn.models._transformers import (
+    Classifier,
+    FrameClassifier,
+    LanguageModel,
+    Seq2Seq,
+    make_model,
+)
 
 __all__ = [
     "Beam",
     "Classifier",
     "CnnModel",
+    "FrameClassifier",
     "LanguageModel",
     "RecurrentModel",
     "Seq2Seq",

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tarn.models._config import finish_config
-from tarn.models._parts import Predictor
-from tarn.models._transformers import check_arch, mask_of, mean_over_valid
+from tarn.models._parts import Predictor, mask_of, outputs_of, valid_frames
+from tarn.models._transformers import check_arch, mean_over_valid
 
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
@@ -24,7 +24,10 @@ class _EarlierModel(torch.nn.Module):
         self.config = finish_config({"arch": archs[0], **(config or {})}, **keys)
         check_arch(type(self), self.config, archs)
         self.classify = self.config["task"] == "classify"
+        self.frames = self.config["task"] == "ctc"
         self.labels: list[str] | None = None
+        if self.frames:  # the first layer reads them itself
+            return
         self.value_embedding = torch.nn.Embedding(
             self.config["vocab_size"], self.config["d_model"]
         )
@@ -32,15 +35,20 @@ class _EarlierModel(torch.nn.Module):
             torch.nn.init.normal_(self.value_embedding.weight, std=0.02)
 
     def _add_head(self) -> None:
-        outputs = self.config["n_classes"] if self.classify else self.config["vocab_size"]
-        self.predictor = Predictor(outputs, self.config["d_model"], self.config["tied_head"])
+        self.predictor = Predictor(
+            outputs_of(self.config), self.config["d_model"], self.config["tied_head"]
+        )
 
     def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
         raise NotImplementedError(f"{type(self).__name__}: _body is not defined")
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
         """tokens [B, T] int64 -> logits [B, T, vocab_size], or [B, n_classes] of
-        a classifier. What stands past a row's length has no influence."""
+        a classifier; frames [B, T, input_dim] -> [B, T, n_classes] of task "ctc".
+        What stands past a row's length has no influence."""
+        if self.frames:
+            x, mask = valid_frames(type(self).__name__, self.config, tokens, lengths)
+            return self.predictor(self._body(x, mask))
         mask = mask_of(tokens, lengths)
         x = self._body(self.value_embedding(tokens), mask)
         if self.classify:
@@ -49,15 +57,15 @@ class _EarlierModel(torch.nn.Module):
 
 
 class RecurrentModel(_EarlierModel):
-    """A vanilla RNN (tanh) or an LSTM, bidirectional where it classifies and the
-    configuration says so."""
+    """A vanilla RNN (tanh) or an LSTM, bidirectional where it classifies or
+    labels frames (task "ctc") and the configuration says so."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         super().__init__(config, keys, ("lstm", "rnn"))
         cls = torch.nn.LSTM if self.config["arch"] == "lstm" else torch.nn.RNN
         both = self.config["bidirectional"]
         self.rnn = cls(
-            self.config["d_model"],
+            self.config["input_dim"] if self.frames else self.config["d_model"],
             self.config["d_model"] // (2 if both else 1),
             self.config["n_layers"],
             batch_first=True,
@@ -69,7 +77,7 @@ class RecurrentModel(_EarlierModel):
     def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
         seq_len = x.shape[1]
         if x.shape[0] == 0 or seq_len == 0:
-            return x
+            return x.new_zeros(*x.shape[:2], self.config["d_model"])
         lengths = mask.lengths.cpu()
         packed = pack_padded_sequence(
             x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False

@@ -11,6 +11,7 @@ from tarn.attention import AttentionLayer
 from tarn.builders import TransformerDecoderBuilder, TransformerEncoderBuilder
 from tarn.builders.attention_builders import BaseAttentionBuilder
 from tarn.feature_maps import FeatureMap, by_name
+from tarn.masking import LengthMask
 
 Config = dict[str, Any]
 
@@ -31,29 +32,61 @@ class IdentityFeatureMap(FeatureMap):
         return {"feature_map": "identity"}
 
 
+def outputs_of(config: Config) -> int:
+    """Rows of the head."""
+    if config["task"] == "image":
+        return 3 * config["n_mixtures"]
+    return config["n_classes"] if config["task"] in ("classify", "ctc") else config["vocab_size"]
+
+
+def valid_frames(
+    name: str, config: Config, frames: torch.Tensor, lengths: torch.Tensor | None
+) -> tuple[torch.Tensor, LengthMask]:
+    """frames [B, T, input_dim] with zeros past the lengths [B] (None: T), so that
+    what stands there, NaN included, touches neither results nor gradients."""
+    if frames.dim() != 3 or frames.shape[2] != config["input_dim"]:
+        raise ValueError(
+            f"{name}: frames: want [B, T, {config['input_dim']}], got {list(frames.shape)}"
+        )
+    mask = mask_of(frames[..., 0], lengths)
+    return torch.where(mask.bool_matrix[..., None], frames, 0.0), mask
+
+
+def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
+    """The mask of rows [B, T] by their lengths [B]; None: all T."""
+    batch, seq_len = tokens.shape
+    if lengths is None:
+        lengths = torch.full((batch,), seq_len)
+    return LengthMask(lengths, max_len=seq_len, device=tokens.device)
+
+
 class Embedding(torch.nn.Module):
-    """Tokens and their places -> [B, T, D]. Its parts are registered by the
-    model that owns it, under the names of the weight file."""
+    """Tokens, or frames of numbers (task ctc), and their places -> [B, T, D]. Its
+    parts are registered by the model that owns it, under the names of the weight
+    file."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         width = config["d_model"]
         self.concat = config["position_combine"] == "concat"
         self.positions = config["positions"]
-        self.tokens = torch.nn.Embedding(
-            config["vocab_size"], width // 2 if self.concat else width
-        )
+        inner = width // 2 if self.concat else width
+        self.tokens: torch.nn.Embedding | torch.nn.Linear
+        if config["task"] == "ctc":
+            self.tokens = torch.nn.Linear(config["input_dim"], inner)
+        else:
+            self.tokens = torch.nn.Embedding(config["vocab_size"], inner)
         self.table: torch.nn.Embedding | None = None
         if config["tied_head"]:
             torch.nn.init.normal_(self.tokens.weight, std=_SMALL)
         if self.positions == "learned":
             self.table = torch.nn.Embedding(config["max_positions"], width)
             torch.nn.init.normal_(self.table.weight, std=_SMALL)
-        self.sinusoidal_width = width - self.tokens.embedding_dim if self.concat else width
+        self.sinusoidal_width = width - inner if self.concat else width
 
     def forward(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
-        """tokens [B, T] int64, first: place of tokens[:, 0], one for all or [B]
-        -> [B, T, D]."""
+        """tokens [B, T] int64 (or frames [B, T, input_dim]), first: place of
+        tokens[:, 0], one for all or [B] -> [B, T, D]."""
         x = self.tokens(tokens)
         seq_len = tokens.shape[1]
         places = torch.arange(seq_len, device=tokens.device)

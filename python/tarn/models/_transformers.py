@@ -9,7 +9,16 @@ import torch
 
 from tarn.masking import LengthMask, TriangularCausalMask
 from tarn.models._config import finish_config
-from tarn.models._parts import Config, Embedding, Predictor, make_decoder, make_encoder
+from tarn.models._parts import (
+    Config,
+    Embedding,
+    Predictor,
+    make_decoder,
+    make_encoder,
+    mask_of,
+    outputs_of,
+    valid_frames,
+)
 from tarn.models._twins import decoder_twin, encoder_twin, first_places
 
 
@@ -19,21 +28,29 @@ def check_arch(cls: type, config: Config, archs: tuple[str, ...]) -> None:
         raise ValueError(f"{cls.__name__}: arch: want {wanted}, got {config['arch']!r}")
 
 
+def check_task(cls: type, config: Config, task: str) -> None:
+    if config["task"] != task:
+        raise ValueError(f"{cls.__name__}: task: want {task!r}, got {config['task']!r}")
+
+
 class _TokenModel(torch.nn.Module):
     """Embedding, causal or full stack, head; keys `layers.*` and `norm.*` stand
     at the root."""
 
-    def __init__(self, config: Config, causal: bool, outputs: int) -> None:
+    def __init__(self, config: Config, causal: bool) -> None:
         super().__init__()
         self.config = config
         embedding = Embedding(config)
         # Registered part by part: the weight file's names have no prefix.
-        self.value_embedding = embedding.tokens
+        if config["task"] == "ctc":
+            self.input_projection = embedding.tokens
+        else:
+            self.value_embedding = embedding.tokens
         if embedding.table is not None:
             self.pos_embedding = embedding.table
         stack = make_encoder(config, causal)
         self.layers, self.norm = stack.layers, stack.norm
-        self.predictor = Predictor(outputs, config["d_model"], config["tied_head"])
+        self.predictor = Predictor(outputs_of(config), config["d_model"], config["tied_head"])
         self._unregistered = [embedding, stack]
 
     @property
@@ -46,7 +63,8 @@ class _TokenModel(torch.nn.Module):
 
 
 class LanguageModel(_TokenModel):
-    """A decoder-only language model (arch "decoder").
+    """A decoder-only language model (arch "decoder"), of text or, under task
+    "image", of the bytes of a picture.
 
     config, **keys: keys of config.json, as in `finish_config`; `config` of the
     model is the whole of them.
@@ -58,11 +76,13 @@ class LanguageModel(_TokenModel):
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         finished = finish_config(config, **keys)
         check_arch(type(self), finished, ("decoder",))
-        super().__init__(finished, True, finished["vocab_size"])
+        super().__init__(finished, True)
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
-        """tokens [B, T] int64 -> logits [B, T, vocab_size]. lengths [B]: tokens
-        of each row (only conditional and clustered kinds look at them)."""
+        """tokens [B, T] int64 -> logits [B, T, vocab_size]; of task "image", the
+        parameters [B, T, 3 n_mixtures] that `tarn.ops.logistic_mixture_loss`
+        takes. lengths [B]: tokens of each row (only conditional and clustered
+        kinds look at them)."""
         x = self._embed(tokens)
         mask = TriangularCausalMask(tokens.shape[1], device=tokens.device)
         length_mask = None
@@ -102,7 +122,8 @@ class Classifier(_TokenModel):
     ) -> None:
         finished = finish_config({"arch": "encoder", **(config or {})}, **keys)
         check_arch(type(self), finished, ("encoder",))
-        super().__init__(finished, False, finished["n_classes"])
+        check_task(type(self), finished, "classify")
+        super().__init__(finished, False)
         self.labels = labels
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
@@ -111,6 +132,36 @@ class Classifier(_TokenModel):
         length_mask = mask_of(tokens, lengths)
         x = self._stack(self._embed(tokens), None, length_mask)
         return self.predictor(mean_over_valid(x, length_mask))
+
+
+class FrameClassifier(_TokenModel):
+    """An encoder that labels frames of numbers (arch "encoder", task "ctc"), for
+    connectionist temporal classification: class 0 is the blank.
+
+    labels: names of the classes, "" first, or None; kept with the model
+    directory.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        labels: list[str] | None = None,
+        **keys: Any,
+    ) -> None:
+        finished = finish_config({"arch": "encoder", "task": "ctc", **(config or {})}, **keys)
+        check_arch(type(self), finished, ("encoder",))
+        check_task(type(self), finished, "ctc")
+        super().__init__(finished, False)
+        self.labels = labels
+
+    def forward(self, frames: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        """frames [B, T, input_dim] in the dtype of the weights, lengths [B]
+        (None: T) -> logits [B, T, n_classes]. What stands past a row's length,
+        NaN included, has no influence on the rows that count. Raises
+        ValueError."""
+        frames, mask = valid_frames(type(self).__name__, self.config, frames, lengths)
+        return self.predictor(self._stack(self._embed(frames), None, mask))
 
 
 class Seq2Seq(torch.nn.Module):
@@ -178,13 +229,6 @@ class Seq2Seq(torch.nn.Module):
         return self.predictor(x, self.target_embedding.weight)
 
 
-def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
-    batch, seq_len = tokens.shape
-    if lengths is None:
-        lengths = torch.full((batch,), seq_len)
-    return LengthMask(lengths, max_len=seq_len, device=tokens.device)
-
-
 def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
     """[B, T, D] -> [B, D]; 0 for an empty row."""
     kept = torch.where(mask.bool_matrix[..., None], x, 0.0)
@@ -198,7 +242,7 @@ def make_model(config: Mapping[str, Any] | None = None, **keys: Any) -> torch.nn
     finished = finish_config(config, **keys)
     classes = {
         "decoder": LanguageModel,
-        "encoder": Classifier,
+        "encoder": FrameClassifier if finished["task"] == "ctc" else Classifier,
         "seq2seq": Seq2Seq,
         "rnn": RecurrentModel,
         "lstm": RecurrentModel,
