@@ -673,7 +673,11 @@ TEST(Model, EmptyBatchesSequencesAndRows) {
            std::vector<std::array<int64_t, 3>>{
                {0, 5, 4}, {2, 0, 3}, {2, 3, 0}, {1, 1, 1}}) {
         Batch batch;
-        batch.tokens = Tokens(batch_size, source);
+        if (config.ReadsFrames()) {
+          batch.frames = torch::randn({batch_size, source, config.input_dim});
+        } else {
+          batch.tokens = Tokens(batch_size, source);
+        }
         if (pairs) batch.target_in = Tokens(batch_size, target);
         const torch::Tensor logits = model->Logits(batch);
         EXPECT_EQ(logits.size(0), batch_size);
@@ -681,7 +685,7 @@ TEST(Model, EmptyBatchesSequencesAndRows) {
         EXPECT_TRUE(torch::isfinite(logits).all().item<bool>())
             << TextOf(config) << " " << source;
       }
-      Batch batch = RaggedBatch(SmallConfig(arch));
+      Batch batch = RaggedBatch(config);
       batch.lengths = Lengths({9, 0, 5});
       const torch::Tensor logits = model->Logits(batch);
       const torch::Tensor valid = logits.dim() == 2 ? logits : logits[0];
