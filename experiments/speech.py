@@ -13,6 +13,7 @@ from experiments.core import (
     Settings,
     looks,
     thinned,
+    TrainingRun,
     train,
 )
 from experiments.speech_page import criteria, page
@@ -26,9 +27,6 @@ _SECONDS = {"linear": 0.075, "softmax": 0.075, "reformer": 0.12, "lstm": 0.1}
 _LENGTHS = {"quick": (100, 200), "cpu": (200, 400, 800, 1600), "full": (200, 400, 800, 1600)}
 _FRAMES = {"quick": 200, "cpu": 3200, "full": 6400}
 _TIMED = {"quick": 3, "cpu": 5, "full": 8}  # updates; the first is not counted
-# Frames of the training speakers' recordings, each once, at 10 ms: an epoch. A
-# property of the published set (four of its speakers, 2,000 recordings).
-EPOCH_FRAMES = 90_085
 
 
 def _model_flags(settings: Settings, kind: str) -> list[str]:
@@ -94,6 +92,11 @@ def _error_rates(settings: Settings, progress: Progress, kind: str) -> JsonDict:
     }
 
 
+def _epoch_frames(done: TrainingRun) -> int:
+    """Of the training speakers' recordings, each once, as the trainer counted."""
+    return done.log[-1]["epoch_tokens"]
+
+
 def _epoch(settings: Settings, progress: Progress, kind: str, length: int) -> JsonDict:
     """Seconds in which all frames of the training speakers are learned from
     once, at the rate of whole updates (sound, features, gradient, optimiser)."""
@@ -106,8 +109,10 @@ def _epoch(settings: Settings, progress: Progress, kind: str, length: int) -> Js
     done = train(settings, progress, f"epoch {kind}, {length} frames", flags)
     rates = [line["tokens_per_s"] for line in done.log[1:]]
     rate = statistics.median(rates)
-    return {"kind": kind, "length": length, "updates": updates, "frames_per_s": rate,
-            "slowest": min(rates), "fastest": max(rates), "epoch_s": EPOCH_FRAMES / rate}
+    frames = _epoch_frames(done)
+    return {"kind": kind, "length": length, "updates": updates, "epoch_frames": frames,
+            "frames_per_s": rate, "slowest": min(rates), "fastest": max(rates),
+            "epoch_s": frames / rate}
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
@@ -123,7 +128,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     models = [_error_rates(settings, progress, kind) for kind in kinds]
     epochs = [_epoch(settings, progress, kind, length) for length in lengths for kind in kinds]
     return {"seeds": [settings.seed], "held_out": HELD_OUT, "test": TEST,
-            "epoch_frames": EPOCH_FRAMES, "models": models, "epochs": epochs}
+            "epoch_frames": epochs[0]["epoch_frames"], "models": models, "epochs": epochs}
 
 
 EXPERIMENT = Experiment(

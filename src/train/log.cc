@@ -45,6 +45,9 @@ std::string LogLine(const StepFigures& figures) {
   Field(line, "lr", figures.lr);
   Field(line, "grad_norm", figures.grad_norm);
   line += StrCat(", \"tokens\": ", figures.tokens);
+  if (figures.epoch_tokens) {
+    line += StrCat(", \"epoch_tokens\": ", *figures.epoch_tokens);
+  }
   Field(line, "tokens_per_s", figures.tokens_per_s);
   Field(line, "elapsed_s", figures.elapsed_s);
   Field(line, "cpu_s", figures.cpu_s);

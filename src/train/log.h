@@ -27,6 +27,8 @@ struct StepFigures {
   double lr = 0;
   double grad_norm = 0;  // before clipping, over all tensors
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted
+  // Of an epoch, beside held-out figures: frames of all training recordings.
+  std::optional<int64_t> epoch_tokens;
   // Time and rate; everything above is the same in a resumed run.
   // cpu_s: of all threads of the process.
   double tokens_per_s = 0, elapsed_s = 0, cpu_s = 0;

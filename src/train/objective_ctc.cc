@@ -59,6 +59,7 @@ class SpeechObjective final : public Objective {
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);
+    figures.epoch_tokens = EpochFrames();
     LookAt(model, held_out_, figures.val_loss, figures.val_token_error_rate);
     if (test_.empty()) return;
     LookAt(model, test_, figures.test_loss, figures.test_token_error_rate);
@@ -74,6 +75,16 @@ class SpeechObjective final : public Objective {
   }
 
  private:
+  // Of the training recordings, each once and as it is.
+  int64_t EpochFrames() const {
+    const LogMelOptions mel = MelOf(data_.digits, UtterancesOf(options_));
+    int64_t frames = 0;
+    for (const int64_t clip : data_.split.training) {
+      frames += mel.Frames(std::ssize(data_.digits.clips()[clip].samples));
+    }
+    return frames;
+  }
+
   // Mean loss and edits a letter.
   void LookAt(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
               std::optional<double>& loss, std::optional<double>& error_rate) {
