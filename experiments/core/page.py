@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -58,7 +58,9 @@ class Page:
     differences  from the paper's setting: data, size, hardware, ... one a line
     theirs       the paper's figure or table in a few words, with its numbers
     picture      the one to show in the summary, if any
-    notes        what else is to be said: for each criterion missed, what was tried
+    notes        what else is to be said
+    tried        by the name of a criterion, one sentence or two on what was tried
+                 to reach it: printed only where that criterion is missed
     """
 
     headline: str
@@ -68,6 +70,7 @@ class Page:
     theirs: str = ""
     picture: Picture | None = None
     notes: Sequence[str] = field(default=())
+    tried: Mapping[str, str] = field(default_factory=dict)
 
 
 def number(value: float | None, digits: int = 3) -> str:

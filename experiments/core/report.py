@@ -30,7 +30,9 @@ class Told:
 
 def verdict(criteria: Sequence[Criterion]) -> str:
     """All criteria together: "yes (5 of 5)", "no", "in part", "as far as
-    measured (2 of 5)", "not measured". What was not measured never passes."""
+    measured (2 of 5)", "not measured". What was not measured never passes; what
+    only had to be stated does not count."""
+    criteria = [one for one in criteria if not one.stated]
     measured = [one.holds for one in criteria if one.holds is not None]
     if not measured:
         return "not measured"
@@ -138,8 +140,21 @@ def _machine_text(result: JsonDict) -> str:
 
 
 def _criteria_table(criteria: Sequence[Criterion]) -> str:
-    rows = [[one.name, one.wanted, one.got, _HOLDS[one.holds]] for one in criteria]
+    rows = [[one.name, one.wanted, one.got, _mark(one)] for one in criteria]
     return Table(["criterion", "wanted", "got", "holds"], rows).markdown()
+
+
+def _mark(criterion: Criterion) -> str:
+    return "stated" if criterion.stated and criterion.holds else _HOLDS[criterion.holds]
+
+
+def _missed(told: Told) -> list[str]:
+    """For each criterion missed, what was tried; one of a smoke run tells
+    nothing."""
+    if told.result["size"] == "quick":
+        return []
+    return [f"- {one.name}: {told.page.tried.get(one.name, 'nothing further is on record.')}"
+            for one in told.criteria if one.holds is False]
 
 
 def _data_text(result: JsonDict) -> str:
@@ -191,6 +206,9 @@ def page_text(told: Told) -> str:
         parts.append(f"## {section.title}")
         parts += [one if isinstance(one, str) else one.markdown() for one in section.parts]
     parts += ["## Criteria", _criteria_table(told.criteria)]
+    missed = _missed(told)
+    if missed:
+        parts += ["What was tried for those that are missed:", "\n".join(missed)]
     parts += ["## Differences from the paper's setting",
               "\n".join(f"- {one}" for one in page.differences) or "None."]
     if page.notes:
@@ -217,7 +235,8 @@ def summary_text(told: Sequence[Told]) -> str:
     parts = ["# The paper's experiments", _INTRODUCTION,
              Table(["experiment", "claim", "holds here", "by how much"],
                    rows).markdown(),
-             "\"Holds\" counts the criteria below; one that was not measured does not hold."]
+             "\"Holds\" counts the criteria below; one that was not measured does not hold, "
+             "and one that asks only for a statement does not count."]
     missing = [name for name in registry.MODULES if name not in
                [one.experiment.name for one in told]]
     if missing:
@@ -236,7 +255,7 @@ def _linked(picture: Picture, page: str) -> str:
 
 
 def _all_criteria(told: Sequence[Told]) -> str:
-    rows = [[one.experiment.name, c.name, c.wanted, c.got, _HOLDS[c.holds]]
+    rows = [[one.experiment.name, c.name, c.wanted, c.got, _mark(c)]
             for one in told for c in one.criteria]
     return Table(["experiment", "criterion", "wanted", "got", "holds"], rows).markdown()
 

@@ -83,6 +83,7 @@ def _tell(settings: Settings, result: JsonDict) -> None:
     name = settings.experiment.name
     marks = {True: "holds", False: "MISSED", None: "not measured"}
     for one in settings.experiment.criteria(result):
-        print(f"{name}: {marks[one.holds]}: {one.name}: wanted {one.wanted}, got {one.got}")
+        mark = "stated" if one.stated and one.holds else marks[one.holds]
+        print(f"{name}: {mark}: {one.name}: wanted {one.wanted}, got {one.got}")
     print(f"{name}: result in {results.path_of(settings)}")
     sys.stdout.flush()

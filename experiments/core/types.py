@@ -32,12 +32,15 @@ class ExperimentError(Exception):
 @dataclass(frozen=True)
 class Criterion:
     """One line of the pass table. `holds` is None where this size or machine
-    does not measure it; `got` then says why."""
+    does not measure it; `got` then says why. One that is `stated` asks only for
+    a figure, whichever it is: it is shown, and counts neither as passed nor as
+    missed."""
 
     name: str
     wanted: str
     got: str
     holds: bool | None
+    stated: bool = False
 
     @classmethod
     def at_most(cls, name: str, value: float | None, bound: float, unit: str = "") -> Criterion:

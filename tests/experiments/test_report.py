@@ -177,6 +177,28 @@ def test_verdict(holds, text):
     assert report.verdict([Criterion("x", "", "", one) for one in holds]) == text
 
 
+def test_what_must_only_be_stated_does_not_count():
+    told = Criterion("x", "", "", True, stated=True)
+    assert report.verdict([told]) == "not measured"
+    assert report.verdict([told, Criterion("y", "", "", True)]) == "**yes** (1 of 1)"
+    assert report.verdict([told, Criterion("y", "", "", False)]) == "**no** (0 of 1)"
+
+
+def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
+    told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
+    page = Page("h", "a", [], [], tried={"x": "Twice the work.", "y": "Half of it."})
+    lines = [Criterion("x", "1", "2", False), Criterion("y", "1", "1", True),
+             Criterion("z", "1", "2", False), Criterion("u", "told", "3", True, stated=True)]
+    full = {**told.result, "size": "cpu"}
+    text = report.page_text(report.Told(told.experiment, full, page, lines, []))
+    assert "- x: Twice the work." in text and "Half of it" not in text
+    assert "- z: nothing further is on record." in text and "| u | told | 3 | stated |" in text
+    text = report.page_text(report.Told(told.experiment, full, page, lines[1:2], []))
+    assert "tried" not in text
+    text = report.page_text(report.Told(told.experiment, told.result, page, lines, []))
+    assert "tried" not in text  # a smoke run misses nothing
+
+
 @pytest.mark.parametrize("value, text", [
     (None, "-"), (float("nan"), "-"), (0, "0"), (0.0, "0"), (1234567, "1,234,567"), (1234.5, "1,234"),
     (0.012345, "0.0123"), (1.5, "1.5"), (999.6, "1,000"), (-2.345, "-2.35"), (1e-9, "1e-09"),
