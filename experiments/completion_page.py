@@ -11,6 +11,9 @@ from experiments.images_page import data_title
 _CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker",
             "bag", "ankle boot")
 
+_TRIED = ("the samples are drawn at temperature 1 from the models of `images` and none is "
+          "picked; neither a lower temperature nor a longer training was tried.")
+
 
 def _class_names(data: str, labels: list[int]) -> str:
     """Row by row, for a caption."""
@@ -65,6 +68,13 @@ def _bits_table(measured: JsonDict) -> Table:
         f"Of the first {count:,} test images. Like their class: by the nearest training images.")
 
 
+def _stepped(done: list[JsonDict], stepping: bool) -> str:
+    """What the first images of each model were checked for."""
+    same = "the same" if stepping else "**not** always the same"
+    return (f"a sample is {same} whether its pixels were stepped through or prefilled (checked on "
+            f"the first {done[0]['checked']} images of each model)")
+
+
 def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:.0%}"
 
@@ -82,12 +92,14 @@ def page(result: JsonDict, figures: Figures) -> Page:
     bits = ", ".join(f"{kind} {value:.3f}" for kind, value in halves.items())
     exact = ("Every given pixel comes back as it was" if different == 0
              else f"{different:,} given bytes changed")
+    stepping = all(one["stepping_is_prefill"] for one in done)
     side = measured["side"]
     updates = max(one["updates"] for one in kinds.values())
     return Page(
-        headline=f"{exact.lower()}; the true lower half costs {bits} bits/dim",
-        agrees=f"{exact} ({given:,} bytes compared), and a sample is the same whether its pixels "
-        "were stepped through or prefilled. The paper shows such images without a figure; how "
+        headline=f"{exact[0].lower()}{exact[1:]}"
+        + ("" if stepping else "; stepping and prefill differ") + "; the true lower half costs "
+        f"{bits} bits/dim",
+        agrees=f"{exact} ({given:,} bytes compared), and {_stepped(done, stepping)}. The paper shows such images without a figure; how "
         "good ours look depends on the size of the model and the length of its training.",
         differences=[
             f"data: {data_title(measured['data'])}, {side} x {side} pixels (MNIST, 28 x 28)",
@@ -102,4 +114,5 @@ def page(result: JsonDict, figures: Figures) -> Page:
         ],
         theirs="images without a figure: MNIST (figure 3), CIFAR-10 (figure 4)",
         picture=completed.get("linear") or next(iter(completed.values())),
+        tried={f"samples look like their class, {kind}": _TRIED for kind in kinds},
     )

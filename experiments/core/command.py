@@ -27,7 +27,7 @@ examples:
   tarn experiment copy                           one experiment at the size of two CPU cores
   tarn experiment scaling --attention linear     one kind only
   tarn experiment images --data cifar10=DIR --size full
-  tarn experiment all --size quick --out /tmp/x  a smoke run of everything
+  tarn experiment all --size quick --out smoke   a smoke run of everything
   tarn experiment report                         write docs/paper from the results
   tarn experiment report --redraw                the same from docs/paper/results alone
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from experiments import completion, images
-from experiments.core import ExperimentError, Figures, pack_images
+from experiments.core import (
+    ExperimentError,
+    Figures,
+    Progress,
+    Settings,
+    TrainingRun,
+    pack_images,
+)
 
 
 def looks(*rows):
@@ -33,7 +40,7 @@ def images_result(size="cpu", kinds=("linear", "softmax"), difference=0.02):
     measured = {
         "seeds": [0], "data": "fashion-mnist", "side": 14,
         "setup": {"pool": 2, "n_layers": 4, "d_model": 128, "updates": 2500, "batch": 16,
-                  "lr": "0.003", "norm": "pre"},
+                  "lr": "0.003", "norm": "pre", "test_images": 2000, "eval_images": 500},
         "kinds": chosen,
         "equal_updates": {"difference": difference, "standard_error": 0.003} if two else None,
         "equal_time": images.equal_time(chosen, "elapsed_s"),
@@ -92,6 +99,86 @@ def test_the_page_of_images(tmp_path, kinds):
         assert "+0.0200" in text and "**linear** is ahead" in text
 
 
+def told(page):
+    return "\n".join(part if isinstance(part, str) else part.markdown()
+                     for section in page.sections for part in section.parts)
+
+
+def test_what_chance_may_do_names_no_one_ahead(tmp_path):
+    """0.003 of 2,000 images is 0.006 of 500: two of these are level."""
+    near = images_result(difference=0.005)
+    near["measured"]["equal_time"]["bits_per_dim"] = {"linear": 3.0, "softmax": 3.011}
+    page = images.page(near, Figures(tmp_path, "images"))
+    assert "level at equal time" in page.headline and "One seed" in told(page)
+    assert told(page).count("level within two standard errors") == 2  # CPU time is far apart
+    assert "level" in images.criteria(near)[1].got and "linear" in images.criteria(near)[1].got
+    near["measured"]["equal_time"]["bits_per_dim"]["softmax"] = 3.013
+    page = images.page(near, Figures(tmp_path, "images"))
+    assert "ahead at equal time: linear" in page.headline
+
+
+def test_what_was_tried_names_criteria(tmp_path):
+    result = images_result(difference=0.06)
+    names = {one.name for one in images.criteria(result)}
+    page = images.page(result, Figures(tmp_path, "images"))
+    assert page.tried.keys() <= names and images.criteria(result)[0].name in page.tried
+    result = completion_result(alike=0.1)
+    names = {one.name for one in completion.criteria(result)}
+    page = completion.page(result, Figures(tmp_path, "completion"))
+    assert page.tried and page.tried.keys() <= names
+
+
+def _fake(monkeypatch, measured):
+    """images without any training: two finished runs, each measured once."""
+    def models(settings, progress):
+        runs = {}
+        for kind in settings.attentions:
+            with progress.part(kind):
+                progress.reused(100.0, 200.0)
+            runs[kind] = TrainingRun(settings.out / "runs" / kind, [{"step": 1}], 100.0, 200.0)
+        return runs
+
+    def test(settings, run, file, setup):
+        measured.append(run.folder.name)
+        return {"images": 2, "bits_per_dim": 3.0, "standard_error": 0.1, "seconds": 1.0,
+                "bits_per_dim_of_images": [2.9, 3.1]}
+
+    monkeypatch.setattr(images, "models", models)
+    monkeypatch.setattr(images, "_figures", lambda settings, run: {"held_out": []})
+    monkeypatch.setattr(images, "_test", test)
+
+
+@pytest.fixture
+def fake_settings(tmp_path):
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for stem in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+                 "t10k-labels-idx1-ubyte"):
+        (folder / stem).write_bytes(b"\0\0\x08\x01\0\0\0\x01\7")
+    return lambda experiment, *kinds: Settings(
+        experiment, "quick", tmp_path / "out" / experiment.name, kinds, threads=1,
+        data_paths={"mnist": folder})
+
+
+def test_one_kind_first_then_both(monkeypatch, fake_settings):
+    measured = []
+    _fake(monkeypatch, measured)
+    for kinds in (("linear",), (), ()):
+        found = images.run(fake_settings(images.EXPERIMENT, *kinds),
+                           Progress("images", quiet=True))
+        assert set(found["kinds"]) == set(kinds or ("linear", "softmax"))
+    assert measured == ["linear", "softmax"]
+
+
+def test_time_of_the_models_is_not_counted_twice(monkeypatch, fake_settings):
+    _fake(monkeypatch, [])
+    for name in ("_completions", "_classes", "_from_nothing", "_lower_half"):
+        monkeypatch.setattr(completion, name, lambda *arguments: {})
+    progress = Progress("completion", quiet=True)
+    completion.run(fake_settings(completion.EXPERIMENT), progress)
+    assert progress.reused_s == progress.reused_cpu_s == 0
+
+
 # --- Completion ---------------------------------------------------------------
 
 
@@ -102,7 +189,7 @@ def completion_result(different=0, alike=0.8, size="cpu"):
     one = {
         "updates": 30,
         "completed": {"true": pack_images(true), "drawn": pack_images(drawn), "pixels": 18,
-                      "given_bytes": 108, "given_bytes_different": different,
+                      "checked": 3, "given_bytes": 108, "given_bytes_different": different,
                       "stepping_is_prefill": different == 0, "seconds": 1.0,
                       "images_a_second": 6.0},
         "classes": {"samples_alike": alike, "true_alike": 1.0, "training_images": 10},
@@ -132,6 +219,16 @@ def test_the_page_of_completion(tmp_path):
                         "completion-drawn-linear.png", "completion-drawn-softmax.png"]
     assert "every given pixel comes back as it was" in page.headline
     assert "4.500" in page.headline
+
+
+def test_a_difference_is_told(tmp_path):
+    result = completion_result()
+    page = completion.page(result, Figures(tmp_path, "completion"))
+    assert "sample is the same" in page.agrees and "first 3 images of each" in page.agrees
+    result["measured"]["kinds"]["softmax"]["completed"] = {
+        **result["measured"]["kinds"]["softmax"]["completed"], "stepping_is_prefill": False}
+    page = completion.page(result, Figures(tmp_path, "completion"))
+    assert "**not** always the same" in page.agrees and "differ" in page.headline
 
 
 def test_labels_and_the_images_chosen_by_them(tmp_path):

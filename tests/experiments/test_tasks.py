@@ -97,6 +97,8 @@ def test_pages_tell_where_linear_is_worse(tmp_path):
     assert page.headline == "the stream was not read" and page.agrees == ""
     page = COPY.page(copy_result(), Figures(pathlib.Path(tmp_path), "copy"))
     assert page.agrees.startswith("Agrees") and "times softmax's updates" in page.agrees
+    assert "every 250" in page.agrees
+    assert page.tried.keys() == {one.name for one in COPY.criteria(copy_result())}
     few = copy_result()
     few["measured"]["runs"] = few["measured"]["runs"][3:]
     assert "not run" in COPY.page(few, Figures(pathlib.Path(tmp_path), "few")).headline
