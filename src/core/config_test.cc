@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/config_test_util.h"
 #include "core/test_util.h"
 
 namespace tarn {
@@ -25,10 +26,6 @@ Json DefaultJson() { return Json::parse(ConfigToJson(ModelConfig{})); }
 Error ReadError(const Json& json) {
   const auto result = ConfigFromJson(json.dump());
   return result.ok() ? Error(ErrorCode::kOk, "no error") : result.error();
-}
-
-void Set(ModelConfig& config, const std::string& key, const std::string& text) {
-  SetConfigField(config, key, text);
 }
 
 TEST(Config, FinishDerivesSizes) {
@@ -308,7 +305,6 @@ TEST(Config, FinishRefusesCombinations) {
 
 // Of the architectures: words as on the command line, the key to blame first.
 TEST(Config, FinishRefusesCombinationsOfArchitectures) {
-  using Words = std::map<std::string, std::string>;
   const std::vector<std::pair<const char*, Words>> cases = {
       {"task", {{"arch", "decoder"}, {"task", "classify"}}},
       {"task", {{"arch", "encoder"}, {"task", "lm"}}},
@@ -368,24 +364,6 @@ TEST(Config, FinishRefusesCombinationsOfArchitectures) {
   }
 }
 
-using Words = std::map<std::string, std::string>;
-
-const Words kImage = {{"task", "image"},
-                      {"image_height", "28"},
-                      {"image_width", "28"},
-                      {"image_channels", "1"}};
-const Words kCtc = {{"arch", "encoder"},
-                    {"task", "ctc"},
-                    {"n_classes", "11"},
-                    {"input_dim", "40"}};
-
-ModelConfig With(Words words, const Words& changes = {}) {
-  ModelConfig config;
-  for (const auto& [name, value] : changes) words[name] = value;
-  for (const auto& [name, value] : words) Set(config, name, value);
-  return config;
-}
-
 // Of images and frames: the task's keys, a change, the key to blame.
 TEST(Config, FinishRefusesCombinationsOfImagesAndFrames) {
   struct Case {
@@ -393,36 +371,38 @@ TEST(Config, FinishRefusesCombinationsOfImagesAndFrames) {
     Words words, changes;
   };
   for (const Case& c : std::vector<Case>{
-           {"task", kImage, {{"arch", "encoder"}}},
-           {"task", kImage, {{"arch", "lstm"}}},
-           {"image_height", kImage, {{"image_height", "0"}}},
-           {"image_width", kImage, {{"image_width", "0"}}},
-           {"image_channels", kImage, {{"image_channels", "0"}}},
-           {"image_channels", kImage, {{"image_channels", "2"}}},
+           {"task", kImageWords, {{"arch", "encoder"}}},
+           {"task", kImageWords, {{"arch", "lstm"}}},
+           {"image_height", kImageWords, {{"image_height", "0"}}},
+           {"image_width", kImageWords, {{"image_width", "0"}}},
+           {"image_channels", kImageWords, {{"image_channels", "0"}}},
+           {"image_channels", kImageWords, {{"image_channels", "2"}}},
            {"image_width",  // 2^24 bytes and one row more
-            kImage,
+            kImageWords,
             {{"image_height", "4096"},
              {"image_width", "4096"},
              {"image_channels", "3"}}},
-           {"vocab_size", kImage, {{"vocab_size", "255"}}},
-           {"tokenizer", kImage, {{"tokenizer", "char"}}},
-           {"tied_head", kImage, {{"tied_head", "true"}}},
-           {"n_classes", kImage, {{"n_classes", "10"}}},
-           {"input_dim", kImage, {{"input_dim", "1"}}},
+           {"vocab_size", kImageWords, {{"vocab_size", "255"}}},
+           {"tokenizer", kImageWords, {{"tokenizer", "char"}}},
+           {"tied_head", kImageWords, {{"tied_head", "true"}}},
+           {"n_classes", kImageWords, {{"n_classes", "10"}}},
+           {"input_dim", kImageWords, {{"input_dim", "1"}}},
            {"n_mixtures", {}, {{"n_mixtures", "10"}}},
            {"image_height", {}, {{"image_height", "28"}}},
            {"image_width", {}, {{"image_width", "28"}}},
            {"image_channels", {}, {{"image_channels", "1"}}},
            {"input_dim", {}, {{"input_dim", "40"}}},
-           {"task", kCtc, {{"arch", "decoder"}}},
-           {"task", kCtc, {{"arch", "rnn"}}},
-           {"task", kCtc, {{"arch", "cnn"}}},
-           {"task", kCtc, {{"arch", "seq2seq"}}},
-           {"n_classes", kCtc, {{"n_classes", "1"}}},
-           {"input_dim", kCtc, {{"input_dim", "0"}}},
-           {"n_mixtures", kCtc, {{"n_mixtures", "10"}}},
-           {"tied_head", kCtc, {{"tied_head", "true"}}},
-           {"attention", kCtc, {{"attention", "causal-improved-clustered"}}},
+           {"task", kCtcWords, {{"arch", "decoder"}}},
+           {"task", kCtcWords, {{"arch", "rnn"}}},
+           {"task", kCtcWords, {{"arch", "cnn"}}},
+           {"task", kCtcWords, {{"arch", "seq2seq"}}},
+           {"n_classes", kCtcWords, {{"n_classes", "1"}}},
+           {"input_dim", kCtcWords, {{"input_dim", "0"}}},
+           {"n_mixtures", kCtcWords, {{"n_mixtures", "10"}}},
+           {"tied_head", kCtcWords, {{"tied_head", "true"}}},
+           {"attention",
+            kCtcWords,
+            {{"attention", "causal-improved-clustered"}}},
        }) {
     ModelConfig config = With(c.words, c.changes);
     const Error error = ErrorOf([&] { FinishConfig(config); });
@@ -432,18 +412,19 @@ TEST(Config, FinishRefusesCombinationsOfImagesAndFrames) {
 }
 
 TEST(Config, ImagesAndFrames) {
-  const ModelConfig image = Finished(With(kImage, {{"image_channels", "3"}}));
+  const ModelConfig image =
+      Finished(With(kImageWords, {{"image_channels", "3"}}));
   EXPECT_EQ(image.n_mixtures, 10);
   EXPECT_EQ(image.Outputs(), 30);
   EXPECT_EQ(image.ImageBytes(), 28 * 28 * 3);
   EXPECT_FALSE(image.ReadsFrames());
-  EXPECT_EQ(Finished(With(kImage, {{"n_mixtures", "1"}})).Outputs(), 3);
-  const ModelConfig ctc = Finished(With(kCtc));
+  EXPECT_EQ(Finished(With(kImageWords, {{"n_mixtures", "1"}})).Outputs(), 3);
+  const ModelConfig ctc = Finished(With(kCtcWords));
   EXPECT_EQ(ctc.Outputs(), 11);
   EXPECT_EQ(ctc.ImageBytes(), 0);
   EXPECT_TRUE(ctc.ReadsFrames());
   const ModelConfig lstm =
-      Finished(With(kCtc, {{"arch", "lstm"}, {"bidirectional", "true"}}));
+      Finished(With(kCtcWords, {{"arch", "lstm"}, {"bidirectional", "true"}}));
   EXPECT_TRUE(lstm.bidirectional);
   for (const ModelConfig& config : {image, ctc, lstm}) {
     EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config);
@@ -654,232 +635,6 @@ TEST(Config, DamagedFilesAreErrors) {
         std::string(1 << 21, ' '), std::string(1 << 19, '['),
         StrCat("{\"format_version\":1,", good.substr(1))}) {
     EXPECT_FALSE(ConfigFromJson(text).ok());
-  }
-}
-
-using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
-
-TEST(WeightShapesTest, ListsTheTensorsInModelOrder) {
-  ModelConfig config;
-  config.vocab_size = 11;
-  config.d_model = 6;
-  config.n_layers = 2;
-  config.n_heads = 2;
-  config.d_key = 5;
-  config.d_value = 4;
-  config.d_ff = 7;
-  config.max_positions = 9;
-  Shapes want = {{"value_embedding.weight", {11, 6}},
-                 {"pos_embedding.weight", {9, 6}}};
-  for (const std::string layer : {"layers.0.", "layers.1."}) {
-    want.push_back({layer + "attention.query_projection.weight", {10, 6}});
-    want.push_back({layer + "attention.query_projection.bias", {10}});
-    want.push_back({layer + "attention.key_projection.weight", {10, 6}});
-    want.push_back({layer + "attention.key_projection.bias", {10}});
-    want.push_back({layer + "attention.value_projection.weight", {8, 6}});
-    want.push_back({layer + "attention.value_projection.bias", {8}});
-    want.push_back({layer + "attention.out_projection.weight", {6, 8}});
-    want.push_back({layer + "attention.out_projection.bias", {6}});
-    want.push_back({layer + "linear1.weight", {7, 6}});
-    want.push_back({layer + "linear1.bias", {7}});
-    want.push_back({layer + "linear2.weight", {6, 7}});
-    want.push_back({layer + "linear2.bias", {6}});
-    want.push_back({layer + "norm1.weight", {6}});
-    want.push_back({layer + "norm1.bias", {6}});
-    want.push_back({layer + "norm2.weight", {6}});
-    want.push_back({layer + "norm2.bias", {6}});
-  }
-  want.push_back({"norm.weight", {6}});
-  want.push_back({"norm.bias", {6}});
-  want.push_back({"predictor.weight", {11, 6}});
-  want.push_back({"predictor.bias", {11}});
-  EXPECT_EQ(WeightShapes(config), want);
-}
-
-TEST(WeightShapesTest, OptionsAddAndRemoveTensors) {
-  ModelConfig config;
-  config.positions = Positions::kSinusoidal;
-  config.position_combine = PositionCombine::kConcat;
-  config.final_norm = false;
-  Shapes shapes = WeightShapes(config);
-  EXPECT_EQ(shapes[0].second, (std::vector<int64_t>{256, 64}));
-  EXPECT_EQ(shapes[1].first, "layers.0.attention.query_projection.weight");
-  EXPECT_EQ(shapes.end()[-2].first, "predictor.weight");
-  EXPECT_EQ(shapes.end()[-3].first, "layers.3.norm2.bias");
-
-  ModelConfig tied;
-  tied.tied_head = true;
-  shapes = WeightShapes(tied);
-  EXPECT_EQ(shapes.end()[-1].first, "predictor.bias");
-  EXPECT_EQ(shapes.end()[-2].first, "norm.bias");
-}
-
-// Tensors of everything but embeddings and projections, in their order.
-std::vector<std::string> NamesOf(const Shapes& shapes) {
-  std::vector<std::string> names;
-  for (const auto& [name, shape] : shapes) {
-    if (!Contains(name, "_projection.") && !name.ends_with(".bias")) {
-      names.push_back(name);
-    }
-  }
-  return names;
-}
-
-TEST(WeightShapesTest, SequenceToSequence) {
-  ModelConfig config;
-  config.arch = Arch::kSeq2seq;
-  config.n_layers = 1;
-  config.feature_map = FeatureMap::kFavor;
-  config.n_dims = 10;
-  const std::string omega = "inner_attention.feature_map.omega";
-  EXPECT_EQ(
-      NamesOf(WeightShapes(config)),
-      (std::vector<std::string>{
-          "value_embedding.weight", "target_embedding.weight",
-          "pos_embedding.weight", "target_pos_embedding.weight",
-          "encoder.layers.0.attention." + omega,
-          "encoder.layers.0.linear1.weight", "encoder.layers.0.linear2.weight",
-          "encoder.layers.0.norm1.weight", "encoder.layers.0.norm2.weight",
-          "encoder.norm.weight", "decoder.layers.0.self_attention." + omega,
-          "decoder.layers.0.cross_attention." + omega,
-          "decoder.layers.0.linear1.weight", "decoder.layers.0.linear2.weight",
-          "decoder.layers.0.norm1.weight", "decoder.layers.0.norm2.weight",
-          "decoder.layers.0.norm3.weight", "decoder.norm.weight",
-          "predictor.weight"}));
-  for (const auto& [name, shape] : WeightShapes(config)) {
-    EXPECT_EQ(IsBuffer(name), name.ends_with("omega"));
-    if (IsBuffer(name)) {
-      EXPECT_EQ(shape, (std::vector<int64_t>{32, 5}));
-    }
-  }
-}
-
-TEST(WeightShapesTest, EarlierModels) {
-  ModelConfig config;
-  config.arch = Arch::kLstm;
-  config.task = Task::kClassify;
-  config.n_classes = 3;
-  config.n_layers = 1;
-  config.d_model = 6;
-  config.bidirectional = true;
-  const Shapes lstm = {{"value_embedding.weight", {256, 6}},
-                       {"rnn.weight_ih_l0", {12, 6}},
-                       {"rnn.weight_hh_l0", {12, 3}},
-                       {"rnn.bias_ih_l0", {12}},
-                       {"rnn.bias_hh_l0", {12}},
-                       {"rnn.weight_ih_l0_reverse", {12, 6}},
-                       {"rnn.weight_hh_l0_reverse", {12, 3}},
-                       {"rnn.bias_ih_l0_reverse", {12}},
-                       {"rnn.bias_hh_l0_reverse", {12}},
-                       {"predictor.weight", {3, 6}},
-                       {"predictor.bias", {3}}};
-  EXPECT_EQ(WeightShapes(config), lstm);
-  config.bidirectional = false;
-  config.arch = Arch::kCnn;
-  const Shapes cnn = {{"value_embedding.weight", {256, 6}},
-                      {"layers.0.conv.weight", {6, 6, 3}},
-                      {"layers.0.conv.bias", {6}},
-                      {"layers.0.norm.weight", {6}},
-                      {"layers.0.norm.bias", {6}},
-                      {"predictor.weight", {3, 6}},
-                      {"predictor.bias", {3}}};
-  EXPECT_EQ(WeightShapes(config), cnn);
-}
-
-TEST(WeightShapesTest, FramesHaveNoTokenEmbedding) {
-  const Words sizes = {{"d_model", "6"},
-                       {"n_heads", "2"},
-                       {"n_layers", "2"},
-                       {"positions", "sinusoidal"},
-                       {"position_combine", "concat"}};
-  Shapes shapes = WeightShapes(With(kCtc, sizes));
-  EXPECT_EQ(shapes[0],
-            (Shapes::value_type{"input_projection.weight", {3, 40}}));
-  EXPECT_EQ(shapes[1], (Shapes::value_type{"input_projection.bias", {3}}));
-  EXPECT_EQ(shapes[2].first, "layers.0.attention.query_projection.weight");
-  EXPECT_EQ(shapes.back(), (Shapes::value_type{"predictor.bias", {11}}));
-
-  ModelConfig lstm = With(kCtc, {{"arch", "lstm"},
-                                 {"d_model", "6"},
-                                 {"n_layers", "2"},
-                                 {"bidirectional", "true"}});
-  shapes = WeightShapes(lstm);
-  EXPECT_EQ(shapes.size(), 2 * 2 * 4 + 2u);
-  EXPECT_EQ(shapes[0], (Shapes::value_type{"rnn.weight_ih_l0", {12, 40}}));
-  EXPECT_EQ(shapes[4],
-            (Shapes::value_type{"rnn.weight_ih_l0_reverse", {12, 40}}));
-  EXPECT_EQ(shapes[8], (Shapes::value_type{"rnn.weight_ih_l1", {12, 6}}));
-}
-
-TEST(WeightShapesTest, ImagesHaveAHeadOfMixtures) {
-  const Shapes shapes = WeightShapes(With(kImage));
-  EXPECT_EQ(shapes[0],
-            (Shapes::value_type{"value_embedding.weight", {256, 128}}));
-  EXPECT_EQ(shapes.end()[-2],
-            (Shapes::value_type{"predictor.weight", {30, 128}}));
-}
-
-TEST(WeightShapesTest, KindsWithTensorsOfTheirOwn) {
-  ModelConfig config;
-  config.n_layers = 1;
-  config.attention = AttentionKind::kAftFull;
-  config.max_sequence_length = 9;
-  config.aft_parameterization = 4;
-  Shapes shapes = WeightShapes(config);
-  const std::string inner = "layers.0.attention.inner_attention.";
-  const std::vector<int64_t> table = {9, 4};
-  EXPECT_EQ(shapes[10], (Shapes::value_type{inner + "u", table}));
-  EXPECT_EQ(shapes[11], (Shapes::value_type{inner + "v", table}));
-  config.attention = AttentionKind::kConditionalFull;
-  config.feature_map = FeatureMap::kGrf;
-  shapes = WeightShapes(config);
-  EXPECT_EQ(shapes[10].first, inner + "other_attention.feature_map.omega");
-}
-
-// 12 D^2 + 13 D a layer with F = 4 D and 2 D for the final norm.
-TEST(WeightShapesTest, ParameterCountOfALayer) {
-  ModelConfig config;
-  config.d_model = 256;
-  config.n_layers = 8;
-  config.positions = Positions::kNone;
-  const int64_t ends = 2 * 256 * 256 + 256;  // embedding, head
-  EXPECT_EQ(ParameterCount(config) - ends, 6318592);
-}
-
-TEST(WeightShapesTest, ParameterCountIsTheirSum) {
-  std::vector<ModelConfig> configs;
-  for (const char* arch :
-       {"decoder", "encoder", "seq2seq", "rnn", "lstm", "cnn"}) {
-    for (const char* positions : {"none", "learned", "rotary", "sinusoidal"}) {
-      for (const char* map : {"elu1", "grf"}) {
-        for (const char* tied : {"true", "false"}) {
-          ModelConfig config;
-          Set(config, "arch", arch);
-          Set(config, "positions", positions);
-          Set(config, "feature_map", map);
-          Set(config, "tied_head", tied);
-          if (config.arch == Arch::kEncoder) {
-            config.n_classes = 2;
-            config.tied_head = false;
-          }
-          configs.push_back(config);
-        }
-      }
-    }
-  }
-  configs.push_back(With(kImage));
-  configs.push_back(With(kCtc));
-  configs.push_back(With(kCtc, {{"arch", "lstm"}, {"bidirectional", "true"}}));
-  for (const ModelConfig& config : configs) {
-    int64_t total = 0;
-    std::set<std::string> names;
-    for (const auto& [name, shape] : WeightShapes(config)) {
-      int64_t elements = 1;
-      for (const int64_t size : shape) elements *= size;
-      if (!IsBuffer(name)) total += elements;
-      EXPECT_TRUE(names.insert(name).second) << name;
-    }
-    EXPECT_EQ(ParameterCount(config), total);
   }
 }
 
