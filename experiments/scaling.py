@@ -30,9 +30,16 @@ HEADS = 8
 TOKENS = {"linear": 1 << 14, "softmax": 1 << 12, "naive": 1 << 12, "reformer": 1 << 11}
 FORMS = {"linear": ("linear",), "softmax": ("softmax", "naive"), "reformer": ("reformer",)}
 SLOPE_FROM = 1 << 12
-# Multiply-adds count 2. A point of blocked softmax beyond this is measured on
-# fewer of the heads, which are independent of each other, and scaled.
-MOST_FLOP = 2e12
+# Multiply-adds counting 2 a second, as planned on two AVX2 cores.
+RATES = {"linear": 40e9, "softmax": 50e9, "naive": 15e9}
+REFORMER_S = 1e-5  # likewise, of a token and a column of 8 heads
+# A call that is planned to take longer is measured on fewer of the heads, which
+# are independent of each other, and scaled.
+LONGEST_CALL_S = 5.0
+# What was seen to be held: score arrays of 4 N^2 bytes a head by naive softmax
+# and its gradient, and multiples of least_bytes() by the others.
+NAIVE_ARRAYS = 3.2
+HOLDS = {"linear": 1.05, "softmax": 1.05, "reformer": 8.0}
 CROSSOVER_LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -80,11 +87,26 @@ def least_bytes(seq_len: int, width: int, item: int = 4) -> int:
     return HEADS * seq_len * (8 * width * item + 4)
 
 
+def planned_s(form: str, seq_len: int, width: int, heads: int = HEADS) -> float:
+    """Seconds of a sample on two AVX2 cores, forward and gradient."""
+    if form == "reformer":
+        return REFORMER_S * seq_len * width * heads / HEADS
+    return flop(form, seq_len, width, heads) / RATES[form]
+
+
+def planned_bytes(form: str, seq_len: int, width: int, dtype: str = "float32") -> float:
+    """Peak memory of a sample."""
+    if form == "naive":
+        return NAIVE_ARRAYS * HEADS * 4 * seq_len**2
+    return HOLDS[form] * least_bytes(seq_len, width, 4 if dtype == "float32" else 2)
+
+
 def heads_of(form: str, seq_len: int, width: int, threads: int) -> int:
-    """Heads that are measured, a power of two; no fewer than threads."""
+    """Heads that are measured, a power of two; no fewer than threads. Linear
+    attention, whose memory is compared with the least, always has all."""
     heads = HEADS
-    while form == "softmax" and heads // 2 >= threads and heads > 1 and (
-            flop(form, seq_len, width, heads) > MOST_FLOP):
+    while form != "linear" and heads // 2 >= threads and heads > 1 and (
+            planned_s(form, seq_len, width, heads) > LONGEST_CALL_S):
         heads //= 2
     return heads
 
@@ -118,20 +140,22 @@ class Run:
     def __init__(self, settings: Settings, progress: Progress, points: Points) -> None:
         self.settings, self.progress, self.points = settings, progress, points
         self.half = half_of_memory()
-        self.lengths = [1 << p for p in range(9, 1 + settings.pick(quick=11, cpu=16, full=20))]
-        self.widths = (32, 64)
+        # At the smoke size two lengths and one width: most of a point is its
+        # process, and no growth is fitted below 2^12 anyway.
+        self.lengths = [1 << p for p in range(9, 1 + settings.pick(quick=10, cpu=16, full=20))]
+        self.widths = settings.pick(quick=(32,), cpu=(32, 64), full=(32, 64))
         self.dtypes = settings.pick(quick=("float32",), cpu=("float32",),
                                     full=("float32", "bfloat16"))
-        self.tokens = {form: settings.pick(quick=min(n, 1 << 11), cpu=n, full=n)
+        self.tokens = {form: settings.pick(quick=min(n, 1 << 10), cpu=n, full=n)
                        for form, n in TOKENS.items()}
-        self.repeats = settings.pick(quick=3, cpu=9, full=9)
-        self.seconds = settings.pick(quick=0.05, cpu=3.0, full=10.0)
+        self.repeats = settings.pick(quick=3, cpu=7, full=9)
+        self.seconds = settings.pick(quick=0.05, cpu=2.0, full=10.0)
         # New pages weigh nothing in a long call of the blocked form.
-        self.longest_twice = {"softmax": self.seconds, "linear": 4 * self.seconds,
-                              "naive": settings.pick(quick=0.0, cpu=12.0, full=40.0),
-                              "reformer": settings.pick(quick=0.0, cpu=3.0, full=40.0)}
+        self.longest_twice = {"softmax": self.seconds, "linear": 6 * self.seconds,
+                              "naive": settings.pick(quick=0.0, cpu=6.0, full=40.0),
+                              "reformer": settings.pick(quick=0.0, cpu=1.0, full=40.0)}
         # Blocked softmax takes four times as long at each length.
-        self.longest_softmax = settings.pick(quick=1 << 11, cpu=1 << 16, full=1 << 18)
+        self.longest_softmax = settings.pick(quick=1 << 10, cpu=1 << 16, full=1 << 18)
 
     def series(self) -> list[tuple[str, int, str]]:
         """(form, width, dtype); only tarn's kernels are run in bfloat16."""
@@ -140,21 +164,31 @@ class Run:
                 for form in forms if dtype == "float32" or form in ("linear", "softmax")]
 
     def plan(self) -> None:
-        rate = {"linear": 40e9, "softmax": 50e9, "naive": 15e9, "reformer": 0.0}
+        """Tells the progress all points but those that will not be measured."""
         seconds = {}
         for form, width, dtype in self.series():
             for seq_len in self.lengths:
+                if form == "softmax" and seq_len > self.longest_softmax:
+                    continue
+                if planned_bytes(form, seq_len, width, dtype) > self.half:
+                    continue
                 heads = heads_of(form, seq_len, width, self.settings.threads)
-                work = (flop(form, seq_len, width, heads) / rate[form] if rate[form]
-                        else seq_len * width * 1e-5)
-                batch = max(1, self.tokens[form] // seq_len)
-                runs = 1 if work * batch > self.seconds else self.repeats + 2
-                most = max(self.seconds, work * batch)
-                seconds[part(form, width, seq_len, dtype)] = 0.1 + min(runs * work * batch, most)
+                call = planned_s(form, seq_len, width, heads) * max(
+                    1, self.tokens[form] // seq_len)
+                seconds[part(form, width, seq_len, dtype)] = 0.3 + self._calls_s(form, call)
         if self.crosses():
             for width in self.widths:
                 seconds[f"crossover, {width} wide"] = self.settings.pick(quick=1, cpu=8, full=8)
         self.progress.plan(seconds)
+
+    def _calls_s(self, form: str, call: float) -> float:
+        """Seconds of all calls of a point when one takes `call`: see
+        scaling_point.measure_point."""
+        if call >= self.longest_twice[form]:
+            return call
+        least = 3 if call < self.seconds / 3 else 1
+        counted = min(self.repeats, max(least, math.ceil(self.seconds / call)))
+        return (2 + counted) * call
 
     def crosses(self) -> bool:
         return {"linear", "softmax"} <= set(self.settings.attentions)
@@ -200,7 +234,7 @@ class Run:
     def crossovers(self) -> dict[str, JsonDict]:
         if not self.crosses():
             return {}
-        lengths = self.settings.pick(quick=(16, 64, 256), cpu=CROSSOVER_LENGTHS,
+        lengths = self.settings.pick(quick=(16, 256), cpu=CROSSOVER_LENGTHS,
                                      full=CROSSOVER_LENGTHS)
         found = {}
         for width in self.widths:
@@ -242,6 +276,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
         rows = work.rows()
         return {"seeds": [settings.seed], "rows": rows, "slopes": slopes(rows),
                 "crossover": work.crossovers(), "heads": HEADS, "tokens": work.tokens,
+                "repeats": work.repeats, "longest_twice": work.longest_twice,
                 "half_of_memory": work.half}
 
 
@@ -258,8 +293,9 @@ def page(result: JsonDict, figures: Figures) -> Page:
 
 
 SOURCES: tuple[Any, ...] = (
-    "experiments/scaling.py", "experiments/scaling_point.py", "bench/memory.py",
-    "bench/harness.py", "bench/torch_forms.py", "src/core", "src/kernels", "src/pytorch")
+    "experiments/scaling.py", "experiments/scaling_point.py", "experiments/core/machine.py",
+    "bench/memory.py", "bench/harness.py", "bench/torch_forms.py", "python/tarn/ops",
+    "src/core", "src/kernels", "src/pytorch")
 
 EXPERIMENT = Experiment(
     name="scaling",
@@ -269,7 +305,7 @@ EXPERIMENT = Experiment(
           "softmax attention to its square.",
     sources=SOURCES,
     attention=("linear", "softmax", "reformer"),
-    minutes={"quick": 0.3, "cpu": 6, "full": 60},
+    minutes={"quick": 0.3, "cpu": 6, "full": 110},
     run=run,
     criteria=criteria,
     page=page,

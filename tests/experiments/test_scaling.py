@@ -1,5 +1,6 @@
 """The scaling experiment: its formulas, one small point, and its page."""
 
+import contextlib
 import json
 import math
 import pathlib
@@ -10,6 +11,8 @@ import pytest
 
 from experiments import scaling
 from experiments.core import Figures
+from experiments.core.settings import Settings
+from experiments.core.types import SIZES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -40,13 +43,69 @@ def test_slope_is_the_exponent():
     assert scaling.slope(noisy) == pytest.approx(want)
 
 
-def test_long_softmax_runs_on_fewer_heads():
+def test_long_calls_run_on_fewer_heads():
     assert scaling.heads_of("softmax", 1 << 12, 64, 2) == 8
     assert scaling.heads_of("softmax", 1 << 16, 64, 2) == 2  # no fewer than threads
-    assert scaling.heads_of("softmax", 1 << 16, 32, 2) == 2
+    assert scaling.heads_of("reformer", 1 << 16, 64, 2) == 2
+    assert scaling.heads_of("naive", 1 << 14, 64, 2) == 2
     assert scaling.heads_of("linear", 1 << 20, 64, 2) == 8
-    heads = scaling.heads_of("softmax", 1 << 15, 64, 1)
-    assert heads == 4 and scaling.flop("softmax", 1 << 15, 64, heads) <= scaling.MOST_FLOP
+    heads = scaling.heads_of("softmax", 1 << 14, 64, 1)
+    assert heads == 2
+    assert scaling.planned_s("softmax", 1 << 14, 64, heads) <= scaling.LONGEST_CALL_S
+
+
+class Planned:
+    """A progress that keeps what it is told of time."""
+
+    def __init__(self):
+        self.seconds = {}
+        self.measured = []
+
+    def plan(self, seconds):
+        self.seconds = dict(seconds)
+
+    @contextlib.contextmanager
+    def part(self, name):
+        self.measured.append(name)
+        yield
+
+
+class Answers:
+    """Points that need what planned_bytes() tells."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def ask(self, request):
+        if request["kind"] == "crossover":
+            return {"rows": [], "crossover_softmax": None, "crossover_naive": None}
+        sample = scaling.planned_bytes(*(request[key] for key in (
+            "form", "seq_len", "width", "dtype")))
+        return {"wall_s": 1.0, "cpu_s": 1.0, "repeats": 1, "buffers_reused": True,
+                "peak_bytes": sample * request["batch"] * request["heads"] / scaling.HEADS}
+
+
+@pytest.mark.parametrize("half", [2e9, 12e9, 60e9])
+def test_plan_is_what_is_measured_and_fits_the_time(tmp_path, monkeypatch, half):
+    monkeypatch.setattr(scaling, "half_of_memory", lambda: half)
+    monkeypatch.setattr(scaling, "Points", Answers)
+    for size in SIZES:
+        told = Planned()
+        settings = Settings(scaling.EXPERIMENT, size, tmp_path / f"{size}", threads=2)
+        scaling.run(settings, told)
+        assert sorted(told.measured) == sorted(told.seconds)
+        # More memory holds more of naive softmax: a tenth beyond.
+        assert sum(told.seconds.values()) <= 66 * scaling.EXPERIMENT.minutes[size]
+
+
+def test_smoke_size_is_few_points(tmp_path):
+    settings = Settings(scaling.EXPERIMENT, "quick", tmp_path, threads=2)
+    told = Planned()
+    scaling.Run(settings, told, Answers()).plan()
+    assert len(told.seconds) <= 10  # each is a process: some tenths of a second
 
 
 def test_points_time_and_memory():
@@ -101,7 +160,8 @@ def _result(slopes=(1.0, 2.0)):
                "crossover_softmax": 64, "crossover_naive": 64}
     return {"size": "cpu", "measured": {
         "rows": rows, "slopes": scaling.slopes(rows), "crossover": {"32": crossed},
-        "heads": 8, "tokens": scaling.TOKENS, "half_of_memory": 8e9}}
+        "heads": 8, "tokens": scaling.TOKENS, "half_of_memory": 8e9, "repeats": 5,
+        "longest_twice": {"linear": 21.0, "softmax": 4.0, "naive": 7.0, "reformer": 1.5}}}
 
 
 def test_criteria_hold_where_the_slopes_are_right():
@@ -135,3 +195,31 @@ def test_page_of_one_kind_claims_nothing_of_the_others(tmp_path):
     page = scaling.page(result, Figures(tmp_path, "scaling"))
     assert "no growth is fitted" in page.headline and "not fitted" in page.agrees
     assert "softmax needs" not in page.agrees
+
+
+def test_page_tells_what_was_measured_and_how(tmp_path):
+    result = _result()
+    page = scaling.page(result, Figures(tmp_path, "scaling"))
+    text = "\n".join(part if isinstance(part, str) else part.markdown()
+                     for section in page.sections for part in section.parts)
+    assert "up to 5 calls" in text and "linear 21, softmax, blocked 4" in text
+    assert "no method" not in text
+    assert "in proportion to N as well (N^1.00)" in page.agrees
+    for one in result["measured"]["slopes"]:
+        one["memory"] = 1.4
+    page = scaling.page(result, Figures(tmp_path, "scaling"))
+    assert "memory grows as N^1.40" in page.agrees and "in proportion" not in page.agrees
+
+
+def test_each_slope_that_is_missed_has_its_note(tmp_path):
+    result = _result((1.2, 1.7))
+    page = scaling.page(result, Figures(tmp_path, "scaling"))
+    missed = [one.name for one in scaling.criteria(result) if one.holds is False]
+    assert len(missed) == 2 and all(page.tried[name] for name in missed)
+
+
+def test_crossover_only_needs_to_be_stated():
+    result = _result()
+    result["measured"]["crossover"]["32"]["crossover_naive"] = None
+    (stated,) = [one for one in scaling.criteria(result) if one.stated]
+    assert stated.holds and "none against naive" in stated.got
