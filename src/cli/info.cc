@@ -1,11 +1,14 @@
 // `tarn info`: what a model is and what it costs.
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "cli/cli.h"
 #include "cli/model_facts.h"
 #include "cli/output.h"
 #include "cli/parse.h"
+#include "runtime/labels.h"
 #include "runtime/model_files.h"
 #include "runtime/supported.h"
 
@@ -69,21 +72,27 @@ Json Scaling(const ModelConfig& config) {
 
 int64_t Textbook(const ModelConfig& config) {
   const bool pairs = config.arch == Arch::kSeq2seq;
+  // Frames are projected: a row for each of their numbers.
+  const int64_t inputs =
+      config.task == Task::kCtc ? config.input_dim : config.vocab_size;
   // A decoder layer beside an encoder has a second attention, 4 D^2 more.
   const int64_t second = 4 * config.d_model * config.d_model;
   const int64_t layer = TextbookParameters(config.d_model, 0);
   return config.n_layers * layer + config.n_decoder_layers * (layer + second) +
-         (pairs ? 2 : 1) * config.vocab_size * config.d_model;
+         (pairs ? 2 : 1) * inputs * config.d_model;
 }
 
 // What follows from the configuration alone.
-Json ConfigFacts(const ModelConfig& config, const Tokenizer& tokenizer) {
+// tokenizer: null for a model that reads no tokens.
+Json ConfigFacts(const ModelConfig& config, const Tokenizer* tokenizer) {
   const ParameterCounts counts = CountParameters(config);
   Json root;
   root["arch"] = Name(config.arch);
   root["task"] = Name(config.task);
   root["config"] = Json::parse(ConfigToJson(config));
-  root["tokenizer_entries"] = tokenizer.vocab_size();
+  if (tokenizer != nullptr) {
+    root["tokenizer_entries"] = tokenizer->vocab_size();
+  }
   root["parameters"] = {
       {"embedding", counts.embedding}, {"positions", counts.positions},
       {"attention", counts.attention}, {"feed_forward", counts.feed_forward},
@@ -98,18 +107,20 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
                   const Error& reason) {
   const Result<ModelFiles> files = OpenModelFiles(dir, config);
   if (!files.ok()) throw ExitError(kExitBadModel, files.error().what());
-  const Result<Tokenizer> tokenizer = Tokenizer::Open(dir, config);
-  if (!tokenizer.ok()) {
-    throw ExitError(kExitBadModel, tokenizer.error().what());
+  std::optional<Tokenizer> tokenizer;
+  if (config.task != Task::kCtc) {
+    Result<Tokenizer> opened = Tokenizer::Open(dir, config);
+    if (!opened.ok()) throw ExitError(kExitBadModel, opened.error().what());
+    tokenizer = std::move(opened).Take();
   }
-  Json root = ConfigFacts(config, tokenizer.value());
+  Json root = ConfigFacts(config, tokenizer ? &*tokenizer : nullptr);
   root["not_run_by_this_runtime"] = reason.what();
   uint64_t bytes = 0;
   for (const TensorEntry& tensor : files.value().weights.tensors()) {
     bytes += tensor.end - tensor.begin;
   }
   root["weight_bytes_in_file"] = bytes;
-  if (config.task == Task::kClassify) root["classes"] = files.value().labels;
+  if (HasLabels(config.task)) root["classes"] = files.value().labels;
   // AFT has neither scores nor heads; the others stand beside softmax.
   const bool aft = config.attention == AttentionKind::kAftFull ||
                    config.attention == AttentionKind::kAftSimple;
@@ -120,7 +131,7 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
 Json Facts(const OpenedModel& opened) {
   const Model& model = opened.model;
   const ModelConfig& config = model.config();
-  Json root = ConfigFacts(config, opened.tokenizer);
+  Json root = ConfigFacts(config, &opened.tokenizer);
   root["weight_bytes"] = model.weight_bytes();
   if (config.task == Task::kClassify) {
     root["classes"] = model.labels();

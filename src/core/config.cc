@@ -199,12 +199,7 @@ Result<ModelConfig> ConfigFromPartialJson(std::string_view json) {
 }
 
 std::string ConfigToJson(const ModelConfig& config) {
-  const ModelConfig finished = Finished(config);
-  std::string json = StrCat("{\n  \"", kVersionKey, "\": ", kFormatVersion);
-  for (const ConfigField& field : ConfigFields()) {
-    json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
-  }
-  return json + "\n}\n";
+  return FieldsText(Finished(config), kFormatVersion);
 }
 
 void SetConfigField(ModelConfig& config, std::string_view key,

@@ -251,6 +251,15 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config) {
       field.kind);
 }
 
+std::string FieldsText(const ModelConfig& finished, int version) {
+  std::string json = StrCat("{\n  \"format_version\": ", version);
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.since > version) continue;
+    json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
+  }
+  return json + "\n}\n";
+}
+
 bool InRange(const ConfigField& field, const ModelConfig& config) {
   return std::visit(Overloaded{[&](const IntegerField& f) {
                                  const int64_t value = config.*f.member;

@@ -48,6 +48,8 @@ std::span<const ConfigField> ConfigFields();
 std::string Wanted(const ConfigField& field, bool finished);
 /// The field's value as JSON text, shortest form that reads back the same.
 std::string ValueText(const ConfigField& field, const ModelConfig& config);
+/// config.json of a finished config with the keys of a version only.
+std::string FieldsText(const ModelConfig& finished, int version);
 /// The row of a key, or null.
 const ConfigField* FindField(std::string_view key);
 /// Is the value the config holds within the field's range?

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/config_identity.h"
 #include "core/config_test_util.h"
+#include "core/hash.h"
 #include "core/test_util.h"
 
 namespace tarn {
@@ -549,6 +551,38 @@ TEST(Config, SecondFormatIsReadWithDefaults) {
   ModelConfig want = Finished();
   want.d_model = 96;
   EXPECT_EQ(ConfigFromJson(json.dump()).Take(), want);
+}
+
+// State files name their model by a hash over this text: format 2's, to the
+// byte, for all that format 2 could say.
+TEST(Config, IdentityOutlivesTheFormat) {
+  const auto second = [](std::string json) {
+    json.replace(json.find(": 3,"), 4, ": 2,");
+    const size_t newer = json.find(",\n  \"n_mixtures\"");
+    return json.substr(0, newer) + "\n}\n";
+  };
+  const ModelConfig lm = Finished();
+  EXPECT_EQ(ConfigIdentity(lm), second(ConfigToJson(lm)));
+  EXPECT_EQ(ConfigIdentity(ModelConfig{}), ConfigIdentity(lm));
+  // Of the text that format 2 wrote for a model of defaults.
+  EXPECT_EQ(HashBytes(ConfigIdentity(lm)), 10841014295145434918u);
+  ModelConfig classifier;
+  classifier.arch = Arch::kLstm;
+  classifier.task = Task::kClassify;
+  classifier.n_classes = 4;
+  FinishConfig(classifier);
+  EXPECT_EQ(ConfigIdentity(classifier), second(ConfigToJson(classifier)));
+  // What needs the keys of format 3 has them all.
+  ModelConfig image;
+  image.task = Task::kImage;
+  image.image_height = image.image_width = 8;
+  image.image_channels = 1;
+  FinishConfig(image);
+  EXPECT_EQ(ConfigIdentity(image), ConfigToJson(image));
+  image.n_mixtures = 5;
+  EXPECT_EQ(ConfigIdentity(image), ConfigToJson(image));
+  image.d_model = 0;
+  EXPECT_THROW((void)ConfigIdentity(image), ArgumentError);
 }
 
 TEST(Config, PartialJsonTakesDefaults) {

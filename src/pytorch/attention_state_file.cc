@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "core/config_identity.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/safetensors.h"
@@ -30,7 +31,7 @@ uint64_t ExtendHash(uint64_t hash, const torch::Tensor& dense) {
 // What must be the same in the model that goes on: its configuration (kinds,
 // sizes, feature map, denominator) and its random directions.
 uint64_t Fingerprint(const ModelImpl& model) {
-  uint64_t hash = HashBytes(ConfigToJson(model.config()));
+  uint64_t hash = HashBytes(ConfigIdentity(model.config()));
   for (const auto& buffer : model.named_buffers()) {
     if (!IsBuffer(buffer.key())) continue;
     hash = ExtendHash(tarn::ExtendHash(hash, buffer.key()),

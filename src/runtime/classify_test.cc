@@ -153,6 +153,30 @@ TEST(Classify, LabelsAreReadStrictly) {
   }
 }
 
+// The blank stands first, is empty, and is the only empty one.
+TEST(Classify, LabelsOfFramesBeginWithTheBlank) {
+  EXPECT_EQ((std::vector<std::string>{"", "a"}),
+            LabelsFromJson("[\"\", \"a\"]", 2, true).Take());
+  const struct {
+    const char* json;
+    const char* part;
+  } cases[] = {{"[\"a\",\"b\"]", "[0]: want \"\" (the blank)"},
+               {"[\"a\",\"\"]", "[0]"},
+               {"[\" \",\"a\"]", "[0]"},
+               {"[null,\"a\"]", "[0]"},
+               {"[\"\",\"\"]", "[1]"},
+               {"[\"\",7]", "[1]"},
+               {"[\"\"]", "one of 1"},
+               {"[\"\",\"a\",\"b\"]", "one of 3"}};
+  for (const auto& c : cases) {
+    const auto labels = LabelsFromJson(c.json, 2, true);
+    ASSERT_FALSE(labels.ok()) << c.json;
+    EXPECT_EQ(ErrorCode::kFormat, labels.error().code()) << c.json;
+    EXPECT_TRUE(Contains(labels.error().what(), c.part))
+        << c.json << " " << labels.error().what();
+  }
+}
+
 TEST(Classify, AModelWithoutLabelsIsRefused) {
   const TemporaryFolder folder;
   const ModelConfig config = SmallConfigOf(Arch::kEncoder);

@@ -15,7 +15,7 @@ constexpr const char* kFile = "labels.json";
 }  // namespace
 
 Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
-                                                int64_t n_classes) {
+                                                int64_t n_classes, bool blank) {
   const auto parsed = ParseStrictJson(json, kFile, kMaxBytes);
   if (!parsed.ok()) return parsed.error();
   const nlohmann::json& array = parsed.value();
@@ -33,6 +33,13 @@ Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
       return FormatError(where, "a text", JsonGiven(value));
     }
     const std::string& label = value.get_ref<const std::string&>();
+    if (blank && labels.empty()) {
+      if (!label.empty()) {
+        return FormatError(where, "\"\" (the blank)", JsonGiven(value));
+      }
+      labels.emplace_back();
+      continue;
+    }
     // Labels are lines of output and fields of tab-separated files.
     if (label.empty() || label.find_first_of("\n\r\t") != label.npos) {
       return FormatError(where, "a text without tabs and line ends",
@@ -48,12 +55,12 @@ Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
 }
 
 Result<std::vector<std::string>> ReadLabels(const std::string& dir,
-                                            int64_t n_classes) {
+                                            const ModelConfig& config) {
   const std::string path = StrCat(dir, "/", kFile);
   const Result<std::string> text = ReadFile(path, kMaxBytes);
   if (!text.ok()) return text.error();
   Result<std::vector<std::string>> labels =
-      LabelsFromJson(text.value(), n_classes);
+      LabelsFromJson(text.value(), config.n_classes, config.task == Task::kCtc);
   if (labels.ok()) return labels;
   const Error& error = labels.error();
   if (error.wanted().empty()) {

@@ -1,4 +1,5 @@
-// labels.json: what the classes of a classifier are called.
+// labels.json: what the classes of a classifier, or the symbols of a model of
+// frames, are called.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +7,25 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config.h"
 #include "core/error.h"
 
 namespace tarn {
 
 /// A JSON array of `n_classes` distinct, non-empty strings of one line each;
-/// the index is the class. FormatError in one line otherwise.
+/// the index is the class. blank: the first is CTC's blank, "", and no other.
+/// FormatError in one line otherwise.
 Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
-                                                int64_t n_classes);
+                                                int64_t n_classes,
+                                                bool blank = false);
 
-/// DIR/labels.json likewise; IoError when it cannot be read.
+/// Has a model of the task a labels.json?
+constexpr bool HasLabels(Task task) {
+  return task == Task::kClassify || task == Task::kCtc;
+}
+
+/// DIR/labels.json of a model with labels; IoError when it cannot be read.
 Result<std::vector<std::string>> ReadLabels(const std::string& dir,
-                                            int64_t n_classes);
+                                            const ModelConfig& config);
 
 }  // namespace tarn

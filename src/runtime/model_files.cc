@@ -38,8 +38,8 @@ Result<ModelFiles> OpenModelFiles(const std::string& dir,
   if (!file.ok()) return file.error();
   if (auto error = CheckWeights(path, file.value(), config)) return *error;
   std::vector<std::string> labels;
-  if (config.task == Task::kClassify) {
-    Result<std::vector<std::string>> read = ReadLabels(dir, config.n_classes);
+  if (HasLabels(config.task)) {
+    Result<std::vector<std::string>> read = ReadLabels(dir, config);
     if (!read.ok()) return read.error();
     labels = std::move(read).Take();
   }

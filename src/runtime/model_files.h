@@ -19,11 +19,13 @@ Error InFolder(const std::string& dir, const Error& error);
 
 struct ModelFiles {
   SafetensorsFile weights;
-  std::vector<std::string> labels;  // [n_classes] of a classifier, else empty
+  std::vector<std::string>
+      labels;  // [n_classes] of classify and ctc, else empty
 };
 
 /// DIR/model.safetensors, its tensors those of `config` by name and shape, and
-/// a classifier's DIR/labels.json. Of the weights only the header is read.
+/// the DIR/labels.json of one that has classes. Of the weights only the header
+/// is read.
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
                                   const ModelConfig& config,
                                   bool use_mmap = true);

@@ -36,6 +36,17 @@ inline ModelConfig TinyConfig(Arch arch) {
   return config;
 }
 
+/// A model that labels frames of 5 numbers: the blank and two symbols.
+inline ModelConfig TinyFramesConfig() {
+  ModelConfig config = TinyConfig(AttentionKind::kLinear);
+  config.arch = Arch::kEncoder;
+  config.task = Task::kCtc;
+  config.n_classes = 3;
+  config.input_dim = 5;
+  FinishConfig(config);
+  return config;
+}
+
 /// An image model for images of 6 x 4 grey pixels.
 inline ModelConfig TinyImageConfig(AttentionKind attention) {
   ModelConfig config = TinyConfig(attention);
@@ -47,9 +58,9 @@ inline ModelConfig TinyImageConfig(AttentionKind attention) {
   return config;
 }
 
-/// Writes config.json, tokenizer.json, model.safetensors and, of a classifier,
-/// labels.json ("label 0", ...) into `dir`, which
-/// is made if need be. Weights are uniform in [-0.5, 0.5).
+/// Writes config.json, tokenizer.json, model.safetensors and, of classify and
+/// ctc, labels.json ("label 0", ...; ctc's first is "") into `dir`, which is
+/// made if need be. Weights are uniform in [-0.5, 0.5).
 inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
                              const Tokenizer& tokenizer, uint64_t seed) {
   std::filesystem::create_directories(dir);
@@ -68,10 +79,12 @@ inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
   WriteSafetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
   WriteFileAtomically(dir + "/config.json", ConfigToJson(config));
   WriteFileAtomically(dir + "/tokenizer.json", tokenizer.ToJson());
-  if (config.task != Task::kClassify) return;
+  const bool blank = config.task == Task::kCtc;
+  if (config.task != Task::kClassify && !blank) return;
   std::string labels;
   for (int64_t i = 0; i < config.n_classes; ++i) {
-    labels += StrCat(i == 0 ? "[" : ",", "\"label ", i, "\"");
+    const std::string label = blank && i == 0 ? "" : StrCat("label ", i);
+    labels += StrCat(i == 0 ? "[" : ",", "\"", label, "\"");
   }
   WriteFileAtomically(dir + "/labels.json", labels + "]\n");
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/config_identity.h"
 #include "core/hash.h"
 #include "core/text.h"
 #include "runtime/float_runs.h"
@@ -299,7 +300,7 @@ Result<State> LoadState(const Model& model, const std::string& path) {
 uint64_t ModelFingerprint(const SafetensorsFile& file,
                           const ModelConfig& config, DType held) {
   constexpr uint64_t kBlock = 64, kSteps = 16;
-  uint64_t hash = Mix(HashBytes(ConfigToJson(config)));
+  uint64_t hash = Mix(HashBytes(ConfigIdentity(config)));
   hash = Mix(hash ^ static_cast<uint64_t>(held));
   // In the model's order: that of the file does not change a model.
   for (const auto& [name, shape] : WeightShapes(config)) {

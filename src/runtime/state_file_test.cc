@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -167,6 +169,21 @@ TEST_F(StateFileTest, BelongsToItsModel) {
   EXPECT_THROW(SaveState(model, foreign, path_), ArgumentError);
   const Model classifier = Open(SmallConfigOf(Arch::kEncoder));
   EXPECT_THROW((void)LoadState(classifier, path_), ArgumentError);
+}
+
+// Files saved when config.json was of format 2 belong to their models still.
+TEST_F(StateFileTest, FingerprintIsThatOfFormatTwo) {
+  const ModelConfig config = SmallConfig();
+  Tensors tensors = RandomTensors(config, 1);
+  for (auto& [name, values] : tensors) {
+    std::fill(values.begin(), values.end(), 0.25f);
+  }
+  std::filesystem::create_directories(folder_ / "model");
+  WriteModel(folder_ / "model", config, tensors);
+  const Model model = Model::Open(folder_ / "model", {.threads = 1}).Take();
+  SaveState(model, Read(model, 4), path_);
+  const SafetensorsFile file = SafetensorsFile::Open(path_).Take();
+  EXPECT_EQ("6c9828591efde443", file.metadata().at("model"));
 }
 
 // One weight of the model anywhere in a sampled block makes another model.

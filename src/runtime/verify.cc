@@ -99,6 +99,7 @@ void CheckTokenizer(const std::string& dir,
                     const std::optional<ModelConfig>& config,
                     std::vector<Error>& problems) {
   if (config.has_value()) {
+    if (config->task == Task::kCtc) return;  // reads frames, not tokens
     Result<Tokenizer> tokenizer = Tokenizer::Open(dir, *config);
     if (!tokenizer.ok()) problems.push_back(tokenizer.error());
     return;
@@ -114,8 +115,8 @@ VerifyReport VerifyModel(const std::string& dir) {
   VerifyReport report;
   const std::optional<ModelConfig> config = CheckConfig(dir, report.problems);
   CheckTokenizer(dir, config, report.problems);
-  if (config.has_value() && config->task == Task::kClassify) {
-    const auto labels = ReadLabels(dir, config->n_classes);
+  if (config.has_value() && HasLabels(config->task)) {
+    const auto labels = ReadLabels(dir, *config);
     if (!labels.ok()) report.problems.push_back(labels.error());
   }
   Result<SafetensorsFile> file = SafetensorsFile::Open(dir + "/" + kWeights);

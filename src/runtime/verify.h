@@ -17,8 +17,8 @@ struct VerifyReport {
   int64_t elements = 0;  // of all tensors
 };
 
-/// Checks DIR/config.json, DIR/tokenizer.json, DIR/model.safetensors and, of a
-/// classifier, DIR/labels.json: each
+/// Checks DIR/config.json, DIR/model.safetensors, DIR/tokenizer.json (but of
+/// ctc, which reads no tokens) and, of classify and ctc, DIR/labels.json: each
 /// file by itself (size, strict JSON, header, ranges), the tensors against the
 /// shapes the config implies (missing, unexpected, wrong), every weight for
 /// NaN and infinity, and the tokenizer's table against vocab_size. Goes on

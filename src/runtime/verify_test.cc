@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model_files.h"
 #include "runtime/random_model.h"
 
 namespace tarn {
@@ -85,6 +86,35 @@ TEST_F(Verify, GoesOnAfterAFault) {
               std::string::npos);
     EXPECT_EQ(report.problems[i].code(), ErrorCode::kFormat);
   }
+}
+
+// A model of frames has no tokenizer to check, and labels with the blank first.
+TEST_F(Verify, ReadsTheLabelsOfFrames) {
+  const ModelConfig config = TinyFramesConfig();
+  WriteRandomModel(dir_, config, Tokenizer::Byte(), 1);
+  std::filesystem::remove(dir_ + "/tokenizer.json");
+  EXPECT_TRUE(VerifyModel(dir_).problems.empty());
+  const ModelFiles files = OpenModelFiles(dir_, config).Take();
+  EXPECT_EQ(files.labels, (std::vector<std::string>{"", "label 1", "label 2"}));
+  const std::string deep(100000, '[');
+  for (const std::string& bad :
+       {std::string("[\"a\",\"b\",\"c\"]"), std::string("[\"\",\"a\"]"),
+        std::string("[\"\",\"a\",\"\"]"), std::string("[\"\",\"a\",\"a\"]"),
+        std::string("[\"\",\"a\nb\",\"c\"]"), std::string("[null,\"a\",\"b\"]"),
+        std::string("[\"\",\"a\",\"\xff\"]"), std::string("{}"), std::string(),
+        deep}) {
+    WriteFileAtomically(dir_ + "/labels.json", bad);
+    const std::vector<Error> problems = VerifyModel(dir_).problems;
+    ASSERT_EQ(problems.size(), 1u) << bad.substr(0, 40);
+    const std::string text = problems[0].what();
+    EXPECT_EQ(problems[0].code(), ErrorCode::kFormat) << text;
+    EXPECT_NE(text.find(dir_ + "/labels.json"), std::string::npos) << text;
+    EXPECT_LT(text.size(), 500u);
+    EXPECT_FALSE(OpenModelFiles(dir_, config).ok()) << text;
+  }
+  std::filesystem::remove(dir_ + "/labels.json");
+  ASSERT_EQ(VerifyModel(dir_).problems.size(), 1u);
+  EXPECT_EQ(VerifyModel(dir_).problems[0].code(), ErrorCode::kIo);
 }
 
 TEST_F(Verify, NoDirectoryIsThreeFaults) {

@@ -116,6 +116,33 @@ def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):
     assert tarn("generate", folder).returncode == 3
 
 
+def test_info_of_a_model_of_frames(tarn, tmp_path):
+    """It reads no tokens: no tokenizer, no table of tokens in the textbook's count."""
+    config = plain_pairs.config_of("encoder", task="ctc", n_classes=4, vocab_size=256)
+    config |= {"format_version": 3, "n_mixtures": 0, "image_height": 0, "image_width": 0,
+               "image_channels": 0, "input_dim": 7}
+    shapes = plain_pairs.shapes({**config, "vocab_size": 7})
+    d = config["d_model"]
+    del shapes["value_embedding.weight"]
+    shapes |= {"input_projection.weight": (d, 7), "input_projection.bias": (d,)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "labels.json").write_text('["", "a", "b", "c"]')
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    plain_model.write_safetensors(tmp_path / "model.safetensors", weights)
+    done = tarn("verify", tmp_path)
+    assert done.returncode == 0, done.stdout
+    done = tarn("info", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    assert got["parameters_textbook"] == 12 * d * d * config["n_layers"] + 7 * d
+    assert got["parameters"]["total"] == sum(w.size for w in weights.values())
+    assert got["classes"] == ["", "a", "b", "c"] and "tokenizer_entries" not in got
+    (tmp_path / "labels.json").write_text('["-", "a", "b", "c"]')
+    for command in ("verify", "info"):
+        done = tarn(command, tmp_path)
+        assert done.returncode == 3 and b"labels.json: [0]" in done.stdout + done.stderr
+
+
 def test_info_of_an_rnn_and_of_broken_files(tarn, tmp_path):
     folder = tmp_path / "rnn"
     d, vocab = 32, 256

@@ -300,16 +300,20 @@ TEST_F(HostileModel, TwoThousandMutations) {
   ModelConfig chars = TinyConfig(AttentionKind::kFull);
   chars.vocab_size = 5;
   chars.tokenizer = TokenizerKind::kChar;
+  ModelConfig ids = TinyConfig(AttentionKind::kLinear);
+  ids.vocab_size = 7;
+  ids.tokenizer = TokenizerKind::kIds;
   const std::vector<Files> originals{
       WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte()),
       WriteAndRead(chars, Tokenizer::Char({10, 32, 'a', 'b', 0x1F600})),
       WriteAndRead(TinyConfig(Arch::kSeq2seq), Tokenizer::Byte()),
-      WriteAndRead(TinyConfig(Arch::kEncoder), Tokenizer::Byte())};
+      WriteAndRead(TinyConfig(Arch::kEncoder), Tokenizer::Byte()),
+      WriteAndRead(ids, Tokenizer::Ids(7))};
   Mutator mutator(20);
   Outcome outcome;
   for (int i = 0; i < kMutations && !HasFailure(); ++i) {
     SCOPED_TRACE(testing::Message() << "mutation " << i);
-    Files files = originals[static_cast<size_t>(i % 4)];
+    Files files = originals[static_cast<size_t>(i) % originals.size()];
     // Half of them the weight file, a quarter each of the others.
     std::string* targets[] = {
         &files.weights, &files.weights, &files.config,

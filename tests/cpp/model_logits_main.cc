@@ -1,0 +1,64 @@
+// model_logits DIR IN OUT: the C++ module of a model directory over a batch,
+// one thread. IN and OUT are safetensors of F32 (ids and lengths as whole
+// numbers); IN holds what the model reads of nn::Batch, OUT gets "logits".
+// tests/python/test_both_shells.py compares them with those of Python's module.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <string>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "pytorch/model.h"
+
+namespace tarn {
+namespace {
+
+torch::Tensor Read(const SafetensorsFile& file, const char* name,
+                   torch::ScalarType dtype) {
+  const TensorEntry* entry = file.Find(name);
+  if (entry == nullptr) return {};
+  torch::Tensor values = torch::empty(entry->shape, torch::kFloat32);
+  file.ReadF32(*entry, values.data_ptr<float>());
+  return values.to(dtype);
+}
+
+void Write(const std::string& dir, const std::string& in,
+           const std::string& out) {
+  torch::set_num_threads(1);
+  const torch::NoGradGuard no_grad;
+  const std::string text = ReadFile(dir + "/config.json", 1 << 20).Take();
+  const auto model = nn::MakeModel(ConfigFromJson(text).Take());
+  nn::LoadWeights(*model, dir + "/model.safetensors");
+  model->eval();
+  const SafetensorsFile file = SafetensorsFile::Open(in).Take();
+  nn::Batch batch;
+  batch.tokens = Read(file, "tokens", torch::kInt64);
+  batch.lengths = Read(file, "lengths", torch::kInt64);
+  batch.frames = Read(file, "frames", torch::kFloat32);
+  batch.target_in = Read(file, "target_in", torch::kInt64);
+  const torch::Tensor logits = model->Logits(batch).contiguous();
+  WriteSafetensors(out,
+                   {{"logits", DType::kF32, logits.sizes().vec(),
+                     logits.const_data_ptr<float>()}},
+                   {});
+}
+
+}  // namespace
+}  // namespace tarn
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fputs("usage: model_logits DIR IN OUT\n", stderr);
+    return 2;
+  }
+  try {
+    tarn::Write(argv[1], argv[2], argv[3]);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "model_logits: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,103 @@
+"""The C++ and the Python modules are two shells around one set of operators:
+the same weights and the same batch give the same logits. Not the same bits: the
+shells cut their products differently (C++ projects queries, keys and values at
+once), and float32 sums in another order differ in the last places."""
+
+import subprocess
+
+import pytest
+import safetensors.torch
+import torch
+from programs import BUILD
+
+import tarn
+from tarn import models
+
+SMALL = dict(
+    vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_key=8, d_value=6, d_ff=40, max_positions=32
+)
+SIZES = {
+    "lm": {},
+    "seq2seq": {},
+    "classify": dict(n_classes=5),
+    "image": dict(task="image", image_height=3, image_width=5, image_channels=1, n_mixtures=4),
+    "ctc": dict(task="ctc", n_classes=5, input_dim=7),
+}
+LEARNED = dict(positions="learned")
+CONCAT = dict(positions="sinusoidal", position_combine="concat")
+CASES = [
+    ("lm", "decoder", LEARNED),
+    ("lm", "decoder", dict(attention="full", norm="post")),
+    ("seq2seq", "seq2seq", LEARNED),
+    ("classify", "encoder", LEARNED),
+    ("image", "decoder", LEARNED),
+    ("image", "decoder", CONCAT),
+    ("image", "decoder", dict(attention="full", norm="post", final_norm=False)),
+    ("ctc", "encoder", LEARNED),
+    ("ctc", "encoder", CONCAT),
+    ("ctc", "encoder", dict(attention="full", positions="rotary", norm="post")),
+    ("ctc", "lstm", {}),
+    ("ctc", "lstm", dict(bidirectional=True)),
+]  # fmt: skip
+LENGTHS = [9, 4, 1]
+TOLERANCE = 4e-6  # on logits of size about 1; the largest seen is 9e-7
+
+
+@pytest.fixture
+def one_thread():
+    """Sums of torch's own operators may depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def batch_of(task):
+    """What a model of the task reads: images whole, all else padded."""
+    if task == "image":
+        return dict(tokens=torch.randint(256, (3, 15)))
+    lengths = torch.tensor(LENGTHS)
+    if task == "ctc":
+        return dict(frames=torch.randn(3, 9, 7), lengths=lengths)
+    batch = dict(tokens=torch.randint(256, (3, 9)), lengths=lengths)
+    if task == "lm":
+        del batch["lengths"]
+    if task == "seq2seq":
+        batch["target_in"] = torch.randint(256, (3, 6))
+    return batch
+
+
+def in_python(model, batch):
+    """Logits of the Python module."""
+    first = batch["frames"] if "frames" in batch else batch["tokens"]
+    if "target_in" in batch:
+        return model(first, batch["target_in"], batch["lengths"])
+    return model(first, batch["lengths"]) if "lengths" in batch else model(first)
+
+
+@pytest.mark.parametrize(
+    "task, arch, keys", CASES, ids=["-".join(map(str, (*c[:2], *c[2].values()))) for c in CASES]
+)
+def test_same_weights_same_logits(task, arch, keys, one_thread, tmp_path, record_property):
+    torch.manual_seed(5)
+    model = models.make_model(arch=arch, **SMALL, **SIZES[task], **keys).eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # norms and biases too
+            weight.add_(torch.randn_like(weight), alpha=0.1)
+        batch = batch_of(task)
+        given = in_python(model, batch)
+    tarn.save_model(model, tmp_path / "model")
+    batch_file, out = tmp_path / "batch", tmp_path / "out"
+    safetensors.torch.save_file({k: v.float() for k, v in batch.items()}, batch_file)
+    command = [BUILD / "model_logits", tmp_path / "model", batch_file, out]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wanted = safetensors.torch.load_file(out)["logits"]
+    assert given.shape == wanted.shape and given.std() > 0.1
+    largest = 0.0
+    for row in range(len(given)):
+        # Past its length a row of frames means nothing.
+        valid = slice(LENGTHS[row]) if task == "ctc" else slice(None)
+        torch.testing.assert_close(given[row, valid], wanted[row, valid], rtol=0, atol=TOLERANCE)
+        largest = max(largest, (given[row, valid] - wanted[row, valid]).abs().max().item())
+    record_property("largest_difference", largest)
