@@ -42,7 +42,7 @@ paper: build ## The paper's experiments, then docs/paper (OUT=models/paper/cpu, 
 	    $(BUILD)/tarn experiment report $(if $(OUT),--out '$(OUT)') || code=$$?; fi; exit $$code
 
 paper-quick: build ## The same at smoke size, into the build directory
-	@$(BUILD)/tarn experiment all --size quick --out $(BUILD)/paper-quick $(ARGS)
+	@$(BUILD)/tarn experiment all --size quick --force --out $(BUILD)/paper-quick $(ARGS)
 	@$(BUILD)/tarn experiment report --out $(BUILD)/paper-quick --to $(BUILD)/paper-quick/report
 
 runtime: ## The lean half alone: no torch, no Python; builds and tests it

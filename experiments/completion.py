@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import pathlib
 
 import numpy as np
@@ -25,12 +24,14 @@ from experiments.core import (
     tarn_json,
     unpack_images,
 )
+from experiments.core.packing import unpacked
 
 LABELS, TRAIN_LABELS = "t10k-labels-idx1-ubyte", "train-labels-idx1-ubyte"
 NEIGHBOURS = 5  # training images that vote on the class of a sample
 # Share of the samples that their neighbours must put into the class of the
 # image they complete; by chance it is one class in ten.
 LEAST_ALIKE = 0.6
+MOST_LABELS = 1_000_000
 CHECKED = 3  # images whose stepping is compared with prefill, of each model
 
 
@@ -50,10 +51,8 @@ def _models(others: Settings, progress: Progress) -> dict[str, TrainingRun]:
 
 
 def _labels(path: pathlib.Path) -> list[int]:
-    """Classes of the test images; none where they cannot be read here (.zst)."""
-    if path.suffix == ".zst":
-        return []
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    """Classes of images from an IDX file, packed or not."""
+    data = unpacked(path, MOST_LABELS + 8)
     if len(data) < 8 or int.from_bytes(data[:4], "big") != 2049 or (
             int.from_bytes(data[4:8], "big") != len(data) - 8):
         raise ExperimentError(f"{path.name}: want an IDX file of labels, got another", 3)

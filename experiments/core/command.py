@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from experiments import registry
-from experiments.core import data, result
+from experiments.core import data, places, result
 from experiments.core.progress import duration
 from experiments.core.runner import run_all
 from experiments.core.settings import Settings
@@ -163,6 +163,15 @@ def _report(line: Any) -> None:
         print(path)
 
 
+def _check_build() -> None:
+    """A result is recorded with the commit of the sources: its programs must be
+    theirs."""
+    work = places.out_of_date(places.programs())
+    if work:
+        raise ExperimentError(f"want programs built from these sources, got {places.programs()} "
+                              f"with work to do ({work}); run `make build` first")
+
+
 def _run(arguments: Sequence[str]) -> int:
     line = _parser().parse_args(arguments)
     if line.what == "report":
@@ -175,6 +184,7 @@ def _run(arguments: Sequence[str]) -> int:
     if line.what == "list":
         _list(wanted)
     else:
+        _check_build()
         run_all(wanted, line.quiet)
     return 0
 

@@ -13,6 +13,9 @@ from experiments.core.places import ROOT, programs
 
 # Functions of an experiment's module that only tell what was measured.
 _TELLING = {"criteria", "page"}
+# What drives every experiment: flags, clocks, when a point serves again.
+DRIVING = ("experiments/core/points.py", "experiments/core/program.py",
+           "experiments/core/training.py")
 _SKIPPED = ("_test.cc", "_bench.cc", "_ref.cc", ".md")
 
 

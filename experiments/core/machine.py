@@ -15,6 +15,7 @@ from typing import Any
 from experiments.core.places import ROOT
 from experiments.core.types import JsonDict
 
+_SOURCES = ("src", "experiments", "bench", "python", "CMakeLists.txt")
 _READ_BYTES = 256 << 20  # beyond any cache
 
 
@@ -40,8 +41,8 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """Of the checkout, with "+" where tracked files differ from it; "unknown"
-    outside of one."""
+    """Of the checkout, with "+" where tracked files differ from it or there are
+    new ones among the sources; "unknown" outside of one."""
     def git(*words: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""
@@ -50,6 +51,7 @@ def commit() -> str:
         name = git("rev-parse", "--short=10", "HEAD")
         # docs/paper is this program's own output.
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!docs/paper")
+        changed = changed or git("ls-files", "--others", "--exclude-standard", "--", *_SOURCES)
     except OSError:
         return "unknown"
     return (name + ("+" if changed else "")) or "unknown"

@@ -222,7 +222,7 @@ def page_text(told: Told) -> str:
 
 _INTRODUCTION = (
     "What *Transformers are RNNs* ([arXiv 2006.16236](https://arxiv.org/abs/2006.16236)) claims, "
-    "measured again by tarn on one machine. Every figure comes from `make paper`; nothing here "
+    "measured again by tarn on one machine. {whence}; nothing here "
     "is written by hand. Published figures stand on the pages, beside ours only where the "
     "setting is the same.")
 
@@ -232,7 +232,7 @@ def summary_text(told: Sequence[Told]) -> str:
     rows = [[f"[{one.experiment.title}]({one.experiment.name}.md)",
              f"{one.experiment.claim} ({one.experiment.paper})", _holds(one),
              one.page.headline] for one in told]
-    parts = ["# The paper's experiments", _INTRODUCTION,
+    parts = ["# The paper's experiments", _INTRODUCTION.format(whence=_whence(told)),
              Table(["experiment", "claim", "holds here", "by how much"],
                    rows).markdown(),
              "\"Holds\" counts the criteria below; one that was not measured does not hold, "
@@ -248,6 +248,14 @@ def summary_text(told: Sequence[Told]) -> str:
     parts += ["## Criteria", _all_criteria(told), "## Machine, commit, command",
               *_machines(told)]
     return "\n\n".join(parts) + "\n"
+
+
+def _whence(told: Sequence[Told]) -> str:
+    """`make paper` runs each with nothing but its size."""
+    plain = all(one.result["command"] == f"tarn experiment {one.experiment.name} --size cpu"
+                for one in told)
+    return ("Every figure comes from `make paper`" if plain else
+            "Every figure comes from the commands below, which are not all those of `make paper`")
 
 
 def _linked(picture: Picture, page: str) -> str:

@@ -78,7 +78,7 @@ class Settings:
             "data": [data_sets.describe(names.removeprefix("?"), self.data_paths)
                      for names in self.experiment.data
                      if not names.startswith("?") or self.given(names[1:])],
-            "sources": digest.of_sources(self.experiment.sources),
+            "sources": digest.of_sources((*self.experiment.sources, *digest.DRIVING)),
         }
 
     def recorded(self) -> JsonDict:

@@ -1,5 +1,6 @@
 # cmake -D TARN=... -D OUT=... -P paper_quick.cmake: every experiment at smoke
-# size, then the report; skipped where the data of one are not on this machine.
+# size from nothing, then the report; skipped where the data of one are not on this machine.
+file(REMOVE_RECURSE ${OUT})
 execute_process(COMMAND ${TARN} experiment all --size quick --out ${OUT}
   RESULT_VARIABLE code ERROR_VARIABLE errors)
 message("${errors}")
@@ -15,7 +16,8 @@ execute_process(COMMAND ${TARN} experiment report --out ${OUT}
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "tarn experiment report: exit code ${code}")
 endif()
-foreach(file README.md results)
+foreach(file README.md results/scaling.json results/copy.json results/images.json
+    results/generation.json results/completion.json results/speech.json results/long.json)
   if(NOT EXISTS ${OUT}/report/${file})
     message(FATAL_ERROR "want ${OUT}/report/${file}, got no such file")
   endif()

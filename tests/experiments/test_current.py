@@ -1,11 +1,15 @@
 """When something is measured, and when what was measured serves again."""
 
 import dataclasses
+import os
+import shutil
+import subprocess
+import time
 
 import pytest
 import toy
 
-from experiments.core import digest, measure, result
+from experiments.core import command, digest, machine, measure, places, result
 from experiments.core.files import read_json, rounded, write_json
 from experiments.core.points import file_name
 from experiments.core.progress import Progress
@@ -55,6 +59,65 @@ def test_digest_of_folders(tmp_path):
     source.rename(source.with_name("y.cc"))
     assert now() not in (first, second)
     digest.of_sources.cache_clear()
+
+
+def test_what_drives_the_runs_counts(settings, monkeypatch):
+    run_all([settings], quiet=True)
+    monkeypatch.setattr(digest, "DRIVING", (*digest.DRIVING, "experiments/core/places.py"))
+    assert result.stale(settings) == "sources changed"
+
+
+def test_commit_tells_of_changes(tmp_path, monkeypatch):
+    def git(*words):
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y",
+                        *words], check=True, capture_output=True)
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.cc").write_text("int a;")
+    (tmp_path / ".gitignore").write_text("*.o\n")
+    git("init")
+    git("add", "-A")
+    git("commit", "-m", "one")
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    clean = machine.commit()
+    assert len(clean) == 10 and clean.isalnum()
+    for name, dirty in (("notes.txt", False), ("src/a.o", False), ("src/b.cc", True)):
+        (tmp_path / name).write_text("x")
+        assert machine.commit() == clean + ("+" if dirty else ""), name
+    (tmp_path / "src" / "b.cc").unlink()
+    (tmp_path / "src" / "a.cc").write_text("int b;")
+    assert machine.commit() == clean + "+"
+
+
+NINJA = """rule touch
+  command = touch $out
+build tarn: touch a.cc
+build tarn-train: touch a.cc
+build tarn_pytorch: touch a.cc
+build other: touch b.cc
+"""
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="asks ninja")
+def test_programs_older_than_their_sources(tmp_path):
+    assert places.out_of_date(tmp_path) == ""  # nothing is built there
+    (tmp_path / "build.ninja").write_text(NINJA)
+    (tmp_path / "a.cc").write_text("1")
+    (tmp_path / "b.cc").write_text("1")
+    assert "touch" in places.out_of_date(tmp_path)
+    subprocess.run(["ninja", "-C", str(tmp_path)], check=True, capture_output=True)
+    assert places.out_of_date(tmp_path) == ""
+    later = time.time() + 5
+    os.utime(tmp_path / "b.cc", (later, later))
+    assert places.out_of_date(tmp_path) == ""  # no program of the experiments
+    os.utime(tmp_path / "a.cc", (later, later))
+    assert "touch" in places.out_of_date(tmp_path)
+
+
+def test_old_programs_are_not_measured(monkeypatch, capsys):
+    monkeypatch.setattr(places, "out_of_date", lambda build: "[1/1] Linking tarn")
+    assert command.main(["scaling", "--size", "quick"]) == 1
+    assert "make build" in capsys.readouterr().err and toy.CALLS == []
 
 
 def test_a_point_is_measured_once(settings, progress):

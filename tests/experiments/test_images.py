@@ -1,6 +1,7 @@
 """images and completion: curves read at equal times, votes of neighbours,
 criteria and pages from results, without any training."""
 
+import ctypes
 import gzip
 
 import numpy as np
@@ -15,6 +16,7 @@ from experiments.core import (
     TrainingRun,
     pack_images,
 )
+from experiments.core.packing import unpacked
 
 
 def looks(*rows):
@@ -231,6 +233,16 @@ def test_a_difference_is_told(tmp_path):
     assert "**not** always the same" in page.agrees and "differ" in page.headline
 
 
+def _zstd(content):
+    """Packed by the library itself."""
+    library = ctypes.CDLL("libzstd.so.1")
+    library.ZSTD_compress.restype = ctypes.c_size_t
+    room = ctypes.create_string_buffer(len(content) + 1000)
+    size = library.ZSTD_compress(room, ctypes.c_size_t(len(room)), content,
+                                 ctypes.c_size_t(len(content)), 3)
+    return room.raw[:size]
+
+
 def test_labels_and_the_images_chosen_by_them(tmp_path):
     labels = [3, 1, 3, 0, 1, 2]
     data = b"\0\0\x08\x01" + len(labels).to_bytes(4, "big") + bytes(labels)
@@ -238,12 +250,35 @@ def test_labels_and_the_images_chosen_by_them(tmp_path):
     plain.write_bytes(data)
     packed.write_bytes(gzip.compress(data))
     assert completion._labels(plain) == completion._labels(packed) == labels
-    assert completion._labels(tmp_path / "file.zst") == []
     assert completion._one_a_class(labels, 3) == [3, 1, 5]
     assert completion._one_a_class([], 3) == [0, 1, 2]
+    small = tmp_path / "small.zst"
+    small.write_bytes(_zstd(data))
+    assert completion._labels(small) == labels
     plain.write_bytes(data[:-1])
     with pytest.raises(ExperimentError, match="labels"):
         completion._labels(plain)
+
+
+def test_packed_files_are_bounded(tmp_path):
+    """What unpacks to more than is wanted, is cut short, or goes on behind its end."""
+    content, plain = b"tarn" * 250_000, tmp_path / "plain"
+    plain.write_bytes(content)
+    gz, zst = tmp_path / "x.gz", tmp_path / "x.zst"
+    gz.write_bytes(gzip.compress(content))
+    zst.write_bytes(_zstd(content))
+    for path in (plain, gz, zst):
+        assert unpacked(path, 1_000_000) == content
+        for most in (999_999, 10):
+            with pytest.raises(ExperimentError, match="x|plain"):
+                unpacked(path, most)
+    for path in (gz, zst):
+        whole = path.read_bytes()
+        for broken in (whole[:-3], whole + b"more", b"", b"x" * 100):
+            path.write_bytes(broken)
+            with pytest.raises(ExperimentError) as caught:
+                unpacked(path, 1_000_000)
+            assert caught.value.code == 3
 
 
 def test_neighbours_vote_by_distance():

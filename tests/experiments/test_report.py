@@ -46,6 +46,14 @@ def test_report_has_all_that_is_asked(stored, tmp_path):
     assert str(tmp_path) not in page + summary
 
 
+def test_report_names_the_commands_that_were_not_of_make_paper(stored, tmp_path):
+    told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
+    assert "not all those of `make paper`" in report.summary_text([told])
+    plain = dict(told.result, size="cpu", command="tarn experiment scaling --size cpu")
+    told = report.Told(told.experiment, plain, told.page, told.criteria, [])
+    assert "comes from `make paper`;" in report.summary_text([told])
+
+
 def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
     """Figures included, byte for byte."""
     report.write(stored, tmp_path / "a")

@@ -1,0 +1,62 @@
+"""Packed files, read with a bound on what they unpack to."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+import zlib
+
+from experiments.core.types import ExperimentError
+
+
+def unpacked(path: pathlib.Path, most: int) -> bytes:
+    """A file's content, plain or packed as its name says: .gz, .zst.
+    ExperimentError (3) where it holds more than `most` bytes or is broken; no
+    more than that is unpacked."""
+    if path.suffix not in (".gz", ".zst"):
+        with path.open("rb") as stream:
+            return _within(path, stream.read(most + 1), most)
+    with path.open("rb") as stream:
+        # Packing makes small files larger, but not by this.
+        packed = _within(path, stream.read(most + 4097), most + 4096)
+    return _within(path, _gzip(path, packed, most) if path.suffix == ".gz"
+                   else _zstd(path, packed, most), most)
+
+
+def _within(path: pathlib.Path, content: bytes, most: int) -> bytes:
+    if len(content) > most:
+        raise ExperimentError(f"{path.name}: want at most {most} bytes, got more", 3)
+    return content
+
+
+def _broken(path: pathlib.Path, kind: str) -> ExperimentError:
+    return ExperimentError(f"{path.name}: want a whole {kind} file, got a broken one", 3)
+
+
+def _gzip(path: pathlib.Path, packed: bytes, most: int) -> bytes:
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        content = stream.decompress(packed, most + 1)
+    except zlib.error as error:
+        raise _broken(path, "gzip") from error
+    if len(content) <= most and (not stream.eof or stream.unused_data):
+        raise _broken(path, "gzip")
+    return content
+
+
+def _zstd(path: pathlib.Path, packed: bytes, most: int) -> bytes:
+    """By the library the programs read with."""
+    try:
+        library = ctypes.CDLL("libzstd.so.1")
+    except OSError as error:
+        raise ExperimentError(f"{path.name}: want libzstd to unpack it, got: {error}", 3) from error
+    library.ZSTD_decompress.restype = ctypes.c_size_t
+    library.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p,
+                                        ctypes.c_size_t]
+    library.ZSTD_isError.argtypes = [ctypes.c_size_t]
+    room = ctypes.create_string_buffer(most + 1)
+    count = library.ZSTD_decompress(room, most + 1, packed, len(packed))
+    if not packed or library.ZSTD_isError(count):
+        raise ExperimentError(f"{path.name}: want a whole zstd file of at most {most} bytes, got "
+                              "a broken or larger one", 3)
+    return room.raw[:count]
