@@ -43,11 +43,12 @@ class SpeechObjective final : public Objective {
         rows.push_back(utterances_.Training(step, part * options_.batch + row));
       }
       parts.push_back(MakeUtteranceRows(rows, bands_));
-      letters += parts.back().total_letters;
+      letters += parts.back().counted_letters;
       figures.tokens += parts.back().frames;
     }
     // Parts have different numbers of letters: each adds its share of the mean
     // over all of them.
+    letters = std::max<int64_t>(letters, 1);
     double nats = 0;
     for (const UtteranceRows& rows : parts) {
       const torch::Tensor sum = CtcLoss(model.Logits(rows.batch), rows);
@@ -85,12 +86,13 @@ class SpeechObjective final : public Objective {
     return frames;
   }
 
-  // Mean loss and edits a letter.
+  // Mean loss a letter of the utterances that CTC counts, edits a letter of
+  // all.
   void LookAt(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
               std::optional<double>& loss, std::optional<double>& error_rate) {
     const std::vector<int64_t> order = OrderByLength(utterances);
     double nats = 0;
-    int64_t edits = 0, letters = 0;
+    int64_t edits = 0, letters = 0, counted = 0;
     for (size_t first = 0; first < order.size(); first += kRowsAtOnce) {
       std::vector<Utterance> some;
       for (size_t i = first; i < std::min(first + kRowsAtOnce, order.size());
@@ -101,13 +103,14 @@ class SpeechObjective final : public Objective {
       const torch::Tensor logits = model.Logits(rows.batch);
       nats += CtcLoss(logits, rows).item<double>();
       letters += rows.total_letters;
+      counted += rows.counted_letters;
       const auto decoded = GreedyLetters(logits, rows.batch.lengths);
       for (size_t i = 0; i < some.size(); ++i) {
         edits +=
             static_cast<int64_t>(EditDistance(decoded[i], some[i].letters));
       }
     }
-    loss = nats / static_cast<double>(letters);
+    loss = nats / static_cast<double>(std::max<int64_t>(counted, 1));
     error_rate = static_cast<double>(edits) / static_cast<double>(letters);
   }
 

@@ -94,6 +94,15 @@ bool Join(Draft& draft, int64_t clip, int64_t gap, const SpokenDigits& digits,
   return true;
 }
 
+// Frames that an alignment takes: one a letter, and a blank between equal ones.
+int64_t FramesNeeded(const std::vector<int64_t>& letters) {
+  int64_t frames = std::ssize(letters);
+  for (size_t i = 1; i < letters.size(); ++i) {
+    frames += letters[i] == letters[i - 1] ? 1 : 0;
+  }
+  return frames;
+}
+
 }  // namespace
 
 Utterances::Utterances(const SpokenDigits& digits, const SpeakerSplit& split,
@@ -194,6 +203,9 @@ UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
     letters.insert(letters.end(), one.letters.begin(), one.letters.end());
     longest = std::max(longest, one.features.size(0));
     rows.frames += one.features.size(0);
+    if (one.features.size(0) >= FramesNeeded(one.letters)) {
+      rows.counted_letters += std::ssize(one.letters);
+    }
   }
   rows.total_letters = std::ssize(letters);
   rows.letters = torch::tensor(letters, torch::kInt64);

@@ -54,6 +54,8 @@ struct UtteranceRows {
   torch::Tensor letters;        // [sum of counts] int64
   torch::Tensor letter_counts;  // [B] int64
   int64_t frames = 0, total_letters = 0;
+  // Of the rows that CtcLoss counts: what makes its sum a mean.
+  int64_t counted_letters = 0;
 };
 UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
                                 int64_t bands);
@@ -62,7 +64,7 @@ UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
 /// log-likelihood of each row's letters, summed over rows, in nats; blank is
 /// class 0. logits [B, T, classes]. A row with fewer frames than its letters
 /// need (one each, and a blank between equal neighbours) counts as 0, with no
-/// gradient, as if it were not there.
+/// gradient, and its letters are no counted_letters, as if it were not there.
 torch::Tensor CtcLoss(const torch::Tensor& logits, const UtteranceRows& rows);
 
 /// The likeliest class of every frame, repeats made one and blanks taken out

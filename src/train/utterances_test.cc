@@ -188,6 +188,7 @@ TEST(UtteranceRows, ArePaddedAndCounted) {
   EXPECT_EQ(rows.batch.frames[0].narrow(0, 3, 2).abs().sum().item<double>(), 0);
   EXPECT_EQ(rows.frames, 8);
   EXPECT_EQ(rows.total_letters, 3);
+  EXPECT_EQ(rows.counted_letters, 3);
   EXPECT_TRUE(torch::equal(
       rows.letters, torch::tensor({int64_t{1}, int64_t{2}, int64_t{4}})));
   EXPECT_TRUE(torch::equal(rows.letter_counts,
@@ -240,11 +241,29 @@ TEST(CtcLoss, ARowTooShortForItsLettersCountsNothing) {
   // Two equal letters need a blank between them: three frames.
   const UtteranceRows rows = RandomRows({2, 3}, {{1, 1}, {2}});
   const torch::Tensor logits = torch::randn({2, 3, 3}).requires_grad_();
+  EXPECT_EQ(rows.total_letters, 3);
+  EXPECT_EQ(rows.counted_letters, 1);
   const torch::Tensor loss = CtcLoss(logits, rows);
   EXPECT_NEAR(loss.item<double>(), Nats(logits[1].detach(), 3, {2}), 1e-5);
   loss.backward();
   EXPECT_EQ(logits.grad()[0].abs().max().item<double>(), 0.0);
   EXPECT_GT(logits.grad()[1].abs().max().item<double>(), 0.0);
+}
+
+// A row is counted from the first length that gives it a likelihood.
+TEST(CtcLoss, CountedLettersAreThoseOfRowsWithALikelihood) {
+  torch::manual_seed(3);
+  const std::vector<std::vector<int64_t>> texts = {
+      {}, {1}, {1, 2}, {1, 1}, {1, 1, 2, 2}, {2, 2, 2}};
+  for (const std::vector<int64_t>& text : texts) {
+    for (int64_t len = 1; len <= 6; ++len) {
+      const UtteranceRows rows = RandomRows({len}, {text});
+      const double nats = Nats(torch::randn({len, 3}), len, text);
+      EXPECT_EQ(rows.counted_letters,
+                std::isfinite(nats) ? std::ssize(text) : 0)
+          << text.size() << " letters, " << len << " frames";
+    }
+  }
 }
 
 TEST(CtcLoss, NoRows) {
