@@ -7,6 +7,7 @@ import gzip
 import pathlib
 import subprocess
 import sys
+import zlib
 
 from experiments.core import (
     ATTENTION_FLAG,
@@ -27,19 +28,34 @@ from experiments.long_page import criteria, page
 from experiments.state_error import state_error
 
 _STREAM = {"quick": 20_000, "cpu": 1_000_000, "full": 1_000_000}
+_MOST_BYTES = 1 << 30  # of a genome, unpacked: all of it is held
 _PAIRS = {"quick": (4,), "cpu": (4, 8), "full": (4, 16, 64)}
 
 # --- One stream of DNA --------------------------------------------------------
 
 
-def _genome(path: pathlib.Path) -> str:
-    """The letters of a FASTA file with one sequence, packed or not."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as lines:
-        head, *rest = lines.read().split("\n")
+def genome(path: pathlib.Path, most: int = _MOST_BYTES) -> str:
+    """The letters of a FASTA file with one sequence, plain or packed with gzip;
+    of at most so many bytes unpacked. ExperimentError (3)."""
+    with path.open("rb") as stream:
+        begins = stream.read(4)
+    if begins == b"\x28\xb5\x2f\xfd":
+        raise ExperimentError(
+            f"{path.name}: want FASTA, plain or packed with gzip; got zstd (unpack it first)", 3)
+    try:
+        opened = gzip.open(path) if begins[:2] == b"\x1f\x8b" else path.open("rb")
+        with opened as stream:
+            content = stream.read(most + 1)
+        text = content.decode("ascii")
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path.name}: want FASTA, plain or packed with gzip; got "
+                              f"{error}", 3) from error
+    if len(content) > most:
+        raise ExperimentError(f"{path.name}: want at most {most:,} bytes, got more", 3)
+    head, *rest = text.splitlines() or [""]  # of any of the three line ends
     if not head.startswith(">") or any(line.startswith(">") for line in rest):
         raise ExperimentError(f"{path.name}: want FASTA with one sequence", 3)
-    return "".join(rest)
+    return "".join(line.strip() for line in rest)
 
 
 def _write_fasta(path: pathlib.Path, name: str, letters: str) -> pathlib.Path:
@@ -49,16 +65,18 @@ def _write_fasta(path: pathlib.Path, name: str, letters: str) -> pathlib.Path:
     return path
 
 
-def _split_genome(settings: Settings) -> tuple[pathlib.Path, pathlib.Path, int]:
-    """What is learned, and the end of the genome, which is the stream."""
-    letters = _genome(settings.data_file("dna", "NC_008253.fna"))
+def _split_genome(settings: Settings) -> tuple[pathlib.Path, pathlib.Path, int, int]:
+    """What is learned, and the end of the genome, which is the stream; letters
+    of the first and of the whole genome."""
+    letters = genome(settings.data_file("dna", "NC_008253.fna"))
     tokens = _STREAM[settings.size]
     learned = letters[:200_000] if settings.size == "quick" else letters[:-tokens - 1]
     if len(letters) < 2 * tokens:
         raise ExperimentError(f"dna: want {2 * tokens} letters or more, got {len(letters)}", 3)
     folder = settings.out / "data"
     return (_write_fasta(folder / "learned.fa", "learned", learned),
-            _write_fasta(folder / "stream.fa", "stream", letters[-tokens - 1:]), len(learned))
+            _write_fasta(folder / "stream.fa", "stream", letters[-tokens - 1:]), len(learned),
+            len(letters))
 
 
 def _stream_flags(settings: Settings, data: pathlib.Path) -> list[str]:
@@ -75,7 +93,7 @@ def _stream_flags(settings: Settings, data: pathlib.Path) -> list[str]:
 
 
 def _stream(settings: Settings, progress: Progress) -> JsonDict:
-    learned, stream, letters = _split_genome(settings)
+    learned, stream, letters, whole = _split_genome(settings)
     flags = _stream_flags(settings, learned)
     done = train(settings, progress, "stream: train", flags)
 
@@ -94,8 +112,9 @@ def _stream(settings: Settings, progress: Progress) -> JsonDict:
 
     figures = measure(settings, progress, "stream: read",
                       {"model": sha256(done.model / "model.safetensors")}, read)
+    every = int(flags[flags.index("--long-every") + 1]) if "--long-every" in flags else 0
     return {
-        "learned_letters": letters, "seq_len": int(flags[flags.index("--seq-len") + 1]),
+        "learned_letters": letters, "genome_letters": whole, "long_every": every, "seq_len": int(flags[flags.index("--seq-len") + 1]),
         "held_out": looks(done.log, "val_bits_per_byte")[-1][1],
         "training_seconds": done.seconds, "figures": figures,
     }
@@ -209,8 +228,8 @@ EXPERIMENT = Experiment(
     name="long", title="One long stream, recall, ListOps", paper="beyond the paper",
     claim="A linear model reads on for ever at constant time and memory a token; what it "
           "cannot do as well as softmax is told beside it.",
-    sources=("experiments/long.py", "experiments/state_error.py", "scripts/make_listops.py",
-             "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime", "src/train"),
+    sources=("experiments/long.py", "experiments/state_error.py", "experiments/core/program.py",
+             "experiments/core/training.py", "scripts/make_listops.py", "python/tarn/ops", "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime", "src/train"),
     data=("dna",), attention=("linear", "softmax"),
     minutes={"quick": 0.3, "cpu": 13, "full": 2400},
     run=run, criteria=criteria, page=page)

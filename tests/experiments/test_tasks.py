@@ -1,13 +1,15 @@
 """Criteria and pages of copy and long, on results written by hand."""
 
 import copy as copies
+import gzip
 import pathlib
 
 import pytest
 
 from experiments.copying import EXPERIMENT as COPY
-from experiments.core import Figures
+from experiments.core import ExperimentError, Figures
 from experiments.long import EXPERIMENT as LONG
+from experiments.long import genome
 
 
 def run_of(kind, seed, accuracy, loss):
@@ -66,7 +68,8 @@ def long_result(tokens=1_000_000, ratio=1.01, state=33792, resident=11_000_000):
     recall = [{"kind": kind, "pairs": pairs, "held_out": [[350, share / 2], [700, share]], **rest}
               for pairs in (4, 8) for kind, share in (("linear", 1 / pairs), ("softmax", 1.0))]
     listops = [{"kind": kind, "held_out": [[1500, 0.35]], **rest} for kind in ("linear", "softmax")]
-    stream = {"learned_letters": 3_900_000, "seq_len": 256, "held_out": 1.975,
+    stream = {"learned_letters": 3_900_000, "genome_letters": 3_900_001 + tokens,
+              "long_every": 4, "seq_len": 256, "held_out": 1.975,
               "training_seconds": 180.0, "figures": figures}
     return {"size": "cpu", "machine": {}, "measured": {
         "seeds": [0], "stream": stream, "recall": recall, "listops": listops,
@@ -82,6 +85,53 @@ def long_result(tokens=1_000_000, ratio=1.01, state=33792, resident=11_000_000):
 ])
 def test_long_criteria(result, want):
     assert holds(LONG, result) == want
+
+
+@pytest.mark.parametrize("result, begins, named", [
+    (long_result(), "Time and memory a token do not grow", 0),
+    (long_result(ratio=1.5), "Not as claimed: time a token from 1,000,000", 1),
+    (long_result(ratio=1.5, state=101_376), "Not as claimed: time", 2),
+    (long_result(tokens=20_000), "The stream is too short to say", 0),
+])
+def test_page_of_long_says_what_its_criteria_say(tmp_path, result, begins, named):
+    page = LONG.page(result, Figures(tmp_path, "long"))
+    assert page.agrees.startswith(begins) and page.agrees.count(": wanted") == named
+    for one in LONG.criteria(result):
+        assert page.tried[one.name]
+    text = str(page.sections[0].parts[0])
+    assert "1 update in 4" in text and "reads the rest, " in text
+    result["measured"]["stream"] |= {"long_every": 0, "genome_letters": 9_000_000}
+    text = str(LONG.page(result, Figures(tmp_path, "long")).sections[0].parts[0])
+    assert "1 update in" not in text and "reads the last " in text
+
+
+def test_time_criterion_names_the_steps_that_were_timed():
+    (time, _) = LONG.criteria(long_result())
+    assert time.name.endswith("from 1,000,000 to 1,010,000 over that from 1,050 to 11,050")
+
+
+FASTA = b">one\r\nACGT\r\nNNac\r\n"
+
+
+@pytest.mark.parametrize("name, content", [
+    ("plain.fna", FASTA), ("unix.fna", FASTA.replace(b"\r", b"")),
+    ("packed.fna.gz", gzip.compress(FASTA)), ("named-otherwise", gzip.compress(FASTA))])
+def test_genome_is_read_packed_or_not(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert genome(tmp_path / name) == "ACGTNNac"
+
+
+@pytest.mark.parametrize("content, told", [
+    (b"\x28\xb5\x2f\xfd" + bytes(20), "got zstd"), (gzip.compress(FASTA)[:-9], "got "),
+    (b"", "one sequence"), (FASTA + FASTA, "one sequence"), (b"ACGT\n", "one sequence"),
+    (b">one\n\xff\n", "want FASTA"),
+    (gzip.compress(b">one\n" + 2_000 * b"A"), "want at most 1,000 bytes")])
+def test_what_is_no_genome_is_refused(tmp_path, content, told):
+    path = tmp_path / "genome.fna"
+    path.write_bytes(content)
+    with pytest.raises(ExperimentError, match=told) as raised:
+        genome(path, most=1_000)
+    assert raised.value.code == 3
 
 
 def test_pages_tell_where_linear_is_worse(tmp_path):
