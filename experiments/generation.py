@@ -113,7 +113,8 @@ def _linear(settings: Settings, shape: Shape, weights: str, threads: int) -> Jso
 def _cached(settings: Settings, shape: Shape, weights: str, threads: int) -> JsonDict:
     """Steps in thirds of the sequence, from states that were prefilled."""
     steps = 6
-    # Past 64 images a cache gains nothing and takes gigabytes: shown once.
+    # Caches of more than 64 images take gigabytes: timed once. The page compares
+    # the others at no more images either.
     once = weights == "f32" and threads == settings.threads
     free, wanted = _memory(), [b for b in _BATCHES[settings.size] if b <= 64 or once]
     fitting = [b for b in wanted if b * shape.cache_bytes(shape.steps) <= free]
@@ -188,9 +189,10 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     reading = {f"{shape.name}: reading, {t} thread{'s' * (t > 1)}": (shape, t)
                for shape in _SHAPES[settings.size] for t in threads
                if "linear" in settings.attentions}
-    progress.plan({part: _PLAN[name][shape.layers] * 1.5 / t
+    pace = settings.pick(quick=0.4, cpu=1.0, full=1.5)
+    progress.plan({part: pace * _PLAN[name][shape.layers] * 1.5 / t
                    for part, (shape, name, _, t) in parts.items()}
-                  | {part: _PLAN["reading"][shape.layers]
+                  | {part: pace * _PLAN["reading"][shape.layers]
                      for part, (shape, _) in reading.items()})
     timed, read = [], []
     for part, (shape, name, w, t) in parts.items():
@@ -211,7 +213,8 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 EXPERIMENT = Experiment(
     name="generation", title="Speed of image generation", paper="Tables 4 and 5",
     claim="Linear transformers generate images thousands of times faster than softmax ones.",
-    sources=("experiments/generation.py", "bench/random_model.py", "src/cli/bench.cc",
-             "src/cli/bench_run.cc", "src/core", "src/kernels", "src/runtime"),
+    sources=("experiments/generation.py", "experiments/core/program.py", "bench/random_model.py",
+             "src/cli/bench.cc", "src/cli/bench_report.cc", "src/cli/bench_run.cc", "src/core",
+             "src/kernels", "src/runtime"),
     minutes={"quick": 0.3, "cpu": 8, "full": 20},
     run=run, criteria=criteria, page=page)

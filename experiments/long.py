@@ -229,7 +229,8 @@ EXPERIMENT = Experiment(
     claim="A linear model reads on for ever at constant time and memory a token; what it "
           "cannot do as well as softmax is told beside it.",
     sources=("experiments/long.py", "experiments/state_error.py", "experiments/core/program.py",
-             "experiments/core/training.py", "scripts/make_listops.py", "python/tarn/ops", "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime", "src/train"),
+             "experiments/core/training.py", "scripts/make_listops.py", "python/tarn/ops",
+             "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime", "src/train"),
     data=("dna",), attention=("linear", "softmax"),
     minutes={"quick": 0.3, "cpu": 13, "full": 2400},
     run=run, criteria=criteria, page=page)
