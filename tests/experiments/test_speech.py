@@ -25,6 +25,7 @@ def result(size="cpu", kinds=KINDS, errors=None, times=None):
               for length in (400, 800, 1600) for kind in kinds]
     return {"size": size, "measured": {
         "seeds": [0], "held_out": "theo", "test": "yweweler", "epoch_frames": 90_085,
+        "reformer": {"rounds": 1, "hash_chunk": 64},
         "models": models, "epochs": epochs}}
 
 
@@ -58,6 +59,12 @@ def test_the_page_tells_errors_times_and_differences(kinds, tmp_path):
     if "linear" in kinds:
         assert "30.0 %" in text and re.search(r"\| linear \| 1,?200 \|", text)
     assert (tmp_path / "speech-curves.svg").is_file()
+
+
+def test_a_missed_error_is_explained(tmp_path):
+    for error, notes in ((0.49, 0), (0.51, 1)):
+        of = result(errors=dict.fromkeys(KINDS, error))
+        assert len(EXPERIMENT.page(of, Figures(tmp_path, "speech")).notes) == notes
 
 
 def test_no_parity_is_claimed():
