@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "core/test_util.h"
+#include "pytorch/classifier.h"
 #include "pytorch/frame_classifier.h"
 #include "pytorch/model.h"
 
@@ -137,10 +139,13 @@ TEST(FrameModels, EmptyBatchesAndSequences) {
   for (const ModelConfig& config : Variants()) {
     auto model = MakeModel(config);
     model->eval();
-    for (const auto& [rows, length] :
-         std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {2, 0}, {1, 1}}) {
+    for (const auto& [rows, length] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 0}, {0, 4}, {2, 0}, {1, 1}}) {
       Batch batch;
       batch.frames = torch::randn({rows, length, config.input_dim});
+      EXPECT_EQ(model->Logits(batch).sizes(),
+                (std::vector<int64_t>{rows, length, kClasses}));
+      batch.lengths = torch::zeros({rows}, torch::kInt64);
       EXPECT_EQ(model->Logits(batch).sizes(),
                 (std::vector<int64_t>{rows, length, kClasses}));
     }
@@ -158,12 +163,16 @@ TEST(FrameModels, RefuseWrongFrames) {
     batch.frames = torch::randn({2, 3, width + 1});
     EXPECT_THROW(model->Logits(batch), ShapeError);
     batch.frames = torch::randn({2, 3, width}, torch::kFloat64);
+    EXPECT_TRUE(
+        Contains(ErrorOf([&] { model->Logits(batch); }).where(), ": frames"));
     EXPECT_THROW(model->Logits(batch), DTypeError);
     batch.frames = torch::randn({2, 3, width});
     batch.lengths = torch::tensor({int64_t{3}, int64_t{4}});
     EXPECT_THROW(model->Logits(batch), Error);
   }
   EXPECT_THROW(FrameClassifier(SmallConfig(Arch::kEncoder, Task::kClassify)),
+               ArgumentError);
+  EXPECT_THROW(Classifier(SmallConfig(Arch::kEncoder, Task::kCtc)),
                ArgumentError);
 }
 

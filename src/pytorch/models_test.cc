@@ -9,7 +9,6 @@
 
 #include "core/test_util.h"
 #include "pytorch/classifier.h"
-#include "pytorch/frame_classifier.h"
 #include "pytorch/language_model.h"
 #include "pytorch/model.h"
 #include "pytorch/plain_earlier.h"
@@ -722,39 +721,13 @@ TEST(Model, WeightFilesGoRound) {
   }
 }
 
-TEST(Model, ImagesAndFrames) {
+TEST(Model, ImagesGetMixtures) {
   torch::NoGradGuard no_grad;
   const auto image = EvalModel(OfImages(SmallConfig(Arch::kDecoder)));
   Batch batch;
   batch.tokens = torch::randint(256, {2, 11}, torch::kInt64);
   EXPECT_EQ(image->Logits(batch).sizes().vec(),
             (std::vector<int64_t>{2, 11, 6}));
-  for (const Arch arch : {Arch::kEncoder, Arch::kLstm}) {
-    ModelConfig config = OfFrames(SmallConfig(arch));
-    config.bidirectional = arch == Arch::kLstm;
-    const auto model = EvalModel(config);
-    for (const int64_t rows : {0, 2}) {
-      for (const int64_t seq_len : {0, 1, 4}) {
-        batch.frames = torch::randn({rows, seq_len, 7});
-        batch.lengths = torch::zeros({rows}, torch::kInt64);
-        EXPECT_EQ(model->Logits(batch).sizes().vec(),
-                  (std::vector<int64_t>{rows, seq_len, 5}));
-      }
-    }
-    const auto refused = [&](const torch::Tensor& frames) {
-      batch.frames = frames;
-      batch.lengths = torch::Tensor();
-      return ErrorOf([&] { model->Logits(batch); });
-    };
-    EXPECT_EQ(refused({}).code(), ErrorCode::kArgument);
-    EXPECT_EQ(refused(torch::zeros({2, 3, 6})).code(), ErrorCode::kShape);
-    EXPECT_EQ(refused(torch::zeros({2, 7})).code(), ErrorCode::kShape);
-    EXPECT_TRUE(Contains(
-        refused(torch::zeros({2, 3, 7}, torch::kFloat64)).where(), ": frames"));
-  }
-  EXPECT_THROW(FrameClassifier(SmallConfig(Arch::kEncoder)), ArgumentError);
-  EXPECT_THROW(Classifier(OfFrames(SmallConfig(Arch::kEncoder))),
-               ArgumentError);
 }
 
 TEST(Model, RefusesWrongBatches) {
