@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from experiments import images_page
 from experiments.core import (
@@ -25,6 +25,7 @@ from experiments.core import (
     thinned,
     train,
 )
+from experiments.core.files import read_json
 
 DATA = "mnist|fashion-mnist"
 COLOUR = ("cifar10", "cifar10-lossless-4k")  # used where --data names one
@@ -38,42 +39,37 @@ class Setup:
     """Sizes of one set of runs; everything but the attention is the same for
     all kinds. `seconds` is what one run is thought to take on two AVX2 cores."""
 
+    preset: str  # of `tarn train`
     pool: int
-    d_model: int
-    n_layers: int
-    n_heads: int
-    norm: str  # the paper's is "post"; "pre" learns faster in few updates
-    batch: int
     updates: int
-    lr: str
-    warmup: int
-    schedule: str
-    eval_every: int
-    eval_images: int  # held-out images of a look
     test_images: int  # of the figures in the table
     seconds: float
+    changes: Mapping[str, str | int] = field(default_factory=dict)  # of the preset
 
     def flags(self) -> list[str]:
         """Options of `tarn train`, all but data, attention and seed."""
-        given = {
-            "task": "image", "pool": self.pool, "d-model": self.d_model,
-            "n-layers": self.n_layers, "n-heads": self.n_heads, "positions": "sinusoidal",
-            "position-combine": "concat", "norm": self.norm, "optimizer": "radam",
-            "lr": self.lr, "warmup": self.warmup, "schedule": self.schedule,
-            "batch": self.batch, "steps": self.updates, "eval-every": self.eval_every,
-            "eval-windows": self.eval_images, "checkpoint-every": max(self.updates // 10, 1),
-            "sample-every": 0,
-        }
+        given = {"preset": self.preset, "pool": self.pool, "steps": self.updates, **self.changes,
+                 "checkpoint-every": max(self.updates // 10, 1), "sample-every": 0}
         return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+    def used(self, run: TrainingRun) -> JsonDict:
+        """For the result: these sizes, and the options that the run recorded."""
+        record = read_json(run.folder / "checkpoint" / "train.json")
+        model, options = record["model"], record["options"]
+        return {"preset": self.preset, "pool": self.pool, "updates": self.updates,
+                "test_images": self.test_images, "n_layers": model["n_layers"],
+                "d_model": model["d_model"], "norm": model["norm"], "lr": options["lr"],
+                "batch": int(options["batch"]), "eval_images": int(options["eval_windows"])}
 
 
 def setup_of(settings: Settings) -> Setup:
     """Grey images: 7 x 7, 14 x 14 or the paper's 28 x 28."""
     return settings.pick(
-        quick=Setup(4, 32, 2, 2, "pre", 8, 30, "0.003", 0, "constant", 10, 32, 40, 4),
-        cpu=Setup(2, 128, 4, 4, "pre", 16, 2500, "0.003", 100, "cosine", 125, 256, 2000, 480),
-        full=Setup(1, 256, 8, 8, "post", 10, 1_500_000, "0.0001", 0, "constant", 5000, 1024, 10_000,
-                   300_000),
+        quick=Setup("images-small", 4, 30, 40, 4, {
+            "d-model": 32, "n-layers": 2, "n-heads": 2, "batch": 8, "warmup": 0,
+            "schedule": "constant", "eval-every": 10, "eval-windows": 32}),
+        cpu=Setup("images-small", 2, 2500, 2000, 480),
+        full=Setup("mnist", 1, 1_500_000, 10_000, 300_000),
     )
 
 
@@ -81,10 +77,12 @@ def colour_setup_of(settings: Settings) -> Setup:
     """Colour images, 8 x 8 but at full size: a few updates that show the way
     from the file to bits/dim."""
     return settings.pick(
-        quick=Setup(8, 32, 1, 2, "pre", 4, 6, "0.003", 0, "constant", 3, 8, 8, 2),
-        cpu=Setup(4, 128, 4, 4, "pre", 16, 150, "0.003", 50, "constant", 50, 64, 200, 30),
-        full=Setup(1, 256, 16, 8, "post", 4, 500_000, "0.0002", 0, "constant", 5000, 256, 10_000,
-                   2_000_000),
+        quick=Setup("images-small", 8, 6, 8, 2, {
+            "d-model": 32, "n-layers": 1, "n-heads": 2, "batch": 4, "warmup": 0,
+            "schedule": "constant", "eval-every": 3, "eval-windows": 8}),
+        cpu=Setup("images-small", 4, 150, 200, 30, {
+            "warmup": 50, "schedule": "constant", "eval-every": 50, "eval-windows": 64}),
+        full=Setup("cifar10", 1, 500_000, 10_000, 2_000_000),
     )
 
 
@@ -220,7 +218,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
         "seeds": [settings.seed],
         "data": settings.data_name(DATA),
         "side": 28 // setup.pool,
-        "setup": dict(vars(setup)),
+        "setup": setup.used(next(iter(runs.values()))),
         "kinds": {kind: {**kinds[kind], "test": {key: value for key, value in tests[kind].items()
                                                  if key != "bits_per_dim_of_images"}}
                   for kind in kinds},

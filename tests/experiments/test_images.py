@@ -16,6 +16,7 @@ from experiments.core import (
     TrainingRun,
     pack_images,
 )
+from experiments.core.files import write_json
 from experiments.core.packing import unpacked
 
 
@@ -137,7 +138,11 @@ def _fake(monkeypatch, measured):
         for kind in settings.attentions:
             with progress.part(kind):
                 progress.reused(100.0, 200.0)
-            runs[kind] = TrainingRun(settings.out / "runs" / kind, [{"step": 1}], 100.0, 200.0)
+            folder = settings.out / "runs" / kind
+            write_json(folder / "checkpoint" / "train.json", {
+                "model": {"n_layers": 2, "d_model": 32, "norm": "pre"},
+                "options": {"lr": "0.003", "batch": "8", "eval_windows": "32"}})
+            runs[kind] = TrainingRun(folder, [{"step": 1}], 100.0, 200.0)
         return runs
 
     def test(settings, run, file, setup):
