@@ -1,5 +1,6 @@
 #include "cli/generate_images.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,8 @@ namespace tarn::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kIdxHeaderBytes = 20;  // magic and four sizes at most
 
 struct Beginnings {
   std::string bytes;  // of `count` images, as far as they are given
@@ -47,6 +50,26 @@ Beginnings BeginningsOf(const ImageFlags& flags, const ImageShape& shape) {
                                  static_cast<size_t>(kept));
   }
   return found;
+}
+
+// Images of the file to write, at most what ReadImages takes from one: all of
+// them are in memory until the file is whole.
+int64_t ImagesWanted(int64_t beginnings, int64_t samples,
+                     const ImageShape& shape, const char* flag) {
+  const ImageBounds bounds;
+  const int64_t most =
+      std::min(bounds.max_images,
+               (static_cast<int64_t>(bounds.max_bytes) - kIdxHeaderBytes) /
+                   shape.bytes()) /
+      std::max<int64_t>(beginnings, 1);
+  if (samples > most) {
+    throw ExitError(
+        kExitUsage,
+        StrCat(flag, ": want at most ", most, " images of ", shape.bytes(),
+               " bytes", beginnings > 1 ? " for each given one" : "",
+               " (what an IDX file may hold), got ", samples));
+  }
+  return beginnings * samples;
 }
 
 void Refuse(const CLI::App& app, const std::vector<const char*>& names,
@@ -136,8 +159,8 @@ int GenerateImages(const CLI::App& app, const OpenedModel& opened,
   options.temperature = temperature;
   options.seed = seed;
   options.batch = flags.batch;
-  const int64_t wanted =
-      given.count * options.samples;  // --index and WholeNumber bound both
+  const int64_t wanted = ImagesWanted(given.count, options.samples, shape,
+                                      complete ? "--samples" : "--count");
   ImageSet images{wanted, shape.height, shape.width, shape.channels, {}, {}};
   images.bytes.resize(static_cast<size_t>(wanted * shape.bytes()));
 

@@ -140,6 +140,8 @@ def test_options_that_do_not_fit_are_refused(tarn, model, models, image_file, tm
         (("generate", model, "--out", out, "--pixels", 2), b"--pixels"),
         (("generate", model, "--out", out, "--temperature", 101), b"temperature"),
         (("generate", model, "--out", out, "--first", 256), b"--first"),
+        (("generate", model, "--out", out, "--count", 2**31 - 1), b"--count"),
+        ((*given, "--samples", 2**31 - 1), b"--samples"),
         ((*given, "--count", 2), b"--count"),
         ((*given, "--index", 5), b"--index"),
         ((*given, "--index", "3-2"), b"--index"),
