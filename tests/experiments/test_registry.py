@@ -1,13 +1,17 @@
 """Every experiment keeps to experiments/README.md."""
 
+import ast
 import importlib.util
 import pathlib
+import re
 
 import pytest
 
 from experiments import registry
-from experiments.core import data
-from experiments.core.types import SIZES, Experiment
+from experiments.core import data, digest
+from experiments.core.progress import Progress
+from experiments.core.settings import Settings
+from experiments.core.types import SIZES, Experiment, ExperimentError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = {"linear", "softmax", "reformer", "lstm"}
@@ -43,10 +47,100 @@ def test_each_says_what_it_is():
         assert one.minutes.keys() == set(SIZES), one.name
 
 
-def test_time_is_kept():
-    """100 minutes at the size of two cores, six at the smoke size."""
-    assert sum(one.minutes["cpu"] for one in _all()) <= 100
-    assert sum(one.minutes["quick"] for one in _all()) <= 6
+class _Planned(Exception):
+    """Seconds by part, before anything is measured."""
+
+
+class _Plan(Progress):
+    def plan(self, seconds):
+        raise _Planned(dict(seconds))
+
+
+def _minutes(one: Experiment, size: str, out: pathlib.Path) -> float:
+    """The sum of the parts it plans."""
+    settings = Settings(one, size, out / one.name)
+    with pytest.raises(_Planned) as caught:
+        one.run(settings, _Plan(one.name, quiet=True))
+    return sum(caught.value.args[0].values()) / 60
+
+
+@pytest.mark.parametrize(("size", "most"), [("cpu", 100), ("quick", 6)])
+def test_time_is_kept(size, most, tmp_path):
+    """100 minutes at the size of two cores, six at the smoke size: what is
+    declared, and what the parts add up to."""
+    try:
+        planned = {one.name: _minutes(one, size, tmp_path) for one in _all()}
+    except ExperimentError as error:
+        pytest.skip(f"data are missing: {str(error).splitlines()[0]}")
+    declared = {one.name: one.minutes[size] for one in _all()}
+    assert sum(declared.values()) <= most and sum(planned.values()) <= most, planned
+    for name, minutes in planned.items():
+        assert size == "quick" or minutes <= 1.05 * declared[name], (name, minutes)
+
+
+# Words of a call and what then decides the figures.
+TRAINS = {"src/core", "src/data", "src/kernels", "src/pytorch", "src/train"}
+CALLS = {"train": TRAINS, "run_tarn": {"src/cli", "src/core", "src/runtime"},
+         "tarn_json": {"src/cli", "src/core", "src/runtime"}}
+
+
+def _file_of(module: str) -> str | None:
+    """Below the repository; tarn.ops and its kind are folders of their own."""
+    path = pathlib.Path(*module.split("."))
+    if module.startswith("tarn"):
+        path = pathlib.Path("python") / path
+    for one in (path.with_suffix(".py"), path):
+        if (ROOT / one).exists():
+            return str(one)
+    return None
+
+
+def _needs(source: str) -> set[str]:
+    """What a module of an experiment stands on: the modules it imports or
+    starts, of bench/ too, and the engine's folders behind what it calls."""
+    needs: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / source).read_text("utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{one.name}" for one in node.names]
+            names = [one for one in inner if _file_of(one)] or [node.module]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value] if re.fullmatch(r"(experiments|bench)\.\w+", node.value) else []
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            needs |= CALLS.get(node.func.id, set())
+            if node.func.id == "bench" and isinstance(node.args[0], ast.Constant):
+                names = [f"bench.{node.args[0].value}"]
+        for name in names:
+            if name.split(".")[0] not in ("experiments", "tarn", "bench"):
+                continue
+            path = _file_of(name)
+            if path and not path.startswith("experiments/core") and not path.endswith("_page.py"):
+                needs.add(path)
+    return needs
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_sources_hold_all_that_decides_the_figures(name):
+    one = registry.find(name)
+    todo = [s for s in one.sources
+            if s.startswith("experiments/") and not s.startswith("experiments/core/")]
+    seen = set()
+    while todo:
+        source = todo.pop()
+        seen.add(source)
+        for need in _needs(source):
+            # Of the commands those that are called will do.
+            covered = [s for s in one.sources if need == s or need.startswith(s + "/")
+                       or need == "src/cli" and s.startswith("src/cli/")]
+            assert covered, f"{name}: sources lack {need}, which {source} uses"
+            if need.startswith("experiments/") and need not in seen:
+                todo.append(need)
+
+
+def test_what_drives_the_runs_is_there():
+    assert all((ROOT / source).is_file() for source in digest.DRIVING)
 
 
 def test_unknown_name():
