@@ -125,25 +125,6 @@ ImageSet ReadImages(const std::string& path, const ImageBounds& bounds) {
   return ReadCifar(path, contents, bounds);
 }
 
-std::vector<uint8_t> ReadImageLabels(const std::string& path, int64_t count) {
-  constexpr int64_t kHeader = 8;
-  std::string contents = ReadUnpacked(
-      path, static_cast<uint64_t>(kHeader + ImageBounds().max_images));
-  const auto size = static_cast<int64_t>(contents.size());
-  if (size < kHeader || WordAt(contents, 0) != kLabelsMagic) {
-    throw FormatError(
-        path, StrCat("an IDX file of labels (magic ", kLabelsMagic, ")"),
-        StrCat(size, " bytes, the first word ",
-               size < 4 ? 0 : WordAt(contents, 0)));
-  }
-  if (WordAt(contents, 4) != count || size != kHeader + count) {
-    throw FormatError(
-        path, StrCat(count, " labels, one an image"),
-        StrCat(WordAt(contents, 4), " labels in ", size, " bytes"));
-  }
-  return {contents.begin() + kHeader, contents.end()};
-}
-
 std::string ImagesToIdx(const ImageSet& images) {
   std::string bytes;
   AddWord(bytes, images.channels == 1 ? kImagesMagic : kColourMagic);

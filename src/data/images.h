@@ -44,10 +44,6 @@ struct ImageBounds {
 /// O(bytes) time and memory.
 ImageSet ReadImages(const std::string& path, const ImageBounds& bounds = {});
 
-/// Reads the labels of `count` images from an IDX file of magic 2049, plain or
-/// packed. Throws FormatError likewise, and for another count.
-std::vector<uint8_t> ReadImageLabels(const std::string& path, int64_t count);
-
 /// The set as the contents of an IDX file (magic 2051, or 2052 with three
 /// channels) that ReadImages takes. Labels are not in it.
 std::string ImagesToIdx(const ImageSet& images);

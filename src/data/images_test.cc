@@ -186,20 +186,6 @@ TEST(ImagesTest, MutationsAreReadOrRefused) {
   EXPECT_GT(read, 50);
 }
 
-TEST(ImagesTest, LabelsMustFitTheImages) {
-  const TempFolder dir;
-  const std::string file = Word(2049) + Word(3) + "\x01\x02\x09";
-  const std::vector<uint8_t> want = {1, 2, 9};
-  EXPECT_EQ(ReadImageLabels(dir.Write("labels", file), 3), want);
-  EXPECT_EQ(ReadImageLabels(dir.Write("labels.gz", Gzipped(file)), 3), want);
-  for (const std::string& bytes :
-       {file + "x", file.substr(0, 10), file.substr(0, 5), std::string(),
-        SmallIdx(), Word(2049) + Word(4) + "\x01\x02\x09"}) {
-    EXPECT_THROW(ReadImageLabels(dir.Write("bad", bytes), 3), FormatError);
-  }
-  EXPECT_THROW(ReadImageLabels(dir.Write("labels", file), 4), FormatError);
-}
-
 TEST(ImagesTest, PoolingIsTheRoundedMean) {
   ImageSet images;
   images.count = 2;
