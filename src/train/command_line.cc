@@ -151,7 +151,7 @@ std::string HelpText(const std::string& program) {
   text += "\nPresets\n";
   for (const Preset& preset : Presets()) {
     std::string line = StrCat("  ", preset.name);
-    line.resize(14, ' ');
+    line.resize(16, ' ');
     text += line + preset.help + "\n";
   }
   text += "\nExamples\n  " + program +

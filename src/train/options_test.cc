@@ -67,7 +67,7 @@ TEST(CommandLineTest, HelpNamesEveryFlagAndPreset) {
     EXPECT_TRUE(Contains(help, FlagName(option.name))) << option.name;
   }
   for (const Preset& preset : Presets()) {
-    EXPECT_TRUE(Contains(help, preset.name));
+    EXPECT_TRUE(Contains(help, StrCat("\n  ", preset.name, " ")));
   }
   EXPECT_TRUE(Contains(help, "--rotary-place"));
   EXPECT_TRUE(Contains(help, "Examples"));
