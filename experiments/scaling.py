@@ -202,7 +202,7 @@ class Run:
             return row | {"fits": None}
         if before is not None:
             grows = 4 if form == "naive" else 2
-            needed = grows * before.get("sample_bytes", before.get("needed_bytes", 0))
+            needed = grows * (before.get("sample_bytes") or before["needed_bytes"])
             if not before["fits"] or needed > self.half:
                 return row | {"fits": False, "needed_bytes": needed}
         threads = self.settings.threads
@@ -219,7 +219,10 @@ class Run:
             "fits": True, "batch": batch, "heads": heads, "repeats": found["repeats"],
             "buffers_reused": found["buffers_reused"], "sample_s": found["wall_s"] / samples,
             "sample_cpu_s": found["cpu_s"] / samples,
-            "sample_bytes": found["peak_bytes"] / samples,
+            # Reformer's scratch does not go with the heads: not to be scaled.
+            "sample_bytes": (None if form == "reformer" and heads < HEADS
+                             else found["peak_bytes"] / samples),
+            "needed_bytes": planned_bytes(form, seq_len, width, dtype),
             "least_bytes": least_bytes(seq_len, width, 4 if dtype == "float32" else 2)}
 
     def rows(self) -> list[JsonDict]:
@@ -264,7 +267,8 @@ def slopes(rows: Sequence[JsonDict]) -> list[JsonDict]:
     return [{"form": form, "width": width, "dtype": dtype,
              "time": slope([(r["seq_len"], r["sample_s"]) for r in found]),
              "cpu": slope([(r["seq_len"], r["sample_cpu_s"]) for r in found]),
-             "memory": slope([(r["seq_len"], r["sample_bytes"]) for r in found])}
+             "memory": slope([(r["seq_len"], r["sample_bytes"]) for r in found
+                              if r["sample_bytes"] is not None])}
             for (form, width, dtype), found in series.items()]
 
 

@@ -86,7 +86,8 @@ def _ratio(result: JsonDict, other: str, width: int) -> tuple[int, float] | None
 def _figure(result: JsonDict, figures: Figures, width: int) -> Picture:
     def panel(key: str, scale: float, title: str, y: str) -> Panel:
         lines = [Series(NAMES[form], [(row["seq_len"], row[key] * scale)
-                                      for row in _rows(result, form, width)],
+                                      for row in _rows(result, form, width)
+                                      if row[key] is not None],
                         kind=form, marker=True) for form in _forms(result)]
         return Panel(lines, "sequence length N", y, title, log_x=True, log_y=True, x_base=2)
 
@@ -120,6 +121,8 @@ def _cell(row: JsonDict | None, what: str) -> str:
     if not row["fits"]:
         return "does not fit"
     if what == "memory":
+        if row["sample_bytes"] is None:
+            return "not measured"
         return f"{size(row['sample_bytes'])}{_scaled(row)}"
     return f"{number(row['sample_s'] * 1e3)} ms{_scaled(row)}"
 
@@ -134,8 +137,9 @@ def _note(result: JsonDict, what: str) -> str:
     if what == "memory":
         return ("Peak resident memory over that of a process which has run 64 tokens, inputs and "
                 "gradients counted, measured on the first call of a fresh process and divided by "
-                f"the batch. \"does not fit\": would pass half of the memory, {half}, going by "
-                "the length before.")
+                "the batch. Reformer's scratch does not go with the heads: its memory is told "
+                f"only where all 8 ran. \"does not fit\": would pass half of the memory, {half}, "
+                "going by the length before.")
     measured = result["measured"]
     longest = ", ".join(f"{NAMES[form]} {number(seconds)}"
                         for form, seconds in measured["longest_twice"].items()

@@ -81,7 +81,9 @@ class Answers:
 
     def ask(self, request):
         if request["kind"] == "crossover":
-            return {"rows": [], "crossover_softmax": None, "crossover_naive": None}
+            row = {"seq_len": 16, "linear_s": 1.0, "softmax_over_linear": 1.0,
+                   "naive_over_linear": 1.0}
+            return {"rows": [row], "crossover_softmax": None, "crossover_naive": None}
         sample = scaling.planned_bytes(*(request[key] for key in (
             "form", "seq_len", "width", "dtype")))
         return {"wall_s": 1.0, "cpu_s": 1.0, "repeats": 1, "buffers_reused": True,
@@ -223,3 +225,17 @@ def test_crossover_only_needs_to_be_stated():
     result["measured"]["crossover"]["32"]["crossover_naive"] = None
     (stated,) = [one for one in scaling.criteria(result) if one.stated]
     assert stated.holds and "none against naive" in stated.got
+
+
+def test_memory_of_reformer_is_not_scaled_from_fewer_heads(tmp_path, monkeypatch):
+    monkeypatch.setattr(scaling, "half_of_memory", lambda: 12e9)
+    monkeypatch.setattr(scaling, "Points", Answers)
+    settings = Settings(scaling.EXPERIMENT, "cpu", tmp_path, threads=2)
+    measured = scaling.run(settings, Planned())
+    rows = [row for row in measured["rows"] if row["form"] == "reformer" and row["fits"]]
+    assert {row["heads"] < 8 for row in rows} == {True, False}
+    assert all((row["sample_bytes"] is None) == (row["heads"] < 8) for row in rows)
+    page = scaling.page({"size": "cpu", "measured": measured}, Figures(tmp_path, "scaling"))
+    memory = page.sections[0].parts[-1].markdown()
+    assert memory.count("not measured") == sum(
+        row["heads"] < 8 for row in rows if row["width"] == 32)
