@@ -76,9 +76,14 @@ def test_killed_between_the_renames_of_a_checkpoint(text, straight, tmp_path):
     out = tmp_path / "run"
     flags = ["--data", text, "--out", out, *TINY]
     assert kill_when(lambda: lines(out) >= 20, *flags)
-    # What the folder looks like at that very moment.
-    (out / "checkpoint").rename(out / "checkpoint.old")
-    shutil.copytree(out / "checkpoint.old", out / "checkpoint-21.tmp")
+    # What the folder looks like at that very moment; the kill itself may have
+    # come close to it.
+    if (out / "checkpoint").exists():
+        shutil.rmtree(out / "checkpoint.old", ignore_errors=True)
+        (out / "checkpoint").rename(out / "checkpoint.old")
+    shutil.copytree(
+        out / "checkpoint.old", out / "checkpoint-21.tmp", dirs_exist_ok=True
+    )
     result = train("--out", out, "--resume")
     assert result.returncode == 0, result.stderr
     assert_same(out, straight)
