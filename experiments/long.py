@@ -114,7 +114,8 @@ def _stream(settings: Settings, progress: Progress) -> JsonDict:
                       {"model": sha256(done.model / "model.safetensors")}, read)
     every = int(flags[flags.index("--long-every") + 1]) if "--long-every" in flags else 0
     return {
-        "learned_letters": letters, "genome_letters": whole, "long_every": every, "seq_len": int(flags[flags.index("--seq-len") + 1]),
+        "learned_letters": letters, "genome_letters": whole, "long_every": every,
+        "seq_len": int(flags[flags.index("--seq-len") + 1]),
         "held_out": looks(done.log, "val_bits_per_byte")[-1][1],
         "training_seconds": done.seconds, "figures": figures,
     }
@@ -230,7 +231,8 @@ EXPERIMENT = Experiment(
           "cannot do as well as softmax is told beside it.",
     sources=("experiments/long.py", "experiments/state_error.py", "experiments/core/program.py",
              "experiments/core/training.py", "scripts/make_listops.py", "python/tarn/ops",
-             "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime", "src/train"),
+             "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime",
+             "src/train"),
     data=("dna",), attention=("linear", "softmax"),
     minutes={"quick": 0.3, "cpu": 13, "full": 2400},
     run=run, criteria=criteria, page=page)

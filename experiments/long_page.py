@@ -115,8 +115,8 @@ def _position_section(result: JsonDict, figures: Figures) -> tuple[Section, Pict
     text = (f"A byte model learns {stream['learned_letters']:,} letters of the genome of E. coli "
             f"in rows of {stream['seq_len']}{_long_rows(stream)} and "
             f"reads {_which_end(stream)} {told['tokens']:,} letters, which it has not seen, as one "
-            "sequence without resets. Four letters that are equally likely cost 2 bits; DNA is hard to do better "
-            f"on, and in blocks it has not learned the model stands at {stream['held_out']:.4f}.")
+            "sequence without resets. Four letters that are equally likely cost 2 bits; DNA is "
+            f"hard to do better on, and in blocks it has not learned the model stands at {stream['held_out']:.4f}.")
     if past and within:
         text += (f" Over the last positions, {past[-1]['begin']:,} and on, it needs "
                  f"{past[-1]['bits_per_token']:.4f} bits, over the {within[-1]['begin']:,}s "

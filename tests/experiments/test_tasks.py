@@ -8,6 +8,7 @@ import pytest
 
 from experiments.copying import EXPERIMENT as COPY
 from experiments.core import ExperimentError, Figures
+from experiments.core.settings import Settings
 from experiments.long import EXPERIMENT as LONG
 from experiments.long import genome
 
@@ -152,3 +153,18 @@ def test_pages_tell_where_linear_is_worse(tmp_path):
     few = copy_result()
     few["measured"]["runs"] = few["measured"]["runs"][3:]
     assert "not run" in COPY.page(few, Figures(pathlib.Path(tmp_path), "few")).headline
+
+
+class Planned(Exception):
+    """Ends a run when it has told its plan."""
+
+    def plan(self, seconds):
+        self.seconds = sum(seconds.values())
+        raise self
+
+
+@pytest.mark.parametrize("size", ["quick", "cpu"])
+def test_plan_of_long_is_within_the_time(tmp_path, size):
+    with pytest.raises(Planned) as told:
+        LONG.run(Settings(LONG, size, tmp_path, threads=2), Planned())
+    assert 0 < told.value.seconds <= 60 * LONG.minutes[size]
