@@ -169,7 +169,7 @@ _CHOSEN = (
 
 # For an error above the limit.
 _TRIED = (
-    "Tried against the letter errors, by the held-out speaker: utterances joined from the start "
+    "Tried against the letter errors: utterances joined from the start "
     "(CTC stays at the blank), masks of time (they hide whole letters), twice the rate and "
     "chunks of 32 for the reformer, three times the dropout (more errors each), more "
     "updates (kept, as far as the time for this experiment allows).")
