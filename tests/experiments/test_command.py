@@ -110,12 +110,16 @@ def wait_for(condition, process, seconds=60):
         time.sleep(0.02)
 
 
+# Enough that a signal sent at the eighth arrives before the last, on any machine.
+STEPS = 1200
+
+
 @needs_trainer
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stop_and_go_on(quick, tmp_path, number, code):
     """Stopped in the second training: the first is kept, the second resumed."""
     runs = tmp_path / "work/scaling/runs"
-    process = quick(TOY_STEPS="60")
+    process = quick(TOY_STEPS=str(STEPS))
     wait_for(lambda: len(steps(runs / "train-softmax")) >= 8, process)
     process.send_signal(number)
     got, out, errors = finish(process)
@@ -123,20 +127,20 @@ def test_stop_and_go_on(quick, tmp_path, number, code):
     assert "stopped; what is measured is kept. Go on with: tarn experiment scaling" in errors
     assert not (tmp_path / "work/scaling/result.json").exists()
     stopped_at = len(steps(runs / "train-softmax"))
-    assert 8 <= stopped_at < 60 and (runs / "train-softmax/checkpoint").is_dir()
+    assert 8 <= stopped_at < STEPS and (runs / "train-softmax/checkpoint").is_dir()
     model = (runs / "train-linear/model.safetensors").stat().st_mtime_ns
 
-    got, out, errors = finish(quick(TOY_STEPS="60"))
+    got, out, errors = finish(quick(TOY_STEPS=str(STEPS)))
     assert got == 0 and "train linear: as measured before" in errors
     assert (runs / "train-linear/model.safetensors").stat().st_mtime_ns == model
     for kind in ("linear", "softmax"):
-        assert steps(runs / f"train-{kind}") == list(range(1, 61))
+        assert steps(runs / f"train-{kind}") == list(range(1, STEPS + 1))
     notes = json.loads((runs / "train-softmax/run.json").read_text())
     result = json.loads((tmp_path / "work/scaling/result.json").read_text())
     assert notes["finished"] and notes["cpu_seconds"] > 0
     assert result["seconds"] >= notes["seconds"] > 0
 
-    got, _, errors = finish(quick(TOY_STEPS="60", TOY_VALUE="2"))
+    got, _, errors = finish(quick(TOY_STEPS=str(STEPS), TOY_VALUE="2"))
     assert got == 0 and "current" in errors  # the environment is no input
 
 
