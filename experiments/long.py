@@ -3,11 +3,9 @@ two tasks where linear attention is expected to be worse than softmax."""
 
 from __future__ import annotations
 
-import gzip
 import pathlib
 import subprocess
 import sys
-import zlib
 
 from experiments.core import (
     ATTENTION_FLAG,
@@ -22,6 +20,7 @@ from experiments.core import (
     train,
 )
 from experiments.core.data import ROOT, sha256
+from experiments.core.packing import unpacked
 from experiments.core.program import tarn_json
 from experiments.core.types import ExperimentError
 from experiments.long_page import criteria, page
@@ -35,23 +34,12 @@ _PAIRS = {"quick": (4,), "cpu": (4, 8), "full": (4, 16, 64)}
 
 
 def genome(path: pathlib.Path, most: int = _MOST_BYTES) -> str:
-    """The letters of a FASTA file with one sequence, plain or packed with gzip;
-    of at most so many bytes unpacked. ExperimentError (3)."""
-    with path.open("rb") as stream:
-        begins = stream.read(4)
-    if begins == b"\x28\xb5\x2f\xfd":
-        raise ExperimentError(
-            f"{path.name}: want FASTA, plain or packed with gzip; got zstd (unpack it first)", 3)
+    """The letters of a FASTA file with one sequence, plain or packed; of at most
+    so many bytes unpacked. ExperimentError (3)."""
     try:
-        opened = gzip.open(path) if begins[:2] == b"\x1f\x8b" else path.open("rb")
-        with opened as stream:
-            content = stream.read(most + 1)
-        text = content.decode("ascii")
-    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path.name}: want FASTA, plain or packed with gzip; got "
-                              f"{error}", 3) from error
-    if len(content) > most:
-        raise ExperimentError(f"{path.name}: want at most {most:,} bytes, got more", 3)
+        text = unpacked(path, most).decode("ascii")
+    except UnicodeDecodeError as error:
+        raise ExperimentError(f"{path.name}: want FASTA, plain or packed; got {error}", 3) from error
     head, *rest = text.splitlines() or [""]  # of any of the three line ends
     if not head.startswith(">") or any(line.startswith(">") for line in rest):
         raise ExperimentError(f"{path.name}: want FASTA with one sequence", 3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gzip
+import io
 import pathlib
 import zlib
 
@@ -10,22 +12,24 @@ from experiments.core.types import ExperimentError
 
 
 def unpacked(path: pathlib.Path, most: int) -> bytes:
-    """A file's content, plain or packed as its name says: .gz, .zst.
+    """A file's content, plain or packed with gzip or zstd, as its first bytes say.
     ExperimentError (3) where it holds more than `most` bytes or is broken; no
     more than that is unpacked."""
-    if path.suffix not in (".gz", ".zst"):
-        with path.open("rb") as stream:
-            return _within(path, stream.read(most + 1), most)
     with path.open("rb") as stream:
         # Packing makes small files larger, but not by this.
-        packed = _within(path, stream.read(most + 4097), most + 4096)
-    return _within(path, _gzip(path, packed, most) if path.suffix == ".gz"
-                   else _zstd(path, packed, most), most)
+        content = stream.read(most + 4097)
+    for suffix, magic, unpack in ((".gz", b"\x1f\x8b", _gzip), (".zst", b"\x28\xb5\x2f\xfd", _zstd)):
+        if content.startswith(magic):
+            content = unpack(path, _within(path, content, most + 4096), most)
+            break
+        if path.suffix == suffix:
+            raise _broken(path, suffix[1:])
+    return _within(path, content, most)
 
 
 def _within(path: pathlib.Path, content: bytes, most: int) -> bytes:
     if len(content) > most:
-        raise ExperimentError(f"{path.name}: want at most {most} bytes, got more", 3)
+        raise ExperimentError(f"{path.name}: want at most {most:,} bytes, got more", 3)
     return content
 
 
@@ -34,14 +38,11 @@ def _broken(path: pathlib.Path, kind: str) -> ExperimentError:
 
 
 def _gzip(path: pathlib.Path, packed: bytes, most: int) -> bytes:
-    stream = zlib.decompressobj(wbits=31)
     try:
-        content = stream.decompress(packed, most + 1)
-    except zlib.error as error:
+        with gzip.open(io.BytesIO(packed)) as stream:  # of any number of members
+            return stream.read(most + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _broken(path, "gzip") from error
-    if len(content) <= most and (not stream.eof or stream.unused_data):
-        raise _broken(path, "gzip")
-    return content
 
 
 def _zstd(path: pathlib.Path, packed: bytes, most: int) -> bytes:
@@ -57,6 +58,6 @@ def _zstd(path: pathlib.Path, packed: bytes, most: int) -> bytes:
     room = ctypes.create_string_buffer(most + 1)
     count = library.ZSTD_decompress(room, most + 1, packed, len(packed))
     if not packed or library.ZSTD_isError(count):
-        raise ExperimentError(f"{path.name}: want a whole zstd file of at most {most} bytes, got "
+        raise ExperimentError(f"{path.name}: want a whole zstd file of at most {most:,} bytes, got "
                               "a broken or larger one", 3)
-    return room.raw[:count]
+    return ctypes.string_at(room, count)
