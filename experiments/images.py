@@ -68,7 +68,7 @@ def setup_of(settings: Settings) -> Setup:
         quick=Setup("images-small", 4, 30, 40, 4, {
             "d-model": 32, "n-layers": 2, "n-heads": 2, "batch": 8, "warmup": 0,
             "schedule": "constant", "eval-every": 10, "eval-windows": 32}),
-        cpu=Setup("images-small", 2, 2500, 2000, 480),
+        cpu=Setup("images-small", 2, 12_000, 2000, 540),
         full=Setup("mnist", 1, 1_500_000, 10_000, 300_000),
     )
 
@@ -81,7 +81,7 @@ def colour_setup_of(settings: Settings) -> Setup:
             "d-model": 32, "n-layers": 1, "n-heads": 2, "batch": 4, "warmup": 0,
             "schedule": "constant", "eval-every": 3, "eval-windows": 8}),
         cpu=Setup("images-small", 4, 150, 200, 30, {
-            "warmup": 50, "schedule": "constant", "eval-every": 50, "eval-windows": 64}),
+            "batch": 16, "warmup": 50, "schedule": "constant", "eval-every": 50, "eval-windows": 64}),
         full=Setup("cifar10", 1, 500_000, 10_000, 2_000_000),
     )
 

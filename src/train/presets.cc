@@ -182,14 +182,14 @@ const std::vector<Preset>& Presets() {
         {"positions", "sinusoidal"},
         {"position_combine", "concat"},
         {"norm", "pre"},
-        {"batch", "16"},
+        {"batch", "4"},
         {"optimizer", "radam"},
         {"lr", "0.003"},
         {"warmup", "100"},
         {"schedule", "cosine"},
-        {"eval_every", "125"},
+        {"eval_every", "500"},
         {"eval_windows", "256"},
-        {"steps", "2500"}}},
+        {"steps", "12000"}}},
       // Katharopoulos et al. 2020, section 4.3: 9 layers of 6 heads of 32,
       // RAdam at 1e-4, halved where held-out data do not improve; utterances
       // of about 800 frames. Only the size is that of the paper: the data are
