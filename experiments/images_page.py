@@ -176,6 +176,14 @@ def _agrees(measured: JsonDict) -> str:
     return text + "."
 
 
+def _unseen(measured: JsonDict) -> list[str]:
+    """Parts of the claim that the figures do not show."""
+    equal = measured["equal_time"]
+    if not equal or (equal["winner"] == "linear" and not level(measured, equal)):
+        return []
+    return [f"more in the same time ({measured['side'] ** 2} pixels)"]
+
+
 def _differences(measured: JsonDict, size: str) -> Sequence[str]:
     setup, name = measured["setup"], data_title(measured["data"])
     side = measured["side"]
@@ -222,5 +230,5 @@ def page(result: JsonDict, figures: Figures) -> Page:
         notes.append(_CHOSEN)
     return Page(headline=_headline(measured), agrees=_agrees(measured),
                 differences=_differences(measured, result["size"]), sections=sections,
-                theirs=_THEIRS, picture=curves, notes=notes,
+                theirs=_THEIRS, picture=curves, notes=notes, unseen=_unseen(measured),
                 tried=_TRIED if result["size"] == "cpu" else {})

@@ -47,7 +47,11 @@ def verdict(criteria: Sequence[Criterion]) -> str:
 
 
 def _holds(told: Told) -> str:
-    return "smoke size" if told.result["size"] == "quick" else verdict(told.criteria)
+    """The verdict, and what of the claim the figures do not show."""
+    if told.result["size"] == "quick":
+        return "smoke size"
+    unseen = ", ".join(told.page.unseen)
+    return verdict(told.criteria) + (f"; not seen here: {unseen}" if unseen else "")
 
 
 def stored(folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -236,7 +240,8 @@ def summary_text(told: Sequence[Told]) -> str:
              Table(["experiment", "claim", "holds here", "by how much"],
                    rows).markdown(),
              "\"Holds\" counts the criteria below; one that was not measured does not hold, "
-             "and one that asks only for a statement does not count."]
+             "and one that asks only for a statement does not count. Parts of a claim that the "
+             "figures do not show are named beside it."]
     missing = [name for name in registry.MODULES if name not in
                [one.experiment.name for one in told]]
     if missing:

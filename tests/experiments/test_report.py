@@ -207,6 +207,17 @@ def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
     assert "tried" not in text  # a smoke run misses nothing
 
 
+def test_what_the_figures_do_not_show_stands_beside_the_verdict(stored, tmp_path):
+    told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
+    page = Page("h", "a", [], [], unseen=["as fast", "as good"])
+    full = {**told.result, "size": "cpu"}
+    lines = [Criterion("x", "1", "1", True)]
+    text = report.summary_text([report.Told(told.experiment, full, page, lines, [])])
+    assert "| **yes** (1 of 1); not seen here: as fast, as good |" in text
+    text = report.summary_text([report.Told(told.experiment, full, Page("h", "a", [], []), lines, [])])
+    assert "| **yes** (1 of 1) |" in text and "not seen here" not in text
+
+
 @pytest.mark.parametrize("value, text", [
     (None, "-"), (float("nan"), "-"), (0, "0"), (0.0, "0"), (1234567, "1,234,567"), (1234.5, "1,234"),
     (0.012345, "0.0123"), (1.5, "1.5"), (999.6, "1,000"), (-2.345, "-2.35"), (1e-9, "1e-09"),
