@@ -201,6 +201,8 @@ def colour(kind: str, index: int = 0) -> str:
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     if panel.log_x:
         axes.set_xscale("log", base=panel.x_base)
     if panel.log_y:
@@ -223,6 +225,8 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(panel.y)
     _plain_numbers(axes.xaxis, panel.log_x and panel.x_base != 10)
     _plain_numbers(axes.yaxis)
+    if not panel.log_x:
+        axes.xaxis.set_major_locator(MaxNLocator(5))  # numbers beside each other do not touch
     axes.set_xlim(*panel.x_limits)
     axes.set_ylim(*panel.y_limits)
     if panel.title:
@@ -230,6 +234,11 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     for x, y, text in panel.marks:
         axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=9)
     _label_ends(axes, ends)
+
+
+def _plain(value: float, _: object) -> str:
+    """Whole numbers in full: 1,000,000, not 1e+06."""
+    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,g}"
 
 
 def _plain_numbers(axis: Axis, powers: bool = False) -> None:
@@ -246,7 +255,7 @@ def _plain_numbers(axis: Axis, powers: bool = False) -> None:
 
     if powers:
         return
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(FuncFormatter(_plain))
     if axis.get_scale() == "log":
         axis.set_minor_formatter(FuncFormatter(between))
 
