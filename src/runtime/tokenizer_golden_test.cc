@@ -197,7 +197,7 @@ double CpuSeconds(const Tokenizer& tokenizer, const std::string& text) {
 // best of a few tries: other programs share the machine's caches.
 void ExpectLinear(const Tokenizer& tokenizer, const std::string& character) {
   constexpr size_t kBytes = 4 << 20;
-  constexpr int kTries = 5;
+  constexpr int kTries = 15;
   std::string half, whole;
   while (half.size() + character.size() <= kBytes / 2) half += character;
   whole = half + half;
