@@ -10,31 +10,33 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
 find_program(TARN_CCACHE ccache)
 if(TARN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Sloppiness as ccache's manual asks for precompiled headers.
+  # Sloppiness as the manual of ccache asks for precompiled headers; paths below
+  # the project are relative, so that another checkout finds what one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       ${TARN_CCACHE})
 endif()
 
 find_package(Threads REQUIRED)
 if(CMAKE_CROSSCOMPILING)
   # Header-only libraries of the host, without the host's C library headers.
-  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cross-include)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/cross-include)
   foreach(library hwy nlohmann)
     file(CREATE_LINK /usr/include/${library}
-         ${CMAKE_BINARY_DIR}/cross-include/${library} SYMBOLIC)
+         ${PROJECT_BINARY_DIR}/cross-include/${library} SYMBOLIC)
   endforeach()
   add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
   target_include_directories(nlohmann_json::nlohmann_json INTERFACE
-    ${CMAKE_BINARY_DIR}/cross-include)
+    ${PROJECT_BINARY_DIR}/cross-include)
 else()
   find_package(nlohmann_json 3.11 REQUIRED)
 endif()
@@ -47,7 +49,7 @@ target_compile_options(tarn_options INTERFACE -Wall -Wextra -ffp-contract=off
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   $<$<BOOL:${TARN_WERROR}>:-Werror>)
 target_include_directories(tarn_options INTERFACE
-  ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 if(TARN_SANITIZE)
   target_compile_options(tarn_options INTERFACE -fsanitize=${TARN_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -57,7 +59,7 @@ endif()
 if(TARN_BUILD_TESTS)
   if(CMAKE_CROSSCOMPILING)
     # Debian's libgtest-dev carries the sources, for builds like this one.
-    add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest
+    add_subdirectory(/usr/src/googletest ${PROJECT_BINARY_DIR}/googletest
                      EXCLUDE_FROM_ALL)
   else()
     find_package(GTest REQUIRED)
@@ -65,15 +67,21 @@ if(TARN_BUILD_TESTS)
   include(GoogleTest)
 endif()
 
-# tarn_library(name [folders...]): static library of every .cc in the folders
-# that is not a test, a benchmark, a reference or a main program.
-function(tarn_library name)
+# tarn_sources(variable folders...): every .cc in the folders that is not a test,
+# a benchmark, a reference or a main program.
+function(tarn_sources variable)
   set(sources)
   foreach(folder ${ARGN})
     file(GLOB found CONFIGURE_DEPENDS ${folder}/*.cc)
     list(FILTER found EXCLUDE REGEX "(_test|_bench|_main|_ref)\\.cc$")
     list(APPEND sources ${found})
   endforeach()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# tarn_library(name [folders...]): static library of their sources.
+function(tarn_library name)
+  tarn_sources(sources ${ARGN})
   if(NOT sources)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cc "")
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
@@ -95,5 +103,42 @@ function(tarn_tests folder)
     target_link_libraries(${name} PRIVATE ${ARGN} GTest::gtest_main)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
       PROPERTIES TIMEOUT 600)
+  endforeach()
+endfunction()
+
+# tarn_torch_tests(name library folders...): one program of all *_test.cc in the
+# folders. They share the precompiled header of tarn_modules, which must have
+# been compiled with the same flags: hence objects that are position independent
+# as a library's are. ctest knows the cases of each file under the file's name.
+function(tarn_torch_tests name library)
+  if(NOT TARN_BUILD_TESTS)
+    return()
+  endif()
+  set(sources)
+  foreach(folder ${ARGN})
+    file(GLOB found CONFIGURE_DEPENDS ${folder}/*_test.cc)
+    list(APPEND sources ${found})
+  endforeach()
+  add_library(${name}_objects OBJECT ${sources})
+  target_link_libraries(${name}_objects PUBLIC ${library} GTest::gtest_main)
+  target_compile_options(${name}_objects PRIVATE -O1)
+  target_compile_definitions(${name}_objects PRIVATE
+    TARN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_precompile_headers(${name}_objects REUSE_FROM tarn_modules)
+  add_executable(${name})
+  target_link_libraries(${name} PRIVATE ${name}_objects)
+  foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    file(STRINGS ${source} cases REGEX "^(TYPED_)?TEST(_F|_P)?\\(")
+    set(filter "")
+    foreach(case ${cases})
+      string(REGEX REPLACE "^[A-Z_]+\\(([A-Za-z0-9_]+).*" "\\1" suite ${case})
+      list(APPEND filter "${suite}.*" "*/${suite}.*")
+    endforeach()
+    list(REMOVE_DUPLICATES filter)
+    list(JOIN filter ":" filter)
+    add_test(NAME ${file} COMMAND ${name} "--gtest_filter=${filter}")
+    set_tests_properties(${file} PROPERTIES TIMEOUT 600)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   endforeach()
 endfunction()

@@ -4,7 +4,7 @@ set(TARN_EXPERIMENT_PACKAGE "${PROJECT_SOURCE_DIR}")
 set(TARN_EXPERIMENT_LIBRARIES "$here")
 set(TARN_EXPERIMENT_BUILD "$here")
 set(TARN_EXPERIMENT_PYTHON "${TARN_PYTHON}")
-configure_file(cmake/tarn-experiment.in ${CMAKE_BINARY_DIR}/tarn-experiment
+configure_file(cmake/tarn-experiment.in ${PROJECT_BINARY_DIR}/tarn-experiment
   @ONLY FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
   GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
@@ -16,8 +16,8 @@ set(TARN_EXPERIMENT_LIBRARIES "$package/python/tarn/lib")
 set(TARN_EXPERIMENT_BUILD "$package")
 set(TARN_EXPERIMENT_PYTHON python3)
 configure_file(cmake/tarn-experiment.in
-  ${CMAKE_BINARY_DIR}/installed/tarn-experiment @ONLY)
-install(PROGRAMS ${CMAKE_BINARY_DIR}/installed/tarn-experiment
+  ${PROJECT_BINARY_DIR}/installed/tarn-experiment @ONLY)
+install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/tarn-experiment
         DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT training)
 install(DIRECTORY experiments bench DESTINATION ${CMAKE_INSTALL_LIBDIR}/tarn
         COMPONENT training FILES_MATCHING PATTERN "*.py"

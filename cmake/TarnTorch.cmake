@@ -5,11 +5,11 @@ if(NOT TARN_PYTHON)
   if(DEFINED ENV{TARN_PYTHON} AND NOT "$ENV{TARN_PYTHON}" STREQUAL "")
     set(TARN_PYTHON $ENV{TARN_PYTHON} CACHE FILEPATH "" FORCE)
   else()
-    set(TARN_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "" FORCE)
+    set(TARN_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "" FORCE)
   endif()
 endif()
 execute_process(
-  COMMAND ${TARN_PYTHON} ${CMAKE_SOURCE_DIR}/cmake/find_torch.py
+  COMMAND ${TARN_PYTHON} ${PROJECT_SOURCE_DIR}/cmake/find_torch.py
   OUTPUT_VARIABLE torch_facts RESULT_VARIABLE torch_status
   ERROR_VARIABLE torch_error OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT torch_status EQUAL 0)

@@ -287,8 +287,8 @@ EXPERIMENT = Experiment(
     paper="Figures 3, 4",
     claim="Models with linear attention complete images whose upper half is given and draw "
     "images from nothing (shown without a figure).",
-    sources=("experiments/completion.py", "experiments/images.py", "src/core", "src/data",
-             "src/kernels", "src/pytorch", "src/train", "src/runtime", "src/cli",
+    sources=("experiments/completion.py", "experiments/images.py", "src/config", "src/core", "src/data",
+             "src/kernels", "src/torch_nn", "src/torch_ops", "src/train", "src/runtime", "src/text", "src/cli",
              "python/tarn/runtime"),
     data=(images.DATA,),
     attention=("linear", "softmax"),

@@ -76,8 +76,8 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 EXPERIMENT = Experiment(
     name="copy", title="Convergence on sequence duplication", paper="Figure 2",
     claim="Linear attention converges on the copy task as softmax does, to the same loss.",
-    sources=("experiments/copying.py", "src/core", "src/data", "src/kernels",
-             "src/pytorch", "src/train"),
+    sources=("experiments/copying.py", "src/config", "src/core", "src/data", "src/kernels",
+             "src/torch_nn", "src/torch_ops", "src/text", "src/train"),
     attention=("linear", "softmax", "reformer"),
     minutes={"quick": 0.2, "cpu": 40, "full": 3600},
     run=run, criteria=criteria, page=page)

@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
     name="generation", title="Speed of image generation", paper="Tables 4 and 5",
     claim="Linear transformers generate images thousands of times faster than softmax ones.",
     sources=("experiments/generation.py", "experiments/core/program.py", "bench/random_model.py",
-             "src/cli/bench.cc", "src/cli/bench_report.cc", "src/cli/bench_run.cc", "src/core",
-             "src/kernels", "src/runtime"),
+             "src/cli/bench/bench.cc", "src/cli/bench/report.cc", "src/cli/bench/run.cc", "src/config", "src/core",
+             "src/kernels", "src/runtime", "src/text"),
     minutes={"quick": 0.3, "cpu": 8, "full": 20},
     run=run, criteria=criteria, page=page)

@@ -268,8 +268,8 @@ EXPERIMENT = Experiment(
     paper="Tables 1, 2",
     claim="Trained on images pixel by pixel, linear attention reaches nearly the bits/dim of "
     "softmax attention after as many updates, and more in the same time where sequences are long.",
-    sources=("experiments/images.py", "src/core", "src/data", "src/kernels", "src/pytorch",
-             "src/train", "src/runtime", "src/cli"),
+    sources=("experiments/images.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops",
+             "src/train", "src/runtime", "src/text", "src/cli"),
     data=(DATA, *(f"?{name}" for name in COLOUR)),
     attention=("linear", "softmax"),
     minutes={"quick": 0.4, "cpu": 18.0, "full": 75_000.0},

@@ -219,7 +219,7 @@ EXPERIMENT = Experiment(
           "cannot do as well as softmax is told beside it.",
     sources=("experiments/long.py", "experiments/state_error.py", "experiments/core/program.py",
              "experiments/core/training.py", "scripts/make_listops.py", "python/tarn/ops",
-             "src/cli", "src/core", "src/data", "src/kernels", "src/pytorch", "src/runtime",
+             "src/cli", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/runtime", "src/text",
              "src/train"),
     data=("dna",), attention=("linear", "softmax"),
     minutes={"quick": 0.3, "cpu": 13, "full": 2400},

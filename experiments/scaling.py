@@ -299,7 +299,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
 SOURCES: tuple[Any, ...] = (
     "experiments/scaling.py", "experiments/scaling_point.py", "experiments/core/machine.py",
     "bench/memory.py", "bench/harness.py", "bench/torch_forms.py", "python/tarn/ops",
-    "src/core", "src/kernels", "src/pytorch")
+    "src/config", "src/core", "src/kernels", "src/torch_nn", "src/torch_ops")
 
 EXPERIMENT = Experiment(
     name="scaling",

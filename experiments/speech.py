@@ -143,8 +143,8 @@ EXPERIMENT = Experiment(
     name="speech", title="Speech recognition with CTC", paper="Table 3",
     claim="On speech, linear attention is the fastest transformer per epoch and better than a "
           "Bi-LSTM; softmax is the most accurate.",
-    sources=("experiments/speech.py", "src/core", "src/data", "src/kernels", "src/pytorch",
-             "src/train"),
+    sources=("experiments/speech.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops",
+             "src/text", "src/train"),
     data=("fsdd",), attention=("lstm", "softmax", "reformer", "linear"),
     minutes={"quick": 0.4, "cpu": 12, "full": 600},
     run=run, criteria=criteria, page=page)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/runtime/unicode_tables.cc and nfc_tables.cc from Debian's package
+"""Writes src/text/unicode_tables.cc and nfc_tables.cc from Debian's package
 unicode-data: scripts/make_unicode_tables.py [--data DIR] [--out DIR]
 
 What the tokenizers ask of Unicode: letters, numbers, white space and word
@@ -116,7 +116,7 @@ def write(path, version, arrays):
         "// used under the Unicode licence, "
         "https://www.unicode.org/license.txt\n"
         "// clang-format off\n"
-        '#include "runtime/unicode_tables.h"\n\n'
+        '#include "text/unicode_tables.h"\n\n'
         "namespace tarn {\nnamespace {\n\n"
         + "\n".join(data for data, _ in arrays)
         + "\n}  // namespace\n\n"

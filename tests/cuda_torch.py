@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as name:
               "-DTARN_BUILD_TESTS=OFF", "-DTARN_BUILD_BENCH=OFF")
     assert "torch 2.11.0" in out, out
     # One operator file shows that the headers are found; the link line is read.
-    run("ninja", "-C", str(build), "src/pytorch/CMakeFiles/tarn_pytorch.dir/ops_library.cc.o")
+    run("ninja", "-C", str(build), "src/torch_ops/CMakeFiles/tarn_pytorch.dir/common/library.cc.o")
     commands = run("ninja", "-C", str(build), "-t", "commands", "libtarn_pytorch.so").splitlines()
     link = [line for line in commands if " -shared " in line][-1]
     for library in ("libtorch.so", "libtorch_cpu.so", "libc10.so"):

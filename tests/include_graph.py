@@ -1,8 +1,9 @@
 """Holds the direction of data flow: a folder includes only from its left.
 
-core -> kernels -> pytorch | runtime -> front ends (cli, train); data (files
-in official formats) stands on core alone. The runtime and what stands on it
-without training know no torch header. In Python the package knows neither
+core -> config, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
+(cli, train); data (files to rows) stands on text. The runtime and what stands
+on it without training know no torch header. No folder of sources holds more
+files than one can look over. In Python the package knows neither
 experiments nor benchmarks, and what experiments share knows no experiment.
 Exits 1 with one line
 for each include that breaks the promise.
@@ -14,16 +15,22 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
 ALLOWED = {
     "core": {"core"},
+    "config": {"core", "config"},
     "kernels": {"core", "kernels"},
-    "data": {"core", "data"},
-    "runtime": {"core", "kernels", "runtime"},
-    "capi": {"core", "kernels", "runtime", "capi"},
-    "pytorch": {"core", "kernels", "pytorch"},
-    "train": {"core", "data", "kernels", "runtime", "pytorch", "train"},
-    "cli": {"core", "data", "kernels", "runtime", "cli"},
-    "python": {"core", "kernels", "runtime", "python"},
+    "text": {"core", "config", "text"},
+    "data": {"core", "config", "text", "data"},
+    "runtime": {"core", "config", "kernels", "text", "runtime"},
+    "capi": {"core", "config", "kernels", "text", "runtime", "capi"},
+    "torch_ops": {"core", "config", "kernels", "torch_ops"},
+    "torch_nn": {"core", "config", "kernels", "torch_ops", "torch_nn"},
+    "train": {"core", "config", "data", "kernels", "text", "runtime", "torch_ops", "torch_nn",
+              "train"},
+    "cli": {"core", "config", "data", "kernels", "text", "runtime", "cli"},
+    "python": {"core", "config", "kernels", "text", "runtime", "python"},
 }
-TORCH_FOLDERS = {"pytorch", "train"}
+TORCH_FOLDERS = {"torch_ops", "torch_nn", "train"}
+# What people can find: files in one folder.
+MOST_FILES = 40
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
@@ -45,6 +52,17 @@ def broken_includes(root: pathlib.Path) -> tuple[list[str], int]:
             if TORCH.match(name) and folder not in TORCH_FOLDERS:
                 problems.append(f"{path}: src/{folder} may not know torch ({name})")
     return problems, count
+
+
+def full_folders(root: pathlib.Path, most: int) -> list[str]:
+    """Folders with more files than `most`, build rules aside."""
+    found = []
+    for folder in [root, *sorted(p for p in root.rglob("*") if p.is_dir())]:
+        count = sum(p.is_file() and p.name != "CMakeLists.txt" and p.suffix != ".pyc"
+                    for p in folder.iterdir())
+        if count > most:
+            found.append(f"{folder}: {count} files, more than {most}")
+    return found
 
 
 # Folder below the repository: modules its imports may not name.
@@ -73,9 +91,10 @@ def self_test() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         (root / "core").mkdir()
-        (root / "core" / "a.h").write_text('#include "runtime/model.h"\n#include <torch/torch.h>\n')
+        (root / "core" / "a.h").write_text('#include "runtime/model/model.h"\n#include <torch/torch.h>\n')
         problems, _ = broken_includes(root)
         assert len(problems) == 2, problems
+        assert full_folders(root, 0) and not full_folders(root, 1)
         (root / "experiments" / "core").mkdir(parents=True)
         (root / "experiments" / "core" / "a.py").write_text(
             "import experiments.scaling\nfrom experiments.core import page\n")
@@ -87,7 +106,8 @@ if __name__ == "__main__":
     self_test()
     found, includes = broken_includes(ROOT)
     found_too, imports = broken_imports(ROOT.parent)
-    found += found_too
+    found += found_too + full_folders(ROOT, MOST_FILES)
+    found += full_folders(ROOT.parent / "python" / "tarn", MOST_FILES)
     includes += imports
     for line in found:
         print(line, file=sys.stderr)

@@ -11,7 +11,7 @@ X. Wang, "Transformer" (2023), made exact. A head has queries and keys of width
 E (d_key), values of width M (d_value) and features of width C (d_feature); D is
 d_model, F d_ff, N a number of tokens. A multiply-add counts as 2 FLOP, a number
 as 4 bytes; exponentials and divisions are not counted. The formulas stand in
-the C++ library (core/accounting.h) and are those of `tarn info`. Needs no
+the C++ library (config/accounting.h) and are those of `tarn info`. Needs no
 torch. All functions are pure, thread-safe and take O(1) time; they raise
 ValueError that names the argument.
 """

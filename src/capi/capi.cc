@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/beam.h"
-#include "runtime/model.h"
-#include "runtime/sampler.h"
-#include "runtime/state_file.h"
-#include "runtime/tokenizer.h"
+#include "runtime/generate/beam.h"
+#include "runtime/model/model.h"
+#include "runtime/generate/sampler.h"
+#include "runtime/state/state_file.h"
+#include "text/tokenizer.h"
 #include "tarn/tarn.h"
 
 struct tarn_error {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/random_model.h"
-#include "runtime/sampler.h"
+#include "runtime/model/random_model.h"
+#include "runtime/generate/sampler.h"
 #include "tarn/tarn.h"
 #include "tarn/tarn.hpp"
 

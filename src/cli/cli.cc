@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/output.h"
-#include "cli/signals.h"
-#include "cli/suggest.h"
+#include "cli/console/output.h"
+#include "cli/console/signals.h"
+#include "cli/console/suggest.h"
 #include "kernels/simd_target.h"
 
 namespace tarn::cli {

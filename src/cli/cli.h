@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "runtime/model.h"
-#include "runtime/tokenizer.h"
+#include "runtime/model/model.h"
+#include "text/tokenizer.h"
 
 namespace tarn::cli {
 

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/config.h"
+#include "core/feature_map.h"
 #include "core/dtype.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"

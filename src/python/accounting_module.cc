@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "core/accounting.h"
-#include "core/config.h"
+#include "config/accounting.h"
+#include "config/model_config.h"
 #include "core/error.h"
 
 namespace nb = nanobind;

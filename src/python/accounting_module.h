@@ -1,4 +1,4 @@
-// The formulas of core/accounting.h for Python, in tarn.runtime's extension:
+// The formulas of config/accounting.h for Python, in tarn.runtime's extension:
 // they need no torch either.
 #pragma once
 

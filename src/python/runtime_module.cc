@@ -17,15 +17,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/model_config.h"
 #include "core/error.h"
 #include "python/accounting_module.h"
-#include "runtime/beam.h"
-#include "runtime/model.h"
-#include "runtime/pixels.h"
-#include "runtime/sampler.h"
-#include "runtime/state_file.h"
-#include "runtime/tokenizer.h"
+#include "runtime/generate/beam.h"
+#include "runtime/model/model.h"
+#include "runtime/generate/pixels.h"
+#include "runtime/generate/sampler.h"
+#include "runtime/state/state_file.h"
+#include "text/tokenizer.h"
 
 namespace nb = nanobind;
 
@@ -40,7 +40,7 @@ using Matrix = nb::ndarray<nb::numpy, float>;
 // Images [n, bytes of each], whole or as far as they are given.
 using Images = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig,
                            nb::device::cpu, nb::ro>;
-// Tokens, log-probability, score, finished: a Hypothesis (runtime/beam.h).
+// Tokens, log-probability, score, finished: a Hypothesis (runtime/generate/beam.h).
 using Found = std::tuple<std::vector<int32_t>, double, double, bool>;
 
 std::span<const int32_t> View(const Tokens& tokens) {

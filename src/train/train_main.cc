@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/command_line.h"
-#include "train/progress.h"
+#include "train/options/command_line.h"
+#include "train/run/progress.h"
 #include "train/trainer.h"
 
 namespace {

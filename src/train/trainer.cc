@@ -10,10 +10,10 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/simd_target.h"
-#include "train/folder.h"
-#include "train/objective.h"
-#include "train/optimizer.h"
-#include "train/run_plan.h"
+#include "core/folder.h"
+#include "train/objectives/objective.h"
+#include "train/optim/optimizer.h"
+#include "train/run/plan.h"
 
 namespace tarn::train {
 namespace {

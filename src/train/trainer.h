@@ -16,9 +16,9 @@
 #include <optional>
 #include <string>
 
-#include "train/log.h"
-#include "train/metrics.h"
-#include "train/options.h"
+#include "train/run/log.h"
+#include "train/run/metrics.h"
+#include "train/options/options.h"
 
 namespace tarn::train {
 

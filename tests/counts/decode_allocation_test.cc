@@ -1,16 +1,16 @@
 // A decode step takes no memory: neither by operator new nor by malloc, on one
 // thread or two, for weights of either type and attention of either kind, maps
 // in the kernel and outside of it, language models and decoders that read a
-// source, for one sequence and for many. src/runtime/model_allocation_test.cc
+// source, for one sequence and for many. src/runtime/model/allocation_test.cc
 // counts operator new over every kind of positions.
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "allocation_count.h"
-#include "runtime/model.h"
-#include "runtime/sampler.h"
-#include "runtime/test_model.h"
+#include "runtime/model/model.h"
+#include "runtime/generate/sampler.h"
+#include "runtime/model/test_model.h"
 
 namespace tarn::testing {
 namespace {

@@ -7,11 +7,11 @@
 #include <cstdio>
 #include <string>
 
-#include "core/config.h"
+#include "config/model_config.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/safetensors.h"
-#include "pytorch/model.h"
+#include "torch_nn/models/model.h"
 
 namespace tarn {
 namespace {

@@ -11,11 +11,11 @@
 #include <fstream>
 #include <iostream>
 
-#include "core/config.h"
+#include "config/model_config.h"
 #include "core/test_util.h"
-#include "pytorch/model.h"
-#include "runtime/model.h"
-#include "runtime/tokenizer.h"
+#include "torch_nn/models/model.h"
+#include "runtime/model/model.h"
+#include "text/tokenizer.h"
 
 namespace tarn {
 namespace {

@@ -82,6 +82,6 @@ def page(result: JsonDict, figures: Figures) -> Page:
 
 EXPERIMENT = Experiment(
     name="scaling", title="A toy", paper="Figure 1", claim="Toys are small.",
-    sources=(str(pathlib.Path(__file__).resolve()), "src/train/corpus.cc"),
+    sources=(str(pathlib.Path(__file__).resolve()), "src/data/text/corpus.cc"),
     data=("text-shakespeare",), minutes={"quick": 0.1, "cpu": 0.1, "full": 0.1},
     run=run, criteria=criteria, page=page)

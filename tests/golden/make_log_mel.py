@@ -1,5 +1,5 @@
 """Writes log_mel.safetensors: what librosa 0.11.0 computes for the log-mel
-features of src/train/log_mel.h, read by log_mel_test.cc. Run with a Python that
+features of src/train/objectives/log_mel.h, read by log_mel_test.cc. Run with a Python that
 has librosa, numpy and safetensors:
 
     python tests/golden/make_log_mel.py [folder]

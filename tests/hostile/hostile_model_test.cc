@@ -15,11 +15,11 @@
 
 #include "core/file.h"
 #include "core/rng.h"
-#include "runtime/model.h"
-#include "runtime/random_model.h"
-#include "runtime/state_file.h"
-#include "runtime/tokenizer.h"
-#include "runtime/verify.h"
+#include "runtime/model/model.h"
+#include "runtime/model/random_model.h"
+#include "runtime/state/state_file.h"
+#include "text/tokenizer.h"
+#include "runtime/model/verify.h"
 
 namespace tarn {
 namespace {

@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 class Cpp(str):
-    """program: Suite.Test of a GoogleTest program of src/pytorch."""
+    """program: Suite.Test of a GoogleTest program of src/torch_nn."""
 
 
 class Refused:
@@ -76,8 +76,8 @@ _STEPS = "test_recurrent.py::test_steps_prefill_and_batch_agree[{kind}-post]"
 _RAGGED = "test_recurrent.py::test_ragged_prefill_leaves_each_sequence_at_its_length[{kind}]"
 _SHELL = "test_attention_modules.py::test_shapes_and_defaults[{kind}]"
 _LEAK = "test_attention_modules.py::test_padding_never_leaks[{kind}]"
-_WHOLE = Cpp("models_test: Model.EqualsPlainModel")
-_HASHED = Cpp("models_test: Model.HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm")
+_WHOLE = Cpp("torch_test: Model.EqualsPlainModel")
+_HASHED = Cpp("torch_test: Model.HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm")
 
 
 def _softmax(kind, step, runtime):
@@ -238,7 +238,7 @@ def test_every_googletest_of_the_table_exists():
 if __name__ == "__main__":
     intro = (
         "# The family\n\nWhich form of which kind is there, and the test that holds it: a name "
-        "in `tests/python`, a GoogleTest program\nof `src/pytorch`, or the refusal in its own "
+        "in `tests/python`, a GoogleTest program\nof `src/torch_nn`, or the refusal in its own "
         "words. Written by `tests/python/test_family.py`, which also compares it.\n"
         "Masks of each kind are in [attention.md](attention.md); cross attention has recurrent "
         "forms for linear and full.\n\n"

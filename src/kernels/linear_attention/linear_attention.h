@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/config.h"
+#include "core/feature_map.h"
 #include "core/executor.h"
 #include "core/tensor_view.h"
 

@@ -9,7 +9,7 @@
 namespace tarn {
 
 /// Turns every head of one token in place. row: [heads, d_key], d_key even;
-/// cos, sin: [d_key / 2], as core/positions.h gives them.
+/// cos, sin: [d_key / 2], as kernels/positions/positions.h gives them.
 void RotateRow(const float* cos, const float* sin, int64_t heads, int64_t d_key,
                float* row);
 

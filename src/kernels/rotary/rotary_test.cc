@@ -6,7 +6,7 @@
 #include <complex>
 #include <vector>
 
-#include "core/positions.h"
+#include "kernels/positions/positions.h"
 #include "core/rng.h"
 #include "kernels/simd_target.h"
 

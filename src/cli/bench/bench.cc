@@ -1,0 +1,251 @@
+// `tarn bench`: prefill and generation speed in llama-bench's terms.
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/bench/report.h"
+#include "cli/bench/run.h"
+#include "cli/cli.h"
+#include "cli/console/output.h"
+#include "cli/console/parse.h"
+#include "cli/console/signals.h"
+#include "core/executor.h"
+#include "kernels/memory_read/memory_read.h"
+#include "kernels/simd_target.h"
+
+namespace tarn::cli {
+namespace {
+
+struct Flags {
+  std::string dir;
+  std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
+  std::vector<int64_t> batches{1, 4, 16, 64};
+  std::vector<std::string> weights{"f32"};
+  int64_t batch_steps = 32;
+  BenchRuns runs;
+  std::string output = "md";
+};
+
+constexpr char kFooter[] =
+    "Lists are separated by commas; every combination is run. pp: tokens of a\n"
+    "prompt consumed at once; tg: tokens one after the other. Neither\n"
+    "tokenizer nor sampler is in the clock. Depths in ascending order go on\n"
+    "from each other. The first table has llama-bench's columns. The second\n"
+    "holds each step against the bandwidth at which the same threads read a\n"
+    "buffer of the weights' size; the third says what it takes to keep,\n"
+    "restore and fork a state in memory. json and csv: llama-bench's keys,\n"
+    "ours behind them.\n\n"
+    "Examples:\n"
+    "  tarn bench models/demo\n"
+    "  tarn bench models/demo -p 0 -n 128 -t 1,2 --weights f32,bf16\n"
+    "  tarn bench models/demo -n 64 -d 0,4096 --batch 0 -o json\n";
+
+void Declare(CLI::App& app, Flags& flags) {
+  app.add_option("DIR", flags.dir, "model directory")->required();
+  const auto list = [&app](const char* name, std::vector<int64_t>& values,
+                           int64_t high, const char* help) {
+    app.add_option(name, values, help)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(WholeNumber(0, high))
+        ->capture_default_str();
+  };
+  constexpr int64_t kMost = int64_t{1} << 32;
+  list("-p,--n-prompt", flags.prompts, kMost, "prompt lengths; 0: none");
+  list("-n,--n-gen", flags.generated, kMost, "tokens to generate; 0: none");
+  list("-d,--n-depth", flags.depths, kMost, "tokens that come before");
+  list("-t,--threads", flags.threads, 1024, "0: as many as there are cores");
+  list("--batch", flags.batches, 65536, "sessions that step together; 0: none");
+  app.add_option("--batch-steps", flags.batch_steps,
+                 "tokens of each session in those tests")
+      ->check(WholeNumber(1, kMost))
+      ->capture_default_str();
+  app.add_option("-r,--repetitions", flags.runs.repetitions, "of each test")
+      ->check(WholeNumber(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--warm-ups", flags.runs.warm_ups,
+                 "of each test, not measured")
+      ->check(WholeNumber(0, 1000000))
+      ->capture_default_str();
+  app.add_option("--weights", flags.weights, "how weights are held in memory")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_option("-o,--output", flags.output, "md, csv or json")
+      ->check(CLI::IsMember({"md", "csv", "json"}))
+      ->capture_default_str();
+  app.footer(kFooter);
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "";
+}
+
+std::string TimeText() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::vector<BenchTest> Tests(const Flags& flags, int64_t depth) {
+  std::vector<BenchTest> tests;
+  for (const int64_t n : flags.prompts) {
+    if (n > 0) tests.push_back({.prompt = n, .depth = depth});
+  }
+  for (const int64_t n : flags.generated) {
+    if (n > 0) tests.push_back({.generate = n, .depth = depth});
+  }
+  for (const int64_t sessions : flags.batches) {
+    if (sessions == 0) continue;
+    tests.push_back(
+        {.generate = flags.batch_steps, .depth = depth, .sessions = sessions});
+  }
+  return tests;
+}
+
+// Writes rows as they come, so that an interrupted run leaves what it has.
+class Report {
+ public:
+  explicit Report(const std::string& format)
+      : payload_(stdout), format_(format) {}
+
+  // Before the first row, once a model is open: one that cannot be opened
+  // leaves stdout empty.
+  void Begin() {
+    if (begun_) return;
+    begun_ = true;
+    if (format_ == "md") payload_.Write(MarkdownHeader());
+    if (format_ == "csv") payload_.Write(CsvHeader());
+    if (format_ == "json") payload_.Write("[\n");
+    payload_.Flush();
+  }
+  void Add(BenchRow row) {
+    if (format_ == "csv") payload_.Write(CsvRow(row));
+    if (format_ == "json") {
+      // One row a line, whole as soon as it is there.
+      payload_.Write((rows_.empty() ? "  " : " ,") + JsonRow(row) + "\n");
+    }
+    // Rows of the batch belong to the second table alone.
+    if (format_ == "md" && row.test.sessions == 1) {
+      payload_.Write(MarkdownRow(row));
+    }
+    payload_.Flush();
+    rows_.push_back(std::move(row));
+  }
+  void End() {
+    if (format_ == "md") payload_.Write(MarkdownFooter(rows_));
+    if (format_ == "json") payload_.Write("]\n");
+    payload_.Flush();
+  }
+  bool reader_gone() const { return payload_.reader_gone(); }
+
+ private:
+  Payload payload_;
+  std::string format_;
+  bool begun_ = false;
+  std::vector<BenchRow> rows_;
+};
+
+Model OpenForBench(const Flags& flags, const std::string& weights,
+                   int64_t threads) {
+  Result<Model> model = Model::Open(
+      flags.dir,
+      {WeightTypeFromText(weights), static_cast<int>(threads), true});
+  if (!model.ok()) throw ExitError(kExitBadModel, model.error().what());
+  return std::move(model).Take();
+}
+
+BenchRow Describe(const Flags& flags, const Model& model,
+                  const std::string& weights) {
+  BenchRow row;
+  std::string size = CountText(model.parameters());
+  size.erase(size.find(' '), 1);
+  row.model = StrCat(Name(model.config().attention), " ", size, " ",
+                     weights == "bf16" ? "BF16" : "F32");
+  row.path = flags.dir;
+  row.weight_type = weights;
+  row.simd_target = SimdTargetName();
+  row.cpu = CpuName();
+  row.weight_bytes = model.weight_bytes();
+  row.parameters = model.parameters();
+  row.threads = model.threads();
+  return row;
+}
+
+void RunModel(const Flags& flags, const std::string& weights, int64_t threads,
+              const std::function<bool()>& stopped, Report& report) {
+  const Model model = OpenForBench(flags, weights, threads);
+  if (model.config().arch != Arch::kDecoder) {
+    throw ExitError(
+        kExitBadModel,
+        StrCat(flags.dir,
+               ": want a language model (arch 'decoder'), got arch '",
+               Name(model.config().arch), "'"));
+  }
+  report.Begin();
+  BenchRow row = Describe(flags, model, weights);
+  {
+    ThreadPool pool(model.threads());
+    const int64_t bytes = BytesPerStep(model, {.generate = 1});
+    row.read_bandwidth = ReadBandwidth(bytes, 15, pool);
+    std::fprintf(stderr, "%s: %d threads read %s at %.2f GB/s\n",
+                 row.model.c_str(), model.threads(), SizeText(bytes).c_str(),
+                 row.read_bandwidth / 1e9);
+  }
+  State start(model);
+  for (const int64_t depth : flags.depths) {
+    if (stopped()) return;
+    // Depths that grow go on from each other.
+    if (depth < start.position()) start = State(model);
+    AdvanceTo(model, depth, start);
+    row.state = MeasureState(model, start, flags.runs.repetitions);
+    for (const BenchTest& test : Tests(flags, depth)) {
+      row.test = test;
+      row.time = TimeText();
+      row.bytes_per_step = BytesPerStep(model, test);
+      row.times = RunBenchTest(model, test, start, flags.runs, stopped);
+      if (row.times.run_ns.empty()) return;
+      report.Add(row);
+    }
+  }
+}
+
+}  // namespace
+
+int Bench(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Measures prefill, generation and states of a model.",
+               "tarn bench");
+  Declare(app, flags);
+  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  Report report(flags.output);
+  const auto stopped = [&report] {
+    return PendingSignal() != 0 || report.reader_gone();
+  };
+  for (const int64_t threads : flags.threads) {
+    for (const std::string& weights : flags.weights) {
+      if (stopped()) break;
+      RunModel(flags, weights, threads, stopped, report);
+    }
+  }
+  report.End();
+  const int signal = PendingSignal();
+  return signal == 0 ? kExitOk : SignalExitCode(signal);
+}
+
+}  // namespace tarn::cli

@@ -1,0 +1,20 @@
+// `tarn train`: hands over to tarn-train, the training part, which stands on
+// libtorch and may not be installed.
+#include "cli/cli.h"
+#include "cli/commands/hand_over.h"
+
+namespace tarn::cli {
+namespace {
+
+constexpr char kMissing[] =
+    "tarn train: error: the training part, tarn-train, is not here\n"
+    "It stands on libtorch and is built by `make build`; `make runtime` leaves "
+    "it out.\nLooked beside this program, in ../libexec/tarn and on PATH.\n";
+
+}  // namespace
+
+int Train(int argc, char** argv) {
+  return HandOver("tarn-train", kMissing, argc, argv);
+}
+
+}  // namespace tarn::cli

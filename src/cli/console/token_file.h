@@ -1,0 +1,52 @@
+// The tokens of a text, read from a file or standard input piece by piece.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/console/input.h"
+#include "text/tokenizer.h"
+
+namespace tarn::cli {
+
+/// Reads a text as one sequence of tokens. Memory stays at one piece, but for
+/// the tokenizers (bpe, world, ids) for which where a token ends can hang on
+/// any later byte: they read and encode the text as a whole, at most 1 GiB.
+class TokenFile {
+ public:
+  /// max_tokens: stop after as many; 0: at the end of the text. The tokenizer
+  /// must outlive this. Throws IoError when the file cannot be opened.
+  /// form: see cli/console/input.h.
+  TokenFile(const std::string& path, const Tokenizer& tokenizer,
+            int64_t max_tokens = 0, InputForm form = InputForm::kPlain);
+  /// Replaces `tokens` by the next ones, at least one; false at the end or when
+  /// a signal is pending. Throws IoError, and ExitError for text that the
+  /// tokenizer does not take.
+  bool Next(std::vector<int32_t>& tokens);
+  /// Bytes of text behind the tokens given so far, and of the first of them.
+  uint64_t bytes() const { return bytes_; }
+  uint64_t first_bytes() const { return first_bytes_; }
+  uint64_t size() const { return input_.size(); }  // 0 when not known
+
+ private:
+  bool NextPiece(std::vector<int32_t>& tokens);
+  bool NextOfWhole(std::vector<int32_t>& tokens);
+  void ReadWhole();
+  std::vector<int32_t> Encode(std::string_view text) const;
+  uint64_t DecodedBytes(std::span<const int32_t> tokens) const;
+
+  std::string path_;
+  const Tokenizer& tokenizer_;
+  InputFile input_;
+  int64_t left_;      // tokens that may still be given
+  std::string held_;  // a character cut by the end of a piece
+  bool whole_, more_ = true;
+  std::vector<int32_t> all_;  // of a text encoded as a whole
+  size_t given_ = 0;          // of all_
+  uint64_t whole_bytes_ = 0, bytes_ = 0, first_bytes_ = 0;
+};
+
+}  // namespace tarn::cli

@@ -1,0 +1,233 @@
+// `tarn eval`: how well a model does on a file, over the whole of it.
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/cli.h"
+#include "cli/eval/images.h"
+#include "cli/eval/pairs.h"
+#include "cli/eval/position.h"
+#include "cli/eval/run.h"
+#include "cli/console/output.h"
+#include "cli/console/parse.h"
+#include "cli/console/signals.h"
+#include "cli/console/token_file.h"
+
+namespace tarn::cli {
+namespace {
+
+struct Flags {
+  std::string dir, file;
+  std::string weights = "f32";
+  EvalImageFlags images;
+  int64_t batch = 16, beam = 1;
+  int64_t max_tokens = 0, near = 1000, steps = 10'000;
+  int threads = 0;
+  std::string records = "auto";
+  bool per_token = false, by_position = false;
+  bool json = false;
+};
+
+constexpr char kFooter[] =
+    "Language models: the whole file is one sequence: each token is predicted "
+    "from all before\n"
+    "it, the first one is not scored. bits_per_byte counts the bytes of the\n"
+    "scored tokens. --per-token adds `logprobs`, natural logarithms, one for\n"
+    "each token after the first. --by-position prints bits a token by where "
+    "in\n"
+    "the stream it stands, and what a token costs: the state after --near "
+    "tokens\n"
+    "is kept, and from it and the last one single steps are timed in turn, "
+    "with\n"
+    "the memory in use at both.\n"
+    "Classifiers: lines of \"label TAB text\"; accuracy. Sequence-to-sequence\n"
+    "models: lines of \"source TAB target\"; edits a target token and exact\n"
+    "matches of the best hypothesis. --batch changes the speed alone.\n"
+    "Image models: images as `tarn train` reads them; bits/dim of all bytes "
+    "but\n"
+    "the first, or of those after the first --pixels pixels.\n\n"
+    "Examples:\n"
+    "  tarn eval models/demo held-out.txt\n"
+    "  tarn eval models/demo - --json < held-out.txt\n"
+    "  tarn eval models/demo page.txt --per-token --json | jq .logprobs\n"
+    "  tarn eval models/demo book.txt --by-position --max-tokens 1000000\n"
+    "  tarn eval models/dna genome.fna.gz --records fasta\n"
+    "  tarn eval models/names held-out.tsv --beam 4\n"
+    "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
+
+void Declare(CLI::App& app, Flags& flags) {
+  app.add_option("DIR", flags.dir, "model directory")->required();
+  app.add_option("FILE", flags.file, "text (- is standard input), or images")
+      ->required();
+  app.add_flag("--per-token", flags.per_token,
+               "also the log-probability of each token");
+  CLI::Option* by_position =
+      app.add_flag("--by-position", flags.by_position,
+                   "bits a token, time a token and memory by position");
+  app.add_option("--max-tokens", flags.max_tokens,
+                 "of the text, from its beginning; 0: all")
+      ->check(WholeNumber(0, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--records", flags.records,
+                 "fasta: the letters of a genome, without headers and line "
+                 "ends")
+      ->check(CLI::IsMember({"auto", "fasta"}))
+      ->capture_default_str();
+  app.add_option("--near", flags.near, "position of the early state")
+      ->check(WholeNumber(1, int64_t{1} << 40))
+      ->needs(by_position)
+      ->capture_default_str();
+  app.add_option("--steps", flags.steps, "timed from either state; 0: none")
+      ->check(WholeNumber(0, 100'000'000))
+      ->needs(by_position)
+      ->capture_default_str();
+  by_position->excludes("--per-token");
+  app.add_option("--batch", flags.batch, "pairs run at a time")
+      ->check(WholeNumber(1, 4096))
+      ->capture_default_str();
+  app.add_option("--beam", flags.beam,
+                 "sequence-to-sequence: hypotheses kept; 1: greedy")
+      ->check(WholeNumber(1, 1024))
+      ->capture_default_str();
+  DeclareImageChoice(app, flags.images.images);
+  app.add_option("--pixels", flags.images.pixels,
+                 "image models: pixels given, and not scored")
+      ->check(WholeNumber(0, INT32_MAX))
+      ->capture_default_str();
+  app.add_flag("--per-image", flags.images.per_image,
+               "image models: also the bits/dim of each image");
+  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
+  app.footer(kFooter);
+}
+
+InputForm FormOf(const Flags& flags) {
+  return flags.records == "fasta" ? InputForm::kFasta : InputForm::kPlain;
+}
+
+// Log-probabilities are written as they come, in an array first in the object:
+// a file of any size needs no memory for them.
+class Report {
+ public:
+  explicit Report(const Flags& flags) : flags_(flags) {
+    if (flags_.json) payload_.Write("{");
+  }
+  void Add(double logprob) {
+    if (!flags_.per_token) return;
+    if (flags_.json) {
+      payload_.Write(first_ ? "\"logprobs\":[" : ",");
+      payload_.Write(NumberText(logprob));
+    } else {
+      payload_.Write(NumberText(logprob) + "\n");
+    }
+    first_ = false;
+  }
+  bool reader_gone() const { return payload_.reader_gone(); }
+  void Finish(const Scorer& scorer, uint64_t scored_bytes) {
+    if (flags_.json && flags_.per_token) {
+      payload_.Write(first_ ? "\"logprobs\":[]," : "],");
+    }
+    const double nats = scorer.NatsPerToken();
+    const double bits =
+        scored_bytes == 0
+            ? 0
+            : scorer.nats() / std::log(2.0) / static_cast<double>(scored_bytes);
+    Field("tokens", std::to_string(scorer.tokens()), ",");
+    Field("nats_per_token", NumberText(nats), ",");
+    Field("perplexity", NumberText(std::exp(nats)), ",");
+    Field("bits_per_byte", NumberText(bits), "}\n");
+    payload_.Flush();
+  }
+
+ private:
+  void Field(const char* name, const std::string& value, const char* end) {
+    payload_.Write(flags_.json ? StrCat("\"", name, "\":", value, end)
+                               : StrCat(name, " ", value, "\n"));
+  }
+  const Flags& flags_;
+  Payload payload_{stdout};
+  bool first_ = true;
+};
+
+// Scores the text to its end, or until a signal or a closed pipe.
+void ScoreFile(TokenFile& text, Scorer& scorer, Report& report) {
+  Progress progress("eval", text.size());
+  std::vector<int32_t> tokens;
+  while (!report.reader_gone() && text.Next(tokens)) {
+    scorer.Feed(tokens, [&](double logprob) { report.Add(logprob); });
+    progress.Update(text.bytes(), StrCat(scorer.tokens(), " tokens, ",
+                                         scorer.NatsPerToken(), " nats/token"));
+  }
+}
+
+int EvalText(const OpenedModel& opened, const Flags& flags) {
+  Report report(flags);
+  Scorer scorer(opened.model);
+  TokenFile text(flags.file, opened.tokenizer, flags.max_tokens, FormOf(flags));
+  ScoreFile(text, scorer, report);
+  const int signal = PendingSignal();
+  if (signal == 0 && scorer.tokens() < 2 && !report.reader_gone()) {
+    throw ExitError(kExitBadModel,
+                    StrCat(InputName(flags.file),
+                           ": want at least 2 tokens, got ", scorer.tokens()));
+  }
+  // The first token is not scored, nor are its bytes.
+  report.Finish(scorer, text.bytes() - text.first_bytes());
+  return signal == 0 ? kExitOk : SignalExitCode(signal);
+}
+
+// What is measured on images and on pairs; nothing for a language model.
+std::optional<int> EvalOthers(const CLI::App& app, const OpenedModel& opened,
+                              const Flags& flags) {
+  const auto refuse = [&](const char* name) {
+    if (app.count(name) == 0) return;
+    throw ExitError(kExitUsage,
+                    StrCat(name, ": not an option of arch '",
+                           Name(opened.model.config().arch), "', task '",
+                           Name(opened.model.config().task), "'"));
+  };
+  if (opened.model.config().task == Task::kImage) {
+    for (const char* name : {"--per-token", "--by-position", "--max-tokens",
+                             "--records", "--batch", "--beam"}) {
+      refuse(name);
+    }
+    EvalImageFlags images = flags.images;
+    images.images.path = flags.file;
+    images.json = flags.json;
+    return EvalImages(opened, images);
+  }
+  for (const char* name : {"--index", "--pool", "--pixels", "--per-image"}) {
+    refuse(name);
+  }
+  const PairFlags pairs = {flags.file, flags.batch, flags.beam, flags.json};
+  const Arch arch = opened.model.config().arch;
+  if (arch != Arch::kSeq2seq) refuse("--beam");
+  if (arch == Arch::kDecoder) {
+    refuse("--batch");
+    return std::nullopt;
+  }
+  refuse("--per-token");
+  refuse("--by-position");
+  refuse("--max-tokens");
+  refuse("--records");
+  return arch == Arch::kEncoder ? EvalClassifier(opened, pairs)
+                                : EvalTargets(opened, pairs);
+}
+
+}  // namespace
+
+int Eval(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Measures how well a model does on a file.", "tarn eval");
+  Declare(app, flags);
+  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  const OpenedModel opened = OpenModelDirectory(
+      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  if (const auto code = EvalOthers(app, opened, flags)) return *code;
+  if (!flags.by_position) return EvalText(opened, flags);
+  return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,
+                                 flags.steps, flags.json, FormOf(flags)});
+}
+
+}  // namespace tarn::cli

@@ -1,0 +1,186 @@
+// One ModelConfig describes a model for the trainer and the runtime; the same
+// words are the keys of config.json and the flags of `tarn train`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/feature_map.h"
+
+namespace tarn {
+
+enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
+// kDerived stands for "FinishConfig works it out" and is no word of a file.
+// kImage: the bytes of a picture as one sequence. kCtc: labels of frames.
+enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq, kImage, kCtc };
+enum class CrossAttention { kDerived = -1, kLinear, kFull };
+// Causality follows from the stack: decoders are causal, encoders are not.
+enum class AttentionKind {
+  kLinear,
+  kFull,
+  kLocal,
+  kExactTopk,                // "exact-topk"
+  kConditionalFull,          // full up to length_limit, then linear
+  kClustered,                // not causal
+  kImprovedClustered,        // not causal
+  kCausalImprovedClustered,  // causal only
+  kReformer,
+  kAftFull,
+  kAftSimple
+};
+enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
+enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
+enum class RotaryPlace { kBefore, kAfter };    // of the feature map
+enum class Norm { kPost, kPre };               // "post", "pre"
+enum class Activation { kRelu, kGelu };        // gelu is the exact form
+enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
+
+/// One model. By `arch`: token embedding, positions, causal stack, optional
+/// final norm, head (decoder); the same with a stack that sees everything and a
+/// head on the mean (encoder); both stacks and cross attention (seq2seq); or
+/// one of the earlier models (rnn, lstm, cnn), which read none of the keys of
+/// attention, norms and positions. Field = key of config.json = its default.
+struct ModelConfig {
+  int64_t vocab_size = 256;
+  int64_t d_model = 128;
+  int64_t n_layers = 4;
+  int64_t n_heads = 4;
+  int64_t d_key = 0;  // per head; 0 in memory before Finish(): d_model/n_heads
+  int64_t d_value = 0;  // per head; likewise
+  int64_t d_ff = 0;     // likewise: 4 * d_model
+  AttentionKind attention = AttentionKind::kLinear;
+  FeatureMap feature_map = FeatureMap::kElu1;
+  Denominator denominator = Denominator::kExact;
+  double eps = 1e-6;  // used by "compat" only
+  Positions positions = Positions::kLearned;
+  PositionCombine position_combine = PositionCombine::kAdd;
+  int64_t max_positions = 1024;  // rows of the learned table
+  RotaryPlace rotary_place = RotaryPlace::kBefore;
+  double rotary_base = 10000.0;
+  Norm norm = Norm::kPre;
+  bool final_norm = true;
+  double norm_eps = 1e-5;
+  Activation activation = Activation::kGelu;
+  double dropout = 0.0;            // training only
+  double attention_dropout = 0.0;  // training only, softmax kinds only
+  bool tied_head = false;
+  TokenizerKind tokenizer = TokenizerKind::kByte;
+  // Format version 2 adds the rest.
+  Arch arch = Arch::kDecoder;
+  Task task = Task::kDerived;       // lm, classify (encoder), seq2seq
+  int64_t n_classes = 0;            // classify, ctc: 2 or more; otherwise 0
+  int64_t n_decoder_layers = 0;     // seq2seq, 0: n_layers; otherwise 0
+  CrossAttention cross_attention =  // attention, or full where it is neither
+      CrossAttention::kDerived;
+  int64_t local_context = 0;           // local: 1 or more
+  int64_t topk = 32;                   // exact-topk, improved-clustered
+  int64_t length_limit = 512;          // conditional-full
+  int64_t clusters = 16;               // the clustered kinds
+  int64_t iterations = 10;             // likewise
+  int64_t bits = 63;                   // likewise, and reformer
+  bool hash_bias = true;               // the clustered kinds
+  int64_t hash_chunk = 32;             // reformer
+  int64_t rounds = 4;                  // reformer
+  int64_t max_sequence_length = 1024;  // aft-full
+  int64_t aft_parameterization = 64;   // aft-full
+  int64_t n_dims = 0;          // random feature maps, 0: d_key; otherwise 0
+  bool stabilise = false;      // favor, favor-positive
+  int64_t redraw = 1;          // updates between draws of omega; 0: never
+  int64_t feature_seed = 0;    // of omega
+  bool bidirectional = false;  // lstm, classify or ctc
+  int64_t kernel_size = 3;     // cnn
+  // Format version 3 adds the rest.
+  int64_t n_mixtures = 0;      // image: logistics of a byte, 0: 10; otherwise 0
+  int64_t image_height = 0;    // image: 1 or more; otherwise 0
+  int64_t image_width = 0;     // likewise
+  int64_t image_channels = 0;  // image: 1 or 3; otherwise 0
+  int64_t input_dim = 0;       // ctc: numbers of a frame; otherwise 0
+
+  bool operator==(const ModelConfig&) const = default;
+  /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
+  /// positions are concatenated.
+  int64_t EmbeddingWidth() const;
+  /// Whether the model is made of attention layers.
+  bool HasAttention() const { return arch <= Arch::kSeq2seq; }
+  /// Whether any of its attention layers maps queries and keys to features.
+  bool UsesFeatureMap() const;
+  /// Whether the model reads frames of numbers (ctc) in place of tokens.
+  bool ReadsFrames() const { return task == Task::kCtc; }
+  /// Rows of the head: n_classes (classify, ctc), 3 * n_mixtures (image: the
+  /// weights, means and log-scales of a mixture), else vocab_size.
+  int64_t Outputs() const {
+    if (task == Task::kImage) return 3 * n_mixtures;
+    return task == Task::kClassify || task == Task::kCtc ? n_classes
+                                                         : vocab_size;
+  }
+  /// Bytes of one image, row by row, the channels of a pixel side by side: the
+  /// sequence of task image. 0 for other tasks.
+  int64_t ImageBytes() const {
+    return image_height * image_width * image_channels;
+  }
+};
+
+/// Fills derived sizes, task and cross attention, turns denominator `exact`
+/// into `signed` for the signed maps (rff, smoothed-rff), and checks every
+/// range and combination (rotary needs an even d_key, concat an even d_model
+/// and sinusoidal positions, a tied head needs EmbeddingWidth() == d_model,
+/// ...). Bounds the totals as well: 2^40 parameters, 2^30 values of recurrent
+/// state. Throws ArgumentError naming the key, with the config unchanged.
+void FinishConfig(ModelConfig& config);
+
+/// Strict JSON (see core/json.h) to config and back. Unknown, missing or
+/// out-of-range keys are FormatError naming the key. `format_version` is 3; 1
+/// and 2, without the keys added since, are read with their defaults. Text
+/// written by ConfigToJson is stable, byte for byte, and holds the derived
+/// sizes; it throws what FinishConfig throws.
+Result<ModelConfig> ConfigFromJson(std::string_view json);
+/// The same for an object written by hand: absent keys (format_version among
+/// them) take their defaults, and sizes may be 0 for "work it out".
+Result<ModelConfig> ConfigFromPartialJson(std::string_view json);
+std::string ConfigToJson(const ModelConfig& config);
+
+/// Sets one field from text ("--d-model 256" is SetConfigField(c, "d_model",
+/// "256")); throws ArgumentError with the allowed values. No cross-checks.
+void SetConfigField(ModelConfig& config, std::string_view key,
+                    std::string_view value);
+/// Every key of config.json but format_version, with one line of help, in file
+/// order.
+struct ConfigKey {
+  const char* name;
+  const char* help;
+};
+const std::vector<ConfigKey>& ConfigKeys();
+
+const char* Name(Arch);
+const char* Name(Task);  // "derived" before FinishConfig
+const char* Name(CrossAttention);
+const char* Name(AttentionKind);
+const char* Name(Positions);
+const char* Name(PositionCombine);
+const char* Name(RotaryPlace);
+const char* Name(Norm);
+const char* Name(Activation);
+const char* Name(TokenizerKind);
+
+/// Name and shape of every tensor the model's weight file holds, in model
+/// order; docs/models.md lists the names by architecture. For a decoder:
+/// `value_embedding.weight`, `pos_embedding.weight` (learned),
+/// `layers.{i}.attention.{query,key,value,out}_projection.{weight,bias}`,
+/// `layers.{i}.linear{1,2}.{weight,bias}`,
+/// `layers.{i}.norm{1,2}.{weight,bias}`, `norm.{weight,bias}` (final_norm),
+/// `predictor.weight` (untied), `predictor.bias`. Task ctc has
+/// `input_projection.{weight,bias}` (encoder) or nothing (lstm) in place of the
+/// token embedding. Weights are [out, in] as in
+/// PyTorch. Both functions throw what FinishConfig throws.
+std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
+    const ModelConfig& config);
+/// Whether a tensor of that name is drawn, not trained: omega.
+bool IsBuffer(std::string_view name);
+/// Elements of all tensors that are trained.
+int64_t ParameterCount(const ModelConfig& config);
+
+}  // namespace tarn

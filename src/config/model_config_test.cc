@@ -1,0 +1,676 @@
+#include "config/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "config/identity.h"
+#include "config/test_util.h"
+#include "core/hash.h"
+#include "core/test_util.h"
+
+namespace tarn {
+namespace {
+
+using Json = nlohmann::json;
+
+ModelConfig Finished(ModelConfig config = {}) {
+  FinishConfig(config);
+  return config;
+}
+
+Json DefaultJson() { return Json::parse(ConfigToJson(ModelConfig{})); }
+
+Error ReadError(const Json& json) {
+  const auto result = ConfigFromJson(json.dump());
+  return result.ok() ? Error(ErrorCode::kOk, "no error") : result.error();
+}
+
+TEST(Config, FinishDerivesSizes) {
+  const ModelConfig config = Finished();
+  EXPECT_EQ(config.d_key, 32);
+  EXPECT_EQ(config.d_value, 32);
+  EXPECT_EQ(config.d_ff, 512);
+  EXPECT_EQ(Finished(config), config);
+  ModelConfig given;
+  given.d_model = 100;
+  given.n_heads = 3;
+  given.d_key = 5;
+  given.d_value = 7;
+  given.d_ff = 11;
+  given.task = Task::kLm;
+  given.cross_attention = CrossAttention::kFull;
+  EXPECT_EQ(Finished(given), given);
+}
+
+TEST(Config, JsonOfTheDefaultIsStable) {
+  EXPECT_EQ(ConfigToJson(ModelConfig{}), R"({
+  "format_version": 3,
+  "vocab_size": 256,
+  "d_model": 128,
+  "n_layers": 4,
+  "n_heads": 4,
+  "d_key": 32,
+  "d_value": 32,
+  "d_ff": 512,
+  "attention": "linear",
+  "feature_map": "elu1",
+  "denominator": "exact",
+  "eps": 1e-06,
+  "positions": "learned",
+  "position_combine": "add",
+  "max_positions": 1024,
+  "rotary_place": "before",
+  "rotary_base": 10000.0,
+  "norm": "pre",
+  "final_norm": true,
+  "norm_eps": 1e-05,
+  "activation": "gelu",
+  "dropout": 0.0,
+  "attention_dropout": 0.0,
+  "tied_head": false,
+  "tokenizer": "byte",
+  "arch": "decoder",
+  "task": "lm",
+  "n_classes": 0,
+  "n_decoder_layers": 0,
+  "cross_attention": "linear",
+  "local_context": 0,
+  "topk": 32,
+  "length_limit": 512,
+  "clusters": 16,
+  "iterations": 10,
+  "bits": 63,
+  "hash_bias": true,
+  "hash_chunk": 32,
+  "rounds": 4,
+  "max_sequence_length": 1024,
+  "aft_parameterization": 64,
+  "n_dims": 0,
+  "stabilise": false,
+  "redraw": 1,
+  "feature_seed": 0,
+  "bidirectional": false,
+  "kernel_size": 3,
+  "n_mixtures": 0,
+  "image_height": 0,
+  "image_width": 0,
+  "image_channels": 0,
+  "input_dim": 0
+}
+)");
+}
+
+// Every key set to something else than its default, through text and back.
+TEST(Config, EveryKeyGoesThroughTextAndJson) {
+  const std::map<std::string, std::string> values = {
+      {"vocab_size", "16777216"},
+      {"d_model", "96"},
+      {"n_layers", "7"},
+      {"n_heads", "3"},
+      {"d_key", "10"},
+      {"d_value", "12"},
+      {"d_ff", "33"},
+      {"attention", "full"},
+      {"feature_map", "identity"},
+      {"denominator", "compat"},
+      {"eps", "0.1"},
+      {"positions", "sinusoidal"},
+      {"position_combine", "concat"},
+      {"max_positions", "9"},
+      {"rotary_place", "after"},
+      {"rotary_base", "500000.25"},
+      {"norm", "post"},
+      {"final_norm", "false"},
+      {"norm_eps", "1e-12"},
+      {"activation", "relu"},
+      {"dropout", "0.3333333333333333"},
+      {"attention_dropout", "0.125"},
+      {"tied_head", "true"},
+      {"tokenizer", "char"},
+      {"arch", "seq2seq"},
+      {"task", "seq2seq"},
+      {"n_classes", "5"},
+      {"n_decoder_layers", "2"},
+      {"cross_attention", "full"},
+      {"local_context", "17"},
+      {"topk", "3"},
+      {"length_limit", "9"},
+      {"clusters", "6"},
+      {"iterations", "4"},
+      {"bits", "31"},
+      {"hash_bias", "false"},
+      {"hash_chunk", "5"},
+      {"rounds", "2"},
+      {"max_sequence_length", "77"},
+      {"aft_parameterization", "8"},
+      {"n_dims", "21"},
+      {"stabilise", "true"},
+      {"redraw", "0"},
+      {"feature_seed", "9007199254740993"},
+      {"bidirectional", "true"},
+      {"kernel_size", "4"},
+      {"n_mixtures", "5"},
+      {"image_height", "28"},
+      {"image_width", "14"},
+      {"image_channels", "3"},
+      {"input_dim", "40"}};
+  // Each of these excludes one of the others.
+  const std::set<std::string> alone = {
+      "tied_head",    "n_classes",   "bidirectional",  "n_mixtures",
+      "image_height", "image_width", "image_channels", "input_dim"};
+  const ModelConfig defaults = Finished();
+  const Json default_json = DefaultJson();
+  EXPECT_EQ(ConfigKeys().size(), values.size());
+  ModelConfig all;
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_GT(std::string(key.help).size(), 5u);
+    ASSERT_TRUE(default_json.contains(key.name)) << key.name;
+    ModelConfig one = defaults;
+    Set(one, key.name, values.at(key.name));
+    EXPECT_NE(one, defaults) << key.name << " is not connected to its field";
+    if (!alone.contains(key.name)) Set(all, key.name, values.at(key.name));
+  }
+  const ModelConfig back = ConfigFromJson(ConfigToJson(all)).Take();
+  EXPECT_EQ(back, all);
+  EXPECT_EQ(ConfigToJson(back), ConfigToJson(all));
+  const Json all_json = Json::parse(ConfigToJson(all));
+  for (const auto& [key, value] : all_json.items()) {
+    if (key == "format_version" || alone.contains(key)) continue;
+    EXPECT_NE(value, default_json[key]) << key;
+  }
+}
+
+TEST(Config, NamesAreTheWordsOfTheFile) {
+  EXPECT_STREQ(Name(Arch::kSeq2seq), "seq2seq");
+  EXPECT_STREQ(Name(Arch::kCnn), "cnn");
+  EXPECT_STREQ(Name(Task::kClassify), "classify");
+  EXPECT_STREQ(Name(Task::kImage), "image");
+  EXPECT_STREQ(Name(Task::kCtc), "ctc");
+  EXPECT_STREQ(Name(Task::kDerived), "derived");
+  EXPECT_STREQ(Name(CrossAttention::kFull), "full");
+  EXPECT_STREQ(Name(CrossAttention::kDerived), "derived");
+  EXPECT_STREQ(Name(AttentionKind::kFull), "full");
+  EXPECT_STREQ(Name(AttentionKind::kExactTopk), "exact-topk");
+  EXPECT_STREQ(Name(AttentionKind::kCausalImprovedClustered),
+               "causal-improved-clustered");
+  EXPECT_STREQ(Name(AttentionKind::kAftSimple), "aft-simple");
+  EXPECT_STREQ(Name(FeatureMap::kIdentity), "identity");
+  EXPECT_STREQ(Name(FeatureMap::kRelu2), "relu2");
+  EXPECT_STREQ(Name(FeatureMap::kFavorPositive), "favor-positive");
+  EXPECT_STREQ(Name(FeatureMap::kSmoothedRff), "smoothed-rff");
+  EXPECT_STREQ(Name(FeatureMap::kGrf), "grf");
+  EXPECT_STREQ(Name(Denominator::kSigned), "signed");
+  EXPECT_STREQ(Name(Denominator::kCompat), "compat");
+  EXPECT_STREQ(Name(Positions::kRotary), "rotary");
+  EXPECT_STREQ(Name(PositionCombine::kConcat), "concat");
+  EXPECT_STREQ(Name(RotaryPlace::kAfter), "after");
+  EXPECT_STREQ(Name(Norm::kPre), "pre");
+  EXPECT_STREQ(Name(Activation::kRelu), "relu");
+  EXPECT_STREQ(Name(TokenizerKind::kChar), "char");
+  EXPECT_STREQ(Name(TokenizerKind::kBpe), "bpe");
+  EXPECT_STREQ(Name(TokenizerKind::kWorld), "world");
+  EXPECT_STREQ(Name(TokenizerKind::kIds), "ids");
+}
+
+TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
+  struct Case {
+    const char *key, *value, *wanted;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"d_model", "0", "an integer from 1 to 65536"},
+           {"d_model", "65537", "an integer from 1 to 65536"},
+           {"d_model", "12x", "an integer from 1 to 65536"},
+           {"d_model", "", "an integer from 1 to 65536"},
+           {"d_model", " 12", "an integer from 1 to 65536"},
+           {"d_model", "99999999999999999999", "an integer from 1 to 65536"},
+           {"d_key", "-1", "an integer from 0 to 65536"},
+           {"n_layers", "4097", "an integer from 1 to 4096"},
+           {"dropout", "1", "a number in [0, 1)"},
+           {"dropout", "-0.1", "a number in [0, 1)"},
+           {"dropout", "nan", "a number in [0, 1)"},
+           {"rotary_base", "inf", "a number from 1 to 1e+12"},
+           {"rotary_base", "1e999", "a number from 1 to 1e+12"},
+           {"tied_head", "1", "true or false"},
+           {"attention", "Linear",
+            "one of linear, full, local, exact-topk, conditional-full, "
+            "clustered, improved-clustered, causal-improved-clustered, "
+            "reformer, aft-full, aft-simple"},
+           {"task", "derived", "one of lm, classify, seq2seq, image, ctc"},
+           {"bits", "64", "an integer from 1 to 63"},
+           {"positions", "", "one of none, sinusoidal, learned, rotary"}}) {
+    ModelConfig config;
+    const Error error = ErrorOf([&] { Set(config, c.key, c.value); });
+    EXPECT_EQ(error.code(), ErrorCode::kArgument) << c.key << " " << c.value;
+    EXPECT_EQ(error.where(), c.key);
+    EXPECT_EQ(error.wanted(), c.wanted);
+    EXPECT_EQ(error.given(), StrCat("'", c.value, "'"));
+    EXPECT_EQ(config, ModelConfig{}) << "changed by a refused value";
+  }
+  ModelConfig config;
+  const Error error = ErrorOf([&] { Set(config, "d_modle", "1"); });
+  EXPECT_EQ(error.code(), ErrorCode::kArgument);
+  EXPECT_EQ(error.given(), "'d_modle'");
+}
+
+TEST(Config, FinishRefusesCombinations) {
+  using Change = std::function<void(ModelConfig&)>;
+  const std::vector<std::pair<const char*, Change>> cases = {
+      {"n_heads", [](ModelConfig& c) { c.n_heads = 3; }},
+      {"position_combine",
+       [](ModelConfig& c) { c.position_combine = PositionCombine::kConcat; }},
+      {"d_model",
+       [](ModelConfig& c) {
+         c.positions = Positions::kSinusoidal;
+         c.position_combine = PositionCombine::kConcat;
+         c.d_model = 129;
+         c.n_heads = 1;
+       }},
+      {"d_key",
+       [](ModelConfig& c) {
+         c.positions = Positions::kRotary;
+         c.d_key = 7;
+       }},
+      {"tied_head",
+       [](ModelConfig& c) {
+         c.positions = Positions::kSinusoidal;
+         c.position_combine = PositionCombine::kConcat;
+         c.tied_head = true;
+       }},
+      {"attention_dropout", [](ModelConfig& c) { c.attention_dropout = 0.5; }},
+      {"eps",
+       [](ModelConfig& c) {
+         c.eps = std::numeric_limits<double>::quiet_NaN();
+       }},
+      {"d_ff", [](ModelConfig& c) { c.d_ff = -1; }},
+      {"vocab_size", [](ModelConfig& c) { c.vocab_size = INT64_MAX; }},
+      {"attention",
+       [](ModelConfig& c) { c.attention = static_cast<AttentionKind>(11); }},
+      {"task", [](ModelConfig& c) { c.task = static_cast<Task>(-2); }},
+  };
+  for (const auto& [key, change] : cases) {
+    ModelConfig config;
+    change(config);
+    const ModelConfig before = config;
+    const Error error = ErrorOf([&] { FinishConfig(config); });
+    EXPECT_EQ(error.code(), ErrorCode::kArgument) << key;
+    EXPECT_EQ(error.where(), key) << error.what();
+    if (before == before) {  // NaN differs from itself
+      EXPECT_EQ(config, before) << key;
+    }
+  }
+}
+
+// Of the architectures: words as on the command line, the key to blame first.
+TEST(Config, FinishRefusesCombinationsOfArchitectures) {
+  const std::vector<std::pair<const char*, Words>> cases = {
+      {"task", {{"arch", "decoder"}, {"task", "classify"}}},
+      {"task", {{"arch", "encoder"}, {"task", "lm"}}},
+      {"task", {{"arch", "seq2seq"}, {"task", "lm"}}},
+      {"task", {{"arch", "cnn"}, {"task", "seq2seq"}}},
+      {"n_classes", {{"arch", "encoder"}}},
+      {"n_classes", {{"arch", "encoder"}, {"n_classes", "1"}}},
+      {"n_classes", {{"n_classes", "2"}}},
+      {"n_decoder_layers", {{"n_decoder_layers", "2"}}},
+      {"tied_head",
+       {{"arch", "encoder"}, {"n_classes", "2"}, {"tied_head", "true"}}},
+      {"bidirectional", {{"arch", "lstm"}, {"bidirectional", "true"}}},
+      {"bidirectional",
+       {{"arch", "rnn"},
+        {"task", "classify"},
+        {"n_classes", "2"},
+        {"bidirectional", "true"}}},
+      {"d_model",
+       {{"arch", "lstm"},
+        {"task", "classify"},
+        {"n_classes", "2"},
+        {"d_model", "7"},
+        {"bidirectional", "true"}}},
+      {"attention", {{"attention", "clustered"}}},
+      {"attention", {{"arch", "seq2seq"}, {"attention", "improved-clustered"}}},
+      {"attention",
+       {{"arch", "encoder"},
+        {"n_classes", "2"},
+        {"attention", "causal-improved-clustered"}}},
+      {"local_context", {{"attention", "local"}}},
+      {"d_value", {{"attention", "aft-full"}, {"d_value", "3"}}},
+      {"positions", {{"attention", "aft-simple"}, {"positions", "rotary"}}},
+      {"attention_dropout",
+       {{"attention", "aft-simple"}, {"attention_dropout", "0.1"}}},
+      {"attention_dropout", {{"arch", "rnn"}, {"attention_dropout", "0.1"}}},
+      {"stabilise", {{"stabilise", "true"}}},
+      {"n_dims", {{"feature_map", "smoothed-rff"}, {"n_dims", "2"}}},
+      {"n_dims", {{"feature_map", "favor"}, {"n_dims", "1"}}},
+      {"rotary_place",
+       {{"feature_map", "poly2"},
+        {"positions", "rotary"},
+        {"rotary_place", "after"}}},
+      // 1 + E + E(E+1)/2 features, about 2^31, for 4 heads of 2^16 values.
+      {"d_key",
+       {{"feature_map", "poly2"}, {"d_key", "65536"}, {"d_value", "65536"}}},
+  };
+  for (const auto& [key, words] : cases) {
+    ModelConfig config;
+    std::string text;
+    for (const auto& [name, value] : words) {
+      Set(config, name, value);
+      text += StrCat(" ", name, "=", value);
+    }
+    const Error error = ErrorOf([&] { FinishConfig(config); });
+    EXPECT_EQ(error.code(), ErrorCode::kArgument) << text;
+    EXPECT_EQ(error.where(), key) << text << ": " << error.what();
+  }
+}
+
+// Of images and frames: the task's keys, a change, the key to blame.
+TEST(Config, FinishRefusesCombinationsOfImagesAndFrames) {
+  struct Case {
+    const char* key;
+    Words words, changes;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"task", kImageWords, {{"arch", "encoder"}}},
+           {"task", kImageWords, {{"arch", "lstm"}}},
+           {"image_height", kImageWords, {{"image_height", "0"}}},
+           {"image_width", kImageWords, {{"image_width", "0"}}},
+           {"image_channels", kImageWords, {{"image_channels", "0"}}},
+           {"image_channels", kImageWords, {{"image_channels", "2"}}},
+           {"image_width",  // 2^24 bytes and one row more
+            kImageWords,
+            {{"image_height", "4096"},
+             {"image_width", "4096"},
+             {"image_channels", "3"}}},
+           {"vocab_size", kImageWords, {{"vocab_size", "255"}}},
+           {"tokenizer", kImageWords, {{"tokenizer", "char"}}},
+           {"tied_head", kImageWords, {{"tied_head", "true"}}},
+           {"n_classes", kImageWords, {{"n_classes", "10"}}},
+           {"input_dim", kImageWords, {{"input_dim", "1"}}},
+           {"n_mixtures", {}, {{"n_mixtures", "10"}}},
+           {"image_height", {}, {{"image_height", "28"}}},
+           {"image_width", {}, {{"image_width", "28"}}},
+           {"image_channels", {}, {{"image_channels", "1"}}},
+           {"input_dim", {}, {{"input_dim", "40"}}},
+           {"task", kCtcWords, {{"arch", "decoder"}}},
+           {"task", kCtcWords, {{"arch", "rnn"}}},
+           {"task", kCtcWords, {{"arch", "cnn"}}},
+           {"task", kCtcWords, {{"arch", "seq2seq"}}},
+           {"n_classes", kCtcWords, {{"n_classes", "1"}}},
+           {"input_dim", kCtcWords, {{"input_dim", "0"}}},
+           {"n_mixtures", kCtcWords, {{"n_mixtures", "10"}}},
+           {"tied_head", kCtcWords, {{"tied_head", "true"}}},
+           {"attention",
+            kCtcWords,
+            {{"attention", "causal-improved-clustered"}}},
+       }) {
+    ModelConfig config = With(c.words, c.changes);
+    const Error error = ErrorOf([&] { FinishConfig(config); });
+    EXPECT_EQ(error.code(), ErrorCode::kArgument) << c.key;
+    EXPECT_EQ(error.where(), c.key) << error.what();
+  }
+}
+
+TEST(Config, ImagesAndFrames) {
+  const ModelConfig image =
+      Finished(With(kImageWords, {{"image_channels", "3"}}));
+  EXPECT_EQ(image.n_mixtures, 10);
+  EXPECT_EQ(image.Outputs(), 30);
+  EXPECT_EQ(image.ImageBytes(), 28 * 28 * 3);
+  EXPECT_FALSE(image.ReadsFrames());
+  EXPECT_EQ(Finished(With(kImageWords, {{"n_mixtures", "1"}})).Outputs(), 3);
+  const ModelConfig ctc = Finished(With(kCtcWords));
+  EXPECT_EQ(ctc.Outputs(), 11);
+  EXPECT_EQ(ctc.ImageBytes(), 0);
+  EXPECT_TRUE(ctc.ReadsFrames());
+  const ModelConfig lstm =
+      Finished(With(kCtcWords, {{"arch", "lstm"}, {"bidirectional", "true"}}));
+  EXPECT_TRUE(lstm.bidirectional);
+  for (const ModelConfig& config : {image, ctc, lstm}) {
+    EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config);
+  }
+}
+
+TEST(Config, FinishDerivesTaskCrossAttentionAndFeatures) {
+  ModelConfig config;
+  config.arch = Arch::kSeq2seq;
+  config.attention = AttentionKind::kExactTopk;
+  config = Finished(config);
+  EXPECT_EQ(config.task, Task::kSeq2seq);
+  EXPECT_EQ(config.cross_attention, CrossAttention::kFull);
+  EXPECT_EQ(config.n_decoder_layers, 4);
+  EXPECT_EQ(config.n_dims, 0);
+
+  ModelConfig lstm;
+  lstm.arch = Arch::kLstm;
+  lstm.d_model = 5;  // four heads do not divide it: it has none
+  EXPECT_EQ(Finished(lstm).task, Task::kLm);
+
+  ModelConfig encoder;
+  encoder.arch = Arch::kEncoder;
+  encoder.n_classes = 3;
+  encoder.feature_map = FeatureMap::kRff;
+  encoder = Finished(encoder);
+  EXPECT_EQ(encoder.task, Task::kClassify);
+  EXPECT_EQ(encoder.Outputs(), 3);
+  EXPECT_EQ(encoder.n_dims, 32);
+  EXPECT_EQ(encoder.denominator, Denominator::kSigned);
+  EXPECT_EQ(Finished(encoder), encoder);
+}
+
+// Widths by semantics section 3, odd sizes included.
+TEST(Config, FeatureWidths) {
+  struct Case {
+    FeatureMap map;
+    int64_t n_dims, columns, width;
+  };
+  for (const Case& c : std::vector<Case>{{FeatureMap::kElu1, 0, 0, 5},
+                                         {FeatureMap::kPoly2, 0, 0, 21},
+                                         {FeatureMap::kFavor, 7, 3, 6},
+                                         {FeatureMap::kFavorPositive, 7, 7, 7},
+                                         {FeatureMap::kRff, 8, 4, 8},
+                                         {FeatureMap::kSmoothedRff, 8, 3, 7},
+                                         {FeatureMap::kSmoothedRff, 7, 3, 7},
+                                         {FeatureMap::kGrf, 6, 6, 6}}) {
+    EXPECT_EQ(OmegaColumns(c.map, c.n_dims), c.columns) << Name(c.map);
+    EXPECT_EQ(FeatureWidth(c.map, 5, c.n_dims), c.width) << Name(c.map);
+  }
+}
+
+TEST(Config, TotalsAreBoundedWithoutOverflow) {
+  ModelConfig config;
+  config.vocab_size = 1 << 24;
+  config.d_model = 1 << 16;
+  config.n_layers = 1 << 12;
+  config.n_heads = 1 << 12;
+  config.d_key = config.d_value = 1 << 16;
+  config.d_ff = 1 << 20;
+  const Error parameters = ErrorOf([&] { FinishConfig(config); });
+  EXPECT_EQ(parameters.code(), ErrorCode::kArgument);
+  EXPECT_TRUE(Contains(parameters.wanted(), "parameters"));
+  // The four projections alone: 4 * 2^12 layers * 2^28 * 2^16.
+  EXPECT_GT(std::stoll(parameters.given()), int64_t{1} << 58);
+  EXPECT_LT(std::stoll(parameters.given()), int64_t{1} << 59);
+
+  // Few weights, a state of 16 GiB a layer.
+  ModelConfig wide;
+  wide.d_model = wide.n_heads = wide.n_layers = 1;
+  wide.d_key = wide.d_value = 1 << 16;
+  EXPECT_EQ(ErrorOf([&] { FinishConfig(wide); }).where(), "d_key");
+  wide.attention = AttentionKind::kFull;  // has no such state
+  FinishConfig(wide);
+}
+
+TEST(Config, FileMustHoldEveryKeyAndNoOther) {
+  const Json whole = DefaultJson();
+  for (const auto& [key, value] : whole.items()) {
+    Json json = whole;
+    json.erase(key);
+    const Error error = ReadError(json);
+    EXPECT_EQ(error.code(), ErrorCode::kFormat) << key;
+    EXPECT_TRUE(Contains(error.what(), key)) << error.what();
+  }
+  Json extra = DefaultJson();
+  extra["d_modle"] = 1;
+  EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_modle'"));
+  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 1}}).given(),
+                       "24 missing: vocab_size, d_model"));
+  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 2}}).given(),
+                       "46 missing: vocab_size, d_model"));
+  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 3}}).given(),
+                       "51 missing: vocab_size, d_model"));
+}
+
+TEST(Config, FirstFormatIsReadWithDefaults) {
+  Json json = DefaultJson();
+  json["format_version"] = 1;
+  EXPECT_TRUE(Contains(ReadError(json).what(), "format 1"));
+  Json first = {{"format_version", 1}};
+  for (const ConfigKey& key : ConfigKeys()) {
+    first[key.name] = json[key.name];
+    if (std::string(key.name) == "tokenizer") break;
+  }
+  EXPECT_EQ(first.size(), 25u);
+  first["d_model"] = 96;
+  ModelConfig want = Finished();
+  want.d_model = 96;
+  EXPECT_EQ(ConfigFromJson(first.dump()).Take(), want);
+}
+
+TEST(Config, SecondFormatIsReadWithDefaults) {
+  Json json = DefaultJson();
+  json["format_version"] = 2;
+  EXPECT_TRUE(Contains(ReadError(json).what(), "format 2"));
+  for (const char* key : {"n_mixtures", "image_height", "image_width",
+                          "image_channels", "input_dim"}) {
+    json.erase(key);
+  }
+  json["d_model"] = 96;
+  ModelConfig want = Finished();
+  want.d_model = 96;
+  EXPECT_EQ(ConfigFromJson(json.dump()).Take(), want);
+}
+
+// State files name their model by a hash over this text: format 2's, to the
+// byte, for all that format 2 could say.
+TEST(Config, IdentityOutlivesTheFormat) {
+  const auto second = [](std::string json) {
+    json.replace(json.find(": 3,"), 4, ": 2,");
+    const size_t newer = json.find(",\n  \"n_mixtures\"");
+    return json.substr(0, newer) + "\n}\n";
+  };
+  const ModelConfig lm = Finished();
+  EXPECT_EQ(ConfigIdentity(lm), second(ConfigToJson(lm)));
+  EXPECT_EQ(ConfigIdentity(ModelConfig{}), ConfigIdentity(lm));
+  // Of the text that format 2 wrote for a model of defaults.
+  EXPECT_EQ(HashBytes(ConfigIdentity(lm)), 10841014295145434918u);
+  ModelConfig classifier;
+  classifier.arch = Arch::kLstm;
+  classifier.task = Task::kClassify;
+  classifier.n_classes = 4;
+  FinishConfig(classifier);
+  EXPECT_EQ(ConfigIdentity(classifier), second(ConfigToJson(classifier)));
+  // What needs the keys of format 3 has them all.
+  ModelConfig image;
+  image.task = Task::kImage;
+  image.image_height = image.image_width = 8;
+  image.image_channels = 1;
+  FinishConfig(image);
+  EXPECT_EQ(ConfigIdentity(image), ConfigToJson(image));
+  image.n_mixtures = 5;
+  EXPECT_EQ(ConfigIdentity(image), ConfigToJson(image));
+  image.d_model = 0;
+  EXPECT_THROW((void)ConfigIdentity(image), ArgumentError);
+}
+
+TEST(Config, PartialJsonTakesDefaults) {
+  const auto read = [](const char* text) {
+    return ConfigFromPartialJson(text);
+  };
+  EXPECT_EQ(read("{}").Take(), Finished());
+  ModelConfig want;
+  want.d_model = 64;
+  want.arch = Arch::kCnn;
+  EXPECT_EQ(read(R"({"d_model": 64, "d_key": 0, "arch": "cnn"})").Take(),
+            Finished(want));
+  for (const char* text :
+       {R"({"d_modle": 64})", R"({"d_model": 0})", R"({"d_model": "64"})",
+        R"({"n_heads": 3})", R"({"format_version": 4})", "[]"}) {
+    EXPECT_EQ(read(text).error().code(), ErrorCode::kFormat) << text;
+  }
+}
+
+TEST(Config, FileValuesAreTypedAndRanged) {
+  const std::vector<std::pair<const char*, Json>> cases = {
+      {"format_version", 4},
+      {"format_version", 0},
+      {"format_version", "1"},
+      {"d_model", "128"},
+      {"d_model", true},
+      {"d_model", nullptr},
+      {"d_model", 128.5},
+      {"d_model", -128},
+      {"d_model", 0},
+      {"d_model", 1e300},
+      {"d_model", UINT64_MAX},
+      {"d_model", Json::array()},
+      {"d_model", Json::object()},
+      {"d_key", 0},
+      {"d_ff", 0},
+      {"n_heads", int64_t{1} << 62},
+      {"dropout", 1},
+      {"dropout", "0.1"},
+      {"dropout", true},
+      {"final_norm", 1},
+      {"final_norm", "true"},
+      {"attention", 0},
+      {"attention", "softmax"},
+      {"attention", nullptr},
+      {"rotary_base", 0.5},
+      {"attention_dropout", 0.25},
+  };
+  for (const auto& [key, value] : cases) {
+    Json json = DefaultJson();
+    json[key] = value;
+    const Error error = ReadError(json);
+    EXPECT_EQ(error.code(), ErrorCode::kFormat) << key << " = " << value;
+    EXPECT_EQ(error.where(), "config.json: " + std::string(key));
+  }
+  Json json = DefaultJson();
+  json["d_model"] = 128.0;
+  json["dropout"] = 0;
+  EXPECT_EQ(ConfigFromJson(json.dump()).Take(), Finished());
+}
+
+TEST(Config, DamagedFilesAreErrors) {
+  const std::string good = ConfigToJson(ModelConfig{});
+  // The closing brace and newline: the rest cannot be cut.
+  for (size_t length = 0; length + 1 < good.size(); ++length) {
+    const auto result = ConfigFromJson(good.substr(0, length));
+    ASSERT_FALSE(result.ok()) << "cut at " << length;
+    EXPECT_EQ(result.error().code(), ErrorCode::kFormat);
+  }
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const int bit : {0, 3, 7}) {
+      std::string flipped = good;
+      flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
+      const auto result = ConfigFromJson(flipped);
+      if (result.ok()) {  // a digit or a space became another: still sound
+        EXPECT_EQ(Finished(result.value()), result.value());
+      } else {
+        EXPECT_EQ(result.error().code(), ErrorCode::kFormat);
+      }
+    }
+  }
+  for (const std::string& text :
+       {std::string("[]"), std::string("null"), std::string("NaN"),
+        std::string(1 << 21, ' '), std::string(1 << 19, '['),
+        StrCat("{\"format_version\":1,", good.substr(1))}) {
+    EXPECT_FALSE(ConfigFromJson(text).ok());
+  }
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,243 @@
+// Names and shapes of a model's tensors.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/model_config.h"
+#include "config/test_util.h"
+#include "core/test_util.h"
+
+namespace tarn {
+namespace {
+
+using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+TEST(WeightShapesTest, ListsTheTensorsInModelOrder) {
+  ModelConfig config;
+  config.vocab_size = 11;
+  config.d_model = 6;
+  config.n_layers = 2;
+  config.n_heads = 2;
+  config.d_key = 5;
+  config.d_value = 4;
+  config.d_ff = 7;
+  config.max_positions = 9;
+  Shapes want = {{"value_embedding.weight", {11, 6}},
+                 {"pos_embedding.weight", {9, 6}}};
+  for (const std::string layer : {"layers.0.", "layers.1."}) {
+    want.push_back({layer + "attention.query_projection.weight", {10, 6}});
+    want.push_back({layer + "attention.query_projection.bias", {10}});
+    want.push_back({layer + "attention.key_projection.weight", {10, 6}});
+    want.push_back({layer + "attention.key_projection.bias", {10}});
+    want.push_back({layer + "attention.value_projection.weight", {8, 6}});
+    want.push_back({layer + "attention.value_projection.bias", {8}});
+    want.push_back({layer + "attention.out_projection.weight", {6, 8}});
+    want.push_back({layer + "attention.out_projection.bias", {6}});
+    want.push_back({layer + "linear1.weight", {7, 6}});
+    want.push_back({layer + "linear1.bias", {7}});
+    want.push_back({layer + "linear2.weight", {6, 7}});
+    want.push_back({layer + "linear2.bias", {6}});
+    want.push_back({layer + "norm1.weight", {6}});
+    want.push_back({layer + "norm1.bias", {6}});
+    want.push_back({layer + "norm2.weight", {6}});
+    want.push_back({layer + "norm2.bias", {6}});
+  }
+  want.push_back({"norm.weight", {6}});
+  want.push_back({"norm.bias", {6}});
+  want.push_back({"predictor.weight", {11, 6}});
+  want.push_back({"predictor.bias", {11}});
+  EXPECT_EQ(WeightShapes(config), want);
+}
+
+TEST(WeightShapesTest, OptionsAddAndRemoveTensors) {
+  ModelConfig config;
+  config.positions = Positions::kSinusoidal;
+  config.position_combine = PositionCombine::kConcat;
+  config.final_norm = false;
+  Shapes shapes = WeightShapes(config);
+  EXPECT_EQ(shapes[0].second, (std::vector<int64_t>{256, 64}));
+  EXPECT_EQ(shapes[1].first, "layers.0.attention.query_projection.weight");
+  EXPECT_EQ(shapes.end()[-2].first, "predictor.weight");
+  EXPECT_EQ(shapes.end()[-3].first, "layers.3.norm2.bias");
+
+  ModelConfig tied;
+  tied.tied_head = true;
+  shapes = WeightShapes(tied);
+  EXPECT_EQ(shapes.end()[-1].first, "predictor.bias");
+  EXPECT_EQ(shapes.end()[-2].first, "norm.bias");
+}
+
+// Tensors of everything but embeddings and projections, in their order.
+std::vector<std::string> NamesOf(const Shapes& shapes) {
+  std::vector<std::string> names;
+  for (const auto& [name, shape] : shapes) {
+    if (!Contains(name, "_projection.") && !name.ends_with(".bias")) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+TEST(WeightShapesTest, SequenceToSequence) {
+  ModelConfig config;
+  config.arch = Arch::kSeq2seq;
+  config.n_layers = 1;
+  config.feature_map = FeatureMap::kFavor;
+  config.n_dims = 10;
+  const std::string omega = "inner_attention.feature_map.omega";
+  EXPECT_EQ(
+      NamesOf(WeightShapes(config)),
+      (std::vector<std::string>{
+          "value_embedding.weight", "target_embedding.weight",
+          "pos_embedding.weight", "target_pos_embedding.weight",
+          "encoder.layers.0.attention." + omega,
+          "encoder.layers.0.linear1.weight", "encoder.layers.0.linear2.weight",
+          "encoder.layers.0.norm1.weight", "encoder.layers.0.norm2.weight",
+          "encoder.norm.weight", "decoder.layers.0.self_attention." + omega,
+          "decoder.layers.0.cross_attention." + omega,
+          "decoder.layers.0.linear1.weight", "decoder.layers.0.linear2.weight",
+          "decoder.layers.0.norm1.weight", "decoder.layers.0.norm2.weight",
+          "decoder.layers.0.norm3.weight", "decoder.norm.weight",
+          "predictor.weight"}));
+  for (const auto& [name, shape] : WeightShapes(config)) {
+    EXPECT_EQ(IsBuffer(name), name.ends_with("omega"));
+    if (IsBuffer(name)) {
+      EXPECT_EQ(shape, (std::vector<int64_t>{32, 5}));
+    }
+  }
+}
+
+TEST(WeightShapesTest, EarlierModels) {
+  ModelConfig config;
+  config.arch = Arch::kLstm;
+  config.task = Task::kClassify;
+  config.n_classes = 3;
+  config.n_layers = 1;
+  config.d_model = 6;
+  config.bidirectional = true;
+  const Shapes lstm = {{"value_embedding.weight", {256, 6}},
+                       {"rnn.weight_ih_l0", {12, 6}},
+                       {"rnn.weight_hh_l0", {12, 3}},
+                       {"rnn.bias_ih_l0", {12}},
+                       {"rnn.bias_hh_l0", {12}},
+                       {"rnn.weight_ih_l0_reverse", {12, 6}},
+                       {"rnn.weight_hh_l0_reverse", {12, 3}},
+                       {"rnn.bias_ih_l0_reverse", {12}},
+                       {"rnn.bias_hh_l0_reverse", {12}},
+                       {"predictor.weight", {3, 6}},
+                       {"predictor.bias", {3}}};
+  EXPECT_EQ(WeightShapes(config), lstm);
+  config.bidirectional = false;
+  config.arch = Arch::kCnn;
+  const Shapes cnn = {{"value_embedding.weight", {256, 6}},
+                      {"layers.0.conv.weight", {6, 6, 3}},
+                      {"layers.0.conv.bias", {6}},
+                      {"layers.0.norm.weight", {6}},
+                      {"layers.0.norm.bias", {6}},
+                      {"predictor.weight", {3, 6}},
+                      {"predictor.bias", {3}}};
+  EXPECT_EQ(WeightShapes(config), cnn);
+}
+
+TEST(WeightShapesTest, FramesHaveNoTokenEmbedding) {
+  const Words sizes = {{"d_model", "6"},
+                       {"n_heads", "2"},
+                       {"n_layers", "2"},
+                       {"positions", "sinusoidal"},
+                       {"position_combine", "concat"}};
+  Shapes shapes = WeightShapes(With(kCtcWords, sizes));
+  EXPECT_EQ(shapes[0],
+            (Shapes::value_type{"input_projection.weight", {3, 40}}));
+  EXPECT_EQ(shapes[1], (Shapes::value_type{"input_projection.bias", {3}}));
+  EXPECT_EQ(shapes[2].first, "layers.0.attention.query_projection.weight");
+  EXPECT_EQ(shapes.back(), (Shapes::value_type{"predictor.bias", {11}}));
+
+  ModelConfig lstm = With(kCtcWords, {{"arch", "lstm"},
+                                      {"d_model", "6"},
+                                      {"n_layers", "2"},
+                                      {"bidirectional", "true"}});
+  shapes = WeightShapes(lstm);
+  EXPECT_EQ(shapes.size(), 2 * 2 * 4 + 2u);
+  EXPECT_EQ(shapes[0], (Shapes::value_type{"rnn.weight_ih_l0", {12, 40}}));
+  EXPECT_EQ(shapes[4],
+            (Shapes::value_type{"rnn.weight_ih_l0_reverse", {12, 40}}));
+  EXPECT_EQ(shapes[8], (Shapes::value_type{"rnn.weight_ih_l1", {12, 6}}));
+}
+
+TEST(WeightShapesTest, ImagesHaveAHeadOfMixtures) {
+  const Shapes shapes = WeightShapes(With(kImageWords));
+  EXPECT_EQ(shapes[0],
+            (Shapes::value_type{"value_embedding.weight", {256, 128}}));
+  EXPECT_EQ(shapes.end()[-2],
+            (Shapes::value_type{"predictor.weight", {30, 128}}));
+}
+
+TEST(WeightShapesTest, KindsWithTensorsOfTheirOwn) {
+  ModelConfig config;
+  config.n_layers = 1;
+  config.attention = AttentionKind::kAftFull;
+  config.max_sequence_length = 9;
+  config.aft_parameterization = 4;
+  Shapes shapes = WeightShapes(config);
+  const std::string inner = "layers.0.attention.inner_attention.";
+  const std::vector<int64_t> table = {9, 4};
+  EXPECT_EQ(shapes[10], (Shapes::value_type{inner + "u", table}));
+  EXPECT_EQ(shapes[11], (Shapes::value_type{inner + "v", table}));
+  config.attention = AttentionKind::kConditionalFull;
+  config.feature_map = FeatureMap::kGrf;
+  shapes = WeightShapes(config);
+  EXPECT_EQ(shapes[10].first, inner + "other_attention.feature_map.omega");
+}
+
+// 12 D^2 + 13 D a layer with F = 4 D and 2 D for the final norm.
+TEST(WeightShapesTest, ParameterCountOfALayer) {
+  ModelConfig config;
+  config.d_model = 256;
+  config.n_layers = 8;
+  config.positions = Positions::kNone;
+  const int64_t ends = 2 * 256 * 256 + 256;  // embedding, head
+  EXPECT_EQ(ParameterCount(config) - ends, 6318592);
+}
+
+TEST(WeightShapesTest, ParameterCountIsTheirSum) {
+  std::vector<ModelConfig> configs;
+  for (const char* arch :
+       {"decoder", "encoder", "seq2seq", "rnn", "lstm", "cnn"}) {
+    for (const char* positions : {"none", "learned", "rotary", "sinusoidal"}) {
+      for (const char* map : {"elu1", "grf"}) {
+        for (const char* tied : {"true", "false"}) {
+          ModelConfig config;
+          Set(config, "arch", arch);
+          Set(config, "positions", positions);
+          Set(config, "feature_map", map);
+          Set(config, "tied_head", tied);
+          if (config.arch == Arch::kEncoder) {
+            config.n_classes = 2;
+            config.tied_head = false;
+          }
+          configs.push_back(config);
+        }
+      }
+    }
+  }
+  configs.push_back(With(kImageWords));
+  configs.push_back(With(kCtcWords));
+  configs.push_back(
+      With(kCtcWords, {{"arch", "lstm"}, {"bidirectional", "true"}}));
+  for (const ModelConfig& config : configs) {
+    int64_t total = 0;
+    std::set<std::string> names;
+    for (const auto& [name, shape] : WeightShapes(config)) {
+      int64_t elements = 1;
+      for (const int64_t size : shape) elements *= size;
+      if (!IsBuffer(name)) total += elements;
+      EXPECT_TRUE(names.insert(name).second) << name;
+    }
+    EXPECT_EQ(ParameterCount(config), total);
+  }
+}
+
+}  // namespace
+}  // namespace tarn

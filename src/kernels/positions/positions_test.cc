@@ -1,0 +1,93 @@
+#include "kernels/positions/positions.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace tarn {
+namespace {
+
+// Bounds: one rounding to float of a value of at most 1, plus the double
+// error of the angle, which grows with it (position * 2^-52).
+double Tolerance(int64_t position) {
+  return 0x1p-24 + 0x1p-50 * static_cast<double>(position);
+}
+
+// Oracle in long double, through exp and log instead of pow.
+long double Angle(int64_t position, long double base, long double exponent) {
+  return static_cast<long double>(position) *
+         std::exp(-exponent * std::log(base));
+}
+
+TEST(Sinusoidal, MatchesTheFormula) {
+  for (int64_t width : {1, 2, 3, 5, 16, 127, 512}) {
+    for (int64_t position : {0, 1, 2, 77, 4096, 1000000}) {
+      std::vector<float> row(width + 1, -9.0f);
+      SinusoidalRow(position, width, row.data());
+      for (int64_t i = 0; i < width; ++i) {
+        const long double angle =
+            Angle(position, 10000, static_cast<long double>(i / 2 * 2) / width);
+        const long double want = i % 2 == 0 ? std::sin(angle) : std::cos(angle);
+        EXPECT_NEAR(row[i], static_cast<double>(want), Tolerance(position))
+            << "width " << width << " position " << position << " i " << i;
+      }
+      EXPECT_EQ(row[width], -9.0f) << "wrote past the row";
+    }
+  }
+}
+
+TEST(Sinusoidal, PositionZeroAlternatesZeroAndOne) {
+  std::vector<float> row(6);
+  SinusoidalRow(0, 6, row.data());
+  EXPECT_EQ(row, (std::vector<float>{0, 1, 0, 1, 0, 1}));
+}
+
+TEST(Rotary, MatchesTheFormulaAndStaysOnTheCircle) {
+  for (int64_t d_key : {2, 4, 6, 32, 64}) {
+    for (double base : {10000.0, 500000.0, 1.0}) {
+      for (int64_t position : {0, 1, 255, 65536}) {
+        std::vector<float> cos(d_key / 2), sin(d_key / 2);
+        RotaryRow(position, d_key, base, cos.data(), sin.data());
+        for (int64_t i = 0; i < d_key / 2; ++i) {
+          const long double angle =
+              Angle(position, base, 2.0L * i / static_cast<long double>(d_key));
+          EXPECT_NEAR(cos[i], static_cast<double>(std::cos(angle)),
+                      Tolerance(position));
+          EXPECT_NEAR(sin[i], static_cast<double>(std::sin(angle)),
+                      Tolerance(position));
+          EXPECT_NEAR(double{cos[i]} * cos[i] + double{sin[i]} * sin[i], 1,
+                      2.5e-7);
+        }
+      }
+    }
+  }
+}
+
+// The property rotary positions exist for: the product of two turned rows
+// depends on the distance alone.
+TEST(Rotary, ProductsDependOnDistanceOnly) {
+  const int64_t d_key = 8, half = d_key / 2;
+  const double query[8] = {1, -2, .5, .25, 3, 1, -1, 2};
+  const double key[8] = {.5, 1, 2, -1, 1, .25, 3, -2};
+  const auto product = [&](int64_t query_position, int64_t key_position) {
+    float qc[4], qs[4], kc[4], ks[4];
+    RotaryRow(query_position, d_key, 10000, qc, qs);
+    RotaryRow(key_position, d_key, 10000, kc, ks);
+    double sum = 0;
+    for (int64_t i = 0; i < half; ++i) {
+      const double q0 = query[i] * qc[i] - query[i + half] * qs[i];
+      const double q1 = query[i + half] * qc[i] + query[i] * qs[i];
+      const double k0 = key[i] * kc[i] - key[i + half] * ks[i];
+      const double k1 = key[i + half] * kc[i] + key[i] * ks[i];
+      sum += q0 * k0 + q1 * k1;
+    }
+    return sum;
+  };
+  EXPECT_NEAR(product(5, 2), product(1005, 1002), 1e-5);
+  EXPECT_GT(std::abs(product(5, 2) - product(5, 3)), 1e-2);
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,232 @@
+// One arithmetic: any split of a prompt, any thread count, any batch and any
+// copy of a state give the same bits as single steps on one thread.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "runtime/model/model.h"
+#include "runtime/model/test_model.h"
+
+namespace tarn::testing {
+namespace {
+
+constexpr int64_t kTokens = 300;  // more than two blocks
+
+struct Kind {
+  const char* name;
+  AttentionKind attention;
+  Positions positions;
+  RotaryPlace place;
+  WeightType weights;
+  FeatureMap map = FeatureMap::kElu1;
+  Denominator denominator = Denominator::kExact;
+  Norm norm = Norm::kPre;
+};
+
+const Kind kKinds[] = {
+    {"Linear", AttentionKind::kLinear, Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kF32},
+    {"LinearBF16", AttentionKind::kLinear, Positions::kSinusoidal,
+     RotaryPlace::kBefore, WeightType::kBF16},
+    {"LinearRotatedFeatures", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kAfter, WeightType::kF32},
+    {"Relu2", AttentionKind::kLinear, Positions::kNone, RotaryPlace::kBefore,
+     WeightType::kF32, FeatureMap::kRelu2},
+    {"Poly2Signed", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kPoly2,
+     Denominator::kSigned},
+    {"Softmax", AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore,
+     WeightType::kF32},
+    {"PostNorm", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kCompat, Norm::kPost},
+    {"SoftmaxPostNorm", AttentionKind::kFull, Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPost},
+};
+
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
+// The plain step loop on one thread, kept for every later comparison.
+class ModelBitsTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    config_ = WideConfig();
+    config_.attention = GetParam().attention;
+    config_.positions = GetParam().positions;
+    config_.rotary_place = GetParam().place;
+    config_.feature_map = GetParam().map;
+    config_.denominator = GetParam().denominator;
+    config_.norm = GetParam().norm;
+    if (config_.norm == Norm::kPost) config_.activation = Activation::kRelu;
+    WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
+    for (const int threads : {1, 2, 3}) models_.push_back(Open(threads));
+    tokens_ = RandomTokens(config_, kTokens, 2);
+    logits_.resize(static_cast<size_t>(kTokens * config_.vocab_size));
+    for (int64_t t = 0; t < kTokens; ++t) {
+      models_[0].Step(steps_[0], tokens_[t], Logits(t));
+    }
+  }
+
+  Model Open(int threads) {
+    Model model = Model::Open(folder_.path(), {.weights = GetParam().weights,
+                                               .threads = threads})
+                      .Take();
+    steps_.emplace_back(model);
+    return model;
+  }
+  float* Logits(int64_t t) { return logits_.data() + t * config_.vocab_size; }
+  std::span<const int32_t> Tokens(int64_t begin, int64_t count) const {
+    return std::span(tokens_).subspan(static_cast<size_t>(begin),
+                                      static_cast<size_t>(count));
+  }
+  void ExpectLogits(int64_t t, const float* got) {
+    EXPECT_EQ(0, std::memcmp(Logits(t), got,
+                             static_cast<size_t>(config_.vocab_size) * 4))
+        << "token " << t;
+  }
+
+  TemporaryFolder folder_;
+  ModelConfig config_;
+  std::vector<Model> models_;  // of 1, 2 and 3 threads
+  std::vector<State> steps_;   // [0] has consumed tokens_ one by one
+  std::vector<int32_t> tokens_;
+  std::vector<float> logits_;
+};
+
+TEST_P(ModelBitsTest, AnySplitAndAnyThreadCount) {
+  Rng rng(3);
+  std::vector<float> last(static_cast<size_t>(config_.vocab_size));
+  for (const Model& model : models_) {
+    for (int trial = 0; trial < 6; ++trial) {
+      State state(model);
+      while (state.position() < kTokens) {
+        const int64_t at = state.position();
+        const uint64_t most = trial == 0 ? kTokens : (trial < 3 ? 20 : 170);
+        const int64_t count =
+            trial == 0
+                ? kTokens
+                : std::min<int64_t>(static_cast<int64_t>(1 + rng.Below(most)),
+                                    kTokens - at);
+        model.Prefill(state, Tokens(at, count), last.data());
+        ExpectLogits(at + count - 1, last.data());
+      }
+      EXPECT_TRUE(state == steps_[0]);
+      EXPECT_EQ(steps_[0].Hash(), state.Hash());
+    }
+    State state(model);
+    std::vector<float> all(logits_.size());
+    model.Score(state, tokens_, all.data());
+    EXPECT_EQ(0, std::memcmp(all.data(), logits_.data(), all.size() * 4));
+    EXPECT_TRUE(state == steps_[0]);
+  }
+}
+
+TEST_P(ModelBitsTest, AnyBatchMates) {
+  Rng rng(4);
+  for (const Model& model : models_) {
+    State watched(model);
+    std::vector<State> mates;
+    for (int i = 0; i < 5; ++i) mates.emplace_back(model);
+    std::vector<float> last(static_cast<size_t>(config_.vocab_size));
+    while (watched.position() < kTokens) {
+      std::vector<std::vector<int32_t>> others;
+      std::vector<Job> jobs;
+      for (State& mate : mates) {
+        const int64_t count = static_cast<int64_t>(rng.Below(90));
+        others.push_back(RandomTokens(config_, count, rng.Next()));
+        jobs.push_back({.state = &mate, .tokens = others.back()});
+      }
+      const int64_t at = watched.position();
+      const int64_t count = std::min<int64_t>(
+          static_cast<int64_t>(1 + rng.Below(60)), kTokens - at);
+      const auto place = jobs.begin() + static_cast<int64_t>(rng.Below(6));
+      jobs.insert(place, {&watched, Tokens(at, count), last.data(), false});
+      model.StepBatch(jobs);
+      ExpectLogits(at + count - 1, last.data());
+    }
+    EXPECT_TRUE(watched == steps_[0]);
+  }
+}
+
+TEST_P(ModelBitsTest, OneTokenOfManySequences) {
+  const Model& model = models_[1];
+  std::vector<State> states;
+  std::vector<std::vector<float>> last(7);
+  for (int i = 0; i < 7; ++i) {
+    states.emplace_back(model);
+    last[i].resize(static_cast<size_t>(config_.vocab_size));
+  }
+  // Sequence i runs i tokens late: every row of a batch is at its own position.
+  for (int64_t t = 0; t < 40; ++t) {
+    std::vector<Job> jobs;
+    for (int64_t i = 0; i < std::min<int64_t>(t + 1, 7); ++i) {
+      jobs.push_back({&states[i], Tokens(t - i, 1), last[i].data(), false});
+    }
+    model.StepBatch(jobs);
+    for (int64_t i = 0; i < static_cast<int64_t>(jobs.size()); ++i) {
+      ExpectLogits(t - i, last[i].data());
+    }
+  }
+}
+
+TEST_P(ModelBitsTest, ClonesAndCopiesAreIndependent) {
+  const Model& model = models_[0];
+  State state(model);
+  model.Prefill(state, Tokens(0, 100));
+  State clone = state.Clone();
+  EXPECT_TRUE(clone == state);
+  EXPECT_EQ(clone.bytes(), state.bytes());
+  const uint64_t hash = state.Hash();
+  model.Prefill(clone, RandomTokens(config_, 150, 9));  // elsewhere
+  EXPECT_FALSE(clone == state);
+  EXPECT_EQ(hash, state.Hash());
+  clone.CopyFrom(state);
+  EXPECT_TRUE(clone == state);
+  State late(model);
+  late.CopyFrom(state);  // into a state that never saw a token
+  for (State* each : {&state, &clone, &late}) {
+    model.Prefill(*each, Tokens(100, kTokens - 101));
+    model.Step(*each, tokens_.back(), logits_.data());
+    EXPECT_TRUE(*each == steps_[0]);
+  }
+}
+
+TEST_P(ModelBitsTest, ResetIsTheInitialState) {
+  const Model& model = models_[0];
+  State state(model);
+  std::vector<float> logits(static_cast<size_t>(config_.vocab_size));
+  model.Prefill(state, Tokens(20, 50), logits.data());
+  state.Reset();
+  EXPECT_TRUE(state == State(model));
+  EXPECT_EQ(0, state.position());
+  EXPECT_TRUE(state.last_logits().empty());
+  model.Prefill(state, Tokens(0, kTokens), logits.data());
+  EXPECT_TRUE(state == steps_[0]);
+}
+
+TEST_P(ModelBitsTest, ManyThreadsShareAModel) {
+  const Model& model = models_[2];
+  std::vector<State> states;
+  for (int i = 0; i < 4; ++i) states.emplace_back(model);
+  std::vector<std::thread> threads;
+  for (State& state : states) {
+    threads.emplace_back([&] {
+      std::vector<float> last(static_cast<size_t>(config_.vocab_size));
+      while (state.position() < kTokens) {
+        const int64_t at = state.position();
+        model.Prefill(state, Tokens(at, std::min<int64_t>(37, kTokens - at)),
+                      last.data());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const State& state : states) EXPECT_TRUE(state == steps_[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ModelBitsTest, ::testing::ValuesIn(kKinds),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tarn::testing

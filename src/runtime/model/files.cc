@@ -1,0 +1,49 @@
+#include "runtime/model/files.h"
+
+#include <utility>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "runtime/model/labels.h"
+#include "runtime/weights/weights.h"
+
+namespace tarn {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+
+}  // namespace
+
+Error InFolder(const std::string& dir, const Error& error) {
+  if (error.wanted().empty()) {
+    return Error(error.code(), StrCat(dir, "/", error.what()));
+  }
+  return Error(error.code(), StrCat(dir, "/", error.where()), error.wanted(),
+               error.given());
+}
+
+Result<ModelConfig> ReadModelConfig(const std::string& dir) {
+  const Result<std::string> text =
+      ReadFile(dir + "/config.json", kMaxConfigBytes);
+  if (!text.ok()) return text.error();
+  Result<ModelConfig> config = ConfigFromJson(text.value());
+  if (!config.ok()) return InFolder(dir, config.error());
+  return config;
+}
+
+Result<ModelFiles> OpenModelFiles(const std::string& dir,
+                                  const ModelConfig& config, bool use_mmap) {
+  const std::string path = dir + "/model.safetensors";
+  Result<SafetensorsFile> file = SafetensorsFile::Open(path, use_mmap);
+  if (!file.ok()) return file.error();
+  if (auto error = CheckWeights(path, file.value(), config)) return *error;
+  std::vector<std::string> labels;
+  if (HasLabels(config.task)) {
+    Result<std::vector<std::string>> read = ReadLabels(dir, config);
+    if (!read.ok()) return read.error();
+    labels = std::move(read).Take();
+  }
+  return ModelFiles{std::move(file).Take(), std::move(labels)};
+}
+
+}  // namespace tarn

@@ -1,0 +1,31 @@
+// labels.json: what the classes of a classifier, or the symbols of a model of
+// frames, are called.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/model_config.h"
+#include "core/error.h"
+
+namespace tarn {
+
+/// A JSON array of `n_classes` distinct, non-empty strings of one line each;
+/// the index is the class. blank: the first is CTC's blank, "", and no other.
+/// FormatError in one line otherwise.
+Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
+                                                int64_t n_classes,
+                                                bool blank = false);
+
+/// Has a model of the task a labels.json?
+constexpr bool HasLabels(Task task) {
+  return task == Task::kClassify || task == Task::kCtc;
+}
+
+/// DIR/labels.json of a model with labels; IoError when it cannot be read.
+Result<std::vector<std::string>> ReadLabels(const std::string& dir,
+                                            const ModelConfig& config);
+
+}  // namespace tarn

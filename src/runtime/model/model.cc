@@ -1,0 +1,286 @@
+#include "runtime/model/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/model/files.h"
+#include "runtime/model/impl.h"
+#include "runtime/state/state_file.h"
+#include "runtime/model/supported.h"
+
+namespace tarn {
+namespace {
+
+// Marks the states of a batch while it is checked: finds one that comes twice
+// without a list of its own, for a step allocates nothing.
+class BatchMarks {
+ public:
+  ~BatchMarks() {
+    for (SequenceState* state = last_; state != nullptr;) {
+      SequenceState* before = state->batch_link;
+      state->batch_link = nullptr;
+      state = before == state ? nullptr : before;
+    }
+  }
+  /// False when the state is marked already. The first one's link is itself.
+  bool Add(SequenceState& state) {
+    if (state.batch_link != nullptr) return false;
+    state.batch_link = last_ != nullptr ? last_ : &state;
+    last_ = &state;
+    return true;
+  }
+
+ private:
+  SequenceState* last_ = nullptr;
+};
+
+}  // namespace
+
+Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
+  if (options.threads < 0) {
+    throw ArgumentError("Model::Open: threads", "0 (automatic) or more",
+                        StrCat(options.threads));
+  }
+  const Result<ModelConfig> config = ReadModelConfig(dir);
+  if (!config.ok()) return config.error();
+  if (const auto error = CheckSupported(config.value())) {
+    return InFolder(dir, *error);
+  }
+  Result<ModelFiles> opened =
+      OpenModelFiles(dir, config.value(), options.use_mmap);
+  if (!opened.ok()) return opened.error();
+  ModelFiles files = std::move(opened).Take();
+  const DType dtype =
+      options.weights == WeightType::kBF16 ? DType::kBF16 : DType::kF32;
+  return Model(std::make_unique<Impl>(
+      config.value(), options,
+      PackWeights(files.weights, config.value(), dtype),
+      std::move(files.labels),
+      ModelFingerprint(files.weights, config.value(), dtype)));
+}
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelConfig& Model::config() const { return impl_->config; }
+const ModelOptions& Model::options() const { return impl_->options; }
+int Model::threads() const { return impl_->pool.width(); }
+int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
+int64_t Model::n_outputs() const { return impl_->config.Outputs(); }
+int64_t Model::parameters() const { return impl_->weights.parameters; }
+int64_t Model::weight_bytes() const { return impl_->weights.bytes; }
+int64_t Model::state_bytes() const { return impl_->layout->FixedBytes(); }
+int64_t Model::state_bytes_per_token() const {
+  return impl_->layout->BytesPerToken();
+}
+int64_t Model::memory_bytes() const {
+  return impl_->layout->cross ? CrossMemory::FixedBytes(impl_->config) : 0;
+}
+int64_t Model::memory_bytes_per_token() const {
+  return impl_->layout->cross ? CrossMemory::BytesPerToken(impl_->config) : 0;
+}
+const std::vector<std::string>& Model::labels() const { return impl_->labels; }
+
+void Model::CheckOpen() const {
+  if (impl_ == nullptr) {
+    throw ArgumentError("Model", "an open model", "one moved from");
+  }
+}
+
+void Model::CheckTokens(std::span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i];
+    if (token >= 0 && token < vocab_size()) continue;
+    throw ArgumentError(StrCat("Model: tokens[", i, "]"),
+                        StrCat("an id in [0, ", vocab_size(), ")"),
+                        StrCat(token));
+  }
+}
+
+void Model::CheckArch(const char* call, Arch wanted) const {
+  CheckOpen();
+  if (impl_->config.arch == wanted) return;
+  throw ArgumentError(StrCat("Model::", call),
+                      StrCat("a model of arch '", Name(wanted), "'"),
+                      StrCat("arch '", Name(impl_->config.arch), "'"));
+}
+
+// Everything that can be wrong with a job, before anything changes.
+void Model::CheckJob(const Job& job) const {
+  CheckOpen();
+  if (job.state == nullptr || job.state->impl_ == nullptr) {
+    throw ArgumentError("Model: state", "a state that holds a sequence",
+                        job.state == nullptr ? "null" : "one moved from");
+  }
+  const SequenceState& state = job.state->impl_->sequence;
+  if (&state.layout() != impl_->layout.get()) {
+    throw ArgumentError("Model: state", "a state of this model",
+                        "one of another model");
+  }
+  if (state.layout().cross && state.memory == nullptr) {
+    throw ArgumentError("Model: state", "one that Encode returned",
+                        "a state without a source");
+  }
+  CheckTokens(job.tokens);
+  if (job.all_logits && job.logits == nullptr && !job.tokens.empty()) {
+    throw ArgumentError("Model: logits", "room for the logits of every token",
+                        "null");
+  }
+  if (!job.all_logits && job.logits != nullptr && job.tokens.empty() &&
+      !state.has_logits) {
+    throw ArgumentError("Model: tokens",
+                        "at least one, or a state that has logits",
+                        "none, and a state without");
+  }
+}
+
+// Blocks of as many tokens as fit, taken from the jobs in order. The model is
+// locked for one block at a time, so that a long prompt of one thread does not
+// keep another's single step waiting for all of it.
+void Model::RunJobs(std::span<Job> jobs) const {
+  for (const Job& job : jobs) {
+    SequenceState& state = job.state->impl_->sequence;
+    state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()));
+  }
+  for (size_t next = 0, done = 0; next < jobs.size();) {
+    const std::lock_guard lock(impl_->turn);
+    Forward& forward = *impl_->forward;
+    forward.Clear();
+    const size_t first = next;
+    while (next < jobs.size() && !forward.full()) {
+      const Job& job = jobs[next];
+      const int64_t row = forward.rows();
+      const int64_t added =
+          forward.Add(job.state->impl_->sequence, job.tokens.subspan(done));
+      RequestLogits(job, static_cast<int64_t>(done), row, added);
+      done += static_cast<size_t>(added);
+      if (done < job.tokens.size()) break;
+      done = 0;
+      ++next;
+    }
+    forward.Run();
+    for (size_t i = first; i < next; ++i) KeepLogits(jobs[i]);
+  }
+}
+
+// Rows [row, row + added) of the block are the job's tokens from `done` on.
+void Model::RequestLogits(const Job& job, int64_t done, int64_t row,
+                          int64_t added) const {
+  if (job.logits == nullptr || added == 0) return;
+  if (job.all_logits) {
+    for (int64_t i = 0; i < added; ++i) {
+      impl_->forward->WantLogits(row + i,
+                                 job.logits + (done + i) * n_outputs());
+    }
+  } else if (done + added == static_cast<int64_t>(job.tokens.size())) {
+    impl_->forward->WantLogits(row + added - 1,
+                               job.state->impl_->sequence.logits());
+  }
+}
+
+// After a job's last token: the state keeps the logits, the caller gets them.
+void Model::KeepLogits(const Job& job) const {
+  SequenceState& state = job.state->impl_->sequence;
+  const int64_t count = static_cast<int64_t>(job.tokens.size());
+  if (count > 0) state.has_logits = job.logits != nullptr;
+  if (job.logits == nullptr) return;
+  if (!job.all_logits) {
+    std::copy_n(state.logits(), n_outputs(), job.logits);
+  } else if (count > 0) {
+    std::copy_n(job.logits + (count - 1) * n_outputs(), n_outputs(),
+                state.logits());
+  }
+}
+
+void Model::RunOne(Job job) const {
+  CheckJob(job);
+  RunJobs({&job, 1});
+}
+
+void Model::Prefill(State& state, std::span<const int32_t> tokens,
+                    float* logits) const {
+  RunOne({&state, tokens, logits, false});
+}
+
+void Model::Score(State& state, std::span<const int32_t> tokens,
+                  float* logits) const {
+  RunOne({&state, tokens, logits, true});
+}
+
+void Model::Step(State& state, int32_t token, float* logits) const {
+  RunOne({&state, {&token, 1}, logits, false});
+}
+
+void Model::StepBatch(std::span<Job> jobs) const {
+  {
+    BatchMarks marks;
+    for (const Job& job : jobs) {
+      CheckJob(job);
+      if (!marks.Add(job.state->impl_->sequence)) {
+        throw ArgumentError("Model::StepBatch: jobs",
+                            "a state of its own for each", "one state twice");
+      }
+    }
+  }
+  RunJobs(jobs);
+}
+
+State Model::Encode(std::span<const int32_t> source) const {
+  CheckArch("Encode", Arch::kSeq2seq);
+  CheckTokens(source);
+  const auto memory = std::make_shared<CrossMemory>(
+      impl_->config, static_cast<int64_t>(source.size()));
+  {
+    const std::lock_guard lock(impl_->turn);
+    Encoder& encoder = *impl_->encoder;
+    encoder.Clear();
+    encoder.Add(source);
+    encoder.Run();
+    encoder.FillMemory(0, *memory);
+  }
+  State state(*this);
+  state.impl_->sequence.memory = memory;
+  return state;
+}
+
+void Model::Classify(std::span<const int32_t> tokens, float* logits) const {
+  ClassifyBatch({&tokens, 1}, logits);
+}
+
+void Model::ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
+                          float* logits) const {
+  CheckArch("Classify", Arch::kEncoder);
+  for (const auto& tokens : sequences) {
+    CheckTokens(tokens);
+    if (tokens.empty()) {
+      throw ArgumentError("Model::Classify: tokens", "at least one", "none");
+    }
+  }
+  if (!sequences.empty() && logits == nullptr) {
+    throw ArgumentError(
+        "Model::Classify: logits",
+        StrCat("room for ", impl_->config.n_classes, " floats a sequence"),
+        "null");
+  }
+  // Rows that share a pass: the locked time and the scratch stay bounded.
+  constexpr int64_t kRows = 1024;
+  for (size_t next = 0; next < sequences.size();) {
+    const std::lock_guard lock(impl_->turn);
+    Encoder& encoder = *impl_->encoder;
+    encoder.Clear();
+    const size_t first = next;
+    do {
+      encoder.Add(sequences[next++]);
+    } while (next < sequences.size() && encoder.rows() < kRows);
+    encoder.Run();
+    for (size_t i = first; i < next; ++i) {
+      encoder.Classify(
+          static_cast<int64_t>(i - first),
+          logits + static_cast<int64_t>(i) * impl_->config.n_classes);
+    }
+  }
+}
+
+}  // namespace tarn

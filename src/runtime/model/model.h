@@ -1,0 +1,165 @@
+// A model opened for inference, and its state: one token costs the same however
+// many came before (linear attention), or grows with them (softmax, KV cache).
+// A language model or the decoder of a sequence-to-sequence model generates
+// token by token; the encoder of either reads whole sequences.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/model_config.h"
+#include "core/error.h"
+#include "core/executor.h"
+
+namespace tarn {
+
+enum class WeightType { kF32, kBF16 };  // how weights are held in memory
+
+struct ModelOptions {
+  WeightType weights = WeightType::kF32;
+  int threads = 0;  // 0: DefaultThreads()
+  bool use_mmap = true;
+};
+
+class Model;
+
+/// The past of one sequence, as a value: move it, Clone() it; copying is never
+/// implicit. Linear models: a fixed-size block. Softmax models: a KV cache that
+/// grows by doubling. Of a sequence-to-sequence model: also what Encode() made
+/// of its source, which copies share and nobody changes. One writer at a time.
+class State {
+ public:
+  /// The initial state, position 0. Of a sequence-to-sequence model it has no
+  /// source and serves to CopyFrom() only. Throws ArgumentError for a
+  /// classifier, which has no state.
+  explicit State(const Model& model);
+  State(State&&) noexcept;
+  State& operator=(State&&) noexcept;
+  ~State();
+  State Clone() const;                // O(bytes), nothing shared
+  void CopyFrom(const State& other);  // same model, else ArgumentError
+  void Reset();                       // before the first token; a source stays
+  int64_t position() const;           // tokens consumed
+  /// Bytes of recurrence held: constant for linear models; for softmax models
+  /// the cache with its spare room. The last logits (n_outputs floats) are
+  /// not counted, nor is the memory of a source.
+  int64_t bytes() const;
+  /// Tokens of the source that Encode() read and the bytes it takes, shared by
+  /// all copies; 0 without one.
+  int64_t source_len() const;
+  int64_t memory_bytes() const;
+  /// Position, recurrence, source and last logits, bit for bit.
+  bool operator==(const State& other) const;
+  uint64_t Hash() const;
+  /// Logits after the last consumed token, kept with the state (empty before
+  /// the first, and after a call that asked for none).
+  std::span<const float> last_logits() const;
+
+ private:
+  friend class Model;
+  friend void SaveState(const Model&, const State&, const std::string&);
+  friend Result<State> LoadState(const Model&, const std::string&);
+  struct Impl;
+  explicit State(std::unique_ptr<Impl> impl);
+  Impl& Get() const;  // throws ArgumentError after a move
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One sequence's share of a batch call. `logits`: null, or n_outputs() floats
+/// for the last token (all_logits false) or tokens.size() rows (true).
+struct Job {
+  State* state = nullptr;
+  std::span<const int32_t> tokens;
+  float* logits = nullptr;
+  bool all_logits = false;
+};
+
+/// Immutable after Open: any number of threads may use it with states of their
+/// own (calls share the pool and take turns).
+class Model {
+ public:
+  /// Opens DIR/config.json, DIR/model.safetensors and, of a classifier,
+  /// DIR/labels.json. Everything is checked before use; failures are
+  /// FormatError or IoError in one line, also for models that this runtime
+  /// does not run (supported.h). Throws ArgumentError for options.threads < 0
+  /// or more than the system gives.
+  static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  const ModelConfig& config() const;
+  const ModelOptions& options() const;
+  int threads() const;
+  int64_t vocab_size() const;
+  /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
+  /// an image model's distribution of the next byte (pixels.h).
+  int64_t n_outputs() const;
+  int64_t parameters() const;             // count, all tensors
+  int64_t weight_bytes() const;           // as held in memory
+  int64_t state_bytes() const;            // of a new state
+  int64_t state_bytes_per_token() const;  // 0 for linear models
+  /// Of a source that was encoded: bytes whatever its length, and those of one
+  /// more source token. 0 but for sequence-to-sequence models.
+  int64_t memory_bytes() const;
+  int64_t memory_bytes_per_token() const;
+  /// Of a classifier: its classes' names, [n_classes]; else empty.
+  const std::vector<std::string>& labels() const;
+
+  /// Consumes tokens (any count, 0 included). The recurrence runs token by
+  /// token in one arithmetic, so any split of a prompt, any batch and any
+  /// thread count give the same bits in state and logits.
+  /// logits: null, or n_outputs floats for the last token (for no tokens:
+  /// a copy of last_logits(), which must not be empty).
+  /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
+  /// another model, with nothing changed; NumericError never: NaN weights give
+  /// NaN logits (the sampler refuses them). Nothing is allocated once the model
+  /// has run a block as large (softmax models: as long while the cache has
+  /// room, which doubles when it has none).
+  void Prefill(State& state, std::span<const int32_t> tokens,
+               float* logits = nullptr) const;
+  /// Logits of every token: [tokens.size(), n_outputs].
+  void Score(State& state, std::span<const int32_t> tokens,
+             float* logits) const;
+  void Step(State& state, int32_t token, float* logits = nullptr) const;
+  /// Several sequences at once, weights read once for up to 256 tokens; states
+  /// must be distinct (checked).
+  void StepBatch(std::span<Job> jobs) const;
+
+  /// Sequence-to-sequence models: reads a source (any length, 0 included) and
+  /// returns the state before the first target token. Prefill, Step and
+  /// StepBatch then run the decoder, whose cross attention reads the source's
+  /// keys and values, projected once, here. O(tokens) memory while it runs.
+  /// Throws ArgumentError for tokens outside [0, vocab_size) and for models
+  /// without an encoder and a decoder.
+  State Encode(std::span<const int32_t> source) const;
+  /// Classifiers: logits [n_classes] of one sequence of at least one token,
+  /// the mean of the stack's output through the head. Throws as Encode.
+  void Classify(std::span<const int32_t> tokens, float* logits) const;
+  /// Several sequences: logits [sequences, n_classes]. The same bits as one by
+  /// one; weights are read once for many.
+  void ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
+                     float* logits) const;
+
+ private:
+  friend class State;
+  friend void SaveState(const Model&, const State&, const std::string&);
+  friend Result<State> LoadState(const Model&, const std::string&);
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  void CheckOpen() const;
+  void CheckTokens(std::span<const int32_t> tokens) const;
+  void CheckArch(const char* call, Arch wanted) const;
+  void CheckJob(const Job& job) const;
+  void RunOne(Job job) const;
+  void RunJobs(std::span<Job> jobs) const;
+  void RequestLogits(const Job& job, int64_t done, int64_t row,
+                     int64_t added) const;
+  void KeepLogits(const Job& job) const;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tarn

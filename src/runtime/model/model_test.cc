@@ -1,0 +1,288 @@
+// The runtime against plain loops in double, over every configuration.
+#include "runtime/model/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <tuple>
+
+#include "kernels/simd_target.h"
+#include "runtime/model/test_model.h"
+
+namespace tarn::testing {
+namespace {
+
+struct Variant {
+  const char* name;
+  std::function<void(ModelConfig&)> change;
+};
+
+void PrintTo(const Variant& variant, std::ostream* out) {
+  *out << variant.name;
+}
+
+const Variant kVariants[] = {
+    {"Defaults", [](ModelConfig&) {}},
+    {"PostNormRelu",
+     [](ModelConfig& c) {
+       c.norm = Norm::kPost;
+       c.activation = Activation::kRelu;
+     }},
+    {"NoFinalNorm", [](ModelConfig& c) { c.final_norm = false; }},
+    {"TiedHead", [](ModelConfig& c) { c.tied_head = true; }},
+    {"NoPositions", [](ModelConfig& c) { c.positions = Positions::kNone; }},
+    {"SinusoidalAdd",
+     [](ModelConfig& c) { c.positions = Positions::kSinusoidal; }},
+    {"SinusoidalConcat",
+     [](ModelConfig& c) {
+       c.positions = Positions::kSinusoidal;
+       c.position_combine = PositionCombine::kConcat;
+     }},
+    {"RotaryBefore", [](ModelConfig& c) { c.positions = Positions::kRotary; }},
+    {"RotaryAfterExact",
+     [](ModelConfig& c) {
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+     }},
+    {"RotaryAfterCompat",
+     [](ModelConfig& c) {
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+       c.denominator = Denominator::kCompat;
+       c.eps = 0.5;
+     }},
+    {"RotaryAfterNone",
+     [](ModelConfig& c) {
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+       c.denominator = Denominator::kNone;
+     }},
+    {"Compat",
+     [](ModelConfig& c) {
+       c.denominator = Denominator::kCompat;
+       c.eps = 0.5;
+     }},
+    {"IdentityNoDenominator",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kIdentity;
+       c.denominator = Denominator::kNone;
+     }},
+    {"Relu", [](ModelConfig& c) { c.feature_map = FeatureMap::kRelu; }},
+    {"Relu2Sinusoidal",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu2;
+       c.positions = Positions::kSinusoidal;
+     }},
+    {"Relu2RotaryAfter",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu2;
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+     }},
+    {"ReluRotaryBefore",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu;
+       c.positions = Positions::kRotary;
+     }},
+    {"Poly2", [](ModelConfig& c) { c.feature_map = FeatureMap::kPoly2; }},
+    {"Poly2RotaryCompat",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kPoly2;
+       c.denominator = Denominator::kCompat;
+       c.eps = 0.5;
+       c.positions = Positions::kRotary;
+     }},
+    {"Poly2SignedPost",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kPoly2;
+       c.denominator = Denominator::kSigned;
+       c.norm = Norm::kPost;
+     }},
+    {"Elu1SignedRotary",
+     [](ModelConfig& c) {
+       c.denominator = Denominator::kSigned;
+       c.positions = Positions::kRotary;
+     }},
+    {"ReluSigned",
+     [](ModelConfig& c) {
+       c.feature_map = FeatureMap::kRelu;
+       c.denominator = Denominator::kSigned;
+     }},
+    {"Softmax", [](ModelConfig& c) { c.attention = AttentionKind::kFull; }},
+    {"SoftmaxRotaryPost",
+     [](ModelConfig& c) {
+       c.attention = AttentionKind::kFull;
+       c.positions = Positions::kRotary;
+       c.norm = Norm::kPost;
+     }},
+};
+
+class ModelTest
+    : public ::testing::TestWithParam<std::tuple<std::string, Variant>> {
+ protected:
+  void SetUp() override {
+    ForceSimdTarget(std::get<0>(GetParam()));
+    config_ = SmallConfig();
+    std::get<1>(GetParam()).change(config_);
+    FinishConfig(config_);
+    tensors_ = RandomTensors(config_, 1);
+    WriteModel(folder_.path(), config_, tensors_);
+  }
+  void TearDown() override { ResetSimdTarget(); }
+
+  void ExpectNear(const ReferenceModel::Rows& want,
+                  const std::vector<float>& got) const {
+    for (size_t t = 0; t < want.size(); ++t) {
+      for (size_t v = 0; v < want[t].size(); ++v) {
+        // Some fifty roundings of 2^-24 between token and logit.
+        ASSERT_NEAR(want[t][v], got[t * want[t].size() + v],
+                    2e-5 * (1 + std::fabs(want[t][v])))
+            << "token " << t << " logit " << v;
+      }
+    }
+  }
+
+  TemporaryFolder folder_;
+  ModelConfig config_;
+  Tensors tensors_;
+};
+
+TEST_P(ModelTest, ScoreAndStepsMatchTheReference) {
+  const Model model = Model::Open(folder_.path()).Take();
+  EXPECT_EQ(config_, model.config());
+  const auto tokens = RandomTokens(config_, 23, 2);
+  const auto want = ReferenceModel(config_, tensors_).Logits(tokens);
+  const size_t vocab = static_cast<size_t>(config_.vocab_size);
+  std::vector<float> scored(tokens.size() * vocab, NAN);
+  State state(model);
+  model.Score(state, tokens, scored.data());
+  ExpectNear(want, scored);
+
+  std::vector<float> stepped(scored.size(), NAN);
+  State steps(model);
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    model.Step(steps, tokens[t], stepped.data() + t * vocab);
+  }
+  EXPECT_EQ(0, std::memcmp(scored.data(), stepped.data(),
+                           scored.size() * sizeof(float)));
+  EXPECT_TRUE(state == steps);
+  EXPECT_EQ(23, steps.position());
+}
+
+TEST_P(ModelTest, BF16WeightsAreTheRoundedModel) {
+  // The file's matrices, rounded by hand; vectors and positions stay.
+  Tensors rounded = tensors_;
+  for (const auto& [name, shape] : WeightShapes(config_)) {
+    if (shape.size() != 2 || name == "pos_embedding.weight") continue;
+    for (float& x : rounded[name]) {
+      uint32_t bits;
+      std::memcpy(&bits, &x, 4);
+      const uint32_t low = bits & 0xFFFFu;
+      const uint32_t up = low > 0x8000u || (low == 0x8000u && (bits >> 16) % 2);
+      bits = (bits & 0xFFFF0000u) + (up ? 0x10000u : 0u);
+      std::memcpy(&x, &bits, 4);
+    }
+  }
+  const Model model =
+      Model::Open(folder_.path(), {.weights = WeightType::kBF16}).Take();
+  const auto tokens = RandomTokens(config_, 12, 3);
+  std::vector<float> logits(tokens.size() *
+                            static_cast<size_t>(config_.vocab_size));
+  State state(model);
+  model.Score(state, tokens, logits.data());
+  ExpectNear(ReferenceModel(config_, rounded).Logits(tokens), logits);
+}
+
+// The scalar target and the best one; the kernels' own tests run them all.
+std::vector<std::string> TwoTargets() {
+  const std::vector<std::string> all = SimdTargets();
+  return all.size() == 1 ? all : std::vector{all.front(), all.back()};
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, ModelTest,
+                         ::testing::Combine(::testing::ValuesIn(TwoTargets()),
+                                            ::testing::ValuesIn(kVariants)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) +
+                                  std::get<1>(info.param).name;
+                         });
+
+TEST(ModelFacts, CountsParametersAndBytes) {
+  const TemporaryFolder folder;
+  const ModelConfig config = SmallConfig();
+  const Tensors tensors = RandomTensors(config, 1);
+  WriteModel(folder.path(), config, tensors);
+  int64_t parameters = 0;
+  for (const auto& [name, values] : tensors) {
+    parameters += static_cast<int64_t>(values.size());
+  }
+  const Model model = Model::Open(folder.path(), {.threads = 2}).Take();
+  EXPECT_EQ(parameters, model.parameters());
+  EXPECT_EQ(2, model.threads());
+  EXPECT_EQ(29, model.vocab_size());
+  EXPECT_EQ(2 * 3 * (6 * 5 + 6) * 4, model.state_bytes());
+  EXPECT_EQ(0, model.state_bytes_per_token());
+  EXPECT_EQ(model.state_bytes(), State(model).bytes());
+  EXPECT_GE(model.weight_bytes(), parameters * 4);
+  const Model half =
+      Model::Open(folder.path(), {.weights = WeightType::kBF16}).Take();
+  EXPECT_LT(half.weight_bytes(), model.weight_bytes());
+}
+
+TEST(ModelFacts, Poly2StatesAreAsWideAsTheirFeatures) {
+  const TemporaryFolder folder;
+  ModelConfig config = SmallConfig();
+  config.feature_map = FeatureMap::kPoly2;
+  config.denominator = Denominator::kSigned;
+  WriteModel(folder.path(), config, RandomTensors(config, 1));
+  const Model model = Model::Open(folder.path()).Take();
+  const int64_t features = 1 + 6 + 6 * 7 / 2;
+  EXPECT_EQ(2 * 3 * (features * 5 + features + 1) * 4, model.state_bytes());
+  EXPECT_EQ(model.state_bytes(), State(model).bytes());
+}
+
+TEST(ModelFacts, SoftmaxStateGrowsByDoubling) {
+  const TemporaryFolder folder;
+  ModelConfig config = SmallConfig();
+  config.attention = AttentionKind::kFull;
+  WriteModel(folder.path(), config, RandomTensors(config, 1));
+  const Model model = Model::Open(folder.path()).Take();
+  EXPECT_EQ(0, model.state_bytes());
+  EXPECT_EQ(2 * 3 * (6 + 5) * 4, model.state_bytes_per_token());
+  State state(model);
+  int growths = 0;
+  int64_t before = state.bytes();
+  for (const int32_t token : RandomTokens(config, 1000, 2)) {
+    model.Step(state, token);
+    EXPECT_GE(state.bytes(), state.position() * model.state_bytes_per_token());
+    if (state.bytes() == before) continue;
+    ++growths;
+    before = state.bytes();
+  }
+  EXPECT_LE(growths, 5);  // 64, 128, 256, 512, 1024
+  EXPECT_LE(state.bytes(), 1024 * model.state_bytes_per_token());
+}
+
+TEST(ModelFacts, NaNWeightsGiveNaNLogits) {
+  for (const AttentionKind kind :
+       {AttentionKind::kLinear, AttentionKind::kFull}) {
+    const TemporaryFolder folder;
+    ModelConfig config = SmallConfig();
+    config.attention = kind;
+    Tensors tensors = RandomTensors(config, 1);
+    tensors["layers.0.attention.key_projection.weight"][7] =
+        std::numeric_limits<float>::quiet_NaN();
+    WriteModel(folder.path(), config, tensors);
+    const Model model = Model::Open(folder.path()).Take();
+    State state(model);
+    std::vector<float> logits(29);
+    model.Prefill(state, RandomTokens(config, 5, 1), logits.data());
+    for (float x : logits) EXPECT_TRUE(std::isnan(x));
+  }
+}
+
+}  // namespace
+}  // namespace tarn::testing

@@ -1,0 +1,64 @@
+// Whole sequences through a stack that sees everything: the encoder of a
+// sequence-to-sequence model, or that of a classifier. Each layer is finished
+// for all rows before the next begins, for its attention needs them all.
+// Memory is O(tokens d_model); a row's bits depend on its own sequence alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/stack/block.h"
+#include "runtime/state/cross_memory.h"
+#include "runtime/state/linear_memory.h"
+
+namespace tarn {
+
+/// Keeps its scratch from call to call, as far as it is no larger than that of
+/// a short sequence. One thread at a time.
+class Encoder : private Block {
+ public:
+  Encoder(const ModelConfig& config, const Weights& weights,
+          Executor& executor);
+
+  void Clear();
+  /// Adds a sequence (0 tokens are allowed). Tokens in [0, vocab_size).
+  void Add(std::span<const int32_t> tokens);
+  using Block::rows;
+  /// Runs all sequences added since Clear.
+  void Run();
+  /// Then, of sequence i: its mean row through the head [n_classes]. The
+  /// sequence must have tokens.
+  void Classify(int64_t i, float* logits);
+  /// Or: the keys and values of all decoder layers. `memory` is one of
+  /// sequence i's length.
+  void FillMemory(int64_t i, CrossMemory& memory);
+
+ private:
+  struct Segment {  // the rows of one sequence
+    int64_t row, count;
+  };
+
+  struct Head {  // rows of one head in qkv_ and attended_
+    HeadRows queries, keys, values, out;
+  };
+
+  void Prepare();
+  void Attend();
+  void AttendLinear(const Segment& segment, int64_t head, int worker);
+  void AttendRotated(const Segment& segment, int64_t head, int worker);
+  void AttendFull(const Segment& segment, int64_t head, int worker);
+  void FillHead(const Segment& segment, int64_t layer, int64_t head, int worker,
+                CrossMemory& memory);
+  Head HeadOf(const Segment& segment, int64_t head) const;
+
+  const Weights& all_;
+  const LinearForm plain_;                // of rotated features
+  const int64_t s_floats_, sums_floats_;  // of S; of S and z
+  int64_t build_floats_ = 0;              // behind them in a worker's scratch
+  std::vector<Segment> segments_;
+  std::vector<double> sums_;   // [d_model], of the mean
+  AlignedBuffer<float> mean_;  // [d_model]
+};
+
+}  // namespace tarn

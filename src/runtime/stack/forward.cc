@@ -1,0 +1,99 @@
+#include "runtime/stack/forward.h"
+
+#include <algorithm>
+
+namespace tarn {
+
+Forward::Forward(const ModelConfig& config, const Weights& weights,
+                 Executor& executor)
+    : Block(config, weights.decoder, executor), all_(weights), team_(executor) {
+  // Lists never grow past a block, so that steps allocate nothing.
+  const size_t most = static_cast<size_t>(piece_rows_);
+  head_rows_.reserve(most);
+  segments_.reserve(most);
+  head_out_.reserve(most);
+}
+
+void Forward::Clear() {
+  ClearRows();
+  segments_.clear();
+  head_rows_.clear();
+  head_out_.clear();
+}
+
+int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
+  const int64_t count = std::min<int64_t>(static_cast<int64_t>(tokens.size()),
+                                          piece_rows_ - rows());
+  if (count == 0) return 0;
+  segments_.push_back({&state, rows(), count});
+  AddRows(tokens.first(static_cast<size_t>(count)), state.position);
+  return count;
+}
+
+void Forward::WantLogits(int64_t row, float* out) {
+  head_rows_.push_back(row);
+  head_out_.push_back(out);
+}
+
+// Everything that allocates, before anything changes.
+void Forward::Prepare() {
+  GrowScratch(piece_rows_);
+  int64_t wanted = rotated_features_ ? RowStride(config_.d_key) : 0;
+  if (form_.outside()) wanted = 2 * RowStride(form_.d_feature());
+  if (StepsAsTeam()) wanted = std::max(wanted, 2 * RowStride(config_.d_model));
+  for (const Segment& s : segments_) {
+    if (config_.attention == AttentionKind::kFull) {
+      // Grows when the cache does, not from token to token.
+      wanted = std::max(wanted, RowStride(s.state->capacity()));
+    }
+    if (s.state->memory != nullptr &&
+        config_.cross_attention == CrossAttention::kFull) {
+      wanted = std::max(wanted, RowStride(s.state->memory->source_len()));
+    }
+  }
+  GrowWorkerScratch(wanted);
+}
+
+// Each sublayer: x + Sublayer(LN(x)) in pre-norm, LN(x + Sublayer(x)) in
+// post-norm models. The decoder of a sequence-to-sequence model reads its
+// memory between the other two.
+void Forward::RunLayer(int64_t layer) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  Project(w.norm1, w.qkv, qkv_);
+  Attend(layer);
+  AddAttended(w.norm1, w.out);
+  if (config_.arch == Arch::kSeq2seq) {
+    Project(w.norm2, w.cross.query, qkv_);
+    AttendCross(layer);
+    AddAttended(w.norm2, w.cross.out);
+  }
+  FeedForward(w);
+}
+
+// Logits of the rows somebody asked for, and of no others. The rows are
+// gathered first, so that the head's weights pass by once.
+void Forward::RunHead() {
+  const int64_t wanted = static_cast<int64_t>(head_rows_.size());
+  if (wanted == 0) return;
+  ForTasks(wanted, config_.d_model, [&](int64_t i, int) {
+    FinalRow(head_rows_[static_cast<size_t>(i)], normed_[i]);
+  });
+  PackedMatMul(normed_.data, normed_.stride, wanted, all_.Head(config_),
+               {.rows = head_out_.data()}, executor_);
+}
+
+void Forward::Run() {
+  if (rows() == 0) return;
+  Prepare();
+  EmbedRows();
+  if (StepsAsTeam()) {
+    RunStep();
+  } else {
+    const int64_t layers = static_cast<int64_t>(weights_.layers.size());
+    for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
+    RunHead();
+  }
+  for (const Segment& s : segments_) s.state->position += s.count;
+}
+
+}  // namespace tarn

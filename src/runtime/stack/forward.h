@@ -1,0 +1,87 @@
+// The forward pass over one block of tokens, which may belong to several
+// sequences, through a causal stack: a language model, or the decoder of a
+// sequence-to-sequence model. A block's projections are matrix products over
+// all its rows; the recurrence runs token by token, head by head; everything
+// else row by row. Each of these gives a row the same bits in any company,
+// hence so does the whole pass: any split of a prompt, any batch, any thread
+// count.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/team.h"
+#include "runtime/stack/block.h"
+#include "runtime/state/sequence_state.h"
+
+namespace tarn {
+
+/// Keeps its scratch from call to call: a block no larger than an earlier one
+/// allocates nothing. One thread at a time.
+class Forward : private Block {
+ public:
+  Forward(const ModelConfig& config, const Weights& weights,
+          Executor& executor);
+
+  /// Starts a new block.
+  void Clear();
+  /// Appends tokens of one sequence (each sequence once a block) as far as the
+  /// block has room; returns how many. Tokens must be in [0, vocab_size), a
+  /// softmax state must have Reserve()d their positions, and a state of a
+  /// sequence-to-sequence model must have its memory.
+  int64_t Add(SequenceState& state, std::span<const int32_t> tokens);
+  using Block::rows;
+  bool full() const { return rows() == piece_rows_; }
+  /// Asks for the logits of a row: vocab_size floats to `out`.
+  void WantLogits(int64_t row, float* out);
+  /// Runs the block; states advance by the tokens they gave.
+  void Run();
+
+ private:
+  struct Segment {  // a run of rows of one sequence
+    SequenceState* state;
+    int64_t row, count;
+  };
+
+  void Prepare();
+  void RunLayer(int64_t layer);
+  // forward_attention.cc: self attention.
+  void Attend(int64_t layer);
+  void AttendLinear(int64_t layer);
+  void AttendHeads(const Segment& segment, int64_t layer, int64_t head,
+                   int64_t heads);
+  void AttendHeadRotated(const Segment& segment, int64_t layer, int64_t head,
+                         int worker);
+  void AttendHeadOutside(const Segment& segment, int64_t layer, int64_t head,
+                         int worker);
+  void AppendToCache(const Segment& segment, int64_t layer, int64_t head);
+  void AttendFull(int64_t layer);
+  void AttendHeadFull(const Segment& segment, int64_t layer, int64_t head,
+                      int worker);
+  // forward_cross.cc: the queries in qkv_ read the segments' memories.
+  void AttendCross(int64_t layer);
+  void CrossLinear(const Segment& segment, int64_t layer, int64_t head,
+                   int worker);
+  void CrossFull(const Segment& segment, int64_t layer, int64_t head,
+                 int worker);
+  void RunHead();
+  // forward_step.cc: a single row, all layers in one region.
+  bool StepsAsTeam() const;
+  void RunStep();
+  const PackedMatrix* StepMatrix(int64_t phase) const;
+  const void* NextOfStep(int64_t phase, int share) const;
+  const float* StepResidual(int64_t sublayer, int worker);
+  const float* StepInput(int64_t sublayer, int worker);
+  const float* StepHeadInput(int worker);
+  void StepPhase(int64_t phase, int share, int worker);
+  void StepAttend(int64_t layer, int share, int worker);
+
+  const Weights& all_;
+  Team team_;
+  std::vector<Segment> segments_;
+  std::vector<int64_t> head_rows_;  // rows with logits
+  std::vector<float*> head_out_;    // and where they go
+};
+
+}  // namespace tarn

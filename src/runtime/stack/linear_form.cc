@@ -1,0 +1,92 @@
+#include "runtime/stack/linear_form.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/activation/activation.h"
+#include "kernels/poly2/poly2.h"
+
+namespace tarn {
+
+LinearForm::LinearForm(const ModelConfig& config)
+    : d_key_(config.d_key),
+      d_feature_(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
+      outside_(!IsElementwise(config.feature_map) ||
+               config.denominator == Denominator::kSigned),
+      norm_sums_(config.denominator == Denominator::kSigned) {
+  options_.feature_map = config.feature_map;
+  options_.denominator = config.denominator;
+  options_.eps = static_cast<float>(config.eps);
+  plain_.feature_map = FeatureMap::kIdentity;
+  plain_.denominator = Denominator::kNone;
+}
+
+LinearForm LinearForm::Plain() const {
+  LinearForm plain = *this;
+  plain.d_key_ = d_feature_;
+  plain.outside_ = plain.norm_sums_ = false;
+  plain.options_ = plain_;
+  return plain;
+}
+
+void LinearForm::Map(const float* x, float* features) const {
+  switch (options_.feature_map) {
+    case FeatureMap::kElu1:
+      return Elu1Row(x, d_key_, features);
+    case FeatureMap::kRelu:
+      return ReluRow(x, d_key_, features);
+    case FeatureMap::kRelu2:
+      ReluRow(x, d_key_, features);
+      for (int64_t i = 0; i < d_key_; ++i) features[i] *= features[i];
+      return;
+    case FeatureMap::kPoly2:
+      return Poly2Row(x, d_key_, features);
+    default:  // identity; the others are refused when a model is opened
+      if (features != x) std::copy_n(x, d_key_, features);
+  }
+}
+
+void LinearForm::Divide(float d, float bound, int64_t width, float* out) const {
+  switch (options_.denominator) {
+    case Denominator::kNone:
+      return;
+    case Denominator::kCompat:
+      d += options_.eps;
+      break;
+    case Denominator::kExact:
+      if (d <= 0.0f) d = 0.0f;
+      break;
+    case Denominator::kSigned: {
+      constexpr float kTau = 1e-6f;
+      const float least = kTau * bound;
+      // Comparisons with NaN are false: it stays what it is.
+      if (std::fabs(d) < least) d = d < 0.0f ? -least : least;
+      break;
+    }
+  }
+  if (d == 0.0f && options_.denominator != Denominator::kCompat) {
+    std::fill_n(out, width, 0.0f);
+    return;
+  }
+  for (int64_t i = 0; i < width; ++i) out[i] /= d;
+}
+
+float DotRow(const float* a, const float* b, int64_t width) {
+  constexpr int64_t kSums = 16;  // apart from each other, so that they are
+  float sums[kSums] = {0};       // vectors to the compiler
+  int64_t i = 0;
+  for (; i + kSums <= width; i += kSums) {
+    for (int64_t j = 0; j < kSums; ++j) sums[j] += a[i + j] * b[i + j];
+  }
+  for (int64_t j = 0; i < width; ++i, ++j) sums[j] += a[i] * b[i];
+  for (int64_t half = kSums / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+  }
+  return sums[0];
+}
+
+float NormOfRow(const float* x, int64_t width) {
+  return std::sqrt(DotRow(x, x, width));
+}
+
+}  // namespace tarn

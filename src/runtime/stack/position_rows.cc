@@ -1,0 +1,79 @@
+#include "runtime/stack/position_rows.h"
+
+#include <algorithm>
+
+#include "kernels/positions/positions.h"
+
+namespace tarn {
+namespace {
+
+// At least the rows of a block, so that those of a prompt never meet.
+constexpr int64_t kPlaces = 256;
+
+size_t Place(int64_t position) {
+  return static_cast<size_t>(position % kPlaces);
+}
+
+}  // namespace
+
+PositionRows::PositionRows(const ModelConfig& config)
+    : rotary_(config.positions == Positions::kRotary) {
+  if (rotary_) {
+    width_ = config.d_key;
+    factors_.resize(static_cast<size_t>(config.d_key / 2));
+    RotaryFrequencies(config.d_key, config.rotary_base, factors_.data());
+  } else if (config.positions == Positions::kSinusoidal) {
+    width_ = config.position_combine == PositionCombine::kConcat
+                 ? config.d_model - config.EmbeddingWidth()
+                 : config.d_model;
+    factors_.resize(static_cast<size_t>((width_ + 1) / 2));
+    SinusoidalPeriods(width_, factors_.data());
+  }
+  if (width_ == 0) return;
+  kept_.assign(kPlaces, -1);
+  claimed_.assign(kPlaces, 0);
+  to_fill_.reserve(kPlaces);
+  rows_ = AlignedBuffer<float>(kPlaces * width_);
+}
+
+std::span<const int64_t> PositionRows::Claim(
+    std::span<const int64_t> positions) {
+  to_fill_.clear();
+  ++call_;
+  if (width_ == 0) return {};
+  for (const int64_t position : positions) {
+    const size_t place = Place(position);
+    // A row that this block found or took must stay till its end.
+    if (claimed_[place] == call_) continue;
+    claimed_[place] = call_;
+    if (kept_[place] == position) continue;
+    kept_[place] = position;
+    to_fill_.push_back(position);
+  }
+  return to_fill_;
+}
+
+void PositionRows::Fill(int64_t position) {
+  Compute(position,
+          rows_.data() + static_cast<int64_t>(Place(position)) * width_);
+}
+
+void PositionRows::Get(int64_t position, float* out) const {
+  const size_t place = Place(position);
+  if (kept_[place] == position) {
+    std::copy_n(rows_.data() + static_cast<int64_t>(place) * width_, width_,
+                out);
+  } else {
+    Compute(position, out);
+  }
+}
+
+void PositionRows::Compute(int64_t position, float* out) const {
+  if (rotary_) {
+    RotaryRow(position, width_, factors_.data(), out, out + width_ / 2);
+  } else {
+    SinusoidalRow(position, width_, factors_.data(), out);
+  }
+}
+
+}  // namespace tarn

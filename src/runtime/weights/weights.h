@@ -1,0 +1,81 @@
+// The weights of a model as the forward pass reads them: checked against the
+// configuration, then packed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/model_config.h"
+#include "core/error.h"
+#include "core/safetensors.h"
+#include "kernels/matmul/packed_matrix.h"
+
+namespace tarn {
+
+struct NormWeights {
+  std::vector<float> weight, bias;  // [d_model]
+};
+
+// Cross attention of a decoder layer. Keys and values share a matrix: both are
+// products of the memory, once a source.
+struct CrossWeights {
+  PackedMatrix query;      // [H K, d_model]
+  PackedMatrix key_value;  // [H (K + V), d_model], keys first
+  PackedMatrix out;        // [d_model, H V]
+};
+
+struct LayerWeights {
+  // Query, key and value projections in one matrix: rows [0, H K) are queries,
+  // [H K, 2 H K) keys, the other H V values. One product serves all three.
+  PackedMatrix qkv;      // [H (2 K + V), d_model]
+  PackedMatrix out;      // [d_model, H V]
+  PackedMatrix linear1;  // [d_ff, d_model]
+  PackedMatrix linear2;  // [d_model, d_ff]
+  NormWeights norm1, norm2;
+  CrossWeights cross;  // decoders of a sequence-to-sequence model only,
+  NormWeights norm3;   // as is this
+
+  /// The norm of the feed-forward part: the layer's last.
+  const NormWeights& last_norm() const {
+    return norm3.weight.empty() ? norm2 : norm3;
+  }
+};
+
+// Embedding, layers and final norm: a decoder, or an encoder.
+struct StackWeights {
+  PackedMatrix embedding;        // [vocab, EmbeddingWidth]
+  std::vector<float> positions;  // learned: [max_positions, d_model]
+  std::vector<LayerWeights> layers;
+  NormWeights norm;  // final_norm only
+};
+
+struct Weights {
+  StackWeights decoder;  // causal; empty in a classifier
+  StackWeights encoder;  // reads whole sequences; empty in a language model
+  PackedMatrix head;     // [vocab or n_classes, d_model], untied only
+  int64_t parameters = 0;
+  int64_t bytes = 0;  // as held, padding included
+
+  const PackedMatrix& Head(const ModelConfig& config) const {
+    return config.tied_head ? decoder.embedding : head;
+  }
+};
+
+/// Compares the file with WeightShapes(config): every tensor there with its
+/// shape (any dtype the reader knows), nothing else. Else a FormatError in one
+/// line: file, tensor, byte offset, expected, found; of missing tensors the
+/// first eight. Allocates in proportion to the file's own list of tensors,
+/// whatever sizes the configuration claims.
+std::optional<Error> CheckWeights(const std::string& path,
+                                  const SafetensorsFile& file,
+                                  const ModelConfig& config);
+
+/// Packs the tensors of a checked file. Matrices are held as `dtype` (kF32, or
+/// kBF16 rounded to nearest even); biases, norms and the position table as
+/// float32.
+Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
+                    DType dtype);
+
+}  // namespace tarn

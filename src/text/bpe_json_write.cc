@@ -1,0 +1,85 @@
+#include "text/bpe_json.h"
+#include "text/byte_alphabet.h"
+
+namespace tarn {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ByteLevel(bool use_regex) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", use_regex}};
+}
+
+Json AddedJson(const AddedToken& token) {
+  return {{"id", token.id},
+          {"content", token.content},
+          {"single_word", token.single_word},
+          {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},
+          {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
+// Each token as model.vocab writes it; empty for those it does not list.
+std::vector<std::string> Keys(const BpeDefinition& definition) {
+  std::vector<std::string> keys;
+  for (const std::string& token : definition.tokens) {
+    keys.push_back(BytesToAlphabet(token));
+  }
+  for (const AddedToken& token : definition.added) {
+    keys[static_cast<size_t>(token.id)] =
+        token.in_vocabulary ? token.content : "";
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::string BpeToJson(const BpeDefinition& definition) {
+  const std::vector<std::string> keys = Keys(definition);
+  const auto key = [&](int32_t id) { return keys[static_cast<size_t>(id)]; };
+  Json added = Json::array();
+  for (const AddedToken& token : definition.added) {
+    added.push_back(AddedJson(token));
+  }
+  Json model = {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", false},
+                {"ignore_merges", definition.ignore_merges}};
+  // Text by hand for the large parts: an ordered object looks every new key
+  // up among all before it.
+  std::string vocab, merges;
+  for (size_t id = 0; id < keys.size(); ++id) {
+    if (keys[id].empty()) continue;
+    vocab += (vocab.empty() ? "" : ",") + Json(keys[id]).dump() + ":" +
+             std::to_string(id);
+  }
+  for (const BpeMerge& merge : definition.merges) {
+    merges += merges.empty() ? "" : ",";
+    merges += Json::array({key(merge.left), key(merge.right)}).dump();
+  }
+  std::string model_text = model.dump();
+  model_text.pop_back();
+  model_text += ",\"vocab\":{" + vocab + "},\"merges\":[" + merges + "]}";
+  Json root = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added},
+      {"normalizer", definition.nfc ? Json{{"type", "NFC"}} : Json(nullptr)},
+      {"pre_tokenizer", ByteLevel(definition.use_regex)},
+      {"post_processor", nullptr},
+      {"decoder", ByteLevel(true)}};
+  std::string text = root.dump();
+  text.pop_back();
+  return text + ",\"model\":" + model_text + "}\n";
+}
+
+}  // namespace tarn

@@ -1,0 +1,248 @@
+#include "text/bpe_tokenizer.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/text.h"
+#include "text/nfc.h"
+#include "text/splitter.h"
+
+namespace tarn {
+namespace {
+
+// A match costs as many steps as a content has bytes; longer ones would make
+// encoding slower than linear in any useful sense.
+constexpr size_t kMaxAddedBytes = 256;
+constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
+
+[[noreturn]] void Refuse(const std::string& place, const std::string& wanted,
+                         const std::string& given) {
+  throw FormatError("tokenizer.json: " + place, wanted, given);
+}
+
+void CheckTokens(const BpeDefinition& definition) {
+  const size_t count = definition.tokens.size();
+  if (count == 0 || count > kMaxBpeTokens) {
+    Refuse("model.vocab", StrCat("1 to ", kMaxBpeTokens, " tokens"),
+           StrCat(count));
+  }
+  for (size_t id = 0; id < count; ++id) {
+    if (definition.tokens[id].empty()) {
+      Refuse("model.vocab", "tokens of at least one byte",
+             StrCat("an empty one, id ", id));
+    }
+  }
+}
+
+// Ids that merges must not touch: special tokens, which no text may yield, and
+// those that are no part of the vocabulary.
+std::vector<bool> ReservedIds(const BpeDefinition& definition) {
+  std::vector<bool> reserved(definition.tokens.size());
+  for (const AddedToken& token : definition.added) {
+    if (token.special || !token.in_vocabulary) {
+      reserved[static_cast<size_t>(token.id)] = true;
+    }
+  }
+  return reserved;
+}
+
+void CheckAdded(const BpeDefinition& definition) {
+  std::vector<int32_t> ids;
+  std::vector<std::string_view> contents;
+  size_t total = 0;
+  for (size_t i = 0; i < definition.added.size(); ++i) {
+    const AddedToken& token = definition.added[i];
+    const std::string place = StrCat("added_tokens[", i, "]");
+    const auto id = static_cast<size_t>(token.id);
+    if (token.id < 0 || id >= definition.tokens.size() ||
+        definition.tokens[id] != token.content) {
+      Refuse(place, "an id whose token is the content",
+             StrCat("id ", token.id, " of ", Quoted(token.content)));
+    }
+    if (token.content.size() > kMaxAddedBytes) {
+      Refuse(place + ".content", StrCat("at most ", kMaxAddedBytes, " bytes"),
+             StrCat(token.content.size()));
+    }
+    total += token.content.size();
+    ids.push_back(token.id);
+    contents.push_back(token.content);
+  }
+  if (total > kMaxAddedTotal) {
+    Refuse("added_tokens", StrCat("at most ", kMaxAddedTotal, " bytes in all"),
+           StrCat(total));
+  }
+  std::sort(ids.begin(), ids.end());
+  std::sort(contents.begin(), contents.end());
+  const auto twice = std::adjacent_find(contents.begin(), contents.end());
+  if (twice != contents.end()) {
+    Refuse("added_tokens", "each content once", Quoted(*twice) + " twice");
+  }
+  if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) {
+    Refuse("added_tokens", "each id once", "one twice");
+  }
+}
+
+void CheckMerges(const BpeDefinition& definition) {
+  const std::vector<std::string>& tokens = definition.tokens;
+  const std::vector<bool> reserved = ReservedIds(definition);
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  for (size_t rank = 0; rank < definition.merges.size(); ++rank) {
+    const BpeMerge& merge = definition.merges[rank];
+    const auto place = [&] { return StrCat("model.merges[", rank, "]"); };
+    for (const int32_t id : {merge.left, merge.right, merge.result}) {
+      if (id < 0 || static_cast<size_t>(id) >= tokens.size() ||
+          reserved[static_cast<size_t>(id)]) {
+        Refuse(place(), "ordinary tokens of model.vocab", StrCat("id ", id));
+      }
+    }
+    const std::string& left = tokens[static_cast<size_t>(merge.left)];
+    const std::string& right = tokens[static_cast<size_t>(merge.right)];
+    const std::string& result = tokens[static_cast<size_t>(merge.result)];
+    if (result.size() != left.size() + right.size() ||
+        !result.starts_with(left) || !result.ends_with(right)) {
+      Refuse(place(), "a result that is both parts together", Quoted(result));
+    }
+    pairs.push_back({merge.left, merge.right});
+  }
+  std::sort(pairs.begin(), pairs.end());
+  if (std::adjacent_find(pairs.begin(), pairs.end()) != pairs.end()) {
+    Refuse("model.merges", "each pair once", "one twice");
+  }
+}
+
+AddedTokens GroupOf(const BpeDefinition& definition, bool normalised) {
+  std::vector<AddedToken> group;
+  for (AddedToken token : definition.added) {
+    if (token.normalized != normalised) continue;
+    if (normalised && definition.nfc) token.content = ToNfc(token.content);
+    group.push_back(std::move(token));
+  }
+  // Contents that normalising made equal: the first one listed is found.
+  std::stable_sort(group.begin(), group.end(),
+                   [](const AddedToken& a, const AddedToken& b) {
+                     return a.content < b.content;
+                   });
+  const auto same = [](const AddedToken& a, const AddedToken& b) {
+    return a.content == b.content;
+  };
+  group.erase(std::unique(group.begin(), group.end(), same), group.end());
+  return AddedTokens(std::move(group));
+}
+
+}  // namespace
+
+struct BpeTokenizer::Work {
+  bool allow_special;
+  std::vector<int32_t> ids;
+  std::vector<int32_t> symbols;  // of the piece at hand
+  std::optional<Error> error;
+};
+
+BpeTokenizer::BpeTokenizer(BpeDefinition definition)
+    : definition_(std::move(definition)) {
+  CheckTokens(definition_);
+  CheckAdded(definition_);
+  CheckMerges(definition_);
+  IndexTokens();
+  merger_ = BpeMerger(definition_.merges,
+                      static_cast<int64_t>(definition_.tokens.size()));
+  raw_ = GroupOf(definition_, false);
+  normalised_ = GroupOf(definition_, true);
+}
+
+void BpeTokenizer::IndexTokens() {
+  const std::vector<bool> reserved = ReservedIds(definition_);
+  for (size_t id = 0; id < reserved.size(); ++id) {
+    if (!reserved[id]) by_bytes_.push_back(static_cast<int32_t>(id));
+  }
+  std::sort(by_bytes_.begin(), by_bytes_.end(),
+            [this](int32_t a, int32_t b) { return Bytes(a) < Bytes(b); });
+  const auto twice = std::adjacent_find(
+      by_bytes_.begin(), by_bytes_.end(),
+      [this](int32_t a, int32_t b) { return Bytes(a) == Bytes(b); });
+  if (twice != by_bytes_.end()) {
+    Refuse("model.vocab", "each token once", Quoted(Bytes(*twice)) + " twice");
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    byte_ids_[static_cast<size_t>(byte)] = Find({&c, 1});
+  }
+}
+
+int32_t BpeTokenizer::Find(std::string_view bytes) const {
+  const auto found = std::lower_bound(
+      by_bytes_.begin(), by_bytes_.end(), bytes,
+      [this](int32_t id, std::string_view b) { return Bytes(id) < b; });
+  return found == by_bytes_.end() || Bytes(*found) != bytes ? -1 : *found;
+}
+
+Result<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
+                                                  bool allow_special,
+                                                  uint64_t offset) const {
+  Work work{allow_special, {}, {}, {}};
+  raw_.Walk(text, allow_special, [&](int32_t id, std::string_view part) {
+    if (id >= 0) {
+      work.ids.push_back(id);
+      return true;
+    }
+    const auto at = offset + static_cast<uint64_t>(part.data() - text.data());
+    if (!definition_.nfc || NfcPrefix(part) == part.size()) {
+      return EncodeNormalised(part, at, work);
+    }
+    return EncodeNormalised(ToNfc(part), at, work);
+  });
+  if (work.error) return *work.error;
+  return std::move(work.ids);
+}
+
+bool BpeTokenizer::EncodeNormalised(std::string_view text, uint64_t offset,
+                                    Work& work) const {
+  return normalised_.Walk(
+      text, work.allow_special, [&](int32_t id, std::string_view part) {
+        if (id >= 0) {
+          work.ids.push_back(id);
+          return true;
+        }
+        const auto at = static_cast<uint64_t>(part.data() - text.data());
+        return EncodePieces(part, offset + at, work);
+      });
+}
+
+bool BpeTokenizer::EncodePieces(std::string_view text, uint64_t offset,
+                                Work& work) const {
+  while (!text.empty()) {
+    const size_t bytes =
+        definition_.use_regex ? FirstPieceBytes(text) : text.size();
+    if (!EncodePiece(text.substr(0, bytes), offset, work)) return false;
+    text.remove_prefix(bytes);
+    offset += bytes;
+  }
+  return true;
+}
+
+bool BpeTokenizer::EncodePiece(std::string_view piece, uint64_t offset,
+                               Work& work) const {
+  if (definition_.ignore_merges) {
+    const int32_t whole = Find(piece);
+    if (whole >= 0) {
+      work.ids.push_back(whole);
+      return true;
+    }
+  }
+  work.symbols.clear();
+  for (size_t i = 0; i < piece.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(piece[i]);
+    if (byte_ids_[byte] < 0) {
+      work.error = FormatError(StrCat("text: byte ", offset + i),
+                               "a byte the tokenizer has a token for",
+                               StrCat("byte ", static_cast<int>(byte)));
+      return false;
+    }
+    work.symbols.push_back(byte_ids_[byte]);
+  }
+  merger_.Merge(work.symbols);
+  work.ids.insert(work.ids.end(), work.symbols.begin(), work.symbols.end());
+  return true;
+}
+
+}  // namespace tarn

@@ -1,0 +1,98 @@
+// Bytes in, token ids out, and back. Byte: 256 ids. Char: the sorted code
+// points of a corpus. BPE: byte-level, read from Hugging Face's tokenizer.json
+// or trained here. World: RWKV's vocabulary. Ids: the numbers themselves. Each
+// is kept in the model directory's tokenizer.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/model_config.h"
+#include "core/error.h"
+
+namespace tarn {
+
+class BpeTokenizer;
+struct BpeDefinition;
+class WorldTokenizer;
+
+struct EncodeOptions {
+  /// Do texts of special tokens ("<|endoftext|>") become those tokens? For
+  /// text that the program writes itself, never for a user's. BPE only.
+  bool allow_special = false;
+  /// Where the text begins in its source, for error messages only.
+  uint64_t offset = 0;
+};
+
+/// Immutable after construction; thread-safe. Copies share the tables of BPE
+/// and World.
+class Tokenizer {
+ public:
+  static Tokenizer Byte();
+  /// Sorted, distinct code points; throws ArgumentError otherwise or above
+  /// 1,114,112 entries.
+  static Tokenizer Char(std::vector<uint32_t> code_points);
+  /// Every code point that occurs in UTF-8 text; FormatError names the byte
+  /// offset of the first invalid sequence.
+  static Result<Tokenizer> CharFromText(std::string_view text);
+
+  /// Text is decimal token ids separated by white space (see id_text.h).
+  /// vocab_size: 1 to 2^24; throws ArgumentError otherwise.
+  static Tokenizer Ids(int64_t vocab_size);
+
+  /// Throws FormatError that names what of the definition is wrong.
+  static Tokenizer Bpe(BpeDefinition definition);
+  static Tokenizer World(WorldTokenizer vocabulary);
+
+  bool operator==(const Tokenizer&) const;
+  TokenizerKind kind() const { return kind_; }
+  /// Ids run from 0 to vocab_size() - 1 without a gap.
+  int64_t vocab_size() const;
+  /// Null unless the kind is kBpe.
+  const BpeDefinition* bpe() const;
+  /// FormatError with the byte offset of an unknown or invalid character
+  /// (char), of a byte without a token (BPE), or of what is no id (ids); never
+  /// fails for byte and World. `offset`: where `text` begins in its source, for
+  /// the message only. Time O(bytes) for byte and ids, O(bytes log vocab) for
+  /// char, O(bytes log piece) for BPE, O(bytes * longest token) for World.
+  Result<std::vector<int32_t>> Encode(std::string_view text,
+                                      uint64_t offset = 0) const;
+  Result<std::vector<int32_t>> Encode(std::string_view text,
+                                      const EncodeOptions& options) const;
+  /// Appends the bytes of one token (1 for byte, 1 to 4 of UTF-8 for char, any
+  /// number for BPE, none for World's 0, a space and digits for ids); they need
+  /// not be whole characters.
+  /// Throws ArgumentError outside the table.
+  void Decode(int32_t token, std::string& out) const;
+  std::string Decode(const std::vector<int32_t>& tokens) const;
+
+  /// tokenizer.json: {"format_version":1,"type":"byte"}, {..., "type":"char",
+  /// "code_points":[10,32,...]}, {..., "type":"world", "vocabulary": the file's
+  /// text}, {..., "type":"ids", "vocab_size":11}, or Hugging Face's form for
+  /// BPE (see docs/model-format.md). Same strictness as config.json.
+  std::string ToJson() const;
+  static Result<Tokenizer> FromJson(std::string_view json);
+  /// Reads DIR/tokenizer.json and checks it against the config: the kinds are
+  /// equal and every id is a row of the embedding (the model may have more).
+  static Result<Tokenizer> Open(const std::string& dir,
+                                const ModelConfig& config);
+  /// Reads DIR/tokenizer.json and checks it by itself.
+  static Result<Tokenizer> OpenAlone(const std::string& dir);
+  /// Reads a tokenizer wherever it stands: a directory with a tokenizer.json, a
+  /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for beside it,
+  /// under the same name with "vocab.bpe" for "encoder.json"), or World's
+  /// vocabulary file. Told apart by what is in it.
+  static Result<Tokenizer> OpenFile(const std::string& path);
+
+ private:
+  TokenizerKind kind_ = TokenizerKind::kByte;
+  std::vector<uint32_t> code_points_;  // char: id -> code point, sorted
+  int64_t ids_ = 0;                    // ids: how many
+  std::shared_ptr<const BpeTokenizer> bpe_;
+  std::shared_ptr<const WorldTokenizer> world_;
+};
+
+}  // namespace tarn

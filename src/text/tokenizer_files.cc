@@ -1,0 +1,95 @@
+// Where tokenizers stand: model directories and files of other programs.
+#include <filesystem>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "text/bpe_json.h"
+#include "text/tokenizer.h"
+#include "text/world_tokenizer.h"
+
+namespace tarn {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 64 << 20;
+constexpr char kWhere[] = "tokenizer.json";
+
+// GPT-2's older pair: the object of encoder.json, and vocab.bpe beside it.
+Result<Tokenizer> OpenPair(const std::string& path,
+                           const nlohmann::json& encoder) {
+  constexpr std::string_view kEncoder = "encoder.json";
+  if (!path.ends_with(kEncoder)) {
+    return FormatError(path,
+                       "a tokenizer.json (with a \"model\" or a "
+                       "\"format_version\"), or the name *encoder.json",
+                       "neither");
+  }
+  const std::string beside =
+      path.substr(0, path.size() - kEncoder.size()) + "vocab.bpe";
+  Result<std::string> merges = ReadFile(beside, kMaxFileBytes);
+  if (!merges.ok()) return merges.error();
+  Result<BpeDefinition> definition = BpeFromPair(encoder, merges.value());
+  if (!definition.ok()) return definition.error();
+  return Tokenizer::Bpe(std::move(definition).Take());
+}
+
+Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
+  if (!text.starts_with('{')) {
+    Result<WorldTokenizer> world = WorldTokenizer::FromText(text);
+    if (!world.ok()) {
+      const Error& error = world.error();
+      return FormatError(StrCat(path, ": ", error.where()), error.wanted(),
+                         error.given());
+    }
+    return Tokenizer::World(std::move(world).Take());
+  }
+  Result<nlohmann::json> root = ParseStrictJson(text, path, kMaxFileBytes);
+  if (!root.ok()) return root.error();
+  // GPT-2's encoder.json has tokens "model" and "type", with numbers.
+  const nlohmann::json& object = root.value();
+  if (object.contains("format_version") ||
+      (object.contains("model") && object["model"].is_object())) {
+    return Tokenizer::FromJson(text);
+  }
+  return OpenPair(path, root.value());
+}
+
+}  // namespace
+
+Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
+  Result<std::string> text = ReadFile(dir + "/tokenizer.json", kMaxFileBytes);
+  if (!text.ok()) return text.error();
+  return FromJson(text.value());
+}
+
+Result<Tokenizer> Tokenizer::Open(const std::string& dir,
+                                  const ModelConfig& config) {
+  Result<Tokenizer> tokenizer = OpenAlone(dir);
+  if (!tokenizer.ok()) return tokenizer;
+  if (tokenizer.value().kind() != config.tokenizer) {
+    return FormatError(
+        StrCat(kWhere, ": type"),
+        StrCat("\"", Name(config.tokenizer), "\" as in config.json"),
+        StrCat("\"", Name(tokenizer.value().kind()), "\""));
+  }
+  if (tokenizer.value().vocab_size() > config.vocab_size) {
+    return FormatError(
+        StrCat(kWhere, ": entries"),
+        StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
+        StrCat(tokenizer.value().vocab_size()));
+  }
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::OpenFile(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return OpenAlone(path);
+  Result<std::string> text = ReadFile(path, kMaxFileBytes);
+  if (!text.ok()) return text.error();
+  try {
+    return OpenText(path, text.value());
+  } catch (const FormatError& fault) {
+    return Error(fault);
+  }
+}
+
+}  // namespace tarn

@@ -1,0 +1,150 @@
+#include "torch_nn/layers/decoder.h"
+
+namespace tarn::nn {
+
+DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
+    : pre_norm_(config.norm == Norm::kPre),
+      activation_(config.activation),
+      dropout_(config.dropout) {
+  // The encoder's layers come first, then two attentions a layer.
+  const int64_t first = config.n_layers + 2 * index;
+  self_attention = register_module(
+      "self_attention",
+      AttentionLayer(config, AttentionPlace{/*causal=*/true, false, first}));
+  cross_attention = register_module(
+      "cross_attention",
+      AttentionLayer(
+          config, AttentionPlace{/*causal=*/false, /*cross=*/true, first + 1}));
+  linear1 = register_module("linear1",
+                            torch::nn::Linear(config.d_model, config.d_ff));
+  linear2 = register_module("linear2",
+                            torch::nn::Linear(config.d_ff, config.d_model));
+  norm1 = register_module("norm1", MakeNorm(config));
+  norm2 = register_module("norm2", MakeNorm(config));
+  norm3 = register_module("norm3", MakeNorm(config));
+}
+
+ops::Dropout DecoderLayerImpl::Draw() const {
+  return ops::DrawDropout(is_training() ? dropout_ : 0.0);
+}
+
+torch::Tensor DecoderLayerImpl::Run(const torch::Tensor& x,
+                                    const Branch& attend,
+                                    const AttentionState& memory) {
+  // One statement a site: masks are drawn in the order of the formula. In the
+  // pre form `normed` is what the next part reads and `summed` the residual
+  // stream; in the post form they are one.
+  const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
+  const auto first =
+      AddResidual(attended, x, self_attention->out_projection->bias,
+                  pre_norm_ ? &norm2 : &norm1, Draw());
+  const torch::Tensor read = cross_attention->Read(first.y, memory);
+  const auto second = AddResidual(read, pre_norm_ ? first.s : first.y,
+                                  cross_attention->out_projection->bias,
+                                  pre_norm_ ? &norm3 : &norm2, Draw());
+  const torch::Tensor hidden =
+      ops::FeedForward(second.y, linear1->weight, linear1->bias,
+                       linear2->weight, activation_, Draw());
+  if (pre_norm_) {
+    return AddResidual(hidden, second.s, linear2->bias, nullptr, Draw()).s;
+  }
+  return AddResidual(hidden, second.y, linear2->bias, &norm3, Draw()).y;
+}
+
+torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
+                                        const AttentionState& memory,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& key_mask) {
+  return Run(
+      x,
+      [&](const torch::Tensor& u) {
+        return self_attention->Unbiased(u, rotary, key_mask);
+      },
+      memory);
+}
+
+torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
+                                        AttentionState& state,
+                                        const AttentionState& memory,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& lengths) {
+  return Run(
+      x,
+      [&](const torch::Tensor& u) {
+        auto [attended, next] =
+            self_attention->Prefill(u, state, rotary, lengths);
+        state = std::move(next);
+        return attended;
+      },
+      memory);
+}
+
+DecoderImpl::DecoderImpl(const ModelConfig& config) : config_(config) {
+  layers = register_module("layers", torch::nn::ModuleList());
+  for (int64_t i = 0; i < config.n_decoder_layers; ++i) {
+    layers->push_back(DecoderLayer(config, i));
+  }
+  if (config.final_norm) norm = register_module("norm", MakeNorm(config));
+}
+
+void DecoderImpl::CheckMemories(
+    const std::vector<AttentionState>& memories) const {
+  if (memories.size() == layers->size()) return;
+  throw ArgumentError("Decoder: memories",
+                      StrCat("those of ", layers->size(), " layers"),
+                      StrCat(memories.size()));
+}
+
+std::vector<AttentionState> DecoderImpl::MemoryStates(
+    const torch::Tensor& memory, const torch::Tensor& key_mask) const {
+  std::vector<AttentionState> memories;
+  for (const auto& layer : *layers) {
+    memories.push_back(layer->as<DecoderLayer>()->cross_attention->MemoryState(
+        memory, key_mask));
+  }
+  return memories;
+}
+
+torch::Tensor DecoderImpl::forward(const torch::Tensor& x,
+                                   const std::vector<AttentionState>& memories,
+                                   const torch::Tensor& key_mask) {
+  CheckMemories(memories);
+  const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
+  torch::Tensor hidden = x;
+  for (size_t i = 0; i < layers->size(); ++i) {
+    hidden = layers[i]->as<DecoderLayer>()->forward(hidden, memories[i], rotary,
+                                                    key_mask);
+  }
+  return norm ? Normalise(norm, hidden) : hidden;
+}
+
+StackState DecoderImpl::InitialState(
+    std::vector<AttentionState> memories) const {
+  CheckMemories(memories);
+  StackState state;
+  for (size_t i = 0; i < layers->size(); ++i) {
+    state.layers.push_back(
+        layers->at<DecoderLayerImpl>(i).self_attention->InitialState(
+            memories[i].batch()));
+  }
+  state.memories = std::move(memories);
+  return state;
+}
+
+std::pair<torch::Tensor, StackState> DecoderImpl::Prefill(
+    const torch::Tensor& x, const StackState& state,
+    const torch::Tensor& lengths) {
+  CheckMemories(state.memories);
+  CheckMemories(state.layers);
+  const RotaryTable rotary =
+      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x);
+  StackState next = state;
+  torch::Tensor hidden = x;
+  for (size_t i = 0; i < layers->size(); ++i) {
+    hidden = layers[i]->as<DecoderLayer>()->Prefill(
+        hidden, next.layers[i], state.memories[i], rotary, lengths);
+  }
+  return {norm ? Normalise(norm, hidden) : hidden, std::move(next)};
+}
+
+}  // namespace tarn::nn

@@ -1,0 +1,107 @@
+// Tokens or frames to vectors and back: embeddings with positions, the head.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+
+#include "config/model_config.h"
+#include "torch_nn/layers/positions.h"
+
+namespace tarn::nn {
+
+/// Adds positions to what is embedded. No module itself: its table, where it
+/// has one, is the owner's `pos_embedding`, or `{prefix}pos_embedding` for a
+/// prefix but "value_"; N(0, 0.02^2).
+class PositionEmbedding {
+ public:
+  PositionEmbedding(torch::nn::Module& owner, const ModelConfig& config,
+                    const std::string& prefix);
+  /// x [B, T, EmbeddingWidth] -> [B, T, d_model]; places as TokenEmbedding.
+  torch::Tensor operator()(const torch::Tensor& x, const torch::Tensor& places);
+
+ private:
+  torch::Tensor Sinusoids(const torch::Tensor& x, const torch::Tensor& places,
+                          int64_t width);
+
+  ModelConfig config_;
+  torch::nn::Embedding learned_{nullptr};  // learned positions only
+  std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
+};
+
+/// Token and position embedding. No module itself, since the keys of a model
+/// file have no prefix for it: its tables belong to the model, as `prefix`
+/// "value_" or "target_" names them.
+class TokenEmbedding {
+ public:
+  /// Registers `{prefix}embedding` and, for learned positions,
+  /// `pos_embedding` (of "value_") or `{prefix}pos_embedding` in `owner`.
+  /// Token embedding N(0, 1), or N(0, 0.02^2) where `shared` with a tied head;
+  /// learned positions N(0, 0.02^2).
+  TokenEmbedding(torch::nn::Module& owner, const ModelConfig& config,
+                 const std::string& prefix, bool shared);
+
+  /// tokens [B, T] int64 -> [B, T, d_model]. `places` [B, T] int64 on the CPU:
+  /// where the tokens stand; undefined: 0, 1, ... Throws ShapeError,
+  /// DTypeError, and ArgumentError for a token outside the vocabulary (checked
+  /// on the CPU; on other devices torch's embedding asserts), all naming
+  /// `where`.
+  torch::Tensor operator()(const char* where, const torch::Tensor& tokens,
+                           const torch::Tensor& places = {});
+  /// [vocab, EmbeddingWidth].
+  const torch::Tensor& weight() const { return tokens_->weight; }
+
+ private:
+  int64_t vocab_size_;
+  torch::nn::Embedding tokens_{nullptr};
+  PositionEmbedding positions_;
+};
+
+/// Frames of numbers, projected, with positions. Like TokenEmbedding it is no
+/// module: `input_projection` belongs to the model.
+class FrameEmbedding {
+ public:
+  /// The projection begins as torch::nn::Linear does.
+  FrameEmbedding(torch::nn::Module& owner, const ModelConfig& config);
+  /// frames [B, T, input_dim] as CheckFrames leaves them -> [B, T, d_model].
+  torch::Tensor operator()(const torch::Tensor& frames);
+
+ private:
+  torch::nn::Linear projection_{nullptr};
+  PositionEmbedding positions_;
+};
+
+/// The affine map to logits. Untied it owns `weight` [outputs, D] and `bias`
+/// [outputs], outputs = config.Outputs(); tied it owns the bias and reads the
+/// weight of a token embedding.
+class PredictorImpl : public torch::nn::Module {
+ public:
+  explicit PredictorImpl(const ModelConfig& config);
+  /// x [..., D] -> logits [..., outputs]. `embedding` [vocab, D] is read by the
+  /// tied form only.
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& embedding);
+
+  torch::Tensor weight;  // undefined when tied
+  torch::Tensor bias;
+};
+TORCH_MODULE(Predictor);
+
+/// Frames with zeros past the sequences' ends, so that what stands there, NaN
+/// included, touches neither results nor gradients. Throws ShapeError or
+/// DTypeError ("where: frames") unless frames is [B, T, input_dim] of `dtype`,
+/// and what PrefixMask throws.
+struct Frames {
+  torch::Tensor values;    // [B, T, input_dim]
+  torch::Tensor key_mask;  // [B, T] bool; undefined: all count
+};
+Frames CheckFrames(const char* where, const torch::Tensor& frames,
+                   const torch::Tensor& lengths, int64_t input_dim,
+                   torch::ScalarType dtype);
+
+/// Throws ShapeError, DTypeError or ArgumentError ("where: tokens") unless
+/// tokens is [B, T] int64 with entries in [0, vocab_size).
+void CheckTokens(const char* where, const torch::Tensor& tokens,
+                 int64_t vocab_size);
+
+}  // namespace tarn::nn

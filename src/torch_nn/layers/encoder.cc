@@ -1,0 +1,109 @@
+#include "torch_nn/layers/encoder.h"
+
+namespace tarn::nn {
+
+EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
+                                   AttentionPlace place)
+    : pre_norm_(config.norm == Norm::kPre),
+      activation_(config.activation),
+      dropout_(config.dropout) {
+  attention = register_module("attention", AttentionLayer(config, place));
+  linear1 = register_module("linear1",
+                            torch::nn::Linear(config.d_model, config.d_ff));
+  linear2 = register_module("linear2",
+                            torch::nn::Linear(config.d_ff, config.d_model));
+  norm1 = register_module("norm1", MakeNorm(config));
+  norm2 = register_module("norm2", MakeNorm(config));
+}
+
+torch::Tensor EncoderLayerImpl::FeedForward(const torch::Tensor& x) {
+  return ops::FeedForward(x, linear1->weight, linear1->bias, linear2->weight,
+                          activation_, Draw());
+}
+
+ops::Dropout EncoderLayerImpl::Draw() const {
+  return ops::DrawDropout(is_training() ? dropout_ : 0.0);
+}
+
+torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
+                                    const Branch& attend) {
+  // One statement a site: masks are drawn in the order of the formula.
+  const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
+  const auto [normed, summed] =
+      AddResidual(attended, x, attention->out_projection->bias,
+                  pre_norm_ ? &norm2 : &norm1, Draw());
+  const torch::Tensor hidden = FeedForward(normed);
+  if (pre_norm_) {
+    return AddResidual(hidden, summed, linear2->bias, nullptr, Draw()).s;
+  }
+  return AddResidual(hidden, normed, linear2->bias, &norm2, Draw()).y;
+}
+
+torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& key_mask) {
+  return Run(x, [&](const torch::Tensor& u) {
+    return attention->Unbiased(u, rotary, key_mask);
+  });
+}
+
+torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
+                                        AttentionState& state,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& lengths) {
+  return Run(x, [&](const torch::Tensor& u) {
+    auto [attended, next] = attention->Prefill(u, state, rotary, lengths);
+    state = std::move(next);
+    return attended;
+  });
+}
+
+EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)
+    : config_(config) {
+  layers = register_module("layers", torch::nn::ModuleList());
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    layers->push_back(
+        EncoderLayer(config, AttentionPlace{causal, /*cross=*/false, i}));
+  }
+  if (config.final_norm) norm = register_module("norm", MakeNorm(config));
+}
+
+torch::Tensor EncoderImpl::forward(const torch::Tensor& x,
+                                   const torch::Tensor& key_mask) {
+  const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
+  torch::Tensor hidden = x;
+  for (const auto& layer : *layers) {
+    hidden = layer->as<EncoderLayer>()->forward(hidden, rotary, key_mask);
+  }
+  return norm ? Normalise(norm, hidden) : hidden;
+}
+
+StackState EncoderImpl::InitialState(int64_t batch) const {
+  StackState state;
+  for (const auto& layer : *layers) {
+    state.layers.push_back(
+        layer->as<EncoderLayer>()->attention->InitialState(batch));
+  }
+  return state;
+}
+
+std::pair<torch::Tensor, StackState> EncoderImpl::Prefill(
+    const torch::Tensor& x, const StackState& state,
+    const torch::Tensor& lengths) {
+  if (state.layers.size() != layers->size()) {
+    throw ArgumentError("Encoder: state",
+                        StrCat("a state of ", layers->size(), " layers"),
+                        StrCat(state.layers.size()));
+  }
+  const RotaryTable rotary =
+      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x);
+  StackState next = state;
+  torch::Tensor hidden = x;
+  for (size_t i = 0; i < layers->size(); ++i) {
+    hidden = layers[i]->as<EncoderLayer>()->Prefill(hidden, next.layers[i],
+                                                    rotary, lengths);
+  }
+  return {norm ? Normalise(norm, hidden) : hidden, std::move(next)};
+}
+
+}  // namespace tarn::nn

@@ -1,0 +1,162 @@
+// The encoder layer and stack against plain operations and torch's own layer.
+#include "torch_nn/layers/encoder.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "torch_ops/layers/call.h"
+#include "torch_nn/models/plain_model.h"
+
+namespace tarn::nn {
+namespace {
+
+using plain::LargestError;
+
+constexpr int64_t kSeqLen = 37;  // no multiple of any chunk
+
+// d_model 24, 3 heads, keys 8 wide, values 5: no two widths equal.
+ModelConfig SmallConfig() {
+  ModelConfig config;
+  config.d_model = 24;
+  config.n_heads = 3;
+  config.d_key = 8;
+  config.d_value = 5;
+  config.d_ff = 40;
+  config.n_layers = 2;
+  config.positions = Positions::kNone;
+  FinishConfig(config);
+  return config;
+}
+
+TEST(Encoder, EqualsPlainLayers) {
+  for (const Norm norm : {Norm::kPost, Norm::kPre}) {
+    for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
+      for (const bool final_norm : {false, true}) {
+        ModelConfig config = SmallConfig();
+        config.norm = norm;
+        config.activation = activation;
+        config.final_norm = final_norm;
+        config.norm_eps = 0.01;  // large, so that its place would show
+        torch::manual_seed(5);
+        Encoder encoder(config);
+        encoder->to(torch::kFloat64);
+        torch::NoGradGuard no_grad;
+        for (torch::Tensor& p : encoder->parameters()) p.normal_(0.3, 0.3);
+        const plain::Weights weights =
+            plain::CopyWeights(*encoder, torch::kFloat64);
+        const torch::Tensor x = torch::randn({2, 9, 24}, torch::kFloat64);
+        torch::Tensor expected = x;
+        for (const char* layer : {"layers.0", "layers.1"}) {
+          expected = plain::Layer(config, weights, layer, expected,
+                                  plain::Causal(expected.size(1)));
+        }
+        if (final_norm) {
+          expected = plain::Normed(config, weights, "norm", expected);
+        }
+        EXPECT_LT(LargestError(encoder(x), expected), 1e-10)
+            << Name(norm) << " " << Name(activation) << " " << final_norm;
+      }
+    }
+  }
+}
+
+// Dropout stands after attention, after the activation and after linear2, and
+// draws in that order.
+TEST(EncoderLayer, DropoutPlaces) {
+  for (const Norm norm : {Norm::kPost, Norm::kPre}) {
+    ModelConfig config = SmallConfig();
+    config.norm = norm;
+    config.dropout = 0.3;
+    torch::manual_seed(6);
+    EncoderLayer layer(config);
+    torch::NoGradGuard no_grad;
+    const torch::Tensor x = torch::randn({2, 9, 24});
+    torch::manual_seed(7);
+    const torch::Tensor given = layer(x);
+    torch::manual_seed(7);
+    const auto drop = [](const torch::Tensor& y) {
+      return ops::ComposedDropout(y, 0.3, ops::DrawDropout(0.3).seed);
+    };
+    const auto feed_forward = [&](const torch::Tensor& y) {
+      return layer->linear2(drop(torch::gelu(layer->linear1(y))));
+    };
+    torch::Tensor expected;
+    if (norm == Norm::kPre) {
+      const torch::Tensor x1 = x + drop(layer->attention(layer->norm1(x)));
+      expected = x1 + drop(feed_forward(layer->norm2(x1)));
+    } else {
+      const torch::Tensor x1 = layer->norm1(x + drop(layer->attention(x)));
+      expected = layer->norm2(x1 + drop(feed_forward(x1)));
+    }
+    EXPECT_TRUE(torch::allclose(given, expected, 1e-5, 1e-5)) << Name(norm);
+    layer->eval();
+    EXPECT_TRUE(torch::equal(layer(x), layer(x)));
+  }
+}
+
+void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
+
+// torch's layer from ours: in_proj holds the rows of q, k and v in thirds.
+void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
+               EncoderLayerImpl* from) {
+  const auto& attention = from->attention;
+  Copy(to->self_attn->in_proj_weight,
+       torch::cat({attention->query_projection->weight,
+                   attention->key_projection->weight,
+                   attention->value_projection->weight}));
+  Copy(to->self_attn->in_proj_bias,
+       torch::cat({attention->query_projection->bias,
+                   attention->key_projection->bias,
+                   attention->value_projection->bias}));
+  Copy(to->self_attn->out_proj->weight, attention->out_projection->weight);
+  Copy(to->self_attn->out_proj->bias, attention->out_projection->bias);
+  Copy(to->linear1->weight, from->linear1->weight);
+  Copy(to->linear1->bias, from->linear1->bias);
+  Copy(to->linear2->weight, from->linear2->weight);
+  Copy(to->linear2->bias, from->linear2->bias);
+  Copy(to->norm1->weight, from->norm1->weight);
+  Copy(to->norm1->bias, from->norm1->bias);
+  Copy(to->norm2->weight, from->norm2->weight);
+  Copy(to->norm2->bias, from->norm2->bias);
+}
+
+TEST(Encoder, PostNormEqualsTorchs) {
+  for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
+    ModelConfig config = SmallConfig();
+    config.attention = AttentionKind::kFull;
+    config.norm = Norm::kPost;
+    config.activation = activation;
+    config.d_value = config.d_key;  // torch knows one width only
+    config.final_norm = false;
+    torch::manual_seed(8);
+    Encoder encoder(config);
+    torch::nn::TransformerEncoderLayerOptions options(24, 3);
+    options.dim_feedforward(40).dropout(0.0);
+    if (activation == Activation::kRelu) {
+      options.activation(torch::kReLU);
+    } else {
+      options.activation(torch::kGELU);
+    }
+    torch::nn::TransformerEncoder torchs(torch::nn::TransformerEncoderOptions(
+        torch::nn::TransformerEncoderLayer(options), config.n_layers));
+    torch::NoGradGuard no_grad;
+    for (torch::Tensor& p : encoder->parameters()) {
+      p.add_(torch::randn_like(p), 0.1);  // norms are not 1 and 0 any more
+    }
+    for (int64_t i = 0; i < config.n_layers; ++i) {
+      CopyLayer(torchs->layers[i]->as<torch::nn::TransformerEncoderLayer>(),
+                encoder->layers[i]->as<EncoderLayer>());
+    }
+    const torch::Tensor x = torch::randn({2, kSeqLen, 24});
+    const torch::Tensor mask =
+        torch::full({kSeqLen, kSeqLen}, -INFINITY).triu(1);
+    const torch::Tensor expected =
+        torchs(x.transpose(0, 1), mask).transpose(0, 1);
+    EXPECT_LT(LargestError(encoder(x), expected), 1e-5) << Name(activation);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::nn

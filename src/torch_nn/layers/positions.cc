@@ -1,0 +1,106 @@
+#include "torch_nn/layers/positions.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "kernels/positions/positions.h"
+#include "torch_ops/layers/positions.h"
+
+namespace tarn::nn {
+
+at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
+                           const at::Tensor& like) {
+  at::Tensor table = torch::empty({seq_len, width}, torch::kFloat32);
+  float* rows = table.data_ptr<float>();
+  for (int64_t t = 0; t < seq_len; ++t) {
+    SinusoidalRow(t, width, rows + t * width);
+  }
+  return table.to(like.options());
+}
+
+RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
+                            const at::Tensor& like) {
+  if (config.positions != Positions::kRotary) return {};
+  const int64_t half = config.d_key / 2;
+  at::Tensor cos = torch::empty({seq_len, 1, half}, torch::kFloat32);
+  at::Tensor sin = torch::empty({seq_len, 1, half}, torch::kFloat32);
+  for (int64_t t = 0; t < seq_len; ++t) {
+    RotaryRow(t, config.d_key, config.rotary_base,
+              cos.data_ptr<float>() + t * half,
+              sin.data_ptr<float>() + t * half);
+  }
+  return {cos.to(like.options()), sin.to(like.options())};
+}
+
+namespace {
+
+// Rows for a table that holds `have` and is asked for `want`: at least twice as
+// many, so that sequences that grow by a token each cost O(1) a row.
+int64_t RowsToMake(int64_t have, int64_t want) {
+  return std::max(want, 2 * have);
+}
+
+// Rows a table needs for these places.
+int64_t RowsFor(const at::Tensor& places) {
+  return places.numel() == 0 ? 0 : places.max().item<int64_t>() + 1;
+}
+
+}  // namespace
+
+at::Tensor PositionTables::Sinusoidal(int64_t seq_len, int64_t width,
+                                      const at::Tensor& like) {
+  const std::lock_guard lock(mutex_);
+  const int64_t have = sinusoidal_.defined() ? sinusoidal_.size(0) : 0;
+  if (have < seq_len || !sinusoidal_.defined()) {
+    sinusoidal_ = SinusoidalTable(RowsToMake(have, seq_len), width,
+                                  torch::empty({0}, torch::kFloat32));
+  }
+  return sinusoidal_.narrow(0, 0, seq_len).to(like.options());
+}
+
+RotaryTable PositionTables::Rotary(const ModelConfig& config, int64_t seq_len,
+                                   const at::Tensor& like) {
+  if (config.positions != Positions::kRotary) return {};
+  const std::lock_guard lock(mutex_);
+  const int64_t have = rotary_.defined() ? rotary_.cos.size(0) : 0;
+  if (have < seq_len || !rotary_.defined()) {
+    rotary_ = MakeRotaryTable(config, RowsToMake(have, seq_len),
+                              torch::empty({0}, torch::kFloat32));
+  }
+  return {rotary_.cos.narrow(0, 0, seq_len).to(like.options()),
+          rotary_.sin.narrow(0, 0, seq_len).to(like.options())};
+}
+
+at::Tensor PositionTables::SinusoidalAt(const at::Tensor& places, int64_t width,
+                                        const at::Tensor& like) {
+  return Sinusoidal(RowsFor(places), width, like)
+      .index({places.to(like.device())});
+}
+
+RotaryTable PositionTables::RotaryAt(const ModelConfig& config,
+                                     const at::Tensor& places,
+                                     const at::Tensor& like) {
+  const RotaryTable table = Rotary(config, RowsFor(places), like);
+  if (!table.defined()) return table;
+  const at::Tensor rows = places.to(like.device());
+  return {table.cos.index({rows}), table.sin.index({rows})};
+}
+
+at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {
+  return lengths.unsqueeze(1) +
+         torch::arange(seq_len, lengths.options()).unsqueeze(0);
+}
+
+at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
+  if (!table.defined()) return heads;
+  return ops::RotateHeads(heads, table.cos, table.sin);
+}
+
+at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
+                       const at::Tensor& like) {
+  return torch::arange(seq_len, like.options().dtype(torch::kInt64))
+      .clamp_max(max_positions - 1);
+}
+
+}  // namespace tarn::nn

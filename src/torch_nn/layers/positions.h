@@ -1,0 +1,69 @@
+// Position information as tensors: the sinusoidal table, the rotary table and
+// the rotation itself. Values come from kernels/positions/positions.h, so that the runtime
+// holds the same bits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <mutex>
+
+#include "config/model_config.h"
+
+namespace tarn::nn {
+
+/// Rows 0 .. seq_len - 1 of the sinusoidal table: [seq_len, width], with the
+/// dtype and device of `like`. O(seq_len width) time.
+at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
+                           const at::Tensor& like);
+
+/// Cosines and sines of the rotary angles, [seq_len, 1, d_key / 2] each, or
+/// [B, seq_len, 1, d_key / 2] where the sequences stand at different places:
+/// the axis of size 1 broadcasts over heads. Undefined: "no rotation".
+struct RotaryTable {
+  at::Tensor cos, sin;
+  bool defined() const { return cos.defined(); }
+  int64_t seq_len() const { return cos.size(-3); }
+};
+
+/// Table for tokens 0 .. seq_len - 1, dtype and device of `like`; an undefined
+/// table when the config's positions are not rotary.
+RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
+                            const at::Tensor& like);
+
+/// The tables of one module, kept between calls and grown when a longer
+/// sequence comes: a row costs width sines and is the same in every table.
+/// Thread-safe. Holds the longest table asked for.
+class PositionTables {
+ public:
+  /// As SinusoidalTable and MakeRotaryTable. One width and config an object.
+  at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like);
+  RotaryTable Rotary(const ModelConfig& config, int64_t seq_len,
+                     const at::Tensor& like);
+  /// The rows of tokens at `places` [B, T] int64 on the CPU, 0 or more:
+  /// [B, T, width], and tables [B, T, 1, d_key / 2].
+  at::Tensor SinusoidalAt(const at::Tensor& places, int64_t width,
+                          const at::Tensor& like);
+  RotaryTable RotaryAt(const ModelConfig& config, const at::Tensor& places,
+                       const at::Tensor& like);
+
+ private:
+  std::mutex mutex_;
+  at::Tensor sinusoidal_;  // [rows, width] float32 on the CPU
+  RotaryTable rotary_;     // [rows, 1, d_key / 2] each
+};
+
+/// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
+/// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i
+/// sin). Returns `heads` itself when the table is undefined.
+at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
+
+/// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.
+at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len);
+
+/// Row of the learned table for each token: 0, 1, ..., with the last row for
+/// every token past it. Returns int64 [seq_len] on the device of `like`.
+at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
+                       const at::Tensor& like);
+
+}  // namespace tarn::nn

@@ -1,0 +1,48 @@
+#include "torch_nn/models/language_model.h"
+
+namespace tarn::nn {
+namespace {
+
+constexpr char kName[] = "LanguageModel";
+
+}  // namespace
+
+LanguageModelImpl::LanguageModelImpl(const ModelConfig& config)
+    : ModelImpl(config),
+      embedding_(*this, config_, "value_", /*shared=*/config_.tied_head) {
+  if (config_.arch != Arch::kDecoder) {
+    throw ArgumentError("LanguageModel: arch", "decoder", Name(config_.arch));
+  }
+  encoder_ = Encoder(config_, /*causal=*/true);
+  register_module("layers", encoder_->layers);
+  if (encoder_->norm) register_module("norm", encoder_->norm);
+  predictor_ = register_module("predictor", Predictor(config_));
+}
+
+torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens) {
+  return predictor_(encoder_(embedding_(kName, tokens)), embedding_.weight());
+}
+
+torch::Tensor LanguageModelImpl::Logits(const Batch& batch) {
+  const torch::Tensor x = embedding_(kName, batch.tokens);
+  const torch::Tensor key_mask =
+      PrefixMask(kName, batch.lengths, x.size(0), x.size(1));
+  return predictor_(encoder_(x, key_mask), embedding_.weight());
+}
+
+StackState LanguageModelImpl::InitialState(int64_t batch) const {
+  return encoder_->InitialState(batch);
+}
+
+std::pair<torch::Tensor, StackState> LanguageModelImpl::Prefill(
+    const torch::Tensor& tokens, const StackState& state,
+    const torch::Tensor& lengths) {
+  CheckTokens(kName, tokens, config_.vocab_size);
+  CheckStateBatch(kName, state, tokens);
+  const torch::Tensor places = PlacesAfter(state.lengths(), tokens.size(1));
+  auto [hidden, next] =
+      encoder_->Prefill(embedding_(kName, tokens, places), state, lengths);
+  return {predictor_(hidden, embedding_.weight()), std::move(next)};
+}
+
+}  // namespace tarn::nn

@@ -1,0 +1,126 @@
+#include "torch_nn/models/model.h"
+
+#include <set>
+#include <vector>
+
+#include "core/safetensors.h"
+#include "torch_nn/models/classifier.h"
+#include "torch_nn/models/cnn.h"
+#include "torch_nn/models/frame_classifier.h"
+#include "torch_nn/models/language_model.h"
+#include "torch_nn/models/open_file.h"
+#include "torch_nn/models/recurrent.h"
+#include "torch_nn/models/seq2seq.h"
+
+namespace tarn::nn {
+namespace {
+
+ModelConfig Finished(ModelConfig config) {
+  FinishConfig(config);
+  return config;
+}
+
+// Parameters and buffers by name; the tensors of a weight file are among them.
+std::map<std::string, torch::Tensor> TensorsOf(const ModelImpl& model) {
+  std::map<std::string, torch::Tensor> tensors;
+  for (const auto& item : model.named_parameters()) {
+    tensors[item.key()] = item.value();
+  }
+  for (const auto& item : model.named_buffers()) {
+    tensors[item.key()] = item.value();
+  }
+  return tensors;
+}
+
+// The entry of every tensor of the config, in its order; throws FormatError
+// for one that is missing or misshapen and for one too many.
+std::vector<const TensorEntry*> MatchEntries(const SafetensorsFile& file,
+                                             const ModelConfig& config,
+                                             const std::string& path) {
+  std::vector<const TensorEntry*> entries;
+  std::set<std::string> wanted;
+  for (const auto& [name, shape] : WeightShapes(config)) {
+    const TensorEntry* entry = file.Find(name);
+    const std::string where = StrCat(path, ": tensor ", name);
+    if (entry == nullptr) {
+      throw FormatError(where, ShapeText(shape), "no such tensor");
+    }
+    if (entry->shape != shape) {
+      throw FormatError(where, ShapeText(shape), ShapeText(entry->shape));
+    }
+    entries.push_back(entry);
+    wanted.insert(name);
+  }
+  for (const TensorEntry& entry : file.tensors()) {
+    if (wanted.count(entry.name) == 0) {
+      throw FormatError(StrCat(path, ": tensor ", entry.name),
+                        "no tensor beside those of the configuration",
+                        ShapeText(entry.shape));
+    }
+  }
+  return entries;
+}
+
+}  // namespace
+
+ModelImpl::ModelImpl(const ModelConfig& config) : config_(Finished(config)) {}
+
+void ModelImpl::RedrawFeatures(int64_t step) {
+  if (!config_.UsesFeatureMap() || !UsesOmega(config_.feature_map)) return;
+  if (config_.redraw == 0 || step % config_.redraw != 0) return;
+  for (const auto& module : modules(/*include_self=*/false)) {
+    if (auto* layer = module->as<AttentionLayer>()) layer->Redraw(step);
+  }
+}
+
+std::shared_ptr<ModelImpl> MakeModel(const ModelConfig& config) {
+  const ModelConfig finished = Finished(config);
+  switch (finished.arch) {
+    case Arch::kDecoder:
+      return std::make_shared<LanguageModelImpl>(finished);
+    case Arch::kEncoder:
+      if (finished.ReadsFrames()) {
+        return std::make_shared<FrameClassifierImpl>(finished);
+      }
+      return std::make_shared<ClassifierImpl>(finished);
+    case Arch::kSeq2seq:
+      return std::make_shared<Seq2SeqImpl>(finished);
+    case Arch::kRnn:
+    case Arch::kLstm:
+      return std::make_shared<RecurrentModelImpl>(finished);
+    case Arch::kCnn:
+      return std::make_shared<CnnModelImpl>(finished);
+  }
+  throw ArgumentError("MakeModel: arch", "an architecture",
+                      StrCat(static_cast<int>(finished.arch)));
+}
+
+void SaveWeights(const ModelImpl& model, const std::string& path,
+                 const std::map<std::string, std::string>& metadata) {
+  const auto present = TensorsOf(model);
+  std::vector<torch::Tensor> held;  // keeps the converted copies alive
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, shape] : WeightShapes(model.config())) {
+    held.push_back(present.at(name)
+                       .detach()
+                       .to(torch::kCPU, torch::kFloat32)
+                       .contiguous());
+    tensors.push_back({name, DType::kF32, shape, held.back().data_ptr()});
+  }
+  WriteSafetensors(path, tensors, metadata);
+}
+
+void LoadWeights(ModelImpl& model, const std::string& path) {
+  const SafetensorsFile file = OpenTyped(path);
+  const std::vector<const TensorEntry*> entries =
+      MatchEntries(file, model.config(), path);
+  torch::NoGradGuard no_grad;
+  auto present = TensorsOf(model);
+  for (const TensorEntry* entry : entries) {
+    torch::Tensor values = torch::empty(entry->shape, torch::kFloat32);
+    file.ReadF32(*entry, values.data_ptr<float>());
+    present.at(entry->name).copy_(values);
+  }
+}
+
+}  // namespace tarn::nn

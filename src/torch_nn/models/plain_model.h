@@ -1,0 +1,423 @@
+// The oracle of the model tests: language model, encoder classifier and
+// sequence-to-sequence model once more, from plain torch operations and dense
+// T x S weights, read off the definitions. It shares no code with the modules;
+// autograd differentiates it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "config/model_config.h"
+
+namespace tarn::plain {
+
+using Weights = std::map<std::string, torch::Tensor>;
+
+/// Copies of a module's parameters, converted, leaves that require gradients,
+/// and of its buffers.
+inline Weights CopyWeights(const torch::nn::Module& module,
+                           torch::ScalarType dtype) {
+  Weights weights;
+  for (const auto& item : module.named_parameters()) {
+    weights[item.key()] =
+        item.value().detach().to(dtype).clone().requires_grad_(true);
+  }
+  for (const auto& item : module.named_buffers()) {
+    weights[item.key()] = item.value().detach().to(dtype).clone();
+  }
+  return weights;
+}
+
+inline torch::Tensor Affine(const Weights& weights, const std::string& name,
+                            const torch::Tensor& x) {
+  return torch::matmul(x, weights.at(name + ".weight").t()) +
+         weights.at(name + ".bias");
+}
+
+inline torch::Tensor Normed(const ModelConfig& config, const Weights& weights,
+                            const std::string& name, const torch::Tensor& x) {
+  const torch::Tensor centred = x - x.mean(-1, true);
+  const torch::Tensor variance = centred.pow(2).mean(-1, true);
+  return centred / torch::sqrt(variance + config.norm_eps) *
+             weights.at(name + ".weight") +
+         weights.at(name + ".bias");
+}
+
+// [T, 1] positions times [1, n] frequencies base^(-2i / width): [T, n].
+inline torch::Tensor Angles(int64_t seq_len, int64_t n, int64_t width,
+                            double base) {
+  const auto f64 = torch::kFloat64;
+  const torch::Tensor exponents = torch::arange(n, f64) * (-2.0 / width);
+  return torch::arange(seq_len, f64).unsqueeze(1) *
+         torch::exp(exponents * std::log(base)).unsqueeze(0);
+}
+
+inline torch::Tensor Sinusoidal(int64_t seq_len, int64_t width) {
+  const torch::Tensor angles = Angles(seq_len, (width + 1) / 2, width, 10000.0);
+  return torch::stack({angles.sin(), angles.cos()}, -1)  // [T, n, 2]
+      .flatten(1)
+      .narrow(1, 0, width);
+}
+
+// x [B, H, T, K], each pair (i, i + K/2) turned by its angle.
+inline torch::Tensor Turned(const ModelConfig& config, const torch::Tensor& x) {
+  const int64_t half = config.d_key / 2;
+  const torch::Tensor angles =
+      Angles(x.size(2), half, config.d_key, config.rotary_base);
+  const torch::Tensor cos = angles.cos().to(x.dtype());
+  const torch::Tensor sin = angles.sin().to(x.dtype());
+  const torch::Tensor a = x.slice(-1, 0, half), b = x.slice(-1, half);
+  return torch::cat({a * cos - b * sin, a * sin + b * cos}, -1);
+}
+
+// Features of x [..., K]; omega [K, n] of the random maps.
+inline torch::Tensor Phi(FeatureMap map, const torch::Tensor& x,
+                         const torch::Tensor& omega = {}) {
+  const torch::Tensor zero = torch::zeros_like(x);
+  const double width = static_cast<double>(x.size(-1));
+  switch (map) {
+    case FeatureMap::kElu1:
+      return torch::where(x > 0, x + 1, torch::exp(torch::minimum(x, zero)));
+    case FeatureMap::kRelu:
+      return torch::maximum(x, zero);
+    case FeatureMap::kRelu2:
+      return torch::maximum(x, zero).pow(2);
+    case FeatureMap::kGrf:
+      return torch::relu(torch::matmul(x, omega));
+    case FeatureMap::kIdentity:
+    case FeatureMap::kPoly2:  // its kernel is written out
+      return x;
+    default:
+      break;
+  }
+  const torch::Tensor scaled = x * std::pow(width, -0.25);
+  const torch::Tensor u = torch::matmul(scaled, omega);
+  const double columns = static_cast<double>(omega.size(1));
+  const torch::Tensor waves =
+      torch::cat({torch::cos(u), torch::sin(u)}, -1) / std::sqrt(columns);
+  if (map == FeatureMap::kRff) return waves;
+  if (map == FeatureMap::kSmoothedRff) {
+    return torch::cat({waves, torch::ones_like(u.slice(-1, 0, 1))}, -1);
+  }
+  const torch::Tensor norm = scaled.pow(2).sum(-1, true) / 2;
+  if (map == FeatureMap::kFavorPositive) {
+    return torch::exp(u - norm) / std::sqrt(columns);
+  }
+  return torch::cat({torch::exp(u - norm), torch::exp(-u - norm)}, -1) /
+         std::sqrt(2 * columns);
+}
+
+// Pairs a causal stack allows, [T, T] bool.
+inline torch::Tensor Causal(int64_t seq_len) {
+  return torch::ones({seq_len, seq_len}, torch::kBool).tril();
+}
+
+// One attention: its kind, whether it turns queries and keys, the pairs [T, S]
+// or [B, 1, T, S] bool it allows, and tensors of its own.
+struct Rule {
+  AttentionKind kind = AttentionKind::kLinear;
+  bool rotary = false;
+  torch::Tensor allowed;
+  torch::Tensor omega = {};                  // [K, columns]
+  torch::Tensor table_u = {}, table_v = {};  // aft-full
+};
+
+inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
+  AttentionKind kind = config.attention;
+  if (kind == AttentionKind::kConditionalFull) {
+    kind = allowed.size(-1) > config.length_limit ? AttentionKind::kLinear
+                                                  : AttentionKind::kFull;
+  }
+  return {kind, config.positions == Positions::kRotary, allowed};
+}
+
+// Pairs of a softmax kind among those allowed; scores [B, H, T, S].
+inline torch::Tensor Chosen(const ModelConfig& config, const Rule& rule,
+                            const torch::Tensor& scores) {
+  if (rule.kind == AttentionKind::kLocal) {
+    const int64_t c = config.local_context;
+    const torch::Tensor distance =  // j - i
+        torch::arange(scores.size(3)).unsqueeze(0) -
+        torch::arange(scores.size(2)).unsqueeze(1);
+    return rule.allowed & (distance >= -(c / 2)) & (distance < (c + 1) / 2);
+  }
+  if (rule.kind == AttentionKind::kExactTopk) {
+    const int64_t k = std::min(config.topk, scores.size(3));
+    const torch::Tensor masked = scores.masked_fill(~rule.allowed, -INFINITY);
+    return rule.allowed &
+           (masked >= std::get<0>(masked.topk(k, -1)).slice(-1, k - 1));
+  }
+  return rule.allowed;
+}
+
+// Zhai et al. 2021: [B, H, T, S, V] weights of each channel.
+inline torch::Tensor AttentionFree(const Rule& rule,
+                                   const torch::Tensor& queries,
+                                   const torch::Tensor& keys,
+                                   const torch::Tensor& values) {
+  torch::Tensor exponents = keys.unsqueeze(2);  // [B, H, 1, S, V]
+  if (rule.table_u.defined()) {
+    const torch::Tensor w = torch::matmul(rule.table_u, rule.table_v.t())
+                                .slice(0, 0, queries.size(2))
+                                .slice(1, 0, keys.size(2));
+    exponents = exponents + w.unsqueeze(-1);
+  }
+  const torch::Tensor weights = torch::softmax(
+      exponents.masked_fill(~rule.allowed.unsqueeze(-1), -INFINITY), 3);
+  return torch::sigmoid(queries) * (weights * values.unsqueeze(2)).sum(3);
+}
+
+// queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, V] -> [B, H, T, V].
+inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
+                            torch::Tensor queries, torch::Tensor keys,
+                            const torch::Tensor& values) {
+  const bool linear = rule.kind == AttentionKind::kLinear;
+  const bool after =
+      rule.rotary && linear && config.rotary_place == RotaryPlace::kAfter;
+  const torch::Tensor allowed = rule.allowed;
+  if (rule.kind >= AttentionKind::kAftFull) {
+    return AttentionFree(rule, queries, keys, values);
+  }
+  if (rule.rotary && !after) {
+    queries = Turned(config, queries);
+    keys = Turned(config, keys);
+  }
+  if (!linear) {
+    const torch::Tensor scores = torch::matmul(queries, keys.mT()) /
+                                 std::sqrt(static_cast<double>(config.d_key));
+    return torch::matmul(
+        torch::softmax(
+            scores.masked_fill(~Chosen(config, rule, scores), -INFINITY), -1),
+        values);
+  }
+  queries = Phi(config.feature_map, queries, rule.omega);
+  keys = Phi(config.feature_map, keys, rule.omega);
+  const torch::Tensor kept = allowed.to(queries.dtype());
+  torch::Tensor products = torch::matmul(queries, keys.mT());
+  if (config.feature_map == FeatureMap::kPoly2) {  // 1 + 2 y + y^2
+    products =
+        (1 + products / std::sqrt(static_cast<double>(config.d_key))).pow(2);
+  }
+  const torch::Tensor weights = products * kept;
+  const torch::Tensor turned =
+      after
+          ? torch::matmul(Turned(config, queries), Turned(config, keys).mT()) *
+                kept
+          : weights;
+  const torch::Tensor numerators = torch::matmul(turned, values);
+  const torch::Tensor denominators = weights.sum(-1, true);
+  switch (config.denominator) {
+    case Denominator::kNone:
+      return numerators;
+    case Denominator::kCompat:
+      return numerators / (denominators + config.eps);
+    case Denominator::kSigned:  // far from 0 here
+    case Denominator::kExact:
+      break;
+  }
+  return numerators / denominators;
+}
+
+// x [B, T, D] asks, memory [B, S, D] answers: [B, T, D].
+inline torch::Tensor Attention(const ModelConfig& config,
+                               const Weights& weights, const std::string& name,
+                               const torch::Tensor& x,
+                               const torch::Tensor& memory, Rule rule) {
+  const auto own = [&](const char* part) {
+    const auto found = weights.find(name + ".inner_attention." + part);
+    return found == weights.end() ? torch::Tensor() : found->second;
+  };
+  rule.omega = own("feature_map.omega");
+  if (config.attention == AttentionKind::kConditionalFull) {
+    rule.omega = own("other_attention.feature_map.omega");
+  }
+  rule.table_u = own("u");
+  rule.table_v = own("v");
+  const auto heads = [&](const char* part, const torch::Tensor& from) {
+    const torch::Tensor y = Affine(weights, name + part, from);
+    return y.unflatten(2, {config.n_heads, -1}).transpose(1, 2);
+  };
+  const torch::Tensor out = Attend(config, rule, heads(".query_projection", x),
+                                   heads(".key_projection", memory),
+                                   heads(".value_projection", memory));
+  return Affine(weights, name + ".out_projection",
+                out.transpose(1, 2).flatten(2));
+}
+
+inline torch::Tensor FeedForward(const ModelConfig& config,
+                                 const Weights& weights,
+                                 const std::string& name,
+                                 const torch::Tensor& x) {
+  const torch::Tensor u = Affine(weights, name + ".linear1", x);
+  return Affine(weights, name + ".linear2",
+                config.activation == Activation::kRelu
+                    ? torch::where(u > 0, u, torch::zeros_like(u))
+                    : u * 0.5 * (1.0 + torch::erf(u / std::sqrt(2.0))));
+}
+
+inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
+                           const std::string& name, const torch::Tensor& x,
+                           const torch::Tensor& allowed) {
+  const auto norm = [&](const char* which, const torch::Tensor& y) {
+    return Normed(config, weights, name + which, y);
+  };
+  const auto attention = [&](const torch::Tensor& u) {
+    return Attention(config, weights, name + ".attention", u, u,
+                     SelfRule(config, allowed));
+  };
+  if (config.norm == Norm::kPre) {
+    const torch::Tensor x1 = x + attention(norm(".norm1", x));
+    return x1 + FeedForward(config, weights, name, norm(".norm2", x1));
+  }
+  const torch::Tensor x1 = norm(".norm1", x + attention(x));
+  return norm(".norm2", x1 + FeedForward(config, weights, name, x1));
+}
+
+// x [B, U, D]; memory [B, T, D], of which `kept` [B, 1, 1, T] may be read.
+inline torch::Tensor DecoderLayer(const ModelConfig& config,
+                                  const Weights& weights,
+                                  const std::string& name,
+                                  const torch::Tensor& x,
+                                  const torch::Tensor& memory,
+                                  const torch::Tensor& kept) {
+  const auto norm = [&](const char* which, const torch::Tensor& y) {
+    return Normed(config, weights, name + which, y);
+  };
+  const auto self = [&](const torch::Tensor& u) {
+    return Attention(config, weights, name + ".self_attention", u, u,
+                     SelfRule(config, Causal(u.size(1))));
+  };
+  const auto cross = [&](const torch::Tensor& u) {
+    const bool linear = config.cross_attention == CrossAttention::kLinear;
+    const Rule rule = {linear ? AttentionKind::kLinear : AttentionKind::kFull,
+                       false, kept};
+    return Attention(config, weights, name + ".cross_attention", u, memory,
+                     rule);
+  };
+  if (config.norm == Norm::kPre) {
+    const torch::Tensor x1 = x + self(norm(".norm1", x));
+    const torch::Tensor x2 = x1 + cross(norm(".norm2", x1));
+    return x2 + FeedForward(config, weights, name, norm(".norm3", x2));
+  }
+  const torch::Tensor x1 = norm(".norm1", x + self(x));
+  const torch::Tensor x2 = norm(".norm2", x1 + cross(x1));
+  return norm(".norm3", x2 + FeedForward(config, weights, name, x2));
+}
+
+// x [B, T, width] with its positions, [B, T, D].
+inline torch::Tensor Placed(const ModelConfig& config, const Weights& weights,
+                            const std::string& position_table,
+                            torch::Tensor x) {
+  const int64_t seq_len = x.size(1);
+  if (config.positions == Positions::kLearned) {
+    const torch::Tensor& rows = weights.at(position_table + ".weight");
+    std::vector<torch::Tensor> used;
+    for (int64_t t = 0; t < seq_len; ++t) {
+      used.push_back(rows[std::min(t, config.max_positions - 1)]);
+    }
+    x = x + torch::stack(used);
+  } else if (config.positions == Positions::kSinusoidal) {
+    if (config.position_combine == PositionCombine::kAdd) {
+      x = x + Sinusoidal(seq_len, config.d_model).to(x.dtype());
+    } else {
+      const torch::Tensor rows =
+          Sinusoidal(seq_len, config.d_model / 2).to(x.dtype());
+      x = torch::cat({x, rows.unsqueeze(0).repeat({x.size(0), 1, 1})}, -1);
+    }
+  }
+  return x;
+}
+
+// tokens [B, T] -> [B, T, D], from the tables with these names.
+inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
+                              const std::string& token_table,
+                              const std::string& position_table,
+                              const torch::Tensor& tokens) {
+  return Placed(config, weights, position_table,
+                weights.at(token_table + ".weight").index({tokens}));
+}
+
+// The stack under `prefix` ("", "encoder."): layers and final norm.
+inline torch::Tensor Stack(const ModelConfig& config, const Weights& weights,
+                           const std::string& prefix, torch::Tensor x,
+                           const torch::Tensor& allowed) {
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    x = Layer(config, weights, prefix + "layers." + std::to_string(i), x,
+              allowed);
+  }
+  return config.final_norm ? Normed(config, weights, prefix + "norm", x) : x;
+}
+
+inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
+                          const std::string& tied_table,
+                          const torch::Tensor& x) {
+  const torch::Tensor& table = weights.at(
+      config.tied_head ? tied_table + ".weight" : "predictor.weight");
+  return torch::matmul(x, table.t()) + weights.at("predictor.bias");
+}
+
+/// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.
+inline torch::Tensor Logits(const ModelConfig& config, const Weights& weights,
+                            const torch::Tensor& tokens) {
+  const torch::Tensor x =
+      Embedded(config, weights, "value_embedding", "pos_embedding", tokens);
+  return Head(config, weights, "value_embedding",
+              Stack(config, weights, "", x, Causal(tokens.size(1))));
+}
+
+/// tokens [1, T], all of them valid -> logits [1, n_classes].
+inline torch::Tensor ClassLogits(const ModelConfig& config,
+                                 const Weights& weights,
+                                 const torch::Tensor& tokens) {
+  const torch::Tensor x =
+      Embedded(config, weights, "value_embedding", "pos_embedding", tokens);
+  const torch::Tensor all =
+      torch::ones({tokens.size(1), tokens.size(1)}, torch::kBool);
+  return Head(config, weights, "", Stack(config, weights, "", x, all).mean(1));
+}
+
+/// frames [1, T, input_dim], all of them valid -> logits [1, T, n_classes].
+inline torch::Tensor FrameLogits(const ModelConfig& config,
+                                 const Weights& weights,
+                                 const torch::Tensor& frames) {
+  const torch::Tensor x = Placed(config, weights, "pos_embedding",
+                                 Affine(weights, "input_projection", frames));
+  const torch::Tensor all =
+      torch::ones({frames.size(1), frames.size(1)}, torch::kBool);
+  return Head(config, weights, "", Stack(config, weights, "", x, all));
+}
+
+/// tokens [1, T] and target_in [1, U], all of them valid -> [1, U, vocab].
+inline torch::Tensor TargetLogits(const ModelConfig& config,
+                                  const Weights& weights,
+                                  const torch::Tensor& tokens,
+                                  const torch::Tensor& target_in) {
+  const int64_t source = tokens.size(1);
+  const torch::Tensor memory = Stack(
+      config, weights, "encoder.",
+      Embedded(config, weights, "value_embedding", "pos_embedding", tokens),
+      torch::ones({source, source}, torch::kBool));
+  torch::Tensor x = Embedded(config, weights, "target_embedding",
+                             "target_pos_embedding", target_in);
+  const torch::Tensor kept = torch::ones({1, 1, 1, source}, torch::kBool);
+  for (int64_t i = 0; i < config.n_decoder_layers; ++i) {
+    x = DecoderLayer(config, weights, "decoder.layers." + std::to_string(i), x,
+                     memory, kept);
+  }
+  if (config.final_norm) x = Normed(config, weights, "decoder.norm", x);
+  return Head(config, weights, "target_embedding", x);
+}
+
+/// Largest |a - b|, relative to the largest entry of b where that is above 1.
+inline double LargestError(const torch::Tensor& a, const torch::Tensor& b) {
+  const torch::Tensor difference =
+      a.to(torch::kFloat64) - b.to(torch::kFloat64);
+  return difference.abs().max().item<double>() /
+         std::max(1.0, b.abs().max().item<double>());
+}
+
+}  // namespace tarn::plain

@@ -1,0 +1,371 @@
+// torch.ops.tarn.aft_simple: the scan of ops_aft_scan.h, one task for each
+// sequence and slice of channels.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "torch_ops/aft/aft.h"
+#include "torch_ops/aft/scan.h"
+#include "torch_ops/common/executor.h"
+#include "torch_ops/sparse/call.h"
+
+namespace tarn::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor,
+                             at::Tensor, at::Tensor>;
+using Signature = Results(const at::Tensor&, const at::Tensor&,
+                          const at::Tensor&, const OptionalTensor&,
+                          const OptionalTensor&, const OptionalTensor&,
+                          const OptionalTensor&, const OptionalTensor&, bool,
+                          c10::SymInt);
+using BackwardSignature = Gradients(
+    const at::Tensor&, const at::Tensor&, const at::Tensor&,
+    const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+    const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+    const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, bool,
+    c10::SymInt);
+
+constexpr char kOp[] = "aft_simple";
+constexpr int64_t kSlice = 64;  // channels of a task
+
+struct Call {
+  at::Tensor queries, keys, values;
+  OptionalTensor key_mask, key_lengths, m, a, b;
+  bool causal = false;
+  c10::SymInt causal_offset = 0;
+};
+
+void Check(const Call& in) {
+  CheckOperands(kOp, in.queries, in.keys, in.values);
+  if (in.queries.sym_size(3) != in.values.sym_size(3)) {
+    throw ShapeError(
+        StrCat(kOp, ": values"),
+        StrCat("the width of queries and keys, ", in.queries.sym_size(3)),
+        StrCat(in.values.sym_size(3)));
+  }
+  AttentionMasks masks;
+  masks.key_mask = in.key_mask;
+  masks.key_lengths = in.key_lengths;
+  CheckAttentionMasks(kOp, masks, in.queries, in.keys);
+  if (in.m.has_value() != in.a.has_value() ||
+      in.m.has_value() != in.b.has_value()) {
+    throw ArgumentError(StrCat(kOp, ": initial_m, initial_a, initial_b"),
+                        "all three or none", "some");
+  }
+  if (!in.m.has_value()) return;
+  const std::pair<const char*, const at::Tensor*> parts[] = {
+      {"initial_m", &*in.m}, {"initial_a", &*in.a}, {"initial_b", &*in.b}};
+  for (const auto& [name, part] : parts) {
+    if (part->scalar_type() != ComputeType(in.queries)) {
+      throw DTypeError(StrCat(kOp, ": ", name),
+                       c10::toString(ComputeType(in.queries)),
+                       c10::toString(part->scalar_type()));
+    }
+    WantLike(kOp, name, *part, *in.m,
+             {in.queries.sym_size(0), in.queries.sym_size(2),
+              in.queries.sym_size(3)});
+    if (part->device() != in.queries.device()) {
+      throw DeviceError(StrCat(kOp, ": ", name), in.queries.device().str(),
+                        part->device().str());
+    }
+  }
+}
+
+// A checked call with dense data in the compute type.
+struct Dense {
+  at::Tensor q, k, v, kept, m, a, b;
+  int64_t reach = 0;
+
+  explicit Dense(const Call& in) {
+    const at::ScalarType type = ComputeType(in.queries);
+    q = in.queries.to(type).contiguous();
+    k = in.keys.to(type).contiguous();
+    v = in.values.to(type).contiguous();
+    kept = KeptPositions(in.key_mask, in.key_lengths, k.size(1));
+    const int64_t row[] = {q.size(0), q.size(2), q.size(3)};
+    if (in.m.has_value()) {
+      m = in.m->clone(at::MemoryFormat::Contiguous);
+      a = in.a->clone(at::MemoryFormat::Contiguous);
+      b = in.b->clone(at::MemoryFormat::Contiguous);
+    } else {
+      m = at::full(row, -std::numeric_limits<double>::infinity(), q.options());
+      a = at::zeros(row, q.options());
+      b = at::zeros(row, q.options());
+    }
+    // Where a query reads beyond either end it does not matter how far.
+    reach = in.causal ? std::clamp<int64_t>(in.causal_offset.expect_int(),
+                                            -q.size(1), k.size(1))
+                      : k.size(1);
+  }
+
+  int64_t width() const { return q.size(2) * q.size(3); }
+  int64_t slices() const { return (width() + kSlice - 1) / kSlice; }
+  int64_t tasks() const { return q.size(0) * slices(); }
+
+  template <typename T>
+  AftColumns<T> Columns(int64_t task) const {
+    const int64_t row = task / slices(), slice = task % slices();
+    AftColumns<T> in;
+    in.queries = q.size(1);
+    in.keys = k.size(1);
+    in.width = width();
+    in.begin = slice * kSlice;
+    in.end = std::min(in.width, in.begin + kSlice);
+    in.reach = reach;
+    in.q = q.const_data_ptr<T>() + row * in.queries * in.width;
+    in.k = k.const_data_ptr<T>() + row * in.keys * in.width;
+    in.v = v.const_data_ptr<T>() + row * in.keys * in.width;
+    if (kept.defined()) in.kept = kept.const_data_ptr<bool>() + row * in.keys;
+    return in;
+  }
+};
+
+template <typename T>
+AftRows<T> Rows(const at::Tensor& m, const at::Tensor& a, const at::Tensor& b,
+                int64_t at) {
+  return {m.data_ptr<T>() + at, a.data_ptr<T>() + at, b.data_ptr<T>() + at};
+}
+
+template <typename T>
+void RunForward(const Dense& in, const at::Tensor& out) {
+  TorchExecutor executor;
+  T* result = out.data_ptr<T>();
+  executor.ParallelFor(in.tasks(), [&](int64_t task, int) {
+    const int64_t row = task / in.slices();
+    const auto columns = in.Columns<T>(task);
+    AftScan<T>(columns, Rows<T>(in.m, in.a, in.b, row * columns.width),
+               result + row * columns.queries * columns.width);
+  });
+}
+
+Results ForwardCpu(const Call& in) {
+  return WithTorchErrors([&]() -> Results {
+    Check(in);
+    Dense dense(in);
+    const at::Tensor out = at::empty_like(dense.q);
+    if (out.scalar_type() == at::kDouble) {
+      RunForward<double>(dense, out);
+    } else {
+      RunForward<float>(dense, out);
+    }
+    return {out.to(in.queries.scalar_type()), dense.m, dense.a, dense.b};
+  });
+}
+
+struct StateGradients {
+  at::Tensor out, m, a, b;  // undefined: zero
+};
+
+template <typename T>
+void RunBackward(const Dense& in, const StateGradients& grad,
+                 const Gradients& results) {
+  const auto data = [](const at::Tensor& x, int64_t at) {
+    return x.defined() ? x.const_data_ptr<T>() + at : nullptr;
+  };
+  TorchExecutor executor;
+  const at::Tensor m0 = in.m.clone(), a0 = in.a.clone(), b0 = in.b.clone();
+  executor.ParallelFor(in.tasks(), [&](int64_t task, int) {
+    const auto columns = in.Columns<T>(task);
+    const int64_t row = task / in.slices() * columns.width;
+    AftGradients<T> g;
+    g.grad_out = data(grad.out, row * columns.queries);
+    g.grad_m = data(grad.m, row);
+    g.grad_a = data(grad.a, row);
+    g.grad_b = data(grad.b, row);
+    g.q = std::get<0>(results).data_ptr<T>() + row * columns.queries;
+    g.k = std::get<1>(results).data_ptr<T>() + row * columns.keys;
+    g.v = std::get<2>(results).data_ptr<T>() + row * columns.keys;
+    g.initial = Rows<T>(std::get<3>(results), std::get<4>(results),
+                        std::get<5>(results), row);
+    const AftRows<T> state = Rows<T>(in.m, in.a, in.b, row);
+    AftScanBackward<T> backward(columns, state, g);
+    backward.Run(state);
+    backward.FinishInitialState(Rows<T>(m0, a0, b0, row));
+  });
+}
+
+Gradients BackwardCpu(const Call& in, const StateGradients& grad) {
+  return WithTorchErrors([&]() -> Gradients {
+    Check(in);
+    Dense dense(in);
+    const auto wide = [&](const at::Tensor& x) {
+      return x.defined() ? x.to(dense.q.scalar_type()).contiguous() : x;
+    };
+    const Gradients results = {
+        at::empty_like(dense.q), at::empty_like(dense.k),
+        at::empty_like(dense.v), at::empty_like(dense.m),
+        at::empty_like(dense.a), at::empty_like(dense.b)};
+    const StateGradients dense_grad = {wide(grad.out), wide(grad.m),
+                                       wide(grad.a), wide(grad.b)};
+    if (dense.q.scalar_type() == at::kDouble) {
+      RunBackward<double>(dense, dense_grad, results);
+    } else {
+      RunBackward<float>(dense, dense_grad, results);
+    }
+    const at::ScalarType dtype = in.queries.scalar_type();
+    return {std::get<0>(results).to(dtype), std::get<1>(results).to(dtype),
+            std::get<2>(results).to(dtype), std::get<3>(results),
+            std::get<4>(results),           std::get<5>(results)};
+  });
+}
+
+at::Tensor EmptyState(const Call& in) {
+  const at::Tensor& q = in.queries;
+  return at::empty_symint({q.sym_size(0), q.sym_size(2), q.sym_size(3)},
+                          q.options().dtype(ComputeType(q)));
+}
+
+Results ForwardMeta(const Call& in) {
+  return WithTorchErrors([&]() -> Results {
+    Check(in);
+    return {at::empty_symint(in.queries.sym_sizes(), in.queries.options()),
+            EmptyState(in), EmptyState(in), EmptyState(in)};
+  });
+}
+
+Gradients BackwardMeta(const Call& in, const StateGradients&) {
+  const auto like = [](const at::Tensor& x) {
+    return at::empty_symint(x.sym_sizes(), x.options());
+  };
+  return {like(in.queries), like(in.keys),  like(in.values),
+          EmptyState(in),   EmptyState(in), EmptyState(in)};
+}
+
+Results Dispatch(const Call& in) {
+  static const auto handle = FindOp<Signature>("tarn::aft_simple");
+  return handle.call(in.queries, in.keys, in.values, in.key_mask,
+                     in.key_lengths, in.m, in.a, in.b, in.causal,
+                     in.causal_offset);
+}
+
+// Arguments that may need a gradient stand by themselves, as apply() sees only
+// those; `in` holds them again with the rest.
+struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
+  static constexpr bool is_traceable = true;
+
+  static variable_list forward(AutogradContext* ctx, const at::Tensor&,
+                               const at::Tensor&, const at::Tensor&,
+                               const OptionalTensor&, const OptionalTensor&,
+                               const OptionalTensor&, const Call& in) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({in.queries, in.keys, in.values,
+                            UndefinedOr(in.key_mask),
+                            UndefinedOr(in.key_lengths), UndefinedOr(in.m),
+                            UndefinedOr(in.a), UndefinedOr(in.b)});
+    ctx->saved_data["causal"] = in.causal;
+    ctx->saved_data["causal_offset"] = in.causal_offset;
+    ctx->set_materialize_grads(false);
+    const auto [out, m, a, b] = Dispatch(in);
+    return {out, m, a, b};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    static const auto handle =
+        FindOp<BackwardSignature>("tarn::aft_simple_backward");
+    const auto [q, k, v, m, a, b] = handle.call(
+        saved[0], saved[1], saved[2], NoneOr(saved[3]), NoneOr(saved[4]),
+        NoneOr(saved[5]), NoneOr(saved[6]), NoneOr(saved[7]), NoneOr(grads[0]),
+        NoneOr(grads[1]), NoneOr(grads[2]), NoneOr(grads[3]),
+        ctx->saved_data["causal"].toBool(),
+        ctx->saved_data["causal_offset"].toSymInt());
+    const at::Tensor none;
+    const bool state = saved[5].defined();
+    return {q,   k, v, state ? m : none, state ? a : none, state ? b : none,
+            none};
+  }
+};
+
+Results ForwardAutograd(const Call& in) {
+  WithTorchErrors([&] { Check(in); });
+  if (!WantsGradient(in.queries, in.keys, in.values, in.m, in.a, in.b)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return Dispatch(in);
+  }
+  const variable_list r = AftSimpleFunction::apply(
+      in.queries, in.keys, in.values, in.m, in.a, in.b, in);
+  return {r[0], r[1], r[2], r[3]};
+}
+
+template <Results (*kForward)(const Call&)>
+Results Flat(const at::Tensor& queries, const at::Tensor& keys,
+             const at::Tensor& values, const OptionalTensor& key_mask,
+             const OptionalTensor& key_lengths, const OptionalTensor& m,
+             const OptionalTensor& a, const OptionalTensor& b, bool causal,
+             c10::SymInt causal_offset) {
+  return kForward({queries, keys, values, key_mask, key_lengths, m, a, b,
+                   causal, std::move(causal_offset)});
+}
+
+template <Gradients (*kBackward)(const Call&, const StateGradients&)>
+Gradients FlatBackward(const at::Tensor& queries, const at::Tensor& keys,
+                       const at::Tensor& values, const OptionalTensor& key_mask,
+                       const OptionalTensor& key_lengths,
+                       const OptionalTensor& m, const OptionalTensor& a,
+                       const OptionalTensor& b, const OptionalTensor& grad_out,
+                       const OptionalTensor& grad_m,
+                       const OptionalTensor& grad_a,
+                       const OptionalTensor& grad_b, bool causal,
+                       c10::SymInt causal_offset) {
+  return kBackward({queries, keys, values, key_mask, key_lengths, m, a, b,
+                    causal, std::move(causal_offset)},
+                   {UndefinedOr(grad_out), UndefinedOr(grad_m),
+                    UndefinedOr(grad_a), UndefinedOr(grad_b)});
+}
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def(
+      "aft_simple(Tensor queries, Tensor keys, Tensor values, "
+      "Tensor? key_mask=None, Tensor? key_lengths=None, "
+      "Tensor? initial_m=None, Tensor? initial_a=None, "
+      "Tensor? initial_b=None, bool causal=False, SymInt causal_offset=0) -> "
+      "(Tensor out, Tensor m, Tensor a, Tensor b)");
+  m.def(
+      "aft_simple_backward(Tensor queries, Tensor keys, Tensor values, "
+      "Tensor? key_mask, Tensor? key_lengths, Tensor? initial_m, "
+      "Tensor? initial_a, Tensor? initial_b, Tensor? grad_out, "
+      "Tensor? grad_m, Tensor? grad_a, Tensor? grad_b, bool causal, "
+      "SymInt causal_offset) -> (Tensor grad_queries, Tensor grad_keys, "
+      "Tensor grad_values, Tensor grad_initial_m, Tensor grad_initial_a, "
+      "Tensor grad_initial_b)");
+}
+TORCH_LIBRARY_IMPL(tarn, CPU, m) {
+  m.impl("aft_simple", TORCH_FN(Flat<&ForwardCpu>));
+  m.impl("aft_simple_backward", TORCH_FN(FlatBackward<&BackwardCpu>));
+}
+TORCH_LIBRARY_IMPL(tarn, Meta, m) {
+  m.impl("aft_simple", TORCH_FN(Flat<&ForwardMeta>));
+  m.impl("aft_simple_backward", TORCH_FN(FlatBackward<&BackwardMeta>));
+}
+TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
+  m.impl("aft_simple", TORCH_FN(Flat<&ForwardAutograd>));
+  m.impl("aft_simple_backward",
+         torch::autograd::autogradNotImplementedFallback());
+}
+
+}  // namespace
+
+AftSimpleResult AftSimple(const at::Tensor& queries, const at::Tensor& keys,
+                          const at::Tensor& values,
+                          const AftSimpleOptions& options) {
+  Call in{queries, keys, values, options.key_mask, options.key_lengths,
+          {},      {},   {},     options.causal,   options.causal_offset};
+  if (options.initial_state.has_value()) {
+    in.m = options.initial_state->m;
+    in.a = options.initial_state->a;
+    in.b = options.initial_state->b;
+  }
+  const auto [out, m, a, b] = Dispatch(in);
+  return {out, {m, a, b}};
+}
+
+}  // namespace tarn::ops

@@ -1,0 +1,93 @@
+// The operators around attention, as C++ modules call them: what torch.ops.tarn
+// holds under the same names. float32 on the CPU runs the fused kernels, once
+// differentiable; every other dtype runs the composed form (plain torch
+// operators), differentiable to any order. Matrix products are torch's.
+// Errors arrive as torch's: c10::TypeError for dtypes, c10::ValueError for
+// shapes, ranges and devices. Thread-safe. `rows` stands for any leading axes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "config/model_config.h"
+#include "kernels/adam/adam.h"
+#include "kernels/linear_attention/linear_attention.h"
+
+namespace tarn::ops {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// Dropout of one call: probability in [0, 1), counted in 65,536ths, and a
+/// seed, an int64 scalar tensor, required where probability > 0. The mask is a
+/// function of both (kernels/dropout): the gradient draws it again.
+struct Dropout {
+  double probability = 0.0;
+  OptionalTensor seed;
+};
+/// A seed from torch's default generator; no dropout where probability is 0.
+Dropout DrawDropout(double probability);
+
+/// y = x weight^T + bias. x [rows, D], weight [E, D], bias [E] or absent;
+/// returns [rows, E].
+at::Tensor Affine(const at::Tensor& x, const at::Tensor& weight,
+                  const OptionalTensor& bias = {});
+
+/// drop(act(x weight1^T + bias1)) weight2^T: the feed-forward network without
+/// its last bias, which the residual adds. x [rows, D], weight1 [F, D], bias1
+/// [F], weight2 [E, F]; returns [rows, E].
+at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& weight1,
+                       const at::Tensor& bias1, const at::Tensor& weight2,
+                       Activation activation, const Dropout& dropout = {});
+
+/// s = residual + drop(x + bias), y = LayerNorm(s) gamma + beta.
+struct ResidualNormResult {
+  at::Tensor y;  // [rows, D]; undefined without gamma
+  at::Tensor s;  // [rows, D]
+};
+struct ResidualNormArguments {
+  at::Tensor x;             // [rows, D]
+  OptionalTensor residual;  // [rows, D]; absent: zeros
+  OptionalTensor bias;      // [D]; absent: zeros
+  OptionalTensor gamma;     // [D]; absent: no norm
+  OptionalTensor beta;      // [D], beside gamma
+  double eps = 1e-5;
+  Dropout dropout;
+};
+ResidualNormResult ResidualNorm(const ResidualNormArguments& arguments);
+
+/// Linear attention on one tensor [B, T, 2 H K + HV V] that holds queries, keys
+/// and values side by side, as one product for all three writes them; returns
+/// [B, T, HV V]. Its gradient is one such tensor too.
+struct PackedHeads {
+  int64_t heads = 1, value_heads = 1, d_key = 1;
+};
+at::Tensor LinearAttentionPacked(const at::Tensor& packed,
+                                 const PackedHeads& shape,
+                                 const LinearAttentionOptions& options,
+                                 const OptionalTensor& key_mask = {});
+
+/// -ln of the probability of each target byte under its mixture of logistics
+/// (kernels/logistic_mixture). params [rows, 3 K]: logits, means, log-scales;
+/// targets [rows], uint8 or int64 in 0..255; returns [rows], nats. float32 or
+/// float64.
+at::Tensor LogisticMixtureLoss(const at::Tensor& params,
+                               const at::Tensor& targets);
+
+/// One update of all parameters in place, in one pass (kernels/adam).
+/// The four lists are parallel; gradient_scales: one factor a tensor, or empty
+/// for ones. Not differentiable: call under NoGradGuard.
+void AdamStep(const std::vector<at::Tensor>& parameters,
+              const std::vector<at::Tensor>& gradients,
+              const std::vector<at::Tensor>& m,
+              const std::vector<at::Tensor>& v,
+              const std::vector<double>& gradient_scales,
+              const AdamStepOptions& options);
+
+/// The norm of each tensor, float64 [n], in one pass.
+at::Tensor GradientNorms(const std::vector<at::Tensor>& gradients);
+
+}  // namespace tarn::ops

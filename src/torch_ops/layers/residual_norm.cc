@@ -1,0 +1,329 @@
+// torch.ops.tarn.residual_norm: bias, dropout, residual and layer norm in one
+// pass, their gradient in one pass (kernels/residual_norm).
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "kernels/residual_norm/residual_norm.h"
+#include "torch_ops/common/executor.h"
+#include "torch_ops/layers/call.h"
+#include "torch_ops/common/memory.h"
+
+namespace tarn::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+// y ([0] without gamma), s ([0] where it would be x itself), mean and inverse
+// [rows] ([0] without gamma).
+using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+// Of residual ([0] where not wanted), x ([0] where it equals the residual's),
+// bias, gamma, beta ([0] where absent).
+using Gradients5 =
+    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using Signature = Outputs(const at::Tensor&, const OptionalTensor&,
+                          const OptionalTensor&, const OptionalTensor&,
+                          const OptionalTensor&, double, double,
+                          const OptionalTensor&);
+using BackwardSignature = Gradients5(const OptionalTensor&,
+                                     const OptionalTensor&, const at::Tensor&,
+                                     const at::Tensor&, const at::Tensor&,
+                                     const OptionalTensor&, bool, double,
+                                     const OptionalTensor&);
+
+constexpr char kOp[] = "residual_norm";
+
+void Check(const at::Tensor& x, const OptionalTensor& residual,
+           const OptionalTensor& bias, const OptionalTensor& gamma,
+           const OptionalTensor& beta) {
+  if (x.dim() < 1) throw ShapeError("residual_norm: x", "[..., D]", "a scalar");
+  const c10::SymInt width = x.sym_size(-1);
+  if (residual) WantLike(kOp, "residual", *residual, x, x.sym_sizes());
+  if (bias) WantLike(kOp, "bias", *bias, x, {width});
+  if (gamma) WantLike(kOp, "gamma", *gamma, x, {width});
+  if (beta) WantLike(kOp, "beta", *beta, x, {width});
+  if (gamma.has_value() != beta.has_value()) {
+    throw ArgumentError("residual_norm: gamma, beta", "both or none",
+                        gamma.has_value() ? "gamma alone" : "beta alone");
+  }
+}
+
+// A result that is not there; a tensor of its own, as results may not alias.
+at::Tensor Absent(const at::Tensor& like) {
+  return at::empty({0}, like.options());
+}
+
+// A result and its address, where it is wanted; dtype of `like`.
+at::Tensor Result(bool wanted, const at::Tensor& like, at::IntArrayRef sizes,
+                  float*& address) {
+  if (!wanted) return Absent(like);
+  at::Tensor result = EmptyDense(sizes);
+  address = result.data_ptr<float>();
+  return result;
+}
+
+OptionalTensor DenseOrNone(const OptionalTensor& tensor) {
+  return tensor ? OptionalTensor(tensor->contiguous()) : std::nullopt;
+}
+
+// Whether s is x itself, so that nothing new is stored.
+bool SumIsX(const OptionalTensor& residual, const OptionalTensor& bias,
+            const OptionalTensor& gamma, double probability) {
+  return gamma.has_value() && !residual.has_value() && !bias.has_value() &&
+         probability == 0.0;
+}
+
+Outputs Composed(const at::Tensor& x, const OptionalTensor& residual,
+                 const OptionalTensor& bias, const OptionalTensor& gamma,
+                 const OptionalTensor& beta, double eps, double probability,
+                 const OptionalTensor& seed) {
+  at::Tensor s = ComposedDropout(bias ? x + *bias : x, probability, seed);
+  if (residual) s = *residual + s;
+  if (!gamma) {
+    return {Absent(x), s.is_same(x) ? x.clone() : s, Absent(x), Absent(x)};
+  }
+  auto [y, mean, inverse] =
+      at::native_layer_norm_symint(s, {x.sym_size(-1)}, gamma, beta, eps);
+  std::vector<c10::SymInt> rows = x.sym_sizes().vec();
+  rows.pop_back();
+  return {y, SumIsX(residual, bias, gamma, probability) ? Absent(x) : s,
+          mean.detach().to(x.scalar_type()).view_symint(rows),
+          inverse.detach().to(x.scalar_type()).view_symint(rows)};
+}
+
+Outputs ForwardCpu(const at::Tensor& x, const OptionalTensor& residual,
+                   const OptionalTensor& bias, const OptionalTensor& gamma,
+                   const OptionalTensor& beta, double eps, double probability,
+                   const OptionalTensor& seed) {
+  return WithTorchErrors([&]() -> Outputs {
+    Check(x, residual, bias, gamma, beta);
+    if (!HasKernel(kOp, x)) {
+      return Composed(x, residual, bias, gamma, beta, eps, probability, seed);
+    }
+    const ResidualNormOptions options = {eps,
+                                         KernelDropout(kOp, probability, seed)};
+    const at::Tensor dense = AsRows(x);
+    const OptionalTensor held[] = {DenseOrNone(residual), DenseOrNone(bias),
+                                   DenseOrNone(gamma), DenseOrNone(beta)};
+    ResidualNormTensors t;
+    t.x = dense.const_data_ptr<float>();
+    t.residual = FloatsOrNull(held[0]);
+    t.bias = FloatsOrNull(held[1]);
+    t.gamma = FloatsOrNull(held[2]);
+    t.beta = FloatsOrNull(held[3]);
+    const bool norm = gamma.has_value();
+    const at::IntArrayRef rows = x.sizes().slice(0, x.dim() - 1);
+    const at::Tensor s =
+        Result(!SumIsX(residual, bias, gamma, probability), x, x.sizes(), t.s);
+    const at::Tensor y = Result(norm, x, x.sizes(), t.y);
+    const at::Tensor mean = Result(norm, x, rows, t.mean);
+    const at::Tensor inverse = Result(norm, x, rows, t.inverse);
+    TorchExecutor executor;
+    ResidualNormForward(options, dense.size(0), dense.size(1), t, executor);
+    return {y, s, mean, inverse};
+  });
+}
+
+Gradients5 BackwardCpu(const OptionalTensor& grad_y,
+                       const OptionalTensor& grad_s, const at::Tensor& s,
+                       const at::Tensor& mean, const at::Tensor& inverse,
+                       const OptionalTensor& gamma, bool want_bias,
+                       double probability, const OptionalTensor& seed) {
+  return WithTorchErrors([&]() -> Gradients5 {
+    if (s.scalar_type() != at::kFloat) {
+      throw DTypeError("residual_norm_backward: s", "float32",
+                       c10::toString(s.scalar_type()));
+    }
+    Check(s, grad_y, {}, gamma, gamma);
+    Check(s, grad_s, {}, {}, {});
+    if (gamma) {
+      const at::SymIntArrayRef rows = s.sym_sizes().slice(0, s.dim() - 1);
+      WantLike(kOp, "mean", mean, s, rows);
+      WantLike(kOp, "inverse", inverse, s, rows);
+    }
+    ResidualNormOptions options;
+    options.dropout = KernelDropout(kOp, probability, seed);
+    const at::Tensor dense = AsRows(s);
+    const OptionalTensor held[] = {DenseOrNone(grad_y), DenseOrNone(grad_s),
+                                   DenseOrNone(gamma), mean.contiguous(),
+                                   inverse.contiguous()};
+    const int64_t rows = dense.size(0), width = dense.size(1);
+    const bool norm = gamma.has_value();
+    ResidualNormGradients g;
+    g.s = dense.const_data_ptr<float>();
+    g.grad_y = FloatsOrNull(held[0]);
+    g.grad_s = FloatsOrNull(held[1]);
+    g.gamma = FloatsOrNull(held[2]);
+    if (norm) {
+      g.mean = FloatsOrNull(held[3]);
+      g.inverse = FloatsOrNull(held[4]);
+    }
+    const at::Tensor grad_residual =
+        Result(true, s, s.sizes(), g.grad_residual);
+    const at::Tensor grad_x = Result(probability > 0.0, s, s.sizes(), g.grad_x);
+    const at::Tensor bias = Result(want_bias, s, {width}, g.grad_bias);
+    const at::Tensor grad_gamma = Result(norm, s, {width}, g.grad_gamma);
+    const at::Tensor grad_beta = Result(norm, s, {width}, g.grad_beta);
+    const at::Tensor workspace =
+        EmptyDense({ResidualNormWorkspaceFloats(rows, width)});
+    TorchExecutor executor;
+    ResidualNormBackward(options, rows, width, g, workspace.data_ptr<float>(),
+                         executor);
+    return {grad_residual, grad_x, bias, grad_gamma, grad_beta};
+  });
+}
+
+Outputs ForwardMeta(const at::Tensor& x, const OptionalTensor& residual,
+                    const OptionalTensor& bias, const OptionalTensor& gamma,
+                    const OptionalTensor& beta, double, double probability,
+                    const OptionalTensor&) {
+  return WithTorchErrors([&]() -> Outputs {
+    Check(x, residual, bias, gamma, beta);
+    const auto empty = [&](bool wanted, at::SymIntArrayRef shape) {
+      return wanted ? at::empty_symint(shape, x.options())
+                    : at::empty({0}, x.options());
+    };
+    const bool norm = gamma.has_value();
+    const at::SymIntArrayRef shape = x.sym_sizes();
+    const at::SymIntArrayRef rows = shape.slice(0, x.dim() - 1);
+    return {empty(norm, shape),
+            empty(!SumIsX(residual, bias, gamma, probability), shape),
+            empty(norm, rows), empty(norm, rows)};
+  });
+}
+
+Gradients5 BackwardMeta(const OptionalTensor&, const OptionalTensor&,
+                        const at::Tensor& s, const at::Tensor&,
+                        const at::Tensor&, const OptionalTensor& gamma,
+                        bool want_bias, double probability,
+                        const OptionalTensor&) {
+  const auto empty = [&](bool wanted, at::SymIntArrayRef shape) {
+    return wanted ? at::empty_symint(shape, s.options())
+                  : at::empty({0}, s.options());
+  };
+  const std::vector<c10::SymInt> width = {s.sym_size(-1)};
+  return {empty(true, s.sym_sizes()), empty(probability > 0.0, s.sym_sizes()),
+          empty(want_bias, width), empty(gamma.has_value(), width),
+          empty(gamma.has_value(), width)};
+}
+
+Outputs Call(const at::Tensor& x, const OptionalTensor& residual,
+             const OptionalTensor& bias, const OptionalTensor& gamma,
+             const OptionalTensor& beta, double eps, double probability,
+             const OptionalTensor& seed) {
+  static const auto handle = FindOp<Signature>("tarn::residual_norm");
+  return handle.call(x, residual, bias, gamma, beta, eps, probability, seed);
+}
+
+struct ResidualNormFunction
+    : public torch::autograd::Function<ResidualNormFunction> {
+  static constexpr bool is_traceable = true;
+
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x,
+                               const OptionalTensor& residual,
+                               const OptionalTensor& bias,
+                               const OptionalTensor& gamma,
+                               const OptionalTensor& beta, double eps,
+                               double probability, const OptionalTensor& seed) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [y, s, mean, inverse] =
+        Call(x, residual, bias, gamma, beta, eps, probability, seed);
+    const bool sum_is_x = SumIsX(residual, bias, gamma, probability);
+    ctx->save_for_backward({sum_is_x ? x : s, mean, inverse, UndefinedOr(gamma),
+                            UndefinedOr(seed)});
+    ctx->saved_data["bias"] = bias.has_value();
+    ctx->saved_data["residual"] = residual.has_value();
+    ctx->saved_data["probability"] = probability;
+    ctx->set_materialize_grads(false);
+    variable_list fixed = {mean, inverse};
+    if (sum_is_x) fixed.push_back(s);
+    if (!gamma) fixed.push_back(y);
+    ctx->mark_non_differentiable(fixed);
+    return {y, s, mean, inverse};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const bool has_bias = ctx->saved_data["bias"].toBool();
+    const bool has_residual = ctx->saved_data["residual"].toBool();
+    const double probability = ctx->saved_data["probability"].toDouble();
+    const at::Tensor none;
+    if (!grads[0].defined() && !grads[1].defined()) {
+      return variable_list(8, none);
+    }
+    static const auto handle =
+        FindOp<BackwardSignature>("tarn::residual_norm_backward");
+    const auto [residual, x, bias, gamma, beta] = handle.call(
+        NoneOr(grads[0]), NoneOr(grads[1]), saved[0], saved[1], saved[2],
+        NoneOr(saved[3]), has_bias, probability, NoneOr(saved[4]));
+    const bool norm = saved[3].defined();
+    return {probability > 0.0 ? x : residual,
+            has_residual ? residual : none,
+            has_bias ? bias : none,
+            norm ? gamma : none,
+            norm ? beta : none,
+            none,
+            none,
+            none};
+  }
+};
+
+Outputs ForwardAutograd(const at::Tensor& x, const OptionalTensor& residual,
+                        const OptionalTensor& bias, const OptionalTensor& gamma,
+                        const OptionalTensor& beta, double eps,
+                        double probability, const OptionalTensor& seed) {
+  const bool kernel = WithTorchErrors([&] {
+    Check(x, residual, bias, gamma, beta);
+    return HasKernel(kOp, x);
+  });
+  if (!kernel) {
+    return WithTorchErrors([&] {
+      return Composed(x, residual, bias, gamma, beta, eps, probability, seed);
+    });
+  }
+  if (!WantsGradient(x, residual, bias, gamma, beta)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return Call(x, residual, bias, gamma, beta, eps, probability, seed);
+  }
+  const variable_list results = ResidualNormFunction::apply(
+      x, residual, bias, gamma, beta, eps, probability, seed);
+  return {results[0], results[1], results[2], results[3]};
+}
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def(
+      "residual_norm(Tensor x, Tensor? residual=None, Tensor? bias=None, "
+      "Tensor? gamma=None, Tensor? beta=None, float eps=1e-5, "
+      "float dropout=0.0, Tensor? seed=None) -> "
+      "(Tensor y, Tensor s, Tensor mean, Tensor inverse)");
+  m.def(
+      "residual_norm_backward(Tensor? grad_y, Tensor? grad_s, Tensor s, "
+      "Tensor mean, Tensor inverse, Tensor? gamma, bool want_bias, "
+      "float dropout, Tensor? seed) -> (Tensor grad_residual, Tensor grad_x, "
+      "Tensor grad_bias, Tensor grad_gamma, Tensor grad_beta)");
+}
+TORCH_LIBRARY_IMPL(tarn, CPU, m) {
+  m.impl("residual_norm", &ForwardCpu);
+  m.impl("residual_norm_backward", &BackwardCpu);
+}
+TORCH_LIBRARY_IMPL(tarn, Meta, m) {
+  m.impl("residual_norm", &ForwardMeta);
+  m.impl("residual_norm_backward", &BackwardMeta);
+}
+TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
+  m.impl("residual_norm", &ForwardAutograd);
+}
+
+}  // namespace
+
+ResidualNormResult ResidualNorm(const ResidualNormArguments& a) {
+  auto [y, s, mean, inverse] =
+      Call(a.x, a.residual, a.bias, a.gamma, a.beta, a.eps,
+           a.dropout.probability, a.dropout.seed);
+  return {a.gamma ? y : at::Tensor(),
+          SumIsX(a.residual, a.bias, a.gamma, a.dropout.probability) ? a.x : s};
+}
+
+}  // namespace tarn::ops

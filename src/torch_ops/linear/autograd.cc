@@ -1,0 +1,210 @@
+// Autograd of the linear-attention operators. The kernels' gradient saves the
+// inputs, the output and the denominators, nothing of size T x K x V; float64
+// runs the composed form, whose own graph gives gradients of any order.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "torch_ops/common/register.h"
+
+namespace tarn::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+template <typename... Tensors>
+bool NeedsGradient(const Tensors&... tensors) {
+  const auto requires_grad = [](const OptionalTensor& tensor) {
+    return tensor.has_value() && tensor->requires_grad();
+  };
+  return at::GradMode::is_enabled() && (requires_grad(tensors) || ...);
+}
+
+at::Tensor OrUndefined(const OptionalTensor& tensor) {
+  return tensor.value_or(at::Tensor());
+}
+
+OptionalTensor OrNone(const at::Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
+
+// The kernels run on the CPU; a Meta or fake tensor only carries shapes.
+void WantCpu(const char* op, const at::Tensor& queries) {
+  const c10::Device device = queries.device();
+  WithTorchErrors([&] {
+    if (!device.is_cpu() && !device.is_meta()) {
+      throw DeviceError(StrCat(op, ": queries"), "a tensor on cpu",
+                        device.str());
+    }
+  });
+}
+
+void SaveSettings(AutogradContext* ctx, const Settings& s) {
+  ctx->saved_data["causal"] = s.causal;
+  ctx->saved_data["causal_offset"] = s.causal_offset;
+  ctx->saved_data["feature_map"] = s.feature_map;
+  ctx->saved_data["denominator"] = s.denominator;
+  ctx->saved_data["eps"] = s.eps;
+  ctx->saved_data["scale"] = s.scale;
+  ctx->saved_data["chunk_size"] = s.chunk_size;
+}
+
+Settings SavedSettings(AutogradContext* ctx) {
+  auto& data = ctx->saved_data;
+  return {data["causal"].toBool(),
+          data["causal_offset"].toSymInt(),
+          data["feature_map"].toStringRef(),
+          data["denominator"].toStringRef(),
+          data["eps"].toDouble(),
+          data["scale"].toDouble(),
+          data["chunk_size"].toInt()};
+}
+
+// Arguments that may need a gradient stand by themselves, as apply() sees only
+// those; `in` holds them again with the rest.
+struct LinearAttentionFunction
+    : public torch::autograd::Function<LinearAttentionFunction> {
+  static constexpr bool is_traceable = true;
+
+  static variable_list forward(AutogradContext* ctx, const at::Tensor&,
+                               const at::Tensor&, const at::Tensor&,
+                               const OptionalTensor&, const OptionalTensor&,
+                               const Operands& in, const Settings& settings,
+                               bool return_state) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [out, final_S, final_z, denominators] =
+        CallForward(in, settings, return_state);
+    ctx->save_for_backward(
+        {in.queries, in.keys, in.values, OrUndefined(in.key_mask),
+         OrUndefined(in.key_lengths), OrUndefined(in.cu_seqlens),
+         OrUndefined(in.initial_S), OrUndefined(in.initial_z), out,
+         denominators});
+    SaveSettings(ctx, settings);
+    ctx->saved_data["return_state"] = return_state;
+    ctx->set_materialize_grads(false);
+    if (return_state) {
+      ctx->mark_non_differentiable({denominators});
+    } else {
+      ctx->mark_non_differentiable({denominators, final_S, final_z});
+    }
+    return {out, final_S, final_z, denominators};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Operands in = {saved[0],         saved[1],         saved[2],
+                         OrNone(saved[3]), OrNone(saved[4]), OrNone(saved[5]),
+                         OrNone(saved[6]), OrNone(saved[7])};
+    const bool return_state = ctx->saved_data["return_state"].toBool();
+    GradientOperands gradients;
+    gradients.out = saved[8];
+    gradients.denominators = saved[9];
+    gradients.grad_out =
+        grads[0].defined() ? grads[0] : at::zeros_like(saved[8]);
+    if (return_state) {
+      gradients.grad_final_S = OrNone(grads[1]);
+      gradients.grad_final_z = OrNone(grads[2]);
+    }
+    const auto [queries, keys, values, initial_S, initial_z] =
+        CallBackward(in, gradients, SavedSettings(ctx));
+    const at::Tensor none;
+    return {queries,
+            keys,
+            values,
+            in.initial_S.has_value() ? initial_S : none,
+            in.initial_z.has_value() ? initial_z : none,
+            none,
+            none,
+            none};
+  }
+};
+
+// The gradient operator as a leaf of the graph: create_graph = True works, and
+// only differentiating it again is an error.
+struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor&,
+                               const at::Tensor&, const at::Tensor&,
+                               const OptionalTensor&, const OptionalTensor&,
+                               const at::Tensor&, const OptionalTensor&,
+                               const OptionalTensor&, const Operands& in,
+                               const GradientOperands& gradients,
+                               const Settings& settings) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [queries, keys, values, initial_S, initial_z] =
+        CallBackward(in, gradients, settings);
+    ctx->saved_data["dtype"] = c10::toString(in.queries.scalar_type());
+    return {queries, keys, values, initial_S, initial_z};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list&) {
+    C10_THROW_ERROR(
+        NotImplementedError,
+        StrCat("linear_attention: gradient of the gradient: want float64 "
+               "tensors (composed form), got ",
+               ctx->saved_data["dtype"].toStringRef()));
+  }
+};
+
+Results ForwardAutograd(const Operands& in, const Settings& settings,
+                        bool return_state) {
+  WantCpu("linear_attention", in.queries);
+  if (in.queries.scalar_type() == at::kDouble) {
+    return ComposedLinearAttention(in, settings, return_state);
+  }
+  if (!NeedsGradient(in.queries, in.keys, in.values, in.initial_S,
+                     in.initial_z)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return CallForward(in, settings, return_state);
+  }
+  const variable_list results = LinearAttentionFunction::apply(
+      in.queries, in.keys, in.values, in.initial_S, in.initial_z, in, settings,
+      return_state);
+  return {results[0], results[1], results[2], results[3]};
+}
+
+Gradients BackwardAutograd(const Operands& in,
+                           const GradientOperands& gradients,
+                           const Settings& settings) {
+  WantCpu("linear_attention_backward", in.queries);
+  if (!NeedsGradient(in.queries, in.keys, in.values, in.initial_S, in.initial_z,
+                     gradients.grad_out, gradients.grad_final_S,
+                     gradients.grad_final_z)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return CallBackward(in, gradients, settings);
+  }
+  const variable_list results = BackwardFunction::apply(
+      in.queries, in.keys, in.values, in.initial_S, in.initial_z,
+      gradients.grad_out, gradients.grad_final_S, gradients.grad_final_z, in,
+      gradients, settings);
+  return {results[0], results[1], results[2], results[3], results[4]};
+}
+
+// A step that needs a gradient is a sequence of one token.
+StepResults StepAutograd(const StepOperands& in, const Settings& settings) {
+  WantCpu("linear_attention_step", in.queries);
+  if (!NeedsGradient(in.queries, in.keys, in.values, in.state_S, in.state_z)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return CallStep(in, settings);
+  }
+  Operands sequence;
+  sequence.queries = in.queries.unsqueeze(1);
+  sequence.keys = in.keys.unsqueeze(1);
+  sequence.values = in.values.unsqueeze(1);
+  sequence.initial_S = in.state_S;
+  sequence.initial_z = in.state_z;
+  const auto [out, S, z, _] =
+      CallForward(sequence, settings, /*return_state=*/true);
+  return {out.squeeze(1), S, z};
+}
+
+TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
+  m.impl("linear_attention", TORCH_FN(FlatForward<&ForwardAutograd>));
+  m.impl("linear_attention_backward",
+         TORCH_FN(FlatBackward<&BackwardAutograd>));
+  m.impl("linear_attention_step", TORCH_FN(FlatStep<&StepAutograd>));
+}
+
+}  // namespace
+}  // namespace tarn::ops

@@ -1,0 +1,254 @@
+// CPU and Meta forms of the linear-attention operators.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/library.h>
+
+#include <cstdint>
+
+#include "torch_ops/common/executor.h"
+#include "torch_ops/common/memory.h"
+#include "torch_ops/common/register.h"
+
+namespace tarn::ops {
+namespace {
+
+at::TensorOptions StateOptions(const at::Tensor& queries) {
+  return queries.options().dtype(
+      queries.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+}
+
+float* Floats(const at::Tensor& tensor) {
+  return tensor.numel() == 0 ? nullptr : tensor.data_ptr<float>();
+}
+
+// Results of the right shapes on any device; symbolic sizes stay symbolic.
+// On the CPU large ones come from tarn's cache.
+at::Tensor Empty(at::SymIntArrayRef shape, const at::TensorOptions& options) {
+  const auto sizes = c10::asIntArrayRefSlowOpt(shape);
+  if (sizes && options.device().is_cpu() &&
+      !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    return EmptyDense(*sizes, c10::typeMetaToScalarType(options.dtype()));
+  }
+  return at::empty_symint(shape, options);
+}
+
+Results EmptyResults(const Operands& in, bool return_state) {
+  const c10::SymInt states = in.cu_seqlens.has_value()
+                                 ? in.cu_seqlens->sym_size(0) - 1
+                                 : in.queries.sym_size(0);
+  const auto heads = in.values.sym_size(2), d_key = in.keys.sym_size(3);
+  const auto d_value = in.values.sym_size(3);
+  const at::TensorOptions state = StateOptions(in.queries);
+  const auto empty = [&](std::vector<c10::SymInt> shape) {
+    return at::empty_symint(return_state ? shape : std::vector<c10::SymInt>{0},
+                            state);
+  };
+  return {
+      Empty({in.queries.sym_size(0), in.queries.sym_size(1), heads, d_value},
+            in.queries.options()),
+      empty({states, heads, d_key, d_value}), empty({states, heads, d_key}),
+      at::empty_symint({in.queries.sym_size(0), in.queries.sym_size(1), heads},
+                       state)};
+}
+
+Gradients EmptyGradients(const Operands& in) {
+  const auto like = [](const OptionalTensor& tensor, at::TensorOptions none) {
+    return tensor.has_value() ? Empty(tensor->sym_sizes(), tensor->options())
+                              : at::empty({0}, none);
+  };
+  const at::TensorOptions state = StateOptions(in.queries);
+  return {like(in.queries, state), like(in.keys, state), like(in.values, state),
+          like(in.initial_S, state), like(in.initial_z, state)};
+}
+
+}  // namespace
+
+void RunForward(const KernelCall& call, Results& results) {
+  auto& [out, final_S, final_z, denominators] = results;
+  LinearAttentionOutputs outputs;
+  outputs.out = ViewOf("out", out);
+  outputs.final_S = Floats(final_S);
+  outputs.final_z = Floats(final_z);
+  outputs.denominators = Floats(denominators);
+  TorchExecutor executor;
+  const Workspace workspace(LinearAttentionWorkspaceBytes(
+      call.options, call.inputs, executor.width(), /*backward=*/false));
+  LinearAttentionForward(call.options, call.inputs, outputs, executor,
+                         workspace.data());
+}
+
+namespace {
+
+Results ForwardCpu(const Operands& in, const Settings& settings,
+                   bool return_state) {
+  if (in.queries.scalar_type() == at::kDouble) {
+    return ComposedLinearAttention(in, settings, return_state);
+  }
+  return WithTorchErrors([&] {
+    const KernelCall call = MakeKernelCall(in, settings);
+    Results results = EmptyResults(call.held, return_state);
+    RunForward(call, results);
+    return results;
+  });
+}
+
+Results ForwardMeta(const Operands& in, const Settings&, bool return_state) {
+  return EmptyResults(in, return_state);
+}
+
+// The kernel of the gradient: float32, bfloat16, float16.
+void WantKernelDType(const at::Tensor& queries) {
+  if (queries.scalar_type() != at::kDouble) return;
+  throw DTypeError("linear_attention_backward: queries",
+                   "float32, bfloat16 or float16",
+                   "float64, whose gradient autograd takes from the composed "
+                   "form of linear_attention");
+}
+
+void WantSizes(const char* name, const at::Tensor& tensor,
+               at::IntArrayRef sizes) {
+  if (tensor.sizes() == sizes) return;
+  throw ShapeError(StrCat("linear_attention_backward: ", name),
+                   ShapeText(sizes.vec()), ShapeText(tensor.sizes().vec()));
+}
+
+// Dense float32 of that shape, or null where the tensor is absent.
+const float* WantFloats(const char* name, OptionalTensor& tensor,
+                        at::IntArrayRef sizes) {
+  if (!tensor.has_value()) return nullptr;
+  WantSizes(name, *tensor, sizes);
+  tensor = tensor->to(at::kFloat).contiguous();
+  return tensor->const_data_ptr<float>();
+}
+
+// Checked views of what the gradient reads; `held` keeps copies alive.
+LinearAttentionGradients GradientViews(const KernelCall& call,
+                                       GradientOperands& held) {
+  const LinearAttentionInputs& in = call.inputs;
+  const int64_t batch = in.queries.size[0], seq_len = in.queries.size[1];
+  const int64_t heads = in.values.size[2], d_key = in.keys.size[3];
+  const int64_t d_value = in.values.size[3];
+  WantSizes("out", held.out, {batch, seq_len, heads, d_value});
+  WantSizes("grad_out", held.grad_out, {batch, seq_len, heads, d_value});
+  held.out = held.out.to(call.held.queries.scalar_type());
+  held.grad_out = held.grad_out.to(call.held.queries.scalar_type());
+  OptionalTensor denominators = held.denominators;
+  LinearAttentionGradients g;
+  g.denominators =
+      WantFloats("denominators", denominators, {batch, seq_len, heads});
+  held.denominators = *denominators;
+  g.out = ViewOf("out", held.out);
+  g.grad_out = ViewOf("grad_out", held.grad_out);
+  g.grad_final_S = WantFloats("grad_final_S", held.grad_final_S,
+                              {call.states(), heads, d_key, d_value});
+  g.grad_final_z = WantFloats("grad_final_z", held.grad_final_z,
+                              {call.states(), heads, d_key});
+  return g;
+}
+
+}  // namespace
+
+void RunBackward(const KernelCall& call, const GradientOperands& gradients,
+                 Gradients& results) {
+  GradientOperands held = gradients;
+  LinearAttentionGradients g = GradientViews(call, held);
+  auto& [queries, keys, values, initial_S, initial_z] = results;
+  g.grad_queries = ViewOf("grad_queries", queries);
+  g.grad_keys = ViewOf("grad_keys", keys);
+  g.grad_values = ViewOf("grad_values", values);
+  g.grad_initial_S = Floats(initial_S);
+  g.grad_initial_z = Floats(initial_z);
+  TorchExecutor executor;
+  const Workspace workspace(LinearAttentionWorkspaceBytes(
+      call.options, call.inputs, executor.width(), /*backward=*/true));
+  LinearAttentionBackward(call.options, call.inputs, g, executor,
+                          workspace.data());
+}
+
+namespace {
+
+Gradients BackwardCpu(const Operands& in, const GradientOperands& gradients,
+                      const Settings& settings) {
+  return WithTorchErrors([&] {
+    WantKernelDType(in.queries);
+    const KernelCall call = MakeKernelCall(in, settings);
+    Gradients results = EmptyGradients(in);
+    RunBackward(call, gradients, results);
+    return results;
+  });
+}
+
+Gradients BackwardMeta(const Operands& in, const GradientOperands&,
+                       const Settings&) {
+  return EmptyGradients(in);
+}
+
+// One token as a sequence of length 1.
+Operands AsSequence(const StepOperands& in) {
+  const auto with_time = [](const char* name, const at::Tensor& row) {
+    if (row.dim() != 3) {
+      throw ShapeError(StrCat("linear_attention_step: ", name),
+                       "3 axes [batch, heads, width]",
+                       ShapeText(row.sizes().vec()));
+    }
+    return row.unsqueeze(1);
+  };
+  Operands sequence;
+  sequence.queries = with_time("queries", in.queries);
+  sequence.keys = with_time("keys", in.keys);
+  sequence.values = with_time("values", in.values);
+  sequence.initial_S = in.state_S;
+  sequence.initial_z = in.state_z;
+  return sequence;
+}
+
+StepResults StepCpu(const StepOperands& in, const Settings& settings) {
+  return WithTorchErrors([&]() -> StepResults {
+    const Operands sequence = AsSequence(in);
+    if (in.queries.scalar_type() == at::kDouble) {
+      const auto [out, S, z, _] =
+          ComposedLinearAttention(sequence, settings, /*return_state=*/true);
+      return {out.squeeze(1), S, z};
+    }
+    const KernelCall call = MakeKernelCall(sequence, settings);
+    auto [out, S, z, _] = EmptyResults(call.held, /*return_state=*/true);
+    if (in.state_S.has_value()) {
+      S.copy_(*in.state_S);
+      z.copy_(*in.state_z);
+    } else {
+      S.zero_();
+      z.zero_();
+    }
+    const TensorView out_view = ViewOf("out", out);
+    TorchExecutor executor;
+    LinearAttentionStep(call.options, call.inputs.queries, call.inputs.keys,
+                        call.inputs.values, Floats(S), Floats(z), out_view,
+                        executor);
+    return {out.squeeze(1), S, z};
+  });
+}
+
+StepResults StepMeta(const StepOperands& in, const Settings&) {
+  const auto batch = in.queries.sym_size(0), heads = in.values.sym_size(1);
+  const auto d_key = in.keys.sym_size(2), d_value = in.values.sym_size(2);
+  const at::TensorOptions state = StateOptions(in.queries);
+  return {at::empty_symint({batch, heads, d_value}, in.queries.options()),
+          at::empty_symint({batch, heads, d_key, d_value}, state),
+          at::empty_symint({batch, heads, d_key}, state)};
+}
+
+TORCH_LIBRARY_IMPL(tarn, CPU, m) {
+  m.impl("linear_attention", TORCH_FN(FlatForward<&ForwardCpu>));
+  m.impl("linear_attention_backward", TORCH_FN(FlatBackward<&BackwardCpu>));
+  m.impl("linear_attention_step", TORCH_FN(FlatStep<&StepCpu>));
+}
+
+TORCH_LIBRARY_IMPL(tarn, Meta, m) {
+  m.impl("linear_attention", TORCH_FN(FlatForward<&ForwardMeta>));
+  m.impl("linear_attention_backward", TORCH_FN(FlatBackward<&BackwardMeta>));
+  m.impl("linear_attention_step", TORCH_FN(FlatStep<&StepMeta>));
+}
+
+}  // namespace
+}  // namespace tarn::ops

@@ -1,0 +1,308 @@
+// torch.ops.tarn.linear_attention_packed: linear attention on queries, keys and
+// values side by side in one tensor, which one product wrote. The kernel walks
+// strided rows, so nothing is copied; the gradient is written side by side too,
+// for the one product that reads it.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "torch_ops/layers/call.h"
+#include "torch_ops/common/memory.h"
+
+namespace tarn::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Outputs = std::tuple<at::Tensor, at::Tensor>;  // out, denominators
+using Signature = Outputs(const at::Tensor&, int64_t, int64_t, int64_t,
+                          const OptionalTensor&, const OptionalTensor&, bool,
+                          c10::string_view, c10::string_view, double, double,
+                          int64_t);
+using BackwardSignature = at::Tensor(const at::Tensor&, int64_t, int64_t,
+                                     int64_t, const OptionalTensor&,
+                                     const OptionalTensor&, const at::Tensor&,
+                                     const at::Tensor&, const at::Tensor&, bool,
+                                     c10::string_view, c10::string_view, double,
+                                     double, int64_t);
+
+constexpr char kOp[] = "linear_attention_packed";
+
+// Throws unless packed is [B, T, 2 H K + HV V] with V >= 1.
+void Check(const at::Tensor& packed, const PackedHeads& shape) {
+  const bool counts = shape.heads >= 1 && shape.d_key >= 1 &&
+                      shape.value_heads >= 1 &&
+                      shape.value_heads % shape.heads == 0;
+  if (!counts) {
+    throw ArgumentError(
+        StrCat(kOp, ": heads, value_heads, d_key"),
+        "at least 1 each, value_heads a multiple of heads",
+        StrCat(shape.heads, ", ", shape.value_heads, ", ", shape.d_key));
+  }
+  if (packed.dim() != 3) {
+    throw ShapeError(StrCat(kOp, ": packed"), "3 axes [B, T, 2 H K + HV V]",
+                     StrCat(packed.dim(), " axes"));
+  }
+  const c10::SymInt values = packed.sym_size(2) - 2 * shape.heads * shape.d_key;
+  if (values < shape.value_heads || values % shape.value_heads != 0) {
+    throw ShapeError(StrCat(kOp, ": packed"),
+                     StrCat("a last size of ", 2 * shape.heads * shape.d_key,
+                            " and a multiple of ", shape.value_heads),
+                     StrCat(packed.sym_size(2)));
+  }
+}
+
+// Views of the three parts of a tensor laid out as `packed`.
+Operands Unpack(const at::Tensor& packed, const PackedHeads& shape) {
+  const c10::SymInt batch = packed.sym_size(0), tokens = packed.sym_size(1);
+  const int64_t keys = shape.heads * shape.d_key;
+  const c10::SymInt values = packed.sym_size(2) - 2 * keys;
+  const auto part = [&](c10::SymInt begin, c10::SymInt width, int64_t heads) {
+    return packed.slice_symint(2, begin, begin + width)
+        .unflatten_symint(2, {heads, width / heads});
+  };
+  Operands in;
+  in.queries = part(0, keys, shape.heads);
+  in.keys = part(keys, keys, shape.heads);
+  in.values = part(2 * keys, values, shape.value_heads);
+  return in;
+}
+
+Operands UnpackWith(const at::Tensor& packed, const PackedHeads& shape,
+                    const OptionalTensor& key_mask,
+                    const OptionalTensor& key_lengths) {
+  Operands in = Unpack(packed, shape);
+  in.key_mask = key_mask;
+  in.key_lengths = key_lengths;
+  return in;
+}
+
+Settings SettingsOf(bool causal, c10::string_view feature_map,
+                    c10::string_view denominator, double eps, double scale,
+                    int64_t chunk_size) {
+  return {causal,
+          0,
+          std::string(feature_map),
+          std::string(denominator),
+          eps,
+          scale,
+          chunk_size};
+}
+
+Outputs ForwardCpu(const at::Tensor& packed, int64_t heads, int64_t value_heads,
+                   int64_t d_key, const OptionalTensor& key_mask,
+                   const OptionalTensor& key_lengths, bool causal,
+                   c10::string_view feature_map, c10::string_view denominator,
+                   double eps, double scale, int64_t chunk_size) {
+  return WithTorchErrors([&]() -> Outputs {
+    const PackedHeads shape = {heads, value_heads, d_key};
+    Check(packed, shape);
+    const Operands in = UnpackWith(packed, shape, key_mask, key_lengths);
+    const Settings settings =
+        SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
+    if (packed.scalar_type() == at::kDouble) {
+      auto [out, S, z, denominators] =
+          ComposedLinearAttention(in, settings, /*return_state=*/false);
+      return {out.flatten(2), denominators};
+    }
+    const KernelCall call = MakeKernelCall(in, settings);
+    const int64_t batch = packed.size(0), tokens = packed.size(1);
+    const int64_t d_value = in.values.size(3);
+    Results results;
+    std::get<0>(results) =
+        EmptyDense({batch, tokens, value_heads, d_value}, packed.scalar_type());
+    std::get<1>(results) = std::get<2>(results) = EmptyDense({0});
+    std::get<3>(results) = EmptyDense({batch, tokens, value_heads});
+    RunForward(call, results);
+    return {std::get<0>(results).view({batch, tokens, value_heads * d_value}),
+            std::get<3>(results)};
+  });
+}
+
+at::Tensor BackwardCpu(const at::Tensor& packed, int64_t heads,
+                       int64_t value_heads, int64_t d_key,
+                       const OptionalTensor& key_mask,
+                       const OptionalTensor& key_lengths, const at::Tensor& out,
+                       const at::Tensor& denominators,
+                       const at::Tensor& grad_out, bool causal,
+                       c10::string_view feature_map,
+                       c10::string_view denominator, double eps, double scale,
+                       int64_t chunk_size) {
+  return WithTorchErrors([&] {
+    const PackedHeads shape = {heads, value_heads, d_key};
+    Check(packed, shape);
+    if (packed.scalar_type() == at::kDouble) {
+      throw DTypeError("linear_attention_packed_backward: packed",
+                       "float32, bfloat16 or float16", "float64");
+    }
+    const Operands in = UnpackWith(packed, shape, key_mask, key_lengths);
+    const KernelCall call = MakeKernelCall(
+        in,
+        SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size));
+    const std::vector<int64_t> values = in.values.sizes().vec();
+    const std::vector<int64_t> flat = {values[0], values[1],
+                                       values[2] * values[3]};
+    WantLike(kOp, "out", out, packed, c10::fromIntArrayRefSlow(flat));
+    WantLike(kOp, "grad_out", grad_out, packed, c10::fromIntArrayRefSlow(flat));
+    GradientOperands gradients;
+    gradients.out = out.view(values);
+    gradients.denominators = denominators;
+    gradients.grad_out = grad_out.contiguous().view(values);
+    at::Tensor grad = EmptyDense(packed.sizes(), packed.scalar_type());
+    const Operands views = Unpack(grad, shape);
+    const at::Tensor none = EmptyDense({0});
+    Gradients results = {views.queries, views.keys, views.values, none, none};
+    RunBackward(call, gradients, results);
+    return grad;
+  });
+}
+
+Outputs ForwardMeta(const at::Tensor& packed, int64_t heads,
+                    int64_t value_heads, int64_t d_key, const OptionalTensor&,
+                    const OptionalTensor&, bool, c10::string_view,
+                    c10::string_view, double, double, int64_t) {
+  return WithTorchErrors([&]() -> Outputs {
+    Check(packed, {heads, value_heads, d_key});
+    const c10::SymInt batch = packed.sym_size(0), tokens = packed.sym_size(1);
+    const bool wide = packed.scalar_type() == at::kDouble;
+    return {at::empty_symint(
+                {batch, tokens, packed.sym_size(2) - 2 * heads * d_key},
+                packed.options()),
+            at::empty_symint(
+                {batch, tokens, value_heads},
+                packed.options().dtype(wide ? at::kDouble : at::kFloat))};
+  });
+}
+
+at::Tensor BackwardMeta(const at::Tensor& packed, int64_t, int64_t, int64_t,
+                        const OptionalTensor&, const OptionalTensor&,
+                        const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                        bool, c10::string_view, c10::string_view, double,
+                        double, int64_t) {
+  return at::empty_symint(packed.sym_sizes(), packed.options());
+}
+
+Outputs Call(const at::Tensor& packed, const PackedHeads& shape,
+             const OptionalTensor& key_mask, const OptionalTensor& key_lengths,
+             const Settings& s) {
+  static const auto handle = FindOp<Signature>("tarn::linear_attention_packed");
+  return handle.call(packed, shape.heads, shape.value_heads, shape.d_key,
+                     key_mask, key_lengths, s.causal, s.feature_map,
+                     s.denominator, s.eps, s.scale, s.chunk_size);
+}
+
+struct PackedFunction : public torch::autograd::Function<PackedFunction> {
+  static constexpr bool is_traceable = true;
+
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& packed,
+                               const PackedHeads& shape,
+                               const OptionalTensor& key_mask,
+                               const OptionalTensor& key_lengths,
+                               const Settings& settings) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [out, denominators] =
+        Call(packed, shape, key_mask, key_lengths, settings);
+    ctx->save_for_backward({packed, UndefinedOr(key_mask),
+                            UndefinedOr(key_lengths), out, denominators});
+    auto& data = ctx->saved_data;
+    data["shape"] = std::vector<int64_t>{shape.heads, shape.value_heads,
+                                         shape.d_key, settings.chunk_size};
+    data["causal"] = settings.causal;
+    data["feature_map"] = settings.feature_map;
+    data["denominator"] = settings.denominator;
+    data["eps"] = settings.eps;
+    data["scale"] = settings.scale;
+    ctx->mark_non_differentiable({denominators});
+    ctx->set_materialize_grads(false);
+    return {out, denominators};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list s = ctx->get_saved_variables();
+    auto& data = ctx->saved_data;
+    if (!grads[0].defined()) return variable_list(5);
+    const std::vector<int64_t> shape = data["shape"].toIntVector();
+    static const auto handle =
+        FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");
+    const at::Tensor grad = handle.call(
+        s[0], shape[0], shape[1], shape[2], NoneOr(s[1]), NoneOr(s[2]), s[3],
+        s[4], grads[0], data["causal"].toBool(),
+        data["feature_map"].toStringRef(), data["denominator"].toStringRef(),
+        data["eps"].toDouble(), data["scale"].toDouble(), shape[3]);
+    const at::Tensor none;
+    return {grad, none, none, none, none};
+  }
+};
+
+Outputs ForwardAutograd(const at::Tensor& packed, int64_t heads,
+                        int64_t value_heads, int64_t d_key,
+                        const OptionalTensor& key_mask,
+                        const OptionalTensor& key_lengths, bool causal,
+                        c10::string_view feature_map,
+                        c10::string_view denominator, double eps, double scale,
+                        int64_t chunk_size) {
+  const PackedHeads shape = {heads, value_heads, d_key};
+  const Settings settings =
+      SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
+  WithTorchErrors([&] {
+    (void)HasKernel(kOp, packed);
+    Check(packed, shape);
+    (void)KernelOptions(settings);
+  });
+  if (packed.scalar_type() == at::kDouble) {
+    return WithTorchErrors([&]() -> Outputs {
+      auto [out, S, z, denominators] = ComposedLinearAttention(
+          UnpackWith(packed, shape, key_mask, key_lengths), settings,
+          /*return_state=*/false);
+      return {out.flatten(2), denominators.detach()};
+    });
+  }
+  if (!WantsGradient(packed)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return Call(packed, shape, key_mask, key_lengths, settings);
+  }
+  const variable_list results =
+      PackedFunction::apply(packed, shape, key_mask, key_lengths, settings);
+  return {results[0], results[1]};
+}
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def(
+      "linear_attention_packed(Tensor packed, int heads, int value_heads, "
+      "int d_key, Tensor? key_mask=None, Tensor? key_lengths=None, "
+      "bool causal=True, str feature_map='elu1', str denominator='exact', "
+      "float eps=1e-6, float scale=1.0, int chunk_size=0) -> "
+      "(Tensor out, Tensor denominators)");
+  m.def(
+      "linear_attention_packed_backward(Tensor packed, int heads, "
+      "int value_heads, int d_key, Tensor? key_mask, Tensor? key_lengths, "
+      "Tensor out, Tensor denominators, Tensor grad_out, bool causal, "
+      "str feature_map, str denominator, float eps, float scale, "
+      "int chunk_size) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(tarn, CPU, m) {
+  m.impl("linear_attention_packed", &ForwardCpu);
+  m.impl("linear_attention_packed_backward", &BackwardCpu);
+}
+TORCH_LIBRARY_IMPL(tarn, Meta, m) {
+  m.impl("linear_attention_packed", &ForwardMeta);
+  m.impl("linear_attention_packed_backward", &BackwardMeta);
+}
+TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
+  m.impl("linear_attention_packed", &ForwardAutograd);
+}
+
+}  // namespace
+
+at::Tensor LinearAttentionPacked(const at::Tensor& packed,
+                                 const PackedHeads& shape,
+                                 const LinearAttentionOptions& options,
+                                 const OptionalTensor& key_mask) {
+  return std::get<0>(Call(
+      packed, shape, key_mask, {},
+      {options.causal, 0, Name(options.feature_map), Name(options.denominator),
+       options.eps, options.scale, options.chunk_size}));
+}
+
+}  // namespace tarn::ops

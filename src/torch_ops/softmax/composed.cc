@@ -1,0 +1,287 @@
+// Softmax attention from plain torch operators: the fallback for float64, the
+// weights on request, exact top-k. Sizes may be symbolic, so that compilers can
+// trace all but the blocks of top-k.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "torch_ops/layers/call.h"
+#include "torch_ops/softmax/call.h"
+
+namespace tarn::ops {
+namespace {
+
+at::ScalarType Wide(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor Zero(const at::Tensor& like) {
+  return at::zeros({}, like.options());
+}
+
+// [B, S, H, width] as [B, H, S, width], wide; rows of keys that are not kept
+// are 0, so that NaN there meets no product.
+at::Tensor HeadsFirst(const at::Tensor& rows, const at::Tensor& kept) {
+  at::Tensor wide = rows.to(Wide(rows));
+  if (kept.defined()) {
+    wide = at::where(kept.unsqueeze(-1).unsqueeze(-1), wide, Zero(wide));
+  }
+  return wide.transpose(1, 2);
+}
+
+at::Tensor FourAxes(at::Tensor plane) {
+  while (plane.dim() < 4) plane = plane.unsqueeze(0);
+  return plane;
+}
+
+// Pairs inside the window of `local_context` keys: [1, 1, T, S].
+at::Tensor Window(const SoftmaxCall& call) {
+  const auto range = [&](const at::Tensor& rows) {
+    return at::arange(at::Scalar(rows.sym_size(1)),
+                      rows.options().dtype(at::kLong));
+  };
+  const at::Tensor ahead = range(call.keys).unsqueeze(0) -
+                           range(call.queries).unsqueeze(1);  // j - i
+  const c10::SymInt& c = call.local_context;
+  return ahead.ge(at::Scalar(-(c / 2)))
+      .logical_and(ahead.lt(at::Scalar((c + 1) / 2)))
+      .unsqueeze(0)
+      .unsqueeze(0);
+}
+
+// Every allowed pair, those that a bias of -infinity hides left out.
+at::Tensor Allowed(const SoftmaxCall& call) {
+  at::Tensor allowed = AllowedPairs(call.masks, call.queries, call.keys);
+  const auto also = [&](const at::Tensor& term) {
+    allowed = allowed.defined() ? allowed.logical_and(term) : term;
+  };
+  if (call.local_context != 0) also(Window(call));
+  if (call.options.bias.has_value()) {
+    also(FourAxes(*call.options.bias).ne(-INFINITY));
+  }
+  return allowed;
+}
+
+// softmax over the last axis where `allowed` (undefined: everywhere); rows
+// without an allowed entry are 0. Both branches of each where stay finite, so
+// that gradients of any order do.
+at::Tensor MaskedSoftmax(const at::Tensor& scores, const at::Tensor& allowed) {
+  if (scores.sym_size(-1) == 0) return scores;
+  at::Tensor seen = scores.detach();
+  if (allowed.defined()) {
+    seen = at::where(allowed, seen, Zero(seen).sub(INFINITY));
+  }
+  at::Tensor largest = at::amax(seen, {-1}, /*keepdim=*/true);
+  largest = at::where(largest == -INFINITY, Zero(largest), largest);
+  at::Tensor shifted = scores - largest;
+  if (allowed.defined()) {
+    shifted = at::where(allowed, shifted, Zero(shifted));
+  }
+  at::Tensor weights = shifted.exp();
+  if (allowed.defined()) {
+    weights = at::where(allowed, weights, Zero(weights));
+  }
+  const at::Tensor sum = weights.sum(-1, /*keepdim=*/true);
+  return weights / at::where(sum == 0, at::ones_like(sum), sum);
+}
+
+// softmax_temp q . k + bias of every pair, hidden ones included: [B, H, T, S].
+at::Tensor Scores(const SoftmaxCall& call) {
+  const at::Tensor kept = KeptKeys(call.masks, call.keys);
+  const at::Tensor queries = HeadsFirst(call.queries, {});
+  const at::Tensor keys = HeadsFirst(call.keys, kept);
+  at::Tensor scores =
+      at::matmul(queries, keys.transpose(-1, -2)) * call.temperature();
+  if (call.options.bias.has_value()) {
+    const at::Tensor bias =
+        FourAxes(*call.options.bias).to(scores.scalar_type());
+    scores = scores + at::where(bias == -INFINITY, Zero(bias), bias);
+  }
+  return scores;
+}
+
+// ---- Exact top-k.
+
+// Queries [first, first + count) of a call, which see the same keys.
+SoftmaxCall QueriesOf(const SoftmaxCall& call, const c10::SymInt& first,
+                      const c10::SymInt& count) {
+  SoftmaxCall part = call;
+  const auto rows = [&](OptionalTensor& plane) {
+    if (!plane.has_value()) return;
+    plane = FourAxes(*plane);
+    if (plane->sym_size(2) != 1) {
+      plane = plane->narrow_symint(2, first, count);
+    }
+  };
+  part.queries = call.queries.narrow_symint(1, first, count);
+  part.masks.causal_offset = call.masks.causal_offset + first;
+  rows(part.masks.attention_mask);
+  rows(part.options.bias);
+  return part;
+}
+
+// The chosen rows of keys or values [B, S, H, width] as [B, H, T, k, width];
+// 0 where nothing was chosen. `chosen` [B, H, T, k], `valid` its entries >= 0.
+at::Tensor Chosen(const at::Tensor& rows, const at::Tensor& chosen,
+                  const at::Tensor& valid) {
+  const c10::SymInt batch = rows.sym_size(0), keys = rows.sym_size(1);
+  const c10::SymInt heads = rows.sym_size(2), width = rows.sym_size(3);
+  const auto range = [&](const c10::SymInt& n) {
+    return at::arange(at::Scalar(n), chosen.options());
+  };
+  // Row (b, j, h) of [B S H, width].
+  const at::Tensor index =
+      (range(batch).view({-1, 1, 1, 1}) * at::Scalar(keys) +
+       chosen.clamp_min(0)) *
+          at::Scalar(heads) +
+      range(heads).view({1, -1, 1, 1});
+  const at::Tensor wide = rows.to(Wide(rows));
+  const at::Tensor taken = wide.reshape_symint({batch * keys * heads, width})
+                               .index_select(0, index.flatten())
+                               .view_symint({batch, heads, chosen.sym_size(2),
+                                             chosen.sym_size(3), width});
+  return at::where(valid.unsqueeze(-1), taken, Zero(taken));
+}
+
+// One block of queries: out [B, H, T, V] and weights [B, H, T, S] (undefined
+// unless wanted). Sums over the chosen keys are running sums: one order for
+// any number of empty places behind.
+std::pair<at::Tensor, at::Tensor> TopkBlock(const SoftmaxCall& call,
+                                            const at::Tensor& chosen,
+                                            const at::Tensor& factors,
+                                            bool need_weights) {
+  const at::Tensor valid = chosen >= 0;
+  const auto last = [](const at::Tensor& x, int64_t axis) {
+    return x.cumsum(axis).narrow_symint(axis, x.sym_size(axis) - 1, 1);
+  };
+  const at::Tensor queries = HeadsFirst(call.queries, {}).unsqueeze(3);
+  at::Tensor scores =
+      (queries * Chosen(call.keys, chosen, valid)).sum(-1) * call.temperature();
+  const at::Tensor places = chosen.clamp_min(0);
+  if (call.options.bias.has_value()) {
+    const at::Tensor bias =
+        FourAxes(*call.options.bias)
+            .to(scores.scalar_type())
+            .expand_symint({call.queries.sym_size(0), call.queries.sym_size(2),
+                            call.queries.sym_size(1), call.keys.sym_size(1)})
+            .gather(-1, places);
+    scores = scores + at::where(valid, bias, Zero(bias));
+  }
+  at::Tensor largest = at::amax(
+      at::where(valid, scores.detach(), Zero(scores).sub(INFINITY)), {-1},
+      /*keepdim=*/true);
+  largest = at::where(largest == -INFINITY, Zero(largest), largest);
+  const at::Tensor shifted =
+      at::where(valid, scores - largest, Zero(scores)).exp();
+  at::Tensor weights = at::where(valid, shifted, Zero(shifted));
+  const at::Tensor sum = last(weights, -1);
+  weights = weights / at::where(sum == 0, at::ones_like(sum), sum);
+  at::Tensor dense;
+  if (need_weights) {  // places without a key add 0 to position 0
+    dense =
+        at::zeros_symint({call.queries.sym_size(0), call.queries.sym_size(2),
+                          call.queries.sym_size(1), call.keys.sym_size(1)},
+                         weights.options())
+            .scatter_add(-1, places, weights);
+  }
+  if (factors.defined()) weights = weights * factors;
+  const at::Tensor values = Chosen(call.values, chosen, valid);
+  return {last(weights.unsqueeze(-1) * values, -2).squeeze(-2), dense};
+}
+
+}  // namespace
+
+at::Tensor ComposedSoftmaxWeights(const SoftmaxCall& call) {
+  return MaskedSoftmax(Scores(call), Allowed(call));
+}
+
+at::Tensor ComposedTopkIndices(const SoftmaxCall& call,
+                               const c10::SymInt& width) {
+  at::Tensor scores = Scores(call);
+  scores = at::where(scores.isnan(), Zero(scores).add(INFINITY), scores);
+  const at::Tensor allowed = Allowed(call);
+  if (allowed.defined()) {
+    scores = at::where(allowed, scores, Zero(scores).sub(INFINITY));
+  }
+  const auto [ordered, order] =
+      at::sort(scores, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  const at::Tensor first = order.narrow_symint(-1, 0, width);
+  const at::Tensor hidden = ordered.narrow_symint(-1, 0, width) == -INFINITY;
+  // Ascending, what is hidden behind.
+  const at::Tensor places = at::where(
+      hidden, at::full_symint({}, call.keys.sym_size(1), first.options()),
+      first);
+  const at::Tensor sorted = std::get<0>(places.sort(-1));
+  return at::where(sorted == at::Scalar(call.keys.sym_size(1)),
+                   at::full({}, -1, first.options()), sorted);
+}
+
+TwoTensors ComposedExactTopk(const SoftmaxCall& call, int64_t topk,
+                             bool need_weights) {
+  const at::Tensor none = at::empty({0}, call.queries.options());
+  if (call.keys.sym_size(1) == 0 || call.queries.sym_size(1) == 0) {
+    const at::Tensor weights = ComposedSoftmaxWeights(call);
+    return {ComposedSoftmaxOutput(call, weights),
+            need_weights ? weights : none};
+  }
+  const c10::SymInt width = call.keys.sym_size(1).min(topk);
+  // float32 in blocks that the kernel serves; the sums of a block are small.
+  constexpr int64_t kBlock = 64;
+  const int64_t queries =
+      call.queries.sym_size(1).guard_int(__FILE__, __LINE__);
+  at::Tensor factors;
+  const Dropout& dropout = call.options.dropout;
+  if (dropout.probability > 0) {
+    factors = ComposedDropout(
+        at::ones_symint({call.queries.sym_size(0), call.queries.sym_size(2),
+                         queries, width},
+                        call.queries.options().dtype(Wide(call.queries))),
+        dropout.probability, dropout.seed);
+  }
+  std::vector<at::Tensor> outs, weights;
+  for (int64_t first = 0; first < queries; first += kBlock) {
+    const int64_t count = std::min(kBlock, queries - first);
+    const SoftmaxCall part = QueriesOf(call, first, count);
+    const auto [out, dense] = TopkBlock(
+        part, CallTopkIndices(part, width),
+        factors.defined() ? factors.narrow(2, first, count) : at::Tensor(),
+        need_weights);
+    outs.push_back(out);
+    if (need_weights) weights.push_back(dense);
+  }
+  const at::ScalarType dtype = call.queries.scalar_type();
+  return {at::cat(outs, 2).transpose(1, 2).contiguous().to(dtype),
+          need_weights ? at::cat(weights, 2).to(dtype) : none};
+}
+
+at::Tensor ComposedSoftmaxOutput(const SoftmaxCall& call,
+                                 const at::Tensor& weights) {
+  const at::Tensor values =
+      HeadsFirst(call.values, KeptKeys(call.masks, call.keys));
+  const Dropout& dropout = call.options.dropout;
+  return at::matmul(ComposedDropout(weights, dropout.probability, dropout.seed),
+                    values)
+      .transpose(1, 2)
+      .contiguous()
+      .to(call.values.scalar_type());
+}
+
+TwoTensors ComposedSoftmax(const SoftmaxCall& call) {
+  return {ComposedSoftmaxOutput(call, ComposedSoftmaxWeights(call)),
+          at::empty({0}, call.queries.options())};
+}
+
+}  // namespace tarn::ops

@@ -1,0 +1,130 @@
+// Speech: letters from frames, without an alignment given.
+#include <algorithm>
+#include <numeric>
+
+#include "data/pairs/edit_distance.h"
+#include "train/objectives/objective.h"
+#include "train/tasks/speech_data.h"
+#include "train/objectives/utterances.h"
+
+namespace tarn::train {
+namespace {
+
+// Held-out rows of a forward pass: no gradient is kept.
+constexpr int64_t kRowsAtOnce = 16;
+
+// Indices in order of length, so that little is padded.
+std::vector<int64_t> OrderByLength(const std::vector<Utterance>& utterances) {
+  std::vector<int64_t> order(utterances.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return utterances[a].features.size(0) < utterances[b].features.size(0);
+  });
+  return order;
+}
+
+class SpeechObjective final : public Objective {
+ public:
+  explicit SpeechObjective(const RunPlan& plan)
+      : options_(plan.state.options),
+        data_(DataOf<SpeechData>(*plan.data)),
+        bands_(options_.model.input_dim),
+        utterances_(data_.digits, data_.split, UtterancesOf(options_)),
+        held_out_(utterances_.HeldOut(options_.eval_windows)),
+        test_(utterances_.Test(options_.eval_windows)) {}
+
+  void Learn(nn::ModelImpl& model, int64_t step,
+             StepFigures& figures) override {
+    std::vector<UtteranceRows> parts;
+    int64_t letters = 0;
+    for (int64_t part = 0; part < options_.accumulate; ++part) {
+      std::vector<Utterance> rows;
+      for (int64_t row = 0; row < options_.batch; ++row) {
+        rows.push_back(utterances_.Training(step, part * options_.batch + row));
+      }
+      parts.push_back(MakeUtteranceRows(rows, bands_));
+      letters += parts.back().counted_letters;
+      figures.tokens += parts.back().frames;
+    }
+    // Parts have different numbers of letters: each adds its share of the mean
+    // over all of them.
+    letters = std::max<int64_t>(letters, 1);
+    double nats = 0;
+    for (const UtteranceRows& rows : parts) {
+      const torch::Tensor sum = CtcLoss(model.Logits(rows.batch), rows);
+      nats += sum.item<double>();
+      (sum / static_cast<double>(letters)).backward();
+    }
+    figures.loss = nats / static_cast<double>(letters);
+  }
+
+  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+    const EvalMode eval(model);
+    figures.epoch_tokens = EpochFrames();
+    LookAt(model, held_out_, figures.val_loss, figures.val_token_error_rate);
+    if (test_.empty()) return;
+    LookAt(model, test_, figures.test_loss, figures.test_token_error_rate);
+  }
+
+  std::string Sample(nn::ModelImpl& model) override {
+    const EvalMode eval(model);
+    const UtteranceRows rows = MakeUtteranceRows({held_out_[0]}, bands_);
+    const auto decoded =
+        GreedyLetters(model.Logits(rows.batch), rows.batch.lengths);
+    return StrCat(LettersOf(held_out_[0].letters), " -> ",
+                  LettersOf(decoded[0]));
+  }
+
+ private:
+  // Of the training recordings, each once and as it is.
+  int64_t EpochFrames() const {
+    const LogMelOptions mel = MelOf(data_.digits, UtterancesOf(options_));
+    int64_t frames = 0;
+    for (const int64_t clip : data_.split.training) {
+      frames += mel.Frames(std::ssize(data_.digits.clips()[clip].samples));
+    }
+    return frames;
+  }
+
+  // Mean loss a letter of the utterances that CTC counts, edits a letter of
+  // all.
+  void LookAt(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
+              std::optional<double>& loss, std::optional<double>& error_rate) {
+    const std::vector<int64_t> order = OrderByLength(utterances);
+    double nats = 0;
+    int64_t edits = 0, letters = 0, counted = 0;
+    for (size_t first = 0; first < order.size(); first += kRowsAtOnce) {
+      std::vector<Utterance> some;
+      for (size_t i = first; i < std::min(first + kRowsAtOnce, order.size());
+           ++i) {
+        some.push_back(utterances[order[i]]);
+      }
+      const UtteranceRows rows = MakeUtteranceRows(some, bands_);
+      const torch::Tensor logits = model.Logits(rows.batch);
+      nats += CtcLoss(logits, rows).item<double>();
+      letters += rows.total_letters;
+      counted += rows.counted_letters;
+      const auto decoded = GreedyLetters(logits, rows.batch.lengths);
+      for (size_t i = 0; i < some.size(); ++i) {
+        edits +=
+            static_cast<int64_t>(EditDistance(decoded[i], some[i].letters));
+      }
+    }
+    loss = nats / static_cast<double>(std::max<int64_t>(counted, 1));
+    error_rate = static_cast<double>(edits) / static_cast<double>(letters);
+  }
+
+  const TrainOptions& options_;
+  const SpeechData& data_;
+  int64_t bands_;
+  Utterances utterances_;
+  std::vector<Utterance> held_out_, test_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan) {
+  return std::make_unique<SpeechObjective>(plan);
+}
+
+}  // namespace tarn::train

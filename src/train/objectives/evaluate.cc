@@ -1,0 +1,97 @@
+#include "train/objectives/evaluate.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include "runtime/generate/sampler.h"
+#include "train/objectives/objective.h"
+
+namespace tarn::train {
+namespace {
+
+// Wide enough to keep the cores busy, small beside a training step's memory.
+constexpr int64_t kRowsAtOnce = 16;
+constexpr int64_t kPromptTokens = 16;
+
+}  // namespace
+
+double HeldOutLoss::nats_per_token() const {
+  return nats / static_cast<double>(tokens);
+}
+
+double HeldOutLoss::bits_per_byte() const {
+  return nats / (static_cast<double>(bytes) * std::numbers::ln2);
+}
+
+torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs) {
+  nn::Batch batch;
+  batch.tokens = inputs;
+  return model.Logits(batch);
+}
+
+Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len) {
+  const int64_t count = static_cast<int64_t>(windows.size());
+  Rows rows;
+  rows.inputs = torch::zeros({count, seq_len}, torch::kInt64);
+  rows.targets = torch::full({count, seq_len}, kIgnored, torch::kInt64);
+  for (int64_t r = 0; r < count; ++r) {
+    const std::vector<int32_t>& tokens = windows[r].tokens;
+    int64_t* input = rows.inputs.data_ptr<int64_t>() + r * seq_len;
+    int64_t* target = rows.targets.data_ptr<int64_t>() + r * seq_len;
+    std::copy(tokens.begin(), tokens.end() - 1, input);
+    std::copy(tokens.begin() + 1, tokens.end(), target);
+    rows.target_bytes += windows[r].target_bytes;
+  }
+  return rows;
+}
+
+HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
+                     int64_t seq_len) {
+  const EvalMode eval(model);
+  const auto options = torch::nn::functional::CrossEntropyFuncOptions()
+                           .ignore_index(kIgnored)
+                           .reduction(torch::kSum);
+  HeldOutLoss loss;
+  const int64_t windows = corpus.held_out_windows();
+  for (int64_t first = 0; first < windows; first += kRowsAtOnce) {
+    std::vector<Window> batch;
+    for (int64_t i = first; i < std::min(first + kRowsAtOnce, windows); ++i) {
+      batch.push_back(corpus.HeldOutWindow(i));
+      loss.tokens += static_cast<int64_t>(batch.back().tokens.size()) - 1;
+    }
+    // A row that ended early is filled up: in a causal model what follows a
+    // token does not touch it, and its targets are ignored.
+    const Rows rows = MakeRows(batch, seq_len);
+    const torch::Tensor logits = LogitsOf(model, rows.inputs);
+    loss.nats += torch::nn::functional::cross_entropy(
+                     logits.flatten(0, 1), rows.targets.flatten(), options)
+                     .item<double>();
+    loss.bytes += rows.target_bytes;
+  }
+  return loss;
+}
+
+std::string SampleText(nn::ModelImpl& model, const Corpus& corpus,
+                       int64_t seq_len, int64_t tokens, uint64_t seed) {
+  const EvalMode eval(model);
+  std::vector<int32_t> text = corpus.HeldOutWindow(0).tokens;
+  text.resize(std::min<size_t>(text.size(), kPromptTokens));
+  SamplerOptions options;
+  options.seed = seed;
+  for (int64_t i = 0; i < tokens; ++i) {
+    // The training module has no recurrent form: it sees the window anew for
+    // every token, which is fine for a line of text now and then.
+    const int64_t seen =
+        std::min<int64_t>(static_cast<int64_t>(text.size()), seq_len);
+    const torch::Tensor input = torch::empty({1, seen}, torch::kInt64);
+    std::copy(text.end() - seen, text.end(), input.data_ptr<int64_t>());
+    const torch::Tensor logits =
+        LogitsOf(model, input).select(1, seen - 1).contiguous();
+    text.push_back(
+        Sample({logits.data_ptr<float>(), static_cast<size_t>(logits.numel())},
+               options, text.size()));
+  }
+  return corpus.tokenizer().Decode(text);
+}
+
+}  // namespace tarn::train

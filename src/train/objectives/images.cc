@@ -1,0 +1,123 @@
+// Images: every byte from those before it, as a mixture of logistics.
+#include <numbers>
+
+#include "torch_ops/layers/layers.h"
+#include "train/tasks/image_data.h"
+#include "train/objectives/objective.h"
+
+namespace tarn::train {
+namespace {
+
+// Held-out images of a forward pass: no gradient is kept.
+constexpr int64_t kImagesAtOnce = 16;
+
+// Inputs [B, n - 1] int64, all bytes of B images but the last; targets
+// [B, n - 1] uint8, all but the first, which is given.
+struct ImageRows {
+  torch::Tensor inputs, targets;
+};
+
+ImageRows MakeImageRows(const ImageSet& images,
+                        const std::vector<int64_t>& which) {
+  const int64_t n = images.image_bytes();
+  const torch::Tensor bytes =
+      torch::empty({static_cast<int64_t>(which.size()), n}, torch::kUInt8);
+  uint8_t* row = bytes.data_ptr<uint8_t>();
+  for (const int64_t i : which) {
+    const std::string_view image = images.image(i);
+    std::copy(image.begin(), image.end(), row);
+    row += n;
+  }
+  return {bytes.slice(1, 0, n - 1).to(torch::kInt64),
+          bytes.slice(1, 1, n).contiguous()};
+}
+
+// Of every predicted byte, nats: [B, n - 1].
+torch::Tensor Losses(nn::ModelImpl& model, const ImageRows& rows) {
+  nn::Batch batch;
+  batch.tokens = rows.inputs;
+  // [B, n - 1, 3 * n_mixtures]
+  const torch::Tensor params = model.Logits(batch);
+  return ops::LogisticMixtureLoss(params.flatten(0, 1), rows.targets.flatten())
+      .view_as(rows.inputs);
+}
+
+class ImageObjective final : public Objective {
+ public:
+  explicit ImageObjective(const RunPlan& plan)
+      : options_(plan.state.options),
+        data_(DataOf<ImageData>(*plan.data)),
+        order_(data_.training.count, options_.seed) {}
+
+  void Learn(nn::ModelImpl& model, int64_t step,
+             StepFigures& figures) override {
+    const int64_t rows = options_.batch * options_.accumulate;
+    double loss = 0;
+    for (int64_t part = 0; part < options_.accumulate; ++part) {
+      std::vector<int64_t> which;
+      for (int64_t row = 0; row < options_.batch; ++row) {
+        // Rows are numbered through all updates: 4 x 2 of them are the same
+        // eight images as 8 x 1.
+        which.push_back(
+            order_.At((step - 1) * rows + part * options_.batch + row));
+      }
+      const torch::Tensor part_loss =
+          Losses(model, MakeImageRows(data_.training, which)).mean();
+      loss += part_loss.item<double>();
+      (part_loss / static_cast<double>(options_.accumulate)).backward();
+    }
+    figures.loss = loss / static_cast<double>(options_.accumulate);
+    figures.bits_per_dim = figures.loss / std::numbers::ln2;
+    figures.tokens = rows * options_.seq_len;
+  }
+
+  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+    const EvalMode eval(model);
+    const ImageSet& images = data_.held_out;
+    double nats = 0;
+    for (int64_t first = 0; first < images.count; first += kImagesAtOnce) {
+      std::vector<int64_t> which;
+      for (int64_t i = first; i < std::min(first + kImagesAtOnce, images.count);
+           ++i) {
+        which.push_back(i);
+      }
+      nats += Losses(model, MakeImageRows(images, which))
+                  .sum(torch::kFloat64)
+                  .item<double>();
+    }
+    figures.val_loss =
+        nats / static_cast<double>(images.count * options_.seq_len);
+    figures.val_bits_per_dim = *figures.val_loss / std::numbers::ln2;
+  }
+
+  // Drawing an image byte by byte would read all of it anew for every byte
+  // here; `tarn generate` does that in constant time. So figures of one image.
+  std::string Sample(nn::ModelImpl& model) override {
+    const EvalMode eval(model);
+    const torch::Tensor bits =
+        Losses(model, MakeImageRows(data_.held_out, {0}))[0] /
+        std::numbers::ln2;
+    const int64_t half = bits.numel() / 2;
+    std::string text = "first held-out image:";
+    if (half > 0) {
+      text += StrCat(" upper half ",
+                     bits.slice(0, 0, half).mean().item<float>(), ",");
+    }
+    return text + StrCat(" lower half ",
+                         bits.slice(0, half).mean().item<float>(),
+                         " bits per byte");
+  }
+
+ private:
+  const TrainOptions& options_;
+  const ImageData& data_;
+  ImageOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan) {
+  return std::make_unique<ImageObjective>(plan);
+}
+
+}  // namespace tarn::train

@@ -1,0 +1,348 @@
+#include "train/options/options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/file.h"
+#include "train/tasks/generated_data.h"
+#include "train/run/metrics.h"
+
+namespace tarn::train {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 1 << 20;
+// Numbers of a frame of speech where nothing else is asked for.
+constexpr int64_t kMelBands = 40;
+
+bool IsModelKey(std::string_view name) {
+  const auto& keys = ConfigKeys();
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const ConfigKey& key) { return name == key.name; });
+}
+
+const std::string* Find(const Given& given, std::string_view name) {
+  // The last one counts, as usual on command lines.
+  for (auto it = given.rbegin(); it != given.rend(); ++it) {
+    if (it->first == name) return &it->second;
+  }
+  return nullptr;
+}
+
+std::string Absolute(const std::string& path) {
+  if (path.empty() || path == "-") return path;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+ModelConfig ReadConfig(const std::string& path) {
+  // A file the user named and that is not there is bad data, not a full disk.
+  Result<std::string> text = ReadFile(path, kMaxConfigBytes);
+  if (!text.ok()) throw FormatError(text.error().what());
+  Result<ModelConfig> config = ConfigFromJson(text.value());
+  if (!config.ok()) throw FormatError(path + ": " + config.error().what());
+  return config.value();
+}
+
+// Options with a place of their own; false when `name` is not one of them.
+bool SetSpecial(TrainOptions& options, const std::string& name,
+                const std::string& value) {
+  if (name == "data") {
+    options.data.push_back(Absolute(value));
+  } else if (name == "held_out") {
+    options.held_out = Absolute(value);
+  } else if (name == "out") {
+    options.out = value;
+  } else if (name == "init") {
+    options.init = Absolute(value);
+  } else if (name == "resume") {
+    options.resume = true;
+  } else if (name == "overwrite") {
+    options.overwrite = true;
+  } else if (name == "quiet") {
+    options.quiet = true;
+  } else {
+    return name == "config" || name == "preset";
+  }
+  return true;
+}
+
+void Set(TrainOptions& options, const std::string& name,
+         const std::string& value) {
+  if (SetSpecial(options, name, value)) return;
+  if (const OptionInfo* option = FindOption(name)) {
+    option->set(options, value);
+    return;
+  }
+  try {
+    SetConfigField(options.model, name, value);
+  } catch (const ArgumentError& error) {
+    throw ArgumentError(FlagName(name), error.wanted(), error.given());
+  }
+}
+
+const Preset* FindPreset(const std::string& name) {
+  std::string names;
+  for (const Preset& preset : Presets()) {
+    if (name == preset.name) return &preset;
+    names += (names.empty() ? "" : "|") + std::string(preset.name);
+  }
+  throw ArgumentError("--preset", names, "\"" + name + "\"");
+}
+
+// The preset's options, then those given: a flag beats a preset. What it beats
+// is left out, since a resumed run is held to every value it is given.
+Given Expand(const Given& given) {
+  const std::string* preset = Find(given, "preset");
+  Given all = preset == nullptr ? Given() : FindPreset(*preset)->options;
+  std::erase_if(all, [&](const auto& option) {
+    return Find(given, option.first) != nullptr;
+  });
+  all.insert(all.end(), given.begin(), given.end());
+  return all;
+}
+
+// Sizes that a finished config derived from others are derived anew when the
+// command line changes those.
+void ForgetDerived(ModelConfig& model, const Given& given) {
+  const auto any = [&](auto... names) {
+    return ((Find(given, names) != nullptr) || ...);
+  };
+  if (any("d_model", "n_heads")) {
+    if (model.n_dims == model.d_key) model.n_dims = 0;
+    if (model.d_key == model.d_model / model.n_heads) model.d_key = 0;
+    if (model.d_value == model.d_model / model.n_heads) model.d_value = 0;
+    if (model.d_ff == 4 * model.d_model) model.d_ff = 0;
+  }
+  if (any("d_key", "feature_map") && model.n_dims == model.d_key) {
+    model.n_dims = 0;
+  }
+  if (any("arch")) model.task = Task::kDerived, model.n_decoder_layers = 0;
+  if (any("n_layers") && model.n_decoder_layers == model.n_layers) {
+    model.n_decoder_layers = 0;
+  }
+  if (any("attention")) model.cross_attention = CrossAttention::kDerived;
+}
+
+// With --init the model is what it is; only what acts in training may change.
+void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
+  ModelConfig same = now.model;
+  same.dropout = was.dropout;
+  same.attention_dropout = was.attention_dropout;
+  if (same == was) return;
+  throw ArgumentError("--init", "no flags of the model besides dropout",
+                      "flags that change the model in " + now.init);
+}
+
+// Classes are counted in the data, images have their size; until then there are
+// as few as possible.
+void OpenClasses(ModelConfig& model) {
+  if (model.task == Task::kImage && model.image_height == 0) {
+    model.image_height = model.image_width = model.image_channels = 1;
+  }
+  const bool classify =
+      model.task == Task::kClassify ||
+      (model.task == Task::kDerived && model.arch == Arch::kEncoder);
+  const bool ctc = model.task == Task::kCtc;
+  if (!classify && !ctc) model.n_classes = 0;
+  if ((classify || ctc) && model.n_classes == 0) model.n_classes = 2;
+  if (ctc && model.input_dim == 0) model.input_dim = kMelBands;
+}
+
+// Tables with a row for each position reach as far as the longest row of
+// training; a target is read with the line end before it.
+void ExtendPositions(TrainOptions& options, const Given& given) {
+  ModelConfig& model = options.model;
+  const int64_t longest =
+      options.seq_len * (options.long_every > 0 ? options.batch : 1) +
+      (model.arch == Arch::kSeq2seq ? 1 : 0);
+  if (Find(given, "max_positions") == nullptr) model.max_positions = longest;
+  if (model.attention == AttentionKind::kAftFull &&
+      Find(given, "max_sequence_length") == nullptr) {
+    model.max_sequence_length = longest;
+  }
+}
+
+// Generated tokens are numbers and no text: the tokenizer follows.
+void SetGeneratedTokenizer(TrainOptions& options, const Given& given) {
+  if (options.generator.kind == GeneratorKind::kNone) return;
+  if (Find(given, "tokenizer") != nullptr) return;
+  options.model.tokenizer = TokenizerKind::kIds;
+}
+
+// Recordings are one set, split by who speaks.
+void CheckSpeechOptions(const TrainOptions& options) {
+  if (options.model.task == Task::kCtc) {
+    if (options.data.size() > 1 ||
+        (!options.data.empty() && options.data[0] == "-")) {
+      throw ArgumentError("--data", "one folder or archive for task 'ctc'",
+                          options.data.size() > 1 ? "more" : "-");
+    }
+    if (!options.held_out.empty()) {
+      throw ArgumentError("--held-out", "--held-out-speakers for task 'ctc'",
+                          options.held_out);
+    }
+    return;
+  }
+  const auto refuse = [](const char* flag) {
+    throw ArgumentError(flag, "task 'ctc'", "another task");
+  };
+  if (!options.held_out_speakers.empty()) refuse("--held-out-speakers");
+  if (!options.test_speakers.empty()) refuse("--test-speakers");
+  if (options.join_frames != 0) refuse("--join-frames");
+  if (options.augment != 0) refuse("--augment");
+}
+
+// What acts on running text alone is refused where examples are read.
+void CheckTaskOptions(const TrainOptions& options) {
+  MetricOf(options);
+  CheckGeneratorOptions(options);
+  if (options.pool != 1 && options.model.task != Task::kImage) {
+    throw ArgumentError("--pool", "1 unless the task is 'image'",
+                        StrCat(options.pool));
+  }
+  CheckSpeechOptions(options);
+  if (options.model.task == Task::kLm) return;
+  const std::string task = StrCat(" for task '", Name(options.model.task), "'");
+  if (options.long_every != 0) {
+    throw ArgumentError("--long-every", "0" + task, StrCat(options.long_every));
+  }
+  if (options.records != RecordMode::kAuto) {
+    throw ArgumentError("--records", "auto" + task, "another");
+  }
+}
+
+void Check(const TrainOptions& options) {
+  if (options.out.empty()) {
+    throw ArgumentError("--out", "a directory", "nothing");
+  }
+  if (options.resume && options.overwrite) {
+    throw ArgumentError("--resume", "--resume or --overwrite", "both");
+  }
+  if (std::count(options.data.begin(), options.data.end(), "-") +
+          (options.held_out == "-" ? 1 : 0) >
+      1) {
+    throw ArgumentError("--data", "standard input (-) once", "twice");
+  }
+  const TokenizerKind kind = options.model.tokenizer;
+  const bool from_file =
+      kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld;
+  if (from_file && options.tokenizer_file.empty() && options.init.empty()) {
+    throw ArgumentError("--tokenizer-file",
+                        StrCat("the file of a '", Name(kind), "' tokenizer"),
+                        "nothing");
+  }
+  if (!from_file && !options.tokenizer_file.empty()) {
+    throw ArgumentError("--tokenizer", "'bpe' or 'world' with --tokenizer-file",
+                        StrCat("'", Name(kind), "'"));
+  }
+  if (options.schedule.schedule == Schedule::kStep &&
+      options.schedule.decay_at.empty()) {
+    throw ArgumentError("--decay-at", "the steps at which the rate falls",
+                        "nothing");
+  }
+  CheckTaskOptions(options);
+}
+
+// A resumed run may repeat the options of its model but not change them.
+void CheckSameModel(const TrainOptions& saved, const Given& given) {
+  TrainOptions now = saved;
+  if (const std::string* config = Find(given, "config")) {
+    now.model = ReadConfig(*config);
+    now.model.vocab_size = saved.model.vocab_size;
+    now.model.n_classes = saved.model.n_classes;
+    ForgetDerived(now.model, given);
+  }
+  for (const auto& [name, value] : given) {
+    if (!IsModelKey(name)) continue;
+    const ModelConfig before = now.model;
+    Set(now, name, value);
+    if (now.model == before || Find(given, "config") != nullptr) continue;
+    throw ArgumentError(FlagName(name), "the value the run began with", value);
+  }
+  FinishConfig(now.model);
+  if (!(now.model == saved.model)) {
+    throw ArgumentError("--config", "the model the run began with", "another");
+  }
+}
+
+}  // namespace
+
+TrainOptions BuildOptions(const Given& given) {
+  const Given all = Expand(given);
+  const std::string* config = Find(all, "config");
+  const std::string* init = Find(all, "init");
+  if (config != nullptr && init != nullptr) {
+    throw ArgumentError("--config", "--config or --init", "both");
+  }
+  TrainOptions options;
+  // A model file stands below the flags; those of a preset only below it
+  // where they say how to train.
+  const Given& flags = config != nullptr || init != nullptr ? given : all;
+  if (config != nullptr) options.model = ReadConfig(*config);
+  if (init != nullptr) options.model = ReadConfig(*init + "/config.json");
+  const ModelConfig was = options.model;
+  if (config != nullptr) ForgetDerived(options.model, flags);
+  for (const auto& [name, value] : all) {
+    if (!IsModelKey(name)) Set(options, name, value);
+  }
+  for (const auto& [name, value] : flags) {
+    if (IsModelKey(name)) Set(options, name, value);
+  }
+  if (config == nullptr && init == nullptr) {
+    ExtendPositions(options, all);
+    SetGeneratedTokenizer(options, all);
+  }
+  // For checks alone: the data have the last word on vocabulary and classes.
+  OpenClasses(options.model);
+  FinishConfig(options.model);
+  if (init != nullptr) CheckInitKeeps(was, options);
+  const std::string* seq_len = Find(all, "seq_len");
+  if (options.model.task == Task::kImage && seq_len != nullptr) {
+    throw ArgumentError("--seq-len", "none for images, whose size the data say",
+                        *seq_len);
+  }
+  if (options.threads == 0) options.threads = DefaultThreads();
+  Check(options);
+  return options;
+}
+
+// Given options go on top of the saved ones one by one, so that the message can
+// name the first that differs.
+TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
+  TrainOptions options = saved;
+  options.data.clear();
+  const Given all = Expand(given);
+  for (const auto& [name, value] : all) {
+    Set(options, name, value);
+    const OptionInfo* info = FindOption(name);
+    if (info == nullptr) continue;
+    if (name == "threads" && options.threads == 0) {
+      options.threads = saved.threads;
+    }
+    // More steps are more of the same unless the rates hang on their number.
+    const bool frozen =
+        info->changes_bits &&
+        !(name == "steps" && saved.schedule.schedule != Schedule::kCosine &&
+          options.schedule.steps >= saved.schedule.steps);
+    if (frozen && info->get(options) != info->get(saved)) {
+      throw ArgumentError(FlagName(name),
+                          info->get(saved) + " as the run began with",
+                          info->get(options));
+    }
+  }
+  CheckSameModel(saved, all);
+  if (Find(all, "init") != nullptr && options.init != saved.init) {
+    throw ArgumentError("--init",
+                        saved.init.empty() ? "none, as the run began"
+                                           : saved.init + " as the run began",
+                        options.init);
+  }
+  if (options.data.empty()) options.data = saved.data;
+  options.model = saved.model;
+  options.resume = true;
+  Check(options);
+  return options;
+}
+
+}  // namespace tarn::train

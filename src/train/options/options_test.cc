@@ -1,0 +1,309 @@
+#include "train/options/options.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "train/options/command_line.h"
+#include "data/pairs/edit_distance.h"
+#include "core/test_files.h"
+#include "train/run/state.h"
+
+namespace tarn::train {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+// The message of the ArgumentError that `call` throws; empty: it throws none.
+template <typename F>
+std::string Refusal(F call) {
+  try {
+    call();
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(CommandLineTest, ReadsFlagsListsAndSwitches) {
+  const CommandLine line =
+      ParseCommandLine({"--data", "a", "b", "-", "--lr=0.1", "--d-model", "64",
+                        "--resume", "--seq-len", "-3"});
+  const Given want = {{"data", "a"},    {"data", "b"},     {"data", "-"},
+                      {"lr", "0.1"},    {"d_model", "64"}, {"resume", ""},
+                      {"seq_len", "-3"}};
+  EXPECT_EQ(line.given, want);
+  EXPECT_FALSE(line.help);
+  EXPECT_TRUE(ParseCommandLine({"-h"}).help);
+}
+
+TEST(CommandLineTest, UnknownFlagsNameTheNearest) {
+  EXPECT_TRUE(Contains(Refusal([] {
+                         ParseCommandLine({"--batchs", "3"});
+                       }),
+                       "did you mean --batch?"));
+  EXPECT_TRUE(Contains(Refusal([] { ParseCommandLine({"--dmodel=3"}); }),
+                       "did you mean --d-model?"));
+  EXPECT_TRUE(
+      Contains(Refusal([] { ParseCommandLine({"--xyzzyplugh"}); }), "--help"));
+  EXPECT_NE(Refusal([] { ParseCommandLine({"book.txt"}); }), "");
+  EXPECT_NE(Refusal([] { ParseCommandLine({"--lr"}); }), "");
+  EXPECT_NE(Refusal([] { ParseCommandLine({"--resume=yes"}); }), "");
+  EXPECT_NE(Refusal([] { ParseCommandLine({"--vocab-size", "9"}); }), "");
+}
+
+TEST(CommandLineTest, EditDistance) {
+  EXPECT_EQ(EditDistance(""sv, "abc"sv), 3u);
+  EXPECT_EQ(EditDistance("kitten"sv, "sitting"sv), 3u);
+  EXPECT_EQ(EditDistance("same"sv, "same"sv), 0u);
+}
+
+TEST(CommandLineTest, HelpNamesEveryFlagAndPreset) {
+  const std::string help = HelpText("tarn train");
+  for (const OptionInfo& option : OptionTable()) {
+    EXPECT_TRUE(Contains(help, FlagName(option.name))) << option.name;
+  }
+  for (const Preset& preset : Presets()) {
+    EXPECT_TRUE(Contains(help, StrCat("\n  ", preset.name, " ")));
+  }
+  EXPECT_TRUE(Contains(help, "--rotary-place"));
+  EXPECT_TRUE(Contains(help, "Examples"));
+}
+
+const Given kBase = {{"data", "/x"}, {"out", "/o"}};
+
+Given With(Given more) {
+  more.insert(more.begin(), kBase.begin(), kBase.end());
+  return more;
+}
+
+TEST(BuildOptionsTest, EveryOptionReadsBackItsOwnText) {
+  const TrainOptions options = BuildOptions(
+      With({{"lr", "0.1"}, {"schedule", "step"}, {"decay_at", "3,9"}}));
+  for (const OptionInfo& option : OptionTable()) {
+    TrainOptions copy;
+    option.set(copy, option.get(options));
+    EXPECT_EQ(option.get(copy), option.get(options)) << option.name;
+  }
+  EXPECT_EQ(options.schedule.decay_at, (std::vector<int64_t>{3, 9}));
+}
+
+TEST(BuildOptionsTest, RangesAndWordsAreChecked) {
+  const Given bad = {
+      {"batch", "0"},      {"batch", "1e3"},  {"batch", "4x"},
+      {"seq_len", "-1"},   {"lr", "nan"},     {"lr", "inf"},
+      {"lr", "-1"},        {"clip", ""},      {"optimizer", "sgd"},
+      {"schedule", "exp"}, {"seed", "-1"},    {"threads", "2000"},
+      {"d_model", "many"}, {"positions", "?"}};
+  for (const auto& [name, value] : bad) {
+    const std::string message = Refusal([&, n = name, v = value] {
+      BuildOptions(With({{n, v}}));
+    });
+    EXPECT_TRUE(Contains(message, FlagName(name))) << name << ": " << message;
+  }
+  EXPECT_NE(Refusal([] { BuildOptions({{"data", "/x"}}); }), "");
+  EXPECT_NE(Refusal([] { BuildOptions(With({{"preset", "huge"}})); }), "");
+  EXPECT_NE(Refusal([] { BuildOptions(With({{"schedule", "step"}})); }), "");
+  EXPECT_NE(Refusal([] {
+              BuildOptions(With({{"data", "-"}, {"data", "-"}}));
+            }),
+            "");
+  EXPECT_NE(Refusal([] {
+              BuildOptions(With({{"resume", ""}, {"overwrite", ""}}));
+            }),
+            "");
+  EXPECT_NE(Refusal([] {
+              BuildOptions(With({{"d_model", "30"}, {"n_heads", "4"}}));
+            }),
+            "");
+}
+
+TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
+  for (const Preset& preset : Presets()) {
+    const bool generated = std::any_of(
+        preset.options.begin(), preset.options.end(),
+        [](const auto& option) { return option.first == "generator"; });
+    Given given = With({{"preset", preset.name}});
+    if (generated) {
+      // Both is refused.
+      EXPECT_THROW(BuildOptions(given), ArgumentError);
+      std::erase_if(given, [](const auto& one) { return one.first == "data"; });
+    }
+    EXPECT_NO_THROW(BuildOptions(given)) << preset.name;
+  }
+  const TrainOptions options =
+      BuildOptions({{"out", "x"}, {"batch", "3"}, {"preset", "copy-task"}});
+  EXPECT_EQ(options.batch, 3);
+  EXPECT_EQ(options.optimizer, OptimizerKind::kRAdam);
+  EXPECT_EQ(options.model.d_key, 32);
+}
+
+TEST(BuildOptionsTest, ImagesRefuseWhatTheirDataDecide) {
+  const Given image = {{"task", "image"}};
+  EXPECT_EQ(BuildOptions(With(image)).model.n_mixtures, 10);
+  const Given bad = {{"seq_len", "783"},
+                     {"long_every", "2"},
+                     {"records", "block"},
+                     {"eval_metric", "accuracy"},
+                     {"pool", "0"}};
+  for (const auto& [name, value] : bad) {
+    const std::string message = Refusal([&, n = name, v = value] {
+      BuildOptions(With({{"task", "image"}, {n, v}}));
+    });
+    EXPECT_TRUE(Contains(message, FlagName(name))) << name << ": " << message;
+  }
+  EXPECT_TRUE(Contains(Refusal([] {
+                         BuildOptions(With({{"pool", "2"}}));
+                       }),
+                       "--pool"));
+}
+
+TEST(BuildOptionsTest, PositionTableFollowsTheTrainingLength) {
+  EXPECT_EQ(BuildOptions(With({{"seq_len", "77"}})).model.max_positions, 77);
+  EXPECT_EQ(BuildOptions(With({{"seq_len", "77"}, {"max_positions", "99"}}))
+                .model.max_positions,
+            99);
+  EXPECT_EQ(BuildOptions(
+                With({{"seq_len", "77"}, {"batch", "4"}, {"long_every", "3"}}))
+                .model.max_positions,
+            308);
+}
+
+TEST(BuildOptionsTest, ModelFileBelowFlags) {
+  const TempFolder dir;
+  ModelConfig config;
+  config.d_model = 64;
+  config.n_layers = 3;
+  FinishConfig(config);
+  const std::string path = dir.Write("config.json", ConfigToJson(config));
+  const TrainOptions as_is = BuildOptions(With({{"config", path}}));
+  EXPECT_EQ(as_is.model, config);
+  const TrainOptions wider =
+      BuildOptions(With({{"config", path}, {"d_model", "128"}}));
+  EXPECT_EQ(wider.model.n_layers, 3);
+  EXPECT_EQ(wider.model.d_key, 32);
+  EXPECT_EQ(wider.model.d_ff, 512);
+  // --init: the model is that of the folder, dropout apart.
+  EXPECT_EQ(BuildOptions(With({{"init", dir.path()}, {"dropout", "0.5"}}))
+                .model.d_model,
+            64);
+  EXPECT_NE(Refusal([&] {
+              BuildOptions(With({{"init", dir.path()}, {"d_model", "32"}}));
+            }),
+            "");
+  dir.Write("config.json", "{}");
+  EXPECT_THROW(BuildOptions(With({{"config", path}})), FormatError);
+  EXPECT_THROW(BuildOptions(With({{"config", dir.Name("none")}})), FormatError);
+}
+
+TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
+  const TrainOptions saved =
+      BuildOptions(With({{"lr", "0.1"}, {"threads", "2"}, {"d_model", "64"}}));
+  const auto resume = [&](const Given& given) {
+    return ResumeOptions(saved, given);
+  };
+  // The same again, or what is free to change.
+  EXPECT_EQ(resume({{"lr", "1e-1"},
+                    {"d_model", "64"},
+                    {"threads", "2"},
+                    {"checkpoint_every", "3"}})
+                .checkpoint_every,
+            3);
+  const Given bad = {
+      {"lr", "0.2"},       {"batch", "9"},       {"seed", "1"},
+      {"threads", "1"},    {"d_model", "32"},    {"dropout", "0.5"},
+      {"steps", "7"},      {"records", "block"}, {"init", "/m"},
+      {"accumulate", "2"}, {"norm", "post"}};
+  for (const auto& [name, value] : bad) {
+    const std::string message = Refusal([&, n = name, v = value] {
+      resume({{n, v}});
+    });
+    EXPECT_TRUE(Contains(message, FlagName(name))) << name << ": " << message;
+  }
+}
+
+TEST(ResumeOptionsTest, MoreStepsUnlessTheyShapeTheRates) {
+  const TrainOptions cosine = BuildOptions(kBase);
+  EXPECT_THROW(ResumeOptions(cosine, {{"steps", "5000"}}), ArgumentError);
+  const TrainOptions constant = BuildOptions(With({{"schedule", "constant"}}));
+  EXPECT_EQ(ResumeOptions(constant, {{"steps", "5000"}}).schedule.steps, 5000);
+  EXPECT_THROW(ResumeOptions(constant, {{"steps", "5"}}), ArgumentError);
+}
+
+TEST(ResumeOptionsTest, TheSameCommandLineWithAPresetAndFlagsThatBeatIt) {
+  const Given given = With({{"preset", "tiny"}, {"batch", "3"}, {"lr", "0.5"}});
+  const TrainOptions saved = BuildOptions(given);
+  EXPECT_EQ(saved.batch, 3);
+  EXPECT_EQ(ResumeOptions(saved, given).batch, 3);
+  EXPECT_THROW(ResumeOptions(saved, With({{"preset", "tiny"}, {"lr", "0.5"}})),
+               ArgumentError);
+}
+
+TEST(TrainStateTest, ReadsBackWhatWasWritten) {
+  TrainState state;
+  state.options = BuildOptions(With({{"lr", "0.0012345678901234567"},
+                                     {"seed", "18446744073709551615"},
+                                     {"attention", "full"}}));
+  state.step = 41;
+  state.elapsed_s = 1.0 / 3;
+  state.cpu_s = 2.0 / 3;
+  state.plateau = {2, 3, 1.0 / 7};
+  state.log_bytes = 12345;
+  state.fingerprint = 0xFEDCBA9876543210;
+  state.best_held_out = 2.7182818284590452;
+  state.best_step = 40;
+  const std::string json = TrainStateToJson(state);
+  const TrainState read = TrainStateFromJson(json);
+  EXPECT_EQ(TrainStateToJson(read), json);
+  EXPECT_EQ(OptionTexts(read.options), OptionTexts(state.options));
+  EXPECT_EQ(read.options.model, state.options.model);
+  EXPECT_EQ(read.fingerprint, state.fingerprint);
+  EXPECT_EQ(read.cpu_s, state.cpu_s);
+  EXPECT_EQ(read.plateau.looks, 2);
+  EXPECT_EQ(read.plateau.drops, 3);
+  EXPECT_EQ(read.plateau.best, 1.0 / 7);
+  EXPECT_EQ(read.best_held_out, state.best_held_out);
+  EXPECT_FALSE(read.last_held_out.has_value());
+}
+
+TEST(TrainStateTest, ReadsCheckpointsFromBeforeCpuSecondsAndPlateaus) {
+  TrainState state;
+  state.options = BuildOptions(kBase);
+  std::string json = TrainStateToJson(state);
+  for (const char* key :
+       {"cpu_s", "plateau_looks", "plateau_drops", "plateau_best"}) {
+    const size_t at = json.find(StrCat("  \"", key, "\""));
+    ASSERT_NE(at, std::string::npos) << key;
+    json.erase(at, json.find('\n', at) + 1 - at);
+  }
+  const TrainState read = TrainStateFromJson(json);
+  EXPECT_EQ(read.cpu_s, 0);
+  EXPECT_EQ(read.plateau.drops, 0);
+}
+
+TEST(TrainStateTest, RefusesBrokenText) {
+  TrainState state;
+  state.options = BuildOptions(kBase);
+  const std::string json = TrainStateToJson(state);
+  EXPECT_NO_THROW(TrainStateFromJson(json));
+  for (size_t length = 0; length + 2 < json.size(); length += 7) {
+    EXPECT_THROW(TrainStateFromJson(json.substr(0, length)), FormatError);
+  }
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = json;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  EXPECT_THROW(TrainStateFromJson(changed("\"step\": 0", "\"step\": -1")),
+               FormatError);
+  EXPECT_THROW(TrainStateFromJson(changed("\"batch\"", "\"bath\"")),
+               FormatError);
+  EXPECT_THROW(TrainStateFromJson(
+                   changed("\"fingerprint\": \"0\"", "\"fingerprint\": \"x\"")),
+               FormatError);
+}
+
+}  // namespace
+}  // namespace tarn::train

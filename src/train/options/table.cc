@@ -1,0 +1,252 @@
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "train/options/options.h"
+
+namespace tarn::train {
+namespace {
+
+// Sizes beyond this are mistakes; products of three stay below 2^63.
+constexpr int64_t kMaxCount = int64_t{1} << 20;
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
+
+template <typename T>
+bool Parse(std::string_view text, T& value) {
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+[[noreturn]] void Refuse(const char* name, const std::string& wanted,
+                         std::string_view given) {
+  throw ArgumentError(FlagName(name), wanted, "\"" + std::string(given) + "\"");
+}
+
+int64_t Count(const char* name, std::string_view text, int64_t least,
+              int64_t most) {
+  int64_t value = 0;
+  if (!Parse(text, value) || value < least || value > most) {
+    Refuse(name, StrCat("a whole number from ", least, " to ", most), text);
+  }
+  return value;
+}
+
+double Real(const char* name, std::string_view text, double least,
+            double most) {
+  double value = 0;
+  // from_chars reads "nan" and "inf": the comparison refuses both.
+  if (!Parse(text, value) || !(value >= least && value <= most)) {
+    Refuse(name, StrCat("a number from ", least, " to ", most), text);
+  }
+  return value;
+}
+
+// The shortest text that reads back as the same double.
+std::string Text(double value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+std::string Text(int64_t value) { return std::to_string(value); }
+
+std::vector<std::string> SplitAt(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t end; !text.empty();) {
+    end = std::min(text.find(separator), text.size());
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// Index of `text` in a list of words "a|b|c", the order of the enum.
+int Word(const char* name, const char* words, std::string_view text) {
+  const std::vector<std::string> all = SplitAt(words, '|');
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == text) return static_cast<int>(i);
+  }
+  Refuse(name, words, text);
+}
+
+std::string WordAt(const char* words, int index) {
+  return SplitAt(words, '|')[index];
+}
+
+constexpr char kSchedules[] = "constant|cosine|step|plateau";
+constexpr char kOptimizers[] = "adamw|radam";
+constexpr char kRecordModes[] = "auto|fortune|block|fasta";
+constexpr char kGenerators[] = "none|copy|mqar";
+constexpr char kSwitch[] = "false|true";
+constexpr char kMetrics[] = "auto|loss|accuracy|error";
+
+}  // namespace
+
+// Entries are terse on purpose: a macro gives each its getter and setter.
+#define TARN_COUNT(name, field, least, most, bits, help)              \
+  OptionInfo {                                                        \
+    name, "N", help, bits,                                            \
+        [](const TrainOptions& o) { return Text(int64_t{o.field}); }, \
+        [](TrainOptions& o, std::string_view text) {                  \
+          o.field = Count(name, text, least, most);                   \
+        }                                                             \
+  }
+#define TARN_REAL(name, field, least, most, help)            \
+  OptionInfo {                                               \
+    name, "X", help, true,                                   \
+        [](const TrainOptions& o) { return Text(o.field); }, \
+        [](TrainOptions& o, std::string_view text) {         \
+          o.field = Real(name, text, least, most);           \
+        }                                                    \
+  }
+#define TARN_NAMES(name, field, help)                                  \
+  OptionInfo {                                                         \
+    name, "A[,B...]", help, true,                                      \
+        [](const TrainOptions& o) { return o.field; },                 \
+        [](TrainOptions& o, std::string_view text) { o.field = text; } \
+  }
+#define TARN_WORD(name, field, words, help)                                  \
+  OptionInfo {                                                               \
+    name, words, help, true,                                                 \
+        [](const TrainOptions& o) {                                          \
+          return WordAt(words, static_cast<int>(o.field));                   \
+        },                                                                   \
+        [](TrainOptions& o, std::string_view text) {                         \
+          o.field = static_cast<decltype(o.field)>(Word(name, words, text)); \
+        }                                                                    \
+  }
+
+const std::vector<OptionInfo>& OptionTable() {
+  static const std::vector<OptionInfo> table = {
+      OptionInfo{
+          "tokenizer_file", "FILE",
+          "of --tokenizer bpe and world: see `tarn tokenize --help`", true,
+          [](const TrainOptions& o) { return o.tokenizer_file; },
+          [](TrainOptions& o, std::string_view text) {
+            o.tokenizer_file = text;
+            if (text.empty()) return;
+            o.tokenizer_file =
+                std::filesystem::absolute(text).lexically_normal().string();
+          }},
+      TARN_WORD(
+          "records", records, kRecordModes,
+          "how the text is cut: at lines \"%\", or in 2 KiB blocks; fasta: "
+          "the letters of genomes, in blocks"),
+      TARN_WORD("generator", generator.kind, kGenerators,
+                "rows made on the spot instead of --data: a string twice, or "
+                "keys and values asked for later"),
+      TARN_COUNT("symbols", generator.symbols, 0, kMaxCount, true,
+                 "copy: besides the separator, 0: 10; mqar: the vocabulary, "
+                 "keys and values halves of it, 0: 8192"),
+      TARN_COUNT("pairs", generator.pairs, 1, kMaxCount, true,
+                 "mqar: keys with a value, at most seq-len / 4"),
+      TARN_REAL("mqar_power", generator.power, 0, 1,
+                "mqar: place i is asked with p(i) ~ i^(X - 1); 1: evenly"),
+      TARN_WORD("mqar_distract", generator.distract, kSwitch,
+                "mqar: free places hold random tokens, else 0"),
+      TARN_COUNT("pool", pool, 1, 4096, true,
+                 "images: N x N pixels become their mean"),
+      TARN_NAMES("held_out_speakers", held_out_speakers,
+                 "ctc: whom the best model is chosen by; none named: the last"),
+      TARN_NAMES("test_speakers", test_speakers,
+                 "ctc: looked at beside them and never chosen by"),
+      TARN_COUNT("join_frames", join_frames, 0, kMaxCount, true,
+                 "ctc: recordings are joined up to so many frames; 0: not"),
+      TARN_REAL("augment", augment, 0, 1,
+                "ctc: how much voice, speed, noise are changed, and masked"),
+      TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),
+      TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
+                 "forward passes whose gradients make one update"),
+      TARN_COUNT("seq_len", seq_len, 1, kMaxCount, true,
+                 "tokens predicted in a row; longest text of an example"),
+      TARN_COUNT("long_every", long_every, 0, kMaxCount, true,
+                 "every N-th update is one row of batch x seq_len tokens, so "
+                 "that text stays sound beyond seq_len; 0: never"),
+      // With a cosine the number of steps shapes every rate: see
+      // ResumeOptions.
+      TARN_COUNT("steps", schedule.steps, 1, kMaxSteps, true, "updates"),
+      TARN_REAL("lr", schedule.lr, 0, 1e38, "highest learning rate"),
+      TARN_REAL("lr_min", schedule.lr_min, 0, 1e38,
+                "rate at the end of a cosine, lowest one of a plateau"),
+      TARN_WORD("schedule", schedule.schedule, kSchedules,
+                "of the learning rate after warm-up"),
+      TARN_COUNT("warmup", schedule.warmup, 0, kMaxSteps, true,
+                 "steps in which the rate rises"),
+      OptionInfo{"decay_at", "N[,N...]",
+                 "steps after which --schedule step lowers the rate", true,
+                 [](const TrainOptions& o) {
+                   std::string text;
+                   for (int64_t at : o.schedule.decay_at) {
+                     text += (text.empty() ? "" : ",") + Text(at);
+                   }
+                   return text;
+                 },
+                 [](TrainOptions& o, std::string_view text) {
+                   o.schedule.decay_at.clear();
+                   for (const std::string& at : SplitAt(text, ',')) {
+                     o.schedule.decay_at.push_back(
+                         Count("decay_at", at, 1, kMaxSteps));
+                   }
+                 }},
+      TARN_REAL("decay_factor", schedule.decay_factor, 0, 1,
+                "what it is multiplied with"),
+      TARN_COUNT("patience", schedule.patience, 1, kMaxSteps, true,
+                 "looks at held-out data, none of them the best so far, after "
+                 "which --schedule plateau lowers the rate"),
+      TARN_WORD("optimizer", optimizer, kOptimizers,
+                "radam: the paper's, clips each tensor's gradient"),
+      TARN_REAL("weight_decay", weight_decay, 0, 1e6, "decoupled; per update"),
+      TARN_REAL("clip", clip, 0, 1e38, "largest gradient norm; 0: off"),
+      OptionInfo{"seed", "N", "of initial weights, windows and dropout", true,
+                 [](const TrainOptions& o) { return std::to_string(o.seed); },
+                 [](TrainOptions& o, std::string_view text) {
+                   if (!Parse(text, o.seed)) {
+                     Refuse("seed", "a whole number from 0 to 2^64 - 1", text);
+                   }
+                 }},
+      TARN_COUNT("threads", threads, 0, 1024, true,
+                 "0: all the process may use"),
+      TARN_COUNT("checkpoint_every", checkpoint_every, 1, kMaxSteps, false,
+                 "steps between checkpoints"),
+      TARN_COUNT("eval_every", eval_every, 1, kMaxSteps, true,
+                 "steps between looks at held-out text"),
+      TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
+                 "held-out windows, examples or images looked at, at most"),
+      TARN_WORD("eval_metric", eval_metric, kMetrics,
+                "what the best model is best in; auto: accuracy of classes, "
+                "error rate of decoded tokens, loss of text"),
+      TARN_COUNT("sample_every", sample_every, 0, kMaxSteps, false,
+                 "steps between samples of what it does; 0: none"),
+  };
+  return table;
+}
+
+#undef TARN_COUNT
+#undef TARN_NAMES
+#undef TARN_REAL
+#undef TARN_WORD
+
+const OptionInfo* FindOption(std::string_view name) {
+  for (const OptionInfo& option : OptionTable()) {
+    if (name == option.name) return &option;
+  }
+  return nullptr;
+}
+
+std::string FlagName(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  for (char& c : flag) c = c == '_' ? '-' : c;
+  return flag;
+}
+
+Given OptionTexts(const TrainOptions& options) {
+  Given texts;
+  for (const OptionInfo& option : OptionTable()) {
+    texts.emplace_back(option.name, option.get(options));
+  }
+  texts.emplace_back("init", options.init);
+  texts.emplace_back("held_out", options.held_out);
+  return texts;
+}
+
+}  // namespace tarn::train

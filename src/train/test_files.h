@@ -1,4 +1,0 @@
-// What the tests beside this header share.
-#pragma once
-
-#include "core/test_files.h"
