@@ -1,6 +1,6 @@
 """Holds the direction of data flow: a folder includes only from its left.
 
-core -> config, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
+core -> config -> mixers, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
 (cli, train); data (files to rows) stands on text. The runtime and what stands
 on it without training know no torch header. No folder of sources holds more
 files than one can look over. In Python the package knows neither
@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
 ALLOWED = {
     "core": {"core"},
     "config": {"core", "config"},
+    "mixers": {"core", "config", "mixers"},
     "kernels": {"core", "kernels"},
     "text": {"core", "config", "text"},
     "data": {"core", "config", "text", "data"},

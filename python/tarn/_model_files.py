@@ -100,8 +100,8 @@ def load_model(dir: str | os.PathLike[str]) -> torch.nn.Module:
     if not isinstance(config, dict):
         raise ValueError(f"{folder / 'config.json'}: want an object, got another value")
     version = config.get("format_version")
-    if version not in (1, 2, 3):
-        raise ValueError(f"{folder / 'config.json'}: format_version: want 1 to 3, got {version!r}")
+    if version not in (1, 2, 3, 4):
+        raise ValueError(f"{folder / 'config.json'}: format_version: want 1 to 4, got {version!r}")
     model = make_model(config)
     path = folder / "model.safetensors"
     tensors, _ = read_tensors(path)

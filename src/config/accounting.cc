@@ -10,22 +10,32 @@ ModelConfig Finished(ModelConfig config) {
   return config;
 }
 
-// Weights and biases of the four projections.
-int64_t Projections(const ModelConfig& c) {
-  const int64_t keys = c.n_heads * c.d_key, values = c.n_heads * c.d_value;
-  return c.d_model * (2 * keys + values) + 2 * keys + values +
-         values * c.d_model + c.d_model;
+// Trained numbers of the mixer of a layer.
+int64_t Mixer(const ModelConfig& view) {
+  int64_t total = 0;
+  for (const auto& [name, shape] : Spec(view.attention).weights(view)) {
+    if (IsBuffer(name)) continue;
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    total += elements;
+  }
+  return total;
 }
 
-// aft-full has its two position tables besides.
-int64_t SelfAttention(const ModelConfig& c) {
-  const bool tables = c.attention == AttentionKind::kAftFull;
-  return Projections(c) +
-         (tables ? 2 * c.max_sequence_length * c.aft_parameterization : 0);
+int64_t SelfAttention(const ModelConfig& c, int64_t layers) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < layers; ++i) total += Mixer(LayerView(c, i));
+  return total;
 }
 
 int64_t FeedForward(const ModelConfig& c) {
+  if (c.feed_forward == FeedForwardKind::kSwiglu) return 3 * c.d_model * c.d_ff;
   return 2 * c.d_model * c.d_ff + c.d_ff + c.d_model;
+}
+
+// A weight, and of layer norm a bias.
+int64_t NormNumbers(const ModelConfig& c) {
+  return (c.norm_kind == NormKind::kRms ? 1 : 2) * c.d_model;
 }
 
 // Two matrices and two biases a direction, with four gates for an LSTM.
@@ -52,15 +62,16 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
     default:
       break;
   }
-  const int64_t final_norm = c.final_norm ? 2 * d : 0;
-  parts.attention = layers * SelfAttention(c);
+  const int64_t norm = NormNumbers(c);
+  const int64_t final_norm = c.final_norm ? norm : 0;
+  parts.attention = SelfAttention(c, layers);
   parts.feed_forward = layers * FeedForward(c);
-  parts.norms = layers * 4 * d + final_norm;
+  parts.norms = layers * 2 * norm + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
-    parts.attention += more * (SelfAttention(c) + Projections(c));
+    parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
     parts.feed_forward += more * FeedForward(c);
-    parts.norms += more * 6 * d + final_norm;
+    parts.norms += more * 3 * norm + final_norm;
   }
 }
 

@@ -8,20 +8,6 @@
 namespace tarn {
 namespace {
 
-bool IsClustered(AttentionKind kind) {
-  return kind == AttentionKind::kClustered ||
-         kind == AttentionKind::kImprovedClustered;
-}
-
-bool IsAft(AttentionKind kind) {
-  return kind == AttentionKind::kAftFull || kind == AttentionKind::kAftSimple;
-}
-
-// Kinds whose weights are a softmax: the ones attention dropout acts on.
-bool IsSoftmax(AttentionKind kind) {
-  return kind != AttentionKind::kLinear && !IsAft(kind);
-}
-
 // The tasks an architecture can learn, as words for a message.
 const char* TaskWords(Arch arch) {
   switch (arch) {
@@ -130,60 +116,36 @@ void CheckRecurrent(const ModelConfig& config) {
   }
 }
 
-void CheckKind(const ModelConfig& config) {
-  const AttentionKind kind = config.attention;
-  const std::string given = Name(kind);
-  // Each kind of stack asks for its own causality.
-  if (config.arch != Arch::kEncoder && IsClustered(kind)) {
+// Each kind of stack asks for its own causality.
+void CheckCausality(const ModelConfig& config, const MixerSpec& spec) {
+  if (config.arch != Arch::kEncoder && !spec.can.causal) {
     RefuseKey("attention", "a kind with a causal form (a decoder is causal)",
-              given);
+              spec.name);
   }
-  if (config.arch != Arch::kDecoder &&
-      kind == AttentionKind::kCausalImprovedClustered) {
+  if (config.arch != Arch::kDecoder && !spec.can.bidirectional) {
     RefuseKey("attention", "a kind that is not causal (an encoder sees all)",
-              given);
-  }
-  if (kind == AttentionKind::kLocal && config.local_context == 0) {
-    RefuseKey("local_context", "1 or more for attention 'local'", "0");
-  }
-  if (IsAft(kind) && config.d_key != config.d_value) {
-    RefuseKey("d_value",
-              StrCat("d_key = ", config.d_key, " for attention '", given, "'"),
-              StrCat(config.d_value));
+              spec.name);
   }
 }
 
-void CheckAttentionDropout(const ModelConfig& config) {
-  if (!(config.attention_dropout > 0)) return;
-  const bool cross = config.arch == Arch::kSeq2seq &&
-                     config.cross_attention == CrossAttention::kFull;
-  if (config.HasAttention() && (IsSoftmax(config.attention) || cross)) return;
-  RefuseKey("attention_dropout",
-            config.HasAttention()
-                ? StrCat("0 for attention '", Name(config.attention), "'")
-                : StrCat("0 for arch '", Name(config.arch), "'"),
-            StrCat(config.attention_dropout));
-}
-
-void CheckFeatureMap(const ModelConfig& config) {
-  if (!config.UsesFeatureMap()) return;
-  const FeatureMap map = config.feature_map;
-  const std::string named = StrCat(" for feature_map '", Name(map), "'");
-  if (config.stabilise && map != FeatureMap::kFavor &&
-      map != FeatureMap::kFavorPositive) {
-    RefuseKey("stabilise", "false" + named, "true");
+void CheckMixers(const ModelConfig& config) {
+  const size_t entries = std::max<size_t>(1, config.layers.size());
+  for (size_t i = 0; i < entries; ++i) {
+    const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
+    const MixerSpec& spec = Spec(layer.attention);
+    if (config.positions == Positions::kRotary && !spec.can.rotary) {
+      RefuseKey("positions",
+                "none, sinusoidal or learned where no products "
+                "of queries and keys are taken",
+                "rotary");
+    }
+    CheckCausality(config, spec);
+    if (spec.check != nullptr) spec.check(layer);
   }
-  if (config.stabilise && config.denominator != Denominator::kExact) {
-    RefuseKey("denominator", "exact with stabilise", Name(config.denominator));
-  }
-  const FeatureMapTraits& row = Traits(map);
-  const int64_t least = row.features_per_column > 1
-                            ? row.features_per_column + row.constant_features
-                            : 0;
-  if (config.n_dims < least) {
-    RefuseKey("n_dims", StrCat(least, " or more", named),
-              StrCat(config.n_dims));
-  }
+  if (config.arch != Arch::kSeq2seq) return;
+  const ModelConfig cross = CrossView(config);
+  const MixerSpec& spec = Spec(cross.attention);
+  if (spec.check != nullptr) spec.check(cross);
 }
 
 void CheckPositions(const ModelConfig& config) {
@@ -204,35 +166,33 @@ void CheckPositions(const ModelConfig& config) {
     RefuseKey("d_key", "an even width for rotary positions",
               StrCat(config.d_key));
   }
-  if (IsAft(config.attention)) {
-    RefuseKey("positions",
-              "none, sinusoidal or learned where no products "
-              "of queries and keys are taken",
-              "rotary");
-  }
-  // The numerator sees turned features, which the kernels make of single
-  // entries only.
-  if (config.rotary_place == RotaryPlace::kAfter && config.UsesFeatureMap() &&
-      (!IsElementwise(config.feature_map) ||
-       config.denominator == Denominator::kSigned)) {
-    RefuseKey("rotary_place",
-              "before, but for elu1, identity, relu or relu2 with a "
-              "denominator exact, compat or none",
-              "after");
-  }
 }
 
 }  // namespace
+
+void CheckAttentionDropout(const ModelConfig& config) {
+  if (!(config.attention_dropout > 0)) return;
+  std::vector<AttentionKind> kinds = MixersOf(config);
+  if (config.arch == Arch::kSeq2seq) {
+    kinds.push_back(CrossView(config).attention);
+  }
+  for (const AttentionKind kind : kinds) {
+    if (Spec(kind).can.dropout) return;
+  }
+  RefuseKey("attention_dropout",
+            config.HasAttention()
+                ? StrCat("0 for attention '", LayersText(config), "'")
+                : StrCat("0 for arch '", Name(config.arch), "'"),
+            StrCat(config.attention_dropout));
+}
 
 void CheckCombinations(const ModelConfig& config) {
   CheckTask(config);
   CheckImage(config);
   CheckRecurrent(config);
-  CheckAttentionDropout(config);
   if (!config.HasAttention()) return;
   CheckPositions(config);
-  CheckKind(config);
-  CheckFeatureMap(config);
+  CheckMixers(config);
 }
 
 }  // namespace tarn

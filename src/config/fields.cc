@@ -14,17 +14,6 @@ constexpr const char* kArchWords[] = {"decoder", "encoder", "seq2seq",
 constexpr const char* kTaskWords[] = {"lm", "classify", "seq2seq", "image",
                                       "ctc"};
 constexpr const char* kCrossWords[] = {"linear", "full"};
-constexpr const char* kAttentionWords[] = {"linear",
-                                           "full",
-                                           "local",
-                                           "exact-topk",
-                                           "conditional-full",
-                                           "clustered",
-                                           "improved-clustered",
-                                           "causal-improved-clustered",
-                                           "reformer",
-                                           "aft-full",
-                                           "aft-simple"};
 constexpr auto kFeatureMapWords = [] {
   std::array<const char*, std::size(kFeatureMaps)> words{};
   for (size_t i = 0; i < words.size(); ++i) words[i] = kFeatureMaps[i].name;
@@ -38,6 +27,8 @@ constexpr const char* kPositionsWords[] = {"none", "sinusoidal", "learned",
 constexpr const char* kPositionCombineWords[] = {"add", "concat"};
 constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre"};
+constexpr const char* kNormKindWords[] = {"layer", "rms"};
+constexpr const char* kFeedForwardWords[] = {"mlp", "swiglu"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
 constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
                                            "ids"};
@@ -79,105 +70,114 @@ constexpr double kMinEps = 0x1p-126;
 using C = ModelConfig;
 constexpr ConfigField kFields[] = {
     {"vocab_size", "token ids the model knows",
-     IntegerField{&C::vocab_size, 1, kMaxVocab}},
-    {"d_model", "width of the model", IntegerField{&C::d_model, 1, kMaxWidth}},
-    {"n_layers", "encoder layers", IntegerField{&C::n_layers, 1, kMaxLayers}},
+     IntegerField{&C::vocab_size, 1, kMaxVocab}, 1, "model"},
+    {"d_model", "width of the model",
+     IntegerField{&C::d_model, 1, kMaxWidth}, 1, "model"},
+    {"n_layers", "encoder layers",
+     IntegerField{&C::n_layers, 1, kMaxLayers}, 1, "model"},
     {"n_heads", "attention heads of a layer",
-     IntegerField{&C::n_heads, 1, kMaxHeads}},
+     IntegerField{&C::n_heads, 1, kMaxHeads}, 1, "model"},
     {"d_key", "width of a head's queries and keys; 0: d_model / n_heads",
-     IntegerField{&C::d_key, 1, kMaxWidth, true}},
+     IntegerField{&C::d_key, 1, kMaxWidth, true}, 1, "model"},
     {"d_value", "width of a head's values; 0: d_model / n_heads",
-     IntegerField{&C::d_value, 1, kMaxWidth, true}},
+     IntegerField{&C::d_value, 1, kMaxWidth, true}, 1, "model"},
     {"d_ff", "hidden width of the feed-forward part; 0: 4 * d_model",
-     IntegerField{&C::d_ff, 1, kMaxHidden, true}},
-    {"attention", "kind of attention", Choice<&C::attention>(kAttentionWords)},
+     IntegerField{&C::d_ff, 1, kMaxHidden, true}, 1, "feed_forward"},
+    {"attention", "kind of attention",
+     Choice<&C::attention>({}), 1, "layers"},
     {"feature_map", "map of queries and keys in linear attention",
-     Choice<&C::feature_map>(kFeatureMapWords)},
+     Choice<&C::feature_map>(kFeatureMapWords), 1, "linear"},
     {"denominator", "how linear attention normalises its sums",
-     Choice<&C::denominator>(kDenominatorWords)},
+     Choice<&C::denominator>(kDenominatorWords), 1, "linear"},
     {"eps", "added to the denominator by 'compat'",
-     RealField{&C::eps, kMinEps, 1.0}},
+     RealField{&C::eps, kMinEps, 1.0}, 1, "linear"},
     {"positions", "how tokens learn their place",
-     Choice<&C::positions>(kPositionsWords)},
+     Choice<&C::positions>(kPositionsWords), 1, "positions", "kind"},
     {"position_combine", "sinusoidal positions are added or concatenated",
-     Choice<&C::position_combine>(kPositionCombineWords)},
+     Choice<&C::position_combine>(kPositionCombineWords),
+     1, "positions", "combine"},
     {"max_positions", "rows of the learned position table",
-     IntegerField{&C::max_positions, 1, kMaxPositions}},
+     IntegerField{&C::max_positions, 1, kMaxPositions}, 1, "positions"},
     {"rotary_place", "rotate before or after the feature map",
-     Choice<&C::rotary_place>(kRotaryPlaceWords)},
+     Choice<&C::rotary_place>(kRotaryPlaceWords), 1, "positions"},
     {"rotary_base", "base of the rotary frequencies",
-     RealField{&C::rotary_base, 1.0, 1e12}},
+     RealField{&C::rotary_base, 1.0, 1e12}, 1, "positions"},
     {"norm", "layer norm after or before each part of a layer",
-     Choice<&C::norm>(kNormWords)},
+     Choice<&C::norm>(kNormWords), 1, "norm", "place"},
+    {"norm_kind", "layer norm, or root mean square norm",
+     Choice<&C::norm_kind>(kNormKindWords), 4, "norm", "kind"},
     {"final_norm", "layer norm after the last layer",
-     BoolField{&C::final_norm}},
+     BoolField{&C::final_norm}, 1, "norm", "final"},
     {"norm_eps", "added to the variance in layer norm",
-     RealField{&C::norm_eps, kMinEps, 1.0}},
+     RealField{&C::norm_eps, kMinEps, 1.0}, 1, "norm", "eps"},
     {"activation", "of the feed-forward part; gelu is the exact form",
-     Choice<&C::activation>(kActivationWords)},
+     Choice<&C::activation>(kActivationWords), 1, "feed_forward"},
+    {"feed_forward", "two matrices and an activation, or a gated unit",
+     Choice<&C::feed_forward>(kFeedForwardWords), 4, "feed_forward", "kind"},
     {"dropout", "share of activations dropped in training",
-     RealField{&C::dropout, 0.0, kBelowOne}},
+     RealField{&C::dropout, 0.0, kBelowOne}, 1, "model"},
     {"attention_dropout",
      "share of attention weights dropped; 0 where none is a softmax",
-     RealField{&C::attention_dropout, 0.0, kBelowOne}},
+     RealField{&C::attention_dropout, 0.0, kBelowOne}, 1, "softmax"},
     {"tied_head", "the head shares the token embedding's weights",
-     BoolField{&C::tied_head}},
-    {"tokenizer", "what a token is", Choice<&C::tokenizer>(kTokenizerWords)},
+     BoolField{&C::tied_head}, 1, "model"},
+    {"tokenizer", "what a token is",
+     Choice<&C::tokenizer>(kTokenizerWords), 1, "model"},
     {"arch", "decoder, encoder, seq2seq, or an earlier model",
-     Choice<&C::arch>(kArchWords), 2},
+     Choice<&C::arch>(kArchWords), 2, "model"},
     {"task", "what it learns; follows from arch where not given",
-     Choice<&C::task>(kTaskWords, true), 2},
+     Choice<&C::task>(kTaskWords, true), 2, "model"},
     {"n_classes", "classes of classify, symbols and blank of ctc; otherwise 0",
-     IntegerField{&C::n_classes, 0, kMaxCount}, 2},
+     IntegerField{&C::n_classes, 0, kMaxCount}, 2, "model"},
     {"n_decoder_layers", "decoder layers of seq2seq; 0: n_layers",
-     IntegerField{&C::n_decoder_layers, 0, kMaxLayers}, 2},
+     IntegerField{&C::n_decoder_layers, 0, kMaxLayers}, 2, "model"},
     {"cross_attention", "seq2seq's cross attention; that of attention, or full",
-     Choice<&C::cross_attention>(kCrossWords, true), 2},
+     Choice<&C::cross_attention>(kCrossWords, true), 2, "model"},
     {"local_context", "keys a query of 'local' sees",
-     IntegerField{&C::local_context, 0, kMaxPositions}, 2},
+     IntegerField{&C::local_context, 0, kMaxPositions}, 2, "softmax"},
     {"topk", "keys kept by 'exact-topk' and the improved clustered kinds",
-     IntegerField{&C::topk, 1, kMaxCount}, 2},
+     IntegerField{&C::topk, 1, kMaxCount}, 2, "softmax"},
     {"length_limit", "'conditional-full' is full up to here, then linear",
-     IntegerField{&C::length_limit, 1, kMaxPositions}, 2},
+     IntegerField{&C::length_limit, 1, kMaxPositions}, 2, "softmax"},
     {"clusters", "of queries, in the clustered kinds",
-     IntegerField{&C::clusters, 1, kMaxWidth}, 2},
-    {"iterations", "of clustering", IntegerField{&C::iterations, 1, kMaxRounds},
-     2},
+     IntegerField{&C::clusters, 1, kMaxWidth}, 2, "sparse"},
+    {"iterations", "of clustering",
+     IntegerField{&C::iterations, 1, kMaxRounds}, 2, "sparse"},
     {"bits", "hash planes of the clustered kinds and 'reformer'",
-     IntegerField{&C::bits, 1, kMaxBits}, 2},
+     IntegerField{&C::bits, 1, kMaxBits}, 2, "sparse"},
     {"hash_bias", "the clustered kinds hash with offsets",
-     BoolField{&C::hash_bias}, 2},
+     BoolField{&C::hash_bias}, 2, "sparse"},
     {"hash_chunk", "positions in a chunk of 'reformer'",
-     IntegerField{&C::hash_chunk, 1, kMaxCount}, 2},
+     IntegerField{&C::hash_chunk, 1, kMaxCount}, 2, "sparse"},
     {"rounds", "of hashing in 'reformer'",
-     IntegerField{&C::rounds, 1, kMaxRounds}, 2},
+     IntegerField{&C::rounds, 1, kMaxRounds}, 2, "sparse"},
     {"max_sequence_length", "rows of the position tables of 'aft-full'",
-     IntegerField{&C::max_sequence_length, 1, kMaxPositions}, 2},
+     IntegerField{&C::max_sequence_length, 1, kMaxPositions}, 2, "aft"},
     {"aft_parameterization", "columns of the position tables of 'aft-full'",
-     IntegerField{&C::aft_parameterization, 1, kMaxWidth}, 2},
+     IntegerField{&C::aft_parameterization, 1, kMaxWidth}, 2, "aft"},
     {"n_dims", "width asked of a random feature map; 0: d_key",
-     IntegerField{&C::n_dims, 0, kMaxWidth}, 2},
+     IntegerField{&C::n_dims, 0, kMaxWidth}, 2, "linear"},
     {"stabilise", "favor maps carry a running maximum",
-     BoolField{&C::stabilise}, 2},
+     BoolField{&C::stabilise}, 2, "linear"},
     {"redraw", "updates between two draws of random features; 0: never",
-     IntegerField{&C::redraw, 0, kMaxCount}, 2},
+     IntegerField{&C::redraw, 0, kMaxCount}, 2, "linear"},
     {"feature_seed", "of the random features",
-     IntegerField{&C::feature_seed, 0, INT64_MAX}, 2},
+     IntegerField{&C::feature_seed, 0, INT64_MAX}, 2, "linear"},
     {"bidirectional",
      "an lstm that classifies or labels frames reads both ways",
-     BoolField{&C::bidirectional}, 2},
+     BoolField{&C::bidirectional}, 2, "recurrent"},
     {"kernel_size", "tokens a convolution of 'cnn' sees",
-     IntegerField{&C::kernel_size, 1, kMaxKernel}, 2},
+     IntegerField{&C::kernel_size, 1, kMaxKernel}, 2, "convolution"},
     {"n_mixtures", "logistics of a byte's distribution in image; 0: 10",
-     IntegerField{&C::n_mixtures, 0, kMaxMixtures}, 3},
+     IntegerField{&C::n_mixtures, 0, kMaxMixtures}, 3, "image"},
     {"image_height", "rows of an image; 0 for other tasks",
-     IntegerField{&C::image_height, 0, kMaxSide}, 3},
+     IntegerField{&C::image_height, 0, kMaxSide}, 3, "image", "height"},
     {"image_width", "pixels of an image's row; 0 for other tasks",
-     IntegerField{&C::image_width, 0, kMaxSide}, 3},
+     IntegerField{&C::image_width, 0, kMaxSide}, 3, "image", "width"},
     {"image_channels", "bytes of an image's pixel; 0 for other tasks",
-     IntegerField{&C::image_channels, 0, kMaxChannels}, 3},
+     IntegerField{&C::image_channels, 0, kMaxChannels}, 3, "image", "channels"},
     {"input_dim", "numbers of a frame in ctc; 0 for other tasks",
-     IntegerField{&C::input_dim, 0, kMaxWidth}, 3},
+     IntegerField{&C::input_dim, 0, kMaxWidth}, 3, "model"},
 };
 
 template <typename... F>
@@ -206,6 +206,12 @@ bool ParseNumber(std::string_view text, Number& number) {
   return true;
 }
 
+// The mixers' names are those of the registry.
+std::vector<const char*> Words(const ChoiceField& field) {
+  if (field.words.empty()) return MixerNames();
+  return {field.words.begin(), field.words.end()};
+}
+
 }  // namespace
 
 std::span<const ConfigField> ConfigFields() { return kFields; }
@@ -232,7 +238,7 @@ std::string Wanted(const ConfigField& field, bool finished) {
                  [](const ChoiceField& f) {
                    std::string text = "one of";
                    const char* separator = " ";
-                   for (const char* word : f.words) {
+                   for (const char* word : Words(f)) {
                      text += separator + std::string(word);
                      separator = ", ";
                    }
@@ -250,18 +256,18 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config) {
             return std::string(config.*f.member ? "true" : "false");
           },
           [&](const ChoiceField& f) {
-            return StrCat('"', f.words[f.get(config)], '"');
+            return StrCat('"', Words(f)[static_cast<size_t>(f.get(config))],
+                          '"');
           }},
       field.kind);
 }
 
-std::string FieldsText(const ModelConfig& finished, int version) {
-  std::string json = StrCat("{\n  \"format_version\": ", version);
-  for (const ConfigField& field : ConfigFields()) {
-    if (field.since > version) continue;
-    json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
-  }
-  return json + "\n}\n";
+
+void CopyField(const ConfigField& field, const ModelConfig& from,
+               ModelConfig& to) {
+  std::visit(Overloaded{[&](const ChoiceField& f) { f.set(to, f.get(from)); },
+                        [&](const auto& f) { to.*f.member = from.*f.member; }},
+             field.kind);
 }
 
 bool InRange(const ConfigField& field, const ModelConfig& config) {
@@ -281,7 +287,7 @@ bool InRange(const ConfigField& field, const ModelConfig& config) {
                                  if (f.derived && index == -1) return true;
                                  return index >= 0 &&
                                         index <
-                                            static_cast<int>(f.words.size());
+                                            static_cast<int>(Words(f).size());
                                }},
                     field.kind);
 }
@@ -301,8 +307,10 @@ bool SetFromText(const ConfigField& field, std::string_view text,
                                  return true;
                                },
                                [&](const ChoiceField& f) {
-                                 for (size_t i = 0; i < f.words.size(); ++i) {
-                                   if (text != f.words[i]) continue;
+                                 const std::vector<const char*> words =
+                                     Words(f);
+                                 for (size_t i = 0; i < words.size(); ++i) {
+                                   if (text != words[i]) continue;
                                    f.set(config, static_cast<int>(i));
                                    return true;
                                  }
@@ -325,9 +333,6 @@ const char* Name(CrossAttention kind) {
   return kind == CrossAttention::kDerived ? "derived"
                                           : kCrossWords[static_cast<int>(kind)];
 }
-const char* Name(AttentionKind kind) {
-  return kAttentionWords[static_cast<int>(kind)];
-}
 const char* Name(Positions positions) {
   return kPositionsWords[static_cast<int>(positions)];
 }
@@ -338,6 +343,12 @@ const char* Name(RotaryPlace place) {
   return kRotaryPlaceWords[static_cast<int>(place)];
 }
 const char* Name(Norm norm) { return kNormWords[static_cast<int>(norm)]; }
+const char* Name(NormKind kind) {
+  return kNormKindWords[static_cast<int>(kind)];
+}
+const char* Name(FeedForwardKind kind) {
+  return kFeedForwardWords[static_cast<int>(kind)];
+}
 const char* Name(Activation activation) {
   return kActivationWords[static_cast<int>(activation)];
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <variant>
 
+#include "config/mixer_spec.h"
 #include "config/model_config.h"
 
 namespace tarn {
@@ -27,7 +28,8 @@ struct BoolField {
   bool ModelConfig::*member;
 };
 struct ChoiceField {
-  std::span<const char* const> words;  // index = value of the enum
+  std::span<const char* const> words;  // index = value of the enum; empty:
+                                       // the names of the mixers
   bool derived;                        // -1 likewise
   int (*get)(const ModelConfig&);
   void (*set)(ModelConfig&, int);
@@ -37,7 +39,11 @@ struct ConfigField {
   const char* name;
   const char* help;
   std::variant<IntegerField, RealField, BoolField, ChoiceField> kind;
-  int since = 1;  // the first format version that has the key
+  int since;            // the first format version that has the key
+  const char* section;  // of config.json from format 4 on
+  const char* short_name = nullptr;  // the key there; null: name
+
+  const char* key() const { return short_name != nullptr ? short_name : name; }
 };
 
 /// Every field, in the order of config.json.
@@ -48,16 +54,28 @@ std::span<const ConfigField> ConfigFields();
 std::string Wanted(const ConfigField& field, bool finished);
 /// The field's value as JSON text, shortest form that reads back the same.
 std::string ValueText(const ConfigField& field, const ModelConfig& config);
-/// config.json of a finished config with the keys of a version only.
+/// All keys of a finished config side by side, those of a version only: what
+/// formats before 4 were, what identities hash, what Python reads.
 std::string FieldsText(const ModelConfig& finished, int version);
+/// Whether some part of a finished model reads the keys of a section.
+bool ReadsSection(const ModelConfig& finished, std::string_view section);
 /// The row of a key, or null.
 const ConfigField* FindField(std::string_view key);
+/// Gives a field the value it has in another configuration.
+void CopyField(const ConfigField& field, const ModelConfig& from,
+               ModelConfig& to);
 /// Is the value the config holds within the field's range?
 bool InRange(const ConfigField& field, const ModelConfig& config);
 /// Sets the field from text as on a command line; false when it does not
 /// parse, with the config unchanged. Ranges are InRange's business.
 bool SetFromText(const ConfigField& field, std::string_view text,
                  ModelConfig& config);
+
+/// layers.cc: the pattern in its normal form: options that differ from the
+/// model's own, in the order of the table; none where all layers are alike.
+void NormaliseLayers(ModelConfig& config);
+/// What follows from the feature map: n_dims, the signed denominator.
+void DeriveFeatures(ModelConfig& config);
 
 /// Throws ArgumentError naming the key.
 [[noreturn]] void RefuseKey(const char* key, const std::string& wanted,
@@ -66,6 +84,8 @@ bool SetFromText(const ConfigField& field, std::string_view text,
 /// make no model (config_check.cc), and the bounds on the totals, whose
 /// products cannot overflow then (config_weights.cc).
 void CheckCombinations(const ModelConfig& config);
+/// Attention dropout acts on weights that are a softmax. Needs the task derived.
+void CheckAttentionDropout(const ModelConfig& config);
 void CheckTotals(const ModelConfig& config);
 
 }  // namespace tarn

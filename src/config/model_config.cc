@@ -1,19 +1,12 @@
 #include "config/model_config.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "config/fields.h"
-#include "core/json.h"
 #include "core/text.h"
 
 namespace tarn {
 namespace {
-
-constexpr int kFormatVersion = 3;
-constexpr const char* kVersionKey = "format_version";
-constexpr uint64_t kMaxJsonBytes = uint64_t{1} << 20;
-constexpr const char* kFile = "config.json";
 
 void CheckRanges(const ModelConfig& config) {
   for (const ConfigField& field : ConfigFields()) {
@@ -41,17 +34,18 @@ void DeriveHeads(ModelConfig& config) {
   if (config.d_ff == 0) config.d_ff = 4 * config.d_model;
 }
 
-void Derive(ModelConfig& config) {
-  DeriveHeads(config);
+void DeriveTask(ModelConfig& config) {
   if (config.task == Task::kDerived) {
     config.task = config.arch == Arch::kEncoder   ? Task::kClassify
                   : config.arch == Arch::kSeq2seq ? Task::kSeq2seq
                                                   : Task::kLm;
   }
   if (config.cross_attention == CrossAttention::kDerived) {
-    config.cross_attention = config.attention == AttentionKind::kLinear
-                                 ? CrossAttention::kLinear
-                                 : CrossAttention::kFull;
+    const std::vector<AttentionKind> kinds = MixersOf(config);
+    const bool linear = kinds == std::vector{AttentionKind::kLinear};
+    config.cross_attention =
+        linear || !config.HasAttention() ? CrossAttention::kLinear
+                                         : CrossAttention::kFull;
   }
   if (config.arch == Arch::kSeq2seq && config.n_decoder_layers == 0) {
     config.n_decoder_layers = config.n_layers;
@@ -60,6 +54,45 @@ void Derive(ModelConfig& config) {
   if (config.task == Task::kImage && config.n_mixtures == 0) {
     config.n_mixtures = kMixtures;
   }
+}
+
+// A key that nobody reads has its default, so that files which leave it out say
+// all there is.
+void ResetUnread(ModelConfig& config) {
+  const ModelConfig defaults;
+  for (const ConfigField& field : ConfigFields()) {
+    // A wrong size of an image is refused, not mended.
+    if (std::string_view(field.section) == "image") continue;
+    if (!ReadsSection(config, field.section)) CopyField(field, defaults, config);
+  }
+}
+
+}  // namespace
+
+bool ReadsSection(const ModelConfig& finished, std::string_view section) {
+  if (section == "model") return true;
+  if (section == "image") return finished.task == Task::kImage;
+  if (section == "recurrent") {
+    return finished.arch == Arch::kRnn || finished.arch == Arch::kLstm;
+  }
+  if (section == "convolution") return finished.arch == Arch::kCnn;
+  if (!finished.HasAttention()) return false;
+  for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
+    if (section == common) return true;
+  }
+  std::vector<AttentionKind> kinds = MixersOf(finished);
+  if (finished.arch == Arch::kSeq2seq) {
+    kinds.push_back(CrossView(finished).attention);
+  }
+  for (const AttentionKind kind : kinds) {
+    for (const char* read : Spec(kind).sections) {
+      if (section == read) return true;
+    }
+  }
+  return false;
+}
+
+void DeriveFeatures(ModelConfig& config) {
   if (!config.UsesFeatureMap()) return;
   if (config.n_dims == 0 && UsesOmega(config.feature_map)) {
     config.n_dims = config.d_key;
@@ -71,138 +104,27 @@ void Derive(ModelConfig& config) {
   }
 }
 
-ModelConfig Finished(ModelConfig config) {
-  FinishConfig(config);
-  return config;
-}
-
-// Sets a field from its JSON value. Numbers, booleans and texts are never
-// taken for one another. whole: a file, where derived sizes are written out.
-bool SetFromJson(const ConfigField& field, const nlohmann::json& value,
-                 bool whole, ModelConfig& config) {
-  if (const auto* integer = std::get_if<IntegerField>(&field.kind)) {
-    const auto number = JsonInteger(value);
-    if (!number) return false;
-    if (whole && integer->derived && *number == 0) return false;
-    config.*integer->member = *number;
-  } else if (const auto* real = std::get_if<RealField>(&field.kind)) {
-    if (!value.is_number()) return false;
-    config.*real->member = value.get<double>();
-  } else if (const auto* boolean = std::get_if<BoolField>(&field.kind)) {
-    if (!value.is_boolean()) return false;
-    config.*boolean->member = value.get<bool>();
-  } else {
-    if (!value.is_string() ||
-        !SetFromText(field, value.get_ref<const std::string&>(), config)) {
-      return false;
-    }
-  }
-  return InRange(field, config);
-}
-
-FormatError BadKey(const std::string& key, const std::string& wanted,
-                   const std::string& given) {
-  return FormatError(StrCat(kFile, ": ", key), wanted, given);
-}
-
-// The version of the object; whole: there must be one.
-Result<int> ReadVersion(const nlohmann::json& object, bool whole) {
-  const std::string wanted = StrCat("1 to ", kFormatVersion);
-  const auto found = object.find(kVersionKey);
-  if (found == object.end()) {
-    if (!whole) return kFormatVersion;
-    return BadKey(kVersionKey, wanted, "no such key");
-  }
-  const auto version = JsonInteger(*found);
-  if (!version || *version < 1 || *version > kFormatVersion) {
-    return BadKey(kVersionKey, wanted, JsonGiven(*found));
-  }
-  return static_cast<int>(*version);
-}
-
-std::optional<Error> CheckKnown(const nlohmann::json& object, int version) {
-  for (const auto& [key, value] : object.items()) {
-    const ConfigField* field = FindField(key);
-    const bool known = field != nullptr && field->since <= version;
-    if (key != kVersionKey && !known) {
-      return FormatError(kFile, StrCat("the keys of format ", version, " only"),
-                         "the unknown key " + Quoted(key));
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<Error> CheckWhole(const nlohmann::json& object, int version) {
-  constexpr int kMaxListed = 8;
-  std::string missing;
-  int count = 0;
-  for (const ConfigField& field : ConfigFields()) {
-    if (field.since > version || object.contains(field.name)) continue;
-    if (++count > kMaxListed) continue;
-    missing += (missing.empty() ? "" : ", ") + std::string(field.name);
-  }
-  if (count == 0) return std::nullopt;
-  if (count > kMaxListed) missing += ", ...";
-  return FormatError(kFile, StrCat("every key of format ", version),
-                     StrCat(count, " missing: ", missing));
-}
-
-// whole: every key of the version must be there, with derived sizes.
-Result<ModelConfig> Read(std::string_view json, bool whole) {
-  auto parsed = ParseStrictJson(json, kFile, kMaxJsonBytes);
-  if (!parsed.ok()) return parsed.error();
-  const nlohmann::json& object = parsed.value();
-  if (!object.is_object()) {
-    return FormatError(kFile, "an object", JsonGiven(object));
-  }
-  const Result<int> version = ReadVersion(object, whole);
-  if (!version.ok()) return version.error();
-  if (auto error = CheckKnown(object, version.value())) return *error;
-  if (whole) {
-    if (auto error = CheckWhole(object, version.value())) return *error;
-  }
-  ModelConfig config;
-  for (const ConfigField& field : ConfigFields()) {
-    const auto value = object.find(field.name);
-    if (value == object.end()) continue;
-    if (!SetFromJson(field, *value, whole, config)) {
-      return BadKey(field.name, Wanted(field, whole), JsonGiven(*value));
-    }
-  }
-  try {
-    FinishConfig(config);
-  } catch (const ArgumentError& error) {
-    return BadKey(error.where(), error.wanted(), error.given());
-  }
-  return config;
-}
-
-}  // namespace
-
 void FinishConfig(ModelConfig& config) {
   ModelConfig finished = config;
   CheckRanges(finished);
-  Derive(finished);
+  NormaliseLayers(finished);
+  DeriveTask(finished);
+  CheckAttentionDropout(finished);
+  ResetUnread(finished);
+  DeriveHeads(finished);
+  DeriveFeatures(finished);
   CheckRanges(finished);
   CheckCombinations(finished);
   CheckTotals(finished);
   config = finished;
 }
 
-Result<ModelConfig> ConfigFromJson(std::string_view json) {
-  return Read(json, /*whole=*/true);
-}
-
-Result<ModelConfig> ConfigFromPartialJson(std::string_view json) {
-  return Read(json, /*whole=*/false);
-}
-
-std::string ConfigToJson(const ModelConfig& config) {
-  return FieldsText(Finished(config), kFormatVersion);
-}
-
 void SetConfigField(ModelConfig& config, std::string_view key,
                     std::string_view value) {
+  if (key == "layers") {
+    config.layers = LayersFromText(value);
+    return;
+  }
   const ConfigField* field = FindField(key);
   if (field == nullptr) {
     throw ArgumentError("config", "a key of config.json", Quoted(key));
@@ -220,6 +142,9 @@ const std::vector<ConfigKey>& ConfigKeys() {
     for (const ConfigField& field : ConfigFields()) {
       keys.push_back({field.name, field.help});
     }
+    keys.push_back({"layers",
+                    "mixers of the layers, repeated over the depth: "
+                    "linear,full or linear,local:local_context=64"});
     return keys;
   }();
   return keys;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/mixer_spec.h"
 #include "core/error.h"
 #include "core/feature_map.h"
 
@@ -19,7 +20,9 @@ enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
 enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq, kImage, kCtc };
 enum class CrossAttention { kDerived = -1, kLinear, kFull };
 // Causality follows from the stack: decoders are causal, encoders are not.
-enum class AttentionKind {
+// The number of a mixer in the registry (mixer_spec.h), which begins with these
+// and goes on with those that a program registers.
+enum class AttentionKind : int {
   kLinear,
   kFull,
   kLocal,
@@ -36,8 +39,18 @@ enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
 enum class Norm { kPost, kPre };               // "post", "pre"
+enum class NormKind { kLayer, kRms };          // "layer", "rms"
+enum class FeedForwardKind { kMlp, kSwiglu };  // "mlp", "swiglu"
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
+
+/// One entry of the pattern of layers: a mixer and the keys in which it differs
+/// from the model's own, in the order of the table of keys, as text.
+struct LayerConfig {
+  AttentionKind attention = AttentionKind::kLinear;
+  std::vector<std::pair<std::string, std::string>> options;
+  bool operator==(const LayerConfig&) const = default;
+};
 
 /// One model. By `arch`: token embedding, positions, causal stack, optional
 /// final norm, head (decoder); the same with a stack that sees everything and a
@@ -99,6 +112,13 @@ struct ModelConfig {
   int64_t image_width = 0;     // likewise
   int64_t image_channels = 0;  // image: 1 or 3; otherwise 0
   int64_t input_dim = 0;       // ctc: numbers of a frame; otherwise 0
+  // Format version 4 adds the rest, and sections.
+  NormKind norm_kind = NormKind::kLayer;
+  FeedForwardKind feed_forward = FeedForwardKind::kMlp;
+  /// The pattern of a stack of mixed layers, repeated over its depth; empty
+  /// where all layers are alike, which `attention` names then (otherwise
+  /// FinishConfig sets it to the first entry's).
+  std::vector<LayerConfig> layers;
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
@@ -129,22 +149,42 @@ struct ModelConfig {
 /// range and combination (rotary needs an even d_key, concat an even d_model
 /// and sinusoidal positions, a tied head needs EmbeddingWidth() == d_model,
 /// ...). Bounds the totals as well: 2^40 parameters, 2^30 values of recurrent
-/// state. Throws ArgumentError naming the key, with the config unchanged.
+/// state. Keys that no part of the model reads return to their defaults. Throws
+/// ArgumentError naming the key, with the config unchanged.
 void FinishConfig(ModelConfig& config);
 
+/// A finished configuration as layer i of a stack sees it: `attention` is its
+/// mixer, the pattern's options are in their keys, `layers` is empty.
+ModelConfig LayerView(const ModelConfig& config, int64_t i);
+/// The same as its cross attention sees it.
+ModelConfig CrossView(const ModelConfig& config);
+/// The different mixers of a model's self attention, in order of appearance.
+std::vector<AttentionKind> MixersOf(const ModelConfig& config);
+/// The pattern as text, "linear,local:local_context=64,full", and back. Throws
+/// ArgumentError for a mixer or key that is not known. No ranges.
+std::string LayersText(const ModelConfig& config);
+std::vector<LayerConfig> LayersFromText(std::string_view text);
+
 /// Strict JSON (see core/json.h) to config and back. Unknown, missing or
-/// out-of-range keys are FormatError naming the key. `format_version` is 3; 1
-/// and 2, without the keys added since, are read with their defaults. Text
-/// written by ConfigToJson is stable, byte for byte, and holds the derived
-/// sizes; it throws what FinishConfig throws.
+/// out-of-range keys are FormatError naming the key. `format_version` is 4:
+/// sections, of which a file holds those that the model reads, and the pattern
+/// of layers. 1 to 3, all keys side by side, are read as they were meant, keys
+/// added since with their defaults. Text written by ConfigToJson is stable,
+/// byte for byte, and holds the derived sizes; it throws what FinishConfig
+/// throws.
 Result<ModelConfig> ConfigFromJson(std::string_view json);
-/// The same for an object written by hand: absent keys (format_version among
-/// them) take their defaults, and sizes may be 0 for "work it out".
+/// The same for an object written by hand: keys side by side or in sections,
+/// absent ones (format_version among them) take their defaults, and sizes may
+/// be 0 for "work it out".
 Result<ModelConfig> ConfigFromPartialJson(std::string_view json);
 std::string ConfigToJson(const ModelConfig& config);
+/// All keys side by side, for programs that look keys up by name, and "layers",
+/// the pattern as ConfigToJson writes it, where there is one.
+std::string ConfigToFlatJson(const ModelConfig& config);
 
 /// Sets one field from text ("--d-model 256" is SetConfigField(c, "d_model",
-/// "256")); throws ArgumentError with the allowed values. No cross-checks.
+/// "256")); throws ArgumentError with the allowed values. "layers" takes the
+/// text of a pattern. No cross-checks.
 void SetConfigField(ModelConfig& config, std::string_view key,
                     std::string_view value);
 /// Every key of config.json but format_version, with one line of help, in file
@@ -163,6 +203,8 @@ const char* Name(Positions);
 const char* Name(PositionCombine);
 const char* Name(RotaryPlace);
 const char* Name(Norm);
+const char* Name(NormKind);
+const char* Name(FeedForwardKind);
 const char* Name(Activation);
 const char* Name(TokenizerKind);
 

@@ -1,5 +1,5 @@
 // Names, shapes and counts of a model's tensors, by architecture.
-#include <limits>
+#include <algorithm>
 #include <string_view>
 
 #include "config/fields.h"
@@ -14,7 +14,6 @@ constexpr int64_t kMaxParameters = int64_t{1} << 40;
 constexpr int64_t kMaxStateValues = int64_t{1} << 30;
 constexpr std::string_view kOmega = ".omega";
 
-using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 using Shapes = std::vector<NamedShape>;
 
 // Shapes of parts that come often, under a prefix.
@@ -31,31 +30,28 @@ class ShapeList {
   }
   void Norm(const std::string& name) {
     Add(name + ".weight", {config_.d_model});
-    Add(name + ".bias", {config_.d_model});
-  }
-  // Four projections and what the kind itself holds.
-  void Attention(const std::string& name, AttentionKind kind) {
-    const int64_t keys = config_.n_heads * config_.d_key;
-    const int64_t values = config_.n_heads * config_.d_value;
-    Affine(name + "query_projection", keys, config_.d_model);
-    Affine(name + "key_projection", keys, config_.d_model);
-    Affine(name + "value_projection", values, config_.d_model);
-    Affine(name + "out_projection", config_.d_model, values);
-    const std::string inner = name + "inner_attention.";
-    if (kind == AttentionKind::kLinear) Omega(inner);
-    if (kind == AttentionKind::kConditionalFull) {
-      Omega(inner + "other_attention.");
-    }
-    if (kind == AttentionKind::kAftFull) {
-      for (const char* table : {"u", "v"}) {
-        Add(inner + table,
-            {config_.max_sequence_length, config_.aft_parameterization});
-      }
+    if (config_.norm_kind == NormKind::kLayer) {
+      Add(name + ".bias", {config_.d_model});
     }
   }
-  void FeedForward(const std::string& prefix) {
-    Affine(prefix + "linear1", config_.d_ff, config_.d_model);
-    Affine(prefix + "linear2", config_.d_model, config_.d_ff);
+  // What the mixer of a layer holds.
+  void Mixer(const std::string& name, const ModelConfig& view) {
+    for (const NamedShape& shape : Spec(view.attention).weights(view)) {
+      Add(name + shape.first, shape.second);
+    }
+  }
+  // linear1 and linear2 with biases; or those and the gated unit's second
+  // factor linear3, without.
+  void FeedForward() {
+    const int64_t d_ff = config_.d_ff, d_model = config_.d_model;
+    if (config_.feed_forward == FeedForwardKind::kMlp) {
+      Affine("linear1", d_ff, d_model);
+      Affine("linear2", d_model, d_ff);
+      return;
+    }
+    Add("linear1.weight", {d_ff, d_model});
+    Add("linear2.weight", {d_model, d_ff});
+    Add("linear3.weight", {d_ff, d_model});
   }
   void Predictor() {
     if (!config_.tied_head) {
@@ -66,46 +62,37 @@ class ShapeList {
   Shapes Take() { return std::move(shapes_); }
 
  private:
-  void Omega(const std::string& inner) {
-    const int64_t columns = OmegaColumns(config_.feature_map, config_.n_dims);
-    if (columns == 0) return;
-    Add(StrCat(inner, "feature_map", kOmega), {config_.d_key, columns});
-  }
-
   const ModelConfig& config_;
   Shapes shapes_;
 };
 
-// The two kinds of cross attention among all kinds.
-AttentionKind CrossKind(const ModelConfig& config) {
-  return config.cross_attention == CrossAttention::kLinear
-             ? AttentionKind::kLinear
-             : AttentionKind::kFull;
-}
-
-// A stack: its layers' shapes once, each to stand behind "prefix{i}.", and
-// what follows them.
+// A stack: the shapes of layer i in pattern[i mod size], each to stand behind
+// "prefix{i}.", and what follows the layers.
 struct Stack {
   std::string prefix;
   int64_t layers = 0;
-  Shapes layer;
+  std::vector<Shapes> pattern;
   Shapes after;
+
+  const Shapes& Layer(int64_t i) const {
+    return pattern[static_cast<size_t>(i) % pattern.size()];
+  }
 };
 
-Shapes EncoderLayer(const ModelConfig& config) {
+Shapes EncoderLayer(const ModelConfig& config, const ModelConfig& view) {
   ShapeList list(config);
-  list.Attention("attention.", config.attention);
-  list.FeedForward("");
+  list.Mixer("attention.", view);
+  list.FeedForward();
   list.Norm("norm1");
   list.Norm("norm2");
   return list.Take();
 }
 
-Shapes DecoderLayer(const ModelConfig& config) {
+Shapes DecoderLayer(const ModelConfig& config, const ModelConfig& view) {
   ShapeList list(config);
-  list.Attention("self_attention.", config.attention);
-  list.Attention("cross_attention.", CrossKind(config));
-  list.FeedForward("");
+  list.Mixer("self_attention.", view);
+  list.Mixer("cross_attention.", CrossView(config));
+  list.FeedForward();
   for (const char* norm : {"norm1", "norm2", "norm3"}) list.Norm(norm);
   return list.Take();
 }
@@ -141,6 +128,18 @@ Shapes RecurrentLayers(const ModelConfig& config) {
   return list.Take();
 }
 
+// The shapes of each entry of the pattern.
+std::vector<Shapes> Pattern(const ModelConfig& config,
+                            Shapes (*layer)(const ModelConfig&,
+                                            const ModelConfig&)) {
+  std::vector<Shapes> pattern;
+  const size_t entries = std::max<size_t>(1, config.layers.size());
+  for (size_t i = 0; i < entries; ++i) {
+    pattern.push_back(layer(config, LayerView(config, static_cast<int64_t>(i))));
+  }
+  return pattern;
+}
+
 std::vector<Stack> Stacks(const ModelConfig& config) {
   const auto norm = [&](const std::string& name) {
     ShapeList list(config);
@@ -149,12 +148,12 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
   };
   switch (config.arch) {
     case Arch::kSeq2seq:
-      return {{"encoder.layers.", config.n_layers, EncoderLayer(config),
+      return {{"encoder.layers.", config.n_layers, Pattern(config, EncoderLayer),
                norm("encoder.norm")},
-              {"decoder.layers.", config.n_decoder_layers, DecoderLayer(config),
+              {"decoder.layers.", config.n_decoder_layers, Pattern(config, DecoderLayer),
                norm("decoder.norm")}};
     case Arch::kCnn:
-      return {{"layers.", config.n_layers, ConvolutionLayer(config), {}}};
+      return {{"layers.", config.n_layers, {ConvolutionLayer(config)}, {}}};
     case Arch::kRnn:
     case Arch::kLstm:
       return {{"", 0, {}, RecurrentLayers(config)}};
@@ -162,7 +161,8 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
     case Arch::kEncoder:
       break;
   }
-  return {{"layers.", config.n_layers, EncoderLayer(config), norm("norm")}};
+  return {{"layers.", config.n_layers, Pattern(config, EncoderLayer),
+           norm("norm")}};
 }
 
 Shapes Embeddings(const ModelConfig& config) {
@@ -206,27 +206,43 @@ int64_t Trained(const Shapes& shapes) {
 int64_t CountParameters(const ModelConfig& config) {
   int64_t total = Trained(Embeddings(config)) + Trained(Head(config));
   for (const Stack& stack : Stacks(config)) {
-    total += stack.layers * Trained(stack.layer) + Trained(stack.after);
+    for (int64_t i = 0; i < stack.layers; ++i) total += Trained(stack.Layer(i));
+    total += Trained(stack.after);
   }
   return total;
 }
 
-// a * b, or the largest number where that is too large. Both positive.
-int64_t Product(int64_t a, int64_t b) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  return a > kMost / b ? kMost : a * b;
-}
-
-// Sums of outer products over all layers that generation holds at once; of an
-// encoder, one layer's at a time.
+// Values of the states of fixed size that generation holds at once, those of
+// cross attention's memory included; of an encoder, one layer's at a time.
+// Ranges bound one layer's by 2^61, the number of layers by 2^12.
 int64_t StateValues(const ModelConfig& config) {
-  if (!config.UsesFeatureMap()) return 0;
-  const int64_t layers = config.arch == Arch::kSeq2seq
-                             ? 2 * config.n_decoder_layers
-                         : config.arch == Arch::kDecoder ? config.n_layers
-                                                         : 1;
-  return Product(Product(layers * config.n_heads, config.d_value),
-                 FeatureWidth(config.feature_map, config.d_key, config.n_dims));
+  if (!config.HasAttention()) return 0;
+  const auto values = [](const ModelConfig& view) {
+    int64_t total = 0;
+    const MixerSpec& spec = Spec(view.attention);
+    if (spec.state == nullptr) return total;
+    for (const StateTensor& tensor : spec.state(view)) {
+      if (!tensor.grows) total += tensor.elements();
+    }
+    return total;
+  };
+  const bool both = config.arch == Arch::kSeq2seq;
+  const int64_t layers = both ? config.n_decoder_layers
+                         : config.arch == Arch::kDecoder
+                             ? config.n_layers
+                             : static_cast<int64_t>(config.layers.size());
+  int64_t total = 0;
+  for (int64_t i = 0; i < std::max<int64_t>(1, layers); ++i) {
+    const int64_t layer = values(LayerView(config, i)) +
+                          (both ? values(CrossView(config)) : 0);
+    if (config.arch == Arch::kEncoder) {
+      total = std::max(total, layer);
+    } else {
+      total += layer;
+    }
+    if (total > kMaxStateValues) break;
+  }
+  return total;
 }
 
 }  // namespace
@@ -240,10 +256,7 @@ int64_t ModelConfig::EmbeddingWidth() const {
 }
 
 bool ModelConfig::UsesFeatureMap() const {
-  if (!HasAttention()) return false;
-  return attention == AttentionKind::kLinear ||
-         attention == AttentionKind::kConditionalFull ||
-         (arch == Arch::kSeq2seq && cross_attention == CrossAttention::kLinear);
+  return ReadsSection(*this, "linear");
 }
 
 void CheckTotals(const ModelConfig& config) {
@@ -255,9 +268,9 @@ void CheckTotals(const ModelConfig& config) {
   const int64_t state_values = StateValues(config);
   if (state_values > kMaxStateValues) {
     RefuseKey("d_key",
-              StrCat("layers * n_heads * feature width * d_value at most ",
-                     kMaxStateValues, ", the values of the recurrent state"),
-              StrCat(state_values));
+              StrCat("at most ", kMaxStateValues,
+                     " values in the recurrent states of all layers"),
+              StrCat(state_values, " or more"));
   }
 }
 
@@ -267,7 +280,7 @@ std::vector<NamedShape> WeightShapes(const ModelConfig& config) {
   Shapes shapes = Embeddings(finished);
   for (const Stack& stack : Stacks(finished)) {
     for (int64_t i = 0; i < stack.layers; ++i) {
-      for (const auto& [name, shape] : stack.layer) {
+      for (const auto& [name, shape] : stack.Layer(i)) {
         shapes.push_back({StrCat(stack.prefix, i, ".", name), shape});
       }
     }

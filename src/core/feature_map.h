@@ -38,6 +38,7 @@ struct FeatureMapTraits {
   bool elementwise;  // phi acts on single entries: the kernels compute it
   bool is_signed;    // sums of features may pass through 0: "signed" is the rule
   bool pairs;        // 1, the entries and their products: poly2
+  bool can_stabilise;  // exponentials, which a running maximum keeps in range
   // Maps through random directions, the columns of omega [d_key, columns]:
   // features of one column (0: no omega), and constant features beside them.
   int features_per_column;
@@ -47,18 +48,20 @@ struct FeatureMapTraits {
 };
 
 /// Every map, in the order of its enum.
-// map, name, elementwise, signed, pairs, features per column, constants
+// map, name, elementwise, signed, pairs, can stabilise, features per column,
+// constants
 inline constexpr FeatureMapTraits kFeatureMaps[] = {
-    {FeatureMap::kElu1, "elu1", true, false, false, 0, 0},
-    {FeatureMap::kIdentity, "identity", true, false, false, 0, 0},
-    {FeatureMap::kRelu, "relu", true, false, false, 0, 0},
-    {FeatureMap::kRelu2, "relu2", true, false, false, 0, 0},
-    {FeatureMap::kPoly2, "poly2", false, false, true, 0, 0},
-    {FeatureMap::kFavor, "favor", false, false, false, 2, 0},
-    {FeatureMap::kFavorPositive, "favor-positive", false, false, false, 1, 0},
-    {FeatureMap::kRff, "rff", false, true, false, 2, 0},
-    {FeatureMap::kSmoothedRff, "smoothed-rff", false, true, false, 2, 1},
-    {FeatureMap::kGrf, "grf", false, false, false, 1, 0},
+    {FeatureMap::kElu1, "elu1", true, false, false, false, 0, 0},
+    {FeatureMap::kIdentity, "identity", true, false, false, false, 0, 0},
+    {FeatureMap::kRelu, "relu", true, false, false, false, 0, 0},
+    {FeatureMap::kRelu2, "relu2", true, false, false, false, 0, 0},
+    {FeatureMap::kPoly2, "poly2", false, false, true, false, 0, 0},
+    {FeatureMap::kFavor, "favor", false, false, false, true, 2, 0},
+    {FeatureMap::kFavorPositive, "favor-positive", false, false, false,
+     true, 1, 0},
+    {FeatureMap::kRff, "rff", false, true, false, false, 2, 0},
+    {FeatureMap::kSmoothedRff, "smoothed-rff", false, true, false, false, 2, 1},
+    {FeatureMap::kGrf, "grf", false, false, false, false, 1, 0},
 };
 
 

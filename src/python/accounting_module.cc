@@ -76,7 +76,7 @@ nb::dict Scaling(const std::string& json, int64_t n) {
 
 void BindAccounting(nb::module_& m) {
   m.def("finish_config",
-        [](const std::string& json) { return ConfigToJson(Read(json)); });
+        [](const std::string& json) { return ConfigToFlatJson(Read(json)); });
   m.def("parameters_by_part", &Parts);
   m.def("scaling", &Scaling);
   m.def("textbook_parameters", [](int64_t d_model, int64_t embeddings) {

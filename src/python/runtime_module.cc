@@ -315,7 +315,7 @@ void BindFacts(nb::class_<PyModel>& model) {
   fact("threads", &Model::threads);
   fact("labels", &Model::labels);
   model.def_prop_ro("config_json", [](const PyModel& self) {
-    return ConfigToJson(self.model().config());
+    return ConfigToFlatJson(self.model().config());
   });
   model.def_prop_ro("tokenizer_size", [](const PyModel& self) {
     return self.tokenizer().vocab_size();

@@ -25,7 +25,7 @@ def finish_config(config: Mapping[str, Any] | None = None, **keys: Any) -> dict[
 def config_text(config: Mapping[str, Any]) -> str:
     """config.json of a configuration, the bytes that `tarn train` writes."""
     given = {name: value for name, value in config.items() if name != "format_version"}
-    return torch.ops.tarn.finish_config(json.dumps(given))
+    return torch.ops.tarn.config_text(json.dumps(given))
 
 
 def weight_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -89,7 +89,7 @@ Json ConfigFacts(const ModelConfig& config, const Tokenizer* tokenizer) {
   Json root;
   root["arch"] = Name(config.arch);
   root["task"] = Name(config.task);
-  root["config"] = Json::parse(ConfigToJson(config));
+  root["config"] = Json::parse(ConfigToFlatJson(config));
   if (tokenizer != nullptr) {
     root["tokenizer_entries"] = tokenizer->vocab_size();
   }

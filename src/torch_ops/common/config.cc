@@ -1,4 +1,4 @@
-// torch.ops.tarn.finish_config and weight_shapes: the configuration table for
+// torch.ops.tarn.finish_config, config_text and weight_shapes: the configuration table for
 // Python, as JSON texts.
 #include <torch/library.h>
 
@@ -14,8 +14,14 @@ ModelConfig Read(const std::string& json) {
   return std::move(config).value();
 }
 
-// Absent keys at their defaults, sizes derived, everything checked.
+// Absent keys at their defaults, sizes derived, everything checked; all keys
+// side by side.
 std::string Finished(const std::string& json) {
+  return WithTorchErrors([&] { return ConfigToFlatJson(Read(json)); });
+}
+
+// The same as the text of config.json.
+std::string FileText(const std::string& json) {
   return WithTorchErrors([&] { return ConfigToJson(Read(json)); });
 }
 
@@ -33,6 +39,7 @@ std::string Shapes(const std::string& json) {
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("finish_config(str json) -> str", &Finished);
+  m.def("config_text(str json) -> str", &FileText);
   m.def("weight_shapes(str json) -> str", &Shapes);
 }
 

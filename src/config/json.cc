@@ -1,0 +1,341 @@
+// config.json: format 4 in sections, formats 1 to 3 with all keys side by side.
+#include <algorithm>
+#include <optional>
+
+#include "config/fields.h"
+#include "core/json.h"
+#include "core/text.h"
+
+namespace tarn {
+namespace {
+
+constexpr int kFormatVersion = 4;
+constexpr int kSections = 4;  // the first version that has them
+constexpr const char* kVersionKey = "format_version";
+constexpr const char* kLayersKey = "layers";
+constexpr const char* kMixerKey = "mixer";
+constexpr uint64_t kMaxJsonBytes = uint64_t{1} << 20;
+constexpr const char* kFile = "config.json";
+
+// In the order of the file.
+constexpr const char* kSectionNames[] = {
+    "model",     "layers", "linear",       "softmax", "sparse",    "aft",
+    "positions", "norm",   "feed_forward", "image",   "recurrent", "convolution"};
+
+ModelConfig Finished(ModelConfig config) {
+  FinishConfig(config);
+  return config;
+}
+
+FormatError BadKey(const std::string& key, const std::string& wanted,
+                   const std::string& given) {
+  return FormatError(StrCat(kFile, ": ", key), wanted, given);
+}
+
+std::string LayersJson(const ModelConfig& config) {
+  if (config.layers.empty()) {
+    return StrCat("[\"", Name(config.attention), "\"]");
+  }
+  std::string json;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    json += i == 0 ? "[" : ", ";
+    if (layer.options.empty()) {
+      json += StrCat('"', Name(layer.attention), '"');
+      continue;
+    }
+    const ModelConfig view = LayerView(config, static_cast<int64_t>(i));
+    json += StrCat("{\"", kMixerKey, "\": \"", Name(layer.attention), '"');
+    for (const auto& [key, text] : layer.options) {
+      json += StrCat(", \"", key, "\": ", ValueText(*FindField(key), view));
+    }
+    json += "}";
+  }
+  return json + "]";
+}
+
+std::string SectionJson(const ModelConfig& config, std::string_view section) {
+  if (section == kLayersKey) return LayersJson(config);
+  std::string json;
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.section != section) continue;
+    json += StrCat(json.empty() ? "{\n    \"" : ",\n    \"", field.key(),
+                   "\": ", ValueText(field, config));
+  }
+  return json + "\n  }";
+}
+
+// Sets a field from its JSON value. Numbers, booleans and texts are never
+// taken for one another. whole: a file, where derived sizes are written out.
+bool SetFromJson(const ConfigField& field, const nlohmann::json& value,
+                 bool whole, ModelConfig& config) {
+  if (const auto* integer = std::get_if<IntegerField>(&field.kind)) {
+    const auto number = JsonInteger(value);
+    if (!number) return false;
+    if (whole && integer->derived && *number == 0) return false;
+    config.*integer->member = *number;
+  } else if (const auto* real = std::get_if<RealField>(&field.kind)) {
+    if (!value.is_number()) return false;
+    config.*real->member = value.get<double>();
+  } else if (const auto* boolean = std::get_if<BoolField>(&field.kind)) {
+    if (!value.is_boolean()) return false;
+    config.*boolean->member = value.get<bool>();
+  } else {
+    if (!value.is_string() ||
+        !SetFromText(field, value.get_ref<const std::string&>(), config)) {
+      return false;
+    }
+  }
+  return InRange(field, config);
+}
+
+// One object read into a configuration. Errors are kept, the first one counts.
+class Reader {
+ public:
+  Reader(const nlohmann::json& object, bool whole)
+      : object_(object), whole_(whole) {}
+
+  Result<ModelConfig> Read() {
+    if (!ReadVersion() || !ReadMembers()) return *error_;
+    try {
+      FinishConfig(config_);
+    } catch (const ArgumentError& error) {
+      return BadKey(error.where(), error.wanted(), error.given());
+    }
+    if (whole_ && !CheckWhole()) return *error_;
+    return config_;
+  }
+
+ private:
+  bool Fail(FormatError error) {
+    error_ = std::move(error);
+    return false;
+  }
+
+  bool ReadVersion() {
+    const std::string wanted = StrCat("1 to ", kFormatVersion);
+    const auto found = object_.find(kVersionKey);
+    if (found == object_.end()) {
+      return !whole_ || Fail(BadKey(kVersionKey, wanted, "no such key"));
+    }
+    const auto version = JsonInteger(*found);
+    if (!version || *version < 1 || *version > kFormatVersion) {
+      return Fail(BadKey(kVersionKey, wanted, JsonGiven(*found)));
+    }
+    version_ = static_cast<int>(*version);
+    return true;
+  }
+
+  // A key beside the version: of a file of format 4 a section, of an earlier
+  // one a field, written by hand either.
+  bool ReadMembers() {
+    const bool sections = version_ >= kSections;
+    const bool flat = !whole_ || !sections;
+    // A pattern names the layers' mixers, whose keys may come before it.
+    if (sections && object_.contains(kLayersKey) &&
+        !ReadLayers(object_[kLayersKey])) {
+      return false;
+    }
+    const auto attention = object_.find("attention");
+    if (!config_.layers.empty() && attention != object_.end() &&
+        *attention != Name(config_.layers.front().attention)) {
+      return Fail(BadKey("attention", "the first mixer of layers, or no such key",
+                         JsonGiven(*attention)));
+    }
+    for (const auto& [key, value] : object_.items()) {
+      if (key == kVersionKey || (sections && key == kLayersKey)) continue;
+      const ConfigField* field = FindField(key);
+      // "norm" is a section and a key: the value tells.
+      if (flat && field != nullptr && field->since <= version_ &&
+          !(sections && value.is_object())) {
+        if (!Set(*field, key, value)) return false;
+        given_.push_back(field);
+      } else if (sections && IsSection(key)) {
+        if (!ReadSection(key, value)) return false;
+      } else {
+        return Fail(FormatError(
+            kFile,
+            StrCat("the ", flat ? "keys" : "sections", " of format ", version_,
+                   " only"),
+            StrCat("the unknown key ", Quoted(key))));
+      }
+    }
+    return true;
+  }
+
+  static bool IsSection(std::string_view key) {
+    return std::find(std::begin(kSectionNames), std::end(kSectionNames), key) !=
+           std::end(kSectionNames);
+  }
+
+  bool Set(const ConfigField& field, const std::string& named,
+           const nlohmann::json& value) {
+    return SetFromJson(field, value, whole_, config_) ||
+           Fail(BadKey(named, Wanted(field, whole_), JsonGiven(value)));
+  }
+
+  bool ReadSection(const std::string& section, const nlohmann::json& value) {
+    if (!value.is_object()) {
+      return Fail(BadKey(section, "an object", JsonGiven(value)));
+    }
+    for (const auto& [key, member] : value.items()) {
+      const ConfigField* found = nullptr;
+      for (const ConfigField& field : ConfigFields()) {
+        if (field.section == section && key == field.key()) found = &field;
+      }
+      const std::string named = section + "." + key;
+      if (found == nullptr) {
+        return Fail(BadKey(section, "the keys of this section",
+                           StrCat("the unknown key ", Quoted(key))));
+      }
+      if (!Set(*found, named, member)) return false;
+      given_.push_back(found);
+    }
+    sections_.push_back(section);
+    return true;
+  }
+
+  bool ReadLayers(const nlohmann::json& value) {
+    constexpr const char* kWanted =
+        "a list of mixers, each a name or an object with its mixer and keys";
+    if (!value.is_array() || value.empty()) {
+      return Fail(BadKey(kLayersKey, kWanted, JsonGiven(value)));
+    }
+    try {
+      for (const nlohmann::json& entry : value) {
+        const nlohmann::json* name =
+            entry.is_object() && entry.contains(kMixerKey) ? &entry[kMixerKey]
+                                                           : &entry;
+        if (!name->is_string()) {
+          return Fail(BadKey(kLayersKey, kWanted, JsonGiven(entry)));
+        }
+        // Separators of the text form make no name of a mixer.
+        const std::string mixer = name->get<std::string>();
+        std::vector<LayerConfig> parsed = LayersFromText(
+            mixer.find_first_of(",:") == mixer.npos ? mixer : Quoted(mixer));
+        if (entry.is_object() && !ReadOptions(entry, parsed.front())) {
+          return false;
+        }
+        config_.layers.push_back(std::move(parsed.front()));
+      }
+    } catch (const ArgumentError& error) {
+      return Fail(BadKey(error.where(), error.wanted(), error.given()));
+    }
+    return true;
+  }
+
+  bool ReadOptions(const nlohmann::json& entry, LayerConfig& layer) {
+    for (const auto& [key, value] : entry.items()) {
+      if (key == kMixerKey) continue;
+      const ConfigField* field = FindField(key);
+      ModelConfig scratch;
+      if (field == nullptr) {
+        return Fail(BadKey(kLayersKey, "keys of the mixer's sections",
+                           Quoted(key)));
+      }
+      if (!SetFromJson(*field, value, false, scratch)) {
+        return Fail(BadKey(StrCat(kLayersKey, ".", key), Wanted(*field, false),
+                           JsonGiven(value)));
+      }
+      std::string text = ValueText(*field, scratch);
+      if (text.front() == '"') text = text.substr(1, text.size() - 2);
+      layer.options.emplace_back(key, std::move(text));
+    }
+    return true;
+  }
+
+  // Every key of the format must be there; of format 4, those of the sections
+  // that this model reads, and no others.
+  bool CheckWhole() {
+    constexpr int kMaxListed = 8;
+    if (version_ >= kSections) {
+      for (const std::string& section : sections_) {
+        if (ReadsSection(config_, section)) continue;
+        return Fail(BadKey(section, "sections that this model reads", section));
+      }
+    }
+    std::string missing;
+    int count = 0;
+    const auto miss = [&](const std::string& name) {
+      if (++count > kMaxListed) return;
+      missing += (missing.empty() ? "" : ", ") + name;
+    };
+    for (const ConfigField& field : ConfigFields()) {
+      if (field.since > version_ || Given(field)) continue;
+      if (version_ < kSections) {
+        miss(field.name);
+      } else if (std::string_view(field.section) != kLayersKey &&
+                 ReadsSection(config_, field.section)) {
+        miss(StrCat(field.section, ".", field.key()));
+      }
+    }
+    if (version_ >= kSections && config_.HasAttention() &&
+        !object_.contains(kLayersKey)) {
+      miss(kLayersKey);
+    }
+    if (count == 0) return true;
+    if (count > kMaxListed) missing += ", ...";
+    return Fail(FormatError(kFile, StrCat("every key of format ", version_),
+                            StrCat(count, " missing: ", missing)));
+  }
+
+  bool Given(const ConfigField& field) const {
+    return std::find(given_.begin(), given_.end(), &field) != given_.end();
+  }
+
+  const nlohmann::json& object_;
+  const bool whole_;
+  int version_ = kFormatVersion;
+  ModelConfig config_;
+  std::vector<const ConfigField*> given_;
+  std::vector<std::string> sections_;
+  std::optional<FormatError> error_;
+};
+
+// whole: every key of the version must be there, with derived sizes.
+Result<ModelConfig> ReadConfig(std::string_view json, bool whole) {
+  auto parsed = ParseStrictJson(json, kFile, kMaxJsonBytes);
+  if (!parsed.ok()) return parsed.error();
+  if (!parsed.value().is_object()) {
+    return FormatError(kFile, "an object", JsonGiven(parsed.value()));
+  }
+  return Reader(parsed.value(), whole).Read();
+}
+
+}  // namespace
+
+std::string FieldsText(const ModelConfig& finished, int version) {
+  std::string json = StrCat("{\n  \"format_version\": ", version);
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.since > version) continue;
+    json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
+  }
+  if (!finished.layers.empty()) {
+    json += StrCat(",\n  \"", kLayersKey, "\": ", LayersJson(finished));
+  }
+  return json + "\n}\n";
+}
+
+Result<ModelConfig> ConfigFromJson(std::string_view json) {
+  return ReadConfig(json, /*whole=*/true);
+}
+
+Result<ModelConfig> ConfigFromPartialJson(std::string_view json) {
+  return ReadConfig(json, /*whole=*/false);
+}
+
+std::string ConfigToFlatJson(const ModelConfig& config) {
+  return FieldsText(Finished(config), kFormatVersion);
+}
+
+std::string ConfigToJson(const ModelConfig& config) {
+  const ModelConfig finished = Finished(config);
+  std::string json = StrCat("{\n  \"", kVersionKey, "\": ", kFormatVersion);
+  for (const char* section : kSectionNames) {
+    if (!ReadsSection(finished, section)) continue;
+    json += StrCat(",\n  \"", section, "\": ", SectionJson(finished, section));
+  }
+  return json + "\n}\n";
+}
+
+}  // namespace tarn

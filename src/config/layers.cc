@@ -1,0 +1,180 @@
+// The pattern of mixed layers: as text, in normal form, and what one layer sees.
+#include <algorithm>
+
+#include "config/fields.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tarn {
+namespace {
+
+// The field an entry of the pattern may set: a key of a section its mixer reads.
+const ConfigField* OptionField(AttentionKind kind, std::string_view key) {
+  const ConfigField* field = FindField(key);
+  if (field == nullptr) return nullptr;
+  for (const char* section : Spec(kind).sections) {
+    if (std::string_view(section) == field->section) return field;
+  }
+  return nullptr;
+}
+
+std::string OptionsWanted(AttentionKind kind) {
+  std::string keys;
+  for (const ConfigField& field : ConfigFields()) {
+    if (OptionField(kind, field.name) == nullptr) continue;
+    keys += (keys.empty() ? "" : ", ") + std::string(field.name);
+  }
+  return StrCat("the keys of mixer '", Name(kind), "': ", keys);
+}
+
+void Apply(const LayerConfig& layer, ModelConfig& config) {
+  config.attention = layer.attention;
+  for (const auto& [key, text] : layer.options) {
+    const ConfigField* field = OptionField(layer.attention, key);
+    if (field == nullptr) {
+      RefuseKey("layers", OptionsWanted(layer.attention), Quoted(key));
+    }
+    if (!SetFromText(*field, text, config) || !InRange(*field, config)) {
+      RefuseKey("layers", StrCat(key, " ", Wanted(*field, false)),
+                Quoted(text));
+    }
+  }
+}
+
+AttentionKind MixerFromText(std::string_view name) {
+  const std::vector<const char*> names = MixerNames();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (name == names[i]) return static_cast<AttentionKind>(i);
+  }
+  std::string known;
+  for (const char* word : names) {
+    known += (known.empty() ? "" : ", ") + std::string(word);
+  }
+  RefuseKey("layers", "mixers out of " + known, Quoted(name));
+}
+
+// Parts of a text between separators; "a,,b" has an empty one.
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == text.npos) return parts;
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+void SortOptions(LayerConfig& layer) {
+  const auto place = [](const std::pair<std::string, std::string>& option) {
+    return FindField(option.first);
+  };
+  std::stable_sort(
+      layer.options.begin(), layer.options.end(),
+      [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  for (size_t i = 1; i < layer.options.size(); ++i) {
+    if (layer.options[i].first != layer.options[i - 1].first) continue;
+    RefuseKey("layers", "a key once in an entry",
+              Quoted(layer.options[i].first) + " twice");
+  }
+}
+
+void NormaliseLayers(ModelConfig& config) {
+  if (config.layers.empty()) return;
+  if (!config.HasAttention()) {
+    RefuseKey("layers", StrCat("none for arch '", Name(config.arch), "'"),
+              LayersText(config));
+  }
+  if (static_cast<int64_t>(config.layers.size()) > config.n_layers) {
+    RefuseKey("layers",
+              StrCat("at most n_layers = ", config.n_layers, " entries"),
+              StrCat(config.layers.size()));
+  }
+  for (LayerConfig& layer : config.layers) {
+    SortOptions(layer);
+    ModelConfig view = config;
+    Apply(layer, view);  // checks names, texts and ranges
+    // A value that is the model's own is no option.
+    std::erase_if(layer.options, [&](const auto& option) {
+      const ConfigField& field = *FindField(option.first);
+      return ValueText(field, view) == ValueText(field, config);
+    });
+    // One text a value: true to what ConfigToJson writes.
+    for (auto& [key, text] : layer.options) {
+      text = ValueText(*FindField(key), view);
+      if (text.front() == '"') text = text.substr(1, text.size() - 2);
+    }
+  }
+  const LayerConfig first = config.layers.front();
+  config.attention = first.attention;
+  if (std::all_of(config.layers.begin(), config.layers.end(),
+                  [&](const LayerConfig& layer) { return layer == first; })) {
+    config.layers.clear();
+    Apply(first, config);
+  }
+}
+
+ModelConfig LayerView(const ModelConfig& config, int64_t i) {
+  ModelConfig view = config;
+  view.layers.clear();
+  if (config.layers.empty()) return view;
+  Apply(config.layers[static_cast<size_t>(i) % config.layers.size()], view);
+  DeriveFeatures(view);
+  return view;
+}
+
+ModelConfig CrossView(const ModelConfig& config) {
+  ModelConfig view = config;
+  view.layers.clear();
+  view.attention = config.cross_attention == CrossAttention::kLinear
+                       ? AttentionKind::kLinear
+                       : AttentionKind::kFull;
+  return view;
+}
+
+std::vector<AttentionKind> MixersOf(const ModelConfig& config) {
+  if (!config.HasAttention()) return {};
+  if (config.layers.empty()) return {config.attention};
+  std::vector<AttentionKind> kinds;
+  for (const LayerConfig& layer : config.layers) {
+    if (std::find(kinds.begin(), kinds.end(), layer.attention) == kinds.end()) {
+      kinds.push_back(layer.attention);
+    }
+  }
+  return kinds;
+}
+
+std::string LayersText(const ModelConfig& config) {
+  if (config.layers.empty()) return Name(config.attention);
+  std::string text;
+  for (const LayerConfig& layer : config.layers) {
+    text += (text.empty() ? "" : ",") + std::string(Name(layer.attention));
+    for (const auto& [key, value] : layer.options) {
+      text += StrCat(":", key, "=", value);
+    }
+  }
+  return text;
+}
+
+std::vector<LayerConfig> LayersFromText(std::string_view text) {
+  std::vector<LayerConfig> layers;
+  for (const std::string_view entry : Split(text, ',')) {
+    const std::vector<std::string_view> parts = Split(entry, ':');
+    LayerConfig layer{MixerFromText(parts.front()), {}};
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const size_t equals = parts[i].find('=');
+      if (equals == parts[i].npos ||
+          OptionField(layer.attention, parts[i].substr(0, equals)) == nullptr) {
+        RefuseKey("layers", OptionsWanted(layer.attention) + ", as key=value",
+                  Quoted(parts[i]));
+      }
+      layer.options.emplace_back(parts[i].substr(0, equals),
+                                 parts[i].substr(equals + 1));
+    }
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace tarn

@@ -1,0 +1,93 @@
+// A mixer turns the rows of a layer into rows with a memory of the past (or of
+// the whole sequence): linear attention, softmax attention, recurrences. One row
+// of this registry says everything about a mixer that is no arithmetic. The
+// runtime and the operators' side hold a registry of their own for the
+// arithmetic, keyed by the same name.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace tarn {
+
+struct ModelConfig;
+enum class AttentionKind : int;
+
+/// Name and shape of a tensor of the weight file.
+using NamedShape = std::pair<std::string, std::vector<int64_t>>;
+
+/// One tensor that a layer carries from token to token, of one sequence. What
+/// states do (clone, copy, reorder, reset, hash, compare, save, load, check,
+/// count) follows from a list of these.
+struct StateTensor {
+  const char* name;            // "S", "z", "keys", ...
+  std::vector<int64_t> shape;  // of one sequence; where it grows, of one token
+  float initial = 0.0f;        // every entry before the first token
+  bool grows = false;          // [tokens, shape...]: a cache
+  DType dtype = DType::kF32;
+
+  int64_t elements() const {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+  }
+  bool operator==(const StateTensor&) const = default;
+};
+using StateSpec = std::vector<StateTensor>;
+
+/// What a mixer can be asked to do.
+struct MixerCapabilities {
+  bool causal = true;         // in a decoder
+  bool bidirectional = true;  // in an encoder
+  bool cross = false;         // over a memory
+  bool recurrent = false;     // has a state: prefill and step
+  bool dropout = false;       // attention_dropout acts on its weights
+  bool rotary = true;         // takes products of queries and keys
+};
+
+/// What one head costs, 2 FLOP a multiply-add.
+struct MixerCost {
+  int64_t sequence_flop = 0;  // n tokens at once
+  int64_t step_flop = 0;      // one more token after n others
+  int64_t step_bytes = 0;     // of state that this step reads
+};
+
+/// One row. The functions get the finished configuration as one layer sees it
+/// (LayerView): its own options, nobody else's.
+struct MixerSpec {
+  const char* name;
+  const char* family;
+  /// Sections of config.json whose keys it reads.
+  std::vector<const char*> sections;
+  MixerCapabilities can;
+  /// Throws ArgumentError naming the key that makes no such layer.
+  void (*check)(const ModelConfig& layer) = nullptr;
+  /// Tensors of a layer's mixer, in the order of the weight file, without the
+  /// prefix of the layer.
+  std::vector<NamedShape> (*weights)(const ModelConfig& layer) = nullptr;
+  /// Empty for mixers that are not recurrent.
+  StateSpec (*state)(const ModelConfig& layer) = nullptr;
+  /// Of one head; null where nobody has counted.
+  MixerCost (*cost)(const ModelConfig& layer, int64_t n, bool causal) = nullptr;
+};
+
+/// Adds a row: the kind by which configurations refer to it. The spec is copied.
+/// Throws ArgumentError for a name that is taken or a function that is missing.
+/// Thread-safe; call it before a configuration names the mixer.
+AttentionKind RegisterMixer(const MixerSpec& spec);
+
+/// The row of a kind. References stay valid for the life of the program.
+const MixerSpec& Spec(AttentionKind kind);
+/// All names, in the order of their kinds.
+std::vector<const char*> MixerNames();
+
+/// The rows that every build has, in the order of AttentionKind; defined by
+/// src/mixers, one line a family.
+std::vector<MixerSpec> BuiltinMixers();
+
+}  // namespace tarn

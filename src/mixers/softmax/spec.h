@@ -1,0 +1,21 @@
+// Softmax attention over all keys, near ones, or the largest scores, and its
+// switch to linear attention at a length. Section "softmax" of config.json.
+#pragma once
+
+#include <vector>
+
+#include "config/model_config.h"
+
+namespace tarn::mixers {
+
+/// full, local, exact-topk.
+std::vector<MixerSpec> SoftmaxMixers();
+/// conditional-full: full up to length_limit tokens, then linear.
+std::vector<MixerSpec> ConditionalMixers();
+
+/// One head over n tokens at once: scores and weighted sums, 2 n^2 (K + V), or
+/// n (n + 1) (K + V) where a token sees itself and what came before, without
+/// the exponentials and divisions; a step over n others 2 (n + 1) (K + V).
+MixerCost SoftmaxCost(const ModelConfig& layer, int64_t n, bool causal);
+
+}  // namespace tarn::mixers

@@ -1,0 +1,15 @@
+// Attention through hashes: clustered queries (Vyas et al. 2020) and reformer
+// (Kitaev et al. 2020). Section "sparse" of config.json.
+#pragma once
+
+#include <vector>
+
+#include "config/model_config.h"
+
+namespace tarn::mixers {
+
+/// clustered, improved-clustered, causal-improved-clustered, reformer. They are
+/// judged by whole sequences and have no recurrent form.
+std::vector<MixerSpec> SparseMixers();
+
+}  // namespace tarn::mixers
