@@ -11,12 +11,11 @@ from experiments.core.page import Page, Picture, Section, Table, number, size
 from experiments.core.points import measure
 from experiments.core.program import run_tarn, tarn_json
 from experiments.core.progress import Progress, duration
-from experiments.core.settings import Settings
+from experiments.core.settings import Experiment, Settings
 from experiments.core.training import TrainingRun, looks, thinned, train
 from experiments.core.types import (
     ATTENTION_FLAG,
     Criterion,
-    Experiment,
     ExperimentError,
     JsonDict,
 )

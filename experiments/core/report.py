@@ -12,7 +12,8 @@ from experiments.core.figures import Figures
 from experiments.core.files import dumps, write_text
 from experiments.core.page import Page, Picture, Table, number
 from experiments.core.progress import duration
-from experiments.core.types import Criterion, Experiment, ExperimentError, JsonDict
+from experiments.core.settings import Experiment
+from experiments.core.types import Criterion, ExperimentError, JsonDict
 
 _HOLDS = {True: "yes", False: "**no**", None: "not measured"}
 
