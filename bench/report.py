@@ -1,11 +1,12 @@
 """Stored results and the report written from them: docs/benchmarks holds one
-JSON file a SIMD target, the plots, and README.md."""
+JSON file a SIMD target, the figures, and README.md."""
 
 import json
 import pathlib
 
 import measures
-import svg
+import plots
+from plotting import number
 
 _SHAPE = (
     "layer",
@@ -104,9 +105,6 @@ def add(folder, table, ctx):
     )
     ordered = {name: stored[name] for name in measures.ALL if name in stored}
     path.write_text(json.dumps(ordered, indent=1) + "\n")
-    for plot in table.plots:
-        name = f"{facts['target'].lower()}-{plot['name']}.svg"
-        (path.parent / name).write_text(svg.draw(plot))
 
 
 # --- The report ---------------------------------------------------------------
@@ -176,12 +174,12 @@ def _row_line(row):
         row["side"] if row["side"] != "tarn" else row.get("case", "tarn"),
         shape_text(row),
         str(row["threads"]),
-        svg.number(row["median_ms"]),
-        svg.number(row["min_ms"]),
-        svg.number(row["useful_flop"] / 1e9) if row.get("useful_flop") else "",
-        svg.number(row["executed_flop"] / 1e9) if row.get("executed_flop") else "",
-        svg.number(row["bytes"] / 1e6) if row.get("bytes") else "",
-        svg.number(row["useful_gflops"]) if row.get("useful_flop") else "",
+        number(row["median_ms"]),
+        number(row["min_ms"]),
+        number(row["useful_flop"] / 1e9) if row.get("useful_flop") else "",
+        number(row["executed_flop"] / 1e9) if row.get("executed_flop") else "",
+        number(row["bytes"] / 1e6) if row.get("bytes") else "",
+        number(row["useful_gflops"]) if row.get("useful_flop") else "",
         f"{row['percent_of_limit']:.0f} ({row['bound']})" if row.get("bound") else "",
         f"{100 * row['share_of_sgemm']:.0f}" if row.get("share_of_sgemm") else "",
         f"{row['cpu_per_wall']:.2f}" + (" !" if row["contended"] else ""),
@@ -206,13 +204,25 @@ def _limits_line(table):
     return "Limits met: " + ", ".join(parts) + "."
 
 
-def _table(target, table, folder):
+def _draw(target, tables, folder):
+    """The figures of a target, and none besides."""
+    drawn = {
+        f"{target.lower()}-{plot['name']}.svg": plots.draw(plot)
+        for table in tables.values()
+        for plot in table["plots"]
+    }
+    for name, svg in drawn.items():
+        (folder / name).write_bytes(svg)
+    for path in folder.glob(f"{target.lower()}-*.svg"):
+        if path.name not in drawn:
+            path.unlink()
+
+
+def _table(target, table):
     yield f"\n### {table['title']} ({target})\n"
     yield f"{table['note']} {_limits_line(table)}\n"
     for plot in table["plots"]:
-        name = f"{target.lower()}-{plot['name']}.svg"
-        if (pathlib.Path(folder) / name).is_file():
-            yield f"![{plot['title']}]({name})\n"
+        yield f"![{plot['title']}]({target.lower()}-{plot['name']}.svg)\n"
     yield (
         "| side | shape | threads | median ms | min ms | useful GFLOP | executed GFLOP "
         "| MB | useful GFLOP/s | % of larger limit | % of sgemm | cpu/wall | valid |"
@@ -223,8 +233,11 @@ def _table(target, table, folder):
 
 
 def write(folder):
-    """README.md from all stored results; nothing where there are none."""
-    stored = _stored(folder)
+    """README.md and the figures from all stored results; nothing where there
+    are none. NoMatplotlib, and nothing written, without matplotlib."""
+    folder, stored = pathlib.Path(folder), _stored(folder)
+    for target, tables in stored.items():
+        _draw(target, tables, folder)
     if not stored:
         return
     lines = [
@@ -241,5 +254,5 @@ def write(folder):
     lines += ["", "## All rows"]
     for target, tables in stored.items():
         for table in tables.values():
-            lines += _table(target, table, folder)
-    (pathlib.Path(folder) / "README.md").write_text("\n".join(lines) + "\n")
+            lines += _table(target, table)
+    (folder / "README.md").write_text("\n".join(lines) + "\n")

@@ -19,7 +19,8 @@ configure_file(cmake/tarn-experiment.in
   ${PROJECT_BINARY_DIR}/installed/tarn-experiment @ONLY)
 install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/tarn-experiment
         DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT training)
-install(DIRECTORY experiments bench DESTINATION ${CMAKE_INSTALL_LIBDIR}/tarn
+install(DIRECTORY experiments bench plotting
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/tarn
         COMPONENT training FILES_MATCHING PATTERN "*.py"
         PATTERN __pycache__ EXCLUDE PATTERN native EXCLUDE)
 if(TARGET tarn_bench)

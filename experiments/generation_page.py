@@ -213,8 +213,9 @@ def _panel(result: JsonDict, column: Column) -> Panel:
                 series.append(Series(label, [(row["batch"], row["images_s"])
                                              for row in one["batches"]],
                                      _KINDS[generator], dash, marker=True))
+    batches = sorted({batch for one in series for batch, _ in one.points})
     return Panel(series, "images at once", "images a second", column.shape, log_x=True,
-                 log_y=True, x_base=4)
+                 log_y=True, x_ticks=batches)
 
 
 def _threads(result: JsonDict) -> str:

@@ -4,7 +4,7 @@ imported when it is asked for."""
 import importlib
 import importlib.util
 
-from experiments.core.types import Experiment
+from experiments.core.settings import Experiment
 
 MODULES = {
     "scaling": "experiments.scaling",

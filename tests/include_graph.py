@@ -3,14 +3,16 @@
 core -> config -> mixers, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
 (cli, train); data (files to rows) stands on text. The runtime and what stands
 on it without training know no torch header. No folder of sources holds more
-files than one can look over. In Python the package knows neither
-experiments nor benchmarks, and what experiments share knows no experiment.
-Exits 1 with one line
-for each include that breaks the promise.
+files than one can look over. In Python the package knows neither experiments
+nor benchmarks, what experiments share knows no experiment, plotting knows none
+of them, and no modules need each other in a circle (import_cycles.py).
+Exits 1 with one line for each include or import that breaks the promise.
 """
 import pathlib
 import re
 import sys
+
+import import_cycles
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
 ALLOWED = {
@@ -68,9 +70,14 @@ def full_folders(root: pathlib.Path, most: int) -> list[str]:
 
 # Folder below the repository: modules its imports may not name.
 PYTHON = {
-    "python/tarn": re.compile(r"^(experiments|bench)\b"),
+    "python/tarn": re.compile(r"^(experiments|bench|plotting)\b"),
+    "plotting": re.compile(r"^(experiments|bench|tarn|torch)\b"),
+    "bench": re.compile(r"^experiments\b"),
     "experiments/core": re.compile(r"^experiments\.(?!core\b|registry\b)"),
 }
+# Folders without circles, and the package that their modules are named from.
+ACYCLIC = {"python/tarn": "tarn", "plotting": "plotting", "bench": "",
+           "experiments": "experiments"}
 IMPORT = re.compile(r"^[ \t]*(?:from|import) ([\w.]+)", re.MULTILINE)
 
 
@@ -83,6 +90,12 @@ def broken_imports(root: pathlib.Path) -> tuple[list[str], int]:
             problems += [f"{path}: {folder} may not import {name}"
                          for name in names if forbidden.match(name)]
     return problems, count
+
+
+def import_circles(root: pathlib.Path) -> list[str]:
+    return [f"{folder}: modules import each other in a circle: {circle}"
+            for folder, package in ACYCLIC.items()
+            for circle in import_cycles.circles(import_cycles.graph(root / folder, package))]
 
 
 def self_test() -> None:
@@ -101,13 +114,19 @@ def self_test() -> None:
             "import experiments.scaling\nfrom experiments.core import page\n")
         problems, _ = broken_imports(root)
         assert len(problems) == 1, problems
+        assert import_circles(root) == []
+        (root / "experiments" / "core" / "page.py").write_text("import experiments.core.a\n")
+        problems = import_circles(root)
+        assert len(problems) == 1, problems
+    import_cycles.self_test()
 
 
 if __name__ == "__main__":
     self_test()
     found, includes = broken_includes(ROOT)
     found_too, imports = broken_imports(ROOT.parent)
-    found += found_too + full_folders(ROOT, MOST_FILES)
+    found += found_too + import_circles(ROOT.parent)
+    found += full_folders(ROOT, MOST_FILES)
     found += full_folders(ROOT.parent / "python" / "tarn", MOST_FILES)
     includes += imports
     for line in found:

@@ -1,25 +1,19 @@
 """What the experiments share; experiments/README.md says how to write one."""
 
-from experiments.core.figures import (
-    Figures,
-    Panel,
-    Series,
-    pack_images,
-    unpack_images,
-)
-from experiments.core.page import Page, Picture, Section, Table, number, size
+from experiments.core.figures import Figures, pack_images, unpack_images
+from experiments.core.page import Page, Picture, Section, Table, size
 from experiments.core.points import measure
 from experiments.core.program import run_tarn, tarn_json
 from experiments.core.progress import Progress, duration
-from experiments.core.settings import Settings
+from experiments.core.settings import Experiment, Settings
 from experiments.core.training import TrainingRun, looks, thinned, train
 from experiments.core.types import (
     ATTENTION_FLAG,
     Criterion,
-    Experiment,
     ExperimentError,
     JsonDict,
 )
+from plotting import Panel, Series, number
 
 __all__ = [
     "ATTENTION_FLAG",

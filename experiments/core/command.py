@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import pathlib
 import shlex
@@ -12,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import plotting
 from experiments import registry
 from experiments.core import data, places, result
 from experiments.core.progress import duration
@@ -154,9 +154,8 @@ def _list(wanted: Sequence[Settings]) -> None:
 def _report(line: Any) -> None:
     from experiments.core import report
 
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ExperimentError("report: want matplotlib, which this Python has not (pip install "
-                              "-r requirements.txt)")
+    if not plotting.available():
+        raise ExperimentError(f"report: {plotting.MISSING}")
     to = line.to or pathlib.Path("docs") / "paper"
     source = to / "results" if line.redraw else _out(line)
     for path in report.write(source, to):

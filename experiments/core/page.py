@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from plotting import number
+
 
 @dataclass(frozen=True)
 class Table:
@@ -74,20 +76,6 @@ class Page:
     notes: Sequence[str] = field(default=())
     unseen: Sequence[str] = field(default=())
     tried: Mapping[str, str] = field(default_factory=dict)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """For people: 3 digits, thousands with commas, a dash for None."""
-    if value is None or value != value:
-        return "-"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if value == 0:
-        return "0"
-    text = f"{value:.{digits}g}"
-    if "e" in text or abs(value) >= 10**digits:
-        return f"{value:,.0f}" if abs(value) >= 1 else text
-    return text
 
 
 def size(count: float | None) -> str:

@@ -10,9 +10,11 @@ from experiments import registry
 from experiments.core import result as results
 from experiments.core.figures import Figures
 from experiments.core.files import dumps, write_text
-from experiments.core.page import Page, Picture, Table, number
+from experiments.core.page import Page, Picture, Table
 from experiments.core.progress import duration
-from experiments.core.types import Criterion, Experiment, ExperimentError, JsonDict
+from experiments.core.settings import Experiment
+from experiments.core.types import Criterion, ExperimentError, JsonDict
+from plotting import number
 
 _HOLDS = {True: "yes", False: "**no**", None: "not measured"}
 

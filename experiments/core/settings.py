@@ -1,18 +1,48 @@
-"""What an experiment is asked to do, and where its things lie."""
+"""An experiment, and what one run of it is asked to do: each names the other."""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from experiments.core import data as data_sets
 from experiments.core import digest
 from experiments.core.places import programs
-from experiments.core.types import Experiment, ExperimentError, JsonDict
+from experiments.core.types import Criterion, ExperimentError, JsonDict
+
+if TYPE_CHECKING:
+    from experiments.core.figures import Figures
+    from experiments.core.page import Page
+    from experiments.core.progress import Progress
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: what it is called, what decides its result, and its three
+    functions. All but `run` work from the stored result alone."""
+
+    name: str
+    title: str
+    paper: str  # "Figure 2"
+    claim: str  # the paper's, one sentence
+    # Files and folders below the repository whose content decides the figures:
+    # the module with the measuring code and the engine's folders it stands on.
+    sources: tuple[str, ...]
+    run: Callable[[Settings, Progress], JsonDict]
+    criteria: Callable[[JsonDict], list[Criterion]]
+    page: Callable[[JsonDict, Figures], Page]
+    # Names of core/data.py; "mnist|fashion-mnist" is the first that is found,
+    # "?cifar10" is used where --data names it.
+    data: tuple[str, ...] = ()
+    # What --attention may pick from, in the order of the tables.
+    attention: tuple[str, ...] = ("linear", "softmax")
+    # Planned wall time on two AVX2 cores, by size.
+    minutes: Mapping[str, float] = field(
+        default_factory=lambda: {"quick": 0.3, "cpu": 10.0, "full": 600.0})
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,10 @@
-"""What an experiment is made of, and how it fails."""
+"""The types that everything here shares; this module needs none of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from experiments.core.figures import Figures
-    from experiments.core.page import Page
-    from experiments.core.progress import Progress
-    from experiments.core.settings import Settings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 JsonDict = dict[str, Any]
 
@@ -73,28 +67,3 @@ class Criterion:
 def _space(unit: str) -> str:
     """"x" stands at the figure, other units after a space."""
     return unit if unit in ("", "x") else f" {unit}"
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment: what it is called, what decides its result, and its three
-    functions. All but `run` work from the stored result alone."""
-
-    name: str
-    title: str
-    paper: str  # "Figure 2"
-    claim: str  # the paper's, one sentence
-    # Files and folders below the repository whose content decides the figures:
-    # the module with the measuring code and the engine's folders it stands on.
-    sources: tuple[str, ...]
-    run: Callable[[Settings, Progress], JsonDict]
-    criteria: Callable[[JsonDict], list[Criterion]]
-    page: Callable[[JsonDict, Figures], Page]
-    # Names of core/data.py; "mnist|fashion-mnist" is the first that is found,
-    # "?cifar10" is used where --data names it.
-    data: tuple[str, ...] = ()
-    # What --attention may pick from, in the order of the tables.
-    attention: tuple[str, ...] = ("linear", "softmax")
-    # Planned wall time on two AVX2 cores, by size.
-    minutes: Mapping[str, float] = field(
-        default_factory=lambda: {"quick": 0.3, "cpu": 10.0, "full": 600.0})

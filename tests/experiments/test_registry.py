@@ -10,8 +10,8 @@ import pytest
 from experiments import registry
 from experiments.core import data, digest
 from experiments.core.progress import Progress
-from experiments.core.settings import Settings
-from experiments.core.types import SIZES, Experiment, ExperimentError
+from experiments.core.settings import Experiment, Settings
+from experiments.core.types import SIZES, ExperimentError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = {"linear", "softmax", "reformer", "lstm"}

@@ -1,5 +1,6 @@
 """Pages and figures from stored results, hostile ones among them."""
 
+import importlib.metadata
 import json
 import pathlib
 import re
@@ -9,10 +10,11 @@ import pytest
 
 from experiments import registry
 from experiments.core import files, report, result
-from experiments.core.figures import Figures, Panel, Series, pack_images, unpack_images
-from experiments.core.page import Page, Section, Table, number, size
+from experiments.core.figures import Figures, pack_images, unpack_images
+from experiments.core.page import Page, Section, Table, size
 from experiments.core.runner import run_all
 from experiments.core.types import Criterion, ExperimentError
+from plotting import Panel, Series, number
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAPER = ROOT / "docs" / "paper"
@@ -82,6 +84,11 @@ def test_committed_report_is_what_its_results_tell(tmp_path, monkeypatch):
         assert drawn.read_text() == path.read_text(), f"{path.name}: run `tarn experiment report --redraw`"
     drawn = {one.name for one in tmp_path.iterdir()}
     assert {one.name for one in PAPER.iterdir()} == drawn
+    pin = re.search(r"^matplotlib==(.+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    if pin and importlib.metadata.version("matplotlib") == pin.group(1):  # another draws otherwise
+        changed = [one.name for one in PAPER.glob("*.svg")
+                   if one.read_bytes() != (tmp_path / one.name).read_bytes()]
+        assert not changed, "run `tarn experiment report --redraw`"
 
 
 DEEP = "[" * 100000 + "]" * 100000

@@ -1,0 +1,47 @@
+"""Numbers for people, in tables and beside axes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """For people: 3 digits, thousands with commas, a dash for None."""
+    if value is None or value != value:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    if "e" in text or abs(value) >= 10**digits:
+        return f"{value:,.0f}" if abs(value) >= 1 else text
+    return text
+
+
+def _plain(value: float, _: object) -> str:
+    """Whole numbers in full: 1,000,000, not 1e+06."""
+    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,g}"
+
+
+def plain_axis(axis: Axis, powers: bool = False) -> None:
+    """1,000 and 0.01 rather than 10 to a power; powers of two stay powers."""
+    from matplotlib.ticker import FuncFormatter
+
+    def between(value: float, _: object) -> str:
+        """Of a logarithmic axis: where there are few powers of ten on it."""
+        low, high = sorted(axis.get_view_interval())
+        decades = math.log10(high / low) if low > 0 else 9.0
+        leading = f"{value:.0e}"[0]
+        shown = decades < 0.6 or decades < 1.6 and leading in "25"
+        return f"{value:,g}" if shown else ""
+
+    if powers:
+        return
+    axis.set_major_formatter(FuncFormatter(_plain))
+    if axis.get_scale() == "log":
+        axis.set_minor_formatter(FuncFormatter(between))

@@ -1,0 +1,160 @@
+"""Figures: the same bytes each time, those of the repository among them, and
+benchmarks that print without matplotlib."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as tree
+
+import plots
+import pytest
+
+import native
+import plotting
+
+ROOT = native.ROOT
+DOCS = ROOT / "docs"
+PLOT_LOG = ROOT / "scripts" / "plot_log.py"
+CURVE = {"name": "c", "kind": "log-log", "title": "a < b", "x": "N", "y": "ms",
+         "series": {"tarn": [(1, 2.0), (10, 30.0)], "x": [(1, 5.0)], "bound: y": [(1, 1), (10, 1)]}}
+BARS = {"name": "b", "kind": "bars", "title": "c", "x": "ms", "y": "",
+        "series": {"tarn": 1.0, "y": 2.0}}
+
+
+def pinned():
+    """Whether matplotlib is the one that drew the committed figures."""
+    pin = re.search(r"^matplotlib==(.+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    return pin and importlib.metadata.version("matplotlib") == pin.group(1)
+
+
+def run(*words, **environment):
+    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True,
+                          env=os.environ | environment)
+
+
+@pytest.mark.parametrize("plot", [CURVE, BARS], ids=["lines", "bars"])
+def test_plots_are_svg_with_text_and_no_date(plot):
+    drawn = plots.draw(plot)
+    assert drawn == plots.draw(plot)
+    root = tree.fromstring(drawn)
+    assert root.tag.endswith("svg")
+    words = "".join(root.itertext())
+    assert all(one in words for one in (plot["title"], plot["x"], *plot["series"]))
+    assert b"dc:date" not in drawn
+    assert plots.draw(plot, "png") == plots.draw(plot, "png")
+    assert plots.draw(plot, "png").startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="form: want svg or png, got 'gif'"):
+        plots.draw(plot, "gif")
+
+
+@pytest.mark.skipif(not pinned(), reason="not the matplotlib of requirements.txt")
+def test_committed_figures_are_what_their_results_tell():
+    drawn = {}
+    for path in (DOCS / "benchmarks").glob("*.json"):
+        for table in json.loads(path.read_text()).values():
+            for plot in table["plots"]:
+                drawn[f"{path.stem}-{plot['name']}.svg"] = plots.draw(plot)
+    committed = {one.name: one.read_bytes() for one in (DOCS / "benchmarks").glob("*.svg")}
+    assert set(drawn) == set(committed)
+    changed = [name for name in drawn if drawn[name] != committed[name]]
+    assert not changed, "run `bench/run.py --report`"
+
+
+@pytest.mark.skipif(not pinned(), reason="not the matplotlib of requirements.txt")
+def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
+    """In a process of its own: no order of a set or a run decides the bytes."""
+    log = DOCS / "demonstrations" / "demo.jsonl"
+    done = run(PLOT_LOG, log, tmp_path / "demo.svg", PYTHONHASHSEED="7")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "demo.svg").read_bytes() == (DOCS / "demo.svg").read_bytes()
+
+
+def test_names_beside_lines_stay_on_the_figure():
+    """Those that end early too; all in full below each other."""
+    series = {f"line{i}": [(1, 1 + i / 1000), (10 if i else 2, 1 + i / 1000)] for i in range(8)}
+    drawn = plots.draw(CURVE | {"series": series})
+    root = tree.fromstring(drawn)
+    width, height = (float(one) for one in root.attrib["viewBox"].split()[2:])
+    named = re.findall(rb"translate\(([\d.]+) ([\d.]+)\)[^>]*>line\d", drawn) or re.findall(
+        rb'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>line\d', drawn)
+    assert len(named) == 8
+    assert len({float(x) for x, _ in named}) == 1 and float(named[0][0]) < width - 20
+    heights = sorted(float(y) for _, y in named)
+    assert min(b - a for a, b in zip(heights, heights[1:])) > 9
+    assert 0 < heights[0] and heights[-1] < height
+
+
+@pytest.mark.parametrize("text, said", [
+    ("", "want rows with bits_per_byte, got none"),
+    ('{"step": 1}\n', "want rows with bits_per_byte, got none"),
+    ('{"step": 1, "bits_per_byte": 2}\n{"step', "log.jsonl:2: want a row"),
+    ('{"bits_per_byte": 2}\n', "log.jsonl:1: want a row"),
+    ("3\n", "log.jsonl:1: want a row"),
+    ('{"step": 1, "bits_per_byte": null}\n', "log.jsonl:1: want a row"),
+    ('{"step": 1, "bits_per_byte": NaN}\n', "log.jsonl:1: want a row"),
+    ("[" * 100000, "log.jsonl:1: want a row"),
+], ids=["empty", "no bits", "cut", "no step", "no object", "null", "nan", "deep"])
+def test_broken_logs_are_named(tmp_path, text, said):
+    (tmp_path / "log.jsonl").write_text(text)
+    done = run(PLOT_LOG, tmp_path / "log.jsonl", tmp_path / "out.svg")
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr) < 500 and not (tmp_path / "out.svg").exists()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 500])
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_logs_of_any_length_are_drawn(tmp_path, rows, suffix):
+    log, out = tmp_path / "log.jsonl", tmp_path / f"out.{suffix}"
+    log.write_text("".join(f'{{"step": {i}, "bits_per_byte": {8 / (i + 1)}}}\n'
+                           for i in range(rows)))
+    done = run(PLOT_LOG, log, out)
+    assert done.returncode == 0, done.stderr
+    assert out.stat().st_size > 0
+
+
+def test_plot_log_says_how_to_call_it(tmp_path):
+    for words in ([], ["a.jsonl"], ["a.jsonl", "b.gif"]):
+        done = run(PLOT_LOG, *words)
+        assert done.returncode == 2 and "LOG.jsonl OUT.svg|OUT.png" in done.stderr
+
+
+@pytest.fixture
+def without_matplotlib(tmp_path):
+    """PYTHONPATH of a Python that has none."""
+    folder = tmp_path / "hidden"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
+    return os.pathsep.join([str(folder), str(ROOT), str(ROOT / "python")])
+
+
+def test_benchmarks_print_and_store_without_matplotlib(tmp_path, without_matplotlib):
+    bench, out = ROOT / "bench" / "run.py", tmp_path / "out"
+    words = ("--quick", "--only", "crossover", "--out", out)  # has a figure
+    done = run(bench, *words, PYTHONPATH=without_matplotlib)
+    assert done.returncode == 0, done.stderr
+    assert " ms" in done.stdout and "not written anew" in done.stderr
+    assert "want matplotlib" in done.stderr and not list(out.glob("*.svg"))
+    assert not (out / "README.md").exists()
+    done = run(bench, "--report", "--out", out, PYTHONPATH=without_matplotlib)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    done = run(bench, "--report", "--out", out)
+    assert done.returncode == 0 and len(list(out.glob("*.svg"))) == 1
+    assert "-crossover.svg)" in (out / "README.md").read_text()
+
+
+def test_plot_log_without_matplotlib(tmp_path, without_matplotlib):
+    log = DOCS / "demonstrations" / "demo.jsonl"
+    done = run(PLOT_LOG, log, tmp_path / "x.svg", PYTHONPATH=without_matplotlib)
+    assert done.returncode == 1 and "want matplotlib" in done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "x.svg").exists()
+
+
+def test_drawing_is_the_first_to_load_matplotlib():
+    code = "import sys, plots, report, plotting, experiments.core; print('matplotlib' in sys.modules)"
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "bench", ROOT / "python")))
+    done = run("-c", code, PYTHONPATH=path)
+    assert done.stdout.strip() == "False", done.stderr
+    assert plotting.available()
