@@ -15,6 +15,7 @@
 #include "core/rng.h"
 #include "kernels/activation/activation.h"
 #include "kernels/simd_target.h"
+#include "kernels/swiglu/swiglu.h"
 
 namespace tarn {
 namespace {
@@ -112,7 +113,8 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
       const std::vector<float> product = p.Run(serial_);
       const std::vector<float> before = Normals(rows * p.outputs, 9);
       for (const MatMulFinish finish :
-           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kAdd}) {
+           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kAdd,
+            MatMulFinish::kSwiglu}) {
         std::vector<float> want = product;
         for (int64_t m = 0; m < rows; ++m) {
           float* row = want.data() + m * p.outputs;
@@ -120,6 +122,10 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
           if (finish == MatMulFinish::kGelu) GeluRow(row, p.outputs, row);
           if (finish == MatMulFinish::kAdd) {
             AddToRow(before.data() + m * p.outputs, p.outputs, row);
+          }
+          if (finish == MatMulFinish::kSwiglu) {
+            SwigluForward({}, 1, p.outputs, row, before.data() + m * p.outputs,
+                          row, serial_);
           }
         }
         for (Executor* executor : std::vector<Executor*>{&serial_, &reversed}) {
@@ -197,7 +203,8 @@ TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
       const Problem p(1, outputs, inputs, dtype);
       const std::vector<float> residual = Normals(outputs, 5);
       for (const MatMulFinish finish :
-           {MatMulFinish::kStore, MatMulFinish::kRelu, MatMulFinish::kAdd}) {
+           {MatMulFinish::kStore, MatMulFinish::kRelu, MatMulFinish::kAdd,
+            MatMulFinish::kSwiglu}) {
         std::vector<float> want = residual;
         PackedMatMul(p.x.data(), inputs, 1, p.packed, {want.data(), outputs},
                      serial_, finish);
