@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
 ALLOWED = {
     "core": {"core"},
     "config": {"core", "config"},
-    "mixers": {"core", "config", "mixers"},
+    "mixers": {"core", "config", "kernels", "runtime", "mixers"},
     "kernels": {"core", "kernels"},
     "text": {"core", "config", "text"},
     "data": {"core", "config", "text", "data"},

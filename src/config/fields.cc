@@ -27,7 +27,8 @@ constexpr const char* kPositionsWords[] = {"none", "sinusoidal", "learned",
 constexpr const char* kPositionCombineWords[] = {"add", "concat"};
 constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre"};
-constexpr const char* kNormKindWords[] = {"layer", "rms"};
+constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
+                                          Name(NormKind::kRms)};
 constexpr const char* kFeedForwardWords[] = {"mlp", "swiglu"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
 constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
@@ -343,9 +344,6 @@ const char* Name(RotaryPlace place) {
   return kRotaryPlaceWords[static_cast<int>(place)];
 }
 const char* Name(Norm norm) { return kNormWords[static_cast<int>(norm)]; }
-const char* Name(NormKind kind) {
-  return kNormKindWords[static_cast<int>(kind)];
-}
 const char* Name(FeedForwardKind kind) {
   return kFeedForwardWords[static_cast<int>(kind)];
 }

@@ -1,6 +1,9 @@
 #include "runtime/model/supported.h"
 
+#include <algorithm>
+
 #include "core/text.h"
+#include "runtime/stack/mixer.h"
 
 namespace tarn {
 namespace {
@@ -9,6 +12,18 @@ Error Unsupported(const char* key, const std::string& wanted,
                   const char* given) {
   return FormatError(StrCat("config.json: ", key),
                      wanted + " (what this runtime can run)", given);
+}
+
+std::optional<Error> CheckLayer(const ModelConfig& view) {
+  const RuntimeMixerRow* row = FindRuntimeMixer(Name(view.attention));
+  if (row == nullptr) {
+    std::string names;
+    for (const char* name : RuntimeMixerNames()) {
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+    return Unsupported("attention", names, Name(view.attention));
+  }
+  return row->check != nullptr ? row->check(view) : std::nullopt;
 }
 
 }  // namespace
@@ -22,15 +37,13 @@ std::optional<Error> CheckSupported(const ModelConfig& config) {
     return Unsupported("arch", "decoder, encoder or seq2seq",
                        Name(config.arch));
   }
-  if (config.attention != AttentionKind::kLinear &&
-      config.attention != AttentionKind::kFull) {
-    return Unsupported("attention", "linear or full", Name(config.attention));
+  const size_t entries = std::max<size_t>(1, config.layers.size());
+  for (size_t i = 0; i < entries; ++i) {
+    if (auto error = CheckLayer(LayerView(config, static_cast<int64_t>(i)))) {
+      return error;
+    }
   }
-  if (config.UsesFeatureMap() && !IsElementwise(config.feature_map) &&
-      config.feature_map != FeatureMap::kPoly2) {
-    return Unsupported("feature_map", "elu1, identity, relu, relu2 or poly2",
-                       Name(config.feature_map));
-  }
+  if (config.arch == Arch::kSeq2seq) return CheckLayer(CrossView(config));
   return std::nullopt;
 }
 

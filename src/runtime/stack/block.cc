@@ -1,11 +1,10 @@
 #include "runtime/stack/block.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/activation/activation.h"
 #include "kernels/layer_norm/layer_norm.h"
-#include "kernels/rotary/rotary.h"
+#include "kernels/rms_norm/rms_norm.h"
 #include "runtime/state/float_runs.h"
 
 namespace tarn {
@@ -19,36 +18,30 @@ constexpr int64_t kMaxScratch = int64_t{1} << 24;
 // Scratch for more rows is not kept from one call to the next.
 constexpr int64_t kKeptRows = 4096;
 
-// The power of two that brings the largest entry near 1; 1 where there is
-// none. An exact quotient does not change, and underflows later.
-float PowerOfTwoScale(const float* x, int64_t count) {
-  float largest = 0.0f;
-  for (int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::fabs(x[i]));
-  }
-  if (largest == 0.0f || !std::isfinite(largest)) return 1.0f;
-  return std::ldexp(1.0f, std::clamp(-std::ilogb(largest), -126, 126));
-}
-
 }  // namespace
 
 Block::Block(const ModelConfig& config, const StackWeights& weights,
              Executor& executor)
-    : config_(config),
+    : MixerBlock(executor),
+      config_(config),
       weights_(weights),
-      executor_(executor),
-      form_(config),
-      key_width_(config.n_heads * config.d_key),
-      value_width_(config.n_heads * config.d_value),
-      rotated_features_(config.attention == AttentionKind::kLinear &&
-                        config.positions == Positions::kRotary &&
-                        config.rotary_place == RotaryPlace::kAfter),
       position_rows_(config) {
+  for (const LayerWeights& layer : weights.layers) {
+    in_width_ = std::max(in_width_, layer.mixer->in().outputs());
+    out_width_ = std::max(out_width_, layer.mixer->out().inputs());
+    extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
+  }
+  if (config.arch == Arch::kSeq2seq) {  // of cross attention
+    const int64_t values = config.n_heads * config.d_value;
+    in_width_ = std::max(in_width_,
+                         2 * config.n_heads * config.d_key + values);
+    out_width_ = std::max(out_width_, values);
+  }
   AssignScratch(0);  // measures a row
   piece_rows_ = std::clamp<int64_t>(kMaxScratch / row_floats_, 1, kMaxRows);
   // Lists never grow past a piece, so that steps allocate nothing.
   tokens_.reserve(static_cast<size_t>(piece_rows_));
-  positions_.reserve(static_cast<size_t>(piece_rows_));
+  positions.reserve(static_cast<size_t>(piece_rows_));
 }
 
 // Lays the arrays one behind the other.
@@ -65,14 +58,11 @@ void Block::AssignScratch(int64_t rows) {
   const int64_t piece = std::min(rows, piece_rows_);
   take(x_, config_.d_model, rows);
   take(normed_, config_.d_model, piece);
-  take(qkv_, 2 * key_width_ + value_width_, rows);
-  take(attended_, value_width_, rows);
+  take(in, in_width_, rows);
+  take(out, out_width_, rows);
   take(hidden_, config_.d_ff, piece);
-  if (position_rows_.width() > 0) take(places_, position_rows_.width(), rows);
-  if (rotated_features_) {
-    take(features_, 2 * key_width_, rows);
-    take(denominators_, config_.n_heads, rows);
-  }
+  if (position_rows_.width() > 0) take(places, position_rows_.width(), rows);
+  if (extra_width_ > 0) take(extra, extra_width_, rows);
   row_floats_ = floats;
   scratch_rows_ = rows;
 }
@@ -99,13 +89,13 @@ void Block::Shrink() {
 
 void Block::ClearRows() {
   tokens_.clear();
-  positions_.clear();
+  positions.clear();
 }
 
 void Block::AddRows(std::span<const int32_t> tokens, int64_t position) {
   for (const int32_t token : tokens) {
     tokens_.push_back(token);
-    positions_.push_back(position++);
+    positions.push_back(position++);
   }
 }
 
@@ -117,15 +107,15 @@ void Block::Embed(int64_t row) {
   switch (config_.positions) {
     case Positions::kLearned: {
       // Past the table the last row stands for every position.
-      const int64_t at = std::min(positions_[row], config_.max_positions - 1);
+      const int64_t at = std::min(positions[row], config_.max_positions - 1);
       AddToRow(weights_.positions.data() + at * d_model, d_model, x);
       break;
     }
     case Positions::kSinusoidal:
       if (config_.position_combine == PositionCombine::kConcat) {
-        std::copy_n(places_[row], d_model - width, x + width);
+        std::copy_n(places[row], d_model - width, x + width);
       } else {
-        AddToRow(places_[row], d_model, x);
+        AddToRow(places[row], d_model, x);
       }
       break;
     case Positions::kRotary:  // turns queries and keys, layer by layer
@@ -137,25 +127,32 @@ void Block::Embed(int64_t row) {
 void Block::EmbedRows() {
   const bool computed = position_rows_.width() > 0;
   if (computed) {
-    const auto missing = position_rows_.Claim(positions_);
+    const auto missing = position_rows_.Claim(positions);
     // Sines and cosines in double: about 20 ns an entry.
     ForTasks(static_cast<int64_t>(missing.size()), 20 * position_rows_.width(),
              [&](int64_t i, int) { position_rows_.Fill(missing[i]); });
   }
   ForRows(2 * config_.d_model, [&](int64_t row) {
-    if (computed) position_rows_.Get(positions_[row], places_[row]);
+    if (computed) position_rows_.Get(positions[row], places[row]);
     Embed(row);
   });
 }
 
 void Block::Norm(const NormWeights& norm, const float* from, float* to) const {
-  LayerNormRow(from, config_.d_model, norm.weight.data(), norm.bias.data(),
-               static_cast<float>(config_.norm_eps), to);
+  const float eps = static_cast<float>(config_.norm_eps);
+  switch (config_.norm_kind) {
+    case NormKind::kLayer:
+      LayerNormRow(from, config_.d_model, norm.weight.data(), norm.bias.data(),
+                   eps, to);
+      return;
+    case NormKind::kRms:
+      RmsNormRow(from, config_.d_model, norm.weight.data(), eps, to);
+      return;
+  }
 }
 
 // Pre-norm:  x + Sublayer(LN(x)).   Post-norm: LN(x + Sublayer(x)).
-Block::Rows Block::Input(const NormWeights& norm, int64_t begin,
-                         int64_t count) {
+Rows Block::Input(const NormWeights& norm, int64_t begin, int64_t count) {
   if (config_.norm != tarn::Norm::kPre) return x_.From(begin);
   ForTasks(count, config_.d_model,
            [&](int64_t i, int) { Norm(norm, x_[begin + i], normed_[i]); });
@@ -169,30 +166,41 @@ void Block::CloseSublayer(const NormWeights& norm) {
 
 void Block::Project(const NormWeights& norm, const PackedMatrix& w, Rows to) {
   ForPieces([&](int64_t begin, int64_t count) {
-    const Rows in = Input(norm, begin, count);
-    PackedMatMul(in.data, in.stride, count, w, {to[begin], to.stride},
+    const Rows from = Input(norm, begin, count);
+    PackedMatMul(from.data, from.stride, count, w, {to[begin], to.stride},
                  executor_);
   });
 }
 
-void Block::AddAttended(const NormWeights& norm, const PackedMatrix& w) {
-  PackedMatMul(attended_.data, attended_.stride, rows(), w,
-               {x_.data, x_.stride}, executor_, MatMulFinish::kAdd);
+void Block::AddOut(const NormWeights& norm, const PackedMatrix& w) {
+  PackedMatMul(out.data, out.stride, rows(), w, {x_.data, x_.stride}, executor_,
+               MatMulFinish::kAdd);
   CloseSublayer(norm);
 }
 
 void Block::FeedForward(const LayerWeights& w) {
-  const MatMulFinish finish = config_.activation == Activation::kRelu
-                                  ? MatMulFinish::kRelu
-                                  : MatMulFinish::kGelu;
+  const bool gated = config_.feed_forward == FeedForwardKind::kSwiglu;
+  const MatMulFinish finish = ActivationFinish();
   ForPieces([&](int64_t begin, int64_t count) {
-    const Rows in = Input(w.last_norm(), begin, count);
-    PackedMatMul(in.data, in.stride, count, w.linear1,
-                 {hidden_.data, hidden_.stride}, executor_, finish);
+    const Rows from = Input(w.last_norm(), begin, count);
+    const OutputRows hidden = {hidden_.data, hidden_.stride};
+    if (gated) {
+      PackedMatMul(from.data, from.stride, count, w.linear3, hidden, executor_);
+    }
+    PackedMatMul(from.data, from.stride, count, w.linear1, hidden, executor_,
+                 finish);
     PackedMatMul(hidden_.data, hidden_.stride, count, w.linear2,
                  {x_[begin], x_.stride}, executor_, MatMulFinish::kAdd);
   });
   CloseSublayer(w.last_norm());
+}
+
+MatMulFinish Block::ActivationFinish() const {
+  if (config_.feed_forward == FeedForwardKind::kSwiglu) {
+    return MatMulFinish::kSwiglu;
+  }
+  return config_.activation == Activation::kRelu ? MatMulFinish::kRelu
+                                                 : MatMulFinish::kGelu;
 }
 
 void Block::FinalRow(int64_t row, float* out) const {
@@ -201,40 +209,6 @@ void Block::FinalRow(int64_t row, float* out) const {
   } else {
     std::copy_n(x_[row], config_.d_model, out);
   }
-}
-
-void Block::RotateRows() {
-  ForRows(key_width_, [&](int64_t row) {
-    if (rotated_features_) RotateFeatures(row);
-    const float* cos = places_[row];
-    // Queries and keys stand side by side: 2 H heads to turn.
-    RotateRow(cos, cos + config_.d_key / 2, 2 * config_.n_heads, config_.d_key,
-              qkv_[row]);
-  });
-}
-
-void Block::RotateHead(int64_t row, int64_t head) {
-  const int64_t d_key = config_.d_key;
-  const float* cos = places_[row];
-  float* query = qkv_[row] + head * d_key;
-  RotateRow(cos, cos + d_key / 2, 1, d_key, query);
-  RotateRow(cos, cos + d_key / 2, 1, d_key, query + key_width_);
-}
-
-// phi(q) and phi(k) into features_ and, to be turned, in place of q and k.
-void Block::RotateFeatures(int64_t row) {
-  float* qk = qkv_[row];
-  for (int64_t head = 0; head < 2 * config_.n_heads; ++head) {
-    form_.Map(qk + head * config_.d_key, qk + head * config_.d_key);
-  }
-  if (config_.denominator == Denominator::kExact) {
-    for (int64_t head = 0; head < config_.n_heads; ++head) {
-      float* q = qk + head * config_.d_key;
-      const float scale = PowerOfTwoScale(q, config_.d_key);
-      for (int64_t i = 0; i < config_.d_key; ++i) q[i] *= scale;
-    }
-  }
-  std::copy_n(qk, 2 * key_width_, features_[row]);
 }
 
 }  // namespace tarn

@@ -35,28 +35,12 @@ class Encoder : private Block {
   void FillMemory(int64_t i, CrossMemory& memory);
 
  private:
-  struct Segment {  // the rows of one sequence
-    int64_t row, count;
-  };
-
-  struct Head {  // rows of one head in qkv_ and attended_
-    HeadRows queries, keys, values, out;
-  };
-
   void Prepare();
-  void Attend();
-  void AttendLinear(const Segment& segment, int64_t head, int worker);
-  void AttendRotated(const Segment& segment, int64_t head, int worker);
-  void AttendFull(const Segment& segment, int64_t head, int worker);
   void FillHead(const Segment& segment, int64_t layer, int64_t head, int worker,
                 CrossMemory& memory);
-  Head HeadOf(const Segment& segment, int64_t head) const;
 
   const Weights& all_;
-  const LinearForm plain_;                // of rotated features
-  const int64_t s_floats_, sums_floats_;  // of S; of S and z
-  int64_t build_floats_ = 0;              // behind them in a worker's scratch
-  std::vector<Segment> segments_;
+  const LinearForm cross_form_;  // of a sequence-to-sequence model
   std::vector<double> sums_;   // [d_model], of the mean
   AlignedBuffer<float> mean_;  // [d_model]
 };

@@ -6,17 +6,20 @@ namespace tarn {
 
 Forward::Forward(const ModelConfig& config, const Weights& weights,
                  Executor& executor)
-    : Block(config, weights.decoder, executor), all_(weights), team_(executor) {
+    : Block(config, weights.decoder, executor),
+      all_(weights),
+      team_(executor),
+      cross_form_(config) {
   // Lists never grow past a block, so that steps allocate nothing.
   const size_t most = static_cast<size_t>(piece_rows_);
   head_rows_.reserve(most);
-  segments_.reserve(most);
+  segments.reserve(most);
   head_out_.reserve(most);
 }
 
 void Forward::Clear() {
   ClearRows();
-  segments_.clear();
+  segments.clear();
   head_rows_.clear();
   head_out_.clear();
 }
@@ -25,7 +28,7 @@ int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
   const int64_t count = std::min<int64_t>(static_cast<int64_t>(tokens.size()),
                                           piece_rows_ - rows());
   if (count == 0) return 0;
-  segments_.push_back({&state, rows(), count});
+  segments.push_back({&state, rows(), count});
   AddRows(tokens.first(static_cast<size_t>(count)), state.position);
   return count;
 }
@@ -38,14 +41,15 @@ void Forward::WantLogits(int64_t row, float* out) {
 // Everything that allocates, before anything changes.
 void Forward::Prepare() {
   GrowScratch(piece_rows_);
-  int64_t wanted = rotated_features_ ? RowStride(config_.d_key) : 0;
-  if (form_.outside()) wanted = 2 * RowStride(form_.d_feature());
+  int64_t wanted = 0;
+  if (config_.arch == Arch::kSeq2seq) {
+    wanted = RowStride(cross_form_.d_feature());
+  }
   if (StepsAsTeam()) wanted = std::max(wanted, 2 * RowStride(config_.d_model));
-  for (const Segment& s : segments_) {
-    if (config_.attention == AttentionKind::kFull) {
-      // Grows when the cache does, not from token to token.
-      wanted = std::max(wanted, RowStride(s.state->capacity()));
-    }
+  for (const LayerWeights& layer : weights_.layers) {
+    wanted = std::max(wanted, layer.mixer->WorkerFloats(*this));
+  }
+  for (const Segment& s : segments) {
     if (s.state->memory != nullptr &&
         config_.cross_attention == CrossAttention::kFull) {
       wanted = std::max(wanted, RowStride(s.state->memory->source_len()));
@@ -59,13 +63,13 @@ void Forward::Prepare() {
 // memory between the other two.
 void Forward::RunLayer(int64_t layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  Project(w.norm1, w.qkv, qkv_);
-  Attend(layer);
-  AddAttended(w.norm1, w.out);
+  Project(w.norm1, w.mixer->in(), in);
+  w.mixer->Mix(*this, layer);
+  AddOut(w.norm1, w.mixer->out());
   if (config_.arch == Arch::kSeq2seq) {
-    Project(w.norm2, w.cross.query, qkv_);
+    Project(w.norm2, w.cross.query, in);
     AttendCross(layer);
-    AddAttended(w.norm2, w.cross.out);
+    AddOut(w.norm2, w.cross.out);
   }
   FeedForward(w);
 }
@@ -93,7 +97,7 @@ void Forward::Run() {
     for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
     RunHead();
   }
-  for (const Segment& s : segments_) s.state->position += s.count;
+  for (const Segment& s : segments) s.state->position += s.count;
 }
 
 }  // namespace tarn

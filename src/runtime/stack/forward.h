@@ -13,6 +13,7 @@
 
 #include "core/team.h"
 #include "runtime/stack/block.h"
+#include "runtime/stack/linear_form.h"
 #include "runtime/state/sequence_state.h"
 
 namespace tarn {
@@ -39,27 +40,9 @@ class Forward : private Block {
   void Run();
 
  private:
-  struct Segment {  // a run of rows of one sequence
-    SequenceState* state;
-    int64_t row, count;
-  };
-
   void Prepare();
   void RunLayer(int64_t layer);
-  // forward_attention.cc: self attention.
-  void Attend(int64_t layer);
-  void AttendLinear(int64_t layer);
-  void AttendHeads(const Segment& segment, int64_t layer, int64_t head,
-                   int64_t heads);
-  void AttendHeadRotated(const Segment& segment, int64_t layer, int64_t head,
-                         int worker);
-  void AttendHeadOutside(const Segment& segment, int64_t layer, int64_t head,
-                         int worker);
-  void AppendToCache(const Segment& segment, int64_t layer, int64_t head);
-  void AttendFull(int64_t layer);
-  void AttendHeadFull(const Segment& segment, int64_t layer, int64_t head,
-                      int worker);
-  // forward_cross.cc: the queries in qkv_ read the segments' memories.
+  // forward_cross.cc: the queries in `in` read the segments' memories.
   void AttendCross(int64_t layer);
   void CrossLinear(const Segment& segment, int64_t layer, int64_t head,
                    int worker);
@@ -75,11 +58,11 @@ class Forward : private Block {
   const float* StepInput(int64_t sublayer, int worker);
   const float* StepHeadInput(int worker);
   void StepPhase(int64_t phase, int share, int worker);
-  void StepAttend(int64_t layer, int share, int worker);
+  void StepMix(int64_t layer, int share, int worker);
 
   const Weights& all_;
   Team team_;
-  std::vector<Segment> segments_;
+  const LinearForm cross_form_;  // of a sequence-to-sequence model
   std::vector<int64_t> head_rows_;  // rows with logits
   std::vector<float*> head_out_;    // and where they go
 };

@@ -5,17 +5,16 @@
 // whoever needs them instead of by one while the others wait.
 //
 // Five phases a layer, each of `width` shares:
-//   0  q, k, v = W_qkv In(x)            shares of panels
-//   1  a = Attention(q, k, v)           shares of heads
+//   0  in = W_in In(x)                  shares of panels
+//   1  a = Mix(in)                      shares of heads
 //   2  y = Res(x) + W_out a             shares of panels
-//   3  h = act(W_1 In(y))
+//   3  h = act(W_1 In(y)), or silu(W_1 In(y)) * W_3 In(y)
 //   4  x = Res(y) + W_2 h
 // Pre-norm: In = LN, Res(x) = x. Post-norm: both are the norm that closes the
 // sublayer before. x and y are two rows, so that nobody reads what another
 // share writes.
 #include <algorithm>
 
-#include "kernels/rotary/rotary.h"
 #include "runtime/stack/forward.h"
 
 namespace tarn {
@@ -40,14 +39,17 @@ Range Part(int64_t count, int share, int width) {
 }  // namespace
 
 bool Forward::StepsAsTeam() const {
-  if (rows() != 1 || segments_.size() != 1 || rotated_features_ ||
-      config_.arch == Arch::kSeq2seq || weights_.layers.empty()) {
+  if (rows() != 1 || segments.size() != 1 || config_.arch == Arch::kSeq2seq ||
+      weights_.layers.empty()) {
     return false;
   }
-  const LayerWeights& w = weights_.layers.front();
-  return w.qkv.bytes() + w.out.bytes() + w.linear1.bytes() +
-             w.linear2.bytes() >=
-         kLeastBytes;
+  int64_t bytes = 0;
+  for (const LayerWeights& w : weights_.layers) {
+    if (!w.mixer->one_region()) return false;
+    bytes += w.mixer->bytes() + w.linear1.bytes() + w.linear2.bytes() +
+             w.linear3.bytes();
+  }
+  return bytes >= kLeastBytes * static_cast<int64_t>(weights_.layers.size());
 }
 
 void Forward::RunStep() {
@@ -77,11 +79,11 @@ const PackedMatrix* Forward::StepMatrix(int64_t phase) const {
   const LayerWeights& w = weights_.layers[layer];
   switch (phase % kPhases) {
     case 0:
-      return &w.qkv;
+      return &w.mixer->in();
     case 2:
-      return &w.out;
+      return &w.mixer->out();
     case 3:
-      return &w.linear1;
+      return w.linear3.outputs() > 0 ? &w.linear3 : &w.linear1;
     case 4:
       return &w.linear2;
     default:
@@ -96,12 +98,10 @@ const void* Forward::NextOfStep(int64_t phase, int share) const {
   }
   const int64_t layer = phase / kPhases;
   if (layer == static_cast<int64_t>(weights_.layers.size())) return nullptr;
-  const SequenceState& state = *segments_[0].state;
-  const int64_t head = Part(config_.n_heads, share, team_.width()).begin;
-  if (config_.attention == AttentionKind::kFull) {
-    return state.Keys(layer, head);
-  }
-  return state.S(layer) + head * form_.d_feature() * config_.d_value;
+  const RuntimeMixer& mixer =
+      *weights_.layers[static_cast<size_t>(layer)].mixer;
+  return mixer.Reads(*segments[0].state, layer,
+                     Part(mixer.shares(), share, team_.width()).begin);
 }
 
 // Res of a sublayer, for `sublayer` 2 l (attention of layer l) or 2 l + 1: the
@@ -112,7 +112,7 @@ const float* Forward::StepResidual(int64_t sublayer, int worker) {
   if (config_.norm == tarn::Norm::kPre || sublayer == 0) return x;
   const LayerWeights& before =
       weights_.layers[static_cast<size_t>((sublayer - 1) / 2)];
-  float* closed = WorkerScratch(worker);
+  float* closed = Scratch(worker);
   Norm(sublayer % 2 == 0 ? before.last_norm() : before.norm1, x, closed);
   return closed;
 }
@@ -122,7 +122,7 @@ const float* Forward::StepInput(int64_t sublayer, int worker) {
   const float* x = StepResidual(sublayer, worker);
   if (config_.norm != tarn::Norm::kPre) return x;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(sublayer / 2)];
-  float* normed = WorkerScratch(worker);
+  float* normed = Scratch(worker);
   Norm(sublayer % 2 == 0 ? w.norm1 : w.last_norm(), x, normed);
   return normed;
 }
@@ -131,7 +131,7 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
   const PackedMatrix* w = StepMatrix(phase);
   const int64_t layer = phase / kPhases;
   if (w == nullptr) {
-    StepAttend(layer, share, worker);
+    StepMix(layer, share, worker);
     return;
   }
   const Range panels = Part(w->panels(), share, team_.width());
@@ -147,11 +147,11 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
         task.y = head_out_[0];
       } else {
         task.x = StepInput(2 * layer, worker);
-        task.y = qkv_[0];
+        task.y = in[0];
       }
       break;
     case 2:
-      task.x = attended_[0];
+      task.x = out[0];
       task.y = normed_[0];
       task.finish = MatMulFinish::kAdd;
       task.residual = StepResidual(2 * layer, worker);
@@ -159,9 +159,19 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
     case 3:
       task.x = StepInput(2 * layer + 1, worker);
       task.y = hidden_[0];
-      task.finish = config_.activation == Activation::kRelu
-                        ? MatMulFinish::kRelu
-                        : MatMulFinish::kGelu;
+      if (config_.feed_forward == FeedForwardKind::kSwiglu) {
+        // The second factor first, then what it is multiplied with: both
+        // matrices have the same panels.
+        const PackedMatrix& gate =
+            weights_.layers[static_cast<size_t>(layer)].linear1;
+        const void* next = task.next;
+        task.next = gate.Panel(panels.begin);
+        PackedRowMatMul(task);
+        task.next = next;
+        task.w = &gate;
+        task.residual = hidden_[0];
+      }
+      task.finish = ActivationFinish();
       break;
     case 4:
       task.x = hidden_[0];
@@ -177,26 +187,17 @@ const float* Forward::StepHeadInput(int worker) {
   const int64_t layers = static_cast<int64_t>(weights_.layers.size());
   const float* x = StepResidual(2 * layers, worker);
   if (!config_.final_norm) return x;
-  float* normed = WorkerScratch(worker) + RowStride(config_.d_model);
+  float* normed = Scratch(worker) + RowStride(config_.d_model);
   Norm(weights_.norm, x, normed);
   return normed;
 }
 
-void Forward::StepAttend(int64_t layer, int share, int worker) {
-  const Segment& segment = segments_[0];
-  const Range heads = Part(config_.n_heads, share, team_.width());
-  if (heads.begin == heads.end) return;
-  for (int64_t head = heads.begin; head < heads.end; ++head) {
-    if (config_.positions == Positions::kRotary) RotateHead(0, head);
-    if (config_.attention == AttentionKind::kFull) {
-      AttendHeadFull(segment, layer, head, worker);
-    } else if (form_.outside()) {
-      AttendHeadOutside(segment, layer, head, worker);
-    }
-  }
-  if (config_.attention == AttentionKind::kLinear && !form_.outside()) {
-    AttendHeads(segment, layer, heads.begin, heads.end - heads.begin);
-  }
+void Forward::StepMix(int64_t layer, int share, int worker) {
+  const RuntimeMixer& mixer =
+      *weights_.layers[static_cast<size_t>(layer)].mixer;
+  const Range part = Part(mixer.shares(), share, team_.width());
+  if (part.begin == part.end) return;
+  mixer.Step(*this, layer, part.begin, part.end, worker);
 }
 
 }  // namespace tarn

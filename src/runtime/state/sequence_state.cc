@@ -1,100 +1,70 @@
 #include "runtime/state/sequence_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "runtime/state/float_runs.h"
-#include "runtime/model/supported.h"
 
 namespace tarn {
 namespace {
 
 constexpr int64_t kFirstCapacity = 64;
-constexpr int64_t kFloatBytes = sizeof(float);
 
 }  // namespace
 
-StateLayout::StateLayout(const ModelConfig& config)
-    : linear(config.attention == AttentionKind::kLinear),
-      layers(DecoderLayers(config)),
-      heads(config.n_heads),
-      d_key(config.d_key),
-      d_value(config.d_value),
-      outputs(config.Outputs()),
-      d_feature(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
-      norm_sums(linear && config.denominator == Denominator::kSigned),
-      cross(config.arch == Arch::kSeq2seq) {}
-
-int64_t StateLayout::FixedBytes() const {
-  const int64_t floats = d_feature * d_value + d_feature + (norm_sums ? 1 : 0);
-  return linear ? layers * heads * floats * kFloatBytes : 0;
-}
-
-int64_t StateLayout::BytesPerToken() const {
-  return linear ? 0 : layers * heads * (d_key + d_value) * kFloatBytes;
-}
-
-int64_t StateLayout::SFloats() const {
-  return PaddedFloats(heads * d_feature * d_value);
-}
-
-int64_t StateLayout::ZFloats() const { return PaddedFloats(heads * d_feature); }
-
-int64_t StateLayout::LayerFloats() const {
-  return SFloats() + ZFloats() + (norm_sums ? PaddedFloats(heads) : 0);
-}
-
 SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
     : layout_(std::move(layout)),
-      s_floats_(layout_->SFloats()),
-      layer_floats_(layout_->LayerFloats()),
+      block_(layout_->fixed_floats),
       logits_(layout_->outputs) {
-  if (layout_->linear) {
-    block_ = AlignedBuffer<float>(layout_->layers * layer_floats_);
+  FillInitial();
+}
+
+// The block is zero, padding included, where nothing was written.
+void SequenceState::FillInitial() {
+  for (const auto& layer : layout_->layers) {
+    for (const StatePlace& place : layer) {
+      if (place.tensor.grows) continue;
+      std::fill_n(block_.data() + place.offset, place.width,
+                  place.tensor.initial);
+    }
   }
 }
 
 void SequenceState::Reserve(int64_t tokens) {
-  if (layout_->linear || tokens <= capacity_) return;
+  if (!layout_->grows() || tokens <= capacity_) return;
   SequenceState larger(layout_);
   larger.capacity_ = std::max({tokens, 2 * capacity_, kFirstCapacity});
-  larger.block_ =
-      AlignedBuffer<float>(larger.capacity_ * layout_->BytesPerToken() / 4);
+  larger.cache_ = AlignedBuffer<float>(larger.capacity_ * layout_->token_floats);
   larger.CopyCache(*this);
-  std::swap(block_, larger.block_);
+  std::swap(cache_, larger.cache_);
   capacity_ = larger.capacity_;
 }
 
-template <typename F>
-void SequenceState::ForEachHead(const F& f) const {
-  for (int64_t layer = 0; layer < layout_->layers; ++layer) {
-    for (int64_t head = 0; head < layout_->heads; ++head) f(layer, head);
-  }
-}
-
 void SequenceState::CopyCache(const SequenceState& other) {
-  ForEachHead([&](int64_t layer, int64_t head) {
-    CopyFloats(other.Keys(layer, head), other.position * layout_->d_key,
-               Keys(layer, head));
-    CopyFloats(other.Values(layer, head), other.position * layout_->d_value,
-               Values(layer, head));
-  });
+  for (size_t i = 0; i < layout_->layers.size(); ++i) {
+    for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
+      const StatePlace& place = layout_->layers[i][t];
+      if (!place.tensor.grows) continue;
+      const int64_t layer = static_cast<int64_t>(i);
+      const int64_t tensor = static_cast<int64_t>(t);
+      for (int64_t row = 0; row < place.rows; ++row) {
+        CopyFloats(other.Row(layer, tensor, row), other.position * place.width,
+                   Row(layer, tensor, row));
+      }
+    }
+  }
 }
 
 void SequenceState::CopyFrom(const SequenceState& other) {
   if (this == &other) return;
-  if (layout_->linear) {
-    CopyFloats(other.block_.data(), other.block_.size(), block_.data());
-  } else {
-    if (other.position > capacity_) {
-      // Before anything is copied: what this state held is not wanted.
-      AlignedBuffer<float> block(other.block_.size());
-      block_ = std::move(block);
-      capacity_ = other.capacity_;
-    }
-    CopyCache(other);
+  if (other.position > capacity_ && layout_->grows()) {
+    // Before anything is copied: what this state held is not wanted.
+    AlignedBuffer<float> cache(other.cache_.size());
+    cache_ = std::move(cache);
+    capacity_ = other.capacity_;
   }
+  CopyCache(other);
+  CopyFloats(other.block_.data(), other.block_.size(), block_.data());
   memory = other.memory;
   position = other.position;
   has_logits = other.has_logits;
@@ -103,10 +73,8 @@ void SequenceState::CopyFrom(const SequenceState& other) {
 
 SequenceState SequenceState::Clone() const {
   SequenceState copy(layout_);
-  if (!layout_->linear) {
-    copy.block_ = AlignedBuffer<float>(block_.size());
-    copy.capacity_ = capacity_;
-  }
+  copy.cache_ = AlignedBuffer<float>(cache_.size());
+  copy.capacity_ = capacity_;
   copy.CopyFrom(*this);
   return copy;
 }
@@ -114,27 +82,11 @@ SequenceState SequenceState::Clone() const {
 void SequenceState::Reset() {
   position = 0;
   has_logits = false;
-  if (layout_->linear && block_.size() > 0) {
-    std::memset(block_.data(), 0, static_cast<size_t>(block_.bytes()));
-  }
+  FillInitial();
 }
 
 int64_t SequenceState::bytes() const {
-  return layout_->linear ? layout_->FixedBytes()
-                         : capacity_ * layout_->BytesPerToken();
-}
-
-template <typename F>
-void SequenceState::ForEachRun(const F& f) const {
-  if (layout_->linear) {
-    f(block_.data(), block_.size());  // padding is zero throughout
-  } else {
-    ForEachHead([&](int64_t layer, int64_t head) {
-      f(Keys(layer, head), position * layout_->d_key);
-      f(Values(layer, head), position * layout_->d_value);
-    });
-  }
-  if (has_logits) f(logits(), layout_->outputs);
+  return layout_->FixedBytes() + capacity_ * layout_->BytesPerToken();
 }
 
 bool SequenceState::SameBits(const SequenceState& other) const {
@@ -143,17 +95,19 @@ bool SequenceState::SameBits(const SequenceState& other) const {
       !CrossMemory::SameBits(memory.get(), other.memory.get())) {
     return false;
   }
-  bool same = true;
-  if (layout_->linear) {
-    same = SameFloats(block_.data(), other.block_.data(), block_.size());
-  } else {
-    ForEachHead([&](int64_t layer, int64_t head) {
-      same = same &&
-             SameFloats(Keys(layer, head), other.Keys(layer, head),
-                        position * layout_->d_key) &&
-             SameFloats(Values(layer, head), other.Values(layer, head),
-                        position * layout_->d_value);
-    });
+  // Padding is zero throughout.
+  bool same = SameFloats(block_.data(), other.block_.data(), block_.size());
+  for (size_t i = 0; i < layout_->layers.size(); ++i) {
+    for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
+      const StatePlace& place = layout_->layers[i][t];
+      const int64_t layer = static_cast<int64_t>(i);
+      const int64_t tensor = static_cast<int64_t>(t);
+      for (int64_t row = 0; place.tensor.grows && row < place.rows; ++row) {
+        same = same && SameFloats(Row(layer, tensor, row),
+                                  other.Row(layer, tensor, row),
+                                  position * place.width);
+      }
+    }
   }
   return same &&
          (!has_logits || SameFloats(logits(), other.logits(), layout_->outputs));
@@ -163,9 +117,9 @@ uint64_t SequenceState::Hash() const {
   uint64_t hash =
       MixHash(MixHash(0, static_cast<uint64_t>(position)), has_logits);
   if (memory != nullptr) hash = MixHash(hash, memory->Hash());
-  ForEachRun([&hash](const float* p, int64_t count) {
-    hash = MixFloats(hash, p, count);
-  });
+  ForEachRun([&hash](const StatePlace&, int64_t, const float* p,
+                     int64_t count) { hash = MixFloats(hash, p, count); });
+  if (has_logits) hash = MixFloats(hash, logits(), layout_->outputs);
   return hash;
 }
 

@@ -5,80 +5,67 @@
 #include <memory>
 #include <utility>
 
-#include "config/model_config.h"
 #include "kernels/aligned_buffer.h"
 #include "runtime/state/cross_memory.h"
+#include "runtime/state/state_layout.h"
 
 namespace tarn {
 
-/// Sizes of a state. One object for each open model: its address tells states
-/// of one model from those of another.
-struct StateLayout {
-  explicit StateLayout(const ModelConfig& config);
-
-  bool linear;
-  int64_t layers, heads, d_key, d_value;
-  int64_t outputs;    // floats in a row of logits
-  int64_t d_feature;  // width of phi(k), linear
-  bool norm_sums;     // sums of ||phi(k)|| follow z: the signed denominator
-  bool cross;         // a sequence is nothing without its CrossMemory
-
-  /// Bytes of recurrence that a new state holds, and those of one more token.
-  int64_t FixedBytes() const;
-  int64_t BytesPerToken() const;
-  /// Floats of one layer's S, z and norm sums, each padded to 64 bytes.
-  int64_t LayerFloats() const;
-  int64_t SFloats() const;  // of S with its padding
-  int64_t ZFloats() const;
-  bool operator==(const StateLayout&) const = default;
-};
-
-/// Linear models: per layer S [H, C, V], z [H, C] and, where they are kept,
-/// norm sums [H], all in one block (C: width of phi(k), mostly K). Softmax
-/// models: per layer and head keys [capacity, K], values [capacity, V], in one
-/// block whose capacity doubles: what a head reads lies in one piece, and
-/// streams. Move-only; one writer at a time.
+/// The tensors of all layers by the layout, float32. Move-only; one writer at a
+/// time.
 class SequenceState {
  public:
   explicit SequenceState(std::shared_ptr<const StateLayout> layout);
 
   const StateLayout& layout() const { return *layout_; }
-  const float* S(int64_t layer) const {
-    return block_.data() + layer * layer_floats_;
+  /// Tensor number `tensor` of a layer's StateSpec. Of one that grows, row 0.
+  const float* Tensor(int64_t layer, int64_t tensor) const {
+    const StatePlace& place = layout_->At(layer, tensor);
+    return place.tensor.grows ? cache_.data() + place.offset * capacity_
+                              : block_.data() + place.offset;
   }
-  const float* Z(int64_t layer) const { return S(layer) + s_floats_; }
-  const float* NormSums(int64_t layer) const {
-    return Z(layer) + layout_->ZFloats();
+  /// Row `row` [capacity, W] of a tensor that grows.
+  const float* Row(int64_t layer, int64_t tensor, int64_t row) const {
+    return Tensor(layer, tensor) +
+           row * capacity_ * layout_->At(layer, tensor).width;
   }
-  const float* Keys(int64_t layer, int64_t head) const {
-    return block_.data() + (layer * layout_->heads + head) * capacity_ *
-                               (layout_->d_key + layout_->d_value);
+  float* Tensor(int64_t layer, int64_t tensor) {
+    return const_cast<float*>(std::as_const(*this).Tensor(layer, tensor));
   }
-  const float* Values(int64_t layer, int64_t head) const {
-    return Keys(layer, head) + capacity_ * layout_->d_key;
-  }
-  float* S(int64_t layer) { return Writable(std::as_const(*this).S(layer)); }
-  float* Z(int64_t layer) { return Writable(std::as_const(*this).Z(layer)); }
-  float* NormSums(int64_t layer) {
-    return Writable(std::as_const(*this).NormSums(layer));
-  }
-  float* Keys(int64_t layer, int64_t head) {
-    return Writable(std::as_const(*this).Keys(layer, head));
-  }
-  float* Values(int64_t layer, int64_t head) {
-    return Writable(std::as_const(*this).Values(layer, head));
+  float* Row(int64_t layer, int64_t tensor, int64_t row) {
+    return const_cast<float*>(std::as_const(*this).Row(layer, tensor, row));
   }
 
-  /// Makes room for the keys and values of this many tokens; the contents do
-  /// not change. No-op for linear models. Throws std::bad_alloc.
+  /// Makes room for this many tokens; the contents do not change. No-op where
+  /// nothing grows. Throws std::bad_alloc.
   void Reserve(int64_t tokens);
   void CopyFrom(const SequenceState& other);  // same layout object
   SequenceState Clone() const;
   void Reset();                                   // the memory stays
-  int64_t capacity() const { return capacity_; }  // of a cache, tokens
+  int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
   uint64_t Hash() const;
+  /// Calls f(place, layer, floats, count) for every run of floats that is part
+  /// of the value, in the order of layers and their tensors: a fixed tensor is
+  /// one run, one that grows a run for each of its rows.
+  template <typename F>
+  void ForEachRun(const F& f) const {
+    for (size_t i = 0; i < layout_->layers.size(); ++i) {
+      const int64_t layer = static_cast<int64_t>(i);
+      for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
+        const StatePlace& place = layout_->layers[i][t];
+        const int64_t tensor = static_cast<int64_t>(t);
+        if (!place.tensor.grows) {
+          f(place, layer, Tensor(layer, tensor), place.width);
+          continue;
+        }
+        for (int64_t row = 0; row < place.rows; ++row) {
+          f(place, layer, Row(layer, tensor, row), position * place.width);
+        }
+      }
+    }
+  }
 
   float* logits() { return logits_.data(); }  // [outputs]
   const float* logits() const { return logits_.data(); }
@@ -91,23 +78,15 @@ class SequenceState {
   SequenceState* batch_link = nullptr;
 
  private:
-  // Of an address inside block_, for whoever may write to *this.
-  float* Writable(const float* p) {
-    return block_.data() + (p - block_.data());
-  }
-  // Calls f(layer, head) for every head of a cache.
-  template <typename F>
-  void ForEachHead(const F& f) const;
   // Copies the cached tokens of another state, of any capacity, into this one.
   void CopyCache(const SequenceState& other);
-  // Calls f(address, count) for every run of floats that is part of the value.
-  template <typename F>
-  void ForEachRun(const F& f) const;
+  void FillInitial();
 
   std::shared_ptr<const StateLayout> layout_;
-  int64_t s_floats_, layer_floats_;  // linear
-  int64_t capacity_ = 0;             // softmax, tokens
-  AlignedBuffer<float> block_, logits_;
+  int64_t capacity_ = 0;
+  AlignedBuffer<float> block_;  // fixed tensors
+  AlignedBuffer<float> cache_;  // those that grow
+  AlignedBuffer<float> logits_;
 };
 
 }  // namespace tarn

@@ -12,12 +12,13 @@
 #include "core/text.h"
 #include "runtime/state/float_runs.h"
 #include "runtime/model/impl.h"
+#include "runtime/model/supported.h"
 
 namespace tarn {
 namespace {
 
 constexpr char kFormat[] = "tarn-state";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 // Beyond it doubles, in which angles of positions are computed, skip integers.
 constexpr int64_t kMaxPosition = int64_t{1} << 53;
 // A bound, so that products of sizes fit; no memory is taken by it.
@@ -47,6 +48,7 @@ template <typename Float>
 struct Part {
   std::string name;
   std::vector<int64_t> shape;
+  float initial = 0.0f;  // may stand there though it is not finite
   std::vector<Float*> runs;
 
   size_t floats() const {
@@ -58,27 +60,29 @@ struct Part {
 };
 
 // Names and shapes only: a file is compared with them before memory is taken.
+// A tensor of a layer is layers.{i}.{name}; one that grows has its tokens
+// behind its first axis, as in memory.
 template <typename Float>
 std::vector<Part<Float>> Shapes(const ModelConfig& config,
                                 const StateLayout& layout, const Facts& facts) {
-  const int64_t layers = layout.layers, heads = layout.heads;
   std::vector<Part<Float>> parts;
-  if (layout.linear) {
-    parts.push_back(
-        {"S", {layers, heads, layout.d_feature, layout.d_value}, {}});
-    parts.push_back({"z", {layers, heads, layout.d_feature}, {}});
-    if (layout.norm_sums) parts.push_back({"norm_sums", {layers, heads}, {}});
-  } else {
-    parts.push_back(
-        {"keys", {layers, heads, facts.position, layout.d_key}, {}});
-    parts.push_back(
-        {"values", {layers, heads, facts.position, layout.d_value}, {}});
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    for (const StatePlace& place : layout.layers[i]) {
+      std::vector<int64_t> shape = place.tensor.shape;
+      if (place.tensor.grows) shape.insert(shape.begin() + 1, facts.position);
+      parts.push_back({StrCat("layers.", i, ".", place.tensor.name),
+                       std::move(shape),
+                       place.tensor.initial,
+                       {}});
+    }
   }
-  if (facts.has_logits) parts.push_back({"logits", {layout.outputs}, {}});
+  if (facts.has_logits) parts.push_back({"logits", {layout.outputs}, 0.0f, {}});
   if (facts.source_len >= 0) {
     parts.push_back(
         {"memory",
-         {layers, heads, CrossMemory::HeadFloats(config, facts.source_len)},
+         {DecoderLayers(config), config.n_heads,
+          CrossMemory::HeadFloats(config, facts.source_len)},
+         0.0f,
          {}});
   }
   return parts;
@@ -89,37 +93,31 @@ template <typename Float, typename Sequence>
 void Locate(Sequence& sequence, Float* memory,
             std::vector<Part<Float>>& parts) {
   const StateLayout& layout = sequence.layout();
-  const auto each_head = [&](Part<Float>& part, const auto& address) {
-    for (int64_t layer = 0; layer < layout.layers; ++layer) {
-      for (int64_t head = 0; head < layout.heads; ++head) {
-        part.runs.push_back(address(layer, head));
+  size_t next = 0;
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    for (size_t t = 0; t < layout.layers[i].size(); ++t, ++next) {
+      const int64_t layer = static_cast<int64_t>(i);
+      const int64_t tensor = static_cast<int64_t>(t);
+      for (int64_t row = 0; row < layout.layers[i][t].rows; ++row) {
+        parts[next].runs.push_back(
+            row == 0 ? sequence.Tensor(layer, tensor)
+                     : sequence.Row(layer, tensor, row));
       }
     }
-  };
-  for (Part<Float>& part : parts) {
-    for (int64_t i = 0; layout.linear && i < layout.layers; ++i) {
-      if (part.name == "S") part.runs.push_back(sequence.S(i));
-      if (part.name == "z") part.runs.push_back(sequence.Z(i));
-      if (part.name == "norm_sums") part.runs.push_back(sequence.NormSums(i));
-    }
-    if (part.name == "keys") {
-      each_head(part,
-                [&](int64_t i, int64_t h) { return sequence.Keys(i, h); });
-    } else if (part.name == "values") {
-      each_head(part,
-                [&](int64_t i, int64_t h) { return sequence.Values(i, h); });
-    } else if (part.name == "logits") {
-      part.runs.push_back(sequence.logits());
-    } else if (part.name == "memory") {
-      part.runs.push_back(memory);
-    }
+  }
+  for (; next < parts.size(); ++next) {
+    parts[next].runs.push_back(parts[next].name == "logits" ? sequence.logits()
+                                                            : memory);
   }
 }
 
-// The first number that is none; -1 when all are finite.
-int64_t FirstNotFinite(const std::vector<float>& values) {
-  const auto found = std::find_if(values.begin(), values.end(),
-                                  [](float x) { return !std::isfinite(x); });
+// The first number that is neither finite nor the one a part begins with; -1
+// when there is none.
+int64_t FirstNotFinite(const std::vector<float>& values, float initial) {
+  const auto found =
+      std::find_if(values.begin(), values.end(), [initial](float x) {
+        return !std::isfinite(x) && x != initial;
+      });
   return found == values.end() ? -1 : found - values.begin();
 }
 
@@ -135,6 +133,16 @@ class Metadata {
     if (given != wanted) {
       throw FormatError(StrCat(path_, ": ", key), wanted, Quoted(given));
     }
+  }
+
+  // What an earlier version wrote is not read: its recurrence is a prompt away.
+  void RequireVersion() const {
+    const std::string& given = Text("version", StrCat(kVersion));
+    if (given == StrCat(kVersion)) return;
+    throw FormatError(
+        StrCat(path_, ": version"),
+        StrCat(kVersion, " (run the prompt again and save the state anew)"),
+        Quoted(given));
   }
 
   int64_t Integer(const char* key, int64_t least, int64_t most) const {
@@ -165,7 +173,7 @@ class Metadata {
 Facts ReadFacts(const Metadata& metadata, const StateLayout& layout,
                 uint64_t fingerprint) {
   metadata.Require("format", kFormat);
-  metadata.Require("version", StrCat(kVersion));
+  metadata.RequireVersion();
   metadata.Require("model", HashText(fingerprint));
   Facts facts;
   facts.position = metadata.Integer("position", 0, kMaxPosition);
@@ -206,7 +214,7 @@ uint64_t ReadParts(const SafetensorsFile& file, const std::string& path,
   for (const auto& part : parts) {
     std::vector<float> values(part.floats());
     file.ReadF32(*file.Find(part.name), values.data());
-    if (const int64_t at = FirstNotFinite(values); at >= 0) {
+    if (const int64_t at = FirstNotFinite(values, part.initial); at >= 0) {
       throw FormatError(StrCat(path, ": tensor ", part.name, "[", at, "]"),
                         "a finite number",
                         StrCat(values[static_cast<size_t>(at)]));
@@ -267,7 +275,7 @@ void SaveState(const Model& model, const State& state,
     for (const float* run : parts[i].runs) {
       dense[i].insert(dense[i].end(), run, run + parts[i].run_floats());
     }
-    if (const int64_t at = FirstNotFinite(dense[i]); at >= 0) {
+    if (const int64_t at = FirstNotFinite(dense[i], parts[i].initial); at >= 0) {
       throw NumericError(StrCat("SaveState: ", parts[i].name, "[", at, "]"),
                          "a finite number",
                          StrCat(dense[i][static_cast<size_t>(at)]));

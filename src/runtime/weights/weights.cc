@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "runtime/model/supported.h"
 
@@ -12,7 +13,7 @@ namespace {
 constexpr int64_t kMostListed = 8;
 // Lower bound of the tensors in one layer; keeps a configuration that claims
 // millions of layers from making us list their names.
-constexpr int64_t kTensorsPerLayer = 16;
+constexpr int64_t kTensorsPerLayer = 8;
 // Memory that a model may take whatever the size of its file.
 constexpr double kFreeBytes = 64 << 20;
 
@@ -36,23 +37,27 @@ class Reader {
   NormWeights Norm(const std::string& name) {
     NormWeights norm;
     norm.weight = Vector(name + ".weight");
-    norm.bias = Vector(name + ".bias");
+    if (file_.Find(name + ".bias") != nullptr) {
+      norm.bias = Vector(name + ".bias");
+    }
     return norm;
   }
 
-  // Rows [first, first + rows) of `matrix` from name.weight and name.bias.
+  // Rows [first, first + rows) of `matrix` from name.weight and, where there
+  // are any, name.bias.
   void Linear(const std::string& name, int64_t first, int64_t rows,
-              PackedMatrix& matrix) {
+              PackedMatrix& matrix, bool bias = true) {
     const std::vector<float> weight = Vector(name + ".weight");
-    const std::vector<float> bias = Vector(name + ".bias");
-    matrix.SetRows(first, rows, weight.data(), bias.data());
+    std::vector<float> biases;
+    if (bias) biases = Vector(name + ".bias");
+    matrix.SetRows(first, rows, weight.data(), bias ? biases.data() : nullptr);
   }
 
   PackedMatrix Linear(const std::string& name, int64_t outputs, int64_t inputs,
-                      DType dtype,
-                      const std::shared_ptr<WeightMemory>& memory) {
+                      DType dtype, const std::shared_ptr<WeightMemory>& memory,
+                      bool bias = true) {
     PackedMatrix matrix(outputs, inputs, dtype, memory);
-    Linear(name, 0, outputs, matrix);
+    Linear(name, 0, outputs, matrix, bias);
     return matrix;
   }
 
@@ -99,30 +104,63 @@ CrossWeights PackCross(Reader& reader, const ModelConfig& config,
   return w;
 }
 
+// What one mixer reads of the file, under the prefix of its layer.
+class LayerTensors final : public MixerTensors {
+ public:
+  LayerTensors(Reader& reader, std::string prefix, DType dtype,
+               std::shared_ptr<WeightMemory> memory)
+      : reader_(reader),
+        prefix_(std::move(prefix)),
+        dtype_(dtype),
+        memory_(std::move(memory)) {}
+
+  std::vector<float> Vector(const std::string& name) override {
+    return reader_.Vector(prefix_ + name);
+  }
+  PackedMatrix Stack(const std::vector<std::string>& names,
+                     const std::vector<int64_t>& rows, int64_t inputs,
+                     bool biases) override {
+    PackedMatrix matrix(std::accumulate(rows.begin(), rows.end(), int64_t{0}),
+                        inputs, dtype_, memory_);
+    int64_t first = 0;
+    for (size_t i = 0; i < names.size(); ++i) {
+      reader_.Linear(prefix_ + names[i], first, rows[i], matrix, biases);
+      first += rows[i];
+    }
+    return matrix;
+  }
+
+ private:
+  Reader& reader_;
+  const std::string prefix_;
+  const DType dtype_;
+  const std::shared_ptr<WeightMemory> memory_;
+};
+
 LayerWeights PackLayer(Reader& reader, const ModelConfig& config,
                        const StackNames& names, int64_t i, bool cross,
                        DType dtype,
                        const std::shared_ptr<WeightMemory>& memory) {
   const std::string layer = StrCat(names.prefix, "layers.", i, ".");
-  const std::string attention = layer + names.attention;
-  const int64_t keys = config.n_heads * config.d_key;
-  const int64_t values = config.n_heads * config.d_value;
+  const ModelConfig view = LayerView(config, i);
   LayerWeights w;
-  w.qkv = PackedMatrix(2 * keys + values, config.d_model, dtype, memory);
-  reader.Linear(attention + "query_projection", 0, keys, w.qkv);
-  reader.Linear(attention + "key_projection", keys, keys, w.qkv);
-  reader.Linear(attention + "value_projection", 2 * keys, values, w.qkv);
-  w.out = reader.Linear(attention + "out_projection", config.d_model, values,
-                        dtype, memory);
+  LayerTensors tensors(reader, layer + names.attention, dtype, memory);
+  // CheckSupported has found the row.
+  w.mixer = FindRuntimeMixer(Name(view.attention))->make(view, tensors);
   if (cross) {
     w.cross =
         PackCross(reader, config, layer + "cross_attention.", dtype, memory);
     w.norm3 = reader.Norm(layer + "norm3");
   }
+  const bool gated = config.feed_forward == FeedForwardKind::kSwiglu;
   w.linear1 = reader.Linear(layer + "linear1", config.d_ff, config.d_model,
-                            dtype, memory);
+                            dtype, memory, !gated);
+  if (gated) {
+    w.linear3 = reader.Linear(layer + "linear3", config.d_ff, config.d_model,
+                              dtype, memory, false);
+  }
   w.linear2 = reader.Linear(layer + "linear2", config.d_model, config.d_ff,
-                            dtype, memory);
+                            dtype, memory, !gated);
   w.norm1 = reader.Norm(layer + "norm1");
   w.norm2 = reader.Norm(layer + "norm2");
   return w;
@@ -140,8 +178,9 @@ int64_t HeldBytes(const StackWeights& stack) {
   int64_t bytes = stack.embedding.bytes() + VectorBytes(stack.positions) +
                   NormBytes(stack.norm);
   for (const LayerWeights& layer : stack.layers) {
-    bytes += layer.qkv.bytes() + layer.out.bytes() + layer.linear1.bytes() +
-             layer.linear2.bytes() + NormBytes(layer.norm1) +
+    bytes += layer.mixer->bytes() + layer.linear1.bytes() +
+             layer.linear2.bytes() + layer.linear3.bytes() +
+             NormBytes(layer.norm1) +
              NormBytes(layer.norm2) + layer.cross.query.bytes() +
              layer.cross.key_value.bytes() + layer.cross.out.bytes() +
              NormBytes(layer.norm3);
@@ -172,7 +211,8 @@ double PackedBytes(const ModelConfig& config) {
   return bytes;
 }
 
-// Bytes of the matrices that a pass through a stack reads, the head's apart.
+// Bytes of the matrices that a pass through a stack reads, the head's apart; at
+// least, for a mixer packs some of its own as one.
 int64_t PassBytes(const ModelConfig& config, int64_t layers, bool cross,
                   DType dtype) {
   const auto bytes = [dtype](int64_t outputs, int64_t inputs) {
@@ -180,13 +220,21 @@ int64_t PassBytes(const ModelConfig& config, int64_t layers, bool cross,
   };
   const int64_t keys = config.n_heads * config.d_key;
   const int64_t values = config.n_heads * config.d_value;
-  int64_t layer =
-      bytes(2 * keys + values, config.d_model) + bytes(config.d_model, values) +
-      bytes(config.d_ff, config.d_model) + bytes(config.d_model, config.d_ff);
-  if (cross) {
-    layer += bytes(keys, config.d_model) + bytes(config.d_model, values);
+  const int64_t factors =
+      config.feed_forward == FeedForwardKind::kSwiglu ? 2 : 1;
+  int64_t total = 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    const ModelConfig view = LayerView(config, i);
+    for (const auto& [name, shape] : Spec(view.attention).weights(view)) {
+      if (shape.size() == 2) total += bytes(shape[0], shape[1]);
+    }
+    total += factors * bytes(config.d_ff, config.d_model) +
+             bytes(config.d_model, config.d_ff);
+    if (cross) {
+      total += bytes(keys, config.d_model) + bytes(config.d_model, values);
+    }
   }
-  return layers * layer;
+  return total;
 }
 
 uint64_t DataBytes(const SafetensorsFile& file) {

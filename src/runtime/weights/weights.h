@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,11 +12,12 @@
 #include "core/error.h"
 #include "core/safetensors.h"
 #include "kernels/matmul/packed_matrix.h"
+#include "runtime/stack/mixer.h"
 
 namespace tarn {
 
 struct NormWeights {
-  std::vector<float> weight, bias;  // [d_model]
+  std::vector<float> weight, bias;  // [d_model]; no bias in an RMS norm
 };
 
 // Cross attention of a decoder layer. Keys and values share a matrix: both are
@@ -27,12 +29,10 @@ struct CrossWeights {
 };
 
 struct LayerWeights {
-  // Query, key and value projections in one matrix: rows [0, H K) are queries,
-  // [H K, 2 H K) keys, the other H V values. One product serves all three.
-  PackedMatrix qkv;      // [H (2 K + V), d_model]
-  PackedMatrix out;      // [d_model, H V]
+  std::shared_ptr<const RuntimeMixer> mixer;
   PackedMatrix linear1;  // [d_ff, d_model]
   PackedMatrix linear2;  // [d_model, d_ff]
+  PackedMatrix linear3;  // [d_ff, d_model], the second factor of swiglu only
   NormWeights norm1, norm2;
   CrossWeights cross;  // decoders of a sequence-to-sequence model only,
   NormWeights norm3;   // as is this

@@ -1,0 +1,17 @@
+// The mixers that every build of the runtime can run, one line a family.
+#include "mixers/linear/runtime.h"
+#include "mixers/softmax/runtime.h"
+
+namespace tarn {
+
+std::vector<RuntimeMixerRow> BuiltinRuntimeMixers() {
+  std::vector<RuntimeMixerRow> rows;
+  const auto add = [&](const std::vector<RuntimeMixerRow>& family) {
+    rows.insert(rows.end(), family.begin(), family.end());
+  };
+  add(mixers::LinearRuntimeMixers());
+  add(mixers::SoftmaxRuntimeMixers());
+  return rows;
+}
+
+}  // namespace tarn

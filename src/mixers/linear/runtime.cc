@@ -1,0 +1,293 @@
+#include "mixers/linear/runtime.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/activation/activation.h"
+#include "kernels/linear_attention/linear_attention.h"
+#include "mixers/common/runtime_attention.h"
+#include "runtime/stack/linear_form.h"
+#include "runtime/state/float_runs.h"
+#include "runtime/state/linear_memory.h"
+
+namespace tarn::mixers {
+namespace {
+
+enum Tensor : int64_t { kS, kZ, kNormSums };  // of LinearState
+
+// The power of two that brings the largest entry near 1; 1 where there is
+// none. An exact quotient does not change, and underflows later.
+float PowerOfTwoScale(const float* x, int64_t count) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::fabs(x[i]));
+  }
+  if (largest == 0.0f || !std::isfinite(largest)) return 1.0f;
+  return std::ldexp(1.0f, std::clamp(-std::ilogb(largest), -126, 126));
+}
+
+class Linear final : public RuntimeAttention {
+ public:
+  Linear(const ModelConfig& layer, MixerTensors& tensors)
+      : RuntimeAttention(layer, tensors),
+        form_(layer),
+        plain_(form_.Plain()),
+        exact_(layer.denominator == Denominator::kExact),
+        turned_(rotary_ && layer.rotary_place == RotaryPlace::kAfter),
+        s_floats_(PaddedFloats(form_.d_feature() * d_value_)),
+        sums_floats_(s_floats_ + PaddedFloats(form_.d_feature())) {
+    build_floats_ = std::max(BuildLinearMemoryFloats(form_, d_key_, d_value_),
+                             RowStride(form_.d_feature()));
+    if (turned_) {
+      build_floats_ = std::max(build_floats_,
+                               BuildLinearMemoryFloats(plain_, d_key_, d_value_));
+    }
+  }
+
+  bool one_region() const override { return !turned_; }
+
+  // Rotated features: phi(q), phi(k) before rotation, and the denominators.
+  int64_t row_floats() const override {
+    return turned_ ? 2 * key_width_ + heads_ : 0;
+  }
+
+  int64_t WorkerFloats(const MixerBlock& block) const override {
+    const bool causal =
+        !block.segments.empty() && block.segments.front().state != nullptr;
+    if (!causal) return sums_floats_ + build_floats_;
+    if (form_.outside()) return 2 * RowStride(form_.d_feature());
+    return turned_ ? RowStride(d_key_) : 0;
+  }
+
+  // A task is some heads of a segment: all of them where segments are many,
+  // for their states lie in one piece, else one.
+  void Mix(MixerBlock& block, int64_t layer) const override {
+    Rotate(block);
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    const bool together = !turned_ && !form_.outside();
+    const int64_t heads =
+        segments >= 4 * block.workers() && together ? heads_ : 1;
+    const int64_t groups = heads_ / heads;
+    // About six state entries a nanosecond.
+    const int64_t ns = heads * (form_.d_feature() * d_value_ / 6 + 100);
+    block.ForTasks(
+        segments * groups, ns * ((block.rows() + segments - 1) / segments),
+        [&](int64_t task, int worker) {
+          const Segment& segment =
+              block.segments[static_cast<size_t>(task / groups)];
+          const int64_t head = task % groups * heads;
+          if (turned_) {
+            AttendTurned(block, segment, layer, head, worker);
+          } else if (form_.outside()) {
+            AttendOutside(block, segment, layer, head, worker);
+          } else {
+            AttendHeads(block, segment, layer, head, heads);
+          }
+        });
+  }
+
+  void MixSequences(MixerBlock& block) const override {
+    Rotate(block);
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    block.ForTasks(segments * heads_,
+                   block.rows() / segments *
+                       (form_.d_feature() * (d_key_ + d_value_) / 16 + 100),
+                   [&](int64_t task, int worker) {
+                     const Segment& segment = block.segments[
+                         static_cast<size_t>(task / heads_)];
+                     if (segment.count == 0) return;
+                     ReadAll(block, segment, task % heads_, worker);
+                   });
+  }
+
+  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
+            int worker) const override {
+    const Segment& segment = block.segments.front();
+    for (int64_t head = begin; head < end; ++head) {
+      if (rotary_) RotateHead(block, 0, head);
+      if (form_.outside()) AttendOutside(block, segment, layer, head, worker);
+    }
+    if (!form_.outside()) {
+      AttendHeads(block, segment, layer, begin, end - begin);
+    }
+  }
+
+  const void* Reads(const SequenceState& state, int64_t layer,
+                    int64_t share) const override {
+    return state.Tensor(layer, kS) + share * form_.d_feature() * d_value_;
+  }
+
+ private:
+  void Rotate(MixerBlock& block) const {
+    if (!rotary_) return;
+    block.ForRows(key_width_, [&](int64_t row) {
+      if (turned_) MapRow(block, row);
+      RotateRow(block, row);
+    });
+  }
+
+  // phi(q) and phi(k) into `extra` and, to be turned, in place of q and k.
+  void MapRow(const MixerBlock& block, int64_t row) const {
+    float* qk = block.in[row];
+    for (int64_t head = 0; head < 2 * heads_; ++head) {
+      form_.Map(qk + head * d_key_, qk + head * d_key_);
+    }
+    for (int64_t head = 0; exact_ && head < heads_; ++head) {
+      float* q = qk + head * d_key_;
+      const float scale = PowerOfTwoScale(q, d_key_);
+      for (int64_t i = 0; i < d_key_; ++i) q[i] *= scale;
+    }
+    std::copy_n(qk, 2 * key_width_, block.extra[row]);
+  }
+
+  // Katharopoulos et al. 2020, eq. (18)-(20), for the segment's tokens in
+  // order.
+  void AttendHeads(const MixerBlock& block, const Segment& segment,
+                   int64_t layer, int64_t head, int64_t heads) const {
+    const int64_t count = segment.count, row = segment.row;
+    SerialExecutor serial;
+    LinearAttentionPrefill(
+        form_.options(),
+        HeadView(Query(block, row, head), count, block.in.stride, d_key_,
+                 heads),
+        HeadView(Key(block, row, head), count, block.in.stride, d_key_, heads),
+        HeadView(Value(block, row, head), count, block.in.stride, d_value_,
+                 heads),
+        segment.state->Tensor(layer, kS) + head * d_key_ * d_value_,
+        segment.state->Tensor(layer, kZ) + head * d_key_,
+        HeadView(Out(block, row, head), count, block.out.stride, d_value_,
+                 heads),
+        serial);
+  }
+
+  // Rotation after the feature map (Su et al. 2021, eq. (19)): the numerator
+  // sees turned features, the denominator plain ones. Two runs of the
+  // recurrence:
+  //   S += R phi(k) v^T,  n = S^T R phi(q)
+  //   z += phi(k) 1,      d = z^T phi(q)      (a state of one value column)
+  void AttendTurned(MixerBlock& block, const Segment& segment, int64_t layer,
+                    int64_t head, int worker) const {
+    const int64_t count = segment.count, row = segment.row;
+    const int64_t stride = block.in.stride, extra = block.extra.stride;
+    const LinearAttentionOptions& options = form_.plain_options();
+    // The kernel sums keys into a normalizer in any case; here nobody reads it.
+    float* unused = block.Scratch(worker);
+    std::fill_n(unused, d_key_, 0.0f);
+    SerialExecutor serial;
+    LinearAttentionPrefill(
+        options, HeadView(Query(block, row, head), count, stride, d_key_),
+        HeadView(Key(block, row, head), count, stride, d_key_),
+        HeadView(Value(block, row, head), count, stride, d_value_),
+        segment.state->Tensor(layer, kS) + head * d_key_ * d_value_, unused,
+        HeadView(Out(block, row, head), count, block.out.stride, d_value_),
+        serial);
+    float one = 1.0f;
+    float* features = block.extra[row] + head * d_key_;
+    float* denominators = block.extra[row] + 2 * key_width_ + head;
+    LinearAttentionPrefill(
+        options, HeadView(features, count, extra, d_key_),
+        HeadView(features + key_width_, count, extra, d_key_),
+        HeadView(&one, count, 0, 1),
+        segment.state->Tensor(layer, kZ) + head * d_key_, unused,
+        HeadView(denominators, count, extra, 1), serial);
+    for (int64_t i = 0; i < count; ++i) {
+      form_.Divide(denominators[i * extra], 0.0f, d_value_,
+                   Out(block, row + i, head));
+    }
+  }
+
+  // Features of a width of their own, or a signed denominator: token by token,
+  // the features of one query and one key in scratch.
+  //   S += phi(k) v^T,  z += phi(k),  n = S^T phi(q)      (the kernel)
+  //   b += ||phi(k)||,  o = n / d,  d = z . phi(q) kept away from 0 by
+  //   ||phi(q)|| b                                        (here)
+  void AttendOutside(MixerBlock& block, const Segment& segment, int64_t layer,
+                     int64_t head, int worker) const {
+    const int64_t width = form_.d_feature();
+    float* query = block.Scratch(worker);
+    float* key = query + RowStride(width);
+    float* S = segment.state->Tensor(layer, kS) + head * width * d_value_;
+    float* z = segment.state->Tensor(layer, kZ) + head * width;
+    SerialExecutor serial;
+    for (int64_t r = segment.row; r < segment.row + segment.count; ++r) {
+      float* out = Out(block, r, head);
+      form_.Map(Query(block, r, head), query);
+      form_.Map(Key(block, r, head), key);
+      LinearAttentionPrefill(
+          form_.plain_options(), HeadView(query, 1, width, width),
+          HeadView(key, 1, width, width),
+          HeadView(Value(block, r, head), 1, d_value_, d_value_), S, z,
+          HeadView(out, 1, d_value_, d_value_), serial);
+      float bound = 0.0f;
+      if (form_.norm_sums()) {
+        float* sum = segment.state->Tensor(layer, kNormSums) + head;
+        *sum += NormOfRow(key, width);
+        bound = NormOfRow(query, width) * *sum;
+      }
+      form_.Divide(DotRow(query, z, width), bound, d_value_, out);
+    }
+  }
+
+  // o_i = phi(q_i)^T S / phi(q_i)^T z over all keys (Katharopoulos et al. 2020,
+  // eq. (5)-(6)). Rotation after the feature map: the numerator sees turned
+  // features, the denominator plain ones.
+  void ReadAll(MixerBlock& block, const Segment& segment, int64_t head,
+               int worker) const {
+    const int64_t row = segment.row, count = segment.count;
+    const int64_t stride = block.in.stride;
+    const HeadRows queries = {Query(block, row, head), stride, count};
+    const HeadRows keys = {Key(block, row, head), stride, count};
+    const HeadRows values = {Value(block, row, head), stride, count};
+    const HeadRows out = {Out(block, row, head), block.out.stride, count};
+    float* S = block.Scratch(worker);
+    float* z = S + s_floats_;
+    float* scratch = S + sums_floats_;
+    if (!turned_) {
+      float norm_sum = 0.0f;
+      BuildLinearMemory(form_, keys, values, d_key_, d_value_, S, z, &norm_sum,
+                        scratch);
+      ReadLinearMemory(form_, {S, z, norm_sum}, queries, out, d_value_,
+                       scratch);
+      return;
+    }
+    BuildLinearMemory(plain_, keys, values, d_key_, d_value_, S, z, nullptr,
+                      scratch);
+    ReadLinearMemory(plain_, {S, z, 0.0f}, queries, out, d_value_, scratch);
+    std::fill_n(z, d_key_, 0.0f);
+    const int64_t at = head * d_key_;
+    for (int64_t i = 0; i < count; ++i) {
+      AddToRow(block.extra[row + i] + key_width_ + at, d_key_, z);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      form_.Divide(DotRow(block.extra[row + i] + at, z, d_key_), 0.0f, d_value_,
+                   out[i]);
+    }
+  }
+
+  const LinearForm form_, plain_;  // plain: of rotated features
+  const bool exact_, turned_;      // turned: rotary, after the feature map
+  const int64_t s_floats_, sums_floats_;  // of S; of S and z
+  int64_t build_floats_ = 0;              // behind them in a worker's scratch
+};
+
+std::optional<Error> Check(const ModelConfig& layer) {
+  const FeatureMapTraits& map = Traits(layer.feature_map);
+  if (map.elementwise || map.pairs) return std::nullopt;
+  return FormatError("config.json: feature_map",
+                     "elu1, identity, relu, relu2 or poly2 (what this runtime "
+                     "can run)",
+                     map.name);
+}
+
+std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
+                                   MixerTensors& tensors) {
+  return std::make_unique<Linear>(layer, tensors);
+}
+
+}  // namespace
+
+std::vector<RuntimeMixerRow> LinearRuntimeMixers() {
+  return {{"linear", Check, Make}};
+}
+
+}  // namespace tarn::mixers

@@ -1,0 +1,12 @@
+// The runtime half of softmax attention over all keys, with a cache.
+#pragma once
+
+#include <vector>
+
+#include "runtime/stack/mixer.h"
+
+namespace tarn::mixers {
+
+std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers();
+
+}  // namespace tarn::mixers

@@ -1,0 +1,67 @@
+#include "runtime/stack/mixer.h"
+
+#include <deque>
+#include <mutex>
+
+#include "core/text.h"
+
+namespace tarn {
+namespace {
+
+// Rows are only ever added, and a deque does not move them.
+struct Registry {
+  std::mutex turn;
+  std::deque<RuntimeMixerRow> rows;
+
+  Registry() {
+    for (const RuntimeMixerRow& row : BuiltinRuntimeMixers()) {
+      rows.push_back(row);
+    }
+  }
+  const RuntimeMixerRow* Find(const std::string& name) const {
+    for (const RuntimeMixerRow& row : rows) {
+      if (name == row.name) return &row;
+    }
+    return nullptr;
+  }
+};
+
+Registry& TheRegistry() {
+  static Registry registry;
+  return registry;
+}
+
+}  // namespace
+
+void RuntimeMixer::MixSequences(MixerBlock&) const {
+  throw ArgumentError("attention", "a mixer that reads whole sequences",
+                      "one that is causal");
+}
+
+void RegisterRuntimeMixer(const RuntimeMixerRow& row) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.turn);
+  if (row.name == nullptr || row.make == nullptr ||
+      registry.Find(row.name) != nullptr) {
+    throw ArgumentError("RegisterRuntimeMixer: row",
+                        "a maker and a name of its own",
+                        row.name == nullptr ? "no name" : Quoted(row.name));
+  }
+  registry.rows.push_back(row);
+}
+
+const RuntimeMixerRow* FindRuntimeMixer(const std::string& name) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.turn);
+  return registry.Find(name);
+}
+
+std::vector<const char*> RuntimeMixerNames() {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.turn);
+  std::vector<const char*> names;
+  for (const RuntimeMixerRow& row : registry.rows) names.push_back(row.name);
+  return names;
+}
+
+}  // namespace tarn

@@ -1,0 +1,92 @@
+// The runtime half of a mixer: one object a layer, which holds the layer's
+// weights and turns rows into rows over the state. A layer runs it in three
+// parts, in = W_in norm(x), out = Mix(in), x += W_out out; the two products are
+// the stack's, the middle is the mixer's. Calls are virtual once a layer and
+// piece of work, never in an inner loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/mixer_spec.h"
+#include "config/model_config.h"
+#include "core/error.h"
+#include "kernels/matmul/packed_matrix.h"
+#include "runtime/stack/mixer_block.h"
+
+namespace tarn {
+
+/// Immutable once made: any number of blocks may use it.
+class RuntimeMixer {
+ public:
+  virtual ~RuntimeMixer() = default;
+
+  const PackedMatrix& in() const { return in_; }    // [in width, d_model]
+  const PackedMatrix& out() const { return out_; }  // [d_model, out width]
+  /// Bytes of all weights as held.
+  virtual int64_t bytes() const { return in_.bytes() + out_.bytes(); }
+
+  /// Floats that it keeps in `extra` for each row, and scratch of a worker for
+  /// the segments of a block.
+  virtual int64_t row_floats() const { return 0; }
+  virtual int64_t WorkerFloats(const MixerBlock&) const { return 0; }
+
+  /// The segments' rows in order, each over its state, which advances (the
+  /// position is the caller's). The bits of a row depend on its sequence alone,
+  /// not on the split into segments, on the company or on the workers.
+  virtual void Mix(MixerBlock& block, int64_t layer) const = 0;
+  /// Whole sequences at once, without states; rows see all of their segment.
+  /// Only of mixers whose spec is bidirectional.
+  virtual void MixSequences(MixerBlock& block) const;
+
+  /// A block of one row, layer by layer in one region of all workers: whether
+  /// the mixer takes part, the number of shares of its work (heads), its part
+  /// [begin, end) of them with the bits of Mix, and where a share begins to
+  /// read its state, to be fetched in time.
+  virtual bool one_region() const { return true; }
+  virtual int64_t shares() const = 0;
+  virtual void Step(MixerBlock& block, int64_t layer, int64_t begin,
+                    int64_t end, int worker) const = 0;
+  virtual const void* Reads(const SequenceState& state, int64_t layer,
+                            int64_t share) const = 0;
+
+ protected:
+  PackedMatrix in_, out_;
+};
+
+/// The tensors of one mixer by their names in MixerSpec::weights, and the
+/// memory its matrices lie in.
+class MixerTensors {
+ public:
+  virtual ~MixerTensors() = default;
+  virtual std::vector<float> Vector(const std::string& name) = 0;
+  /// The matrices `names` below one another, with name.bias where `biases`, as
+  /// one that a step reads: [sum of rows, inputs].
+  virtual PackedMatrix Stack(const std::vector<std::string>& names,
+                             const std::vector<int64_t>& rows, int64_t inputs,
+                             bool biases) = 0;
+};
+
+/// One row of the runtime's registry.
+struct RuntimeMixerRow {
+  const char* name;  // of a MixerSpec
+  /// Nothing where this build can run such a layer, else what it can.
+  std::optional<Error> (*check)(const ModelConfig& layer);
+  std::unique_ptr<RuntimeMixer> (*make)(const ModelConfig& layer,
+                                        MixerTensors& tensors);
+};
+
+/// Adds a row. Throws ArgumentError for a name that is taken. Thread-safe; call
+/// it before a model of such a mixer is opened.
+void RegisterRuntimeMixer(const RuntimeMixerRow& row);
+/// The row of a name, or null. Thread-safe; rows live as long as the program.
+const RuntimeMixerRow* FindRuntimeMixer(const std::string& name);
+std::vector<const char*> RuntimeMixerNames();
+
+/// The rows that every build has; defined by src/mixers, one line a family.
+std::vector<RuntimeMixerRow> BuiltinRuntimeMixers();
+
+}  // namespace tarn

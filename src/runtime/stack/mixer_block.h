@@ -1,0 +1,76 @@
+// The rows of a block as a mixer sees them, and the workers it may use.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "kernels/aligned_buffer.h"
+#include "runtime/state/sequence_state.h"
+
+namespace tarn {
+
+/// One vector beyond the width: rows 4096 bytes apart would share L1 sets.
+constexpr int64_t RowStride(int64_t width) {
+  return (width + 15) / 16 * 16 + 16;
+}
+
+/// [rows, width], `stride` floats apart.
+struct Rows {
+  float* data = nullptr;
+  int64_t stride = 0;
+  float* operator[](int64_t row) const { return data + row * stride; }
+  Rows From(int64_t row) const { return {(*this)[row], stride}; }
+};
+
+/// A run of rows of one sequence. A causal stack carries its state; an encoder
+/// has none, and the run is the whole sequence.
+struct Segment {
+  SequenceState* state = nullptr;
+  int64_t row = 0, count = 0;
+};
+
+/// One thread at a time, but for what tasks of ForTasks may touch: rows of
+/// their own and their worker's scratch.
+class MixerBlock {
+ public:
+  int64_t rows() const { return static_cast<int64_t>(positions.size()); }
+  int workers() const { return executor_.width(); }
+
+  Rows in;      // [in().outputs()] of the mixer: what its first product made
+  Rows out;     // [out().inputs()]: what its last product reads
+  Rows extra;   // [row_floats()] of the mixer
+  Rows places;  // cosines and sines of rotary positions, half d_key each
+  std::vector<int64_t> positions;  // [rows]
+  std::vector<Segment> segments;
+
+  float* Scratch(int worker) {
+    return worker_scratch_.data() + worker * worker_floats_;
+  }
+
+  // f(task, worker) for every task, in parallel when the whole is worth it.
+  template <typename F>
+  void ForTasks(int64_t tasks, int64_t ns_per_task, const F& f) {
+    // Below 20 us, waking workers costs more than it saves.
+    constexpr int64_t kInlineNs = 20000;
+    if (executor_.width() == 1 || tasks * ns_per_task < kInlineNs) {
+      for (int64_t task = 0; task < tasks; ++task) f(task, 0);
+    } else {
+      executor_.ParallelFor(tasks, f);
+    }
+  }
+  // f(row) for every row of the block, likewise.
+  template <typename F>
+  void ForRows(int64_t ns_per_row, const F& f) {
+    ForTasks(rows(), ns_per_row, [&f](int64_t row, int) { f(row); });
+  }
+
+ protected:
+  explicit MixerBlock(Executor& executor) : executor_(executor) {}
+
+  Executor& executor_;
+  AlignedBuffer<float> worker_scratch_;  // [workers, worker_floats_]
+  int64_t worker_floats_ = 0;
+};
+
+}  // namespace tarn

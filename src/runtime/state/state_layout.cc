@@ -1,0 +1,50 @@
+#include "runtime/state/state_layout.h"
+
+#include "runtime/model/supported.h"
+#include "runtime/state/float_runs.h"
+
+namespace tarn {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+}  // namespace
+
+StateLayout::StateLayout(const ModelConfig& config)
+    : outputs(config.Outputs()), cross(config.arch == Arch::kSeq2seq) {
+  for (int64_t i = 0; i < DecoderLayers(config); ++i) {
+    const ModelConfig view = LayerView(config, i);
+    std::vector<StatePlace>& places = layers.emplace_back();
+    for (StateTensor& tensor : Spec(view.attention).state(view)) {
+      StatePlace place;
+      place.width = tensor.elements();
+      if (tensor.grows) {
+        place.rows = tensor.shape.front();
+        place.width /= place.rows;
+        place.offset = token_floats;
+        token_floats += tensor.elements();
+      } else {
+        place.offset = fixed_floats;
+        fixed_floats += PaddedFloats(place.width);
+      }
+      place.tensor = std::move(tensor);
+      places.push_back(std::move(place));
+    }
+  }
+}
+
+int64_t StateLayout::FixedBytes() const {
+  int64_t floats = 0;
+  for (const auto& layer : layers) {
+    for (const StatePlace& place : layer) {
+      if (!place.tensor.grows) floats += place.width;
+    }
+  }
+  return floats * kFloatBytes;
+}
+
+int64_t StateLayout::BytesPerToken() const {
+  return token_floats * kFloatBytes;
+}
+
+}  // namespace tarn

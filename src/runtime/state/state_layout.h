@@ -1,0 +1,46 @@
+// Where a model's recurrent state lies in memory: made from the StateSpec of
+// every layer's mixer, and from nothing else.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/mixer_spec.h"
+#include "config/model_config.h"
+
+namespace tarn {
+
+/// One tensor of one layer. Fixed ones lie in one block, each padded to 64
+/// bytes; those that grow in another, whose room for tokens doubles: shape
+/// [R, W...] of a token is held as [R, capacity, W...], so that what a head
+/// reads lies in one piece, and streams.
+struct StatePlace {
+  StateTensor tensor;
+  int64_t offset = 0;  // floats into the block; of one that grows, a token's
+  int64_t rows = 1;    // R of one that grows
+  int64_t width = 0;   // floats of a row, W...; of a fixed one, of all
+  bool operator==(const StatePlace&) const = default;
+};
+
+/// One object for each open model: its address tells states of one model from
+/// those of another.
+struct StateLayout {
+  explicit StateLayout(const ModelConfig& config);
+
+  std::vector<std::vector<StatePlace>> layers;
+  int64_t outputs = 0;       // floats in a row of logits
+  int64_t fixed_floats = 0;  // of the block of fixed tensors, padded
+  int64_t token_floats = 0;  // of one token in the other
+  bool cross = false;        // a sequence is nothing without its CrossMemory
+
+  const StatePlace& At(int64_t layer, int64_t tensor) const {
+    return layers[static_cast<size_t>(layer)][static_cast<size_t>(tensor)];
+  }
+  bool operator==(const StateLayout&) const = default;
+  bool grows() const { return token_floats > 0; }
+  /// Bytes of recurrence that a new state holds, and those of one more token.
+  int64_t FixedBytes() const;
+  int64_t BytesPerToken() const;
+};
+
+}  // namespace tarn
