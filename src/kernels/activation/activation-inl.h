@@ -1,5 +1,5 @@
-// GELU, SiLU and their slopes on vectors; shared by the row functions and the fused
-// passes, so that both have the same bits.
+// GELU, SiLU and their slopes on vectors; shared by the row functions and the
+// fused passes, so that both have the same bits.
 
 #if defined(TARN_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_ACTIVATION_INL_H_

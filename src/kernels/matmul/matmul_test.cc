@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -137,6 +138,41 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
         }
       }
     }
+  }
+}
+
+// SwiGLU in one place: the product with W3 stored, the one with W1 finished
+// over it; rows together and row by row, panel by panel, give the same bits.
+TEST_P(MatMulTest, SwigluIsTwoProductsInOnePlace) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Problem w3(50, 130, 70, dtype);
+    Problem w1(50, 130, 70, dtype);  // the same rows, other weights
+    w1.packed.SetRows(0, 130, Normals(130 * 70, 8).data(), nullptr);
+    const std::vector<float> gate = w1.Run(serial_), up = w3.Run(serial_);
+    std::vector<float> want(gate.size()), together = up;
+    std::vector<float> alone(gate.size(),
+                             std::numeric_limits<float>::quiet_NaN());
+    SwigluForward({}, 50, 130, gate.data(), up.data(), want.data(), serial_);
+    PackedMatMul(w1.x.data(), 70, 50, w1.packed, {together.data(), 130},
+                 serial_, MatMulFinish::kSwiglu);
+    EXPECT_EQ(want, together);
+    for (int64_t row = 0; row < 50; ++row) {
+      float* y = alone.data() + row * 130;
+      for (int64_t panel = 0; panel < w1.packed.panels(); ++panel) {
+        for (const auto& [p, finish] :
+             {std::pair{&w3, MatMulFinish::kStore},
+              std::pair{&std::as_const(w1), MatMulFinish::kSwiglu}}) {
+          PackedRowMatMul({.x = w3.x.data() + row * 70,
+                           .w = &p->packed,
+                           .panel_begin = panel,
+                           .panel_end = panel + 1,
+                           .y = y,
+                           .finish = finish,
+                           .residual = y});
+        }
+      }
+    }
+    EXPECT_EQ(want, alone);
   }
 }
 

@@ -34,8 +34,8 @@ HWY_INLINE void AddN(VF x, float* p, int64_t n) {
   StoreN(hn::Add(LoadN(p, n), x), p, n);
 }
 
-// s of one row; returns the sum that its norm begins with: of the entries, or of
-// their squares. Entries behind the row are 0 in every vector here, as LoadN
+// s of one row; returns the sum that its norm begins with: of the entries, or
+// of their squares. Entries behind the row are 0 in every vector here, as LoadN
 // clears them and factors and bias multiply or follow that.
 template <NormKind kKind>
 HWY_INLINE float AddResidual(const DropoutKey& key, int64_t row, int64_t width,
@@ -151,8 +151,7 @@ HWY_INLINE void GradientRow(const DropoutKey& key,
   ForEachVector(key, row, width, [&](int64_t i, int64_t n, VF scale) HWY_ATTR {
     VF total = ds ? LoadN(ds + i, n) : hn::Zero(d);
     if (dy != nullptr) {
-      const VF normal =
-          NormalOf<kKind>(LoadN(s + i, n), m.center, m.inverse);
+      const VF normal = NormalOf<kKind>(LoadN(s + i, n), m.center, m.inverse);
       const VF from = LoadN(dy + i, n), scale_y = LoadN(gamma + i, n);
       VF grad = kKind == NormKind::kRms ? hn::Mul(from, scale_y)
                                         : hn::MulSub(from, scale_y, m.mean_g);

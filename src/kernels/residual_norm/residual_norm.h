@@ -43,8 +43,8 @@ struct ResidualNormTensors {
 };
 
 /// Throws ShapeError for negative sizes or a norm over no elements,
-/// ArgumentError for null data that is wanted, for a beta beside an RMS norm and
-/// as MakeDropoutKey. Allocates nothing; thread-safe.
+/// ArgumentError for null data that is wanted, for a beta beside an RMS norm
+/// and as MakeDropoutKey. Allocates nothing; thread-safe.
 void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
                          int64_t width, const ResidualNormTensors& t,
                          Executor& executor);

@@ -285,11 +285,11 @@ TEST(ResidualNormArguments, RefusedBeforeWork) {
   EXPECT_EQ(5.0f, y);
   ResidualNormGradients g;
   g.grad_beta = &y;
-  EXPECT_EQ("residual_norm: grad_beta",
-            ErrorOf([&] {
-              ResidualNormBackward({1e-5, {}, NormKind::kRms}, 1, 1, g, &y,
-                                   executor);
-            }).where());
+  EXPECT_EQ(
+      "residual_norm: grad_beta",
+      ErrorOf([&] {
+        ResidualNormBackward({1e-5, {}, NormKind::kRms}, 1, 1, g, &y, executor);
+      }).where());
   g.grad_beta = nullptr;
   EXPECT_EQ("residual_norm: workspace", ErrorOf([&] {
                                           ResidualNormBackward(

@@ -16,10 +16,9 @@ namespace HWY_NAMESPACE {
 static void RmsNorm(const float* x, int64_t width, const float* gamma,
                     float eps, float* y) {
   // Entries behind the row are loaded as 0 and add nothing.
-  const float squares =
-      ReduceRow(x, width, [](VF v, int64_t, VF sum) HWY_ATTR {
-        return hn::MulAdd(v, v, sum);
-      });
+  const float squares = ReduceRow(x, width, [](VF v, int64_t, VF sum) HWY_ATTR {
+    return hn::MulAdd(v, v, sum);
+  });
   const float mean = squares / static_cast<float>(width);
   const VF inverse = hn::Set(DF(), 1.0f / std::sqrt(mean + eps));
   CombineRows(x, gamma, width, y, [inverse](VF v, VF scale) HWY_ATTR {

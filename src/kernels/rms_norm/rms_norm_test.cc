@@ -27,8 +27,7 @@ std::vector<double> Reference(const std::vector<float>& x,
                               const std::vector<float>& gamma, double eps) {
   double squares = 0;
   for (float v : x) squares += double{v} * v;
-  const double root =
-      std::sqrt(squares / static_cast<double>(x.size()) + eps);
+  const double root = std::sqrt(squares / static_cast<double>(x.size()) + eps);
   std::vector<double> y;
   for (size_t i = 0; i < x.size(); ++i) y.push_back(x[i] / root * gamma[i]);
   return y;

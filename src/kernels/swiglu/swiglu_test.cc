@@ -112,8 +112,8 @@ TEST_P(SwigluTest, EqualsTheReference) {
         const auto y = reference::Swiglu(gate, up, factors);
         ExpectNear(y, problem.y, 1e-6);
         EXPECT_EQ(problem.y, problem.y_again);
-        const auto g = reference::SwigluBackward(gate, up, factors,
-                                                 Widen(problem.grad_y));
+        const auto g =
+            reference::SwigluBackward(gate, up, factors, Widen(problem.grad_y));
         ExpectNear(g.gate, problem.grad_gate, 1e-6);
         ExpectNear(g.up, problem.grad_up, 1e-6);
       }
