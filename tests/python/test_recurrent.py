@@ -175,8 +175,8 @@ def test_mismatches_are_refused(tmp_path):
         RecurrentLinearAttention(6, compat=True)(q, q, v, state)
     with pytest.raises(ValueError, match="feature_map"):
         RecurrentLinearAttention(6, feature_map="relu")(q, q, v, state)
-    with pytest.raises(TypeError, match="reorder.*list"):
-        linear(q, q, v, [state["S"], state["z"]])
+    with pytest.raises(TypeError, match="reorder.*dict"):
+        linear(q, q, v, {"S": state["S"]})
     with pytest.raises(IndexError):
         state.reorder([0, 2])
     other = tmp_path / "other.safetensors"

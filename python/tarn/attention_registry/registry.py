@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable
 
-from tarn.attention_registry.spec import Spec
+from tarn.attention_registry.spec import Optional, Spec
 
 
 class Registry:
@@ -51,6 +51,10 @@ class Registry:
     def contains_parameter(self, key: str) -> bool:
         """Whether some kind takes a parameter of this name."""
         return key in self._parameters
+
+    def has_default(self, key: str) -> bool:
+        """Whether None stands for a default of this parameter."""
+        return isinstance(self._parameters[key], Optional)
 
     def validate_parameter(self, key: str, value: Any) -> Any:
         """value in its canonical form. Raises ValueError that names the

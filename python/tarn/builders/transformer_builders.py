@@ -31,12 +31,10 @@ def _one_of(*choices: str) -> Callable[[str, Any], Any]:
     return check
 
 
-def _whole(least: int, optional: bool = False) -> Callable[[str, Any], Any]:
-    """Checks an integer from `least`; None too where it stands for a default."""
+def _whole(least: int) -> Callable[[str, Any], Any]:
+    """Checks an integer from `least`."""
 
     def check(key: str, value: Any) -> Any:
-        if value is None and optional:
-            return None
         number = None if not isinstance(value, SupportsIndex) else operator.index(value)
         if number is None or number < least:
             raise ValueError(f"{key}: want an integer from {least}, got {value!r}")
@@ -87,18 +85,18 @@ class BaseTransformerBuilder(BaseBuilder):
     _checks: dict[str, Callable[[str, Any], Any]] = {
         "n_layers": _whole(0),
         **dict.fromkeys(
-            ("n_heads", "query_dimensions", "value_dimensions", "feed_forward_dimensions"),
-            _whole(1),
-        ),
-        **dict.fromkeys(
             (
+                "n_heads",
+                "query_dimensions",
+                "value_dimensions",
+                "feed_forward_dimensions",
                 "model_dimensions",
                 "cross_n_heads",
                 "cross_query_dimensions",
                 "cross_value_dimensions",
                 "cross_model_dimensions",
             ),
-            _whole(1, optional=True),
+            _whole(1),
         ),
         "activation": _one_of("relu", "gelu"),
         "norm": _one_of("post", "pre"),
@@ -117,7 +115,10 @@ class BaseTransformerBuilder(BaseBuilder):
     def _derived(self, key: str) -> Any:
         """What a setting of None stands for."""
         if key == "model_dimensions":
+            self._want("value_dimensions", "n_heads")
             return self.value_dimensions * self.n_heads
+        if key == "event_dispatcher":
+            return ""
         return None
 
     def __getattr__(self, key: str) -> Any:
@@ -133,9 +134,25 @@ class BaseTransformerBuilder(BaseBuilder):
             return
         known = key in self._settings
         if known:
-            check = self._checks.get(key)
+            check = None if self._may_be_none(key, value) else self._checks.get(key)
             self._settings[key] = value if check is None else check(key, value)
         self._forward(key, value, known)
+
+    @staticmethod
+    def _may_be_none(key: str, value: Any) -> bool:
+        """Whether a setting is kept as None, which a namespace has for what was
+        not given. The layers know what it stands for, or else `get` asks."""
+        return value is None and key not in ("activation", "norm", "final_normalization", "compat")
+
+    def _want(self, *keys: str) -> None:
+        """Raises ValueError for a setting of None that stands for nothing."""
+        for key in keys:
+            if getattr(self, key) is None:
+                raise ValueError(f"{key}: want a value before get(), got None")
+
+    def _want_sizes(self) -> None:
+        """What `get` asks for before it makes anything."""
+        self._want("n_layers", "n_heads", "model_dimensions", "dropout", "norm_eps")
 
     def _forward(self, key: str, value: Any, known: bool) -> None:
         """Hands a setting to the builders of attentions that take it."""
@@ -158,11 +175,13 @@ class BaseTransformerBuilder(BaseBuilder):
         self,
         builder: BaseAttentionBuilder,
         attention_type: str,
-        query_dimensions: int,
+        query_dimensions: int | None,
         number: int,
-    ) -> torch.nn.Module:
+    ) -> Any:
         """An inner attention; number tells those of one model apart, so that
         each draws random numbers of its own."""
+        if query_dimensions is None:  # as the layers take it
+            query_dimensions = self.model_dimensions // self.n_heads
         for key, value in (
             ("event_dispatcher", self.event_dispatcher),
             ("query_dimensions", query_dimensions),
@@ -170,7 +189,9 @@ class BaseTransformerBuilder(BaseBuilder):
             if builder.takes(key):
                 setattr(builder, key, value)
         attention = builder.get(attention_type)
-        for module in attention.modules():
+        # One registered from outside may be any callable.
+        is_module = isinstance(attention, torch.nn.Module)
+        for module in attention.modules() if is_module else [attention]:
             assign = getattr(module, "assign_layer", None)
             if callable(assign):
                 assign(number, seed=self.feature_seed)
@@ -227,6 +248,7 @@ class BaseTransformerEncoderBuilder(BaseTransformerBuilder):
         )
 
     def get(self) -> torch.nn.Module:
+        self._want_sizes()
         shell = recurrent if self._recurrent else transformers
         prefix = "Recurrent" if self._recurrent else ""
         layer_class = getattr(shell, f"{prefix}TransformerEncoderLayer")
@@ -252,9 +274,10 @@ class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
 
     Settings are attributes and their defaults:
         n_layers 4, n_heads 4.
-        query_dimensions 64, value_dimensions 64: widths of a head.
+        query_dimensions 64, value_dimensions 64: widths of a head; None for the
+            first: model_dimensions // n_heads.
         model_dimensions None: value_dimensions n_heads.
-        feed_forward_dimensions 1024, dropout 0.1, activation "relu" or "gelu".
+        feed_forward_dimensions 1024; None: 4 model_dimensions. dropout 0.1, activation "relu" or "gelu".
         attention_type "full": a kind of `tarn.attention_registry`, "a:b" is a
             around b.
         final_normalization True, norm "post" or "pre", norm_eps 1e-5.
@@ -361,6 +384,7 @@ class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
         )
 
     def get(self) -> torch.nn.Module:
+        self._want_sizes()
         shell = recurrent if self._recurrent else transformers
         prefix = "Recurrent" if self._recurrent else ""
         layer_class = getattr(shell, f"{prefix}TransformerDecoderLayer")
