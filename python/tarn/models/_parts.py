@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from tarn.attention import AttentionLayer
 from tarn.builders import TransformerDecoderBuilder, TransformerEncoderBuilder
 from tarn.builders.attention_builders import BaseAttentionBuilder
 from tarn.feature_maps import FeatureMap, by_name
 from tarn.masking import LengthMask
+from tarn.models._rotary import add_rotation
 
 Config = dict[str, Any]
 
@@ -225,40 +225,3 @@ def make_decoder(config: Config):
     decoder = builder.get()
     add_rotation(decoder, config)
     return decoder
-
-
-class _Rotation:
-    """Turns queries and keys before the attention inside a layer: a hook, so
-    that no weight changes its name."""
-
-    def __init__(self, d_key: int, base: float) -> None:
-        self.d_key = d_key
-        self.base = base
-
-    def __call__(self, module, arguments):
-        queries, keys, *rest = arguments
-        rows = max(queries.shape[1], keys.shape[1])
-        cos, sin = torch.ops.tarn.rotary_tables(rows, self.d_key, self.base)
-        cos, sin = cos.to(queries)[:, None], sin.to(queries)[:, None]
-        rotate = torch.ops.tarn.rotate
-        length, memory = queries.shape[1], keys.shape[1]
-        return (
-            rotate(queries, cos[:length], sin[:length]),
-            rotate(keys, cos[:memory], sin[:memory]),
-            *rest,
-        )
-
-
-def add_rotation(stack: torch.nn.Module, config: Config) -> None:
-    """Rotary positions in every self attention."""
-    if config["positions"] != "rotary":
-        return
-    if config["attention"] == "linear" and config["rotary_place"] == "after":
-        raise ValueError(
-            "rotary_place: want 'before' for a module in Python, got 'after' "
-            "(tarn.runtime and tarn train have it)"
-        )
-    for name, layer in stack.named_modules():
-        if isinstance(layer, AttentionLayer) and not name.endswith("cross_attention"):
-            rotation = _Rotation(config["d_key"], config["rotary_base"])
-            layer.inner_attention.register_forward_pre_hook(rotation)
