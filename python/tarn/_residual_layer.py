@@ -4,6 +4,7 @@ the feed-forward network, whole sequences or single tokens alike."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 import torch.nn.functional as F

@@ -1,5 +1,5 @@
-"""What the models share: embeddings with positions, stacks from a
-configuration, the head."""
+"""What the models share: checks, masks and means, embeddings with positions,
+stacks from a configuration, the head."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ class IdentityFeatureMap(FeatureMap):
         return {"feature_map": "identity"}
 
 
+def check_arch(cls: type, config: Config, archs: tuple[str, ...]) -> None:
+    if config["arch"] not in archs:
+        wanted = " or ".join(repr(arch) for arch in archs)
+        raise ValueError(f"{cls.__name__}: arch: want {wanted}, got {config['arch']!r}")
+
+
+def check_task(cls: type, config: Config, task: str) -> None:
+    if config["task"] != task:
+        raise ValueError(f"{cls.__name__}: task: want {task!r}, got {config['task']!r}")
+
+
 def outputs_of(config: Config) -> int:
     """Rows of the head."""
     if config["task"] == "image":
@@ -58,6 +69,12 @@ def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
     if lengths is None:
         lengths = torch.full((batch,), seq_len)
     return LengthMask(lengths, max_len=seq_len, device=tokens.device)
+
+
+def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
+    """[B, T, D] -> [B, D]; 0 for an empty row."""
+    kept = torch.where(mask.bool_matrix[..., None], x, 0.0)
+    return kept.sum(1) / mask.lengths.to(x.device).clamp(min=1)[:, None]
 
 
 class Embedding(torch.nn.Module):

@@ -120,9 +120,11 @@ class TurnedLinearAttention(LinearAttentionBase):
             want_no_attention_mask(kind, attn_mask, queries, keys)
         options.update(key_arguments(kind, key_lengths, keys.shape[0], keys.shape[1]))
         self.feature_map.new_feature_map(queries.device)
-        tables = tuple(
-            tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x) for x in (queries, keys)
-        )
+
+        def rows_of(x: torch.Tensor) -> Tables:
+            return tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x)
+
+        tables = rows_of(queries), rows_of(keys)
         return turned_attention(self, queries, keys, values, tables, **options)[0]
 
 

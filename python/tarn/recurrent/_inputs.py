@@ -103,6 +103,9 @@ def want_pair(
     state: Sequence[torch.Tensor], names: Sequence[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The two tensors of a plain state. Raises TypeError."""
+    if not isinstance(state, (list, tuple)):
+        wanted = f"an AttentionState or a list [{', '.join(names)}]"
+        raise TypeError(f"state: want {wanted}, got {type(state).__name__}")
     if len(state) != 2 or not all(isinstance(part, torch.Tensor) for part in state):
         given = ", ".join(type(part).__name__ for part in state)
         raise TypeError(f"state: want two tensors [{', '.join(names)}], got [{given}]")

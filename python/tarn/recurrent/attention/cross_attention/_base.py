@@ -31,9 +31,9 @@ class CrossAttention(torch.nn.Module):
         whose mask is key_lengths."""
         if state is None:
             return self.build_state(keys, values, key_lengths)
-        if isinstance(state, (list, tuple)):
-            return self.adopt(*want_pair(state, self._names), query, key_lengths)
-        return state
+        if isinstance(state, AttentionState):
+            return state
+        return self.adopt(*want_pair(state, self._names), query, key_lengths)
 
     def forward(
         self,
