@@ -9,7 +9,8 @@ import torch
 
 from tarn import feature_maps as maps
 from tarn.attention import CausalLinearAttention, LinearAttention
-from tarn.feature_maps import Favor, FeatureMap, RandomFourierFeatures
+from tarn.builders import AttentionBuilder
+from tarn.feature_maps import Favor, FavorPositive, FeatureMap, RandomFourierFeatures
 from tarn.masking import TriangularCausalMask
 
 N, L, H, E, M = 2, 7, 2, 6, 3
@@ -214,7 +215,7 @@ def test_stabilised_favor_equals_the_plain_one(positive):
     name = "favor-positive" if positive else "favor"
     q, k, v = torch.randn(N, L, H, E), torch.randn(N, L, H, E), torch.randn(N, L, H, M)
     plain, stable = (
-        CausalLinearAttention(E, made(name, stabilize=each)).eval() for each in (False, True)
+        CausalLinearAttention(E, made(name, stabilise=each)).eval() for each in (False, True)
     )
     mask = TriangularCausalMask(L)
     torch.testing.assert_close(plain(q, k, v, mask), stable(q, k, v, mask), atol=1e-5, rtol=1e-4)
@@ -238,3 +239,27 @@ def test_maps_are_normalised_by_the_columns_made(name):
     asked = feature_map.n_dims - (name == "smoothed-rff")
     ratio = (feature_map(x).square().sum(-1).mean() - constant) / (squares.mean() - constant)
     assert abs(float(ratio) - made_columns / asked) < 1e-4
+
+
+@pytest.mark.parametrize("cls", [Favor, FavorPositive])
+def test_stabilise_has_one_meaning_under_two_spellings(cls):
+    """tarn's word is that of config.json; fast-transformers' is taken too, also at
+    its place among the arguments."""
+    E = 4
+    for made in (cls(E, stabilise=True), cls(E, stabilize=True), cls(E, 8, None, True, True)):
+        assert made.stabilise and made.stabilize
+        assert made.arguments()["stabilise"] is True
+    assert not cls(E).stabilise and not cls(E, stabilize=False, stabilise=False).stabilise
+    made = cls(E)
+    made.stabilize = True
+    assert made.stabilise
+    with pytest.raises(ValueError, match="stabilise: want it as stabilize True, got False"):
+        cls(E, stabilize=True, stabilise=False)
+
+
+@pytest.mark.parametrize("word", ["stabilise", "stabilize"])
+def test_builders_and_attentions_take_either_spelling(word):
+    settings = {"feature_map": "favor", "query_dimensions": 4, word: True}
+    inner = AttentionBuilder.from_kwargs(**settings).get("causal-linear")
+    assert inner.feature_map.stabilise
+    assert CausalLinearAttention(4, "favor", **{word: True}).feature_map.stabilise

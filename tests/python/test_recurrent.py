@@ -29,7 +29,7 @@ N, L, D, H = 3, 13, 24, 4
 MAPS = ["elu1", "relu", "relu2", "poly2", "favor", "favor-positive", "rff", "smoothed-rff", "grf"]
 KINDS = [
     *(("linear", {"feature_map": name}) for name in MAPS),
-    ("linear", {"feature_map": "favor", "stabilize": True}),
+    ("linear", {"feature_map": "favor", "stabilise": True}),
     ("linear", {"compat": True}),
     ("full", {}),
     ("full", {"softmax_temp": 0.0}),

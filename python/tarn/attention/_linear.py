@@ -32,7 +32,8 @@ LINEAR_PARAMETERS: list[tuple[str, Spec]] = [
     ("compat", Optional(Bool, False)),
     ("n_dims", Optional(Int)),
     ("orthogonal", Optional(Bool)),
-    ("stabilize", Optional(Bool)),
+    ("stabilise", Optional(Bool)),
+    ("stabilize", Optional(Bool)),  # the same, as fast-transformers' maps spell it
     ("smoothing", Optional(Float)),
     ("redraw", Optional(Int)),
     ("deterministic_eval", Optional(Bool)),

@@ -185,7 +185,7 @@ def attention_settings(config: Config, kinds: tuple[str, ...]) -> dict[str, Any]
             settings["n_dims"] = config["n_dims"] or None
             settings["redraw"] = config["redraw"]
         if name.startswith("favor"):
-            settings["stabilize"] = config["stabilise"]
+            settings["stabilise"] = config["stabilise"]
     return settings
 
 
