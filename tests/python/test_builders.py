@@ -285,7 +285,7 @@ def registered():
     yield register
     for name in names:
         AttentionRegistry._factories.pop(name)
-        AttentionRegistry._names.pop(name)
+        AttentionRegistry._specs.pop(name)
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -310,6 +310,31 @@ def test_a_registered_attention_need_not_be_a_module(registered, nested):
     if not nested:
         inner = [layer.attention.inner_attention for layer in model.layers]
         assert [each.layer for each in inner] == list(range(SMALL["n_layers"]))
+
+
+def test_names_of_tarns_own_parameters_are_free(registered):
+    """A kind written for fast-transformers may call its parameters so; names that
+    it shares with kinds of fast-transformers have one Spec, as there."""
+
+    class Kind:
+        def __init__(self, eps, n_dims, query_dimensions):
+            self.given = eps, n_dims, query_dimensions
+
+    parameters = [
+        ("eps", registry.Optional(registry.Float, 0.5)),
+        ("n_dims", registry.Choice(["few", "many"])),
+        ("query_dimensions", registry.Int),
+    ]
+    registered("own", Kind, parameters)
+    builder = AttentionBuilder.from_kwargs(query_dimensions=4, n_dims="few")
+    assert builder.get("own").given == (0.5, "few", 4)
+    assert AttentionBuilder.from_kwargs(query_dimensions=4).get("linear").eps == 1e-6
+    with pytest.raises(ValueError, match="n_dims: want Choice"):
+        AttentionBuilder.from_kwargs(query_dimensions=4, n_dims=8).get("own")
+    with pytest.raises(ValueError, match="n_dims: want Optional.* or Choice.*, got 'none'"):
+        builder.n_dims = "none"
+    with pytest.raises(ValueError, match="topk: want Optional.*as registered before"):
+        registered("other", Kind, [("topk", registry.Int)])
 
 
 def test_a_factory_without_a_signature_can_be_registered(registered):

@@ -12,6 +12,7 @@ from tarn.attention import CausalLinearAttention, LinearAttention
 from tarn.builders import AttentionBuilder
 from tarn.feature_maps import Favor, FavorPositive, FeatureMap, RandomFourierFeatures
 from tarn.masking import TriangularCausalMask
+from tarn.recurrent.attention import RecurrentLinearAttention
 
 N, L, H, E, M = 2, 7, 2, 6, 3
 NAMES = {
@@ -239,6 +240,51 @@ def test_maps_are_normalised_by_the_columns_made(name):
     asked = feature_map.n_dims - (name == "smoothed-rff")
     ratio = (feature_map(x).square().sum(-1).mean() - constant) / (squares.mean() - constant)
     assert abs(float(ratio) - made_columns / asked) < 1e-4
+
+
+def test_a_map_of_another_class():
+    """Any object with the methods of a feature map, as fast-transformers calls
+    them; queries and keys may differ."""
+
+    class Own:
+        drawn = 0
+
+        def __init__(self, query_dimensions):
+            self.weight = torch.linspace(0.5, 1.5, query_dimensions)
+
+        def new_feature_map(self, device):
+            self.drawn += 1
+
+        def forward_queries(self, x):
+            return torch.relu(x) + 1
+
+        def forward_keys(self, x):
+            return torch.exp(x * self.weight)
+
+    class Asymmetric(FeatureMap):
+        def __init__(self, query_dims):
+            super().__init__(query_dims)
+            self.own = Own(query_dims)
+
+        def forward_queries(self, x):
+            return self.own.forward_queries(x)
+
+        def forward_keys(self, x):
+            return self.own.forward_keys(x)
+
+    q, k, v = (torch.randn(2, 6, 3, 4) for _ in "qkv")
+    for cls, mask in ((LinearAttention, None), (CausalLinearAttention, TriangularCausalMask(6))):
+        attention = cls(4, feature_map=Own, compat=True)
+        assert type(attention.feature_map) is Own
+        given = attention(q, k, v, mask)
+        torch.testing.assert_close(given, cls(4, feature_map=Asymmetric, compat=True)(q, k, v, mask))
+        assert attention.feature_map.drawn == 1
+    step = RecurrentLinearAttention(4, feature_map=Own, compat=True)
+    state, rows = None, []
+    for t in range(6):
+        row, state = step(q[:, t], k[:, t], v[:, t], state)
+        rows.append(row)
+    torch.testing.assert_close(torch.stack(rows, 1), given)
 
 
 @pytest.mark.parametrize("cls", [Favor, FavorPositive])

@@ -95,7 +95,7 @@ class BaseAttentionBuilder(BaseBuilder):
             raise ValueError(f"attention_type: want one of {known}, got {name!r}")
         factory, parameters = self._registry[name]
         settings = {
-            key: self._registry.validate_parameter(key, self._parameters.get(key))
+            key: self._registry.validate_parameter(key, self._parameters.get(key), name)
             for key in parameters
         }
         if not _takes(factory, inner, settings):

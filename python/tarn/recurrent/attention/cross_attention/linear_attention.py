@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tarn import ops
-from tarn.attention._linear import LINEAR_PARAMETERS
+from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS
 from tarn.attention_registry import RecurrentCrossAttentionRegistry
 from tarn.recurrent._feature_map import RecurrentLinearBase
 from tarn.recurrent._inputs import lengths_of, want_part
@@ -68,4 +68,5 @@ RecurrentCrossAttentionRegistry.register(
     "linear",
     RecurrentCrossLinearAttention,
     LINEAR_PARAMETERS,
+    yielding=LINEAR_OWN,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tarn import ops
-from tarn.attention._linear import LINEAR_PARAMETERS
+from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS
 from tarn.attention_registry import RecurrentAttentionRegistry
 from tarn.recurrent._feature_map import RecurrentLinearBase
 from tarn.recurrent._inputs import Lengths, State, begin, check_state, lengths_of
@@ -92,4 +92,5 @@ for _name in ("linear", "causal-linear"):
         _name,
         RecurrentLinearAttention,
         LINEAR_PARAMETERS,
+        yielding=LINEAR_OWN,
     )
