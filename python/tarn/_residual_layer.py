@@ -4,6 +4,7 @@ the feed-forward network, whole sequences or single tokens alike."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ class ResidualLayer(torch.nn.Module):
 
     def __init__(
         self,
-        attentions: dict[str, torch.nn.Module],
+        attentions: dict[str, Any],
         d_model: int,
         d_ff: int | None,
         dropout: float,
@@ -37,7 +38,7 @@ class ResidualLayer(torch.nn.Module):
         super().__init__()
         # First, as in fast-transformers: optimiser states go by the order.
         for name, attention in attentions.items():
-            self.add_module(name, attention)
+            setattr(self, name, attention)  # a module or any other callable
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
         _want(type(self).__name__, "norm", norm, _NORMS)
         d_ff = d_ff or 4 * d_model

@@ -41,7 +41,7 @@ class TransformerEncoderLayer(ResidualLayer):
     with FFN(u) = linear2(drop(activation(linear1(u)))).
 
     Args:
-        attention: an AttentionLayer, or a module called like one.
+        attention: an AttentionLayer, or a callable like one.
         d_model: width D.
         d_ff: hidden width; None: 4 d_model.
         dropout: probability, in training.
@@ -56,7 +56,7 @@ class TransformerEncoderLayer(ResidualLayer):
 
     def __init__(
         self,
-        attention: torch.nn.Module,
+        attention: Any,
         d_model: int,
         d_ff: int | None = None,
         dropout: float = 0.1,
@@ -101,7 +101,7 @@ class TransformerDecoderLayer(ResidualLayer):
               y = norm3(x2 + drop(FFN(x2)))
         pre:  each norm stands before its part; the memory is taken as it is.
 
-    self_attention, cross_attention: AttentionLayers, or modules called like one.
+    self_attention, cross_attention: AttentionLayers, or callables like one.
     The rest as in TransformerEncoderLayer.
     """
 
@@ -110,8 +110,8 @@ class TransformerDecoderLayer(ResidualLayer):
 
     def __init__(
         self,
-        self_attention: torch.nn.Module,
-        cross_attention: torch.nn.Module,
+        self_attention: Any,
+        cross_attention: Any,
         d_model: int,
         d_ff: int | None = None,
         dropout: float = 0.1,

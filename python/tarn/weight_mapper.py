@@ -184,10 +184,12 @@ _BERT = [
 class HugginfaceBertEncoderMapper(SimpleMapper):
     """A BertEncoder (Hugging Face layout) -> tarn.transformers.TransformerEncoder.
     Its norms have eps 1e-12: build the encoder with `norm_eps=1e-12` and
-    activation "gelu"."""
+    activation "gelu". RULES: what it maps, for mappers of one's own."""
+
+    RULES = [RegexRule(*rule) for rule in _BERT]
 
     def __init__(self) -> None:
-        super().__init__([RegexRule(*rule) for rule in _BERT])
+        super().__init__(self.RULES)
 
 
 class LongformerMapper(SimpleMapper):
@@ -196,7 +198,7 @@ class LongformerMapper(SimpleMapper):
 
     def __init__(self) -> None:
         drop = DropRule(r"layer\.(\d+)\.attention\.self\.(query|key|value)_global")
-        super().__init__([drop, *(RegexRule(*rule) for rule in _BERT)])
+        super().__init__([drop, *HugginfaceBertEncoderMapper.RULES])
 
 
 def to_pytorch(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

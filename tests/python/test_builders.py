@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -19,6 +20,7 @@ from tarn.builders import (
     TransformerDecoderBuilder,
     TransformerEncoderBuilder,
 )
+from tarn.builders.transformer_builders import BaseTransformerEncoderBuilder
 from tarn.events import EventDispatcher
 
 KINDS = [
@@ -201,7 +203,7 @@ def test_wrong_settings_name_themselves():
         ("n_layers", -1),
         ("query_dimensions", 0),
         ("value_dimensions", 2.5),
-        ("feed_forward_dimensions", None),
+        ("feed_forward_dimensions", "wide"),
         ("model_dimensions", -8),
     ],
 )
@@ -235,8 +237,114 @@ def test_settings_out_of_range_are_errors_of_the_constructor(kind, name, value):
 )
 def test_wrong_nesting_is_an_error(kind):
     builder = AttentionBuilder.from_kwargs(query_dimensions=4)
-    with pytest.raises(ValueError, match="attention_type: .*: want as many attentions inside"):
-        builder.get(kind)
+    for error in (TypeError, ValueError):  # the first is fast-transformers' own
+        with pytest.raises(error, match="attention_type: .*: want as many attentions inside"):
+            builder.get(kind)
+
+
+def test_none_is_kept_until_something_needs_it():
+    """A namespace has None for what was not given."""
+    names = ("n_layers", "n_heads", "value_dimensions", "dropout")
+    given = argparse.Namespace(**dict.fromkeys(names), clusters=None, softmax_temp=None)
+    builder = TransformerEncoderBuilder.from_namespace(given)
+    for name in names:
+        assert getattr(builder, name) is None
+        with pytest.raises(ValueError, match=f"^{name}: want a value before get"):
+            builder.get()
+        setattr(builder, name, SMALL.get(name, 0))
+    assert builder.attention.clusters is None and builder.attention.softmax_temp is None
+    assert len(builder.get().layers) == SMALL["n_layers"]
+    builder.attention_type = "clustered"
+    with pytest.raises(ValueError, match="clusters: want Int, got None"):
+        builder.get()
+    builder.clusters = 3
+    assert builder.get().layers[0].attention.inner_attention.clusters == 3
+
+
+@pytest.mark.parametrize("kind", ["full", "linear"])
+def test_widths_of_none_follow_the_model(kind):
+    settings = dict(SMALL, attention_type=kind, event_dispatcher=None)
+    settings.update(query_dimensions=None, feed_forward_dimensions=None)
+    builder = TransformerEncoderBuilder.from_kwargs(**settings)
+    assert builder.query_dimensions is None and builder.feed_forward_dimensions is None
+    layer = builder.get().layers[0]
+    width = SMALL["n_heads"] * SMALL["value_dimensions"]
+    assert layer.linear1.out_features == 4 * width
+    assert layer.attention.query_projection.out_features == width
+    assert layer.event_dispatcher is EventDispatcher.get("")
+
+
+@pytest.fixture
+def registered():
+    """Registers a kind for one test."""
+    names = []
+
+    def register(name, factory, parameters=()):
+        AttentionRegistry.register(name, factory, parameters)
+        names.append(name)
+
+    yield register
+    for name in names:
+        AttentionRegistry._factories.pop(name)
+        AttentionRegistry._specs.pop(name)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_registered_attention_need_not_be_a_module(registered, nested):
+    class Mean:
+        """Also hears which layer it stands in, as tarn's own kinds do."""
+
+        layer = None
+
+        def assign_layer(self, layer, seed=None):
+            self.layer = layer
+
+        def __call__(self, queries, keys, values, attn_mask, query_lengths, key_lengths):
+            return values.mean(1, keepdim=True).expand_as(values)
+
+    registered("mean-of-values", Mean)
+    kind = "conditional-full:mean-of-values" if nested else "mean-of-values"
+    builder = TransformerEncoderBuilder.from_kwargs(**SMALL, attention_type=kind, length_limit=1)
+    model = builder.get()
+    width = SMALL["n_heads"] * SMALL["value_dimensions"]
+    assert model(torch.randn(2, 5, width)).shape == (2, 5, width)
+    if not nested:
+        inner = [layer.attention.inner_attention for layer in model.layers]
+        assert [each.layer for each in inner] == list(range(SMALL["n_layers"]))
+
+
+def test_names_of_tarns_own_parameters_are_free(registered):
+    """A kind written for fast-transformers may call its parameters so; names that
+    it shares with kinds of fast-transformers have one Spec, as there."""
+
+    class Kind:
+        def __init__(self, eps, n_dims, query_dimensions):
+            self.given = eps, n_dims, query_dimensions
+
+    parameters = [
+        ("eps", registry.Optional(registry.Float, 0.5)),
+        ("n_dims", registry.Choice(["few", "many"])),
+        ("query_dimensions", registry.Int),
+    ]
+    registered("own", Kind, parameters)
+    builder = AttentionBuilder.from_kwargs(query_dimensions=4, n_dims="few")
+    assert builder.get("own").given == (0.5, "few", 4)
+    assert AttentionBuilder.from_kwargs(query_dimensions=4).get("linear").eps == 1e-6
+    with pytest.raises(ValueError, match="n_dims: want Choice"):
+        AttentionBuilder.from_kwargs(query_dimensions=4, n_dims=8).get("own")
+    with pytest.raises(ValueError, match="n_dims: want Optional.* or Choice.*, got 'none'"):
+        builder.n_dims = "none"
+    with pytest.raises(ValueError, match="topk: want Optional.*as registered before"):
+        registered("other", Kind, [("topk", registry.Int)])
+
+
+def test_a_factory_without_a_signature_can_be_registered(registered):
+    """Python cannot tell what functions written in C take."""
+    with pytest.raises(ValueError):
+        inspect.signature(type)
+    registered("typed", type)
+    with pytest.raises(TypeError, match="type"):
+        AttentionBuilder().get("typed")
 
 
 def test_attentions_are_at_hand_beside_the_builders():
@@ -341,3 +449,54 @@ def test_builders_print_copy_and_pickle():
     twin = copy.deepcopy(builder)
     twin.n_heads = 5
     assert builder.n_heads == 2 and twin.model_dimensions == 15
+
+
+class OwnEncoderLayer(torch.nn.Module):
+    """A layer with the arguments of fast-transformers and no others."""
+
+    def __init__(
+        self, attention, d_model, d_ff=None, dropout=0.1, activation="relu", event_dispatcher=""
+    ):
+        super().__init__()
+        self.given = d_model, d_ff, dropout, activation
+        self.attention = attention
+
+    def forward(self, x, attn_mask=None, length_mask=None):
+        return self.attention(x, x, x, attn_mask, length_mask, length_mask)
+
+
+class OwnProjections(torch.nn.Module):
+    def __init__(
+        self, attention, d_model, n_heads, d_keys=None, d_values=None, event_dispatcher=""
+    ):
+        super().__init__()
+        self.given = d_model, n_heads, d_keys, d_values
+
+    def forward(self, queries, keys, values, *masks):
+        return values
+
+
+def test_builders_of_ones_own_choose_other_classes():
+    """The methods that fast-transformers names for classes that inherit."""
+
+    class Own(TransformerEncoderBuilder):
+        def _get_encoder_layer_class(self):
+            return OwnEncoderLayer
+
+        def _get_attention_layer_class(self):
+            return OwnProjections
+
+    layers = Own.from_kwargs(**SMALL).get().layers
+    assert len(layers) == 2 and all(type(layer) is OwnEncoderLayer for layer in layers)
+    assert layers[0].given == (6, 8, 0.1, "relu")
+    assert layers[0].attention.given == (6, 2, 4, 3)
+
+    class OwnDecoder(TransformerDecoderBuilder):
+        def _get_cross_attention_layer_class(self):
+            return OwnProjections
+
+    decoder = OwnDecoder.from_kwargs(**SMALL, norm="pre").get()
+    assert decoder.layers[1].cross_attention.given == (6, 2, 4, 3)
+    assert decoder.layers[0].pre_norm
+    with pytest.raises(NotImplementedError, match="_get_attention_builder"):
+        BaseTransformerEncoderBuilder()

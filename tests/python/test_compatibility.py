@@ -13,6 +13,7 @@ import torch
 
 from tarn import causal_product
 from tarn.attention.causal_linear_attention import causal_linear
+from tarn.causal_product import causal_product_cpu
 from tarn.feature_maps.fourier_features import orthogonal_random_matrix_
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -91,14 +92,53 @@ def test_install_registers_every_module():
             assert AttentionLayer is tarn.attention.AttentionLayer
             assert fast_transformers.builders is tarn.builders
             assert fast_transformers.builders.TransformerEncoderBuilder().n_layers == 4
+            from fast_transformers.causal_product.causal_product_cpu import (
+                causal_dot_backward, causal_dot_product as written
+            )
+            assert fast_transformers.causal_product.causal_dot_product_cpu is written
+            assert fast_transformers.causal_product.causal_dot_product_cuda is None
+            print("done")
+            """
+        ),
+    )
+    assert out == "done\n"
+
+
+@pytest.mark.parametrize(
+    "part, instead",
+    [
+        ("aggregate", "tarn.ops.clustered_attention"),
+        ("clustering", "tarn.ops.clustered_attention"),
+        ("clustering.hamming", "tarn.ops.clustered_attention"),
+        ("hashing", "reformer_attention"),
+        ("hashing.hash_cpu", "reformer_attention"),
+        ("local_product.local_product_cpu", "tarn.ops.local_attention"),
+        ("sparse_product", "tarn.ops.improved_clustered_attention"),
+        ("causal_product.causal_product_cuda", "causal_product_cpu"),
+    ],
+)
+def test_parts_left_out_say_what_to_use(part, instead):
+    out = run(
+        "-c",
+        textwrap.dedent(
+            f"""
+            import importlib, tarn
+            tarn.install_as_fast_transformers()
+            for name in ("fast_transformers.{part}", "fast_transformers.none"):
+                try:
+                    importlib.import_module(name)
+                except ModuleNotFoundError as error:
+                    print(error.name, error)
+            stem, _, leaf = "fast_transformers.{part}".rpartition(".")
             try:
-                import fast_transformers.aggregate
+                exec(f"from {{stem}} import {{leaf}}")
             except ImportError as error:
                 print(error)
             """
         ),
-    )
-    assert "aggregate" in out
+    ).splitlines()
+    assert len(out) == 3 and instead in out[0] and instead in out[2], out
+    assert out[1].startswith("fast_transformers.none No module named")
 
 
 def test_install_refuses_to_mix(tmp_path):
@@ -149,6 +189,47 @@ def test_causal_product_by_name():
 
     inputs = [torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     assert torch.autograd.gradcheck(Around.apply, inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [(5, 5), (7, 4), (1, 1), (0, 3)])
+def test_the_compiled_module_writes_into_its_arguments(sizes, dtype):
+    rows, columns = sizes
+    shapes = (rows, 6), (columns, 6), (columns, 3)
+    exact = [torch.randn(2, 3, *s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    wanted = quadratic(*exact)
+    grad_out = torch.randn_like(wanted)
+    gradients = torch.autograd.grad(wanted, exact, grad_out)
+    tolerance = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {}
+    inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in exact]
+    # Strided, and holding NaN: nothing of what was there may be read.
+    product = torch.full((2, rows, 3, 3), float("nan"), dtype=dtype).transpose(1, 2)
+    assert causal_product_cpu.causal_dot_product(*inputs, product) is None
+    torch.testing.assert_close(product, wanted.detach().to(dtype), **tolerance)
+    assert not product.requires_grad
+    found = [torch.full_like(tensor, float("nan")) for tensor in inputs]
+    dot_backward = causal_product.CausalDotProduct.dot_backward["cpu"]
+    dot_backward(*inputs, grad_out.to(dtype), *found)
+    for one, other in zip(found, gradients):
+        torch.testing.assert_close(one.detach(), other.to(dtype), **tolerance)
+    assert all(tensor.grad is None for tensor in inputs)
+
+
+def test_the_compiled_module_names_a_wrong_argument():
+    q, k, v = torch.randn(1, 2, 4, 3), torch.randn(1, 2, 4, 3), torch.randn(1, 2, 4, 5)
+    product = torch.zeros(1, 2, 4, 5)
+    for bad, error, message in [
+        (product[:, :, :3], ValueError, r"product: want \[1, 2, 4, 5\], got \[1, 2, 3, 5\]"),
+        (product.double(), TypeError, "product: want torch.float32, got torch.float64"),
+        (None, TypeError, "product: want a tensor, got NoneType"),
+    ]:
+        with pytest.raises(error, match=message):
+            causal_product_cpu.causal_dot_product(q, k, v, bad)
+    gradients = [torch.zeros_like(tensor) for tensor in (q, k, v)]
+    with pytest.raises(ValueError, match="grad_keys: want"):
+        causal_product_cpu.causal_dot_backward(q, k, v, product, q, v, v)
+    with pytest.raises(ValueError, match="grad_out: want"):
+        causal_product_cpu.causal_dot_backward(q, k, v, q, *gradients)
 
 
 @pytest.mark.parametrize("sizes", [(5, 5), (7, 4), (4, 7), (0, 3)])

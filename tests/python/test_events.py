@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 
+from tarn.attention import AttentionLayer, FullAttention
 from tarn.events import AttentionEvent, Event, EventDispatcher, IntermediateOutput, QKVEvent
 from tarn.events.filters import CallableEventFilter, event_class, from_layer, layer_name_contains
 
@@ -50,12 +51,61 @@ def test_dispatch_remove_clear():
     assert len(events) == 1
 
 
-def test_one_handler_with_several_filters_hears_an_event_once():
-    dispatcher, events, _ = heard(from_layer(A), from_layer(B), AttentionEvent)
+def test_listening_again_replaces_the_filter():
+    dispatcher, events, handler = heard(AttentionEvent, from_layer(A))
+    of_b = AttentionEvent(B, torch.zeros(1))
+    dispatcher.dispatch(of_b)
+    assert not events and not dispatcher.has_listeners(AttentionEvent, B)
+    dispatcher.dispatch(Event(A))
+    assert len(events) == 1
+    dispatcher.listen(from_layer(A) | AttentionEvent, handler)
+    dispatcher.dispatch(of_b)
     dispatcher.dispatch(AttentionEvent(A, torch.zeros(1)))
-    dispatcher.dispatch(Event(B))
-    dispatcher.dispatch(Event(torch.nn.Identity()))
-    assert len(events) == 2
+    assert len(events) == 3, "once for an event that both parts let through"
+
+
+def test_handlers_keep_their_first_place():
+    dispatcher, order = EventDispatcher(), []
+    first, second = (lambda event: order.append(1)), (lambda event: order.append(2))
+    dispatcher.listen(Event, first)
+    dispatcher.listen(Event, second)
+    dispatcher.listen(AttentionEvent, first)
+    dispatcher.dispatch(AttentionEvent(A, torch.zeros(1)))
+    assert order == [1, 2]
+
+
+def test_a_dispatcher_of_ones_own_hears_of_every_event():
+    class Recorder(EventDispatcher):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def dispatch(self, event):
+            self.seen.append(type(event))
+
+    own = Recorder()
+    layer = AttentionLayer(FullAttention(event_dispatcher=own), 8, 2, event_dispatcher=own)
+    x = torch.randn(1, 3, 8)
+    layer(x, x, x)
+    assert own.seen == [QKVEvent, AttentionEvent]
+
+
+class Equal:
+    """Equal to everything and not to be hashed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other):
+        return True
+
+
+@pytest.mark.parametrize("source", [7, 10**40, "encoder", ("layer", 3), None, Equal(), A])
+def test_any_object_is_a_source(source):
+    wanted = from_layer(source)
+    assert wanted(Event(source)) and wanted.verdict(Event, source)
+    for other in (B, Equal(), "other", 8):
+        assert not wanted(Event(other)) and not wanted.verdict(Event, other)
+    assert layer_name_contains(A, "")(Event(source)) is (source is A)
 
 
 def test_handlers_may_change_the_listeners():
@@ -132,7 +182,7 @@ def test_filters_keep_no_module_alive():
 def test_has_listeners_is_exact_for_classes_and_layers():
     dispatcher, _, _ = heard()
     assert not dispatcher.has_listeners(AttentionEvent, A)
-    dispatcher, _, _ = heard(QKVEvent, AttentionEvent & from_layer(A))
+    dispatcher, _, _ = heard(QKVEvent | (AttentionEvent & from_layer(A)))
     assert dispatcher.has_listeners(QKVEvent, B)
     assert dispatcher.has_listeners(AttentionEvent, A)
     assert not dispatcher.has_listeners(AttentionEvent, B)

@@ -9,8 +9,10 @@ import torch
 
 from tarn import feature_maps as maps
 from tarn.attention import CausalLinearAttention, LinearAttention
-from tarn.feature_maps import Favor, FeatureMap, RandomFourierFeatures
+from tarn.builders import AttentionBuilder
+from tarn.feature_maps import Favor, FavorPositive, FeatureMap, RandomFourierFeatures
 from tarn.masking import TriangularCausalMask
+from tarn.recurrent.attention import RecurrentLinearAttention
 
 N, L, H, E, M = 2, 7, 2, 6, 3
 NAMES = {
@@ -214,7 +216,7 @@ def test_stabilised_favor_equals_the_plain_one(positive):
     name = "favor-positive" if positive else "favor"
     q, k, v = torch.randn(N, L, H, E), torch.randn(N, L, H, E), torch.randn(N, L, H, M)
     plain, stable = (
-        CausalLinearAttention(E, made(name, stabilize=each)).eval() for each in (False, True)
+        CausalLinearAttention(E, made(name, stabilise=each)).eval() for each in (False, True)
     )
     mask = TriangularCausalMask(L)
     torch.testing.assert_close(plain(q, k, v, mask), stable(q, k, v, mask), atol=1e-5, rtol=1e-4)
@@ -238,3 +240,72 @@ def test_maps_are_normalised_by_the_columns_made(name):
     asked = feature_map.n_dims - (name == "smoothed-rff")
     ratio = (feature_map(x).square().sum(-1).mean() - constant) / (squares.mean() - constant)
     assert abs(float(ratio) - made_columns / asked) < 1e-4
+
+
+def test_a_map_of_another_class():
+    """Any object with the methods of a feature map, as fast-transformers calls
+    them; queries and keys may differ."""
+
+    class Own:
+        drawn = 0
+
+        def __init__(self, query_dimensions):
+            self.weight = torch.linspace(0.5, 1.5, query_dimensions)
+
+        def new_feature_map(self, device):
+            self.drawn += 1
+
+        def forward_queries(self, x):
+            return torch.relu(x) + 1
+
+        def forward_keys(self, x):
+            return torch.exp(x * self.weight)
+
+    class Asymmetric(FeatureMap):
+        def __init__(self, query_dims):
+            super().__init__(query_dims)
+            self.own = Own(query_dims)
+
+        def forward_queries(self, x):
+            return self.own.forward_queries(x)
+
+        def forward_keys(self, x):
+            return self.own.forward_keys(x)
+
+    q, k, v = (torch.randn(2, 6, 3, 4) for _ in "qkv")
+    for cls, mask in ((LinearAttention, None), (CausalLinearAttention, TriangularCausalMask(6))):
+        attention = cls(4, feature_map=Own, compat=True)
+        assert type(attention.feature_map) is Own
+        given = attention(q, k, v, mask)
+        torch.testing.assert_close(given, cls(4, feature_map=Asymmetric, compat=True)(q, k, v, mask))
+        assert attention.feature_map.drawn == 1
+    step = RecurrentLinearAttention(4, feature_map=Own, compat=True)
+    state, rows = None, []
+    for t in range(6):
+        row, state = step(q[:, t], k[:, t], v[:, t], state)
+        rows.append(row)
+    torch.testing.assert_close(torch.stack(rows, 1), given)
+
+
+@pytest.mark.parametrize("cls", [Favor, FavorPositive])
+def test_stabilise_has_one_meaning_under_two_spellings(cls):
+    """tarn's word is that of config.json; fast-transformers' is taken too, also at
+    its place among the arguments."""
+    E = 4
+    for made in (cls(E, stabilise=True), cls(E, stabilize=True), cls(E, 8, None, True, True)):
+        assert made.stabilise and made.stabilize
+        assert made.arguments()["stabilise"] is True
+    assert not cls(E).stabilise and not cls(E, stabilize=False, stabilise=False).stabilise
+    made = cls(E)
+    made.stabilize = True
+    assert made.stabilise
+    with pytest.raises(ValueError, match="stabilise: want it as stabilize True, got False"):
+        cls(E, stabilize=True, stabilise=False)
+
+
+@pytest.mark.parametrize("word", ["stabilise", "stabilize"])
+def test_builders_and_attentions_take_either_spelling(word):
+    settings = {"feature_map": "favor", "query_dimensions": 4, word: True}
+    inner = AttentionBuilder.from_kwargs(**settings).get("causal-linear")
+    assert inner.feature_map.stabilise
+    assert CausalLinearAttention(4, "favor", **{word: True}).feature_map.stabilise

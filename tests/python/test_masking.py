@@ -173,6 +173,25 @@ def test_sizes_of_attention_masks_are_checked():
         _masks.attention_arguments("Kind", torch.ones(3, 6), QUERIES, KEYS)  # type: ignore[arg-type]
 
 
+def test_a_mask_of_another_class_is_known_by_its_matrix():
+    class Own:
+        def __init__(self, kept):
+            self.bool_matrix = kept
+
+    kept, lengths = torch.rand(3, 6) > 0.5, torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    call = ("Kind",)
+    given = _masks.attention_arguments(*call, Own(kept), QUERIES, KEYS)  # type: ignore[arg-type]
+    assert torch.equal(given["attention_mask"], kept)
+    own = Own(lengths)  # of 0 and 1, as fast-transformers allows
+    given = _masks.key_arguments(*call, own, 2, 4)  # type: ignore[arg-type]
+    assert torch.equal(given["key_mask"], lengths == 1)
+    assert _masks.query_lengths_of(*call, own, 2, 4).tolist() == [3, 4]  # type: ignore
+    lower = Own(torch.ones(3, 6).tril() == 1)
+    assert _masks.causal_offset_of(*call, lower, QUERIES, KEYS) == 0  # type: ignore[arg-type]
+    with pytest.raises(MaskError, match=r"want a mask \[3, 6\] of queries and keys, got \[6, 3\]"):
+        _masks.keeps_all(*call, Own(kept.t()), QUERIES, KEYS)  # type: ignore[arg-type]
+
+
 def test_arguments_of_attention_masks():
     call = ("Kind",)
     assert _masks.attention_arguments(*call, FullMask(3, 6), QUERIES, KEYS) == {}

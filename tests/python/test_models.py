@@ -27,6 +27,10 @@ DECODERS = [
     dict(positions="sinusoidal", position_combine="concat"),
     dict(positions="rotary"),
     dict(positions="rotary", attention="full"),
+    *(
+        dict(positions="rotary", rotary_place="after", feature_map=name, denominator=how)
+        for name, how in (("elu1", "exact"), ("relu", "compat"), ("relu2", "none"))
+    ),
     dict(positions="none", tied_head=True, final_norm=False),
 ]
 IDS = ["-".join(str(value) for value in keys.values()) for keys in DECODERS]

@@ -247,6 +247,21 @@ def test_mirror_shares_parameters_and_buffers():
     assert other.layers[0].linear1.weight.shape == (8, 10), "nothing was set"
 
 
+def test_a_mirror_needs_the_parameters_alone():
+    """Buffers of one's own, such as a table of positions, need not be there."""
+    source, target = encoder("linear", feature_map="favor"), encoder("linear", feature_map="favor")
+    for name, size in (("table", 7), ("longer", 7), ("shared", 7)):
+        source.register_buffer(name, torch.ones(size))
+    target.register_buffer("longer", torch.zeros(9))
+    target.register_buffer("shared", torch.zeros(7))
+    make_mirror(source, target)
+    assert not hasattr(target, "table") and target.longer.shape == (9,)
+    assert target.shared is source.shared
+    smaller = encoder("linear", feature_map="favor", n_dims=12)
+    with pytest.raises(ValueError, match="omega: want"):
+        make_mirror(source, smaller)
+
+
 def test_float64_and_bfloat16():
     model, x = encoder("linear"), torch.randn(2, 5, 6)
     wanted = model(x)

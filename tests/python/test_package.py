@@ -1,5 +1,8 @@
 """Importing tarn: version, library search, one clear line when it fails."""
 
+import ast
+import pathlib
+
 import pytest
 import torch
 
@@ -68,3 +71,33 @@ def test_no_torch(monkeypatch):
         _library.load()
     assert "want torch" in one_line(error) and "tarn.runtime" in one_line(error)
     _library.check_torch()  # the runtime part goes on
+
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python" / "tarn"
+
+
+def imported(module, names):
+    """The modules of tarn that a file imports, inside functions too. The package
+    itself imports nothing before it is asked."""
+    for node in ast.walk(ast.parse((PACKAGE.parent / names[module]).read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: want absolute imports"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in names else node.module
+
+
+def test_imports_run_in_no_circle():
+    names = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        names[name] = path.relative_to(PACKAGE.parent)
+    del names["tarn"]
+    left = {m: {i for i in imported(m, names) if i in names} for m in names}
+    assert len(left) > 60 and left["tarn.models._make"] >= {"tarn.models._earlier"}
+    while free := {module for module, needs in left.items() if not needs & left.keys()}:
+        left = {module: needs for module, needs in left.items() if module not in free}
+    assert not left, f"modules that import each other, or one that does: {sorted(left)}"

@@ -29,7 +29,7 @@ N, L, D, H = 3, 13, 24, 4
 MAPS = ["elu1", "relu", "relu2", "poly2", "favor", "favor-positive", "rff", "smoothed-rff", "grf"]
 KINDS = [
     *(("linear", {"feature_map": name}) for name in MAPS),
-    ("linear", {"feature_map": "favor", "stabilize": True}),
+    ("linear", {"feature_map": "favor", "stabilise": True}),
     ("linear", {"compat": True}),
     ("full", {}),
     ("full", {"softmax_temp": 0.0}),
@@ -175,8 +175,8 @@ def test_mismatches_are_refused(tmp_path):
         RecurrentLinearAttention(6, compat=True)(q, q, v, state)
     with pytest.raises(ValueError, match="feature_map"):
         RecurrentLinearAttention(6, feature_map="relu")(q, q, v, state)
-    with pytest.raises(TypeError, match="reorder.*list"):
-        linear(q, q, v, [state["S"], state["z"]])
+    with pytest.raises(TypeError, match="reorder.*dict"):
+        linear(q, q, v, {"S": state["S"]})
     with pytest.raises(IndexError):
         state.reorder([0, 2])
     other = tmp_path / "other.safetensors"

@@ -47,13 +47,16 @@ def bound(kind):
 
 def supported(kind, position):
     """Whether there is such a model. Rotary positions turn queries and keys whose
-    product is taken, and in Python do so before a feature map, not after it."""
+    product is taken; after a feature map, those that act on each entry."""
     if position["positions"] != "rotary":
         return True
     attention = kind.get("attention", "linear")
     if attention.startswith("aft"):
         return False
-    return attention != "linear" or "rotary_place" not in position
+    if attention != "linear" or "rotary_place" not in position:
+        return True
+    elementwise = kind.get("feature_map", "elu1") in ("elu1", "identity", "relu", "relu2")
+    return elementwise and kind.get("denominator") != "signed"
 
 
 def difference(model):

@@ -113,6 +113,16 @@ def test_rules():
         wm.PytorchMapper().map({"layers.0.self_attn.in_proj_weight": torch.ones(4, 2)})
 
 
+def test_rules_of_a_mapper_serve_others():
+    class WithHead(wm.SimpleMapper):
+        def __init__(self):
+            super().__init__(wm.HugginfaceBertEncoderMapper.RULES + [wm.RegexRule("^cls", "head")])
+
+    mapped = WithHead().map({"layer.3.intermediate.dense.bias": 1, "cls.weight": 2})
+    assert mapped == {"layers.3.linear1.bias": 1, "head.weight": 2}
+    assert len(wm.HugginfaceBertEncoderMapper.RULES) == 6, "no mapper adds to it"
+
+
 def test_load_file(tmp_path):
     encoder = torch_encoder(False, "relu", True)
     torch.save({"model": encoder.state_dict(), "step": 3}, tmp_path / "file.pt")

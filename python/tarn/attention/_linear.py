@@ -18,6 +18,7 @@ from tarn.attention_registry import (
 from tarn.attention_registry import Callable as CallableSpec
 from tarn.events import EventDispatcher
 from tarn.feature_maps import FeatureMap, make_feature_map
+from tarn.feature_maps.base import map_arguments
 
 DENOMINATORS = ("exact", "compat", "none", "signed")
 
@@ -32,11 +33,19 @@ LINEAR_PARAMETERS: list[tuple[str, Spec]] = [
     ("compat", Optional(Bool, False)),
     ("n_dims", Optional(Int)),
     ("orthogonal", Optional(Bool)),
-    ("stabilize", Optional(Bool)),
+    ("stabilise", Optional(Bool)),
+    ("stabilize", Optional(Bool)),  # the same, as fast-transformers' maps spell it
     ("smoothing", Optional(Float)),
     ("redraw", Optional(Int)),
     ("deterministic_eval", Optional(Bool)),
     ("redraw_in_eval", Optional(Bool)),
+]
+
+# Those that fast-transformers does not have.
+LINEAR_OWN = [
+    name
+    for name, _ in LINEAR_PARAMETERS
+    if name not in ("query_dimensions", "feature_map", "event_dispatcher")
 ]
 
 
@@ -64,7 +73,7 @@ class LinearAttentionBase(torch.nn.Module):
         self.feature_map: FeatureMap = make_feature_map(
             feature_map, query_dimensions, feature_options
         )
-        if compat:
+        if compat and isinstance(self.feature_map, FeatureMap):
             self.feature_map.compat = True
         self.eps = eps
         self.compat = compat
@@ -76,10 +85,10 @@ class LinearAttentionBase(torch.nn.Module):
         `tarn.ops.mapped_linear_attention` and its step."""
         denominator = self.denominator
         if denominator is None:
-            exact = "signed" if self.feature_map.signed else "exact"
+            exact = "signed" if getattr(self.feature_map, "signed", True) else "exact"
             denominator = "compat" if self.compat else exact
         return {
-            **self.feature_map.arguments(),
+            **map_arguments(self.feature_map),
             "denominator": denominator,
             "eps": self.eps,
         }

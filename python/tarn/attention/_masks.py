@@ -9,11 +9,16 @@ import torch
 from tarn.masking import BaseMask, FullMask, LengthMask, MaskError, TriangularCausalMask
 
 
-def _want(kind: str, argument: str, mask: Any) -> None:
-    if not isinstance(mask, BaseMask):
-        raise TypeError(
-            f"{kind}: {argument}: want a mask of tarn.masking or None, got {type(mask).__name__}"
-        )
+def _want(kind: str, argument: str, mask: Any) -> BaseMask:
+    """The mask; one of another class by its bool_matrix."""
+    if isinstance(mask, BaseMask):
+        return mask
+    kept = getattr(mask, "bool_matrix", None)
+    if isinstance(kept, torch.Tensor):
+        return FullMask(kept.bool())
+    raise TypeError(
+        f"{kind}: {argument}: want a mask of tarn.masking or None, got {type(mask).__name__}"
+    )
 
 
 def key_arguments(
@@ -23,7 +28,7 @@ def key_arguments(
     every key is known to be kept. Raises MaskError, TypeError."""
     if mask is None:
         return {}
-    _want(kind, "key_lengths", mask)
+    mask = _want(kind, "key_lengths", mask)
     shape = tuple(mask.shape)
     if len(shape) != 2 or shape[0] not in (1, batch) or shape[1] != seq_len_k:
         raise MaskError(
@@ -44,7 +49,7 @@ def query_lengths_of(
     Raises MaskError, TypeError, ValueError (rows that are no prefix)."""
     if mask is None:
         return None
-    _want(kind, "query_lengths", mask)
+    mask = _want(kind, "query_lengths", mask)
     shape = tuple(mask.shape)
     if len(shape) != 2 or shape[0] not in (1, batch) or shape[1] != seq_len_q:
         wanted = f"a mask [{batch}, {seq_len_q}]"
@@ -78,7 +83,7 @@ def attention_arguments(
     that take all of them. Raises MaskError, TypeError."""
     if mask is None:
         return {}
-    _want(kind, "attn_mask", mask)
+    mask = _want(kind, "attn_mask", mask)
     _want_size(kind, mask, queries, keys)
     if isinstance(mask, TriangularCausalMask):
         return {"causal": True, "causal_offset": mask.causal_offset}
@@ -95,7 +100,7 @@ def keeps_all(
     mask goes. Raises MaskError, TypeError."""
     if mask is None:
         return True
-    _want(kind, "attn_mask", mask)
+    mask = _want(kind, "attn_mask", mask)
     _want_size(kind, mask, queries, keys)
     if isinstance(mask, TriangularCausalMask):
         return queries.shape[1] == 0 or mask.causal_offset + 1 >= keys.shape[1]
@@ -116,7 +121,7 @@ def causal_offset_of(
     """The offset with which a mask keeps exactly j <= i + offset, for the causal
     kinds. Raises MaskError, TypeError."""
     if mask is not None:
-        _want(kind, "attn_mask", mask)
+        mask = _want(kind, "attn_mask", mask)
         _want_size(kind, mask, queries, keys)
         if mask.causal_offset is not None:
             return mask.causal_offset

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tarn.events import EventDispatcher, QKVEvent
@@ -12,7 +14,7 @@ class AttentionLayer(torch.nn.Module):
     """Projects to heads, attends, projects back.
 
     Args:
-        attention: a module of (queries [N, L, H, E], keys [N, S, H, E],
+        attention: a module or other callable of (queries [N, L, H, E], keys [N, S, H, E],
             values [N, S, H, M], attn_mask, query_lengths, key_lengths) ->
             [N, L, H, M].
         d_model: width D of queries and outputs.
@@ -30,7 +32,7 @@ class AttentionLayer(torch.nn.Module):
 
     def __init__(
         self,
-        attention: torch.nn.Module,
+        attention: Any,
         d_model: int,
         n_heads: int,
         d_keys: int | None = None,

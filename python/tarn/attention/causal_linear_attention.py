@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tarn import ops
-from tarn.attention._linear import LINEAR_PARAMETERS, LinearAttentionBase
+from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS, LinearAttentionBase
 from tarn.attention._masks import causal_offset_of, key_arguments
 from tarn.attention_registry import AttentionRegistry
 from tarn.causal_product import causal_dot_product
@@ -49,4 +49,6 @@ class CausalLinearAttention(LinearAttentionBase):
         )
 
 
-AttentionRegistry.register("causal-linear", CausalLinearAttention, LINEAR_PARAMETERS)
+AttentionRegistry.register(
+    "causal-linear", CausalLinearAttention, LINEAR_PARAMETERS, yielding=LINEAR_OWN
+)

@@ -101,4 +101,6 @@ class ClusteredAttention(HashingAttention):
         return ops.clustered_attention(queries, keys, values, **arguments)
 
 
-AttentionRegistry.register("clustered", ClusteredAttention, CLUSTERED_PARAMETERS)
+AttentionRegistry.register(
+    "clustered", ClusteredAttention, CLUSTERED_PARAMETERS, yielding=["hash_seed"]
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tarn.attention.full_attention import FullAttention
@@ -23,7 +25,7 @@ class ConditionalFullAttention(torch.nn.Module):
 
     def __init__(
         self,
-        other_attention: torch.nn.Module,
+        other_attention: Any,
         length_limit: int = 512,
         softmax_temp: float | None = None,
         attention_dropout: float = 0.1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tarn import ops
-from tarn.attention._linear import LINEAR_PARAMETERS, LinearAttentionBase
+from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS, LinearAttentionBase
 from tarn.attention._masks import key_arguments, want_no_attention_mask
 from tarn.attention_registry import AttentionRegistry
 from tarn.masking import BaseMask
@@ -54,4 +54,4 @@ class LinearAttention(LinearAttentionBase):
         )
 
 
-AttentionRegistry.register("linear", LinearAttention, LINEAR_PARAMETERS)
+AttentionRegistry.register("linear", LinearAttention, LINEAR_PARAMETERS, yielding=LINEAR_OWN)

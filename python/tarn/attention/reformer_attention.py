@@ -108,4 +108,5 @@ AttentionRegistry.register(
         ("hash_seed", Optional(Int, 0)),
         ("compat", Optional(Bool, False)),
     ],
+    yielding=["same_bucket", "hash_seed", "compat"],
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import torch
-
 from tarn.attention_registry import (
     AttentionRegistry,
     RecurrentAttentionRegistry,
@@ -17,9 +15,16 @@ from tarn.builders.base import BaseBuilder
 from tarn.feature_maps import by_name
 
 
+class NestingError(TypeError, ValueError):
+    """An attention_type in which a kind has another number of attentions inside
+    it than it wraps. A TypeError, which fast-transformers raises there, and a
+    ValueError, as other wrong attention types are."""
+
+
 class BaseAttentionBuilder(BaseBuilder):
     """Makes the kinds of one registry; its settings are their parameters. The
-    setting feature_map may be a name such as "favor"."""
+    setting feature_map may be a name such as "favor". None is no setting: a
+    parameter with a default takes it, another is asked for by get."""
 
     _registry: Registry
     _parameters: dict[str, Any]
@@ -55,7 +60,10 @@ class BaseAttentionBuilder(BaseBuilder):
             )
         if key == "feature_map" and isinstance(value, str):
             value = by_name(value)
-        self._parameters[key] = self._registry.validate_parameter(key, value)
+        if value is None and not self._registry.has_default(key):
+            self._parameters[key] = None
+        else:
+            self._parameters[key] = self._registry.validate_parameter(key, value)
 
     def __getattr__(self, key: str) -> Any:
         # Only called where normal look-up fails; copy and pickle ask early.
@@ -68,11 +76,11 @@ class BaseAttentionBuilder(BaseBuilder):
         settings = ", ".join(f"{key}={value!r}" for key, value in self._parameters.items())
         return f"{type(self).__name__}.from_kwargs({settings})"
 
-    def get(self, attention_type: str) -> torch.nn.Module:
-        """A new attention. "a" is that kind, "a:b" is a around b, "a:b,c" a around
-        b and c. Raises ValueError: unknown names, parameters that are missing
-        or wrong."""
-        inner: list[torch.nn.Module] = []
+    def get(self, attention_type: str) -> Any:
+        """A new attention, whatever the registered factory returns. "a" is that
+        kind, "a:b" is a around b, "a:b,c" a around b and c. Raises ValueError:
+        unknown names, parameters that are missing or wrong; NestingError."""
+        inner: list[Any] = []
         for part in reversed(attention_type.split(":")):
             inner = [self._make(name, inner) for name in part.split(",")]
         if len(inner) != 1:
@@ -81,23 +89,35 @@ class BaseAttentionBuilder(BaseBuilder):
             )
         return inner[0]
 
-    def _make(self, name: str, inner: list[torch.nn.Module]) -> torch.nn.Module:
+    def _make(self, name: str, inner: list[Any]) -> Any:
         if name not in self._registry:
             known = ", ".join(repr(key) for key in self._registry.keys)
             raise ValueError(f"attention_type: want one of {known}, got {name!r}")
         factory, parameters = self._registry[name]
         settings = {
-            key: self._registry.validate_parameter(key, self._parameters.get(key))
+            key: self._registry.validate_parameter(key, self._parameters.get(key), name)
             for key in parameters
         }
-        try:
-            inspect.signature(factory).bind(*inner, **settings)
-        except TypeError:
-            raise ValueError(
+        if not _takes(factory, inner, settings):
+            raise NestingError(
                 f"attention_type: {name}: want as many attentions inside it as it wraps "
                 f'("a:b" is a around b), got {len(inner)}'
-            ) from None
+            )
         return factory(*inner, **settings)
+
+
+def _takes(factory: Any, inner: list[Any], settings: dict[str, Any]) -> bool:
+    """Whether a factory can be called so; True where it has no signature to ask,
+    as some of those written in C."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*inner, **settings)
+    except TypeError:
+        return False
+    return True
 
 
 class AttentionBuilder(BaseAttentionBuilder):

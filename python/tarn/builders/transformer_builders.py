@@ -1,202 +1,40 @@
-"""Builders of encoders and decoders, in batch and recurrent form."""
+"""Builders of encoders and decoders, in batch and recurrent form.
+
+A builder of one's own derives from one of these and returns other classes from
+the methods called `_get_..._class`.
+"""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 
-from tarn import transformers
 from tarn.attention import AttentionLayer
+from tarn.builders._settings import BaseTransformerBuilder
 from tarn.builders.attention_builders import (
     AttentionBuilder,
     BaseAttentionBuilder,
     RecurrentAttentionBuilder,
     RecurrentCrossAttentionBuilder,
 )
-from tarn.builders.base import BaseBuilder
-from tarn.events import EventDispatcher
-from tarn.recurrent import transformers as recurrent
 from tarn.recurrent.attention import RecurrentAttentionLayer, RecurrentCrossAttentionLayer
+from tarn.recurrent.transformers import (
+    RecurrentTransformerDecoder,
+    RecurrentTransformerDecoderLayer,
+    RecurrentTransformerEncoder,
+    RecurrentTransformerEncoderLayer,
+)
+from tarn.transformers import (
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 
-def _one_of(*choices: str) -> Callable[[str, Any], Any]:
-    def check(key: str, value: Any) -> Any:
-        if value not in choices:
-            raise ValueError(f"{key}: want one of {', '.join(map(repr, choices))}, got {value!r}")
-        return value
-
-    return check
-
-
-def _whole(least: int, optional: bool = False) -> Callable[[str, Any], Any]:
-    """Checks an integer from `least`; None too where it stands for a default."""
-
-    def check(key: str, value: Any) -> Any:
-        if value is None and optional:
-            return None
-        number = None if not isinstance(value, SupportsIndex) else operator.index(value)
-        if number is None or number < least:
-            raise ValueError(f"{key}: want an integer from {least}, got {value!r}")
-        return number
-
-    return check
-
-
-def _to_bool(key: str, value: Any) -> bool:
-    return bool(value)
-
-
-class BaseTransformerBuilder(BaseBuilder):
-    """What the builders of transformers share; settings as in
-    TransformerEncoderBuilder."""
-
-    n_layers: int
-    n_heads: int
-    query_dimensions: int
-    value_dimensions: int
-    feed_forward_dimensions: int
-    dropout: float
-    activation: str
-    final_normalization: bool
-    event_dispatcher: str | EventDispatcher
-    model_dimensions: int
-    norm: str
-    norm_eps: float
-    compat: bool
-    feature_seed: int
-
-    _defaults: dict[str, Any] = {
-        "n_layers": 4,
-        "n_heads": 4,
-        "query_dimensions": 64,
-        "value_dimensions": 64,
-        "feed_forward_dimensions": 1024,
-        "dropout": 0.1,
-        "activation": "relu",
-        "final_normalization": True,
-        "event_dispatcher": "",
-        "model_dimensions": None,
-        "norm": "post",
-        "norm_eps": 1e-5,
-        "compat": False,
-        "feature_seed": 0,
-    }
-    _checks: dict[str, Callable[[str, Any], Any]] = {
-        "n_layers": _whole(0),
-        **dict.fromkeys(
-            ("n_heads", "query_dimensions", "value_dimensions", "feed_forward_dimensions"),
-            _whole(1),
-        ),
-        **dict.fromkeys(
-            (
-                "model_dimensions",
-                "cross_n_heads",
-                "cross_query_dimensions",
-                "cross_value_dimensions",
-                "cross_model_dimensions",
-            ),
-            _whole(1, optional=True),
-        ),
-        "activation": _one_of("relu", "gelu"),
-        "norm": _one_of("post", "pre"),
-        "final_normalization": _to_bool,
-        "compat": _to_bool,
-    }
-    _recurrent = False
-
-    def __init__(self) -> None:
-        self._settings = dict(self._defaults)
-        self._builders = self._make_builders()
-
-    def _make_builders(self) -> list[BaseAttentionBuilder]:
-        raise NotImplementedError(f"{type(self).__name__}: _make_builders is not defined")
-
-    def _derived(self, key: str) -> Any:
-        """What a setting of None stands for."""
-        if key == "model_dimensions":
-            return self.value_dimensions * self.n_heads
-        return None
-
-    def __getattr__(self, key: str) -> Any:
-        settings = self.__dict__.get("_settings", {})
-        if key not in settings:
-            raise AttributeError(f"{type(self).__name__}: {key!r} is not a setting")
-        value = settings[key]
-        return self._derived(key) if value is None else value
-
-    def __setattr__(self, key: str, value: Any) -> None:
-        if key.startswith("_"):
-            object.__setattr__(self, key, value)
-            return
-        known = key in self._settings
-        if known:
-            check = self._checks.get(key)
-            self._settings[key] = value if check is None else check(key, value)
-        self._forward(key, value, known)
-
-    def _forward(self, key: str, value: Any, known: bool) -> None:
-        """Hands a setting to the builders of attentions that take it."""
-        taking = [builder for builder in self._builders if builder.takes(key)]
-        if not (known or taking):
-            raise AttributeError(f"{type(self).__name__}: want a setting, got {key!r}")
-        for builder in taking:
-            setattr(builder, key, value)
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{k}={v!r}" for k, v in self._settings.items() if v is not None)
-        return f"{type(self).__name__}.from_kwargs({settings})"
-
-    def get(self) -> torch.nn.Module:
-        """The transformer, newly made: modules share nothing with those of an
-        earlier call. Raises ValueError."""
-        raise NotImplementedError(f"{type(self).__name__}: get is not defined")
-
-    def _attention(
-        self,
-        builder: BaseAttentionBuilder,
-        attention_type: str,
-        query_dimensions: int,
-        number: int,
-    ) -> torch.nn.Module:
-        """An inner attention; number tells those of one model apart, so that
-        each draws random numbers of its own."""
-        for key, value in (
-            ("event_dispatcher", self.event_dispatcher),
-            ("query_dimensions", query_dimensions),
-        ):
-            if builder.takes(key):
-                setattr(builder, key, value)
-        attention = builder.get(attention_type)
-        for module in attention.modules():
-            assign = getattr(module, "assign_layer", None)
-            if callable(assign):
-                assign(number, seed=self.feature_seed)
-        return attention
-
-    def _layer_arguments(self) -> dict[str, Any]:
-        return {
-            "d_model": self.model_dimensions,
-            "d_ff": self.feed_forward_dimensions,
-            "dropout": self.dropout,
-            "activation": self.activation,
-            "event_dispatcher": self.event_dispatcher,
-            "norm": self.norm,
-            "norm_eps": self.norm_eps,
-        }
-
-    def _final_norm(self) -> torch.nn.Module | None:
-        if not self.final_normalization:
-            return None
-        return torch.nn.LayerNorm(self.model_dimensions, eps=self.norm_eps)
-
-    def _check_type(self, key: str, builder: BaseAttentionBuilder, value: str) -> str:
-        if not builder.validate_attention_type(value):
-            known = ", ".join(repr(name) for name in builder.available_attentions)
-            raise ValueError(f"{key}: want names among {known}, got {value!r}")
-        return value
+def _not_defined(builder: Any, method: str) -> NotImplementedError:
+    return NotImplementedError(f"{type(builder).__name__}: {method} is not defined")
 
 
 class BaseTransformerEncoderBuilder(BaseTransformerBuilder):
@@ -216,35 +54,42 @@ class BaseTransformerEncoderBuilder(BaseTransformerBuilder):
             value = self._check_type(key, self.attention, value)
         super().__setattr__(key, value)
 
-    def _self_layer(self, layer_class: Callable[..., Any], attention: Any) -> torch.nn.Module:
-        return layer_class(
-            attention,
-            self.model_dimensions,
-            self.n_heads,
-            d_keys=self.query_dimensions,
-            d_values=self.value_dimensions,
-            event_dispatcher=self.event_dispatcher,
-        )
+    def _get_attention_builder(self) -> Any:
+        """The builder of the inner attentions."""
+        raise _not_defined(self, "_get_attention_builder")
+
+    def _get_attention_layer_class(self) -> Any:
+        """What projects to heads and back."""
+        raise _not_defined(self, "_get_attention_layer_class")
+
+    def _get_encoder_class(self) -> Any:
+        """The stack."""
+        raise _not_defined(self, "_get_encoder_class")
+
+    def _get_encoder_layer_class(self) -> Any:
+        """A layer of it."""
+        raise _not_defined(self, "_get_encoder_layer_class")
+
+    def _make_builders(self) -> list[BaseAttentionBuilder]:
+        return [self._get_attention_builder()]
 
     def get(self) -> torch.nn.Module:
-        shell = recurrent if self._recurrent else transformers
-        prefix = "Recurrent" if self._recurrent else ""
-        layer_class = getattr(shell, f"{prefix}TransformerEncoderLayer")
-        attention_layer = RecurrentAttentionLayer if self._recurrent else AttentionLayer
-        layers = [
-            layer_class(
-                self._self_layer(
-                    attention_layer,
-                    self._attention(
-                        self.attention, self.attention_type, self.query_dimensions, index
-                    ),
+        self._want_sizes()
+        layers = []
+        for index in range(self.n_layers):
+            attention = self._make_attention_layer(
+                self._get_attention_layer_class(),
+                self._attention(
+                    self.attention, self.attention_type, self.query_dimensions, index
                 ),
-                **self._layer_arguments(),
+                self.n_heads,
+                self.query_dimensions,
+                self.value_dimensions,
             )
-            for index in range(self.n_layers)
-        ]
-        stack = getattr(shell, f"{prefix}TransformerEncoder")
-        return stack(layers, self._final_norm(), event_dispatcher=self.event_dispatcher)
+            layers.append(self._make_layer(self._get_encoder_layer_class(), attention))
+        return self._get_encoder_class()(
+            layers, self._final_norm(), event_dispatcher=self.event_dispatcher
+        )
 
 
 class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
@@ -252,9 +97,10 @@ class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
 
     Settings are attributes and their defaults:
         n_layers 4, n_heads 4.
-        query_dimensions 64, value_dimensions 64: widths of a head.
+        query_dimensions 64, value_dimensions 64: widths of a head; None for the
+            first: model_dimensions // n_heads.
         model_dimensions None: value_dimensions n_heads.
-        feed_forward_dimensions 1024, dropout 0.1, activation "relu" or "gelu".
+        feed_forward_dimensions 1024; None: 4 model_dimensions. dropout 0.1, activation "relu" or "gelu".
         attention_type "full": a kind of `tarn.attention_registry`, "a:b" is a
             around b.
         final_normalization True, norm "post" or "pre", norm_eps 1e-5.
@@ -267,18 +113,34 @@ class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
     goes there alone.
     """
 
-    def _make_builders(self) -> list[BaseAttentionBuilder]:
-        return [AttentionBuilder()]
+    def _get_attention_builder(self) -> Any:
+        return AttentionBuilder()
+
+    def _get_attention_layer_class(self) -> Any:
+        return AttentionLayer
+
+    def _get_encoder_class(self) -> Any:
+        return TransformerEncoder
+
+    def _get_encoder_layer_class(self) -> Any:
+        return TransformerEncoderLayer
 
 
 class RecurrentEncoderBuilder(BaseTransformerEncoderBuilder):
     """Makes tarn.recurrent.transformers.RecurrentTransformerEncoder; settings as
     TransformerEncoderBuilder."""
 
-    _recurrent = True
+    def _get_attention_builder(self) -> Any:
+        return RecurrentAttentionBuilder()
 
-    def _make_builders(self) -> list[BaseAttentionBuilder]:
-        return [RecurrentAttentionBuilder()]
+    def _get_attention_layer_class(self) -> Any:
+        return RecurrentAttentionLayer
+
+    def _get_encoder_class(self) -> Any:
+        return RecurrentTransformerEncoder
+
+    def _get_encoder_layer_class(self) -> Any:
+        return RecurrentTransformerEncoderLayer
 
 
 class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
@@ -330,48 +192,71 @@ class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
             value = self._check_type(key, self.cross_attention, value)
         super().__setattr__(key, value)
 
-    def _self_layer(self, index: int) -> torch.nn.Module:
-        layer_class: Any = RecurrentAttentionLayer if self._recurrent else AttentionLayer
-        return layer_class(
+    def _get_self_attention_builder(self) -> Any:
+        """The builder of the inner self attentions."""
+        raise _not_defined(self, "_get_self_attention_builder")
+
+    def _get_cross_attention_builder(self) -> Any:
+        """The builder of the inner cross attentions."""
+        raise _not_defined(self, "_get_cross_attention_builder")
+
+    def _get_self_attention_layer_class(self) -> Any:
+        """What projects to heads and back."""
+        raise _not_defined(self, "_get_self_attention_layer_class")
+
+    def _get_cross_attention_layer_class(self) -> Any:
+        """The same for a memory."""
+        raise _not_defined(self, "_get_cross_attention_layer_class")
+
+    def _get_decoder_class(self) -> Any:
+        """The stack."""
+        raise _not_defined(self, "_get_decoder_class")
+
+    def _get_decoder_layer_class(self) -> Any:
+        """A layer of it."""
+        raise _not_defined(self, "_get_decoder_layer_class")
+
+    def _make_builders(self) -> list[BaseAttentionBuilder]:
+        return [self._get_self_attention_builder(), self._get_cross_attention_builder()]
+
+    def _self_layer(self, index: int) -> Any:
+        return self._make_attention_layer(
+            self._get_self_attention_layer_class(),
             self._attention(
                 self.self_attention, self.self_attention_type, self.query_dimensions, 2 * index
             ),
-            self.model_dimensions,
             self.n_heads,
-            d_keys=self.query_dimensions,
-            d_values=self.value_dimensions,
-            event_dispatcher=self.event_dispatcher,
+            self.query_dimensions,
+            self.value_dimensions,
         )
 
-    def _cross_layer(self, index: int) -> torch.nn.Module:
-        layer_class: Any = RecurrentCrossAttentionLayer if self._recurrent else AttentionLayer
-        return layer_class(
+    def _cross_layer(self, index: int) -> Any:
+        d_memory = self.cross_model_dimensions
+        return self._make_attention_layer(
+            self._get_cross_attention_layer_class(),
             self._attention(
                 self.cross_attention,
                 self.cross_attention_type,
                 self.cross_query_dimensions,
                 2 * index + 1,
             ),
-            self.model_dimensions,
             self.cross_n_heads,
-            d_keys=self.cross_query_dimensions,
-            d_values=self.cross_value_dimensions,
-            event_dispatcher=self.event_dispatcher,
-            d_memory=self.cross_model_dimensions,
+            self.cross_query_dimensions,
+            self.cross_value_dimensions,
+            **({} if d_memory == self.model_dimensions else {"d_memory": d_memory}),
         )
 
     def get(self) -> torch.nn.Module:
-        shell = recurrent if self._recurrent else transformers
-        prefix = "Recurrent" if self._recurrent else ""
-        layer_class = getattr(shell, f"{prefix}TransformerDecoderLayer")
+        self._want_sizes()
         layers = [
-            layer_class(
-                self._self_layer(index), self._cross_layer(index), **self._layer_arguments()
+            self._make_layer(
+                self._get_decoder_layer_class(), self._self_layer(index), self._cross_layer(index)
             )
             for index in range(self.n_layers)
         ]
-        stack = getattr(shell, f"{prefix}TransformerDecoder")
-        return stack(layers, self._final_norm(), event_dispatcher=self.event_dispatcher)
+        return self._get_decoder_class()(
+            layers, self._final_norm(), event_dispatcher=self.event_dispatcher
+        )
 
 
 class TransformerDecoderBuilder(BaseTransformerDecoderBuilder):
@@ -385,15 +270,43 @@ class TransformerDecoderBuilder(BaseTransformerDecoderBuilder):
             width of the memory.
     """
 
-    def _make_builders(self) -> list[BaseAttentionBuilder]:
-        return [AttentionBuilder(), AttentionBuilder()]
+    def _get_self_attention_builder(self) -> Any:
+        return AttentionBuilder()
+
+    def _get_cross_attention_builder(self) -> Any:
+        return AttentionBuilder()
+
+    def _get_self_attention_layer_class(self) -> Any:
+        return AttentionLayer
+
+    def _get_cross_attention_layer_class(self) -> Any:
+        return AttentionLayer
+
+    def _get_decoder_class(self) -> Any:
+        return TransformerDecoder
+
+    def _get_decoder_layer_class(self) -> Any:
+        return TransformerDecoderLayer
 
 
 class RecurrentDecoderBuilder(BaseTransformerDecoderBuilder):
     """Makes tarn.recurrent.transformers.RecurrentTransformerDecoder; settings as
     TransformerDecoderBuilder."""
 
-    _recurrent = True
+    def _get_self_attention_builder(self) -> Any:
+        return RecurrentAttentionBuilder()
 
-    def _make_builders(self) -> list[BaseAttentionBuilder]:
-        return [RecurrentAttentionBuilder(), RecurrentCrossAttentionBuilder()]
+    def _get_cross_attention_builder(self) -> Any:
+        return RecurrentCrossAttentionBuilder()
+
+    def _get_self_attention_layer_class(self) -> Any:
+        return RecurrentAttentionLayer
+
+    def _get_cross_attention_layer_class(self) -> Any:
+        return RecurrentCrossAttentionLayer
+
+    def _get_decoder_class(self) -> Any:
+        return RecurrentTransformerDecoder
+
+    def _get_decoder_layer_class(self) -> Any:
+        return RecurrentTransformerDecoderLayer

@@ -7,38 +7,31 @@ from typing import Any
 
 import torch
 
-from tarn import ops
+from tarn.causal_product._product import causal_dot_product
+from tarn.causal_product.causal_product_cpu import causal_dot_backward as causal_dot_backward_cpu
+from tarn.causal_product.causal_product_cpu import causal_dot_product as causal_dot_product_cpu
 
-__all__ = ["CausalDotProduct", "causal_dot_product"]
+__all__ = [
+    "CausalDotProduct",
+    "causal_dot_backward_cpu",
+    "causal_dot_backward_cuda",
+    "causal_dot_product",
+    "causal_dot_product_cpu",
+    "causal_dot_product_cuda",
+]
 
-
-def causal_dot_product(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
-    """``out_i = sum over j <= i of (Q_i . K_j) V_j``.
-
-    Args:
-        Q: [N, H, L, E], K: [N, H, S, E], V: [N, H, S, M], any strides; dtypes
-            as in `tarn.ops.linear_attention`. Query i belongs to key i: keys
-            from L on are not read, queries from S on read all keys.
-
-    Returns: [N, H, L, M], dtype of Q.
-    Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time, no L x S
-    matrix (float64: composed, O(L S)).
-    """
-    out: Any = ops.linear_attention(
-        Q.transpose(1, 2),
-        K.transpose(1, 2),
-        V.transpose(1, 2),
-        causal=True,
-        feature_map="identity",
-        denominator="none",
-    )
-    return out.transpose(1, 2)
+# As in a fast-transformers that was built without CUDA.
+causal_dot_product_cuda = causal_dot_backward_cuda = None
 
 
 class CausalDotProduct(torch.autograd.Function):
     """`causal_dot_product` as an autograd function. `apply` is the operator
     itself, with its own gradient; forward and backward are for code that calls
-    them by name."""
+    them by name. dot and dot_backward: the functions that write into tensors, by
+    type of device."""
+
+    dot = {"cpu": causal_dot_product_cpu, "cuda": causal_dot_product_cuda}
+    dot_backward = {"cpu": causal_dot_backward_cpu, "cuda": causal_dot_backward_cuda}
 
     # The operator saves what its gradient needs; a Function around it would have
     # to compute the product again.

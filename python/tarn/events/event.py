@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
 class Event:
-    """Something that happened. source: the module that tells of it."""
+    """Something that happened. source: the module that tells of it, or any
+    other object."""
 
-    def __init__(self, source: torch.nn.Module):
+    def __init__(self, source: Any):
         self.source = source
 
 
@@ -16,7 +19,7 @@ class AttentionEvent(Event):
     """attention_matrix [N, H, L, S]: the weights of a softmax kind, before
     dropout. In a recurrent step L = 1 and S counts the tokens so far."""
 
-    def __init__(self, source: torch.nn.Module, attention_matrix: torch.Tensor):
+    def __init__(self, source: Any, attention_matrix: torch.Tensor):
         super().__init__(source)
         self.attention_matrix = attention_matrix
 
@@ -29,7 +32,7 @@ class QKVEvent(Event):
 
     def __init__(
         self,
-        source: torch.nn.Module,
+        source: Any,
         queries: torch.Tensor | None,
         keys: torch.Tensor | None,
         values: torch.Tensor | None,
@@ -44,7 +47,7 @@ class IntermediateOutput(Event):
     """x [N, L, D] after one layer of a stack, before the final norm. source is
     the stack, layer the index of the layer in it."""
 
-    def __init__(self, source: torch.nn.Module, x: torch.Tensor, layer: int | None = None):
+    def __init__(self, source: Any, x: torch.Tensor, layer: int | None = None):
         super().__init__(source)
         self.x = x
         self.layer = layer

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import torch
-
 from tarn.events.event import Event
 from tarn.events.filters import EventFilter, as_filter
 
@@ -17,18 +15,25 @@ class EventDispatcher:
 
         dispatcher = EventDispatcher.get()
         dispatcher.listen(AttentionEvent, handler)
-        dispatcher.listen(QKVEvent & layer_name_contains(model, "layers.2"), handler)
+        dispatcher.listen(QKVEvent & layer_name_contains(model, "layers.2"), other)
 
-    A handler may be registered with several filters; it is called once for an
-    event that any of them lets through. Handlers are called in the order of
-    their first registration, in the thread that dispatches. A copy of a module
-    keeps its dispatcher; pickling keeps the name, not the handlers.
+    A handler has one filter, the last it was registered with; several are one
+    by `|`. Handlers are called in the order of their first registration, in the
+    thread that dispatches. A copy of a module keeps its dispatcher; pickling
+    keeps the name, not the handlers. A class of one's own may replace
+    `dispatch`; it then hears of every event.
     """
 
     _dispatchers: dict[str, EventDispatcher] = {}
+    _own_dispatch = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "dispatch" in vars(cls):
+            cls._own_dispatch = True
 
     def __init__(self) -> None:
-        self._listeners: dict[Handler, list[EventFilter]] = {}
+        self._listeners: dict[Handler, EventFilter] = {}
 
     def listen(
         self,
@@ -36,7 +41,8 @@ class EventDispatcher:
         event_handler: Handler,
     ) -> None:
         """Calls event_handler(event) for events that pass event_filter: an event
-        class, a filter of `tarn.events.filters` or a function. Raises TypeError."""
+        class, a filter of `tarn.events.filters` or a function. It replaces the
+        filter that the handler had. Raises TypeError."""
         wanted = as_filter(event_filter)
         if wanted is None:
             raise TypeError(
@@ -46,10 +52,10 @@ class EventDispatcher:
         if not callable(event_handler):
             given = type(event_handler).__name__
             raise TypeError(f"listen: event_handler: want a callable, got {given}")
-        self._listeners.setdefault(event_handler, []).append(wanted)
+        self._listeners[event_handler] = wanted
 
     def remove(self, event_handler: Handler) -> None:
-        """Ends all registrations of event_handler; one unknown is ignored."""
+        """Ends the registration of event_handler; one unknown is ignored."""
         self._listeners.pop(event_handler, None)
 
     def clear(self) -> None:
@@ -59,20 +65,21 @@ class EventDispatcher:
     def dispatch(self, event: Event) -> None:
         """Calls the handlers that listen for this event."""
         # A handler may add or remove handlers: go through a copy.
-        for handler, filters in list(self._listeners.items()):
-            if any(wanted(event) for wanted in filters):
+        for handler, wanted in list(self._listeners.items()):
+            if wanted(event):
                 handler(event)
 
-    def has_listeners(self, event_class: type[Event], source: torch.nn.Module) -> bool:
+    def has_listeners(self, event_class: type[Event], source: Any) -> bool:
         """Whether an event of this class from this source may have a listener.
         False saves making the event: an attention matrix is only computed where
         this is True. Without listeners it costs one look at an empty dict."""
+        if self._own_dispatch:
+            return True  # what it does with an event is unknown
         if not self._listeners:
             return False
         return any(
             wanted.verdict(event_class, source) is not False
-            for filters in self._listeners.values()
-            for wanted in filters
+            for wanted in self._listeners.values()
         )
 
     @classmethod

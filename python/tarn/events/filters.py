@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any, Callable
 
 import torch
@@ -18,7 +19,7 @@ class EventFilter:
     def __call__(self, event: Event) -> bool:
         raise NotImplementedError(f"{type(self).__name__}: __call__ is not defined")
 
-    def verdict(self, event_class: type[Event], source: torch.nn.Module) -> bool | None:
+    def verdict(self, event_class: type[Event], source: Any) -> bool | None:
         """What the answer will be for any event of this class and source; None
         where only the event itself can tell."""
         return None
@@ -60,7 +61,7 @@ class _And(EventFilter):
     def __call__(self, event: Event) -> bool:
         return bool(self._parts[0](event) and self._parts[1](event))
 
-    def verdict(self, event_class: type[Event], source: torch.nn.Module) -> bool | None:
+    def verdict(self, event_class: type[Event], source: Any) -> bool | None:
         verdicts = [part.verdict(event_class, source) for part in self._parts]
         if False in verdicts:
             return False
@@ -74,7 +75,7 @@ class _Or(EventFilter):
     def __call__(self, event: Event) -> bool:
         return bool(self._parts[0](event) or self._parts[1](event))
 
-    def verdict(self, event_class: type[Event], source: torch.nn.Module) -> bool | None:
+    def verdict(self, event_class: type[Event], source: Any) -> bool | None:
         verdicts = [part.verdict(event_class, source) for part in self._parts]
         if True in verdicts:
             return True
@@ -88,7 +89,7 @@ class _Not(EventFilter):
     def __call__(self, event: Event) -> bool:
         return not self._inner(event)
 
-    def verdict(self, event_class: type[Event], source: torch.nn.Module) -> bool | None:
+    def verdict(self, event_class: type[Event], source: Any) -> bool | None:
         inner = self._inner.verdict(event_class, source)
         return None if inner is None else not inner
 
@@ -110,21 +111,35 @@ class _ClassFilter(EventFilter):
     def __call__(self, event: Event) -> bool:
         return isinstance(event, self._klass)
 
-    def verdict(self, event_class: type[Event], source: torch.nn.Module) -> bool | None:
+    def verdict(self, event_class: type[Event], source: Any) -> bool | None:
         return issubclass(event_class, self._klass)
 
 
-class _SourceFilter(EventFilter):
-    """Sources by identity, without keeping them alive."""
+def _reference(source: Any) -> Callable[[], Any]:
+    """What gives `source` back. An object that can be referred to weakly is not
+    kept alive; a number, a string or a tuple is, so that its place in memory is
+    not taken by another."""
+    try:
+        return weakref.ref(source)
+    except TypeError:
+        return lambda: source
 
-    def __init__(self, sources: list[torch.nn.Module]):
-        self._sources = weakref.WeakSet(sources)
+
+class _SourceFilter(EventFilter):
+    """Sources by identity, whatever they are."""
+
+    def __init__(self, sources: Iterable[Any]):
+        self._sources = {id(source): _reference(source) for source in sources}
+
+    def _holds(self, source: Any) -> bool:
+        reference = self._sources.get(id(source))
+        return reference is not None and reference() is source
 
     def __call__(self, event: Event) -> bool:
-        return event.source in self._sources
+        return self._holds(event.source)
 
-    def verdict(self, event_class: type[Event], source: torch.nn.Module) -> bool | None:
-        return source in self._sources
+    def verdict(self, event_class: type[Event], source: Any) -> bool | None:
+        return self._holds(source)
 
 
 class LayerNameEventFilter(_SourceFilter):
@@ -140,8 +155,9 @@ def event_class(klass: type[Event]) -> EventFilter:
     return _ClassFilter(klass)
 
 
-def from_layer(layer: torch.nn.Module) -> EventFilter:
-    """Events whose source is this very module."""
+def from_layer(layer: Any) -> EventFilter:
+    """Events whose source is this very object: a module, or whatever else sends
+    events."""
     return _SourceFilter([layer])
 
 

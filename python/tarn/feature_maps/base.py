@@ -90,6 +90,14 @@ class FeatureMap(torch.nn.Module):
         return FeatureMapFactory(cls, args, kwargs)
 
 
+def map_arguments(feature_map: Any) -> dict[str, Any]:
+    """`FeatureMap.arguments` of a FeatureMap, or of another object with its
+    methods."""
+    if isinstance(feature_map, FeatureMap):
+        return feature_map.arguments()
+    return {"feature_map": (feature_map.forward_queries, feature_map.forward_keys)}
+
+
 class ActivationFunctionFeatureMap(FeatureMap):
     """A function of each number. activation_function: [..., E] -> [..., E]."""
 

@@ -200,10 +200,12 @@ class Favor(RandomFourierFeatures):
     exp(-|x~|^2 / 2) / sqrt(C) [exp(u), exp(-u)], x~ = x sqrt(softmax_temp),
     u = omega^T x~; the mean of phi(x) . phi(y) is exp(softmax_temp x . y).
 
-    stabilize: whether attention divides by a running maximum of the exponent,
+    stabilise: whether attention divides by a running maximum of the exponent,
         causally and equally in batch and recurrent form (`tarn.ops`). The map
         by itself does not depend on it, except under compat, where |x~|^2 has
         its maximum over axis 1 added to it, as in fast-transformers.
+    stabilize: the same, as fast-transformers spells it; ValueError where the two
+        differ.
     The rest as in RandomFourierFeatures, orthogonal by default.
     """
 
@@ -216,11 +218,18 @@ class Favor(RandomFourierFeatures):
         n_dims: int | None = None,
         softmax_temp: float | None = None,
         orthogonal: bool = True,
-        stabilize: bool = False,
+        stabilize: bool | None = None,
         redraw: int = 1,
         deterministic_eval: bool = False,
+        *,
+        stabilise: bool | None = None,
         **drawing: Any,
     ):
+        if None not in (stabilise, stabilize) and bool(stabilise) != bool(stabilize):
+            raise ValueError(
+                f"{type(self).__name__}: stabilise: want it as stabilize {stabilize!r}, "
+                f"got {stabilise!r}"
+            )
         super().__init__(
             query_dimensions,
             n_dims,
@@ -230,7 +239,16 @@ class Favor(RandomFourierFeatures):
             deterministic_eval,
             **drawing,
         )
-        self.stabilize = stabilize
+        self.stabilise = bool(stabilize if stabilise is None else stabilise)
+
+    @property
+    def stabilize(self) -> bool:
+        """`stabilise`, as fast-transformers spells it."""
+        return self.stabilise
+
+    @stabilize.setter
+    def stabilize(self, value: bool) -> None:
+        self.stabilise = value
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         features = ops.favor(
@@ -240,14 +258,14 @@ class Favor(RandomFourierFeatures):
             return features
         if not self.positive:
             features = self._normalised(features, self.n_dims)
-        if self.stabilize:
+        if self.stabilise:
             squares = x.square().sum(-1, keepdim=True) * self.softmax_temp
             features = features * torch.exp(-squares.amax(1, keepdim=True))
         return features
 
     def _named_arguments(self) -> dict[str, Any] | None:
         name = "favor-positive" if self.positive else "favor"
-        return self._random_arguments(name, stabilise=self.stabilize)
+        return self._random_arguments(name, stabilise=self.stabilise)
 
 
 class FavorPositive(Favor):

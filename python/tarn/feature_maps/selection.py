@@ -38,6 +38,9 @@ _CLASSES: dict[str, type[FeatureMap]] = {
     "grf": GeneralizedRandomFeatures,
 }
 
+# What attentions call of a map that is no FeatureMap.
+_METHODS = ("new_feature_map", "forward_queries", "forward_keys")
+
 
 def by_name(name: str) -> FeatureMapFactory:
     """The factory of a map by the name that it has in model files. Raises
@@ -58,7 +61,8 @@ def make_feature_map(
     feature_map: None (elu + 1), a name, a FeatureMap, any other module on
         tensors, or a factory: called with query_dimensions it returns one of
         these or a function on tensors. (For a bare function use
-        `activation_feature_map`.)
+        `activation_feature_map`.) An object with the methods of a FeatureMap
+        is one, whatever its class.
     options: keyword arguments of the factory; None entries are left out.
 
     Raises ValueError, TypeError.
@@ -77,7 +81,7 @@ def make_feature_map(
         made = _call_factory(feature_map, query_dimensions, given)
     else:
         raise _not_a_map(feature_map)
-    if isinstance(made, FeatureMap):
+    if isinstance(made, FeatureMap) or all(callable(getattr(made, m, None)) for m in _METHODS):
         return made
     if not callable(made) or isinstance(made, torch.Tensor):
         raise _not_a_map(made)

@@ -9,13 +9,8 @@ names of tarn's model directories.
 from tarn.models._config import finish_config, weight_shapes
 from tarn.models._earlier import CnnModel, RecurrentModel
 from tarn.models._generation import Beam, beam_search, generate, greedy
-from tarn.models._transformers import (
-    Classifier,
-    FrameClassifier,
-    LanguageModel,
-    Seq2Seq,
-    make_model,
-)
+from tarn.models._make import make_model
+from tarn.models._transformers import Classifier, FrameClassifier, LanguageModel, Seq2Seq
 
 __all__ = [
     "Beam",

@@ -10,8 +10,14 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tarn.models._config import finish_config
-from tarn.models._parts import Predictor, mask_of, outputs_of, valid_frames
-from tarn.models._transformers import check_arch, mean_over_valid
+from tarn.models._parts import (
+    Predictor,
+    check_arch,
+    mask_of,
+    mean_over_valid,
+    outputs_of,
+    valid_frames,
+)
 
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 

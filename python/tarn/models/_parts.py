@@ -1,5 +1,5 @@
-"""What the models share: embeddings with positions, stacks from a
-configuration, the head."""
+"""What the models share: checks, masks and means, embeddings with positions,
+stacks from a configuration, the head."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from tarn.attention import AttentionLayer
 from tarn.builders import TransformerDecoderBuilder, TransformerEncoderBuilder
 from tarn.builders.attention_builders import BaseAttentionBuilder
 from tarn.feature_maps import FeatureMap, by_name
 from tarn.masking import LengthMask
+from tarn.models._rotary import add_rotation
 
 Config = dict[str, Any]
 
@@ -30,6 +30,17 @@ class IdentityFeatureMap(FeatureMap):
 
     def _named_arguments(self) -> dict[str, Any] | None:
         return {"feature_map": "identity"}
+
+
+def check_arch(cls: type, config: Config, archs: tuple[str, ...]) -> None:
+    if config["arch"] not in archs:
+        wanted = " or ".join(repr(arch) for arch in archs)
+        raise ValueError(f"{cls.__name__}: arch: want {wanted}, got {config['arch']!r}")
+
+
+def check_task(cls: type, config: Config, task: str) -> None:
+    if config["task"] != task:
+        raise ValueError(f"{cls.__name__}: task: want {task!r}, got {config['task']!r}")
 
 
 def outputs_of(config: Config) -> int:
@@ -58,6 +69,12 @@ def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
     if lengths is None:
         lengths = torch.full((batch,), seq_len)
     return LengthMask(lengths, max_len=seq_len, device=tokens.device)
+
+
+def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
+    """[B, T, D] -> [B, D]; 0 for an empty row."""
+    kept = torch.where(mask.bool_matrix[..., None], x, 0.0)
+    return kept.sum(1) / mask.lengths.to(x.device).clamp(min=1)[:, None]
 
 
 class Embedding(torch.nn.Module):
@@ -168,7 +185,7 @@ def attention_settings(config: Config, kinds: tuple[str, ...]) -> dict[str, Any]
             settings["n_dims"] = config["n_dims"] or None
             settings["redraw"] = config["redraw"]
         if name.startswith("favor"):
-            settings["stabilize"] = config["stabilise"]
+            settings["stabilise"] = config["stabilise"]
     return settings
 
 
@@ -225,40 +242,3 @@ def make_decoder(config: Config):
     decoder = builder.get()
     add_rotation(decoder, config)
     return decoder
-
-
-class _Rotation:
-    """Turns queries and keys before the attention inside a layer: a hook, so
-    that no weight changes its name."""
-
-    def __init__(self, d_key: int, base: float) -> None:
-        self.d_key = d_key
-        self.base = base
-
-    def __call__(self, module, arguments):
-        queries, keys, *rest = arguments
-        rows = max(queries.shape[1], keys.shape[1])
-        cos, sin = torch.ops.tarn.rotary_tables(rows, self.d_key, self.base)
-        cos, sin = cos.to(queries)[:, None], sin.to(queries)[:, None]
-        rotate = torch.ops.tarn.rotate
-        length, memory = queries.shape[1], keys.shape[1]
-        return (
-            rotate(queries, cos[:length], sin[:length]),
-            rotate(keys, cos[:memory], sin[:memory]),
-            *rest,
-        )
-
-
-def add_rotation(stack: torch.nn.Module, config: Config) -> None:
-    """Rotary positions in every self attention."""
-    if config["positions"] != "rotary":
-        return
-    if config["attention"] == "linear" and config["rotary_place"] == "after":
-        raise ValueError(
-            "rotary_place: want 'before' for a module in Python, got 'after' "
-            "(tarn.runtime and tarn train have it)"
-        )
-    for name, layer in stack.named_modules():
-        if isinstance(layer, AttentionLayer) and not name.endswith("cross_attention"):
-            rotation = _Rotation(config["d_key"], config["rotary_base"])
-            layer.inner_attention.register_forward_pre_hook(rotation)

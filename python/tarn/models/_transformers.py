@@ -13,24 +13,16 @@ from tarn.models._parts import (
     Config,
     Embedding,
     Predictor,
+    check_arch,
+    check_task,
     make_decoder,
     make_encoder,
     mask_of,
+    mean_over_valid,
     outputs_of,
     valid_frames,
 )
 from tarn.models._twins import decoder_twin, encoder_twin, first_places
-
-
-def check_arch(cls: type, config: Config, archs: tuple[str, ...]) -> None:
-    if config["arch"] not in archs:
-        wanted = " or ".join(repr(arch) for arch in archs)
-        raise ValueError(f"{cls.__name__}: arch: want {wanted}, got {config['arch']!r}")
-
-
-def check_task(cls: type, config: Config, task: str) -> None:
-    if config["task"] != task:
-        raise ValueError(f"{cls.__name__}: task: want {task!r}, got {config['task']!r}")
 
 
 class _TokenModel(torch.nn.Module):
@@ -227,25 +219,3 @@ class Seq2Seq(torch.nn.Module):
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:
         return self.predictor(x, self.target_embedding.weight)
-
-
-def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
-    """[B, T, D] -> [B, D]; 0 for an empty row."""
-    kept = torch.where(mask.bool_matrix[..., None], x, 0.0)
-    return kept.sum(1) / mask.lengths.to(x.device).clamp(min=1)[:, None]
-
-
-def make_model(config: Mapping[str, Any] | None = None, **keys: Any) -> torch.nn.Module:
-    """The model that `arch` names. Raises ValueError."""
-    from tarn.models._earlier import CnnModel, RecurrentModel
-
-    finished = finish_config(config, **keys)
-    classes = {
-        "decoder": LanguageModel,
-        "encoder": FrameClassifier if finished["task"] == "ctc" else Classifier,
-        "seq2seq": Seq2Seq,
-        "rnn": RecurrentModel,
-        "lstm": RecurrentModel,
-        "cnn": CnnModel,
-    }
-    return classes[finished["arch"]](finished)

@@ -8,7 +8,11 @@ from typing import Any
 import torch
 
 from tarn.attention._linear import LinearAttentionBase
-from tarn.recurrent import AttentionState
+from tarn.models._rotary import (
+    RecurrentRotation,
+    RecurrentTurnedLinearAttention,
+    TurnedLinearAttention,
+)
 from tarn.recurrent.attention import (
     RecurrentAFTFullAttention,
     RecurrentAFTSimpleAttention,
@@ -79,38 +83,16 @@ def _inner(inner: Any, kind: str, cross: bool) -> torch.nn.Module:
     raise _refuse(kind)
 
 
-class _RotaryRecurrent(torch.nn.Module):
-    """Turns the queries and keys of new tokens by their places."""
-
-    def __init__(self, inner: torch.nn.Module, d_key: int, base: float) -> None:
-        super().__init__()
-        self.inner = inner
-        self.d_key, self.base = d_key, base
-
-    def forward(self, query, key, value, state=None):
-        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
-        return out[:, 0], state
-
-    def prefill(self, queries, keys, values, lengths=None, state: AttentionState | None = None):
-        batch, seq_len = queries.shape[:2]
-        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
-        places = steps[:, None] + torch.arange(seq_len)
-        rows = int(places.max()) + 1 if places.numel() else 0
-        tables = torch.ops.tarn.rotary_tables(rows, self.d_key, self.base)
-        cos, sin = (table.to(queries)[places.to(queries.device)][:, :, None] for table in tables)
-        rotate = torch.ops.tarn.rotate
-        return self.inner.prefill(  # type: ignore[operator]
-            rotate(queries, cos, sin), rotate(keys, cos, sin), values, lengths, state
-        )
-
-
 _PROJECTIONS = ("query_projection", "key_projection", "value_projection", "out_projection")
 
 
 def _attention(layer: Any, config: Config, kind: str, cross: bool) -> torch.nn.Module:
-    inner = _inner(layer.inner_attention, kind, cross)
-    if not cross and config["positions"] == "rotary":
-        inner = _RotaryRecurrent(inner, config["d_key"], config["rotary_base"])
+    if isinstance(layer.inner_attention, TurnedLinearAttention):
+        inner: torch.nn.Module = RecurrentTurnedLinearAttention(layer.inner_attention)
+    else:
+        inner = _inner(layer.inner_attention, kind, cross)
+        if not cross and config["positions"] == "rotary":
+            inner = RecurrentRotation(inner, config["d_key"], config["rotary_base"])
     cls: Any = RecurrentCrossAttentionLayer if cross else RecurrentAttentionLayer
     with torch.device("meta"):  # sizes do not matter: everything is replaced
         twin = cls(inner, 1, 1)

@@ -1,4 +1,11 @@
-"""Operators on torch tensors."""
+"""Operators on torch tensors.
+
+Fused operators are differentiable once: a gradient of a gradient through one in
+float32 is a RuntimeError that names it. Give float64 tensors for second-order
+gradients; there the composed form runs, which torch differentiates to any order,
+in more time and memory. The clustered kinds, reformer and aft have no composed
+form: they are differentiable once in every dtype. Each docstring says which.
+"""
 
 from tarn import _library
 

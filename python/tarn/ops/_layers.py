@@ -35,8 +35,9 @@ def affine(x, weight, bias=None):
     Returns: [..., E].
     Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe.
 
-    float32 runs one product and one pass for the bias, once differentiable;
-    other dtypes are torch's linear.
+    float32 runs one product and one pass for the bias, differentiable once: a
+    second-order gradient is a RuntimeError that names the operator. Other dtypes
+    are torch's linear; give float64 tensors for second-order gradients.
     """
     return torch.ops.tarn.affine.default(x, weight, bias)
 
@@ -54,7 +55,9 @@ def feed_forward(x, weight1, bias1, weight2, *, activation="relu", dropout=0.0, 
     Raises: ValueError, TypeError. Thread-safe.
 
     float32: bias, activation and dropout are one pass, as is their gradient; no
-    mask is kept. Other dtypes compose torch's operators.
+    mask is kept. It is differentiable once: a second-order gradient is a
+    RuntimeError that names the operator. Other dtypes compose torch's operators;
+    give float64 tensors for second-order gradients.
     """
     return torch.ops.tarn.feed_forward.default(
         x, weight1, bias1, weight2, activation, float(dropout), seed
@@ -106,9 +109,10 @@ def residual_norm(
     Returns: (y, s), y None without gamma.
     Raises: ValueError, TypeError. Thread-safe.
 
-    float32 on the CPU runs one pass forward and one backward. Other dtypes and
-    devices compose torch's operators, differentiable to any order; half types
-    are summed in float32.
+    float32 on the CPU runs one pass forward and one backward, differentiable
+    once: a second-order gradient is a RuntimeError that names the operator.
+    Other dtypes and devices compose torch's operators, differentiable to any
+    order (float64 for second-order gradients); half types are summed in float32.
     """
     y, s, _, _ = torch.ops.tarn.residual_norm.default(
         x, residual, bias, gamma, beta, float(eps), float(dropout), seed, kind
@@ -145,8 +149,9 @@ def logistic_mixture_loss(params: torch.Tensor, targets: torch.Tensor) -> torch.
     per dimension.
     Raises: ValueError (shapes, values, devices), TypeError (dtypes). Thread-safe.
 
-    float32 runs one pass, and one for the gradient, once differentiable; a NaN
-    stays in its row. float64 composes torch's operators, differentiable to any
+    float32 runs one pass, and one for the gradient, differentiable once: a
+    second-order gradient is a RuntimeError that names the operator. A NaN stays
+    in its row. float64 composes torch's operators, differentiable to any
     order. O(K) for each target.
     """
     return torch.ops.tarn.logistic_mixture_loss.default(params, targets)
@@ -176,7 +181,8 @@ def linear_attention_packed(
         heads, d_key: H, K. value_heads: HV, a multiple of H; None: H.
 
     Returns: [B, T, HV V], dtype of packed.
-    Raises: ValueError, TypeError. Thread-safe.
+    Raises: ValueError, TypeError. Thread-safe. Gradients of second order in
+    float64 only, as in `linear_attention`; else a RuntimeError.
     """
     return torch.ops.tarn.linear_attention_packed.default(
         packed,

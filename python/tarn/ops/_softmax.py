@@ -61,11 +61,12 @@ def full_attention(
         before any work.
 
     One blocked kernel serves the smaller dtypes: O(B H T S (K + V)) time,
-    O(B H T) memory beside the result, gradients of first order by
-    recomputation (O(S (K + V)) memory a thread), the same bits for any number
-    of threads, padding and batch. Weights and float64 are composed, O(B H T S)
-    memory; float64 to any order of gradient, but there a NaN that only
-    attention_mask, causal or bias hides spreads. Thread-safe.
+    O(B H T) memory beside the result, the gradient by recomputation (O(S (K + V))
+    memory a thread), the same bits for any number of threads, padding and batch.
+    It is differentiable once: a second-order gradient is a RuntimeError that
+    names the operator, so give float64 tensors for one. Weights and float64 are
+    composed, O(B H T S) memory; float64 to any order of gradient, but there a NaN
+    that only attention_mask, causal or bias hides spreads. Thread-safe.
     """
     call = _call(
         "full_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
@@ -102,7 +103,8 @@ def local_attention(
     Raises: ValueError, TypeError, as `full_attention`.
 
     O(B H T (c + 128) (K + V)) time and O(B H T) memory: blocks outside the
-    window are never visited. float64 is composed, O(B H T S). Thread-safe.
+    window are never visited. float64 is composed, O(B H T S), and has gradients
+    of second order, a RuntimeError in smaller dtypes. Thread-safe.
     """
     _want_positive("local_attention", "local_context", local_context)
     call = _call(

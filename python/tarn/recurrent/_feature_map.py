@@ -10,6 +10,7 @@ import torch
 
 from tarn import ops
 from tarn.attention._linear import LinearAttentionBase
+from tarn.recurrent._inputs import want_part
 from tarn.recurrent._state import AttentionState
 
 
@@ -54,6 +55,25 @@ class RecurrentLinearBase(LinearAttentionBase):
         if held.extra is not None:
             tensors["extra"] = held.extra
         return AttentionState(self.kind, tensors, steps, facts)
+
+    def state_of_pair(
+        self, S: torch.Tensor, z: torch.Tensor, facts: dict[str, Any]
+    ) -> AttentionState:
+        """A state of the plain pair S [N, H, C, M], z [N, H, C]. Of what else a
+        denominator of both signs keeps, the sum of |phi(k)|, the pair tells only
+        that it is at least |z|, so that is taken. Raises ValueError where a
+        running maximum would be needed."""
+        want_part("S", S, (None, facts["heads"], None, facts["d_value"]))
+        want_part("z", z, S.shape[:3])
+        arguments = self.arguments()
+        if arguments.get("stabilise"):
+            raise ValueError(
+                "state: want the state this module returned, whose third part a stabilised "
+                "feature map needs, got a pair"
+            )
+        extra = z.norm(dim=-1) if facts["denominator"] == "signed" else None
+        steps = torch.zeros(S.shape[0], dtype=torch.int64)
+        return self.new_state(ops.LinearState(S, z, extra), steps, facts)
 
     @staticmethod
     def held(state: AttentionState | None) -> ops.LinearState | None:

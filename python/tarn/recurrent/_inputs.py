@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,9 @@ from tarn.recurrent._state import AttentionState
 # Tokens of each sequence: [N] integers, a sequence of them, or a mask of
 # tarn.masking that has `lengths` (for a memory also any key mask).
 Lengths = torch.Tensor | Sequence[int] | BaseMask
+# What a module goes on from: a state, the plain pair that fast-transformers has
+# there, or None before the first token.
+State = AttentionState | Sequence[torch.Tensor] | None
 
 
 def check_state(state, memory):
@@ -72,24 +75,51 @@ def append_rows(
 
 
 def begin(
-    state: AttentionState | Sequence[torch.Tensor] | None,
+    state: State,
     kind: str,
     batch_size: int,
     facts: Mapping[str, Any],
     names: Sequence[str],
+    adopt: Callable[[torch.Tensor, torch.Tensor], AttentionState] | None = None,
 ) -> AttentionState | None:
-    """The state to go on from, checked; None before the first token. A plain
-    pair of tensors, as fast-transformers returns it, is not accepted: it says
-    nothing of the sequence's length."""
+    """The state to go on from, checked; None before the first token. adopt:
+    makes a state of the plain pair that fast-transformers has there."""
     if state is None:
         return None
+    if adopt is not None and isinstance(state, (list, tuple)):
+        state = adopt(*want_pair(state, names))
     if not isinstance(state, AttentionState):
+        wanted = "None or a state this module returned"
         raise TypeError(
-            f"state: want None or a state this module returned ({', '.join(names)}; its rows "
-            f"move by tarn.recurrent.reorder, fork and reset), got {type(state).__name__}"
+            f"state: want {wanted}{'' if adopt is None else ' or a pair'} ({', '.join(names)}; "
+            "its rows move by tarn.recurrent.reorder, fork and reset), got "
+            f"{type(state).__name__}"
         )
     state.check(kind, batch_size, facts)
     return state
+
+
+def want_pair(
+    state: Sequence[torch.Tensor], names: Sequence[str]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The two tensors of a plain state. Raises TypeError."""
+    if not isinstance(state, (list, tuple)):
+        wanted = f"an AttentionState or a list [{', '.join(names)}]"
+        raise TypeError(f"state: want {wanted}, got {type(state).__name__}")
+    if len(state) != 2 or not all(isinstance(part, torch.Tensor) for part in state):
+        given = ", ".join(type(part).__name__ for part in state)
+        raise TypeError(f"state: want two tensors [{', '.join(names)}], got [{given}]")
+    return state[0], state[1]
+
+
+def want_part(name: str, tensor: torch.Tensor, wanted: Sequence[int | None]) -> None:
+    """Raises ValueError unless a plain state's tensor has these sizes; None is
+    any."""
+    shape = list(tensor.shape)
+    fits = len(shape) == len(wanted)
+    if not fits or any(w is not None and w != s for w, s in zip(wanted, shape)):
+        sizes = ", ".join("any" if size is None else str(size) for size in wanted)
+        raise ValueError(f"state: {name}: want [{sizes}], got {shape}")
 
 
 def same_length(steps: torch.Tensor) -> int | None:

@@ -13,6 +13,9 @@ import torch
 _FORMAT = "tarn-attention-state"
 _VERSION = 1
 
+# Kinds of self attention whose keys and values are [N, t, H, .] by name.
+TIME_FIRST_CACHES = ("full", "exact-topk", "aft-full")
+
 # Facts of a state that a module compares with its own before it reads it.
 Facts = Mapping[str, Any]
 
@@ -22,8 +25,14 @@ class AttentionState:
     """The past of N sequences in one attention module.
 
     A value: no module changes a state it is given, so keeping one is keeping
-    a point to come back to. It unpacks into its tensors, as the pair
-    ``S, z = state``.
+    a point to come back to.
+
+    It unpacks, and is indexed by place, as the pair that fast-transformers has
+    there: ``S, z = state``, or ``keys, values = state``, which in self attention
+    are [N, H, t, .] (a view; by name they are tarn's [N, t, H, .]). Such a pair
+    in a list is a state too, whatever was done to it in between. It says
+    nothing of the tokens before it, so steps of a linear attention count from
+    there.
 
     kind: the attention kind that wrote it, such as "linear" or "cross-full".
     tensors: name -> tensor, sequences on axis 0.
@@ -42,16 +51,28 @@ class AttentionState:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "source": None}  # where it came from stays here
 
+    def _pair(self) -> list[torch.Tensor]:
+        """The tensors by place."""
+        if self.kind in TIME_FIRST_CACHES:
+            return [self.tensors[name].transpose(1, 2) for name in ("keys", "values")]
+        names = [name for name in self.tensors if name not in ("keep", "extra")]
+        return [self.tensors[name] for name in names]
+
     def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(self.tensors.values())
+        return iter(self._pair())
 
     def __len__(self) -> int:
-        return len(self.tensors)
+        return len(self._pair())
 
     def __getitem__(self, key: int | str) -> torch.Tensor:
-        if isinstance(key, str):
-            return self.tensors[key]
-        return list(self.tensors.values())[key]
+        return self.tensors[key] if isinstance(key, str) else self._pair()[key]
+
+    def __setitem__(self, key: int | str, value: torch.Tensor) -> None:
+        raise TypeError(
+            "AttentionState: want it as it is, for states are values; put a list [S, z] or "
+            "[keys, values] in its place, or use tarn.recurrent.reorder, fork or reset; got "
+            f"an assignment to {key!r}"
+        )
 
     @property
     def batch_size(self) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from tarn._residual_layer import ResidualLayer
 from tarn.events import EventDispatcher, IntermediateOutput
+from tarn.masking import LengthMask
 from tarn.recurrent._inputs import Lengths, check_state
 from tarn.recurrent._state import AttentionState
 
@@ -18,7 +19,7 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
     """Self attention to the past and a feed-forward network, one token a call.
 
     Args:
-        attention: a RecurrentAttentionLayer.
+        attention: a RecurrentAttentionLayer, or a callable like one.
         d_model: width D.
         d_ff: hidden width; None: 4 d_model.
         dropout: probability, in training.
@@ -31,7 +32,7 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
 
     def __init__(
         self,
-        attention: torch.nn.Module,
+        attention: Any,
         d_model: int,
         d_ff: int | None = None,
         dropout: float = 0.1,
@@ -130,8 +131,8 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
     feed-forward network, one token a call.
 
     Args:
-        self_attention: a RecurrentAttentionLayer.
-        cross_attention: a RecurrentCrossAttentionLayer.
+        self_attention: a RecurrentAttentionLayer, or a callable like one.
+        cross_attention: a RecurrentCrossAttentionLayer, or a callable like one.
         The rest as in RecurrentTransformerEncoderLayer.
     """
 
@@ -140,8 +141,8 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
 
     def __init__(
         self,
-        self_attention: torch.nn.Module,
-        cross_attention: torch.nn.Module,
+        self_attention: Any,
+        cross_attention: Any,
         d_model: int,
         d_ff: int | None = None,
         dropout: float = 0.1,
@@ -174,10 +175,11 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         state]). The memory is read in the first call; later ones take None or
         the same tensor."""
         past, cross = state or (None, None)
+        mask = _all_of(memory, memory_length_mask)
         return self._run(
             x,
             lambda y: self.self_attention(y, y, y, state=past),
-            lambda y: self.cross_attention(y, memory, memory, memory_length_mask, state=cross),
+            lambda y: self.cross_attention(y, memory, memory, mask, state=cross),
         )
 
     def prefill(
@@ -191,10 +193,11 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
         past, cross = state or (None, None)
         attend = self.cross_attention.prefill
+        mask = _all_of(memory, memory_length_mask)
         return self._run(
             x,
             lambda y: self.self_attention.prefill(y, y, y, lengths, past),
-            lambda y: attend(y, memory, memory, memory_length_mask, state=cross),
+            lambda y: attend(y, memory, memory, mask, state=cross),
         )
 
     def _run(self, x, attend_self, attend_cross):
@@ -270,6 +273,14 @@ class RecurrentTransformerDecoder(torch.nn.Module):
         )
 
     _run = RecurrentTransformerEncoder._run
+
+
+def _all_of(memory: torch.Tensor | None, mask: Lengths | None) -> Lengths | None:
+    """The mask given, else one that keeps a whole memory: attentions of one's own
+    may count on an object."""
+    if mask is not None or memory is None:
+        return mask
+    return LengthMask.full(memory.shape[0], memory.shape[1], memory.device)
 
 
 def _states(state, n_layers: int):

@@ -205,7 +205,7 @@ TEST_F(StateFileTest, MetadataIsChecked) {
   const Model model = Open(SmallConfig());
   const std::vector<std::pair<const char*, const char*>> changes = {
       {"format", "pt"},    {"format", "a\nb"},
-      {"version", "2"},    {"version", "1.0"},
+      {"version", "1"},    {"version", "2.0"},
       {"model", "0"},      {"position", "-1"},
       {"position", "5"},   {"position", "9223372036854775808"},
       {"position", "4 "},  {"position", ""},

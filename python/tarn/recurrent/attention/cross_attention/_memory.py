@@ -5,20 +5,22 @@ from __future__ import annotations
 import torch
 
 from tarn.attention_registry import RecurrentCrossAttentionRegistry
+from tarn.masking import BaseMask
 
 
 def keep_of(key_lengths, batch_size: int, seq_len: int, device) -> torch.Tensor | None:
     """Kept keys, bool [N, S] (True = keep), of a mask, [N] lengths or None."""
     if key_lengths is None:
         return None
+    wanted = (batch_size, seq_len)
+    if isinstance(key_lengths, BaseMask) and key_lengths._all_ones and key_lengths.shape == wanted:
+        return None  # known without reading a matrix
     mask = getattr(key_lengths, "bool_matrix", None)
     if mask is None:
         lengths = torch.as_tensor(key_lengths, device=device)
         mask = torch.arange(seq_len, device=device) < lengths[:, None]
-    if mask.shape != (batch_size, seq_len):
-        raise ValueError(
-            f"key_lengths: want a mask over [{batch_size}, {seq_len}], got {list(mask.shape)}"
-        )
+    if mask.shape != wanted:
+        raise ValueError(f"key_lengths: want a mask over {list(wanted)}, got {list(mask.shape)}")
     return mask.to(device)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from tarn.events import EventDispatcher, QKVEvent
-from tarn.recurrent._inputs import Lengths, split_heads
+from tarn.recurrent._inputs import Lengths, State, split_heads
 from tarn.recurrent._state import AttentionState
+from tarn.recurrent.attention.cross_attention._base import CrossAttention
 
 
 class RecurrentCrossAttentionLayer(torch.nn.Module):
@@ -18,7 +19,9 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
     `tarn.attention.AttentionLayer` with keys and values from a memory.
 
     Args:
-        attention: a module of this package.
+        attention: a module of this package, or any callable of (query [N, H, E],
+            keys [N, S, H, E], values [N, S, H, M], key_lengths, state=...) ->
+            ([N, H, M], state); keys and values are None once it has a state.
         d_model: width D of queries, memory and output.
         n_heads: number of heads H.
         d_keys, d_values: widths of a head; None: d_model // n_heads.
@@ -28,11 +31,11 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         d_memory: width of the memory; None: d_model.
     """
 
-    inner_attention: Any  # any module with the methods of this package's
+    inner_attention: Any
 
     def __init__(
         self,
-        attention: torch.nn.Module,
+        attention: Any,
         d_model: int,
         n_heads: int,
         d_keys: int | None = None,
@@ -55,11 +58,9 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
     def build_state(self, keys, values, key_lengths=None) -> AttentionState:
         """What the memory comes to: keys, values [N, S, D_memory] (usually the
         same tensor), key_lengths a mask over them or None. Built once; every
-        query then only reads."""
-        heads_k = split_heads(self.key_projection(keys), self.n_heads)
-        heads_v = split_heads(self.value_projection(values), self.n_heads)
-        self.event_dispatcher.dispatch(QKVEvent(self, None, heads_k, heads_v))
-        state = self.inner_attention.build_state(heads_k, heads_v, key_lengths)
+        query then only reads. Of an attention of this package only."""
+        heads = self._project(keys, values)
+        state = self.inner_attention.build_state(*heads, key_lengths)
         return replace(state, source=(weakref.ref(keys), keys._version))
 
     def forward(
@@ -68,15 +69,21 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         keys: torch.Tensor | None = None,
         values: torch.Tensor | None = None,
         key_lengths: Lengths | None = None,
-        state: AttentionState | None = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
+        state: Any = None,
+    ) -> tuple[torch.Tensor, Any]:
         """query [N, D] -> ([N, D], state). The first call builds the state from
         keys and values [N, S, D]; later ones take it, with keys None or the very
         tensor it was built from. Raises ValueError for another one: it would
-        have no influence."""
-        queries, state = self._begin(query, keys, values, key_lengths, state)
-        out, new_state = self.inner_attention(queries, None, None, None, state=state)
-        return self.out_projection(out.flatten(-2)), new_state
+        have no influence. A plain state, which knows no source, comes with the
+        mask of its memory at every call, as in fast-transformers."""
+        queries = self._queries(query)
+        if isinstance(self.inner_attention, CrossAttention):
+            state = self._state(queries, keys, values, key_lengths, state)
+            heads, key_lengths = (None, None), None
+        else:
+            heads = (None, None) if state is not None else self._project(keys, values)
+        out, new_state = self.inner_attention(queries, *heads, key_lengths, state=state)
+        return self.out_projection(out.flatten(1)), new_state
 
     def prefill(
         self,
@@ -84,26 +91,37 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         keys: torch.Tensor | None = None,
         values: torch.Tensor | None = None,
         key_lengths: Lengths | None = None,
-        state: AttentionState | None = None,
+        state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """query [N, L, D] -> ([N, L, D], state): L queries at once."""
-        queries, state = self._begin(query, keys, values, key_lengths, state)
-        out = self.inner_attention.read(queries, state)
-        return self.out_projection(out.flatten(-2)), state
+        """query [N, L, D] -> ([N, L, D], state): L queries at once. Of an
+        attention of this package only."""
+        queries = self._queries(query)
+        held = self._state(queries, keys, values, key_lengths, state)
+        out = self.inner_attention.read(queries, held)
+        return self.out_projection(out.flatten(2)), held
 
-    def _begin(self, query, keys, values, key_lengths, state):
+    def _queries(self, query):
         queries = split_heads(self.query_projection(query), self.n_heads)
         self.event_dispatcher.dispatch(QKVEvent(self, queries, None, None))
-        return queries, self._state(keys, values, key_lengths, state)
+        return queries
 
-    def _state(self, keys, values, key_lengths, state) -> AttentionState:
+    def _project(self, keys, values):
+        """Keys and values of a memory in heads."""
+        if keys is None or values is None:
+            raise ValueError(
+                "RecurrentCrossAttentionLayer: keys, values: want a memory for the "
+                "first call, got None"
+            )
+        heads_k = split_heads(self.key_projection(keys), self.n_heads)
+        heads_v = split_heads(self.value_projection(values), self.n_heads)
+        self.event_dispatcher.dispatch(QKVEvent(self, None, heads_k, heads_v))
+        return heads_k, heads_v
+
+    def _state(self, queries, keys, values, key_lengths, state: State) -> AttentionState:
         if state is None:
-            if keys is None or values is None:
-                raise ValueError(
-                    "RecurrentCrossAttentionLayer: keys, values: want a memory for the "
-                    "first call, got None"
-                )
             return self.build_state(keys, values, key_lengths)
+        if not isinstance(state, AttentionState):
+            return self.inner_attention.begin(queries, None, None, key_lengths, state)
         if keys is not None:
             held, version = state.source or (lambda: None, None)
             if held() is not keys or keys._version != version:
@@ -113,4 +131,3 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
                     "its memory"
                 )
         return state
-

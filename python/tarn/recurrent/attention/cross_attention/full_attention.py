@@ -14,12 +14,13 @@ from tarn.attention_registry import (
     RecurrentCrossAttentionRegistry,
 )
 from tarn.events import AttentionEvent, EventDispatcher
-from tarn.recurrent._inputs import Lengths, lengths_of
+from tarn.recurrent._inputs import lengths_of, want_part
 from tarn.recurrent._state import AttentionState
+from tarn.recurrent.attention.cross_attention._base import CrossAttention
 from tarn.recurrent.attention.cross_attention._memory import keep_of
 
 
-class RecurrentCrossFullAttention(torch.nn.Module):
+class RecurrentCrossFullAttention(CrossAttention):
     """The recurrent form of `tarn.attention.FullAttention` over a memory.
 
     Args:
@@ -28,10 +29,12 @@ class RecurrentCrossFullAttention(torch.nn.Module):
         event_dispatcher: name or object; AttentionEvent is sent where somebody
             listens, weights [N, H, 1, S].
 
-    State: keys [N, S, H, E], values [N, S, H, M] and which of them are kept.
+    State: keys [N, S, H, E], values [N, S, H, M] and which of them are kept. A
+    plain pair [keys, values] is one too; its mask then is the call's.
     """
 
     kind = "cross-full"
+    _names = ("keys", "values")
 
     def __init__(
         self,
@@ -57,6 +60,11 @@ class RecurrentCrossFullAttention(torch.nn.Module):
         steps = lengths_of(None, batch, seq_len)
         return AttentionState(self.kind, tensors, steps, self.facts(keys))
 
+    def adopt(self, first, second, query, key_lengths) -> AttentionState:
+        want_part("keys", first, (query.shape[0], None, *query.shape[-2:]))
+        want_part("values", second, (*first.shape[:3], None))
+        return self.build_state(first, second, key_lengths)
+
     def read(self, queries, state: AttentionState) -> torch.Tensor:
         """queries [N, L, H, E] -> [N, L, H, M]. O(L S)."""
         state.check(self.kind, queries.shape[0], self.facts(queries))
@@ -74,20 +82,6 @@ class RecurrentCrossFullAttention(torch.nn.Module):
             self.event_dispatcher.dispatch(AttentionEvent(self, weights))
             return out
         return ops.full_attention(queries, state["keys"], state["values"], **arguments)
-
-    def forward(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor | None = None,
-        values: torch.Tensor | None = None,
-        key_lengths: Lengths | None = None,
-        state: AttentionState | None = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
-        """query [N, H, E] -> ([N, H, M], state); keys [N, S, H, E] and values
-        [N, S, H, M] where state is None."""
-        if state is None:
-            state = self.build_state(keys, values, key_lengths)
-        return self.read(query[:, None], state)[:, 0], state
 
 
 RecurrentCrossAttentionRegistry.register(

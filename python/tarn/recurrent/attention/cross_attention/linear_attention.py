@@ -5,24 +5,26 @@ from __future__ import annotations
 import torch
 
 from tarn import ops
-from tarn.attention._linear import LINEAR_PARAMETERS
+from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS
 from tarn.attention_registry import RecurrentCrossAttentionRegistry
 from tarn.recurrent._feature_map import RecurrentLinearBase
-from tarn.recurrent._inputs import Lengths, lengths_of
+from tarn.recurrent._inputs import lengths_of, want_part
 from tarn.recurrent._state import AttentionState
+from tarn.recurrent.attention.cross_attention._base import CrossAttention
 from tarn.recurrent.attention.cross_attention._memory import keep_of
 
 
-class RecurrentCrossLinearAttention(RecurrentLinearBase):
+class RecurrentCrossLinearAttention(CrossAttention, RecurrentLinearBase):
     """The recurrent form of `tarn.attention.LinearAttention` over a memory.
 
     Args: as RecurrentLinearAttention.
 
     State: S [N, H, C, M] and z [N, H, C] of the whole memory; a read costs
-    O(H C M) however long the memory was.
+    O(H C M) however long the memory was. A plain pair [S, z] is one too.
     """
 
     kind = "cross-linear"
+    _names = ("S", "z")
 
     def build_state(self, keys, values, key_lengths=None) -> AttentionState:
         """keys [N, S, H, E], values [N, S, H, M], key_lengths a mask or None."""
@@ -41,6 +43,10 @@ class RecurrentCrossLinearAttention(RecurrentLinearBase):
         steps = lengths_of(None, batch, seq_len)
         return self.new_state(held, steps, self.facts(keys, values))
 
+    def adopt(self, first, second, query, key_lengths) -> AttentionState:
+        want_part("S", first, (query.shape[0], query.shape[-2], None, None))
+        return self.state_of_pair(first, second, self.facts(query, first))
+
     def read(self, queries, state: AttentionState) -> torch.Tensor:
         """queries [N, L, H, E] -> [N, L, H, M]."""
         no_keys = queries[:, :0]
@@ -57,23 +63,10 @@ class RecurrentCrossLinearAttention(RecurrentLinearBase):
         assert isinstance(out, torch.Tensor)
         return out
 
-    def forward(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor | None = None,
-        values: torch.Tensor | None = None,
-        key_lengths: Lengths | None = None,
-        state: AttentionState | None = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
-        """query [N, H, E] -> ([N, H, M], state); keys [N, S, H, E] and values
-        [N, S, H, M] where state is None."""
-        if state is None:
-            state = self.build_state(keys, values, key_lengths)
-        return self.read(query[:, None], state)[:, 0], state
-
 
 RecurrentCrossAttentionRegistry.register(
     "linear",
     RecurrentCrossLinearAttention,
     LINEAR_PARAMETERS,
+    yielding=LINEAR_OWN,
 )

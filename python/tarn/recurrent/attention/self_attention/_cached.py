@@ -9,11 +9,13 @@ import torch
 from tarn.events import EventDispatcher
 from tarn.recurrent._inputs import (
     Lengths,
+    State,
     append_rows,
     begin,
     check_state,
     lengths_of,
     same_length,
+    want_part,
 )
 from tarn.recurrent._state import AttentionState
 
@@ -22,7 +24,10 @@ _NAMES = ("keys", "values")
 
 class CachedAttention(torch.nn.Module):
     """Appends each token's key and value to the state and attends to all of
-    them: O(t) time and memory at token t. Kinds define `attend`."""
+    them: O(t) time and memory at token t. Kinds define `attend`.
+
+    State: keys [N, t, H, E] and values [N, t, H, M]; a plain pair of them, in
+    the order [N, H, t, .] of fast-transformers, is one too."""
 
     kind: str
 
@@ -51,13 +56,23 @@ class CachedAttention(torch.nn.Module):
             "dtype": str(values.dtype),
         }
 
+    def _adopt(self, keys: torch.Tensor, values: torch.Tensor) -> AttentionState:
+        """A state of plain caches, keys [N, H, t, E] and values [N, H, t, M], of
+        which every token counts."""
+        want_part("keys", keys, (None,) * 4)
+        want_part("values", values, (*keys.shape[:3], None))
+        tensors = {"keys": keys.transpose(1, 2), "values": values.transpose(1, 2)}
+        steps = torch.full((keys.shape[0],), keys.shape[2], dtype=torch.int64)
+        facts = self.facts(tensors["keys"], tensors["values"])
+        return AttentionState(self.kind, tensors, steps, facts)
+
     def forward(
         self,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        state: AttentionState | None = None,
-        memory: AttentionState | None = None,
+        state: State = None,
+        memory: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """query, key [N, H, E], value [N, H, M], state or None ->
         ([N, H, M], new state)."""
@@ -71,14 +86,14 @@ class CachedAttention(torch.nn.Module):
         keys: torch.Tensor,
         values: torch.Tensor,
         lengths: Lengths | None = None,
-        state: AttentionState | None = None,
+        state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward.
         lengths: [N], tokens of each sequence; None: L."""
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
         facts = self.facts(keys, values)
-        state = begin(state, self.kind, batch, facts, _NAMES)
+        state = begin(state, self.kind, batch, facts, _NAMES, self._adopt)
         steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
         if state is not None and batch > 0 and seq_len > 0:
             keys = append_rows(state["keys"], steps, keys, new)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tarn.events import EventDispatcher, QKVEvent
-from tarn.recurrent._inputs import Lengths, check_state, split_heads
+from tarn.recurrent._inputs import Lengths, State, check_state, split_heads
 from tarn.recurrent._state import AttentionState
 
 
@@ -17,18 +17,19 @@ class RecurrentAttentionLayer(torch.nn.Module):
     parameters.
 
     Args:
-        attention: a module of this package.
+        attention: a module of this package, or any callable of (query [N, H, E],
+            key [N, H, E], value [N, H, M], state) -> ([N, H, M], state).
         d_model: width D of input and output.
         n_heads: number of heads H.
         d_keys, d_values: widths of a head; None: d_model // n_heads.
         event_dispatcher: name or object; QKVEvent is sent through it.
     """
 
-    inner_attention: Any  # any module with the methods of this package's
+    inner_attention: Any
 
     def __init__(
         self,
-        attention: torch.nn.Module,
+        attention: Any,
         d_model: int,
         n_heads: int,
         d_keys: int | None = None,
@@ -51,15 +52,15 @@ class RecurrentAttentionLayer(torch.nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        state: AttentionState | None = None,
-        memory: AttentionState | None = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
+        state: Any = None,
+        memory: Any = None,
+    ) -> tuple[torch.Tensor, Any]:
         """query, key, value [N, D], one token of each of N sequences ->
         ([N, D], new state). state: None before the first token."""
         state = check_state(state, memory)
         queries, keys, values = self._project(query, key, value)
         out, new_state = self.inner_attention(queries, keys, values, state)
-        return self.out_projection(out.flatten(-2)), new_state
+        return self.out_projection(out.flatten(1)), new_state
 
     def prefill(
         self,
@@ -67,11 +68,12 @@ class RecurrentAttentionLayer(torch.nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         lengths: Lengths | None = None,
-        state: AttentionState | None = None,
+        state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """Whole sequences at once: [N, L, D] -> ([N, L, D], state), equal to L
         calls of forward. lengths: [N] or a LengthMask; each sequence's state
-        stops at its own length, rows past it are unspecified. L = 0 is valid."""
+        stops at its own length, rows past it are unspecified. L = 0 is valid. Of
+        an attention of this package only."""
         queries, keys, values = self._project(query, key, value)
         out, new_state = self.inner_attention.prefill(queries, keys, values, lengths, state)
         return self.out_projection(out.flatten(-2)), new_state

@@ -1,0 +1,239 @@
+"""Rotary positions (Su et al. 2021, arXiv 2104.09864) in the self attentions of a
+model, whole sequences and steps.
+
+rotary_place "before" turns queries and keys before they are compared. "after"
+turns the features of linear attention, and those of the numerator alone: turned
+features may be negative, so that the denominator has to see the plain ones.
+
+    out_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i) . phi(k_j)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn import ops
+from tarn.attention import AttentionLayer, CausalLinearAttention
+from tarn.attention._linear import LinearAttentionBase
+from tarn.attention._masks import causal_offset_of, key_arguments, want_no_attention_mask
+from tarn.recurrent import AttentionState
+from tarn.recurrent._feature_map import RecurrentLinearBase
+from tarn.recurrent._inputs import begin, lengths_of
+
+Tables = tuple[torch.Tensor, torch.Tensor]
+
+
+def tables_of(places: torch.Tensor, d_key: int, base: float, like: torch.Tensor) -> Tables:
+    """Cosines and sines [..., 1, d_key / 2] of places [...], on the device and in
+    the dtype of `like`."""
+    rows = int(places.max()) + 1 if places.numel() else 0
+    cos, sin = torch.ops.tarn.rotary_tables(rows, d_key, base)
+    at = places.to(like.device)
+    return cos.to(like)[at].unsqueeze(-2), sin.to(like)[at].unsqueeze(-2)
+
+
+def rotate(x: torch.Tensor, tables: Tables) -> torch.Tensor:
+    """x [B, T, H, K], each row turned by its place."""
+    return torch.ops.tarn.rotate(x, *tables)
+
+
+def turned_attention(
+    owner: LinearAttentionBase,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    tables: tuple[Tables, Tables],
+    state: ops.LinearState | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, ops.LinearState]:
+    """Linear attention of features turned in the numerator: two calls of the
+    operator, each of which keeps one half of the state. tables: of queries and
+    of keys. options: causal, masks."""
+    denominator = owner.arguments()["denominator"]
+    feature_map = owner.feature_map
+
+    def query_features(x: torch.Tensor) -> torch.Tensor:
+        phi = feature_map.forward_queries(x)
+        if denominator != "exact":
+            return phi
+        # The ratio is free of the scale of phi(q); with each row's largest entry
+        # at 1 the denominator does not underflow before its time.
+        largest = phi.detach().abs().amax(-1, keepdim=True)
+        return phi / largest.clamp_min(torch.finfo(torch.float32).tiny)
+
+    def turned_queries(x: torch.Tensor) -> torch.Tensor:
+        return rotate(query_features(x), tables[0])
+
+    def turned_keys(x: torch.Tensor) -> torch.Tensor:
+        return rotate(feature_map.forward_keys(x), tables[1])
+
+    shared: dict[str, Any] = dict(options, denominator="none", return_state=True)
+    numerators, summed = ops.mapped_linear_attention(
+        queries,
+        keys,
+        values,
+        feature_map=(turned_queries, turned_keys),
+        initial_state=state,
+        **shared,
+    )
+    # Values that are all 1 make the sum of features, z, the S of this call.
+    features = None if state is None else ops.LinearState(state.z.unsqueeze(-1), state.z)
+    denominators, counted = ops.mapped_linear_attention(
+        queries,
+        keys,
+        values.new_ones(*values.shape[:3], 1),
+        feature_map=(query_features, feature_map.forward_keys),
+        initial_state=features,
+        **shared,
+    )
+    new_state = ops.LinearState(summed.S, counted.S.squeeze(-1))
+    if denominator == "none":
+        return numerators, new_state
+    if denominator == "compat":
+        return numerators / (denominators + owner.eps), new_state
+    # A row that reads nothing is 0, and so is its gradient.
+    positive = denominators > 0
+    ratio = numerators / torch.where(positive, denominators, 1.0)
+    return torch.where(positive, ratio, 0.0), new_state
+
+
+class TurnedLinearAttention(LinearAttentionBase):
+    """A LinearAttention or CausalLinearAttention with rotary positions after its
+    feature map. Shares the map, which keeps its name in the model."""
+
+    def __init__(self, plain: LinearAttentionBase, d_key: int, base: float) -> None:
+        super().__init__(d_key, plain.feature_map, **_settings(plain))
+        self.causal = isinstance(plain, CausalLinearAttention)
+        self.d_key, self.base = d_key, base
+
+    def forward(
+        self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None
+    ) -> torch.Tensor:
+        """As the attention it stands for; place i is row i."""
+        kind = "TurnedLinearAttention"
+        options: dict[str, Any] = {"causal": self.causal}
+        if self.causal:
+            options["causal_offset"] = causal_offset_of(kind, attn_mask, queries, keys)
+        else:
+            want_no_attention_mask(kind, attn_mask, queries, keys)
+        options.update(key_arguments(kind, key_lengths, keys.shape[0], keys.shape[1]))
+        self.feature_map.new_feature_map(queries.device)
+
+        def rows_of(x: torch.Tensor) -> Tables:
+            return tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x)
+
+        tables = rows_of(queries), rows_of(keys)
+        return turned_attention(self, queries, keys, values, tables, **options)[0]
+
+
+class RecurrentTurnedLinearAttention(RecurrentLinearBase):
+    """The recurrent form of a causal TurnedLinearAttention, with the state of
+    linear attention: S of turned features, z of plain ones."""
+
+    kind = "linear"
+
+    def __init__(self, turned: TurnedLinearAttention) -> None:
+        super().__init__(turned.d_key, turned.feature_map, **_settings(turned))
+        self.d_key, self.base = turned.d_key, turned.base
+
+    def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
+        turn = {"rotary_place": "after", "rotary_base": self.base}
+        return {**super().facts(keys, values), **turn}
+
+    def forward(self, query, key, value, state: AttentionState | None = None):
+        """query, key [N, H, E], value [N, H, M] -> ([N, H, M], new state)."""
+        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
+        return out[:, 0], state
+
+    def prefill(self, queries, keys, values, lengths=None, state: AttentionState | None = None):
+        """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward."""
+        batch, seq_len = queries.shape[:2]
+        new = lengths_of(lengths, batch, seq_len)
+        facts = self.facts(keys, values)
+        state = begin(state, self.kind, batch, facts, ("S", "z"))
+        tables = tables_of(places_after(state, batch, seq_len), self.d_key, self.base, queries)
+        out, held = turned_attention(
+            self,
+            queries,
+            keys,
+            values,
+            (tables, tables),
+            self.held(state),
+            causal=True,
+            key_lengths=None if lengths is None else new.to(keys.device),
+        )
+        steps = new if state is None else state.steps + new
+        return out, self.new_state(held, steps, facts)
+
+
+def _settings(attention: LinearAttentionBase) -> dict[str, Any]:
+    names = ("eps", "event_dispatcher", "denominator", "compat")
+    return {name: getattr(attention, name) for name in names}
+
+
+def places_after(state: AttentionState | None, batch: int, seq_len: int) -> torch.Tensor:
+    """Places [B, T] of seq_len tokens that follow a state's."""
+    steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
+    return steps[:, None] + torch.arange(seq_len)
+
+
+class Rotation:
+    """Turns queries and keys before an attention: a hook, so that no weight
+    changes its name."""
+
+    def __init__(self, d_key: int, base: float) -> None:
+        self.d_key = d_key
+        self.base = base
+
+    def __call__(self, module, arguments):
+        queries, keys, *rest = arguments
+        turned = (
+            rotate(x, tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x))
+            for x in (queries, keys)
+        )
+        return (*turned, *rest)
+
+
+class RecurrentRotation(torch.nn.Module):
+    """The recurrent form of an attention behind a Rotation: turns the queries and
+    keys of new tokens by their places."""
+
+    def __init__(self, inner: torch.nn.Module, d_key: int, base: float) -> None:
+        super().__init__()
+        self.inner = inner
+        self.d_key, self.base = d_key, base
+
+    def forward(self, query, key, value, state=None):
+        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
+        return out[:, 0], state
+
+    def prefill(self, queries, keys, values, lengths=None, state: AttentionState | None = None):
+        tables = tables_of(
+            places_after(state, *queries.shape[:2]), self.d_key, self.base, queries
+        )
+        return self.inner.prefill(  # type: ignore[operator]
+            rotate(queries, tables), rotate(keys, tables), values, lengths, state
+        )
+
+
+def add_rotation(stack: torch.nn.Module, config: dict[str, Any]) -> None:
+    """Rotary positions in every self attention of a stack, where the
+    configuration has them."""
+    if config["positions"] != "rotary":
+        return
+    for name, layer in list(stack.named_modules()):
+        if not isinstance(layer, AttentionLayer) or name.endswith("cross_attention"):
+            continue
+        sizes = config["d_key"], config["rotary_base"]
+        inner: Any = layer.inner_attention
+        if config["rotary_place"] == "after":
+            # What compares queries and keys by themselves has no features to turn.
+            if isinstance(inner, LinearAttentionBase):
+                layer.inner_attention = TurnedLinearAttention(inner, *sizes)
+                continue
+            if config["attention"] == "conditional-full":
+                inner.other_attention = TurnedLinearAttention(inner.other_attention, *sizes)
+                inner = inner.full_attention
+        inner.register_forward_pre_hook(Rotation(*sizes))
