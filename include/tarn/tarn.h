@@ -6,6 +6,10 @@
  *   last argument. On failure an error object is stored there (free it with
  *   tarn_error_free) and nothing else is written; on success NULL is stored.
  *   The argument itself may be NULL when the details are not wanted.
+ * - A failure always leaves a message where `error` is not NULL, also when
+ *   memory has run out. Read it in a statement after the call: in
+ *   check(tarn_step(..., &error), error) a compiler may take the second
+ *   argument before the first.
  * - Bad arguments, NULL included, are TARN_ERROR_ARGUMENT unless said
  *   otherwise. No call prints, aborts, exits or throws.
  * - Threads: a model may be used by any number of threads at once; a state by
@@ -54,7 +58,7 @@ TARN_API const char* tarn_version(void);
 
 TARN_API tarn_status tarn_error_code(const tarn_error* error);
 /* One line: the place, what was wanted, what was given. Lives as long as the
- * error. NULL, all there is when memory has run out, gives "no details". */
+ * error. "no error" for NULL, which no failing call stores. */
 TARN_API const char* tarn_error_message(const tarn_error* error);
 TARN_API void tarn_error_free(tarn_error* error); /* NULL: nothing */
 

@@ -4,10 +4,11 @@
 #include <string.h>
 #include <tarn/tarn.h>
 
-static void check(tarn_status status, tarn_error* error) {
+/* Takes the place of the error, which is not read before the call is done. */
+static void check(tarn_status status, tarn_error** error) {
   if (status == TARN_OK) return;
-  fprintf(stderr, "error %d: %s\n", (int)status, tarn_error_message(error));
-  tarn_error_free(error);
+  fprintf(stderr, "error %d: %s\n", (int)status, tarn_error_message(*error));
+  tarn_error_free(*error);
   exit(1);
 }
 
@@ -30,21 +31,21 @@ int main(int argc, char** argv) {
   if (strstr(tarn_error_message(error), "/nonexistent") == NULL) return 1;
   tarn_error_free(error);
 
-  check(tarn_model_open(argv[1], NULL, &model, &error), error);
-  check(tarn_state_new(model, &state, &error), error);
+  check(tarn_model_open(argv[1], NULL, &model, &error), &error);
+  check(tarn_state_new(model, &state, &error), &error);
   check(tarn_encode(model, prompt, strlen(prompt), tokens, 5, &count, &error),
-        error);
+        &error);
   logits = malloc(tarn_model_vocab_size(model) * sizeof(float));
-  check(tarn_prefill(model, state, tokens, count, logits, &error), error);
+  check(tarn_prefill(model, state, tokens, count, logits, &error), &error);
   options.seed = 7;
   for (i = 0; i < 20; ++i) {
     check(tarn_sample(logits, tarn_model_tokenizer_size(model), &options,
                       tarn_state_position(state), &token, &error),
-          error);
+          &error);
     check(tarn_decode(model, &token, 1, text, sizeof(text), &bytes, &error),
-          error);
+          &error);
     fwrite(text, 1, (size_t)bytes, stdout);
-    check(tarn_step(model, state, token, logits, &error), error);
+    check(tarn_step(model, state, token, logits, &error), &error);
   }
   if (tarn_state_bytes(state) != tarn_model_state_bytes(model)) return 1;
   free(logits);
