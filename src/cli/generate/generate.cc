@@ -1,5 +1,7 @@
 // `tarn generate`: a prompt in, text out, one token at a time; with a
 // sequence-to-sequence model sources in, targets out.
+#include "runtime/generate/generate.h"
+
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,13 +11,13 @@
 #include <vector>
 
 #include "cli/cli.h"
-#include "cli/generate/images.h"
-#include "cli/generate/run.h"
-#include "cli/generate/target.h"
 #include "cli/console/input.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
 #include "cli/console/signals.h"
+#include "cli/generate/images.h"
+#include "cli/generate/target.h"
+#include "cli/generate/token_times.h"
 #include "text/utf8.h"
 
 namespace tarn::cli {
@@ -121,7 +123,16 @@ double PerSecond(int64_t count, double milliseconds) {
                           : 0;
 }
 
-void PrintStats(const GenerateStats& stats, uint64_t seed) {
+// A run as it is reported.
+struct Report {
+  GenerateResult run;
+  TokenTimes times;
+  int64_t state_bytes_start = 0, state_bytes_end = 0;
+  uint64_t seed = 0;
+};
+
+void PrintReport(const Report& report) {
+  const GenerateResult& run = report.run;
   std::fprintf(stderr,
                "prompt       %lld tokens, %.1f ms, %.1f tokens/s\n"
                "first token  %.1f ms\n"
@@ -130,30 +141,30 @@ void PrintStats(const GenerateStats& stats, uint64_t seed) {
                "(medians)\n"
                "state        %lld bytes at start, %lld bytes at end\n"
                "seed         %llu\n",
-               static_cast<long long>(stats.prompt_tokens), stats.prefill_ms,
-               PerSecond(stats.prompt_tokens, stats.prefill_ms),
-               stats.first_token_ms, static_cast<long long>(stats.tokens),
-               stats.decode_ms, PerSecond(stats.tokens, stats.decode_ms),
-               stats.times.MedianFirst(), stats.times.MedianLast(),
-               static_cast<long long>(stats.state_bytes_start),
-               static_cast<long long>(stats.state_bytes_end),
-               static_cast<unsigned long long>(seed));
+               static_cast<long long>(run.prompt_tokens), run.prefill_ms,
+               PerSecond(run.prompt_tokens, run.prefill_ms), run.first_token_ms,
+               static_cast<long long>(run.tokens), run.decode_ms,
+               PerSecond(run.tokens, run.decode_ms), report.times.MedianFirst(),
+               report.times.MedianLast(),
+               static_cast<long long>(report.state_bytes_start),
+               static_cast<long long>(report.state_bytes_end),
+               static_cast<unsigned long long>(report.seed));
 }
 
-std::string JsonText(const GenerateStats& stats, const std::string& text,
-                     uint64_t seed) {
+std::string JsonText(const Report& report, const std::string& text) {
+  const GenerateResult& run = report.run;
   nlohmann::ordered_json root;
   root["text"] = ReplaceInvalidUtf8(text);
-  root["prompt_tokens"] = stats.prompt_tokens;
-  root["tokens"] = stats.tokens;
-  root["prefill_ms"] = stats.prefill_ms;
-  root["first_token_ms"] = stats.first_token_ms;
-  root["decode_ms"] = stats.decode_ms;
-  root["tokens_per_s"] = PerSecond(stats.tokens, stats.decode_ms);
-  root["decode_us_first"] = stats.times.MedianFirst();
-  root["decode_us_last"] = stats.times.MedianLast();
-  root["state_bytes"] = stats.state_bytes_end;
-  root["seed"] = seed;
+  root["prompt_tokens"] = run.prompt_tokens;
+  root["tokens"] = run.tokens;
+  root["prefill_ms"] = run.prefill_ms;
+  root["first_token_ms"] = run.first_token_ms;
+  root["decode_ms"] = run.decode_ms;
+  root["tokens_per_s"] = PerSecond(run.tokens, run.decode_ms);
+  root["decode_us_first"] = report.times.MedianFirst();
+  root["decode_us_last"] = report.times.MedianLast();
+  root["state_bytes"] = report.state_bytes_end;
+  root["seed"] = report.seed;
   return root.dump() + "\n";
 }
 
@@ -221,30 +232,34 @@ int GenerateText(const OpenedModel& opened, Flags& flags) {
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
   }
-  const uint64_t seed = ChooseSeed(flags.seed);
-  flags.generate.sampler.seed = seed;
+  Report report;
+  report.seed = flags.generate.sampler.seed = ChooseSeed(flags.seed);
+  State state(opened.model);
+  report.state_bytes_start = state.bytes();
 
   Payload payload(stdout);
   Utf8Stream stream;
   std::string text;  // --json only: a plain run keeps nothing it has written
-  const auto sink = [&](std::string_view bytes) {
+  const auto sink = [&](const GeneratedToken& token) {
+    report.times.Add(1000 * token.ms);
     if (flags.json) {
-      text += bytes;
+      text += token.text;
       return true;
     }
-    payload.Write(stream.Push(bytes));
+    payload.Write(stream.Push(token.text));
     payload.FlushIfDue();
     return !payload.reader_gone();
   };
-  const GenerateStats stats =
-      RunGenerate(opened.model, opened.tokenizer, prompt.value(),
-                  flags.generate, sink, [] { return PendingSignal() != 0; });
-  payload.Write(flags.json ? JsonText(stats, text, seed) : stream.Finish());
+  report.run =
+      tarn::Generate(opened.model, opened.tokenizer, state, prompt.value(),
+                     flags.generate, sink, [] { return PendingSignal() != 0; });
+  report.state_bytes_end = state.bytes();
+  payload.Write(flags.json ? JsonText(report, text) : stream.Finish());
   payload.Flush();
   if (payload.reader_gone()) return kExitOk;
   // The prompt of a shell should not follow the text on its line.
   if (!flags.json && isatty(STDOUT_FILENO) != 0) std::fputc('\n', stderr);
-  PrintStats(stats, seed);
+  PrintReport(report);
   const int signal = PendingSignal();
   return signal == 0 ? kExitOk : SignalExitCode(signal);
 }
