@@ -252,6 +252,40 @@ TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
                                  uint64_t position, int32_t* token,
                                  tarn_error** error);
 
+/* --- Writing text ------------------------------------------------------- */
+
+/* Told every token: its `bytes` bytes of text (no terminator; not always whole
+ * characters), for the length of the call. Not 0 ends the run, which is no
+ * error. Must not throw. `user` is the pointer of the options. */
+typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
+                                       const char* text, uint64_t bytes);
+
+typedef struct tarn_generate_options {
+  size_t struct_size;
+  uint64_t max_tokens;                 /* to generate */
+  const tarn_sampler_options* sampler; /* NULL: the defaults */
+  tarn_token_callback callback;        /* may be NULL */
+  /* Asked between steps and between blocks of the prompt, may be NULL: not 0
+   * ends the call with TARN_ERROR_INTERRUPTED; the state then holds what was
+   * consumed. */
+  int32_t (*cancel)(void* user);
+  void* user;
+} tarn_generate_options;
+#define TARN_GENERATE_OPTIONS_INIT \
+  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL }
+
+/* Consumes a prompt and writes: draws a token as tarn_sample with the state's
+ * position does, consumes it, tells it, again. The state goes on from where it
+ * is and in the end holds all that was told. An empty prompt at position 0
+ * begins from a newline (token 0 where there is none); later on the state must
+ * have its last logits. options: NULL gives the defaults. generated, which may
+ * be NULL: the number of tokens. TARN_ERROR_ARGUMENT for a model that writes no
+ * text; TARN_ERROR_NUMERIC when logits are not finite. */
+TARN_API tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
+                                   const int32_t* prompt, uint64_t count,
+                                   const tarn_generate_options* options,
+                                   uint64_t* generated, tarn_error** error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -85,6 +87,29 @@ struct SamplerOptions {
   std::uint64_t seed = 0, stream = 0;
 };
 
+namespace internal {
+inline tarn_sampler_options SamplerOf(const SamplerOptions& options) {
+  tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
+  c.temperature = options.temperature;
+  c.top_k = options.top_k;
+  c.top_p = options.top_p;
+  c.min_p = options.min_p;
+  c.seed = options.seed;
+  c.stream = options.stream;
+  return c;
+}
+}  // namespace internal
+
+/// What State::Generate and Model::Generate take.
+struct GenerateOptions {
+  std::uint64_t max_tokens = 256;
+  SamplerOptions sampler = {};
+};
+
+/// Told the bytes of every token; false ends the run. What it throws comes out
+/// of Generate.
+using TokenSink = std::function<bool(std::string_view text)>;
+
 /// tarn_beam_options, with its defaults.
 struct BeamOptions {
   std::int32_t start = 0, end = 0;
@@ -162,6 +187,12 @@ class Model {
     return Decode(std::vector<std::int32_t>{token});
   }
 
+  /// The text that follows a prompt, by a state of its own; `sink` is told of
+  /// each token as it comes.
+  std::string Generate(std::string_view prompt,
+                       const GenerateOptions& options = {},
+                       const TokenSink& sink = {}) const;
+
   /// The underlying object, for calls of tarn.h; owned by this one.
   const tarn_model* get() const { return model_; }
 
@@ -228,13 +259,7 @@ class State {
   /// Draws from last_logits() at this position; the token is not yet consumed.
   /// Throws Error before the first token.
   std::int32_t Sample(const SamplerOptions& options = {}) const {
-    tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
-    c.temperature = options.temperature;
-    c.top_k = options.top_k;
-    c.top_p = options.top_p;
-    c.min_p = options.min_p;
-    c.seed = options.seed;
-    c.stream = options.stream;
+    const tarn_sampler_options c = internal::SamplerOf(options);
     std::uint64_t count = 0;
     std::int32_t token = 0;
     const float* logits = tarn_state_last_logits(state_, &count);
@@ -242,6 +267,37 @@ class State {
     count = std::min(count, tarn_model_tokenizer_size(model_));
     internal::Call(tarn_sample, logits, count, &c, position(), &token);
     return token;
+  }
+
+  /// Consumes a prompt and writes, token by token (tarn_generate). Returns the
+  /// number of tokens; the state then holds all that was told.
+  std::uint64_t Generate(const std::vector<std::int32_t>& prompt,
+                         const GenerateOptions& options = {},
+                         const TokenSink& sink = {}) {
+    struct Told {  // no exception may cross C
+      const TokenSink& sink;
+      std::exception_ptr thrown;
+    } told{sink, nullptr};
+    const tarn_sampler_options sampler = internal::SamplerOf(options.sampler);
+    tarn_generate_options c = TARN_GENERATE_OPTIONS_INIT;
+    c.max_tokens = options.max_tokens;
+    c.sampler = &sampler;
+    c.user = &told;
+    c.callback = [](void* user, std::int32_t, const char* text,
+                    std::uint64_t bytes) -> std::int32_t {
+      Told& to = *static_cast<Told*>(user);
+      try {
+        return !to.sink || to.sink({text, bytes}) ? 0 : 1;
+      } catch (...) {
+        to.thrown = std::current_exception();
+        return 1;
+      }
+    };
+    std::uint64_t generated = 0;
+    internal::Call(tarn_generate, model_, state_, prompt.data(), prompt.size(),
+                   &c, &generated);
+    if (told.thrown) std::rethrow_exception(told.thrown);
+    return generated;
   }
 
   /// The best continuation, without start and end. The state stays as it is.
@@ -285,6 +341,18 @@ class State {
   tarn_state* state_ = nullptr;
   std::vector<float> logits_;
 };
+
+inline std::string Model::Generate(std::string_view prompt,
+                                   const GenerateOptions& options,
+                                   const TokenSink& sink) const {
+  State state(*this);
+  std::string all;
+  state.Generate(Encode(prompt), options, [&](std::string_view text) {
+    all += text;
+    return !sink || sink(text);
+  });
+  return all;
+}
 
 }  // namespace api
 }  // namespace tarn

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "core/error.h"
+#include "runtime/generate/sampler.h"
 #include "runtime/model/model.h"
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
@@ -89,6 +90,10 @@ Options ReadOptions(const Options* given, const Options& defaults,
   }
   return options;
 }
+
+/// options: NULL gives the defaults. `name` for the message.
+SamplerOptions SamplerOptionsOf(const tarn_sampler_options* options,
+                                const char* name);
 
 /// Copies what a call produced to the caller, or says that it has no room.
 template <typename T>

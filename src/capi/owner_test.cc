@@ -64,6 +64,52 @@ TEST_F(Owner, DrawsWhatTheModelSays) {
   EXPECT_EQ(fork.position(), 0u);
 }
 
+TEST_F(Owner, GeneratesWhatItDraws) {
+  for (const char* name : {"linear", "full", "char", "ids"}) {
+    const tarn::Model model = tarn::Model::Open(Path(name));
+    const std::string prompt = std::string(name) == "ids" ? "1 2" : "ab";
+    tarn::State by_hand(model), state(model);
+    by_hand.Prefill(model.Encode(prompt));
+    std::string want;
+    for (int i = 0; i < 30; ++i) {
+      const int32_t token = by_hand.Sample({.seed = 9});
+      want += model.Decode(token);
+      by_hand.Step(token);
+    }
+    const tarn::GenerateOptions options{30, {.seed = 9}};
+    EXPECT_EQ(model.Generate(prompt, options), want);
+    std::string told;
+    EXPECT_EQ(state.Generate(model.Encode(prompt), options,
+                             [&](std::string_view text) {
+                               told += text;
+                               return true;
+                             }),
+              30u);
+    EXPECT_EQ(told, want);
+    EXPECT_TRUE(state == by_hand);
+  }
+}
+
+TEST_F(Owner, ASinkEndsOrThrows) {
+  const tarn::Model model = tarn::Model::Open(Path("linear"));
+  tarn::State state(model);
+  int told = 0;
+  EXPECT_EQ(
+      state.Generate({'a'}, {}, [&](std::string_view) { return ++told < 3; }),
+      3u);
+  EXPECT_EQ(state.position(), 4u);
+  struct Own {};
+  EXPECT_THROW(
+      state.Generate({}, {}, [](std::string_view) -> bool { throw Own(); }),
+      Own);
+  EXPECT_EQ(state.position(), 5u);
+  EXPECT_NE(MessageOf([&] { state.Generate({300}); }).find("300"),
+            std::string::npos);
+  const tarn::Model image = tarn::Model::Open(Path("image"));
+  EXPECT_NE(MessageOf([&] { image.Generate("a"); }).find("an image model"),
+            std::string::npos);
+}
+
 TEST_F(Owner, TokensOfAnyLengthAreDecoded) {
   const tarn::Model model = tarn::Model::Open(Path("ids"));
   EXPECT_EQ(model.Decode(12345), " 12345");

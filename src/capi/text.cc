@@ -49,10 +49,8 @@ tarn_status tarn_sample(const float* logits, uint64_t count,
   return Guard(error, [&] {
     Require(logits, "logits");
     Require(token, "token");
-    const tarn_sampler_options c = tarn::capi::ReadOptions(
-        options, tarn_sampler_options TARN_SAMPLER_OPTIONS_INIT, "options");
-    const tarn::SamplerOptions sampler{c.temperature, c.top_k, c.top_p,
-                                       c.min_p,       c.seed,  c.stream};
+    const tarn::SamplerOptions sampler =
+        tarn::capi::SamplerOptionsOf(options, "options");
     if (count > INT32_MAX) {
       throw tarn::ShapeError("count", StrCat("at most ", INT32_MAX),
                              StrCat(count));
