@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -14,8 +13,9 @@
 #include "cli/console/input.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
+#include "cli/console/seed.h"
 #include "cli/console/signals.h"
-#include "cli/generate/images.h"
+#include "cli/draw/moved.h"
 #include "cli/generate/target.h"
 #include "cli/generate/token_times.h"
 #include "text/utf8.h"
@@ -28,7 +28,6 @@ struct Flags {
   std::string weights = "f32";
   GenerateOptions generate;
   TargetOptions target;
-  ImageFlags images;
   int64_t seed = -1;
   int threads = 0;
   bool json = false;
@@ -44,21 +43,13 @@ constexpr char kFooter[] =
     "the likeliest token after the other, or with --beam N the best of N\n"
     "hypotheses by log probability / length^penalty. It takes no sampling "
     "options.\n\n"
-    "An image model draws --count images, or --samples completions of each "
-    "image\n"
-    "of --given FILE, whose first --pixels pixels stay as they are, into the "
-    "IDX\n"
-    "file --out. The same seed gives the same images with any --batch.\n\n"
+    "Images are drawn by `tarn draw`.\n\n"
     "Examples:\n"
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
     "  tarn generate models/demo --temperature 0 --json | jq .text\n"
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
-    "  tarn generate models/names-linear --prompt - --json < names.txt\n"
-    "  tarn generate models/digits --count 64 --out digits.idx\n"
-    "  tarn generate models/digits --given t10k-images-idx3-ubyte.gz --index "
-    "0-9\n"
-    "      --samples 8 --out completed.idx\n";
+    "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;
@@ -81,9 +72,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--min-p", sampler.min_p,
                  "drop those below this share of the likeliest; 0: off")
       ->capture_default_str();
-  app.add_option("--seed", flags.seed, "0 or more; -1: random")
-      ->check(WholeNumber(-1, INT64_MAX))
-      ->capture_default_str();
+  DeclareSeed(app, flags.seed);
   app.add_option("--beam", flags.target.beam,
                  "sequence-to-sequence: hypotheses kept; 1: greedy")
       ->check(WholeNumber(1, 1024))
@@ -92,7 +81,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "sequence-to-sequence: 0 favours short targets")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  DeclareImageFlags(app, flags.images);
+  DeclareMovedOptions(app);
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
 }
@@ -109,13 +98,6 @@ std::string ReadPrompt(const std::string& prompt) {
                                        " bytes on standard input, got more"));
   }
   return text;
-}
-
-uint64_t ChooseSeed(int64_t seed) {
-  if (seed >= 0) return static_cast<uint64_t>(seed);
-  std::random_device device;
-  const uint64_t bits = uint64_t{device()} << 32 | device();
-  return bits >> 11;  // 53 bits: exact in readers of JSON that use doubles
 }
 
 double PerSecond(int64_t count, double milliseconds) {
@@ -168,12 +150,7 @@ std::string JsonText(const Report& report, const std::string& text) {
   return root.dump() + "\n";
 }
 
-const std::vector<const char*> kTextOptions = {"--prompt", "--max-tokens",
-                                               "--top-k", "--top-p", "--min-p"};
 const std::vector<const char*> kTargetOptions = {"--beam", "--length-penalty"};
-const std::vector<const char*> kImageOptions = {
-    "--count",   "--given", "--index", "--pool", "--pixels",
-    "--samples", "--first", "--batch", "--out"};
 
 // Options that mean nothing to the model at hand are not passed over.
 void RefuseOptions(const CLI::App& app, const std::vector<const char*>& names,
@@ -193,20 +170,18 @@ int Generate(int argc, char** argv) {
   CLI::App app("Writes text with a model, token by token.", "tarn generate");
   Declare(app, flags);
   if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  RefuseMovedOptions(app, flags.dir);
   CheckSampler(flags.generate.sampler);
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
-    RefuseOptions(app, kTextOptions, "an image model");
-    RefuseOptions(app, kTargetOptions, "an image model");
-    // The temperature of text is a taste; a trained image model's is 1.
-    const double temperature =
-        app.count("--temperature") > 0 ? flags.generate.sampler.temperature : 1;
-    return GenerateImages(app, opened, flags.images, temperature,
-                          ChooseSeed(flags.seed), flags.json);
+    throw ExitError(kExitBadModel,
+                    StrCat(flags.dir,
+                           ": want a model that writes text, got an image "
+                           "model (see `",
+                           DrawCall(app, flags.dir), " --out FILE`)"));
   }
-  RefuseOptions(app, kImageOptions, "a model that writes text");
   switch (config.arch) {
     case Arch::kEncoder:
       throw ExitError(kExitBadModel,
