@@ -69,7 +69,7 @@ def _one_a_class(labels: list[int], count: int) -> list[int]:
 
 
 def _read_idx(path: pathlib.Path) -> np.ndarray:
-    """What `tarn generate` wrote: uint8 of three or four axes."""
+    """What `tarn draw` wrote: uint8 of three or four axes."""
     data = path.read_bytes()
     axes = data[3]
     shape = np.frombuffer(data, ">u4", axes, 4).astype(int)
@@ -77,7 +77,7 @@ def _read_idx(path: pathlib.Path) -> np.ndarray:
 
 
 class _Program:
-    """`tarn generate` with one model; files go to the point's folder."""
+    """`tarn draw` with one model; files go to the point's folder."""
 
     def __init__(self, settings: Settings, model: pathlib.Path, pool: int,
                  stem: str = images.TEST) -> None:
@@ -89,7 +89,7 @@ class _Program:
         """The images and the program's figures."""
         self._out.parent.mkdir(parents=True, exist_ok=True)
         figures = tarn_json(self._settings, [
-            "generate", self._model, "--out", self._out, "--seed", seed,
+            "draw", self._model, "--out", self._out, "--seed", seed,
             "--threads", self._settings.threads, *words])
         drawn = _read_idx(self._out)
         self._out.unlink()

@@ -6,6 +6,10 @@
  *   last argument. On failure an error object is stored there (free it with
  *   tarn_error_free) and nothing else is written; on success NULL is stored.
  *   The argument itself may be NULL when the details are not wanted.
+ * - A failure always leaves a message where `error` is not NULL, also when
+ *   memory has run out. Read it in a statement after the call: in
+ *   check(tarn_step(..., &error), error) a compiler may take the second
+ *   argument before the first.
  * - Bad arguments, NULL included, are TARN_ERROR_ARGUMENT unless said
  *   otherwise. No call prints, aborts, exits or throws.
  * - Threads: a model may be used by any number of threads at once; a state by
@@ -54,7 +58,7 @@ TARN_API const char* tarn_version(void);
 
 TARN_API tarn_status tarn_error_code(const tarn_error* error);
 /* One line: the place, what was wanted, what was given. Lives as long as the
- * error. NULL, all there is when memory has run out, gives "no details". */
+ * error. "no error" for NULL, which no failing call stores. */
 TARN_API const char* tarn_error_message(const tarn_error* error);
 TARN_API void tarn_error_free(tarn_error* error); /* NULL: nothing */
 
@@ -247,6 +251,40 @@ TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
                                  const tarn_sampler_options* options,
                                  uint64_t position, int32_t* token,
                                  tarn_error** error);
+
+/* --- Writing text ------------------------------------------------------- */
+
+/* Told every token: its `bytes` bytes of text (no terminator; not always whole
+ * characters), for the length of the call. Not 0 ends the run, which is no
+ * error. Must not throw. `user` is the pointer of the options. */
+typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
+                                       const char* text, uint64_t bytes);
+
+typedef struct tarn_generate_options {
+  size_t struct_size;
+  uint64_t max_tokens;                 /* to generate */
+  const tarn_sampler_options* sampler; /* NULL: the defaults */
+  tarn_token_callback callback;        /* may be NULL */
+  /* Asked between steps and between blocks of the prompt, may be NULL: not 0
+   * ends the call with TARN_ERROR_INTERRUPTED; the state then holds what was
+   * consumed. */
+  int32_t (*cancel)(void* user);
+  void* user;
+} tarn_generate_options;
+#define TARN_GENERATE_OPTIONS_INIT \
+  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL }
+
+/* Consumes a prompt and writes: draws a token as tarn_sample with the state's
+ * position does, consumes it, tells it, again. The state goes on from where it
+ * is and in the end holds all that was told. An empty prompt at position 0
+ * begins from a newline (token 0 where there is none); later on the state must
+ * have its last logits. options: NULL gives the defaults. generated, which may
+ * be NULL: the number of tokens. TARN_ERROR_ARGUMENT for a model that writes no
+ * text; TARN_ERROR_NUMERIC when logits are not finite. */
+TARN_API tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
+                                   const int32_t* prompt, uint64_t count,
+                                   const tarn_generate_options* options,
+                                   uint64_t* generated, tarn_error** error);
 
 #ifdef __cplusplus
 }

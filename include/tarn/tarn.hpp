@@ -1,8 +1,13 @@
 // libtarn for C++17: owners over the C interface, header only. Objects free
-// what they hold, errors are exceptions; see tarn.h for each call's rules.
+// what they hold, errors are exceptions; see tarn.h for each call's rules. The
+// names stand in namespace tarn; an inline namespace keeps their symbols apart
+// from those of the library, which has classes of the same names inside.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -11,7 +16,8 @@
 
 #include "tarn/tarn.h"
 
-namespace tarnpp {
+namespace tarn {
+inline namespace api {
 
 /// A failed call: its status and one line that says what was wrong.
 class Error : public std::runtime_error {
@@ -31,6 +37,35 @@ inline void Check(tarn_status status, tarn_error* error) {
   const Error thrown(status, tarn_error_message(error));
   tarn_error_free(error);
   throw thrown;
+}
+
+/// A C call with its error argument added; throws what it stored. The error is
+/// read in a statement of its own: among the arguments of one call the order is
+/// the compiler's choice.
+template <typename Function, typename... Arguments>
+void Call(Function function, Arguments... arguments) {
+  tarn_error* error = nullptr;
+  const tarn_status status = function(arguments..., &error);
+  Check(status, error);
+}
+
+/// What a C call writes into a buffer, whose size it says: `call(data, size,
+/// &count, &error)`, once more with enough room where the first guess was less.
+template <typename Buffer, typename Function>
+Buffer Fill(Buffer buffer, const Function& call) {
+  for (;;) {
+    tarn_error* error = nullptr;
+    std::uint64_t count = 0;
+    const tarn_status status =
+        call(buffer.data(), buffer.size(), &count, &error);
+    const bool whole = count <= buffer.size();
+    if (whole || (status != TARN_OK && status != TARN_ERROR_SHAPE)) {
+      Check(status, error);
+    }
+    buffer.resize(count);
+    if (whole) return buffer;
+    tarn_error_free(error);
+  }
 }
 }  // namespace internal
 
@@ -52,6 +87,29 @@ struct SamplerOptions {
   std::uint64_t seed = 0, stream = 0;
 };
 
+namespace internal {
+inline tarn_sampler_options SamplerOf(const SamplerOptions& options) {
+  tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
+  c.temperature = options.temperature;
+  c.top_k = options.top_k;
+  c.top_p = options.top_p;
+  c.min_p = options.min_p;
+  c.seed = options.seed;
+  c.stream = options.stream;
+  return c;
+}
+}  // namespace internal
+
+/// What State::Generate and Model::Generate take.
+struct GenerateOptions {
+  std::uint64_t max_tokens = 256;
+  SamplerOptions sampler = {};
+};
+
+/// Told the bytes of every token; false ends the run. What it throws comes out
+/// of Generate.
+using TokenSink = std::function<bool(std::string_view text)>;
+
 /// tarn_beam_options, with its defaults.
 struct BeamOptions {
   std::int32_t start = 0, end = 0;
@@ -70,9 +128,7 @@ class Model {
     c.threads = options.threads;
     c.use_mmap = options.use_mmap ? 1 : 0;
     Model model;
-    tarn_error* error = nullptr;
-    internal::Check(tarn_model_open(path.c_str(), &c, &model.model_, &error),
-                    error);
+    internal::Call(tarn_model_open, path.c_str(), &c, &model.model_);
     return model;
   }
   Model(Model&& other) noexcept
@@ -100,40 +156,42 @@ class Model {
   }
   /// Logits of the classes for one text. Throws Error for other models.
   std::vector<float> Classify(const std::vector<std::int32_t>& tokens) const {
-    tarn_error* error = nullptr;
     // Never empty: what other models answer is the call's business.
     std::vector<float> logits(tarn_model_n_classes(model_) + 1);
-    internal::Check(tarn_classify(model_, tokens.data(), tokens.size(),
-                                  logits.data(), &error),
-                    error);
+    internal::Call(tarn_classify, model_, tokens.data(), tokens.size(),
+                   logits.data());
     logits.pop_back();
     return logits;
   }
 
   std::vector<std::int32_t> Encode(std::string_view text) const {
-    tarn_error* error = nullptr;
-    std::uint64_t count = 0;
-    // No tokenizer makes more tokens than there are bytes.
-    std::vector<std::int32_t> tokens(text.size());
-    internal::Check(tarn_encode(model_, text.data(), text.size(), tokens.data(),
-                                tokens.size(), &count, &error),
-                    error);
-    tokens.resize(count);
-    return tokens;
+    // Seldom more tokens than bytes; where normalising lengthens, there are.
+    return internal::Fill(std::vector<std::int32_t>(text.size()),
+                          [&](std::int32_t* tokens, std::uint64_t capacity,
+                              std::uint64_t* count, tarn_error** error) {
+                            return tarn_encode(model_, text.data(), text.size(),
+                                               tokens, capacity, count, error);
+                          });
   }
   std::string Decode(const std::vector<std::int32_t>& tokens) const {
-    tarn_error* error = nullptr;
-    std::uint64_t bytes = 0;
-    std::string text(4 * tokens.size(), '\0');  // a token has at most 4 bytes
-    internal::Check(tarn_decode(model_, tokens.data(), tokens.size(),
-                                text.data(), text.size(), &bytes, &error),
-                    error);
-    text.resize(bytes);
-    return text;
+    // A token may have any number of bytes.
+    return internal::Fill(std::string(8 * tokens.size(), '\0'),
+                          [&](char* text, std::uint64_t capacity,
+                              std::uint64_t* bytes, tarn_error** error) {
+                            return tarn_decode(model_, tokens.data(),
+                                               tokens.size(), text, capacity,
+                                               bytes, error);
+                          });
   }
   std::string Decode(std::int32_t token) const {
     return Decode(std::vector<std::int32_t>{token});
   }
+
+  /// The text that follows a prompt, by a state of its own; `sink` is told of
+  /// each token as it comes.
+  std::string Generate(std::string_view prompt,
+                       const GenerateOptions& options = {},
+                       const TokenSink& sink = {}) const;
 
   /// The underlying object, for calls of tarn.h; owned by this one.
   const tarn_model* get() const { return model_; }
@@ -148,18 +206,15 @@ class Model {
 class State {
  public:
   explicit State(const Model& model) : model_(model.get()) {
-    tarn_error* error = nullptr;
-    internal::Check(tarn_state_new(model_, &state_, &error), error);
+    internal::Call(tarn_state_new, model_, &state_);
   }
   /// The state before the first token of the target of a source, of a
   /// sequence-to-sequence model; throws Error for others.
   static State OfSource(const Model& model,
                         const std::vector<std::int32_t>& source) {
     State state(model.get());
-    tarn_error* error = nullptr;
-    internal::Check(tarn_encode_source(state.model_, source.data(),
-                                       source.size(), &state.state_, &error),
-                    error);
+    internal::Call(tarn_encode_source, state.model_, source.data(),
+                   source.size(), &state.state_);
     return state;
   }
   State(State&& other) noexcept
@@ -174,62 +229,75 @@ class State {
   /// A file of this state, and the state of such a file; it must be of this
   /// model (tarn_state_save, tarn_state_load). Throw Error.
   void Save(const std::string& path) const {
-    tarn_error* error = nullptr;
-    internal::Check(tarn_state_save(state_, path.c_str(), &error), error);
+    internal::Call(tarn_state_save, state_, path.c_str());
   }
   static State Load(const Model& model, const std::string& path) {
     State state(model.get());
-    tarn_error* error = nullptr;
-    internal::Check(
-        tarn_state_load(state.model_, path.c_str(), &state.state_, &error),
-        error);
+    internal::Call(tarn_state_load, state.model_, path.c_str(), &state.state_);
     return state;
   }
 
   State Clone() const {
     State clone(model_);
-    tarn_error* error = nullptr;
-    internal::Check(tarn_state_clone(state_, &clone.state_, &error), error);
+    internal::Call(tarn_state_clone, state_, &clone.state_);
     return clone;
   }
   void CopyFrom(const State& other) {
-    tarn_error* error = nullptr;
-    internal::Check(tarn_state_copy(state_, other.state_, &error), error);
+    internal::Call(tarn_state_copy, state_, other.state_);
   }
-  void Reset() {
-    tarn_error* error = nullptr;
-    internal::Check(tarn_state_reset(state_, &error), error);
-  }
+  void Reset() { internal::Call(tarn_state_reset, state_); }
 
   /// Consumes tokens; the logits of the last one are then last_logits().
   void Prefill(const std::vector<std::int32_t>& tokens) {
     if (tokens.empty()) return;
-    tarn_error* error = nullptr;
     logits_.resize(tarn_model_n_outputs(model_));
-    internal::Check(tarn_prefill(model_, state_, tokens.data(), tokens.size(),
-                                 logits_.data(), &error),
-                    error);
+    internal::Call(tarn_prefill, model_, state_, tokens.data(), tokens.size(),
+                   logits_.data());
   }
   void Step(std::int32_t token) { Prefill({token}); }
 
   /// Draws from last_logits() at this position; the token is not yet consumed.
   /// Throws Error before the first token.
   std::int32_t Sample(const SamplerOptions& options = {}) const {
-    tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
-    c.temperature = options.temperature;
-    c.top_k = options.top_k;
-    c.top_p = options.top_p;
-    c.min_p = options.min_p;
-    c.seed = options.seed;
-    c.stream = options.stream;
-    tarn_error* error = nullptr;
+    const tarn_sampler_options c = internal::SamplerOf(options);
     std::uint64_t count = 0;
     std::int32_t token = 0;
     const float* logits = tarn_state_last_logits(state_, &count);
-    if (count > 0) count = tarn_model_tokenizer_size(model_);
-    internal::Check(tarn_sample(logits, count, &c, position(), &token, &error),
-                    error);
+    // Rows beyond the tokenizer's table stand for no text.
+    count = std::min(count, tarn_model_tokenizer_size(model_));
+    internal::Call(tarn_sample, logits, count, &c, position(), &token);
     return token;
+  }
+
+  /// Consumes a prompt and writes, token by token (tarn_generate). Returns the
+  /// number of tokens; the state then holds all that was told.
+  std::uint64_t Generate(const std::vector<std::int32_t>& prompt,
+                         const GenerateOptions& options = {},
+                         const TokenSink& sink = {}) {
+    struct Told {  // no exception may cross C
+      const TokenSink& sink;
+      std::exception_ptr thrown;
+    } told{sink, nullptr};
+    const tarn_sampler_options sampler = internal::SamplerOf(options.sampler);
+    tarn_generate_options c = TARN_GENERATE_OPTIONS_INIT;
+    c.max_tokens = options.max_tokens;
+    c.sampler = &sampler;
+    c.user = &told;
+    c.callback = [](void* user, std::int32_t, const char* text,
+                    std::uint64_t bytes) -> std::int32_t {
+      Told& to = *static_cast<Told*>(user);
+      try {
+        return !to.sink || to.sink({text, bytes}) ? 0 : 1;
+      } catch (...) {
+        to.thrown = std::current_exception();
+        return 1;
+      }
+    };
+    std::uint64_t generated = 0;
+    internal::Call(tarn_generate, model_, state_, prompt.data(), prompt.size(),
+                   &c, &generated);
+    if (told.thrown) std::rethrow_exception(told.thrown);
+    return generated;
   }
 
   /// The best continuation, without start and end. The state stays as it is.
@@ -240,14 +308,15 @@ class State {
     c.beam = options.beam;
     c.max_tokens = options.max_tokens;
     c.length_penalty = options.length_penalty;
-    tarn_error* error = nullptr;
-    std::uint64_t count = 0;
-    std::vector<std::int32_t> tokens(options.max_tokens);
-    internal::Check(tarn_beam_search(model_, state_, &c, tokens.data(),
-                                     tokens.size(), &count, nullptr, &error),
-                    error);
-    tokens.resize(count);
-    return tokens;
+    // Room for all that may come; a search of more is made once more.
+    constexpr std::uint64_t kMost = 1 << 20;
+    return internal::Fill(
+        std::vector<std::int32_t>(std::min(options.max_tokens, kMost)),
+        [&](std::int32_t* tokens, std::uint64_t capacity, std::uint64_t* count,
+            tarn_error** error) {
+          return tarn_beam_search(model_, state_, &c, tokens, capacity, count,
+                                  nullptr, error);
+        });
   }
 
   std::vector<float> last_logits() const {
@@ -273,4 +342,17 @@ class State {
   std::vector<float> logits_;
 };
 
-}  // namespace tarnpp
+inline std::string Model::Generate(std::string_view prompt,
+                                   const GenerateOptions& options,
+                                   const TokenSink& sink) const {
+  State state(*this);
+  std::string all;
+  state.Generate(Encode(prompt), options, [&](std::string_view text) {
+    all += text;
+    return !sink || sink(text);
+  });
+  return all;
+}
+
+}  // namespace api
+}  // namespace tarn

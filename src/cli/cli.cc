@@ -23,6 +23,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", Train, "train a model on text (needs the training part)"},
     {"generate", Generate, "write text with a model, token by token"},
+    {"draw", Draw, "draw or complete images with an image model"},
     {"classify", Classify, "put texts into classes, one a line"},
     {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},
     {"info", Info, "describe a model: sizes, state, cost per token"},

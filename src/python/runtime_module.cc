@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -20,10 +21,13 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "python/accounting_module.h"
+#include "python/errors_module.h"
 #include "runtime/generate/beam.h"
-#include "runtime/model/model.h"
+#include "runtime/generate/generate.h"
 #include "runtime/generate/pixels.h"
 #include "runtime/generate/sampler.h"
+#include "runtime/generate/target.h"
+#include "runtime/model/model.h"
 #include "runtime/state/state_file.h"
 #include "text/tokenizer.h"
 
@@ -40,7 +44,8 @@ using Matrix = nb::ndarray<nb::numpy, float>;
 // Images [n, bytes of each], whole or as far as they are given.
 using Images = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig,
                            nb::device::cpu, nb::ro>;
-// Tokens, log-probability, score, finished: a Hypothesis (runtime/generate/beam.h).
+// Tokens, log-probability, score, finished: a Hypothesis
+// (runtime/generate/beam.h).
 using Found = std::tuple<std::vector<int32_t>, double, double, bool>;
 
 std::span<const int32_t> View(const Tokens& tokens) {
@@ -60,6 +65,12 @@ nb::ndarray<nb::numpy, T> NewArray(std::initializer_list<size_t> shape) {
   nb::capsule owner(data,
                     [](void* p) noexcept { delete[] static_cast<T*>(p); });
   return nb::ndarray<nb::numpy, T>(data, shape, owner);
+}
+
+// Ctrl-C ends a prompt, a search or a drawing between two steps.
+bool Interrupted() {
+  nb::gil_scoped_acquire acquire;
+  return PyErr_CheckSignals() != 0;
 }
 
 // A model and its tokenizer, as one directory holds them.
@@ -133,13 +144,12 @@ class PyModel {
   // The best hypotheses of every start, which stays as it is.
   std::vector<std::vector<Found>> BeamSearch(
       const std::vector<const State*>& starts, int64_t beam, int64_t max_tokens,
-      double length_penalty, int32_t end) const {
+      double length_penalty) const {
     BeamOptions options;
     options.beam = beam;
     options.max_tokens = max_tokens;
     options.length_penalty = length_penalty;
-    options.start = options.end = end;
-    options.candidates = tokenizer_.vocab_size();
+    options = TargetBeam(tokenizer_, options);
     std::vector<std::vector<Hypothesis>> found;
     {
       nb::gil_scoped_release release;
@@ -209,12 +219,6 @@ class PyModel {
   }
 
  private:
-  // Ctrl-C ends a search or a drawing between two steps.
-  static bool Interrupted() {
-    nb::gil_scoped_acquire acquire;
-    return PyErr_CheckSignals() != 0;
-  }
-
   static Model Open(const std::string& dir, const std::string& weights,
                     int threads, bool use_mmap) {
     if (weights != "f32" && weights != "bf16") {
@@ -233,44 +237,40 @@ class PyModel {
   Tokenizer tokenizer_;
 };
 
-// Exceptions of their own, each a kind of the built-in one people expect.
-void TranslateErrors(nb::module_& m) {
-  static PyObject* format_error =
-      nb::exception<FormatError>(m, "FormatError", PyExc_ValueError).ptr();
-  static PyObject* numeric_error =
-      nb::exception<NumericError>(m, "NumericError", PyExc_ArithmeticError)
-          .ptr();
-  nb::register_exception_translator(
-      [](const std::exception_ptr& pointer, void*) {
-        try {
-          std::rethrow_exception(pointer);
-        } catch (const Error& error) {
-          PyObject* type = PyExc_RuntimeError;
-          switch (error.code()) {
-            case ErrorCode::kArgument:
-            case ErrorCode::kShape:
-            case ErrorCode::kDevice:
-              type = PyExc_ValueError;
-              break;
-            case ErrorCode::kDType:
-              type = PyExc_TypeError;
-              break;
-            case ErrorCode::kFormat:
-              type = format_error;
-              break;
-            case ErrorCode::kIo:
-              type = PyExc_OSError;
-              break;
-            case ErrorCode::kNumeric:
-              type = numeric_error;
-              break;
-            default:
-              break;
-          }
-          PyErr_SetString(type, error.what());
-        }
-      });
-}
+// A text as it grows, for Python's generator. Its model and state are kept
+// alive by the object of Python.
+class PyGeneration {
+ public:
+  PyGeneration(const PyModel& model, State& state, int64_t max_tokens,
+               const SamplerOptions& sampler)
+      : tokenizer_(model.tokenizer()),
+        text_(model.model(), tokenizer_, state, {sampler, max_tokens}) {}
+
+  void Prompt(const Tokens& tokens) {
+    {
+      nb::gil_scoped_release release;
+      text_.Prompt(View(tokens), &Interrupted);
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  }
+
+  // Bytes of the next token, None after the last.
+  nb::object Next() {
+    std::optional<int32_t> token;
+    {
+      nb::gil_scoped_release release;
+      token = text_.Next();
+    }
+    if (!token) return nb::none();
+    std::string bytes;
+    tokenizer_.Decode(*token, bytes);
+    return nb::bytes(bytes.data(), bytes.size());
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  Generation text_;
+};
 
 void BindState(nb::module_& m) {
   nb::class_<State>(m, "State")
@@ -350,15 +350,32 @@ void BindModel(nb::module_& m) {
   BindFacts(model);
 }
 
+void BindGeneration(nb::module_& m) {
+  nb::class_<PyGeneration>(m, "Generation")
+      .def(
+          "__init__",
+          [](PyGeneration* self, const PyModel& model, State& state,
+             int64_t max_tokens, double temperature, int64_t top_k,
+             double top_p, double min_p, uint64_t seed) {
+            new (self) PyGeneration(
+                model, state, max_tokens,
+                {temperature, top_k, top_p, min_p, seed, /*stream=*/0});
+          },
+          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def("prompt", &PyGeneration::Prompt)
+      .def("next", &PyGeneration::Next);
+}
+
 }  // namespace
 }  // namespace tarn
 
 NB_MODULE(_tarn_runtime, m) {
   using namespace tarn;  // NOLINT: the entry function of the module
   m.attr("version") = TARN_VERSION;
-  TranslateErrors(m);
+  BindErrors(m);
   BindState(m);
   BindModel(m);
+  BindGeneration(m);
   BindAccounting(m);
   m.def("sample", [](const Floats& logits, double temperature, int64_t top_k,
                      double top_p, double min_p, uint64_t seed, uint64_t stream,

@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import time
@@ -84,7 +85,7 @@ def test_packed_and_larger_files_are_read(tarn, model, images, tmp_path):
 
 def test_images_from_nothing(tarn, model, tmp_path):
     def draw(name, *flags):
-        return tarn("generate", model, "--out", tmp_path / name, *flags)
+        return tarn("draw", model, "--out", tmp_path / name, *flags)
 
     got = figures(draw("a", "--count", 7, "--seed", 3, "--json"))
     assert got["images"] == 7 and got["seed"] == 3 and got["state_bytes_per_token"] == 0
@@ -100,7 +101,7 @@ def test_images_from_nothing(tarn, model, tmp_path):
     assert (drawn(tmp_path / "d")[:, 0, 0] == 255).all()
     assert draw("e", "--count", 7, "--seed", 4).returncode == 0
     assert not np.array_equal(drawn(tmp_path / "e"), a)
-    piped = tarn("generate", model, "--out", "-", "--count", 7, "--seed", 3)
+    piped = tarn("draw", model, "--out", "-", "--count", 7, "--seed", 3)
     assert piped.stdout == (tmp_path / "a").read_bytes()
     assert draw("f", "--count", 0).returncode == 0
     assert drawn(tmp_path / "f").shape == (0, HEIGHT, WIDTH)
@@ -110,7 +111,7 @@ def test_given_pixels_are_copied_exactly(tarn, model, images, image_file, tmp_pa
     out = tmp_path / "out.idx"
 
     def complete(*flags):
-        done = tarn("generate", model, "--given", image_file, "--out", out, "--seed", 1, *flags)
+        done = tarn("draw", model, "--given", image_file, "--out", out, "--seed", 1, *flags)
         assert done.returncode == 0, done.stderr
         return drawn(out).reshape(-1, HEIGHT * WIDTH)
 
@@ -131,16 +132,16 @@ def test_given_pixels_are_copied_exactly(tarn, model, images, image_file, tmp_pa
 def test_options_that_do_not_fit_are_refused(tarn, model, models, image_file, tmp_path):
     out, text = tmp_path / "out.idx", tmp_path / "text"
     text.write_bytes(b"some text")
-    given = ("generate", model, "--out", out, "--given", image_file)
+    given = ("draw", model, "--out", out, "--given", image_file)
     wrong = (
-        (("generate", model), b"--out"),
-        (("generate", model, "--out", "-", "--json"), b"--out"),
-        (("generate", model, "--out", out, "--prompt", "a"), b"--prompt"),
-        (("generate", model, "--out", out, "--beam", 2), b"--beam"),
-        (("generate", model, "--out", out, "--pixels", 2), b"--pixels"),
-        (("generate", model, "--out", out, "--temperature", 101), b"temperature"),
-        (("generate", model, "--out", out, "--first", 256), b"--first"),
-        (("generate", model, "--out", out, "--count", 2**31 - 1), b"--count"),
+        (("draw", model), b"--out"),
+        (("draw", model, "--out", "-", "--json"), b"--out"),
+        (("draw", model, "--out", out, "--prompt", "a"), b"--prompt"),
+        (("draw", model, "--out", out, "--beam", 2), b"--beam"),
+        (("draw", model, "--out", out, "--pixels", 2), b"--pixels"),
+        (("draw", model, "--out", out, "--temperature", 101), b"temperature"),
+        (("draw", model, "--out", out, "--first", 256), b"--first"),
+        (("draw", model, "--out", out, "--count", 2**31 - 1), b"--count"),
         ((*given, "--samples", 2**31 - 1), b"--samples"),
         ((*given, "--count", 2), b"--count"),
         ((*given, "--index", 5), b"--index"),
@@ -148,8 +149,6 @@ def test_options_that_do_not_fit_are_refused(tarn, model, models, image_file, tm
         ((*given, "--index", "1-"), b"--index"),
         ((*given, "--index", "x"), b"--index"),
         ((*given, "--pixels", 25), b"--pixels"),
-        (("generate", models / "linear", "--out", out), b"--out"),
-        (("generate", models / "linear", "--count", 2), b"--count"),
         (("eval", model, image_file, "--per-token"), b"--per-token"),
         (("eval", model, image_file, "--pixels", 24), b"--pixels"),
         (("eval", models / "linear", text, "--pixels", 2), b"--pixels"),
@@ -159,6 +158,37 @@ def test_options_that_do_not_fit_are_refused(tarn, model, models, image_file, tm
         assert done.returncode == 2 and done.stdout == b"", arguments
         assert name in done.stderr.splitlines()[0], done.stderr
     assert not out.exists()
+
+
+def test_a_model_of_text_draws_nothing(tarn, models, tmp_path):
+    done = tarn("draw", models / "linear", "--out", tmp_path / "out.idx")
+    assert done.returncode == 3 and done.stdout == b"" and list(tmp_path.iterdir()) == []
+    assert b"image model" in done.stderr and b"tarn generate" in done.stderr
+
+
+def test_generate_says_which_call_draws(tarn, model, models, image_file, tmp_path):
+    """The options that images had there: wrong usage, and the call to make."""
+    out = tmp_path / "out .idx"  # a word that a shell would cut
+    old = ["--given", image_file, "--index", "1-3", "--pool", 1, "--pixels", 9,
+           "--samples", 2, "--batch", 5, "--out", out]
+    for folder in (model, models / "linear"):
+        for i in range(0, len(old), 2):
+            done = tarn("generate", folder, *old[i:i + 2])
+            assert done.returncode == 2 and done.stdout == b"", done.stderr
+            assert f"{old[i]}: ".encode() in done.stderr
+            assert f"tarn draw {folder} {old[i]} ".encode() in done.stderr
+    done = tarn("generate", model, *old, "--seed", 4, "--temperature", 0.5, "--prompt", "a",
+                "--weights", "bf16", "--threads", 2, "--json")
+    assert done.returncode == 2
+    call = shlex.split(done.stderr.decode().split("`")[1])
+    assert call[:3] == ["tarn", "draw", str(model)] and "--prompt" not in call
+    assert tarn(*call[1:]).returncode == 0
+    assert drawn(out).shape == (6, HEIGHT, WIDTH)
+    done = tarn("generate", model, "--seed", 4)
+    assert done.returncode == 3 and done.stdout == b""
+    assert f"tarn draw {model} --seed 4 --out FILE".encode() in done.stderr
+    shown = tarn("generate", "--help").stdout
+    assert b"--samples" not in shown and b"tarn draw" in shown
 
 
 def test_files_that_are_no_images_are_refused(tarn, model, image_file, tmp_path):
@@ -176,7 +206,7 @@ def test_files_that_are_no_images_are_refused(tarn, model, image_file, tmp_path)
 def test_an_interrupted_run_leaves_no_file(model, tarn_program, tmp_path):
     out = tmp_path / "out.idx"
     process = subprocess.Popen(
-        [tarn_program, "generate", model, "--count", "2000000", "--out", out],
+        [tarn_program, "draw", model, "--count", "2000000", "--out", out],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)

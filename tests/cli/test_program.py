@@ -11,7 +11,7 @@ import plain_model
 import plain_pairs
 import pytest
 
-COMMANDS = ["train", "generate", "eval", "info", "bench", "verify", "tokenize"]
+COMMANDS = ["train", "generate", "draw", "classify", "eval", "info", "bench", "verify", "tokenize"]
 
 
 def test_help_and_version(tarn):
@@ -130,7 +130,8 @@ def test_info_of_a_model_of_frames(tarn, tmp_path):
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     plain_model.write_safetensors(tmp_path / "model.safetensors", weights)
     done = tarn("verify", tmp_path)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 3 and b"config.json: task: " in done.stdout
+    assert b"sound" in done.stdout.splitlines()[1], done.stdout
     done = tarn("info", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     got = json.loads(done.stdout)
@@ -181,6 +182,27 @@ def test_verify_sound_models(tarn, models):
         done = tarn("verify", models / kind)
         assert done.returncode == 0 and done.stdout.startswith(b"ok ")
         assert done.stdout.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("key, changes, wanted", [
+    ("attention", {"attention": "reformer"}, "linear or full"),
+    ("feature_map", {"feature_map": "favor", "n_dims": 8}, "elu1"),
+])
+def test_verify_names_what_this_runtime_refuses(tarn, tmp_path, key, changes, wanted):
+    """Files without a fault, of a model that can be trained but not run here."""
+    config = plain_pairs.config_of("decoder", **changes)
+    weights = {name: np.zeros(shape, np.float32)
+               for name, shape in plain_pairs.shapes(config).items()}
+    if key == "feature_map":  # its random directions are weights of each layer
+        weights |= {f"layers.{i}.attention.inner_attention.feature_map.omega":
+                    np.zeros((8, 4), np.float32) for i in range(config["n_layers"])}
+    plain_model.write_model(tmp_path, weights=weights, **config)
+    lines = fault(tarn, tmp_path)
+    assert len(lines) == 2 and lines[0].startswith(f"config.json: {key}: "), lines
+    assert wanted in lines[0] and changes[key] in lines[0] and "this runtime" in lines[0]
+    assert "sound" in lines[1] and "all finite" in lines[1]
+    opened = tarn("generate", tmp_path)
+    assert opened.returncode == 3 and lines[0] in opened.stderr.decode()
 
 
 def test_verify_names_what_is_not_finite(tarn, tmp_path):

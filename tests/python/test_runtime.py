@@ -98,6 +98,42 @@ def test_stream_is_reproducible_and_goes_on(model):
     assert greedy == model.generate("a", max_tokens=4, temperature=0, seed=9)
 
 
+def test_stream_is_draws_and_steps(model):
+    """The loop of the runtime against one written out."""
+    state, tokens, options = model.state(), [], {"temperature": 1.5, "top_k": 0, "seed": 3}
+    logits = model.prefill(state, model.encode("ab"))
+    for _ in range(30):
+        tokens.append(runtime.sample(logits[:model.tokenizer_size], position=state.position,
+                                     **options))
+        logits = model.step(state, tokens[-1])
+    streamed = model.state()
+    pieces = model.stream("ab", max_tokens=30, state=streamed, **options)
+    assert "".join(pieces) == model.decode(tokens) and streamed == state
+
+
+def test_who_leaves_a_stream_goes_on_where_it_was(model):
+    whole = model.generate("ab", max_tokens=12, seed=5, temperature=0)
+    state, text = model.state(), ""
+    for piece in model.stream("ab", max_tokens=12, seed=5, temperature=0, state=state):
+        text += piece
+        if len(text) == 5:
+            break
+    left = 12 - (state.position - len(model.encode("ab")))
+    assert left == 12 - len(model.encode(text))
+    text += model.generate("", max_tokens=left, seed=5, temperature=0, state=state)
+    assert text == whole
+
+
+def test_stream_refuses_before_any_work(model):
+    state = model.state()
+    for options, name in (({"max_tokens": -1}, "max_tokens"), ({"top_p": 0}, "top_p")):
+        with pytest.raises(ValueError, match=name):
+            model.generate("ab", state=state, **options)
+    with pytest.raises(ValueError, match="prompt token 1"):
+        model.generate([1, model.vocab_size], state=state)
+    assert state.position == 0
+
+
 def test_lock_is_released(model):
     """Two threads run the model while the main thread counts."""
     done = []

@@ -45,7 +45,7 @@ def test_the_program_draws_the_same(model, model_dir, tmp_path):
     assert drawn.shape == (5, *SHAPE) and drawn.dtype == np.uint8
     assert (drawn[:, 0, 0] == 3).all()
     out = tmp_path / "out.idx"
-    program("generate", model_dir, "--count", "5", "--seed", "7", "--first", "3", "--out", out)
+    program("draw", model_dir, "--count", "5", "--seed", "7", "--first", "3", "--out", out)
     header = struct.pack(">HBB3I", 0, 8, 3, 5, *SHAPE)
     assert out.read_bytes() == header + drawn.tobytes()
 

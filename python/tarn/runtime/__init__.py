@@ -274,9 +274,8 @@ class Model:
             source if isinstance(source, State) else self.encode_source(source)
             for source in sources
         ]
-        (end,) = self.encode("\n")
         held = [state._held for state in states]
-        found = self._model.beam_search(held, beam, max_tokens, length_penalty, end)
+        found = self._model.beam_search(held, beam, max_tokens, length_penalty)
         return [
             [Hypothesis(tokens, self.decode(tokens), *rest) for tokens, *rest in row]
             for row in found
@@ -400,33 +399,22 @@ class Model:
         seed: int = 0,
     ) -> Iterator[str]:
         """Text as it is generated, a piece a token (none while a character is
-        unfinished). state: goes on from it and leaves it after the last
-        consumed token; None: a new one. An empty prompt at position 0 begins
-        from a newline. Other arguments as in `sample`."""
-        if self.config.get("task") == "image":
-            raise ValueError("stream: want a model that writes text, got an image model")
+        unfinished). state: goes on from it; it holds every token whose piece
+        was given, so that whoever leaves in the middle goes on from there with
+        an empty prompt. None: a new one. An empty prompt at position 0 begins
+        from a newline (token 0 where there is none). max_tokens: 0 or more.
+        Other arguments as in `sample`. Raises ValueError for arguments out of
+        range and models that write no text, before any work."""
         state = self.state() if state is None else state
-        tokens: Tokens = self._text(prompt)
-        if len(tokens) == 0 and state.position == 0:
-            tokens = self.encode("\n")
-        logits = self.prefill(state, tokens) if len(tokens) else state.last_logits
+        text = _module.Generation(
+            self._model, state._held, max_tokens, temperature, top_k, top_p, min_p, seed
+        )
+        text.prompt(self._text(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for _ in range(max_tokens):
-            if logits is None:
-                raise ValueError("stream: state: want one with logits, got one without")
-            token = sample(
-                logits[: self.tokenizer_size],
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                seed=seed,
-                position=state.position,
-            )
-            piece = decoder.decode(self.decode_bytes([token]))
+        while (token := text.next()) is not None:
+            piece = decoder.decode(token)
             if piece:
                 yield piece
-            logits = self.step(state, token)
         rest = decoder.decode(b"", final=True)
         if rest:
             yield rest

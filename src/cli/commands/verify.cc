@@ -1,11 +1,14 @@
 // `tarn verify`: everything that can be wrong with a model directory.
 #include "runtime/model/verify.h"
 
+#include <optional>
 #include <string>
 
 #include "cli/cli.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
+#include "runtime/model/files.h"
+#include "runtime/model/supported.h"
 
 namespace tarn::cli {
 namespace {
@@ -13,9 +16,20 @@ namespace {
 constexpr char kFooter[] =
     "Prints one line for each fault: file, tensor, byte offset, what must be\n"
     "there and what is; exit code 3. A sound model gives one line that begins\n"
-    "with ok.\n\n"
+    "with ok. Files without a fault of a model that this runtime cannot run\n"
+    "(`tarn train` makes more kinds) give the key of config.json that stands "
+    "in\n"
+    "the way and what would do, with the same exit code.\n\n"
     "Example:\n"
     "  tarn verify models/demo\n";
+
+// Why this runtime does not open a model of this configuration, whatever its
+// files hold; nothing where the configuration cannot be read, which is a fault
+// that VerifyModel names.
+std::optional<Error> Refused(const std::string& dir) {
+  const Result<ModelConfig> config = ReadModelConfig(dir);
+  return config.ok() ? CheckSupported(config.value()) : std::nullopt;
+}
 
 }  // namespace
 
@@ -26,16 +40,19 @@ int Verify(int argc, char** argv) {
   app.footer(kFooter);
   if (const auto code = ParseArguments(app, argc, argv)) return *code;
   const VerifyReport report = VerifyModel(dir);
+  const std::optional<Error> refused = Refused(dir);
   Payload payload(stdout);
   for (const Error& problem : report.problems) {
     payload.Write(StrCat(problem.what(), "\n"));
   }
+  if (refused) payload.Write(StrCat(refused->what(), "\n"));
   if (report.problems.empty()) {
-    payload.Write(StrCat("ok ", dir, ": ", report.tensors, " tensors, ",
-                         report.elements, " weights, all finite\n"));
+    payload.Write(StrCat(refused ? "the files are sound, " : "ok ", dir, ": ",
+                         report.tensors, " tensors, ", report.elements,
+                         " weights, all finite\n"));
   }
   payload.Flush();
-  return report.problems.empty() ? kExitOk : kExitBadModel;
+  return report.problems.empty() && !refused ? kExitOk : kExitBadModel;
 }
 
 }  // namespace tarn::cli

@@ -49,11 +49,12 @@ std::string Left(double seconds) {
 
 }  // namespace
 
-void DeclareImageChoice(CLI::App& app, ImageChoice& choice) {
+void DeclareImageChoice(CLI::App& app, ImageChoice& choice,
+                        const std::string& whose) {
   app.add_option("--index", choice.index,
-                 "image models: image I of the file, or I-J");
+                 whose + "image I of the file, or I-J");
   app.add_option("--pool", choice.pool,
-                 "image models: n x n pixels of the file become their mean")
+                 whose + "n x n pixels of the file become their mean")
       ->check(WholeNumber(1, 1024))
       ->capture_default_str();
 }

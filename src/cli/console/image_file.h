@@ -17,8 +17,10 @@ struct ImageChoice {
   int64_t pool = 1;   // n x n pixels become their mean
 };
 
-/// --index and --pool.
-void DeclareImageChoice(CLI::App& app, ImageChoice& choice);
+/// --index and --pool. `whose`: "image models: " for a command that takes other
+/// models as well.
+void DeclareImageChoice(CLI::App& app, ImageChoice& choice,
+                        const std::string& whose = "");
 
 /// The chosen images as bytes, shape.bytes() each; without an index all of the
 /// file. Throws ExitError: usage for an index the file does not have, bad data

@@ -91,7 +91,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "sequence-to-sequence: hypotheses kept; 1: greedy")
       ->check(WholeNumber(1, 1024))
       ->capture_default_str();
-  DeclareImageChoice(app, flags.images.images);
+  DeclareImageChoice(app, flags.images.images, "image models: ");
   app.add_option("--pixels", flags.images.pixels,
                  "image models: pixels given, and not scored")
       ->check(WholeNumber(0, INT32_MAX))

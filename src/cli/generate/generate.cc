@@ -1,21 +1,23 @@
 // `tarn generate`: a prompt in, text out, one token at a time; with a
 // sequence-to-sequence model sources in, targets out.
+#include "runtime/generate/generate.h"
+
 #include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "cli/cli.h"
-#include "cli/generate/images.h"
-#include "cli/generate/run.h"
-#include "cli/generate/target.h"
 #include "cli/console/input.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
+#include "cli/console/seed.h"
 #include "cli/console/signals.h"
+#include "cli/draw/moved.h"
+#include "cli/generate/target.h"
+#include "cli/generate/token_times.h"
 #include "text/utf8.h"
 
 namespace tarn::cli {
@@ -26,7 +28,6 @@ struct Flags {
   std::string weights = "f32";
   GenerateOptions generate;
   TargetOptions target;
-  ImageFlags images;
   int64_t seed = -1;
   int threads = 0;
   bool json = false;
@@ -42,21 +43,13 @@ constexpr char kFooter[] =
     "the likeliest token after the other, or with --beam N the best of N\n"
     "hypotheses by log probability / length^penalty. It takes no sampling "
     "options.\n\n"
-    "An image model draws --count images, or --samples completions of each "
-    "image\n"
-    "of --given FILE, whose first --pixels pixels stay as they are, into the "
-    "IDX\n"
-    "file --out. The same seed gives the same images with any --batch.\n\n"
+    "Images are drawn by `tarn draw`.\n\n"
     "Examples:\n"
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
     "  tarn generate models/demo --temperature 0 --json | jq .text\n"
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
-    "  tarn generate models/names-linear --prompt - --json < names.txt\n"
-    "  tarn generate models/digits --count 64 --out digits.idx\n"
-    "  tarn generate models/digits --given t10k-images-idx3-ubyte.gz --index "
-    "0-9\n"
-    "      --samples 8 --out completed.idx\n";
+    "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
 void Declare(CLI::App& app, Flags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;
@@ -79,9 +72,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--min-p", sampler.min_p,
                  "drop those below this share of the likeliest; 0: off")
       ->capture_default_str();
-  app.add_option("--seed", flags.seed, "0 or more; -1: random")
-      ->check(WholeNumber(-1, INT64_MAX))
-      ->capture_default_str();
+  DeclareSeed(app, flags.seed);
   app.add_option("--beam", flags.target.beam,
                  "sequence-to-sequence: hypotheses kept; 1: greedy")
       ->check(WholeNumber(1, 1024))
@@ -90,7 +81,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "sequence-to-sequence: 0 favours short targets")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  DeclareImageFlags(app, flags.images);
+  DeclareMovedOptions(app);
   DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
   app.footer(kFooter);
 }
@@ -109,19 +100,21 @@ std::string ReadPrompt(const std::string& prompt) {
   return text;
 }
 
-uint64_t ChooseSeed(int64_t seed) {
-  if (seed >= 0) return static_cast<uint64_t>(seed);
-  std::random_device device;
-  const uint64_t bits = uint64_t{device()} << 32 | device();
-  return bits >> 11;  // 53 bits: exact in readers of JSON that use doubles
-}
-
 double PerSecond(int64_t count, double milliseconds) {
   return milliseconds > 0 ? 1000 * static_cast<double>(count) / milliseconds
                           : 0;
 }
 
-void PrintStats(const GenerateStats& stats, uint64_t seed) {
+// A run as it is reported.
+struct Report {
+  GenerateResult run;
+  TokenTimes times;
+  int64_t state_bytes_start = 0, state_bytes_end = 0;
+  uint64_t seed = 0;
+};
+
+void PrintReport(const Report& report) {
+  const GenerateResult& run = report.run;
   std::fprintf(stderr,
                "prompt       %lld tokens, %.1f ms, %.1f tokens/s\n"
                "first token  %.1f ms\n"
@@ -130,39 +123,34 @@ void PrintStats(const GenerateStats& stats, uint64_t seed) {
                "(medians)\n"
                "state        %lld bytes at start, %lld bytes at end\n"
                "seed         %llu\n",
-               static_cast<long long>(stats.prompt_tokens), stats.prefill_ms,
-               PerSecond(stats.prompt_tokens, stats.prefill_ms),
-               stats.first_token_ms, static_cast<long long>(stats.tokens),
-               stats.decode_ms, PerSecond(stats.tokens, stats.decode_ms),
-               stats.times.MedianFirst(), stats.times.MedianLast(),
-               static_cast<long long>(stats.state_bytes_start),
-               static_cast<long long>(stats.state_bytes_end),
-               static_cast<unsigned long long>(seed));
+               static_cast<long long>(run.prompt_tokens), run.prefill_ms,
+               PerSecond(run.prompt_tokens, run.prefill_ms), run.first_token_ms,
+               static_cast<long long>(run.tokens), run.decode_ms,
+               PerSecond(run.tokens, run.decode_ms), report.times.MedianFirst(),
+               report.times.MedianLast(),
+               static_cast<long long>(report.state_bytes_start),
+               static_cast<long long>(report.state_bytes_end),
+               static_cast<unsigned long long>(report.seed));
 }
 
-std::string JsonText(const GenerateStats& stats, const std::string& text,
-                     uint64_t seed) {
+std::string JsonText(const Report& report, const std::string& text) {
+  const GenerateResult& run = report.run;
   nlohmann::ordered_json root;
   root["text"] = ReplaceInvalidUtf8(text);
-  root["prompt_tokens"] = stats.prompt_tokens;
-  root["tokens"] = stats.tokens;
-  root["prefill_ms"] = stats.prefill_ms;
-  root["first_token_ms"] = stats.first_token_ms;
-  root["decode_ms"] = stats.decode_ms;
-  root["tokens_per_s"] = PerSecond(stats.tokens, stats.decode_ms);
-  root["decode_us_first"] = stats.times.MedianFirst();
-  root["decode_us_last"] = stats.times.MedianLast();
-  root["state_bytes"] = stats.state_bytes_end;
-  root["seed"] = seed;
+  root["prompt_tokens"] = run.prompt_tokens;
+  root["tokens"] = run.tokens;
+  root["prefill_ms"] = run.prefill_ms;
+  root["first_token_ms"] = run.first_token_ms;
+  root["decode_ms"] = run.decode_ms;
+  root["tokens_per_s"] = PerSecond(run.tokens, run.decode_ms);
+  root["decode_us_first"] = report.times.MedianFirst();
+  root["decode_us_last"] = report.times.MedianLast();
+  root["state_bytes"] = report.state_bytes_end;
+  root["seed"] = report.seed;
   return root.dump() + "\n";
 }
 
-const std::vector<const char*> kTextOptions = {"--prompt", "--max-tokens",
-                                               "--top-k", "--top-p", "--min-p"};
 const std::vector<const char*> kTargetOptions = {"--beam", "--length-penalty"};
-const std::vector<const char*> kImageOptions = {
-    "--count",   "--given", "--index", "--pool", "--pixels",
-    "--samples", "--first", "--batch", "--out"};
 
 // Options that mean nothing to the model at hand are not passed over.
 void RefuseOptions(const CLI::App& app, const std::vector<const char*>& names,
@@ -182,20 +170,18 @@ int Generate(int argc, char** argv) {
   CLI::App app("Writes text with a model, token by token.", "tarn generate");
   Declare(app, flags);
   if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  RefuseMovedOptions(app, flags.dir);
   CheckSampler(flags.generate.sampler);
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
-    RefuseOptions(app, kTextOptions, "an image model");
-    RefuseOptions(app, kTargetOptions, "an image model");
-    // The temperature of text is a taste; a trained image model's is 1.
-    const double temperature =
-        app.count("--temperature") > 0 ? flags.generate.sampler.temperature : 1;
-    return GenerateImages(app, opened, flags.images, temperature,
-                          ChooseSeed(flags.seed), flags.json);
+    throw ExitError(kExitBadModel,
+                    StrCat(flags.dir,
+                           ": want a model that writes text, got an image "
+                           "model (see `",
+                           DrawCall(app, flags.dir), " --out FILE`)"));
   }
-  RefuseOptions(app, kImageOptions, "a model that writes text");
   switch (config.arch) {
     case Arch::kEncoder:
       throw ExitError(kExitBadModel,
@@ -221,30 +207,34 @@ int GenerateText(const OpenedModel& opened, Flags& flags) {
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
   }
-  const uint64_t seed = ChooseSeed(flags.seed);
-  flags.generate.sampler.seed = seed;
+  Report report;
+  report.seed = flags.generate.sampler.seed = ChooseSeed(flags.seed);
+  State state(opened.model);
+  report.state_bytes_start = state.bytes();
 
   Payload payload(stdout);
   Utf8Stream stream;
   std::string text;  // --json only: a plain run keeps nothing it has written
-  const auto sink = [&](std::string_view bytes) {
+  const auto sink = [&](const GeneratedToken& token) {
+    report.times.Add(1000 * token.ms);
     if (flags.json) {
-      text += bytes;
+      text += token.text;
       return true;
     }
-    payload.Write(stream.Push(bytes));
+    payload.Write(stream.Push(token.text));
     payload.FlushIfDue();
     return !payload.reader_gone();
   };
-  const GenerateStats stats =
-      RunGenerate(opened.model, opened.tokenizer, prompt.value(),
-                  flags.generate, sink, [] { return PendingSignal() != 0; });
-  payload.Write(flags.json ? JsonText(stats, text, seed) : stream.Finish());
+  report.run =
+      tarn::Generate(opened.model, opened.tokenizer, state, prompt.value(),
+                     flags.generate, sink, [] { return PendingSignal() != 0; });
+  report.state_bytes_end = state.bytes();
+  payload.Write(flags.json ? JsonText(report, text) : stream.Finish());
   payload.Flush();
   if (payload.reader_gone()) return kExitOk;
   // The prompt of a shell should not follow the text on its line.
   if (!flags.json && isatty(STDOUT_FILENO) != 0) std::fputc('\n', stderr);
-  PrintStats(stats, seed);
+  PrintReport(report);
   const int signal = PendingSignal();
   return signal == 0 ? kExitOk : SignalExitCode(signal);
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "cli/console/signals.h"
+#include "runtime/generate/target.h"
 
 namespace tarn::cli {
 namespace {
@@ -16,16 +17,6 @@ double MillisecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-int32_t TargetEnd(const OpenedModel& opened) {
-  const auto newline = opened.tokenizer.Encode("\n");
-  if (newline.ok() && newline.value().size() == 1) {
-    return newline.value().front();
-  }
-  throw ExitError(kExitBadModel,
-                  "tokenizer.json: want a token for the newline, which begins "
-                  "and ends every target, got none");
-}
-
 std::vector<TargetResult> FindTargets(
     const OpenedModel& opened, std::span<const std::vector<int32_t>> sources,
     const TargetOptions& options, TargetTimes& times) {
@@ -33,9 +24,7 @@ std::vector<TargetResult> FindTargets(
   beam.beam = options.beam;
   beam.max_tokens = options.max_tokens;
   beam.length_penalty = options.length_penalty;
-  beam.start = beam.end = TargetEnd(opened);
-  // Rows beyond the tokenizer's table stand for no text.
-  beam.candidates = opened.tokenizer.vocab_size();
+  beam = TargetBeam(opened.tokenizer, beam);
   std::vector<TargetResult> results;
   std::vector<State> starts;
   const Clock::time_point begin = Clock::now();

@@ -12,10 +12,6 @@
 
 namespace tarn::cli {
 
-/// The newline's token, which stands before the first token of a target and
-/// after the last. Throws ExitError (bad model) when the tokenizer has none.
-int32_t TargetEnd(const OpenedModel& opened);
-
 struct TargetOptions {
   int64_t beam = 1;
   int64_t max_tokens = 256;
@@ -35,7 +31,8 @@ struct TargetTimes {
 };
 
 /// Encodes all sources and searches for their targets together. Stops at a
-/// signal. Adds to `times`.
+/// signal. Adds to `times`. Throws FormatError when the tokenizer has no
+/// newline, which begins and ends every target.
 std::vector<TargetResult> FindTargets(
     const OpenedModel& opened, std::span<const std::vector<int32_t>> sources,
     const TargetOptions& options, TargetTimes& times);

@@ -4,10 +4,10 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  const tarnpp::Model model = tarnpp::Model::Open(argv[1]);
-  tarnpp::State state(model);
+  const tarn::Model model = tarn::Model::Open(argv[1]);
+  tarn::State state(model);
   state.Prefill(model.Encode("hello"));
-  tarnpp::SamplerOptions options;
+  tarn::SamplerOptions options;
   options.seed = 7;
   for (int i = 0; i < 20; ++i) {
     const auto token = state.Sample(options);

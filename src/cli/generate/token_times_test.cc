@@ -1,4 +1,4 @@
-#include "cli/generate/run.h"
+#include "cli/generate/token_times.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,17 @@
-#include "cli/generate/images.h"
-
+// `tarn draw`: images drawn pixel by pixel with an image model, from nothing or
+// from the beginnings of given ones.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
+#include "cli/cli.h"
+#include "cli/console/image_file.h"
 #include "cli/console/output.h"
+#include "cli/console/parse.h"
+#include "cli/console/seed.h"
 #include "cli/console/signals.h"
 #include "core/file.h"
 #include "data/images/image_files.h"
@@ -18,6 +23,21 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kIdxHeaderBytes = 20;  // magic and four sizes at most
 
+struct DrawFlags {
+  std::string dir, out;
+  std::string weights = "f32";
+  int64_t count = 1;
+  ImageChoice given;
+  int64_t pixels = 0;  // 0: the upper half
+  int64_t samples = 1;
+  int64_t first = 0;
+  int64_t batch = 0;
+  double temperature = 1;  // a trained model's own, not a taste as of text
+  int64_t seed = -1;
+  int threads = 0;
+  bool json = false;
+};
+
 struct Beginnings {
   std::string bytes;  // of `count` images, as far as they are given
   int64_t count = 0;
@@ -25,7 +45,7 @@ struct Beginnings {
 
 // The first flags.pixels of the chosen images, or flags.count times nothing
 // but the first byte, which no model predicts.
-Beginnings BeginningsOf(const ImageFlags& flags, const ImageShape& shape) {
+Beginnings BeginningsOf(const DrawFlags& flags, const ImageShape& shape) {
   Beginnings found;
   if (flags.given.path.empty()) {
     found.bytes = static_cast<char>(flags.first);
@@ -107,57 +127,74 @@ void PrintFigures(const Model& model, int64_t images, double seconds,
                static_cast<unsigned long long>(seed));
 }
 
-}  // namespace
+constexpr char kFooter[] =
+    "Draws --count images, or --samples completions of each image of --given\n"
+    "FILE, whose first --pixels pixels stay as they are, into the IDX file "
+    "--out,\n"
+    "which is there whole or not at all. Figures go to stderr. The same seed "
+    "gives\n"
+    "the same images with any --batch and on any number of threads.\n\n"
+    "Examples:\n"
+    "  tarn draw models/digits --count 64 --out digits.idx\n"
+    "  tarn draw models/digits --given t10k-images-idx3-ubyte.gz --index 0-9\n"
+    "      --samples 8 --out completed.idx\n"
+    "  tarn draw models/digits --temperature 0.8 --seed 1 --out - > one.idx\n";
 
-void DeclareImageFlags(CLI::App& app, ImageFlags& flags) {
-  app.add_option("--count", flags.count, "image models: images to draw")
+void Declare(CLI::App& app, DrawFlags& flags) {
+  app.add_option("DIR", flags.dir, "directory of an image model")->required();
+  app.add_option("--count", flags.count, "images to draw from nothing")
       ->check(WholeNumber(0, INT32_MAX))
       ->capture_default_str();
-  app.add_option("--given", flags.given.path,
-                 "image models: a file of images to complete");
+  app.add_option("--given", flags.given.path, "a file of images to complete");
   DeclareImageChoice(app, flags.given);
-  app.add_option("--pixels", flags.pixels,
-                 "image models: pixels given; 0: the upper half")
+  app.add_option("--pixels", flags.pixels, "pixels given; 0: the upper half")
       ->check(WholeNumber(0, INT32_MAX))
       ->capture_default_str();
-  app.add_option("--samples", flags.samples,
-                 "image models: completions of each given image")
+  app.add_option("--samples", flags.samples, "completions of each given image")
       ->check(WholeNumber(1, INT32_MAX))
       ->capture_default_str();
-  app.add_option("--first", flags.first,
-                 "image models: first byte of images from nothing")
+  app.add_option("--first", flags.first, "first byte of images from nothing")
       ->check(WholeNumber(0, 255))
       ->capture_default_str();
-  app.add_option("--batch", flags.batch,
-                 "image models: images drawn together; 0: automatic")
+  app.add_option("--batch", flags.batch, "images drawn together; 0: automatic")
       ->check(WholeNumber(0, 65536))
       ->capture_default_str();
+  app.add_option("--temperature", flags.temperature,
+                 "1: the model's own; 0: the likeliest component's mean")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  DeclareSeed(app, flags.seed);
   app.add_option("--out", flags.out,
-                 "image models: the IDX file to write; - is standard output");
+                 "the IDX file to write; - is standard output")
+      ->required();
+  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
+  app.footer(kFooter);
 }
 
-int GenerateImages(const CLI::App& app, const OpenedModel& opened,
-                   const ImageFlags& flags, double temperature, uint64_t seed,
-                   bool json) {
-  const bool complete = !flags.given.path.empty();
-  if (complete) {
+// Options that mean nothing together, before any work.
+void CheckUsage(const CLI::App& app, const DrawFlags& flags) {
+  if (!flags.given.path.empty()) {
     Refuse(app, {"--count", "--first"}, "not an option together with --given");
   } else {
     Refuse(app, {"--index", "--pool", "--pixels", "--samples"},
            "an option of --given FILE");
   }
-  if (flags.out.empty() || (json && flags.out == "-")) {
+  if (flags.out.empty() || (flags.json && flags.out == "-")) {
     throw ExitError(kExitUsage,
                     StrCat("--out: want an IDX file to write",
-                           json ? " (--json takes standard output)" : "",
+                           flags.json ? " (--json takes standard output)" : "",
                            ", got ", flags.out.empty() ? "none" : "-"));
   }
+}
+
+int DrawImages(const OpenedModel& opened, const DrawFlags& flags) {
+  const bool complete = !flags.given.path.empty();
   const ImageShape shape(opened.model.config());
   const Beginnings given = BeginningsOf(flags, shape);
   ImageOptions options;
   options.samples = complete ? flags.samples : flags.count;
-  options.temperature = temperature;
-  options.seed = seed;
+  options.temperature = flags.temperature;
+  options.seed = ChooseSeed(flags.seed);
   options.batch = flags.batch;
   const int64_t wanted = ImagesWanted(given.count, options.samples, shape,
                                       complete ? "--samples" : "--count");
@@ -170,7 +207,7 @@ int GenerateImages(const CLI::App& app, const OpenedModel& opened,
   };
   int64_t whole = 0;
   if (wanted > 0) {
-    Progress progress("generate", static_cast<uint64_t>(wanted));
+    Progress progress("draw", static_cast<uint64_t>(wanted));
     const auto report = [&](int64_t done, int64_t total) {
       const double share =
           static_cast<double>(done) / static_cast<double>(total);
@@ -181,8 +218,9 @@ int GenerateImages(const CLI::App& app, const OpenedModel& opened,
                  ImageRate(static_cast<double>(wanted), share, seconds())));
       return PendingSignal() == 0;
     };
-    whole = DrawImages(opened.model, Bytes(given.bytes), given.count, options,
-                       reinterpret_cast<uint8_t*>(images.bytes.data()), report);
+    whole = tarn::DrawImages(
+        opened.model, Bytes(given.bytes), given.count, options,
+        reinterpret_cast<uint8_t*>(images.bytes.data()), report);
   }
   if (PendingSignal() != 0) return SignalExitCode(PendingSignal());
   const std::string text = ImagesToIdx(images);
@@ -193,8 +231,28 @@ int GenerateImages(const CLI::App& app, const OpenedModel& opened,
   } else {
     WriteFileAtomically(flags.out, text);
   }
-  PrintFigures(opened.model, whole, seconds(), seed, json);
+  PrintFigures(opened.model, whole, seconds(), options.seed, flags.json);
   return kExitOk;
+}
+
+}  // namespace
+
+int Draw(int argc, char** argv) {
+  DrawFlags flags;
+  CLI::App app("Draws images with an image model, pixel by pixel.",
+               "tarn draw");
+  Declare(app, flags);
+  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  CheckUsage(app, flags);
+  const OpenedModel opened = OpenModelDirectory(
+      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  if (opened.model.config().task != Task::kImage) {
+    throw ExitError(kExitBadModel,
+                    StrCat(flags.dir, ": want an image model, got one of task ",
+                           Name(opened.model.config().task),
+                           " (see `tarn generate` and `tarn classify`)"));
+  }
+  return DrawImages(opened, flags);
 }
 
 }  // namespace tarn::cli

@@ -1,0 +1,104 @@
+// Models of the C interface: opened, described, closed.
+#include <utility>
+
+#include "capi/guard.h"
+
+namespace {
+
+using tarn::ArgumentError;
+using tarn::StrCat;
+using tarn::capi::Guard;
+using tarn::capi::Require;
+
+tarn::ModelOptions ModelOptionsOf(const tarn_model_options* given) {
+  const tarn_model_options c = tarn::capi::ReadOptions(
+      given, tarn_model_options TARN_MODEL_OPTIONS_INIT, "options");
+  if (c.weights != TARN_WEIGHTS_F32 && c.weights != TARN_WEIGHTS_BF16) {
+    throw ArgumentError("options.weights", "0 (f32) or 1 (bf16)",
+                        StrCat(c.weights));
+  }
+  if (c.threads < 0 || c.threads > 1024) {
+    throw ArgumentError("options.threads", "0 to 1024", StrCat(c.threads));
+  }
+  tarn::ModelOptions options;
+  options.weights = c.weights == TARN_WEIGHTS_BF16 ? tarn::WeightType::kBF16
+                                                   : tarn::WeightType::kF32;
+  options.threads = c.threads;
+  options.use_mmap = c.use_mmap != 0;
+  return options;
+}
+
+}  // namespace
+
+tarn_status tarn_model_open(const char* path, const tarn_model_options* options,
+                            tarn_model** model, tarn_error** error) {
+  return Guard(error, [&] {
+    Require(path, "path");
+    Require(model, "model");
+    tarn::Model opened =
+        tarn::Model::Open(path, ModelOptionsOf(options)).Take();
+    tarn::Tokenizer tokenizer =
+        tarn::Tokenizer::Open(path, opened.config()).Take();
+    *model = new tarn_model{std::move(opened), std::move(tokenizer)};
+  });
+}
+
+void tarn_model_close(tarn_model* model) {
+  if (model != nullptr) tarn::capi::Release(model);
+}
+
+uint64_t tarn_model_vocab_size(const tarn_model* model) {
+  return model == nullptr ? 0
+                          : static_cast<uint64_t>(model->model.vocab_size());
+}
+
+uint64_t tarn_model_n_outputs(const tarn_model* model) {
+  return model == nullptr ? 0 : static_cast<uint64_t>(model->model.n_outputs());
+}
+
+uint64_t tarn_model_tokenizer_size(const tarn_model* model) {
+  return model == nullptr
+             ? 0
+             : static_cast<uint64_t>(model->tokenizer.vocab_size());
+}
+
+uint64_t tarn_model_parameters(const tarn_model* model) {
+  return model == nullptr ? 0
+                          : static_cast<uint64_t>(model->model.parameters());
+}
+
+int32_t tarn_model_threads(const tarn_model* model) {
+  return model == nullptr ? 0 : model->model.threads();
+}
+
+uint64_t tarn_model_state_bytes(const tarn_model* model) {
+  return model == nullptr ? 0
+                          : static_cast<uint64_t>(model->model.state_bytes());
+}
+
+uint64_t tarn_model_state_bytes_per_token(const tarn_model* model) {
+  return model == nullptr
+             ? 0
+             : static_cast<uint64_t>(model->model.state_bytes_per_token());
+}
+
+int32_t tarn_model_arch(const tarn_model* model) {
+  if (model == nullptr) return TARN_ARCH_DECODER;
+  switch (model->model.config().arch) {
+    case tarn::Arch::kEncoder:
+      return TARN_ARCH_ENCODER;
+    case tarn::Arch::kSeq2seq:
+      return TARN_ARCH_SEQ2SEQ;
+    default:
+      return TARN_ARCH_DECODER;
+  }
+}
+
+uint64_t tarn_model_n_classes(const tarn_model* model) {
+  return model == nullptr ? 0 : model->model.labels().size();
+}
+
+const char* tarn_model_label(const tarn_model* model, uint64_t index) {
+  if (index >= tarn_model_n_classes(model)) return nullptr;
+  return model->model.labels()[index].c_str();
+}

@@ -1,0 +1,248 @@
+// The calls of the C interface that run a model: batches, draws, generation,
+// sources, classes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capi/test_fixture.h"
+#include "runtime/generate/sampler.h"
+#include "tarn/tarn.h"
+#include "text/tokenizer.h"
+
+namespace tarn {
+namespace {
+
+TEST_F(CApi, BatchGivesTheBitsOfSingleCalls) {
+  tarn_state* other = nullptr;
+  tarn_state* alone = nullptr;
+  ASSERT_EQ(tarn_state_new(model_, &other, &error_), TARN_OK);
+  ASSERT_EQ(tarn_state_new(model_, &alone, &error_), TARN_OK);
+  const int32_t a[] = {1, 2, 3}, b[] = {200};
+  const uint64_t vocab = tarn_model_vocab_size(model_);
+  std::vector<float> rows(3 * vocab), last(vocab), want(vocab);
+  tarn_job jobs[] = {{state_, a, 3, rows.data(), 1},
+                     {other, b, 1, last.data(), 0}};
+  ASSERT_EQ(tarn_step_batch(model_, jobs, 2, &error_), TARN_OK);
+  ASSERT_EQ(tarn_prefill(model_, alone, a, 3, want.data(), &error_), TARN_OK);
+  EXPECT_EQ(tarn_state_equal(alone, state_), 1);
+  EXPECT_EQ(std::memcmp(want.data(), &rows[2 * vocab], vocab * sizeof(float)),
+            0);
+  jobs[1].state = state_;
+  ExpectError(tarn_step_batch(model_, jobs, 2, &error_), TARN_ERROR_ARGUMENT,
+              "state");
+  EXPECT_EQ(tarn_state_position(state_), 3u);
+  EXPECT_EQ(tarn_step_batch(model_, nullptr, 0, &error_), TARN_OK);
+  tarn_state_free(other);
+  tarn_state_free(alone);
+}
+
+TEST_F(CApi, Samples) {
+  const float logits[] = {0, 2, 1, 2};
+  int32_t token = -1;
+  tarn_sampler_options options = TARN_SAMPLER_OPTIONS_INIT;
+  options.temperature = 0;
+  ASSERT_EQ(tarn_sample(logits, 4, &options, 0, &token, &error_), TARN_OK);
+  EXPECT_EQ(token, 1);
+  ASSERT_EQ(tarn_sample(logits, 4, nullptr, 7, &token, &error_), TARN_OK);
+  EXPECT_EQ(token, Sample(logits, SamplerOptions{}, 7));
+  options.top_p = 0;
+  ExpectError(tarn_sample(logits, 4, &options, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "top_p");
+  const float bad[] = {0, std::nanf("")};
+  ExpectError(tarn_sample(bad, 2, nullptr, 0, &token, &error_),
+              TARN_ERROR_NUMERIC, "id 1");
+  ExpectError(tarn_sample(nullptr, 0, nullptr, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "logits");
+}
+
+// What the callbacks of tarn_generate are given.
+struct Told {
+  std::string text;
+  std::vector<int32_t> tokens;
+  size_t most = SIZE_MAX;  // tokens after which the callback ends the run
+  int asked = 0;
+  int cancel_at = -1;
+};
+
+int32_t Tell(void* user, int32_t token, const char* text, uint64_t bytes) {
+  Told& told = *static_cast<Told*>(user);
+  told.tokens.push_back(token);
+  told.text.append(text, bytes);
+  return told.tokens.size() >= told.most ? 1 : 0;
+}
+
+int32_t Cancel(void* user) {
+  Told& told = *static_cast<Told*>(user);
+  return told.asked++ == told.cancel_at ? 1 : 0;
+}
+
+TEST_F(CApi, Generates) {
+  const int32_t prompt[] = {104, 105};
+  Told told;
+  tarn_sampler_options sampler = TARN_SAMPLER_OPTIONS_INIT;
+  sampler.seed = 4;
+  tarn_generate_options options = TARN_GENERATE_OPTIONS_INIT;
+  options.max_tokens = 20;
+  options.sampler = &sampler;
+  options.callback = Tell;
+  options.cancel = Cancel;
+  options.user = &told;
+  uint64_t generated = 0;
+  ASSERT_EQ(
+      tarn_generate(model_, state_, prompt, 2, &options, &generated, &error_),
+      TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(generated, 20u);
+  EXPECT_EQ(told.text, Tokenizer::Byte().Decode(told.tokens));
+  // By hand: the same draws, the same state.
+  tarn_state* by_hand = nullptr;
+  ASSERT_EQ(tarn_state_new(model_, &by_hand, &error_), TARN_OK);
+  std::vector<float> logits(256);
+  ASSERT_EQ(tarn_prefill(model_, by_hand, prompt, 2, logits.data(), &error_),
+            TARN_OK);
+  for (const int32_t want : told.tokens) {
+    int32_t token = -1;
+    ASSERT_EQ(tarn_sample(logits.data(), 256, &sampler,
+                          tarn_state_position(by_hand), &token, &error_),
+              TARN_OK);
+    ASSERT_EQ(token, want);
+    ASSERT_EQ(tarn_step(model_, by_hand, token, logits.data(), &error_),
+              TARN_OK);
+  }
+  EXPECT_EQ(tarn_state_equal(state_, by_hand), 1);
+  tarn_state_free(by_hand);
+  // The callback ends it in peace, the cancel is an error with a message.
+  told = Told();
+  told.most = 3;
+  ASSERT_EQ(
+      tarn_generate(model_, state_, nullptr, 0, &options, &generated, &error_),
+      TARN_OK);
+  EXPECT_EQ(generated, 3u);
+  EXPECT_EQ(tarn_state_position(state_), 25u);
+  told = Told();
+  told.cancel_at = 2;
+  generated = 77;
+  ExpectError(
+      tarn_generate(model_, state_, nullptr, 0, &options, &generated, &error_),
+      TARN_ERROR_INTERRUPTED, "cancelled after 2 tokens");
+  EXPECT_EQ(generated, 77u);
+  EXPECT_EQ(tarn_state_position(state_), 27u);
+  // Defaults, and what is refused.
+  EXPECT_EQ(tarn_generate(model_, state_, prompt, 2, nullptr, nullptr, nullptr),
+            TARN_OK);
+  EXPECT_EQ(tarn_state_position(state_), 27u + 2 + 256);
+  sampler.struct_size = 1;
+  ExpectError(
+      tarn_generate(model_, state_, prompt, 2, &options, nullptr, &error_),
+      TARN_ERROR_ARGUMENT, "options.sampler.struct_size");
+  ExpectError(
+      tarn_generate(model_, nullptr, prompt, 2, nullptr, nullptr, &error_),
+      TARN_ERROR_ARGUMENT, "state");
+  ExpectError(
+      tarn_generate(model_, state_, nullptr, 2, nullptr, nullptr, &error_),
+      TARN_ERROR_ARGUMENT, "tokens");
+  EXPECT_EQ(tarn_state_position(state_), 27u + 2 + 256);
+}
+
+TEST_F(CApi, ThreadsShareAModel) {
+  std::vector<uint64_t> hashes(4);
+  std::vector<std::thread> threads;
+  for (uint64_t& hash : hashes) {
+    threads.emplace_back([this, &hash] {
+      tarn_state* own = nullptr;
+      if (tarn_state_new(model_, &own, nullptr) != TARN_OK) return;
+      for (int32_t t = 0; t < 50; ++t) {
+        tarn_step(model_, own, t, nullptr, nullptr);
+      }
+      hash = tarn_state_hash(own);
+      tarn_state_free(own);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(hashes[0], 0u);
+  for (const uint64_t hash : hashes) EXPECT_EQ(hash, hashes[0]);
+}
+
+TEST_F(CApi, SourcesAreEncodedAndSearched) {
+  tarn_model* model = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("seq2seq").c_str(), nullptr, &model, &error_),
+            TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(tarn_model_arch(model), TARN_ARCH_SEQ2SEQ);
+  EXPECT_EQ(tarn_model_n_classes(model), 0u);
+  EXPECT_EQ(tarn_model_label(model, 0), nullptr);
+  const std::vector<int32_t> source{116, 97, 114, 110};
+  tarn_state* state = nullptr;
+  ASSERT_EQ(tarn_encode_source(model, source.data(), 4, &state, &error_),
+            TARN_OK);
+  EXPECT_GT(tarn_state_memory_bytes(state), 0u);
+  // Greedy by hand against the search with one beam.
+  tarn_beam_options options = TARN_BEAM_OPTIONS_INIT;
+  options.start = options.end = 10;
+  options.max_tokens = 8;
+  tarn_state* clone = nullptr;
+  ASSERT_EQ(tarn_state_clone(state, &clone, &error_), TARN_OK);
+  std::vector<int32_t> want, got(8);
+  std::vector<float> logits(256);
+  int32_t token = 10;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(tarn_step(model, clone, token, logits.data(), &error_), TARN_OK);
+    tarn_sampler_options greedy = TARN_SAMPLER_OPTIONS_INIT;
+    greedy.temperature = 0;
+    ASSERT_EQ(tarn_sample(logits.data(), 256, &greedy, 0, &token, &error_),
+              TARN_OK);
+    if (token == 10) break;
+    want.push_back(token);
+  }
+  uint64_t count = 0;
+  double score = 1;
+  ASSERT_EQ(tarn_beam_search(model, state, &options, got.data(), 8, &count,
+                             &score, &error_),
+            TARN_OK);
+  got.resize(count);
+  EXPECT_EQ(got, want);
+  EXPECT_LT(score, 0);
+  EXPECT_EQ(tarn_state_position(state), 0u);
+  ExpectError(tarn_beam_search(model, state, &options, got.data(), 0, &count,
+                               nullptr, &error_),
+              TARN_ERROR_SHAPE, "capacity");
+  options.beam = 0;
+  ExpectError(tarn_beam_search(model, state, &options, nullptr, 0, &count,
+                               nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "beam");
+  tarn_model_close(model);  // the states keep it
+  tarn_state_free(state);
+  tarn_state_free(clone);
+  ExpectError(tarn_encode_source(model_, source.data(), 4, &state, &error_),
+              TARN_ERROR_ARGUMENT, "seq2seq");
+}
+
+TEST_F(CApi, TextsAreClassified) {
+  tarn_model* model = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("encoder").c_str(), nullptr, &model, &error_),
+            TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(tarn_model_arch(model), TARN_ARCH_ENCODER);
+  EXPECT_EQ(tarn_model_n_classes(model), 3u);
+  EXPECT_STREQ(tarn_model_label(model, 2), "label 2");
+  EXPECT_EQ(tarn_model_label(model, 3), nullptr);
+  const std::vector<int32_t> text{110, 111};
+  std::vector<float> logits(3, NAN);
+  ASSERT_EQ(tarn_classify(model, text.data(), 2, logits.data(), &error_),
+            TARN_OK);
+  ExpectError(tarn_classify(model, nullptr, 0, logits.data(), &error_),
+              TARN_ERROR_ARGUMENT, "at least one");
+  ExpectError(tarn_classify(model, text.data(), 2, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "logits");
+  tarn_state* state = nullptr;
+  ExpectError(tarn_state_new(model, &state, &error_), TARN_ERROR_ARGUMENT,
+              "classifier");
+  tarn_model_close(model);
+}
+
+}  // namespace
+}  // namespace tarn

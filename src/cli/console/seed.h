@@ -1,0 +1,17 @@
+// --seed, of every subcommand that draws at random.
+#pragma once
+
+#include <cstdint>
+
+#include "cli/console/parse.h"
+
+namespace tarn::cli {
+
+/// 0 or more, or -1 for a random one.
+void DeclareSeed(CLI::App& app, int64_t& seed);
+
+/// The seed as given; a random one of 53 bits for -1, exact in readers of JSON
+/// that use doubles.
+uint64_t ChooseSeed(int64_t seed);
+
+}  // namespace tarn::cli

@@ -1,0 +1,115 @@
+#include "runtime/generate/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "runtime/generate/target.h"
+
+namespace tarn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MillisecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start)
+      .count();
+}
+
+// Of the whole prompt, before its first block changes the state.
+void CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
+    throw ArgumentError(StrCat("generate: prompt token ", i),
+                        StrCat("0 to ", vocab_size - 1), StrCat(tokens[i]));
+  }
+}
+
+}  // namespace
+
+Generation::Generation(const Model& model, const Tokenizer& tokenizer,
+                       State& state, const GenerateOptions& options)
+    : model_(model), tokenizer_(tokenizer), state_(state), options_(options) {
+  CheckSampler(options.sampler);
+  if (options.max_tokens < 0) {
+    throw ArgumentError("max_tokens", "0 or more", StrCat(options.max_tokens));
+  }
+  if (model.config().task == Task::kImage) {
+    throw ArgumentError("generate: model", "a model that writes text",
+                        "an image model");
+  }
+  logits_.resize(static_cast<size_t>(model.n_outputs()));
+}
+
+bool Generation::Prompt(std::span<const int32_t> tokens,
+                        const GenerateStop& stop) {
+  constexpr size_t kBlock = 1024;
+  const int32_t start = NewlineToken(tokenizer_).value_or(0);
+  if (tokens.empty() && state_.position() == 0) tokens = {&start, 1};
+  CheckTokens(tokens, model_.vocab_size());
+  if (tokens.empty()) {
+    const std::span<const float> last = state_.last_logits();
+    if (last.empty()) {
+      throw ArgumentError("generate: state", "one with its last logits",
+                          "one without (its last call asked for none)");
+    }
+    std::copy(last.begin(), last.end(), logits_.begin());
+  }
+  while (!tokens.empty()) {
+    if (stop && stop()) return false;
+    const auto block = tokens.first(std::min(kBlock, tokens.size()));
+    tokens = tokens.subspan(block.size());
+    model_.Prefill(state_, block, tokens.empty() ? logits_.data() : nullptr);
+  }
+  return !stop || !stop();
+}
+
+int32_t Generation::Draw() const {
+  // Rows beyond the tokenizer's table stand for no text.
+  const auto candidates = static_cast<size_t>(tokenizer_.vocab_size());
+  return Sample(std::span<const float>(logits_).first(candidates),
+                options_.sampler, static_cast<uint64_t>(state_.position()));
+}
+
+void Generation::Consume(int32_t token) {
+  model_.Step(state_, token, logits_.data());
+  ++tokens_;
+}
+
+std::optional<int32_t> Generation::Next() {
+  if (done()) return std::nullopt;
+  const int32_t token = Draw();
+  Consume(token);
+  return token;
+}
+
+GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
+                        State& state, std::span<const int32_t> prompt,
+                        const GenerateOptions& options, const TokenSink& sink,
+                        const GenerateStop& stop) {
+  Generation text(model, tokenizer, state, options);
+  GenerateResult result;
+  const Clock::time_point begin = Clock::now();
+  result.stopped = !text.Prompt(prompt, stop);
+  result.prompt_tokens = static_cast<int64_t>(prompt.size());
+  result.prefill_ms = MillisecondsSince(begin);
+  std::string bytes;
+  GeneratedToken token;
+  while (!result.stopped && !text.done()) {
+    const Clock::time_point token_begin = Clock::now();
+    token.id = text.Draw();
+    if (result.tokens == 0) result.first_token_ms = MillisecondsSince(begin);
+    text.Consume(token.id);
+    token.ms = MillisecondsSince(token_begin);
+    result.decode_ms += token.ms;
+    ++result.tokens;
+    bytes.clear();
+    tokenizer.Decode(token.id, bytes);
+    token.text = bytes;
+    if (sink && !sink(token)) break;
+    result.stopped = stop && stop();
+  }
+  return result;
+}
+
+}  // namespace tarn

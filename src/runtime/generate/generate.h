@@ -1,0 +1,95 @@
+// Text from a model, token by token: the one loop behind `tarn generate`, the C
+// interface and Python. Sampling is sampler.h's, search beam.h's, images are
+// pixels.h's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/generate/sampler.h"
+#include "runtime/model/model.h"
+#include "text/tokenizer.h"
+
+namespace tarn {
+
+struct GenerateOptions {
+  SamplerOptions sampler;
+  int64_t max_tokens = 256;  // to generate, >= 0
+};
+
+/// Asked between steps and between blocks of the prompt; true ends the run.
+using GenerateStop = std::function<bool()>;
+
+/// A text as it grows, for callers that ask for the next token. A draw is a
+/// function of the logits, the sampler's options and the state's position, and
+/// every token is consumed before the next is drawn: whoever stops at any token
+/// and goes on later from the state gets the text of one run.
+/// Holds references to its arguments. One thread at a time.
+class Generation {
+ public:
+  /// state: goes on from it. Throws ArgumentError for options out of range and
+  /// for a model that writes no text.
+  Generation(const Model& model, const Tokenizer& tokenizer, State& state,
+             const GenerateOptions& options);
+
+  /// Consumes the prompt, in blocks so that a long one can be stopped: any
+  /// split gives the same bits. An empty one at position 0 is a newline, or
+  /// token 0 where there is none; later on nothing, and the state must have its
+  /// last logits. Called once, before Next(). False when `stop` ended it.
+  /// Throws ArgumentError for a token outside the vocabulary, with the state
+  /// unchanged.
+  bool Prompt(std::span<const int32_t> tokens, const GenerateStop& stop = {});
+
+  /// Draws a token and consumes it; nothing after max_tokens. Throws
+  /// NumericError when the model gives NaN, with the state unchanged.
+  std::optional<int32_t> Next();
+
+  /// The halves of Next(), for who measures them.
+  bool done() const { return tokens_ >= options_.max_tokens; }
+  int32_t Draw() const;
+  void Consume(int32_t token);
+
+  int64_t tokens() const { return tokens_; }  // generated so far
+
+ private:
+  const Model& model_;
+  const Tokenizer& tokenizer_;
+  State& state_;
+  const GenerateOptions options_;
+  std::vector<float> logits_;  // [n_outputs], of the last token
+  int64_t tokens_ = 0;
+};
+
+/// A token that was drawn and consumed.
+struct GeneratedToken {
+  int32_t id = 0;
+  std::string_view text;  // its bytes, for the length of the call; they need
+                          // not be whole characters
+  double ms = 0;          // the draw and the step
+};
+
+/// Told every token; false ends the run.
+using TokenSink = std::function<bool(const GeneratedToken& token)>;
+
+struct GenerateResult {
+  int64_t prompt_tokens = 0;  // consumed; an empty prompt counts as 0
+  int64_t tokens = 0;         // generated
+  bool stopped = false;       // by `stop`; not by the sink or max_tokens
+  double prefill_ms = 0;
+  double first_token_ms = 0;  // from the start of prefill to the first draw
+  double decode_ms = 0;       // draws and steps, without what the sink takes
+};
+
+/// Consumes the prompt and generates: a Generation to its end. Every token told
+/// has been consumed, so that at the end the state holds the whole text.
+/// Thread-safe with states of one's own.
+GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
+                        State& state, std::span<const int32_t> prompt,
+                        const GenerateOptions& options, const TokenSink& sink,
+                        const GenerateStop& stop = {});
+
+}  // namespace tarn
