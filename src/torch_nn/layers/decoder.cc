@@ -10,11 +10,13 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
   const int64_t first = config.n_layers + 2 * index;
   self_attention = register_module(
       "self_attention",
-      AttentionLayer(config, AttentionPlace{/*causal=*/true, false, first}));
+      AttentionLayer(LayerView(config, index),
+                     AttentionPlace{/*causal=*/true, false, first}));
   cross_attention = register_module(
       "cross_attention",
       AttentionLayer(
-          config, AttentionPlace{/*causal=*/false, /*cross=*/true, first + 1}));
+          CrossView(config),
+          AttentionPlace{/*causal=*/false, /*cross=*/true, first + 1}));
   linear1 = register_module("linear1",
                             torch::nn::Linear(config.d_model, config.d_ff));
   linear2 = register_module("linear2",

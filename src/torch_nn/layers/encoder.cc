@@ -62,8 +62,8 @@ EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)
     : config_(config) {
   layers = register_module("layers", torch::nn::ModuleList());
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    layers->push_back(
-        EncoderLayer(config, AttentionPlace{causal, /*cross=*/false, i}));
+    layers->push_back(EncoderLayer(
+        LayerView(config, i), AttentionPlace{causal, /*cross=*/false, i}));
   }
   if (config.final_norm) norm = register_module("norm", MakeNorm(config));
 }

@@ -21,18 +21,11 @@ LinearAttentionOptions KernelOptions(const ModelConfig& config, bool causal) {
   return options;
 }
 
-AttentionKind KindAt(const ModelConfig& config, const AttentionPlace& place) {
-  if (!place.cross) return config.attention;
-  return config.cross_attention == CrossAttention::kLinear
-             ? AttentionKind::kLinear
-             : AttentionKind::kFull;
-}
-
 }  // namespace
 
 AttentionLayerImpl::AttentionLayerImpl(const ModelConfig& config,
                                        AttentionPlace place)
-    : config_(config), place_(place), kind_(KindAt(config, place)) {
+    : config_(config), place_(place), kind_(config.attention) {
   if (config.d_key < 1 || config.d_value < 1 || config.n_heads < 1) {
     throw ArgumentError("AttentionLayer: config",
                         "a finished config (FinishConfig)",

@@ -22,15 +22,15 @@ struct AttentionPlace {
 
 /// Owns query_projection and key_projection [H K, D], value_projection [H V,
 /// D] and out_projection [D, H V], each with a bias; head h is the h-th block
-/// of K (or V) rows. The kind is config.attention, or config.cross_attention
-/// where place.cross. Kinds with tensors of their own hold them under
+/// of K (or V) rows. The kind is config.attention. Kinds with tensors of their own hold them under
 /// `inner_attention` (docs/models.md). Clustered and reformer kinds hash by
 /// place.index in eval mode, by torch's default generator in training: results
 /// in eval mode are a function of the input. Not thread-safe while training;
 /// calls in eval mode change nothing.
 class AttentionLayerImpl : public torch::nn::Module {
  public:
-  /// config: finished (FinishConfig); throws ArgumentError otherwise.
+  /// config: finished, as the layer sees it (LayerView or, in cross attention,
+  /// CrossView); throws ArgumentError otherwise.
   explicit AttentionLayerImpl(const ModelConfig& config,
                               AttentionPlace place = {});
 
@@ -67,8 +67,9 @@ class AttentionLayerImpl : public torch::nn::Module {
       const torch::Tensor& x, const AttentionState& state,
       const RotaryTable& rotary = {}, const torch::Tensor& lengths = {});
 
-  /// Draws the random features of an update anew (config.feature_seed, place
-  /// and step decide); nothing for maps without. See ModelImpl.
+  /// Draws the random features of an update anew where config.redraw says so
+  /// (config.feature_seed, place and step decide); nothing for maps without.
+  /// See ModelImpl.
   void Redraw(int64_t step);
 
   AttentionKind kind() const { return kind_; }
@@ -104,6 +105,7 @@ class AttentionLayerImpl : public torch::nn::Module {
   ops::SoftmaxOptions Softmax() const;
   int64_t HashSeed() const;
   void RegisterInner();
+  void Draw(int64_t step);
   // As Attend for tokens that follow a state, which they advance; `lengths`
   // holds how many count.
   torch::Tensor PrefillLinear(const Heads& heads, const RotaryTable& rotary,

@@ -46,7 +46,7 @@ void AttentionLayerImpl::RegisterInner() {
     omega_ = map->register_buffer(
         "omega", torch::empty({config_.d_key, OmegaColumns(config_.feature_map,
                                                            config_.n_dims)}));
-    Redraw(0);
+    Draw(0);
     return;
   }
   const std::vector<int64_t> table = {config_.max_sequence_length,
@@ -57,6 +57,10 @@ void AttentionLayerImpl::RegisterInner() {
 
 void AttentionLayerImpl::Redraw(int64_t step) {
   if (!omega_.defined()) return;
+  if (config_.redraw != 0 && step % config_.redraw == 0) Draw(step);
+}
+
+void AttentionLayerImpl::Draw(int64_t step) {
   torch::NoGradGuard no_grad;
   omega_.copy_(ops::DrawOmega(
       config_.d_key, omega_.size(1), IsOrthogonal(config_.feature_map),

@@ -66,8 +66,6 @@ std::vector<const TensorEntry*> MatchEntries(const SafetensorsFile& file,
 ModelImpl::ModelImpl(const ModelConfig& config) : config_(Finished(config)) {}
 
 void ModelImpl::RedrawFeatures(int64_t step) {
-  if (!config_.UsesFeatureMap() || !UsesOmega(config_.feature_map)) return;
-  if (config_.redraw == 0 || step % config_.redraw != 0) return;
   for (const auto& module : modules(/*include_self=*/false)) {
     if (auto* layer = module->as<AttentionLayer>()) layer->Redraw(step);
   }

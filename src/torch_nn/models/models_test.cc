@@ -94,6 +94,30 @@ std::vector<ModelConfig> KindVariants(Arch arch) {
   return configs;
 }
 
+// Stacks of different mixers, with options of their own.
+std::vector<ModelConfig> HybridVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  for (const char* layers :
+       {"linear,full", "full,linear,linear:feature_map=relu2:denominator=compat",
+        "linear,aft-simple", "aft-full,exact-topk:topk=3",
+        "local:local_context=4,linear:feature_map=favor-positive",
+        "linear:feature_map=rff,linear:stabilise=true:feature_map=favor,full",
+        "conditional-full:length_limit=3,linear:feature_map=poly2"}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      ModelConfig config = SmallConfig(arch);
+      config.n_layers = 3;
+      config.d_value = 4;  // aft wants d_key
+      config.eps = 0.25;
+      config.norm = norm;
+      config.layers = LayersFromText(layers);
+      configs.push_back(config);
+      config.positions = Positions::kRotary;
+      if (!Contains(layers, "aft")) configs.push_back(config);
+    }
+  }
+  return configs;
+}
+
 // Kinds that decide by hashes: whole sequences only.
 std::vector<ModelConfig> HashVariants(Arch arch) {
   std::vector<ModelConfig> configs;
@@ -137,7 +161,10 @@ ModelConfig OfImages(ModelConfig config) {
 }
 
 bool HasRecurrentForm(const ModelConfig& config) {
-  return config.attention != AttentionKind::kConditionalFull;
+  for (const AttentionKind kind : MixersOf(config)) {
+    if (!Spec(kind).can.recurrent) return false;
+  }
+  return true;
 }
 
 // Both tasks of an earlier model, and what else it may choose.
@@ -214,12 +241,16 @@ std::vector<ModelConfig> Variants(Arch arch) {
   if (arch == Arch::kDecoder) configs.push_back(OfImages(SmallConfig(arch)));
   const std::vector<ModelConfig> kinds = KindVariants(arch);
   configs.insert(configs.end(), kinds.begin(), kinds.end());
+  const std::vector<ModelConfig> hybrids = HybridVariants(arch);
+  configs.insert(configs.end(), hybrids.begin(), hybrids.end());
+  if (arch == Arch::kEncoder) configs.push_back(OfFrames(hybrids.front()));
+  if (arch == Arch::kDecoder) configs.push_back(OfImages(hybrids.front()));
   for (ModelConfig& each : configs) FinishConfig(each);
   return configs;
 }
 
 std::string TextOf(const ModelConfig& c) {
-  return StrCat(Name(c.arch), " ", Name(c.attention), " ",
+  return StrCat(Name(c.arch), " ", LayersText(c), " ",
                 Name(c.cross_attention), " ", Name(c.positions), " ",
                 Name(c.rotary_place), " ", Name(c.norm), " ",
                 Name(c.denominator), " ", Name(c.feature_map), " ",
@@ -644,6 +675,27 @@ TEST(Model, RandomFeaturesAreRedrawn) {
   const auto fixed = EvalModel(config);
   fixed->RedrawFeatures(2);
   EXPECT_TRUE(torch::equal(first[0], omegas(fixed)[0]));
+}
+
+// Layers of a pattern redraw as their own options say.
+TEST(Model, LayersRedrawByTheirOwnOptions) {
+  ModelConfig config = SmallConfig(Arch::kDecoder);
+  config.n_layers = 3;
+  config.layers = LayersFromText(
+      "full,linear:feature_map=favor:redraw=2,linear:feature_map=grf");
+  const auto model = EvalModel(config);
+  const auto omega = [&](int64_t i) {
+    return model->named_buffers()[StrCat("layers.", i, ".attention.inner_",
+                                         "attention.feature_map.omega")]
+        .clone();
+  };
+  ASSERT_EQ(model->named_buffers().size(), 2u);
+  const torch::Tensor second = omega(1), third = omega(2);
+  model->RedrawFeatures(1);
+  EXPECT_TRUE(torch::equal(omega(1), second));
+  EXPECT_FALSE(torch::equal(omega(2), third));
+  model->RedrawFeatures(2);
+  EXPECT_FALSE(torch::equal(omega(1), second));
 }
 
 TEST(Model, AttentionFreeRefusesLongInput) {

@@ -222,7 +222,8 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
   return numerators / denominators;
 }
 
-// x [B, T, D] asks, memory [B, S, D] answers: [B, T, D].
+// x [B, T, D] asks, memory [B, S, D] answers: [B, T, D]. config: as the layer
+// sees it.
 inline torch::Tensor Attention(const ModelConfig& config,
                                const Weights& weights, const std::string& name,
                                const torch::Tensor& x,
@@ -232,7 +233,7 @@ inline torch::Tensor Attention(const ModelConfig& config,
     return found == weights.end() ? torch::Tensor() : found->second;
   };
   rule.omega = own("feature_map.omega");
-  if (config.attention == AttentionKind::kConditionalFull) {
+  if (!rule.omega.defined()) {
     rule.omega = own("other_attention.feature_map.omega");
   }
   rule.table_u = own("u");
@@ -259,6 +260,7 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
                     : u * 0.5 * (1.0 + torch::erf(u / std::sqrt(2.0))));
 }
 
+// config: as the layer sees it.
 inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
                            const std::string& name, const torch::Tensor& x,
                            const torch::Tensor& allowed) {
@@ -278,7 +280,9 @@ inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
 }
 
 // x [B, U, D]; memory [B, T, D], of which `kept` [B, 1, 1, T] may be read.
+// config: as the layer sees it; cross_config: as its cross attention does.
 inline torch::Tensor DecoderLayer(const ModelConfig& config,
+                                  const ModelConfig& cross_config,
                                   const Weights& weights,
                                   const std::string& name,
                                   const torch::Tensor& x,
@@ -292,11 +296,9 @@ inline torch::Tensor DecoderLayer(const ModelConfig& config,
                      SelfRule(config, Causal(u.size(1))));
   };
   const auto cross = [&](const torch::Tensor& u) {
-    const bool linear = config.cross_attention == CrossAttention::kLinear;
-    const Rule rule = {linear ? AttentionKind::kLinear : AttentionKind::kFull,
-                       false, kept};
-    return Attention(config, weights, name + ".cross_attention", u, memory,
-                     rule);
+    const Rule rule = {cross_config.attention, false, kept};
+    return Attention(cross_config, weights, name + ".cross_attention", u,
+                     memory, rule);
   };
   if (config.norm == Norm::kPre) {
     const torch::Tensor x1 = x + self(norm(".norm1", x));
@@ -346,8 +348,8 @@ inline torch::Tensor Stack(const ModelConfig& config, const Weights& weights,
                            const std::string& prefix, torch::Tensor x,
                            const torch::Tensor& allowed) {
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    x = Layer(config, weights, prefix + "layers." + std::to_string(i), x,
-              allowed);
+    x = Layer(LayerView(config, i), weights,
+              prefix + "layers." + std::to_string(i), x, allowed);
   }
   return config.final_norm ? Normed(config, weights, prefix + "norm", x) : x;
 }
@@ -405,8 +407,8 @@ inline torch::Tensor TargetLogits(const ModelConfig& config,
                              "target_pos_embedding", target_in);
   const torch::Tensor kept = torch::ones({1, 1, 1, source}, torch::kBool);
   for (int64_t i = 0; i < config.n_decoder_layers; ++i) {
-    x = DecoderLayer(config, weights, "decoder.layers." + std::to_string(i), x,
-                     memory, kept);
+    x = DecoderLayer(LayerView(config, i), CrossView(config), weights,
+                     "decoder.layers." + std::to_string(i), x, memory, kept);
   }
   if (config.final_norm) x = Normed(config, weights, "decoder.norm", x);
   return Head(config, weights, "target_embedding", x);
