@@ -27,13 +27,16 @@ test: build ## Build and run every test, C++ and Python
 counts-update: build ## Store this build's instruction counts as the baselines
 	@python3 -B tests/counts/kernel_counts.py update $(BUILD)/count_kernels
 
-demo: build ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
+demo: setup ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
+	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@TEXT='$(TEXT)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
 
-demo-names: build ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
+demo-names: setup ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
+	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' NAMES='$(NAMES)' scripts/demo_names.sh
 
-demo-listops: build ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
+demo-listops: setup ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
+	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo_listops.sh
 
 paper: build ## The paper's experiments, then docs/paper (OUT=models/paper/cpu, ARGS=)
