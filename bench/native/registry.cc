@@ -38,8 +38,10 @@ const Registry& Entries() {
     RegisterMatMul(all);
     RegisterPoly2(all);
     RegisterResidualNorm(all);
+    RegisterRmsNorm(all);
     RegisterRotary(all);
     RegisterSoftmaxAttention(all);
+    RegisterSwiglu(all);
     return all;
   }();
   return entries;

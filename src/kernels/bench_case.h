@@ -78,8 +78,10 @@ void RegisterLogisticMixture(Registry& registry);
 void RegisterMatMul(Registry& registry);
 void RegisterPoly2(Registry& registry);
 void RegisterResidualNorm(Registry& registry);
+void RegisterRmsNorm(Registry& registry);
 void RegisterRotary(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);
+void RegisterSwiglu(Registry& registry);
 
 /// A buffer of `count` elements of a dtype, filled with fixed values in
 /// [-1, 1) without a short period. 64-byte aligned, on pages of the usual size,

@@ -48,6 +48,37 @@ HWY_INLINE void TransformRow(const float* x, int64_t n, float* y, const F& f) {
   if (i < n) StorePart(f(LoadPart(x + i, n - i)), y + i, n - i);
 }
 
+// out[0, n) = f(x[0, n), y[0, n)); out may be x or y. f maps two vectors.
+template <class F>
+HWY_INLINE void CombineRows(const float* x, const float* y, int64_t n,
+                            float* out, const F& f) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(f(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, out + i);
+  }
+  if (i < n) {
+    StorePart(f(LoadPart(x + i, n - i), LoadPart(y + i, n - i)), out + i,
+              n - i);
+  }
+}
+
+// The sum over the lanes of what f makes of the row, vector by vector:
+// sum = f(vector, valid lanes, sum), from 0. f clears what is not valid.
+template <class F>
+HWY_INLINE float ReduceRow(const float* x, int64_t width, const F& f) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) {
+    sum = f(hn::LoadU(d, x + i), lanes, sum);
+  }
+  if (i < width) sum = f(LoadPart(x + i, width - i), width - i, sum);
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
 // exp that keeps NaN (the library's gives 0 for it).
 HWY_INLINE VF ExpKeepingNaN(VF x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(DF(), x));

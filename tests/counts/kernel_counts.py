@@ -58,6 +58,10 @@ KERNELS = {
         "softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
     "residual_norm": (
         "residual_norm_forward", "rows=128 width=256"),
+    "residual_rms_norm": (
+        "residual_norm_forward", "rows=128 width=256 kind=rms"),
+    "swiglu": (
+        "swiglu_forward", "rows=128 width=512"),
     "bias_activation": (
         "bias_activation_forward", "rows=128 width=512"),
     "adam_step": (

@@ -17,6 +17,7 @@
 #include "kernels/bench_case.h"
 #include "kernels/linear_attention/test_problem.h"
 #include "kernels/memory_read/memory_read.h"
+#include "kernels/positions/positions.h"
 #include "kernels/simd_target.h"
 #include "registry.h"
 
@@ -61,11 +62,16 @@ const std::map<std::string, std::vector<std::string>> kCases = {
     {"matmul",
      {"rows=1 inputs=300 outputs=200", "rows=70 inputs=300 outputs=200",
       "rows=1 inputs=300 outputs=200 dtype=bf16",
-      "rows=70 inputs=300 outputs=200 dtype=bf16"}},
+      "rows=70 inputs=300 outputs=200 dtype=bf16",
+      "rows=1 inputs=300 outputs=200 finish=swiglu",
+      "rows=70 inputs=300 outputs=200 finish=swiglu"}},
     {"residual_norm_forward",
-     {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
+     {"rows=300 width=37", "rows=300 width=37 dropout=0",
+      "rows=300 width=37 kind=rms"}},
     {"residual_norm_gradient",
-     {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
+     {"rows=300 width=37", "rows=300 width=37 dropout=0",
+      "rows=300 width=37 kind=rms"}},
+    {"rms_norm", {"rows=70 width=37"}},
     {"poly2", {"rows=70 width=13", "rows=3 width=1"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},
     {"softmax_attention_forward",
@@ -75,6 +81,8 @@ const std::map<std::string, std::vector<std::string>> kCases = {
      {"seq_len=150 heads=2 d_key=10 d_value=7 dropout=10 bias=1",
       "seq_len=150 d_key=64 causal=0", "seq_len=150 local_context=9"}},
     {"softmax_attention_step", {"seq_len=99 heads=3 d_key=10 d_value=7"}},
+    {"swiglu_forward", {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
+    {"swiglu_gradient", {"rows=300 width=37", "rows=300 width=37 dropout=0"}},
 };
 
 // Calls f once, then counts the most that one of three calls more takes.
@@ -161,7 +169,8 @@ TEST(KernelAllocation, EveryFolderOfKernelsHasCases) {
   }
   ASSERT_FALSE(folders.empty());
   folders.erase("activation");   // relu, gelu, elu1, add
-  folders.erase("memory_read");  // the test below
+  folders.erase("memory_read");  // the tests below
+  folders.erase("positions");
   for (const std::string& folder : folders) {
     bool found = false;
     for (const auto& [name, params] : kCases) {
@@ -178,6 +187,19 @@ TEST(KernelAllocation, ReadingMemory) {
   WithExecutors([&](Executor& executor) {
     EXPECT_EQ(0, TakenBy([&] { SumWords(aligned, 99000, executor); }));
   });
+}
+
+// Rows from tables taken once, as the runtime asks for them; a row without one
+// makes it.
+TEST(KernelAllocation, PositionRowsFromTables) {
+  std::vector<double> periods(19), frequencies(19);
+  std::vector<float> row(37), cos(19), sin(19);
+  EXPECT_EQ(0, TakenBy([&] {
+              SinusoidalPeriods(37, periods.data());
+              SinusoidalRow(5, 37, periods.data(), row.data());
+              RotaryFrequencies(38, 10000, frequencies.data());
+              RotaryRow(5, 38, frequencies.data(), cos.data(), sin.data());
+            }));
 }
 
 // The call of a problem, its results and its gradients, with memory of their

@@ -32,6 +32,8 @@ from tarn.ops._layers import (  # noqa: E402
     linear_attention_packed,
     logistic_mixture_loss,
     residual_norm,
+    rms_norm,
+    swiglu_feed_forward,
 )
 from tarn.ops._linear_attention import (  # noqa: E402
     linear_attention,
@@ -81,5 +83,7 @@ __all__ = [
     "reformer_attention",
     "residual_norm",
     "rff",
+    "rms_norm",
     "smoothed_rff",
+    "swiglu_feed_forward",
 ]

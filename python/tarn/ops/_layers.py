@@ -10,6 +10,8 @@ __all__ = [
     "linear_attention_packed",
     "logistic_mixture_loss",
     "residual_norm",
+    "rms_norm",
+    "swiglu_feed_forward",
 ]
 
 
@@ -59,8 +61,38 @@ def feed_forward(x, weight1, bias1, weight2, *, activation="relu", dropout=0.0, 
     )[0]
 
 
+def swiglu_feed_forward(x, weight1, weight2, weight3, *, dropout=0.0, seed=None):
+    """``drop(silu(x @ weight1.T) * (x @ weight3.T)) @ weight2.T``, the gated
+    feed-forward network without biases (Shazeer 2020, eq. (6)).
+
+    Args:
+        x: [..., D]; weight1 (the gate), weight3 (what it opens for): [F, D];
+            weight2: [E, F].
+        dropout, seed: as in `feed_forward`.
+
+    Returns: [..., E].
+    Raises: ValueError, TypeError. Thread-safe.
+
+    float32 on the CPU: gate, product and dropout are one pass, as is their
+    gradient, which keeps the first two products and no mask. Other dtypes and
+    devices compose torch's operators, differentiable to any order.
+    """
+    return torch.ops.tarn.swiglu_feed_forward.default(
+        x, weight1, weight2, weight3, float(dropout), seed
+    )[0]
+
+
 def residual_norm(
-    x, residual=None, bias=None, gamma=None, beta=None, *, eps=1e-5, dropout=0.0, seed=None
+    x,
+    residual=None,
+    bias=None,
+    gamma=None,
+    beta=None,
+    *,
+    eps=1e-5,
+    dropout=0.0,
+    seed=None,
+    kind="layer",
 ):
     """``s = residual + drop(x + bias)`` and ``y = LayerNorm(s) * gamma + beta``.
 
@@ -68,17 +100,34 @@ def residual_norm(
         x, residual: [..., D]. bias, gamma, beta: [D]. Every one but x may be
             None: no residual, no bias, no norm.
         eps: inside the root. dropout, seed: as in `feed_forward`.
+        kind: "layer", or "rms": ``y = s / sqrt(mean(s**2) + eps) * gamma``
+            (Zhang and Sennrich 2019), which has no beta.
 
     Returns: (y, s), y None without gamma.
-    Raises: ValueError, TypeError. Thread-safe. One pass forward, one backward.
+    Raises: ValueError, TypeError. Thread-safe.
+
+    float32 on the CPU runs one pass forward and one backward. Other dtypes and
+    devices compose torch's operators, differentiable to any order; half types
+    are summed in float32.
     """
     y, s, _, _ = torch.ops.tarn.residual_norm.default(
-        x, residual, bias, gamma, beta, float(eps), float(dropout), seed
+        x, residual, bias, gamma, beta, float(eps), float(dropout), seed, kind
     )
     if gamma is None:
         return None, s
     whole = residual is None and bias is None and dropout == 0
     return y, (x if whole else s)
+
+
+def rms_norm(x, gamma, *, eps=1e-5):
+    """``x / sqrt(mean(x**2) + eps) * gamma`` over the last axis (Zhang and
+    Sennrich 2019, eq. (4)): `residual_norm` of kind "rms" with nothing before it.
+
+    Args: x [..., D]; gamma [D].
+    Returns: [..., D], dtype of x.
+    Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe.
+    """
+    return residual_norm(x, gamma=gamma, eps=eps, kind="rms")[0]
 
 
 def logistic_mixture_loss(params: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

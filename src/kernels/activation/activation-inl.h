@@ -1,5 +1,5 @@
-// GELU and its slope on vectors; shared by the row functions and the fused
-// passes, so that both have the same bits.
+// GELU, SiLU and their slopes on vectors; shared by the row functions and the
+// fused passes, so that both have the same bits.
 
 #if defined(TARN_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_ACTIVATION_INL_H_
@@ -64,6 +64,39 @@ HWY_INLINE VF GeluSlopeOf(VF x) {
   return hn::Add(n.below, hn::IfThenElse(hn::Eq(n.density, hn::Zero(DF())),
                                          n.density, product));
 }
+
+struct LogisticCurve {
+  VF below;    // sigma(x) = 1 / (1 + exp(-x))
+  VF density;  // sigma(x) sigma(-x), its slope
+};
+
+// From exp(-|x|), which never overflows, sigma(x) and sigma(-x) come without a
+// difference of near-equal numbers. NaN stays NaN.
+HWY_INLINE LogisticCurve LogisticAt(VF x) {
+  const DF d;
+  const VF one = hn::Set(d, 1.0f);
+  const VF decay = ExpKeepingNaN(hn::Neg(hn::Abs(x)));
+  const VF large = hn::Div(one, hn::Add(one, decay));
+  const VF small = hn::Mul(decay, large);
+  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, large),
+          hn::Mul(large, small)};
+}
+
+struct SiluCurve {
+  VF value, slope;
+};
+
+// x sigma(x) and sigma(x) + x sigma(x) sigma(-x). As in GELU, the value speaks
+// for itself at the infinities and the slope there is 0 and 1.
+HWY_INLINE SiluCurve SiluAt(VF x) {
+  const LogisticCurve l = LogisticAt(x);
+  const VF product = hn::Mul(x, l.density);
+  return {hn::Mul(x, l.below),
+          hn::Add(l.below, hn::IfThenElse(hn::Eq(l.density, hn::Zero(DF())),
+                                          l.density, product))};
+}
+
+HWY_INLINE VF SiluOf(VF x) { return hn::Mul(x, LogisticAt(x).below); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tarn

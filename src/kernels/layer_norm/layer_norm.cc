@@ -13,20 +13,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-// sum over the row of f(vector, valid lanes); f clears what is not valid.
-template <class F>
-HWY_INLINE float ReduceRow(const float* x, int64_t width, const F& f) {
-  const DF d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  VF sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= width; i += lanes) {
-    sum = f(hn::LoadU(d, x + i), lanes, sum);
-  }
-  if (i < width) sum = f(LoadPart(x + i, width - i), width - i, sum);
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
 // Two passes: the mean first, so that the variance does not cancel.
 static void LayerNorm(const float* x, int64_t width, const float* gamma,
                       const float* beta, float eps, float* y) {

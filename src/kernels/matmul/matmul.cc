@@ -212,6 +212,11 @@ HWY_INLINE void FinishRow(MatMulFinish finish, int64_t columns, const float* y,
     case MatMulFinish::kAdd:
       for (int64_t i = 0; i < columns; ++i) c[i] = y[i] + c[i];
       break;
+    case MatMulFinish::kSwiglu:
+      CombineRows(c, y, columns, c, [](VF gate, VF up) HWY_ATTR {
+        return hn::Mul(SiluOf(gate), up);
+      });
+      break;
   }
 }
 

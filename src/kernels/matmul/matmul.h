@@ -20,10 +20,12 @@ struct OutputRows {
   }
 };
 
-/// What becomes of a product on its way out. The last three save a pass over
-/// the rows: relu(y), y Phi(y) (the exact GELU), and the sum with what stood
-/// there, for residual connections.
-enum class MatMulFinish { kStore, kRelu, kGelu, kAdd };
+/// What becomes of a product on its way out. All but the first save a pass over
+/// the rows: relu(y), y Phi(y) (the exact GELU), the sum with what stood there,
+/// for residual connections, and silu(y) times what stood there. SwiGLU is the
+/// product with W3 stored, then the one with W1 finished by kSwiglu in the same
+/// place; its bits are those of SwigluForward (kernels/swiglu).
+enum class MatMulFinish { kStore, kRelu, kGelu, kAdd, kSwiglu };
 
 /// x: `rows` rows of w.inputs() floats, `x_stride` floats apart; y: as many
 /// rows of w.outputs() floats that overlap neither x nor each other. rows >= 0.
@@ -47,7 +49,9 @@ struct RowPanels {
   int64_t panel_begin = 0, panel_end = 0;  // a range of [0, w.panels())
   float* y = nullptr;  // [w.outputs()]; only the panels' part is written
   MatMulFinish finish = MatMulFinish::kStore;
-  const float* residual = nullptr;  // [w.outputs()], kAdd: y = residual + W x
+  // What stood there, [w.outputs()]; may be y. kAdd: y = residual + W x;
+  // kSwiglu: y = silu(W x) * residual.
+  const float* residual = nullptr;
   /// What this thread will read next, fetched in time; null: nothing.
   const void* next = nullptr;
 };

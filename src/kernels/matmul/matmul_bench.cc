@@ -1,10 +1,22 @@
 // Benchmark case of the runtime's matrix product: rows=1 inputs=1024
-// outputs=1024 dtype=f32 (of the weights).
+// outputs=1024 dtype=f32 (of the weights) finish=store (relu, gelu, add,
+// swiglu).
+#include "core/error.h"
 #include "kernels/bench_case.h"
 #include "kernels/matmul/matmul.h"
 
 namespace tarn::bench {
 namespace {
+
+MatMulFinish FinishNamed(const std::string& name) {
+  if (name == "store") return MatMulFinish::kStore;
+  if (name == "relu") return MatMulFinish::kRelu;
+  if (name == "gelu") return MatMulFinish::kGelu;
+  if (name == "add") return MatMulFinish::kAdd;
+  if (name == "swiglu") return MatMulFinish::kSwiglu;
+  throw ArgumentError("bench: finish", "store, relu, gelu, add or swiglu",
+                      name);
+}
 
 class MatMul final : public Case {
  public:
@@ -12,6 +24,7 @@ class MatMul final : public Case {
       : rows_(params.Int("rows", 1)),
         inputs_(params.Int("inputs", 1024)),
         outputs_(params.Int("outputs", 1024)),
+        finish_(FinishNamed(params.Text("finish", "store"))),
         weights_(outputs_, inputs_, params.Type("dtype")),
         x_(rows_ * Stride(inputs_), DType::kF32, 2),
         y_(rows_ * Stride(outputs_), DType::kF32, 3) {
@@ -25,7 +38,7 @@ class MatMul final : public Case {
   }
   void Run(Executor& executor) override {
     PackedMatMul(x_.f32(), Stride(inputs_), rows_, weights_,
-                 {y_.f32(), Stride(outputs_)}, executor);
+                 {y_.f32(), Stride(outputs_)}, executor, finish_);
   }
 
  private:
@@ -33,6 +46,7 @@ class MatMul final : public Case {
   static int64_t Stride(int64_t width) { return width + 16; }
 
   int64_t rows_, inputs_, outputs_;
+  MatMulFinish finish_;
   PackedMatrix weights_;
   Values x_, y_;
 };

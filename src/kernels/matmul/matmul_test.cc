@@ -9,12 +9,14 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/activation/activation.h"
 #include "kernels/simd_target.h"
+#include "kernels/swiglu/swiglu.h"
 
 namespace tarn {
 namespace {
@@ -112,7 +114,8 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
       const std::vector<float> product = p.Run(serial_);
       const std::vector<float> before = Normals(rows * p.outputs, 9);
       for (const MatMulFinish finish :
-           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kAdd}) {
+           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kAdd,
+            MatMulFinish::kSwiglu}) {
         std::vector<float> want = product;
         for (int64_t m = 0; m < rows; ++m) {
           float* row = want.data() + m * p.outputs;
@@ -120,6 +123,10 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
           if (finish == MatMulFinish::kGelu) GeluRow(row, p.outputs, row);
           if (finish == MatMulFinish::kAdd) {
             AddToRow(before.data() + m * p.outputs, p.outputs, row);
+          }
+          if (finish == MatMulFinish::kSwiglu) {
+            SwigluForward({}, 1, p.outputs, row, before.data() + m * p.outputs,
+                          row, serial_);
           }
         }
         for (Executor* executor : std::vector<Executor*>{&serial_, &reversed}) {
@@ -131,6 +138,41 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
         }
       }
     }
+  }
+}
+
+// SwiGLU in one place: the product with W3 stored, the one with W1 finished
+// over it; rows together and row by row, panel by panel, give the same bits.
+TEST_P(MatMulTest, SwigluIsTwoProductsInOnePlace) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Problem w3(50, 130, 70, dtype);
+    Problem w1(50, 130, 70, dtype);  // the same rows, other weights
+    w1.packed.SetRows(0, 130, Normals(130 * 70, 8).data(), nullptr);
+    const std::vector<float> gate = w1.Run(serial_), up = w3.Run(serial_);
+    std::vector<float> want(gate.size()), together = up;
+    std::vector<float> alone(gate.size(),
+                             std::numeric_limits<float>::quiet_NaN());
+    SwigluForward({}, 50, 130, gate.data(), up.data(), want.data(), serial_);
+    PackedMatMul(w1.x.data(), 70, 50, w1.packed, {together.data(), 130},
+                 serial_, MatMulFinish::kSwiglu);
+    EXPECT_EQ(want, together);
+    for (int64_t row = 0; row < 50; ++row) {
+      float* y = alone.data() + row * 130;
+      for (int64_t panel = 0; panel < w1.packed.panels(); ++panel) {
+        for (const auto& [p, finish] :
+             {std::pair{&w3, MatMulFinish::kStore},
+              std::pair{&std::as_const(w1), MatMulFinish::kSwiglu}}) {
+          PackedRowMatMul({.x = w3.x.data() + row * 70,
+                           .w = &p->packed,
+                           .panel_begin = panel,
+                           .panel_end = panel + 1,
+                           .y = y,
+                           .finish = finish,
+                           .residual = y});
+        }
+      }
+    }
+    EXPECT_EQ(want, alone);
   }
 }
 
@@ -197,7 +239,8 @@ TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
       const Problem p(1, outputs, inputs, dtype);
       const std::vector<float> residual = Normals(outputs, 5);
       for (const MatMulFinish finish :
-           {MatMulFinish::kStore, MatMulFinish::kRelu, MatMulFinish::kAdd}) {
+           {MatMulFinish::kStore, MatMulFinish::kRelu, MatMulFinish::kAdd,
+            MatMulFinish::kSwiglu}) {
         std::vector<float> want = residual;
         PackedMatMul(p.x.data(), inputs, 1, p.packed, {want.data(), outputs},
                      serial_, finish);

@@ -34,8 +34,10 @@ HWY_INLINE void AddN(VF x, float* p, int64_t n) {
   StoreN(hn::Add(LoadN(p, n), x), p, n);
 }
 
-// s of one row; returns its sum. Entries behind the row are 0 in every vector
-// here, as LoadN clears them and factors and bias multiply or follow that.
+// s of one row; returns the sum that its norm begins with: of the entries, or
+// of their squares. Entries behind the row are 0 in every vector here, as LoadN
+// clears them and factors and bias multiply or follow that.
+template <NormKind kKind>
 HWY_INLINE float AddResidual(const DropoutKey& key, int64_t row, int64_t width,
                              const ResidualNormTensors& t, float* s) {
   const DF d;
@@ -49,13 +51,27 @@ HWY_INLINE float AddResidual(const DropoutKey& key, int64_t row, int64_t width,
     if (bias != nullptr) v = hn::Add(v, LoadN(bias + i, n));
     v = hn::Mul(v, scale);
     if (residual != nullptr) v = hn::Add(v, LoadN(residual + i, n));
-    sum = hn::Add(sum, v);
+    sum = kKind == NormKind::kRms ? hn::MulAdd(v, v, sum) : hn::Add(sum, v);
     StoreN(v, s + i, n);
   });
   return SumLanes(sum);
 }
 
-// y of one row from s, which may be the same; the row is in L1 by now.
+// y of one row from s, which may be the same, and the sum of its squares; the
+// row is in L1 by now.
+HWY_INLINE void ScaleRow(const float* s, float squares, int64_t width,
+                         double eps, const float* gamma, float* y,
+                         float* inverse) {
+  const float mean = squares / static_cast<float>(width);
+  *inverse = 1.0f / std::sqrt(mean + static_cast<float>(eps));
+  const VF factor = hn::Set(DF(), *inverse);
+  ForEachPart(width, [&](int64_t i, int64_t n) HWY_ATTR {
+    const VF normal = hn::Mul(LoadN(s + i, n), factor);
+    StoreN(hn::Mul(normal, LoadN(gamma + i, n)), y + i, n);
+  });
+}
+
+// y of one row from s, which may be the same, and its sum.
 HWY_INLINE void NormaliseRow(const float* s, float sum, int64_t width,
                              double eps, const float* gamma, const float* beta,
                              float* y, float* mean, float* inverse) {
@@ -80,12 +96,19 @@ HWY_INLINE void NormaliseRow(const float* s, float sum, int64_t width,
 }
 
 // What the gradient of one row of the norm needs: ds = inverse * (g - mean_g -
-// normal * mean_gn).
+// normal * mean_gn). An RMS norm has neither center nor mean_g.
 struct NormRow {
   VF center, inverse, mean_g, mean_gn;
 };
 
-// The row's two means; adds to the sums for gamma and beta where wanted.
+template <NormKind kKind>
+HWY_INLINE VF NormalOf(VF s, VF center, VF inverse) {
+  if constexpr (kKind == NormKind::kRms) return hn::Mul(s, inverse);
+  return hn::Mul(hn::Sub(s, center), inverse);
+}
+
+// The row's means; adds to the sums for gamma and beta where wanted.
+template <NormKind kKind>
 HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
                               int64_t width, float* sum_gamma,
                               float* sum_beta) {
@@ -93,14 +116,15 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
   const float* dy = g.grad_y + row * width;
   const float* s = g.s + row * width;
   const float* gamma = g.gamma;
-  const VF center = hn::Set(d, g.mean[row]);
+  constexpr bool kCentered = kKind == NormKind::kLayer;
+  const VF center = kCentered ? hn::Set(d, g.mean[row]) : hn::Zero(d);
   const VF inverse = hn::Set(d, g.inverse[row]);
   VF sum_g = hn::Zero(d), sum_gn = hn::Zero(d);
   ForEachPart(width, [&](int64_t i, int64_t n) HWY_ATTR {
     const VF grad = LoadN(dy + i, n);  // 0 behind the row
-    const VF normal = hn::Mul(hn::Sub(LoadN(s + i, n), center), inverse);
+    const VF normal = NormalOf<kKind>(LoadN(s + i, n), center, inverse);
     const VF weighted = hn::Mul(grad, LoadN(gamma + i, n));
-    sum_g = hn::Add(sum_g, weighted);
+    if constexpr (kCentered) sum_g = hn::Add(sum_g, weighted);
     sum_gn = hn::MulAdd(weighted, normal, sum_gn);
     if (sum_gamma != nullptr) AddN(hn::Mul(grad, normal), sum_gamma + i, n);
     if (sum_beta != nullptr) AddN(grad, sum_beta + i, n);
@@ -111,6 +135,7 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
 }
 
 // ds and dx of one row. m is read only where a gradient comes through the norm.
+template <NormKind kKind>
 HWY_INLINE void GradientRow(const DropoutKey& key,
                             const ResidualNormGradients& g, int64_t row,
                             int64_t width, bool through_norm, const NormRow& m,
@@ -126,8 +151,10 @@ HWY_INLINE void GradientRow(const DropoutKey& key,
   ForEachVector(key, row, width, [&](int64_t i, int64_t n, VF scale) HWY_ATTR {
     VF total = ds ? LoadN(ds + i, n) : hn::Zero(d);
     if (dy != nullptr) {
-      const VF normal = hn::Mul(hn::Sub(LoadN(s + i, n), m.center), m.inverse);
-      VF grad = hn::MulSub(LoadN(dy + i, n), LoadN(gamma + i, n), m.mean_g);
+      const VF normal = NormalOf<kKind>(LoadN(s + i, n), m.center, m.inverse);
+      const VF from = LoadN(dy + i, n), scale_y = LoadN(gamma + i, n);
+      VF grad = kKind == NormKind::kRms ? hn::Mul(from, scale_y)
+                                        : hn::MulSub(from, scale_y, m.mean_g);
       grad = hn::NegMulAdd(normal, m.mean_gn, grad);
       total = hn::MulAdd(grad, m.inverse, total);
     }

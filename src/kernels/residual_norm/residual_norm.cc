@@ -17,23 +17,45 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-static void ForwardRows(const DropoutKey& key, double eps, int64_t first,
-                        int64_t last, int64_t width,
-                        const ResidualNormTensors& t) {
+// A function a kind, not inlined into one: side by side in one function, the
+// kinds cost each other registers (5 % of the instructions of a layer norm).
+template <NormKind kKind>
+HWY_NOINLINE void ForwardRowsOf(const DropoutKey& key, double eps,
+                                int64_t first, int64_t last, int64_t width,
+                                const ResidualNormTensors& t) {
   for (int64_t row = first; row < last; ++row) {
     // Without a place for s it passes through y, row by row.
     float* s = (t.s != nullptr ? t.s : t.y) + row * width;
-    const float sum = AddResidual(key, row, width, t, s);
+    const float sum = AddResidual<kKind>(key, row, width, t, s);
     if (t.gamma == nullptr) continue;
-    NormaliseRow(s, sum, width, eps, t.gamma, t.beta, t.y + row * width,
-                 t.mean + row, t.inverse + row);
+    float* y = t.y + row * width;
+    if constexpr (kKind == NormKind::kRms) {
+      ScaleRow(s, sum, width, eps, t.gamma, y, t.inverse + row);
+    } else {
+      NormaliseRow(s, sum, width, eps, t.gamma, t.beta, y, t.mean + row,
+                   t.inverse + row);
+    }
+  }
+}
+
+static void ForwardRows(const ResidualNormOptions& options,
+                        const DropoutKey& key, int64_t first, int64_t last,
+                        int64_t width, const ResidualNormTensors& t) {
+  switch (options.kind) {
+    case NormKind::kLayer:
+      return ForwardRowsOf<NormKind::kLayer>(key, options.eps, first, last,
+                                             width, t);
+    case NormKind::kRms:
+      return ForwardRowsOf<NormKind::kRms>(key, options.eps, first, last, width,
+                                           t);
   }
 }
 
 // sums: [3, width] of bias, gamma and beta.
-static void BackwardRows(const DropoutKey& key, int64_t first, int64_t last,
-                         int64_t width, const ResidualNormGradients& g,
-                         float* sums) {
+template <NormKind kKind>
+HWY_NOINLINE void BackwardRowsOf(const DropoutKey& key, int64_t first,
+                                 int64_t last, int64_t width,
+                                 const ResidualNormGradients& g, float* sums) {
   std::fill(sums, sums + 3 * width, 0.0f);
   float* sum_bias = g.grad_bias != nullptr ? sums : nullptr;
   float* sum_gamma = g.grad_gamma != nullptr ? sums + width : nullptr;
@@ -41,10 +63,21 @@ static void BackwardRows(const DropoutKey& key, int64_t first, int64_t last,
   const bool through_norm = g.gamma != nullptr && g.grad_y != nullptr;
   for (int64_t row = first; row < last; ++row) {
     const VF zero = hn::Zero(DF());
-    const NormRow norm = through_norm
-                             ? MeasureRow(g, row, width, sum_gamma, sum_beta)
-                             : NormRow{zero, zero, zero, zero};
-    GradientRow(key, g, row, width, through_norm, norm, sum_bias);
+    const NormRow norm =
+        through_norm ? MeasureRow<kKind>(g, row, width, sum_gamma, sum_beta)
+                     : NormRow{zero, zero, zero, zero};
+    GradientRow<kKind>(key, g, row, width, through_norm, norm, sum_bias);
+  }
+}
+
+static void BackwardRows(NormKind kind, const DropoutKey& key, int64_t first,
+                         int64_t last, int64_t width,
+                         const ResidualNormGradients& g, float* sums) {
+  switch (kind) {
+    case NormKind::kLayer:
+      return BackwardRowsOf<NormKind::kLayer>(key, first, last, width, g, sums);
+    case NormKind::kRms:
+      return BackwardRowsOf<NormKind::kRms>(key, first, last, width, g, sums);
   }
 }
 
@@ -75,6 +108,14 @@ void WantData(const char* name, const void* data, bool empty) {
   }
 }
 
+// An RMS norm adds nothing: what would be ignored is refused.
+void WantNoBeta(const char* name, const void* data, NormKind kind) {
+  if (data != nullptr && kind == NormKind::kRms) {
+    throw ArgumentError(StrCat("residual_norm: ", name),
+                        "null beside an RMS norm", "data");
+  }
+}
+
 }  // namespace
 
 void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
@@ -84,10 +125,12 @@ void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
   WantSizes(rows, width, t.gamma != nullptr);
   const bool empty = rows == 0 || width == 0;
   WantData("x", t.x, empty);
+  WantNoBeta("beta", t.beta, options.kind);
   if (t.gamma != nullptr) {
-    WantData("beta", t.beta, empty);
+    const bool layer = options.kind == NormKind::kLayer;
+    if (layer) WantData("beta", t.beta, empty);
     WantData("y", t.y, empty);
-    WantData("mean", t.mean, empty);
+    if (layer) WantData("mean", t.mean, empty);
     WantData("inverse", t.inverse, empty);
   } else {
     WantData("s", t.s, empty);
@@ -95,7 +138,7 @@ void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
   const auto kernel = HWY_DYNAMIC_DISPATCH(ForwardRows);
   const RowTasks tasks(rows);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
-    kernel(key, options.eps, tasks.begin(task), tasks.end(task), width, t);
+    kernel(options, key, tasks.begin(task), tasks.end(task), width, t);
   });
 }
 
@@ -109,16 +152,17 @@ void ResidualNormBackward(const ResidualNormOptions& options, int64_t rows,
   const DropoutKey key = MakeDropoutKey(options.dropout);
   WantSizes(rows, width, g.gamma != nullptr);
   const bool empty = rows == 0 || width == 0;
+  WantNoBeta("grad_beta", g.grad_beta, options.kind);
   if (g.gamma != nullptr && g.grad_y != nullptr) {
     WantData("s", g.s, empty);
-    WantData("mean", g.mean, empty);
+    if (options.kind == NormKind::kLayer) WantData("mean", g.mean, empty);
     WantData("inverse", g.inverse, empty);
   }
   WantData("workspace", workspace, empty);
   const auto kernel = HWY_DYNAMIC_DISPATCH(BackwardRows);
   const RowTasks tasks(rows);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
-    kernel(key, tasks.begin(task), tasks.end(task), width, g,
+    kernel(options.kind, key, tasks.begin(task), tasks.end(task), width, g,
            workspace + 3 * task * width);
   });
   float* const sums[] = {g.grad_bias, g.grad_gamma, g.grad_beta};

@@ -1,12 +1,15 @@
 // What stands between two sublayers of a transformer, in one pass: bias,
-// dropout, residual and layer normalisation, and their gradient in one pass.
+// dropout, residual and normalisation, and their gradient in one pass.
 //   s = residual + (x + bias) * d          d: the factors of dropout.h
-//   y = (s - mean) * inverse * gamma + beta,  inverse = 1 / sqrt(var + eps)
-// with the biased variance (Ba et al. 2016, eq. (4), as torch.nn.LayerNorm).
-// Gradient, for one row of width D, with g = dy * gamma, n = (s - mean) *
-// inverse:
+// Layer norm (Ba et al. 2016, eq. (4), as torch.nn.LayerNorm), with the biased
+// variance:
+//   n = (s - mean) * inverse,  y = n * gamma + beta,
+//   inverse = 1 / sqrt(var + eps)
+// RMS norm (Zhang and Sennrich 2019, eq. (4), as torch.nn.RMSNorm):
+//   n = s * inverse,  y = n * gamma,  inverse = 1 / sqrt(mean(s^2) + eps)
+// Gradient, for one row of width D, with g = dy * gamma:
 //   ds = inverse * (g - sum(g) / D - n * sum(g n) / D) + the gradient of s
-//        itself
+//        itself; RMS norm: without sum(g) / D, as no mean was taken away
 //   dresidual = ds;  dx = ds * d;  dbias = sum over rows of dx
 //   dgamma = sum over rows of dy * n;  dbeta = sum over rows of dy
 // All matrices [rows, width], dense, float32. Without gamma there is no norm:
@@ -16,6 +19,7 @@
 #include <cstdint>
 
 #include "core/executor.h"
+#include "core/norm_kind.h"
 #include "kernels/dropout/dropout.h"
 
 namespace tarn {
@@ -23,6 +27,7 @@ namespace tarn {
 struct ResidualNormOptions {
   double eps = 1e-5;
   DropoutOptions dropout;
+  NormKind kind = NormKind::kLayer;
 };
 
 struct ResidualNormTensors {
@@ -30,16 +35,16 @@ struct ResidualNormTensors {
   const float* x = nullptr;
   const float* bias = nullptr;   // [width]; null: zeros
   const float* gamma = nullptr;  // [width]; null: no norm
-  const float* beta = nullptr;   // [width], beside gamma
+  const float* beta = nullptr;   // [width], beside gamma of a layer norm
   float* s = nullptr;            // may be x or residual; null: not wanted
   float* y = nullptr;            // wanted with gamma; may be x or residual
-  float* mean = nullptr;         // [rows], both wanted with gamma
-  float* inverse = nullptr;      // [rows]
+  float* mean = nullptr;         // [rows], wanted with a layer norm
+  float* inverse = nullptr;      // [rows], wanted with gamma
 };
 
 /// Throws ShapeError for negative sizes or a norm over no elements,
-/// ArgumentError for null data that is wanted and as MakeDropoutKey. Allocates
-/// nothing; thread-safe.
+/// ArgumentError for null data that is wanted, for a beta beside an RMS norm
+/// and as MakeDropoutKey. Allocates nothing; thread-safe.
 void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
                          int64_t width, const ResidualNormTensors& t,
                          Executor& executor);
@@ -47,8 +52,8 @@ void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
 struct ResidualNormGradients {
   const float* grad_y = nullptr;   // null: zeros
   const float* grad_s = nullptr;   // null: zeros
-  const float* s = nullptr;        // with gamma, as are mean and inverse
-  const float* mean = nullptr;     // [rows]
+  const float* s = nullptr;        // with gamma, as is inverse
+  const float* mean = nullptr;     // [rows], with a layer norm
   const float* inverse = nullptr;  // [rows]
   const float* gamma = nullptr;    // [width]; null: there was no norm
   // Results; null: not wanted. The first two may be grad_y or grad_s.
@@ -56,7 +61,7 @@ struct ResidualNormGradients {
   float* grad_x = nullptr;
   float* grad_bias = nullptr;   // [width]
   float* grad_gamma = nullptr;  // [width]
-  float* grad_beta = nullptr;   // [width]
+  float* grad_beta = nullptr;   // [width]; of no RMS norm
 };
 
 /// Floats of workspace for the sums over rows.

@@ -1,5 +1,7 @@
-// Benchmark cases of bias, dropout, residual and layer normalisation in one
-// pass and of their gradient: rows=8192 width=256 dropout=10 (percent).
+// Benchmark cases of bias, dropout, residual and normalisation in one pass and
+// of their gradient: rows=8192 width=256 dropout=10 (percent) kind=layer (or
+// rms).
+#include "core/error.h"
 #include "kernels/bench_case.h"
 #include "kernels/residual_norm/residual_norm.h"
 
@@ -12,11 +14,17 @@ class Forward : public Case {
       : rows_(params.Int("rows", 8192)), width_(params.Int("width", 256)) {
     options_.dropout = {static_cast<double>(params.Int("dropout", 10, 0)) / 100,
                         7};
+    const std::string kind = params.Text("kind", "layer");
+    if (kind != "layer" && kind != "rms") {
+      throw ArgumentError("bench: kind", "layer or rms", kind);
+    }
+    const bool layer = kind == "layer";
+    options_.kind = layer ? NormKind::kLayer : NormKind::kRms;
     t_.residual = Take(rows_ * width_);
     t_.x = Take(rows_ * width_);
     t_.bias = Take(width_);
     t_.gamma = Take(width_);
-    t_.beta = Take(width_);
+    if (layer) t_.beta = Take(width_);
     t_.s = Take(rows_ * width_);
     t_.y = Take(rows_ * width_);
     t_.mean = Take(rows_);
@@ -55,7 +63,7 @@ class Gradient final : public Forward {
     g_.grad_x = Take(rows_ * width_);
     g_.grad_bias = Take(width_);
     g_.grad_gamma = Take(width_);
-    g_.grad_beta = Take(width_);
+    if (t_.beta != nullptr) g_.grad_beta = Take(width_);
     workspace_ = Take(ResidualNormWorkspaceFloats(rows_, width_));
   }
   void Run(Executor& executor) override {

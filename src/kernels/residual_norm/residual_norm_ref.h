@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/norm_kind.h"
+
 namespace tarn::reference {
 
 /// Inputs, dense; empty vectors are absent. factors: those of dropout.
 struct ResidualNormProblem {
   int64_t rows = 0, width = 0;
   double eps = 1e-5;
+  NormKind kind = NormKind::kLayer;
   std::vector<double> residual, x, bias, gamma, beta, factors;
 };
 

@@ -37,6 +37,8 @@ constexpr Parts kParts[] = {
     {true, false, true, false, true},   // y was not used
 };
 
+constexpr NormKind kKinds[] = {NormKind::kLayer, NormKind::kRms};
+
 struct Problem {
   int64_t rows, width;
   ResidualNormOptions options;
@@ -44,14 +46,15 @@ struct Problem {
   std::vector<float> s, y, mean, inverse, workspace;
   std::vector<float> d_residual, d_x, d_bias, d_gamma, d_beta;
 
-  Problem(const Parts& parts, int64_t rows, int64_t width, double p)
-      : rows(rows), width(width), options{1e-5, {p, 11}} {
+  Problem(NormKind kind, const Parts& parts, int64_t rows, int64_t width,
+          double p)
+      : rows(rows), width(width), options{1e-5, {p, 11}, kind} {
     const int64_t n = rows * width;
     x = Normals(n, 1);
     if (parts.residual) residual = Normals(n, 2);
     if (parts.bias) bias = Normals(width, 3);
     if (parts.norm) gamma = Normals(width, 4);
-    if (parts.norm) beta = Normals(width, 5);
+    if (parts.norm && kind == NormKind::kLayer) beta = Normals(width, 5);
     if (parts.grad_y) grad_y = Normals(n, 6);
     if (parts.grad_s) grad_s = Normals(n, 7);
     factors.resize(n);
@@ -91,7 +94,7 @@ struct Problem {
     g.grad_x = d_x.data();
     g.grad_bias = d_bias.data();
     g.grad_gamma = d_gamma.data();
-    g.grad_beta = d_beta.data();
+    if (options.kind == NormKind::kLayer) g.grad_beta = d_beta.data();
     ResidualNormBackward(options, rows, width, g, workspace.data(), executor);
   }
 
@@ -100,6 +103,7 @@ struct Problem {
     p.rows = rows;
     p.width = width;
     p.eps = options.eps;
+    p.kind = options.kind;
     p.residual = Widen(residual);
     p.x = Widen(x);
     p.bias = Widen(bias);
@@ -122,8 +126,8 @@ void ExpectNear(const std::vector<double>& wanted,
 }
 
 // The reference's gradient against central differences.
-TEST(ResidualNormReference, GradientEqualsDifferences) {
-  Problem floats(kParts[1], 2, 5, 0.3);
+void ExpectGradientEqualsDifferences(NormKind kind) {
+  Problem floats(kind, kParts[1], 2, 5, 0.3);
   reference::ResidualNormProblem p = floats.Reference();
   const auto dy = Widen(floats.grad_y), ds = Widen(floats.grad_s);
   const auto loss = [&] {
@@ -155,60 +159,76 @@ TEST(ResidualNormReference, GradientEqualsDifferences) {
   check(p.beta, g.beta);
 }
 
+TEST(ResidualNormReference, GradientEqualsDifferences) {
+  for (const NormKind kind : kKinds) ExpectGradientEqualsDifferences(kind);
+}
+
 class ResidualNormTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ForceSimdTarget(GetParam()); }
   void TearDown() override { ResetSimdTarget(); }
 };
 
-TEST_P(ResidualNormTest, EqualsTheReference) {
+void ExpectEqualsTheReference(Problem problem) {
   SerialExecutor executor;
-  for (const Parts& parts : kParts) {
-    for (const int64_t width : {2, 3, 15, 16, 17, 100, 128, 131}) {
-      for (const int64_t rows : {1, 3, 65}) {
-        for (const double p : {0.0, 0.3}) {
-          Problem problem(parts, rows, width, p);
-          problem.Run(executor);
-          const auto in = problem.Reference();
-          const auto r = reference::ResidualNorm(in);
-          ExpectNear(r.s, problem.s, 1e-6);
-          // Rows of two entries may lie close together: their difference is
-          // amplified by up to 1 / sqrt(eps).
-          const double bound = width < 4 ? 3e-4 : 1e-5;
-          ExpectNear(r.y, problem.y, bound);
-          const auto g = reference::ResidualNormBackward(
-              in, Widen(problem.grad_y), Widen(problem.grad_s));
-          ExpectNear(g.residual, problem.d_residual, bound);
-          ExpectNear(g.x, problem.d_x, bound);
-          ExpectNear(g.bias, problem.d_bias, 3 * bound);
-          ExpectNear(g.gamma, problem.d_gamma, 3 * bound);
-          ExpectNear(g.beta, problem.d_beta, 3 * bound);
+  problem.Run(executor);
+  const auto in = problem.Reference();
+  const auto r = reference::ResidualNorm(in);
+  ExpectNear(r.s, problem.s, 1e-6);
+  // Rows of two entries may lie close together: their difference is amplified
+  // by up to 1 / sqrt(eps). An RMS norm takes none, but a row may be near 0.
+  const double bound = problem.width < 4 ? 3e-4 : 1e-5;
+  ExpectNear(r.y, problem.y, bound);
+  const auto g = reference::ResidualNormBackward(in, Widen(problem.grad_y),
+                                                 Widen(problem.grad_s));
+  ExpectNear(g.residual, problem.d_residual, bound);
+  ExpectNear(g.x, problem.d_x, bound);
+  ExpectNear(g.bias, problem.d_bias, 3 * bound);
+  ExpectNear(g.gamma, problem.d_gamma, 3 * bound);
+  if (problem.options.kind == NormKind::kRms) return;  // has no beta
+  ExpectNear(g.beta, problem.d_beta, 3 * bound);
+}
+
+TEST_P(ResidualNormTest, EqualsTheReference) {
+  for (const NormKind kind : kKinds) {
+    for (const Parts& parts : kParts) {
+      for (const int64_t width : {2, 3, 15, 16, 17, 100, 128, 131}) {
+        for (const int64_t rows : {0, 1, 3, 65}) {
+          for (const double p : {0.0, 0.3}) {
+            ExpectEqualsTheReference(Problem(kind, parts, rows, width, p));
+          }
         }
       }
     }
   }
 }
 
+void ExpectSameBits(const Problem& wanted, const Problem& given) {
+  const auto same = [](const std::vector<float>& a,
+                       const std::vector<float>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  };
+  EXPECT_TRUE(same(wanted.s, given.s));
+  EXPECT_TRUE(same(wanted.y, given.y));
+  EXPECT_TRUE(same(wanted.d_residual, given.d_residual));
+  EXPECT_TRUE(same(wanted.d_x, given.d_x));
+  EXPECT_TRUE(same(wanted.d_bias, given.d_bias));
+  EXPECT_TRUE(same(wanted.d_gamma, given.d_gamma));
+  EXPECT_TRUE(same(wanted.d_beta, given.d_beta));
+}
+
 TEST_P(ResidualNormTest, AnyExecutorGivesTheSameBits) {
-  for (const Parts& parts : kParts) {
-    Problem wanted(parts, 300, 21, 0.2);
-    SerialExecutor serial;
-    wanted.Run(serial);
-    for (const int threads : {1, 2, 3, 8}) {
-      ThreadPool pool(threads);
-      Problem given(parts, 300, 21, 0.2);
-      given.Run(pool);
-      const auto same = [](const std::vector<float>& a,
-                           const std::vector<float>& b) {
-        return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-      };
-      EXPECT_TRUE(same(wanted.s, given.s));
-      EXPECT_TRUE(same(wanted.y, given.y));
-      EXPECT_TRUE(same(wanted.d_residual, given.d_residual));
-      EXPECT_TRUE(same(wanted.d_x, given.d_x));
-      EXPECT_TRUE(same(wanted.d_bias, given.d_bias));
-      EXPECT_TRUE(same(wanted.d_gamma, given.d_gamma));
-      EXPECT_TRUE(same(wanted.d_beta, given.d_beta));
+  for (const NormKind kind : kKinds) {
+    for (const Parts& parts : kParts) {
+      Problem wanted(kind, parts, 300, 21, 0.2);
+      SerialExecutor serial;
+      wanted.Run(serial);
+      for (const int threads : {1, 2, 3, 8}) {
+        ThreadPool pool(threads);
+        Problem given(kind, parts, 300, 21, 0.2);
+        given.Run(pool);
+        ExpectSameBits(wanted, given);
+      }
     }
   }
 }
@@ -216,16 +236,19 @@ TEST_P(ResidualNormTest, AnyExecutorGivesTheSameBits) {
 // A row's results depend on that row alone.
 TEST_P(ResidualNormTest, NaNStaysInItsRow) {
   SerialExecutor executor;
-  Problem clean(kParts[0], 5, 19, 0.0), poisoned(kParts[0], 5, 19, 0.0);
-  poisoned.x[2 * 19 + 4] = kNaN;
-  clean.Run(executor);
-  poisoned.Run(executor);
-  for (int64_t i = 0; i < 5 * 19; ++i) {
-    if (i / 19 == 2) {
-      EXPECT_TRUE(std::isnan(poisoned.y[i]));
-    } else {
-      EXPECT_EQ(clean.y[i], poisoned.y[i]);
-      EXPECT_EQ(clean.d_x[i], poisoned.d_x[i]);
+  for (const NormKind kind : kKinds) {
+    Problem clean(kind, kParts[0], 5, 19, 0.0);
+    Problem poisoned(kind, kParts[0], 5, 19, 0.0);
+    poisoned.x[2 * 19 + 4] = kNaN;
+    clean.Run(executor);
+    poisoned.Run(executor);
+    for (int64_t i = 0; i < 5 * 19; ++i) {
+      if (i / 19 == 2) {
+        EXPECT_TRUE(std::isnan(poisoned.y[i]));
+      } else {
+        EXPECT_EQ(clean.y[i], poisoned.y[i]);
+        EXPECT_EQ(clean.d_x[i], poisoned.d_x[i]);
+      }
     }
   }
 }
@@ -250,8 +273,24 @@ TEST(ResidualNormArguments, RefusedBeforeWork) {
   EXPECT_EQ("residual_norm: mean", where(1, 1));
   EXPECT_EQ("residual_norm: x", where(1, 0));
   EXPECT_EQ("residual_norm: x", where(-1, 1));
+  const auto of_rms = [&] {
+    return ErrorOf([&] {
+             ResidualNormForward({1e-5, {}, NormKind::kRms}, 1, 1, t, executor);
+           })
+        .where();
+  };
+  EXPECT_EQ("residual_norm: beta", of_rms());
+  t.beta = nullptr;
+  EXPECT_EQ("residual_norm: inverse", of_rms());  // no mean is wanted
   EXPECT_EQ(5.0f, y);
   ResidualNormGradients g;
+  g.grad_beta = &y;
+  EXPECT_EQ(
+      "residual_norm: grad_beta",
+      ErrorOf([&] {
+        ResidualNormBackward({1e-5, {}, NormKind::kRms}, 1, 1, g, &y, executor);
+      }).where());
+  g.grad_beta = nullptr;
   EXPECT_EQ("residual_norm: workspace", ErrorOf([&] {
                                           ResidualNormBackward(
                                               {}, 1, 1, g, nullptr, executor);

@@ -64,7 +64,8 @@ TORCH_LIBRARY_IMPL(tarn, Meta, m) { m.impl("dropout_scales", &ScalesMeta); }
 // Differentiating a gradient again is an error, not zeros: float64 composes.
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   for (const char* op :
-       {"affine_backward", "feed_forward_backward", "residual_norm_backward",
+       {"affine_backward", "feed_forward_backward",
+        "swiglu_feed_forward_backward", "residual_norm_backward",
         "linear_attention_packed_backward", "logistic_mixture_loss_backward"}) {
     m.impl(op, torch::autograd::autogradNotImplementedFallback());
   }
@@ -76,7 +77,12 @@ bool HasKernel(const char* op, const at::Tensor& x) {
   if (!x.device().is_cpu() && !x.device().is_meta()) {
     throw DeviceError(StrCat(op, ": x"), "a tensor on cpu", x.device().str());
   }
-  return x.scalar_type() == at::kFloat;
+  return KernelServes(x);
+}
+
+bool KernelServes(const at::Tensor& x) {
+  return (x.device().is_cpu() || x.device().is_meta()) &&
+         x.scalar_type() == at::kFloat;
 }
 
 void WantLike(const char* op, const char* name, const at::Tensor& tensor,
@@ -146,13 +152,21 @@ at::Tensor ComposedDropout(const at::Tensor& x, double probability,
   static const auto handle = FindOp<ScalesSignature>("tarn::dropout_scales");
   const at::Tensor scales =
       handle.call(*seed, rows, x.sym_size(-1), probability);
-  return x * scales.view_symint(x.sym_sizes()).to(x.scalar_type());
+  return x * scales.view_symint(x.sym_sizes()).to(x.options());
 }
 
 Activation ParseActivation(const char* op, c10::string_view name) {
   if (name == "relu") return Activation::kRelu;
   if (name == "gelu") return Activation::kGelu;
   throw ArgumentError(StrCat(op, ": activation"), "one of relu, gelu",
+                      std::string(name));
+}
+
+NormKind ParseNormKind(const char* op, c10::string_view name) {
+  for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
+    if (name == Name(kind)) return kind;
+  }
+  throw ArgumentError(StrCat(op, ": kind"), "one of layer, rms",
                       std::string(name));
 }
 

@@ -20,6 +20,10 @@ namespace tarn::ops {
 /// DeviceError for tensors of other devices.
 bool HasKernel(const char* op, const at::Tensor& x);
 
+/// The same for operators whose composed form runs on any device: float32 on
+/// the CPU, or on meta, which stands for it. Throws nothing.
+bool KernelServes(const at::Tensor& x);
+
 /// Throws DTypeError or ShapeError naming op and argument unless `tensor` has
 /// the dtype and device of x and this shape.
 void WantLike(const char* op, const char* name, const at::Tensor& tensor,
@@ -41,6 +45,7 @@ at::Tensor ComposedDropout(const at::Tensor& x, double probability,
                            const OptionalTensor& seed);
 
 Activation ParseActivation(const char* op, c10::string_view name);
+NormKind ParseNormKind(const char* op, c10::string_view name);
 
 inline const float* FloatsOrNull(const OptionalTensor& tensor) {
   return tensor.has_value() && tensor->defined()

@@ -1,7 +1,8 @@
 // The operators around attention, as C++ modules call them: what torch.ops.tarn
 // holds under the same names. float32 on the CPU runs the fused kernels, once
 // differentiable; every other dtype runs the composed form (plain torch
-// operators), differentiable to any order. Matrix products are torch's.
+// operators), differentiable to any order, as do SwigluFeedForward and
+// ResidualNorm on other devices. Matrix products are torch's.
 // Errors arrive as torch's: c10::TypeError for dtypes, c10::ValueError for
 // shapes, ranges and devices. Thread-safe. `rows` stands for any leading axes.
 #pragma once
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "core/norm_kind.h"
 #include "kernels/adam/adam.h"
 #include "kernels/linear_attention/linear_attention.h"
 
@@ -43,7 +45,18 @@ at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& weight1,
                        const at::Tensor& bias1, const at::Tensor& weight2,
                        Activation activation, const Dropout& dropout = {});
 
-/// s = residual + drop(x + bias), y = LayerNorm(s) gamma + beta.
+/// drop(silu(x weight1^T) * (x weight3^T)) weight2^T, without biases (Shazeer
+/// 2020, eq. (6)): weight1 makes the gate, weight3 what it opens for, weight2
+/// leads down. x [rows, D], weight1 and weight3 [F, D], weight2 [E, F]; returns
+/// [rows, E]. For its gradient it keeps both products, not what is made of
+/// them.
+at::Tensor SwigluFeedForward(const at::Tensor& x, const at::Tensor& weight1,
+                             const at::Tensor& weight2,
+                             const at::Tensor& weight3,
+                             const Dropout& dropout = {});
+
+/// s = residual + drop(x + bias), y = LayerNorm(s) gamma + beta; of kind kRms
+/// y = s / sqrt(mean(s^2) + eps) gamma.
 struct ResidualNormResult {
   at::Tensor y;  // [rows, D]; undefined without gamma
   at::Tensor s;  // [rows, D]
@@ -53,9 +66,10 @@ struct ResidualNormArguments {
   OptionalTensor residual;  // [rows, D]; absent: zeros
   OptionalTensor bias;      // [D]; absent: zeros
   OptionalTensor gamma;     // [D]; absent: no norm
-  OptionalTensor beta;      // [D], beside gamma
+  OptionalTensor beta;      // [D], beside gamma of a layer norm
   double eps = 1e-5;
   Dropout dropout;
+  NormKind kind = NormKind::kLayer;
 };
 ResidualNormResult ResidualNorm(const ResidualNormArguments& arguments);
 

@@ -1,0 +1,43 @@
+// Benchmark case of root-mean-square normalisation: rows=4096 width=512.
+#include "kernels/bench_case.h"
+#include "kernels/rms_norm/rms_norm.h"
+
+namespace tarn::bench {
+namespace {
+
+class RmsNorm final : public Case {
+ public:
+  RmsNorm(Params& params, int)
+      : rows_(params.Int("rows", 4096)),
+        width_(params.Int("width", 512)),
+        x_(rows_ * width_, DType::kF32),
+        y_(rows_ * width_, DType::kF32),
+        gamma_(width_, DType::kF32, 2) {
+    const double count = static_cast<double>(rows_ * width_);
+    work_.useful_flop = work_.executed_flop = 4 * count;
+    work_.bytes = 8 * count;
+  }
+  void Run(Executor& executor) override {
+    ForRows(executor, rows_, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        RmsNormRow(x_.f32() + row * width_, width_, gamma_.f32(), 1e-5f,
+                   y_.f32() + row * width_);
+      }
+    });
+  }
+
+ private:
+  int64_t rows_, width_;
+  Values x_, y_, gamma_;
+};
+
+}  // namespace
+
+void RegisterRmsNorm(Registry& registry) {
+  registry.push_back({"rms_norm", [](Params& params, int threads) {
+                        return std::unique_ptr<Case>(
+                            std::make_unique<RmsNorm>(params, threads));
+                      }});
+}
+
+}  // namespace tarn::bench
