@@ -3,11 +3,11 @@
 namespace tarn::nn {
 
 EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
-                                   AttentionPlace place)
+                                   MixerPlace place)
     : pre_norm_(config.norm == Norm::kPre),
       activation_(config.activation),
       dropout_(config.dropout) {
-  attention = register_module("attention", AttentionLayer(config, place));
+  attention = register_module("attention", MakeMixer(config, place));
   linear1 = register_module("linear1",
                             torch::nn::Linear(config.d_model, config.d_ff));
   linear2 = register_module("linear2",
@@ -30,7 +30,7 @@ torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
   // One statement a site: masks are drawn in the order of the formula.
   const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
   const auto [normed, summed] =
-      AddResidual(attended, x, attention->out_projection->bias,
+      AddResidual(attended, x, attention->OutputBias(),
                   pre_norm_ ? &norm2 : &norm1, Draw());
   const torch::Tensor hidden = FeedForward(normed);
   if (pre_norm_) {
@@ -48,7 +48,7 @@ torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
 }
 
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
-                                        AttentionState& state,
+                                        MixerState& state,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
   return Run(x, [&](const torch::Tensor& u) {
@@ -62,8 +62,8 @@ EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)
     : config_(config) {
   layers = register_module("layers", torch::nn::ModuleList());
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    layers->push_back(EncoderLayer(
-        LayerView(config, i), AttentionPlace{causal, /*cross=*/false, i}));
+    layers->push_back(EncoderLayer(LayerView(config, i),
+                                   MixerPlace{causal, /*cross=*/false, i}));
   }
   if (config.final_norm) norm = register_module("norm", MakeNorm(config));
 }

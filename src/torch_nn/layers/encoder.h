@@ -1,14 +1,16 @@
-// The encoder layer (attention and feed-forward network with residuals and
+// The encoder layer (a mixer and a feed-forward network with residuals and
 // norms) and the stack of layers with its optional final norm.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <utility>
 
 #include "config/model_config.h"
-#include "torch_nn/mixers/attention.h"
 #include "torch_nn/layers/residual.h"
+#include "torch_nn/mixers/registry.h"
+#include "torch_nn/state/stack_state.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -19,21 +21,22 @@ namespace tarn::nn {
 /// with FFN(u) = linear2(drop(act(linear1(u)))), act relu or exact gelu.
 class EncoderLayerImpl : public torch::nn::Module {
  public:
-  /// config: finished (FinishConfig); throws ArgumentError otherwise.
+  /// config: finished, as the layer sees it (LayerView); throws ArgumentError
+  /// otherwise.
   explicit EncoderLayerImpl(const ModelConfig& config,
-                            AttentionPlace place = {});
+                            MixerPlace place = {});
 
   /// x [B, T, d_model] -> the same shape. `rotary`: MakeRotaryTable(config, T,
   /// x). `key_mask` [B, T] bool, undefined: all. Dropout draws from torch's
   /// default generator, in training mode only.
   torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
-  /// The tokens after a state, which is replaced; see AttentionLayer::Prefill.
-  torch::Tensor Prefill(const torch::Tensor& x, AttentionState& state,
+  /// The tokens after a state, which is replaced; see Mixer::Prefill.
+  torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
                         const RotaryTable& rotary = {},
                         const torch::Tensor& lengths = {});
 
-  AttentionLayer attention{nullptr};
+  std::shared_ptr<Mixer> attention;
   torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
   torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
 
@@ -49,7 +52,8 @@ class EncoderLayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(EncoderLayer);
 
-/// config.n_layers layers, then LayerNorm `norm` if config.final_norm.
+/// config.n_layers layers by its pattern, then LayerNorm `norm` if
+/// config.final_norm.
 class EncoderImpl : public torch::nn::Module {
  public:
   /// causal: a decoder-only stack, which has a recurrent form.
@@ -60,7 +64,7 @@ class EncoderImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_mask = {});
 
-  /// The recurrent form; errors as AttentionLayer::InitialState and Prefill.
+  /// The recurrent form; errors as Mixer::InitialState and Prefill.
   StackState InitialState(int64_t batch) const;
   std::pair<torch::Tensor, StackState> Prefill(
       const torch::Tensor& x, const StackState& state,

@@ -6,8 +6,9 @@
 
 #include <cmath>
 
-#include "torch_ops/layers/call.h"
+#include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/models/plain_model.h"
+#include "torch_ops/layers/call.h"
 
 namespace tarn::nn {
 namespace {
@@ -84,10 +85,12 @@ TEST(EncoderLayer, DropoutPlaces) {
     };
     torch::Tensor expected;
     if (norm == Norm::kPre) {
-      const torch::Tensor x1 = x + drop(layer->attention(layer->norm1(x)));
+      const torch::Tensor x1 =
+          x + drop(layer->attention->forward(layer->norm1(x)));
       expected = x1 + drop(feed_forward(layer->norm2(x1)));
     } else {
-      const torch::Tensor x1 = layer->norm1(x + drop(layer->attention(x)));
+      const torch::Tensor x1 =
+          layer->norm1(x + drop(layer->attention->forward(x)));
       expected = layer->norm2(x1 + drop(feed_forward(x1)));
     }
     EXPECT_TRUE(torch::allclose(given, expected, 1e-5, 1e-5)) << Name(norm);
@@ -101,17 +104,18 @@ void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
 // torch's layer from ours: in_proj holds the rows of q, k and v in thirds.
 void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
                EncoderLayerImpl* from) {
-  const auto& attention = from->attention;
+  const auto& attention =
+      dynamic_cast<const ProjectedMixer&>(*from->attention);
   Copy(to->self_attn->in_proj_weight,
-       torch::cat({attention->query_projection->weight,
-                   attention->key_projection->weight,
-                   attention->value_projection->weight}));
+       torch::cat({attention.query_projection->weight,
+                   attention.key_projection->weight,
+                   attention.value_projection->weight}));
   Copy(to->self_attn->in_proj_bias,
-       torch::cat({attention->query_projection->bias,
-                   attention->key_projection->bias,
-                   attention->value_projection->bias}));
-  Copy(to->self_attn->out_proj->weight, attention->out_projection->weight);
-  Copy(to->self_attn->out_proj->bias, attention->out_projection->bias);
+       torch::cat({attention.query_projection->bias,
+                   attention.key_projection->bias,
+                   attention.value_projection->bias}));
+  Copy(to->self_attn->out_proj->weight, attention.out_projection->weight);
+  Copy(to->self_attn->out_proj->bias, attention.out_projection->bias);
   Copy(to->linear1->weight, from->linear1->weight);
   Copy(to->linear1->bias, from->linear1->bias);
   Copy(to->linear2->weight, from->linear2->weight);

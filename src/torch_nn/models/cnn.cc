@@ -1,8 +1,8 @@
 #include "torch_nn/models/cnn.h"
 
-#include "torch_nn/state/attention_state.h"
-#include "torch_nn/models/classifier.h"
 #include "torch_nn/layers/residual.h"
+#include "torch_nn/models/classifier.h"
+#include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
 namespace {

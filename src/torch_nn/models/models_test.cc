@@ -15,6 +15,7 @@
 #include "torch_nn/models/plain_model.h"
 #include "torch_nn/models/recurrent.h"
 #include "torch_nn/models/seq2seq.h"
+#include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
 namespace {
@@ -98,7 +99,8 @@ std::vector<ModelConfig> KindVariants(Arch arch) {
 std::vector<ModelConfig> HybridVariants(Arch arch) {
   std::vector<ModelConfig> configs;
   for (const char* layers :
-       {"linear,full", "full,linear,linear:feature_map=relu2:denominator=compat",
+       {"linear,full",
+        "full,linear,linear:feature_map=relu2:denominator=compat",
         "linear,aft-simple", "aft-full,exact-topk:topk=3",
         "local:local_context=4,linear:feature_map=favor-positive",
         "linear:feature_map=rff,linear:stabilise=true:feature_map=favor,full",

@@ -36,4 +36,9 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums);
 
+/// Either, as the config's rotary_place and the table say; an undefined table
+/// turns nothing.
+torch::Tensor AttendTurned(const ModelConfig& config, const LinearHeads& heads,
+                           const RotaryTable& rotary, ops::LinearState* sums);
+
 }  // namespace tarn::nn

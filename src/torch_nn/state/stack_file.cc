@@ -1,4 +1,4 @@
-#include "torch_nn/state/attention_state_file.h"
+#include "torch_nn/state/stack_file.h"
 
 #include <charconv>
 #include <cstring>
@@ -11,31 +11,28 @@
 #include "core/hash.h"
 #include "core/safetensors.h"
 #include "core/text.h"
-#include "torch_nn/state/attention_state_check.h"
 #include "torch_nn/models/open_file.h"
+#include "torch_nn/state/check.h"
 
 namespace tarn::nn {
 namespace {
 
 constexpr char kFormat[] = "tarn-stack-state";
-constexpr char kVersion[] = "1";
+// 1 knew one set of tensors for all mixers; 2 has the names of their specs.
+constexpr char kVersion[] = "2";
 
 using Metadata = std::map<std::string, std::string>;
 
-// The same for the numbers of a dense tensor on the CPU.
-uint64_t ExtendHash(uint64_t hash, const torch::Tensor& dense) {
-  return tarn::ExtendHash(
-      hash, {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
-}
-
-// What must be the same in the model that goes on: its configuration (kinds,
+// What must be the same in the model that goes on: its configuration (mixers,
 // sizes, feature map, denominator) and its random directions.
 uint64_t Fingerprint(const ModelImpl& model) {
   uint64_t hash = HashBytes(ConfigIdentity(model.config()));
   for (const auto& buffer : model.named_buffers()) {
     if (!IsBuffer(buffer.key())) continue;
-    hash = ExtendHash(tarn::ExtendHash(hash, buffer.key()),
-                      buffer.value().to(torch::kCPU).contiguous());
+    const torch::Tensor dense = buffer.value().to(torch::kCPU).contiguous();
+    hash = ExtendHash(
+        ExtendHash(hash, buffer.key()),
+        {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
   }
   return hash;
 }
@@ -92,15 +89,6 @@ torch::ScalarType TypeOf(DType dtype) {
   return dtype == DType::kBF16 ? torch::kBFloat16 : torch::kHalf;
 }
 
-// Begins the hash of the contents: lengths of every part, by name.
-uint64_t HashLengths(const StackState& state, uint64_t fingerprint) {
-  uint64_t hash = fingerprint;
-  ForEachPart(state, [&](const std::string& name, const AttentionState& part) {
-    hash = tarn::ExtendHash(hash, StrCat(name, " ", LengthsText(part.lengths)));
-  });
-  return hash;
-}
-
 // One opened file; every refusal is a FormatError that begins with its path.
 class Reader {
  public:
@@ -124,6 +112,14 @@ class Reader {
     if (Text(key) != wanted) Refuse(key, wanted, Quoted(Text(key)));
   }
 
+  void RequireVersion() const {
+    if (Text("version") == kVersion) return;
+    Refuse("version",
+           StrCat(kVersion, " (a state file of another version is not read: "
+                  "give the model the tokens once more and save its state)"),
+           Quoted(Text("version")));
+  }
+
   torch::Tensor Lengths(const std::string& key) const {
     const auto lengths = ParseLengths(Text(key));
     if (!lengths) {
@@ -132,16 +128,17 @@ class Reader {
     return *lengths;
   }
 
-  // The tensor as the file holds it; undefined where it holds none.
-  torch::Tensor Tensor(const std::string& name) {
+  // The tensor of a slot; undefined where the file holds none.
+  torch::Tensor Tensor(const std::string& name, const StateSlot& slot) {
     const TensorEntry* entry = file_.Find(name);
     if (entry == nullptr) return {};
     read_.insert(name);
-    torch::Tensor tensor = torch::empty(entry->shape, TypeOf(entry->dtype));
+    const torch::Tensor tensor =
+        torch::empty(entry->shape, TypeOf(entry->dtype));
     if (tensor.nbytes() > 0) {
       std::memcpy(tensor.data_ptr(), file_.Data(*entry), tensor.nbytes());
     }
-    return tensor;
+    return slot.mask ? AsMask(name, tensor) : tensor;
   }
 
   void CheckAllRead() const {
@@ -153,18 +150,20 @@ class Reader {
   }
 
  private:
+  torch::Tensor AsMask(const std::string& name,
+                       const torch::Tensor& stored) const {
+    if (stored.scalar_type() != torch::kHalf ||
+        !((stored == 0) | (stored == 1)).all().item<bool>()) {
+      Refuse(StrCat("tensor ", name), "zeros and ones in float16",
+             "another number or type");
+    }
+    return stored.to(torch::kBool);
+  }
+
   std::string path_;
   SafetensorsFile file_;
   std::set<std::string> read_;
 };
-
-torch::Tensor AsMask(const Reader& file, const std::string& name,
-                     const torch::Tensor& stored) {
-  if (!((stored == 0) | (stored == 1)).all().item<bool>()) {
-    file.Refuse(StrCat("tensor ", name), "zeros and ones", "another number");
-  }
-  return stored.to(torch::kBool);
-}
 
 }  // namespace
 
@@ -178,23 +177,22 @@ void SaveState(const ModelImpl& model, const StackState& state,
   const uint64_t fingerprint = Fingerprint(model);
   Metadata metadata = {{"format", kFormat},
                        {"version", kVersion},
-                       {"model", HashText(fingerprint)}};
-  uint64_t hash = HashLengths(state, fingerprint);
+                       {"model", HashText(fingerprint)},
+                       {"contents", HashText(HashState(state, fingerprint))}};
   std::vector<torch::Tensor> held;  // keeps the copies alive
   std::vector<TensorToWrite> tensors;
-  ForEachPart(state, [&](const std::string& where, const AttentionState& part) {
+  ForEachPart(state, [&](const std::string& where, const MixerState& part) {
     metadata[where + ".lengths"] = LengthsText(part.lengths);
-    for (const Member& member : kMembers) {
-      if (!(part.*member.tensor).defined()) continue;
-      const std::string name = StrCat(where, ".", member.name);
-      held.push_back(Stored(part.*member.tensor));
+    for (size_t i = 0; i < part.tensors().size(); ++i) {
+      if (!part.tensors()[i].defined()) continue;
+      const std::string name =
+          StrCat(where, ".", part.form().slots[i].spec.name);
+      held.push_back(Stored(part.tensors()[i]));
       const torch::Tensor& stored = held.back();
       tensors.push_back({name, DTypeOf("SaveState: " + name, stored),
                          stored.sizes().vec(), stored.const_data_ptr()});
-      hash = ExtendHash(tarn::ExtendHash(hash, name), stored);
     }
   });
-  metadata["contents"] = HashText(hash);
   WriteSafetensors(path, tensors, metadata);
 }
 
@@ -204,23 +202,14 @@ StackState LoadState(const ModelImpl& model, const std::string& path) {
   const auto device = model.parameters().front().device();
   Reader file(path);
   file.Require("format", kFormat);
-  file.Require("version", kVersion);
+  file.RequireVersion();
   file.Require("model", HashText(fingerprint));
-  ForEachPart(state, [&](const std::string& where, AttentionState& part) {
+  ForEachPart(state, [&](const std::string& where, MixerState& part) {
     part.lengths = file.Lengths(where + ".lengths");
-  });
-  uint64_t hash = HashLengths(state, fingerprint);
-  ForEachPart(state, [&](const std::string& where, AttentionState& part) {
-    for (const Member& member : kMembers) {
-      const std::string name = StrCat(where, ".", member.name);
-      torch::Tensor stored = file.Tensor(name);
-      if (stored.defined()) {
-        hash = ExtendHash(tarn::ExtendHash(hash, name), stored);
-        if (member.tensor == &AttentionState::key_mask) {
-          stored = AsMask(file, name, stored);
-        }
-      }
-      part.*member.tensor = stored;
+    for (size_t i = 0; i < part.tensors().size(); ++i) {
+      const StateSlot& slot = part.form().slots[i];
+      part.tensors()[i] =
+          file.Tensor(StrCat(where, ".", slot.spec.name), slot);
     }
   });
   file.CheckAllRead();
@@ -228,10 +217,9 @@ StackState LoadState(const ModelImpl& model, const std::string& path) {
       model, state, "",
       [&](const std::string& where, const std::string& wanted,
           const std::string& given) { file.Refuse(where, wanted, given); });
-  file.Require("contents", HashText(hash));
-  ForEachPart(state, [&](const std::string&, AttentionState& part) {
-    for (const Member& member : kMembers) {
-      torch::Tensor& tensor = part.*member.tensor;
+  file.Require("contents", HashText(HashState(state, fingerprint)));
+  ForEachPart(state, [&](const std::string&, MixerState& part) {
+    for (torch::Tensor& tensor : part.tensors()) {
       if (tensor.defined()) tensor = tensor.to(device);
     }
   });

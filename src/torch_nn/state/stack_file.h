@@ -1,11 +1,11 @@
-// States of attention in files: what a batch of sequences has read, kept for
+// States of stacks in files: what a batch of sequences has read, kept for
 // another process.
 #pragma once
 
 #include <string>
 
-#include "torch_nn/state/attention_state.h"
 #include "torch_nn/models/model.h"
+#include "torch_nn/state/stack_state.h"
 
 namespace tarn::nn {
 
@@ -17,14 +17,15 @@ void SaveState(const ModelImpl& model, const StackState& state,
                const std::string& path);
 
 /// The state that SaveState wrote, bit for bit, on the model's device. The
-/// file must be of this version and of a model with the same configuration and
+/// file must be of this version (an older one is refused by name: read the
+/// tokens and write it again) and of a model with the same configuration and
 /// the same random features, or its numbers would mean something else; the
 /// trained weights are not compared, since a state may be carried on while its
-/// model learns. Presence, dtype and shape of every tensor are compared with
-/// those of an initial state of this model, lengths with what the tensors hold,
-/// and a hash over all of it finds damage. Numbers may be NaN: rows past a
-/// sequence's length hold anything. Throws FormatError naming the file, or
-/// IoError; ArgumentError for a model whose attention has no state.
+/// model learns. Names, presence, dtype and shape of every tensor are compared
+/// with those of an initial state of this model, lengths with what the tensors
+/// hold, and a hash over all of it finds damage. Numbers may be NaN: rows past
+/// a sequence's length hold anything. Throws FormatError naming the file, or
+/// IoError; ArgumentError for a model with a mixer that has no state.
 StackState LoadState(const ModelImpl& model, const std::string& path);
 
 }  // namespace tarn::nn

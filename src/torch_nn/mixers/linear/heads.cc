@@ -1,7 +1,8 @@
-#include "torch_nn/mixers/linear_heads.h"
+#include "torch_nn/mixers/linear/heads.h"
 
 #include <limits>
 
+#include "core/error.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -23,9 +24,18 @@ torch::Tensor Feature(FeatureMap map, const torch::Tensor& x) {
       return x.relu();
     case FeatureMap::kRelu2:
       return x.relu().square();
-    default:  // identity: FinishConfig refuses the rest here
+    case FeatureMap::kIdentity:
       return x;
+    case FeatureMap::kPoly2:
+    case FeatureMap::kFavor:
+    case FeatureMap::kFavorPositive:
+    case FeatureMap::kRff:
+    case FeatureMap::kSmoothedRff:
+    case FeatureMap::kGrf:
+      break;
   }
+  throw ArgumentError("rotary_place", "before, but for maps of single entries",
+                      Name(map));  // FinishConfig refuses them here
 }
 
 torch::Tensor Call(const LinearHeads& heads,
@@ -115,6 +125,17 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
       numerators / torch::where(positive, denominators,
                                 torch::ones({}, denominators.options())),
       torch::zeros({}, numerators.options()));
+}
+
+torch::Tensor AttendTurned(const ModelConfig& config, const LinearHeads& heads,
+                           const RotaryTable& rotary, ops::LinearState* sums) {
+  if (rotary.defined() && config.rotary_place == RotaryPlace::kAfter) {
+    return AttendTurnedAfter(config, heads, rotary, sums);
+  }
+  LinearHeads turned = heads;
+  turned.queries = Rotate(heads.queries, rotary);
+  turned.keys = Rotate(heads.keys, rotary);
+  return AttendLinearHeads(config, turned, sums);
 }
 
 }  // namespace tarn::nn

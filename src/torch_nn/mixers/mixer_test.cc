@@ -1,12 +1,14 @@
-// Positions and the attention layer against loops in double.
-#include "torch_nn/mixers/attention.h"
+// Positions and mixers against loops in double, and their registry.
+#include "torch_nn/mixers/mixer.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
 
+#include "core/test_util.h"
 #include "torch_nn/layers/positions.h"
+#include "torch_nn/mixers/registry.h"
 #include "torch_nn/models/plain_model.h"
 
 namespace tarn::nn {
@@ -79,9 +81,9 @@ std::string NameOf(const AttentionCase& c) {
                 c.rotary ? " rotary " : " plain ", Name(c.place));
 }
 
-AttentionLayer MakeLayer(const AttentionCase& c) {
+std::shared_ptr<Mixer> MakeLayer(const AttentionCase& c) {
   torch::manual_seed(11);
-  AttentionLayer layer(ConfigOf(c));
+  const std::shared_ptr<Mixer> layer = MakeMixer(ConfigOf(c));
   if (c.map == FeatureMap::kIdentity && c.denominator != Denominator::kNone) {
     torch::NoGradGuard no_grad;
     for (torch::Tensor& p : layer->parameters()) p.abs_();
@@ -208,10 +210,10 @@ TEST(PositionTables, EqualFreshTables) {
   }
 }
 
-TEST(AttentionLayer, EqualsLoops) {
+TEST(Mixer, EqualsLoops) {
   for (const AttentionCase& c : AttentionCases()) {
     const ModelConfig config = ConfigOf(c);
-    AttentionLayer layer = MakeLayer(c);
+    const std::shared_ptr<Mixer> layer = MakeLayer(c);
     const torch::Tensor x = Inputs(c, torch::kFloat64);
     const torch::Tensor expected =
         LoopAttention(config, plain::CopyWeights(*layer, torch::kFloat64), x);
@@ -219,7 +221,7 @@ TEST(AttentionLayer, EqualsLoops) {
     const auto run = [&](torch::ScalarType dtype) {
       layer->to(dtype);
       const torch::Tensor y = x.to(dtype);
-      return layer(y, MakeRotaryTable(config, kSeqLen, y));
+      return layer->forward(y, MakeRotaryTable(config, kSeqLen, y));
     };
     EXPECT_LT(LargestError(run(torch::kFloat32), expected), 1e-5) << NameOf(c);
     // The rotary table is rounded to float32 by definition (6e-8 an entry).
@@ -231,16 +233,18 @@ TEST(AttentionLayer, EqualsLoops) {
 
 // The slope of a random loss along a random direction in all inputs and
 // parameters at once, by autograd and by central differences.
-TEST(AttentionLayer, GradientEqualsFiniteDifferences) {
+TEST(Mixer, GradientEqualsFiniteDifferences) {
   for (const AttentionCase& c : AttentionCases()) {
-    AttentionLayer layer = MakeLayer(c);
+    const std::shared_ptr<Mixer> layer = MakeLayer(c);
     layer->to(torch::kFloat64);
     torch::Tensor x = Inputs(c, torch::kFloat64).requires_grad_(true);
     const RotaryTable rotary = MakeRotaryTable(ConfigOf(c), kSeqLen, x);
     const torch::Tensor readout = torch::randn({2, kSeqLen, 24}, x.options());
     std::vector<torch::Tensor> leaves = layer->parameters();
     leaves.push_back(x);
-    const auto loss = [&] { return (layer(x, rotary) * readout).sum(); };
+    const auto loss = [&] {
+      return (layer->forward(x, rotary) * readout).sum();
+    };
     const auto gradients = torch::autograd::grad({loss()}, leaves);
     torch::NoGradGuard no_grad;
     std::vector<torch::Tensor> direction;
@@ -264,16 +268,17 @@ TEST(AttentionLayer, GradientEqualsFiniteDifferences) {
   }
 }
 
-TEST(AttentionLayer, Float32GradientEqualsFloat64) {
+TEST(Mixer, Float32GradientEqualsFloat64) {
   for (const AttentionCase& c : AttentionCases()) {
-    AttentionLayer layer = MakeLayer(c);
+    const std::shared_ptr<Mixer> layer = MakeLayer(c);
     const auto gradients = [&](torch::ScalarType dtype) {
       layer->to(dtype);
       torch::Tensor x = Inputs(c, dtype).requires_grad_(true);
       std::vector<torch::Tensor> leaves = layer->parameters();
       leaves.push_back(x);
       const RotaryTable rotary = MakeRotaryTable(ConfigOf(c), kSeqLen, x);
-      return torch::autograd::grad({layer(x, rotary).pow(2).sum()}, leaves);
+      return torch::autograd::grad({layer->forward(x, rotary).pow(2).sum()},
+                                   leaves);
     };
     const auto narrow = gradients(torch::kFloat32);
     const auto wide = gradients(torch::kFloat64);
@@ -284,41 +289,41 @@ TEST(AttentionLayer, Float32GradientEqualsFloat64) {
   }
 }
 
-TEST(AttentionLayer, DropoutActsOnFullInTrainingOnly) {
+TEST(Mixer, DropoutActsOnFullInTrainingOnly) {
   ModelConfig config = SmallConfig();
   config.attention = AttentionKind::kFull;
   config.attention_dropout = 0.5;
   FinishConfig(config);
   torch::manual_seed(3);
-  AttentionLayer layer(config);
+  const std::shared_ptr<Mixer> layer = MakeMixer(config);
   torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::randn({1, 6, 24});
   layer->eval();
-  const torch::Tensor still = layer(x);
-  EXPECT_TRUE(torch::equal(still, layer(x)));
+  const torch::Tensor still = layer->forward(x);
+  EXPECT_TRUE(torch::equal(still, layer->forward(x)));
   layer->train();
   torch::manual_seed(4);
-  const torch::Tensor first = layer(x);
+  const torch::Tensor first = layer->forward(x);
   EXPECT_FALSE(torch::allclose(first, still, 1e-3, 1e-3));
   torch::manual_seed(4);
-  EXPECT_TRUE(torch::equal(first, layer(x)));
+  EXPECT_TRUE(torch::equal(first, layer->forward(x)));
   // Inverted scaling: the mean over many draws is the undropped value. With
   // 2000 draws of spread below 1 the mean's spread is below 0.023.
-  const torch::Tensor many = layer(x.expand({2000, 6, 24}));
+  const torch::Tensor many = layer->forward(x.expand({2000, 6, 24}));
   EXPECT_LT(LargestError(many.mean(0, true), still), 0.1);
 }
 
-TEST(AttentionLayer, RefusesWrongShapes) {
+TEST(Mixer, RefusesWrongShapes) {
   ModelConfig config = SmallConfig();
-  AttentionLayer layer(config);
-  EXPECT_THROW(layer(torch::zeros({2, 3, 23})), ShapeError);
-  EXPECT_THROW(layer(torch::zeros({3, 24})), ShapeError);
+  const std::shared_ptr<Mixer> layer = MakeMixer(config);
+  EXPECT_THROW(layer->forward(torch::zeros({2, 3, 23})), ShapeError);
+  EXPECT_THROW(layer->forward(torch::zeros({3, 24})), ShapeError);
   config.positions = Positions::kRotary;
-  AttentionLayer rotary(config);
+  const std::shared_ptr<Mixer> rotary = MakeMixer(config);
   const torch::Tensor x = torch::zeros({2, 3, 24});
-  EXPECT_THROW(rotary(x), ShapeError);
-  EXPECT_THROW(rotary(x, MakeRotaryTable(config, 4, x)), ShapeError);
-  EXPECT_THROW(AttentionLayer{ModelConfig()}, ArgumentError);
+  EXPECT_THROW(rotary->forward(x), ShapeError);
+  EXPECT_THROW(rotary->forward(x, MakeRotaryTable(config, 4, x)), ShapeError);
+  EXPECT_THROW(MakeMixer(ModelConfig()), ArgumentError);
 }
 
 TEST(Positions, LearnedRowsEndInTheLast) {
