@@ -162,6 +162,7 @@ TEST(KernelAllocation, EveryFolderOfKernelsHasCases) {
   ASSERT_FALSE(folders.empty());
   folders.erase("activation");   // relu, gelu, elu1, add
   folders.erase("memory_read");  // the test below
+  folders.erase("positions");    // a table, made once for a model
   for (const std::string& folder : folders) {
     bool found = false;
     for (const auto& [name, params] : kCases) {
