@@ -194,8 +194,8 @@ TEST(Nfc, WellKnownCases) {
 }
 
 // Of every character: its decomposition gives what it gives itself, and no part
-// behind the first one passes for a character that nothing before can join. That
-// holds the rule by which nfc.cc looks closer, for the version linked here.
+// behind the first one passes for a character that joins nothing before it.
+// That holds the rule by which nfc.cc looks closer, for the version linked here.
 TEST(Nfc, EveryMappingComesBackOrStaysDecomposed) {
   int mappings = 0;
   for (uint32_t point = 0; point <= kMaxCodePoint; ++point) {

@@ -1,7 +1,7 @@
 // Runs work that must grow linearly, each kind at one size and at twice that
 // size, under valgrind's callgrind, which counts the instructions of CountedRun
 // alone and writes a profile after each. Names are printed in that order.
-//   count_growth [VOCABULARY...]    vocabulary files beside the cases of its own
+//   count_growth [VOCABULARY...]    files of vocabularies beside its own cases
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -88,7 +88,8 @@ void CountOwnBpe() {
 void CountWorld() {
   std::string lines;
   for (int byte = 0; byte < 256; ++byte) {
-    lines += StrCat(byte + 1, " b'\\x", Hex({static_cast<char>(byte)}), "' 1\n");
+    const std::string hex = Hex({static_cast<char>(byte)});
+    lines += StrCat(byte + 1, " b'\\x", hex, "' 1\n");
   }
   for (int i = 2; i <= 128; ++i) {
     lines += StrCat(255 + i, " '", std::string(static_cast<size_t>(i), 'a'),
