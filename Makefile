@@ -8,7 +8,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm bench bench-peers install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm test-sanitizers bench bench-peers install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -57,6 +57,12 @@ test-arm: ## Cross-compile for 64-bit Arm, kernel tests under qemu-user
 	@scripts/setup.sh --lean --arm
 	@scripts/build.sh build-arm arm
 	@ctest --test-dir build-arm --output-on-failure -j $(JOBS)
+
+test-sanitizers: ## The lean half under ASan and UBSan, then under TSan
+	@scripts/setup.sh --lean
+	@for preset in asan tsan; do \
+	  scripts/build.sh build-$$preset $$preset && \
+	  ctest --test-dir build-$$preset --output-on-failure -j $(JOBS) || exit 1; done
 
 bench: build ## Every kernel and operator against the machine's limits
 	@TARN_BUILD=$(BUILD) $${TARN_PYTHON:-.venv/bin/python} bench/run.py --kernels
