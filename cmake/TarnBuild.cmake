@@ -45,7 +45,8 @@ add_library(tarn_options INTERFACE)
 # No contraction: an expression has the same bits wherever it is inlined; the
 # kernels ask for fused multiply-adds by name.
 # -Wrestrict is wrong about "text" + std::string in g++ 12 (PR 105651).
-target_compile_options(tarn_options INTERFACE -Wall -Wextra -ffp-contract=off
+target_compile_options(tarn_options INTERFACE -Wall -Wextra -Werror=switch
+  -ffp-contract=off
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   $<$<BOOL:${TARN_WERROR}>:-Werror>)
 target_include_directories(tarn_options INTERFACE
