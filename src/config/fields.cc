@@ -343,9 +343,6 @@ const char* Name(RotaryPlace place) {
   return kRotaryPlaceWords[static_cast<int>(place)];
 }
 const char* Name(Norm norm) { return kNormWords[static_cast<int>(norm)]; }
-const char* Name(NormKind kind) {
-  return kNormKindWords[static_cast<int>(kind)];
-}
 const char* Name(FeedForwardKind kind) {
   return kFeedForwardWords[static_cast<int>(kind)];
 }

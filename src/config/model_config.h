@@ -11,6 +11,7 @@
 #include "config/mixer_spec.h"
 #include "core/error.h"
 #include "core/feature_map.h"
+#include "core/norm_kind.h"
 
 namespace tarn {
 
@@ -39,7 +40,6 @@ enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
 enum class Norm { kPost, kPre };               // "post", "pre"
-enum class NormKind { kLayer, kRms };          // "layer", "rms"
 enum class FeedForwardKind { kMlp, kSwiglu };  // "mlp", "swiglu"
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
@@ -203,7 +203,6 @@ const char* Name(Positions);
 const char* Name(PositionCombine);
 const char* Name(RotaryPlace);
 const char* Name(Norm);
-const char* Name(NormKind);
 const char* Name(FeedForwardKind);
 const char* Name(Activation);
 const char* Name(TokenizerKind);

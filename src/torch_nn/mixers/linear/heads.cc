@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "core/error.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -11,31 +10,6 @@ namespace {
 ops::OptionalTensor Optional(const torch::Tensor& tensor) {
   if (tensor.defined()) return tensor;
   return std::nullopt;
-}
-
-// phi(x) for the elementwise maps. For elu+1, exp(x) where x <= 0 and never
-// elu(x) + 1, which cancels; the clamp keeps exp finite on the branch that is
-// not taken, so that its gradient is 0 and not NaN.
-torch::Tensor Feature(FeatureMap map, const torch::Tensor& x) {
-  switch (map) {
-    case FeatureMap::kElu1:
-      return torch::where(x > 0, x + 1, x.clamp_max(0).exp());
-    case FeatureMap::kRelu:
-      return x.relu();
-    case FeatureMap::kRelu2:
-      return x.relu().square();
-    case FeatureMap::kIdentity:
-      return x;
-    case FeatureMap::kPoly2:
-    case FeatureMap::kFavor:
-    case FeatureMap::kFavorPositive:
-    case FeatureMap::kRff:
-    case FeatureMap::kSmoothedRff:
-    case FeatureMap::kGrf:
-      break;
-  }
-  throw ArgumentError("rotary_place", "before, but for maps of single entries",
-                      Name(map));  // FinishConfig refuses them here
 }
 
 torch::Tensor Call(const LinearHeads& heads,
@@ -76,8 +50,10 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums) {
-  torch::Tensor phi_queries = Feature(config.feature_map, heads.queries);
-  const torch::Tensor phi_keys = Feature(config.feature_map, heads.keys);
+  ops::FeatureMapOptions phi;
+  phi.map = config.feature_map;
+  torch::Tensor phi_queries = ops::Features(phi, heads.queries);
+  const torch::Tensor phi_keys = ops::Features(phi, heads.keys);
   if (config.denominator == Denominator::kExact) {
     // The ratio is free of the scale of phi(q); bring each row's largest entry
     // to 1, so that the denominator does not underflow before its time.
