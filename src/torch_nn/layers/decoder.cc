@@ -3,9 +3,7 @@
 namespace tarn::nn {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
-    : pre_norm_(config.norm == Norm::kPre),
-      activation_(config.activation),
-      dropout_(config.dropout) {
+    : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
   // The encoder's layers come first, then two attentions a layer.
   const int64_t first = config.n_layers + 2 * index;
   self_attention = register_module(
@@ -16,10 +14,7 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
       "cross_attention",
       MakeMixer(CrossView(config),
                 MixerPlace{/*causal=*/false, /*cross=*/true, first + 1}));
-  linear1 = register_module("linear1",
-                            torch::nn::Linear(config.d_model, config.d_ff));
-  linear2 = register_module("linear2",
-                            torch::nn::Linear(config.d_ff, config.d_model));
+  feed_forward_ = MakeFeedForward(*this, config);
   norm1 = register_module("norm1", MakeNorm(config));
   norm2 = register_module("norm2", MakeNorm(config));
   norm3 = register_module("norm3", MakeNorm(config));
@@ -35,21 +30,20 @@ torch::Tensor DecoderLayerImpl::Run(const torch::Tensor& x,
   // One statement a site: masks are drawn in the order of the formula. In the
   // pre form `normed` is what the next part reads and `summed` the residual
   // stream; in the post form they are one.
-  const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
+  const torch::Tensor attended = attend(pre_norm_ ? norm1->forward(x) : x);
   const auto first =
       AddResidual(attended, x, self_attention->OutputBias(),
-                  pre_norm_ ? &norm2 : &norm1, Draw());
+                  (pre_norm_ ? norm2 : norm1).get(), Draw());
   const torch::Tensor read = cross_attention->Read(first.y, memory);
   const auto second = AddResidual(read, pre_norm_ ? first.s : first.y,
                                   cross_attention->OutputBias(),
-                                  pre_norm_ ? &norm3 : &norm2, Draw());
-  const torch::Tensor hidden =
-      ops::FeedForward(second.y, linear1->weight, linear1->bias,
-                       linear2->weight, activation_, Draw());
+                                  (pre_norm_ ? norm3 : norm2).get(), Draw());
+  const torch::Tensor hidden = (*feed_forward_)(second.y, Draw());
+  const torch::Tensor bias = feed_forward_->OutputBias();
   if (pre_norm_) {
-    return AddResidual(hidden, second.s, linear2->bias, nullptr, Draw()).s;
+    return AddResidual(hidden, second.s, bias, nullptr, Draw()).s;
   }
-  return AddResidual(hidden, second.y, linear2->bias, &norm3, Draw()).y;
+  return AddResidual(hidden, second.y, bias, norm3.get(), Draw()).y;
 }
 
 torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
@@ -116,7 +110,7 @@ torch::Tensor DecoderImpl::forward(const torch::Tensor& x,
     hidden = layers[i]->as<DecoderLayer>()->forward(hidden, memories[i], rotary,
                                                     key_mask);
   }
-  return norm ? Normalise(norm, hidden) : hidden;
+  return norm ? norm->forward(hidden) : hidden;
 }
 
 StackState DecoderImpl::InitialState(
@@ -145,7 +139,7 @@ std::pair<torch::Tensor, StackState> DecoderImpl::Prefill(
     hidden = layers[i]->as<DecoderLayer>()->Prefill(
         hidden, next.layers[i], state.memories[i], rotary, lengths);
   }
-  return {norm ? Normalise(norm, hidden) : hidden, std::move(next)};
+  return {norm ? norm->forward(hidden) : hidden, std::move(next)};
 }
 
 }  // namespace tarn::nn

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/residual.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/state/stack_state.h"
@@ -21,7 +22,7 @@ namespace tarn::nn {
 ///         y = norm3(x2 + drop(FFN(x2)))
 ///   pre:  x1 = x + drop(Self(norm1(x)));  x2 = x1 + drop(Cross(norm2(x1), m));
 ///         y = x2 + drop(FFN(norm3(x2)))
-/// The memory m is taken as given. FFN as in the encoder layer.
+/// The memory m is taken as given. Norms and FFN as in the encoder layer.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   /// config: of the model, finished (FinishConfig), of which the layer takes
@@ -42,8 +43,7 @@ class DecoderLayerImpl : public torch::nn::Module {
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> self_attention, cross_attention;
-  torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr}, norm3{nullptr};
+  std::shared_ptr<NormLayer> norm1, norm2, norm3;
 
  private:
   torch::Tensor Run(const torch::Tensor& x, const Branch& attend,
@@ -51,12 +51,12 @@ class DecoderLayerImpl : public torch::nn::Module {
   ops::Dropout Draw() const;
 
   bool pre_norm_;
-  Activation activation_;
   double dropout_;
+  std::unique_ptr<FeedForward> feed_forward_;
 };
 TORCH_MODULE(DecoderLayer);
 
-/// config.n_decoder_layers layers by its pattern, then LayerNorm `norm` if
+/// config.n_decoder_layers layers by its pattern, then the norm `norm` if
 /// config.final_norm.
 class DecoderImpl : public torch::nn::Module {
  public:
@@ -78,7 +78,7 @@ class DecoderImpl : public torch::nn::Module {
       const torch::Tensor& lengths = {});
 
   torch::nn::ModuleList layers{nullptr};
-  torch::nn::LayerNorm norm{nullptr};  // null without a final norm
+  std::shared_ptr<NormLayer> norm;  // null without a final norm
 
  private:
   void CheckMemories(const std::vector<MixerState>& memories) const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/model_config.h"
+#include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/residual.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/state/stack_state.h"
@@ -18,7 +19,8 @@ namespace tarn::nn {
 /// One layer, by config.norm:
 ///   post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
 ///   pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
-/// with FFN(u) = linear2(drop(act(linear1(u)))), act relu or exact gelu.
+/// Att is the mixer of config.attention, the norms are of config.norm_kind, FFN
+/// is the part of config.feed_forward.
 class EncoderLayerImpl : public torch::nn::Module {
  public:
   /// config: finished, as the layer sees it (LayerView); throws ArgumentError
@@ -37,22 +39,19 @@ class EncoderLayerImpl : public torch::nn::Module {
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> attention;
-  torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
+  std::shared_ptr<NormLayer> norm1, norm2;
 
  private:
   torch::Tensor Run(const torch::Tensor& x, const Branch& attend);
-  // Without the bias of linear2, which the residual adds.
-  torch::Tensor FeedForward(const torch::Tensor& x);
   ops::Dropout Draw() const;
 
   bool pre_norm_;
-  Activation activation_;
   double dropout_;
+  std::unique_ptr<FeedForward> feed_forward_;
 };
 TORCH_MODULE(EncoderLayer);
 
-/// config.n_layers layers by its pattern, then LayerNorm `norm` if
+/// config.n_layers layers by its pattern, then the norm `norm` if
 /// config.final_norm.
 class EncoderImpl : public torch::nn::Module {
  public:
@@ -71,7 +70,7 @@ class EncoderImpl : public torch::nn::Module {
       const torch::Tensor& lengths = {});
 
   torch::nn::ModuleList layers{nullptr};
-  torch::nn::LayerNorm norm{nullptr};  // null without a final norm
+  std::shared_ptr<NormLayer> norm;  // null without a final norm
 
  private:
   ModelConfig config_;

@@ -121,7 +121,22 @@ void ForgetDerived(ModelConfig& model, const Given& given) {
   if (any("n_layers") && model.n_decoder_layers == model.n_layers) {
     model.n_decoder_layers = 0;
   }
-  if (any("attention")) model.cross_attention = CrossAttention::kDerived;
+  if (any("attention", "layers")) {
+    model.cross_attention = CrossAttention::kDerived;
+  }
+  // One mixer for all layers stands in the place of a pattern.
+  if (any("attention")) model.layers.clear();
+}
+
+// `--attention` says what a pattern says too, or something else.
+void CheckOnePattern(const Given& given) {
+  const std::string* attention = Find(given, "attention");
+  const std::string* layers = Find(given, "layers");
+  if (attention == nullptr || layers == nullptr || *attention == *layers) {
+    return;
+  }
+  throw ArgumentError("--attention", "none beside --layers " + *layers,
+                      *attention);
 }
 
 // With --init the model is what it is; only what acts in training may change.
@@ -149,6 +164,11 @@ void OpenClasses(ModelConfig& model) {
   if (ctc && model.input_dim == 0) model.input_dim = kMelBands;
 }
 
+bool HasMixer(const ModelConfig& model, AttentionKind kind) {
+  const std::vector<AttentionKind> kinds = MixersOf(model);
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
 // Tables with a row for each position reach as far as the longest row of
 // training; a target is read with the line end before it.
 void ExtendPositions(TrainOptions& options, const Given& given) {
@@ -157,7 +177,7 @@ void ExtendPositions(TrainOptions& options, const Given& given) {
       options.seq_len * (options.long_every > 0 ? options.batch : 1) +
       (model.arch == Arch::kSeq2seq ? 1 : 0);
   if (Find(given, "max_positions") == nullptr) model.max_positions = longest;
-  if (model.attention == AttentionKind::kAftFull &&
+  if (HasMixer(model, AttentionKind::kAftFull) &&
       Find(given, "max_sequence_length") == nullptr) {
     model.max_sequence_length = longest;
   }
@@ -257,6 +277,7 @@ void CheckSameModel(const TrainOptions& saved, const Given& given) {
     if (!IsModelKey(name)) continue;
     const ModelConfig before = now.model;
     Set(now, name, value);
+    if (name == "layers") FinishConfig(now.model);  // patterns have one form
     if (now.model == before || Find(given, "config") != nullptr) continue;
     throw ArgumentError(FlagName(name), "the value the run began with", value);
   }
@@ -282,6 +303,7 @@ TrainOptions BuildOptions(const Given& given) {
   if (config != nullptr) options.model = ReadConfig(*config);
   if (init != nullptr) options.model = ReadConfig(*init + "/config.json");
   const ModelConfig was = options.model;
+  CheckOnePattern(flags);
   if (config != nullptr) ForgetDerived(options.model, flags);
   for (const auto& [name, value] : all) {
     if (!IsModelKey(name)) Set(options, name, value);

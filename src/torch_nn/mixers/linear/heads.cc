@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "core/error.h"
-#include "torch_ops/common/call.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -52,8 +50,10 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums) {
-  torch::Tensor phi_queries = ops::ElementwiseFeatures(config.feature_map, heads.queries);
-  const torch::Tensor phi_keys = ops::ElementwiseFeatures(config.feature_map, heads.keys);
+  ops::FeatureMapOptions phi;
+  phi.map = config.feature_map;
+  torch::Tensor phi_queries = ops::Features(phi, heads.queries);
+  const torch::Tensor phi_keys = ops::Features(phi, heads.keys);
   if (config.denominator == Denominator::kExact) {
     // The ratio is free of the scale of phi(q); bring each row's largest entry
     // to 1, so that the denominator does not underflow before its time.
