@@ -199,6 +199,16 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
   EXPECT_THROW(BuildOptions(With({{"config", dir.Name("none")}})), FormatError);
 }
 
+TEST(BuildOptionsTest, PresetsOfThePaperAreItsCode) {
+  for (const char* name : {"mnist", "cifar10", "copy-task"}) {
+    const ModelConfig model =
+        BuildOptions({{"out", "x"}, {"preset", name}}).model;
+    EXPECT_EQ(model.activation, Activation::kRelu) << name;
+    EXPECT_EQ(model.dropout, 0.1) << name;
+    EXPECT_EQ(model.norm, Norm::kPost) << name;
+  }
+}
+
 TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
   const TrainOptions saved =
       BuildOptions(With({{"lr", "0.1"}, {"threads", "2"}, {"d_model", "64"}}));
