@@ -131,7 +131,7 @@ void Run::Describe(Reporter& reporter) {
                        model.arch == Arch::kEncoder ||
                        model.arch == Arch::kSeq2seq;
   reporter.Note(StrCat(Name(model.arch), attends ? " of " : "",
-                       attends ? Name(model.attention) : "",
+                       attends ? LayersText(model) : "",
                        attends ? " attention" : "", ", ", parameters,
                        " parameters, ", options_.threads, " threads, ",
                        SimdTargetName()));

@@ -88,16 +88,18 @@ double MemoryEstimate(const TrainOptions& options) {
   const double width = static_cast<double>(model.d_model);
   // Floats a token that autograd keeps: norms, projections, both halves of
   // the feed-forward part; logits, their softmax and its gradient.
-  double layer = 8 * width +
-                 3 * heads * static_cast<double>(model.d_key + model.d_value) +
-                 3 * static_cast<double>(model.d_ff);
-  if (model.attention == AttentionKind::kFull) {
-    layer += 3 * heads * static_cast<double>(options.seq_len);
+  const double layer =
+      8 * width +
+      3 * heads * static_cast<double>(model.d_key + model.d_value) +
+      3 * static_cast<double>(model.d_ff);
+  double token = 3 * static_cast<double>(model.Outputs());
+  for (const int64_t depth : {model.n_layers, model.n_decoder_layers}) {
+    for (int64_t i = 0; i < depth; ++i) {
+      token += layer;
+      if (LayerView(model, i).attention != AttentionKind::kFull) continue;
+      token += 3 * heads * static_cast<double>(options.seq_len);
+    }
   }
-  const double layers =
-      static_cast<double>(model.n_layers + model.n_decoder_layers);
-  const double token =
-      layers * layer + 3 * static_cast<double>(model.Outputs());
   // Weights, gradients and two running means.
   return 4 * (4 * static_cast<double>(Parameters(model)) + rows * token);
 }
