@@ -35,8 +35,8 @@ def test_figures_and_files(straight):
     assert lines[-1]["val_loss"] < lines[9]["val_loss"]
     # n + 1 targets of each of 640 rows, n from 7 to 14.
     assert 640 * 8 <= lines[-1]["tokens"] <= 640 * 15
-    config = json.loads((straight / "config.json").read_text())
-    assert config["tokenizer"] == "ids" and config["vocab_size"] == 6
+    model = json.loads((straight / "config.json").read_text())["model"]
+    assert model["tokenizer"] == "ids" and model["vocab_size"] == 6
     tokenizer = json.loads((straight / "tokenizer.json").read_text())
     assert tokenizer == {"format_version": 1, "type": "ids", "vocab_size": 6}
 

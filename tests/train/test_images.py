@@ -82,11 +82,9 @@ def test_figures_and_files_of_a_run(straight):
     assert "300 images of 6 x 8 x 1 to learn (0 held out dropped), 40 held out" in result.stderr
     assert "bits/dim" in result.stderr
     config = json.loads((out / "config.json").read_text())
-    want = {
-        "task": "image", "image_height": 6, "image_width": 8, "image_channels": 1,
-        "n_mixtures": 10, "vocab_size": 256, "tokenizer": "byte",
-    }
-    assert {key: config[key] for key in want} == want
+    assert config["image"] == {"n_mixtures": 10, "height": 6, "width": 8, "channels": 1}
+    want = {"task": "image", "vocab_size": 256, "tokenizer": "byte"}
+    assert {key: config["model"][key] for key in want} == want
     assert (out / "tokenizer.json").exists() and not (out / "labels.json").exists()
 
 
@@ -126,13 +124,13 @@ def test_pooled_and_coloured(data, tmp_path):
     flags = [*SMALL, "--steps", "2", "--eval-every", "2"]
     out = tmp_path / "pooled"
     assert train("--data", data / "train", "--pool", 2, "--out", out, *flags).returncode == 0
-    assert json.loads((out / "config.json").read_text())["image_width"] == WIDTH // 2
+    assert json.loads((out / "config.json").read_text())["image"]["width"] == WIDTH // 2
     out = tmp_path / "cifar"
     result = train("--data", data / "cifar", "--pool", 8, "--out", out, *flags,
                    "--sample-every", 2)
     assert result.returncode == 0, result.stderr
-    config = json.loads((out / "config.json").read_text())
-    assert (config["image_height"], config["image_channels"]) == (4, 3)
+    image = json.loads((out / "config.json").read_text())["image"]
+    assert (image["height"], image["channels"]) == (4, 3)
     assert "first held-out image: upper half" in result.stderr
     assert log(out)[-1]["tokens"] == 2 * 2 * 4 * (4 * 4 * 3 - 1)
 

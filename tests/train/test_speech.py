@@ -91,8 +91,8 @@ def test_every_model_learns(flags, data, tmp_path):
     if "--join-frames" not in flags:
         assert 18 * 320 <= lines[-1]["tokens"] <= 28 * 320
     for folder in (out, out / "best"):
-        config = json.loads((folder / "config.json").read_text())
-        assert (config["task"], config["n_classes"], config["input_dim"]) == ("ctc", 16, 40)
+        model = json.loads((folder / "config.json").read_text())["model"]
+        assert (model["task"], model["n_classes"], model["input_dim"]) == ("ctc", 16, 40)
         labels = json.loads((folder / "labels.json").read_text())
         assert labels == ["", *"efghinorstuvwxz"]
         assert not (folder / "tokenizer.json").exists()

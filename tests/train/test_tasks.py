@@ -76,9 +76,9 @@ def test_every_architecture_learns(arch, task, flags, data, tmp_path):
     }[task]
     assert [line["step"] for line in lines if figure in line] == [20, 40, 60]
     for folder in (out, out / "best"):
-        config = json.loads((folder / "config.json").read_text())
-        assert (config["arch"], config["task"]) == (arch, task)
-        assert config["n_classes"] == (2 if task == "classify" else 0)
+        model = json.loads((folder / "config.json").read_text())["model"]
+        assert (model["arch"], model["task"]) == (arch, task)
+        assert model["n_classes"] == (2 if task == "classify" else 0)
         if task == "classify":
             labels = json.loads((folder / "labels.json").read_text())
             assert labels == ["more a", "more b"]

@@ -36,7 +36,8 @@ def test_output_is_a_model_directory(straight):
     for folder in (straight, straight / "best"):
         config = json.loads((folder / "config.json").read_text())
         # A position for every token of a long row: batch 2 x seq_len 16.
-        assert config["d_model"] == 16 and config["max_positions"] == 32
+        assert config["model"]["d_model"] == 16
+        assert config["positions"]["max_positions"] == 32
         tokenizer = json.loads((folder / "tokenizer.json").read_text())
         assert tokenizer["type"] == "byte"
         assert (folder / "model.safetensors").stat().st_size > 10000
@@ -87,7 +88,7 @@ def test_several_files_of_characters(tmp_path):
     tokenizer = json.loads((out / "tokenizer.json").read_text())
     assert tokenizer["code_points"] == sorted(points)
     config = json.loads((out / "config.json").read_text())
-    assert config["vocab_size"] == len(points)
+    assert config["model"]["vocab_size"] == len(points)
     # phi has two bytes: a byte costs less than a character.
     assert any(
         line["bits_per_byte"] < 0.9999 * line["loss"] / math.log(2)
@@ -114,8 +115,8 @@ def test_a_bpe_model_from_text_to_text(text, tmp_path):
     assert result.returncode == 0, result.stderr
     lines = log(straight)
     assert lines[-1]["val_bits_per_byte"] < lines[0]["bits_per_byte"] - 0.5
-    config = json.loads((straight / "config.json").read_text())
-    assert (config["tokenizer"], config["vocab_size"]) == ("bpe", 300)
+    model = json.loads((straight / "config.json").read_text())["model"]
+    assert (model["tokenizer"], model["vocab_size"]) == ("bpe", 300)
     assert (straight / "tokenizer.json").read_bytes() == bpe.read_bytes()
 
     result = train("--data", text, "--out", parts, *flags, "--steps", "21")

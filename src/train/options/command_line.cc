@@ -1,6 +1,8 @@
 #include "train/options/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 #include "data/pairs/edit_distance.h"
@@ -12,14 +14,19 @@ struct Flag {
   std::string name, metavar, help;
 };
 
+// More files than a command line holds, and few enough that the parser takes a
+// name such as "[a,b]" as it stands.
+constexpr int kMostFiles = 1 << 20;
+constexpr size_t kHelpColumn = 34;
+
 // Flags outside the two tables. An empty metavar marks a switch.
 const std::vector<Flag>& RunFlags() {
   static const std::vector<Flag> flags = {
-      {"data", "FILE...", "what to learn, any number; - is standard input"},
+      {"data", "FILE ...", "what to learn, any number; - is standard input"},
       {"held_out", "FILE", "judge by this file instead of a part of the data"},
       {"out", "DIR", "where model, checkpoints and log go"},
       {"preset", "NAME", "start from a named set of options (below)"},
-      {"config", "FILE", "take the model from a config.json"},
+      {"config", "FILE", "take the model from a config.json, with all its sizes"},
       {"init", "DIR", "go on from the weights of a model"},
       {"resume", "", "go on from DIR/checkpoint, to the bit"},
       {"overwrite", "", "start anew where DIR holds a run"},
@@ -35,141 +42,171 @@ bool IsModelFlag(const ConfigKey& key) {
          name != "n_classes" && !name.starts_with("image_");
 }
 
-// Every flag in the order of the help text.
-std::vector<Flag> AllFlags() {
-  std::vector<Flag> flags = RunFlags();
-  for (const OptionInfo& option : OptionTable()) {
-    flags.push_back({option.name, option.metavar, option.help});
-  }
+std::vector<Flag> ModelFlags() {
+  std::vector<Flag> flags;
   for (const ConfigKey& key : ConfigKeys()) {
     if (IsModelFlag(key)) flags.push_back({key.name, "VALUE", key.help});
   }
   return flags;
 }
 
-[[noreturn]] void RefuseFlag(const std::string& flag) {
-  std::string nearest;
-  size_t least = SIZE_MAX;
-  for (const Flag& known : AllFlags()) {
-    const size_t distance = EditDistance(flag, FlagName(known.name));
-    if (distance < least) least = distance, nearest = FlagName(known.name);
-  }
-  // Further away than half its letters is no suggestion.
-  const bool near = least <= flag.size() / 2;
-  throw ArgumentError(
-      "unknown flag " + flag +
-      (near ? " (did you mean " + nearest + "?)" : " (see --help)"));
-}
-
-void AddLines(std::string& text, const std::vector<Flag>& flags) {
-  for (const Flag& flag : flags) {
-    std::string line = "  " + FlagName(flag.name);
-    if (!flag.metavar.empty()) line += " " + flag.metavar;
-    // Help starts in one column, on the next line where a flag is too long.
-    constexpr size_t kColumn = 34;
-    if (line.size() + 2 > kColumn) {
-      text += line + "\n";
-      line.clear();
-    }
-    line.resize(kColumn, ' ');
-    text += line + flag.help + "\n";
-  }
-}
-
-}  // namespace
-
-CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
-  const std::vector<Flag> flags = AllFlags();
-  CommandLine line;
-  const auto is_flag = [](const std::string& text) {
-    return text.size() > 2 && text.compare(0, 2, "--") == 0;
-  };
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    std::string flag = arguments[i];
-    if (flag == "--help" || flag == "-h") {
-      line.help = true;
-      continue;
-    }
-    if (!is_flag(flag)) {
-      throw ArgumentError("argument \"" + flag +
-                          "\": want a flag (texts follow --data)");
-    }
-    std::vector<std::string> values;
-    if (const size_t equals = flag.find('='); equals != std::string::npos) {
-      values.push_back(flag.substr(equals + 1));
-      flag.resize(equals);
-    }
-    const auto known =
-        std::find_if(flags.begin(), flags.end(), [&](const Flag& candidate) {
-          return FlagName(candidate.name) == flag;
-        });
-    if (known == flags.end()) RefuseFlag(flag);
-    if (known->metavar.empty()) {
-      if (!values.empty()) throw ArgumentError(flag, "no value", values[0]);
-      line.given.emplace_back(known->name, "");
-      continue;
-    }
-    // Only --data takes several; "-" and negative numbers are values.
-    const bool many = known->name == "data";
-    while (i + 1 < arguments.size() && !is_flag(arguments[i + 1]) &&
-           arguments[i + 1] != "-h" && (many || values.empty())) {
-      values.push_back(arguments[++i]);
-    }
-    if (values.empty()) throw ArgumentError(flag, known->metavar, "nothing");
-    for (std::string& value : values) {
-      line.given.emplace_back(known->name, std::move(value));
-    }
-  }
-  return line;
-}
-
-std::string HelpText(const std::string& program) {
+std::vector<Flag> TrainingFlags() {
   const TrainOptions defaults;
-  std::string text =
-      "Trains a model on text: a language model; with --arch encoder or "
-      "--task classify\na classifier, on lines \"label TAB text\"; with --arch "
-      "seq2seq on lines\n\"source TAB "
-      "target\"; with --task image on images as sequences of bytes, in files"
-      "\nof MNIST's (IDX) or CIFAR-10's binary form, plain, .gz or .zst."
-      "\n\nUsage: " +
-      program + " --data FILE... --out DIR [flags]\n\n";
-  AddLines(text, RunFlags());
-  text += "\nTraining\n";
-  std::vector<Flag> lines;
+  std::vector<Flag> flags;
   for (const OptionInfo& option : OptionTable()) {
     const std::string value = option.get(defaults);
-    lines.push_back({option.name, option.metavar,
+    flags.push_back({option.name, option.metavar,
                      option.help + (value.empty() ? "" : " [" + value + "]")});
   }
-  AddLines(text, lines);
-  text += "\nModel (the keys of config.json)\n";
-  lines.clear();
-  for (const ConfigKey& key : ConfigKeys()) {
-    if (IsModelFlag(key)) lines.push_back({key.name, "VALUE", key.help});
-  }
-  AddLines(text, lines);
-  text += "\nPresets\n";
+  return flags;
+}
+
+std::string Footer(const std::string& program) {
+  std::string text = "Presets:\n";
   for (const Preset& preset : Presets()) {
     std::string line = StrCat("  ", preset.name);
     line.resize(16, ' ');
     text += line + preset.help + "\n";
   }
-  text += "\nExamples\n  " + program +
-          " --data book.txt --out models/book --steps 2000\n  " + program +
-          " --out models/book --resume\n  zcat texts/*.gz | " + program +
-          " --data - --out models/all --preset small\n  " + program +
-          " --init models/all --data letters.txt --out models/letters\n  " +
-          program +
-          " --arch encoder --data label-text.tsv --out models/classes\n  " +
-          program +
-          " --arch seq2seq --data source-target.tsv --held-out test.tsv "
-          "--out models/pairs\n  " +
-          program +
-          " --preset images-small --data train-images-idx3-ubyte.gz "
-          "--out models/images\n\n"
-          "Exit status: 0 done, 1 failure, 2 usage or impossible sizes, 3 bad "
-          "data or\nmodel file, 130 interrupted (Ctrl-C saves first).\n";
-  return text;
+  return text + "\nExamples:\n  " + program +
+         " --data book.txt --out models/book --steps 2000\n  " + program +
+         " --out models/book --resume\n  zcat texts/*.gz | " + program +
+         " --data - --out models/all --preset small\n  " + program +
+         " --init models/all --data letters.txt --out models/letters\n  " +
+         program +
+         " --data book.txt --out models/hybrid --layers linear,full \\\n"
+         "    --norm-kind rms --feed-forward swiglu\n  " +
+         program +
+         " --arch encoder --data label-text.tsv --out models/classes\n  " +
+         program +
+         " --arch seq2seq --data source-target.tsv --held-out test.tsv "
+         "--out models/pairs\n  " +
+         program +
+         " --preset images-small --data train-images-idx3-ubyte.gz "
+         "--out models/images\n\n"
+         "Exit status: 0 done, 1 failure, 2 usage or impossible sizes, 3 bad "
+         "data or\nmodel file, 130 interrupted (Ctrl-C saves first).\n";
+}
+
+// The parser over the three tables. It collects words alone: what they mean,
+// and their ranges, is the business of the tables.
+class Parser {
+ public:
+  explicit Parser(const std::string& program)
+      : app_("Trains a model on text: a language model; with --arch encoder or "
+             "--task classify\na classifier, on lines \"label TAB text\"; with "
+             "--arch seq2seq on lines\n\"source TAB target\"; with --task image "
+             "on images as sequences of bytes, in files\nof MNIST's (IDX) or "
+             "CIFAR-10's binary form, plain, .gz or .zst.",
+             program) {
+    app_.set_help_flag("-h,--help", "this text")->group("Run");
+    app_.get_formatter()->column_width(kHelpColumn);
+    app_.allow_extras();
+    Add("Run", RunFlags());
+    Add("Training", TrainingFlags());
+    Add("Model (the keys of config.json)", ModelFlags());
+    app_.footer(Footer(program));
+  }
+
+  std::string Help() const { return app_.help(); }
+
+  CommandLine Parse(std::vector<std::string> words) {
+    // The parser takes them from the back.
+    const std::string last = words.empty() ? "" : words.back();
+    std::reverse(words.begin(), words.end());
+    CommandLine line;
+    try {
+      app_.parse(words);
+    } catch (const CLI::CallForHelp&) {
+      line.help = true;
+      return line;
+    } catch (const CLI::ParseError& error) {
+      RefuseExtras();
+      for (const auto& [option, flag] : flags_) {
+        if (FlagName(flag.name) == last) RefuseNothing(flag);
+      }
+      throw ArgumentError(error.what());
+    }
+    std::map<const CLI::Option*, size_t> read;
+    for (const CLI::Option* option : app_.parse_order()) {
+      const Flag& flag = flags_.at(option);
+      const std::string& value = option->results().at(read[option]++);
+      const bool is_switch = flag.metavar.empty();
+      // The parser takes the next word for a value, whatever it is.
+      if (!is_switch && (value.starts_with("--") || value == "-h")) {
+        RefuseNothing(flag);
+      }
+      line.given.emplace_back(flag.name, is_switch ? "" : value);
+    }
+    RefuseExtras();
+    return line;
+  }
+
+ private:
+  void Add(const std::string& group, const std::vector<Flag>& flags) {
+    for (const Flag& flag : flags) {
+      CLI::Option* option =
+          flag.metavar.empty()
+              ? app_.add_flag_callback(FlagName(flag.name), [] {}, flag.help)
+                    ->disable_flag_override()
+              : app_.add_option(
+                    FlagName(flag.name),
+                    [](const CLI::results_t&) { return true; }, flag.help);
+      if (!flag.metavar.empty()) {
+        // Given twice, the last one counts: see BuildOptions.
+        option->option_text(flag.metavar)->take_all();
+      }
+      if (flag.name == "data") option->expected(1, kMostFiles);
+      option->group(group);
+      flags_[option] = flag;
+    }
+  }
+
+  [[noreturn]] static void RefuseNothing(const Flag& flag) {
+    throw ArgumentError(FlagName(flag.name), flag.metavar, "nothing");
+  }
+
+  // What the parser knows no place for: a misspelt flag is told before the
+  // words that follow it.
+  void RefuseExtras() const {
+    const std::vector<std::string> extras = app_.remaining();
+    for (const std::string& word : extras) {
+      if (word.size() > 1 && word[0] == '-') {
+        RefuseFlag(word.substr(0, word.find('=')));
+      }
+    }
+    if (extras.empty()) return;
+    throw ArgumentError("argument \"" + extras.front() +
+                        "\": want a flag (texts follow --data)");
+  }
+
+  [[noreturn]] void RefuseFlag(const std::string& word) const {
+    std::string nearest;
+    size_t least = SIZE_MAX;
+    for (const CLI::Option* option : app_.get_options()) {
+      const std::string known = option->get_name();
+      const size_t distance = EditDistance(word, known);
+      if (distance < least) least = distance, nearest = known;
+    }
+    // Further away than half its letters is no suggestion.
+    const bool near = least <= word.size() / 2;
+    throw ArgumentError(
+        "unknown flag " + word +
+        (near ? " (did you mean " + nearest + "?)" : " (see --help)"));
+  }
+
+  CLI::App app_;
+  std::map<const CLI::Option*, Flag> flags_;
+};
+
+}  // namespace
+
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
+  return Parser("tarn train").Parse(arguments);
+}
+
+std::string HelpText(const std::string& program) {
+  return Parser(program).Help();
 }
 
 }  // namespace tarn::train

@@ -102,25 +102,32 @@ Given Expand(const Given& given) {
   return all;
 }
 
-// Sizes that a finished config derived from others are derived anew when the
-// command line changes those.
-void ForgetDerived(ModelConfig& model, const Given& given) {
-  const auto any = [&](auto... names) {
-    return ((Find(given, names) != nullptr) || ...);
-  };
-  if (any("d_model", "n_heads")) {
-    if (model.n_dims == model.d_key) model.n_dims = 0;
-    if (model.d_key == model.d_model / model.n_heads) model.d_key = 0;
-    if (model.d_value == model.d_model / model.n_heads) model.d_value = 0;
-    if (model.d_ff == 4 * model.d_model) model.d_ff = 0;
+// The flags of the model that are among `given`, on top of `model`: the last one
+// of a name counts. What hangs on the kind of model, and is no size, is worked
+// out anew where a flag changes the kind. A kind of attention and a pattern of
+// layers say the same thing: a flag of one replaces what stood there of the
+// other.
+void SetModelFlags(TrainOptions& options, const Given& given) {
+  const std::string* attention = Find(given, "attention");
+  const std::string* layers = Find(given, "layers");
+  ModelConfig& model = options.model;
+  const ModelConfig below = model;
+  if (attention != nullptr) model.layers.clear();
+  for (const auto& [name, value] : given) {
+    if (IsModelKey(name)) Set(options, name, value);
   }
-  if (any("d_key", "feature_map") && model.n_dims == model.d_key) {
-    model.n_dims = 0;
+  if (attention != nullptr && layers != nullptr &&
+      *attention != Name(model.layers.front().attention)) {
+    throw ArgumentError("--attention",
+                        StrCat("'", Name(model.layers.front().attention),
+                               "', the first of --layers, or none beside it"),
+                        StrCat("'", *attention, "'"));
   }
-  if (any("arch")) model.task = Task::kDerived, model.n_decoder_layers = 0;
-  if (any("n_layers") && model.n_decoder_layers == model.n_layers) {
-    model.n_decoder_layers = 0;
+  if (model.arch != below.arch) {
+    if (Find(given, "task") == nullptr) model.task = Task::kDerived;
+    if (Find(given, "n_decoder_layers") == nullptr) model.n_decoder_layers = 0;
   }
+<<<<<<< HEAD
   if (any("attention", "layers")) {
     model.cross_attention = CrossAttention::kDerived;
   }
@@ -137,6 +144,23 @@ void CheckOnePattern(const Given& given) {
   }
   throw ArgumentError("--attention", "none beside --layers " + *layers,
                       *attention);
+=======
+  const bool same_mixers =
+      model.attention == below.attention && model.layers == below.layers;
+  if (!same_mixers && Find(given, "cross_attention") == nullptr) {
+    model.cross_attention = CrossAttention::kDerived;
+  }
+}
+
+// A model file stands below the flags, and gives every size it holds: none is
+// worked out anew because a flag changed another, unless that flag is 0. Options
+// of a preset stand below the file, so that only those that say how to train are
+// left of them.
+const Given& ModelFlags(const Given& given, const Given& expanded) {
+  const bool file = Find(expanded, "config") != nullptr ||
+                    Find(expanded, "init") != nullptr;
+  return file ? given : expanded;
+>>>>>>> train
 }
 
 // With --init the model is what it is; only what acts in training may change.
@@ -264,15 +288,19 @@ void Check(const TrainOptions& options) {
   CheckTaskOptions(options);
 }
 
-// A resumed run may repeat the options of its model but not change them.
-void CheckSameModel(const TrainOptions& saved, const Given& given) {
-  TrainOptions now = saved;
-  if (const std::string* config = Find(given, "config")) {
-    now.model = ReadConfig(*config);
-    now.model.vocab_size = saved.model.vocab_size;
-    now.model.n_classes = saved.model.n_classes;
-    ForgetDerived(now.model, given);
+// What the data decided, of the model of a run.
+void TakeFromData(const ModelConfig& saved, const Given& given,
+                  ModelConfig& model) {
+  model.vocab_size = saved.vocab_size;
+  model.n_classes = saved.n_classes;
+  if (saved.task != Task::kImage) return;
+  model.image_height = saved.image_height;
+  model.image_width = saved.image_width;
+  model.image_channels = saved.image_channels;
+  if (Find(given, "max_positions") == nullptr) {
+    model.max_positions = saved.max_positions;
   }
+<<<<<<< HEAD
   for (const auto& [name, value] : given) {
     if (!IsModelKey(name)) continue;
     const ModelConfig before = now.model;
@@ -284,10 +312,53 @@ void CheckSameModel(const TrainOptions& saved, const Given& given) {
   FinishConfig(now.model);
   if (!(now.model == saved.model)) {
     throw ArgumentError("--config", "the model the run began with", "another");
+=======
+  if (Find(given, "max_sequence_length") == nullptr) {
+    model.max_sequence_length = saved.max_sequence_length;
+>>>>>>> train
   }
 }
 
+// Whether flags on top of `model` give the model of the run.
+bool GivesModel(const ModelConfig& saved, const ModelConfig& model,
+                const Given& flags) {
+  TrainOptions now;
+  now.model = model;
+  SetModelFlags(now, flags);
+  try {
+    FinishConfig(now.model);
+  } catch (const ArgumentError&) {
+    return false;
+  }
+  return now.model == saved;
+}
+
+// A resumed run may repeat the options of its model but not change them. They
+// are compared finished: keys that nobody reads make no difference.
+void CheckSameModel(const ModelConfig& saved, const Given& given,
+                    const Given& flags) {
+  ModelConfig model = saved;
+  const std::string* config = Find(given, "config");
+  if (config != nullptr) {
+    model = ReadConfig(*config);
+    TakeFromData(saved, flags, model);
+  }
+  if (GivesModel(saved, model, flags)) return;
+  for (const auto& [name, value] : flags) {
+    if (!IsModelKey(name) || GivesModel(saved, saved, {{name, value}})) {
+      continue;
+    }
+    throw ArgumentError(FlagName(name), "the value the run began with", value);
+  }
+  throw ArgumentError("--config", "the model the run began with", "another");
+}
+
 }  // namespace
+
+bool HasMixer(const ModelConfig& model, AttentionKind kind) {
+  const std::vector<AttentionKind> kinds = MixersOf(model);
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
 
 TrainOptions BuildOptions(const Given& given) {
   const Given all = Expand(given);
@@ -297,20 +368,19 @@ TrainOptions BuildOptions(const Given& given) {
     throw ArgumentError("--config", "--config or --init", "both");
   }
   TrainOptions options;
-  // A model file stands below the flags; those of a preset only below it
-  // where they say how to train.
-  const Given& flags = config != nullptr || init != nullptr ? given : all;
+  const Given& flags = ModelFlags(given, all);
   if (config != nullptr) options.model = ReadConfig(*config);
   if (init != nullptr) options.model = ReadConfig(*init + "/config.json");
   const ModelConfig was = options.model;
+<<<<<<< HEAD
   CheckOnePattern(flags);
   if (config != nullptr) ForgetDerived(options.model, flags);
+=======
+>>>>>>> train
   for (const auto& [name, value] : all) {
     if (!IsModelKey(name)) Set(options, name, value);
   }
-  for (const auto& [name, value] : flags) {
-    if (IsModelKey(name)) Set(options, name, value);
-  }
+  SetModelFlags(options, flags);
   if (config == nullptr && init == nullptr) {
     ExtendPositions(options, all);
     SetGeneratedTokenizer(options, all);
@@ -353,7 +423,7 @@ TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
                           info->get(options));
     }
   }
-  CheckSameModel(saved, all);
+  CheckSameModel(saved.model, all, ModelFlags(given, all));
   if (Find(all, "init") != nullptr && options.init != saved.init) {
     throw ArgumentError("--init",
                         saved.init.empty() ? "none, as the run began"

@@ -83,13 +83,17 @@ const std::vector<Preset>& Presets();
 
 /// Options from what a command line gave: defaults, then --preset, then the
 /// model of --config FILE or --init DIR, then the rest of `given`. Sizes that
-/// follow from others are filled in; a learned position table has a row for
+/// none of these gives, or gives as 0, are worked out; a model file gives all of
+/// its sizes. A learned position table has a row for
 /// each token of the longest training row unless max_positions is given. The
 /// vocabulary and the number of classes stay open (the data decide them) except
 /// with --init. Throws
 /// ArgumentError naming the flag, and FormatError or IoError for a model file
 /// that cannot be used.
 TrainOptions BuildOptions(const Given& given);
+
+/// Whether a layer's self attention is of that kind.
+bool HasMixer(const ModelConfig& model, AttentionKind kind);
 
 /// The options a checkpoint was written with, and `given` on top: throws
 /// ArgumentError naming the first that would change the bits of the run.

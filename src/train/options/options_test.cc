@@ -6,6 +6,7 @@
 #include "train/options/command_line.h"
 #include "data/pairs/edit_distance.h"
 #include "core/test_files.h"
+#include "train/run/plan.h"
 #include "train/run/state.h"
 
 namespace tarn::train {
@@ -50,9 +51,41 @@ TEST(CommandLineTest, UnknownFlagsNameTheNearest) {
   EXPECT_TRUE(
       Contains(Refusal([] { ParseCommandLine({"--xyzzyplugh"}); }), "--help"));
   EXPECT_NE(Refusal([] { ParseCommandLine({"book.txt"}); }), "");
-  EXPECT_NE(Refusal([] { ParseCommandLine({"--lr"}); }), "");
+  // The cause stands before what follows from it.
+  EXPECT_TRUE(Contains(
+      Refusal([] { ParseCommandLine({"stray", "--batchs", "3", "--lr"}); }),
+      "did you mean --batch?"));
+  EXPECT_TRUE(Contains(Refusal([] { ParseCommandLine({"-x"}); }), "-x"));
   EXPECT_NE(Refusal([] { ParseCommandLine({"--resume=yes"}); }), "");
   EXPECT_NE(Refusal([] { ParseCommandLine({"--vocab-size", "9"}); }), "");
+}
+
+TEST(CommandLineTest, FlagsWithoutTheirValueSayWhatTheyWant) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--steps"}, {"--steps", "--out", "x"}, {"--out", "x", "--steps", "-h"}};
+  for (const auto& words : cases) {
+    const std::string message = Refusal([&] { ParseCommandLine(words); });
+    EXPECT_TRUE(Contains(message, "--steps")) << message;
+    EXPECT_TRUE(Contains(message, "want N")) << message;
+  }
+  EXPECT_TRUE(
+      Contains(Refusal([] { ParseCommandLine({"--data"}); }), "--data"));
+}
+
+TEST(CommandLineTest, WordsStayAsTheyWereWritten) {
+  const CommandLine line = ParseCommandLine(
+      {"--data=[a,b]", "/x", "a b", "-", "--out", "[o]", "--lr", "1", "--lr",
+       "2", "--layers", "linear,local:local_context=8", "--held-out", ""});
+  const Given want = {{"data", "[a,b]"},
+                      {"data", "/x"},
+                      {"data", "a b"},
+                      {"data", "-"},
+                      {"out", "[o]"},
+                      {"lr", "1"},
+                      {"lr", "2"},
+                      {"layers", "linear,local:local_context=8"},
+                      {"held_out", ""}};
+  EXPECT_EQ(line.given, want);
 }
 
 TEST(CommandLineTest, EditDistance) {
@@ -69,7 +102,15 @@ TEST(CommandLineTest, HelpNamesEveryFlagAndPreset) {
   for (const Preset& preset : Presets()) {
     EXPECT_TRUE(Contains(help, StrCat("\n  ", preset.name, " ")));
   }
-  EXPECT_TRUE(Contains(help, "--rotary-place"));
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string_view name = key.name;
+    const bool data_decide = name == "vocab_size" || name == "n_classes" ||
+                             name.starts_with("image_");
+    EXPECT_EQ(Contains(help, "  " + FlagName(name) + " VALUE"), !data_decide)
+        << name;
+  }
+  EXPECT_TRUE(Contains(help, "--data FILE ..."));
+  EXPECT_TRUE(Contains(help, "[0.002]"));
   EXPECT_TRUE(Contains(help, "Examples"));
 }
 
@@ -205,8 +246,23 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
   const TrainOptions wider =
       BuildOptions(With({{"config", path}, {"d_model", "128"}}));
   EXPECT_EQ(wider.model.n_layers, 3);
-  EXPECT_EQ(wider.model.d_key, 32);
-  EXPECT_EQ(wider.model.d_ff, 512);
+  // The file gives its sizes; a flag of 0 works one out anew.
+  EXPECT_EQ(wider.model.d_key, 16);
+  EXPECT_EQ(wider.model.d_ff, 256);
+  const TrainOptions anew = BuildOptions(With({{"config", path},
+                                               {"d_model", "128"},
+                                               {"d_key", "0"},
+                                               {"d_value", "0"},
+                                               {"d_ff", "0"}}));
+  EXPECT_EQ(anew.model.d_key, 32);
+  EXPECT_EQ(anew.model.d_ff, 512);
+  // What hangs on the kind of model and is no size follows its flags.
+  EXPECT_EQ(
+      BuildOptions(With({{"config", path}, {"arch", "encoder"}})).model.task,
+      Task::kClassify);
+  EXPECT_EQ(BuildOptions(With({{"config", path}, {"attention", "full"}}))
+                .model.cross_attention,
+            CrossAttention::kFull);
   // --init: the model is that of the folder, dropout apart.
   EXPECT_EQ(BuildOptions(With({{"init", dir.path()}, {"dropout", "0.5"}}))
                 .model.d_model,
@@ -218,6 +274,136 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
   dir.Write("config.json", "{}");
   EXPECT_THROW(BuildOptions(With({{"config", path}})), FormatError);
   EXPECT_THROW(BuildOptions(With({{"config", dir.Name("none")}})), FormatError);
+}
+
+TEST(BuildOptionsTest, SizesThatAreGivenAreNotWorkedOut) {
+  // 512 is also what d_model = 128 would give by itself.
+  const Given sizes = {{"d_ff", "512"}, {"d_model", "128"}};
+  for (const Given& given : {sizes, Given(sizes.rbegin(), sizes.rend())}) {
+    EXPECT_EQ(BuildOptions(With(given)).model.d_ff, 512);
+  }
+  Given preset = {{"preset", "small"}};  // of width 256
+  preset.push_back(sizes.front());
+  EXPECT_EQ(BuildOptions(With(preset)).model.d_ff, 512);
+  EXPECT_EQ(BuildOptions(With({{"preset", "speech-small"}, {"d_model", "96"}}))
+                .model.d_ff,
+            384);
+  const TempFolder dir;
+  ModelConfig config;
+  config.d_model = 128;
+  config.d_ff = 512;
+  FinishConfig(config);
+  const std::string path = dir.Write("config.json", ConfigToJson(config));
+  EXPECT_EQ(BuildOptions(With({{"config", path}, {"d_model", "256"}}))
+                .model.d_ff,
+            512);
+  EXPECT_EQ(BuildOptions(With({{"config", path},
+                               {"d_model", "256"},
+                               {"d_ff", "1024"}}))
+                .model.d_ff,
+            1024);
+}
+
+TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
+  const Given hybrid = {{"layers", "linear,local:local_context=8,full"},
+                        {"n_layers", "6"},
+                        {"norm_kind", "rms"},
+                        {"feed_forward", "swiglu"}};
+  const TrainOptions options = BuildOptions(With(hybrid));
+  const ModelConfig& model = options.model;
+  EXPECT_EQ(LayersText(model), "linear,local:local_context=8,full");
+  EXPECT_EQ(LayerView(model, 4).attention, AttentionKind::kLocal);
+  EXPECT_EQ(model.norm_kind, NormKind::kRms);
+  EXPECT_EQ(model.feed_forward, FeedForwardKind::kSwiglu);
+  EXPECT_TRUE(HasMixer(model, AttentionKind::kFull));
+  EXPECT_FALSE(HasMixer(model, AttentionKind::kReformer));
+  // A checkpoint keeps them.
+  TrainState state;
+  state.options = options;
+  EXPECT_EQ(TrainStateFromJson(TrainStateToJson(state)).options.model, model);
+
+  const TempFolder dir;
+  const std::string path = dir.Write("config.json", ConfigToJson(model));
+  EXPECT_EQ(BuildOptions(With({{"config", path}})).model, model);
+  // A pattern and one kind for all layers replace each other.
+  EXPECT_EQ(LayersText(BuildOptions(With({{"config", path},
+                                          {"attention", "full"}}))
+                           .model),
+            "full");
+  EXPECT_EQ(LayersText(BuildOptions(With({{"config", path},
+                                          {"layers", "full,linear"}}))
+                           .model),
+            "full,linear");
+  EXPECT_NE(Refusal([&] {
+              BuildOptions(With({{"init", dir.path()}, {"attention", "full"}}));
+            }),
+            "");
+  const Given bad = {{"layers", "linear,"},
+                     {"layers", "linear,fast"},
+                     {"layers", "linear:topk=3"},
+                     {"norm_kind", "batch"},
+                     {"feed_forward", "glu"}};
+  for (const auto& [name, value] : bad) {
+    const std::string message = Refusal([&, n = name, v = value] {
+      BuildOptions(With({{n, v}}));
+    });
+    EXPECT_TRUE(Contains(message, FlagName(name))) << value << ": " << message;
+  }
+  EXPECT_TRUE(Contains(Refusal([] {
+                         BuildOptions(With({{"attention", "full"},
+                                            {"layers", "linear,full"}}));
+                       }),
+                       "--attention"));
+  EXPECT_NO_THROW(BuildOptions(
+      With({{"attention", "linear"}, {"layers", "linear,full"}})));
+}
+
+TEST(BuildOptionsTest, TablesAndMemoryCountEveryLayer) {
+  const Given mixed = {{"layers", "linear,aft-full"}, {"seq_len", "77"}};
+  EXPECT_EQ(BuildOptions(With(mixed)).model.max_sequence_length, 77);
+  const auto need = [](const char* layers) {
+    return MemoryEstimate(
+        BuildOptions(With({{"layers", layers}, {"n_layers", "2"}})));
+  };
+  EXPECT_GT(need("linear,full"), need("linear"));
+  EXPECT_EQ(need("linear,full"), need("full,linear"));
+  EXPECT_NEAR(need("linear,full"), (need("linear") + need("full")) / 2, 1);
+}
+
+TEST(BuildOptionsTest, PresetsOfThePaperAreItsCode) {
+  for (const char* name : {"mnist", "cifar10", "copy-task"}) {
+    const ModelConfig model =
+        BuildOptions({{"out", "x"}, {"preset", name}}).model;
+    EXPECT_EQ(model.activation, Activation::kRelu) << name;
+    EXPECT_EQ(model.dropout, 0.1) << name;
+    EXPECT_EQ(model.norm, Norm::kPost) << name;
+  }
+}
+
+TEST(ResumeOptionsTest, TheSameModelInOtherWords) {
+  // Keys that nobody reads and patterns of one kind leave no trace.
+  const Given given = {{"layers", "linear,linear"},
+                       {"topk", "7"},
+                       {"d_ff", "0"},
+                       {"n_layers", "2"}};
+  const TrainOptions saved = BuildOptions(With(given));
+  EXPECT_NO_THROW(ResumeOptions(saved, With(given)));
+  EXPECT_NO_THROW(ResumeOptions(saved, {{"attention", "linear"}}));
+  const Given bad = {{"layers", "linear,full"}, {"norm_kind", "rms"},
+                     {"feed_forward", "swiglu"}};
+  for (const auto& [name, value] : bad) {
+    const std::string message = Refusal([&, n = name, v = value] {
+      ResumeOptions(saved, {{"topk", "7"}, {n, v}});
+    });
+    EXPECT_TRUE(Contains(message, FlagName(name))) << message;
+  }
+  const Given pattern =
+      With({{"layers", "linear,local:local_context=8"}, {"n_layers", "2"}});
+  const TrainOptions hybrid = BuildOptions(pattern);
+  EXPECT_NO_THROW(ResumeOptions(hybrid, pattern));
+  EXPECT_TRUE(Contains(
+      Refusal([&] { ResumeOptions(hybrid, {{"attention", "linear"}}); }),
+      "--attention"));
 }
 
 TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {

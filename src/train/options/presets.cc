@@ -68,7 +68,7 @@ const std::vector<Preset>& Presets() {
         {"steps", "1500"},
         {"eval_every", "250"}}},
       // The copy task at a size for two cores: the paper's schedule, positions,
-      // dropout and optimiser at half its length, width and depth.
+      // dropout and optimiser at half its length, width and depth; tarn's GELU.
       {"copy",
        "0.4 million, the copy task (--generator copy) on two cores in minutes",
        {{"generator", "copy"},
@@ -110,8 +110,8 @@ const std::vector<Preset>& Presets() {
         {"eval_windows", "512"}}},
       // Katharopoulos et al. 2020, section 4.1: 4 layers of 8 heads, batch 64,
       // length 128, RAdam at 1e-3 and 1e-4 after 3000 updates; head width 32,
-      // sinusoidal positions concatenated and dropout as in its code (whose
-      // attention dropout acts in softmax models alone).
+      // sinusoidal positions concatenated, ReLU and dropout as in its code
+      // (whose attention dropout acts in softmax models alone).
       {"copy-task",
        "3.2 million, the paper's copy task: shape, rows and schedule",
        {{"generator", "copy"},
@@ -121,6 +121,7 @@ const std::vector<Preset>& Presets() {
         {"positions", "sinusoidal"},
         {"position_combine", "concat"},
         {"norm", "post"},
+        {"activation", "relu"},
         {"dropout", "0.1"},
         {"batch", "64"},
         {"seq_len", "128"},
@@ -135,8 +136,9 @@ const std::vector<Preset>& Presets() {
         {"eval_windows", "1280"}}},
       // The same paper, section 4.2 and its supplement: a mixture of 10
       // logistics, RAdam at 1e-4, batch 10, 250 epochs of 60,000; 128 of the
-      // 256 values read are positions, as in its code. Colour images: batch 4,
-      // 7 days of a GPU there; rate and number of updates are its code's.
+      // 256 values read are positions, ReLU and dropout, as in its code. Colour
+      // images: batch 4, 7 days of a GPU there; rate and number of updates are
+      // its code's.
       {"mnist",
        "6.4 million, images of 28 x 28 as in the paper; days to weeks on a CPU",
        {{"task", "image"},
@@ -146,6 +148,8 @@ const std::vector<Preset>& Presets() {
         {"positions", "sinusoidal"},
         {"position_combine", "concat"},
         {"norm", "post"},
+        {"activation", "relu"},
+        {"dropout", "0.1"},
         {"batch", "10"},
         {"optimizer", "radam"},
         {"lr", "0.0001"},
@@ -163,6 +167,8 @@ const std::vector<Preset>& Presets() {
         {"positions", "sinusoidal"},
         {"position_combine", "concat"},
         {"norm", "post"},
+        {"activation", "relu"},
+        {"dropout", "0.1"},
         {"batch", "4"},
         {"optimizer", "radam"},
         {"lr", "0.0002"},

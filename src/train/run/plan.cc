@@ -100,6 +100,7 @@ double MemoryEstimate(const TrainOptions& options) {
   const double width = static_cast<double>(model.d_model);
   // Floats a token that autograd keeps: norms, projections, both halves of
   // the feed-forward part; logits, their softmax and its gradient.
+<<<<<<< HEAD
   double layer = 8 * width +
                  3 * heads * static_cast<double>(model.d_key + model.d_value) +
                  3 * static_cast<double>(model.d_ff);
@@ -109,6 +110,20 @@ double MemoryEstimate(const TrainOptions& options) {
       layers * layer +
       3 * FullLayers(model) * heads * static_cast<double>(options.seq_len) +
       3 * static_cast<double>(model.Outputs());
+=======
+  const double layer =
+      8 * width +
+      3 * heads * static_cast<double>(model.d_key + model.d_value) +
+      3 * static_cast<double>(model.d_ff);
+  double token = 3 * static_cast<double>(model.Outputs());
+  for (const int64_t depth : {model.n_layers, model.n_decoder_layers}) {
+    for (int64_t i = 0; i < depth; ++i) {
+      token += layer;
+      if (LayerView(model, i).attention != AttentionKind::kFull) continue;
+      token += 3 * heads * static_cast<double>(options.seq_len);
+    }
+  }
+>>>>>>> train
   // Weights, gradients and two running means.
   return 4 * (4 * static_cast<double>(Parameters(model)) + rows * token);
 }

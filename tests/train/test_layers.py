@@ -1,0 +1,71 @@
+"""Stacks of mixed layers, other norms and feed-forward parts, from the command line."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+from conftest import PROGRAM, TINY, figures, log, products, train
+
+HYBRID = [*TINY, "--layers", "linear,full", "--schedule", "constant"]
+
+
+def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):
+    straight, parts = tmp_path / "straight", tmp_path / "parts"
+    result = train("--data", text, "--out", straight, *HYBRID)
+    assert result.returncode == 0, result.stderr
+    assert "decoder of linear,full attention" in result.stderr
+    lines = log(straight)
+    assert lines[-1]["val_loss"] < lines[0]["loss"] - 0.5
+    config = json.loads((straight / "config.json").read_text())
+    assert config["layers"] == ["linear", "full"]
+
+    # Stopped between checkpoints and resumed by the same words.
+    result = train("--data", text, "--out", parts, *HYBRID, "--steps", 23)
+    assert result.returncode == 0, result.stderr
+    result = train("--data", text, "--out", parts, *HYBRID, "--resume")
+    assert result.returncode == 0, result.stderr
+    assert products(parts)["model.safetensors"] == products(straight)["model.safetensors"]
+    ours, theirs = figures(parts), figures(straight)
+    assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
+
+    program = pathlib.Path(PROGRAM).with_name("tarn")
+    command = [program, "generate", straight, "--prompt", "state", "--max-tokens", "12"]
+    written = subprocess.run(command, check=False, capture_output=True, timeout=120)
+    assert written.returncode == 0, written.stderr
+    assert len(written.stdout) >= 12
+
+
+@pytest.mark.parametrize(
+    "flags, named",
+    [
+        (["--layers", "full,linear"], "--layers"),
+        (["--attention", "linear"], "--attention"),
+        (["--norm-kind", "rms"], "--norm-kind"),
+        (["--feed-forward", "swiglu"], "--feed-forward"),
+    ],
+)
+def test_another_pattern_is_another_run(flags, named, text, tmp_path):
+    out = tmp_path / "run"
+    result = train("--data", text, "--out", out, *HYBRID, "--steps", 1)
+    assert result.returncode == 0, result.stderr
+    refused = train("--out", out, "--resume", *flags)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert named in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "flags, named",
+    [
+        (["--layers", "linear,fast"], "--layers: want mixers"),
+        (["--layers", "linear,full,linear"], "layers: want at most n_layers = 2"),
+        (["--layers", "linear,full", "--attention", "full"], "--attention"),
+        (["--norm-kind", "batch"], "--norm-kind"),
+        (["--feed-forward", "glu"], "--feed-forward"),
+        (["--layers", "linear,full", "--arch", "lstm"], "layers"),
+    ],
+)
+def test_patterns_that_make_no_model(flags, named, text, tmp_path):
+    result = train("--data", text, "--out", tmp_path / "run", *TINY, *flags)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert named in result.stderr
