@@ -127,24 +127,6 @@ void SetModelFlags(TrainOptions& options, const Given& given) {
     if (Find(given, "task") == nullptr) model.task = Task::kDerived;
     if (Find(given, "n_decoder_layers") == nullptr) model.n_decoder_layers = 0;
   }
-<<<<<<< HEAD
-  if (any("attention", "layers")) {
-    model.cross_attention = CrossAttention::kDerived;
-  }
-  // One mixer for all layers stands in the place of a pattern.
-  if (any("attention")) model.layers.clear();
-}
-
-// `--attention` says what a pattern says too, or something else.
-void CheckOnePattern(const Given& given) {
-  const std::string* attention = Find(given, "attention");
-  const std::string* layers = Find(given, "layers");
-  if (attention == nullptr || layers == nullptr || *attention == *layers) {
-    return;
-  }
-  throw ArgumentError("--attention", "none beside --layers " + *layers,
-                      *attention);
-=======
   const bool same_mixers =
       model.attention == below.attention && model.layers == below.layers;
   if (!same_mixers && Find(given, "cross_attention") == nullptr) {
@@ -160,7 +142,6 @@ const Given& ModelFlags(const Given& given, const Given& expanded) {
   const bool file = Find(expanded, "config") != nullptr ||
                     Find(expanded, "init") != nullptr;
   return file ? given : expanded;
->>>>>>> train
 }
 
 // With --init the model is what it is; only what acts in training may change.
@@ -186,11 +167,6 @@ void OpenClasses(ModelConfig& model) {
   if (!classify && !ctc) model.n_classes = 0;
   if ((classify || ctc) && model.n_classes == 0) model.n_classes = 2;
   if (ctc && model.input_dim == 0) model.input_dim = kMelBands;
-}
-
-bool HasMixer(const ModelConfig& model, AttentionKind kind) {
-  const std::vector<AttentionKind> kinds = MixersOf(model);
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
 // Tables with a row for each position reach as far as the longest row of
@@ -300,22 +276,8 @@ void TakeFromData(const ModelConfig& saved, const Given& given,
   if (Find(given, "max_positions") == nullptr) {
     model.max_positions = saved.max_positions;
   }
-<<<<<<< HEAD
-  for (const auto& [name, value] : given) {
-    if (!IsModelKey(name)) continue;
-    const ModelConfig before = now.model;
-    Set(now, name, value);
-    if (name == "layers") FinishConfig(now.model);  // patterns have one form
-    if (now.model == before || Find(given, "config") != nullptr) continue;
-    throw ArgumentError(FlagName(name), "the value the run began with", value);
-  }
-  FinishConfig(now.model);
-  if (!(now.model == saved.model)) {
-    throw ArgumentError("--config", "the model the run began with", "another");
-=======
   if (Find(given, "max_sequence_length") == nullptr) {
     model.max_sequence_length = saved.max_sequence_length;
->>>>>>> train
   }
 }
 
@@ -372,11 +334,6 @@ TrainOptions BuildOptions(const Given& given) {
   if (config != nullptr) options.model = ReadConfig(*config);
   if (init != nullptr) options.model = ReadConfig(*init + "/config.json");
   const ModelConfig was = options.model;
-<<<<<<< HEAD
-  CheckOnePattern(flags);
-  if (config != nullptr) ForgetDerived(options.model, flags);
-=======
->>>>>>> train
   for (const auto& [name, value] : all) {
     if (!IsModelKey(name)) Set(options, name, value);
   }

@@ -78,18 +78,6 @@ TrainState StartState(const RunFolder& folder, const Given& given,
   return state;
 }
 
-// Layers of both stacks whose weights are a token by every token.
-double FullLayers(const ModelConfig& model) {
-  if (!model.HasAttention()) return 0;
-  double count = 0;
-  for (const int64_t depth : {model.n_layers, model.n_decoder_layers}) {
-    for (int64_t i = 0; i < depth; ++i) {
-      count += LayerView(model, i).attention == AttentionKind::kFull;
-    }
-  }
-  return count;
-}
-
 }  // namespace
 
 double MemoryEstimate(const TrainOptions& options) {
@@ -100,17 +88,6 @@ double MemoryEstimate(const TrainOptions& options) {
   const double width = static_cast<double>(model.d_model);
   // Floats a token that autograd keeps: norms, projections, both halves of
   // the feed-forward part; logits, their softmax and its gradient.
-<<<<<<< HEAD
-  double layer = 8 * width +
-                 3 * heads * static_cast<double>(model.d_key + model.d_value) +
-                 3 * static_cast<double>(model.d_ff);
-  const double layers =
-      static_cast<double>(model.n_layers + model.n_decoder_layers);
-  const double token =
-      layers * layer +
-      3 * FullLayers(model) * heads * static_cast<double>(options.seq_len) +
-      3 * static_cast<double>(model.Outputs());
-=======
   const double layer =
       8 * width +
       3 * heads * static_cast<double>(model.d_key + model.d_value) +
@@ -123,7 +100,6 @@ double MemoryEstimate(const TrainOptions& options) {
       token += 3 * heads * static_cast<double>(options.seq_len);
     }
   }
->>>>>>> train
   // Weights, gradients and two running means.
   return 4 * (4 * static_cast<double>(Parameters(model)) + rows * token);
 }
