@@ -29,6 +29,7 @@ const Registry& Entries() {
     RegisterLimits(all);
     RegisterActivation(all);
     RegisterAdam(all);
+    RegisterAftSimple(all);
     RegisterBiasActivation(all);
     RegisterBlockedAttention(all);
     RegisterDropout(all);

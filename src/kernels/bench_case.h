@@ -69,6 +69,7 @@ using Registry = std::vector<Entry>;
 // One of these for each <op>_bench.cc, called by bench/native/registry.cc.
 void RegisterActivation(Registry& registry);
 void RegisterAdam(Registry& registry);
+void RegisterAftSimple(Registry& registry);
 void RegisterBiasActivation(Registry& registry);
 void RegisterBlockedAttention(Registry& registry);
 void RegisterDropout(Registry& registry);

@@ -1,4 +1,5 @@
 // The mixers that every build of the runtime can run, one line a family.
+#include "mixers/aft/runtime.h"
 #include "mixers/linear/runtime.h"
 #include "mixers/softmax/runtime.h"
 
@@ -11,6 +12,7 @@ std::vector<RuntimeMixerRow> BuiltinRuntimeMixers() {
   };
   add(mixers::LinearRuntimeMixers());
   add(mixers::SoftmaxRuntimeMixers());
+  add(mixers::AftRuntimeMixers());
   return rows;
 }
 

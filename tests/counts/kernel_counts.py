@@ -64,6 +64,12 @@ KERNELS = {
         "swiglu_forward", "rows=128 width=512"),
     "bias_activation": (
         "bias_activation_forward", "rows=128 width=512"),
+    "aft_simple_forward": (
+        "aft_simple_forward", "batch=1 seq_len=128 channels=256"),
+    "aft_simple_gradient": (
+        "aft_simple_gradient", "batch=1 seq_len=128 channels=256"),
+    "aft_simple_step": (
+        "aft_simple_step", "batch=8 channels=256"),
     "adam_step": (
         "adam_step", "count=100000"),
 }

@@ -325,6 +325,35 @@ def test_gradcheck_simple(causal, offset):
     assert masked
 
 
+@pytest.mark.parametrize("causal, offset", [(False, 0), (True, 0), (True, 2), (True, -2)])
+def test_the_kernel_has_the_gradients_of_the_scan(causal, offset):
+    """float32 against float64, which share no code: results, the final state and
+    all gradients, of strided input as well."""
+    wide = list(draw(2, 70, 75, 3, 40, scale=3.0))
+    _, state = ops.aft_simple_attention(*draw(2, 3, 3, 3, 40), return_state=True)
+    key_mask = torch.rand(2, 75) < 0.7
+    # The running maximum is exact: both must hold the same keys.
+    wide = [x.float().double().requires_grad_() for x in (*wide, *state)]
+    narrow = [x.detach().float().requires_grad_() for x in wide]
+    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in narrow[:3]]
+    masks = {"causal": causal, "causal_offset": offset, "key_mask": key_mask}
+
+    def run(inputs, leaves, grads=None):
+        out, end = ops.aft_simple_attention(
+            *inputs[:3], **masks, initial_state=tuple(inputs[3:]), return_state=True
+        )
+        results = (out, *end)
+        grads = grads or [torch.randn_like(x) for x in results]
+        given = [g.to(out.dtype) for g in grads]
+        return results, torch.autograd.grad(results, leaves, given), grads
+
+    wanted, wanted_grads, grads = run(wide, wide)
+    for inputs in (narrow, [*heads_first, *narrow[3:]]):
+        got, got_grads, _ = run(inputs, narrow, grads)
+        for a, b in zip((*got, *got_grads), (*wanted, *wanted_grads)):
+            assert largest(a.to(D), b) < 1e-5 * max(1.0, b.abs().max().item())
+
+
 @pytest.mark.parametrize("scale", [1.0, 400.0])
 def test_gradcheck_full(scale):
     """400: the form that goes pair by pair."""
@@ -414,6 +443,20 @@ def test_errors_name_the_argument():
             lambda: ops.aft_simple_attention(q, k, v, key_lengths=torch.tensor([9, 1])),
             ValueError,
             "key_lengths",
+        ),
+        (
+            lambda: TARN.aft_simple_backward(
+                q, k, v, *(None,) * 5, q[:, :2], None, None, None, True, 0
+            ),
+            ValueError,
+            "grad_out",
+        ),
+        (
+            lambda: TARN.aft_simple_backward(
+                q, k, v, *(None,) * 5, None, None, q[0], None, True, 0
+            ),
+            ValueError,
+            "grad_a",
         ),
         (lambda: ops.aft_full_attention(q, k, v, w[:3]), ValueError, "position_bias"),
         (lambda: ops.aft_full_attention(q, k, v, w.float()), TypeError, "position_bias"),

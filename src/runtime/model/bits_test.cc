@@ -55,6 +55,11 @@ const Kind kKinds[] = {
     {"HybridRotatedFeatures", AttentionKind::kLinear, Positions::kRotary,
      RotaryPlace::kAfter, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "linear,full,linear:feature_map=relu"},
+    {"AftSimple", AttentionKind::kAftSimple, Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kF32},
+    {"HybridAftSimple", AttentionKind::kLinear, Positions::kSinusoidal,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "linear,aft-simple,full"},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -65,6 +70,7 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
   void SetUp() override {
     config_ = WideConfig();
     config_.attention = GetParam().attention;
+    if (config_.attention == AttentionKind::kAftSimple) SetAftSimple(config_);
     config_.positions = GetParam().positions;
     config_.rotary_place = GetParam().place;
     config_.feature_map = GetParam().map;

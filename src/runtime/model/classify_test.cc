@@ -54,6 +54,12 @@ const Variant kVariants[] = {
        SetRmsSwiglu(c);
        c.norm = Norm::kPost;
      }},
+    {"AftSimple", SetAftSimple},
+    {"LinearAftSimpleRmsSwiglu",
+     [](ModelConfig& c) {
+       SetLayers(c, "linear,aft-simple");
+       SetRmsSwiglu(c);
+     }},
     {"FullRelu2RotaryAfter",
      [](ModelConfig& c) {
        c.n_layers = 3;

@@ -153,6 +153,21 @@ const Variant kVariants[] = {
        c.rotary_place = RotaryPlace::kAfter;
        c.norm = Norm::kPost;
      }},
+    {"AftSimple", SetAftSimple},
+    {"AftSimpleRmsSwigluPost",
+     [](ModelConfig& c) {
+       SetAftSimple(c);
+       SetRmsSwiglu(c);
+       c.norm = Norm::kPost;
+     }},
+    {"LinearAftSimple",
+     [](ModelConfig& c) { SetLayers(c, "linear,aft-simple"); }},
+    {"LinearAftSimpleFullRmsSwiglu",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "linear,aft-simple,full");
+       SetRmsSwiglu(c);
+     }},
 };
 
 class ModelTest

@@ -95,6 +95,13 @@ const Variant kVariants[] = {
        SetLayers(c, "linear,full");
        SetRmsSwiglu(c);
      }},
+    {"AftSimpleCrossSoftmax", SetAftSimple},
+    {"AftSimpleLinearRmsSwiglu",
+     [](ModelConfig& c) {
+       SetLayers(c, "aft-simple,linear");
+       c.cross_attention = CrossAttention::kLinear;
+       SetRmsSwiglu(c);
+     }},
     {"FullReluCrossSoftmaxRotary",
      [](ModelConfig& c) {
        SetLayers(c, "full,linear:feature_map=relu");

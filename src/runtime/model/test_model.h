@@ -51,9 +51,18 @@ inline void SetRmsSwiglu(ModelConfig& config) {
   config.feed_forward = FeedForwardKind::kSwiglu;
 }
 
+/// aft-simple, whose keys and values have one width.
+inline void SetAftSimple(ModelConfig& config) {
+  config.attention = AttentionKind::kAftSimple;
+  config.d_value = config.d_key;
+}
+
 /// A stack of mixed layers: SetLayers(config, "linear,full").
 inline void SetLayers(ModelConfig& config, const std::string& layers) {
   config.layers = LayersFromText(layers);
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.attention == AttentionKind::kAftSimple) SetAftSimple(config);
+  }
 }
 
 /// Wide enough that products and row loops are cut into parallel pieces.

@@ -49,6 +49,7 @@ std::vector<ModelConfig> Variants() {
       SetLayers(c, "linear,full");
       SetRmsSwiglu(c);
     });
+    add(arch, [](ModelConfig& c) { SetLayers(c, "linear,aft-simple"); });
   }
   return configs;
 }
@@ -143,6 +144,41 @@ TEST_F(StateFileTest, SameBytesForTheSameStateAndOneFile) {
   // Written in one process, read in another: here, by the model opened again.
   const Model again = Open(SmallConfig());
   EXPECT_EQ(state.Hash(), LoadState(again, path_).Take().Hash());
+}
+
+// A tensor may hold what it begins with, be it no finite number; another one
+// may not.
+TEST_F(StateFileTest, AftSimpleBeginsWithMinusInfinity) {
+  ModelConfig config = SmallConfig();
+  SetAftSimple(config);
+  FinishConfig(config);
+  const Model model = Open(config);
+  const State fresh(model);
+  SaveState(model, fresh, good_);
+  const SafetensorsFile file = SafetensorsFile::Open(good_).Take();
+  const TensorEntry* m = file.Find("layers.1.m");
+  ASSERT_NE(nullptr, m);
+  EXPECT_EQ((std::vector<int64_t>{3, 6}), m->shape);
+  std::vector<float> values(18);
+  file.ReadF32(*m, values.data());
+  for (const float x : values) {
+    EXPECT_EQ(-std::numeric_limits<float>::infinity(), x);
+  }
+  State loaded = LoadState(model, good_).Take();
+  EXPECT_TRUE(loaded == fresh);
+  EXPECT_EQ(fresh.Hash(), loaded.Hash());
+  State other(model);
+  model.Prefill(other, RandomTokens(config, 9, 4));
+  model.Prefill(loaded, RandomTokens(config, 9, 4));
+  EXPECT_TRUE(loaded == other);
+  for (const char* name : {"layers.1.a", "layers.0.b"}) {
+    Rewrite([&](Metadata&, std::vector<TensorToWrite>& tensors) {
+      for (TensorToWrite& t : tensors) {
+        if (t.name == name) t.data = values.data();
+      }
+    });
+    ExpectRefused(model, StrCat(name, "[0]"));
+  }
 }
 
 TEST_F(StateFileTest, WithoutSourceOrLogits) {
@@ -251,8 +287,9 @@ TEST_F(StateFileTest, TensorsAreComparedWithWhatTheModelNeeds) {
       change(i, ": want",
              [&](auto&, TensorToWrite& t) { t.dtype = DType::kBF16; });
       std::vector<float> values;
+      // Not -infinity, which m of aft-simple holds before the first token.
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                              -std::numeric_limits<float>::infinity()}) {
+                              std::numeric_limits<float>::infinity()}) {
         change(i, "[1]", [&](auto&, TensorToWrite& t) {
           int64_t elements = 1;
           for (const int64_t size : t.shape) elements *= size;

@@ -1,5 +1,7 @@
-// The scan of aft-simple over one sequence, elementwise in the channels. Per
-// channel the state (m, a, b) after keys 0..j is, with a running maximum,
+// The scan of aft-simple over one sequence in double, elementwise in the
+// channels: float64 is for checks of gradients, where no kernel is wanted
+// (kernels/aft_simple has float32). Per channel the state (m, a, b) after keys
+// 0..j is, with a running maximum,
 //   m_j = max(m_{j-1}, k_j)
 //   a_j = a_{j-1} exp(m_{j-1} - m_j) + exp(k_j - m_j) v_j,  b_j with v = 1,
 // so no exponent is ever positive and one exp serves both factors. The gradient
@@ -16,13 +18,12 @@
 namespace tarn::ops {
 
 /// Channels [begin, end) of one sequence. Rows of `width` channels lie dense.
-template <typename T>
 struct AftColumns {
   int64_t queries = 0, keys = 0, width = 0, begin = 0, end = 0;
   int64_t reach = 0;  // query i reads keys j <= i + reach, in [-queries, keys]
-  const T* q = nullptr;
-  const T* k = nullptr;
-  const T* v = nullptr;
+  const double* q = nullptr;
+  const double* k = nullptr;
+  const double* v = nullptr;
   const bool* kept = nullptr;  // [keys]; null: all
 
   int64_t columns() const { return end - begin; }
@@ -34,31 +35,26 @@ struct AftColumns {
 };
 
 /// m, a, b of a sequence, `width` channels each.
-template <typename T>
 struct AftRows {
-  T* m = nullptr;
-  T* a = nullptr;
-  T* b = nullptr;
+  double* m = nullptr;
+  double* a = nullptr;
+  double* b = nullptr;
 };
 
-template <typename T>
-T AftGate(T q) {
-  return T(1) / (T(1) + std::exp(-q));
-}
+inline double AftGate(double q) { return 1.0 / (1.0 + std::exp(-q)); }
 
 /// Absorbs key j into the state. `last` (may be null): the key that holds the
 /// maximum of each channel.
-template <typename T>
-void AftAbsorb(const AftColumns<T>& in, int64_t j, const AftRows<T>& state,
-               int64_t* last) {
-  const T* k = in.k + j * in.width;
-  const T* v = in.v + j * in.width;
+inline void AftAbsorb(const AftColumns& in, int64_t j, const AftRows& state,
+                      int64_t* last) {
+  const double* k = in.k + j * in.width;
+  const double* v = in.v + j * in.width;
   for (int64_t c = in.begin; c < in.end; ++c) {
-    if (k[c] == -std::numeric_limits<T>::infinity()) continue;  // weight 0
-    const T distance = k[c] - state.m[c];
-    const T factor = std::exp(-std::abs(distance));
-    const bool higher = distance > T(0);
-    const T old = higher ? factor : T(1), added = higher ? T(1) : factor;
+    if (k[c] == -std::numeric_limits<double>::infinity()) continue;  // weight 0
+    const double distance = k[c] - state.m[c];
+    const double factor = std::exp(-std::abs(distance));
+    const bool higher = distance > 0.0;
+    const double old = higher ? factor : 1.0, added = higher ? 1.0 : factor;
     state.a[c] = state.a[c] * old + v[c] * added;
     state.b[c] = state.b[c] * old + added;
     if (higher) {
@@ -69,21 +65,20 @@ void AftAbsorb(const AftColumns<T>& in, int64_t j, const AftRows<T>& state,
 }
 
 /// Writes out [queries, width] and leaves the state after all kept keys.
-template <typename T>
-void AftScan(const AftColumns<T>& in, const AftRows<T>& state, T* out) {
+inline void AftScan(const AftColumns& in, const AftRows& state, double* out) {
   int64_t next = 0;
   const auto absorb_to = [&](int64_t end) {
     for (; next < end; ++next) {
-      if (in.Keeps(next)) AftAbsorb<T>(in, next, state, nullptr);
+      if (in.Keeps(next)) AftAbsorb(in, next, state, nullptr);
     }
   };
   for (int64_t i = 0; i < in.queries; ++i) {
     absorb_to(in.KeysOf(i));
     const int64_t row = i * in.width;
     for (int64_t c = in.begin; c < in.end; ++c) {
-      const T b = state.b[c];
+      const double b = state.b[c];
       out[row + c] =
-          b == T(0) ? T(0) : AftGate(in.q[row + c]) * (state.a[c] / b);
+          b == 0.0 ? 0.0 : AftGate(in.q[row + c]) * (state.a[c] / b);
     }
   }
   absorb_to(in.keys);
@@ -91,25 +86,23 @@ void AftScan(const AftColumns<T>& in, const AftRows<T>& state, T* out) {
 
 /// Gradients of a sequence; grad_out and the three of the final state may be
 /// null. state: the initial one, overwritten. initial: its gradients.
-template <typename T>
 struct AftGradients {
-  const T* grad_out = nullptr;
-  const T* grad_m = nullptr;
-  const T* grad_a = nullptr;
-  const T* grad_b = nullptr;
-  T* q = nullptr;
-  T* k = nullptr;
-  T* v = nullptr;
-  AftRows<T> initial;
+  const double* grad_out = nullptr;
+  const double* grad_m = nullptr;
+  const double* grad_a = nullptr;
+  const double* grad_b = nullptr;
+  double* q = nullptr;
+  double* k = nullptr;
+  double* v = nullptr;
+  AftRows initial;
 };
 
 /// One pass forward that notes m, b and a / b at every query (scratch of 3
 /// queries x columns values), one pass back.
-template <typename T>
 class AftScanBackward {
  public:
-  AftScanBackward(const AftColumns<T>& in, const AftRows<T>& state,
-                  const AftGradients<T>& g)
+  AftScanBackward(const AftColumns& in, const AftRows& state,
+                  const AftGradients& g)
       : in_(in),
         g_(g),
         n_(in.columns()),
@@ -124,7 +117,7 @@ class AftScanBackward {
     Forward(state);
   }
 
-  void Run(const AftRows<T>& state) {
+  void Run(const AftRows& state) {
     StartFromFinalState(state);
     int64_t top = in_.keys;
     for (int64_t i = in_.queries - 1; i >= 0; --i) {
@@ -135,22 +128,22 @@ class AftScanBackward {
   }
 
   /// After Run. initial: the state that Forward started from.
-  void FinishInitialState(const AftRows<T>& initial) {
+  void FinishInitialState(const AftRows& initial) {
     for (int64_t c = in_.begin; c < in_.end; ++c) {
       const int64_t n = c - in_.begin;
-      const T m = initial.m[c];
-      const bool empty = m == -std::numeric_limits<T>::infinity();
-      const T weight = empty ? T(0) : std::exp(m - top_[n]);
+      const double m = initial.m[c];
+      const bool empty = m == -std::numeric_limits<double>::infinity();
+      const double weight = empty ? 0.0 : std::exp(m - top_[n]);
       g_.initial.a[c] = weight * weighted_[n];
       g_.initial.b[c] = -weight * centred_[n];
       g_.initial.m[c] = initial.a[c] * g_.initial.a[c] +
                         initial.b[c] * g_.initial.b[c] +
-                        (last_[n] < 0 ? maximum_gradient_[n] : T(0));
+                        (last_[n] < 0 ? maximum_gradient_[n] : 0.0);
     }
   }
 
  private:
-  void Forward(const AftRows<T>& state) {
+  void Forward(const AftRows& state) {
     int64_t next = 0;
     for (int64_t i = 0; i <= in_.queries; ++i) {
       const int64_t end = i < in_.queries ? in_.KeysOf(i) : in_.keys;
@@ -162,16 +155,16 @@ class AftScanBackward {
         const int64_t c = in_.begin + n, at = i * n_ + n;
         m_[at] = state.m[c];
         b_[at] = state.b[c];
-        average_[at] = state.b[c] == T(0) ? T(0) : state.a[c] / state.b[c];
+        average_[at] = state.b[c] == 0.0 ? 0.0 : state.a[c] / state.b[c];
       }
     }
   }
 
   // The final state reads every key, undivided. Its maximum's own gradient,
   // less what a and b lose by it, goes to the key that holds the maximum.
-  void StartFromFinalState(const AftRows<T>& state) {
-    const auto at = [](const T* p, int64_t c) {
-      return p == nullptr ? T(0) : p[c];
+  void StartFromFinalState(const AftRows& state) {
+    const auto at = [](const double* p, int64_t c) {
+      return p == nullptr ? 0.0 : p[c];
     };
     for (int64_t c = in_.begin; c < in_.end; ++c) {
       const int64_t n = c - in_.begin;
@@ -186,16 +179,16 @@ class AftScanBackward {
   void Query(int64_t i) {
     for (int64_t n = 0; n < n_; ++n) {
       const int64_t row = i * in_.width + in_.begin + n, at = i * n_ + n;
-      const T grad = g_.grad_out == nullptr ? T(0) : g_.grad_out[row];
-      g_.q[row] = T(0);
-      if (b_[at] == T(0)) continue;  // nothing read: no gradient
-      const T scale = std::exp(m_[at] - top_[n]);
+      const double grad = g_.grad_out == nullptr ? 0.0 : g_.grad_out[row];
+      g_.q[row] = 0.0;
+      if (b_[at] == 0.0) continue;  // nothing read: no gradient
+      const double scale = std::exp(m_[at] - top_[n]);
       weighted_[n] *= scale;
       centred_[n] *= scale;
       top_[n] = m_[at];
-      if (grad == T(0)) continue;  // a query of padding may be NaN
-      const T gate = AftGate(in_.q[row]);
-      g_.q[row] = grad * average_[at] * gate * (T(1) - gate);
+      if (grad == 0.0) continue;  // a query of padding may be NaN
+      const double gate = AftGate(in_.q[row]);
+      g_.q[row] = grad * average_[at] * gate * (1.0 - gate);
       weighted_[n] += grad * gate / b_[at];
       centred_[n] += grad * gate / b_[at] * average_[at];
     }
@@ -204,24 +197,25 @@ class AftScanBackward {
   void Key(int64_t j) {
     for (int64_t n = 0; n < n_; ++n) {
       const int64_t row = j * in_.width + in_.begin + n;
-      g_.k[row] = g_.v[row] = T(0);
-      const T k = in_.k[row];
-      if (!in_.Keeps(j) || k == -std::numeric_limits<T>::infinity()) continue;
-      const T weight = std::exp(k - top_[n]);
-      const T pull = weighted_[n] == T(0) ? T(0) : in_.v[row] * weighted_[n];
+      g_.k[row] = g_.v[row] = 0.0;
+      const double k = in_.k[row];
+      const bool weightless = k == -std::numeric_limits<double>::infinity();
+      if (!in_.Keeps(j) || weightless) continue;
+      const double weight = std::exp(k - top_[n]);
+      const double pull = weighted_[n] == 0.0 ? 0.0 : in_.v[row] * weighted_[n];
       g_.v[row] = weight * weighted_[n];
       g_.k[row] = weight * (pull - centred_[n]) +
-                  (last_[n] == j ? maximum_gradient_[n] : T(0));
+                  (last_[n] == j ? maximum_gradient_[n] : 0.0);
     }
   }
 
-  AftColumns<T> in_;
-  AftGradients<T> g_;
+  AftColumns in_;
+  AftGradients g_;
   int64_t n_;
-  std::vector<T> m_, b_, average_;     // at each query
-  std::vector<T> weighted_, centred_;  // sum dr / b, sum dr a / b^2
-  std::vector<T> top_;                 // they are relative to exp(-top)
-  std::vector<T> maximum_gradient_;
+  std::vector<double> m_, b_, average_;     // at each query
+  std::vector<double> weighted_, centred_;  // sum dr / b, sum dr a / b^2
+  std::vector<double> top_;                 // they are relative to exp(-top)
+  std::vector<double> maximum_gradient_;
   std::vector<int64_t> last_;
 };
 

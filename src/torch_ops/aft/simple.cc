@@ -1,17 +1,13 @@
-// torch.ops.tarn.aft_simple: the scan of ops_aft_scan.h, one task for each
-// sequence and slice of channels.
+// torch.ops.tarn.aft_simple: schema, checks, shapes and autograd. What it
+// computes is in simple_compute.cc.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "torch_ops/aft/aft.h"
-#include "torch_ops/aft/scan.h"
-#include "torch_ops/common/executor.h"
+#include "torch_ops/aft/simple_compute.h"
 #include "torch_ops/sparse/call.h"
 
 namespace tarn::ops {
@@ -19,9 +15,10 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor,
-                             at::Tensor, at::Tensor>;
+using Call = AftSimpleCall;
+using Results = AftSimpleResults;
+using Gradients = AftSimpleGradientResults;
+using StateGradients = AftSimpleResultGradients;
 using Signature = Results(const at::Tensor&, const at::Tensor&,
                           const at::Tensor&, const OptionalTensor&,
                           const OptionalTensor&, const OptionalTensor&,
@@ -35,14 +32,6 @@ using BackwardSignature = Gradients(
     c10::SymInt);
 
 constexpr char kOp[] = "aft_simple";
-constexpr int64_t kSlice = 64;  // channels of a task
-
-struct Call {
-  at::Tensor queries, keys, values;
-  OptionalTensor key_mask, key_lengths, m, a, b;
-  bool causal = false;
-  c10::SymInt causal_offset = 0;
-};
 
 void Check(const Call& in) {
   CheckOperands(kOp, in.queries, in.keys, in.values);
@@ -80,141 +69,17 @@ void Check(const Call& in) {
   }
 }
 
-// A checked call with dense data in the compute type.
-struct Dense {
-  at::Tensor q, k, v, kept, m, a, b;
-  int64_t reach = 0;
-
-  explicit Dense(const Call& in) {
-    const at::ScalarType type = ComputeType(in.queries);
-    q = in.queries.to(type).contiguous();
-    k = in.keys.to(type).contiguous();
-    v = in.values.to(type).contiguous();
-    kept = KeptPositions(in.key_mask, in.key_lengths, k.size(1));
-    const int64_t row[] = {q.size(0), q.size(2), q.size(3)};
-    if (in.m.has_value()) {
-      m = in.m->clone(at::MemoryFormat::Contiguous);
-      a = in.a->clone(at::MemoryFormat::Contiguous);
-      b = in.b->clone(at::MemoryFormat::Contiguous);
-    } else {
-      m = at::full(row, -std::numeric_limits<double>::infinity(), q.options());
-      a = at::zeros(row, q.options());
-      b = at::zeros(row, q.options());
-    }
-    // Where a query reads beyond either end it does not matter how far.
-    reach = in.causal ? std::clamp<int64_t>(in.causal_offset.expect_int(),
-                                            -q.size(1), k.size(1))
-                      : k.size(1);
-  }
-
-  int64_t width() const { return q.size(2) * q.size(3); }
-  int64_t slices() const { return (width() + kSlice - 1) / kSlice; }
-  int64_t tasks() const { return q.size(0) * slices(); }
-
-  template <typename T>
-  AftColumns<T> Columns(int64_t task) const {
-    const int64_t row = task / slices(), slice = task % slices();
-    AftColumns<T> in;
-    in.queries = q.size(1);
-    in.keys = k.size(1);
-    in.width = width();
-    in.begin = slice * kSlice;
-    in.end = std::min(in.width, in.begin + kSlice);
-    in.reach = reach;
-    in.q = q.const_data_ptr<T>() + row * in.queries * in.width;
-    in.k = k.const_data_ptr<T>() + row * in.keys * in.width;
-    in.v = v.const_data_ptr<T>() + row * in.keys * in.width;
-    if (kept.defined()) in.kept = kept.const_data_ptr<bool>() + row * in.keys;
-    return in;
-  }
-};
-
-template <typename T>
-AftRows<T> Rows(const at::Tensor& m, const at::Tensor& a, const at::Tensor& b,
-                int64_t at) {
-  return {m.data_ptr<T>() + at, a.data_ptr<T>() + at, b.data_ptr<T>() + at};
-}
-
-template <typename T>
-void RunForward(const Dense& in, const at::Tensor& out) {
-  TorchExecutor executor;
-  T* result = out.data_ptr<T>();
-  executor.ParallelFor(in.tasks(), [&](int64_t task, int) {
-    const int64_t row = task / in.slices();
-    const auto columns = in.Columns<T>(task);
-    AftScan<T>(columns, Rows<T>(in.m, in.a, in.b, row * columns.width),
-               result + row * columns.queries * columns.width);
-  });
-}
-
 Results ForwardCpu(const Call& in) {
   return WithTorchErrors([&]() -> Results {
     Check(in);
-    Dense dense(in);
-    const at::Tensor out = at::empty_like(dense.q);
-    if (out.scalar_type() == at::kDouble) {
-      RunForward<double>(dense, out);
-    } else {
-      RunForward<float>(dense, out);
-    }
-    return {out.to(in.queries.scalar_type()), dense.m, dense.a, dense.b};
-  });
-}
-
-struct StateGradients {
-  at::Tensor out, m, a, b;  // undefined: zero
-};
-
-template <typename T>
-void RunBackward(const Dense& in, const StateGradients& grad,
-                 const Gradients& results) {
-  const auto data = [](const at::Tensor& x, int64_t at) {
-    return x.defined() ? x.const_data_ptr<T>() + at : nullptr;
-  };
-  TorchExecutor executor;
-  const at::Tensor m0 = in.m.clone(), a0 = in.a.clone(), b0 = in.b.clone();
-  executor.ParallelFor(in.tasks(), [&](int64_t task, int) {
-    const auto columns = in.Columns<T>(task);
-    const int64_t row = task / in.slices() * columns.width;
-    AftGradients<T> g;
-    g.grad_out = data(grad.out, row * columns.queries);
-    g.grad_m = data(grad.m, row);
-    g.grad_a = data(grad.a, row);
-    g.grad_b = data(grad.b, row);
-    g.q = std::get<0>(results).data_ptr<T>() + row * columns.queries;
-    g.k = std::get<1>(results).data_ptr<T>() + row * columns.keys;
-    g.v = std::get<2>(results).data_ptr<T>() + row * columns.keys;
-    g.initial = Rows<T>(std::get<3>(results), std::get<4>(results),
-                        std::get<5>(results), row);
-    const AftRows<T> state = Rows<T>(in.m, in.a, in.b, row);
-    AftScanBackward<T> backward(columns, state, g);
-    backward.Run(state);
-    backward.FinishInitialState(Rows<T>(m0, a0, b0, row));
+    return ComputeAftSimple(in);
   });
 }
 
 Gradients BackwardCpu(const Call& in, const StateGradients& grad) {
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
-    Dense dense(in);
-    const auto wide = [&](const at::Tensor& x) {
-      return x.defined() ? x.to(dense.q.scalar_type()).contiguous() : x;
-    };
-    const Gradients results = {
-        at::empty_like(dense.q), at::empty_like(dense.k),
-        at::empty_like(dense.v), at::empty_like(dense.m),
-        at::empty_like(dense.a), at::empty_like(dense.b)};
-    const StateGradients dense_grad = {wide(grad.out), wide(grad.m),
-                                       wide(grad.a), wide(grad.b)};
-    if (dense.q.scalar_type() == at::kDouble) {
-      RunBackward<double>(dense, dense_grad, results);
-    } else {
-      RunBackward<float>(dense, dense_grad, results);
-    }
-    const at::ScalarType dtype = in.queries.scalar_type();
-    return {std::get<0>(results).to(dtype), std::get<1>(results).to(dtype),
-            std::get<2>(results).to(dtype), std::get<3>(results),
-            std::get<4>(results),           std::get<5>(results)};
+    return ComputeAftSimpleGradients(in, grad);
   });
 }
 

@@ -1,0 +1,12 @@
+// The runtime half of aft-simple, whose state is three numbers a channel.
+#pragma once
+
+#include <vector>
+
+#include "runtime/stack/mixer.h"
+
+namespace tarn::mixers {
+
+std::vector<RuntimeMixerRow> AftRuntimeMixers();
+
+}  // namespace tarn::mixers
