@@ -8,7 +8,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm bench bench-peers install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm test-sanitizers bench bench-peers install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,13 +27,16 @@ test: build ## Build and run every test, C++ and Python
 counts-update: build ## Store this build's instruction counts as the baselines
 	@python3 -B tests/counts/kernel_counts.py update $(BUILD)/count_kernels
 
-demo: build ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
+demo: setup ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
+	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@TEXT='$(TEXT)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
 
-demo-names: build ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
+demo-names: setup ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
+	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' NAMES='$(NAMES)' scripts/demo_names.sh
 
-demo-listops: build ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
+demo-listops: setup ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
+	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo_listops.sh
 
 paper: build ## The paper's experiments, then docs/paper (OUT=models/paper/cpu, ARGS=)
@@ -54,6 +57,12 @@ test-arm: ## Cross-compile for 64-bit Arm, kernel tests under qemu-user
 	@scripts/setup.sh --lean --arm
 	@scripts/build.sh build-arm arm
 	@ctest --test-dir build-arm --output-on-failure -j $(JOBS)
+
+test-sanitizers: ## The lean half under ASan and UBSan, then under TSan
+	@scripts/setup.sh --lean
+	@for preset in asan tsan; do \
+	  scripts/build.sh build-$$preset $$preset && \
+	  ctest --test-dir build-$$preset --output-on-failure -j $(JOBS) || exit 1; done
 
 bench: build ## Every kernel and operator against the machine's limits
 	@TARN_BUILD=$(BUILD) $${TARN_PYTHON:-.venv/bin/python} bench/run.py --kernels

@@ -45,7 +45,8 @@ add_library(tarn_options INTERFACE)
 # No contraction: an expression has the same bits wherever it is inlined; the
 # kernels ask for fused multiply-adds by name.
 # -Wrestrict is wrong about "text" + std::string in g++ 12 (PR 105651).
-target_compile_options(tarn_options INTERFACE -Wall -Wextra -ffp-contract=off
+target_compile_options(tarn_options INTERFACE -Wall -Wextra -Werror=switch
+  -ffp-contract=off
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   $<$<BOOL:${TARN_WERROR}>:-Werror>)
 target_include_directories(tarn_options INTERFACE
@@ -101,8 +102,9 @@ function(tarn_tests folder)
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE ${ARGN} GTest::gtest_main)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-      PROPERTIES TIMEOUT 600)
+    # Both times guard against hanging, on a machine with other work as well.
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+      PROPERTIES TIMEOUT 2400)
   endforeach()
 endfunction()
 
@@ -138,7 +140,7 @@ function(tarn_torch_tests name library)
     list(REMOVE_DUPLICATES filter)
     list(JOIN filter ":" filter)
     add_test(NAME ${file} COMMAND ${name} "--gtest_filter=${filter}")
-    set_tests_properties(${file} PROPERTIES TIMEOUT 600)
+    set_tests_properties(${file} PROPERTIES TIMEOUT 2400)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   endforeach()
 endfunction()

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# scripts/build.sh DIRECTORY PRESET: configures once, then builds what changed.
+# scripts/build.sh DIRECTORY PRESET [TARGET...]: configures once, then builds what
+# changed: these targets, or everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 directory=$1 preset=$2
+shift 2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -21,8 +23,8 @@ if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; th
   fi
 fi
 if [ -t 2 ]; then
-  ninja -C "$directory" >&2
-elif ! ninja -C "$directory" >"$log" 2>&1; then
+  ninja -C "$directory" "$@" >&2
+elif ! ninja -C "$directory" "$@" >"$log" 2>&1; then
   tail -n 100 "$log" >&2
   exit 1
 fi

@@ -12,7 +12,14 @@ import torch.nn.functional as F
 from tarn.events import EventDispatcher
 
 _NORMS = ("post", "pre")
+_NORM_KINDS = {"layer": torch.nn.LayerNorm, "rms": torch.nn.RMSNorm}
+_FEED_FORWARDS = ("mlp", "swiglu")
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+def make_norm(kind: str, d_model: int, eps: float) -> torch.nn.Module:
+    """The norm of a kind: "layer" has weight and bias, "rms" a weight alone."""
+    return _NORM_KINDS[kind](d_model, eps=eps)
 
 
 def _want(layer: str, argument: str, value: object, choices: Collection[str]) -> None:
@@ -22,7 +29,14 @@ def _want(layer: str, argument: str, value: object, choices: Collection[str]) ->
 
 
 class ResidualLayer(torch.nn.Module):
-    """Feed-forward part, residuals and norms of both kinds of layer."""
+    """Feed-forward part, residuals and norms of both kinds of layer.
+
+    norm_kind "rms" divides by the root mean square in place of the deviation.
+    feed_forward "swiglu" is linear2(drop(silu(linear1(u)) * linear3(u))) without
+    biases and has no activation to choose; "mlp" is
+    linear2(drop(activation(linear1(u))))."""
+
+    linear3: torch.nn.Module | None  # of the gated unit alone
 
     def __init__(
         self,
@@ -34,6 +48,8 @@ class ResidualLayer(torch.nn.Module):
         event_dispatcher: str | EventDispatcher,
         norm: str,
         norm_eps: float,
+        norm_kind: str = "layer",
+        feed_forward: str = "mlp",
     ):
         super().__init__()
         # First, as in fast-transformers: optimiser states go by the order.
@@ -41,11 +57,18 @@ class ResidualLayer(torch.nn.Module):
             setattr(self, name, attention)  # a module or any other callable
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
         _want(type(self).__name__, "norm", norm, _NORMS)
+        _want(type(self).__name__, "norm_kind", norm_kind, _NORM_KINDS)
+        _want(type(self).__name__, "feed_forward", feed_forward, _FEED_FORWARDS)
         d_ff = d_ff or 4 * d_model
-        self.linear1 = torch.nn.Linear(d_model, d_ff)
-        self.linear2 = torch.nn.Linear(d_ff, d_model)
-        self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
-        self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        gated = feed_forward == "swiglu"
+        self.linear1 = torch.nn.Linear(d_model, d_ff, bias=not gated)
+        self.linear2 = torch.nn.Linear(d_ff, d_model, bias=not gated)
+        if gated:
+            self.linear3 = torch.nn.Linear(d_model, d_ff, bias=False)
+        else:
+            self.linear3 = None
+        self.norm1 = make_norm(norm_kind, d_model, norm_eps)
+        self.norm2 = make_norm(norm_kind, d_model, norm_eps)
         self.dropout = torch.nn.Dropout(dropout)
         self.activation = _ACTIVATIONS[activation]
         self.pre_norm = norm == "pre"
@@ -63,4 +86,7 @@ class ResidualLayer(torch.nn.Module):
         return norm(x + self.dropout(sublayer(x)))
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        hidden = self.linear1(x)
+        if self.linear3 is None:
+            return self.linear2(self.dropout(self.activation(hidden)))
+        return self.linear2(self.dropout(F.silu(hidden) * self.linear3(x)))

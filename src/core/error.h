@@ -50,6 +50,10 @@ class Error : public std::runtime_error {
   std::string where_, wanted_, given_;
 };
 
+/// Throws a copy of `error` as the type that its code stands for, whatever type
+/// it has been copied into on the way.
+[[noreturn]] void Throw(const Error& error);
+
 #define TARN_DEFINE_ERROR(Name, kind)                                          \
   class Name : public Error {                                                  \
    public:                                                                     \
@@ -57,6 +61,10 @@ class Error : public std::runtime_error {
         : Error(kind, std::move(where), std::move(wanted), std::move(given)) { \
     }                                                                          \
     explicit Name(const std::string& message) : Error(kind, message) {}        \
+                                                                               \
+   private:                                                                    \
+    explicit Name(const Error& error) : Error(error) {}                        \
+    friend void Throw(const Error& error);                                     \
   }
 TARN_DEFINE_ERROR(ArgumentError, ErrorCode::kArgument);
 TARN_DEFINE_ERROR(ShapeError, ErrorCode::kShape);
@@ -66,6 +74,30 @@ TARN_DEFINE_ERROR(FormatError, ErrorCode::kFormat);
 TARN_DEFINE_ERROR(IoError, ErrorCode::kIo);
 TARN_DEFINE_ERROR(NumericError, ErrorCode::kNumeric);
 #undef TARN_DEFINE_ERROR
+
+[[noreturn]] inline void Throw(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kArgument:
+      throw ArgumentError(error);
+    case ErrorCode::kShape:
+      throw ShapeError(error);
+    case ErrorCode::kDType:
+      throw DTypeError(error);
+    case ErrorCode::kDevice:
+      throw DeviceError(error);
+    case ErrorCode::kFormat:
+      throw FormatError(error);
+    case ErrorCode::kIo:
+      throw IoError(error);
+    case ErrorCode::kNumeric:
+      throw NumericError(error);
+    case ErrorCode::kOk:
+    case ErrorCode::kInterrupted:
+    case ErrorCode::kInternal:
+      break;  // no type of their own
+  }
+  throw error;
+}
 
 /// Joins its arguments as text: StrCat("layer ", 3).
 template <typename... Args>
@@ -98,9 +130,9 @@ class [[nodiscard]] Result {
   T& value() & { return std::get<T>(held_); }
   const T& value() const& { return std::get<T>(held_); }
   T&& value() && { return std::get<T>(std::move(held_)); }
-  /// The value, or throws the error (as tarn::Error, code() tells the kind).
+  /// The value, or throws the error as the type of its kind.
   T Take() && {
-    if (!ok()) throw error();
+    if (!ok()) Throw(error());
     return std::get<T>(std::move(held_));
   }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
+#include <typeinfo>
 
 #include "core/dtype.h"
 #include "core/tensor_view.h"
@@ -58,6 +60,34 @@ TEST(ResultTest, HoldsTheValueOrTheError) {
     EXPECT_EQ(error.code(), ErrorCode::kFormat);
     EXPECT_EQ(error.where(), "file");
     EXPECT_EQ(error.given(), "none");
+  }
+}
+
+// The kind survives a Result, and a Result made of another one's error.
+TEST(ResultTest, TakeThrowsTheTypeOfTheKind) {
+  const auto take = [](const Error& error) {
+    const Result<int> first = error;
+    const Result<std::string> second = first.error();
+    (void)Result<std::string>(second).Take();
+  };
+  EXPECT_THROW(take(ArgumentError("message")), ArgumentError);
+  EXPECT_THROW(take(ShapeError("message")), ShapeError);
+  EXPECT_THROW(take(DTypeError("message")), DTypeError);
+  EXPECT_THROW(take(DeviceError("message")), DeviceError);
+  EXPECT_THROW(take(FormatError("message")), FormatError);
+  EXPECT_THROW(take(IoError("message")), IoError);
+  EXPECT_THROW(take(NumericError("message")), NumericError);
+  try {
+    take(Error(ErrorCode::kInterrupted, "message"));
+  } catch (const Error& error) {
+    EXPECT_EQ(typeid(error), typeid(Error));
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+  }
+  try {
+    take(FormatError("file", "a number", "none"));
+  } catch (const FormatError& error) {
+    EXPECT_STREQ(error.what(), "file: want a number, got none");
+    EXPECT_EQ(error.wanted(), "a number");
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "core/feature_map.h"
@@ -250,13 +251,17 @@ HWY_INLINE VF PositivePart(VF x) {
 template <FeatureMap kMap>
 HWY_INLINE VF Feature(VF x) {
   static_assert(IsElementwise(kMap));
-  if constexpr (kMap == FeatureMap::kElu1) return Elu1(x);
-  if constexpr (kMap == FeatureMap::kRelu) return PositivePart(x);
-  if constexpr (kMap == FeatureMap::kRelu2) {
+  if constexpr (kMap == FeatureMap::kElu1) {
+    return Elu1(x);
+  } else if constexpr (kMap == FeatureMap::kRelu) {
+    return PositivePart(x);
+  } else if constexpr (kMap == FeatureMap::kRelu2) {
     const VF positive = PositivePart(x);
     return hn::Mul(positive, positive);
+  } else {
+    static_assert(kMap == FeatureMap::kIdentity, "a map without its value");
+    return x;
   }
-  return x;
 }
 
 // phi'(x) times a gradient, from phi(x). elu+1: min(phi, 1). relu: 1 or 0.
@@ -268,29 +273,27 @@ HWY_INLINE VF FeatureSlopeTimes(VF features, VF gradient) {
   const DF d;
   if constexpr (kMap == FeatureMap::kElu1) {
     return hn::Mul(gradient, hn::Min(features, hn::Set(d, 1.0f)));
-  }
-  if constexpr (kMap == FeatureMap::kRelu) {
+  } else if constexpr (kMap == FeatureMap::kRelu) {
     return hn::IfThenZeroElse(hn::Le(features, hn::Zero(d)), gradient);
-  }
-  if constexpr (kMap == FeatureMap::kRelu2) {
+  } else if constexpr (kMap == FeatureMap::kRelu2) {
     return hn::Mul(hn::Mul(hn::Set(d, 2.0f), hn::Sqrt(features)), gradient);
+  } else {
+    static_assert(kMap == FeatureMap::kIdentity, "a map without its slope");
+    return gradient;
   }
-  return gradient;
 }
 
-// f(integral_constant<FeatureMap>) for a map known at run time; the maps that
-// are not elementwise never reach a kernel.
-template <class F>
+// f(integral_constant<FeatureMap>) for a map known at run time, out of the rows
+// of the table that are elementwise. The others never reach a kernel: the checks
+// refuse them.
+template <size_t kRow = 0, class F>
 HWY_INLINE void WithFeatureMap(FeatureMap map, const F& f) {
-  switch (map) {
-    case FeatureMap::kElu1:
-      return f(std::integral_constant<FeatureMap, FeatureMap::kElu1>());
-    case FeatureMap::kRelu:
-      return f(std::integral_constant<FeatureMap, FeatureMap::kRelu>());
-    case FeatureMap::kRelu2:
-      return f(std::integral_constant<FeatureMap, FeatureMap::kRelu2>());
-    default:
-      return f(std::integral_constant<FeatureMap, FeatureMap::kIdentity>());
+  if constexpr (kRow < std::size(kFeatureMaps)) {
+    constexpr FeatureMap kMap = kFeatureMaps[kRow].map;
+    if constexpr (kFeatureMaps[kRow].elementwise) {
+      if (map == kMap) return f(std::integral_constant<FeatureMap, kMap>());
+    }
+    WithFeatureMap<kRow + 1>(map, f);
   }
 }
 

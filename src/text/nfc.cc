@@ -1,143 +1,71 @@
 #include "text/nfc.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "text/unicode_tables.h"
 #include "text/utf8.h"
 
 namespace tarn {
 namespace {
 
-// Hangul syllables are composed by arithmetic (Unicode 15, section 3.12).
-constexpr uint32_t kSyllables = 0xAC00, kLeads = 0x1100, kVowels = 0x1161,
-                   kTails = 0x11A7;
-constexpr uint32_t kLeadCount = 19, kVowelCount = 21, kTailCount = 28;
-constexpr uint32_t kSyllableCount = kLeadCount * kVowelCount * kTailCount;
+using Points = std::vector<utf8proc_int32_t>;
 
-constexpr uint64_t kPartMask = (uint64_t{1} << 21) - 1;
+constexpr uint32_t kFirstMark = 0x300;  // all before it stay as they are
+// The vowel jamo before the first trailing consonant. It composes with nothing,
+// yet utf8proc 2.8 takes it for a trailing consonant and drops it: it must not
+// stand behind a syllable within one stretch.
+constexpr uint32_t kBeforeTails = 0x11A7;
 
-uint32_t PointOf(uint64_t entry) { return static_cast<uint32_t>(entry >> 42); }
-uint64_t PartsOf(uint64_t entry) { return entry & ~(~uint64_t{0} << 42); }
-
-uint32_t ValueAt(std::span<const uint32_t> starts, int bits, uint32_t point) {
-  const auto after = std::upper_bound(
-      starts.begin(), starts.end(), point,
-      [bits](uint32_t p, uint32_t entry) { return p < entry >> bits; });
-  return *(after - 1) & ((1u << bits) - 1);
+int CombiningClass(utf8proc_int32_t point) {
+  return utf8proc_get_property(point)->combining_class;
 }
 
-uint8_t CombiningClass(uint32_t point) {
-  if (point < 0x300) return 0;  // the first combining mark
-  return static_cast<uint8_t>(ValueAt(kCombiningClasses, 8, point));
-}
-
+// May it change in NFC, or join what stands before it? True for a few more: a
+// closer look costs time only. Canonically equivalent texts have the same
+// grapheme clusters (UAX #29, section 3), so what composes with the character
+// before it never begins a cluster: it extends one, or it is a Hangul jamo.
 bool IsUnsafe(uint32_t point) {
-  return point >= 0x300 && ValueAt(kNfcUnsafe, 1, point) != 0;
-}
-
-struct Mark {
-  uint32_t point;
-  uint8_t combining;  // class; 0 begins a new run
-};
-using Marks = std::vector<Mark>;
-
-void Add(uint32_t point, Marks& out) {
-  out.push_back({point, CombiningClass(point)});
+  if (point < kFirstMark || point == kBeforeTails) return false;
+  const utf8proc_property_t& facts =
+      *utf8proc_get_property(static_cast<utf8proc_int32_t>(point));
+  const bool decomposes =
+      facts.decomp_seqindex != UINT16_MAX && facts.decomp_type == 0;
+  return decomposes || facts.combining_class != 0 ||
+         facts.boundclass == UTF8PROC_BOUNDCLASS_EXTEND ||
+         facts.boundclass == UTF8PROC_BOUNDCLASS_SPACINGMARK ||
+         facts.boundclass == UTF8PROC_BOUNDCLASS_V ||
+         facts.boundclass == UTF8PROC_BOUNDCLASS_T;
 }
 
 // Appends the full canonical decomposition of one character.
-void Decompose(uint32_t point, Marks& out) {
-  if (point >= kSyllables && point < kSyllables + kSyllableCount) {
-    const uint32_t index = point - kSyllables;
-    Add(kLeads + index / (kVowelCount * kTailCount), out);
-    Add(kVowels + index / kTailCount % kVowelCount, out);
-    if (index % kTailCount != 0) Add(kTails + index % kTailCount, out);
-    return;
-  }
-  // Mappings nest in their first part only: the seconds come off in reverse.
-  const auto place = static_cast<Marks::difference_type>(out.size());
-  for (;;) {
-    const auto found = std::lower_bound(
-        kDecompositions.begin(), kDecompositions.end(), point,
-        [](uint64_t entry, uint32_t p) { return PointOf(entry) < p; });
-    if (found == kDecompositions.end() || PointOf(*found) != point) break;
-    const auto second = static_cast<uint32_t>(*found & kPartMask);
-    if (second != 0) Add(second, out);
-    point = static_cast<uint32_t>(*found >> 21 & kPartMask);
-  }
-  Add(point, out);
-  std::reverse(out.begin() + place, out.end());
+void Decompose(uint32_t point, Points& out) {
+  constexpr int kLongest = 16;  // Unicode's longest is 4
+  utf8proc_int32_t parts[kLongest];
+  int state = 0;
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point), parts,
+                              kLongest, UTF8PROC_DECOMPOSE, &state);
+  out.insert(out.end(), parts, parts + count);
 }
 
 // Marks between two starters in order of their class; equal ones keep theirs.
-void Reorder(Marks& marks) {
-  for (auto run = marks.begin(); run != marks.end();) {
-    if (run->combining == 0) {
-      ++run;
-      continue;
-    }
-    const auto end = std::find_if(
-        run, marks.end(), [](const Mark& m) { return m.combining == 0; });
-    std::stable_sort(run, end, [](const Mark& a, const Mark& b) {
-      return a.combining < b.combining;
+// utf8proc_decompose() exchanges neighbours for that, which takes quadratic
+// time for a long run.
+void Reorder(Points& points) {
+  const auto is_starter = [](utf8proc_int32_t p) {
+    return CombiningClass(p) == 0;
+  };
+  for (auto run = points.begin(); run != points.end();) {
+    run = std::find_if_not(run, points.end(), is_starter);
+    const auto end = std::find_if(run, points.end(), is_starter);
+    std::stable_sort(run, end, [](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return CombiningClass(a) < CombiningClass(b);
     });
     run = end;
   }
-}
-
-// The character that two compose into, or 0.
-uint32_t Composed(uint32_t first, uint32_t second) {
-  if (first - kLeads < kLeadCount && second - kVowels < kVowelCount) {
-    return kSyllables +
-           ((first - kLeads) * kVowelCount + (second - kVowels)) * kTailCount;
-  }
-  if (first - kSyllables < kSyllableCount &&
-      (first - kSyllables) % kTailCount == 0 &&
-      second - kTails - 1 < kTailCount - 1) {
-    return first + (second - kTails);
-  }
-  const uint64_t parts = uint64_t{first} << 21 | second;
-  const auto found =
-      std::lower_bound(kCompositionOrder.begin(), kCompositionOrder.end(),
-                       parts, [](uint16_t index, uint64_t p) {
-                         return PartsOf(kDecompositions[index]) < p;
-                       });
-  if (found == kCompositionOrder.end() ||
-      PartsOf(kDecompositions[*found]) != parts) {
-    return 0;
-  }
-  return PointOf(kDecompositions[*found]);
-}
-
-// Joins each mark to the last starter unless one between blocks it: a starter,
-// or a mark of the same or a higher class (Unicode 15, D115).
-void Compose(Marks& marks) {
-  size_t kept = 0;      // marks that stay, written in place
-  size_t starter = 0;   // index of the last one among them
-  bool found = false;   // is there a starter yet?
-  int last_class = -1;  // of the mark kept after it; -1: none
-  for (const Mark mark : marks) {
-    const bool blocked = last_class >= int{mark.combining} && last_class != -1;
-    if (found && !blocked) {
-      const uint32_t joined = Composed(marks[starter].point, mark.point);
-      if (joined != 0) {
-        marks[starter].point = joined;
-        continue;
-      }
-    }
-    if (mark.combining == 0) {
-      starter = kept;
-      found = true;
-      last_class = -1;
-    } else {
-      last_class = mark.combining;
-    }
-    marks[kept++] = mark;
-  }
-  marks.resize(kept);
 }
 
 // The first stretch of `text` that must be looked at: [begin, end). It begins
@@ -173,16 +101,23 @@ Stretch FindStretch(std::string_view text) {
   return stretch;
 }
 
-void AppendComposed(std::string_view stretch, std::string& out) {
-  Marks marks;
+// `points` is scratch, kept between stretches.
+void AppendComposed(std::string_view stretch, Points& points,
+                    std::string& out) {
+  points.clear();
   for (size_t at = 0; at < stretch.size();) {
     const Utf8Head head = ReadUtf8(stretch.substr(at));
-    Decompose(head.code_point, marks);
+    Decompose(head.code_point, points);
     at += head.bytes;
   }
-  Reorder(marks);
-  Compose(marks);
-  for (const Mark& mark : marks) AppendUtf8(mark.point, out);
+  Reorder(points);
+  // Linear; UTF8PROC_STABLE leaves out the composition exclusions, as NFC does.
+  const utf8proc_ssize_t count = utf8proc_normalize_utf32(
+      points.data(), static_cast<utf8proc_ssize_t>(points.size()),
+      static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    AppendUtf8(static_cast<uint32_t>(points[static_cast<size_t>(i)]), out);
+  }
 }
 
 }  // namespace
@@ -192,11 +127,12 @@ size_t NfcPrefix(std::string_view text) { return FindStretch(text).begin; }
 std::string ToNfc(std::string_view text) {
   std::string out;
   out.reserve(text.size());
+  Points points;
   while (!text.empty()) {
     const Stretch stretch = FindStretch(text);
     out += text.substr(0, stretch.begin);
     AppendComposed(text.substr(stretch.begin, stretch.end - stretch.begin),
-                   out);
+                   points, out);
     text.remove_prefix(stretch.end);
   }
   return out;

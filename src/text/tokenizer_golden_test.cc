@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -12,7 +11,6 @@
 #include <string>
 
 #include "text/bpe_tokenizer.h"
-#include "text/bpe_train.h"
 #include "text/nfc.h"
 #include "text/tokenizer.h"
 
@@ -183,64 +181,6 @@ TEST(TokenizerGolden, World) {
     }
   }
 }
-
-double CpuSeconds(const Tokenizer& tokenizer, const std::string& text) {
-  timespec begin{}, end{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-  EXPECT_TRUE(tokenizer.Encode(text).ok());
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-  return static_cast<double>(end.tv_sec - begin.tv_sec) +
-         1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
-}
-
-// Twice the text, at most 2.3 times the time, for one repeated character. The
-// best of a few tries: other programs share the machine's caches.
-void ExpectLinear(const Tokenizer& tokenizer, const std::string& character) {
-  constexpr size_t kBytes = 4 << 20;
-  constexpr int kTries = 15;
-  std::string half, whole;
-  while (half.size() + character.size() <= kBytes / 2) half += character;
-  whole = half + half;
-  double short_s = 1e9, long_s = 1e9;
-  for (int i = 0; i < kTries && (i == 0 || long_s > 2.3 * short_s); ++i) {
-    short_s = std::min(short_s, CpuSeconds(tokenizer, half));
-    long_s = std::min(long_s, CpuSeconds(tokenizer, whole));
-  }
-  EXPECT_LE(long_s, 2.3 * short_s) << testing::PrintToString(character);
-}
-
-constexpr const char* kCharacters[] = {
-    "a",    "7",       " ", "\n", "!", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80",
-    "\x80", "\xCC\x81"};
-
-// Merges up to many bytes of each character, with and without NFC: no data.
-TEST(TokenizerTimeOwn, IsLinearInOneRepeatedCharacter) {
-  std::string text;
-  for (const char* character : kCharacters) {
-    for (int i = 0; i < 3000; ++i) text += character;
-  }
-  BpeDefinition definition = TrainBpe({text}, {512, nullptr});
-  for (const bool nfc : {false, true}) {
-    definition.nfc = nfc;
-    const Tokenizer tokenizer = Tokenizer::Bpe(definition);
-    for (const char* character : kCharacters) {
-      ExpectLinear(tokenizer, character);
-    }
-  }
-}
-
-class TokenizerTime : public testing::TestWithParam<const char*> {};
-
-TEST_P(TokenizerTime, IsLinearInOneRepeatedCharacter) {
-  TARN_NEED_DATA(GetParam());
-  const Tokenizer tokenizer = Tokenizer::OpenFile(DataFile(GetParam())).Take();
-  for (const char* character : kCharacters) ExpectLinear(tokenizer, character);
-}
-
-INSTANTIATE_TEST_SUITE_P(Files, TokenizerTime,
-                         testing::Values("gpt2_encoder.json",
-                                         "20B_tokenizer.json",
-                                         "rwkv_vocab_v20230424.txt"));
 
 }  // namespace
 }  // namespace tarn

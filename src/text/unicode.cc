@@ -1,9 +1,10 @@
 #include "text/unicode.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <array>
 
-#include "text/unicode_tables.h"
 #include "text/utf8.h"
 
 namespace tarn {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr uint32_t kAsciiEnd = 0x80;
 
-// The same facts as the table's, so that ASCII text needs no search.
+// The same facts as utf8proc's, so that ASCII text needs no call.
 constexpr std::array<Character, kAsciiEnd> MakeAscii() {
   std::array<Character, kAsciiEnd> ascii{};
   for (uint32_t c = 0; c < kAsciiEnd; ++c) {
@@ -28,16 +29,52 @@ constexpr std::array<Character, kAsciiEnd> MakeAscii() {
 }
 constexpr std::array<Character, kAsciiEnd> kAscii = MakeAscii();
 
+// White_Space: the separators and six controls.
+bool IsSpaceControl(uint32_t point) {
+  return (point >= '\t' && point <= '\r') || point == 0x85;
+}
+
+// What \w matches although its category does not say so: the alphabetic ones
+// among the symbols (circled, squared and such letters) and Join_Control.
+// utf8proc keeps neither property; both have stood since Unicode 6.
+bool IsWordByProperty(uint32_t point) {
+  return (point >= 0x24B6 && point <= 0x24E9) ||
+         (point >= 0x1F130 && point <= 0x1F149) ||
+         (point >= 0x1F150 && point <= 0x1F169) ||
+         (point >= 0x1F170 && point <= 0x1F189) || point == 0x200C ||
+         point == 0x200D;
+}
+
 }  // namespace
 
 Character ClassOf(uint32_t code_point) {
   if (code_point < kAsciiEnd) return kAscii[code_point];
-  // The last entry that begins at or before the code point.
-  const auto after = std::upper_bound(
-      kCharacterClasses.begin(), kCharacterClasses.end(), code_point,
-      [](uint32_t point, uint32_t entry) { return point < entry >> 3; });
-  const uint32_t value = *(after - 1);
-  return {static_cast<CharacterClass>(value & 3), (value & 4) != 0, 1};
+  using enum CharacterClass;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code_point))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return {kLetter, true, 1};
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+      return {kNumber, true, 1};
+    case UTF8PROC_CATEGORY_NO:
+      return {kNumber, false, 1};
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return {kSpace, false, 1};
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_PC:
+      return {kOther, true, 1};
+    default:
+      return {IsSpaceControl(code_point) ? kSpace : kOther,
+              IsWordByProperty(code_point), 1};
+  }
 }
 
 Character ReadCharacter(std::string_view text) {

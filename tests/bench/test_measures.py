@@ -24,7 +24,7 @@ def run(python, *words):
         [python, str(ROOT / "bench/run.py"), *words],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=2400,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout

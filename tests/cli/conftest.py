@@ -18,7 +18,7 @@ def tarn_program():
 def tarn():
     """Runs the program; returns the finished process, outputs as bytes."""
 
-    def run(*arguments, stdin=b"", env=None, timeout=120):
+    def run(*arguments, stdin=b"", env=None, timeout=600):
         return subprocess.run(
             [TARN, *map(str, arguments)], input=stdin, capture_output=True,
             env={**os.environ, **(env or {})}, timeout=timeout, check=False)

@@ -121,7 +121,7 @@ def test_interrupt_leaves_whole_results(models):
     first = process.stdout.readline() + process.stdout.readline()
     assert first.startswith(b"[\n") and b"n_prompt" in first
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=600)
     assert process.returncode == 130
     assert [row["n_prompt"] for row in json.loads(first + rest)] == [4]
 

@@ -135,28 +135,32 @@ def test_interrupt_prints_figures_and_exits_130(tarn_program, models):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.read(process.stdout.fileno(), 1)  # it is running
         process.send_signal(number)
-        _, figures = process.communicate(timeout=60)
+        _, figures = process.communicate(timeout=600)
         assert process.returncode == code
         assert b"tokens/s" in figures and b"bytes at end" in figures
 
 
 def test_interrupt_leaves_whole_json(tarn_program, models):
-    process = subprocess.Popen(
-        [tarn_program, "generate", str(models / "linear"), "--prompt", "-", "--json",
-         "--max-tokens", "1000000000"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdin.write(b"x" * 5000)
-    process.stdin.close()
-    process.stdin = None
-    try:
-        process.wait(timeout=1)
-    except subprocess.TimeoutExpired:
-        pass
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    got = json.loads(out)
-    assert got["prompt_tokens"] == 5000 and got["tokens"] > 0
+    # Nothing tells from outside that it has come to its first token: a run that
+    # was stopped before is done again with more time.
+    for seconds in (1, 4, 16, 64, 256):
+        process = subprocess.Popen(
+            [tarn_program, "generate", str(models / "linear"), "--prompt", "-", "--json",
+             "--max-tokens", "1000000000"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"x" * 5000)
+        process.stdin.close()
+        process.stdin = None
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=600)
+        got = json.loads(out) if process.returncode == 130 and out else None
+        if got and got["prompt_tokens"] == 5000 and got["tokens"] > 0:
+            return
+    pytest.fail(f"exit {process.returncode}, {out!r}")
 
 
 def test_closed_pipe_ends_quietly(tarn_program, models):
@@ -165,7 +169,7 @@ def test_closed_pipe_ends_quietly(tarn_program, models):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     os.read(process.stdout.fileno(), 1)
     process.stdout.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=600) == 0
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -201,5 +205,5 @@ def test_a_long_run_keeps_memory_and_state_flat(tarn_program, models):
         return int(subprocess.run(
             [sys.executable, "-c", script, tarn_program, "generate", str(models / "linear"),
              "--prompt", "a", "--seed", "1", "--max-tokens", str(tokens)],
-            capture_output=True, check=True, timeout=300).stdout)
+            capture_output=True, check=True, timeout=1200).stdout)
     assert peak(200_000) <= peak(20_000) + 512  # KiB

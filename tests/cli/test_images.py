@@ -208,8 +208,15 @@ def test_an_interrupted_run_leaves_no_file(model, tarn_program, tmp_path):
     process = subprocess.Popen(
         [tarn_program, "draw", model, "--count", "2000000", "--out", out],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(0.5)
+    # Its own handler is in place: the mask of caught signals has SIGINT's bit.
+    status = pathlib.Path(f"/proc/{process.pid}/status")
+    while True:
+        mask = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+        if int(mask.split()[1], 16) >> (signal.SIGINT - 1) & 1:
+            break
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
-    stdout, _ = process.communicate(timeout=30)
+    stdout, _ = process.communicate(timeout=600)
     assert process.returncode == 130 and stdout == b""
     assert list(tmp_path.iterdir()) == []

@@ -9,11 +9,17 @@
 #endif
 
 namespace {
-std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> allocations{0}, allocated_bytes{0};
+
+[[maybe_unused]] void Count(size_t bytes) {
+  ++allocations;
+  allocated_bytes += static_cast<int64_t>(bytes);
+}
 }  // namespace
 
 namespace tarn::testing {
 int64_t Allocations() { return allocations; }
+int64_t AllocatedBytes() { return allocated_bytes; }
 }  // namespace tarn::testing
 
 #ifdef TARN_COUNT_BY_HOOKS
@@ -25,7 +31,7 @@ extern "C" int __sanitizer_install_malloc_and_free_hooks(
 
 namespace {
 [[maybe_unused]] const int hooks = __sanitizer_install_malloc_and_free_hooks(
-    [](const volatile void*, size_t) { ++allocations; },
+    [](const volatile void*, size_t bytes) { Count(bytes); },
     [](const volatile void*) {});
 }  // namespace
 
@@ -41,27 +47,27 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 
 void* malloc(size_t bytes) {
-  ++allocations;
+  Count(bytes);
   return __libc_malloc(bytes);
 }
 void* calloc(size_t count, size_t bytes) {
-  ++allocations;
+  Count(count * bytes);
   return __libc_calloc(count, bytes);
 }
 void* realloc(void* memory, size_t bytes) {
-  ++allocations;
+  Count(bytes);
   return __libc_realloc(memory, bytes);
 }
 void* memalign(size_t alignment, size_t bytes) {
-  ++allocations;
+  Count(bytes);
   return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(size_t alignment, size_t bytes) {
-  ++allocations;
+  Count(bytes);
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** memory, size_t alignment, size_t bytes) {
-  ++allocations;
+  Count(bytes);
   void* const taken = __libc_memalign(alignment, bytes);
   if (taken == nullptr) return ENOMEM;
   *memory = taken;

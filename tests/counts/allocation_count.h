@@ -1,6 +1,6 @@
-// How often this process has taken memory from the C library, by malloc and its
-// kin or by any operator new: tests compare the count before and after. Linked
-// into tests alone.
+// How often and how much memory this process has taken from the C library, by
+// malloc and its kin or by any operator new: tests compare the counts before and
+// after. Linked into tests alone.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +10,8 @@ namespace tarn::testing {
 /// Allocations of all threads since the program began; frees do not count.
 /// Under a sanitizer, whose own allocator stands there, its hooks count.
 int64_t Allocations();
+
+/// The bytes they asked for, all together.
+int64_t AllocatedBytes();
 
 }  // namespace tarn::testing

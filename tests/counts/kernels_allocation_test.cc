@@ -250,6 +250,18 @@ class Buffers {
   LinearAttentionGradients gradients_;
 };
 
+// The gradients below are copies of the inputs: written elsewhere.
+TEST(GuardedTensor, ACopyHasBytesOfItsOwn) {
+  GuardedTensor first(1, 2, 1, 3, DType::kF32, true);
+  first.Set(0, 1, 0, 2, 5);
+  GuardedTensor copy(first);
+  EXPECT_EQ(copy.Get(0, 1, 0, 2), 5);
+  copy.Set(0, 1, 0, 2, 7);
+  EXPECT_EQ(copy.Get(0, 1, 0, 2), 7);
+  EXPECT_EQ(first.Get(0, 1, 0, 2), 5);
+  EXPECT_TRUE(first.GuardsIntact() && copy.GuardsIntact());
+}
+
 // Masks, packing, states in and out, grouped heads, strided rows, every feature
 // map and denominator of the kernels.
 TEST(KernelAllocation, EveryOptionOfLinearAttention) {

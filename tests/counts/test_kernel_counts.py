@@ -6,6 +6,7 @@ import sys
 import unittest
 from unittest import mock
 
+import growth_counts
 import kernel_counts
 
 
@@ -36,6 +37,21 @@ class Compare(unittest.TestCase):
             lines, good = kernel_counts.compare(counts, stored)
             self.assertFalse(good)
             self.assertIn("make counts-update", lines[0])
+
+
+class Growth(unittest.TestCase):
+    def test_twice_the_work_passes_and_four_times_fails(self):
+        lines, good = growth_counts.compare(["a", "b"], [100, 201, 7, 14])
+        self.assertTrue(good)
+        self.assertEqual(len(lines), 2)
+        lines, good = growth_counts.compare(["a", "b"], [100, 201, 7, 28])
+        self.assertFalse(good)
+        self.assertIn("MORE THAN", lines[1])
+
+    def test_missing_profiles_are_an_error(self):
+        for names, counts in (([], []), (["a"], [1]), (["a", "b"], [1, 2])):
+            with self.assertRaises(kernel_counts.CountError):
+                growth_counts.compare(names, counts)
 
 
 class Profile(unittest.TestCase):

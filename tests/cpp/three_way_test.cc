@@ -204,9 +204,38 @@ std::vector<ModelConfig> EncoderConfigs(Arch arch) {
   return configs;
 }
 
+// Stacks of mixed layers, both kinds of norm and of feed-forward part, in every
+// architecture the runtime has.
+std::vector<ModelConfig> HybridConfigs() {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](Arch arch, const char* layers, Positions positions) {
+    for (int row = 0; row < 4; ++row) {
+      ModelConfig config = SmallConfig(arch);
+      config.n_layers = 4;
+      config.layers = LayersFromText(layers);
+      config.positions = positions;
+      config.norm_kind = row & 1 ? NormKind::kRms : NormKind::kLayer;
+      config.feed_forward =
+          row & 2 ? FeedForwardKind::kSwiglu : FeedForwardKind::kMlp;
+      config.norm = row == 1 ? Norm::kPost : Norm::kPre;
+      configs.push_back(config);
+      FinishConfig(configs.back());
+    }
+  };
+  for (const Arch arch : {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
+    for (const Positions positions : {Positions::kLearned, Positions::kRotary}) {
+      add(arch, "linear,full", positions);
+      add(arch, "linear:feature_map=relu,linear,full", positions);
+      add(arch, "full,linear:feature_map=poly2:denominator=signed", positions);
+    }
+  }
+  return configs;
+}
+
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ",
-                Name(c.attention), " ", Name(c.feature_map), " ",
+                LayersText(c), " ", Name(c.norm_kind), " ",
+                Name(c.feed_forward), " ", Name(c.feature_map), " ",
                 Name(c.denominator), " ", Name(c.positions), " ",
                 Name(c.position_combine), " ", Name(c.rotary_place), " ",
                 Name(c.norm), " ", Name(c.activation),
@@ -339,7 +368,8 @@ Differences Compare(nn::ModelImpl& model, const std::string& dir) {
 }
 
 // Every configuration of a list, and a line about the largest differences.
-void CompareAll(const std::vector<ModelConfig>& configs, const char* what) {
+void CompareAll(const std::vector<ModelConfig>& configs, const char* what,
+                double tolerance = kTolerance) {
   torch::set_num_threads(1);  // tensors too small to share
   TemporaryFolder folder;
   Differences largest;
@@ -347,8 +377,8 @@ void CompareAll(const std::vector<ModelConfig>& configs, const char* what) {
   for (size_t i = 0; i < configs.size(); ++i) {
     const auto model = RandomModel(configs[i], i + 1);
     const Differences d = Compare(*model, folder.path());
-    EXPECT_LE(d.prefill, kTolerance) << TextOf(configs[i]);
-    EXPECT_LE(d.steps, kTolerance) << TextOf(configs[i]);
+    EXPECT_LE(d.prefill, tolerance) << TextOf(configs[i]);
+    EXPECT_LE(d.steps, tolerance) << TextOf(configs[i]);
     // Logits that hardly move would agree whatever was wrong.
     EXPECT_GT(d.spread, 0.1) << TextOf(configs[i]);
     if (d.prefill > largest.prefill) worst = TextOf(configs[i]);
@@ -373,6 +403,8 @@ TEST(ThreeWay, SequenceToSequence) {
 TEST(ThreeWay, Classifiers) {
   CompareAll(EncoderConfigs(Arch::kEncoder), "classifiers");
 }
+
+TEST(ThreeWay, Hybrids) { CompareAll(HybridConfigs(), "hybrids", 3e-5); }
 
 TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }
 

@@ -16,7 +16,7 @@ needs_trainer = pytest.mark.skipif(
     not BUILD or not (pathlib.Path(BUILD) / "tarn-train").is_file(), reason="no tarn-train here")
 
 
-def finish(process, timeout=120):
+def finish(process, timeout=600):
     out, errors = process.communicate(timeout=timeout)
     return process.returncode, out, errors
 
@@ -102,7 +102,7 @@ def steps(folder):
         return []
 
 
-def wait_for(condition, process, seconds=60):
+def wait_for(condition, process, seconds=600):
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()

@@ -25,7 +25,7 @@ def run(*command):
         [sys.executable, *command],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=960,
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

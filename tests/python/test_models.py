@@ -285,7 +285,8 @@ def test_refusals_name_the_key(tmp_path):
     good = tmp_path / "good"
     tarn.save_model(models.LanguageModel(**SMALL), good)
     config = json.loads((good / "config.json").read_text())
-    (good / "config.json").write_text(json.dumps({**config, "d_ff": 41}))
+    config["feed_forward"]["d_ff"] = 41
+    (good / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="linear1"):
         tarn.load_model(good)
     (good / "config.json").write_text("{")

@@ -322,7 +322,7 @@ def test_two_processes_train_one_model(tmp_path):
         for rank in (0, 1)
     ]
     try:
-        errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=600)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -15,7 +15,7 @@ def finish(**keys):
 
 def test_absent_keys_take_defaults():
     config = finish()
-    assert config["format_version"] == 3
+    assert config["format_version"] == 4
     assert config["arch"] == "decoder" and config["task"] == "lm"
     assert config["d_key"] == 32 and config["d_ff"] == 512
     assert finish(**config) == config
@@ -35,7 +35,7 @@ def test_derived_keys_follow_the_given_ones():
         ('{"d_modle": 3}', "d_modle"),
         ('{"arch": "encoder"}', "n_classes"),
         ('{"attention": "softmax"}', "attention"),
-        ('{"format_version": 4}', "format_version"),
+        ('{"format_version": 5}', "format_version"),
         ("[]", "config.json"),
         ("{", "config.json"),
     ],

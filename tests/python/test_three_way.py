@@ -1,5 +1,6 @@
 """Training forward, prefill and step of `tarn.models.LanguageModel` are one
-function, over kinds and feature maps x positions x place of the norm."""
+function, over kinds, their mixtures and feature maps x positions x place of the
+norm."""
 
 import itertools
 
@@ -9,6 +10,7 @@ import torch
 from tarn import models
 
 SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
+MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 KINDS = [
     *(
         dict(feature_map=name)
@@ -50,10 +52,10 @@ def supported(kind, position):
     product is taken; after a feature map, those that act on each entry."""
     if position["positions"] != "rotary":
         return True
-    attention = kind.get("attention", "linear")
-    if attention.startswith("aft"):
+    mixers = kind.get("layers", [kind.get("attention", "linear")])
+    if any(mixer.startswith("aft") for mixer in mixers):
         return False
-    if attention != "linear" or "rotary_place" not in position:
+    if "linear" not in mixers or "rotary_place" not in position:
         return True
     elementwise = kind.get("feature_map", "elu1") in ("elu1", "identity", "relu", "relu2")
     return elementwise and kind.get("denominator") != "signed"

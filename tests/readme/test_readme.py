@@ -44,7 +44,7 @@ def run(command, folder):
     environment = dict(os.environ, TARN_PYTHON=PYTHON)
     done = subprocess.run(command, cwd=folder, env=environment, text=True, errors="replace",
                           stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=600)
+                          capture_output=True, timeout=2400)
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
 

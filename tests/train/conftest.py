@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 
 import pytest
@@ -26,7 +27,7 @@ TINY = (
 def train(*flags, **options):
     """Runs to the end; the result has returncode, stdout, stderr."""
     command = [PROGRAM, *map(str, flags)]
-    options = {"stdin": subprocess.DEVNULL, "timeout": 300} | options
+    options = {"stdin": subprocess.DEVNULL, "timeout": 1200} | options
     if "input" in options:
         del options["stdin"]
     result = subprocess.run(command, capture_output=True, **options)
@@ -44,6 +45,24 @@ def start(*flags):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def stop(number, line, folder, *flags):
+    """Starts a run into `folder` and sends it signal `number` once its log has
+    `line` lines; the process and its standard error. A machine with other work
+    may let a run come to its end before this sees the line: then it starts from
+    nothing again."""
+    path = pathlib.Path(folder) / "log.jsonl"
+    while True:
+        process = start(*flags, "--out", folder, "--resume")
+        while process.poll() is None:
+            if path.exists() and path.read_bytes().count(b"\n") >= line:
+                process.send_signal(number)
+                break
+        _, errors = process.communicate(timeout=600)
+        if process.returncode != 0:
+            return process, errors
+        shutil.rmtree(folder)
 
 
 def log(folder):

@@ -9,7 +9,7 @@ import signal
 import struct
 
 import pytest
-from conftest import figures, log, products, start, train
+from conftest import figures, log, products, stop, train
 
 SMALL = (
     "--task image --d-model 16 --n-layers 1 --n-heads 2 --batch 4 --accumulate 2 "
@@ -111,14 +111,7 @@ def test_a_resumed_run_makes_the_same_bits(more, data, straight, tmp_path):
         whole = tmp_path / "whole"
         assert train(*flags, "--out", whole).returncode == 0
     for number, at in ((signal.SIGINT, 10), (signal.SIGKILL, 33)):
-        process = start(*flags, "--out", out, "--resume")
-        path = out / "log.jsonl"
-        while process.poll() is None:
-            if path.exists() and path.read_text().count("\n") >= at:
-                process.send_signal(number)
-                break
-        process.communicate(timeout=60)
-        assert process.returncode != 0
+        stop(number, at, out, *flags)
     result = train("--out", out, "--resume")
     assert result.returncode == 0, result.stderr
     assert products(out) == products(whole)

@@ -11,7 +11,7 @@ import struct
 import tarfile
 
 import pytest
-from conftest import digest, figures, log, start, train
+from conftest import digest, figures, log, stop, train
 
 RATE = 8000
 SMALL = (
@@ -132,13 +132,7 @@ def test_a_resumed_run_makes_the_same_bits(arch, data, tmp_path):
     flags = [*SMALL, "--arch", *arch, "--join-frames", 60, "--augment", 0.7]
     straight, out = tmp_path / "straight", tmp_path / "out"
     assert train("--data", data / "set", *flags, "--out", straight).returncode == 0
-    process = start("--data", data / "set", *flags, "--out", out, "--resume")
-    path = out / "log.jsonl"
-    while process.poll() is None:
-        if path.exists() and path.read_text().count("\n") >= 10:
-            process.send_signal(signal.SIGKILL)
-            break
-    process.communicate(timeout=60)
+    stop(signal.SIGKILL, 10, out, "--data", data / "set", *flags)
     result = train("--data", data / "set.tar.gz", "--out", out, "--resume")
     assert result.returncode == 0, result.stderr
     assert made(out) == made(straight)

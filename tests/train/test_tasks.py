@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from conftest import figures, fortunes, log, products, start, train
+from conftest import figures, fortunes, log, products, stop, train
 
 SMALL = (
     "--d-model 16 --n-layers 1 --n-heads 2 --batch 8 --accumulate 2 --seq-len 24 "
@@ -121,14 +121,7 @@ def test_a_resumed_run_makes_the_same_bits(arch, task, more, data, tmp_path):
     assert train(*flags, "--out", straight).returncode == 0
     # Stopped twice: by Ctrl-C, which saves, and by a kill, which does not.
     for number, at in ((signal.SIGINT, 10), (signal.SIGKILL, 33)):
-        process = start(*flags, "--out", out, "--resume")
-        path = out / "log.jsonl"
-        while process.poll() is None:
-            if path.exists() and path.read_text().count("\n") >= at:
-                process.send_signal(number)
-                break
-        process.communicate(timeout=60)
-        assert process.returncode != 0
+        stop(number, at, out, *flags)
     result = train("--out", out, "--resume")
     assert result.returncode == 0, result.stderr
     assert products(out) == products(straight)

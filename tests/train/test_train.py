@@ -99,7 +99,7 @@ def test_several_files_of_characters(tmp_path):
 def tarn(*arguments, **options):
     program = pathlib.Path(PROGRAM).with_name("tarn")
     result = subprocess.run([program, *map(str, arguments)], check=False,
-                            capture_output=True, timeout=120, **options)
+                            capture_output=True, timeout=600, **options)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -6,7 +6,7 @@ names of tarn's model directories.
     tarn.save_model(model, "models/mine")        # `tarn generate models/mine`
 """
 
-from tarn.models._config import finish_config, weight_shapes
+from tarn.models._config import finish_config, layer_view, weight_shapes
 from tarn.models._earlier import CnnModel, RecurrentModel
 from tarn.models._generation import Beam, beam_search, generate, greedy
 from tarn.models._make import make_model
@@ -24,6 +24,7 @@ __all__ = [
     "finish_config",
     "generate",
     "greedy",
+    "layer_view",
     "make_model",
     "weight_shapes",
 ]

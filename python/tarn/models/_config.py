@@ -32,3 +32,33 @@ def weight_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor in the model's weight file."""
     shapes = json.loads(torch.ops.tarn.weight_shapes(config_text(config)))
     return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+# The mixers that map queries and keys to features.
+_MAPPED = ("linear", "conditional-full")
+
+
+def layer_view(config: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """A finished configuration as layer `index` of a stack sees it: `attention` is
+    its mixer, the options of its entry stand in their keys, and there is no
+    "layers". A pattern repeats over the depth.
+
+    The layer of random features has a width of its own (n_dims 0: d_key), the
+    layer of signed features the signed denominator where the model's is exact."""
+    view = {name: value for name, value in config.items() if name != "layers"}
+    layers = config.get("layers")
+    if not layers:
+        return view
+    entry = layers[index % len(layers)]
+    options = {"mixer": entry} if isinstance(entry, str) else dict(entry)
+    view["attention"] = options.pop("mixer")
+    view.update(options)
+    if view["attention"] in _MAPPED:
+        # The table of feature maps, asked for the two keys that follow from it.
+        names = ("feature_map", "denominator", "n_dims", "stabilise", "d_key")
+        asked = {name: view[name] for name in names}
+        derived = finish_config(
+            attention="linear", d_model=1, n_heads=1, d_value=1, **asked
+        )
+        view.update((name, derived[name]) for name in ("n_dims", "denominator"))
+    return view

@@ -1,5 +1,5 @@
-"""What the models share: checks, masks and means, embeddings with positions,
-stacks from a configuration, the head."""
+"""What the models share: checks, masks and means, embeddings with positions, the
+head. Their stacks stand in `_stack.py`."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ from typing import Any
 
 import torch
 
-from tarn.builders import TransformerDecoderBuilder, TransformerEncoderBuilder
-from tarn.builders.attention_builders import BaseAttentionBuilder
-from tarn.feature_maps import FeatureMap, by_name
 from tarn.masking import LengthMask
-from tarn.models._rotary import add_rotation
 
 Config = dict[str, Any]
 
 # A table as large as the tokens, and a head that reads such an embedding, learn
 # later than small ones; tarn train begins the same way.
 _SMALL = 0.02
-
-
-class IdentityFeatureMap(FeatureMap):
-    """phi(x) = x."""
-
-    signed = False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-    def _named_arguments(self) -> dict[str, Any] | None:
-        return {"feature_map": "identity"}
 
 
 def check_arch(cls: type, config: Config, archs: tuple[str, ...]) -> None:
@@ -141,104 +125,3 @@ class Predictor(torch.nn.Module):
         weight = self.weight if self.weight is not None else embedding
         assert weight is not None
         return torch.nn.functional.linear(x, weight, self.bias)
-
-
-# Keys of the configuration that builders of attentions take under the same
-# name, and those that are called otherwise there.
-_SAME = (
-    "local_context",
-    "topk",
-    "length_limit",
-    "clusters",
-    "iterations",
-    "bits",
-    "hash_bias",
-    "rounds",
-    "max_sequence_length",
-    "aft_parameterization",
-    "attention_dropout",
-)
-_RANDOM = ("favor", "favor-positive", "rff", "smoothed-rff", "grf")
-
-
-def attention_type(kind: str, causal: bool) -> str:
-    """The builders' name of a kind: linear attention under a causal mask and
-    what conditional-full falls back to have names of their own."""
-    linear = "causal-linear" if causal else "linear"
-    if kind == "linear":
-        return linear
-    return f"conditional-full:{linear}" if kind == "conditional-full" else kind
-
-
-def attention_settings(config: Config, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Settings for the attentions of these kinds."""
-    settings = {name: config[name] for name in _SAME}
-    settings["chunk_size"] = config["hash_chunk"]
-    if "linear" in kinds or "conditional-full" in kinds:
-        name = config["feature_map"]
-        settings["feature_map"] = (
-            IdentityFeatureMap.factory() if name == "identity" else by_name(name)
-        )
-        settings["denominator"] = config["denominator"]
-        settings["eps"] = config["eps"]
-        if name in _RANDOM:
-            settings["n_dims"] = config["n_dims"] or None
-            settings["redraw"] = config["redraw"]
-        if name.startswith("favor"):
-            settings["stabilise"] = config["stabilise"]
-    return settings
-
-
-def _apply(settings: dict[str, Any], *parts: BaseAttentionBuilder) -> None:
-    """Only what a kind takes is said to it."""
-    for name, value in settings.items():
-        for part in parts:
-            if part.takes(name):
-                setattr(part, name, value)
-
-
-def _common(config: Config) -> dict[str, Any]:
-    return {
-        "n_heads": config["n_heads"],
-        "query_dimensions": config["d_key"],
-        "value_dimensions": config["d_value"],
-        "model_dimensions": config["d_model"],
-        "feed_forward_dimensions": config["d_ff"],
-        "dropout": config["dropout"],
-        "activation": config["activation"],
-        "final_normalization": config["final_norm"],
-        "norm": config["norm"],
-        "norm_eps": config["norm_eps"],
-        "feature_seed": config["feature_seed"],
-    }
-
-
-def make_encoder(config: Config, causal: bool):
-    """The stack of a decoder language model (causal) or of an encoder."""
-    kind = config["attention"]
-    builder = TransformerEncoderBuilder.from_kwargs(
-        n_layers=config["n_layers"],
-        attention_type=attention_type(kind, causal),
-        **_common(config),
-    )
-    _apply(attention_settings(config, (kind,)), builder.attention)
-    encoder = builder.get()
-    add_rotation(encoder, config)
-    return encoder
-
-
-def make_decoder(config: Config):
-    """The decoder stack of a sequence-to-sequence model."""
-    kind, cross = config["attention"], config["cross_attention"]
-    builder = TransformerDecoderBuilder.from_kwargs(
-        n_layers=config["n_decoder_layers"],
-        self_attention_type=attention_type(kind, True),
-        cross_attention_type=attention_type(cross, False),
-        cross_model_dimensions=config["d_model"],
-        **_common(config),
-    )
-    settings = attention_settings(config, (kind, cross))
-    _apply(settings, builder.self_attention, builder.cross_attention)
-    decoder = builder.get()
-    add_rotation(decoder, config)
-    return decoder

@@ -218,22 +218,19 @@ class RecurrentRotation(torch.nn.Module):
         )
 
 
-def add_rotation(stack: torch.nn.Module, config: dict[str, Any]) -> None:
-    """Rotary positions in every self attention of a stack, where the
-    configuration has them."""
-    if config["positions"] != "rotary":
+def add_rotation(layer: AttentionLayer, view: dict[str, Any]) -> None:
+    """Rotary positions in a self attention, where its view of the configuration
+    has them."""
+    if view["positions"] != "rotary":
         return
-    for name, layer in list(stack.named_modules()):
-        if not isinstance(layer, AttentionLayer) or name.endswith("cross_attention"):
-            continue
-        sizes = config["d_key"], config["rotary_base"]
-        inner: Any = layer.inner_attention
-        if config["rotary_place"] == "after":
-            # What compares queries and keys by themselves has no features to turn.
-            if isinstance(inner, LinearAttentionBase):
-                layer.inner_attention = TurnedLinearAttention(inner, *sizes)
-                continue
-            if config["attention"] == "conditional-full":
-                inner.other_attention = TurnedLinearAttention(inner.other_attention, *sizes)
-                inner = inner.full_attention
-        inner.register_forward_pre_hook(Rotation(*sizes))
+    sizes = view["d_key"], view["rotary_base"]
+    inner: Any = layer.inner_attention
+    if view["rotary_place"] == "after":
+        # What compares queries and keys by themselves has no features to turn.
+        if isinstance(inner, LinearAttentionBase):
+            layer.inner_attention = TurnedLinearAttention(inner, *sizes)
+            return
+        if view["attention"] == "conditional-full":
+            inner.other_attention = TurnedLinearAttention(inner.other_attention, *sizes)
+            inner = inner.full_attention
+    inner.register_forward_pre_hook(Rotation(*sizes))

@@ -15,13 +15,12 @@ from tarn.models._parts import (
     Predictor,
     check_arch,
     check_task,
-    make_decoder,
-    make_encoder,
     mask_of,
     mean_over_valid,
     outputs_of,
     valid_frames,
 )
+from tarn.models._stack import make_decoder, make_encoder
 from tarn.models._twins import decoder_twin, encoder_twin, first_places
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tarn.attention._linear import LinearAttentionBase
+from tarn.models._config import layer_view
 from tarn.models._rotary import (
     RecurrentRotation,
     RecurrentTurnedLinearAttention,
@@ -103,7 +104,7 @@ def _attention(layer: Any, config: Config, kind: str, cross: bool) -> torch.nn.M
 
 
 def _finish(twin: torch.nn.Module, layer: torch.nn.Module, names: tuple[str, ...]):
-    for name in (*names, "linear1", "linear2", "norm1", "norm2", "dropout"):
+    for name in (*names, "linear1", "linear2", "linear3", "norm1", "norm2", "dropout"):
         setattr(twin, name, getattr(layer, name))
     twin.activation = layer.activation
     twin.pre_norm = layer.pre_norm
@@ -113,8 +114,9 @@ def _finish(twin: torch.nn.Module, layer: torch.nn.Module, names: tuple[str, ...
 def encoder_twin(stack: torch.nn.Module, config: Config) -> RecurrentTransformerEncoder:
     """Built at every call from the stack as it is: microseconds a layer."""
     layers = []
-    for layer in stack.layers:  # type: ignore[union-attr]
-        attention = _attention(layer.attention, config, config["attention"], False)
+    for index, layer in enumerate(stack.layers):  # type: ignore[union-attr,arg-type]
+        kind = layer_view(config, index)["attention"]
+        attention = _attention(layer.attention, config, kind, False)
         with torch.device("meta"):
             twin = RecurrentTransformerEncoderLayer(attention, 1, 1)
         layers.append(_finish(twin, layer, ()))
@@ -124,8 +126,9 @@ def encoder_twin(stack: torch.nn.Module, config: Config) -> RecurrentTransformer
 def decoder_twin(stack: torch.nn.Module, config: Config) -> RecurrentTransformerDecoder:
     """As encoder_twin, of a decoder with cross attention."""
     layers = []
-    for layer in stack.layers:  # type: ignore[union-attr]
-        past = _attention(layer.self_attention, config, config["attention"], False)
+    for index, layer in enumerate(stack.layers):  # type: ignore[union-attr,arg-type]
+        kind = layer_view(config, index)["attention"]
+        past = _attention(layer.self_attention, config, kind, False)
         cross = _attention(layer.cross_attention, config, config["cross_attention"], True)
         with torch.device("meta"):
             twin = RecurrentTransformerDecoderLayer(past, cross, 1, 1)

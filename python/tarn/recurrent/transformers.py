@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tarn._residual_layer import ResidualLayer
+from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import LengthMask
 from tarn.recurrent._inputs import Lengths, check_state
@@ -26,6 +26,9 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
         activation: "relu" or "gelu" (the exact form).
         event_dispatcher: name or object.
         norm: "post" or "pre". norm_eps: inside the root of the norms.
+        norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
+        feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
+            linear3(u))) without biases; `activation` then has no part.
     """
 
     attention: Any  # called as a RecurrentAttentionLayer
@@ -40,9 +43,13 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
         event_dispatcher="",
         norm: str = "post",
         norm_eps: float = 1e-5,
+        *,
+        norm_kind: str = "layer",
+        feed_forward: str = "mlp",
     ) -> None:
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        super().__init__({"attention": attention}, *options)
+        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
+        super().__init__({"attention": attention}, *options, **kinds)
 
     def forward(
         self,
@@ -150,11 +157,15 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         event_dispatcher="",
         norm: str = "post",
         norm_eps: float = 1e-5,
+        *,
+        norm_kind: str = "layer",
+        feed_forward: str = "mlp",
     ) -> None:
         attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        super().__init__(attentions, *options)
-        self.norm3 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
+        super().__init__(attentions, *options, **kinds)
+        self.norm3 = make_norm(norm_kind, d_model, norm_eps)
 
     def initial_state(
         self,

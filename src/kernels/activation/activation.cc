@@ -20,8 +20,11 @@ static void Gelu(const float* x, int64_t width, float* y) {
   TransformRow(x, width, y, [](VF v) HWY_ATTR { return GeluOf(v); });
 }
 
-static void Elu1Features(const float* x, int64_t width, float* y) {
-  TransformRow(x, width, y, [](VF v) HWY_ATTR { return Elu1(v); });
+static void Features(FeatureMap map, const float* x, int64_t width, float* y) {
+  WithFeatureMap(map, [=](auto row) HWY_ATTR {
+    TransformRow(x, width, y,
+                 [](VF v) HWY_ATTR { return Feature<decltype(row)::value>(v); });
+  });
 }
 
 static void AddTo(const float* x, int64_t width, float* y) {
@@ -42,7 +45,7 @@ HWY_AFTER_NAMESPACE();
 namespace tarn {
 HWY_EXPORT(Relu);
 HWY_EXPORT(Gelu);
-HWY_EXPORT(Elu1Features);
+HWY_EXPORT(Features);
 HWY_EXPORT(AddTo);
 
 void ReluRow(const float* x, int64_t width, float* y) {
@@ -53,8 +56,8 @@ void GeluRow(const float* x, int64_t width, float* y) {
   HWY_DYNAMIC_DISPATCH(Gelu)(x, width, y);
 }
 
-void Elu1Row(const float* x, int64_t width, float* y) {
-  HWY_DYNAMIC_DISPATCH(Elu1Features)(x, width, y);
+void FeatureMapRow(FeatureMap map, const float* x, int64_t width, float* y) {
+  HWY_DYNAMIC_DISPATCH(Features)(map, x, width, y);
 }
 
 void AddToRow(const float* x, int64_t width, float* y) {

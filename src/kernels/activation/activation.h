@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/feature_map.h"
+
 namespace tarn {
 
 /// y = max(x, 0); NaN stays NaN. x, y: [width]; y may be x, in all of these.
@@ -13,9 +15,10 @@ void ReluRow(const float* x, int64_t width, float* y);
 /// |error of Phi| < 3e-7 (Abramowitz and Stegun 1964, 7.1.26).
 void GeluRow(const float* x, int64_t width, float* y);
 
-/// y = elu(x) + 1: x + 1 for x > 0, exp(x) otherwise (Katharopoulos et al.
-/// 2020, eq. (7)), in the arithmetic of the linear attention kernels.
-void Elu1Row(const float* x, int64_t width, float* y);
+/// y = phi(x) of a map of single entries, for example elu(x) + 1: x + 1 for x >
+/// 0, exp(x) otherwise (Katharopoulos et al. 2020, eq. (7)), in the arithmetic of
+/// the linear attention kernels. Nothing is written for other maps.
+void FeatureMapRow(FeatureMap map, const float* x, int64_t width, float* y);
 
 /// y += x.
 void AddToRow(const float* x, int64_t width, float* y);

@@ -14,6 +14,10 @@
 namespace tarn {
 namespace {
 
+void Elu1Row(const float* x, int64_t width, float* y) {
+  FeatureMapRow(FeatureMap::kElu1, x, width, y);
+}
+
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

@@ -143,6 +143,14 @@ class GuardedTensor {
     bytes_.assign(elements * DTypeBytes(dtype), char(0xFF));  // NaN everywhere
     view_.data = bytes_.data() + (8 + (spread ? 1 : 0)) * DTypeBytes(dtype);
   }
+  // A copy's view is of its own bytes. A moved tensor keeps its bytes' place.
+  GuardedTensor(const GuardedTensor& other)
+      : view_(other.view_), bytes_(other.bytes_) {
+    view_.data = bytes_.data() + (static_cast<char*>(other.view_.data) -
+                                  other.bytes_.data());
+  }
+  GuardedTensor(GuardedTensor&&) = default;
+  GuardedTensor& operator=(const GuardedTensor&) = delete;
   const TensorView& view() const { return view_; }
   void Set(int64_t b, int64_t t, int64_t h, int64_t i, double value) {
     char* at = view_.Row(b, t, h) + i * DTypeBytes(view_.dtype);

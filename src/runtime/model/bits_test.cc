@@ -22,6 +22,8 @@ struct Kind {
   FeatureMap map = FeatureMap::kElu1;
   Denominator denominator = Denominator::kExact;
   Norm norm = Norm::kPre;
+  // With RMS norms and SwiGLU; empty: all layers alike, with neither.
+  const char* layers = "";
 };
 
 const Kind kKinds[] = {
@@ -44,6 +46,15 @@ const Kind kKinds[] = {
     {"SoftmaxPostNorm", AttentionKind::kFull, Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost},
+    {"Hybrid", AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kBefore,
+     WeightType::kF32, FeatureMap::kElu1, Denominator::kExact, Norm::kPre,
+     "linear,full"},
+    {"HybridPostNormBF16", AttentionKind::kLinear, Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kRelu,
+     Denominator::kExact, Norm::kPost, "full,linear"},
+    {"HybridRotatedFeatures", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kAfter, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "linear,full,linear:feature_map=relu"},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -60,6 +71,12 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     config_.denominator = GetParam().denominator;
     config_.norm = GetParam().norm;
     if (config_.norm == Norm::kPost) config_.activation = Activation::kRelu;
+    if (*GetParam().layers != '\0') {
+      SetLayers(config_, GetParam().layers);
+      SetRmsSwiglu(config_);
+      config_.n_layers = 3;
+    }
+    FinishConfig(config_);
     WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
     for (const int threads : {1, 2, 3}) models_.push_back(Open(threads));
     tokens_ = RandomTokens(config_, kTokens, 2);

@@ -47,6 +47,20 @@ const Variant kVariants[] = {
        c.feature_map = FeatureMap::kPoly2;
        c.denominator = Denominator::kSigned;
      }},
+    {"RmsSwiglu", [](ModelConfig& c) { SetRmsSwiglu(c); }},
+    {"LinearFullRmsSwigluPost",
+     [](ModelConfig& c) {
+       SetLayers(c, "linear,full");
+       SetRmsSwiglu(c);
+       c.norm = Norm::kPost;
+     }},
+    {"FullRelu2RotaryAfter",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "full,linear:feature_map=relu2");
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+     }},
 };
 
 class ClassifyTest : public ::testing::TestWithParam<Variant> {

@@ -118,6 +118,41 @@ const Variant kVariants[] = {
        c.positions = Positions::kRotary;
        c.norm = Norm::kPost;
      }},
+    {"RmsNorm", [](ModelConfig& c) { c.norm_kind = NormKind::kRms; }},
+    {"SwigluPost",
+     [](ModelConfig& c) {
+       c.feed_forward = FeedForwardKind::kSwiglu;
+       c.norm = Norm::kPost;
+     }},
+    {"RmsSwigluSoftmaxPost",
+     [](ModelConfig& c) {
+       SetRmsSwiglu(c);
+       c.attention = AttentionKind::kFull;
+       c.norm = Norm::kPost;
+     }},
+    {"LinearFull", [](ModelConfig& c) { SetLayers(c, "linear,full"); }},
+    {"LinearFullRotaryRmsSwiglu",
+     [](ModelConfig& c) {
+       SetLayers(c, "linear,full");
+       SetRmsSwiglu(c);
+       c.positions = Positions::kRotary;
+     }},
+    // Layers that differ by their options: none of the maps is the model's.
+    {"FullPoly2Relu2Relu",
+     [](ModelConfig& c) {
+       c.n_layers = 5;
+       SetLayers(c,
+                 "full,linear:feature_map=poly2,linear:feature_map=relu2:"
+                 "denominator=compat:eps=0.5,linear:feature_map=relu");
+     }},
+    {"FullLinearRotaryAfterPost",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "full,linear");
+       c.positions = Positions::kRotary;
+       c.rotary_place = RotaryPlace::kAfter;
+       c.norm = Norm::kPost;
+     }},
 };
 
 class ModelTest

@@ -85,6 +85,22 @@ const Variant kVariants[] = {
      }},
     {"Elu1Signed",
      [](ModelConfig& c) { Map(c, FeatureMap::kElu1, Denominator::kSigned); }},
+    {"RmsSwigluPost",
+     [](ModelConfig& c) {
+       SetRmsSwiglu(c);
+       c.norm = Norm::kPost;
+     }},
+    {"LinearFullRmsSwiglu",
+     [](ModelConfig& c) {
+       SetLayers(c, "linear,full");
+       SetRmsSwiglu(c);
+     }},
+    {"FullReluCrossSoftmaxRotary",
+     [](ModelConfig& c) {
+       SetLayers(c, "full,linear:feature_map=relu");
+       c.cross_attention = CrossAttention::kFull;
+       c.positions = Positions::kRotary;
+     }},
 };
 
 // A model with `change` made to the small configuration.

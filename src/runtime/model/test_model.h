@@ -1,10 +1,8 @@
-// Model directories for tests, and the whole forward pass once more: plain
-// loops in double, attention in its quadratic form, no code of the runtime.
+// Model directories for tests: small configurations, random weights, files.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,10 +15,9 @@
 #include "core/rng.h"
 #include "core/safetensors.h"
 #include "core/test_util.h"
+#include "runtime/model/reference_model.h"
 
 namespace tarn::testing {
-
-using Tensors = std::map<std::string, std::vector<float>>;
 
 /// Small enough to read, odd enough to have tails everywhere.
 inline ModelConfig SmallConfig() {
@@ -46,6 +43,17 @@ inline ModelConfig SmallConfigOf(Arch arch) {
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
   FinishConfig(config);
   return config;
+}
+
+/// RMS norms and gated feed-forward layers.
+inline void SetRmsSwiglu(ModelConfig& config) {
+  config.norm_kind = NormKind::kRms;
+  config.feed_forward = FeedForwardKind::kSwiglu;
+}
+
+/// A stack of mixed layers: SetLayers(config, "linear,full").
+inline void SetLayers(ModelConfig& config, const std::string& layers) {
+  config.layers = LayersFromText(layers);
 }
 
 /// Wide enough that products and row loops are cut into parallel pieces.
@@ -129,341 +137,5 @@ inline std::vector<int32_t> RandomTokens(const ModelConfig& config,
   }
   return tokens;
 }
-
-/// The whole of every model the runtime runs, in double.
-class ReferenceModel {
- public:
-  using Row = std::vector<double>;
-  using Rows = std::vector<Row>;
-
-  ReferenceModel(const ModelConfig& config, const Tensors& tensors)
-      : config_(config), tensors_(tensors) {}
-
-  /// Of a language model: logits[t][v].
-  Rows Logits(const std::vector<int32_t>& tokens) const {
-    Rows x = Embed("value_embedding.weight", "pos_embedding.weight", tokens);
-    for (int64_t i = 0; i < config_.n_layers; ++i) {
-      Layer("layers." + std::to_string(i) + ".", "attention.", true, nullptr,
-            x);
-    }
-    return Head(Last("norm", x), "value_embedding.weight");
-  }
-
-  /// Of a sequence-to-sequence model, for the target's tokens.
-  Rows TargetLogits(const std::vector<int32_t>& source,
-                    const std::vector<int32_t>& target) const {
-    Rows memory =
-        Embed("value_embedding.weight", "pos_embedding.weight", source);
-    for (int64_t i = 0; i < config_.n_layers; ++i) {
-      Layer("encoder.layers." + std::to_string(i) + ".", "attention.", false,
-            nullptr, memory);
-    }
-    memory = Last("encoder.norm", memory);
-    Rows x =
-        Embed("target_embedding.weight", "target_pos_embedding.weight", target);
-    for (int64_t i = 0; i < config_.n_decoder_layers; ++i) {
-      Layer("decoder.layers." + std::to_string(i) + ".", "self_attention.",
-            true, &memory, x);
-    }
-    return Head(Last("decoder.norm", x), "target_embedding.weight");
-  }
-
-  /// Of a classifier: the head on the mean of the stack's rows.
-  Row ClassLogits(const std::vector<int32_t>& tokens) const {
-    Rows x = Embed("value_embedding.weight", "pos_embedding.weight", tokens);
-    for (int64_t i = 0; i < config_.n_layers; ++i) {
-      Layer("layers." + std::to_string(i) + ".", "attention.", false, nullptr,
-            x);
-    }
-    Row mean(static_cast<size_t>(config_.d_model), 0.0);
-    for (const Row& row : Last("norm", x)) {
-      for (size_t i = 0; i < mean.size(); ++i) {
-        mean[i] += row[i] / static_cast<double>(x.size());
-      }
-    }
-    return Head({mean}, "")[0];
-  }
-
- private:
-  Rows Last(const std::string& norm, Rows x) const {
-    if (config_.final_norm) {
-      for (Row& row : x) row = Norm(norm, row);
-    }
-    return x;
-  }
-
-  Rows Head(const Rows& x, const std::string& table) const {
-    Rows logits;
-    for (const Row& row : x) {
-      logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
-                              "predictor.bias", row));
-    }
-    return logits;
-  }
-
-  Rows Embed(const std::string& table, const std::string& positions,
-             const std::vector<int32_t>& tokens) const {
-    Rows x;
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      x.push_back(Embed(table, positions, tokens[t], static_cast<int64_t>(t)));
-    }
-    return x;
-  }
-
-  Row Embed(const std::string& values, const std::string& places, int32_t token,
-            int64_t position) const {
-    const auto& table = tensors_.at(values);
-    const int64_t width = config_.EmbeddingWidth();
-    Row x;
-    for (int64_t i = 0; i < width; ++i) x.push_back(table[token * width + i]);
-    if (config_.positions == Positions::kLearned) {
-      const auto& learned = tensors_.at(places);
-      const int64_t at = std::min(position, config_.max_positions - 1);
-      for (int64_t i = 0; i < width; ++i) x[i] += learned[at * width + i];
-    }
-    if (config_.positions == Positions::kSinusoidal) {
-      const bool concat = config_.position_combine == PositionCombine::kConcat;
-      const int64_t positions = concat ? config_.d_model - width : width;
-      for (int64_t i = 0; i < positions; ++i) {
-        const double angle =
-            static_cast<double>(position) /
-            std::pow(10000.0, static_cast<double>(i - i % 2) /
-                                  static_cast<double>(positions));
-        const double value = i % 2 == 0 ? std::sin(angle) : std::cos(angle);
-        if (concat) {
-          x.push_back(value);
-        } else {
-          x[i] += value;
-        }
-      }
-    }
-    return x;
-  }
-
-  Row Affine(const std::string& weight, const std::string& bias,
-             const Row& x) const {
-    const auto& w = tensors_.at(weight);
-    const auto& b = tensors_.at(bias);
-    Row y;
-    for (size_t n = 0; n < b.size(); ++n) {
-      double sum = b[n];
-      for (size_t k = 0; k < x.size(); ++k) sum += w[n * x.size() + k] * x[k];
-      y.push_back(sum);
-    }
-    return y;
-  }
-  Row Linear(const std::string& name, const Row& x) const {
-    return Affine(name + ".weight", name + ".bias", x);
-  }
-
-  Row Norm(const std::string& name, const Row& x) const {
-    double mean = 0, variance = 0;
-    for (double v : x) mean += v / static_cast<double>(x.size());
-    for (double v : x) {
-      variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
-    }
-    Row y;
-    for (size_t i = 0; i < x.size(); ++i) {
-      y.push_back((x[i] - mean) / std::sqrt(variance + config_.norm_eps) *
-                      tensors_.at(name + ".weight")[i] +
-                  tensors_.at(name + ".bias")[i]);
-    }
-    return y;
-  }
-
-  // Each sublayer: x + f(LN(x)) in pre-norm, LN(x + f(x)) in post-norm models.
-  template <typename F>
-  void Sublayer(const std::string& norm, const F& f, Rows& x) const {
-    const bool pre = config_.norm == tarn::Norm::kPre;
-    Rows in;
-    for (const Row& row : x) in.push_back(pre ? Norm(norm, row) : row);
-    const Rows y = f(in);
-    for (size_t t = 0; t < x.size(); ++t) {
-      for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
-      if (!pre) x[t] = Norm(norm, x[t]);
-    }
-  }
-
-  void Layer(const std::string& name, const std::string& attention, bool causal,
-             const Rows* memory, Rows& x) const {
-    Sublayer(
-        name + "norm1",
-        [&](const Rows& in) {
-          return Attention(name + attention, in, in, causal,
-                           config_.attention == AttentionKind::kFull,
-                           config_.positions == Positions::kRotary);
-        },
-        x);
-    if (memory != nullptr) {
-      Sublayer(
-          name + "norm2",
-          [&](const Rows& in) {
-            return Attention(name + "cross_attention.", in, *memory, false,
-                             config_.cross_attention == CrossAttention::kFull,
-                             false);
-          },
-          x);
-    }
-    Sublayer(
-        name + (memory != nullptr ? "norm3" : "norm2"),
-        [&](const Rows& in) { return FeedForward(name, in); }, x);
-  }
-
-  Rows FeedForward(const std::string& name, const Rows& x) const {
-    Rows out;
-    for (const Row& row : x) {
-      Row h = Linear(name + "linear1", row);
-      for (double& v : h) {
-        v = config_.activation == Activation::kRelu
-                ? std::max(v, 0.0)
-                : v / 2 * std::erfc(-v / std::sqrt(2.0));
-      }
-      out.push_back(Linear(name + "linear2", h));
-    }
-    return out;
-  }
-
-  Row HeadOf(const Row& row, int64_t head, int64_t width) const {
-    return Row(row.begin() + head * width, row.begin() + (head + 1) * width);
-  }
-
-  Row Phi(const Row& x) const {
-    Row y = x;
-    for (double& v : y) {
-      switch (config_.feature_map) {
-        case FeatureMap::kElu1:
-          v = v > 0 ? v + 1 : std::exp(v);
-          break;
-        case FeatureMap::kRelu:
-          v = std::max(v, 0.0);
-          break;
-        case FeatureMap::kRelu2:
-          v = v > 0 ? v * v : 0;
-          break;
-        default:
-          break;
-      }
-    }
-    if (config_.feature_map != FeatureMap::kPoly2) return y;
-    // (1 + s)^2 = 1 + 2 s + s^2 with s = x.y / sqrt(d_key): every pair (i, l).
-    const double root = std::pow(static_cast<double>(x.size()), -0.25);
-    Row features = {1};
-    for (const double v : x) features.push_back(std::sqrt(2.0) * root * v);
-    for (const double v : x) {
-      for (const double w : x) features.push_back(root * v * root * w);
-    }
-    return features;
-  }
-
-  Row Turn(const Row& x, size_t position) const {
-    Row y = x;
-    const size_t half = x.size() / 2;
-    for (size_t i = 0; i < half; ++i) {
-      const double angle =
-          static_cast<double>(position) *
-          std::pow(config_.rotary_base, -2.0 * static_cast<double>(i) /
-                                            static_cast<double>(x.size()));
-      y[i] = x[i] * std::cos(angle) - x[i + half] * std::sin(angle);
-      y[i + half] = x[i + half] * std::cos(angle) + x[i] * std::sin(angle);
-    }
-    return y;
-  }
-
-  static double Dot(const Row& a, const Row& b) {
-    double sum = 0;
-    for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-    return sum;
-  }
-
-  // Weights of the first `count` values for one query, in the quadratic form.
-  // turn: whether rows stand at positions (rotary).
-  Row HeadWeights(const Row& query, size_t t, const Rows& keys, size_t count,
-                  bool full, bool turn) const {
-    if (full) return Softmax(query, t, keys, count, turn);
-    const bool after = turn && config_.rotary_place == RotaryPlace::kAfter;
-    const bool before = turn && !after;
-    const Row q = Phi(before ? Turn(query, t) : query);
-    Row weights;
-    double denominator = 0, norms = 0;
-    for (size_t j = 0; j < count; ++j) {
-      const Row k = Phi(before ? Turn(keys[j], j) : keys[j]);
-      weights.push_back(after ? Dot(Turn(q, t), Turn(k, j)) : Dot(q, k));
-      denominator += Dot(q, k);
-      norms += std::sqrt(Dot(k, k));
-    }
-    switch (config_.denominator) {
-      case Denominator::kNone:
-        denominator = 1;
-        break;
-      case Denominator::kCompat:
-        denominator += config_.eps;
-        break;
-      case Denominator::kSigned: {
-        const double least = 1e-6 * std::sqrt(Dot(q, q)) * norms;
-        if (std::fabs(denominator) < least) {
-          denominator = denominator < 0 ? -least : least;
-        }
-        break;
-      }
-      case Denominator::kExact:
-        if (denominator < 0) denominator = 0;
-    }
-    // A row without weight is zero.
-    for (double& w : weights) w = denominator == 0 ? 0 : w / denominator;
-    return weights;
-  }
-
-  Row Softmax(const Row& query, size_t t, const Rows& keys, size_t count,
-              bool turn) const {
-    const double scale = 1 / std::sqrt(static_cast<double>(config_.d_key));
-    Row weights;
-    double sum = 0, largest = -1e300;
-    for (size_t j = 0; j < count; ++j) {
-      weights.push_back(scale * (turn ? Dot(Turn(query, t), Turn(keys[j], j))
-                                      : Dot(query, keys[j])));
-      largest = std::max(largest, weights.back());
-    }
-    for (double& w : weights) sum += w = std::exp(w - largest);
-    for (double& w : weights) w /= sum;
-    return weights;
-  }
-
-  // Queries from x, keys and values from memory (x itself: self attention).
-  Rows Attention(const std::string& name, const Rows& x, const Rows& memory,
-                 bool causal, bool full, bool turn) const {
-    Rows q, k, v, out;
-    for (const Row& row : x) {
-      q.push_back(Linear(name + "query_projection", row));
-    }
-    for (const Row& row : memory) {
-      k.push_back(Linear(name + "key_projection", row));
-      v.push_back(Linear(name + "value_projection", row));
-    }
-    Rows joined(x.size());
-    for (int64_t h = 0; h < config_.n_heads; ++h) {
-      Rows keys;
-      for (const Row& row : k) keys.push_back(HeadOf(row, h, config_.d_key));
-      for (size_t t = 0; t < x.size(); ++t) {
-        const size_t count = causal ? t + 1 : keys.size();
-        const Row weights = HeadWeights(HeadOf(q[t], h, config_.d_key), t, keys,
-                                        count, full, turn);
-        for (int64_t i = 0; i < config_.d_value; ++i) {
-          double sum = 0;
-          for (size_t j = 0; j < count; ++j) {
-            sum += weights[j] * v[j][h * config_.d_value + i];
-          }
-          joined[t].push_back(sum);
-        }
-      }
-    }
-    for (const Row& row : joined) {
-      out.push_back(Linear(name + "out_projection", row));
-    }
-    return out;
-  }
-
-  ModelConfig config_;
-  Tensors tensors_;
-};
 
 }  // namespace tarn::testing

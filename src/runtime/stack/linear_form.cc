@@ -30,20 +30,9 @@ LinearForm LinearForm::Plain() const {
 }
 
 void LinearForm::Map(const float* x, float* features) const {
-  switch (options_.feature_map) {
-    case FeatureMap::kElu1:
-      return Elu1Row(x, d_key_, features);
-    case FeatureMap::kRelu:
-      return ReluRow(x, d_key_, features);
-    case FeatureMap::kRelu2:
-      ReluRow(x, d_key_, features);
-      for (int64_t i = 0; i < d_key_; ++i) features[i] *= features[i];
-      return;
-    case FeatureMap::kPoly2:
-      return Poly2Row(x, d_key_, features);
-    default:  // identity; the others are refused when a model is opened
-      if (features != x) std::copy_n(x, d_key_, features);
-  }
+  if (Traits(options_.feature_map).pairs) return Poly2Row(x, d_key_, features);
+  // Of single entries; the others are refused when a model is opened.
+  FeatureMapRow(options_.feature_map, x, d_key_, features);
 }
 
 void LinearForm::Divide(float d, float bound, int64_t width, float* out) const {

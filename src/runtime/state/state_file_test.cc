@@ -21,8 +21,8 @@ namespace {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Every kind of state: sums of narrow, wide and signed maps, caches, and both
-// kinds of memory.
+// Every kind of state: sums of narrow, wide and signed maps, caches, both in one
+// state, and both kinds of memory.
 std::vector<ModelConfig> Variants() {
   std::vector<ModelConfig> configs;
   const auto add = [&](Arch arch, const auto& change) {
@@ -44,6 +44,10 @@ std::vector<ModelConfig> Variants() {
     add(arch, [](ModelConfig& c) {
       c.attention = AttentionKind::kFull;
       c.positions = Positions::kRotary;
+    });
+    add(arch, [](ModelConfig& c) {
+      SetLayers(c, "linear,full");
+      SetRmsSwiglu(c);
     });
   }
   return configs;

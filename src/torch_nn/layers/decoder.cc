@@ -3,24 +3,18 @@
 namespace tarn::nn {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
-    : pre_norm_(config.norm == Norm::kPre),
-      activation_(config.activation),
-      dropout_(config.dropout) {
+    : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
   // The encoder's layers come first, then two attentions a layer.
   const int64_t first = config.n_layers + 2 * index;
   self_attention = register_module(
       "self_attention",
-      AttentionLayer(LayerView(config, index),
-                     AttentionPlace{/*causal=*/true, false, first}));
+      MakeMixer(LayerView(config, index),
+                MixerPlace{/*causal=*/true, /*cross=*/false, first}));
   cross_attention = register_module(
       "cross_attention",
-      AttentionLayer(
-          CrossView(config),
-          AttentionPlace{/*causal=*/false, /*cross=*/true, first + 1}));
-  linear1 = register_module("linear1",
-                            torch::nn::Linear(config.d_model, config.d_ff));
-  linear2 = register_module("linear2",
-                            torch::nn::Linear(config.d_ff, config.d_model));
+      MakeMixer(CrossView(config),
+                MixerPlace{/*causal=*/false, /*cross=*/true, first + 1}));
+  feed_forward_ = MakeFeedForward(*this, config);
   norm1 = register_module("norm1", MakeNorm(config));
   norm2 = register_module("norm2", MakeNorm(config));
   norm3 = register_module("norm3", MakeNorm(config));
@@ -32,29 +26,28 @@ ops::Dropout DecoderLayerImpl::Draw() const {
 
 torch::Tensor DecoderLayerImpl::Run(const torch::Tensor& x,
                                     const Branch& attend,
-                                    const AttentionState& memory) {
+                                    const MixerState& memory) {
   // One statement a site: masks are drawn in the order of the formula. In the
   // pre form `normed` is what the next part reads and `summed` the residual
   // stream; in the post form they are one.
-  const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
+  const torch::Tensor attended = attend(pre_norm_ ? norm1->forward(x) : x);
   const auto first =
-      AddResidual(attended, x, self_attention->out_projection->bias,
-                  pre_norm_ ? &norm2 : &norm1, Draw());
+      AddResidual(attended, x, self_attention->OutputBias(),
+                  (pre_norm_ ? norm2 : norm1).get(), Draw());
   const torch::Tensor read = cross_attention->Read(first.y, memory);
   const auto second = AddResidual(read, pre_norm_ ? first.s : first.y,
-                                  cross_attention->out_projection->bias,
-                                  pre_norm_ ? &norm3 : &norm2, Draw());
-  const torch::Tensor hidden =
-      ops::FeedForward(second.y, linear1->weight, linear1->bias,
-                       linear2->weight, activation_, Draw());
+                                  cross_attention->OutputBias(),
+                                  (pre_norm_ ? norm3 : norm2).get(), Draw());
+  const torch::Tensor hidden = (*feed_forward_)(second.y, Draw());
+  const torch::Tensor bias = feed_forward_->OutputBias();
   if (pre_norm_) {
-    return AddResidual(hidden, second.s, linear2->bias, nullptr, Draw()).s;
+    return AddResidual(hidden, second.s, bias, nullptr, Draw()).s;
   }
-  return AddResidual(hidden, second.y, linear2->bias, &norm3, Draw()).y;
+  return AddResidual(hidden, second.y, bias, norm3.get(), Draw()).y;
 }
 
 torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
-                                        const AttentionState& memory,
+                                        const MixerState& memory,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& key_mask) {
   return Run(
@@ -66,8 +59,8 @@ torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
 }
 
 torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
-                                        AttentionState& state,
-                                        const AttentionState& memory,
+                                        MixerState& state,
+                                        const MixerState& memory,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
   return Run(
@@ -90,16 +83,16 @@ DecoderImpl::DecoderImpl(const ModelConfig& config) : config_(config) {
 }
 
 void DecoderImpl::CheckMemories(
-    const std::vector<AttentionState>& memories) const {
+    const std::vector<MixerState>& memories) const {
   if (memories.size() == layers->size()) return;
   throw ArgumentError("Decoder: memories",
                       StrCat("those of ", layers->size(), " layers"),
                       StrCat(memories.size()));
 }
 
-std::vector<AttentionState> DecoderImpl::MemoryStates(
+std::vector<MixerState> DecoderImpl::MemoryStates(
     const torch::Tensor& memory, const torch::Tensor& key_mask) const {
-  std::vector<AttentionState> memories;
+  std::vector<MixerState> memories;
   for (const auto& layer : *layers) {
     memories.push_back(layer->as<DecoderLayer>()->cross_attention->MemoryState(
         memory, key_mask));
@@ -108,7 +101,7 @@ std::vector<AttentionState> DecoderImpl::MemoryStates(
 }
 
 torch::Tensor DecoderImpl::forward(const torch::Tensor& x,
-                                   const std::vector<AttentionState>& memories,
+                                   const std::vector<MixerState>& memories,
                                    const torch::Tensor& key_mask) {
   CheckMemories(memories);
   const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
@@ -117,11 +110,11 @@ torch::Tensor DecoderImpl::forward(const torch::Tensor& x,
     hidden = layers[i]->as<DecoderLayer>()->forward(hidden, memories[i], rotary,
                                                     key_mask);
   }
-  return norm ? Normalise(norm, hidden) : hidden;
+  return norm ? norm->forward(hidden) : hidden;
 }
 
 StackState DecoderImpl::InitialState(
-    std::vector<AttentionState> memories) const {
+    std::vector<MixerState> memories) const {
   CheckMemories(memories);
   StackState state;
   for (size_t i = 0; i < layers->size(); ++i) {
@@ -146,7 +139,7 @@ std::pair<torch::Tensor, StackState> DecoderImpl::Prefill(
     hidden = layers[i]->as<DecoderLayer>()->Prefill(
         hidden, next.layers[i], state.memories[i], rotary, lengths);
   }
-  return {norm ? Normalise(norm, hidden) : hidden, std::move(next)};
+  return {norm ? norm->forward(hidden) : hidden, std::move(next)};
 }
 
 }  // namespace tarn::nn

@@ -4,11 +4,15 @@
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "config/model_config.h"
-#include "torch_nn/mixers/attention.h"
+#include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/residual.h"
+#include "torch_nn/mixers/registry.h"
+#include "torch_nn/state/stack_state.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -18,65 +22,66 @@ namespace tarn::nn {
 ///         y = norm3(x2 + drop(FFN(x2)))
 ///   pre:  x1 = x + drop(Self(norm1(x)));  x2 = x1 + drop(Cross(norm2(x1), m));
 ///         y = x2 + drop(FFN(norm3(x2)))
-/// The memory m is taken as given. FFN as in the encoder layer.
+/// The memory m is taken as given. Norms and FFN as in the encoder layer.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
-  /// config: finished (FinishConfig). index: of the layer in its stack.
+  /// config: of the model, finished (FinishConfig), of which the layer takes
+  /// its view. index: of the layer in its stack.
   explicit DecoderLayerImpl(const ModelConfig& config, int64_t index = 0);
 
   /// x [B, T, d_model] and the state of a memory of B sequences (made by
   /// cross_attention->MemoryState) -> [B, T, d_model]. key_mask [B, T] bool,
   /// undefined: all, for kinds whose outputs depend on later tokens; the rest
   /// are strictly causal.
-  torch::Tensor forward(const torch::Tensor& x, const AttentionState& memory,
+  torch::Tensor forward(const torch::Tensor& x, const MixerState& memory,
                         const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
-  /// The tokens after a state, which is replaced; see AttentionLayer::Prefill.
-  torch::Tensor Prefill(const torch::Tensor& x, AttentionState& state,
-                        const AttentionState& memory,
+  /// The tokens after a state, which is replaced; see Mixer::Prefill.
+  torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
+                        const MixerState& memory,
                         const RotaryTable& rotary = {},
                         const torch::Tensor& lengths = {});
 
-  AttentionLayer self_attention{nullptr}, cross_attention{nullptr};
-  torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr}, norm3{nullptr};
+  std::shared_ptr<Mixer> self_attention, cross_attention;
+  std::shared_ptr<NormLayer> norm1, norm2, norm3;
 
  private:
   torch::Tensor Run(const torch::Tensor& x, const Branch& attend,
-                    const AttentionState& memory);
+                    const MixerState& memory);
   ops::Dropout Draw() const;
 
   bool pre_norm_;
-  Activation activation_;
   double dropout_;
+  std::unique_ptr<FeedForward> feed_forward_;
 };
 TORCH_MODULE(DecoderLayer);
 
-/// config.n_decoder_layers layers, then LayerNorm `norm` if config.final_norm.
+/// config.n_decoder_layers layers by its pattern, then the norm `norm` if
+/// config.final_norm.
 class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(const ModelConfig& config);
 
   /// What each layer's cross attention reads: memory [B, S, d_model] under
   /// key_mask [B, S] bool (undefined: all). Made once for an input.
-  std::vector<AttentionState> MemoryStates(
+  std::vector<MixerState> MemoryStates(
       const torch::Tensor& memory, const torch::Tensor& key_mask = {}) const;
   /// x [B, T, d_model] -> the same shape.
   torch::Tensor forward(const torch::Tensor& x,
-                        const std::vector<AttentionState>& memories,
+                        const std::vector<MixerState>& memories,
                         const torch::Tensor& key_mask = {});
 
-  /// The recurrent form; errors as AttentionLayer::InitialState and Prefill.
-  StackState InitialState(std::vector<AttentionState> memories) const;
+  /// The recurrent form; errors as Mixer::InitialState and Prefill.
+  StackState InitialState(std::vector<MixerState> memories) const;
   std::pair<torch::Tensor, StackState> Prefill(
       const torch::Tensor& x, const StackState& state,
       const torch::Tensor& lengths = {});
 
   torch::nn::ModuleList layers{nullptr};
-  torch::nn::LayerNorm norm{nullptr};  // null without a final norm
+  std::shared_ptr<NormLayer> norm;  // null without a final norm
 
  private:
-  void CheckMemories(const std::vector<AttentionState>& memories) const;
+  void CheckMemories(const std::vector<MixerState>& memories) const;
 
   ModelConfig config_;
   std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();

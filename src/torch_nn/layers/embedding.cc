@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "torch_nn/state/attention_state.h"
+#include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
 namespace {

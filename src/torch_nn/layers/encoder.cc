@@ -3,22 +3,12 @@
 namespace tarn::nn {
 
 EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
-                                   AttentionPlace place)
-    : pre_norm_(config.norm == Norm::kPre),
-      activation_(config.activation),
-      dropout_(config.dropout) {
-  attention = register_module("attention", AttentionLayer(config, place));
-  linear1 = register_module("linear1",
-                            torch::nn::Linear(config.d_model, config.d_ff));
-  linear2 = register_module("linear2",
-                            torch::nn::Linear(config.d_ff, config.d_model));
+                                   MixerPlace place)
+    : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
+  attention = register_module("attention", MakeMixer(config, place));
+  feed_forward_ = MakeFeedForward(*this, config);
   norm1 = register_module("norm1", MakeNorm(config));
   norm2 = register_module("norm2", MakeNorm(config));
-}
-
-torch::Tensor EncoderLayerImpl::FeedForward(const torch::Tensor& x) {
-  return ops::FeedForward(x, linear1->weight, linear1->bias, linear2->weight,
-                          activation_, Draw());
 }
 
 ops::Dropout EncoderLayerImpl::Draw() const {
@@ -28,15 +18,16 @@ ops::Dropout EncoderLayerImpl::Draw() const {
 torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
                                     const Branch& attend) {
   // One statement a site: masks are drawn in the order of the formula.
-  const torch::Tensor attended = attend(pre_norm_ ? Normalise(norm1, x) : x);
+  const torch::Tensor attended = attend(pre_norm_ ? norm1->forward(x) : x);
   const auto [normed, summed] =
-      AddResidual(attended, x, attention->out_projection->bias,
-                  pre_norm_ ? &norm2 : &norm1, Draw());
-  const torch::Tensor hidden = FeedForward(normed);
+      AddResidual(attended, x, attention->OutputBias(),
+                  (pre_norm_ ? norm2 : norm1).get(), Draw());
+  const torch::Tensor hidden = (*feed_forward_)(normed, Draw());
+  const torch::Tensor bias = feed_forward_->OutputBias();
   if (pre_norm_) {
-    return AddResidual(hidden, summed, linear2->bias, nullptr, Draw()).s;
+    return AddResidual(hidden, summed, bias, nullptr, Draw()).s;
   }
-  return AddResidual(hidden, normed, linear2->bias, &norm2, Draw()).y;
+  return AddResidual(hidden, normed, bias, norm2.get(), Draw()).y;
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
@@ -48,7 +39,7 @@ torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
 }
 
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
-                                        AttentionState& state,
+                                        MixerState& state,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
   return Run(x, [&](const torch::Tensor& u) {
@@ -62,8 +53,8 @@ EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)
     : config_(config) {
   layers = register_module("layers", torch::nn::ModuleList());
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    layers->push_back(EncoderLayer(
-        LayerView(config, i), AttentionPlace{causal, /*cross=*/false, i}));
+    layers->push_back(EncoderLayer(LayerView(config, i),
+                                   MixerPlace{causal, /*cross=*/false, i}));
   }
   if (config.final_norm) norm = register_module("norm", MakeNorm(config));
 }
@@ -75,7 +66,7 @@ torch::Tensor EncoderImpl::forward(const torch::Tensor& x,
   for (const auto& layer : *layers) {
     hidden = layer->as<EncoderLayer>()->forward(hidden, rotary, key_mask);
   }
-  return norm ? Normalise(norm, hidden) : hidden;
+  return norm ? norm->forward(hidden) : hidden;
 }
 
 StackState EncoderImpl::InitialState(int64_t batch) const {
@@ -103,7 +94,7 @@ std::pair<torch::Tensor, StackState> EncoderImpl::Prefill(
     hidden = layers[i]->as<EncoderLayer>()->Prefill(hidden, next.layers[i],
                                                     rotary, lengths);
   }
-  return {norm ? Normalise(norm, hidden) : hidden, std::move(next)};
+  return {norm ? norm->forward(hidden) : hidden, std::move(next)};
 }
 
 }  // namespace tarn::nn

@@ -1,14 +1,17 @@
-// The encoder layer (attention and feed-forward network with residuals and
+// The encoder layer (a mixer and a feed-forward network with residuals and
 // norms) and the stack of layers with its optional final norm.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <utility>
 
 #include "config/model_config.h"
-#include "torch_nn/mixers/attention.h"
+#include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/residual.h"
+#include "torch_nn/mixers/registry.h"
+#include "torch_nn/state/stack_state.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -16,40 +19,40 @@ namespace tarn::nn {
 /// One layer, by config.norm:
 ///   post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
 ///   pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
-/// with FFN(u) = linear2(drop(act(linear1(u)))), act relu or exact gelu.
+/// Att is the mixer of config.attention, the norms are of config.norm_kind, FFN
+/// is the part of config.feed_forward.
 class EncoderLayerImpl : public torch::nn::Module {
  public:
-  /// config: finished (FinishConfig); throws ArgumentError otherwise.
+  /// config: finished, as the layer sees it (LayerView); throws ArgumentError
+  /// otherwise.
   explicit EncoderLayerImpl(const ModelConfig& config,
-                            AttentionPlace place = {});
+                            MixerPlace place = {});
 
   /// x [B, T, d_model] -> the same shape. `rotary`: MakeRotaryTable(config, T,
   /// x). `key_mask` [B, T] bool, undefined: all. Dropout draws from torch's
   /// default generator, in training mode only.
   torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
-  /// The tokens after a state, which is replaced; see AttentionLayer::Prefill.
-  torch::Tensor Prefill(const torch::Tensor& x, AttentionState& state,
+  /// The tokens after a state, which is replaced; see Mixer::Prefill.
+  torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
                         const RotaryTable& rotary = {},
                         const torch::Tensor& lengths = {});
 
-  AttentionLayer attention{nullptr};
-  torch::nn::Linear linear1{nullptr}, linear2{nullptr};  // D -> F -> D
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
+  std::shared_ptr<Mixer> attention;
+  std::shared_ptr<NormLayer> norm1, norm2;
 
  private:
   torch::Tensor Run(const torch::Tensor& x, const Branch& attend);
-  // Without the bias of linear2, which the residual adds.
-  torch::Tensor FeedForward(const torch::Tensor& x);
   ops::Dropout Draw() const;
 
   bool pre_norm_;
-  Activation activation_;
   double dropout_;
+  std::unique_ptr<FeedForward> feed_forward_;
 };
 TORCH_MODULE(EncoderLayer);
 
-/// config.n_layers layers, then LayerNorm `norm` if config.final_norm.
+/// config.n_layers layers by its pattern, then the norm `norm` if
+/// config.final_norm.
 class EncoderImpl : public torch::nn::Module {
  public:
   /// causal: a decoder-only stack, which has a recurrent form.
@@ -60,14 +63,14 @@ class EncoderImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_mask = {});
 
-  /// The recurrent form; errors as AttentionLayer::InitialState and Prefill.
+  /// The recurrent form; errors as Mixer::InitialState and Prefill.
   StackState InitialState(int64_t batch) const;
   std::pair<torch::Tensor, StackState> Prefill(
       const torch::Tensor& x, const StackState& state,
       const torch::Tensor& lengths = {});
 
   torch::nn::ModuleList layers{nullptr};
-  torch::nn::LayerNorm norm{nullptr};  // null without a final norm
+  std::shared_ptr<NormLayer> norm;  // null without a final norm
 
  private:
   ModelConfig config_;

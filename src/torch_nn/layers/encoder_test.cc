@@ -6,8 +6,9 @@
 
 #include <cmath>
 
-#include "torch_ops/layers/call.h"
+#include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/models/plain_model.h"
+#include "torch_ops/layers/call.h"
 
 namespace tarn::nn {
 namespace {
@@ -72,6 +73,8 @@ TEST(EncoderLayer, DropoutPlaces) {
     torch::manual_seed(6);
     EncoderLayer layer(config);
     torch::NoGradGuard no_grad;
+    const plain::Weights weights =
+        plain::CopyWeights(*layer, torch::kFloat32);
     const torch::Tensor x = torch::randn({2, 9, 24});
     torch::manual_seed(7);
     const torch::Tensor given = layer(x);
@@ -80,15 +83,19 @@ TEST(EncoderLayer, DropoutPlaces) {
       return ops::ComposedDropout(y, 0.3, ops::DrawDropout(0.3).seed);
     };
     const auto feed_forward = [&](const torch::Tensor& y) {
-      return layer->linear2(drop(torch::gelu(layer->linear1(y))));
+      return plain::Affine(
+          weights, "linear2",
+          drop(torch::gelu(plain::Affine(weights, "linear1", y))));
     };
     torch::Tensor expected;
     if (norm == Norm::kPre) {
-      const torch::Tensor x1 = x + drop(layer->attention(layer->norm1(x)));
-      expected = x1 + drop(feed_forward(layer->norm2(x1)));
+      const torch::Tensor x1 =
+          x + drop(layer->attention->forward(layer->norm1->forward(x)));
+      expected = x1 + drop(feed_forward(layer->norm2->forward(x1)));
     } else {
-      const torch::Tensor x1 = layer->norm1(x + drop(layer->attention(x)));
-      expected = layer->norm2(x1 + drop(feed_forward(x1)));
+      const torch::Tensor x1 =
+          layer->norm1->forward(x + drop(layer->attention->forward(x)));
+      expected = layer->norm2->forward(x1 + drop(feed_forward(x1)));
     }
     EXPECT_TRUE(torch::allclose(given, expected, 1e-5, 1e-5)) << Name(norm);
     layer->eval();
@@ -101,25 +108,27 @@ void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
 // torch's layer from ours: in_proj holds the rows of q, k and v in thirds.
 void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
                EncoderLayerImpl* from) {
-  const auto& attention = from->attention;
+  const auto& attention =
+      dynamic_cast<const ProjectedMixer&>(*from->attention);
+  const auto weights = from->named_parameters();
   Copy(to->self_attn->in_proj_weight,
-       torch::cat({attention->query_projection->weight,
-                   attention->key_projection->weight,
-                   attention->value_projection->weight}));
+       torch::cat({attention.query_projection->weight,
+                   attention.key_projection->weight,
+                   attention.value_projection->weight}));
   Copy(to->self_attn->in_proj_bias,
-       torch::cat({attention->query_projection->bias,
-                   attention->key_projection->bias,
-                   attention->value_projection->bias}));
-  Copy(to->self_attn->out_proj->weight, attention->out_projection->weight);
-  Copy(to->self_attn->out_proj->bias, attention->out_projection->bias);
-  Copy(to->linear1->weight, from->linear1->weight);
-  Copy(to->linear1->bias, from->linear1->bias);
-  Copy(to->linear2->weight, from->linear2->weight);
-  Copy(to->linear2->bias, from->linear2->bias);
-  Copy(to->norm1->weight, from->norm1->weight);
-  Copy(to->norm1->bias, from->norm1->bias);
-  Copy(to->norm2->weight, from->norm2->weight);
-  Copy(to->norm2->bias, from->norm2->bias);
+       torch::cat({attention.query_projection->bias,
+                   attention.key_projection->bias,
+                   attention.value_projection->bias}));
+  Copy(to->self_attn->out_proj->weight, attention.out_projection->weight);
+  Copy(to->self_attn->out_proj->bias, attention.out_projection->bias);
+  Copy(to->linear1->weight, weights["linear1.weight"]);
+  Copy(to->linear1->bias, weights["linear1.bias"]);
+  Copy(to->linear2->weight, weights["linear2.weight"]);
+  Copy(to->linear2->bias, weights["linear2.bias"]);
+  Copy(to->norm1->weight, weights["norm1.weight"]);
+  Copy(to->norm1->bias, weights["norm1.bias"]);
+  Copy(to->norm2->weight, weights["norm2.weight"]);
+  Copy(to->norm2->bias, weights["norm2.bias"]);
 }
 
 TEST(Encoder, PostNormEqualsTorchs) {

@@ -1,5 +1,7 @@
 #include "torch_nn/models/classifier.h"
 
+#include "torch_nn/state/lengths.h"
+
 namespace tarn::nn {
 namespace {
 

@@ -1,8 +1,8 @@
 #include "torch_nn/models/cnn.h"
 
-#include "torch_nn/state/attention_state.h"
-#include "torch_nn/models/classifier.h"
 #include "torch_nn/layers/residual.h"
+#include "torch_nn/models/classifier.h"
+#include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
 namespace {
@@ -35,7 +35,7 @@ class ConvolutionLayerImpl : public torch::nn::Module {
                                           : torch::gelu(mixed))
             .transpose(1, 2)
             .contiguous();
-    return AddResidual(branch, x, torch::Tensor(), &norm_,
+    return AddResidual(branch, x, torch::Tensor(), norm_.get(),
                        ops::DrawDropout(is_training() ? dropout_ : 0.0))
         .y;
   }
@@ -45,7 +45,7 @@ class ConvolutionLayerImpl : public torch::nn::Module {
   double dropout_;
   int64_t left_, right_;  // zeros on each side of a sequence
   torch::nn::Conv1d conv_{nullptr};
-  torch::nn::LayerNorm norm_{nullptr};
+  std::shared_ptr<NormLayer> norm_;
 };
 TORCH_MODULE(ConvolutionLayer);
 

@@ -67,7 +67,7 @@ ModelImpl::ModelImpl(const ModelConfig& config) : config_(Finished(config)) {}
 
 void ModelImpl::RedrawFeatures(int64_t step) {
   for (const auto& module : modules(/*include_self=*/false)) {
-    if (auto* layer = module->as<AttentionLayer>()) layer->Redraw(step);
+    if (auto* mixer = module->as<Mixer>()) mixer->Redraw(step);
   }
 }
 

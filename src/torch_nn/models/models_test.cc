@@ -15,6 +15,7 @@
 #include "torch_nn/models/plain_model.h"
 #include "torch_nn/models/recurrent.h"
 #include "torch_nn/models/seq2seq.h"
+#include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
 namespace {
@@ -94,11 +95,13 @@ std::vector<ModelConfig> KindVariants(Arch arch) {
   return configs;
 }
 
-// Stacks of different mixers, with options of their own.
+// Stacks of different mixers, with options of their own; kinds of norms and
+// feed-forward parts.
 std::vector<ModelConfig> HybridVariants(Arch arch) {
   std::vector<ModelConfig> configs;
   for (const char* layers :
-       {"linear,full", "full,linear,linear:feature_map=relu2:denominator=compat",
+       {"linear,full",
+        "full,linear,linear:feature_map=relu2:denominator=compat",
         "linear,aft-simple", "aft-full,exact-topk:topk=3",
         "local:local_context=4,linear:feature_map=favor-positive",
         "linear:feature_map=rff,linear:stabilise=true:feature_map=favor,full",
@@ -113,6 +116,19 @@ std::vector<ModelConfig> HybridVariants(Arch arch) {
       configs.push_back(config);
       config.positions = Positions::kRotary;
       if (!Contains(layers, "aft")) configs.push_back(config);
+    }
+  }
+  // Other norms and feed-forward parts, by themselves and together.
+  for (const int choice : {1, 2, 3}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      ModelConfig config = SmallConfig(arch);
+      config.norm = norm;
+      config.norm_eps = 0.01;  // large, so that its place would show
+      if (choice & 1) config.norm_kind = NormKind::kRms;
+      if (choice & 2) config.feed_forward = FeedForwardKind::kSwiglu;
+      configs.push_back(config);
+      config.layers = LayersFromText("linear,full");
+      configs.push_back(config);
     }
   }
   return configs;
@@ -253,6 +269,7 @@ std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", LayersText(c), " ",
                 Name(c.cross_attention), " ", Name(c.positions), " ",
                 Name(c.rotary_place), " ", Name(c.norm), " ",
+                Name(c.norm_kind), " ", Name(c.feed_forward), " ",
                 Name(c.denominator), " ", Name(c.feature_map), " ",
                 Name(c.task), " ", c.n_layers);
 }

@@ -40,10 +40,13 @@ inline torch::Tensor Affine(const Weights& weights, const std::string& name,
 
 inline torch::Tensor Normed(const ModelConfig& config, const Weights& weights,
                             const std::string& name, const torch::Tensor& x) {
+  const torch::Tensor& weight = weights.at(name + ".weight");
+  if (config.norm_kind == NormKind::kRms) {
+    return x * weight / torch::sqrt(x.pow(2).mean(-1, true) + config.norm_eps);
+  }
   const torch::Tensor centred = x - x.mean(-1, true);
   const torch::Tensor variance = centred.pow(2).mean(-1, true);
-  return centred / torch::sqrt(variance + config.norm_eps) *
-             weights.at(name + ".weight") +
+  return centred / torch::sqrt(variance + config.norm_eps) * weight +
          weights.at(name + ".bias");
 }
 
@@ -253,6 +256,14 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
                                  const Weights& weights,
                                  const std::string& name,
                                  const torch::Tensor& x) {
+  if (config.feed_forward == FeedForwardKind::kSwiglu) {
+    const auto product = [&](const char* map, const torch::Tensor& y) {
+      return torch::matmul(y, weights.at(name + map).t());
+    };
+    const torch::Tensor gate = product(".linear1.weight", x);
+    return product(".linear2.weight", gate / (1 + torch::exp(-gate)) *
+                                          product(".linear3.weight", x));
+  }
   const torch::Tensor u = Affine(weights, name + ".linear1", x);
   return Affine(weights, name + ".linear2",
                 config.activation == Activation::kRelu

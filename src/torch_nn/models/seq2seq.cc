@@ -1,5 +1,7 @@
 #include "torch_nn/models/seq2seq.h"
 
+#include "torch_nn/state/lengths.h"
+
 namespace tarn::nn {
 namespace {
 
@@ -20,7 +22,7 @@ Seq2SeqImpl::Seq2SeqImpl(const ModelConfig& config)
   predictor_ = register_module("predictor", Predictor(config_));
 }
 
-std::vector<AttentionState> Seq2SeqImpl::Memories(
+std::vector<MixerState> Seq2SeqImpl::Memories(
     const torch::Tensor& tokens, const torch::Tensor& lengths) {
   const torch::Tensor x = source_(kSource, tokens);
   const torch::Tensor key_mask =
@@ -29,7 +31,7 @@ std::vector<AttentionState> Seq2SeqImpl::Memories(
 }
 
 torch::Tensor Seq2SeqImpl::Logits(const Batch& batch) {
-  const std::vector<AttentionState> memories =
+  const std::vector<MixerState> memories =
       Memories(batch.tokens, batch.lengths);
   const torch::Tensor x = target_(kTarget, batch.target_in);
   if (x.size(0) != batch.tokens.size(0)) {

@@ -40,7 +40,7 @@ class Seq2SeqImpl : public ModelImpl {
       const torch::Tensor& lengths = {});
 
  private:
-  std::vector<AttentionState> Memories(const torch::Tensor& tokens,
+  std::vector<MixerState> Memories(const torch::Tensor& tokens,
                                        const torch::Tensor& lengths);
 
   TokenEmbedding source_;

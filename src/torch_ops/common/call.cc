@@ -16,7 +16,7 @@ constexpr char kOp[] = "linear_attention: ";
 // The enumerator of that name; the error lists all names.
 template <typename Enum>
 Enum Parse(const char* argument, const std::string& name,
-           std::initializer_list<Enum> all) {
+           const std::vector<Enum>& all) {
   std::string wanted;
   for (const Enum value : all) {
     if (name == Name(value)) return value;
@@ -117,12 +117,15 @@ LinearAttentionOptions KernelOptions(const Settings& settings) {
   LinearAttentionOptions options;
   options.causal = settings.causal;
   options.causal_offset = settings.causal_offset.guard_int(__FILE__, __LINE__);
-  options.feature_map = Parse("feature_map", settings.feature_map,
-                              {FeatureMap::kElu1, FeatureMap::kIdentity,
-                               FeatureMap::kRelu, FeatureMap::kRelu2});
+  std::vector<FeatureMap> maps;  // the kernels'
+  for (const FeatureMapTraits& row : kFeatureMaps) {
+    if (row.elementwise) maps.push_back(row.map);
+  }
+  options.feature_map = Parse("feature_map", settings.feature_map, maps);
   options.denominator =
       Parse("denominator", settings.denominator,
-            {Denominator::kExact, Denominator::kCompat, Denominator::kNone});
+            std::vector{Denominator::kExact, Denominator::kCompat,
+                        Denominator::kNone});
   options.eps = static_cast<float>(settings.eps);
   options.scale = static_cast<float>(settings.scale);
   options.chunk_size = settings.chunk_size;

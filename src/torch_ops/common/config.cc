@@ -10,7 +10,7 @@ namespace {
 
 ModelConfig Read(const std::string& json) {
   Result<ModelConfig> config = ConfigFromPartialJson(json);
-  if (!config.ok()) throw config.error();
+  if (!config.ok()) Throw(config.error());
   return std::move(config).value();
 }
 

@@ -152,23 +152,12 @@ at::Tensor Rff(const FeatureMapOptions& options, const at::Tensor& x) {
 }
 
 at::Tensor WideFeatures(const FeatureMapOptions& options, const at::Tensor& x) {
-  switch (options.map) {
-    case FeatureMap::kElu1:
-    case FeatureMap::kIdentity:
-    case FeatureMap::kRelu:
-    case FeatureMap::kRelu2:
-      return ElementwiseFeatures(options.map, x.to(WideType(x)));
-    case FeatureMap::kPoly2:
-      return Poly2(options, x);
-    case FeatureMap::kFavor:
-    case FeatureMap::kFavorPositive:
-      return Favor(options, x);
-    case FeatureMap::kRff:
-    case FeatureMap::kSmoothedRff:
-      return Rff(options, x);
-    case FeatureMap::kGrf:
-      break;
+  if (IsElementwise(options.map)) {
+    return ElementwiseFeatures(options.map, x.to(WideType(x)));
   }
+  if (Traits(options.map).pairs) return Poly2(options, x);
+  if (Traits(options.map).can_stabilise) return Favor(options, x);
+  if (Traits(options.map).is_signed) return Rff(options, x);
   const at::Tensor u = RandomProjection(options, x);
   return options.kernel_fn ? options.kernel_fn(u) : u.relu();
 }

@@ -167,10 +167,24 @@ bool HoldsData(const at::Tensor& tensor) {
 // elu(x) + 1 as exp(x) where x <= 0, which does not cancel. The clamp keeps the
 // branch that is not taken finite, so that its gradient is 0.
 at::Tensor ElementwiseFeatures(FeatureMap map, const at::Tensor& x) {
-  if (map == FeatureMap::kIdentity) return x;
-  if (map == FeatureMap::kRelu) return x.relu();
-  if (map == FeatureMap::kRelu2) return x.relu().square();
-  return at::where(x > 0, x + 1, x.clamp_max(0).exp());
+  switch (map) {
+    case FeatureMap::kElu1:
+      return at::where(x > 0, x + 1, x.clamp_max(0).exp());
+    case FeatureMap::kIdentity:
+      return x;
+    case FeatureMap::kRelu:
+      return x.relu();
+    case FeatureMap::kRelu2:
+      return x.relu().square();
+    case FeatureMap::kPoly2:
+    case FeatureMap::kFavor:
+    case FeatureMap::kFavorPositive:
+    case FeatureMap::kRff:
+    case FeatureMap::kSmoothedRff:
+    case FeatureMap::kGrf:
+      break;
+  }
+  throw ArgumentError("feature_map", "a map of single entries", Name(map));
 }
 
 at::Tensor KeptKeys(const Operands& in) {

@@ -32,7 +32,7 @@ void CheckOptions(const char* op, const MappedAttentionOptions& options) {
     throw ArgumentError(StrCat(op, ": query_fn, key_fn"), "both or none",
                         f.query_fn ? "query_fn alone" : "key_fn alone");
   }
-  const bool random = f.map >= FeatureMap::kFavor && !HasFunctions(f);
+  const bool random = UsesOmega(f.map) && !HasFunctions(f);
   if (f.omega.has_value() && !random) {
     throw ArgumentError(StrCat(op, ": omega"),
                         "none, as the map draws no directions", "a tensor");

@@ -213,6 +213,27 @@ TEST(BuildOptionsTest, PositionTableFollowsTheTrainingLength) {
             308);
 }
 
+TEST(BuildOptionsTest, PatternsOfLayers) {
+  const Given hybrid = With({{"layers", "linear,aft-full"}, {"seq_len", "77"}});
+  const TrainOptions options = BuildOptions(hybrid);
+  EXPECT_EQ(LayersText(options.model), "linear,aft-full");
+  EXPECT_EQ(options.model.max_sequence_length, 77);
+  EXPECT_TRUE(Contains(Refusal([] {
+                         BuildOptions(With({{"attention", "full"},
+                                            {"layers", "linear,full"}}));
+                       }),
+                       "--attention"));
+  // One mixer for all layers takes the place of a file's pattern.
+  const TempFolder dir;
+  const std::string path =
+      dir.Write("config.json", ConfigToJson(options.model));
+  const ModelConfig plain =
+      BuildOptions(With({{"config", path}, {"attention", "full"}})).model;
+  EXPECT_EQ(LayersText(plain), "full");
+  EXPECT_EQ(LayersText(BuildOptions(With({{"config", path}})).model),
+            "linear,aft-full");
+}
+
 TEST(BuildOptionsTest, ModelFileBelowFlags) {
   const TempFolder dir;
   ModelConfig config;
@@ -409,6 +430,20 @@ TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
     });
     EXPECT_TRUE(Contains(message, FlagName(name))) << name << ": " << message;
   }
+}
+
+TEST(ResumeOptionsTest, PatternsAreComparedByWhatTheyMean) {
+  const TrainOptions saved = BuildOptions(With({{"layers", "linear,full"}}));
+  for (const char* same : {"linear,full", "linear:feature_map=elu1,full"}) {
+    EXPECT_EQ(ResumeOptions(saved, {{"layers", same}}).model, saved.model);
+  }
+  for (const char* other : {"full,linear", "linear", "linear,full,full"}) {
+    const std::string message =
+        Refusal([&] { ResumeOptions(saved, {{"layers", other}}); });
+    EXPECT_TRUE(Contains(message, "--layers")) << other << ": " << message;
+  }
+  const TrainOptions alike = BuildOptions(With({{"layers", "full,full"}}));
+  EXPECT_EQ(ResumeOptions(alike, {{"layers", "full,full"}}).model, alike.model);
 }
 
 TEST(ResumeOptionsTest, MoreStepsUnlessTheyShapeTheRates) {

@@ -1,0 +1,36 @@
+// The feed-forward part of a layer, by config.feed_forward.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "config/model_config.h"
+#include "torch_ops/layers/layers.h"
+
+namespace tarn::nn {
+
+/// What stands between the mixer and the end of a layer, row by row. No module
+/// itself, since the keys of a model file have no prefix for it: its linear
+/// maps belong to the layer.
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+  /// x [B, T, d_model] -> the same shape, without OutputBias, which the
+  /// residual adds (ops::ResidualNorm).
+  virtual torch::Tensor operator()(const torch::Tensor& x,
+                                   const ops::Dropout& dropout) const = 0;
+  /// [d_model]; undefined for a kind without.
+  virtual torch::Tensor OutputBias() const { return {}; }
+};
+
+/// The part of config.feed_forward, registered in `owner`; each map begins as
+/// torch::nn::Linear does. A new kind is a row in feed_forward.cc.
+///   mlp     linear2(drop(act(linear1(x)))): linear1 [F, D], linear2 [D, F],
+///           with biases; act relu or exact gelu (config.activation)
+///   swiglu  linear2(drop(silu(linear1(x)) * linear3(x))): linear1 and linear3
+///           [F, D], linear2 [D, F], without (Shazeer 2020, eq. (6))
+std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
+                                             const ModelConfig& config);
+
+}  // namespace tarn::nn

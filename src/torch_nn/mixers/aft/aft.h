@@ -1,0 +1,18 @@
+// Attention-free transformers (Zhai et al. 2021): weighted averages per
+// channel.
+#pragma once
+
+#include <vector>
+
+#include "torch_nn/mixers/registry.h"
+
+namespace tarn::nn {
+
+/// aft-full, aft-simple.
+std::vector<MixerRow> AftRows();
+
+std::shared_ptr<Mixer> MakeAftFull(const ModelConfig& layer, MixerPlace place);
+std::shared_ptr<Mixer> MakeAftSimple(const ModelConfig& layer,
+                                     MixerPlace place);
+
+}  // namespace tarn::nn

@@ -1,0 +1,60 @@
+#include "torch_nn/mixers/common/cached.h"
+
+#include <algorithm>
+
+namespace tarn::nn {
+namespace {
+
+// The `kept` last of the tokens of each row, aligned at the end: row b of
+// `rows` [B, t + T, ...] holds its tokens in [t - before[b], t + added[b]).
+torch::Tensor AlignAtEnd(const torch::Tensor& rows, const torch::Tensor& added,
+                         int64_t taken, int64_t kept) {
+  const int64_t size = rows.size(1);
+  // Row b moves right by T - added[b]; the same for all: a plain view.
+  const torch::Tensor shift = taken - added;  // [B]
+  const int64_t batch = rows.size(0);
+  const bool same = batch == 0 || (shift == shift[0]).all().item<bool>();
+  if (same) {
+    const int64_t end = size - (batch == 0 ? 0 : shift[0].item<int64_t>());
+    const int64_t begin = std::max<int64_t>(0, end - kept);
+    return rows.narrow(1, begin, end - begin);
+  }
+  const int64_t width = std::min(size, kept);
+  const torch::Tensor places =  // [B, width], clamped where there is no token
+      (torch::arange(size - width, size).unsqueeze(0) - shift.unsqueeze(1))
+          .clamp_min(0)
+          .to(rows.device());
+  return rows.index(
+      {torch::arange(batch, places.options()).unsqueeze(1), places});
+}
+
+}  // namespace
+
+torch::Tensor CachedMixer::ContinueHeads(const Heads& heads,
+                                         const RotaryTable& rotary,
+                                         const Taken& taken,
+                                         MixerState& state) {
+  const Heads turned = Turned(heads, rotary);
+  const Heads all = {turned.queries,
+                     torch::cat({state["keys"], turned.keys}, 1),
+                     torch::cat({state["values"], turned.values}, 1)};
+  torch::Tensor out = AttendCache(turned, all, taken.added, state);
+  const int64_t seq_len = heads.keys.size(1), kept = state.form().window;
+  state["keys"] = AlignAtEnd(all.keys, taken.added, seq_len, kept);
+  state["values"] = AlignAtEnd(all.values, taken.added, seq_len, kept);
+  return out;
+}
+
+// Old keys end at t, new ones begin there: what a row holds is one stretch, and
+// query i stands at t + i.
+torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
+                        const MixerState& state) {
+  const int64_t before = state["keys"].size(1), taken = heads.keys.size(1);
+  const torch::Tensor places = torch::arange(before + taken).unsqueeze(0);
+  const torch::Tensor kept = (places >= before - state.lengths.unsqueeze(1)) &
+                             (places < before + added.unsqueeze(1));
+  if (kept.all().item<bool>()) return {};
+  return kept.to(heads.keys.device());
+}
+
+}  // namespace tarn::nn

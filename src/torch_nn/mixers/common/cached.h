@@ -1,0 +1,34 @@
+// Mixers whose state is the keys and values of earlier tokens.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "torch_nn/mixers/common/projected.h"
+
+namespace tarn::nn {
+
+/// The state is a cache, "keys" [B, t, H, K] and "values" [B, t, H, V], aligned
+/// at the end: of t rows the last min(t, lengths[b]) are tokens of sequence b.
+/// Costs O(T (T + t)).
+class CachedMixer : public ProjectedMixer {
+ public:
+  using ProjectedMixer::ProjectedMixer;
+
+ protected:
+  /// T new tokens behind t in the cache. heads: the new ones, turned; all: the
+  /// same queries, and the keys and values of the cache with the new ones
+  /// behind them. Returns [B, T, H, V].
+  virtual torch::Tensor AttendCache(const Heads& heads, const Heads& all,
+                                    const torch::Tensor& added,
+                                    const MixerState& state) = 0;
+
+  torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable& rotary,
+                              const Taken& taken, MixerState& state) final;
+};
+
+/// Which of t + T keys a row may read at all, [B, t + T] bool; undefined where
+/// it may read every one. added [B] and state.lengths [B] as in Mixer::Taken.
+torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
+                        const MixerState& state);
+
+}  // namespace tarn::nn

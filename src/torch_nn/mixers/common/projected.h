@@ -1,0 +1,73 @@
+// What the attention mixers have in common: four projections around the heads.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "torch_nn/mixers/mixer.h"
+#include "torch_ops/softmax/attention.h"
+
+namespace tarn::nn {
+
+/// Rows of every head, after projection.
+struct Heads {
+  torch::Tensor queries, keys, values;  // [B, T, H, K], [B, S, H, K or V]
+};
+
+/// Owns query_projection and key_projection [H K, D], value_projection [H V,
+/// D] and out_projection [D, H V], each with a bias; head h is the h-th block
+/// of K (or V) rows. Mixers with tensors of their own hold them under
+/// `inner_attention` (docs/models.md).
+class ProjectedMixer : public Mixer {
+ public:
+  ProjectedMixer(const ModelConfig& layer, MixerPlace place);
+  torch::Tensor OutputBias() const override { return out_projection->bias; }
+
+  torch::nn::Linear query_projection{nullptr}, key_projection{nullptr},
+      value_projection{nullptr}, out_projection{nullptr};
+
+ protected:
+  /// A whole sequence: heads -> [B, T, H, V].
+  virtual torch::Tensor AttendHeads(const Heads& heads,
+                                    const RotaryTable& rotary,
+                                    const torch::Tensor& key_mask) = 0;
+  /// The same from queries, keys and values as one product writes them,
+  /// packed [B, T, H (2 K + V)] -> [B, T, H V].
+  virtual torch::Tensor AttendPacked(const torch::Tensor& packed,
+                                     const RotaryTable& rotary,
+                                     const torch::Tensor& key_mask);
+  /// Tokens that follow a state, which they advance: [B, T, H, V].
+  virtual torch::Tensor ContinueHeads(const Heads& heads,
+                                      const RotaryTable& rotary,
+                                      const Taken& taken, MixerState& state);
+  /// Keys and values of a memory into its state.
+  virtual void FillHeads(const torch::Tensor& keys, const torch::Tensor& values,
+                         const torch::Tensor& key_mask,
+                         MixerState& state) const;
+  /// queries [B, T, H, K] -> [B, T, H, V].
+  virtual torch::Tensor ReadHeads(const torch::Tensor& queries,
+                                  const MixerState& memory);
+
+  /// With config.attention_dropout, in training mode only.
+  ops::Dropout DrawAttentionDropout() const;
+
+  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+                    const torch::Tensor& key_mask) final;
+  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+                         const Taken& taken, MixerState& state) final;
+  void FillMemory(const torch::Tensor& memory, const torch::Tensor& key_mask,
+                  MixerState& state) const final;
+  torch::Tensor ReadMemory(const torch::Tensor& x,
+                           const MixerState& memory) final;
+
+ private:
+  torch::Tensor ProjectPacked(const torch::Tensor& x) const;
+  Heads Split(const torch::Tensor& packed) const;
+};
+
+/// Queries and keys turned by the table; as they are without one.
+Heads Turned(const Heads& heads, const RotaryTable& rotary);
+
+ops::AttentionMasks Masks(const torch::Tensor& key_mask, bool causal,
+                          int64_t offset);
+
+}  // namespace tarn::nn

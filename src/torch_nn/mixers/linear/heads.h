@@ -1,0 +1,44 @@
+// Linear attention of a layer's heads as one function of their state, whole
+// sequences being the case without one; with the rotation after the feature
+// map, which takes two calls of the operator.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "config/model_config.h"
+#include "torch_nn/layers/positions.h"
+#include "torch_ops/feature_maps/feature_maps.h"
+
+namespace tarn::nn {
+
+struct LinearHeads {
+  torch::Tensor queries;      // [B, T, H, K]
+  torch::Tensor keys;         // [B, S, H, K]
+  torch::Tensor values;       // [B, S, H, V]
+  torch::Tensor key_mask;     // [B, S] bool; undefined: all
+  torch::Tensor key_lengths;  // [B] int64; undefined: S
+  torch::Tensor omega;        // of a random feature map [K, columns]
+  bool causal = true;
+};
+
+/// -> [B, T, H, V] by the config's feature map and denominator. Keys join
+/// `sums` (undefined tensors: zeros), which are replaced by what they come to,
+/// where given; differentiable. O(T + S) time.
+torch::Tensor AttendLinearHeads(const ModelConfig& config,
+                                const LinearHeads& heads,
+                                ops::LinearState* sums);
+
+/// The same with queries and keys turned after the feature map (Su et al. 2021,
+/// eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i)
+/// . phi(k_j). S holds turned features, z those that are not.
+torch::Tensor AttendTurnedAfter(const ModelConfig& config,
+                                const LinearHeads& heads,
+                                const RotaryTable& rotary,
+                                ops::LinearState* sums);
+
+/// Either, as the config's rotary_place and the table say; an undefined table
+/// turns nothing.
+torch::Tensor AttendTurned(const ModelConfig& config, const LinearHeads& heads,
+                           const RotaryTable& rotary, ops::LinearState* sums);
+
+}  // namespace tarn::nn

@@ -1,0 +1,53 @@
+#include "torch_nn/mixers/linear/random_features.h"
+
+#include "torch_ops/feature_maps/feature_maps.h"
+
+namespace tarn::nn {
+namespace {
+
+// favor's maps and grf take orthogonal directions (semantics as in
+// docs/feature-maps.md), the Fourier features independent ones.
+bool IsOrthogonal(FeatureMap map) {
+  return map != FeatureMap::kRff && map != FeatureMap::kSmoothedRff;
+}
+
+// The module at `path`, each part of it made anew.
+torch::nn::Module& Descend(torch::nn::Module& owner, const std::string& path) {
+  const size_t dot = path.find('.');
+  const std::string name = path.substr(0, dot);
+  const auto child =
+      owner.register_module(name, std::make_shared<torch::nn::Module>(name));
+  return dot == path.npos ? *child : Descend(*child, path.substr(dot + 1));
+}
+
+}  // namespace
+
+RandomFeatures::RandomFeatures(torch::nn::Module& owner,
+                               const std::string& path,
+                               const ModelConfig& config, int64_t index)
+    : map_(config.feature_map),
+      redraw_(config.redraw),
+      seed_(config.feature_seed),
+      index_(index) {
+  if (!UsesOmega(map_)) return;
+  omega_ = Descend(owner, path + ".feature_map")
+               .register_buffer("omega",
+                                torch::empty({config.d_key,
+                                              OmegaColumns(map_,
+                                                           config.n_dims)}));
+  Draw(0);
+}
+
+void RandomFeatures::Redraw(int64_t step) {
+  if (!omega_.defined() || redraw_ == 0 || step % redraw_ != 0) return;
+  Draw(step);
+}
+
+void RandomFeatures::Draw(int64_t step) {
+  torch::NoGradGuard no_grad;
+  omega_.copy_(ops::DrawOmega(omega_.size(0), omega_.size(1),
+                              IsOrthogonal(map_), static_cast<uint64_t>(seed_),
+                              index_, step));
+}
+
+}  // namespace tarn::nn

@@ -1,0 +1,33 @@
+// The random directions of a feature map: drawn, not trained.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+
+#include "config/model_config.h"
+
+namespace tarn::nn {
+
+/// omega [d_key, columns] of a layer's feature map, a buffer
+/// `{path}.feature_map.omega` of its owner; no tensor for maps without.
+class RandomFeatures {
+ public:
+  /// path: modules between the owner and the map, apart by dots. Drawn for
+  /// update 0, a function of config.feature_seed and `index` alone.
+  RandomFeatures(torch::nn::Module& owner, const std::string& path,
+                 const ModelConfig& config, int64_t index);
+  /// Draws the directions of an update anew where config.redraw says so.
+  void Redraw(int64_t step);
+  /// Undefined for maps without.
+  const torch::Tensor& omega() const { return omega_; }
+
+ private:
+  void Draw(int64_t step);
+
+  FeatureMap map_;
+  int64_t redraw_, seed_, index_;
+  torch::Tensor omega_;
+};
+
+}  // namespace tarn::nn

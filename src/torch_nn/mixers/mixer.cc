@@ -1,0 +1,155 @@
+#include "torch_nn/mixers/mixer.h"
+
+#include "core/error.h"
+#include "core/text.h"
+#include "torch_nn/state/lengths.h"
+
+namespace tarn::nn {
+namespace {
+
+[[noreturn]] void Refuse(const char* where, const char* wanted,
+                         AttentionKind kind, const char* reason) {
+  throw ArgumentError(StrCat("Mixer: ", where), wanted,
+                      StrCat("'", Name(kind), "', ", reason));
+}
+
+}  // namespace
+
+Mixer::Mixer(const ModelConfig& layer, MixerPlace place)
+    : config_(layer), place_(place) {
+  if (layer.d_key < 1 || layer.d_value < 1 || layer.n_heads < 1) {
+    throw ArgumentError("Mixer: config", "a finished config (FinishConfig)",
+                        StrCat("n_heads ", layer.n_heads, ", d_key ",
+                               layer.d_key, ", d_value ", layer.d_value));
+  }
+  const MixerSpec& spec = Spec(layer.attention);
+  if (spec.state == nullptr) return;
+  state_form_ = std::make_shared<StateForm>();
+  state_form_->kind = layer.attention;
+  for (const StateTensor& tensor : spec.state(layer)) {
+    state_form_->slots.push_back({tensor});
+  }
+}
+
+void Mixer::CheckInput(const char* name, const torch::Tensor& x) const {
+  if (x.dim() == 3 && x.size(2) == config_.d_model) return;
+  throw ShapeError(StrCat("Mixer: ", name),
+                   StrCat("[batch, seq_len, ", config_.d_model, "]"),
+                   ShapeText(x.sizes().vec()));
+}
+
+void Mixer::CheckState(const char* name, const MixerState& state,
+                       const torch::Tensor& x) const {
+  if (state.form().kind == kind() && state.batch() == x.size(0)) return;
+  throw ArgumentError(
+      StrCat("Mixer: ", name),
+      StrCat("one of '", Name(kind()), "' for ", x.size(0), " sequences"),
+      StrCat("'", Name(state.form().kind), "' for ", state.batch()));
+}
+
+torch::TensorOptions Mixer::WeightOptions() const {
+  const std::vector<torch::Tensor> weights = parameters();
+  return weights.empty() ? torch::TensorOptions(torch::kFloat32)
+                         : weights.front().options();
+}
+
+torch::Tensor Mixer::forward(const torch::Tensor& x, const RotaryTable& rotary,
+                             const torch::Tensor& key_mask) {
+  const torch::Tensor out = Unbiased(x, rotary, key_mask);
+  const torch::Tensor bias = OutputBias();
+  return bias.defined() ? out + bias : out;
+}
+
+torch::Tensor Mixer::Unbiased(const torch::Tensor& x, const RotaryTable& rotary,
+                              const torch::Tensor& key_mask) {
+  CheckInput("x", x);
+  if (config_.positions == Positions::kRotary &&
+      (!rotary.defined() || rotary.seq_len() != x.size(1))) {
+    throw ShapeError(
+        "Mixer: rotary", StrCat("a table of ", x.size(1), " tokens"),
+        rotary.defined() ? ShapeText(rotary.cos.sizes().vec()) : "none");
+  }
+  return Mix(x, rotary, key_mask);
+}
+
+MixerState Mixer::MemoryState(const torch::Tensor& memory,
+                              const torch::Tensor& key_mask) const {
+  CheckInput("memory", memory);
+  if (!place_.cross) {
+    throw ArgumentError("Mixer: MemoryState", "cross attention",
+                        "self-attention");
+  }
+  if (memory_form_ == nullptr) {
+    Refuse("MemoryState", "a mixer that reads a memory", kind(),
+           "which mixes its own rows only");
+  }
+  MixerState state(memory_form_, memory.size(0), WeightOptions());
+  state.lengths =
+      key_mask.defined()
+          ? key_mask.sum(1).to(torch::kCPU)
+          : torch::full({memory.size(0)}, memory.size(1), torch::kInt64);
+  FillMemory(memory, key_mask, state);
+  return state;
+}
+
+torch::Tensor Mixer::Read(const torch::Tensor& x, const MixerState& memory) {
+  CheckInput("x", x);
+  if (!place_.cross || memory_form_ == nullptr) {
+    Refuse("Read", "cross attention", kind(), "which stands elsewhere");
+  }
+  CheckState("memory", memory, x);
+  return ReadMemory(x, memory);
+}
+
+MixerState Mixer::InitialState(int64_t batch) const {
+  if (place_.cross || !place_.causal) {
+    throw ArgumentError("Mixer: InitialState", "causal self-attention",
+                        place_.cross ? "cross attention (see MemoryState)"
+                                     : "a layer that sees later tokens");
+  }
+  if (state_form_ == nullptr) {
+    Refuse("InitialState", "a mixer with a recurrent form", kind(),
+           WhyNotRecurrent());
+  }
+  return MixerState(state_form_, batch, WeightOptions());
+}
+
+std::pair<torch::Tensor, MixerState> Mixer::Prefill(
+    const torch::Tensor& x, const MixerState& state, const RotaryTable& rotary,
+    const torch::Tensor& lengths) {
+  CheckInput("x", x);
+  if (state_form_ == nullptr || place_.cross) {
+    Refuse("Prefill", "a mixer with a recurrent form", kind(),
+           place_.cross ? "which reads a memory here" : WhyNotRecurrent());
+  }
+  CheckState("state", state, x);
+  const int64_t batch = x.size(0), seq_len = x.size(1);
+  PrefixMask("Mixer", lengths, batch, seq_len);  // checks them
+  const Taken taken = {lengths,
+                       lengths.defined()
+                           ? lengths.to(torch::kCPU)
+                           : torch::full({batch}, seq_len, torch::kInt64)};
+  MixerState next = state;
+  torch::Tensor out = Continue(x, rotary, taken, next);
+  next.lengths = state.lengths + taken.added;
+  return {std::move(out), std::move(next)};
+}
+
+torch::Tensor Mixer::Continue(const torch::Tensor&, const RotaryTable&,
+                              const Taken&, MixerState&) {
+  Refuse("Prefill", "a mixer that can continue", kind(),
+         "whose spec has a state and whose module does not read it");
+}
+
+void Mixer::FillMemory(const torch::Tensor&, const torch::Tensor&,
+                       MixerState&) const {
+  Refuse("MemoryState", "a mixer that reads a memory", kind(),
+         "whose module fills none");
+}
+
+torch::Tensor Mixer::ReadMemory(const torch::Tensor&, const MixerState&) {
+  Refuse("Read", "a mixer that reads a memory", kind(),
+         "whose module reads none");
+}
+
+}  // namespace tarn::nn

@@ -1,0 +1,114 @@
+// A mixer as a module: rows of a layer in, rows out, for a whole sequence, for
+// a memory, and piece by piece with a state. One class a mixer, one folder a
+// family; what configurations say of it stands in src/mixers under the same
+// name.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <utility>
+
+#include "config/model_config.h"
+#include "torch_nn/layers/positions.h"
+#include "torch_nn/state/mixer_state.h"
+
+namespace tarn::nn {
+
+/// Where in the model a mixer stands.
+struct MixerPlace {
+  bool causal = true;  // a decoder stack: no row depends on later ones
+  bool cross = false;  // keys and values come from a memory
+  int64_t index = 0;   // its number in the model: what it draws depends on it
+};
+
+/// The base of every mixer. It checks what callers give and leaves the
+/// arithmetic to four functions, which see x itself: a mixer owns its
+/// projections and gates. Not thread-safe while training; calls in eval mode
+/// change nothing, and their results are a function of the input.
+class Mixer : public torch::nn::Module {
+ public:
+  /// layer: finished (FinishConfig), as the layer sees it (LayerView or, for
+  /// cross attention, CrossView); throws ArgumentError otherwise.
+  Mixer(const ModelConfig& layer, MixerPlace place);
+
+  /// x [B, T, d_model] -> [B, T, d_model], dtype and device of x. `rotary`:
+  /// MakeRotaryTable(config, T, x). `key_mask` [B, T] bool, true = keep,
+  /// undefined: all; what is not kept has no influence, NaN included.
+  torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
+                        const torch::Tensor& key_mask = {});
+  /// forward without OutputBias, for a caller that adds it in a later pass
+  /// (ops::ResidualNorm).
+  torch::Tensor Unbiased(const torch::Tensor& x, const RotaryTable& rotary = {},
+                         const torch::Tensor& key_mask = {});
+  /// [d_model]; undefined for a mixer without.
+  virtual torch::Tensor OutputBias() const { return {}; }
+
+  /// Cross attention. The state of memory [B, S, d_model] under key_mask [B, S]
+  /// is made once; reading never changes it. Throws ArgumentError for a mixer
+  /// that reads no memory.
+  MixerState MemoryState(const torch::Tensor& memory,
+                         const torch::Tensor& key_mask = {}) const;
+  /// x [B, T, d_model] -> [B, T, d_model], as Unbiased. Each row depends on
+  /// itself and the memory alone.
+  torch::Tensor Read(const torch::Tensor& x, const MixerState& memory);
+
+  /// The recurrent form of causal mixers. Throws ArgumentError with the reason
+  /// for a mixer that has none.
+  MixerState InitialState(int64_t batch) const;
+  /// Takes in T more tokens, x [B, T, d_model] of which the first lengths[b]
+  /// count (undefined: all); rows past them are unspecified. Equals Unbiased on
+  /// everything taken in so far. `rotary`: the table of these tokens' places.
+  /// T = 1 is a step, T = 0 changes nothing.
+  std::pair<torch::Tensor, MixerState> Prefill(
+      const torch::Tensor& x, const MixerState& state,
+      const RotaryTable& rotary = {}, const torch::Tensor& lengths = {});
+
+  /// Before update `step`: draws anew what is drawn and not trained, where the
+  /// options say so. See ModelImpl::RedrawFeatures.
+  virtual void Redraw(int64_t /*step*/) {}
+
+  AttentionKind kind() const { return config_.attention; }
+
+ protected:
+  /// Which of T new tokens count.
+  struct Taken {
+    torch::Tensor lengths;  // [B] int64 as given; undefined: all
+    torch::Tensor added;    // the same filled in, on the CPU
+  };
+
+  /// Unbiased, of arguments that are checked.
+  virtual torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+                            const torch::Tensor& key_mask) = 0;
+  /// Prefill: replaces the tensors of `state`; its lengths are the caller's.
+  /// Called only where the spec has a state.
+  virtual torch::Tensor Continue(const torch::Tensor& x,
+                                 const RotaryTable& rotary, const Taken& taken,
+                                 MixerState& state);
+  /// MemoryState and Read: called only where memory_form_ is set.
+  virtual void FillMemory(const torch::Tensor& memory,
+                          const torch::Tensor& key_mask,
+                          MixerState& state) const;
+  virtual torch::Tensor ReadMemory(const torch::Tensor& x,
+                                   const MixerState& memory);
+  /// Ends the sentence "'name', ..." about a mixer without a recurrent form.
+  virtual const char* WhyNotRecurrent() const {
+    return "which has no recurrent form";
+  }
+
+  const ModelConfig config_;
+  const MixerPlace place_;
+  /// What its states are like: as the spec says; null without a recurrent form.
+  /// A constructor adds the tensors that only this side carries along.
+  std::shared_ptr<StateForm> state_form_;
+  /// The same for memories; null for a mixer that reads none.
+  std::shared_ptr<StateForm> memory_form_;
+
+ private:
+  void CheckInput(const char* name, const torch::Tensor& x) const;
+  void CheckState(const char* name, const MixerState& state,
+                  const torch::Tensor& x) const;
+  torch::TensorOptions WeightOptions() const;
+};
+
+}  // namespace tarn::nn

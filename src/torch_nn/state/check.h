@@ -1,0 +1,26 @@
+// Whether a state is one of a model.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "torch_nn/models/model.h"
+#include "torch_nn/state/stack_state.h"
+
+namespace tarn::nn {
+
+/// The state of no sequences: what every state of the model is like, without
+/// its memory. Throws ArgumentError for a model that has no state.
+StackState InitialState(const ModelImpl& model);
+
+/// Called with place, wanted and given; throws the error of its caller.
+using Fail = std::function<void(const std::string&, const std::string&,
+                                const std::string&)>;
+
+/// Compares names, presence, type and shape of every tensor with those of an
+/// initial state, and lengths with what the tensors hold; `fail` gets the first
+/// difference. prefix: of the places it names.
+void CheckState(const ModelImpl& model, const StackState& state,
+                const std::string& prefix, const Fail& fail);
+
+}  // namespace tarn::nn

@@ -1,0 +1,92 @@
+#include "ema.h"
+
+#include <cmath>
+
+#include "runtime/stack/mixer.h"
+
+namespace tarn::plugin {
+namespace {
+
+std::vector<NamedShape> Weights(const ModelConfig& layer) {
+  const int64_t d = layer.d_model;
+  return {{"in_projection.weight", {d, d}},
+          {"decay", {d}},
+          {"out_projection.weight", {d, d}}};
+}
+
+StateSpec State(const ModelConfig& layer) {
+  return {{.name = "average", .shape = {layer.d_model}}};
+}
+
+class Ema final : public RuntimeMixer {
+ public:
+  Ema(const ModelConfig& layer, MixerTensors& tensors)
+      : kept_(tensors.Vector("decay")) {
+    const int64_t d = layer.d_model;
+    in_ = tensors.Stack({"in_projection"}, {d}, d, /*biases=*/false);
+    out_ = tensors.Stack({"out_projection"}, {d}, d, /*biases=*/false);
+    for (float& x : kept_) x = 1.0f / (1.0f + std::exp(-x));
+  }
+
+  int64_t shares() const override { return static_cast<int64_t>(kept_.size()); }
+
+  void Mix(MixerBlock& block, int64_t layer) const override {
+    block.ForTasks(static_cast<int64_t>(block.segments.size()),
+                   block.rows() * shares(), [&](int64_t i, int) {
+                     Run(block, block.segments[static_cast<size_t>(i)], layer,
+                         0, shares());
+                   });
+  }
+
+  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
+            int) const override {
+    Run(block, block.segments.front(), layer, begin, end);
+  }
+
+  const void* Reads(const SequenceState& state, int64_t layer,
+                    int64_t share) const override {
+    return state.Tensor(layer, 0) + share;
+  }
+
+ private:
+  void Run(MixerBlock& block, const Segment& segment, int64_t layer,
+           int64_t begin, int64_t end) const {
+    float* average = segment.state->Tensor(layer, 0);
+    for (int64_t r = segment.row; r < segment.row + segment.count; ++r) {
+      for (int64_t c = begin; c < end; ++c) {
+        const float a = kept_[static_cast<size_t>(c)];
+        average[c] = a * average[c] + (1.0f - a) * block.in[r][c];
+        block.out[r][c] = average[c];
+      }
+    }
+  }
+
+  std::vector<float> kept_;  // a
+};
+
+}  // namespace
+
+void RegisterEma() {
+  static const bool done = [] {
+    RegisterMixer({.name = "ema",
+                   .family = "ema",
+                   .sections = {},
+                   .can = {.bidirectional = false,
+                           .recurrent = true,
+                           .rotary = false},
+                   .check = nullptr,
+                   .weights = Weights,
+                   .state = State,
+                   .cost = nullptr});
+    RegisterRuntimeMixer(
+        {"ema", nullptr,
+         [](const ModelConfig& layer, MixerTensors& tensors)
+             -> std::unique_ptr<RuntimeMixer> {
+           return std::make_unique<Ema>(layer, tensors);
+         }});
+    return true;
+  }();
+  (void)done;
+}
+
+}  // namespace tarn::plugin

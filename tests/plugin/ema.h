@@ -1,0 +1,15 @@
+// A mixer from outside the tree: an exponential moving average of projected rows
+// with a decay that is learned, one a channel.
+//   u_t = W_in x_t,  h_t = a h_{t-1} + (1 - a) u_t,  y_t = W_out h_t,
+//   a = sigmoid(decay)
+// Everything a family needs stands in this folder; src/ knows nothing of it.
+#pragma once
+
+namespace tarn::plugin {
+
+/// Makes "ema" known to configurations and to the runtime. Safe to repeat.
+void RegisterEma();
+/// And its module to the C++ models of the torch side.
+void RegisterEmaModule();
+
+}  // namespace tarn::plugin

@@ -1,0 +1,105 @@
+// A family added by registration alone, in a hybrid with two of the tree's own:
+// it learns, its three forms agree, its state is a file.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "core/file.h"
+#include "core/test_util.h"
+#include "ema.h"
+#include "runtime/model/model.h"
+#include "runtime/state/state_file.h"
+#include "torch_nn/models/language_model.h"
+
+namespace tarn::plugin {
+namespace {
+
+constexpr double kThreeWay = 3e-5;
+
+ModelConfig Hybrid() {
+  RegisterEmaModule();
+  ModelConfig config;
+  config.vocab_size = 23;
+  config.d_model = 16;
+  config.n_layers = 4;
+  config.n_heads = 2;
+  config.layers = LayersFromText("ema,linear,full");
+  config.norm_kind = NormKind::kRms;
+  config.feed_forward = FeedForwardKind::kSwiglu;
+  FinishConfig(config);
+  return config;
+}
+
+torch::Tensor Tokens(int64_t count) {
+  return (torch::arange(count) * 7 % 23).to(torch::kInt64).unsqueeze(0);
+}
+
+// Updates on one row until it is known by heart.
+nn::LanguageModel Trained() {
+  torch::manual_seed(1);
+  nn::LanguageModel model(Hybrid());
+  torch::optim::Adam optimizer(model->parameters(),
+                               torch::optim::AdamOptions(1e-2));
+  const torch::Tensor row = Tokens(24);
+  double first = 0, last = 0;
+  for (int step = 0; step < 60; ++step) {
+    optimizer.zero_grad();
+    const torch::Tensor logits = model->forward(row.slice(1, 0, 23));
+    const torch::Tensor loss =
+        torch::cross_entropy_loss(logits[0], row[0].slice(0, 1, 24));
+    loss.backward();
+    optimizer.step();
+    last = loss.item<double>();
+    if (step == 0) first = last;
+  }
+  EXPECT_LT(last, 0.2 * first);
+  model->eval();
+  return model;
+}
+
+TEST(Ema, ThreeFormsAgreeInAHybrid) {
+  const torch::NoGradGuard no_grad;
+  nn::LanguageModel model = [] {
+    const torch::AutoGradMode enable(true);
+    return Trained();
+  }();
+  TemporaryFolder folder;
+  const std::string dir = folder / "model";
+  std::filesystem::create_directory(dir);
+  WriteFileAtomically(dir + "/config.json", ConfigToJson(model->config()));
+  nn::SaveWeights(*model, dir + "/model.safetensors");
+
+  const int64_t count = 19;
+  const torch::Tensor want = model->forward(Tokens(count))[0];
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(i * 7 % 23);
+  const Model runtime = Model::Open(dir).Take();
+  tarn::State prefilled(runtime), stepped(runtime);
+  std::vector<float> whole(static_cast<size_t>(count * 23)), one(23);
+  runtime.Score(prefilled, tokens, whole.data());
+  for (int64_t i = 0; i < count; ++i) {
+    runtime.Step(stepped, tokens[static_cast<size_t>(i)], one.data());
+    for (size_t j = 0; j < 23; ++j) {
+      EXPECT_EQ(one[j], whole[static_cast<size_t>(i) * 23 + j]);
+      EXPECT_NEAR(one[j], want[i][static_cast<int64_t>(j)].item<float>(),
+                  kThreeWay);
+    }
+  }
+  EXPECT_TRUE(prefilled == stepped);
+  SaveState(runtime, stepped, folder / "a.state");
+  EXPECT_TRUE(LoadState(runtime, folder / "a.state").Take() == stepped);
+  // The torch side in pieces.
+  nn::StackState state = model->InitialState(1);
+  for (int64_t done = 0; done < count; done += 5) {
+    const int64_t end = std::min<int64_t>(done + 5, count);
+    auto [logits, next] =
+        model->Prefill(Tokens(count).slice(1, done, end), state);
+    EXPECT_TRUE(torch::allclose(logits[0], want.slice(0, done, end), 0,
+                                kThreeWay));
+    state = next;
+  }
+}
+
+}  // namespace
+}  // namespace tarn::plugin
