@@ -150,7 +150,7 @@ StepFigures Run::Step(int64_t step) {
   figures.step = step;
   SeedTorch(options_.seed, kDropoutStream, step);
   model_->RedrawFeatures(step);
-  objective_->Learn(*model_, step, figures);
+  AddGradient(*objective_, *model_, options_, step, figures);
   if (!std::isfinite(figures.loss)) {
     FailAt(step, StrCat("the loss is ", figures.loss));
   }

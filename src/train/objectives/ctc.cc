@@ -23,6 +23,10 @@ std::vector<int64_t> OrderByLength(const std::vector<Utterance>& utterances) {
   return order;
 }
 
+struct SpeechRows final : TrainingRows {
+  UtteranceRows rows;
+};
+
 class SpeechObjective final : public Objective {
  public:
   explicit SpeechObjective(const RunPlan& plan)
@@ -33,30 +37,25 @@ class SpeechObjective final : public Objective {
         held_out_(utterances_.HeldOut(options_.eval_windows)),
         test_(utterances_.Test(options_.eval_windows)) {}
 
-  void Learn(nn::ModelImpl& model, int64_t step,
-             StepFigures& figures) override {
-    std::vector<UtteranceRows> parts;
-    int64_t letters = 0;
-    for (int64_t part = 0; part < options_.accumulate; ++part) {
-      std::vector<Utterance> rows;
-      for (int64_t row = 0; row < options_.batch; ++row) {
-        rows.push_back(utterances_.Training(step, part * options_.batch + row));
-      }
-      parts.push_back(MakeUtteranceRows(rows, bands_));
-      letters += parts.back().counted_letters;
-      figures.tokens += parts.back().frames;
+  std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
+    std::vector<Utterance> utterances;
+    for (int64_t row = 0; row < part.rows; ++row) {
+      utterances.push_back(utterances_.Training(part.step, part.first + row));
     }
-    // Parts have different numbers of letters: each adds its share of the mean
-    // over all of them.
-    letters = std::max<int64_t>(letters, 1);
-    double nats = 0;
-    for (const UtteranceRows& rows : parts) {
-      const torch::Tensor sum = CtcLoss(model.Logits(rows.batch), rows);
-      nats += sum.item<double>();
-      (sum / static_cast<double>(letters)).backward();
-    }
-    figures.loss = nats / static_cast<double>(letters);
+    auto rows = std::make_unique<SpeechRows>();
+    rows->rows = MakeUtteranceRows(utterances, bands_);
+    rows->weight = rows->rows.counted_letters;
+    rows->tokens = rows->rows.frames;
+    return rows;
   }
+
+  // A sum over letters.
+  PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
+    const UtteranceRows& some = static_cast<const SpeechRows&>(rows).rows;
+    return {CtcLoss(model.Logits(some.batch), some)};
+  }
+
+  void Describe(const UpdateTotals&, StepFigures&) const override {}
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);

@@ -8,18 +8,13 @@ namespace tarn::train {
 namespace {
 
 // Of a forward pass. inputs, targets: [rows, seq_len] int64.
-struct Asked {
+struct Asked final : TrainingRows {
   torch::Tensor inputs, targets;
   int64_t count = 0;  // labelled places
 };
 
 // Sums over labelled places: nats, and how often the likeliest token is right.
-struct Told {
-  torch::Tensor nats;
-  int64_t right = 0;
-};
-
-Told Tell(nn::ModelImpl& model, const Asked& asked) {
+PartLoss Tell(nn::ModelImpl& model, const Asked& asked) {
   // logits: [labelled, vocab_size]; only there are they asked for.
   const torch::Tensor labelled =
       asked.targets.flatten().ne(kIgnored).nonzero().squeeze(1);
@@ -27,8 +22,8 @@ Told Tell(nn::ModelImpl& model, const Asked& asked) {
       LogitsOf(model, asked.inputs).flatten(0, 1).index_select(0, labelled);
   const torch::Tensor targets =
       asked.targets.flatten().index_select(0, labelled);
-  Told told;
-  told.nats = torch::nn::functional::cross_entropy(
+  PartLoss told;
+  told.loss = torch::nn::functional::cross_entropy(
       logits, targets,
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   told.right = logits.detach().argmax(-1).eq(targets).sum().item<int64_t>();
@@ -41,32 +36,23 @@ class GeneratedObjective final : public Objective {
       : options_(plan.state.options),
         data_(DataOf<GeneratedData>(*plan.data)) {}
 
-  void Learn(nn::ModelImpl& model, int64_t step,
-             StepFigures& figures) override {
-    std::vector<Asked> parts;
-    int64_t count = 0;
-    for (int64_t part = 0; part < options_.accumulate; ++part) {
-      // Rows are numbered through the whole update: 4 x 2 rows are the same
-      // eight as 8 x 1.
-      parts.push_back(MakeRows(options_.batch, [&](int64_t row) {
-        return data_.generator.TrainingRow(options_.seed, step,
-                                           part * options_.batch + row);
-      }));
-      count += parts.back().count;
-    }
-    // Parts have different numbers of labels: each adds its share of the mean
-    // over all of them.
-    double nats = 0;
-    int64_t right = 0;
-    for (const Asked& asked : parts) {
-      const Told told = Tell(model, asked);
-      nats += told.nats.item<double>();
-      right += told.right;
-      (told.nats / static_cast<double>(count)).backward();
-    }
-    figures.loss = nats / static_cast<double>(count);
-    figures.accuracy = static_cast<double>(right) / static_cast<double>(count);
-    figures.tokens = count;
+  std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
+    auto rows = std::make_unique<Asked>(MakeRows(part.rows, [&](int64_t row) {
+      return data_.generator.TrainingRow(options_.seed, part.step,
+                                         part.first + row);
+    }));
+    rows->weight = rows->tokens = rows->count;
+    return rows;
+  }
+
+  PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
+    return Tell(model, static_cast<const Asked&>(rows));
+  }
+
+  void Describe(const UpdateTotals& totals,
+                StepFigures& figures) const override {
+    figures.accuracy = static_cast<double>(totals.right) /
+                       static_cast<double>(totals.weight);
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
@@ -76,8 +62,8 @@ class GeneratedObjective final : public Objective {
     for (int64_t first = 0; first < data_.held_out; first += options_.batch) {
       const Asked asked =
           HeldOut(first, std::min(options_.batch, data_.held_out - first));
-      const Told told = Tell(model, asked);
-      nats += told.nats.item<double>();
+      const PartLoss told = Tell(model, asked);
+      nats += told.loss.item<double>();
       right += told.right;
       count += asked.count;
     }

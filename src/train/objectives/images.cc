@@ -13,7 +13,7 @@ constexpr int64_t kImagesAtOnce = 16;
 
 // Inputs [B, n - 1] int64, all bytes of B images but the last; targets
 // [B, n - 1] uint8, all but the first, which is given.
-struct ImageRows {
+struct ImageRows final : TrainingRows {
   torch::Tensor inputs, targets;
 };
 
@@ -28,8 +28,10 @@ ImageRows MakeImageRows(const ImageSet& images,
     std::copy(image.begin(), image.end(), row);
     row += n;
   }
-  return {bytes.slice(1, 0, n - 1).to(torch::kInt64),
-          bytes.slice(1, 1, n).contiguous()};
+  ImageRows rows;
+  rows.inputs = bytes.slice(1, 0, n - 1).to(torch::kInt64);
+  rows.targets = bytes.slice(1, 1, n).contiguous();
+  return rows;
 }
 
 // Of every predicted byte, nats: [B, n - 1].
@@ -49,26 +51,25 @@ class ImageObjective final : public Objective {
         data_(DataOf<ImageData>(*plan.data)),
         order_(data_.training.count, options_.seed) {}
 
-  void Learn(nn::ModelImpl& model, int64_t step,
-             StepFigures& figures) override {
-    const int64_t rows = options_.batch * options_.accumulate;
-    double loss = 0;
-    for (int64_t part = 0; part < options_.accumulate; ++part) {
-      std::vector<int64_t> which;
-      for (int64_t row = 0; row < options_.batch; ++row) {
-        // Rows are numbered through all updates: 4 x 2 of them are the same
-        // eight images as 8 x 1.
-        which.push_back(
-            order_.At((step - 1) * rows + part * options_.batch + row));
-      }
-      const torch::Tensor part_loss =
-          Losses(model, MakeImageRows(data_.training, which)).mean();
-      loss += part_loss.item<double>();
-      (part_loss / static_cast<double>(options_.accumulate)).backward();
+  std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
+    std::vector<int64_t> which;
+    for (int64_t row = 0; row < part.rows; ++row) {
+      // Numbered through all updates.
+      which.push_back(order_.At(part.pass * part.rows + row));
     }
-    figures.loss = loss / static_cast<double>(options_.accumulate);
+    auto rows =
+        std::make_unique<ImageRows>(MakeImageRows(data_.training, which));
+    rows->tokens = part.rows * options_.seq_len;
+    return rows;
+  }
+
+  // The mean over the bytes of a part: parts have equally many.
+  PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
+    return {Losses(model, static_cast<const ImageRows&>(rows)).mean()};
+  }
+
+  void Describe(const UpdateTotals&, StepFigures& figures) const override {
     figures.bits_per_dim = figures.loss / std::numbers::ln2;
-    figures.tokens = rows * options_.seq_len;
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

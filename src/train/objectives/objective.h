@@ -11,18 +11,55 @@
 
 namespace tarn::train {
 
+/// One forward pass of an update. Rows are numbered through the whole update, so
+/// that 4 passes of 2 rows are the same eight as 8 of 1.
+struct Part {
+  int64_t step = 1;   // of the update, from 1
+  int64_t pass = 0;   // forward passes before this one, those of earlier updates
+                      // among them
+  int64_t first = 0;  // row of the update
+  int64_t rows = 0;   // as many as options.batch
+};
+
+/// The rows of one part, as an objective made them for itself.
+struct TrainingRows {
+  virtual ~TrainingRows() = default;
+  // The loss of an update is the sum of its parts' losses over that of their
+  // weights: 1 where the loss of a part is a mean, the number of predictions
+  // where it is their sum.
+  int64_t weight = 1;
+  int64_t tokens = 0;  // learned from: read with a label, or predicted
+  int64_t bytes = 0;   // of text that predicted tokens stand for
+};
+
+/// Of one part. loss: a scalar with its graph, nats.
+struct PartLoss {
+  torch::Tensor loss;
+  int64_t right = 0;  // predictions that were, where that is counted
+};
+
+/// Of all parts of an update.
+struct UpdateTotals {
+  double nats = 0;     // sum of the parts' losses
+  int64_t weight = 0;  // at least 1
+  int64_t right = 0, bytes = 0;
+};
+
 /// One thread at a time. Must not outlive the plan it was made for.
 class Objective {
  public:
   virtual ~Objective() = default;
 
-  /// Adds the gradient of update `step` to the parameters: of the mean loss
-  /// over everything that all its rows predict. A pure function of weights and
-  /// step (torch's generator, which dropout draws from, is seeded by the
-  /// caller). Fills in loss, the other figures of training rows, and `tokens`
-  /// with those of this update alone.
-  virtual void Learn(nn::ModelImpl& model, int64_t step,
-                     StepFigures& figures) = 0;
+  /// The rows of a part, a pure function of it.
+  virtual std::unique_ptr<TrainingRows> RowsOf(const Part& part) = 0;
+
+  /// Their loss, a pure function of weights and rows (torch's generator, which
+  /// dropout draws from, is seeded by the caller). rows: from RowsOf.
+  virtual PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) = 0;
+
+  /// Figures of an update besides loss and tokens, which are there already.
+  virtual void Describe(const UpdateTotals& totals,
+                        StepFigures& figures) const = 0;
 
   /// Fills in the figures of held-out data, in eval mode, without gradients;
   /// the model's mode is restored. Sums in double, in a fixed order.
@@ -43,6 +80,13 @@ std::unique_ptr<Objective> MakeLabelObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeTargetObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan);
+
+/// Adds the gradient of update `step` to the parameters: of the mean loss over
+/// everything that all rows of its options.accumulate parts predict. Fills in
+/// loss, tokens (those of this update alone) and the objective's own figures.
+void AddGradient(Objective& objective, nn::ModelImpl& model,
+                 const TrainOptions& options, int64_t step,
+                 StepFigures& figures);
 
 /// Eval mode (no dropout) without gradients, for the length of a scope.
 class EvalMode {

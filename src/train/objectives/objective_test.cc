@@ -105,7 +105,7 @@ TEST(LabelObjectiveTest, GradientIsThatOfTheMeanOverAllParts) {
               {{"batch", batch}, {"accumulate", batch[0] == '3' ? "1" : "3"}});
     TableModel model(p.config(), torch::tensor({{0.5, -0.25}}));
     StepFigures figures;
-    p.objective->Learn(model, 1, figures);
+    AddGradient(*p.objective, model, p.plan.state.options, 1, figures);
     const double u = std::exp(0.5) / (std::exp(0.5) + std::exp(-0.25));
     // d mean / d logit = probability - share.
     const torch::Tensor gradient = model.parameters()[0].grad();
@@ -253,7 +253,7 @@ TEST(GeneratedObjectiveTest, FiguresAreSumsOverLabelledPlaces) {
       const torch::Tensor table = torch::randn({vocab, vocab});
       TableModel model(g.plan.state.options.model, table.clone());
       StepFigures figures;
-      g.objective->Learn(model, 5, figures);
+      AddGradient(*g.objective, model, g.plan.state.options, 5, figures);
       Sums want;
       for (int64_t row = 0; row < 6; ++row) {
         want.Add(g.generator.TrainingRow(3, 5, row), table);

@@ -56,6 +56,10 @@ std::vector<std::vector<int32_t>> GreedyByLogits(nn::ModelImpl& model,
   return decoded;
 }
 
+struct PairRows final : TrainingRows {
+  ExampleRows rows;
+};
+
 // What both tasks share: batches, loss, figures of training.
 class PairObjective : public Objective {
  public:
@@ -65,32 +69,30 @@ class PairObjective : public Objective {
         newline_(newline),
         order_(*data_.training, options_.batch, options_.seed) {}
 
-  void Learn(nn::ModelImpl& model, int64_t step,
-             StepFigures& figures) override {
-    std::vector<ExampleRows> parts;
-    int64_t predicted = 0, right = 0;
-    for (int64_t part = 0; part < options_.accumulate; ++part) {
-      const int64_t index = (step - 1) * options_.accumulate + part;
-      parts.push_back(
-          MakeExampleRows(*data_.training, order_.Batch(index), newline_));
-      predicted += parts.back().predicted;
-      figures.tokens += parts.back().tokens;
-    }
-    // Parts have different numbers of tokens: each adds its share of the mean
-    // over all of them.
-    double nats = 0;
-    for (const ExampleRows& rows : parts) {
-      const torch::Tensor logits = model.Logits(rows.batch);
-      const torch::Tensor sum = SumLoss(logits, rows.targets);
-      nats += sum.item<double>();
-      if (newline_ < 0) right += CountRight(logits.detach(), rows.targets);
-      (sum / static_cast<double>(predicted)).backward();
-    }
-    figures.loss = nats / static_cast<double>(predicted);
+  std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
+    auto rows = std::make_unique<PairRows>();
+    rows->rows =
+        MakeExampleRows(*data_.training, order_.Batch(part.pass), newline_);
+    rows->weight = rows->rows.predicted;
+    rows->tokens = rows->rows.tokens;
+    return rows;
+  }
+
+  PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
+    const ExampleRows& examples = static_cast<const PairRows&>(rows).rows;
+    const torch::Tensor logits = model.Logits(examples.batch);
+    PartLoss part{SumLoss(logits, examples.targets)};
     if (newline_ < 0) {
-      figures.accuracy =
-          static_cast<double>(right) / static_cast<double>(predicted);
+      part.right = CountRight(logits.detach(), examples.targets);
     }
+    return part;
+  }
+
+  void Describe(const UpdateTotals& totals,
+                StepFigures& figures) const override {
+    if (newline_ >= 0) return;
+    figures.accuracy = static_cast<double>(totals.right) /
+                       static_cast<double>(totals.weight);
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

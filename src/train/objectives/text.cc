@@ -9,47 +9,51 @@ namespace {
 
 constexpr int64_t kSampleTokens = 160;
 
+struct TextRows final : TrainingRows {
+  Rows rows;
+};
+
 class TextObjective final : public Objective {
  public:
   explicit TextObjective(const RunPlan& plan)
       : options_(plan.state.options),
         corpus_(*DataOf<TextData>(*plan.data).corpus) {}
 
-  void Learn(nn::ModelImpl& model, int64_t step,
-             StepFigures& figures) override {
+  std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     // A long update reads the same number of tokens as one row, so that states
     // far beyond seq_len tokens are learned too.
     const bool is_long =
-        options_.long_every > 0 && step % options_.long_every == 0;
+        options_.long_every > 0 && part.step % options_.long_every == 0;
     const int64_t seq_len =
-        is_long ? options_.batch * options_.seq_len : options_.seq_len;
-    const int64_t row_count = is_long ? 1 : options_.batch;
-    // loss: sum over parts of the mean over their tokens, nats.
-    double loss = 0;
-    int64_t bytes = 0;
-    for (int64_t part = 0; part < options_.accumulate; ++part) {
-      std::vector<Window> windows;
-      // Rows are numbered through the whole update: 4 x 2 rows are the same
-      // eight windows as 8 x 1.
-      for (int64_t row = 0; row < row_count; ++row) {
-        windows.push_back(corpus_.TrainingWindow(
-            options_.seed, step, part * options_.batch + row, seq_len));
-      }
-      const Rows rows = MakeRows(windows, seq_len);
-      // logits: [batch, seq_len, vocab_size]
-      const torch::Tensor logits = LogitsOf(model, rows.inputs);
-      const torch::Tensor part_loss = torch::nn::functional::cross_entropy(
-          logits.flatten(0, 1), rows.targets.flatten());
-      loss += part_loss.item<double>();
-      bytes += rows.target_bytes;
-      (part_loss / static_cast<double>(options_.accumulate)).backward();
+        is_long ? part.rows * options_.seq_len : options_.seq_len;
+    std::vector<Window> windows;
+    for (int64_t row = 0; row < (is_long ? 1 : part.rows); ++row) {
+      windows.push_back(corpus_.TrainingWindow(options_.seed, part.step,
+                                               part.first + row, seq_len));
     }
+    auto rows = std::make_unique<TextRows>();
+    rows->rows = MakeRows(windows, seq_len);
+    rows->tokens = part.rows * options_.seq_len;
+    rows->bytes = rows->rows.target_bytes;
+    return rows;
+  }
+
+  // The mean over the tokens of a part: parts have equally many.
+  PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
+    const Rows& text = static_cast<const TextRows&>(rows).rows;
+    // logits: [batch, seq_len, vocab_size]
+    const torch::Tensor logits = LogitsOf(model, text.inputs);
+    return {torch::nn::functional::cross_entropy(logits.flatten(0, 1),
+                                                 text.targets.flatten())};
+  }
+
+  void Describe(const UpdateTotals& totals,
+                StepFigures& figures) const override {
     const double tokens =
         static_cast<double>(options_.batch * options_.seq_len);
     figures.bits_per_byte =
-        loss * tokens / (static_cast<double>(bytes) * std::numbers::ln2);
-    figures.loss = loss / static_cast<double>(options_.accumulate);
-    figures.tokens = options_.batch * options_.accumulate * options_.seq_len;
+        totals.nats * tokens /
+        (static_cast<double>(totals.bytes) * std::numbers::ln2);
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

@@ -160,7 +160,9 @@ TEST(Utterances, HeldOutRowsDoNotDependOnSeedOrAugmentation) {
 
 TEST(Utterances, AugmentationChangesValuesAndMasksWithTheMean) {
   const Utterance plain = TestSet().Make(Joined(0)).Training(3, 0);
-  EXPECT_EQ(plain.features.eq(0).sum().item<int64_t>(), 0);
+  // A value may be its mean by chance, one in very many; a mask is wide.
+  const int64_t chance = plain.features.numel() / 1000;
+  EXPECT_LE(plain.features.eq(0).sum().item<int64_t>(), chance);
   int64_t masked = 0;
   for (int64_t row = 0; row < 20; ++row) {
     masked += TestSet()
@@ -170,7 +172,7 @@ TEST(Utterances, AugmentationChangesValuesAndMasksWithTheMean) {
                   .sum()
                   .item<int64_t>();
   }
-  EXPECT_GT(masked, 0);
+  EXPECT_GT(masked, 2 * 20 * chance);
 }
 
 UtteranceRows RandomRows(const std::vector<int64_t>& lengths,
