@@ -1,5 +1,6 @@
 """Encoders and decoders around any kind of attention; batch first, sequence
-second."""
+second. Where the attentions have a recurrent form they run as RNNs too: `prefill`
+and `step` with a state that is a value."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import torch
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import BaseMask, FullMask, LengthMask
+from tarn.recurrent._inputs import Lengths, State, states_of
+from tarn.recurrent._state import AttentionState
 
 __all__ = [
     "TransformerDecoder",
@@ -30,6 +33,22 @@ def _all_queries(mask: BaseMask | None, rows: torch.Tensor, columns: torch.Tenso
 
 def _all_lengths(mask: BaseMask | None, x: torch.Tensor) -> BaseMask:
     return mask if mask is not None else LengthMask.full(x.shape[0], x.shape[1], x.device)
+
+
+# Of one layer of a decoder: of its self attention, of its memory.
+DecoderState = list[AttentionState | None]
+
+
+def _keeping_state(attend: Callable[[torch.Tensor], Any]):
+    """A sublayer that keeps the state it makes in a list, and the list."""
+    held: list[AttentionState] = []
+
+    def sublayer(y: torch.Tensor) -> torch.Tensor:
+        out, state = attend(y)
+        held.append(state)
+        return out
+
+    return sublayer, held
 
 
 class TransformerEncoderLayer(ResidualLayer):
@@ -99,6 +118,24 @@ class TransformerEncoderLayer(ResidualLayer):
 
         x = self._residual(x, self.norm1, attend)
         return self._residual(x, self.norm2, self._feed_forward)
+
+    def prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """x [N, L, D], the tokens after a state's -> ([N, L, D], new state), as
+        forward under a causal mask on all of them. lengths: [N] or a LengthMask,
+        tokens of each sequence. Of an AttentionLayer only; ValueError where its
+        kind has no recurrent form."""
+        return self._advance(x, lambda y: self.attention.prefill(y, lengths, state))
+
+    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+        """One token of each sequence, x [N, D] -> ([N, D], new state)."""
+        return self._advance(x, lambda y: self.attention.step(y, state))
+
+    def _advance(self, x, attend):
+        attend, held = _keeping_state(attend)
+        x = self._residual(x, self.norm1, attend)
+        return self._residual(x, self.norm2, self._feed_forward), held[0]
 
 
 class TransformerDecoderLayer(ResidualLayer):
@@ -177,6 +214,33 @@ class TransformerDecoderLayer(ResidualLayer):
         x = self._residual(x, self.norm2, cross)
         return self._residual(x, self.norm3, self._feed_forward)
 
+    def initial_state(
+        self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
+    ) -> DecoderState:
+        """The state before the first token: [None, what the memory comes to].
+        Of AttentionLayers only."""
+        return [None, self.cross_attention.memory_state(memory, memory_length_mask)]
+
+    def prefill(
+        self, x: torch.Tensor, state: DecoderState, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, DecoderState]:
+        """x [N, L, D], the tokens after a state's -> ([N, L, D], new state)."""
+        return self._advance(
+            x, state, lambda y: self.self_attention.prefill(y, lengths, state[0])
+        )
+
+    def step(
+        self, x: torch.Tensor, state: DecoderState
+    ) -> tuple[torch.Tensor, DecoderState]:
+        """One token of each sequence, x [N, D] -> ([N, D], new state)."""
+        return self._advance(x, state, lambda y: self.self_attention.step(y, state[0]))
+
+    def _advance(self, x, state, attend):
+        attend, held = _keeping_state(attend)
+        x = self._residual(x, self.norm1, attend)
+        x = self._residual(x, self.norm2, lambda y: self.cross_attention.read(y, state[1]))
+        return self._residual(x, self.norm3, self._feed_forward), [held[0], state[1]]
+
 
 class _Stack(torch.nn.Module):
     """Layers and an optional last norm."""
@@ -200,6 +264,18 @@ class _Stack(torch.nn.Module):
             if self.event_dispatcher.has_listeners(IntermediateOutput, self):
                 self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
         return x if self.norm is None else self.norm(x)
+
+    def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
+        """As _run, of layers that take a state and return a new one."""
+        states = states_of(states, len(self.layers))
+        new_states: list[Any] = []
+
+        def with_state(layer: torch.nn.Module, y: torch.Tensor) -> torch.Tensor:
+            y, state = call(layer, y, states[len(new_states)])
+            new_states.append(state)
+            return y
+
+        return self._run(x, with_state), new_states
 
 
 class TransformerEncoder(_Stack):
@@ -227,6 +303,19 @@ class TransformerEncoder(_Stack):
 
         return self._run(x, call)
 
+    def prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: Any = None
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
+        """x [N, L, D], the tokens after those of a state (a list, one a layer;
+        None: none) -> ([N, L, D], new list). As TransformerEncoderLayer.prefill."""
+        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
+
+    def step(
+        self, x: torch.Tensor, state: Any = None
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
+        """One token of each sequence, x [N, D] -> ([N, D], new list)."""
+        return self._advance(x, state, lambda layer, y, held: layer.step(y, held))
+
 
 class TransformerDecoder(_Stack):
     """A stack of TransformerDecoderLayer; arguments as TransformerEncoder."""
@@ -252,3 +341,22 @@ class TransformerDecoder(_Stack):
             return layer(y, memory, **masks)
 
         return self._run(x, call)
+
+    def initial_state(
+        self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
+    ) -> list[DecoderState]:
+        """The state before the first token: every layer reads the memory once."""
+        return [layer.initial_state(memory, memory_length_mask) for layer in self.layers]  # type: ignore[operator]
+
+    def prefill(
+        self, x: torch.Tensor, state: list[DecoderState], lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, list[DecoderState]]:
+        """x [N, L, D], the tokens after those of a state -> ([N, L, D], new
+        state)."""
+        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, held, lengths))
+
+    def step(
+        self, x: torch.Tensor, state: list[DecoderState]
+    ) -> tuple[torch.Tensor, list[DecoderState]]:
+        """One token of each sequence, x [N, D] -> ([N, D], new state)."""
+        return self._advance(x, state, lambda layer, y, held: layer.step(y, held))

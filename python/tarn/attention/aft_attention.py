@@ -12,12 +12,13 @@ from tarn.attention._masks import (
     keeps_all,
     key_arguments,
 )
+from tarn.attention._steps import AftFullSteps, AftSimpleSteps
 from tarn.attention_registry import AttentionRegistry, EventDispatcherInstance, Int, Optional
 from tarn.events import EventDispatcher
 from tarn.masking import BaseMask
 
 
-class AFTFullAttention(torch.nn.Module):
+class AFTFullAttention(AftFullSteps, torch.nn.Module):
     """``sigmoid(q_i) sum_j exp(k_j + w_ij) v_j / sum_j exp(k_j + w_ij)``, w = u v^T.
 
     Args:
@@ -72,7 +73,7 @@ class AFTFullAttention(torch.nn.Module):
         return f"max_sequence_length={self.max_sequence_length}"
 
 
-class AFTSimpleAttention(torch.nn.Module):
+class AFTSimpleAttention(AftSimpleSteps, torch.nn.Module):
     """``sigmoid(q_i) sum_j exp(k_j) v_j / sum_j exp(k_j)``, over all kept keys or,
     with a lower triangular mask, those so far."""
 

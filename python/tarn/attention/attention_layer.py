@@ -1,4 +1,5 @@
-"""The layer around every kind of attention."""
+"""The layer around every kind of attention: whole sequences, piece by piece with a
+state, and over a memory."""
 
 from __future__ import annotations
 
@@ -6,8 +7,11 @@ from typing import Any
 
 import torch
 
+from tarn.attention._steps import CausalSteps, MemoryReader
 from tarn.events import EventDispatcher, QKVEvent
 from tarn.masking import BaseMask
+from tarn.recurrent._inputs import Lengths, State
+from tarn.recurrent._state import AttentionState
 
 
 class AttentionLayer(torch.nn.Module):
@@ -70,8 +74,8 @@ class AttentionLayer(torch.nn.Module):
         queries = self.query_projection(queries).unflatten(-1, heads)
         keys = self.key_projection(keys).unflatten(-1, heads)
         values = self.value_projection(values).unflatten(-1, heads)
-        if self.event_dispatcher.has_listeners(QKVEvent, self):
-            self.event_dispatcher.dispatch(QKVEvent(self, queries, keys, values))
+        self._tell(queries, keys, values)
+        queries, keys = self._placed(queries, keys, None)
         attended = self.inner_attention(
             queries, keys, values, attn_mask, query_lengths, key_lengths
         )
@@ -79,3 +83,75 @@ class AttentionLayer(torch.nn.Module):
         if self.zero_padded_queries and query_lengths is not None:
             out = torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0)
         return out
+
+    def prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """Causal self attention of the tokens x [N, L, D] after those of a state
+        (None: from the first) -> ([N, L, D], new state), equal to forward on all
+        of them. lengths: [N] or a LengthMask, tokens of each sequence; rows past
+        them are unspecified. Raises ValueError where the kind has no recurrent
+        form."""
+        attention = self._recurrent()
+        queries, keys, values = self._placed_heads(x, state)
+        attended, new_state = attention.prefill(queries, keys, values, lengths, state)
+        return self.out_projection(attended.flatten(-2)), new_state
+
+    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+        """One token of each sequence, [N, D] -> ([N, D], new state)."""
+        attention = self._recurrent()
+        queries, keys, values = self._placed_heads(x, state)
+        attended, new_state = attention.step(queries, keys, values, state)
+        return self.out_projection(attended.flatten(-2)), new_state
+
+    def memory_state(
+        self, memory: torch.Tensor, key_lengths: Lengths | None = None
+    ) -> AttentionState:
+        """What a memory [N, S, D_memory] comes to for `read`: built once. Raises
+        ValueError where the kind has no such form."""
+        if not isinstance(self.inner_attention, MemoryReader):
+            raise ValueError(
+                "attention: want linear or full to read a memory piece by piece, got "
+                f"{type(self.inner_attention).__name__}"
+            )
+        heads = (self.n_heads, -1)
+        keys = self.key_projection(memory).unflatten(-1, heads)
+        values = self.value_projection(memory).unflatten(-1, heads)
+        self._tell(None, keys, values)
+        return self.inner_attention.build_state(keys, values, key_lengths)
+
+    def read(self, x: torch.Tensor, state: AttentionState) -> torch.Tensor:
+        """Queries x [N, L, D], or [N, D] for one each, to a memory -> the same
+        shape."""
+        queries = self.query_projection(x).unflatten(-1, (self.n_heads, -1))
+        self._tell(queries, None, None)
+        if x.dim() == 3:
+            attended = self.inner_attention.read(queries, state)
+        else:
+            attended = self.inner_attention.read(queries[:, None], state)[:, 0]
+        return self.out_projection(attended.flatten(-2))
+
+    def _placed_heads(self, x, state):
+        """Queries, keys and values [..., H, width] of tokens after a state's."""
+        heads = (self.n_heads, -1)
+        projections = self.query_projection, self.key_projection, self.value_projection
+        queries, keys, values = (part(x).unflatten(-1, heads) for part in projections)
+        self._tell(queries, keys, values)
+        return *self._placed(queries, keys, state), values
+
+    def _placed(self, queries, keys, state):
+        """Where positions act on queries and keys: those of tokens after a
+        state's; here they do not."""
+        return queries, keys
+
+    def _recurrent(self) -> CausalSteps:
+        if isinstance(self.inner_attention, CausalSteps):
+            return self.inner_attention
+        raise ValueError(
+            "attention: want a kind with a recurrent form (causal-linear, full, local, "
+            f"exact-topk, aft-full, aft-simple), got {type(self.inner_attention).__name__}"
+        )
+
+    def _tell(self, queries, keys, values) -> None:
+        if self.event_dispatcher.has_listeners(QKVEvent, self):
+            self.event_dispatcher.dispatch(QKVEvent(self, queries, keys, values))

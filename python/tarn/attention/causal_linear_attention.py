@@ -7,6 +7,7 @@ import torch
 from tarn import ops
 from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS, LinearAttentionBase
 from tarn.attention._masks import causal_offset_of, key_arguments
+from tarn.attention._steps import LinearSteps
 from tarn.attention_registry import AttentionRegistry
 from tarn.causal_product import causal_dot_product
 from tarn.masking import BaseMask
@@ -20,7 +21,7 @@ def causal_linear(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Te
     return product.transpose(1, 2)
 
 
-class CausalLinearAttention(LinearAttentionBase):
+class CausalLinearAttention(LinearSteps, LinearAttentionBase):
     """LinearAttention where query i reads the keys j <= i + offset, the offset
     that of the mask (Katharopoulos et al. 2020, eq. (8)-(12)).
     Arguments as in LinearAttention."""

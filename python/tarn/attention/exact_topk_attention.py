@@ -7,6 +7,7 @@ import torch
 from tarn import ops
 from tarn.attention._masks import attention_arguments, key_arguments
 from tarn.attention._softmax import SoftmaxAttention, want_between
+from tarn.attention._steps import TopKSteps
 from tarn.attention_registry import (
     AttentionRegistry,
     EventDispatcherInstance,
@@ -18,7 +19,7 @@ from tarn.events import AttentionEvent, EventDispatcher
 from tarn.masking import BaseMask
 
 
-class ExactTopKAttention(SoftmaxAttention):
+class ExactTopKAttention(TopKSteps, SoftmaxAttention):
     """Softmax over the topk kept keys with the largest scores (ties: the earlier
     key). The rest as in FullAttention; hears AttentionEvent too. O(L S)."""
 

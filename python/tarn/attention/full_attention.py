@@ -7,12 +7,13 @@ import torch
 from tarn import ops
 from tarn.attention._masks import attention_arguments, key_arguments
 from tarn.attention._softmax import SoftmaxAttention
+from tarn.attention._steps import FullMemory, FullSteps
 from tarn.attention_registry import AttentionRegistry, EventDispatcherInstance, Float, Optional
 from tarn.events import AttentionEvent
 from tarn.masking import BaseMask
 
 
-class FullAttention(SoftmaxAttention):
+class FullAttention(FullSteps, FullMemory, SoftmaxAttention):
     """``softmax(softmax_temp q . k)`` over all keys that the masks keep.
 
     Args:

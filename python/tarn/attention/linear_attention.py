@@ -7,11 +7,12 @@ import torch
 from tarn import ops
 from tarn.attention._linear import LINEAR_OWN, LINEAR_PARAMETERS, LinearAttentionBase
 from tarn.attention._masks import key_arguments, want_no_attention_mask
+from tarn.attention._steps import LinearMemory
 from tarn.attention_registry import AttentionRegistry
 from tarn.masking import BaseMask
 
 
-class LinearAttention(LinearAttentionBase):
+class LinearAttention(LinearMemory, LinearAttentionBase):
     """``phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k)`` over all kept keys
     (Katharopoulos et al. 2020, eq. (5)), in O((L + S) C M) time.
 

@@ -7,6 +7,7 @@ import torch
 from tarn import ops
 from tarn.attention._masks import attention_arguments, key_arguments
 from tarn.attention._softmax import SoftmaxAttention
+from tarn.attention._steps import LocalSteps
 from tarn.attention_registry import (
     AttentionRegistry,
     EventDispatcherInstance,
@@ -18,7 +19,7 @@ from tarn.events import EventDispatcher
 from tarn.masking import BaseMask
 
 
-class LocalAttention(SoftmaxAttention):
+class LocalAttention(LocalSteps, SoftmaxAttention):
     """Softmax over the keys ``i - floor(c/2) <= j < i + floor((c+1)/2)`` that the
     masks keep: odd c is symmetric, even c has one key more on the left.
 

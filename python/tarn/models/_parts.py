@@ -61,6 +61,17 @@ def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
     return kept.sum(1) / mask.lengths.to(x.device).clamp(min=1)[:, None]
 
 
+def first_places(state) -> torch.Tensor | int:
+    """Tokens each row has consumed, [B], of a model's state; 0 before the
+    first."""
+    if state is None:
+        return 0
+    part = state[0]
+    if isinstance(part, (list, tuple)):  # a decoder layer: self and cross
+        part = part[0]
+    return 0 if part is None else part.steps
+
+
 class Embedding(torch.nn.Module):
     """Tokens, or frames of numbers (task ctc), and their places -> [B, T, D]. Its
     parts are registered by the model that owns it, under the names of the weight

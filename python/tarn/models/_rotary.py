@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from tarn import ops
-from tarn.attention import AttentionLayer, CausalLinearAttention
+from tarn.attention import AttentionLayer, CausalLinearAttention, ConditionalFullAttention
 from tarn.attention._linear import LinearAttentionBase
 from tarn.attention._masks import causal_offset_of, key_arguments, want_no_attention_mask
+from tarn.attention._steps import CausalSteps
+from tarn.attention._steps.linear import LinearSums
 from tarn.recurrent import AttentionState
-from tarn.recurrent._feature_map import RecurrentLinearBase
 from tarn.recurrent._inputs import begin, lengths_of
 
 Tables = tuple[torch.Tensor, torch.Tensor]
@@ -99,9 +100,13 @@ def turned_attention(
     return torch.where(positive, ratio, 0.0), new_state
 
 
-class TurnedLinearAttention(LinearAttentionBase):
+class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
     """A LinearAttention or CausalLinearAttention with rotary positions after its
-    feature map. Shares the map, which keeps its name in the model."""
+    feature map. Shares the map, which keeps its name in the model. The state of
+    the causal one is that of linear attention: S of turned features, z of plain
+    ones."""
+
+    kind = "linear"
 
     def __init__(self, plain: LinearAttentionBase, d_key: int, base: float) -> None:
         super().__init__(d_key, plain.feature_map, **_settings(plain))
@@ -127,30 +132,18 @@ class TurnedLinearAttention(LinearAttentionBase):
         tables = rows_of(queries), rows_of(keys)
         return turned_attention(self, queries, keys, values, tables, **options)[0]
 
-
-class RecurrentTurnedLinearAttention(RecurrentLinearBase):
-    """The recurrent form of a causal TurnedLinearAttention, with the state of
-    linear attention: S of turned features, z of plain ones."""
-
-    kind = "linear"
-
-    def __init__(self, turned: TurnedLinearAttention) -> None:
-        super().__init__(turned.d_key, turned.feature_map, **_settings(turned))
-        self.d_key, self.base = turned.d_key, turned.base
-
     def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
         turn = {"rotary_place": "after", "rotary_base": self.base}
         return {**super().facts(keys, values), **turn}
 
-    def forward(self, query, key, value, state: AttentionState | None = None):
-        """query, key [N, H, E], value [N, H, M] -> ([N, H, M], new state)."""
-        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
-        return out[:, 0], state
-
-    def prefill(self, queries, keys, values, lengths=None, state: AttentionState | None = None):
-        """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward."""
+    def prefill(self, queries, keys, values, lengths=None, state=None):
+        """As CausalSteps.prefill."""
+        if not self.causal:
+            raise ValueError("attention: want a causal one for prefill and step, got another")
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
+        if state is None:
+            self.feature_map.new_feature_map(queries.device)
         facts = self.facts(keys, values)
         state = begin(state, self.kind, batch, facts, ("S", "z"))
         tables = tables_of(places_after(state, batch, seq_len), self.d_key, self.base, queries)
@@ -179,9 +172,32 @@ def places_after(state: AttentionState | None, batch: int, seq_len: int) -> torc
     return steps[:, None] + torch.arange(seq_len)
 
 
+class RotaryAttentionLayer(AttentionLayer):
+    """An AttentionLayer that turns queries and keys by their places before they
+    are compared."""
+
+    def __init__(self, inner: torch.nn.Module, view: dict[str, Any]) -> None:
+        super().__init__(inner, *(view[name] for name in _SIZES))
+        self.d_key, self.base = view["d_key"], view["rotary_base"]
+
+    def _placed(self, queries, keys, state):
+        if queries.dim() == 3:  # a step
+            queries, keys = self._placed(queries[:, None], keys[:, None], state)
+            return queries[:, 0], keys[:, 0]
+        if state is None:
+            turned = (
+                rotate(x, tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x))
+                for x in (queries, keys)
+            )
+            return tuple(turned)
+        places = places_after(state, *queries.shape[:2])
+        tables = tables_of(places, self.d_key, self.base, queries)
+        return rotate(queries, tables), rotate(keys, tables)
+
+
 class Rotation:
-    """Turns queries and keys before an attention: a hook, so that no weight
-    changes its name."""
+    """Turns queries and keys before an attention inside another: a hook, so that
+    the outer one stays as it is."""
 
     def __init__(self, d_key: int, base: float) -> None:
         self.d_key = d_key
@@ -196,41 +212,25 @@ class Rotation:
         return (*turned, *rest)
 
 
-class RecurrentRotation(torch.nn.Module):
-    """The recurrent form of an attention behind a Rotation: turns the queries and
-    keys of new tokens by their places."""
-
-    def __init__(self, inner: torch.nn.Module, d_key: int, base: float) -> None:
-        super().__init__()
-        self.inner = inner
-        self.d_key, self.base = d_key, base
-
-    def forward(self, query, key, value, state=None):
-        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
-        return out[:, 0], state
-
-    def prefill(self, queries, keys, values, lengths=None, state: AttentionState | None = None):
-        tables = tables_of(
-            places_after(state, *queries.shape[:2]), self.d_key, self.base, queries
-        )
-        return self.inner.prefill(  # type: ignore[operator]
-            rotate(queries, tables), rotate(keys, tables), values, lengths, state
-        )
+# Keys of the sizes of an AttentionLayer, in its order.
+_SIZES = ("d_model", "n_heads", "d_key", "d_value")
 
 
-def add_rotation(layer: AttentionLayer, view: dict[str, Any]) -> None:
-    """Rotary positions in a self attention, where its view of the configuration
-    has them."""
-    if view["positions"] != "rotary":
-        return
-    sizes = view["d_key"], view["rotary_base"]
-    inner: Any = layer.inner_attention
-    if view["rotary_place"] == "after":
-        # What compares queries and keys by themselves has no features to turn.
-        if isinstance(inner, LinearAttentionBase):
-            layer.inner_attention = TurnedLinearAttention(inner, *sizes)
-            return
-        if view["attention"] == "conditional-full":
-            inner.other_attention = TurnedLinearAttention(inner.other_attention, *sizes)
-            inner = inner.full_attention
-    inner.register_forward_pre_hook(Rotation(*sizes))
+def make_attention_layer(
+    inner: torch.nn.Module, view: dict[str, Any], rotary: bool
+) -> AttentionLayer:
+    """The layer around an inner attention, with rotary positions or without."""
+    sizes = [view[name] for name in _SIZES]
+    if not rotary:
+        return AttentionLayer(inner, *sizes)
+    turn = view["d_key"], view["rotary_base"]
+    if view["rotary_place"] == "before":
+        return RotaryAttentionLayer(inner, view)
+    # What compares queries and keys by themselves has no features to turn.
+    if isinstance(inner, LinearAttentionBase):
+        return AttentionLayer(TurnedLinearAttention(inner, *turn), *sizes)
+    if isinstance(inner, ConditionalFullAttention):
+        inner.other_attention = TurnedLinearAttention(inner.other_attention, *turn)
+        inner.full_attention.register_forward_pre_hook(Rotation(*turn))
+        return AttentionLayer(inner, *sizes)
+    return RotaryAttentionLayer(inner, view)

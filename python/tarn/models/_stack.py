@@ -12,7 +12,7 @@ from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.feature_maps import FeatureMap, by_name
 from tarn.models._config import layer_view
-from tarn.models._rotary import add_rotation
+from tarn.models._rotary import make_attention_layer
 from tarn.transformers import (
     TransformerDecoder,
     TransformerDecoderLayer,
@@ -95,11 +95,7 @@ def _attention(
         assign = getattr(module, "assign_layer", None)
         if callable(assign):
             assign(number, seed=view["feature_seed"])
-    sizes = view["d_model"], view["n_heads"], view["d_key"], view["d_value"]
-    layer = AttentionLayer(inner, *sizes)
-    if kind is None:
-        add_rotation(layer, view)
-    return layer
+    return make_attention_layer(inner, view, kind is None and view["positions"] == "rotary")
 
 
 def _block(config: Config) -> dict[str, Any]:

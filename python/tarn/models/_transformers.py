@@ -15,13 +15,14 @@ from tarn.models._parts import (
     Predictor,
     check_arch,
     check_task,
+    first_places,
     mask_of,
     mean_over_valid,
     outputs_of,
     valid_frames,
 )
 from tarn.models._stack import make_decoder, make_encoder
-from tarn.models._twins import decoder_twin, encoder_twin, first_places
+from tarn.transformers import TransformerEncoder
 
 
 class _TokenModel(torch.nn.Module):
@@ -49,7 +50,7 @@ class _TokenModel(torch.nn.Module):
         return self._unregistered[0]
 
     @property
-    def _stack(self) -> torch.nn.Module:
+    def _stack(self) -> TransformerEncoder:
         return self._unregistered[1]
 
 
@@ -85,13 +86,13 @@ class LanguageModel(_TokenModel):
         """tokens [B, T] -> (logits [B, T, vocab_size], state), equal to T calls
         of step. state: a list of `tarn.recurrent.AttentionState`, a value."""
         x = self._embed(tokens, first_places(state))
-        x, state = encoder_twin(self._stack, self.config).prefill(x, lengths, state)
+        x, state = self._stack.prefill(x, lengths, state)
         return self._head(x), state
 
     def step(self, tokens: torch.Tensor, state=None):
         """tokens [B] -> (logits [B, vocab_size], new state)."""
         x = self._embed(tokens[:, None], first_places(state))[:, 0]
-        x, state = encoder_twin(self._stack, self.config)(x, state)
+        x, state = self._stack.step(x, state)
         return self._head(x), state
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:
@@ -202,18 +203,18 @@ class Seq2Seq(torch.nn.Module):
     def initial_state(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
         """The state before the first target token: the source read once."""
         memory, mask = self.encode(tokens, lengths)
-        return decoder_twin(self.decoder, self.config).initial_state(memory, mask)
+        return self.decoder.initial_state(memory, mask)
 
     def step(self, tokens: torch.Tensor, state):
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
         x = self._unregistered[1](tokens[:, None], first_places(state))[:, 0]
-        x, state = decoder_twin(self.decoder, self.config)(x, state=state)
+        x, state = self.decoder.step(x, state)
         return self._head(x), state
 
     def prefill(self, tokens: torch.Tensor, state):
         """Target tokens [B, U] -> (logits [B, U, vocab_size], new state)."""
         x = self._unregistered[1](tokens, first_places(state))
-        x, state = decoder_twin(self.decoder, self.config).prefill(x, state=state)
+        x, state = self.decoder.prefill(x, state)
         return self._head(x), state
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:

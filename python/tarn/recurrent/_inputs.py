@@ -128,3 +128,13 @@ def same_length(steps: torch.Tensor) -> int | None:
         return 0
     first = int(steps[0])
     return first if bool((steps == first).all()) else None
+
+
+def states_of(state, n_layers: int):
+    """A stack's states, one a layer; None: none yet. Raises ValueError."""
+    if state is None:
+        return [None] * n_layers
+    if not isinstance(state, (list, tuple)) or len(state) != n_layers:
+        given = len(state) if isinstance(state, (list, tuple)) else type(state).__name__
+        raise ValueError(f"state: want a list of {n_layers} states, one a layer, got {given}")
+    return state

@@ -11,7 +11,7 @@ import torch
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import LengthMask
-from tarn.recurrent._inputs import Lengths, check_state
+from tarn.recurrent._inputs import Lengths, check_state, states_of
 from tarn.recurrent._state import AttentionState
 
 
@@ -124,7 +124,7 @@ class RecurrentTransformerEncoder(torch.nn.Module):
         return self._run(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
 
     def _run(self, x, state, call):
-        states = _states(state, len(self.layers))
+        states = states_of(state, len(self.layers))
         new_states = []
         for layer, held in zip(self.layers, states, strict=True):
             x, held = call(layer, x, held)
@@ -292,12 +292,3 @@ def _all_of(memory: torch.Tensor | None, mask: Lengths | None) -> Lengths | None
     if mask is not None or memory is None:
         return mask
     return LengthMask.full(memory.shape[0], memory.shape[1], memory.device)
-
-
-def _states(state, n_layers: int):
-    if state is None:
-        return [None] * n_layers
-    if not isinstance(state, (list, tuple)) or len(state) != n_layers:
-        given = len(state) if isinstance(state, (list, tuple)) else type(state).__name__
-        raise ValueError(f"state: want a list of {n_layers} states, one a layer, got {given}")
-    return state

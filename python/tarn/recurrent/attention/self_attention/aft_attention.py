@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import math
-
 import torch
 
-from tarn import ops
+from tarn.attention._steps import AftFullSteps, AftSimpleSteps
 from tarn.attention_registry import (
     EventDispatcherInstance,
     Int,
@@ -16,12 +12,10 @@ from tarn.attention_registry import (
     RecurrentAttentionRegistry,
 )
 from tarn.events import EventDispatcher
-from tarn.recurrent._inputs import Lengths, begin, check_state, lengths_of
-from tarn.recurrent._state import AttentionState
-from tarn.recurrent.attention.self_attention._cached import CachedAttention
+from tarn.recurrent.attention.self_attention._skin import StepForward
 
 
-class RecurrentAFTFullAttention(CachedAttention):
+class RecurrentAFTFullAttention(AftFullSteps, StepForward, torch.nn.Module):
     """The recurrent form of `tarn.attention.AFTFullAttention` under a causal
     mask, with the same parameters u and v.
 
@@ -33,64 +27,21 @@ class RecurrentAFTFullAttention(CachedAttention):
     State: keys and values of all tokens; grows with them.
     """
 
-    kind = "aft-full"
-
     def __init__(
         self,
         max_sequence_length: int = 1024,
         aft_parameterization: int = 64,
         event_dispatcher="",
     ) -> None:
-        super().__init__(event_dispatcher)
+        super().__init__()
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
         self.max_sequence_length = max_sequence_length
         shape = (max_sequence_length, aft_parameterization)
         self.u = torch.nn.Parameter(torch.randn(shape) * 0.01)
         self.v = torch.nn.Parameter(torch.randn(shape) * 0.01)
 
-    def attend(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        masks: dict[str, Any],
-        first: int | None,
-    ) -> torch.Tensor:
-        seq_len, total = queries.shape[1], keys.shape[1]
-        if total > self.max_sequence_length:
-            raise ValueError(
-                f"RecurrentAFTFullAttention: sequence: want at most "
-                f"max_sequence_length = {self.max_sequence_length} tokens, got {total}"
-            )
-        if first is None:
-            return self._ragged(queries, keys, values, masks)
-        bias = self.u[first : first + seq_len] @ self.v[:total].T
-        return ops.aft_full_attention(queries, keys, values, bias, **masks)
 
-    def _ragged(self, queries, keys, values, masks):
-        """Sequences at different places read different rows of the bias: one
-        call a sequence."""
-        seq_len, total = queries.shape[1], keys.shape[1]
-        allowed = masks["attention_mask"]
-        rows = []
-        for n in range(queries.shape[0]):
-            # Key 0 is allowed up to offset steps[n]: count the first query's.
-            first = int(allowed[n, 0, 0].sum()) - 1
-            index = (first + torch.arange(seq_len)).clamp(max=self.max_sequence_length - 1)
-            bias = self.u[index.to(self.u.device)] @ self.v[:total].T
-            rows.append(
-                ops.aft_full_attention(
-                    queries[n : n + 1],
-                    keys[n : n + 1],
-                    values[n : n + 1],
-                    bias,
-                    attention_mask=allowed[n : n + 1],
-                    key_lengths=masks["key_lengths"][n : n + 1],
-                )
-            )
-        return torch.cat(rows)
-
-
-class RecurrentAFTSimpleAttention(torch.nn.Module):
+class RecurrentAFTSimpleAttention(AftSimpleSteps, StepForward, torch.nn.Module):
     """The recurrent form of `tarn.attention.AFTSimpleAttention` under a causal
     mask.
 
@@ -98,57 +49,9 @@ class RecurrentAFTSimpleAttention(torch.nn.Module):
     far; a = sum exp(k - m) v; b = sum exp(k - m).
     """
 
-    kind = "aft-simple"
-
     def __init__(self, event_dispatcher="") -> None:
         super().__init__()
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
-
-    def forward(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        state: AttentionState | None = None,
-        memory: AttentionState | None = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
-        """query, key, value [N, H, E], state or None -> ([N, H, E], new
-        state)."""
-        state = check_state(state, memory)
-        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
-        return out[:, 0], state
-
-    def prefill(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        lengths: Lengths | None = None,
-        state: AttentionState | None = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
-        """[N, L, H, E] -> ([N, L, H, E], state), equal to L calls of forward."""
-        batch, seq_len = queries.shape[:2]
-        new = lengths_of(lengths, batch, seq_len)
-        facts = {
-            "heads": keys.shape[-2],
-            "d_key": keys.shape[-1],
-            "dtype": str(values.dtype),
-            "initial": {"m": -math.inf},
-        }
-        state = begin(state, self.kind, batch, facts, ("m", "a", "b"))
-        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
-        out, held = ops.aft_simple_attention(
-            queries,
-            keys,
-            values,
-            causal=True,
-            key_lengths=None if lengths is None else new.to(keys.device),
-            initial_state=None if state is None else (state["m"], state["a"], state["b"]),
-            return_state=True,
-        )
-        m, a, b = held
-        tensors = {"m": m, "a": a, "b": b}
-        return out, AttentionState(self.kind, tensors, steps + new, facts)
 
 
 RecurrentAttentionRegistry.register(

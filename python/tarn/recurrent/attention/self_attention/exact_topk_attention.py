@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
-from tarn import ops
+from tarn.attention._softmax import SoftmaxAttention
+from tarn.attention._steps import TopKSteps
 from tarn.attention_registry import (
     EventDispatcherInstance,
     Float,
@@ -14,10 +11,10 @@ from tarn.attention_registry import (
     Optional,
     RecurrentAttentionRegistry,
 )
-from tarn.recurrent.attention.self_attention._cached import CachedAttention
+from tarn.recurrent.attention.self_attention._skin import StepForward
 
 
-class RecurrentExactTopKAttention(CachedAttention):
+class RecurrentExactTopKAttention(TopKSteps, StepForward, SoftmaxAttention):
     """The recurrent form of `tarn.attention.ExactTopKAttention` under a causal
     mask.
 
@@ -29,8 +26,6 @@ class RecurrentExactTopKAttention(CachedAttention):
     State: keys and values of all tokens; grows with them.
     """
 
-    kind = "exact-topk"
-
     def __init__(
         self,
         topk: int = 32,
@@ -38,30 +33,8 @@ class RecurrentExactTopKAttention(CachedAttention):
         attention_dropout: float = 0.1,
         event_dispatcher="",
     ) -> None:
-        super().__init__(event_dispatcher)
+        super().__init__(softmax_temp, attention_dropout, event_dispatcher)
         self.topk = topk
-        self.softmax_temp = softmax_temp
-        self.dropout = torch.nn.Dropout(attention_dropout)
-
-    def attend(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        masks: dict[str, Any],
-        first: int | None,
-    ) -> torch.Tensor:
-        dropout = self.dropout.p if self.training else 0.0
-        return ops.exact_topk_attention(
-            queries,
-            keys,
-            values,
-            topk=self.topk,
-            softmax_temp=self.softmax_temp,
-            dropout=dropout,
-            seed=ops.draw_seed(dropout),
-            **masks,
-        )
 
 
 RecurrentAttentionRegistry.register(

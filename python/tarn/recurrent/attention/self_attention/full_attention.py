@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
-from tarn import ops
+from tarn.attention._softmax import SoftmaxAttention
+from tarn.attention._steps import FullSteps
 from tarn.attention_registry import (
     EventDispatcherInstance,
     Float,
     Optional,
     RecurrentAttentionRegistry,
 )
-from tarn.events import AttentionEvent
-from tarn.recurrent.attention.self_attention._cached import CachedAttention
+from tarn.recurrent.attention.self_attention._skin import StepForward
 
 
-class RecurrentFullAttention(CachedAttention):
+class RecurrentFullAttention(FullSteps, StepForward, SoftmaxAttention):
     """The recurrent form of `tarn.attention.FullAttention` under a causal mask.
 
     Args:
@@ -28,41 +24,6 @@ class RecurrentFullAttention(CachedAttention):
 
     State: keys and values of all tokens; grows with them.
     """
-
-    kind = "full"
-
-    def __init__(
-        self,
-        softmax_temp: float | None = None,
-        attention_dropout: float = 0.1,
-        event_dispatcher="",
-    ) -> None:
-        super().__init__(event_dispatcher)
-        self.softmax_temp = softmax_temp
-        self.dropout = torch.nn.Dropout(attention_dropout)
-
-    def attend(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        masks: dict[str, Any],
-        first: int | None,
-    ) -> torch.Tensor:
-        dropout = self.dropout.p if self.training else 0.0
-        arguments: dict[str, Any] = dict(
-            softmax_temp=self.softmax_temp,
-            dropout=dropout,
-            seed=ops.draw_seed(dropout),
-            **masks,
-        )
-        if self.event_dispatcher.has_listeners(AttentionEvent, self):
-            out, weights = ops.full_attention(
-                queries, keys, values, need_weights=True, **arguments
-            )
-            self.event_dispatcher.dispatch(AttentionEvent(self, weights))
-            return out
-        return ops.full_attention(queries, keys, values, **arguments)
 
 
 RecurrentAttentionRegistry.register(

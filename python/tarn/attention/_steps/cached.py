@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 
-from tarn.events import EventDispatcher
+from tarn.attention._steps.base import CausalSteps
 from tarn.recurrent._inputs import (
     Lengths,
     State,
     append_rows,
     begin,
-    check_state,
     lengths_of,
     same_length,
     want_part,
@@ -22,18 +21,12 @@ from tarn.recurrent._state import AttentionState
 _NAMES = ("keys", "values")
 
 
-class CachedAttention(torch.nn.Module):
+class CachedSteps(CausalSteps):
     """Appends each token's key and value to the state and attends to all of
     them: O(t) time and memory at token t. Kinds define `attend`.
 
     State: keys [N, t, H, E] and values [N, t, H, M]; a plain pair of them, in
     the order [N, H, t, .] of fast-transformers, is one too."""
-
-    kind: str
-
-    def __init__(self, event_dispatcher="") -> None:
-        super().__init__()
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def attend(
         self,
@@ -66,20 +59,6 @@ class CachedAttention(torch.nn.Module):
         facts = self.facts(tensors["keys"], tensors["values"])
         return AttentionState(self.kind, tensors, steps, facts)
 
-    def forward(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        state: State = None,
-        memory: State = None,
-    ) -> tuple[torch.Tensor, AttentionState]:
-        """query, key [N, H, E], value [N, H, M], state or None ->
-        ([N, H, M], new state)."""
-        state = check_state(state, memory)
-        out, state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
-        return out[:, 0], state
-
     def prefill(
         self,
         queries: torch.Tensor,
@@ -88,8 +67,6 @@ class CachedAttention(torch.nn.Module):
         lengths: Lengths | None = None,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """[N, L, H, .] -> ([N, L, H, M], state), equal to L calls of forward.
-        lengths: [N], tokens of each sequence; None: L."""
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
         facts = self.facts(keys, values)
