@@ -185,7 +185,7 @@ def test_verify_sound_models(tarn, models):
 
 
 @pytest.mark.parametrize("key, changes, wanted", [
-    ("attention", {"attention": "reformer"}, "linear or full"),
+    ("attention", {"attention": "reformer"}, "linear, full, aft-simple"),
     ("feature_map", {"feature_map": "favor", "n_dims": 8}, "elu1"),
 ])
 def test_verify_names_what_this_runtime_refuses(tarn, tmp_path, key, changes, wanted):

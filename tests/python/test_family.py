@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 class Cpp(str):
-    """program: Suite.Test of a GoogleTest program of src/torch_nn."""
+    """program: Suite.Test of a GoogleTest program of src/torch_nn or src/mixers."""
 
 
 class Refused:
@@ -77,6 +77,8 @@ _RAGGED = "test_recurrent.py::test_ragged_prefill_leaves_each_sequence_at_its_le
 _SHELL = "test_attention_modules.py::test_shapes_and_defaults[{kind}]"
 _LEAK = "test_attention_modules.py::test_padding_never_leaks[{kind}]"
 _WHOLE = Cpp("torch_test: Model.EqualsPlainModel")
+_AFT_RUNTIME = Cpp(
+    "aft_simple_runtime_test: AftRuntimeTest.MixIsTheDefinitionForEverySegment")
 _HASHED = Cpp("torch_test: Model.HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm")
 
 
@@ -183,7 +185,7 @@ def _rows():
             _RAGGED.format(kind=step),
             _WHOLE,
             _SHELL.format(kind=kind),
-            _runtime(kind),
+            _runtime(kind) if kind == "aft-full" else _AFT_RUNTIME,
         ]
 
 
@@ -238,7 +240,7 @@ def test_every_googletest_of_the_table_exists():
 if __name__ == "__main__":
     intro = (
         "# The family\n\nWhich form of which kind is there, and the test that holds it: a name "
-        "in `tests/python`, a GoogleTest program\nof `src/torch_nn`, or the refusal in its own "
+        "in `tests/python`, a GoogleTest program\nof `src/torch_nn` or `src/mixers`, or the refusal in its own "
         "words. Written by `tests/python/test_family.py`, which also compares it.\n"
         "Masks of each kind are in [attention.md](attention.md); cross attention has recurrent "
         "forms for linear and full.\n\n"
