@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from conftest import PROGRAM, TINY, figures, log, products, train
 
-HYBRID = [*TINY, "--layers", "linear,full", "--schedule", "constant"]
+HYBRID = [*TINY, "--layers", "linear,full", "--norm-kind", "rms", "--feed-forward", "swiglu",
+          "--schedule", "constant"]
 
 
 def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):
@@ -19,6 +20,7 @@ def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):
     assert lines[-1]["val_loss"] < lines[0]["loss"] - 0.5
     config = json.loads((straight / "config.json").read_text())
     assert config["layers"] == ["linear", "full"]
+    assert config["norm"]["kind"] == "rms" and config["feed_forward"]["kind"] == "swiglu"
 
     # Stopped between checkpoints and resumed by the same words.
     result = train("--data", text, "--out", parts, *HYBRID, "--steps", 23)
@@ -41,8 +43,8 @@ def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):
     [
         (["--layers", "full,linear"], "--layers"),
         (["--attention", "linear"], "--attention"),
-        (["--norm-kind", "rms"], "--norm-kind"),
-        (["--feed-forward", "swiglu"], "--feed-forward"),
+        (["--norm-kind", "layer"], "--norm-kind"),
+        (["--feed-forward", "mlp"], "--feed-forward"),
     ],
 )
 def test_another_pattern_is_another_run(flags, named, text, tmp_path):
