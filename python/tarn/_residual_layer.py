@@ -1,20 +1,24 @@
 """What every transformer layer is around its attentions: residuals, norms and
-the feed-forward network, whole sequences or single tokens alike."""
+the feed-forward network, whole sequences or single tokens alike. Each part ends in
+one fused pass where nobody could tell (see `_fused.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from tarn import _fused as fused
+from tarn import ops
 from tarn.events import EventDispatcher
 
 _NORMS = ("post", "pre")
 _NORM_KINDS = {"layer": torch.nn.LayerNorm, "rms": torch.nn.RMSNorm}
 _FEED_FORWARDS = ("mlp", "swiglu")
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+_NAMES = {function: name for name, function in _ACTIVATIONS.items()}
 
 
 def make_norm(kind: str, d_model: int, eps: float) -> torch.nn.Module:
@@ -74,18 +78,43 @@ class ResidualLayer(torch.nn.Module):
         self.pre_norm = norm == "pre"
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
-    def _residual(
+    def _run(
         self,
         x: torch.Tensor,
-        norm: torch.nn.Module,
-        sublayer: Callable[[torch.Tensor], torch.Tensor],
+        attentions: Sequence[Callable[[torch.Tensor], fused.Branch]],
+        norms: Sequence[torch.nn.Module],
     ) -> torch.Tensor:
-        """post: norm(x + drop(f(x)));  pre: x + drop(f(norm(x)))."""
-        if self.pre_norm:
-            return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))
+        """The attentions and the feed-forward part, a norm each:
+        post: x = norm(x + drop(f(x)));  pre: x = x + drop(f(norm(x)))."""
+        parts = [*attentions, self._feed_forward]
+        if not self.pre_norm:
+            for part, norm in zip(parts, norms, strict=True):
+                x, _ = fused.add_residual(part(x), x, self.dropout, norm)
+            return x
+        y = fused.normed(norms[0], x)
+        # The pass that adds a part makes what the next one reads.
+        for part, norm in zip(parts, [*norms[1:], None], strict=True):
+            y, x = fused.add_residual(part(y), x, self.dropout, norm)
+        return x
 
-    def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+    def _feed_forward(self, x: torch.Tensor) -> fused.Branch:
+        first, second, gate = self.linear1, self.linear2, self.linear3
+        share = fused.dropout_of(self.dropout)
+        if share is None or not fused.serves(x):
+            return self._composed_feed_forward(x), None
+        dropped: dict[str, Any] = {"dropout": share}
+        if gate is not None and fused.linears(first, second, gate, bias=False):
+            dropped["seed"] = ops.draw_seed(share)
+            weights = first.weight, second.weight, gate.weight
+            return ops.swiglu_feed_forward(x, *weights, **dropped), None
+        name = _NAMES.get(self.activation)
+        if gate is None and name is not None and fused.linears(first, second):
+            dropped["seed"] = ops.draw_seed(share)
+            weights = first.weight, first.bias, second.weight
+            return ops.feed_forward(x, *weights, activation=name, **dropped), second.bias
+        return self._composed_feed_forward(x), None
+
+    def _composed_feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.linear1(x)
         if self.linear3 is None:
             return self.linear2(self.dropout(self.activation(hidden)))

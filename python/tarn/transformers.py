@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from tarn._fused import Branch, normed
 from tarn._residual_layer import ResidualLayer, make_norm
+from tarn.attention.attention_layer import branch_of
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import BaseMask, FullMask, LengthMask
 from tarn.recurrent._inputs import Lengths, State, states_of
@@ -43,10 +45,10 @@ def _keeping_state(attend: Callable[[torch.Tensor], Any]):
     """A sublayer that keeps the state it makes in a list, and the list."""
     held: list[AttentionState] = []
 
-    def sublayer(y: torch.Tensor) -> torch.Tensor:
-        out, state = attend(y)
+    def sublayer(y: torch.Tensor) -> Branch:
+        branch, state = attend(y)
         held.append(state)
-        return out
+        return branch
 
     return sublayer, held
 
@@ -106,9 +108,9 @@ class TransformerEncoderLayer(ResidualLayer):
         attn_mask = _all_queries(attn_mask, x, x)
         length_mask = _all_lengths(length_mask, x)
 
-        def attend(y: torch.Tensor) -> torch.Tensor:
-            return self.attention(
-                y,
+        def attend(y: torch.Tensor) -> Branch:
+            return branch_of(
+                self.attention,
                 y,
                 y,
                 attn_mask=attn_mask,
@@ -116,8 +118,10 @@ class TransformerEncoderLayer(ResidualLayer):
                 key_lengths=length_mask,
             )
 
-        x = self._residual(x, self.norm1, attend)
-        return self._residual(x, self.norm2, self._feed_forward)
+        return self._run(x, [attend], self._norms())
+
+    def _norms(self) -> list[torch.nn.Module]:
+        return [self.norm1, self.norm2]
 
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
@@ -126,16 +130,15 @@ class TransformerEncoderLayer(ResidualLayer):
         forward under a causal mask on all of them. lengths: [N] or a LengthMask,
         tokens of each sequence. Of an AttentionLayer only; ValueError where its
         kind has no recurrent form."""
-        return self._advance(x, lambda y: self.attention.prefill(y, lengths, state))
+        return self._advance(x, lambda y: self.attention.unbiased_prefill(y, lengths, state))
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._advance(x, lambda y: self.attention.step(y, state))
+        return self._advance(x, lambda y: self.attention.unbiased_step(y, state))
 
     def _advance(self, x, attend):
         attend, held = _keeping_state(attend)
-        x = self._residual(x, self.norm1, attend)
-        return self._residual(x, self.norm2, self._feed_forward), held[0]
+        return self._run(x, [attend], self._norms()), held[0]
 
 
 class TransformerDecoderLayer(ResidualLayer):
@@ -190,9 +193,9 @@ class TransformerDecoderLayer(ResidualLayer):
         memory_mask = _all_queries(memory_mask, x, memory)
         memory_length_mask = _all_lengths(memory_length_mask, memory)
 
-        def attend(y: torch.Tensor) -> torch.Tensor:
-            return self.self_attention(
-                y,
+        def attend(y: torch.Tensor) -> Branch:
+            return branch_of(
+                self.self_attention,
                 y,
                 y,
                 attn_mask=x_mask,
@@ -200,19 +203,20 @@ class TransformerDecoderLayer(ResidualLayer):
                 key_lengths=x_length_mask,
             )
 
-        def cross(y: torch.Tensor) -> torch.Tensor:
-            return self.cross_attention(
+        def cross(y: torch.Tensor) -> Branch:
+            return branch_of(
+                self.cross_attention,
                 y,
-                memory,
                 memory,
                 attn_mask=memory_mask,
                 query_lengths=x_length_mask,
                 key_lengths=memory_length_mask,
             )
 
-        x = self._residual(x, self.norm1, attend)
-        x = self._residual(x, self.norm2, cross)
-        return self._residual(x, self.norm3, self._feed_forward)
+        return self._run(x, [attend, cross], self._norms())
+
+    def _norms(self) -> list[torch.nn.Module]:
+        return [self.norm1, self.norm2, self.norm3]
 
     def initial_state(
         self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
@@ -226,20 +230,24 @@ class TransformerDecoderLayer(ResidualLayer):
     ) -> tuple[torch.Tensor, DecoderState]:
         """x [N, L, D], the tokens after a state's -> ([N, L, D], new state)."""
         return self._advance(
-            x, state, lambda y: self.self_attention.prefill(y, lengths, state[0])
+            x, state, lambda y: self.self_attention.unbiased_prefill(y, lengths, state[0])
         )
 
     def step(
         self, x: torch.Tensor, state: DecoderState
     ) -> tuple[torch.Tensor, DecoderState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._advance(x, state, lambda y: self.self_attention.step(y, state[0]))
+        return self._advance(
+            x, state, lambda y: self.self_attention.unbiased_step(y, state[0])
+        )
 
     def _advance(self, x, state, attend):
         attend, held = _keeping_state(attend)
-        x = self._residual(x, self.norm1, attend)
-        x = self._residual(x, self.norm2, lambda y: self.cross_attention.read(y, state[1]))
-        return self._residual(x, self.norm3, self._feed_forward), [held[0], state[1]]
+
+        def read(y: torch.Tensor) -> Branch:
+            return self.cross_attention.unbiased_read(y, state[1])
+
+        return self._run(x, [attend, read], self._norms()), [held[0], state[1]]
 
 
 class _Stack(torch.nn.Module):
@@ -263,7 +271,7 @@ class _Stack(torch.nn.Module):
             x = call(layer, x)
             if self.event_dispatcher.has_listeners(IntermediateOutput, self):
                 self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
-        return x if self.norm is None else self.norm(x)
+        return normed(self.norm, x)
 
     def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
         """As _run, of layers that take a state and return a new one."""

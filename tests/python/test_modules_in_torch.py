@@ -93,7 +93,7 @@ def test_intermediate_outputs():
     out = model(torch.randn(2, 5, 6))
     assert [event.layer for event in heard] == [0, 1]
     assert all(event.source is model for event in heard)
-    assert torch.equal(model.norm(heard[1].x), out)
+    torch.testing.assert_close(model.norm(heard[1].x), out, rtol=0, atol=1e-6)
 
 
 def test_state_dict_round_trip():
@@ -171,7 +171,8 @@ def test_a_projection_can_be_replaced(kind):
         layer.attention.query_projection = LowRank(layer.attention.query_projection)
         layer.attention.value_projection = LowRank(layer.attention.value_projection)
         layer.linear1 = LowRank(layer.linear1)
-    assert torch.equal(model(x, attn_mask=mask), before)
+    # Not bit for bit: replaced projections are called one by one.
+    torch.testing.assert_close(model(x, attn_mask=mask), before, rtol=0, atol=1e-5)
     model(x, attn_mask=mask).square().sum().backward()
     changed = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()}
     assert all(f"layers.{i}.attention.value_projection.up.weight" in changed for i in range(2))

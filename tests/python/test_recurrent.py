@@ -72,16 +72,18 @@ def step_all(model, x, state=None):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("kind, options", KINDS, ids=IDS)
 def test_steps_prefill_and_batch_agree(kind, options, norm):
+    # Weights of both signs: a denominator may come close to 0.
+    most = 1e-4 if "rff" in options.values() else 2e-5
     batch, twin = pair(kind, options, norm=norm)
     x = torch.randn(N, L, D)
     wanted = batch(x, TriangularCausalMask(L))
     stepped, state = step_all(twin, x)
-    torch.testing.assert_close(stepped, wanted, rtol=0, atol=2e-5)
+    torch.testing.assert_close(stepped, wanted, rtol=0, atol=most)
     filled, filled_state = twin.prefill(x)
-    torch.testing.assert_close(filled, wanted, rtol=0, atol=2e-5)
+    torch.testing.assert_close(filled, wanted, rtol=0, atol=most)
     first, middle = twin.prefill(x[:, :5])
     second, both = twin.prefill(x[:, 5:], state=middle)
-    torch.testing.assert_close(torch.cat([first, second], 1), wanted, rtol=0, atol=2e-5)
+    torch.testing.assert_close(torch.cat([first, second], 1), wanted, rtol=0, atol=most)
     for a, b, c in zip(state, filled_state, both, strict=True):
         assert a.steps.tolist() == b.steps.tolist() == [L] * N
         # local keeps a right-aligned ring in every form, caches are in order.
@@ -128,9 +130,9 @@ def test_state_is_a_value(kind, options, tmp_path):
     # Fork and reorder.
     forked = recurrent.fork(state, 2)
     y, _ = twin(x[:, 6].repeat_interleave(2, 0), state=forked)
-    torch.testing.assert_close(y[::2], wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(y[::2], wanted, rtol=0, atol=1e-5)
     y, _ = twin(x[:, 6][[2, 0]], state=recurrent.reorder(state, [2, 0]))
-    torch.testing.assert_close(y, wanted[[2, 0]], rtol=0, atol=1e-6)
+    torch.testing.assert_close(y, wanted[[2, 0]], rtol=0, atol=1e-5)
     # A row begins anew, the others do not notice.
     partly = recurrent.reset(state, [1])
     y, _ = twin(x[:, 6], state=partly)

@@ -24,6 +24,8 @@ from tarn.ops import (
     mapped_linear_attention_step,
     reformer_attention,
     residual_norm,
+    rms_norm,
+    swiglu_feed_forward,
 )
 
 # What an error calls the operator whose gradient has no gradient.
@@ -73,6 +75,12 @@ CASES = {
         "residual_norm_backward",
         True,
         lambda x: residual_norm(x, 2 * x, None, x[0, :4, 0, 0], x[0, :4, 1, 0]),
+    ),
+    rms_norm: ("residual_norm_backward", True, lambda x: rms_norm(x, x[0, :4, 0, 0])),
+    swiglu_feed_forward: (
+        "swiglu_feed_forward_backward",
+        True,
+        lambda x: swiglu_feed_forward(x, x[0, :4, 0], x[1, :4, 0], x[0, :4, 1]),
     ),
     logistic_mixture_loss: (
         "logistic_mixture_loss_backward",

@@ -28,6 +28,10 @@ KINDS = [
     dict(attention="exact-topk", topk=3),
     dict(attention="aft-full", max_sequence_length=32, aft_parameterization=3),
     dict(attention="aft-simple"),
+    dict(norm_kind="rms"),
+    dict(feed_forward="swiglu"),
+    dict(layers=["linear", "full"], **MODERN),
+    dict(layers=["linear", "aft-simple"], **MODERN),
 ]  # fmt: skip
 POSITIONS = [
     dict(positions="none"),
@@ -42,9 +46,10 @@ BATCH, LENGTH, FILLED = 2, 14, 6
 
 
 def bound(kind):
-    """On logits of size about 1, float32. Without a feature map the weights of
-    the keys have both signs, so that a denominator may come close to 0."""
-    return 2e-4 if kind.get("feature_map") == "identity" else 3e-5
+    """On logits of size about 1, float32. Without a feature map, and with rff's
+    cosines, the weights of the keys have both signs, so that a denominator may come
+    close to 0: each form alone is up to 3e-5 from float64 with rff."""
+    return {"identity": 2e-4, "rff": 1e-4}.get(kind.get("feature_map"), 3e-5)
 
 
 def supported(kind, position):

@@ -7,11 +7,16 @@ from typing import Any
 
 import torch
 
+from tarn import ops
+from tarn._fused import Branch, affine, linears, serves, unheard, whole
 from tarn.attention._steps import CausalSteps, MemoryReader
 from tarn.events import EventDispatcher, QKVEvent
 from tarn.masking import BaseMask
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
+
+
+_ALL = ("query", "key", "value")
 
 
 class AttentionLayer(torch.nn.Module):
@@ -70,19 +75,37 @@ class AttentionLayer(torch.nn.Module):
     ) -> torch.Tensor:
         """queries [N, L, D], keys and values [N, S, D_memory] -> [N, L, D]. Masks
         keep where they are True; None keeps all. Raises ValueError, TypeError."""
-        heads = (self.n_heads, -1)
-        queries = self.query_projection(queries).unflatten(-1, heads)
-        keys = self.key_projection(keys).unflatten(-1, heads)
-        values = self.value_projection(values).unflatten(-1, heads)
+        masks = (attn_mask, query_lengths, key_lengths)
+        return whole(self.unbiased(queries, keys, values, *masks))
+
+    def unbiased(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        attn_mask: BaseMask | None = None,
+        query_lengths: BaseMask | None = None,
+        key_lengths: BaseMask | None = None,
+    ) -> Branch:
+        """forward without the bias of out_projection, and that bias, for a caller
+        that adds it in a later pass; None where it is already in."""
+        if queries is keys is values:
+            queries, keys, values = self._heads(queries, *_ALL)
+        else:
+            (queries,) = self._heads(queries, "query")
+            if keys is values:
+                keys, values = self._heads(keys, "key", "value")
+            else:
+                (keys,), (values,) = self._heads(keys, "key"), self._heads(values, "value")
         self._tell(queries, keys, values)
         queries, keys = self._placed(queries, keys, None)
         attended = self.inner_attention(
             queries, keys, values, attn_mask, query_lengths, key_lengths
         )
-        out = self.out_projection(attended.flatten(2))
-        if self.zero_padded_queries and query_lengths is not None:
-            out = torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0)
-        return out
+        if not self.zero_padded_queries or query_lengths is None:
+            return self._out(attended, 2)
+        out = whole(self._out(attended, 2))
+        return torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0), None
 
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
@@ -92,17 +115,31 @@ class AttentionLayer(torch.nn.Module):
         of them. lengths: [N] or a LengthMask, tokens of each sequence; rows past
         them are unspecified. Raises ValueError where the kind has no recurrent
         form."""
+        branch, new_state = self.unbiased_prefill(x, lengths, state)
+        return whole(branch), new_state
+
+    def unbiased_prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        """prefill, with the bias apart as in `unbiased`."""
         attention = self._recurrent()
         queries, keys, values = self._placed_heads(x, state)
         attended, new_state = attention.prefill(queries, keys, values, lengths, state)
-        return self.out_projection(attended.flatten(-2)), new_state
+        return self._out(attended, 2), new_state
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, [N, D] -> ([N, D], new state)."""
+        branch, new_state = self.unbiased_step(x, state)
+        return whole(branch), new_state
+
+    def unbiased_step(
+        self, x: torch.Tensor, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        """step, with the bias apart as in `unbiased`."""
         attention = self._recurrent()
         queries, keys, values = self._placed_heads(x, state)
         attended, new_state = attention.step(queries, keys, values, state)
-        return self.out_projection(attended.flatten(-2)), new_state
+        return self._out(attended, 1), new_state
 
     def memory_state(
         self, memory: torch.Tensor, key_lengths: Lengths | None = None
@@ -114,28 +151,41 @@ class AttentionLayer(torch.nn.Module):
                 "attention: want linear or full to read a memory piece by piece, got "
                 f"{type(self.inner_attention).__name__}"
             )
-        heads = (self.n_heads, -1)
-        keys = self.key_projection(memory).unflatten(-1, heads)
-        values = self.value_projection(memory).unflatten(-1, heads)
+        keys, values = self._heads(memory, "key", "value")
         self._tell(None, keys, values)
         return self.inner_attention.build_state(keys, values, key_lengths)
 
     def read(self, x: torch.Tensor, state: AttentionState) -> torch.Tensor:
         """Queries x [N, L, D], or [N, D] for one each, to a memory -> the same
         shape."""
-        queries = self.query_projection(x).unflatten(-1, (self.n_heads, -1))
+        return whole(self.unbiased_read(x, state))
+
+    def unbiased_read(self, x: torch.Tensor, state: AttentionState) -> Branch:
+        """read, with the bias apart as in `unbiased`."""
+        (queries,) = self._heads(x, "query")
         self._tell(queries, None, None)
         if x.dim() == 3:
             attended = self.inner_attention.read(queries, state)
         else:
             attended = self.inner_attention.read(queries[:, None], state)[:, 0]
-        return self.out_projection(attended.flatten(-2))
+        return self._out(attended, x.dim() - 1)
+
+    def _heads(self, x: torch.Tensor, *names: str) -> tuple[torch.Tensor, ...]:
+        """x [..., D] under projections -> [..., H, width] each."""
+        maps = tuple(getattr(self, f"{name}_projection") for name in names)
+        return tuple(rows.unflatten(-1, (self.n_heads, -1)) for rows in affine(maps, x))
+
+    def _out(self, attended: torch.Tensor, axis: int) -> Branch:
+        """[..., H, M], heads on this axis or already joined there -> [..., D] and
+        what is still to be added."""
+        rows, projection = attended.flatten(axis), self.out_projection
+        if not (serves(rows) and linears(projection)):
+            return projection(rows), None
+        return ops.affine(rows, projection.weight), projection.bias
 
     def _placed_heads(self, x, state):
         """Queries, keys and values [..., H, width] of tokens after a state's."""
-        heads = (self.n_heads, -1)
-        projections = self.query_projection, self.key_projection, self.value_projection
-        queries, keys, values = (part(x).unflatten(-1, heads) for part in projections)
+        queries, keys, values = self._heads(x, *_ALL)
         self._tell(queries, keys, values)
         return *self._placed(queries, keys, state), values
 
@@ -155,3 +205,12 @@ class AttentionLayer(torch.nn.Module):
     def _tell(self, queries, keys, values) -> None:
         if self.event_dispatcher.has_listeners(QKVEvent, self):
             self.event_dispatcher.dispatch(QKVEvent(self, queries, keys, values))
+
+
+def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **masks: Any) -> Branch:
+    """What an attention makes of queries and a memory. One that is no plain
+    AttentionLayer is called as it is."""
+    plain = isinstance(attention, AttentionLayer) and unheard(attention)
+    if plain and type(attention).forward is AttentionLayer.forward:
+        return attention.unbiased(queries, memory, memory, **masks)
+    return attention(queries, memory, memory, **masks), None

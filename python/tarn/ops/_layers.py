@@ -77,8 +77,10 @@ def swiglu_feed_forward(x, weight1, weight2, weight3, *, dropout=0.0, seed=None)
     Raises: ValueError, TypeError. Thread-safe.
 
     float32 on the CPU: gate, product and dropout are one pass, as is their
-    gradient, which keeps the first two products and no mask. Other dtypes and
-    devices compose torch's operators, differentiable to any order.
+    gradient, which keeps the first two products and no mask. It is differentiable
+    once: a second-order gradient is a RuntimeError that names the operator. Other
+    dtypes and devices compose torch's operators, differentiable to any order (float64
+    for second-order gradients).
     """
     return torch.ops.tarn.swiglu_feed_forward.default(
         x, weight1, weight2, weight3, float(dropout), seed
@@ -129,7 +131,8 @@ def rms_norm(x, gamma, *, eps=1e-5):
 
     Args: x [..., D]; gamma [D].
     Returns: [..., D], dtype of x.
-    Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe.
+    Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe. Gradients
+        of second order as `residual_norm`: in float64, else a RuntimeError.
     """
     return residual_norm(x, gamma=gamma, eps=eps, kind="rms")[0]
 

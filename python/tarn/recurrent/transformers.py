@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tarn._fused import normed
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import LengthMask
@@ -59,7 +60,7 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, D] -> ([N, D], new state)."""
         state = check_state(state, memory)
-        return self._run(x, lambda y: self.attention(y, y, y, state))
+        return self._advance(x, lambda y: self.attention(y, y, y, state))
 
     def prefill(
         self,
@@ -68,18 +69,12 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
         state: AttentionState | None = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
-        return self._run(x, lambda y: self.attention.prefill(y, y, y, lengths, state))
+        return self._advance(x, lambda y: self.attention.prefill(y, y, y, lengths, state))
 
-    def _run(self, x, attend):
+    def _advance(self, x, attend):
         held = []
-
-        def attention(y):
-            out, state = attend(y)
-            held.append(state)
-            return out
-
-        x = self._residual(x, self.norm1, attention)
-        return self._residual(x, self.norm2, self._feed_forward), held[0]
+        norms = self.norm1, self.norm2
+        return self._run(x, [_with_state(attend, held)], norms), held[0]
 
 
 class RecurrentTransformerEncoder(torch.nn.Module):
@@ -130,7 +125,7 @@ class RecurrentTransformerEncoder(torch.nn.Module):
             x, held = call(layer, x, held)
             self.event_dispatcher.dispatch(IntermediateOutput(self, x))
             new_states.append(held)
-        return (x if self.norm is None else self.norm(x)), new_states
+        return normed(self.norm, x), new_states
 
 
 class RecurrentTransformerDecoderLayer(ResidualLayer):
@@ -187,7 +182,7 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         the same tensor."""
         past, cross = state or (None, None)
         mask = _all_of(memory, memory_length_mask)
-        return self._run(
+        return self._advance(
             x,
             lambda y: self.self_attention(y, y, y, state=past),
             lambda y: self.cross_attention(y, memory, memory, mask, state=cross),
@@ -205,26 +200,27 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         past, cross = state or (None, None)
         attend = self.cross_attention.prefill
         mask = _all_of(memory, memory_length_mask)
-        return self._run(
+        return self._advance(
             x,
             lambda y: self.self_attention.prefill(y, y, y, lengths, past),
             lambda y: attend(y, memory, memory, mask, state=cross),
         )
 
-    def _run(self, x, attend_self, attend_cross):
+    def _advance(self, x, attend_self, attend_cross):
         held = []
+        attends = [_with_state(attend_self, held), _with_state(attend_cross, held)]
+        return self._run(x, attends, (self.norm1, self.norm2, self.norm3)), held
 
-        def with_state(attend):
-            def sublayer(y):
-                out, state = attend(y)
-                held.append(state)
-                return out
 
-            return sublayer
+def _with_state(attend, held):
+    """A part of a layer whose state goes to the end of a list."""
 
-        x = self._residual(x, self.norm1, with_state(attend_self))
-        x = self._residual(x, self.norm2, with_state(attend_cross))
-        return self._residual(x, self.norm3, self._feed_forward), held
+    def part(y):
+        out, state = attend(y)
+        held.append(state)
+        return out, None
+
+    return part
 
 
 class RecurrentTransformerDecoder(torch.nn.Module):

@@ -1,0 +1,119 @@
+"""Where one fused pass may stand for several modules: float32 on the CPU, outside
+autocast, modules of torch's own classes to which nobody listens. Anything else
+(another class in a layer's place, a hook, a parametrisation, another dtype or
+device) is called as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn import ops
+
+# A part of a layer without its last bias, which the residual adds; None: it is in.
+Branch = tuple[torch.Tensor, torch.Tensor | None]
+
+
+def serves(*tensors: torch.Tensor) -> bool:
+    """Whether the kernels take these tensors."""
+    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+    return plain and not torch.is_autocast_enabled("cpu")
+
+
+def unheard(module: torch.nn.Module) -> bool:
+    """Whether a call of the module is nothing but its class's forward."""
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in module.__dict__
+    )
+
+
+def linears(*modules: Any, bias: bool = True) -> list[torch.nn.Linear]:
+    """These, if all are plain affine maps, with biases or without, that the kernels
+    serve; else none."""
+    fit = all(
+        type(module) is torch.nn.Linear
+        and unheard(module)
+        and serves(module.weight)
+        and (module.bias is not None) == bias
+        for module in modules
+    )
+    return list(modules) if fit else []
+
+
+def dropout_of(module: torch.nn.Module) -> float | None:
+    """The probability of a plain dropout as it acts now; None for another module,
+    or where all is dropped."""
+    if type(module) is not torch.nn.Dropout or not unheard(module) or module.p >= 1:
+        return None
+    return module.p if module.training else 0.0
+
+
+def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
+    """A norm as `tarn.ops.residual_norm` takes it; None where it does not."""
+    if norm is None:
+        return {}
+    plain: Any = norm
+    if type(norm) not in (torch.nn.LayerNorm, torch.nn.RMSNorm) or not unheard(norm):
+        return None
+    gamma, beta = plain.weight, getattr(norm, "bias", None)
+    if gamma is None or gamma.dim() != 1 or plain.eps is None or not serves(gamma):
+        return None
+    kind = "rms" if type(norm) is torch.nn.RMSNorm else "layer"
+    return {"gamma": gamma, "beta": beta, "eps": plain.eps, "kind": kind}
+
+
+def add_residual(
+    branch: Branch,
+    residual: torch.Tensor,
+    dropout: torch.nn.Module,
+    norm: torch.nn.Module | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """s = residual + dropout(branch) and y = norm(s), or s twice without a norm:
+    one pass."""
+    rows, bias = branch
+    arguments, share = _norm_arguments(norm), dropout_of(dropout)
+    fused = serves(rows, residual) and rows.shape == residual.shape
+    if fused and arguments is not None and share is not None:
+        y, s = ops.residual_norm(
+            rows, residual, bias, dropout=share, seed=ops.draw_seed(share), **arguments
+        )
+        return (s if y is None else y), s
+    s = residual + dropout(rows if bias is None else rows + bias)
+    return (s if norm is None else norm(s)), s
+
+
+def normed(norm: torch.nn.Module | None, x: torch.Tensor) -> torch.Tensor:
+    """norm(x), in one pass; x without a norm."""
+    arguments = _norm_arguments(norm)
+    if norm is None or arguments is None or not serves(x):
+        return x if norm is None else norm(x)
+    y, _ = ops.residual_norm(x, **arguments)
+    assert y is not None
+    return y
+
+
+def whole(branch: Branch) -> torch.Tensor:
+    """A branch with its bias."""
+    rows, bias = branch
+    return rows if bias is None else rows + bias
+
+
+def affine(
+    maps: tuple[torch.nn.Module, ...], x: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Affine maps of one tensor. A sequence [N, L, D] takes one product of the
+    weights side by side; for a single token [N, D] putting them there would cost
+    as much as the products."""
+    plain = linears(*maps) if serves(x) else []
+    if not plain:
+        return tuple(part(x) for part in maps)
+    if x.dim() == 2 or len(plain) == 1:
+        return tuple(ops.affine(x, part.weight, part.bias) for part in plain)
+    weights = [part.weight for part in plain]
+    packed = ops.affine(x, torch.cat(weights), torch.cat([part.bias for part in plain]))
+    return packed.split([weight.shape[0] for weight in weights], dim=-1)
