@@ -57,8 +57,9 @@ class Setup:
         record = read_json(run.folder / "checkpoint" / "train.json")
         model, options = record["model"], record["options"]
         return {"preset": self.preset, "pool": self.pool, "updates": self.updates,
-                "test_images": self.test_images, "n_layers": model["n_layers"],
-                "d_model": model["d_model"], "norm": model["norm"], "lr": options["lr"],
+                "test_images": self.test_images, "n_layers": model["model"]["n_layers"],
+                "d_model": model["model"]["d_model"],
+                "norm": model["norm"]["place"], "lr": options["lr"],
                 "batch": int(options["batch"]), "eval_images": int(options["eval_windows"])}
 
 

@@ -8,6 +8,10 @@ namespace {
 
 using RowFunction = void (*)(const float* x, int64_t width, float* y);
 
+void Elu1Row(const float* x, int64_t width, float* y) {
+  FeatureMapRow(FeatureMap::kElu1, x, width, y);
+}
+
 template <RowFunction kFunction>
 class Rows final : public Case {
  public:
