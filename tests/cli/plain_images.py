@@ -35,7 +35,22 @@ def read_model(folder):
         begin, end = entry["data_offsets"]
         values = np.frombuffer(data[8 + length + begin:8 + length + end], "<f4")
         weights[name] = values.reshape(entry["shape"])
-    return json.loads((pathlib.Path(folder) / "config.json").read_text()), weights
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    return _side_by_side(config), weights
+
+
+def _side_by_side(config):
+    """The keys of all sections, by the names that formats before 4 had."""
+    names = {("norm", "eps"): "norm_eps", ("norm", "place"): "norm", ("norm", "final"): "final_norm",
+             ("positions", "kind"): "positions", ("positions", "combine"): "position_combine"}
+    flat = {"attention": config["layers"][0]}
+    for section, keys in config.items():
+        if not isinstance(keys, dict):
+            continue
+        for key, value in keys.items():
+            short = f"image_{key}" if section == "image" and key != "n_mixtures" else key
+            flat[names.get((section, key), short)] = value
+    return flat
 
 
 def byte_nats(params, targets):

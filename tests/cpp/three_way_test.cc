@@ -242,6 +242,13 @@ std::string TextOf(const ModelConfig& c) {
                 c.tied_head ? " tied" : "", c.final_norm ? " final_norm" : "");
 }
 
+// The configuration as the layer sees it that owns a weight.
+ModelConfig ViewOf(const ModelConfig& config, const std::string& name) {
+  const size_t at = name.find("layers.");
+  if (at == name.npos) return config;
+  return LayerView(config, std::stoll(name.substr(at + 7)));
+}
+
 // Every weight differs from its initial value, norms and biases included, so
 // that one read in another's place shows in the logits.
 std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
@@ -255,15 +262,16 @@ std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
     torch::Tensor& weight = item.value();
     weight.add_(torch::randn_like(weight), 0.1);
     const bool query_or_key = Contains(name, "query") || Contains(name, "key");
-    if (!config.UsesFeatureMap()) continue;
+    const ModelConfig view = ViewOf(config, name);
+    if (!view.UsesFeatureMap()) continue;
     // (1 + q.k)^2 must stay away from 0, and with it the first denominators.
-    if (config.feature_map == FeatureMap::kPoly2 && Contains(name, "query")) {
+    if (view.feature_map == FeatureMap::kPoly2 && Contains(name, "query")) {
       weight.mul_(0.25);
     }
-    if (config.denominator == Denominator::kNone) {
+    if (view.denominator == Denominator::kNone) {
       // Sums over up to 256 tokens; values this small keep logits near 1.
       if (Contains(name, "value_projection")) weight.mul_(1e-3);
-    } else if (config.feature_map == FeatureMap::kIdentity && query_or_key) {
+    } else if (view.feature_map == FeatureMap::kIdentity && query_or_key) {
       // Positive queries and keys, as the map's use with a denominator asks:
       // a bias of 8 over a spread below 2.
       weight.mul_(Contains(name, "weight") ? 0.25 : 0.0);

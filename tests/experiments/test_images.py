@@ -140,7 +140,7 @@ def _fake(monkeypatch, measured):
                 progress.reused(100.0, 200.0)
             folder = settings.out / "runs" / kind
             write_json(folder / "checkpoint" / "train.json", {
-                "model": {"n_layers": 2, "d_model": 32, "norm": "pre"},
+                "model": {"model": {"n_layers": 2, "d_model": 32}, "norm": {"place": "pre"}},
                 "options": {"lr": "0.003", "batch": "8", "eval_windows": "32"}})
             runs[kind] = TrainingRun(folder, [{"step": 1}], 100.0, 200.0)
         return runs

@@ -233,7 +233,7 @@ def test_every_googletest_of_the_table_exists():
             pytest.skip(f"{program} is not built beside the library")
         suite, case = test.split(".")
         done = subprocess.run([path, "--gtest_list_tests"], capture_output=True, text=True)
-        listed = done.stdout.split(f"{suite}.\n")
+        listed = done.stdout.split(f"\n{suite}.\n")
         assert len(listed) == 2 and re.search(rf"^  {case}$", listed[1], re.M), name
 
 
