@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdio>
 #include <filesystem>
 
 #include "core/file.h"
@@ -10,6 +11,7 @@
 #include "ema.h"
 #include "runtime/model/model.h"
 #include "runtime/state/state_file.h"
+#include "text/tokenizer.h"
 #include "torch_nn/models/language_model.h"
 
 namespace tarn::plugin {
@@ -68,6 +70,7 @@ TEST(Ema, ThreeFormsAgreeInAHybrid) {
   const std::string dir = folder / "model";
   std::filesystem::create_directory(dir);
   WriteFileAtomically(dir + "/config.json", ConfigToJson(model->config()));
+  WriteFileAtomically(dir + "/tokenizer.json", Tokenizer::Byte().ToJson());
   nn::SaveWeights(*model, dir + "/model.safetensors");
 
   const int64_t count = 19;
@@ -99,6 +102,43 @@ TEST(Ema, ThreeFormsAgreeInAHybrid) {
                                 kThreeWay));
     state = next;
   }
+}
+
+// What a program prints, and its exit code behind it.
+std::string Output(const std::string& command) {
+  std::string text;
+  FILE* pipe = popen((command + " 2>&1; echo exit $?").c_str(), "r");
+  if (pipe == nullptr) return "no pipe";
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) text += buffer;
+  pclose(pipe);
+  return text;
+}
+
+// A program that registers the family has it in every command; one that does
+// not names what it knows.
+TEST(Ema, CommandsKnowTheFamily) {
+  ModelConfig config = Hybrid();
+  config.vocab_size = 256;
+  torch::manual_seed(2);
+  nn::LanguageModel model(config);
+  TemporaryFolder folder;
+  const std::string dir = folder / "model";
+  std::filesystem::create_directory(dir);
+  WriteFileAtomically(dir + "/config.json", ConfigToJson(model->config()));
+  WriteFileAtomically(dir + "/tokenizer.json", Tokenizer::Byte().ToJson());
+  nn::SaveWeights(*model, dir + "/model.safetensors");
+  const std::string with = TARN_WITH_EMA;
+  const std::string info = Output(with + " info --json " + dir);
+  EXPECT_TRUE(Contains(info, "\"ema\"") && Contains(info, "exit 0")) << info;
+  const std::string verify = Output(with + " verify " + dir);
+  EXPECT_TRUE(Contains(verify, "ok ") && Contains(verify, "exit 0")) << verify;
+  const std::string text = Output(
+      with + " generate " + dir + " --prompt A --max-tokens 5 --seed 1");
+  EXPECT_TRUE(Contains(text, "exit 0")) << text;
+  const std::string without = Output(std::string(TARN) + " verify " + dir);
+  EXPECT_TRUE(Contains(without, "'ema'") && Contains(without, "exit 3"))
+      << without;
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ BenchRow Describe(const Flags& flags, const Model& model,
   BenchRow row;
   std::string size = CountText(model.parameters());
   size.erase(size.find(' '), 1);
-  row.model = StrCat(Name(model.config().attention), " ", size, " ",
+  row.model = StrCat(LayersText(model.config()), " ", size, " ",
                      weights == "bf16" ? "BF16" : "F32");
   row.path = flags.dir;
   row.weight_type = weights;

@@ -82,6 +82,15 @@ int64_t Textbook(const ModelConfig& config) {
          (pairs ? 2 : 1) * inputs * config.d_model;
 }
 
+// Whether all mixers take products of queries and keys: these stand beside
+// softmax; AFT has neither scores nor heads.
+bool TakesScores(const ModelConfig& config) {
+  for (const AttentionKind kind : MixersOf(config)) {
+    if (!Spec(kind).can.rotary) return false;
+  }
+  return config.HasAttention();
+}
+
 // What follows from the configuration alone.
 // tokenizer: null for a model that reads no tokens.
 Json ConfigFacts(const ModelConfig& config, const Tokenizer* tokenizer) {
@@ -121,10 +130,7 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
   }
   root["weight_bytes_in_file"] = bytes;
   if (HasLabels(config.task)) root["classes"] = files.value().labels;
-  // AFT has neither scores nor heads; the others stand beside softmax.
-  const bool aft = config.attention == AttentionKind::kAftFull ||
-                   config.attention == AttentionKind::kAftSimple;
-  if (config.HasAttention() && !aft) root["scaling"] = Scaling(config);
+    if (TakesScores(config)) root["scaling"] = Scaling(config);
   return root;
 }
 
@@ -135,7 +141,7 @@ Json Facts(const OpenedModel& opened) {
   root["weight_bytes"] = model.weight_bytes();
   if (config.task == Task::kClassify) {
     root["classes"] = model.labels();
-    root["scaling"] = Scaling(config);
+    if (TakesScores(config)) root["scaling"] = Scaling(config);
     return root;
   }
   root["state_bytes"] = model.state_bytes();
@@ -143,7 +149,7 @@ Json Facts(const OpenedModel& opened) {
   if (config.arch == Arch::kSeq2seq) {
     root["memory_bytes"] = model.memory_bytes();
     root["memory_bytes_per_source_token"] = model.memory_bytes_per_token();
-    root["scaling"] = Scaling(config);
+    if (TakesScores(config)) root["scaling"] = Scaling(config);
     return root;
   }
   const int64_t element_bytes =
@@ -154,7 +160,7 @@ Json Facts(const OpenedModel& opened) {
   root["flop_per_token"] = first.flop;
   root["flop_per_token_growth"] = second.flop - first.flop;
   root["bytes_read_per_token"] = first.weight_bytes + first.state_bytes;
-  root["scaling"] = Scaling(config);
+  if (TakesScores(config)) root["scaling"] = Scaling(config);
   return root;
 }
 

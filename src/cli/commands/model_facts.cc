@@ -3,13 +3,17 @@
 namespace tarn::cli {
 namespace {
 
-// FLOP of the attention itself in one layer, for one token.
-int64_t AttentionFlop(const ModelConfig& config, int64_t past_tokens) {
-  const HeadWidths head = HeadWidthsOf(config);
-  const int64_t flop = config.attention == AttentionKind::kFull
-                           ? SoftmaxStepFlop(head, past_tokens)
-                           : LinearStepFlop(head);
-  return config.n_heads * flop;
+// FLOP of the mixers themselves in all layers, for one token; nothing for those
+// whose cost nobody has counted.
+int64_t MixerFlop(const ModelConfig& config, int64_t past_tokens) {
+  int64_t flop = 0;
+  for (int64_t i = 0; config.HasAttention() && i < config.n_layers; ++i) {
+    const ModelConfig layer = LayerView(config, i);
+    const MixerSpec& spec = Spec(layer.attention);
+    if (spec.cost == nullptr) continue;
+    flop += layer.n_heads * spec.cost(layer, past_tokens, true).step_flop;
+  }
+  return flop;
 }
 
 }  // namespace
@@ -25,7 +29,7 @@ TokenCost CostOfToken(const ModelConfig& config, int64_t element_bytes,
   int64_t rows = config.EmbeddingWidth();
   if (config.positions == Positions::kLearned) rows += config.d_model;
   TokenCost cost;
-  cost.flop = 2 * used + config.n_layers * AttentionFlop(config, past_tokens);
+  cost.flop = 2 * used + MixerFlop(config, past_tokens);
   cost.weight_bytes = element_bytes * (used + counts.norms + rows);
   cost.state_bytes = state_bytes;
   return cost;
