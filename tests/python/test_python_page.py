@@ -1,6 +1,7 @@
 """Runs docs/python.md: its Python blocks, in order, in a folder that holds the
 models they name; those that do not ask for torch, without one."""
 
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -23,8 +24,9 @@ def test_blocks(tmp_path):
     for name, kind in MODELS.items():
         command = [BUILD / "write_random_model", tmp_path / "models" / name, kind]
         subprocess.run(command, check=True)
-    subprocess.run([sys.executable, "-c", with_torch[0]], cwd=tmp_path, check=True)
-    assert (tmp_path / "models" / "mine" / "config.json").is_file()
+    if importlib.util.find_spec("torch") is not None:
+        subprocess.run([sys.executable, "-c", with_torch[0]], cwd=tmp_path, check=True)
+        assert (tmp_path / "models" / "mine" / "config.json").is_file()
     program = "import sys; sys.modules['torch'] = None\n" + "\n".join(blocks)
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, errors="replace"
