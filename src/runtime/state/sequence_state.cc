@@ -19,11 +19,11 @@ SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
   FillInitial();
 }
 
-// The block is zero, padding included, where nothing was written.
+// What does not begin with 0, into a block that is zero, padding included.
 void SequenceState::FillInitial() {
   for (const auto& layer : layout_->layers) {
     for (const StatePlace& place : layer) {
-      if (place.tensor.grows) continue;
+      if (place.tensor.grows || place.tensor.initial == 0.0f) continue;
       std::fill_n(block_.data() + place.offset, place.width,
                   place.tensor.initial);
     }
@@ -82,6 +82,7 @@ SequenceState SequenceState::Clone() const {
 void SequenceState::Reset() {
   position = 0;
   has_logits = false;
+  std::fill_n(block_.data(), block_.size(), 0.0f);
   FillInitial();
 }
 
