@@ -42,6 +42,7 @@ else()
 endif()
 
 add_library(tarn_options INTERFACE)
+target_compile_features(tarn_options INTERFACE cxx_std_20)
 # No contraction: an expression has the same bits wherever it is inlined; the
 # kernels ask for fused multiply-adds by name.
 # -Wrestrict is wrong about "text" + std::string in g++ 12 (PR 105651).
