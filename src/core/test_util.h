@@ -5,6 +5,9 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -33,6 +36,16 @@ class TemporaryFolder {
     return path_ + "/" + name;
   }
   const std::string& path() const { return path_; }
+  /// Writes a file and returns its path.
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(*this / name, std::ios::binary) << text;
+    return *this / name;
+  }
+  std::string Read(const std::string& name) const {
+    std::ostringstream text;
+    text << std::ifstream(*this / name, std::ios::binary).rdbuf();
+    return text.str();
+  }
   /// Names of the files in it: what a failed write must not have added to.
   size_t FileCount() const {
     size_t count = 0;

@@ -127,12 +127,14 @@ def test_state_is_a_value(kind, options, tmp_path):
     assert torch.equal(wanted, again)  # bit for bit: the state did not change
     assert all(a == b for a, b in zip(state, before, strict=True))
     assert not any(a == b for a, b in zip(state, after, strict=True))
-    # Fork and reorder.
+    # Fork and reorder. Products over another batch sum in another order; sums of
+    # signed features magnify it: 1.4e-6 was seen.
+    most = 1e-5 if "rff" in options.values() else 1e-6
     forked = recurrent.fork(state, 2)
     y, _ = twin(x[:, 6].repeat_interleave(2, 0), state=forked)
-    torch.testing.assert_close(y[::2], wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(y[::2], wanted, rtol=0, atol=most)
     y, _ = twin(x[:, 6][[2, 0]], state=recurrent.reorder(state, [2, 0]))
-    torch.testing.assert_close(y, wanted[[2, 0]], rtol=0, atol=1e-5)
+    torch.testing.assert_close(y, wanted[[2, 0]], rtol=0, atol=most)
     # A row begins anew, the others do not notice.
     partly = recurrent.reset(state, [1])
     y, _ = twin(x[:, 6], state=partly)

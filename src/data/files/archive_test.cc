@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "data/files/packing.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -69,7 +69,7 @@ std::string ErrorOf(const std::string& path, const ArchiveBounds& bounds = {}) {
 const std::string kLong(200000, 'x');
 
 TEST(ArchiveTest, MembersInOrderInEveryPacking) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string tar =
       Tar(Member("clips/", "", '5') + Member("clips/b.wav", "bee") +
           Member("clips/a.wav", "") + Member("../odd name", kLong));
@@ -83,7 +83,7 @@ TEST(ArchiveTest, MembersInOrderInEveryPacking) {
 }
 
 TEST(ArchiveTest, EveryCutIsSeen) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string tar = Tar(Member("a", "one") + Member("b", "two"));
   for (size_t length = 0; length < tar.size(); length += 64) {
     EXPECT_NE(ErrorOf(dir.Write("cut", tar.substr(0, length))), "") << length;
@@ -95,7 +95,7 @@ TEST(ArchiveTest, EveryCutIsSeen) {
 }
 
 TEST(ArchiveTest, OddMembersAreRefusedByName) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string good = Member("good", "1");
   for (const char type : {'1', '2', '3', '4', '6'}) {
     const std::string error = ErrorOf(
@@ -105,7 +105,7 @@ TEST(ArchiveTest, OddMembersAreRefusedByName) {
 }
 
 TEST(ArchiveTest, BoundsHold) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string path =
       dir.Write("a", Tar(Member("one", kLong) + Member("two", kLong)));
   ArchiveBounds bounds;
@@ -133,7 +133,7 @@ TEST(ArchiveTest, BoundsHold) {
 }
 
 TEST(ArchiveTest, RefusesWhatIsNoArchive) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   for (const std::string& bytes :
        {std::string(), std::string("text"), std::string(5000, 'q'),
         Gzipped("text"), Gzipped("")}) {
@@ -143,7 +143,7 @@ TEST(ArchiveTest, RefusesWhatIsNoArchive) {
 }
 
 TEST(ArchiveTest, WhatTheVisitorThrowsComesOut) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string path = dir.Write("a", Tar(Member("one", "1")));
   EXPECT_THROW(ReadArchive(path, {},
                            [](const std::string& name, std::string) {

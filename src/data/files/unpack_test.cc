@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 #include "data/files/packing.h"
 
 namespace tarn {
@@ -34,7 +34,7 @@ std::string ErrorOf(const std::string& path, uint64_t most = 1 << 20) {
 }
 
 TEST(UnpackTest, ThreeFormsOfTheSameBytes) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   for (const size_t size : {0, 1, 3, 65535, 65536, 65537, 700001}) {
     const std::string bytes = SomeBytes(size);
     EXPECT_EQ(ReadUnpacked(dir.Write("plain", bytes), size), bytes);
@@ -44,7 +44,7 @@ TEST(UnpackTest, ThreeFormsOfTheSameBytes) {
 }
 
 TEST(UnpackTest, PartsFollowEachOther) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string a = SomeBytes(70000), b = SomeBytes(300);
   const std::string both = a + b;
   EXPECT_EQ(ReadUnpacked(dir.Write("gz", Gzipped(a) + Gzipped("") + Gzipped(b)),
@@ -56,7 +56,7 @@ TEST(UnpackTest, PartsFollowEachOther) {
 }
 
 TEST(UnpackTest, ReadsInPiecesOfAnySize) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string bytes = SomeBytes(10007);
   for (const std::string& packed : {bytes, Gzipped(bytes), Zstandard(bytes)}) {
     for (const size_t piece : {1, 7, 4096, 1 << 20}) {
@@ -72,7 +72,7 @@ TEST(UnpackTest, ReadsInPiecesOfAnySize) {
 }
 
 TEST(UnpackTest, EveryCutIsSeen) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string bytes = SomeBytes(400);
   for (const std::string& packed : {Gzipped(bytes), Zstandard(bytes)}) {
     // Cut within its first bytes a file is no packed one: it is what it is.
@@ -84,7 +84,7 @@ TEST(UnpackTest, EveryCutIsSeen) {
 }
 
 TEST(UnpackTest, DamageIsSeenOrHarmless) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string bytes = SomeBytes(500);
   for (const std::string& packed : {Gzipped(bytes), Zstandard(bytes)}) {
     int refused = 0;
@@ -104,14 +104,14 @@ TEST(UnpackTest, DamageIsSeenOrHarmless) {
 }
 
 TEST(UnpackTest, RefusesWhatFollowsPackedParts) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   EXPECT_NE(ErrorOf(dir.Write("gz", Gzipped("abc") + "more")).find("behind"),
             std::string::npos);
   EXPECT_NE(ErrorOf(dir.Write("zst", Zstandard("abc") + "more")), "");
 }
 
 TEST(UnpackTest, ABombStopsAtItsBound) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string zeros(64 << 20, '\0');
   for (const std::string& packed : {Gzipped(zeros), Zstandard(zeros)}) {
     const std::string path = dir.Write("bomb", packed);
@@ -126,12 +126,12 @@ TEST(UnpackTest, ABombStopsAtItsBound) {
 }
 
 TEST(UnpackTest, RefusesWhatIsNoFile) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   EXPECT_NE(ErrorOf(dir.path()).find("a directory"), std::string::npos);
-  EXPECT_NE(ErrorOf(dir.Name("none")).find("No such file"), std::string::npos);
+  EXPECT_NE(ErrorOf(dir / "none").find("No such file"), std::string::npos);
   // Without a writer: opening it must not wait for one.
-  ASSERT_EQ(mkfifo(dir.Name("pipe").c_str(), 0600), 0);
-  EXPECT_NE(ErrorOf(dir.Name("pipe")).find("regular"), std::string::npos);
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(ErrorOf(dir / "pipe").find("regular"), std::string::npos);
 }
 
 }  // namespace

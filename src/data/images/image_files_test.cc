@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 #include "data/files/packing.h"
 
 namespace tarn {
@@ -52,7 +52,7 @@ void ExpectPart(const std::string& text, const std::string& part) {
 }
 
 TEST(ImagesTest, IdxPlainAndPacked) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string idx = SmallIdx();
   for (const std::string& bytes : {idx, Gzipped(idx), Zstandard(idx)}) {
     const ImageSet images = ReadImages(dir.Write("images", bytes));
@@ -68,7 +68,7 @@ TEST(ImagesTest, IdxPlainAndPacked) {
 }
 
 TEST(ImagesTest, IdxWithColours) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string idx =
       Word(2052) + Word(2) + Word(1) + Word(2) + Word(3) + RandomBytes(12);
   const ImageSet images = ReadImages(dir.Write("images", idx));
@@ -81,7 +81,7 @@ TEST(ImagesTest, IdxWithColours) {
 }
 
 TEST(ImagesTest, CifarPlanesAreInterleaved) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string file = CifarRecord('\x06', 1) + CifarRecord('\x09', 2);
   for (const std::string& bytes : {file, Gzipped(file)}) {
     const ImageSet images = ReadImages(dir.Write("batch", bytes));
@@ -101,7 +101,7 @@ TEST(ImagesTest, CifarPlanesAreInterleaved) {
 }
 
 TEST(ImagesTest, EveryWrongLengthIsRefusedWithNumbers) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string idx = SmallIdx();
   for (size_t length = 0; length < idx.size(); ++length) {
     const std::string error = ErrorOf(dir.Write("cut", idx.substr(0, length)));
@@ -119,7 +119,7 @@ TEST(ImagesTest, EveryWrongLengthIsRefusedWithNumbers) {
 }
 
 TEST(ImagesTest, BoundsComeBeforeMemory) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const auto header = [&](uint32_t count, uint32_t height, uint32_t width) {
     return ErrorOf(dir.Write(
         "head", Word(2051) + Word(count) + Word(height) + Word(width)));
@@ -139,7 +139,7 @@ TEST(ImagesTest, BoundsComeBeforeMemory) {
 }
 
 TEST(ImagesTest, WhatIsNoImage) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   ExpectPart(ErrorOf(dir.Write("labels", Word(2049) + Word(1) + "x")),
              "got labels (magic 2049)");
   ExpectPart(ErrorOf(dir.Write("text", "some text\n")), "magic 2051");
@@ -150,7 +150,7 @@ TEST(ImagesTest, WhatIsNoImage) {
 
 // Any change of a byte gives images or a FormatError, nothing else.
 TEST(ImagesTest, MutationsAreReadOrRefused) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string idx = SmallIdx();
   const std::string cifar = CifarRecord('\x01', 1);
   Rng rng(3);

@@ -12,7 +12,7 @@
 #include "core/rng.h"
 #include "data/pairs/batches.h"
 #include "data/pairs/edit_distance.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -35,7 +35,7 @@ struct Case {
                                              dir.Write("data", data)},
               dir.path()),
         split(ReadPairs(files, held_out.empty() ? 0 : 1, label_first)) {}
-  TempFolder dir;
+  TemporaryFolder dir;
   TextFiles files;
   PairSplit split;
 };
@@ -90,7 +90,7 @@ TEST(ReadPairsTest, AFileHeldOutWholeGoesFirst) {
   EXPECT_EQ(TextOf(c.split.held_out), (Strings{{"b", "y"}, {"d", "x"}}));
   EXPECT_EQ(c.split.overlapping, 2);
   EXPECT_EQ(c.split.duplicates, 1);
-  EXPECT_EQ(PlaceOf(c.files, c.split.training[1]), c.dir.Name("data") + ":4");
+  EXPECT_EQ(PlaceOf(c.files, c.split.training[1]), c.dir / "data" + ":4");
 }
 
 TEST(ReadPairsTest, LabelsStandFirst) {
@@ -129,7 +129,7 @@ TEST(ReadPairsTest, BytesFromOutsideNeverCrash) {
       text += rng.Below(3) == 0 ? static_cast<char>(rng.Below(256))
                                 : "ab\t\n\r\xC3\xA9"[rng.Below(7)];
     }
-    const TempFolder dir;
+    const TemporaryFolder dir;
     const TextFiles files({dir.Write("data", text)}, dir.path());
     for (const bool label_first : {false, true}) {
       try {
@@ -161,7 +161,7 @@ TEST(LabelsTest, AreSortedDistinctAndReadBack) {
     c.dir.Write("labels.json", bad);
     EXPECT_THROW(Labels::Open(c.dir.path(), 2), FormatError) << bad;
   }
-  EXPECT_THROW(Labels::Open(c.dir.Name("none"), 2), FormatError);
+  EXPECT_THROW(Labels::Open(c.dir / "none", 2), FormatError);
   Case one("a\t1\na\t2\n", true);
   EXPECT_THROW(Labels(one.files, one.split), FormatError);
   Case bytes("a\xFF\t1\nb\t2\n", true);

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "text/bpe_train.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -36,7 +36,7 @@ struct Case {
     return Corpus(files, split, BuildTokenizer(files, kind), seq_len, most);
   }
 
-  TempFolder dir;
+  TemporaryFolder dir;
   TextFiles files;
   RecordSplit split;
   std::string training, held_out;
@@ -205,7 +205,7 @@ TEST(CorpusTest, TextTheTokenizerCannotEncodeNamesFileAndByte) {
 }
 
 TEST(BuildTokenizerTest, JoinsTheCharactersOfAllFiles) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const TextFiles files({dir.Write("a", "ba\xC3\xA9"),
                          dir.Write("b", "\xE2\x82\xAC\xF0\x9F\x98\x80z")},
                         dir.path());
@@ -217,7 +217,7 @@ TEST(BuildTokenizerTest, JoinsTheCharactersOfAllFiles) {
 }
 
 TEST(BuildTokenizerTest, InvalidUtf8NamesTheFile) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const TextFiles files({dir.Write("bad.txt", "ab\xFF")}, dir.path());
   try {
     BuildTokenizer(files, TokenizerKind::kChar);
@@ -230,7 +230,7 @@ TEST(BuildTokenizerTest, InvalidUtf8NamesTheFile) {
 }
 
 TEST(CheckCoveredTest, RefusesCharactersTheModelDoesNotKnow) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const TextFiles known({dir.Write("a", "abc")}, dir.path());
   const TextFiles more({dir.Write("b", "abcd")}, dir.path());
   const Tokenizer tokenizer = BuildTokenizer(known, TokenizerKind::kChar);

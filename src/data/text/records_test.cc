@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "data/files/packing.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -107,7 +107,7 @@ std::string Fortunes(int first, int count) {
 }
 
 TEST(SplitRecordsTest, HoldsOutOneInTwentyAndNoRecordTwice) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   // 2000 records; the files share 500, and one file repeats its own first.
   const TextFiles text({dir.Write("a", Fortunes(0, 1000) + Fortunes(0, 1)),
                         dir.Write("b", Fortunes(500, 1500))},
@@ -127,7 +127,7 @@ TEST(SplitRecordsTest, HoldsOutOneInTwentyAndNoRecordTwice) {
 }
 
 TEST(SplitRecordsTest, ARecordKeepsItsSideWhateverStandsAroundIt) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const TextFiles few({dir.Write("a", Fortunes(0, 600))}, dir.path());
   const TextFiles many({dir.Write("b", Fortunes(300, 2000)), few.path(0)},
                        dir.path());
@@ -138,7 +138,7 @@ TEST(SplitRecordsTest, ARecordKeepsItsSideWhateverStandsAroundIt) {
 }
 
 TEST(SplitRecordsTest, SmallestTextsStillHoldSomethingOut) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const TextFiles text({dir.Write("a", "one\n%\ntwo\n%\n")}, dir.path());
   const RecordSplit split = SplitRecords(text, RecordMode::kAuto);
   EXPECT_EQ(split.training.size(), 1u);
@@ -148,7 +148,7 @@ TEST(SplitRecordsTest, SmallestTextsStillHoldSomethingOut) {
 }
 
 TEST(SplitRecordsTest, FingerprintTellsTextsApart) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string a = dir.Write("a", Fortunes(0, 50));
   const std::string b = dir.Write("b", Fortunes(0, 49));
   const std::string c = dir.Write("c", Fortunes(0, 50));
@@ -162,9 +162,9 @@ TEST(SplitRecordsTest, FingerprintTellsTextsApart) {
 }
 
 TEST(TextFilesTest, RefusesWhatHoldsNoText) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string empty = dir.Write("empty", "");
-  for (const std::string& path : {empty, dir.path(), dir.Name("missing")}) {
+  for (const std::string& path : {empty, dir.path(), dir / "missing"}) {
     EXPECT_THROW(TextFiles({path}, dir.path()), FormatError) << path;
     EXPECT_THROW(CheckReadable({path}), FormatError) << path;
   }
@@ -172,8 +172,8 @@ TEST(TextFilesTest, RefusesWhatHoldsNoText) {
 }
 
 TEST(TextFilesTest, ReadsPipesThroughACopyThatLeavesNoName) {
-  const TempFolder dir, spool;
-  const std::string pipe = dir.Name("pipe");
+  const TemporaryFolder dir, spool;
+  const std::string pipe = dir / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const std::string text(3 << 20, 'x');
   std::FILE* writer =
@@ -187,7 +187,7 @@ TEST(TextFilesTest, ReadsPipesThroughACopyThatLeavesNoName) {
 }
 
 TEST(TextFilesTest, UnpacksWhatBeginsLikeGzipOrZstd) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string text = Fortunes(0, 400);
   const std::string half = text.substr(0, text.size() / 2),
                     rest = text.substr(half.size());
@@ -204,7 +204,7 @@ TEST(TextFilesTest, UnpacksWhatBeginsLikeGzipOrZstd) {
 }
 
 TEST(TextFilesTest, DamagedPackedFilesAreRefused) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string text = Fortunes(0, 400);
   for (const std::string& good : {Gzipped(text), Zstandard(text)}) {
     std::string flipped = good;
@@ -221,7 +221,7 @@ TEST(TextFilesTest, DamagedPackedFilesAreRefused) {
 }
 
 TEST(TextFilesTest, FastaIsTheLettersOfItsSequences) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string genome = ">one\nacgt\nNNAC\n>two\r\nGG\r\n";
   const TextFiles files(
       {dir.Write("a.fa", genome), dir.Write("b.fa.gz", Gzipped(genome)),
@@ -245,7 +245,7 @@ TEST(TextFilesTest, FastaIsTheLettersOfItsSequences) {
 // A genome has no line ends: blocks tile it all the same, and both sides get
 // letters only.
 TEST(SplitRecordsTest, CutsGenomesIntoBlocks) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   std::mt19937 random(3);
   std::string genome = ">g\n";
   for (int i = 0; i < 200000; ++i) {

@@ -41,18 +41,12 @@ void SequenceState::Reserve(int64_t tokens) {
 }
 
 void SequenceState::CopyCache(const SequenceState& other) {
-  for (size_t i = 0; i < layout_->layers.size(); ++i) {
-    for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
-      const StatePlace& place = layout_->layers[i][t];
-      if (!place.tensor.grows) continue;
-      const int64_t layer = static_cast<int64_t>(i);
-      const int64_t tensor = static_cast<int64_t>(t);
-      for (int64_t row = 0; row < place.rows; ++row) {
-        CopyFloats(other.Row(layer, tensor, row), other.position * place.width,
-                   Row(layer, tensor, row));
-      }
-    }
-  }
+  ForEachRow([&](const StatePlace& place, int64_t layer, int64_t tensor,
+                 int64_t row) {
+    if (!place.tensor.grows) return;
+    CopyFloats(other.Row(layer, tensor, row), other.position * place.width,
+               Row(layer, tensor, row));
+  });
 }
 
 void SequenceState::CopyFrom(const SequenceState& other) {
@@ -96,20 +90,14 @@ bool SequenceState::SameBits(const SequenceState& other) const {
       !CrossMemory::SameBits(memory.get(), other.memory.get())) {
     return false;
   }
-  // Padding is zero throughout.
-  bool same = SameFloats(block_.data(), other.block_.data(), block_.size());
-  for (size_t i = 0; i < layout_->layers.size(); ++i) {
-    for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
-      const StatePlace& place = layout_->layers[i][t];
-      const int64_t layer = static_cast<int64_t>(i);
-      const int64_t tensor = static_cast<int64_t>(t);
-      for (int64_t row = 0; place.tensor.grows && row < place.rows; ++row) {
-        same = same && SameFloats(Row(layer, tensor, row),
-                                  other.Row(layer, tensor, row),
-                                  position * place.width);
-      }
-    }
-  }
+  bool same = true;
+  ForEachRow([&](const StatePlace& place, int64_t layer, int64_t tensor,
+                 int64_t row) {
+    const int64_t count =
+        place.tensor.grows ? position * place.width : place.width;
+    same = same && SameFloats(Row(layer, tensor, row),
+                              other.Row(layer, tensor, row), count);
+  });
   return same &&
          (!has_logits || SameFloats(logits(), other.logits(), layout_->outputs));
 }

@@ -24,10 +24,11 @@ class SequenceState {
     return place.tensor.grows ? cache_.data() + place.offset * capacity_
                               : block_.data() + place.offset;
   }
-  /// Row `row` [capacity, W] of a tensor that grows.
+  /// Row `row` [capacity, W] of a tensor that grows; a fixed one is row 0.
   const float* Row(int64_t layer, int64_t tensor, int64_t row) const {
-    return Tensor(layer, tensor) +
-           row * capacity_ * layout_->At(layer, tensor).width;
+    return row == 0 ? Tensor(layer, tensor)
+                    : Tensor(layer, tensor) +
+                          row * capacity_ * layout_->At(layer, tensor).width;
   }
   float* Tensor(int64_t layer, int64_t tensor) {
     return const_cast<float*>(std::as_const(*this).Tensor(layer, tensor));
@@ -51,20 +52,11 @@ class SequenceState {
   /// one run, one that grows a run for each of its rows.
   template <typename F>
   void ForEachRun(const F& f) const {
-    for (size_t i = 0; i < layout_->layers.size(); ++i) {
-      const int64_t layer = static_cast<int64_t>(i);
-      for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
-        const StatePlace& place = layout_->layers[i][t];
-        const int64_t tensor = static_cast<int64_t>(t);
-        if (!place.tensor.grows) {
-          f(place, layer, Tensor(layer, tensor), place.width);
-          continue;
-        }
-        for (int64_t row = 0; row < place.rows; ++row) {
-          f(place, layer, Row(layer, tensor, row), position * place.width);
-        }
-      }
-    }
+    ForEachRow([&](const StatePlace& place, int64_t layer, int64_t tensor,
+                   int64_t row) {
+      f(place, layer, Row(layer, tensor, row),
+        place.tensor.grows ? position * place.width : place.width);
+    });
   }
 
   float* logits() { return logits_.data(); }  // [outputs]
@@ -78,6 +70,18 @@ class SequenceState {
   SequenceState* batch_link = nullptr;
 
  private:
+  // Calls f(place, layer, tensor, row) for every row of every tensor.
+  template <typename F>
+  void ForEachRow(const F& f) const {
+    for (size_t i = 0; i < layout_->layers.size(); ++i) {
+      for (size_t t = 0; t < layout_->layers[i].size(); ++t) {
+        const StatePlace& place = layout_->layers[i][t];
+        for (int64_t row = 0; row < place.rows; ++row) {
+          f(place, static_cast<int64_t>(i), static_cast<int64_t>(t), row);
+        }
+      }
+    }
+  }
   // Copies the cached tokens of another state, of any capacity, into this one.
   void CopyCache(const SequenceState& other);
   void FillInitial();

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "torch_nn/models/language_model.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -36,7 +36,7 @@ struct Fixture {
         corpus(files, split, BuildTokenizer(files, kind), 12, 1 << 20),
         model(Model(corpus.tokenizer().vocab_size())) {}
 
-  TempFolder dir;
+  TemporaryFolder dir;
   TextFiles files;
   RecordSplit split;
   Corpus corpus;

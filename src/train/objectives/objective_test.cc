@@ -8,7 +8,7 @@
 #include "data/pairs/edit_distance.h"
 #include "train/objectives/example_rows.h"
 #include "train/tasks/generated_data.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -24,7 +24,7 @@ struct Planned {
           Given given = {{"arch", arch},
                          {"data", dir.Write("data", data)},
                          {"held_out", dir.Write("held", held)},
-                         {"out", dir.Name("out")},
+                         {"out", dir / "out"},
                          {"tokenizer", "char"},
                          {"d_model", "8"},
                          {"n_heads", "2"},
@@ -37,7 +37,7 @@ struct Planned {
         }())),
         objective(MakeObjective(plan)) {}
   const ModelConfig& config() const { return plan.state.options.model; }
-  TempFolder dir;
+  TemporaryFolder dir;
   RunPlan plan;
   std::unique_ptr<Objective> objective;
 };
@@ -202,7 +202,7 @@ TEST(TargetObjectiveTest, BatchedDecodesAreThoseOfSingleExamples) {
 struct Generated {
   explicit Generated(Given more)
       : plan(PlanRun([&] {
-          Given given = {{"out", dir.Name("out")}, {"d_model", "8"},
+          Given given = {{"out", dir / "out"}, {"d_model", "8"},
                          {"n_heads", "2"},         {"n_layers", "1"},
                          {"threads", "1"},         {"seed", "3"},
                          {"eval_windows", "37"}};
@@ -211,7 +211,7 @@ struct Generated {
         }())),
         objective(MakeObjective(plan)),
         generator(DataOf<GeneratedData>(*plan.data).generator) {}
-  TempFolder dir;
+  TemporaryFolder dir;
   RunPlan plan;
   std::unique_ptr<Objective> objective;
   const Generator& generator;

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 #include "data/files/wav_test_file.h"
 
 namespace tarn::train {
@@ -44,7 +44,7 @@ class Set {
   const SpokenDigits& digits() const { return *digits_; }
 
  private:
-  TempFolder folder_;
+  TemporaryFolder folder_;
   std::optional<SpokenDigits> digits_;
   SpeakerSplit split_;
 };

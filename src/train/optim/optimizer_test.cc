@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -103,7 +103,7 @@ TEST(OptimizerTest, NoNumberChangesNothing) {
 class OptimizerStateTest : public testing::TestWithParam<OptimizerKind> {};
 
 TEST_P(OptimizerStateTest, SavedStateContinuesToTheBit) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const auto straight = Leaves();
   auto resumed = Leaves();
   Optimizer whole(Named(straight), GetParam(), 0.01, 1);
@@ -118,10 +118,10 @@ TEST_P(OptimizerStateTest, SavedStateContinuesToTheBit) {
   {
     Optimizer first(Named(resumed), GetParam(), 0.01, 1);
     learn(resumed, first, 9);
-    first.Save(dir.Name("state"));
+    first.Save(dir / "state");
   }
   Optimizer second(Named(resumed), GetParam(), 0.01, 1);
-  second.Load(dir.Name("state"));
+  second.Load(dir / "state");
   EXPECT_EQ(second.updates(), 9);
   learn(resumed, second, 11);
   for (size_t i = 0; i < straight.size(); ++i) {
@@ -130,17 +130,17 @@ TEST_P(OptimizerStateTest, SavedStateContinuesToTheBit) {
 }
 
 TEST_P(OptimizerStateTest, RefusesStateOfAnotherModel) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const auto leaves = Leaves();
-  Optimizer(Named(leaves), GetParam(), 0, 0).Save(dir.Name("state"));
+  Optimizer(Named(leaves), GetParam(), 0, 0).Save(dir / "state");
   auto fewer = leaves;
   fewer.pop_back();
   auto other = leaves;
   other[2] = torch::zeros({8}).requires_grad_();
   Optimizer few(Named(fewer), GetParam(), 0, 0);
-  EXPECT_THROW(few.Load(dir.Name("state")), FormatError);
+  EXPECT_THROW(few.Load(dir / "state"), FormatError);
   Optimizer wider(Named(other), GetParam(), 0, 0);
-  EXPECT_THROW(wider.Load(dir.Name("state")), FormatError);
+  EXPECT_THROW(wider.Load(dir / "state"), FormatError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerStateTest,

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "train/options/command_line.h"
 #include "data/pairs/edit_distance.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 #include "train/run/plan.h"
 #include "train/run/state.h"
 
@@ -224,7 +224,7 @@ TEST(BuildOptionsTest, PatternsOfLayers) {
                        }),
                        "--attention"));
   // One mixer for all layers takes the place of a file's pattern.
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string path =
       dir.Write("config.json", ConfigToJson(options.model));
   const ModelConfig plain =
@@ -235,7 +235,7 @@ TEST(BuildOptionsTest, PatternsOfLayers) {
 }
 
 TEST(BuildOptionsTest, ModelFileBelowFlags) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   ModelConfig config;
   config.d_model = 64;
   config.n_layers = 3;
@@ -273,7 +273,7 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
             "");
   dir.Write("config.json", "{}");
   EXPECT_THROW(BuildOptions(With({{"config", path}})), FormatError);
-  EXPECT_THROW(BuildOptions(With({{"config", dir.Name("none")}})), FormatError);
+  EXPECT_THROW(BuildOptions(With({{"config", dir / "none"}})), FormatError);
 }
 
 TEST(BuildOptionsTest, SizesThatAreGivenAreNotWorkedOut) {
@@ -288,7 +288,7 @@ TEST(BuildOptionsTest, SizesThatAreGivenAreNotWorkedOut) {
   EXPECT_EQ(BuildOptions(With({{"preset", "speech-small"}, {"d_model", "96"}}))
                 .model.d_ff,
             384);
-  const TempFolder dir;
+  const TemporaryFolder dir;
   ModelConfig config;
   config.d_model = 128;
   config.d_ff = 512;
@@ -322,7 +322,7 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
   state.options = options;
   EXPECT_EQ(TrainStateFromJson(TrainStateToJson(state)).options.model, model);
 
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string path = dir.Write("config.json", ConfigToJson(model));
   EXPECT_EQ(BuildOptions(With({{"config", path}})).model, model);
   // A pattern and one kind for all layers replace each other.

@@ -5,7 +5,7 @@
 #include "core/folder.h"
 #include "train/run/log.h"
 #include "train/run/progress.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(StepLogTest, DropsWhatFollowsTheCheckpoint) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   StepFigures figures;
   uint64_t kept = 0;
   {
-    StepLog log(dir.Name("log"), 0);
+    StepLog log(dir / "log", 0);
     figures.step = 1;
     log.Write(figures);
     kept = log.bytes();
@@ -27,7 +27,7 @@ TEST(StepLogTest, DropsWhatFollowsTheCheckpoint) {
   const std::string first = dir.Read("log").substr(0, kept);
   EXPECT_EQ(first.find("{\"step\": 1, \"loss\": 0,"), 0u);
   {
-    StepLog log(dir.Name("log"), kept);
+    StepLog log(dir / "log", kept);
     EXPECT_EQ(dir.Read("log"), first);
     figures.step = 3;
     figures.val_bits_per_byte = 2.5;
@@ -36,8 +36,8 @@ TEST(StepLogTest, DropsWhatFollowsTheCheckpoint) {
   const std::string second = dir.Read("log").substr(kept);
   EXPECT_EQ(second.find("{\"step\": 3,"), 0u);
   EXPECT_NE(second.find("\"val_bits_per_byte\": 2.5,"), std::string::npos);
-  EXPECT_THROW(StepLog(dir.Name("log"), 100000), FormatError);
-  EXPECT_THROW(StepLog(dir.Name("no/log"), 0), IoError);
+  EXPECT_THROW(StepLog(dir / "log", 100000), FormatError);
+  EXPECT_THROW(StepLog(dir / "no/log", 0), IoError);
 }
 
 TEST(StepLogTest, FullDiskIsAnError) {
@@ -53,8 +53,8 @@ std::string Fill(const std::string& dir, const std::string& text) {
 }
 
 TEST(ReplaceFolderTest, SwapsWholeFolders) {
-  const TempFolder dir;
-  const std::string path = dir.Name("checkpoint");
+  const TemporaryFolder dir;
+  const std::string path = dir / "checkpoint";
   ReplaceFolder(path, "1", [](const std::string& d) { Fill(d, "one"); });
   EXPECT_EQ(dir.Read("checkpoint/file"), "one");
   ReplaceFolder(path, "2", [&](const std::string& d) {
@@ -73,8 +73,8 @@ TEST(ReplaceFolderTest, SwapsWholeFolders) {
 }
 
 TEST(RecoverFolderTest, FindsTheOldFolderBetweenTheTwoRenames) {
-  const TempFolder dir;
-  const std::string path = dir.Name("checkpoint");
+  const TemporaryFolder dir;
+  const std::string path = dir / "checkpoint";
   fs::create_directory(path + ".old");
   Fill(path + ".old", "old");
   RecoverFolder(path);
@@ -88,24 +88,24 @@ TEST(RecoverFolderTest, FindsTheOldFolderBetweenTheTwoRenames) {
 }
 
 TEST(RemoveLeftoversTest, TouchesNothingOfTheUser) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   for (const char* name : {"notes.tmp", "model.safetensors", "a.tmp-1-0"}) {
     dir.Write(name, "mine");
   }
   dir.Write("model.safetensors.tmp-12-0", "");
-  fs::create_directory(dir.Name("checkpoint-40.tmp"));
+  fs::create_directory(dir / "checkpoint-40.tmp");
   dir.Write("checkpoint-40.tmp/x", "");
   RemoveLeftovers(dir.path());
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 3);
 }
 
 TEST(MakeWritableFolderTest, MakesParentsAndRefusesFiles) {
-  const TempFolder dir;
-  MakeWritableFolder(dir.Name("a/b/c"));
-  EXPECT_TRUE(fs::is_empty(dir.Name("a/b/c")));
+  const TemporaryFolder dir;
+  MakeWritableFolder(dir / "a/b/c");
+  EXPECT_TRUE(fs::is_empty(dir / "a/b/c"));
   dir.Write("file", "");
-  EXPECT_THROW(MakeWritableFolder(dir.Name("file")), IoError);
-  EXPECT_THROW(MakeWritableFolder(dir.Name("file/x")), IoError);
+  EXPECT_THROW(MakeWritableFolder(dir / "file"), IoError);
+  EXPECT_THROW(MakeWritableFolder(dir / "file/x"), IoError);
   EXPECT_THROW(CheckFreeSpace(dir.path(), UINT64_MAX), IoError);
   EXPECT_NO_THROW(CheckFreeSpace(dir.path(), 1));
 }
@@ -130,8 +130,8 @@ TEST(ProgressTest, DurationsAndLines) {
 // What Progress writes, read back from a temporary file.
 template <typename F>
 std::string Written(bool terminal, bool quiet, F use) {
-  const TempFolder dir;
-  std::FILE* file = std::fopen(dir.Name("out").c_str(), "w");
+  const TemporaryFolder dir;
+  std::FILE* file = std::fopen((dir / "out").c_str(), "w");
   {
     Progress progress(file, terminal, quiet);
     use(progress);

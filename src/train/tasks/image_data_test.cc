@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -49,7 +49,7 @@ std::set<std::string> SetOf(const ImageSet& images) {
 }
 
 TEST(ImageDataTest, HoldsOutByContentAndSetsTheSizes) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const ImageSet all = Images(400);
   TrainOptions options = Options(dir.Write("all", ImagesToIdx(all)));
   std::unique_ptr<TaskData> held;
@@ -80,7 +80,7 @@ TEST(ImageDataTest, HoldsOutByContentAndSetsTheSizes) {
 }
 
 TEST(ImageDataTest, AFileHeldOutWhole) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const ImageSet all = Images(30);
   // The held-out file repeats two of the others.
   ImageSet test = Images(10, 2);
@@ -106,7 +106,7 @@ TEST(ImageDataTest, AFileHeldOutWhole) {
 }
 
 TEST(ImageDataTest, PooledBeforeAnythingElse) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   TrainOptions options = Options(dir.Write("all", ImagesToIdx(Images(40))));
   options.pool = 2;
   std::unique_ptr<TaskData> held;
@@ -117,7 +117,7 @@ TEST(ImageDataTest, PooledBeforeAnythingElse) {
 }
 
 TEST(ImageDataTest, RefusesOtherSizesAndTooLittle) {
-  const TempFolder dir;
+  const TemporaryFolder dir;
   const std::string all = dir.Write("all", ImagesToIdx(Images(40)));
   ImageSet wide = Images(6);
   std::swap(wide.height, wide.width);

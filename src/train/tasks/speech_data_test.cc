@@ -9,15 +9,15 @@
 
 #include "core/error.h"
 #include "train/tasks/speech_data.h"
-#include "core/test_files.h"
+#include "core/test_util.h"
 #include "data/files/wav_test_file.h"
 
 namespace tarn::train {
 namespace {
 
 // Three speakers, two digits, two recordings of each; the samples tell which.
-void WriteSet(const TempFolder& folder) {
-  std::filesystem::create_directory(folder.Name("recordings"));
+void WriteSet(const TemporaryFolder& folder) {
+  std::filesystem::create_directory(folder / "recordings");
   for (const int16_t digit : {7, 0}) {
     for (const char* speaker : {"bo", "al", "c_y"}) {
       for (const int16_t index : {10, 9}) {
@@ -52,7 +52,7 @@ void Pack(const std::string& path,
 }
 
 TEST(SpokenDigits, ReadsAFolderInOrder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   WriteSet(folder);
   const SpokenDigits digits = SpokenDigits::Read(folder.path());
   EXPECT_EQ(digits.speakers(), (std::vector<std::string>{"al", "bo", "c_y"}));
@@ -70,27 +70,27 @@ TEST(SpokenDigits, ReadsAFolderInOrder) {
 }
 
 TEST(SpokenDigits, AnArchiveIsTheFolder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   WriteSet(folder);
   std::vector<std::pair<std::string, std::string>> files;
   for (const auto& file :
-       std::filesystem::directory_iterator(folder.Name("recordings"))) {
+       std::filesystem::directory_iterator(folder / "recordings")) {
     const std::string name = file.path().filename().string();
     files.emplace_back("./recordings/" + name,
                        folder.Read("recordings/" + name));
   }
-  Pack(folder.Name("set.tar.gz"), files);
-  EXPECT_EQ(SpokenDigits::Read(folder.Name("set.tar.gz")).fingerprint(),
+  Pack(folder / "set.tar.gz", files);
+  EXPECT_EQ(SpokenDigits::Read(folder / "set.tar.gz").fingerprint(),
             SpokenDigits::Read(folder.path()).fingerprint());
   // One sample more is another set.
   files[0].second = WavFile({1, 2, 3, 4});
-  Pack(folder.Name("other.tar.gz"), files);
-  EXPECT_NE(SpokenDigits::Read(folder.Name("other.tar.gz")).fingerprint(),
+  Pack(folder / "other.tar.gz", files);
+  EXPECT_NE(SpokenDigits::Read(folder / "other.tar.gz").fingerprint(),
             SpokenDigits::Read(folder.path()).fingerprint());
   // Twice the same name in different folders.
   files.push_back({"more/" + files[1].first.substr(13), files[1].second});
-  Pack(folder.Name("twice.tar.gz"), files);
-  EXPECT_THROW(SpokenDigits::Read(folder.Name("twice.tar.gz")), FormatError);
+  Pack(folder / "twice.tar.gz", files);
+  EXPECT_THROW(SpokenDigits::Read(folder / "twice.tar.gz"), FormatError);
 }
 
 TEST(SpokenDigits, RefusesWhatIsNoRecording) {
@@ -98,14 +98,14 @@ TEST(SpokenDigits, RefusesWhatIsNoRecording) {
        {"10_al_1.wav", "x_al_1.wav", "-1_al_1.wav", "1__2.wav", "1_2.wav",
         "1.wav", ".wav", "1_al_x.wav", "1_al_.wav", "1_al_-2.wav",
         "1_al_9999999999.wav", "1_al_2 .wav"}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     folder.Write("0_al_0.wav", WavFile({1}));
     folder.Write(name, WavFile({1}));
     EXPECT_THROW(SpokenDigits::Read(folder.path()), FormatError) << name;
   }
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_THROW(SpokenDigits::Read(folder.path()), FormatError);
-  EXPECT_THROW(SpokenDigits::Read(folder.Name("none")), FormatError);
+  EXPECT_THROW(SpokenDigits::Read(folder / "none"), FormatError);
   EXPECT_THROW(SpokenDigits::Read(folder.Write("text", "no tar")), FormatError);
   folder.Write("0_al_0.wav", WavFile({1}));
   folder.Write("0_al_1.wav", WavFile({1}, 16000));
@@ -124,7 +124,7 @@ std::set<int64_t> Speakers(const SpokenDigits& digits,
 }
 
 TEST(SplitSpeakers, NoSpeakerStandsOnTwoSides) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   WriteSet(folder);
   const SpokenDigits digits = SpokenDigits::Read(folder.path());
   using Set = std::set<int64_t>;
@@ -158,7 +158,7 @@ TEST(Letters, SpellTheDigits) {
 }
 
 TEST(Speech, TheLongestUtteranceIsThatOfTheSlowestSpeech) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.Write("0_al_0.wav", WavFile(std::vector<int16_t>(200 + 80 * 50)));
   const SpokenDigits digits = SpokenDigits::Read(folder.path());
   UtteranceOptions options;
