@@ -92,7 +92,7 @@ class ImageObjective final : public Objective {
   }
 
   // Drawing an image byte by byte would read all of it anew for every byte
-  // here; `tarn generate` does that in constant time. So figures of one image.
+  // here; `tarn draw` does that in constant time. So figures of one image.
   std::string Sample(nn::ModelImpl& model) override {
     const EvalMode eval(model);
     const torch::Tensor bits =
