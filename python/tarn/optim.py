@@ -7,7 +7,8 @@ __all__ = ["AdamW", "RAdam"]
 
 
 class _Adam(torch.optim.Optimizer):
-    """What both share. Parameters: dense float32 (float64: composed) on the CPU.
+    """What both share. Parameters: dense float32 or float64; one pass in
+    float32 on the CPU, elsewhere torch's operators, one parameter at a time.
 
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; the decay is
     decoupled. clip: 0 is off.

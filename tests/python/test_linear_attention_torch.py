@@ -139,13 +139,6 @@ def test_step_gradient_equals_the_sequence_of_one():
         assert torch.equal(a, b)
 
 
-def test_gradient_of_the_gradient_names_float64():
-    q, k, v = arguments(torch.float32)
-    (grad,) = torch.autograd.grad(linear_attention(q, k, v).sum(), q, create_graph=True)
-    with pytest.raises(NotImplementedError, match="want float64 .* got Float"):
-        grad.square().sum().backward()
-
-
 # ---- Compilation.
 
 

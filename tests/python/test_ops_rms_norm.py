@@ -188,6 +188,3 @@ def test_refuses():
         ops.rms_norm(x, ones[1:])
     with pytest.raises(TypeError, match="gamma: want Float, got Double"):
         ops.rms_norm(x, ones.double())
-    (grad,) = torch.autograd.grad(ops.rms_norm(x, ones).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="not implemented"):
-        grad.square().sum().backward()

@@ -167,7 +167,3 @@ def test_refuses():
         ops.swiglu_feed_forward(x, weight1, weight2, weight3.double())
     with pytest.raises(ValueError, match="seed: want a tensor beside dropout > 0, got none"):
         ops.swiglu_feed_forward(x, weight1, weight2, weight3, dropout=0.5)
-    y = ops.swiglu_feed_forward(x, weight1, weight2, weight3)
-    (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="not implemented"):
-        grad.square().sum().backward()

@@ -120,13 +120,6 @@ def test_bias_with_minus_infinity_has_a_finite_gradient():
         assert not grads[3][bias == -float("inf")].any()
 
 
-def test_gradient_of_the_gradient_is_an_error_below_float64():
-    q, k, v = tensors()
-    (grad,) = torch.autograd.grad(full_attention(q, k, v).sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="softmax_attention_backward"):
-        grad.square().sum().backward()
-
-
 # The blocks of top-k make its number of queries a constant of the trace.
 @pytest.mark.parametrize(
     "kind, dtype, dynamic",

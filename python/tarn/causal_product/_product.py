@@ -19,8 +19,8 @@ def causal_dot_product(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> tor
 
     Returns: [N, H, L, M], dtype of Q.
     Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time, no L x S
-    matrix (float64: composed, O(L S), and only there gradients of second
-    order; in other dtypes they are a RuntimeError).
+    matrix (composed in float64 and on other devices).
+    Differentiable to any order.
     """
     out: Any = ops.linear_attention(
         Q.transpose(1, 2),

@@ -1,16 +1,20 @@
 """Operators on torch tensors.
 
-Fused operators are differentiable once: a gradient of a gradient through one in
-float32 is a RuntimeError that names it. Give float64 tensors for second-order
-gradients; there the composed form runs, which torch differentiates to any order,
-in more time and memory. The clustered kinds, reformer and aft have no composed
-form: they are differentiable once in every dtype. Each docstring says which.
+Kernels serve tensors on the CPU (float32 and, in attention, the half types). On
+every other device, in float64, under the transforms of torch.func and for
+gradients of gradients an operator runs its composed form, from torch's own
+operators: linear where the kernel is, differentiable to any order.
+`composed_forms` takes it by force. The clustered kinds, reformer and aft-full
+have one form for every device, which torch.func does not follow; they decide on
+the CPU which positions meet. Autocast casts their arguments; states, statistics
+and losses stay float32.
 """
 
 from tarn import _library
 
 _library.ensure()  # registers torch.ops.tarn
 
+from tarn.ops._forms import composed_forms  # noqa: E402
 from tarn.ops._aft import (  # noqa: E402
     AftState,
     aft_full_attention,
@@ -60,6 +64,7 @@ from tarn.ops._softmax import (  # noqa: E402
 from tarn.ops._state import LinearState  # noqa: E402
 
 __all__ = [
+    "composed_forms",
     "AftState",
     "LinearState",
     "affine",

@@ -78,9 +78,9 @@ def aft_simple_attention(
 
     A running maximum: no exponent is positive, so keys of any size are safe.
     With causal, prefill(a) then prefill(b) gives the bits of prefill(ab), and a
-    step is a call with T = S = 1. O(B (T + S) H V) time. Differentiable once, in
-    every dtype: a second-order gradient is a RuntimeError that names the operator,
-    for there is no composed form. The gradient keeps inputs only. Thread-safe, the
+    step is a call with T = S = 1. O(B (T + S) H V) time. Differentiable to
+    any order: gradients of gradients are composed, as are other devices, in
+    O(B (T + S) H V log S) memory. The gradient keeps inputs only. Thread-safe, the
     same bits for any number of threads.
     """
     op = "aft_simple"
@@ -146,8 +146,9 @@ def aft_full_attention(
     Safe for keys and biases of any size: a block whose range allows it is two
     matrix products, any other is computed pair by pair. O(B T S H V) time; no
     T x S array beside the bias, its gradient and the caller's mask.
-    Differentiable once, in every dtype, as `aft_simple_attention`. A sequence's
-    result does not depend on its batch mates. Thread-safe.
+    Differentiable once, in every dtype: a second-order gradient is a RuntimeError
+    that names the operator. Not for torch.func. A sequence's result does not
+    depend on its batch mates. Thread-safe.
     """
     op = "aft_full"
     _want_tensors(op, queries=queries, keys=keys, values=values)

@@ -30,16 +30,20 @@ def want_shape(op, argument, tensor, wanted):
 
 
 def want_tensor(op, argument, value, like=None):
-    """A tensor on the CPU (or meta), where the kernels run; `like` and it must
-    share the device."""
+    """A tensor; `like` and it must share the device."""
     if not isinstance(value, torch.Tensor):
         raise type_error(op, argument, "a tensor", type(value).__name__)
-    if value.device.type not in ("cpu", "meta"):
-        raise value_error(op, argument, "a tensor on cpu", f"one on {value.device}")
     if like is not None and value.device != like.device:
         raise value_error(
             op, argument, f"a tensor on {like.device}", f"one on {value.device}"
         )
+
+
+def _autocast_unites(*tensors):
+    """Whether autocast will cast these to one dtype."""
+    return torch.is_autocast_enabled(tensors[0].device.type) and all(
+        tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) for tensor in tensors
+    )
 
 
 def want_operands(op, axes, queries, keys, values):
@@ -51,7 +55,7 @@ def want_operands(op, axes, queries, keys, values):
         names = ", ".join(str(dtype) for dtype in _DTYPES)
         raise type_error(op, "queries", f"one of {names}", queries.dtype)
     for argument, tensor in operands:
-        if tensor.dtype != queries.dtype:
+        if tensor.dtype != queries.dtype and not _autocast_unites(queries, tensor):
             wanted = f"{queries.dtype} as queries"
             raise type_error(op, argument, wanted, tensor.dtype)
         if tensor.dim() != len(axes):

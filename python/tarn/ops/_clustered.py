@@ -95,10 +95,9 @@ def clustered_attention(
         before any work.
 
     O(B H (clusters S (K + V) + T (64 K + iterations (clusters + bits)))) time
-    and O(B H clusters S) memory, no T x S array. Differentiable once, in every
-    dtype: a second-order gradient is a RuntimeError that names the operator, for
-    there is no composed form. The gradient keeps inputs and clusters and
-    recomputes the rest. Thread-safe.
+    and O(B H clusters S) memory, no T x S array. Differentiable to any
+    order, on the clusters of the forward pass; the gradient keeps inputs and
+    clusters and recomputes the rest. Not for torch.func. Thread-safe.
     """
     options = {**locals(), "topk": 1}
     return _call("clustered", queries, keys, values, options)
@@ -137,7 +136,7 @@ def improved_clustered_attention(
 
     Returns, raises: as `clustered_attention`. Beside its cost
     O(B H T topk (K + V)) time and O(B H (T + clusters) (topk + K)) memory.
-    Differentiable once, as it is.
+    Differentiable to any order, as it is.
     """
     return _call("improved", queries, keys, values, dict(locals()))
 
@@ -168,6 +167,6 @@ def causal_improved_clustered_attention(
     on later queries and keys. It has no recurrent form.
 
     Arguments, returns, raises and cost as `improved_clustered_attention`;
-    differentiable once, as it is.
+    differentiable to any order, as it is.
     """
     return _call("causal-improved", queries, keys, values, dict(locals()))

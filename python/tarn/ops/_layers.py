@@ -35,9 +35,8 @@ def affine(x, weight, bias=None):
     Returns: [..., E].
     Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe.
 
-    float32 runs one product and one pass for the bias, differentiable once: a
-    second-order gradient is a RuntimeError that names the operator. Other dtypes
-    are torch's linear; give float64 tensors for second-order gradients.
+    float32 on the CPU runs one product and one pass for the bias; other dtypes
+    and devices are torch's linear. Differentiable to any order.
     """
     return torch.ops.tarn.affine.default(x, weight, bias)
 
@@ -54,10 +53,9 @@ def feed_forward(x, weight1, bias1, weight2, *, activation="relu", dropout=0.0, 
     Returns: [..., E].
     Raises: ValueError, TypeError. Thread-safe.
 
-    float32: bias, activation and dropout are one pass, as is their gradient; no
-    mask is kept. It is differentiable once: a second-order gradient is a
-    RuntimeError that names the operator. Other dtypes compose torch's operators;
-    give float64 tensors for second-order gradients.
+    float32 on the CPU: bias, activation and dropout are one pass, as is their
+    gradient; no mask is kept. Other dtypes and devices compose torch's operators.
+    Differentiable to any order.
     """
     return torch.ops.tarn.feed_forward.default(
         x, weight1, bias1, weight2, activation, float(dropout), seed
@@ -77,10 +75,8 @@ def swiglu_feed_forward(x, weight1, weight2, weight3, *, dropout=0.0, seed=None)
     Raises: ValueError, TypeError. Thread-safe.
 
     float32 on the CPU: gate, product and dropout are one pass, as is their
-    gradient, which keeps the first two products and no mask. It is differentiable
-    once: a second-order gradient is a RuntimeError that names the operator. Other
-    dtypes and devices compose torch's operators, differentiable to any order (float64
-    for second-order gradients).
+    gradient, which keeps the first two products and no mask. Other dtypes and
+    devices compose torch's operators. Differentiable to any order.
     """
     return torch.ops.tarn.swiglu_feed_forward.default(
         x, weight1, weight2, weight3, float(dropout), seed
@@ -111,10 +107,9 @@ def residual_norm(
     Returns: (y, s), y None without gamma.
     Raises: ValueError, TypeError. Thread-safe.
 
-    float32 on the CPU runs one pass forward and one backward, differentiable
-    once: a second-order gradient is a RuntimeError that names the operator.
-    Other dtypes and devices compose torch's operators, differentiable to any
-    order (float64 for second-order gradients); half types are summed in float32.
+    float32 on the CPU runs one pass forward and one backward. Other dtypes and
+    devices compose torch's operators; half types are summed in float32.
+    Differentiable to any order.
     """
     y, s, _, _ = torch.ops.tarn.residual_norm.default(
         x, residual, bias, gamma, beta, float(eps), float(dropout), seed, kind
@@ -131,8 +126,8 @@ def rms_norm(x, gamma, *, eps=1e-5):
 
     Args: x [..., D]; gamma [D].
     Returns: [..., D], dtype of x.
-    Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe. Gradients
-        of second order as `residual_norm`: in float64, else a RuntimeError.
+    Raises: ValueError (shapes, devices), TypeError (dtypes). Thread-safe.
+        Differentiable to any order.
     """
     return residual_norm(x, gamma=gamma, eps=eps, kind="rms")[0]
 
@@ -152,10 +147,9 @@ def logistic_mixture_loss(params: torch.Tensor, targets: torch.Tensor) -> torch.
     per dimension.
     Raises: ValueError (shapes, values, devices), TypeError (dtypes). Thread-safe.
 
-    float32 runs one pass, and one for the gradient, differentiable once: a
-    second-order gradient is a RuntimeError that names the operator. A NaN stays
-    in its row. float64 composes torch's operators, differentiable to any
-    order. O(K) for each target.
+    float32 on the CPU runs one pass, and one for the gradient; other dtypes and
+    devices compose torch's operators. Differentiable to any order. A NaN stays in
+    its row. O(K) for each target.
     """
     return torch.ops.tarn.logistic_mixture_loss.default(params, targets)
 
@@ -184,8 +178,8 @@ def linear_attention_packed(
         heads, d_key: H, K. value_heads: HV, a multiple of H; None: H.
 
     Returns: [B, T, HV V], dtype of packed.
-    Raises: ValueError, TypeError. Thread-safe. Gradients of second order in
-    float64 only, as in `linear_attention`; else a RuntimeError.
+    Raises: ValueError, TypeError. Thread-safe. Differentiable to any order, as
+    `linear_attention`.
     """
     return torch.ops.tarn.linear_attention_packed.default(
         packed,

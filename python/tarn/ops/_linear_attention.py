@@ -81,11 +81,11 @@ def linear_attention(
 
     CPU kernels serve the three smaller dtypes: the same bits for any number of
     threads, O(B T HV K V) time and O(K V) memory a worker; the gradient keeps
-    inputs, output and B T HV denominators. They are differentiable once: a
-    second-order gradient is a RuntimeError that names the operator, so give
-    float64 tensors for one. float64 composes torch operators, O(T S) memory,
-    differentiable to any order; there an unmasked NaN spreads to its whole
-    sequence and head. Thread-safe.
+    inputs, output and B T HV denominators. float64, other devices, torch.func and
+    gradients of gradients are composed from torch's operators, chunk by chunk, in
+    linear time and memory; there an unmasked NaN spreads over its sequence and
+    head. Differentiable to any order. Where flash-linear-attention is installed
+    its kernel serves the calls on CUDA that it computes. Thread-safe.
     """
     states = checks.want_sequence_call(
         _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
@@ -168,8 +168,8 @@ def linear_attention_step(
         ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both
         before any work.
 
-    O(B HV K V) time. Thread-safe. Same bits for any number of threads. Gradients
-    of second order in float64 only, as in `linear_attention`; else a RuntimeError.
+    O(B HV K V) time. Thread-safe. Same bits for any number of threads. Differentiable
+    to any order.
     """
     checks.want_step_call(_STEP, queries, keys, values)
     checks.want_options(_STEP, feature_map, denominator, eps, scale)

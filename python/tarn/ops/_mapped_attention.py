@@ -74,8 +74,7 @@ def mapped_linear_attention(
 
     Thread-safe. O(T C) memory for features of maps outside the kernel; under
     `stabilise` causal calls take 16 exponentials a feature and token, kept for
-    the gradient. Differentiable as `linear_attention`: a second-order gradient is
-    a RuntimeError but in float64 (and under `stabilise`, which is composed).
+    the gradient. Differentiable to any order, as `linear_attention`.
     """
     checks.want_sequence_call(
         _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
@@ -144,8 +143,8 @@ def mapped_linear_attention_step(
         The rest: as in mapped_linear_attention.
 
     Returns: (out [B, HV, V] with the dtype of queries, new LinearState).
-    Raises: ValueError, TypeError. Thread-safe. O(B HV C V) time. Gradients of
-    second order in float64 only, as in `linear_attention`; else a RuntimeError.
+    Raises: ValueError, TypeError. Thread-safe. O(B HV C V) time.
+    Differentiable to any order, as `linear_attention`.
     """
     checks.want_step_call(_STEP, queries, keys, values)
     _want_options(_STEP, denominator, eps, scale)
@@ -183,8 +182,8 @@ def causal_dot_product(
             through the feature map. keys: [N, H, S, E]. values: [N, H, S, M].
 
     Returns: [N, H, L, M], dtype of queries; rows i >= S read all keys.
-    Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time; gradients of
-        second order in float64 only, as in `linear_attention`; else a RuntimeError.
+    Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time.
+        Differentiable to any order, as `linear_attention`.
     """
     op = "causal_dot_product"
     checks.want_operands(op, ("N", "H", "L", "E"), queries, keys, values)

@@ -67,10 +67,9 @@ def reformer_attention(
         before any work.
 
     O(B H T rounds (64 K + chunk_size (K + V + rounds))) time, O(B H T rounds
-    chunk_size) memory, no T x T array. Differentiable once, in every dtype: a
-    second-order gradient is a RuntimeError that names the operator, for there is
-    no composed form. The gradient keeps inputs and buckets and recomputes the
-    rest. Neither batch mates nor padding matter. Thread-safe.
+    chunk_size) memory, no T x T array. Differentiable to any order, on the buckets
+    of the forward pass; the gradient keeps inputs and buckets and recomputes the
+    rest. Not for torch.func. Neither batch mates nor padding matter. Thread-safe.
     """
     op = "reformer_attention"
     checks.want_tensor(op, "queries", queries)

@@ -63,10 +63,10 @@ def full_attention(
     One blocked kernel serves the smaller dtypes: O(B H T S (K + V)) time,
     O(B H T) memory beside the result, the gradient by recomputation (O(S (K + V))
     memory a thread), the same bits for any number of threads, padding and batch.
-    It is differentiable once: a second-order gradient is a RuntimeError that
-    names the operator, so give float64 tensors for one. Weights and float64 are
-    composed, O(B H T S) memory; float64 to any order of gradient, but there a NaN
-    that only attention_mask, causal or bias hides spreads. Thread-safe.
+    Differentiable to any order: a gradient of a gradient is composed, as are
+    weights, float64 and other devices (there torch's scaled_dot_product_attention
+    where nothing but causality is asked for), O(B H T S) memory; a NaN that only
+    attention_mask, causal or bias hides spreads there. Thread-safe.
     """
     call = _call(
         "full_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
@@ -103,8 +103,9 @@ def local_attention(
     Raises: ValueError, TypeError, as `full_attention`.
 
     O(B H T (c + 128) (K + V)) time and O(B H T) memory: blocks outside the
-    window are never visited. float64 is composed, O(B H T S), and has gradients
-    of second order, a RuntimeError in smaller dtypes. Thread-safe.
+    window are never visited. The composed form (float64, other devices, gradients
+    of gradients) is linear too, but for bias, attention_mask and dropout, where
+    it takes O(B H T S). Differentiable to any order. Thread-safe.
     """
     _want_positive("local_attention", "local_context", local_context)
     call = _call(
@@ -144,7 +145,7 @@ def exact_topk_attention(
 
     O(B H T S K) time for the choice (one kernel, float64 a stable sort); blocks
     of 64 queries, so no T x S buffer lives; the gradient keeps the chosen keys
-    and values, O(B H T topk (K + V)). Any order of gradient. Thread-safe.
+    and values, O(B H T topk (K + V)). Differentiable to any order. Thread-safe.
     """
     _want_positive("exact_topk_attention", "topk", topk)
     call = _call(

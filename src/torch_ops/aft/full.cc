@@ -117,7 +117,7 @@ at::Tensor EmptyLike(const at::Tensor& x) {
   return at::empty(x.sizes(), x.options());  // dense, so that Part() is a view
 }
 
-Results ForwardCpu(const Call& in) {
+Results Forward(const Call& in) {
   return WithTorchErrors([&]() -> Results {
     Check(in);
     const Planes planes(in);
@@ -134,7 +134,7 @@ Results ForwardCpu(const Call& in) {
   });
 }
 
-Gradients BackwardCpu(const Call& in, const at::Tensor& average,
+Gradients Backward(const Call& in, const at::Tensor& average,
                       const at::Tensor& normaliser,
                       const at::Tensor& grad_out) {
   return WithTorchErrors([&]() -> Gradients {
@@ -285,9 +285,10 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "(Tensor grad_queries, Tensor grad_keys, Tensor grad_values, "
       "Tensor grad_position_bias)");
 }
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  m.impl("aft_full", TORCH_FN(Flat<&ForwardCpu>));
-  m.impl("aft_full_backward", TORCH_FN(FlatBackward<&BackwardCpu>));
+// Torch's operators on every device.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("aft_full", TORCH_FN(Flat<&Forward>));
+  m.impl("aft_full_backward", TORCH_FN(FlatBackward<&Backward>));
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("aft_full", TORCH_FN(Flat<&ForwardMeta>));

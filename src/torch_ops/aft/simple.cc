@@ -69,7 +69,16 @@ void Check(const Call& in) {
   }
 }
 
+Results ForwardComposed(const Call& in) {
+  return WithTorchErrors([&]() -> Results {
+    Check(in);
+    return ComposedAftSimple(in);
+  });
+}
+
+// float64 has a scan of its own on the CPU.
 Results ForwardCpu(const Call& in) {
+  if (!OnKernelDevice(in.queries)) return ForwardComposed(in);
   return WithTorchErrors([&]() -> Results {
     Check(in);
     return ComputeAftSimple(in);
@@ -135,6 +144,20 @@ struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found = ComposedGradients(
+          {saved[0], saved[1], saved[2], saved[5], saved[6], saved[7]}, grads,
+          [&](const variable_list& x) {
+            const auto [out, m, a, b] = ComposedAftSimple(
+                {x[0], x[1], x[2], NoneOr(saved[3]), NoneOr(saved[4]),
+                 NoneOr(x[3]), NoneOr(x[4]), NoneOr(x[5]),
+                 ctx->saved_data["causal"].toBool(),
+                 ctx->saved_data["causal_offset"].toSymInt()});
+            return variable_list{out, m, a, b};
+          });
+      found.resize(7);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::aft_simple_backward");
     const auto [q, k, v, m, a, b] = handle.call(
@@ -151,6 +174,7 @@ struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
 };
 
 Results ForwardAutograd(const Call& in) {
+  if (!OnKernelDevice(in.queries)) return ForwardComposed(in);
   WithTorchErrors([&] { Check(in); });
   if (!WantsGradient(in.queries, in.keys, in.values, in.m, in.a, in.b)) {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -210,6 +234,13 @@ TORCH_LIBRARY_IMPL(tarn, CPU, m) {
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("aft_simple", TORCH_FN(Flat<&ForwardMeta>));
   m.impl("aft_simple_backward", TORCH_FN(FlatBackward<&BackwardMeta>));
+}
+// Devices without kernels, and torch.func.vmap.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("aft_simple", TORCH_FN(Flat<&ForwardComposed>));
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("aft_simple", TORCH_FN(Flat<&ForwardComposed>));
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   m.impl("aft_simple", TORCH_FN(Flat<&ForwardAutograd>));

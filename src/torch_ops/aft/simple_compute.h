@@ -35,6 +35,8 @@ using AftSimpleGradientResults =
                at::Tensor>;
 
 AftSimpleResults ComputeAftSimple(const AftSimpleCall& in);
+/// The composed form, on any device, differentiable to any order.
+AftSimpleResults ComposedAftSimple(const AftSimpleCall& in);
 /// Throws ShapeError for gradients of other shapes than the results.
 AftSimpleGradientResults ComputeAftSimpleGradients(
     const AftSimpleCall& in, const AftSimpleResultGradients& grad);

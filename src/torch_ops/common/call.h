@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "kernels/linear_attention/linear_attention.h"
+#include "torch_ops/common/forms.h"
 
 namespace tarn::ops {
 
@@ -69,21 +70,25 @@ Gradients CallBackward(const Operands& in, const GradientOperands& gradients,
                        const Settings& settings);
 StepResults CallStep(const StepOperands& in, const Settings& settings);
 
-/// The composed form for float64, from plain torch operators, which autograd
-/// follows to any order: masked scores, O(T S) memory. Every option as in the
-/// kernel, but a NaN in a key or value that is not masked spreads to the whole
-/// sequence and head. chunk_size has no effect.
+/// The composed form, from plain torch operators, which run on any device and
+/// which autograd follows to any order: chunked, O(T + S) time and memory, sums
+/// in float32 (float64 for float64). Every option as in the kernel, but a NaN in
+/// a key or value that is not masked spreads over its sequence and head.
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,
                                 bool return_state);
+
+/// The same of one token.
+StepResults ComposedLinearAttentionStep(const StepOperands& in,
+                                        const Settings& settings);
+
+/// One token as a sequence of length 1. Throws ShapeError.
+Operands AsSequence(const StepOperands& in);
 
 /// phi(x) of the maps that the kernels hold, differentiable to any order.
 at::Tensor ElementwiseFeatures(FeatureMap map, const at::Tensor& x);
 
 /// [B, S] bool of kept keys, from key_mask and key_lengths; undefined: all.
 at::Tensor KeptKeys(const Operands& in);
-
-/// True for tensors with readable bytes: not while a compiler traces.
-bool HoldsData(const at::Tensor& tensor);
 
 /// Runs f; tarn's errors leave it as torch's TypeError (dtypes) or ValueError
 /// (the rest), with the message kept.

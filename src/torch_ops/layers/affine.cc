@@ -2,6 +2,7 @@
 // that is kept between calls and the bias follows in one pass: torch's addmm
 // spreads the bias over the result first, which costs as much as a third of
 // the product.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
@@ -36,11 +37,17 @@ void Check(const at::Tensor& x, const at::Tensor& weight,
   if (bias.has_value()) WantLike(kOp, "bias", *bias, x, {weight.sym_size(0)});
 }
 
+at::Tensor ForwardComposed(const at::Tensor& x, const at::Tensor& weight,
+                           const OptionalTensor& bias) {
+  WithTorchErrors([&] { Check(x, weight, bias); });
+  return at::linear(x, weight, bias);
+}
+
 at::Tensor ForwardCpu(const at::Tensor& x, const at::Tensor& weight,
                       const OptionalTensor& bias) {
   return WithTorchErrors([&] {
     Check(x, weight, bias);
-    if (!HasKernel(kOp, x)) return at::linear(x, weight, bias);
+    if (!KernelServes(x)) return at::linear(x, weight, bias);
     const at::Tensor rows = AsRows(x);
     at::Tensor y = EmptyDense({rows.size(0), weight.size(0)});
     at::mm_out(y, rows, weight.t());
@@ -129,6 +136,14 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const bool has_bias = ctx->saved_data["bias"].toBool();
     if (!grads[0].defined()) return variable_list(3);
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found = ComposedGradients(
+          {saved[0], saved[1]}, grads, [](const variable_list& in) {
+            return variable_list{at::linear(in[0], in[1])};
+          });
+      found.push_back(has_bias ? grads[0].reshape({-1, grads[0].size(-1)}).sum(0) : at::Tensor());
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::affine_backward");
     const auto [x, weight, bias] = handle.call(
@@ -140,11 +155,8 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
 
 at::Tensor ForwardAutograd(const at::Tensor& x, const at::Tensor& weight,
                            const OptionalTensor& bias) {
-  const bool kernel = WithTorchErrors([&] {
-    Check(x, weight, bias);
-    return HasKernel(kOp, x);
-  });
-  if (!kernel) return at::linear(x, weight, bias);
+  if (!KernelServes(x)) return ForwardComposed(x, weight, bias);
+  WithTorchErrors([&] { Check(x, weight, bias); });
   if (!WantsGradient(x, weight, bias)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Call(x, weight, bias);
@@ -168,6 +180,13 @@ TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("affine_backward", &BackwardMeta);
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) { m.impl("affine", &ForwardAutograd); }
+// Devices without kernels, and torch.func.vmap.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("affine", &ForwardComposed);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("affine", &ForwardComposed);
+}
 
 }  // namespace
 

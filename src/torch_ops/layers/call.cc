@@ -1,6 +1,7 @@
 #include "torch_ops/layers/call.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
@@ -20,10 +21,11 @@ std::string SymShapeText(at::SymIntArrayRef shape) {
 }
 
 using ScalesSignature = at::Tensor(const at::Tensor&, c10::SymInt, c10::SymInt,
-                                   double);
+                                   double, const OptionalTensor&);
 
 at::Tensor ScalesCpu(const at::Tensor& seed, c10::SymInt rows,
-                     c10::SymInt width, double probability) {
+                     c10::SymInt width, double probability,
+                     const OptionalTensor&) {
   return WithTorchErrors([&] {
     const DropoutOptions options =
         KernelDropout("dropout_scales", probability, seed);
@@ -40,16 +42,35 @@ at::Tensor ScalesCpu(const at::Tensor& seed, c10::SymInt rows,
   });
 }
 
+// On other devices: drawn where x is, by a generator of its own with that seed.
+at::Tensor ScalesDrawn(const at::Tensor& seed, c10::SymInt rows,
+                       c10::SymInt width, double probability,
+                       const OptionalTensor& like) {
+  return WithTorchErrors([&] {
+    const DropoutOptions options =
+        KernelDropout("dropout_scales", probability, seed);
+    const c10::Device device = like ? like->device() : seed.device();
+    at::Generator generator =
+        at::globalContext().defaultGenerator(device).clone();
+    generator.set_current_seed(options.seed);
+    return at::empty_symint({std::move(rows), std::move(width)},
+                            seed.options().dtype(at::kFloat).device(device))
+        .bernoulli_(1.0 - probability, generator)
+        .div_(1.0 - probability);
+  });
+}
+
 at::Tensor ScalesMeta(const at::Tensor& seed, c10::SymInt rows,
-                      c10::SymInt width, double) {
-  return at::empty_symint({std::move(rows), std::move(width)},
-                          seed.options().dtype(at::kFloat));
+                      c10::SymInt width, double, const OptionalTensor& like) {
+  return at::empty_symint(
+      {std::move(rows), std::move(width)},
+      (like ? like->options() : seed.options()).dtype(at::kFloat));
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(
       "dropout_scales(Tensor seed, SymInt rows, SymInt width, "
-      "float probability) -> Tensor");
+      "float probability, Tensor? like=None) -> Tensor");
   m.def("cached_memory() -> int[]", [] {
     const MemoryUse use = CacheUse();
     return std::vector<int64_t>{use.in_use_bytes, use.cached_bytes,
@@ -60,6 +81,9 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 
 TORCH_LIBRARY_IMPL(tarn, CPU, m) { m.impl("dropout_scales", &ScalesCpu); }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) { m.impl("dropout_scales", &ScalesMeta); }
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("dropout_scales", &ScalesDrawn);
+}
 
 // Differentiating a gradient again is an error, not zeros: float64 composes.
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
@@ -72,18 +96,6 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
-
-bool HasKernel(const char* op, const at::Tensor& x) {
-  if (!x.device().is_cpu() && !x.device().is_meta()) {
-    throw DeviceError(StrCat(op, ": x"), "a tensor on cpu", x.device().str());
-  }
-  return KernelServes(x);
-}
-
-bool KernelServes(const at::Tensor& x) {
-  return (x.device().is_cpu() || x.device().is_meta()) &&
-         x.scalar_type() == at::kFloat;
-}
 
 void WantLike(const char* op, const char* name, const at::Tensor& tensor,
               const at::Tensor& x, at::SymIntArrayRef shape) {
@@ -150,8 +162,10 @@ at::Tensor ComposedDropout(const at::Tensor& x, double probability,
   c10::SymInt rows = 1;
   for (int64_t axis = 0; axis + 1 < x.dim(); ++axis) rows *= x.sym_size(axis);
   static const auto handle = FindOp<ScalesSignature>("tarn::dropout_scales");
-  const at::Tensor scales =
-      handle.call(*seed, rows, x.sym_size(-1), probability);
+  // `like` says where to draw, where that is not the CPU.
+  const at::Tensor scales = handle.call(
+      *seed, rows, x.sym_size(-1), probability,
+      x.device() == seed->device() ? OptionalTensor() : x.detach());
   return x * scales.view_symint(x.sym_sizes()).to(x.options());
 }
 

@@ -16,14 +16,6 @@
 
 namespace tarn::ops {
 
-/// True where the kernels serve x; other dtypes take the composed form. Throws
-/// DeviceError for tensors of other devices.
-bool HasKernel(const char* op, const at::Tensor& x);
-
-/// The same for operators whose composed form runs on any device: float32 on
-/// the CPU, or on meta, which stands for it. Throws nothing.
-bool KernelServes(const at::Tensor& x);
-
 /// Throws DTypeError or ShapeError naming op and argument unless `tensor` has
 /// the dtype and device of x and this shape.
 void WantLike(const char* op, const char* name, const at::Tensor& tensor,

@@ -69,16 +69,26 @@ Outputs Composed(const at::Tensor& x, const at::Tensor& weight1,
           relu ? at::empty({0}, x.options()) : product.detach()};
 }
 
+Outputs ForwardComposed(const at::Tensor& x, const at::Tensor& weight1,
+                        const at::Tensor& bias1, const at::Tensor& weight2,
+                        c10::string_view activation, double probability,
+                        const OptionalTensor& seed) {
+  return WithTorchErrors([&] {
+    Check(x, weight1, bias1, weight2);
+    return Composed(x, weight1, bias1, weight2, activation, probability, seed);
+  });
+}
+
 Outputs ForwardCpu(const at::Tensor& x, const at::Tensor& weight1,
                    const at::Tensor& bias1, const at::Tensor& weight2,
                    c10::string_view activation, double probability,
                    const OptionalTensor& seed) {
+  if (!KernelServes(x)) {
+    return ForwardComposed(x, weight1, bias1, weight2, activation, probability,
+                           seed);
+  }
   return WithTorchErrors([&]() -> Outputs {
     Check(x, weight1, bias1, weight2);
-    if (!HasKernel(kOp, x)) {
-      return Composed(x, weight1, bias1, weight2, activation, probability,
-                      seed);
-    }
     const BiasActivationOptions options =
         PassOptions(activation, probability, seed);
     const at::Tensor rows = AsRows(x), bias = bias1.contiguous();
@@ -213,6 +223,18 @@ struct FeedForwardFunction
     const variable_list s = ctx->get_saved_variables();
     const bool want_x = ctx->needs_input_grad(0);
     if (!grads[0].defined()) return variable_list(7);
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found = ComposedGradients(
+          {s[0], s[1], s[2], s[3]}, grads, [&](const variable_list& in) {
+            return variable_list{std::get<0>(
+                Composed(in[0], in[1], in[2], in[3],
+                         ctx->saved_data["activation"].toStringRef(),
+                         ctx->saved_data["probability"].toDouble(),
+                         NoneOr(s[6])))};
+          });
+      found.resize(7);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::feed_forward_backward");
     const auto [x, weight1, bias1, weight2] = handle.call(
@@ -228,16 +250,11 @@ Outputs ForwardAutograd(const at::Tensor& x, const at::Tensor& weight1,
                         const at::Tensor& bias1, const at::Tensor& weight2,
                         c10::string_view activation, double probability,
                         const OptionalTensor& seed) {
-  const bool kernel = WithTorchErrors([&] {
-    Check(x, weight1, bias1, weight2);
-    return HasKernel(kOp, x);
-  });
-  if (!kernel) {
-    return WithTorchErrors([&] {
-      return Composed(x, weight1, bias1, weight2, activation, probability,
-                      seed);
-    });
+  if (!KernelServes(x)) {
+    return ForwardComposed(x, weight1, bias1, weight2, activation, probability,
+                           seed);
   }
+  WithTorchErrors([&] { Check(x, weight1, bias1, weight2); });
   if (!WantsGradient(x, weight1, bias1, weight2)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Call(x, weight1, bias1, weight2, activation, probability, seed);
@@ -266,6 +283,13 @@ TORCH_LIBRARY_IMPL(tarn, CPU, m) {
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("feed_forward", &ForwardMeta);
   m.impl("feed_forward_backward", &BackwardMeta);
+}
+// Devices without kernels, and torch.func.vmap.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("feed_forward", &ForwardComposed);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("feed_forward", &ForwardComposed);
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   m.impl("feed_forward", &ForwardAutograd);

@@ -114,10 +114,18 @@ void Run(const at::Tensor& params, const at::Tensor& bytes,
   tarn::LogisticMixtureLoss(args, executor);
 }
 
+at::Tensor ForwardComposed(const at::Tensor& params,
+                           const at::Tensor& targets) {
+  return WithTorchErrors([&] {
+    Check(params, targets);
+    return Composed(params, targets);
+  });
+}
+
 at::Tensor ForwardCpu(const at::Tensor& params, const at::Tensor& targets) {
   return WithTorchErrors([&] {
     Check(params, targets);
-    if (!HasKernel(kOp, params)) return Composed(params, targets);
+    if (!KernelServes(params)) return Composed(params, targets);
     const at::Tensor losses = EmptyDense(targets.sizes());
     Run(params.contiguous(), Bytes(targets), nullptr, losses.data_ptr<float>(),
         nullptr);
@@ -175,6 +183,14 @@ struct LossFunction : public torch::autograd::Function<LossFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     if (!grads[0].defined()) return variable_list(2);
     const variable_list saved = ctx->get_saved_variables();
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found =
+          ComposedGradients({saved[0]}, grads, [&](const variable_list& in) {
+            return variable_list{Composed(in[0], saved[1])};
+          });
+      found.resize(2);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::logistic_mixture_loss_backward");
     return {handle.call(grads[0], saved[0], saved[1]), at::Tensor()};
@@ -183,12 +199,8 @@ struct LossFunction : public torch::autograd::Function<LossFunction> {
 
 at::Tensor ForwardAutograd(const at::Tensor& params,
                            const at::Tensor& targets) {
-  const bool kernel = WithTorchErrors([&] {
-    Check(params, targets);
-    return HasKernel(kOp, params);
-  });
-  if (!kernel)
-    return WithTorchErrors([&] { return Composed(params, targets); });
+  if (!KernelServes(params)) return ForwardComposed(params, targets);
+  WithTorchErrors([&] { Check(params, targets); });
   if (!WantsGradient(params)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Call(params, targets);
@@ -209,6 +221,13 @@ TORCH_LIBRARY_IMPL(tarn, CPU, m) {
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("logistic_mixture_loss", &ForwardMeta);
   m.impl("logistic_mixture_loss_backward", &BackwardMeta);
+}
+// Devices without kernels, and torch.func.vmap.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("logistic_mixture_loss", &ForwardComposed);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("logistic_mixture_loss", &ForwardComposed);
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   m.impl("logistic_mixture_loss", &ForwardAutograd);

@@ -43,10 +43,6 @@ void CheckLists(const Lists& lists) {
   if (!lists.scales.empty()) want("gradient_scales", lists.scales.size());
   for (size_t i = 0; i < n; ++i) {
     const at::Tensor& p = lists.parameters[i];
-    if (!p.device().is_cpu()) {
-      throw DeviceError(StrCat(kOp, ": parameters"), "tensors on cpu",
-                        p.device().str());
-    }
     if (p.scalar_type() != at::kFloat && p.scalar_type() != at::kDouble) {
       throw DTypeError(StrCat(kOp, ": parameters"), "float32 or float64",
                        c10::toString(p.scalar_type()));
@@ -78,13 +74,13 @@ void ComposedStep(const Lists& lists, size_t i, const AdamFactors& f) {
   }
 }
 
-void StepCpu(const Lists& lists, const AdamStepOptions& options) {
+void Step(const Lists& lists, const AdamStepOptions& options) {
   const AdamFactors factors = MakeAdamFactors(options);
   CheckLists(lists);
   Tensors held;  // dense copies of strided gradients
   std::vector<AdamTensor> tensors;
   for (size_t i = 0; i < lists.parameters.size(); ++i) {
-    if (lists.parameters[i].scalar_type() == at::kDouble) {
+    if (!KernelServes(lists.parameters[i])) {
       ComposedStep(lists, i, factors);
       continue;
     }
@@ -106,12 +102,22 @@ void StepOp(at::TensorList parameters, at::TensorList gradients,
             int64_t update, double lr, double beta1, double beta2, double eps,
             double weight_decay) {
   WithTorchErrors([&] {
-    StepCpu({parameters, gradients, m, v, gradient_scales},
+    Step({parameters, gradients, m, v, gradient_scales},
             {ParseKind(kind), lr, beta1, beta2, eps, weight_decay, update});
   });
 }
 
-at::Tensor NormsCpu(at::TensorList gradients) {
+// One number a tensor, fetched together: the device is waited for once.
+at::Tensor ComposedNorms(at::TensorList gradients) {
+  Tensors norms;
+  for (const at::Tensor& g : gradients) {
+    norms.push_back(at::linalg_vector_norm(g, 2, std::nullopt, false,
+                                           at::ScalarType::Float));
+  }
+  return at::stack(norms).to(at::kCPU, at::kDouble);
+}
+
+at::Tensor Norms(at::TensorList gradients) {
   return WithTorchErrors([&] {
     Tensors held;
     std::vector<GradientView> views;
@@ -120,6 +126,7 @@ at::Tensor NormsCpu(at::TensorList gradients) {
         throw DTypeError("gradient_norms: gradients", "float32",
                          c10::toString(g.scalar_type()));
       }
+      if (!KernelServes(g)) return ComposedNorms(gradients);
       held.push_back(g.contiguous());
       views.push_back({held.back().const_data_ptr<float>(), g.numel()});
     }
@@ -146,9 +153,10 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "float eps=1e-8, float weight_decay=0.01) -> ()");
   m.def("gradient_norms(Tensor[] gradients) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
+// Every device: Step and Norms look at the tensors.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
   m.impl("adam_step_", &StepOp);
-  m.impl("gradient_norms", &NormsCpu);
+  m.impl("gradient_norms", &Norms);
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) { m.impl("gradient_norms", &NormsMeta); }
 
@@ -161,12 +169,12 @@ void AdamStep(const std::vector<at::Tensor>& parameters,
               const std::vector<double>& gradient_scales,
               const AdamStepOptions& options) {
   WithTorchErrors([&] {
-    StepCpu({parameters, gradients, m, v, gradient_scales}, options);
+    Step({parameters, gradients, m, v, gradient_scales}, options);
   });
 }
 
 at::Tensor GradientNorms(const std::vector<at::Tensor>& gradients) {
-  return NormsCpu(gradients);
+  return Norms(gradients);
 }
 
 }  // namespace tarn::ops

@@ -8,6 +8,7 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -283,6 +284,7 @@ struct ResidualNormFunction
     ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["probability"] = probability;
     ctx->saved_data["kind"] = kind;
+    ctx->saved_data["eps"] = eps;
     ctx->set_materialize_grads(false);
     variable_list fixed = {mean, inverse};
     if (sum_is_x) fixed.push_back(s);
@@ -301,6 +303,7 @@ struct ResidualNormFunction
     if (!grads[0].defined() && !grads[1].defined()) {
       return variable_list(9, none);
     }
+    if (at::GradMode::is_enabled()) return Differentiable(ctx, saved, grads);
     static const auto handle =
         FindOp<BackwardSignature>("tarn::residual_norm_backward");
     const auto [residual, x, bias, gamma, beta] = handle.call(
@@ -317,6 +320,44 @@ struct ResidualNormFunction
             none,
             none,
             none};
+  }
+
+  // The gradient under create_graph, from s: the composed norm's, then through
+  // residual, dropout and bias.
+  static variable_list Differentiable(AutogradContext* ctx,
+                                      const variable_list& saved,
+                                      const variable_list& grads) {
+    auto& data = ctx->saved_data;
+    const at::Tensor &s = saved[0], &gamma = saved[3];
+    const auto kind = ParseNormKind(kOp, data["kind"].toStringRef());
+    const auto sum = [](const at::Tensor& rows) {
+      return rows.reshape({-1, rows.size(-1)}).sum(0);
+    };
+    variable_list found(9);
+    at::Tensor grad_s = grads[1];
+    if (grads[0].defined() && gamma.defined()) {
+      const variable_list norm = ComposedGradients(
+          {s, gamma}, {grads[0]}, [&](const variable_list& in) {
+            const OptionalTensor beta =
+                kind == NormKind::kLayer
+                    ? OptionalTensor(at::zeros_like(in[1].detach()))
+                    : std::nullopt;
+            return variable_list{std::get<0>(Composed(
+                in[0], {}, {}, in[1], beta, data["eps"].toDouble(), 0.0, {},
+                kind))};
+          });
+      grad_s = grad_s.defined() && norm[0].defined() ? grad_s + norm[0]
+               : norm[0].defined()                   ? norm[0]
+                                                     : grad_s;
+      found[3] = norm[1];
+      if (kind == NormKind::kLayer) found[4] = sum(grads[0]);
+    }
+    if (!grad_s.defined()) return found;
+    if (data["residual"].toBool()) found[1] = grad_s;
+    found[0] = ComposedDropout(grad_s, data["probability"].toDouble(),
+                               NoneOr(saved[4]));
+    if (data["bias"].toBool()) found[2] = sum(found[0]);
+    return found;
   }
 };
 
@@ -354,8 +395,11 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "(Tensor grad_residual, Tensor grad_x, Tensor grad_bias, "
       "Tensor grad_gamma, Tensor grad_beta)");
 }
-// Devices without a kernel of their own.
+// Devices without kernels, and torch.func.vmap.
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("residual_norm", &ForwardComposed);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
   m.impl("residual_norm", &ForwardComposed);
 }
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {

@@ -200,6 +200,16 @@ struct SwigluFunction : public torch::autograd::Function<SwigluFunction> {
     const variable_list s = ctx->get_saved_variables();
     const bool want_x = ctx->needs_input_grad(0);
     if (!grads[0].defined()) return variable_list(6);
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found = ComposedGradients(
+          {s[0], s[1], s[2], s[3]}, grads, [&](const variable_list& in) {
+            return variable_list{std::get<0>(ForwardComposed(
+                in[0], in[1], in[2], in[3],
+                ctx->saved_data["probability"].toDouble(), NoneOr(s[6])))};
+          });
+      found.resize(6);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::swiglu_feed_forward_backward");
     const auto [x, weight1, weight2, weight3] = handle.call(
@@ -245,8 +255,11 @@ TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("swiglu_feed_forward", &ForwardMeta);
   m.impl("swiglu_feed_forward_backward", &BackwardMeta);
 }
-// Devices without a kernel of their own.
+// Devices without kernels, and torch.func.vmap.
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("swiglu_feed_forward", &ForwardComposed);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
   m.impl("swiglu_feed_forward", &ForwardComposed);
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {

@@ -1,6 +1,6 @@
 // Autograd of the linear-attention operators. The kernels' gradient saves the
-// inputs, the output and the denominators, nothing of size T x K x V; float64
-// runs the composed form, whose own graph gives gradients of any order.
+// inputs, the output and the denominators, nothing of size T x K x V; a gradient
+// of that gradient takes the composed form, whose own graph has any order.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -28,17 +28,6 @@ at::Tensor OrUndefined(const OptionalTensor& tensor) {
 
 OptionalTensor OrNone(const at::Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
-}
-
-// The kernels run on the CPU; a Meta or fake tensor only carries shapes.
-void WantCpu(const char* op, const at::Tensor& queries) {
-  const c10::Device device = queries.device();
-  WithTorchErrors([&] {
-    if (!device.is_cpu() && !device.is_meta()) {
-      throw DeviceError(StrCat(op, ": queries"), "a tensor on cpu",
-                        device.str());
-    }
-  });
 }
 
 void SaveSettings(AutogradContext* ctx, const Settings& s) {
@@ -98,6 +87,9 @@ struct LinearAttentionFunction
                          OrNone(saved[3]), OrNone(saved[4]), OrNone(saved[5]),
                          OrNone(saved[6]), OrNone(saved[7])};
     const bool return_state = ctx->saved_data["return_state"].toBool();
+    if (at::GradMode::is_enabled()) {
+      return Differentiable(in, SavedSettings(ctx), return_state, grads);
+    }
     GradientOperands gradients;
     gradients.out = saved[8];
     gradients.denominators = saved[9];
@@ -118,6 +110,29 @@ struct LinearAttentionFunction
             none,
             none,
             none};
+  }
+
+  // The gradient under create_graph: of the composed form.
+  static variable_list Differentiable(const Operands& in,
+                                      const Settings& settings,
+                                      bool return_state,
+                                      const variable_list& grads) {
+    variable_list found = ComposedGradients(
+        {in.queries, in.keys, in.values, OrUndefined(in.initial_S),
+         OrUndefined(in.initial_z)},
+        grads, [&](const variable_list& x) {
+          Operands given = in;
+          given.queries = x[0];
+          given.keys = x[1];
+          given.values = x[2];
+          given.initial_S = OrNone(x[3]);
+          given.initial_z = OrNone(x[4]);
+          const auto [out, S, z, _] =
+              ComposedLinearAttention(given, settings, return_state);
+          return variable_list{out, S, z};
+        });
+    found.resize(8);
+    return found;
   }
 };
 
@@ -149,8 +164,7 @@ struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
 
 Results ForwardAutograd(const Operands& in, const Settings& settings,
                         bool return_state) {
-  WantCpu("linear_attention", in.queries);
-  if (in.queries.scalar_type() == at::kDouble) {
+  if (!KernelServesAttention(in.queries)) {
     return ComposedLinearAttention(in, settings, return_state);
   }
   if (!NeedsGradient(in.queries, in.keys, in.values, in.initial_S,
@@ -167,7 +181,6 @@ Results ForwardAutograd(const Operands& in, const Settings& settings,
 Gradients BackwardAutograd(const Operands& in,
                            const GradientOperands& gradients,
                            const Settings& settings) {
-  WantCpu("linear_attention_backward", in.queries);
   if (!NeedsGradient(in.queries, in.keys, in.values, in.initial_S, in.initial_z,
                      gradients.grad_out, gradients.grad_final_S,
                      gradients.grad_final_z)) {
@@ -183,17 +196,14 @@ Gradients BackwardAutograd(const Operands& in,
 
 // A step that needs a gradient is a sequence of one token.
 StepResults StepAutograd(const StepOperands& in, const Settings& settings) {
-  WantCpu("linear_attention_step", in.queries);
+  if (!KernelServesAttention(in.queries)) {
+    return ComposedLinearAttentionStep(in, settings);
+  }
   if (!NeedsGradient(in.queries, in.keys, in.values, in.state_S, in.state_z)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return CallStep(in, settings);
   }
-  Operands sequence;
-  sequence.queries = in.queries.unsqueeze(1);
-  sequence.keys = in.keys.unsqueeze(1);
-  sequence.values = in.values.unsqueeze(1);
-  sequence.initial_S = in.state_S;
-  sequence.initial_z = in.state_z;
+  const Operands sequence = WithTorchErrors([&] { return AsSequence(in); });
   const auto [out, S, z, _] =
       CallForward(sequence, settings, /*return_state=*/true);
   return {out.squeeze(1), S, z};
@@ -205,6 +215,15 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
          TORCH_FN(FlatBackward<&BackwardAutograd>));
   m.impl("linear_attention_step", TORCH_FN(FlatStep<&StepAutograd>));
 }
+
+// Devices without kernels, and torch.func.vmap.
+void RegisterComposed(torch::Library& m) {
+  m.impl("linear_attention", TORCH_FN(FlatForward<&ComposedLinearAttention>));
+  m.impl("linear_attention_step",
+         TORCH_FN(FlatStep<&ComposedLinearAttentionStep>));
+}
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) { RegisterComposed(m); }
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) { RegisterComposed(m); }
 
 }  // namespace
 }  // namespace tarn::ops

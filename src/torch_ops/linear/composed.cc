@@ -1,27 +1,31 @@
-// Linear attention from plain torch operators: the fallback for float64 and
-// the oracle of the kernels (Katharopoulos et al. 2020, eq. (8)-(11)):
-//   P = mask(phi(Q) phi(K)^T);  o = (P V + phi(Q) S_0) / (P 1 + phi(Q) z_0)
-// Sizes may be symbolic, so that compilers can trace it.
+// Linear attention from plain torch operators: what serves devices without
+// kernels and float64, and the oracle of the kernels (Katharopoulos et al. 2020,
+// eq. (8)-(11)), chunk by chunk. With S_n, z_n the sums over the chunks before
+// chunk n:
+//   P = mask(phi(Q) phi(K)^T);  o = (P V + phi(Q) S_n) / (P 1 + phi(Q) z_n)
+// A column of ones beside the values gives z and the denominators from the same
+// products. Sizes may be symbolic, so that compilers can trace it.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
-#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp2.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <ATen/ops/arange.h>
 
 #include "torch_ops/common/call.h"
+#include "torch_ops/linear/layout.h"
 
 namespace tarn::ops {
 namespace {
 
-// Working layout: [B, H, G, rows, width], G = HV / H value heads a key head.
+// Working layout: [B, H, rows, width]; the G = HV / H value heads of a key head
+// stand side by side in the columns.
 struct Sizes {
   c10::SymInt batch, queries, keys, heads, group, d_key, d_value;
   explicit Sizes(const Operands& in)
@@ -42,30 +46,9 @@ at::Tensor Zero(const at::Tensor& like) {
   return at::zeros({}, like.options());
 }
 
-// Sequence of each packed token: [T] int64.
-at::Tensor SequenceOfToken(const Operands& in, const Sizes& n) {
-  return at::searchsorted(in.cu_seqlens->to(at::kLong), Range(n.keys, in.keys),
-                          /*out_int32=*/false,
-                          /*right=*/true) -
-         1;
-}
-
-// Allowed (query, key) pairs [T, S]; undefined: all. Positions of a packed
-// call count from the same origin for queries and keys, so j <= i + offset
-// reads the same inside each sequence.
-at::Tensor AllowedPairs(const Operands& in, const Settings& settings,
-                        const Sizes& n, const at::Tensor& sequence) {
-  at::Tensor allowed;
-  if (settings.causal) {
-    const at::Tensor last =
-        Range(n.queries, in.queries) + at::Scalar(settings.causal_offset);
-    allowed = Range(n.keys, in.keys).unsqueeze(0) <= last.unsqueeze(1);
-  }
-  if (sequence.defined()) {
-    const at::Tensor same = sequence.unsqueeze(1) == sequence.unsqueeze(0);
-    allowed = allowed.defined() ? allowed.logical_and(same) : same;
-  }
-  return allowed;
+// float32 for the half types: sums and denominators are never narrower.
+at::Tensor Wide(const at::Tensor& x) {
+  return x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 // Queries with the factor the kernel gives them: `scale`, or under an exact
@@ -80,89 +63,167 @@ at::Tensor ScaledQueries(const at::Tensor& features,
                               at::ones_like(factor));
 }
 
-// State rows as [N, H, G, width, columns].
-at::Tensor ByGroup(const at::Tensor& state, const Sizes& n,
-                   const c10::SymInt& columns) {
-  return state.reshape_symint(
-      {state.sym_size(0), n.heads, n.group, n.d_key, columns});
+// Shapes and ranges, before any work. What a compiler traces has no addresses
+// and symbolic sizes: there the operators below say what does not fit.
+LinearAttentionOptions Checked(const Operands& in, const Settings& settings) {
+  return WithTorchErrors([&] {
+    if (!IsTraced(in.queries)) {
+      Operands seen = in;
+      if (!in.queries.device().is_cpu()) {
+        // Lengths stay where they are: fetching them would wait for the device.
+        seen.key_lengths.reset();
+        if (in.cu_seqlens.has_value()) {
+          seen.cu_seqlens = in.cu_seqlens->to(at::kCPU);
+        }
+      }
+      (void)MakeKernelCall(seen, settings);
+    }
+    Settings traced = settings;  // a symbolic offset stays out of the options
+    traced.causal_offset = 0;
+    return KernelOptions(traced);
+  });
 }
 
-// phi(Q) times the state each query starts from: [B, H, G, T, columns].
-at::Tensor FromInitial(const at::Tensor& queries, const at::Tensor& state,
-                       const at::Tensor& sequence) {
-  if (!sequence.defined()) return at::matmul(queries, state);
-  const at::Tensor rows =  // [T, H, 1, 1, K]
-      queries.squeeze(0).permute({2, 0, 1, 3}).unsqueeze(3);
-  return at::matmul(rows, state.index_select(0, sequence))
-      .squeeze(3)
-      .permute({1, 2, 0, 3})
-      .unsqueeze(0);
-}
-
-// Sum over the kept keys of each sequence, plus the initial state.
-std::pair<at::Tensor, at::Tensor> FinalState(const Operands& in, const Sizes& n,
-                                             at::Tensor keys,
-                                             const at::Tensor& values,
-                                             const at::Tensor& sequence) {
-  c10::SymInt states = n.batch;
-  if (sequence.defined()) {
-    states = in.cu_seqlens->sym_size(0) - 1;
-    const at::Tensor mine =  // [N, 1, 1, T, 1]
-        (Range(states, in.keys).unsqueeze(1) == sequence.unsqueeze(0))
-            .reshape_symint({states, 1, 1, n.keys, 1});
-    keys = at::where(mine, keys, Zero(keys));
+// One call; every member is [B, H, ...].
+class Composed {
+ public:
+  Composed(const Operands& in, const Settings& settings,
+           const LinearAttentionOptions& options)
+      : in_(in),
+        settings_(settings),
+        options_(options),
+        n_(in),
+        layout_(in, settings) {
+    const at::Tensor kept = KeptKeys(in);
+    // Before phi and after: neither the row nor its gradient may be NaN.
+    const auto keep = [&](const at::Tensor& rows) {
+      return kept.defined()
+                 ? at::where(kept.unsqueeze(-1).unsqueeze(-1), rows, Zero(rows))
+                 : rows;
+    };
+    const FeatureMap map = options.feature_map;
+    keys_ = layout_.PlaceKeys(
+        keep(ElementwiseFeatures(map, keep(Wide(in.keys)))).transpose(1, 2));
+    values_ = layout_.PlaceKeys(Columns(keep(Wide(in.values))));
+    queries_ = layout_.PlaceQueries(
+        ScaledQueries(ElementwiseFeatures(map, Wide(in.queries)), options,
+                      settings.scale)
+            .transpose(1, 2));
+    sums_ = at::matmul(keys_.transpose(-1, -2), values_);
+    if (!in.initial_S.has_value()) return;
+    initial_ = at::cat({*in.initial_S, in.initial_z->unsqueeze(-1)}, -1)
+                   .unflatten_symint(1, {n_.heads, n_.group})
+                   .transpose(2, 3)
+                   .flatten(3);  // [sequences, H, K, G (V + 1)]
   }
-  const c10::SymInt value_heads = n.heads * n.group;
-  at::Tensor S = at::matmul(keys.transpose(-1, -2), values)
-                     .reshape_symint({states, value_heads, n.d_key, n.d_value});
-  at::Tensor z = keys.sum(-2)
-                     .expand_symint({states, n.heads, n.group, n.d_key})
-                     .reshape_symint({states, value_heads, n.d_key});
-  if (in.initial_S.has_value()) {
-    S = S + *in.initial_S;
-    z = z + *in.initial_z;
+
+  Results Run(bool return_state) const {
+    const at::Tensor total = layout_.Total(sums_);
+    at::Tensor rows = FromState(settings_.causal ? at::Tensor() : total);
+    if (settings_.causal) rows = rows + InsideChunks();
+    const at::Tensor split =  // [B, T, H, G, V + 1]
+        layout_.TakeQueries(rows)
+            .transpose(1, 2)
+            .unflatten_symint(3, {n_.group, n_.d_value + 1})
+            .flatten(2, 3);
+    const auto [out, divisors] =
+        Divide(split.narrow_symint(-1, 0, n_.d_value),
+               split.narrow_symint(-1, n_.d_value, 1));
+    at::Tensor S = at::empty({0}, sums_.options()), z = at::empty_like(S);
+    if (return_state) {
+      const at::Tensor state =  // [sequences, HV, K, V + 1]
+          (initial_.defined() ? total + initial_ : total)
+              .unflatten_symint(3, {n_.group, n_.d_value + 1})
+              .transpose(2, 3)
+              .flatten(1, 2);
+      S = state.narrow_symint(-1, 0, n_.d_value).contiguous();
+      z = state.select_symint(-1, n_.d_value).contiguous();
+    }
+    return {out.to(in_.queries.scalar_type()).contiguous(), S, z,
+            divisors.detach().squeeze(-1).contiguous()};
   }
-  return {S.contiguous(), z.contiguous()};
+
+ private:
+  // [B, S, HV, V] with a column of ones as [B, H, S, G (V + 1)].
+  at::Tensor Columns(const at::Tensor& values) const {
+    std::vector<c10::SymInt> column = values.sym_sizes().vec();
+    column.back() = 1;
+    return at::cat({values, at::ones_symint(column, values.options())}, -1)
+        .unflatten_symint(2, {n_.heads, n_.group})
+        .flatten(3)
+        .transpose(1, 2);
+  }
+
+  // phi(Q) times what each chunk knows of earlier ones, or `known` by all.
+  at::Tensor FromState(const at::Tensor& known) const {
+    at::Tensor state = known.defined() ? layout_.ByChunk(known)
+                                       : layout_.Before(sums_);
+    if (initial_.defined()) state = state + layout_.ByChunk(initial_);
+    return at::matmul(queries_, state);
+  }
+
+  // Pairs of one chunk: key slot <= query slot.
+  at::Tensor InsideChunks() const {
+    const at::Tensor slot = Range(layout_.chunk(), in_.queries);
+    const at::Tensor scores = at::matmul(queries_, keys_.transpose(-1, -2));
+    return at::matmul(at::where(slot.unsqueeze(0) <= slot.unsqueeze(1), scores,
+                                Zero(scores)),
+                      values_);
+  }
+
+  // Numerators over denominators; rows without a denominator are 0.
+  std::pair<at::Tensor, at::Tensor> Divide(const at::Tensor& numerators,
+                                           at::Tensor denominators) const {
+    switch (options_.denominator) {
+      case Denominator::kNone:
+        return {numerators, at::ones_like(denominators)};
+      case Denominator::kCompat:
+        denominators = denominators + settings_.eps;
+        return {numerators / denominators, denominators};
+      case Denominator::kSigned:  // refused by the checks
+      case Denominator::kExact:
+        break;
+    }
+    const at::Tensor empty = denominators <= 0;  // NaN passes
+    const at::Tensor safe =
+        at::where(empty, at::ones_like(denominators), denominators);
+    return {at::where(empty, Zero(numerators), numerators / safe),
+            at::where(empty, Zero(denominators), denominators)};
+  }
+
+  const Operands& in_;
+  const Settings& settings_;
+  const LinearAttentionOptions& options_;
+  Sizes n_;
+  ChunkLayout layout_;
+  at::Tensor queries_, keys_, values_;  // [B, H, N, C, K or G (V + 1)]
+  at::Tensor sums_;                     // [B, H, N, K, G (V + 1)]
+  at::Tensor initial_;                  // [sequences, H, K, G (V + 1)]
+};
+
+// No sequence at all: nothing to place.
+bool HoldsNoSequence(const Operands& in) {
+  return in.cu_seqlens.has_value() && in.cu_seqlens->sym_size(0) == 1;
 }
 
-// Numerators over denominators; rows without a denominator are 0.
-std::pair<at::Tensor, at::Tensor> Divide(const at::Tensor& numerators,
-                                         at::Tensor denominators,
-                                         const LinearAttentionOptions& options,
-                                         double eps) {
-  switch (options.denominator) {
-    case Denominator::kNone:
-      return {numerators, at::ones_like(denominators)};
-    case Denominator::kCompat:
-      denominators = denominators + eps;
-      return {numerators / denominators, denominators};
-    case Denominator::kSigned:  // refused by the checks
-    case Denominator::kExact:
-      break;
-  }
-  const at::Tensor empty = denominators <= 0;  // NaN passes
-  const at::Tensor safe =
-      at::where(empty, at::ones_like(denominators), denominators);
-  return {at::where(empty, Zero(numerators), numerators / safe),
-          at::where(empty, Zero(denominators), denominators)};
-}
-
-// [B, H, G, T, columns] -> [B, T, HV, columns].
-at::Tensor TimeFirst(const at::Tensor& rows, const Sizes& n,
-                     const c10::SymInt& columns) {
-  return rows.expand_symint({n.batch, n.heads, n.group, n.queries, columns})
-      .permute({0, 3, 1, 2, 4})
-      .reshape_symint({n.batch, n.queries, n.heads * n.group, columns})
-      .contiguous();
+// Everything is empty; the graph leads to every argument all the same.
+Results Nothing(const Operands& in, bool return_state) {
+  const Sizes n(in);
+  const at::Tensor wide = Wide(in.values);
+  const c10::SymInt heads = n.heads * n.group;
+  const auto state = [&](const OptionalTensor& initial,
+                         std::vector<c10::SymInt> shape) {
+    if (return_state && initial.has_value()) return initial->clone();
+    return at::zeros_symint(return_state ? shape : std::vector<c10::SymInt>{0},
+                            wide.options());
+  };
+  return {in.values + (in.queries.sum() + in.keys.sum()),
+          state(in.initial_S, {0, heads, n.d_key, n.d_value}),
+          state(in.initial_z, {0, heads, n.d_key}),
+          at::zeros_symint({n.batch, n.queries, heads}, wide.options())};
 }
 
 }  // namespace
-
-bool HoldsData(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.has_storage() &&
-         !tensor.key_set().has(c10::DispatchKey::Python) &&
-         !c10::impl::TorchDispatchModeTLS::any_modes_set();
-}
 
 // elu(x) + 1 as exp(x) where x <= 0, which does not cancel. The clamp keeps the
 // branch that is not taken finite, so that its gradient is 0.
@@ -200,55 +261,36 @@ at::Tensor KeptKeys(const Operands& in) {
 
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,
                                 bool return_state) {
-  const LinearAttentionOptions options = WithTorchErrors([&] {
-    if (HoldsData(in.queries)) MakeKernelCall(in, settings);
-    Settings traced = settings;  // a symbolic offset stays out of the options
-    traced.causal_offset = 0;
-    return KernelOptions(traced);
-  });
-  const Sizes n(in);
-  at::Tensor keys = in.keys, values = in.values;
-  const at::Tensor kept = KeptKeys(in);
-  // Before phi and after: neither the row nor its gradient may be NaN.
-  const auto keep = [&](const at::Tensor& rows) {
-    return kept.defined()
-               ? at::where(kept.unsqueeze(-1).unsqueeze(-1), rows, Zero(rows))
-               : rows;
-  };
-  keys = keep(ElementwiseFeatures(options.feature_map, keep(keys)))
-             .permute({0, 2, 1, 3})
-             .unsqueeze(2);  // [B, H, 1, S, K]
-  values = keep(values)
-               .reshape_symint({n.batch, n.keys, n.heads, n.group, n.d_value})
-               .permute({0, 2, 3, 1, 4});  // [B, H, G, S, V]
-  const at::Tensor queries =
-      ScaledQueries(ElementwiseFeatures(options.feature_map, in.queries),
-                    options, settings.scale)
-          .permute({0, 2, 1, 3})
-          .unsqueeze(2);  // [B, H, 1, T, K]
-  at::Tensor sequence;
-  if (in.cu_seqlens.has_value()) sequence = SequenceOfToken(in, n);
+  const LinearAttentionOptions options = Checked(in, settings);
+  if (HoldsNoSequence(in)) return Nothing(in, return_state);
+  return Composed(in, settings, options).Run(return_state);
+}
 
-  at::Tensor scores = at::matmul(queries, keys.transpose(-1, -2));
-  const at::Tensor allowed = AllowedPairs(in, settings, n, sequence);
-  if (allowed.defined()) scores = at::where(allowed, scores, Zero(scores));
-  at::Tensor numerators = at::matmul(scores, values);
-  at::Tensor denominators = scores.sum(-1, /*keepdim=*/true);
-  if (in.initial_S.has_value()) {
-    numerators =
-        numerators +
-        FromInitial(queries, ByGroup(*in.initial_S, n, n.d_value), sequence);
-    denominators = denominators +
-                   FromInitial(queries, ByGroup(*in.initial_z, n, 1), sequence);
-  }
-  const auto [out, divisors] =
-      Divide(numerators, denominators, options, settings.eps);
-  at::Tensor S = at::empty({0}, in.queries.options()), z = at::empty_like(S);
-  if (return_state) {
-    std::tie(S, z) = FinalState(in, n, keys, values, sequence);
-  }
-  return {TimeFirst(out, n, n.d_value), S, z,
-          TimeFirst(divisors.detach(), n, 1).squeeze(3)};
+Operands AsSequence(const StepOperands& in) {
+  const auto with_time = [](const char* name, const at::Tensor& row) {
+    if (row.dim() != 3) {
+      throw ShapeError(StrCat("linear_attention_step: ", name),
+                       "3 axes [batch, heads, width]",
+                       StrCat(row.sym_sizes()));
+    }
+    return row.unsqueeze(1);
+  };
+  Operands sequence;
+  sequence.queries = with_time("queries", in.queries);
+  sequence.keys = with_time("keys", in.keys);
+  sequence.values = with_time("values", in.values);
+  sequence.initial_S = in.state_S;
+  sequence.initial_z = in.state_z;
+  return sequence;
+}
+
+StepResults ComposedLinearAttentionStep(const StepOperands& in,
+                                        const Settings& settings) {
+  return WithTorchErrors([&]() -> StepResults {
+    const auto [out, S, z, _] = ComposedLinearAttention(
+        AsSequence(in), settings, /*return_state=*/true);
+    return {out.squeeze(1), S, z};
+  });
 }
 
 }  // namespace tarn::ops

@@ -82,7 +82,7 @@ namespace {
 
 Results ForwardCpu(const Operands& in, const Settings& settings,
                    bool return_state) {
-  if (in.queries.scalar_type() == at::kDouble) {
+  if (!KernelServesAttention(in.queries)) {
     return ComposedLinearAttention(in, settings, return_state);
   }
   return WithTorchErrors([&] {
@@ -184,33 +184,12 @@ Gradients BackwardMeta(const Operands& in, const GradientOperands&,
   return EmptyGradients(in);
 }
 
-// One token as a sequence of length 1.
-Operands AsSequence(const StepOperands& in) {
-  const auto with_time = [](const char* name, const at::Tensor& row) {
-    if (row.dim() != 3) {
-      throw ShapeError(StrCat("linear_attention_step: ", name),
-                       "3 axes [batch, heads, width]",
-                       ShapeText(row.sizes().vec()));
-    }
-    return row.unsqueeze(1);
-  };
-  Operands sequence;
-  sequence.queries = with_time("queries", in.queries);
-  sequence.keys = with_time("keys", in.keys);
-  sequence.values = with_time("values", in.values);
-  sequence.initial_S = in.state_S;
-  sequence.initial_z = in.state_z;
-  return sequence;
-}
-
 StepResults StepCpu(const StepOperands& in, const Settings& settings) {
   return WithTorchErrors([&]() -> StepResults {
-    const Operands sequence = AsSequence(in);
-    if (in.queries.scalar_type() == at::kDouble) {
-      const auto [out, S, z, _] =
-          ComposedLinearAttention(sequence, settings, /*return_state=*/true);
-      return {out.squeeze(1), S, z};
+    if (!KernelServesAttention(in.queries)) {
+      return ComposedLinearAttentionStep(in, settings);
     }
+    const Operands sequence = AsSequence(in);
     const KernelCall call = MakeKernelCall(sequence, settings);
     auto [out, S, z, _] = EmptyResults(call.held, /*return_state=*/true);
     if (in.state_S.has_value()) {

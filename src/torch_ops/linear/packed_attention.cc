@@ -90,22 +90,40 @@ Settings SettingsOf(bool causal, c10::string_view feature_map,
           chunk_size};
 }
 
+Outputs ForwardComposed(const at::Tensor& packed, int64_t heads,
+                        int64_t value_heads, int64_t d_key,
+                        const OptionalTensor& key_mask,
+                        const OptionalTensor& key_lengths, bool causal,
+                        c10::string_view feature_map,
+                        c10::string_view denominator, double eps, double scale,
+                        int64_t chunk_size) {
+  return WithTorchErrors([&]() -> Outputs {
+    const PackedHeads shape = {heads, value_heads, d_key};
+    Check(packed, shape);
+    const auto [out, S, z, denominators] = ComposedLinearAttention(
+        UnpackWith(packed, shape, key_mask, key_lengths),
+        SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size),
+        /*return_state=*/false);
+    return {out.flatten(2), denominators};
+  });
+}
+
 Outputs ForwardCpu(const at::Tensor& packed, int64_t heads, int64_t value_heads,
                    int64_t d_key, const OptionalTensor& key_mask,
                    const OptionalTensor& key_lengths, bool causal,
                    c10::string_view feature_map, c10::string_view denominator,
                    double eps, double scale, int64_t chunk_size) {
+  if (!KernelServesAttention(packed)) {
+    return ForwardComposed(packed, heads, value_heads, d_key, key_mask,
+                           key_lengths, causal, feature_map, denominator, eps,
+                           scale, chunk_size);
+  }
   return WithTorchErrors([&]() -> Outputs {
     const PackedHeads shape = {heads, value_heads, d_key};
     Check(packed, shape);
     const Operands in = UnpackWith(packed, shape, key_mask, key_lengths);
     const Settings settings =
         SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
-    if (packed.scalar_type() == at::kDouble) {
-      auto [out, S, z, denominators] =
-          ComposedLinearAttention(in, settings, /*return_state=*/false);
-      return {out.flatten(2), denominators};
-    }
     const KernelCall call = MakeKernelCall(in, settings);
     const int64_t batch = packed.size(0), tokens = packed.size(1);
     const int64_t d_value = in.values.size(3);
@@ -223,6 +241,18 @@ struct PackedFunction : public torch::autograd::Function<PackedFunction> {
     auto& data = ctx->saved_data;
     if (!grads[0].defined()) return variable_list(5);
     const std::vector<int64_t> shape = data["shape"].toIntVector();
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found =
+          ComposedGradients({s[0]}, grads, [&](const variable_list& x) {
+            return variable_list{std::get<0>(ForwardComposed(
+                x[0], shape[0], shape[1], shape[2], NoneOr(s[1]), NoneOr(s[2]),
+                data["causal"].toBool(), data["feature_map"].toStringRef(),
+                data["denominator"].toStringRef(), data["eps"].toDouble(),
+                data["scale"].toDouble(), shape[3]))};
+          });
+      found.resize(5);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");
     const at::Tensor grad = handle.call(
@@ -245,19 +275,15 @@ Outputs ForwardAutograd(const at::Tensor& packed, int64_t heads,
   const PackedHeads shape = {heads, value_heads, d_key};
   const Settings settings =
       SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
+  if (!KernelServesAttention(packed)) {
+    return ForwardComposed(packed, heads, value_heads, d_key, key_mask,
+                           key_lengths, causal, feature_map, denominator, eps,
+                           scale, chunk_size);
+  }
   WithTorchErrors([&] {
-    (void)HasKernel(kOp, packed);
     Check(packed, shape);
     (void)KernelOptions(settings);
   });
-  if (packed.scalar_type() == at::kDouble) {
-    return WithTorchErrors([&]() -> Outputs {
-      auto [out, S, z, denominators] = ComposedLinearAttention(
-          UnpackWith(packed, shape, key_mask, key_lengths), settings,
-          /*return_state=*/false);
-      return {out.flatten(2), denominators.detach()};
-    });
-  }
   if (!WantsGradient(packed)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Call(packed, shape, key_mask, key_lengths, settings);
@@ -288,6 +314,13 @@ TORCH_LIBRARY_IMPL(tarn, CPU, m) {
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("linear_attention_packed", &ForwardMeta);
   m.impl("linear_attention_packed_backward", &BackwardMeta);
+}
+// Devices without kernels, and torch.func.vmap.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("linear_attention_packed", &ForwardComposed);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("linear_attention_packed", &ForwardComposed);
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   m.impl("linear_attention_packed", &ForwardAutograd);

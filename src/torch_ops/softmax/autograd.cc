@@ -106,6 +106,20 @@ struct SoftmaxFunction : public torch::autograd::Function<SoftmaxFunction> {
     SoftmaxCall call = SavedCall(ctx, saved);
     const bool wants_bias =
         call.options.bias.has_value() && ctx->needs_input_grad(3);
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      variable_list found = ComposedGradients(
+          {call.queries, call.keys, call.values,
+           UndefinedOr(call.options.bias)},
+          grads, [&](const variable_list& in) {
+            call.queries = in[0];
+            call.keys = in[1];
+            call.values = in[2];
+            call.options.bias = NoneOr(in[3]);
+            return variable_list{std::get<0>(ComposedSoftmax(call))};
+          });
+      found.resize(5);
+      return found;
+    }
     const auto [queries, keys, values, bias] =
         CallBackward(call, {grads[0], saved[8], saved[9], wants_bias});
     const at::Tensor none;
@@ -113,11 +127,16 @@ struct SoftmaxFunction : public torch::autograd::Function<SoftmaxFunction> {
   }
 };
 
+TwoTensors ForwardComposed(const SoftmaxCall& call) {
+  return WithTorchErrors([&] {
+    CheckSoftmaxCall(kOp, call);
+    return ComposedSoftmax(call);
+  });
+}
+
 TwoTensors ForwardAutograd(const SoftmaxCall& call) {
+  if (call.composes()) return ForwardComposed(call);
   WithTorchErrors([&] { CheckSoftmaxCall(kOp, call); });
-  if (call.composes()) {
-    return WithTorchErrors([&] { return ComposedSoftmax(call); });
-  }
   if (!WantsGradient(call.queries, call.keys, call.values, call.options.bias)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return CallForward(call);
@@ -153,6 +172,7 @@ TwoTensors ExactTopkFlat(const at::Tensor& queries, const at::Tensor& keys,
 }
 
 at::Tensor TopkAutograd(const SoftmaxCall& call, const c10::SymInt& width) {
+  if (call.composes()) return ComposedTopkIndices(call, width);
   at::AutoDispatchBelowADInplaceOrView guard;
   return CallTopkIndices(call, width);
 }
@@ -191,6 +211,15 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   m.impl("exact_topk_indices", TORCH_FN(FlatTopk<&TopkAutograd>));
   m.impl("softmax_attention_backward",
          torch::autograd::autogradNotImplementedFallback());
+}
+// Devices without kernels, and torch.func.vmap.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("softmax_attention", TORCH_FN(FlatForward<&ForwardComposed>));
+  m.impl("exact_topk_indices", TORCH_FN(FlatTopk<&ComposedTopkIndices>));
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("softmax_attention", TORCH_FN(FlatForward<&ForwardComposed>));
+  m.impl("exact_topk_indices", TORCH_FN(FlatTopk<&ComposedTopkIndices>));
 }
 TORCH_LIBRARY_IMPL(tarn, CompositeImplicitAutograd, m) {
   m.impl("softmax_attention_weights", TORCH_FN(FlatForward<&WithWeights>));

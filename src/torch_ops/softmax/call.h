@@ -23,8 +23,8 @@ struct SoftmaxCall {
   /// The factor of q . k. Not for a width that a compiler traces as a symbol
   /// unless softmax_temp is given: it becomes a constant of the trace.
   double temperature() const;
-  /// Whether the composed form serves the call: float64.
-  bool composes() const { return queries.scalar_type() == at::kDouble; }
+  /// Whether the composed form serves the call.
+  bool composes() const { return !KernelServesAttention(queries); }
 };
 
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
@@ -50,7 +50,10 @@ at::Tensor ComposedSoftmaxWeights(const SoftmaxCall& call);
 at::Tensor ComposedSoftmaxOutput(const SoftmaxCall& call,
                                  const at::Tensor& weights);
 
-/// Both, with empty statistics: the operator's float64 form.
+/// The operator's composed form, with empty statistics: a window of keys in
+/// blocks of queries, O(T c) for local_context c, else every key at once. Where
+/// nothing but causality is asked for, a device other than the CPU runs torch's
+/// scaled_dot_product_attention, which keeps no T x S array.
 TwoTensors ComposedSoftmax(const SoftmaxCall& call);
 
 /// [B, H, T, width] int64: positions of the highest scores, as

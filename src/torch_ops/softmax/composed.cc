@@ -5,11 +5,13 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -113,6 +115,80 @@ at::Tensor Scores(const SoftmaxCall& call) {
   return scores;
 }
 
+// ---- A window of keys, in linear time.
+
+// Whether the window's blocks serve the call: masks of pairs and dropout are
+// laid out over all keys.
+bool FitsWindows(const SoftmaxCall& call) {
+  return call.local_context != 0 && !call.masks.attention_mask.has_value() &&
+         !call.options.bias.has_value() &&
+         call.options.dropout.probability == 0.0;
+}
+
+// Blocks of b queries against the b + c - 1 keys that any of them may read:
+// key place w of query a stands w - a - floor(c / 2) positions ahead of it.
+at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
+  const int64_t c = call.local_context.guard_int(__FILE__, __LINE__);
+  const int64_t block = std::max<int64_t>(c, 16), width = block + c - 1;
+  const c10::SymInt tokens = call.queries.sym_size(1);
+  const c10::SymInt keys = call.keys.sym_size(1);
+  const c10::SymInt blocks = ((tokens + (block - 1)) / block).max(1);
+  const c10::SymInt behind = blocks * block + (c - 1 - c / 2) - keys;
+  // [B, S, ...] as [B, blocks, ..., width]; what is no key is 0.
+  const auto windows = [&](const at::Tensor& x) {
+    std::vector<c10::SymInt> pad(static_cast<size_t>(2 * (x.dim() - 2)), 0);
+    pad.push_back(c / 2);
+    pad.push_back(behind);
+    return at::constant_pad_nd_symint(x, pad, 0).unfold(1, width, block);
+  };
+  at::Tensor kept = KeptKeys(call.masks, call.keys);
+  const at::Tensor k = windows(HeadsFirst(call.keys, kept).transpose(1, 2));
+  const at::Tensor v = windows(HeadsFirst(call.values, kept).transpose(1, 2));
+  const at::Tensor q =  // [B, blocks, H, b, K]
+      at::constant_pad_nd_symint(call.queries.to(Wide(call.queries)),
+                                 {0, 0, 0, 0, 0, blocks * block - tokens}, 0)
+          .unflatten_symint(1, {blocks, block})
+          .transpose(2, 3);
+  const auto places = [&](int64_t end) {
+    return at::arange(end, q.options().dtype(at::kLong));
+  };
+  const at::Tensor ahead =  // w - a
+      places(width).unsqueeze(0) - places(block).unsqueeze(1);
+  at::Tensor allowed = ahead.ge(0).logical_and(ahead.lt(c));
+  if (call.masks.causal) {
+    allowed = allowed.logical_and(
+        ahead.le(at::Scalar(call.masks.causal_offset + c / 2)));
+  }
+  if (!kept.defined()) {
+    kept = at::ones_symint({1, keys}, q.options().dtype(at::kBool));
+  }
+  allowed = allowed.logical_and(windows(kept).unsqueeze(2).unsqueeze(3));
+  const at::Tensor weights =
+      MaskedSoftmax(at::matmul(q, k) * call.temperature(), allowed);
+  return at::matmul(weights, v.transpose(-1, -2))
+      .transpose(2, 3)
+      .flatten(1, 2)
+      .narrow_symint(1, 0, tokens)
+      .contiguous()
+      .to(call.values.scalar_type());
+}
+
+// Whether torch's own fused attention computes the call: elsewhere than on the
+// CPU, where it would be a rival's kernel in place of tarn's definition.
+bool ServedByTorch(const SoftmaxCall& call) {
+  const AttentionMasks& masks = call.masks;
+  if (call.queries.is_cpu() || call.queries.is_meta() ||
+      call.local_context != 0 || call.options.bias.has_value() ||
+      call.options.dropout.probability != 0.0 ||
+      masks.attention_mask.has_value() || masks.key_mask.has_value() ||
+      masks.key_lengths.has_value()) {
+    return false;
+  }
+  return !masks.causal ||
+         (masks.causal_offset == 0 &&
+          call.queries.sym_size(1) == call.keys.sym_size(1));
+}
+
 // ---- Exact top-k.
 
 // Queries [first, first + count) of a call, which see the same keys.
@@ -210,6 +286,7 @@ at::Tensor ComposedSoftmaxWeights(const SoftmaxCall& call) {
 
 at::Tensor ComposedTopkIndices(const SoftmaxCall& call,
                                const c10::SymInt& width) {
+  const at::NoGradGuard no_grad;
   at::Tensor scores = Scores(call);
   scores = at::where(scores.isnan(), Zero(scores).add(INFINITY), scores);
   const at::Tensor allowed = Allowed(call);
@@ -280,8 +357,19 @@ at::Tensor ComposedSoftmaxOutput(const SoftmaxCall& call,
 }
 
 TwoTensors ComposedSoftmax(const SoftmaxCall& call) {
-  return {ComposedSoftmaxOutput(call, ComposedSoftmaxWeights(call)),
-          at::empty({0}, call.queries.options())};
+  const at::Tensor none = at::empty({0}, call.queries.options());
+  if (ServedByTorch(call)) {
+    const auto heads_first = [](const at::Tensor& x) {
+      return x.transpose(1, 2);
+    };
+    const at::Tensor out = at::scaled_dot_product_attention(
+        heads_first(call.queries), heads_first(call.keys),
+        heads_first(call.values), std::nullopt, 0.0, call.masks.causal,
+        call.temperature());
+    return {out.transpose(1, 2).contiguous(), none};
+  }
+  if (FitsWindows(call)) return {WindowedSoftmax(call), none};
+  return {ComposedSoftmaxOutput(call, ComposedSoftmaxWeights(call)), none};
 }
 
 }  // namespace tarn::ops

@@ -139,9 +139,6 @@ double SoftmaxCall::temperature() const {
 void CheckSoftmaxCall(const char* op, const SoftmaxCall& call) {
   const auto where = [&](const char* name) { return StrCat(op, ": ", name); };
   const at::Tensor& q = call.queries;
-  if (!q.device().is_cpu() && !q.device().is_meta()) {
-    throw DeviceError(where("queries"), "a tensor on cpu", q.device().str());
-  }
   const at::ScalarType type = q.scalar_type();
   if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16 &&
       type != at::kHalf) {

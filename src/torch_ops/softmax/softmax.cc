@@ -108,7 +108,9 @@ TwoTensors ForwardMeta(const SoftmaxCall& call) {
     const at::Tensor out = at::empty_symint(
         {q.sym_size(0), q.sym_size(1), q.sym_size(2), call.values.sym_size(3)},
         q.options());
-    if (call.composes()) return {out, at::empty({0}, q.options())};
+    if (q.scalar_type() == at::kDouble) {
+      return {out, at::empty({0}, q.options())};
+    }
     return {out,
             at::empty_symint({q.sym_size(0), q.sym_size(2), q.sym_size(1), 2},
                              q.options().dtype(at::kFloat))};
@@ -116,7 +118,7 @@ TwoTensors ForwardMeta(const SoftmaxCall& call) {
 }
 
 void WantKernelDType(const SoftmaxCall& call) {
-  if (!call.composes()) return;
+  if (call.queries.scalar_type() != at::kDouble) return;
   throw DTypeError("softmax_attention_backward: queries",
                    "float32, bfloat16 or float16",
                    "float64, whose gradient autograd takes from the composed "

@@ -3,6 +3,7 @@
 #include "torch_ops/sparse/clustered.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -124,7 +125,7 @@ int64_t ScoresOfRow(const Call& in, const ClusteredPlan& plan) {
                                in.queries.size(1) * std::min(plan.topk, keys));
 }
 
-Results ForwardCpu(const Call& in) {
+Results Forward(const Call& in) {
   return WithTorchErrors([&]() -> Results {
     Check(in);
     const ClusteredOptions& o = in.options;
@@ -149,7 +150,7 @@ Results ForwardCpu(const Call& in) {
   });
 }
 
-Gradients BackwardCpu(const Call& in, const at::Tensor& cluster,
+Gradients Backward(const Call& in, const at::Tensor& cluster,
                       const at::Tensor& grad_out) {
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
@@ -177,6 +178,22 @@ Gradients BackwardCpu(const Call& in, const at::Tensor& cluster,
     };
     ForParts(grad.size(0), ScoresOfRow(in, plan), run);
     return {results[0], results[1], results[2]};
+  });
+}
+
+// The output on decided clusters, which autograd follows to any order.
+at::Tensor Differentiable(const Call& in, const at::Tensor& cluster) {
+  return WithTorchErrors([&] {
+    const ClusteredPlan plan = Plan(in, cluster.contiguous());
+    std::vector<at::Tensor> outs;
+    ForParts(in.queries.size(0), ScoresOfRow(in, plan),
+             [&](int64_t begin, int64_t end) {
+               outs.push_back(ComputeClustered(
+                   RowsOf(plan, begin, end), in.queries.slice(0, begin, end),
+                   in.keys.slice(0, begin, end),
+                   in.values.slice(0, begin, end)));
+             });
+    return at::cat(outs).to(in.queries.scalar_type());
   });
 }
 
@@ -235,6 +252,25 @@ struct ClusteredFunction : public torch::autograd::Function<ClusteredFunction> {
     if (!grads[0].defined()) return variable_list(4);
     const variable_list saved = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      Call in;
+      in.kind = data["kind"].toStringRef();
+      in.options.clusters = data["clusters"].toInt();
+      in.options.topk = data["topk"].toInt();
+      in.options.key_mask = NoneOr(saved[3]);
+      in.options.key_lengths = NoneOr(saved[4]);
+      in.options.softmax_temp = data["softmax_temp"].toOptional<double>();
+      in.options.dropout = {data["dropout"].toDouble(), NoneOr(saved[5])};
+      variable_list found = ComposedGradients(
+          {saved[0], saved[1], saved[2]}, grads, [&](const variable_list& x) {
+            in.queries = x[0];
+            in.keys = x[1];
+            in.values = x[2];
+            return variable_list{Differentiable(in, saved[6])};
+          });
+      found.resize(4);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::clustered_attention_backward");
     const auto [q, k, v] = handle.call(
@@ -318,9 +354,10 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "Tensor cluster, Tensor grad_out) -> "
       "(Tensor grad_queries, Tensor grad_keys, Tensor grad_values)");
 }
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  m.impl("clustered_attention", TORCH_FN(Flat<&ForwardCpu>));
-  m.impl("clustered_attention_backward", TORCH_FN(FlatBackward<&BackwardCpu>));
+// Torch's operators on every device; which positions meet is decided on the CPU.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("clustered_attention", TORCH_FN(Flat<&Forward>));
+  m.impl("clustered_attention_backward", TORCH_FN(FlatBackward<&Backward>));
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("clustered_attention", TORCH_FN(Flat<&ForwardMeta>));

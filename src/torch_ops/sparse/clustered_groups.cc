@@ -1,5 +1,6 @@
 // The discrete choices inside clustered attention: which keys a cluster looks
-// at, and which queries are computed together. Plain loops over CPU data.
+// at, and which queries are computed together. Plain loops over CPU data; tensors
+// of other devices are fetched, and what was chosen goes back.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -62,18 +63,20 @@ void RunTopKeys(const at::Tensor& scores, const at::Tensor& kept,
 
 at::Tensor TopKeys(const at::Tensor& scores, const at::Tensor& kept,
                    const at::Tensor& members, int64_t topk) {
-  const at::Tensor dense = scores.detach().contiguous();
+  const at::Tensor dense = scores.detach().to(at::kCPU).contiguous();
   const int64_t slots = std::min(topk, scores.size(3));
   const at::Tensor top =
       at::zeros({scores.size(0), scores.size(1), scores.size(2), slots},
-                members.options());
+                members.options().device(at::kCPU));
   const auto run = scores.scalar_type() == at::kDouble ? &RunTopKeys<double>
                                                        : &RunTopKeys<float>;
-  run(dense, kept, members, slots, top.data_ptr<int64_t>());
-  return top;
+  run(dense, kept.defined() ? kept.to(at::kCPU) : kept, members.to(at::kCPU),
+      slots, top.data_ptr<int64_t>());
+  return top.to(scores.device());
 }
 
-ClusterGroups GroupByCluster(const at::Tensor& cluster, int64_t clusters) {
+ClusterGroups GroupByCluster(const at::Tensor& given, int64_t clusters) {
+  const at::Tensor cluster = given.to(at::kCPU);
   const int64_t planes = cluster.size(0) * cluster.size(1);
   const int64_t seq_len = cluster.size(2);
   const int64_t* of = cluster.const_data_ptr<int64_t>();
@@ -99,9 +102,9 @@ ClusterGroups GroupByCluster(const at::Tensor& cluster, int64_t clusters) {
     const at::Tensor out =
         at::empty({static_cast<int64_t>(values.size())}, cluster.options());
     std::copy(values.begin(), values.end(), out.data_ptr<int64_t>());
-    return out;
+    return out.to(given.device());
   };
-  return {tensor(rows), tensor(groups), place};
+  return {tensor(rows), tensor(groups), place.to(given.device())};
 }
 
 }  // namespace tarn::ops

@@ -205,20 +205,23 @@ void RunHashBuckets(const at::Tensor& queries, int64_t bits, int64_t rounds,
 
 }  // namespace
 
-at::Tensor ClusterQueries(const at::Tensor& queries, const at::Tensor& lengths,
+at::Tensor ClusterQueries(const at::Tensor& given, const at::Tensor& lengths,
                           const ClusterOptions& options) {
+  const at::Tensor queries = given.to(at::kCPU);
   const at::Tensor clusters =
       at::empty({queries.size(0), queries.size(2), queries.size(1)},
                 queries.options().dtype(at::kLong));
   const auto run = queries.scalar_type() == at::kDouble
                        ? &RunClusterQueries<double>
                        : &RunClusterQueries<float>;
-  run(queries, lengths, options, clusters.data_ptr<int64_t>());
-  return clusters;
+  run(queries, lengths.defined() ? lengths.to(at::kCPU) : lengths, options,
+      clusters.data_ptr<int64_t>());
+  return clusters.to(given.device());
 }
 
-at::Tensor HashBuckets(const at::Tensor& queries, int64_t bits, int64_t rounds,
+at::Tensor HashBuckets(const at::Tensor& given, int64_t bits, int64_t rounds,
                        int64_t hash_seed) {
+  const at::Tensor queries = given.to(at::kCPU);
   const at::Tensor buckets =
       at::empty({queries.size(0), queries.size(2), rounds, queries.size(1)},
                 queries.options().dtype(at::kInt));
@@ -226,7 +229,7 @@ at::Tensor HashBuckets(const at::Tensor& queries, int64_t bits, int64_t rounds,
                        ? &RunHashBuckets<double>
                        : &RunHashBuckets<float>;
   run(queries, bits, rounds, hash_seed, buckets.data_ptr<int32_t>());
-  return buckets;
+  return buckets.to(given.device());
 }
 
 }  // namespace tarn::ops

@@ -134,7 +134,7 @@ void ForCallParts(const Call& in, const F& f) {
   });
 }
 
-Results ForwardCpu(const Call& in) {
+Results Forward(const Call& in) {
   return WithTorchErrors([&]() -> Results {
     Check(in);
     ReformerPlan plan = Plan(in);
@@ -150,7 +150,7 @@ Results ForwardCpu(const Call& in) {
   });
 }
 
-Gradients BackwardCpu(const Call& in, const at::Tensor& buckets,
+Gradients Backward(const Call& in, const at::Tensor& buckets,
                       const at::Tensor& grad_out) {
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
@@ -171,6 +171,20 @@ Gradients BackwardCpu(const Call& in, const at::Tensor& buckets,
       part.Of(std::get<1>(results)).copy_(gradients[1]);
     });
     return results;
+  });
+}
+
+// The output on decided buckets, which autograd follows to any order.
+at::Tensor Differentiable(const Call& in, const at::Tensor& buckets) {
+  return WithTorchErrors([&] {
+    ReformerPlan plan = Plan(in);
+    plan.buckets = buckets.contiguous();
+    const at::Tensor out = at::empty(in.values.sizes(), in.values.options());
+    ForCallParts(in, [&](const Part& part) {
+      part.Of(out).copy_(ComputeReformer(
+          PlanOf(plan, part), part.Of(in.queries), part.Of(in.values)));
+    });
+    return out;
   });
 }
 
@@ -234,6 +248,27 @@ struct ReformerFunction : public torch::autograd::Function<ReformerFunction> {
     if (!grads[0].defined()) return variable_list(3);
     const variable_list saved = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
+    if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
+      Call in;
+      in.options.chunk_size = data["chunk_size"].toInt();
+      in.options.bits = data["bits"].toInt();
+      in.options.rounds = data["rounds"].toInt();
+      in.options.masked = data["masked"].toBool();
+      in.options.same_bucket = data["same_bucket"].toBool();
+      in.options.compat = data["compat"].toBool();
+      in.options.softmax_temp = data["softmax_temp"].toOptional<double>();
+      in.options.dropout = {data["dropout"].toDouble(), NoneOr(saved[5])};
+      in.masks = {data["causal"].toBool(), data["causal_offset"].toSymInt(),
+                  NoneOr(saved[2]), NoneOr(saved[3]), NoneOr(saved[4])};
+      variable_list found = ComposedGradients(
+          {saved[0], saved[1]}, grads, [&](const variable_list& x) {
+            in.queries = x[0];
+            in.values = x[1];
+            return variable_list{Differentiable(in, saved[6])};
+          });
+      found.resize(3);
+      return found;
+    }
     static const auto handle =
         FindOp<BackwardSignature>("tarn::reformer_attention_backward");
     const auto [q, v] = handle.call(
@@ -325,9 +360,10 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "float dropout, Tensor? seed, Tensor buckets, Tensor grad_out) -> "
       "(Tensor grad_queries, Tensor grad_values)");
 }
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  m.impl("reformer_attention", TORCH_FN(Flat<&ForwardCpu>));
-  m.impl("reformer_attention_backward", TORCH_FN(FlatBackward<&BackwardCpu>));
+// Torch's operators on every device; which positions meet is decided on the CPU.
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("reformer_attention", TORCH_FN(Flat<&Forward>));
+  m.impl("reformer_attention_backward", TORCH_FN(FlatBackward<&Backward>));
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("reformer_attention", TORCH_FN(Flat<&ForwardMeta>));

@@ -165,17 +165,21 @@ class ReformerWindows::Pairs {
   std::vector<int32_t> allowed_, count_;         // [W]
 };
 
-ReformerWindows::ReformerWindows(const ReformerPlan& plan, int64_t seq_len,
+ReformerWindows::ReformerWindows(ReformerPlan plan, int64_t seq_len,
                                  at::ScalarType dtype)
     : plan_(plan),
+      device_(plan.buckets.device()),
       heads_(plan.buckets.size(1)),
       planes_(plan.buckets.size(0) * heads_),
       seq_len_(seq_len),
       chunk_(std::min(plan.options.chunk_size, seq_len)),
       chunks_((seq_len + chunk_ - 1) / chunk_),
       dtype_(dtype) {
-  const at::Tensor buckets = plan.buckets.contiguous();
-  const BucketOrder order = SortByBucket(buckets, plan.kept);
+  for (at::Tensor* x : {&plan_.buckets, &plan_.kept, &plan_.attention_mask}) {
+    if (x->defined()) *x = x->to(at::kCPU);
+  }
+  const at::Tensor buckets = plan_.buckets.contiguous();
+  const BucketOrder order = SortByBucket(buckets, plan_.kept);
   const auto flat = [&](const at::Tensor& x) {
     return x.reshape({planes_, plan.options.rounds, seq_len_});
   };
@@ -215,7 +219,8 @@ ReformerWindow ReformerWindows::Make(int64_t round) const {
   } else {
     FillBias<float>(round, w);
   }
-  return w;
+  return {w.own.to(device_), w.keys.to(device_), w.place.to(device_),
+          w.bias.to(device_)};
 }
 
 // The caller's mask at the pairs, dense, or nothing; an axis of size 1 serves

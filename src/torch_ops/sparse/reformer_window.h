@@ -10,7 +10,7 @@
 
 namespace tarn::ops {
 
-/// One round's. P planes (sequence and head), C chunks of s places, W = 2 s or,
+/// One round's, on the plan's device. P planes (sequence and head), C chunks of s places, W = 2 s or,
 /// with one chunk, s.
 struct ReformerWindow {
   at::Tensor own;    // [P, C, s] positions; -1 beyond the last
@@ -24,8 +24,9 @@ struct ReformerWindow {
 
 class ReformerWindows {
  public:
-  /// The plan must outlive this. `dtype` float32 or float64, of `bias`.
-  ReformerWindows(const ReformerPlan& plan, int64_t seq_len,
+  /// `dtype` float32 or float64, of `bias`. Works on the CPU: a plan of another
+  /// device is fetched.
+  ReformerWindows(ReformerPlan plan, int64_t seq_len,
                   at::ScalarType dtype);
   /// O(P T W rounds) time, in parallel.
   ReformerWindow Make(int64_t round) const;
@@ -42,7 +43,8 @@ class ReformerWindows {
   void FillBias(int64_t round, const ReformerWindow& window) const;
   ReformerWindow Positions(int64_t round) const;
 
-  const ReformerPlan& plan_;
+  ReformerPlan plan_;  // on the CPU
+  c10::Device device_;
   int64_t heads_, planes_, seq_len_, chunk_, chunks_;
   at::ScalarType dtype_;
   at::Tensor position_, place_;  // [P, rounds, T]

@@ -1,0 +1,91 @@
+// Under torch's autocast: which arguments of an operator are cast, and to what.
+// Products take the lower precision that autocast asks for; what sums over a
+// sequence (states, statistics, biases of scores) and the losses stay float32,
+// as the operators accumulate in float32 whatever their inputs.
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+namespace tarn::ops {
+namespace {
+
+struct Rule {
+  const char* op;
+  bool lower;  // to autocast's dtype, else to float32
+  std::initializer_list<const char*> arguments;
+};
+
+// Of residual_norm x and residual alone could be halves; its parameters are
+// float32 masters, and a residual stream wants the precision.
+const Rule kRules[] = {
+    {"linear_attention", true, {"queries", "keys", "values"}},
+    {"linear_attention_step", true, {"queries", "keys", "values"}},
+    {"linear_attention_packed", true, {"packed"}},
+    {"mapped_linear_attention", true, {"queries", "keys", "values"}},
+    {"mapped_linear_attention_step", true, {"queries", "keys", "values"}},
+    {"causal_dot_product", true, {"queries", "keys", "values"}},
+    {"softmax_attention", true, {"queries", "keys", "values"}},
+    {"softmax_attention_weights", true, {"queries", "keys", "values"}},
+    {"exact_topk_indices", true, {"queries", "keys", "values"}},
+    {"exact_topk_attention", true, {"queries", "keys", "values"}},
+    {"clustered_attention", true, {"queries", "keys", "values"}},
+    {"reformer_attention", true, {"queries", "values"}},
+    {"aft_full", true, {"queries", "keys", "values", "position_bias"}},
+    {"aft_simple", true, {"queries", "keys", "values"}},
+    {"affine", true, {"x", "weight", "bias"}},
+    {"feed_forward", true, {"x", "weight1", "bias1", "weight2"}},
+    {"swiglu_feed_forward", true, {"x", "weight1", "weight2", "weight3"}},
+    {"residual_norm", false, {"x", "residual", "bias", "gamma", "beta"}},
+    {"logistic_mixture_loss", false, {"params"}},
+};
+
+// The arguments at these places of the stack, cast; then the operator itself,
+// which no longer sees autocast.
+class Casting : public c10::OperatorKernel {
+ public:
+  Casting(c10::DeviceType device, const Rule& rule)
+      : device_(device), rule_(rule) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                  torch::jit::Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        c10::autocast_dispatch_keyset);
+    const auto& arguments = op.schema().arguments();
+    const at::ScalarType dtype =
+        rule_.lower ? at::autocast::get_autocast_dtype(device_) : at::kFloat;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const bool named = std::any_of(
+          rule_.arguments.begin(), rule_.arguments.end(),
+          [&](const char* name) { return arguments[i].name() == name; });
+      c10::IValue& value =
+          torch::jit::peek(*stack, i, arguments.size());
+      if (!named || !value.isTensor()) continue;
+      value = at::autocast::cached_cast(dtype, value.toTensor(), device_);
+    }
+    op.callBoxed(stack);
+  }
+
+ private:
+  c10::DeviceType device_;
+  const Rule& rule_;
+};
+
+void Register(torch::Library& m, c10::DeviceType device) {
+  for (const Rule& rule : kRules) {
+    m.impl(rule.op,
+           torch::CppFunction::makeFromBoxedFunctor(
+               std::make_unique<Casting>(device, rule)));
+  }
+}
+
+TORCH_LIBRARY_IMPL(tarn, AutocastCPU, m) { Register(m, at::kCPU); }
+TORCH_LIBRARY_IMPL(tarn, AutocastCUDA, m) { Register(m, at::kCUDA); }
+TORCH_LIBRARY_IMPL(tarn, AutocastXPU, m) { Register(m, at::kXPU); }
+TORCH_LIBRARY_IMPL(tarn, AutocastMPS, m) { Register(m, at::kMPS); }
+
+}  // namespace
+}  // namespace tarn::ops

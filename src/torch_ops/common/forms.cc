@@ -1,0 +1,90 @@
+#include "torch_ops/common/forms.h"
+
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
+
+#include <utility>
+
+#include "torch_ops/cuda/kernels.h"
+
+namespace tarn::ops {
+namespace {
+
+thread_local bool force_composed = false;
+
+// A transform of torch.func is at work: it follows torch's operators alone.
+bool InsideTransform() {
+  return c10::impl::tls_is_dispatch_key_included(
+             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         c10::impl::tls_is_dispatch_key_included(
+             c10::DispatchKey::FuncTorchDynamicLayerBackMode);
+}
+
+bool ExchangeForced(bool on) { return std::exchange(force_composed, on); }
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def("force_composed(bool on) -> bool", &ExchangeForced);
+}
+
+}  // namespace
+
+bool OnKernelDevice(const at::Tensor& x) {
+  if (force_composed || InsideTransform()) return false;
+  const c10::Device device = x.device();
+  if (!device.is_cpu() && !device.is_meta() && !HasCudaKernels(device)) {
+    return false;
+  }
+  return !x._fw_grad(/*level=*/0).defined();
+}
+
+ForceComposed::ForceComposed(bool on) : before_(ExchangeForced(on)) {}
+ForceComposed::~ForceComposed() { force_composed = before_; }
+
+bool IsTraced(const at::Tensor& tensor) {
+  return tensor.is_meta() || !tensor.has_storage() ||
+         tensor.key_set().has(c10::DispatchKey::Python) ||
+         c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+
+bool HoldsData(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && !IsTraced(tensor);
+}
+
+torch::autograd::variable_list ComposedGradients(
+    const torch::autograd::variable_list& inputs,
+    const torch::autograd::variable_list& grads,
+    const std::function<torch::autograd::variable_list(
+        const torch::autograd::variable_list&)>& f) {
+  torch::autograd::variable_list aliases, wanted, outputs, grad_outputs;
+  for (const at::Tensor& input : inputs) {
+    // One tensor may be several arguments: each alias gets its own gradient.
+    aliases.push_back(input.defined() ? input.view_as(input) : input);
+    if (input.defined() && input.requires_grad()) {
+      wanted.push_back(aliases.back());
+    }
+  }
+  const torch::autograd::variable_list results = f(aliases);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].defined() || !results[i].requires_grad()) continue;
+    if (i >= grads.size() || !grads[i].defined()) continue;
+    outputs.push_back(results[i]);
+    grad_outputs.push_back(grads[i]);
+  }
+  torch::autograd::variable_list found(wanted.size());
+  if (!outputs.empty() && !wanted.empty()) {
+    found = torch::autograd::grad(outputs, wanted, grad_outputs,
+                                  /*retain_graph=*/true, /*create_graph=*/true,
+                                  /*allow_unused=*/true);
+  }
+  torch::autograd::variable_list gradients(inputs.size());
+  for (size_t i = 0, next = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || !inputs[i].requires_grad()) continue;
+    gradients[i] = found[next++];
+  }
+  return gradients;
+}
+
+}  // namespace tarn::ops

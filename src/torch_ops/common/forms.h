@@ -1,0 +1,60 @@
+// Which of an operator's forms serves a call, decided here alone. The kernel's
+// form runs on the CPU (tensors of the meta device stand for the CPU's). The
+// composed form, from torch's own operators, runs wherever torch does: other
+// devices, float64, and what no kernel can follow: the transforms of torch.func,
+// forward-mode derivatives, gradients of gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <functional>
+#include <vector>
+
+namespace tarn::ops {
+
+/// Whether kernels may serve tensors where x is, as things stand on this thread:
+/// the CPU (or meta) or a device with kernels of its own, no transform of
+/// torch.func, no forward-mode derivative of x, composed forms not forced.
+bool OnKernelDevice(const at::Tensor& x);
+
+/// The same for operators whose kernels take float32 alone.
+inline bool KernelServes(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat && OnKernelDevice(x);
+}
+
+/// The same for operators whose kernels take all but float64.
+inline bool KernelServesAttention(const at::Tensor& x) {
+  return x.scalar_type() != at::kDouble && OnKernelDevice(x);
+}
+
+/// While it lives, every operator called on this thread takes its composed form,
+/// on any device: for tests and comparisons. torch.ops.tarn.force_composed from
+/// Python.
+class ForceComposed {
+ public:
+  explicit ForceComposed(bool on = true);
+  ~ForceComposed();
+  ForceComposed(const ForceComposed&) = delete;
+  ForceComposed& operator=(const ForceComposed&) = delete;
+
+ private:
+  bool before_;
+};
+
+/// True for tensors with readable bytes on the CPU: not while a compiler traces.
+bool HoldsData(const at::Tensor& tensor);
+
+/// True while a compiler traces the tensor, or it has no data (meta).
+bool IsTraced(const at::Tensor& tensor);
+
+/// Gradients of a kernel's call that may be differentiated again: `f`, the
+/// composed form, on aliases of `inputs` (undefined ones stay so), pulled back
+/// from `grads` (undefined: zero). For a backward pass under create_graph.
+torch::autograd::variable_list ComposedGradients(
+    const torch::autograd::variable_list& inputs,
+    const torch::autograd::variable_list& grads,
+    const std::function<torch::autograd::variable_list(
+        const torch::autograd::variable_list&)>& f);
+
+}  // namespace tarn::ops

@@ -1,0 +1,200 @@
+"""Every operator as a function of one tensor x [2, 6, 2, 4], for tests that hold
+for all of them."""
+
+import torch
+
+from tarn import causal_product, ops
+
+LENGTHS = torch.tensor([6, 4])
+KEPT = torch.tensor([[True, True, False, True, True, True], [True] * 6])
+# Starts of three sequences of one packed row; the second is empty.
+STARTS = torch.tensor([0, 2, 2, 6])
+SEED = torch.tensor(3)
+
+
+def _row(x, n):
+    """[4] of a parameter that depends on x."""
+    return x[0, n, 0]
+
+
+def _weight(x, n):
+    """[4, 4]."""
+    return x[n, :4, 0]
+
+
+def _packed(x):
+    """[2, 6, 24]: queries, keys and values of 2 heads side by side."""
+    return x.repeat(1, 1, 1, 3).flatten(2)
+
+
+def _state(x):
+    """S [2, 2, 4, 4] and z [2, 2, 4]; z is positive, so that denominators are."""
+    return x[:, :4].transpose(1, 2), x[:, 0].square() + 1
+
+
+def _one_row(x):
+    """Both rows of x packed as one of 6 tokens."""
+    return x[:1] + x[1:]
+
+
+# name -> (operator, call). Each operator's options of a kind have a case.
+CASES = {
+    "linear": (ops.linear_attention, lambda x: ops.linear_attention(x, x, x)),
+    "linear both ways": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(x, x, x, causal=False, key_mask=KEPT),
+    ),
+    "linear offset": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(
+            x[:, :4], x, x, causal_offset=2, key_lengths=LENGTHS, denominator="compat"
+        ),
+    ),
+    "linear behind": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(
+            x, x[:, :4], x[:, :4], causal_offset=-2, denominator="none", scale=0.5
+        ),
+    ),
+    "linear state": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(x, x, x, initial_state=_state(x)),
+    ),
+    "linear final state": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(x, x, x, return_state=True, initial_state=_state(x))[1][0],
+    ),
+    "linear packed sequences": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(*[_one_row(x)] * 3, cu_seqlens=STARTS),
+    ),
+    "linear packed state": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(*[_one_row(x)] * 3, cu_seqlens=STARTS, return_state=True)[
+            1
+        ][1],
+    ),
+    "linear value heads": (
+        ops.linear_attention,
+        lambda x: ops.linear_attention(x, x, x.repeat(1, 1, 2, 1)),
+    ),
+    "linear step": (
+        ops.linear_attention_step,
+        lambda x: ops.linear_attention_step(*[x[:, 0]] * 3, _state(x))[0],
+    ),
+    "mapped": (
+        ops.mapped_linear_attention,
+        lambda x: ops.mapped_linear_attention(x, x, x, feature_map="poly2"),
+    ),
+    "mapped step": (
+        ops.mapped_linear_attention_step,
+        lambda x: ops.mapped_linear_attention_step(*[x[:, 0]] * 3, feature_map="poly2")[0],
+    ),
+    "packed": (
+        ops.linear_attention_packed,
+        lambda x: ops.linear_attention_packed(_packed(x), 2, 4),
+    ),
+    "causal dot product": (
+        ops.causal_dot_product,
+        lambda x: ops.causal_dot_product(x, x, x),
+    ),
+    "causal product": (
+        causal_product.causal_dot_product,
+        lambda x: causal_product.causal_dot_product(x, x, x),
+    ),
+    "full": (ops.full_attention, lambda x: ops.full_attention(x, x, x)),
+    "full masked": (
+        ops.full_attention,
+        lambda x: ops.full_attention(
+            x, x, x, causal=True, key_mask=KEPT, bias=x[:, None, :, 0, :1] * torch.ones(6).to(x)
+        ),
+    ),
+    "local": (
+        ops.local_attention,
+        lambda x: ops.local_attention(x, x, x, local_context=3),
+    ),
+    "local causal": (
+        ops.local_attention,
+        lambda x: ops.local_attention(
+            x, x, x, local_context=4, causal=True, key_lengths=LENGTHS
+        ),
+    ),
+    "top-k": (
+        ops.exact_topk_attention,
+        lambda x: ops.exact_topk_attention(x, x, x, topk=2),
+    ),
+    "affine": (ops.affine, lambda x: ops.affine(x, _weight(x, 0), _row(x, 1))),
+    "feed-forward": (
+        ops.feed_forward,
+        lambda x: ops.feed_forward(
+            x, _weight(x, 0), _row(x, 1), _weight(x, 1), activation="gelu"
+        ),
+    ),
+    "feed-forward dropout": (
+        ops.feed_forward,
+        lambda x: ops.feed_forward(
+            x, _weight(x, 0), _row(x, 1), _weight(x, 1), activation="relu", dropout=0.5, seed=SEED
+        ),
+    ),
+    "residual norm": (
+        ops.residual_norm,
+        lambda x: ops.residual_norm(x, 2 * x, _row(x, 2), _row(x, 0), _row(x, 1)),
+    ),
+    "residual norm dropout": (
+        ops.residual_norm,
+        lambda x: ops.residual_norm(
+            x, 2 * x, _row(x, 2), _row(x, 0), _row(x, 1), dropout=0.5, seed=SEED
+        ),
+    ),
+    "rms norm": (ops.rms_norm, lambda x: ops.rms_norm(x, _row(x, 0))),
+    "swiglu": (
+        ops.swiglu_feed_forward,
+        lambda x: ops.swiglu_feed_forward(x, _weight(x, 0), _weight(x, 1), _weight(x, 0)),
+    ),
+    "logistic mixture": (
+        ops.logistic_mixture_loss,
+        lambda x: ops.logistic_mixture_loss(
+            x[..., :3], torch.arange(24, device=x.device).view(2, 6, 2) * 11
+        ),
+    ),
+    "clustered": (
+        ops.clustered_attention,
+        lambda x: ops.clustered_attention(x, x, x, clusters=2),
+    ),
+    "improved clustered": (
+        ops.improved_clustered_attention,
+        lambda x: ops.improved_clustered_attention(x, x, x, clusters=2, topk=2),
+    ),
+    "causal clustered": (
+        ops.causal_improved_clustered_attention,
+        lambda x: ops.causal_improved_clustered_attention(x, x, x, clusters=2, topk=2),
+    ),
+    "reformer": (
+        ops.reformer_attention,
+        lambda x: ops.reformer_attention(x, x, chunk_size=2, bits=3, rounds=2),
+    ),
+    "aft simple": (
+        ops.aft_simple_attention,
+        lambda x: ops.aft_simple_attention(x, x, x, key_mask=KEPT),
+    ),
+    "aft simple causal": (
+        ops.aft_simple_attention,
+        lambda x: ops.aft_simple_attention(
+            x[:, :3], x, x, causal=True, causal_offset=1, key_lengths=LENGTHS
+        ),
+    ),
+    "aft full": (
+        ops.aft_full_attention,
+        lambda x: ops.aft_full_attention(x, x, x, x[0, :, 0, :1] * x[1, :, 0, 0]),
+    ),
+}
+
+# Which positions meet is decided on the CPU, or the work is done block by block:
+# one form for every device, which transforms of torch.func do not follow.
+ONE_FORM = {"clustered", "improved clustered", "causal clustered", "reformer", "aft full"}
+# The one whose gradient has no gradient.
+ONCE = {"aft full"}
+
+
+def first(result):
+    return result[0] if isinstance(result, tuple) else result

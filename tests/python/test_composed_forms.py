@@ -1,0 +1,177 @@
+"""The composed forms, which serve every device without kernels: forced on the CPU
+they agree with the kernels, gradients included; they trace on meta, and torch.func, forward-mode derivatives and autocast
+see through them."""
+
+import pytest
+import torch
+from operator_cases import CASES, ONE_FORM, first
+
+from tarn import ops
+
+
+def random_x(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.randn(2, 6, 2, 4, dtype=dtype, requires_grad=True)
+
+
+def with_gradient(call, x):
+    out = first(call(x))
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    return out.detach(), torch.autograd.grad((out * weights).sum(), x)[0]
+
+
+def near(a, b, tolerance):
+    assert a.dtype == b.dtype and a.shape == b.shape
+    size = 1 + b.abs().max()
+    assert (a - b).abs().max() <= tolerance * size, ((a - b).abs().max(), size)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_the_kernel(name):
+    _, call = CASES[name]
+    out, gradient = with_gradient(call, random_x())
+    with ops.composed_forms():
+        composed_out, composed_gradient = with_gradient(call, random_x())
+    near(composed_out, out, 1e-5)
+    near(composed_gradient, gradient, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["linear", "linear state", "packed", "full masked", "aft simple"])
+def test_half_types_agree_with_the_kernel(name, dtype):
+    _, call = CASES[name]
+    if name == "linear state":
+        def call(x):
+            return ops.linear_attention(x, x, x, initial_state=(x[:, :4].transpose(1, 2).float(), x[:, 0].float().square()))
+    with torch.no_grad():
+        out = first(call(random_x().to(dtype)))
+        with ops.composed_forms():
+            composed = first(call(random_x().to(dtype)))
+    near(composed.float(), out.float(), 2 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_against_finite_differences(name):
+    _, call = CASES[name]
+    with ops.composed_forms():
+        assert torch.autograd.gradcheck(lambda x: first(call(x)), (random_x(torch.float64),))
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ONE_FORM))
+def test_runs_in_inference_mode(name):
+    _, call = CASES[name]
+    with torch.inference_mode(), ops.composed_forms():
+        composed = first(call(random_x().detach()))
+    with torch.inference_mode():
+        near(composed, first(call(random_x().detach())), 1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ONE_FORM))
+def test_gradients_on_meta(name):
+    _, call = CASES[name]
+    x = torch.empty(2, 6, 2, 4, device="meta", requires_grad=True)
+    with torch.device("meta"), ops.composed_forms():
+        out = first(_on_device(call, x))
+    (gradient,) = torch.autograd.grad(out.float().sum(), x)
+    assert gradient.is_meta and gradient.shape == x.shape
+
+
+def _on_device(call, x):
+    """The call with the masks of its closure moved to x's device."""
+    import operator_cases as cases
+
+    names = ("KEPT", "LENGTHS", "STARTS")
+    before = {name: getattr(cases, name) for name in names}
+    try:
+        for name, tensor in before.items():
+            setattr(cases, name, torch.empty_like(tensor, device=x.device))
+        return call(x)
+    finally:
+        for name, tensor in before.items():
+            setattr(cases, name, tensor)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ONE_FORM))
+def test_torch_func(name):
+    _, call = CASES[name]
+    x = random_x(torch.float64).detach()
+
+    def loss(x):
+        return first(call(x)).square().sum()
+
+    wanted = torch.autograd.grad(loss(x.requires_grad_()), x)[0]
+    x = x.detach()
+    near(torch.func.grad(loss)(x), wanted, 1e-12)
+    direction = torch.randn_like(x)
+    _, slope = torch.func.jvp(loss, (x,), (direction,))
+    near(slope, (wanted * direction).sum(), 1e-12)
+    near(torch.func.grad(loss)(x.float()), wanted.float(), 1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ONE_FORM))
+def test_vmap(name):
+    _, call = CASES[name]
+    x = torch.stack([random_x().detach(), 2 * random_x().detach() - 1])
+    together = torch.func.vmap(lambda x: first(call(x)))(x)
+    for got, one in zip(together, x):
+        near(got, first(call(one)), 1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(ONE_FORM))
+def test_torch_func_names_what_it_cannot_follow(name):
+    _, call = CASES[name]
+    with pytest.raises(RuntimeError, match="tarn|functorch|autograd.Function"):
+        torch.func.grad(lambda x: first(call(x)).sum())(random_x().detach())
+
+
+@pytest.mark.parametrize("composed", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_autocast(name, composed):
+    """Under autocast a float32 call gives what the call of cast operands gives;
+    losses and norms stay float32."""
+    _, call = CASES[name]
+    x = random_x()
+    with torch.autocast("cpu", dtype=torch.bfloat16), ops.composed_forms() if composed else torch.no_grad():
+        out = first(call(x))
+    wide = name.startswith(("residual", "rms", "logistic")) or name.endswith(("final state", "packed state"))
+    assert out.dtype == (torch.float32 if wide else torch.bfloat16), out.dtype
+    near(out.float(), first(call(x)).float(), 0.05)
+
+
+def test_autocast_takes_operands_of_two_dtypes():
+    x = random_x().detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = ops.linear_attention(x, x.bfloat16(), x)
+    assert out.dtype == torch.bfloat16
+
+
+def test_linear_memory():
+    """Nothing of size T x T: the peak of a traced run grows with T, not T^2."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, (tuple, list)) else [result]:
+                if isinstance(tensor, torch.Tensor):
+                    Largest.elements = max(Largest.elements, tensor.numel())
+            return result
+
+    def largest(call, tokens):
+        Largest.elements = 0
+        x = torch.randn(1, tokens, 2, 16)
+        with ops.composed_forms(), Largest():
+            call(x)
+        return Largest.elements
+
+    for call in (
+        lambda x: ops.linear_attention(x, x, x),
+        lambda x: ops.linear_attention(
+            x, x, x, cu_seqlens=torch.tensor([0, 100, x.shape[1]])
+        ),
+        lambda x: ops.local_attention(x, x, x, local_context=32),
+        lambda x: ops.aft_simple_attention(x, x, x, causal=True),
+    ):
+        assert largest(call, 4096) <= 4.2 * largest(call, 1024)
