@@ -110,9 +110,7 @@ class Embedding(torch.nn.Module):
             # Tokens past the table share its last row.
             return x + self.table(places.clamp(max=self.table.num_embeddings - 1))
         if self.positions == "sinusoidal":
-            rows = int(places.max()) + 1 if places.numel() else 0
-            table = torch.ops.tarn.sinusoidal_table(rows, self.sinusoidal_width)
-            table = table.to(x.device, x.dtype)[places]
+            table = torch.ops.tarn.sinusoidal_rows(places, self.sinusoidal_width).to(x)
             if self.concat:
                 return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)
             return x + table

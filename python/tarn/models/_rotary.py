@@ -29,10 +29,8 @@ Tables = tuple[torch.Tensor, torch.Tensor]
 def tables_of(places: torch.Tensor, d_key: int, base: float, like: torch.Tensor) -> Tables:
     """Cosines and sines [..., 1, d_key / 2] of places [...], on the device and in
     the dtype of `like`."""
-    rows = int(places.max()) + 1 if places.numel() else 0
-    cos, sin = torch.ops.tarn.rotary_tables(rows, d_key, base)
-    at = places.to(like.device)
-    return cos.to(like)[at].unsqueeze(-2), sin.to(like)[at].unsqueeze(-2)
+    cos, sin = torch.ops.tarn.rotary_rows(places, d_key, base)
+    return cos.to(like).unsqueeze(-2), sin.to(like).unsqueeze(-2)
 
 
 def rotate(x: torch.Tensor, tables: Tables) -> torch.Tensor:

@@ -8,6 +8,8 @@ from tarn.ops._state import LinearState
 # Those that the kernels hold; mapped_linear_attention takes more.
 FEATURE_MAPS = ("elu1", "identity", "relu", "relu2")
 DENOMINATORS = ("exact", "compat", "none", "signed")
+# Those that one division makes; None is the map's own.
+DIVIDED = (None, "exact", "compat", "none")
 CHUNK_SIZES = (None, 16, 32, 64)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -179,3 +181,13 @@ def state_of(op, argument, state, shape, like):
             raise type_error(op, f"{argument}.{name}", dtype, part.dtype)
         want_shape(op, f"{argument}.{name}", part, wanted)
     return state
+
+
+def kept_keys(keys, key_mask, key_lengths):
+    """[B, S] bool of the keys that both masks keep; None: all."""
+    kept = key_mask
+    if key_lengths is not None:
+        places = torch.arange(keys.shape[1], device=keys.device)
+        within = places < key_lengths[:, None]
+        kept = within if kept is None else kept & within
+    return kept

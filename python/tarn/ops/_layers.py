@@ -18,7 +18,11 @@ __all__ = [
 def draw_seed(dropout=1.0):
     """A seed of dropout from torch's default generator: an int64 scalar tensor.
     None where `dropout` is 0, so that nothing is drawn."""
-    return torch.empty((), dtype=torch.int64).random_() if dropout > 0 else None
+    if dropout == 0:
+        return None
+    if torch.compiler.is_compiling():  # which does not follow random_
+        return torch.randint(2**63 - 1, ())
+    return torch.empty((), dtype=torch.int64).random_()
 
 
 def dropout_scales(seed, rows, width, probability):

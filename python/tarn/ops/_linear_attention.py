@@ -4,6 +4,7 @@
 import torch
 
 from tarn.ops import _checks as checks
+from tarn.ops import _fla
 from tarn.ops._mapped_attention import (
     mapped_linear_attention,
     mapped_linear_attention_step,
@@ -115,6 +116,12 @@ def linear_attention(
         (states, values.shape[2], keys.shape[3], values.shape[3]),
         queries,
     )
+    if _fla.serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
+        out, state = _fla.linear_attention(
+            queries, keys, values, checks.kept_keys(keys, key_mask, key_lengths), feature_map,
+            denominator, float(eps), float(scale), (state_S, state_z),
+        )  # fmt: skip
+        return (out, state) if return_state else out
     out, final_S, final_z, _ = torch.ops.tarn.linear_attention.default(
         queries,
         keys,

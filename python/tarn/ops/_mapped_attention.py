@@ -5,6 +5,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 import torch
 
 from tarn.ops import _checks as checks
+from tarn.ops import _fla
 from tarn.ops._feature_maps import projected
 from tarn.ops._state import LinearState
 
@@ -87,6 +88,18 @@ def mapped_linear_attention(
         _want_no_stabilise(_OP, stabilise)
         keys = _without_masked(keys, key_mask, key_lengths)
         queries, keys = _mapped(_OP, functions, queries, keys, values)
+    # Left to the map, the denominator of identity is the signed one.
+    divided = denominator in checks.DIVIDED and (denominator or name) != "identity"
+    elementwise = name in checks.FEATURE_MAPS and divided
+    if elementwise and _fla.serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
+        out, state = _fla.linear_attention(
+            queries, keys, values, checks.kept_keys(keys, key_mask, key_lengths), name,
+            denominator or "exact", float(eps), float(scale),
+            _state_parts(_OP, "initial_state", initial_state)[:2],
+        )  # fmt: skip
+        none = torch.zeros((), dtype=torch.int64, device=queries.device)
+        results = (out,) + (state,) * return_state + (none,) * return_clamped
+        return results if len(results) > 1 else out
     out, S, z, extra, clamped = torch.ops.tarn.mapped_linear_attention.default(
         queries,
         keys,

@@ -27,6 +27,7 @@ bool ExchangeForced(bool on) { return std::exchange(force_composed, on); }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("force_composed(bool on) -> bool", &ExchangeForced);
+  m.def("composed_forced() -> bool", [] { return force_composed; });
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// Position information for models in Python: the tables of kernels/positions/positions.h as
-// tensors, and the rotation, composed from torch's operators.
+// Position information for models in Python: rows of the tables of
+// kernels/positions/positions.h at any places, and the rotation, composed from
+// torch's operators. Rows are computed on the CPU, in its one way, and sent where
+// the places are: few numbers, the same bits on every device.
 #include "torch_ops/layers/positions.h"
 
 #include <ATen/TensorOperators.h>
@@ -8,45 +10,120 @@
 #include <torch/library.h>
 
 #include "kernels/positions/positions.h"
+#include "torch_ops/common/call.h"
 
 namespace tarn::ops {
 namespace {
 
-at::Tensor SinusoidalTable(int64_t seq_len, int64_t width) {
-  TORCH_CHECK_VALUE(seq_len >= 0 && width >= 1,
-                    "sinusoidal_table: want seq_len >= 0 and width >= 1, got ",
-                    seq_len, " and ", width);
-  at::Tensor table = at::empty({seq_len, width}, at::kFloat);
-  float* rows = table.mutable_data_ptr<float>();
-  for (int64_t t = 0; t < seq_len; ++t) {
-    SinusoidalRow(t, width, rows + t * width);
+using Tables = std::tuple<at::Tensor, at::Tensor>;
+
+void CheckPlaces(const char* op, const at::Tensor& places) {
+  if (places.scalar_type() != at::kLong) {
+    throw DTypeError(StrCat(op, ": places"), "Long",
+                     c10::toString(places.scalar_type()));
   }
-  return table;
 }
 
-std::tuple<at::Tensor, at::Tensor> RotaryTables(int64_t seq_len, int64_t d_key,
-                                                double base) {
-  TORCH_CHECK_VALUE(
-      seq_len >= 0 && d_key >= 2 && d_key % 2 == 0 && base > 1,
-      "rotary_tables: want seq_len >= 0, an even d_key and base > "
-      "1, got ",
-      seq_len, ", ", d_key, " and ", base);
-  at::Tensor cos = at::empty({seq_len, d_key / 2}, at::kFloat);
-  at::Tensor sin = at::empty({seq_len, d_key / 2}, at::kFloat);
-  for (int64_t t = 0; t < seq_len; ++t) {
-    RotaryRow(t, d_key, base, cos.mutable_data_ptr<float>() + t * (d_key / 2),
-              sin.mutable_data_ptr<float>() + t * (d_key / 2));
+void CheckSinusoidal(const at::Tensor& places, int64_t width) {
+  CheckPlaces("sinusoidal_rows", places);
+  if (width >= 1) return;
+  throw ArgumentError("sinusoidal_rows: width", "at least 1", StrCat(width));
+}
+
+void CheckRotary(const at::Tensor& places, int64_t d_key, double base) {
+  CheckPlaces("rotary_rows", places);
+  if (d_key < 2 || d_key % 2 != 0) {
+    throw ArgumentError("rotary_rows: d_key", "an even number of at least 2",
+                        StrCat(d_key));
   }
-  return {cos, sin};
+  if (!(base > 1)) {
+    throw ArgumentError("rotary_rows: base", "more than 1", StrCat(base));
+  }
+}
+
+// f(place, row) for every place; a negative one throws.
+template <typename F>
+void ForPlaces(const char* op, const at::Tensor& places, const F& f) {
+  const at::Tensor dense = places.to(at::kCPU).contiguous();
+  const int64_t* place = dense.const_data_ptr<int64_t>();
+  for (int64_t row = 0; row < dense.numel(); ++row) {
+    if (place[row] < 0) {
+      throw ArgumentError(StrCat(op, ": places"), "0 or more",
+                          StrCat(place[row]));
+    }
+  }
+  for (int64_t row = 0; row < dense.numel(); ++row) f(place[row], row);
+}
+
+std::vector<c10::SymInt> Shape(const at::Tensor& places,
+                               const c10::SymInt& last) {
+  std::vector<c10::SymInt> shape = places.sym_sizes().vec();
+  shape.push_back(last);
+  return shape;
+}
+
+at::Tensor EmptyRows(const at::Tensor& places, int64_t last) {
+  return at::empty_symint(Shape(places, last), at::kFloat);
+}
+
+at::Tensor Sinusoidal(const at::Tensor& places, int64_t width) {
+  return WithTorchErrors([&] {
+    CheckSinusoidal(places, width);
+    const at::Tensor rows = EmptyRows(places, width);
+    float* to = rows.mutable_data_ptr<float>();
+    ForPlaces("sinusoidal_rows", places, [&](int64_t place, int64_t row) {
+      SinusoidalRow(place, width, to + row * width);
+    });
+    return rows.to(places.device());
+  });
+}
+
+Tables Rotary(const at::Tensor& places, int64_t d_key, double base) {
+  return WithTorchErrors([&]() -> Tables {
+    CheckRotary(places, d_key, base);
+    const int64_t half = d_key / 2;
+    const at::Tensor cos = EmptyRows(places, half), sin = EmptyRows(places, half);
+    float *c = cos.mutable_data_ptr<float>(), *s = sin.mutable_data_ptr<float>();
+    ForPlaces("rotary_rows", places, [&](int64_t place, int64_t row) {
+      RotaryRow(place, d_key, base, c + row * half, s + row * half);
+    });
+    return {cos.to(places.device()), sin.to(places.device())};
+  });
+}
+
+at::Tensor SinusoidalMeta(const at::Tensor& places, int64_t width) {
+  return WithTorchErrors([&] {
+    CheckSinusoidal(places, width);
+    return at::empty_symint(Shape(places, width),
+                            places.options().dtype(at::kFloat));
+  });
+}
+
+Tables RotaryMeta(const at::Tensor& places, int64_t d_key, double base) {
+  return WithTorchErrors([&]() -> Tables {
+    CheckRotary(places, d_key, base);
+    const auto rows = [&] {
+      return at::empty_symint(Shape(places, d_key / 2),
+                              places.options().dtype(at::kFloat));
+    };
+    return {rows(), rows()};
+  });
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
-  m.def("sinusoidal_table(int seq_len, int width) -> Tensor", &SinusoidalTable);
+  m.def("sinusoidal_rows(Tensor places, int width) -> Tensor");
   m.def(
-      "rotary_tables(int seq_len, int d_key, float base) -> (Tensor cos, "
-      "Tensor sin)",
-      &RotaryTables);
+      "rotary_rows(Tensor places, int d_key, float base) -> (Tensor cos, "
+      "Tensor sin)");
   m.def("rotate(Tensor heads, Tensor cos, Tensor sin) -> Tensor", &RotateHeads);
+}
+TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
+  m.impl("sinusoidal_rows", &Sinusoidal);
+  m.impl("rotary_rows", &Rotary);
+}
+TORCH_LIBRARY_IMPL(tarn, Meta, m) {
+  m.impl("sinusoidal_rows", &SinusoidalMeta);
+  m.impl("rotary_rows", &RotaryMeta);
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+"""The hand-over to flash-linear-attention (fla-org, Triton kernels): on CUDA, where
+it is installed, its chunked kernel computes the sums of the calls that it knows;
+features, masks and denominators stay tarn's. `composed_forms` and everything that
+it does not know take tarn's own composed form."""
+
+import functools
+import importlib
+
+import torch
+
+from tarn.ops._state import LinearState
+
+
+@functools.lru_cache(maxsize=1)
+def _chunk():
+    """fla's chunk_linear_attn, or None where it is not there or does not load."""
+    try:
+        return importlib.import_module("fla.ops.linear_attn").chunk_linear_attn
+    except Exception:  # its import compiles: whatever fails there, tarn runs without
+        return None
+
+
+def serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
+    """Whether the hand-over computes a call: causal self-attention of whole rows on
+    CUDA, in the types its kernels take, outside compilers and transforms."""
+    return (
+        queries.is_cuda
+        and queries.dtype != torch.float64
+        and bool(causal)
+        and causal_offset == 0
+        and cu_seqlens is None
+        and chunk_size is None
+        and 0 < queries.shape[1] == keys.shape[1]
+        and queries.shape[0] > 0
+        and not torch.compiler.is_compiling()
+        and not torch._C._functorch.peek_interpreter_stack()
+        and not torch.ops.tarn.composed_forced()
+        and _chunk() is not None
+    )
+
+
+def linear_attention(queries, keys, values, kept, feature_map, denominator, eps, scale, initial):
+    """(out, LinearState) of a call that `serves`. Shapes as in
+    tarn.ops.linear_attention; `kept` [B, S] bool or None, `initial` (S, z) or
+    (None, None). The sums run in the dtype of the operands with float32
+    accumulators, denominators in float32."""
+    group = values.shape[2] // keys.shape[2]
+    state_S, state_z = initial
+    q = torch.ops.tarn.elementwise_features(queries, feature_map)
+    k = torch.ops.tarn.elementwise_features(keys, feature_map)
+    if kept is not None:
+        k = torch.where(kept[:, :, None, None], k, 0.0)
+        values = torch.where(kept[:, :, None, None], values, 0.0)
+    if group > 1:
+        q, k = q.repeat_interleave(group, 2), k.repeat_interleave(group, 2)
+    sums, final_S = _chunk()(
+        q, k, values, scale=1.0, initial_state=state_S, output_final_state=True, normalize=False
+    )
+    counts = k.float().cumsum(1)
+    if state_z is not None:
+        counts = counts + state_z[:, None]
+    state = LinearState(final_S.float(), counts[:, -1])
+    if denominator == "none":
+        return sums.to(queries.dtype) * scale, state
+    divisors = (q.float() * counts).sum(-1, keepdim=True)
+    if denominator == "compat":
+        out = sums.float() * scale / (divisors * scale + eps)
+    else:
+        empty = divisors <= 0
+        out = torch.where(empty, 0.0, sums.float() / torch.where(empty, 1.0, divisors))
+    return out.to(queries.dtype), state
