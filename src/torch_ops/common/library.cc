@@ -1,6 +1,6 @@
-// Schemas of torch.ops.tarn.*. The kernels of each dispatch key register
-// themselves: CPU and Meta in ops_linear_attention.cc, Autograd in
-// ops_autograd.cc.
+// Schemas of torch.ops.tarn.*. The forms for each dispatch key register
+// themselves: CPU and Meta in linear/linear_attention.cc, the rest in
+// linear/autograd.cc.
 #include <torch/headeronly/version.h>
 #include <torch/library.h>
 

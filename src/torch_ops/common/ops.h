@@ -15,8 +15,8 @@ namespace tarn::ops {
 /// queries [B, T, H, K], keys [B, S, H, K], values [B, S, HV, V] of one dtype,
 /// HV a multiple of H; key_mask [B, S] bool, true = keep, absent = keep all.
 /// Returns the output [B, T, HV, V]. float32, bfloat16 and float16 run the
-/// kernel, once differentiable; float64 runs the composed form
-/// (ComposedLinearAttention in ops_call.h), differentiable to any order.
+/// kernel on the CPU; float64, other devices and gradients of gradients run the
+/// composed form (ComposedLinearAttention in call.h). Differentiable to any order.
 /// Errors arrive as torch's: c10::TypeError for dtypes, c10::ValueError for
 /// shapes, ranges and devices, with the text of tarn's own error. Thread-safe.
 /// O(B T HV K V) time on torch's intra-op pool, same bits for any thread count.

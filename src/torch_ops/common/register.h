@@ -1,5 +1,5 @@
-// From the flat argument lists of the schemas in ops_library.cc to the values
-// of ops_call.h: one implementation a dispatch key is then a short function.
+// From the flat argument lists of the schemas in library.cc to the values
+// of call.h: one implementation a dispatch key is then a short function.
 #pragma once
 
 #include "torch_ops/common/call.h"
