@@ -9,12 +9,9 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <array>
 #include <limits>
 #include <vector>
 
-#include "torch_ops/common/executor.h"
-#include "torch_ops/sparse/hash.h"
 #include "torch_ops/layers/call.h"
 #include "torch_ops/sparse/reformer_window.h"
 #include "torch_ops/sparse/call.h"
@@ -204,45 +201,6 @@ at::Tensor ReformerQueries(const at::Tensor& queries, const at::Tensor& kept) {
   const at::Tensor usable =
       kept.unsqueeze(2).unsqueeze(3).logical_or(wide.isfinite());
   return at::where(usable, wide, Zero(wide));
-}
-
-BucketOrder SortByBucket(const at::Tensor& buckets, const at::Tensor& kept) {
-  const int64_t heads = buckets.size(1), rounds = buckets.size(2);
-  const int64_t seq_len = buckets.size(3);
-  constexpr int32_t kPadding = 2 * kMaxHashBits;  // behind every bucket
-  const auto options = buckets.options().dtype(at::kLong);
-  const BucketOrder order = {at::empty(buckets.sizes(), options),
-                             at::empty(buckets.sizes(), options)};
-  const int32_t* bucket = buckets.const_data_ptr<int32_t>();
-  int64_t* position = order.position.data_ptr<int64_t>();
-  int64_t* place = order.place.data_ptr<int64_t>();
-  TorchExecutor executor;
-  executor.ParallelFor(buckets.size(0) * heads * rounds, [&](int64_t task,
-                                                             int) {
-    const int64_t row = task / (heads * rounds), begin = task * seq_len;
-    const bool* keeps =
-        kept.defined() ? kept.const_data_ptr<bool>() + row * seq_len : nullptr;
-    // Sorting by counting: equal buckets keep the order of positions.
-    const auto bucket_of = [&](int64_t t) {
-      return keeps == nullptr || keeps[t] ? bucket[begin + t] : kPadding;
-    };
-    std::array<int64_t, kPadding + 2> next{};  // place of a bucket's next one
-    for (int64_t t = 0; t < seq_len; ++t) {
-      if (bucket[begin + t] < 0 || bucket[begin + t] >= kPadding) {
-        throw ArgumentError("reformer_attention: buckets",
-                            StrCat("0 to ", kPadding - 1),
-                            StrCat(bucket[begin + t]));
-      }
-      ++next[bucket_of(t) + 1];
-    }
-    for (int32_t b = 0; b <= kPadding; ++b) next[b + 1] += next[b];
-    for (int64_t t = 0; t < seq_len; ++t) {
-      position[begin + next[bucket_of(t)]++] = t;
-    }
-    for (int64_t p = 0; p < seq_len; ++p)
-      place[begin + position[begin + p]] = p;
-  });
-  return order;
 }
 
 at::Tensor ComputeReformer(const ReformerPlan& plan, const at::Tensor& queries,

@@ -30,12 +30,4 @@ at::Tensor ComputeReformer(const ReformerPlan& plan, const at::Tensor& queries,
 /// that are not kept is 0.
 at::Tensor ReformerQueries(const at::Tensor& queries, const at::Tensor& kept);
 
-/// Positions of each round sorted by (bucket, position), those not kept last,
-/// and the way back: two [B, H, rounds, T] int64.
-struct BucketOrder {
-  at::Tensor position;  // at each place
-  at::Tensor place;     // of each position
-};
-BucketOrder SortByBucket(const at::Tensor& buckets, const at::Tensor& kept);
-
 }  // namespace tarn::ops
