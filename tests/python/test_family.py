@@ -189,18 +189,40 @@ def _rows():
         ]
 
 
-def _text(cell):
-    if isinstance(cell, Refused):
-        return "refused: " + " ".join(cell.reason().split())
-    return "`" + str(cell).replace("|", "\\|") + "`"
+def _source_of(test):
+    """The file below the repository that holds a test."""
+    if not isinstance(test, Cpp):
+        return "tests/python/" + test.split("::")[0]
+    suite, case = test.split(": ")[1].split(".")
+    written = re.compile(rf"TEST(_F|_P)?\({suite}, {case}\)")
+    root = _PAGE.parents[1]
+    (found,) = [
+        path
+        for folder in ("src/torch_nn", "src/mixers")
+        for path in (root / folder).rglob("*_test.cc")
+        if written.search(path.read_text())
+    ]
+    return found.relative_to(root).as_posix()
 
 
 def table():
+    """The table, a tick or a dash a cell, then what each of them refers to."""
     lines = ["| kind | " + " | ".join(_COLUMNS) + " |", "|---" * (len(_COLUMNS) + 1) + "|"]
+    tests, refusals = {}, {}
     for kind, cells in _rows():
         assert len(cells) == len(_COLUMNS)
-        texts = [re.sub(r"/\S*/", "", _text(cell)) for cell in cells]
+        texts = []
+        for cell in cells:
+            if isinstance(cell, Refused):
+                words = re.sub(r"/\S*/", "", " ".join(cell.reason().split()))
+                texts.append(f"— {refusals.setdefault(words, len(refusals) + 1)}")
+            else:
+                texts.append(f"[✓][{tests.setdefault(cell, len(tests) + 1)}]")
         lines.append(f"| **{kind}** | " + " | ".join(texts) + " |")
+    lines += ["", "Refused, in these words:", ""]
+    lines += [f"{number}. {words}" for words, number in refusals.items()]
+    lines += [""]
+    lines += [f'[{n}]: ../{_source_of(test)} "{test}"' for test, n in tests.items()]
     return "\n".join(lines)
 
 
@@ -239,9 +261,9 @@ def test_every_googletest_of_the_table_exists():
 
 if __name__ == "__main__":
     intro = (
-        "# The family\n\nWhich form of which kind is there, and the test that holds it: a name "
-        "in `tests/python`, a GoogleTest program\nof `src/torch_nn` or `src/mixers`, or the refusal in its own "
-        "words. Written by `tests/python/test_family.py`, which also compares it.\n"
+        "# The family\n\nWhich form of which kind is there: a tick links to the test that holds "
+        "it (its name is the link's title), a dash\nto the refusal. Written by "
+        "`tests/python/test_family.py`, which also compares it.\n"
         "Masks of each kind are in [attention.md](attention.md); cross attention has recurrent "
         "forms for linear and full.\n\n"
     )
