@@ -44,15 +44,11 @@ constexpr char kFooter[] =
     "  tarn bench models/demo -p 0 -n 128 -t 1,2 --weights f32,bf16\n"
     "  tarn bench models/demo -n 64 -d 0,4096 --batch 0 -o json\n";
 
-void Declare(CLI::App& app, Flags& flags) {
-  app.add_option("DIR", flags.dir, "model directory")->required();
-  const auto list = [&app](const char* name, std::vector<int64_t>& values,
-                           int64_t high, const char* help) {
-    app.add_option(name, values, help)
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->check(WholeNumber(0, high))
-        ->capture_default_str();
+void Declare(ArgumentParser& parser, Flags& flags) {
+  parser.Add("DIR", flags.dir, "model directory").Required();
+  const auto list = [&parser](const char* name, std::vector<int64_t>& values,
+                              int64_t high, const char* help) {
+    parser.Add(name, values, help).Commas().Whole(0, high).ShowDefault();
   };
   constexpr int64_t kMost = int64_t{1} << 32;
   list("-p,--n-prompt", flags.prompts, kMost, "prompt lengths; 0: none");
@@ -60,26 +56,25 @@ void Declare(CLI::App& app, Flags& flags) {
   list("-d,--n-depth", flags.depths, kMost, "tokens that come before");
   list("-t,--threads", flags.threads, 1024, "0: as many as there are cores");
   list("--batch", flags.batches, 65536, "sessions that step together; 0: none");
-  app.add_option("--batch-steps", flags.batch_steps,
-                 "tokens of each session in those tests")
-      ->check(WholeNumber(1, kMost))
-      ->capture_default_str();
-  app.add_option("-r,--repetitions", flags.runs.repetitions, "of each test")
-      ->check(WholeNumber(1, 1000000))
-      ->capture_default_str();
-  app.add_option("--warm-ups", flags.runs.warm_ups,
-                 "of each test, not measured")
-      ->check(WholeNumber(0, 1000000))
-      ->capture_default_str();
-  app.add_option("--weights", flags.weights, "how weights are held in memory")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  app.add_option("-o,--output", flags.output, "md, csv or json")
-      ->check(CLI::IsMember({"md", "csv", "json"}))
-      ->capture_default_str();
-  app.footer(kFooter);
+  parser
+      .Add("--batch-steps", flags.batch_steps,
+           "tokens of each session in those tests")
+      .Whole(1, kMost)
+      .ShowDefault();
+  parser.Add("-r,--repetitions", flags.runs.repetitions, "of each test")
+      .Whole(1, 1000000)
+      .ShowDefault();
+  parser.Add("--warm-ups", flags.runs.warm_ups, "of each test, not measured")
+      .Whole(0, 1000000)
+      .ShowDefault();
+  parser.Add("--weights", flags.weights, "how weights are held in memory")
+      .Commas()
+      .OneOf({"f32", "bf16"})
+      .ShowDefault();
+  parser.Add("-o,--output", flags.output, "md, csv or json")
+      .OneOf({"md", "csv", "json"})
+      .ShowDefault();
+  parser.Footer(kFooter);
 }
 
 std::string CpuName() {
@@ -229,10 +224,10 @@ void RunModel(const Flags& flags, const std::string& weights, int64_t threads,
 
 int Bench(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Measures prefill, generation and states of a model.",
-               "tarn bench");
-  Declare(app, flags);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  ArgumentParser parser("Measures prefill, generation and states of a model.",
+                        "tarn bench");
+  Declare(parser, flags);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
   Report report(flags.output);
   const auto stopped = [&report] {
     return PendingSignal() != 0 || report.reader_gone();

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands/classify_run.h"
 #include "cli/cli.h"
+#include "cli/commands/classify_run.h"
 #include "cli/console/lines.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
@@ -35,16 +35,15 @@ constexpr char kFooter[] =
     "  echo 'x29n47]0]' | tarn classify models/listops-linear\n"
     "  tarn classify models/reviews - --json < reviews.txt | jq .label\n";
 
-void Declare(CLI::App& app, Flags& flags) {
-  app.add_option("DIR", flags.dir, "model directory of a classifier")
-      ->required();
-  app.add_option("FILE", flags.file, "one text a line; - is standard input")
-      ->capture_default_str();
-  app.add_option("--batch", flags.batch, "lines run at a time")
-      ->check(WholeNumber(1, 4096))
-      ->capture_default_str();
-  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
-  app.footer(kFooter);
+void Declare(ArgumentParser& parser, Flags& flags) {
+  parser.Add("DIR", flags.dir, "model directory of a classifier").Required();
+  parser.Add("FILE", flags.file, "one text a line; - is standard input")
+      .ShowDefault();
+  parser.Add("--batch", flags.batch, "lines run at a time")
+      .Whole(1, 4096)
+      .ShowDefault();
+  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  parser.Footer(kFooter);
 }
 
 std::string JsonLine(const ClassScores& scores,
@@ -63,10 +62,10 @@ std::string JsonLine(const ClassScores& scores,
 
 int Classify(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Puts texts into the classes a model was trained on.",
-               "tarn classify");
-  Declare(app, flags);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  ArgumentParser parser("Puts texts into the classes a model was trained on.",
+                        "tarn classify");
+  Declare(parser, flags);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
   if (opened.model.config().arch != Arch::kEncoder) {

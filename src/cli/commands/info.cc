@@ -8,8 +8,8 @@
 #include "cli/commands/model_facts.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
-#include "runtime/model/labels.h"
 #include "runtime/model/files.h"
+#include "runtime/model/labels.h"
 #include "runtime/model/supported.h"
 
 namespace tarn::cli {
@@ -130,7 +130,7 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
   }
   root["weight_bytes_in_file"] = bytes;
   if (HasLabels(config.task)) root["classes"] = files.value().labels;
-    if (TakesScores(config)) root["scaling"] = Scaling(config);
+  if (TakesScores(config)) root["scaling"] = Scaling(config);
   return root;
 }
 
@@ -197,12 +197,12 @@ std::string Lines(const Json& object, const std::string& indent) {
 int Info(int argc, char** argv) {
   std::string dir;
   bool json = false;
-  CLI::App app("Describes a model: configuration, sizes, cost a token.",
-               "tarn info");
-  app.add_option("DIR", dir, "model directory")->required();
-  app.add_flag("--json", json, "one JSON object on stdout");
-  app.footer(kFooter);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  ArgumentParser parser(
+      "Describes a model: configuration, sizes, cost a token.", "tarn info");
+  parser.Add("DIR", dir, "model directory").Required();
+  parser.AddFlag("--json", json, "one JSON object on stdout");
+  parser.Footer(kFooter);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
   const Result<ModelConfig> config = ReadModelConfig(dir);
   if (!config.ok()) throw ExitError(kExitBadModel, config.error().what());
   const auto refused = CheckSupported(config.value());

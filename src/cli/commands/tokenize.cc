@@ -48,32 +48,35 @@ constexpr char kFooter[] =
     "  tarn tokenize models/demo page.txt --count\n"
     "  echo 'Hello world' | tarn tokenize bpe.json --json | jq .ids\n";
 
-void Declare(CLI::App& app, Flags& flags) {
-  app.add_option("PATH", flags.paths,
-                 "TOKENIZER [FILE...], or with --train FILE...; - is standard "
-                 "input")
-      ->required();
-  CLI::Option* train =
-      app.add_flag("--train", flags.train, "learn a BPE from the FILEs");
-  app.add_option("--vocab", flags.vocab, "--train: ids, the 256 bytes included")
-      ->check(WholeNumber(256, kMaxBpeTokens))
-      ->capture_default_str()
-      ->needs(train);
-  CLI::Option* out = app.add_option("--out", flags.out,
-                                    "--train: file to write; - is standard "
-                                    "output");
-  out->needs(train);
-  train->needs(out);
-  app.add_flag("--decode", flags.decode, "ids to text")->excludes(train);
-  app.add_flag("--count", flags.count, "only numbers of tokens and bytes")
-      ->excludes(train);
-  app.add_flag("--whole", flags.whole, "an input is one text, not lines")
-      ->excludes(train);
-  app.add_flag("--allow-special", flags.allow_special,
+void Declare(ArgumentParser& parser, Flags& flags) {
+  parser
+      .Add("PATH", flags.paths,
+           "TOKENIZER [FILE...], or with --train FILE...; - is standard "
+           "input")
+      .Required();
+  Argument train =
+      parser.AddFlag("--train", flags.train, "learn a BPE from the FILEs");
+  parser.Add("--vocab", flags.vocab, "--train: ids, the 256 bytes included")
+      .Whole(256, kMaxBpeTokens)
+      .ShowDefault()
+      .Needs(train);
+  Argument out = parser.Add("--out", flags.out,
+                            "--train: file to write; - is standard "
+                            "output");
+  out.Needs(train);
+  train.Needs(out);
+  parser.AddFlag("--decode", flags.decode, "ids to text").Excludes(train);
+  parser.AddFlag("--count", flags.count, "only numbers of tokens and bytes")
+      .Excludes(train);
+  parser.AddFlag("--whole", flags.whole, "an input is one text, not lines")
+      .Excludes(train);
+  parser
+      .AddFlag("--allow-special", flags.allow_special,
                "text of special tokens becomes those tokens")
-      ->excludes(train);
-  app.add_flag("--json", flags.json, "one JSON object a line")->excludes(train);
-  app.footer(kFooter);
+      .Excludes(train);
+  parser.AddFlag("--json", flags.json, "one JSON object a line")
+      .Excludes(train);
+  parser.Footer(kFooter);
 }
 
 // Calls `use` for each line without its end (the last one may have none), or
@@ -240,10 +243,11 @@ int Train(const Flags& flags) {
 
 int Tokenize(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Turns text into token ids and back; trains a tokenizer.",
-               "tarn tokenize");
-  Declare(app, flags);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  ArgumentParser parser(
+      "Turns text into token ids and back; trains a tokenizer.",
+      "tarn tokenize");
+  Declare(parser, flags);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
   if (flags.train) return Train(flags);
   const Result<Tokenizer> tokenizer = Tokenizer::OpenFile(flags.paths[0]);
   if (!tokenizer.ok()) {

@@ -35,10 +35,11 @@ std::optional<Error> Refused(const std::string& dir) {
 
 int Verify(int argc, char** argv) {
   std::string dir;
-  CLI::App app("Checks everything in a model directory.", "tarn verify");
-  app.add_option("DIR", dir, "model directory")->required();
-  app.footer(kFooter);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  ArgumentParser parser("Checks everything in a model directory.",
+                        "tarn verify");
+  parser.Add("DIR", dir, "model directory").Required();
+  parser.Footer(kFooter);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
   const VerifyReport report = VerifyModel(dir);
   const std::optional<Error> refused = Refused(dir);
   Payload payload(stdout);

@@ -49,14 +49,14 @@ std::string Left(double seconds) {
 
 }  // namespace
 
-void DeclareImageChoice(CLI::App& app, ImageChoice& choice,
+void DeclareImageChoice(ArgumentParser& parser, ImageChoice& choice,
                         const std::string& whose) {
-  app.add_option("--index", choice.index,
-                 whose + "image I of the file, or I-J");
-  app.add_option("--pool", choice.pool,
-                 whose + "n x n pixels of the file become their mean")
-      ->check(WholeNumber(1, 1024))
-      ->capture_default_str();
+  parser.Add("--index", choice.index, whose + "image I of the file, or I-J");
+  parser
+      .Add("--pool", choice.pool,
+           whose + "n x n pixels of the file become their mean")
+      .Whole(1, 1024)
+      .ShowDefault();
 }
 
 std::string ReadChosenImages(const ImageChoice& choice,

@@ -19,7 +19,7 @@ struct ImageChoice {
 
 /// --index and --pool. `whose`: "image models: " for a command that takes other
 /// models as well.
-void DeclareImageChoice(CLI::App& app, ImageChoice& choice,
+void DeclareImageChoice(ArgumentParser& parser, ImageChoice& choice,
                         const std::string& whose = "");
 
 /// The chosen images as bytes, shape.bytes() each; without an index all of the

@@ -1,5 +1,6 @@
 #include "cli/console/parse.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <string>
@@ -32,24 +33,22 @@ std::string Complaint(const CLI::App& app, const CLI::ParseError& error) {
 
 }  // namespace
 
-std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-    return std::nullopt;
-  } catch (const CLI::CallForHelp&) {
-    Payload payload(stdout);
-    payload.Write(app.help());
-    payload.Flush();
-    return kExitOk;
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "%s: error: %s\nSee `%s --help`.\n",
-                 app.get_name().c_str(), Complaint(app, error).c_str(),
-                 app.get_name().c_str());
-    return kExitUsage;
-  }
+Argument Argument::Required() {
+  option_->required();
+  return *this;
 }
 
-CLI::Validator WholeNumber(int64_t low, int64_t high) {
+Argument Argument::ShowDefault() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Argument Argument::Hide() {
+  option_->group("");
+  return *this;
+}
+
+Argument Argument::Whole(int64_t low, int64_t high) {
   const auto check = [low, high](std::string& text) -> std::string {
     int64_t value = 0;
     const char* end = text.data() + text.size();
@@ -62,18 +61,129 @@ CLI::Validator WholeNumber(int64_t low, int64_t high) {
     if (high < INT64_MAX) wanted += StrCat(" to ", high);
     return StrCat(wanted, ", got '", text, "'");
   };
-  return CLI::Validator(check, "");
+  option_->check(CLI::Validator(check, ""));
+  return *this;
 }
 
-void DeclareModelFlags(CLI::App& app, int& threads, std::string& weights,
-                       bool& json) {
-  app.add_option("--threads", threads, "0: as many as there are cores")
-      ->check(WholeNumber(0, 1024))
-      ->capture_default_str();
-  app.add_option("--weights", weights, "how weights are held in memory")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  app.add_flag("--json", json, "one JSON object on stdout");
+Argument Argument::Range(double low, double high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Argument Argument::OneOf(const std::vector<std::string>& words) {
+  option_->check(CLI::IsMember(words));
+  return *this;
+}
+
+Argument Argument::Commas() {
+  option_->delimiter(',')->allow_extra_args(false);
+  return *this;
+}
+
+Argument Argument::Needs(Argument other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
+Argument Argument::Excludes(Argument other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+ArgumentParser::ArgumentParser(const std::string& description,
+                               const std::string& program)
+    : app_(std::make_unique<CLI::App>(description, program)) {}
+
+ArgumentParser::~ArgumentParser() = default;
+
+Argument ArgumentParser::Add(const std::string& name, std::string& value,
+                             const std::string& help) {
+  return Argument(app_->add_option(name, value, help));
+}
+
+Argument ArgumentParser::Add(const std::string& name, int& value,
+                             const std::string& help) {
+  return Argument(app_->add_option(name, value, help));
+}
+
+Argument ArgumentParser::Add(const std::string& name, int64_t& value,
+                             const std::string& help) {
+  return Argument(app_->add_option(name, value, help));
+}
+
+Argument ArgumentParser::Add(const std::string& name, double& value,
+                             const std::string& help) {
+  return Argument(app_->add_option(name, value, help));
+}
+
+Argument ArgumentParser::Add(const std::string& name,
+                             std::vector<std::string>& values,
+                             const std::string& help) {
+  return Argument(app_->add_option(name, values, help));
+}
+
+Argument ArgumentParser::Add(const std::string& name,
+                             std::vector<int64_t>& values,
+                             const std::string& help) {
+  return Argument(app_->add_option(name, values, help));
+}
+
+Argument ArgumentParser::AddFlag(const std::string& name, bool& value,
+                                 const std::string& help) {
+  return Argument(app_->add_flag(name, value, help));
+}
+
+Argument ArgumentParser::AddUnread(const std::string& name) {
+  return Argument(
+      app_->add_option_function<std::string>(name, [](const std::string&) {}));
+}
+
+void ArgumentParser::Footer(const std::string& text) { app_->footer(text); }
+
+std::optional<int> ArgumentParser::Parse(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    Payload payload(stdout);
+    payload.Write(app_->help());
+    payload.Flush();
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "%s: error: %s\nSee `%s --help`.\n",
+                 app_->get_name().c_str(), Complaint(*app_, error).c_str(),
+                 app_->get_name().c_str());
+    return kExitUsage;
+  }
+}
+
+bool ArgumentParser::Has(const std::string& name) const {
+  return app_->count(name) > 0;
+}
+
+std::vector<GivenOption> ArgumentParser::Given() const {
+  std::vector<GivenOption> given;
+  for (const CLI::Option* option : app_->parse_order()) {
+    // A hidden option gives none by its get_name(), a positional has no such
+    // name.
+    const auto& names = option->get_lnames();
+    GivenOption one{names.empty() ? "" : "--" + names.front(), {}};
+    const bool flag = option->get_items_expected() == 0;
+    if (!flag) one.values = option->results();
+    given.push_back(std::move(one));
+  }
+  return given;
+}
+
+void DeclareModelFlags(ArgumentParser& parser, int& threads,
+                       std::string& weights, bool& json) {
+  parser.Add("--threads", threads, "0: as many as there are cores")
+      .Whole(0, 1024)
+      .ShowDefault();
+  parser.Add("--weights", weights, "how weights are held in memory")
+      .OneOf({"f32", "bf16"})
+      .ShowDefault();
+  parser.AddFlag("--json", json, "one JSON object on stdout");
 }
 
 }  // namespace tarn::cli

@@ -1,25 +1,96 @@
-// The part of command-line parsing that all subcommands share. Included by the
-// subcommands only: CLI11 is large.
+// The part of command-line parsing that all subcommands share, and all that
+// they see of the parser: parse.cc alone includes CLI11, which costs seconds.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace tarn::cli {
 
-/// Parses argv[1..]; argv[0] is the subcommand's name. Returns nothing to go
-/// on, or the exit code: 0 after --help (on stdout), 2 after one line on stderr
-/// that says what is wrong and, for an unknown option, names the nearest.
-std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv);
+/// One option, flag or positional of a parser: a handle, cheap to copy, valid
+/// as long as the parser is.
+class Argument {
+ public:
+  Argument Required();
+  /// The help shows the value that the variable has now.
+  Argument ShowDefault();
+  /// No line in the help.
+  Argument Hide();
+  /// Takes whole numbers from `low` to `high` alone. (The parser by itself
+  /// takes what is too large for 64 bits as the largest it can hold.)
+  Argument Whole(int64_t low, int64_t high);
+  Argument Range(double low, double high);
+  Argument OneOf(const std::vector<std::string>& words);
+  /// Of a list: one word holds all of it, with commas between the values.
+  Argument Commas();
+  Argument Needs(Argument other);
+  Argument Excludes(Argument other);
 
-/// Accepts whole numbers from `low` to `high`. (The parser by itself takes what
-/// is too large for 64 bits as the largest it can hold.)
-CLI::Validator WholeNumber(int64_t low, int64_t high);
+ private:
+  friend class ArgumentParser;
+  explicit Argument(CLI::Option* option) : option_(option) {}
+  CLI::Option* option_;
+};
+
+/// An option as the user gave it.
+struct GivenOption {
+  std::string name;                 // "--count"; empty for a positional
+  std::vector<std::string> values;  // of a flag none
+};
+
+/// The arguments of one subcommand. The variables are written by Parse and must
+/// outlive it; what they hold before is the default.
+class ArgumentParser {
+ public:
+  /// program: how the user calls it, "tarn eval".
+  ArgumentParser(const std::string& description, const std::string& program);
+  ~ArgumentParser();
+  ArgumentParser(const ArgumentParser&) = delete;
+  ArgumentParser& operator=(const ArgumentParser&) = delete;
+
+  /// name: "-p,--n-prompt", or "DIR" for a positional.
+  Argument Add(const std::string& name, std::string& value,
+               const std::string& help);
+  Argument Add(const std::string& name, int& value, const std::string& help);
+  Argument Add(const std::string& name, int64_t& value,
+               const std::string& help);
+  Argument Add(const std::string& name, double& value, const std::string& help);
+  Argument Add(const std::string& name, std::vector<std::string>& values,
+               const std::string& help);
+  Argument Add(const std::string& name, std::vector<int64_t>& values,
+               const std::string& help);
+  Argument AddFlag(const std::string& name, bool& value,
+                   const std::string& help);
+  /// An option whose value nobody takes but Given().
+  Argument AddUnread(const std::string& name);
+  /// Below the options in the help.
+  void Footer(const std::string& text);
+
+  /// Parses argv[1..]; argv[0] is the subcommand's name. Returns nothing to go
+  /// on, or the exit code: 0 after --help (on stdout), 2 after one line on
+  /// stderr that says what is wrong and, for an unknown option, names the
+  /// nearest.
+  std::optional<int> Parse(int argc, char** argv);
+
+  /// After Parse: whether this one was given; and all that were, in the order
+  /// of the command line.
+  bool Has(const std::string& name) const;
+  std::vector<GivenOption> Given() const;
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
 
 /// --threads, --weights and --json, of every subcommand that runs a model.
-void DeclareModelFlags(CLI::App& app, int& threads, std::string& weights,
-                       bool& json);
+void DeclareModelFlags(ArgumentParser& parser, int& threads,
+                       std::string& weights, bool& json);
 
 }  // namespace tarn::cli

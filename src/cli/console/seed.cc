@@ -4,10 +4,10 @@
 
 namespace tarn::cli {
 
-void DeclareSeed(CLI::App& app, int64_t& seed) {
-  app.add_option("--seed", seed, "0 or more; -1: random")
-      ->check(WholeNumber(-1, INT64_MAX))
-      ->capture_default_str();
+void DeclareSeed(ArgumentParser& parser, int64_t& seed) {
+  parser.Add("--seed", seed, "0 or more; -1: random")
+      .Whole(-1, INT64_MAX)
+      .ShowDefault();
 }
 
 uint64_t ChooseSeed(int64_t seed) {

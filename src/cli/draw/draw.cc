@@ -92,10 +92,10 @@ int64_t ImagesWanted(int64_t beginnings, int64_t samples,
   return beginnings * samples;
 }
 
-void Refuse(const CLI::App& app, const std::vector<const char*>& names,
+void Refuse(const ArgumentParser& parser, const std::vector<const char*>& names,
             const char* why) {
   for (const char* name : names) {
-    if (app.count(name) == 0) continue;
+    if (!parser.Has(name)) continue;
     throw ExitError(kExitUsage, StrCat(name, ": ", why));
   }
 }
@@ -140,43 +140,44 @@ constexpr char kFooter[] =
     "      --samples 8 --out completed.idx\n"
     "  tarn draw models/digits --temperature 0.8 --seed 1 --out - > one.idx\n";
 
-void Declare(CLI::App& app, DrawFlags& flags) {
-  app.add_option("DIR", flags.dir, "directory of an image model")->required();
-  app.add_option("--count", flags.count, "images to draw from nothing")
-      ->check(WholeNumber(0, INT32_MAX))
-      ->capture_default_str();
-  app.add_option("--given", flags.given.path, "a file of images to complete");
-  DeclareImageChoice(app, flags.given);
-  app.add_option("--pixels", flags.pixels, "pixels given; 0: the upper half")
-      ->check(WholeNumber(0, INT32_MAX))
-      ->capture_default_str();
-  app.add_option("--samples", flags.samples, "completions of each given image")
-      ->check(WholeNumber(1, INT32_MAX))
-      ->capture_default_str();
-  app.add_option("--first", flags.first, "first byte of images from nothing")
-      ->check(WholeNumber(0, 255))
-      ->capture_default_str();
-  app.add_option("--batch", flags.batch, "images drawn together; 0: automatic")
-      ->check(WholeNumber(0, 65536))
-      ->capture_default_str();
-  app.add_option("--temperature", flags.temperature,
-                 "1: the model's own; 0: the likeliest component's mean")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  DeclareSeed(app, flags.seed);
-  app.add_option("--out", flags.out,
-                 "the IDX file to write; - is standard output")
-      ->required();
-  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
-  app.footer(kFooter);
+void Declare(ArgumentParser& parser, DrawFlags& flags) {
+  parser.Add("DIR", flags.dir, "directory of an image model").Required();
+  parser.Add("--count", flags.count, "images to draw from nothing")
+      .Whole(0, INT32_MAX)
+      .ShowDefault();
+  parser.Add("--given", flags.given.path, "a file of images to complete");
+  DeclareImageChoice(parser, flags.given);
+  parser.Add("--pixels", flags.pixels, "pixels given; 0: the upper half")
+      .Whole(0, INT32_MAX)
+      .ShowDefault();
+  parser.Add("--samples", flags.samples, "completions of each given image")
+      .Whole(1, INT32_MAX)
+      .ShowDefault();
+  parser.Add("--first", flags.first, "first byte of images from nothing")
+      .Whole(0, 255)
+      .ShowDefault();
+  parser.Add("--batch", flags.batch, "images drawn together; 0: automatic")
+      .Whole(0, 65536)
+      .ShowDefault();
+  parser
+      .Add("--temperature", flags.temperature,
+           "1: the model's own; 0: the likeliest component's mean")
+      .Range(0.0, 100.0)
+      .ShowDefault();
+  DeclareSeed(parser, flags.seed);
+  parser.Add("--out", flags.out, "the IDX file to write; - is standard output")
+      .Required();
+  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  parser.Footer(kFooter);
 }
 
 // Options that mean nothing together, before any work.
-void CheckUsage(const CLI::App& app, const DrawFlags& flags) {
+void CheckUsage(const ArgumentParser& parser, const DrawFlags& flags) {
   if (!flags.given.path.empty()) {
-    Refuse(app, {"--count", "--first"}, "not an option together with --given");
+    Refuse(parser, {"--count", "--first"},
+           "not an option together with --given");
   } else {
-    Refuse(app, {"--index", "--pool", "--pixels", "--samples"},
+    Refuse(parser, {"--index", "--pool", "--pixels", "--samples"},
            "an option of --given FILE");
   }
   if (flags.out.empty() || (flags.json && flags.out == "-")) {
@@ -239,11 +240,11 @@ int DrawImages(const OpenedModel& opened, const DrawFlags& flags) {
 
 int Draw(int argc, char** argv) {
   DrawFlags flags;
-  CLI::App app("Draws images with an image model, pixel by pixel.",
-               "tarn draw");
-  Declare(app, flags);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
-  CheckUsage(app, flags);
+  ArgumentParser parser("Draws images with an image model, pixel by pixel.",
+                        "tarn draw");
+  Declare(parser, flags);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
+  CheckUsage(parser, flags);
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
   if (opened.model.config().task != Task::kImage) {

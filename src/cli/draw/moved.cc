@@ -21,13 +21,6 @@ bool IsOneOf(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "--count"; a hidden option gives none by its get_name(), a positional has no
-// such name.
-std::string NameOf(const CLI::Option& option) {
-  const auto& names = option.get_lnames();
-  return names.empty() ? "" : "--" + names.front();
-}
-
 // A word as a shell reads it back.
 std::string ShellWord(const std::string& word) {
   constexpr std::string_view kPlain =
@@ -41,39 +34,34 @@ std::string ShellWord(const std::string& word) {
 
 }  // namespace
 
-void DeclareMovedOptions(CLI::App& app) {
+void DeclareMovedOptions(ArgumentParser& parser) {
   for (const std::string_view name : kMoved) {
-    app.add_option_function<std::string>(std::string(name),
-                                         [](const std::string&) {})
-        ->group("");
+    parser.AddUnread(std::string(name)).Hide();
   }
 }
 
-std::string DrawCall(const CLI::App& app, const std::string& dir) {
+std::string DrawCall(const ArgumentParser& parser, const std::string& dir) {
   std::string call = "tarn draw " + ShellWord(dir);
-  for (const CLI::Option* option : app.parse_order()) {
-    const std::string name = NameOf(*option);
-    const bool flag = option->get_items_expected() == 0;
-    if (!IsOneOf(kMoved, name) && !IsOneOf(kShared, name)) {
+  for (const GivenOption& option : parser.Given()) {
+    if (!IsOneOf(kMoved, option.name) && !IsOneOf(kShared, option.name)) {
       continue;
     }
-    call += " " + name;
-    if (flag) continue;
-    for (const std::string& value : option->results()) {
+    call += " " + option.name;
+    for (const std::string& value : option.values) {
       call += " " + ShellWord(value);
     }
   }
   return call;
 }
 
-void RefuseMovedOptions(const CLI::App& app, const std::string& dir) {
-  for (const CLI::Option* option : app.parse_order()) {
-    if (!IsOneOf(kMoved, NameOf(*option))) continue;
-    throw ExitError(kExitUsage,
-                    StrCat(NameOf(*option),
-                           ": images are drawn by a command of their own: `",
-                           DrawCall(app, dir),
-                           app.count("--out") > 0 ? "" : " --out FILE", "`"));
+void RefuseMovedOptions(const ArgumentParser& parser, const std::string& dir) {
+  for (const GivenOption& option : parser.Given()) {
+    if (!IsOneOf(kMoved, option.name)) continue;
+    throw ExitError(
+        kExitUsage,
+        StrCat(option.name, ": images are drawn by a command of their own: `",
+               DrawCall(parser, dir), parser.Has("--out") ? "" : " --out FILE",
+               "`"));
   }
 }
 

@@ -9,14 +9,14 @@
 namespace tarn::cli {
 
 /// Declares them without a line in the help.
-void DeclareMovedOptions(CLI::App& app);
+void DeclareMovedOptions(ArgumentParser& parser);
 
 /// Throws ExitError (wrong usage) for the first of them that was given; it
 /// names the option and the call of `tarn draw` to make instead.
-void RefuseMovedOptions(const CLI::App& app, const std::string& dir);
+void RefuseMovedOptions(const ArgumentParser& parser, const std::string& dir);
 
 /// The call of `tarn draw` with what of this command line it takes, for a
 /// shell.
-std::string DrawCall(const CLI::App& app, const std::string& dir);
+std::string DrawCall(const ArgumentParser& parser, const std::string& dir);
 
 }  // namespace tarn::cli

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "cli/cli.h"
-#include "cli/eval/images.h"
-#include "cli/eval/pairs.h"
-#include "cli/eval/position.h"
-#include "cli/eval/run.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
 #include "cli/console/signals.h"
 #include "cli/console/token_file.h"
+#include "cli/eval/images.h"
+#include "cli/eval/pairs.h"
+#include "cli/eval/position.h"
+#include "cli/eval/run.h"
 
 namespace tarn::cli {
 namespace {
@@ -57,49 +57,53 @@ constexpr char kFooter[] =
     "  tarn eval models/names held-out.tsv --beam 4\n"
     "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
-void Declare(CLI::App& app, Flags& flags) {
-  app.add_option("DIR", flags.dir, "model directory")->required();
-  app.add_option("FILE", flags.file, "text (- is standard input), or images")
-      ->required();
-  app.add_flag("--per-token", flags.per_token,
-               "also the log-probability of each token");
-  CLI::Option* by_position =
-      app.add_flag("--by-position", flags.by_position,
-                   "bits a token, time a token and memory by position");
-  app.add_option("--max-tokens", flags.max_tokens,
-                 "of the text, from its beginning; 0: all")
-      ->check(WholeNumber(0, int64_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--records", flags.records,
-                 "fasta: the letters of a genome, without headers and line "
-                 "ends")
-      ->check(CLI::IsMember({"auto", "fasta"}))
-      ->capture_default_str();
-  app.add_option("--near", flags.near, "position of the early state")
-      ->check(WholeNumber(1, int64_t{1} << 40))
-      ->needs(by_position)
-      ->capture_default_str();
-  app.add_option("--steps", flags.steps, "timed from either state; 0: none")
-      ->check(WholeNumber(0, 100'000'000))
-      ->needs(by_position)
-      ->capture_default_str();
-  by_position->excludes("--per-token");
-  app.add_option("--batch", flags.batch, "pairs run at a time")
-      ->check(WholeNumber(1, 4096))
-      ->capture_default_str();
-  app.add_option("--beam", flags.beam,
-                 "sequence-to-sequence: hypotheses kept; 1: greedy")
-      ->check(WholeNumber(1, 1024))
-      ->capture_default_str();
-  DeclareImageChoice(app, flags.images.images, "image models: ");
-  app.add_option("--pixels", flags.images.pixels,
-                 "image models: pixels given, and not scored")
-      ->check(WholeNumber(0, INT32_MAX))
-      ->capture_default_str();
-  app.add_flag("--per-image", flags.images.per_image,
-               "image models: also the bits/dim of each image");
-  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
-  app.footer(kFooter);
+void Declare(ArgumentParser& parser, Flags& flags) {
+  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("FILE", flags.file, "text (- is standard input), or images")
+      .Required();
+  const Argument per_token = parser.AddFlag(
+      "--per-token", flags.per_token, "also the log-probability of each token");
+  Argument by_position =
+      parser.AddFlag("--by-position", flags.by_position,
+                     "bits a token, time a token and memory by position");
+  parser
+      .Add("--max-tokens", flags.max_tokens,
+           "of the text, from its beginning; 0: all")
+      .Whole(0, int64_t{1} << 40)
+      .ShowDefault();
+  parser
+      .Add("--records", flags.records,
+           "fasta: the letters of a genome, without headers and line "
+           "ends")
+      .OneOf({"auto", "fasta"})
+      .ShowDefault();
+  parser.Add("--near", flags.near, "position of the early state")
+      .Whole(1, int64_t{1} << 40)
+      .Needs(by_position)
+      .ShowDefault();
+  parser.Add("--steps", flags.steps, "timed from either state; 0: none")
+      .Whole(0, 100'000'000)
+      .Needs(by_position)
+      .ShowDefault();
+  by_position.Excludes(per_token);
+  parser.Add("--batch", flags.batch, "pairs run at a time")
+      .Whole(1, 4096)
+      .ShowDefault();
+  parser
+      .Add("--beam", flags.beam,
+           "sequence-to-sequence: hypotheses kept; 1: greedy")
+      .Whole(1, 1024)
+      .ShowDefault();
+  DeclareImageChoice(parser, flags.images.images, "image models: ");
+  parser
+      .Add("--pixels", flags.images.pixels,
+           "image models: pixels given, and not scored")
+      .Whole(0, INT32_MAX)
+      .ShowDefault();
+  parser.AddFlag("--per-image", flags.images.per_image,
+                 "image models: also the bits/dim of each image");
+  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  parser.Footer(kFooter);
 }
 
 InputForm FormOf(const Flags& flags) {
@@ -178,10 +182,10 @@ int EvalText(const OpenedModel& opened, const Flags& flags) {
 }
 
 // What is measured on images and on pairs; nothing for a language model.
-std::optional<int> EvalOthers(const CLI::App& app, const OpenedModel& opened,
-                              const Flags& flags) {
+std::optional<int> EvalOthers(const ArgumentParser& parser,
+                              const OpenedModel& opened, const Flags& flags) {
   const auto refuse = [&](const char* name) {
-    if (app.count(name) == 0) return;
+    if (!parser.Has(name)) return;
     throw ExitError(kExitUsage,
                     StrCat(name, ": not an option of arch '",
                            Name(opened.model.config().arch), "', task '",
@@ -219,12 +223,13 @@ std::optional<int> EvalOthers(const CLI::App& app, const OpenedModel& opened,
 
 int Eval(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Measures how well a model does on a file.", "tarn eval");
-  Declare(app, flags);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
+  ArgumentParser parser("Measures how well a model does on a file.",
+                        "tarn eval");
+  Declare(parser, flags);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
-  if (const auto code = EvalOthers(app, opened, flags)) return *code;
+  if (const auto code = EvalOthers(parser, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,
                                  flags.steps, flags.json, FormOf(flags)});

@@ -51,39 +51,43 @@ constexpr char kFooter[] =
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
-void Declare(CLI::App& app, Flags& flags) {
+void Declare(ArgumentParser& parser, Flags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;
-  app.add_option("DIR", flags.dir, "model directory")->required();
-  app.add_option("--prompt", flags.prompt,
-                 "text to continue; - reads it from standard input");
-  app.add_option("--max-tokens", flags.generate.max_tokens,
-                 "tokens to generate")
-      ->check(WholeNumber(0, INT64_MAX))
-      ->capture_default_str();
-  app.add_option("--temperature", sampler.temperature,
-                 "0 always takes the likeliest token")
-      ->capture_default_str();
-  app.add_option("--top-k", sampler.top_k, "keep the k likeliest; 0: off")
-      ->check(WholeNumber(0, INT64_MAX))
-      ->capture_default_str();
-  app.add_option("--top-p", sampler.top_p,
-                 "keep the likeliest that hold this share; 1: off")
-      ->capture_default_str();
-  app.add_option("--min-p", sampler.min_p,
-                 "drop those below this share of the likeliest; 0: off")
-      ->capture_default_str();
-  DeclareSeed(app, flags.seed);
-  app.add_option("--beam", flags.target.beam,
-                 "sequence-to-sequence: hypotheses kept; 1: greedy")
-      ->check(WholeNumber(1, 1024))
-      ->capture_default_str();
-  app.add_option("--length-penalty", flags.target.length_penalty,
-                 "sequence-to-sequence: 0 favours short targets")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  DeclareMovedOptions(app);
-  DeclareModelFlags(app, flags.threads, flags.weights, flags.json);
-  app.footer(kFooter);
+  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("--prompt", flags.prompt,
+             "text to continue; - reads it from standard input");
+  parser.Add("--max-tokens", flags.generate.max_tokens, "tokens to generate")
+      .Whole(0, INT64_MAX)
+      .ShowDefault();
+  parser
+      .Add("--temperature", sampler.temperature,
+           "0 always takes the likeliest token")
+      .ShowDefault();
+  parser.Add("--top-k", sampler.top_k, "keep the k likeliest; 0: off")
+      .Whole(0, INT64_MAX)
+      .ShowDefault();
+  parser
+      .Add("--top-p", sampler.top_p,
+           "keep the likeliest that hold this share; 1: off")
+      .ShowDefault();
+  parser
+      .Add("--min-p", sampler.min_p,
+           "drop those below this share of the likeliest; 0: off")
+      .ShowDefault();
+  DeclareSeed(parser, flags.seed);
+  parser
+      .Add("--beam", flags.target.beam,
+           "sequence-to-sequence: hypotheses kept; 1: greedy")
+      .Whole(1, 1024)
+      .ShowDefault();
+  parser
+      .Add("--length-penalty", flags.target.length_penalty,
+           "sequence-to-sequence: 0 favours short targets")
+      .Range(0.0, 100.0)
+      .ShowDefault();
+  DeclareMovedOptions(parser);
+  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  parser.Footer(kFooter);
 }
 
 std::string ReadPrompt(const std::string& prompt) {
@@ -153,10 +157,10 @@ std::string JsonText(const Report& report, const std::string& text) {
 const std::vector<const char*> kTargetOptions = {"--beam", "--length-penalty"};
 
 // Options that mean nothing to the model at hand are not passed over.
-void RefuseOptions(const CLI::App& app, const std::vector<const char*>& names,
-                   const char* model) {
+void RefuseOptions(const ArgumentParser& parser,
+                   const std::vector<const char*>& names, const char* model) {
   for (const char* name : names) {
-    if (app.count(name) == 0) continue;
+    if (!parser.Has(name)) continue;
     throw ExitError(kExitUsage, StrCat(name, ": not an option of ", model));
   }
 }
@@ -167,10 +171,11 @@ int GenerateText(const OpenedModel& opened, Flags& flags);
 
 int Generate(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Writes text with a model, token by token.", "tarn generate");
-  Declare(app, flags);
-  if (const auto code = ParseArguments(app, argc, argv)) return *code;
-  RefuseMovedOptions(app, flags.dir);
+  ArgumentParser parser("Writes text with a model, token by token.",
+                        "tarn generate");
+  Declare(parser, flags);
+  if (const auto code = parser.Parse(argc, argv)) return *code;
+  RefuseMovedOptions(parser, flags.dir);
   CheckSampler(flags.generate.sampler);
   const OpenedModel opened = OpenModelDirectory(
       flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
@@ -180,7 +185,7 @@ int Generate(int argc, char** argv) {
                     StrCat(flags.dir,
                            ": want a model that writes text, got an image "
                            "model (see `",
-                           DrawCall(app, flags.dir), " --out FILE`)"));
+                           DrawCall(parser, flags.dir), " --out FILE`)"));
   }
   switch (config.arch) {
     case Arch::kEncoder:
@@ -190,12 +195,12 @@ int Generate(int argc, char** argv) {
                              "a classifier (see `tarn classify`)"));
     case Arch::kSeq2seq:
       RefuseOptions(
-          app, {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"},
+          parser, {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"},
           "a sequence-to-sequence model");
       flags.target.max_tokens = flags.generate.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
     default:
-      RefuseOptions(app, kTargetOptions, "a language model");
+      RefuseOptions(parser, kTargetOptions, "a language model");
       return GenerateText(opened, flags);
   }
 }

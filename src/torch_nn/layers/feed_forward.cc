@@ -9,8 +9,7 @@ namespace {
 torch::nn::Linear AddLinear(torch::nn::Module& owner, const char* name,
                             int64_t in, int64_t out, bool bias) {
   return owner.register_module(
-      name,
-      torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias)));
+      name, torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias)));
 }
 
 class Mlp : public FeedForward {
@@ -55,23 +54,24 @@ class Swiglu : public FeedForward {
 };
 
 template <typename Kind>
-std::unique_ptr<FeedForward> Make(torch::nn::Module& owner,
-                                  const ModelConfig& config) {
+std::unique_ptr<FeedForward> MakeFeedForwardOf(torch::nn::Module& owner,
+                                               const ModelConfig& config) {
   return std::make_unique<Kind>(owner, config);
 }
 
-struct Row {
+struct FeedForwardRow {
   FeedForwardKind kind;
   std::unique_ptr<FeedForward> (*make)(torch::nn::Module&, const ModelConfig&);
 };
-constexpr Row kRows[] = {{FeedForwardKind::kMlp, Make<Mlp>},
-                         {FeedForwardKind::kSwiglu, Make<Swiglu>}};
+constexpr FeedForwardRow kFeedForwards[] = {
+    {FeedForwardKind::kMlp, MakeFeedForwardOf<Mlp>},
+    {FeedForwardKind::kSwiglu, MakeFeedForwardOf<Swiglu>}};
 
 }  // namespace
 
 std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
                                              const ModelConfig& config) {
-  for (const Row& row : kRows) {
+  for (const FeedForwardRow& row : kFeedForwards) {
     if (row.kind == config.feed_forward) return row.make(owner, config);
   }
   throw ArgumentError("feed_forward", "a kind with a module",

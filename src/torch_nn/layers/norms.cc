@@ -43,16 +43,16 @@ class RmsNorm : public NormLayer {
 };
 
 template <typename Kind>
-std::shared_ptr<NormLayer> Make(const ModelConfig& config) {
+std::shared_ptr<NormLayer> MakeNormOf(const ModelConfig& config) {
   return std::make_shared<Kind>(config);
 }
 
-struct Row {
+struct NormRow {
   NormKind kind;
   std::shared_ptr<NormLayer> (*make)(const ModelConfig&);
 };
-constexpr Row kRows[] = {{NormKind::kLayer, Make<LayerNorm>},
-                         {NormKind::kRms, Make<RmsNorm>}};
+constexpr NormRow kNorms[] = {{NormKind::kLayer, MakeNormOf<LayerNorm>},
+                              {NormKind::kRms, MakeNormOf<RmsNorm>}};
 
 }  // namespace
 
@@ -64,7 +64,7 @@ torch::Tensor NormLayer::forward(const torch::Tensor& x) const {
 }
 
 std::shared_ptr<NormLayer> MakeNorm(const ModelConfig& config) {
-  for (const Row& row : kRows) {
+  for (const NormRow& row : kNorms) {
     if (row.kind == config.norm_kind) return row.make(config);
   }
   throw ArgumentError("norm_kind", "a kind with a module",

@@ -5,7 +5,7 @@
 namespace tarn::nn {
 namespace {
 
-constexpr char kName[] = "Classifier";
+constexpr char kClassifier[] = "Classifier";
 
 }  // namespace
 
@@ -37,9 +37,9 @@ ClassifierImpl::ClassifierImpl(const ModelConfig& config)
 
 torch::Tensor ClassifierImpl::forward(const torch::Tensor& tokens,
                                       const torch::Tensor& lengths) {
-  const torch::Tensor x = embedding_(kName, tokens);
+  const torch::Tensor x = embedding_(kClassifier, tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kName, lengths, x.size(0), x.size(1));
+      PrefixMask(kClassifier, lengths, x.size(0), x.size(1));
   return predictor_(MeanOverTokens(encoder_(x, key_mask), key_mask),
                     torch::Tensor());
 }

@@ -7,7 +7,7 @@
 namespace tarn::nn {
 namespace {
 
-constexpr char kName[] = "CnnModel";
+constexpr char kCnnModel[] = "CnnModel";
 
 class ConvolutionLayerImpl : public torch::nn::Module {
  public:
@@ -65,9 +65,9 @@ CnnModelImpl::CnnModelImpl(const ModelConfig& config)
 }
 
 torch::Tensor CnnModelImpl::Logits(const Batch& batch) {
-  torch::Tensor hidden = embedding_(kName, batch.tokens);
+  torch::Tensor hidden = embedding_(kCnnModel, batch.tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kName, batch.lengths, hidden.size(0), hidden.size(1));
+      PrefixMask(kCnnModel, batch.lengths, hidden.size(0), hidden.size(1));
   const torch::Tensor outside =
       key_mask.defined() ? ~key_mask.unsqueeze(-1) : torch::Tensor();
   for (const auto& layer : *layers_) {

@@ -3,7 +3,7 @@
 namespace tarn::nn {
 namespace {
 
-constexpr char kName[] = "FrameClassifier";
+constexpr char kFrameClassifier[] = "FrameClassifier";
 
 const ModelConfig& Checked(const ModelConfig& config) {
   if (config.arch != Arch::kEncoder) {
@@ -27,8 +27,9 @@ FrameClassifierImpl::FrameClassifierImpl(const ModelConfig& config)
 
 torch::Tensor FrameClassifierImpl::forward(const torch::Tensor& frames,
                                            const torch::Tensor& lengths) {
-  const Frames kept = CheckFrames(kName, frames, lengths, config_.input_dim,
-                                  predictor_->bias.scalar_type());
+  const Frames kept =
+      CheckFrames(kFrameClassifier, frames, lengths, config_.input_dim,
+                  predictor_->bias.scalar_type());
   return predictor_(encoder_(embedding_(kept.values), kept.key_mask),
                     torch::Tensor());
 }

@@ -5,7 +5,7 @@
 namespace tarn::nn {
 namespace {
 
-constexpr char kName[] = "LanguageModel";
+constexpr char kLanguageModel[] = "LanguageModel";
 
 }  // namespace
 
@@ -22,13 +22,14 @@ LanguageModelImpl::LanguageModelImpl(const ModelConfig& config)
 }
 
 torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens) {
-  return predictor_(encoder_(embedding_(kName, tokens)), embedding_.weight());
+  return predictor_(encoder_(embedding_(kLanguageModel, tokens)),
+                    embedding_.weight());
 }
 
 torch::Tensor LanguageModelImpl::Logits(const Batch& batch) {
-  const torch::Tensor x = embedding_(kName, batch.tokens);
+  const torch::Tensor x = embedding_(kLanguageModel, batch.tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kName, batch.lengths, x.size(0), x.size(1));
+      PrefixMask(kLanguageModel, batch.lengths, x.size(0), x.size(1));
   return predictor_(encoder_(x, key_mask), embedding_.weight());
 }
 
@@ -39,11 +40,11 @@ StackState LanguageModelImpl::InitialState(int64_t batch) const {
 std::pair<torch::Tensor, StackState> LanguageModelImpl::Prefill(
     const torch::Tensor& tokens, const StackState& state,
     const torch::Tensor& lengths) {
-  CheckTokens(kName, tokens, config_.vocab_size);
-  CheckStateBatch(kName, state, tokens);
+  CheckTokens(kLanguageModel, tokens, config_.vocab_size);
+  CheckStateBatch(kLanguageModel, state, tokens);
   const torch::Tensor places = PlacesAfter(state.lengths(), tokens.size(1));
-  auto [hidden, next] =
-      encoder_->Prefill(embedding_(kName, tokens, places), state, lengths);
+  auto [hidden, next] = encoder_->Prefill(
+      embedding_(kLanguageModel, tokens, places), state, lengths);
   return {predictor_(hidden, embedding_.weight()), std::move(next)};
 }
 

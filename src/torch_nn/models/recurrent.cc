@@ -6,7 +6,7 @@
 namespace tarn::nn {
 namespace {
 
-constexpr char kName[] = "RecurrentModel";
+constexpr char kRecurrentModel[] = "RecurrentModel";
 
 // torch warns of dropout where there is nothing between layers.
 double BetweenLayers(const ModelConfig& config) {
@@ -74,12 +74,12 @@ torch::Tensor RecurrentModelImpl::Table() const {
 torch::Tensor RecurrentModelImpl::Logits(const Batch& batch) {
   torch::Tensor x, key_mask;
   if (embedding_) {
-    x = (*embedding_)(kName, batch.tokens);
-    key_mask = PrefixMask(kName, batch.lengths, x.size(0), x.size(1));
+    x = (*embedding_)(kRecurrentModel, batch.tokens);
+    key_mask = PrefixMask(kRecurrentModel, batch.lengths, x.size(0), x.size(1));
   } else {
     const Frames frames =
-        CheckFrames(kName, batch.frames, batch.lengths, config_.input_dim,
-                    predictor_->bias.scalar_type());
+        CheckFrames(kRecurrentModel, batch.frames, batch.lengths,
+                    config_.input_dim, predictor_->bias.scalar_type());
     x = frames.values, key_mask = frames.key_mask;
   }
   torch::Tensor hidden = Run(x, batch.lengths);
@@ -108,7 +108,7 @@ std::pair<torch::Tensor, RecurrentState> RecurrentModelImpl::Prefill(
     throw ArgumentError("RecurrentModel: Prefill", "task lm",
                         Name(config_.task));
   }
-  torch::Tensor x = (*embedding_)(kName, tokens);
+  torch::Tensor x = (*embedding_)(kRecurrentModel, tokens);
   const std::vector<int64_t> wanted = {config_.n_layers, x.size(0),
                                        config_.d_model};
   if (!state.h.defined() || state.h.sizes() != wanted ||

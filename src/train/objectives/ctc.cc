@@ -4,14 +4,14 @@
 
 #include "data/pairs/edit_distance.h"
 #include "train/objectives/objective.h"
-#include "train/tasks/speech_data.h"
 #include "train/objectives/utterances.h"
+#include "train/tasks/speech_data.h"
 
 namespace tarn::train {
 namespace {
 
 // Held-out rows of a forward pass: no gradient is kept.
-constexpr int64_t kRowsAtOnce = 16;
+constexpr int64_t kUtterancesAtOnce = 16;
 
 // Indices in order of length, so that little is padded.
 std::vector<int64_t> OrderByLength(const std::vector<Utterance>& utterances) {
@@ -92,10 +92,10 @@ class SpeechObjective final : public Objective {
     const std::vector<int64_t> order = OrderByLength(utterances);
     double nats = 0;
     int64_t edits = 0, letters = 0, counted = 0;
-    for (size_t first = 0; first < order.size(); first += kRowsAtOnce) {
+    for (size_t first = 0; first < order.size(); first += kUtterancesAtOnce) {
       std::vector<Utterance> some;
-      for (size_t i = first; i < std::min(first + kRowsAtOnce, order.size());
-           ++i) {
+      for (size_t i = first;
+           i < std::min(first + kUtterancesAtOnce, order.size()); ++i) {
         some.push_back(utterances[order[i]]);
       }
       const UtteranceRows rows = MakeUtteranceRows(some, bands_);

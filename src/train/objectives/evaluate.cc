@@ -10,7 +10,7 @@ namespace tarn::train {
 namespace {
 
 // Wide enough to keep the cores busy, small beside a training step's memory.
-constexpr int64_t kRowsAtOnce = 16;
+constexpr int64_t kWindowsAtOnce = 16;
 constexpr int64_t kPromptTokens = 16;
 
 }  // namespace
@@ -53,9 +53,10 @@ HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
                            .reduction(torch::kSum);
   HeldOutLoss loss;
   const int64_t windows = corpus.held_out_windows();
-  for (int64_t first = 0; first < windows; first += kRowsAtOnce) {
+  for (int64_t first = 0; first < windows; first += kWindowsAtOnce) {
     std::vector<Window> batch;
-    for (int64_t i = first; i < std::min(first + kRowsAtOnce, windows); ++i) {
+    for (int64_t i = first; i < std::min(first + kWindowsAtOnce, windows);
+         ++i) {
       batch.push_back(corpus.HeldOutWindow(i));
       loss.tokens += static_cast<int64_t>(batch.back().tokens.size()) - 1;
     }

@@ -3,21 +3,21 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "torch_nn/models/decode.h"
-#include "torch_nn/models/seq2seq.h"
 #include "data/pairs/batches.h"
 #include "data/pairs/edit_distance.h"
+#include "torch_nn/models/decode.h"
+#include "torch_nn/models/seq2seq.h"
 #include "train/objectives/evaluate.h"
 #include "train/objectives/example_rows.h"
-#include "train/run/metrics.h"
 #include "train/objectives/objective.h"
+#include "train/run/metrics.h"
 
 namespace tarn::train {
 namespace {
 
 // Held-out rows of a forward pass: no gradient is kept, so more than in
 // training.
-constexpr int64_t kRowsAtOnce = 64;
+constexpr int64_t kPairsAtOnce = 64;
 
 // Sum over everything predicted, nats. logits [B, C] or [B, U, C].
 torch::Tensor SumLoss(const torch::Tensor& logits,
@@ -91,15 +91,15 @@ class PairObjective : public Objective {
   void Describe(const UpdateTotals& totals,
                 StepFigures& figures) const override {
     if (newline_ >= 0) return;
-    figures.accuracy = static_cast<double>(totals.right) /
-                       static_cast<double>(totals.weight);
+    figures.accuracy =
+        static_cast<double>(totals.right) / static_cast<double>(totals.weight);
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);
     double nats = 0;
     int64_t predicted = 0, right = 0;
-    for (const auto& which : ByLength(*data_.held_out, kRowsAtOnce)) {
+    for (const auto& which : ByLength(*data_.held_out, kPairsAtOnce)) {
       const ExampleRows rows =
           MakeExampleRows(*data_.held_out, which, newline_);
       const torch::Tensor logits = model.Logits(rows.batch);
@@ -153,7 +153,7 @@ class TargetObjective final : public PairObjective {
     // A loss that is no number ends the run: there is nothing to decode.
     if (!decodes_ || !std::isfinite(*figures.val_loss)) return;
     int64_t edits = 0, tokens = 0;
-    for (const auto& which : ByLength(*data_.held_out, kRowsAtOnce)) {
+    for (const auto& which : ByLength(*data_.held_out, kPairsAtOnce)) {
       const auto decoded = Decode(model, which);
       for (size_t i = 0; i < which.size(); ++i) {
         const auto target = data_.held_out->target(which[i]);

@@ -109,16 +109,16 @@ class ExactTopk : public Softmax {
 };
 
 template <typename Kind>
-std::shared_ptr<Mixer> Make(const ModelConfig& layer, MixerPlace place) {
+std::shared_ptr<Mixer> MakeSoftmax(const ModelConfig& layer, MixerPlace place) {
   return std::make_shared<Kind>(layer, place);
 }
 
 }  // namespace
 
 std::vector<MixerRow> SoftmaxRows() {
-  return {{"full", Make<Full>},
-          {"local", Make<Local>},
-          {"exact-topk", Make<ExactTopk>},
+  return {{"full", MakeSoftmax<Full>},
+          {"local", MakeSoftmax<Local>},
+          {"exact-topk", MakeSoftmax<ExactTopk>},
           {"conditional-full", MakeConditional}};
 }
 

@@ -86,19 +86,19 @@ class Reformer : public Hashing {
 };
 
 template <typename Kind>
-std::shared_ptr<Mixer> Make(const ModelConfig& layer, MixerPlace place) {
+std::shared_ptr<Mixer> MakeSparse(const ModelConfig& layer, MixerPlace place) {
   return std::make_shared<Kind>(layer, place);
 }
 
 }  // namespace
 
 std::vector<MixerRow> SparseRows() {
-  return {{"clustered", Make<Clustered<ops::ClusteredAttention>>},
+  return {{"clustered", MakeSparse<Clustered<ops::ClusteredAttention>>},
           {"improved-clustered",
-           Make<Clustered<ops::ImprovedClusteredAttention>>},
+           MakeSparse<Clustered<ops::ImprovedClusteredAttention>>},
           {"causal-improved-clustered",
-           Make<Clustered<ops::CausalImprovedClusteredAttention>>},
-          {"reformer", Make<Reformer>}};
+           MakeSparse<Clustered<ops::CausalImprovedClusteredAttention>>},
+          {"reformer", MakeSparse<Reformer>}};
 }
 
 }  // namespace tarn::nn
