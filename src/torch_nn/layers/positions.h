@@ -49,7 +49,7 @@ class PositionTables {
 
  private:
   std::mutex mutex_;
-  at::Tensor sinusoidal_;  // [rows, width] float32 on the CPU
+  at::Tensor sinusoidal_;  // [rows, width] float32, where it was asked for last
   RotaryTable rotary_;     // [rows, 1, d_key / 2] each
 };
 

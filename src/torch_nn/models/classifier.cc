@@ -39,7 +39,7 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& tokens,
                                       const torch::Tensor& lengths) {
   const torch::Tensor x = embedding_(kName, tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kName, lengths, x.size(0), x.size(1));
+      PrefixMask(kName, lengths, x);
   return predictor_(MeanOverTokens(encoder_(x, key_mask), key_mask),
                     torch::Tensor());
 }
