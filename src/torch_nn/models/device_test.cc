@@ -40,6 +40,7 @@ struct Case {
   std::string name;
   ModelConfig config;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -85,9 +86,21 @@ std::vector<Case> Cases() {
   return cases;
 }
 
+// The tensor itself, whoever holds it: Module::to moves between devices whose
+// tensors have numbers, and meta is none of them.
+void MoveToMeta(const torch::Tensor& tensor) {
+  const torch::Tensor there = tensor.detach().to(torch::kMeta);
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->_change_backend_component_keys(torch::kMeta);
+  impl->set_storage_keep_dtype(there.storage());
+}
+
 std::shared_ptr<ModelImpl> OnMeta(const ModelConfig& config) {
   auto model = MakeModel(config);
-  model->to(torch::kMeta);
+  for (const torch::Tensor& parameter : model->parameters()) {
+    MoveToMeta(parameter);
+  }
+  for (const torch::Tensor& buffer : model->buffers()) MoveToMeta(buffer);
   return model;
 }
 

@@ -78,7 +78,7 @@ Given GivenOf(const std::string& name) {
   if (name == "linear") return copy;
   if (name == "full") return also({{"attention", "full"}});
   if (name == "hybrid") {
-    return also({{"layers", "aft-simple,local"},
+    return also({{"layers", "aft-simple,local:local_context=8"},
                  {"norm_kind", "rms"},
                  {"feed_forward", "swiglu"}});
   }
