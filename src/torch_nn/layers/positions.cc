@@ -105,7 +105,9 @@ at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {
 
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
   if (!table.defined()) return heads;
-  return ops::RotateHeads(heads, table.cos, table.sin);
+  // Under autocast heads are narrower than the table: turned in float32, they
+  // stay what values beside them are.
+  return ops::RotateHeads(heads, table.cos, table.sin).to(heads.scalar_type());
 }
 
 at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,

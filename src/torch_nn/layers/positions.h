@@ -55,7 +55,7 @@ class PositionTables {
 
 /// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
 /// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i
-/// sin). Returns `heads` itself when the table is undefined.
+/// sin). The dtype of `heads`, which it returns when the table is undefined.
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
 
 /// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -128,6 +129,19 @@ inline void Move(const torch::nn::Module& module) {
   for (const torch::Tensor& parameter : module.parameters()) Move(parameter);
   for (const torch::Tensor& buffer : module.buffers()) Move(buffer);
 }
+
+// Backward passes ask for the machine's accelerator: this is it.
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+};
+
+inline const bool kRegistered = [] {
+  c10::register_privateuse1_backend("other");
+  at::RegisterPrivateUse1HooksInterface(new Hooks);  // torch keeps it
+  return true;
+}();
 
 REGISTER_ALLOCATOR(torch::kPrivateUse1, &memory)
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);

@@ -3,9 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include "core/test_util.h"
 #include "train/objectives/autocast.h"
-#include "train/objectives/objective.h"
+#include "train/objectives/test_plans.h"
 
 namespace tarn::train {
 namespace {
@@ -15,30 +14,6 @@ namespace {
 // rows of unit size; a few layers of them stay below a hundredth, and gradients,
 // through as many products again, below a tenth of their norm.
 constexpr double kLossBound = 0.01, kGradientBound = 0.1;
-
-struct Planned {
-  explicit Planned(Given more)
-      : plan(PlanRun([&] {
-          Given given = {{"out", dir / "out"}, {"d_model", "16"},
-                         {"n_heads", "2"},     {"n_layers", "2"},
-                         {"threads", "1"},     {"seed", "3"},
-                         {"batch", "4"},       {"eval_windows", "8"}};
-          for (auto& [name, value] : more) {
-            if (name == "data") value = dir.Write("data", value);
-          }
-          given.insert(given.end(), more.begin(), more.end());
-          return given;
-        }())),
-        objective(MakeObjective(plan)) {}
-  TrainOptions& options() { return plan.state.options; }
-  std::shared_ptr<nn::ModelImpl> NewModel() {
-    torch::manual_seed(1);
-    return nn::MakeModel(options().model);
-  }
-  TemporaryFolder dir;
-  RunPlan plan;
-  std::unique_ptr<Objective> objective;
-};
 
 struct Gradient {
   double loss = 0;
@@ -63,33 +38,6 @@ Gradient GradientOf(Planned& p, nn::ModelImpl& model, Precision precision) {
 
 class PrecisionTest : public testing::TestWithParam<std::string> {};
 
-Given GivenOf(const std::string& name) {
-  const Given copy = {{"generator", "copy"}, {"seq_len", "32"}};
-  const auto also = [&](Given more) {
-    more.insert(more.begin(), copy.begin(), copy.end());
-    return more;
-  };
-  std::string pairs, labels;
-  for (int i = 0; i < 40; ++i) {
-    const std::string word = std::to_string(7919 * i % 1000 + 1000);
-    pairs += word + "\t" + word + word + "\n";
-    labels += word.substr(3, 1) + "\t" + word + "\n";
-  }
-  if (name == "linear") return copy;
-  if (name == "full") return also({{"attention", "full"}});
-  if (name == "hybrid") {
-    return also({{"layers", "aft-simple,local:local_context=8"},
-                 {"norm_kind", "rms"},
-                 {"feed_forward", "swiglu"}});
-  }
-  if (name == "favor") return also({{"feature_map", "favor"}});
-  if (name == "rotary") return also({{"positions", "rotary"}});
-  if (name == "lstm") return also({{"arch", "lstm"}});
-  if (name == "cnn") return also({{"arch", "cnn"}});
-  if (name == "labels") return {{"arch", "encoder"}, {"data", labels}};
-  return {{"arch", "seq2seq"}, {"data", pairs}};
-}
-
 TEST_P(PrecisionTest, LossAndGradientComeNearThoseOfFloat32) {
   Planned p(GivenOf(GetParam()));
   const auto model = p.NewModel();
@@ -110,9 +58,7 @@ TEST_P(PrecisionTest, LossAndGradientComeNearThoseOfFloat32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PrecisionTest,
-                         testing::Values("linear", "full", "hybrid", "favor",
-                                         "rotary", "lstm", "cnn", "labels",
-                                         "pairs"),
+                         testing::ValuesIn(kPlans),
                          [](const auto& test) { return test.param; });
 
 // Held-out figures are those of the weights in the files.
