@@ -309,6 +309,7 @@ EXPERIMENT = Experiment(
           "softmax attention to its square.",
     sources=SOURCES,
     attention=("linear", "softmax", "reformer"),
+    devices=("cpu",),  # it plans with the rates and the memory of the CPU's kernels
     minutes={"quick": 0.3, "cpu": 6, "full": 110},
     run=run,
     criteria=criteria,

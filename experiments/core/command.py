@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 
 import plotting
 from experiments import registry
-from experiments.core import data, places, result
+from experiments.core import data, machine, places, result
 from experiments.core.progress import duration
 from experiments.core.runner import run_all
 from experiments.core.settings import Settings
-from experiments.core.types import ATTENTION_FLAG, SIZES, ExperimentError
+from experiments.core.types import ATTENTION_FLAG, DEVICES, SIZES, ExperimentError
 
 _PROGRAM = "tarn experiment"
 _KINDS = (*ATTENTION_FLAG, "lstm")
@@ -26,7 +26,7 @@ examples:
   tarn experiment list                           what is current, what would run and why
   tarn experiment copy                           one experiment at the size of two CPU cores
   tarn experiment scaling --attention linear     one kind only
-  tarn experiment images --data cifar10=DIR --size full
+  tarn experiment images --data cifar10=DIR --size full --device cuda
   tarn experiment all --size quick --out smoke   a smoke run of everything
   tarn experiment report                         write docs/paper from the results
   tarn experiment report --redraw                the same from docs/paper/results alone
@@ -57,17 +57,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="(default 0)")
     parser.add_argument("--threads", type=_threads, default=0, metavar="N",
                         help="(default: all the process may use)")
+    parser.add_argument("--device", choices=DEVICES, default="cpu",
+                        help="of trainings and operators (default cpu); the runtime that "
+                        "generates has the CPU only")
     parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH",
                         help=f"where a data set lies, repeatable; names: {', '.join(data.SETS)}. "
                         "Else $TARN_DATA/NAME, ../shared/data/NAME beside the checkout, "
                         "Debian's package")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
-                        help="work folder (default models/paper/SIZE; with --attention or "
-                        "--seed a folder named after them)")
+                        help="work folder (default models/paper/SIZE; with --attention, --seed "
+                        "or --device a folder named after them)")
     parser.add_argument("--force", action="store_true", help="use nothing measured before")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--to", type=pathlib.Path, default=None, metavar="DIR",
-                        help="report: where to write (default docs/paper)")
+                        help="report: where to write (default docs/paper, docs/paper-cuda "
+                        "with --device cuda)")
     parser.add_argument("--redraw", action="store_true",
                         help="report: from the results in its own folder")
     return parser
@@ -117,6 +121,8 @@ def _out(line: Any) -> pathlib.Path:
         name += f"-{line.attention.replace(',', '-')}"
     if line.seed:
         name += f"-seed{line.seed}"
+    if line.device != "cpu":
+        name += f"-{line.device}"
     return pathlib.Path("models") / "paper" / name
 
 
@@ -131,9 +137,26 @@ def _settings(line: Any, names: Sequence[str]) -> list[Settings]:
                 continue
             raise ExperimentError(f"--attention: {name}: want some of "
                                   f"{', '.join(experiment.attention)}, got {line.attention}", 2)
+        if line.device not in experiment.devices:
+            if len(names) > 1:
+                continue
+            raise ExperimentError(f"--device: {name}: want {' or '.join(experiment.devices)} "
+                                  f"(all that it measures runs there), got {line.device}", 2)
         wanted.append(Settings(experiment, line.size, out / name, kinds, line.seed, threads,
-                               paths, line.force))
+                               paths, line.device, line.force))
     return wanted
+
+
+def _check_device(wanted: Sequence[Settings]) -> None:
+    """Before any work: the device is here, and no result of another device lies
+    where this one's would."""
+    for one in wanted:
+        stored = result.device_of(one)
+        if stored not in ("", one.device):
+            raise ExperimentError(f"--out: want a folder without results of another device than "
+                                  f"{one.device}, got {one.out} with one of {stored}", 2)
+    if wanted and wanted[0].device != "cpu":
+        machine.check_device(wanted[0].device)
 
 
 def _list(wanted: Sequence[Settings]) -> None:
@@ -156,7 +179,8 @@ def _report(line: Any) -> None:
 
     if not plotting.available():
         raise ExperimentError(f"report: {plotting.MISSING}")
-    to = line.to or pathlib.Path("docs") / "paper"
+    suffix = "" if line.device == "cpu" else f"-{line.device}"
+    to = line.to or pathlib.Path("docs") / f"paper{suffix}"
     source = to / "results" if line.redraw else _out(line)
     for path in report.write(source, to):
         print(path)
@@ -183,6 +207,7 @@ def _run(arguments: Sequence[str]) -> int:
     if line.what == "list":
         _list(wanted)
     else:
+        _check_device(wanted)
         _check_build()
         run_all(wanted, line.quiet)
     return 0

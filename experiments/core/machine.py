@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from experiments.core.places import ROOT
-from experiments.core.types import JsonDict
+from experiments.core.types import ExperimentError, JsonDict
 
 _SOURCES = ("src", "experiments", "bench", "python", "CMakeLists.txt")
 _READ_BYTES = 256 << 20  # beyond any cache
@@ -57,14 +57,25 @@ def commit() -> str:
     return (name + ("+" if changed else "")) or "unknown"
 
 
+def check_device(device: str) -> None:
+    """ExperimentError (2) where torch here has no such device. Asks in a process of
+    its own: what a device has once been opened in cannot fork."""
+    ask = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    if device == "cuda" and subprocess.run([sys.executable, "-c", ask]).returncode != 0:
+        raise ExperimentError("--device: want cpu, the one device here (torch has no CUDA "
+                              "device), got cuda", 2)
+
+
 @functools.lru_cache(maxsize=4)
-def facts(threads: int, limits: bool = True) -> JsonDict:
-    """CPU, cores, memory, and (with `limits`, some seconds) SIMD target, torch,
-    sgemm and read bandwidth with that many threads. What cannot be measured is
-    left out."""
+def facts(threads: int, limits: bool = True, device: str = "cpu") -> JsonDict:
+    """CPU, cores, memory, the name of another device, and (with `limits`, some
+    seconds) SIMD target, torch, sgemm and read bandwidth with that many threads.
+    What cannot be measured is left out."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     known: JsonDict = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
                        "memory_gib": round(memory / 2**30, 1), "threads": threads}
+    if device != "cpu":
+        known["device"] = _device_name(device)
     if not limits:
         return known
     command = [sys.executable, "-P", "-B", "-m", "experiments.core.machine", str(threads)]
@@ -73,6 +84,13 @@ def facts(threads: int, limits: bool = True) -> JsonDict:
     if done.returncode == 0:
         known |= json.loads(done.stdout)
     return known
+
+
+def _device_name(device: str) -> str:
+    """As torch calls it; the word itself where that cannot be asked."""
+    ask = f"import torch; print(torch.{device}.get_device_name())"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else device
 
 
 def _python_path() -> str:

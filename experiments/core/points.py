@@ -31,14 +31,15 @@ def measure(settings: Settings, progress: Progress, part: str, inputs: JsonDict,
             function: Callable[[], JsonDict]) -> JsonDict:
     """function()'s result, from <out>/points/<part>.json where it was measured
     with the same inputs, data and sources. `inputs` is all that decides it
-    beyond those: shapes, repeats, seed, threads; the seed and the threads of
-    the settings are added. Results are JSON values, rounded to six digits.
+    beyond those: shapes, repeats, seed, threads; the seed, the threads and the
+    device of the settings are added. Results are JSON values, rounded to six digits.
     Shows itself as the part of that name; call progress.at() inside."""
     path = settings.out / "points" / f"{file_name(part)}.json"
     recorded = settings.inputs()
     key = digest.of_json({
         "part": part, "inputs": inputs, "data": recorded["data"],
-        "sources": recorded["sources"], "seed": settings.seed, "threads": settings.threads})
+        "sources": recorded["sources"], "seed": settings.seed, "threads": settings.threads,
+        "device": settings.device})
     with progress.part(part):
         if path.is_file() and not settings.force:
             try:

@@ -137,6 +137,8 @@ def _machine_text(result: JsonDict) -> str:
         text += f", {number(facts['memory_gib'])} GiB"
     threads = facts.get("threads", "?")
     text += f"; {threads} thread{'' if threads == 1 else 's'}"
+    if "device" in facts:
+        text += f"; trained on {facts['device']}"
     if "target" in facts:
         text += f"; target {facts['target']}, torch {facts.get('torch', '?')}"
     if "sgemm_gflops" in facts:

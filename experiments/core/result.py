@@ -43,6 +43,15 @@ def stale(settings: Settings) -> str:
     return f"{' and '.join(changed) or 'inputs'} changed"
 
 
+def device_of(settings: Settings) -> str:
+    """Of the stored result, "cpu" for one from before there was a choice; empty
+    where none can be read."""
+    try:
+        return str(read(path_of(settings))["settings"].get("device", "cpu"))
+    except (ExperimentError, OSError):
+        return ""
+
+
 def measure(settings: Settings, progress: Progress) -> JsonDict:
     """Runs the experiment and stores its result, whatever there was."""
     inputs, commit = settings.inputs(), machine.commit()
@@ -57,7 +66,7 @@ def measure(settings: Settings, progress: Progress) -> JsonDict:
         "settings": settings.recorded(),
         "commit": commit,
         "date": datetime.date.today().isoformat(),
-        "machine": machine.facts(settings.threads, limits=settings.size != "quick"),
+        "machine": machine.facts(settings.threads, settings.size != "quick", settings.device),
         "command": settings.command(),
         "seeds": seeds,
         "inputs": inputs | {"digest": digest.of_json(inputs)},

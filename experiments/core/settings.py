@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from experiments.core import data as data_sets
 from experiments.core import digest
 from experiments.core.places import programs
-from experiments.core.types import Criterion, ExperimentError, JsonDict
+from experiments.core.types import DEVICES, Criterion, ExperimentError, JsonDict
 
 if TYPE_CHECKING:
     from experiments.core.figures import Figures
@@ -40,6 +40,9 @@ class Experiment:
     data: tuple[str, ...] = ()
     # What --attention may pick from, in the order of the tables.
     attention: tuple[str, ...] = ("linear", "softmax")
+    # What --device may name: "cpu" alone where nothing is trained and no operator
+    # of torch is run.
+    devices: tuple[str, ...] = DEVICES
     # Planned wall time on two AVX2 cores, by size.
     minutes: Mapping[str, float] = field(
         default_factory=lambda: {"quick": 0.3, "cpu": 10.0, "full": 600.0})
@@ -56,6 +59,7 @@ class Settings:
     seed: int = 0
     threads: int = 2
     data_paths: Mapping[str, pathlib.Path] = field(default_factory=dict)
+    device: str = "cpu"  # of trainings and operators; the runtime has the CPU only
     force: bool = False  # nothing that was measured before is used again
 
     @property
@@ -114,7 +118,7 @@ class Settings:
     def recorded(self) -> JsonDict:
         """The settings as they go into a result: no paths of this machine."""
         return {"size": self.size, "attention": list(self.attentions), "seed": self.seed,
-                "threads": self.threads}
+                "threads": self.threads, "device": self.device}
 
     def command(self) -> str:
         """What repeats this run."""
@@ -123,6 +127,8 @@ class Settings:
             words += ["--attention", ",".join(self.attentions)]
         if self.seed:
             words += ["--seed", str(self.seed)]
+        if self.device != "cpu":
+            words += ["--device", self.device]
         for names in self.experiment.data:
             if names.startswith("?") and self.given(names[1:]):
                 words += ["--data", f"{names[1:]}=PATH"]

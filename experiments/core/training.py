@@ -44,12 +44,13 @@ class TrainingRun:
 def train(settings: Settings, progress: Progress, part: str,
           flags: Sequence[str]) -> TrainingRun:
     """`tarn train` with these flags in <out>/runs/<part>. `flags` names data as
-    the files they are, gives --steps, and leaves out --out, --threads and
-    --resume. A run that was finished with the same flags, data and engine is
+    the files they are, gives --steps, and leaves out --out, --threads, --device
+    and --resume. A run that was finished with the same flags, data and engine is
     not run again, one that was stopped goes on. Ctrl-C stops the trainer, which
     saves, and raises KeyboardInterrupt."""
     folder = settings.out / "runs" / file_name(part)
-    words = [str(one) for one in flags] + ["--threads", str(settings.threads)]
+    words = [str(one) for one in flags] + ["--threads", str(settings.threads),
+                                           "--device", settings.device]
     key = _key(settings, words)
     notes_path = folder / "run.json"
     with progress.part(part):

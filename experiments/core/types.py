@@ -9,6 +9,8 @@ from typing import Any
 JsonDict = dict[str, Any]
 
 SIZES = ("quick", "cpu", "full")
+# Where training and operators run, as `tarn train --device` says it.
+DEVICES = ("cpu", "cuda")
 
 # `tarn train --attention` by the words of `tarn experiment --attention`.
 ATTENTION_FLAG = {"linear": "linear", "softmax": "full", "reformer": "reformer"}

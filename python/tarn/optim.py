@@ -3,12 +3,17 @@
 
 import torch
 
+from tarn import _library
+
+_library.ensure()  # registers torch.ops.tarn
+
 __all__ = ["AdamW", "RAdam"]
 
 
 class _Adam(torch.optim.Optimizer):
-    """What both share. Parameters: dense float32 or float64; one pass in
-    float32 on the CPU, elsewhere torch's operators, one parameter at a time.
+    """What both share. Parameters: dense float32 or float64, those of a group on one
+    device; one pass in float32 on the CPU, elsewhere torch's operators, one
+    parameter at a time. Clipping reads the norms, which waits for the device.
 
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; the decay is
     decoupled. clip: 0 is off.

@@ -43,6 +43,7 @@ int ExitCode(const tarn::Error& error) {
   switch (error.code()) {
     case tarn::ErrorCode::kArgument:
     case tarn::ErrorCode::kShape:
+    case tarn::ErrorCode::kDevice:
       return kUsage;
     case tarn::ErrorCode::kFormat:
       return kBadFile;

@@ -79,9 +79,16 @@ class Run {
                             // the run came before
 };
 
+torch::DeviceType TypeOf(Device device) {
+  return device == Device::kCuda ? torch::kCUDA : torch::kCPU;
+}
+
+// Drawn on the CPU, so that a seed means the same weights on every device.
 std::shared_ptr<nn::ModelImpl> NewModel(const TrainOptions& options) {
   SeedTorch(options.seed, kWeightStream, 0);
-  return nn::MakeModel(options.model);
+  const auto model = nn::MakeModel(options.model);
+  model->to(TypeOf(options.device));
+  return model;
 }
 
 Run::Run(RunPlan plan, Reporter& reporter)
@@ -135,8 +142,19 @@ void Run::Describe(Reporter& reporter) {
                        attends ? " attention" : "", ", ", parameters,
                        " parameters, ", options_.threads, " threads, ",
                        SimdTargetName()));
+  const bool narrow = options_.precision == Precision::kBF16;
+  if (narrow || options_.device != Device::kCpu) {
+    reporter.Note(StrCat("on ", DeviceName(options_.device),
+                         narrow ? ", products in bf16" : ""));
+  }
   if (plan_.from_checkpoint) {
-    reporter.Note(StrCat("resumed at step ", state_.step));
+    const bool moved = plan_.began_on != options_.device;
+    reporter.Note(StrCat(
+        "resumed at step ", state_.step,
+        moved ? StrCat(", which ", DeviceName(plan_.began_on),
+                       " made: the bits of the rest are those of ",
+                       DeviceName(options_.device))
+              : std::string()));
   } else if (options_.resume) {
     reporter.Note("no checkpoint yet: beginning at step 0");
   }
@@ -148,6 +166,8 @@ StepFigures Run::Step(int64_t step) {
   const double began = Elapsed();
   StepFigures figures;
   figures.step = step;
+  figures.device = options_.device;
+  figures.precision = options_.precision;
   SeedTorch(options_.seed, kDropoutStream, step);
   model_->RedrawFeatures(step);
   AddGradient(*objective_, *model_, options_, step, figures);
@@ -277,13 +297,17 @@ void SetUpTorch(int64_t threads) {
   at::set_num_threads(static_cast<int>(threads));
   if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
   at::globalContext().setFlushDenormal(false);
+  // f32 means float32 on every device: cuDNN would shorten convolutions and
+  // recurrent products to 10 bits.
+  at::globalContext().setAllowTF32CuDNN(false);
 }
 
 }  // namespace
 
 TrainResult Train(const Given& given, const std::atomic<bool>& stop,
                   Reporter& reporter) {
-  RunPlan plan = PlanRun(given);
+  RunPlan plan = PlanRun(given, {.cuda = at::hasCUDA() &&
+                                         torch::cuda::device_count() > 0});
   SetUpTorch(plan.state.options.threads);
   return Run(std::move(plan), reporter).Go(stop);
 }

@@ -1,5 +1,6 @@
 """`tarn experiment` as a program: exit codes, the list, stopping and going on."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -8,8 +9,20 @@ import subprocess
 import time
 
 import pytest
+import torch
+import toy
 
-from experiments.core import ExperimentError, run_tarn, tarn_json
+from experiments.core import (
+    ExperimentError,
+    command,
+    digest,
+    report,
+    result,
+    run_tarn,
+    tarn_json,
+    training,
+)
+from experiments.core.command import _parser, _settings
 
 BUILD = os.environ.get("TARN_BUILD")
 needs_trainer = pytest.mark.skipif(
@@ -35,6 +48,7 @@ def quick(command, text):
     ["scaling", "--seed", "1e3"], ["scaling", "--threads", "0"], ["scaling", "--attention", "magic"],
     ["scaling", "--attention", "lstm"], ["scaling", "--data", "nothing=x"],
     ["scaling", "--data", "mnist"], ["scaling", "--data", "mnist="], ["scaling", "--siz", "x"],
+    ["scaling", "--device", "gpu"],
 ])
 def test_wrong_usage(command, arguments):
     code, out, errors = finish(command(*arguments))
@@ -91,6 +105,78 @@ def test_other_settings_have_their_own_folder(command, text, tmp_path):
     result = json.loads((tmp_path / "models/paper/quick-linear/scaling/result.json").read_text())
     assert list(result["measured"]["curves"]) == ["linear"]
     assert result["command"] == "tarn experiment scaling --size quick --attention linear"
+
+
+def test_a_device_that_is_not_here(quick, tmp_path):
+    """Refused in one line, with nothing made."""
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is here")
+    code, out, errors = finish(quick("--device", "cuda"))
+    assert code == 2 and out == "" and len(errors.splitlines()) == 1
+    assert "--device: want cpu" in errors and "got cuda" in errors
+    assert not (tmp_path / "work").exists()
+
+
+def device_line(*words):
+    return _parser().parse_args(["scaling", *words])
+
+
+def test_a_device_has_its_own_folder_and_reaches_the_trainer(text, monkeypatch, progress):
+    given = ["--data", f"text-shakespeare={text}", "--device", "cuda"]
+    (cuda,) = _settings(device_line(*given), ["scaling"])
+    (cpu,) = _settings(device_line(*given[:2]), ["scaling"])
+    assert cuda.out == pathlib.Path("models/paper/cpu-cuda/scaling")
+    assert cpu.out == pathlib.Path("models/paper/cpu/scaling")
+    assert cuda.recorded()["device"] == "cuda" and cpu.recorded()["device"] == "cpu"
+    assert cuda.command().endswith("--device cuda") and "--device" not in cpu.command()
+    assert digest.of_json(cuda.inputs()) != digest.of_json(cpu.inputs())
+    # The report of such results is no report on the paper's either.
+    written = []
+    monkeypatch.setattr(report, "write", lambda source, to: written.append((source, to)) or [])
+    command._report(device_line("--device", "cuda"))
+    assert written == [(pathlib.Path("models/paper/cpu-cuda"), pathlib.Path("docs/paper-cuda"))]
+    asked = []
+
+    def stop(words, *rest):
+        del rest
+        asked.append(words)
+        raise ExperimentError("enough")
+
+    monkeypatch.setattr(training, "_run", stop)
+    monkeypatch.setattr(type(cuda), "tarn", pathlib.Path("tarn"))
+    for one in (cuda, cpu):
+        here = dataclasses.replace(one, out=text.parent / one.device)
+        with pytest.raises(ExperimentError, match="enough"):
+            training.train(here, progress, "train", ["--steps", 3])
+    devices = [words[words.index("--device") + 1] for words in asked]
+    assert devices == ["cuda", "cpu"]
+
+
+def test_results_of_another_device_are_not_replaced(quick, settings, tmp_path, monkeypatch):
+    assert finish(quick())[0] == 0
+    path = tmp_path / "work/scaling/result.json"
+    before = path.read_bytes()
+    stored = json.loads(before)
+    assert stored["settings"]["device"] == "cpu" and "device" not in stored["machine"]
+    here = dataclasses.replace(settings, out=tmp_path / "work/scaling")
+    command._check_device([here])
+    with pytest.raises(ExperimentError, match="--out: want a folder without results of another"):
+        command._check_device([dataclasses.replace(here, device="cuda")])
+    # One from before there was a choice is the CPU's.
+    del stored["settings"]["device"]
+    path.write_text(json.dumps(stored))
+    assert result.device_of(here) == "cpu"
+    assert result.device_of(settings) == ""  # nothing there
+
+
+def test_an_experiment_of_the_cpu_alone(text, monkeypatch):
+    alone = dataclasses.replace(toy.EXPERIMENT, devices=("cpu",))
+    monkeypatch.setattr(toy, "EXPERIMENT", alone)
+    words = device_line("--data", f"text-shakespeare={text}", "--device", "cuda")
+    with pytest.raises(ExperimentError, match="--device: scaling: want cpu") as caught:
+        _settings(words, ["scaling"])
+    assert caught.value.code == 2
+    assert _settings(words, ["scaling", "scaling"]) == []  # of all: left out
 
 
 def steps(folder):

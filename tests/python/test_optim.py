@@ -1,5 +1,8 @@
 """tarn.optim and its operators against formulas in float64 and torch's AdamW."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -121,3 +124,28 @@ def test_refuses_before_work():
     assert torch.equal(p, torch.ones(3))
     with pytest.raises(ValueError, match="RAdam: clip: want a number >= 0"):
         tarn.optim.RAdam([p], clip=-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_of_another_device(kind):
+    """Meta tensors have no numbers: a step that made a tensor on the CPU, or read
+    one, would raise."""
+    params = [p.detach().to("meta").requires_grad_() for p in leaves()]
+    optimizer = kind(params, lr=0.02)
+    train(params, optimizer, 2)
+    for p in params:
+        assert optimizer.state[p]["m"].is_meta and optimizer.state[p]["v"].is_meta
+    assert optimizer.param_groups[0]["updates"] == 2
+
+
+def test_it_needs_no_other_part_of_the_package():
+    """In a process of its own, where nothing else has loaded the operators."""
+    program = (
+        "import torch, tarn.optim\n"
+        "p = torch.ones(3, requires_grad=True)\n"
+        "p.grad = torch.ones(3)\n"
+        "tarn.optim.AdamW([p]).step()\n"
+        "assert (p < 1).all()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -69,7 +69,7 @@ def test_figures_and_files_of_a_run(straight):
     assert [line["step"] for line in lines] == list(range(1, 61))
     always = {
         "step", "loss", "bits_per_dim", "lr", "grad_norm", "tokens", "tokens_per_s",
-        "elapsed_s", "cpu_s",
+        "elapsed_s", "cpu_s", "device", "precision",
     }
     for line in lines:
         looked = {"val_loss", "val_bits_per_dim"} if line["step"] % 20 == 0 else set()

@@ -16,7 +16,7 @@ def test_log_has_every_figure(straight):
     assert [line["step"] for line in lines] == list(range(1, 61))
     always = {
         "step", "loss", "bits_per_byte", "lr", "grad_norm", "tokens",
-        "tokens_per_s", "elapsed_s", "cpu_s",
+        "tokens_per_s", "elapsed_s", "cpu_s", "device", "precision",
     }
     looked = {"val_loss", "val_bits_per_byte"}
     for line in lines:

@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/commands/model_facts.h"
+#include "cli/commands/training_facts.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
 #include "runtime/model/files.h"
@@ -26,9 +27,9 @@ constexpr char kFooter[] =
     "state read for it. `parameters_textbook` is 12 D^2 a layer, 16 D^2 a\n"
     "layer that attends to a source as well, and N D a table of tokens.\n"
     "A sequence-to-sequence model keeps the memory of a source beside the\n"
-    "state; a classifier keeps nothing. A model that can be trained but not "
-    "run\n"
-    "here is described from its files.\n\n"
+    "state; a classifier keeps nothing. `training` is the run that lies in the\n"
+    "same folder: updates made, device and precision. A model that can be\n"
+    "trained but not run here is described from its files.\n\n"
     "Examples:\n"
     "  tarn info models/demo\n"
     "  tarn info models/demo --json | jq .parameters.total\n";
@@ -206,9 +207,11 @@ int Info(int argc, char** argv) {
   const Result<ModelConfig> config = ReadModelConfig(dir);
   if (!config.ok()) throw ExitError(kExitBadModel, config.error().what());
   const auto refused = CheckSupported(config.value());
-  const Json facts =
+  Json facts =
       refused ? FactsOfFiles(dir, config.value(), *refused)
               : Facts(OpenModelDirectory(dir, {WeightType::kF32, 1, true}));
+  const Json training = TrainingFacts(dir);
+  if (!training.is_null()) facts["training"] = training;
   Payload payload(stdout);
   payload.Write(json ? facts.dump() + "\n" : Lines(facts, ""));
   payload.Flush();

@@ -91,11 +91,12 @@ void DecoderImpl::CheckMemories(
 }
 
 std::vector<MixerState> DecoderImpl::MemoryStates(
-    const torch::Tensor& memory, const torch::Tensor& key_mask) const {
+    const torch::Tensor& memory, const torch::Tensor& key_mask,
+    const torch::Tensor& lengths) const {
   std::vector<MixerState> memories;
   for (const auto& layer : *layers) {
     memories.push_back(layer->as<DecoderLayer>()->cross_attention->MemoryState(
-        memory, key_mask));
+        memory, key_mask, lengths));
   }
   return memories;
 }

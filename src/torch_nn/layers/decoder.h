@@ -63,9 +63,11 @@ class DecoderImpl : public torch::nn::Module {
   explicit DecoderImpl(const ModelConfig& config);
 
   /// What each layer's cross attention reads: memory [B, S, d_model] under
-  /// key_mask [B, S] bool (undefined: all). Made once for an input.
+  /// key_mask [B, S] bool (undefined: all). Made once for an input. lengths
+  /// [B]: as Mixer::MemoryState.
   std::vector<MixerState> MemoryStates(
-      const torch::Tensor& memory, const torch::Tensor& key_mask = {}) const;
+      const torch::Tensor& memory, const torch::Tensor& key_mask = {},
+      const torch::Tensor& lengths = {}) const;
   /// x [B, T, d_model] -> the same shape.
   torch::Tensor forward(const torch::Tensor& x,
                         const std::vector<MixerState>& memories,

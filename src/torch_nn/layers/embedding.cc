@@ -136,10 +136,10 @@ Frames CheckFrames(const char* where, const torch::Tensor& frames,
                      c10::toString(frames.scalar_type()));
   }
   const torch::Tensor mask =
-      PrefixMask(where, lengths, frames.size(0), frames.size(1));
+      PrefixMask(where, lengths, frames);
   if (!mask.defined()) return {frames, mask};
   const torch::Tensor past = mask.logical_not().unsqueeze(-1);
-  return {frames.masked_fill(past.to(frames.device()), 0.0), mask};
+  return {frames.masked_fill(past, 0.0), mask};
 }
 
 PredictorImpl::PredictorImpl(const ModelConfig& config) {

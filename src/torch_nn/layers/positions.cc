@@ -41,6 +41,17 @@ int64_t RowsToMake(int64_t have, int64_t want) {
   return std::max(want, 2 * have);
 }
 
+// Rows of a table that can serve on `device`: none where it lies on another, so
+// that it is made there once and not carried over at every call.
+int64_t RowsOn(at::Device device, const at::Tensor& table) {
+  return table.defined() && table.device() == device ? table.size(0) : 0;
+}
+
+// What a table is made like: it is kept in float32, whoever asks.
+at::Tensor InFloat32(const at::Tensor& like) {
+  return torch::empty({0}, like.options().dtype(torch::kFloat32));
+}
+
 // Rows a table needs for these places.
 int64_t RowsFor(const at::Tensor& places) {
   return places.numel() == 0 ? 0 : places.max().item<int64_t>() + 1;
@@ -51,10 +62,10 @@ int64_t RowsFor(const at::Tensor& places) {
 at::Tensor PositionTables::Sinusoidal(int64_t seq_len, int64_t width,
                                       const at::Tensor& like) {
   const std::lock_guard lock(mutex_);
-  const int64_t have = sinusoidal_.defined() ? sinusoidal_.size(0) : 0;
-  if (have < seq_len || !sinusoidal_.defined()) {
+  const int64_t have = RowsOn(like.device(), sinusoidal_);
+  if (have < seq_len || have == 0) {
     sinusoidal_ = SinusoidalTable(RowsToMake(have, seq_len), width,
-                                  torch::empty({0}, torch::kFloat32));
+                                  InFloat32(like));
   }
   return sinusoidal_.narrow(0, 0, seq_len).to(like.options());
 }
@@ -63,10 +74,10 @@ RotaryTable PositionTables::Rotary(const ModelConfig& config, int64_t seq_len,
                                    const at::Tensor& like) {
   if (config.positions != Positions::kRotary) return {};
   const std::lock_guard lock(mutex_);
-  const int64_t have = rotary_.defined() ? rotary_.cos.size(0) : 0;
-  if (have < seq_len || !rotary_.defined()) {
-    rotary_ = MakeRotaryTable(config, RowsToMake(have, seq_len),
-                              torch::empty({0}, torch::kFloat32));
+  const int64_t have = RowsOn(like.device(), rotary_.cos);
+  if (have < seq_len || have == 0) {
+    rotary_ =
+        MakeRotaryTable(config, RowsToMake(have, seq_len), InFloat32(like));
   }
   return {rotary_.cos.narrow(0, 0, seq_len).to(like.options()),
           rotary_.sin.narrow(0, 0, seq_len).to(like.options())};
@@ -94,7 +105,9 @@ at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {
 
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
   if (!table.defined()) return heads;
-  return ops::RotateHeads(heads, table.cos, table.sin);
+  // Under autocast heads are narrower than the table: turned in float32, they
+  // stay what values beside them are.
+  return ops::RotateHeads(heads, table.cos, table.sin).to(heads.scalar_type());
 }
 
 at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,

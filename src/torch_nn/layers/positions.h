@@ -49,13 +49,13 @@ class PositionTables {
 
  private:
   std::mutex mutex_;
-  at::Tensor sinusoidal_;  // [rows, width] float32 on the CPU
+  at::Tensor sinusoidal_;  // [rows, width] float32, where it was asked for last
   RotaryTable rotary_;     // [rows, 1, d_key / 2] each
 };
 
 /// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
 /// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i
-/// sin). Returns `heads` itself when the table is undefined.
+/// sin). The dtype of `heads`, which it returns when the table is undefined.
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
 
 /// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.

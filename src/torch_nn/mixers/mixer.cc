@@ -73,7 +73,8 @@ torch::Tensor Mixer::Unbiased(const torch::Tensor& x, const RotaryTable& rotary,
 }
 
 MixerState Mixer::MemoryState(const torch::Tensor& memory,
-                              const torch::Tensor& key_mask) const {
+                              const torch::Tensor& key_mask,
+                              const torch::Tensor& lengths) const {
   CheckInput("memory", memory);
   if (!place_.cross) {
     throw ArgumentError("Mixer: MemoryState", "cross attention",
@@ -84,10 +85,14 @@ MixerState Mixer::MemoryState(const torch::Tensor& memory,
            "which mixes its own rows only");
   }
   MixerState state(memory_form_, memory.size(0), WeightOptions());
-  state.lengths =
-      key_mask.defined()
-          ? key_mask.sum(1).to(torch::kCPU)
-          : torch::full({memory.size(0)}, memory.size(1), torch::kInt64);
+  if (lengths.defined()) {
+    state.lengths = lengths.to(torch::kCPU);
+  } else if (key_mask.defined()) {
+    state.lengths = key_mask.sum(1).to(torch::kCPU);
+  } else {
+    state.lengths =
+        torch::full({memory.size(0)}, memory.size(1), torch::kInt64);
+  }
   FillMemory(memory, key_mask, state);
   return state;
 }
@@ -124,8 +129,8 @@ std::pair<torch::Tensor, MixerState> Mixer::Prefill(
   }
   CheckState("state", state, x);
   const int64_t batch = x.size(0), seq_len = x.size(1);
-  PrefixMask("Mixer", lengths, batch, seq_len);  // checks them
-  const Taken taken = {lengths,
+  CheckLengths("Mixer", lengths, x);
+  const Taken taken = {lengths.defined() ? lengths.to(x.device()) : lengths,
                        lengths.defined()
                            ? lengths.to(torch::kCPU)
                            : torch::full({batch}, seq_len, torch::kInt64)};

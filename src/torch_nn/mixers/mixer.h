@@ -45,10 +45,12 @@ class Mixer : public torch::nn::Module {
   virtual torch::Tensor OutputBias() const { return {}; }
 
   /// Cross attention. The state of memory [B, S, d_model] under key_mask [B, S]
-  /// is made once; reading never changes it. Throws ArgumentError for a mixer
-  /// that reads no memory.
+  /// is made once; reading never changes it. `lengths` [B]: how many rows the
+  /// mask keeps, where the caller knows it; counting them waits for the device.
+  /// Throws ArgumentError for a mixer that reads no memory.
   MixerState MemoryState(const torch::Tensor& memory,
-                         const torch::Tensor& key_mask = {}) const;
+                         const torch::Tensor& key_mask = {},
+                         const torch::Tensor& lengths = {}) const;
   /// x [B, T, d_model] -> [B, T, d_model], as Unbiased. Each row depends on
   /// itself and the memory alone.
   torch::Tensor Read(const torch::Tensor& x, const MixerState& memory);
@@ -73,7 +75,7 @@ class Mixer : public torch::nn::Module {
  protected:
   /// Which of T new tokens count.
   struct Taken {
-    torch::Tensor lengths;  // [B] int64 as given; undefined: all
+    torch::Tensor lengths;  // [B] int64 on the device of x; undefined: all
     torch::Tensor added;    // the same filled in, on the CPU
   };
 

@@ -39,7 +39,7 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& tokens,
                                       const torch::Tensor& lengths) {
   const torch::Tensor x = embedding_(kClassifier, tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kClassifier, lengths, x.size(0), x.size(1));
+      PrefixMask(kClassifier, lengths, x);
   return predictor_(MeanOverTokens(encoder_(x, key_mask), key_mask),
                     torch::Tensor());
 }

@@ -40,8 +40,7 @@ torch::Tensor Column(const std::vector<int64_t>& tokens) {
 // One step of all rows: log probabilities [rows, vocab] in double, on the CPU.
 torch::Tensor Step(Seq2SeqImpl& model, const std::vector<int64_t>& next,
                    StackState& state) {
-  const auto device = model.parameters().front().device();
-  auto [logits, after] = model.Prefill(Column(next).to(device), state);
+  auto [logits, after] = model.Prefill(Column(next).to(model.device()), state);
   state = std::move(after);
   const torch::Tensor log_probabilities =
       torch::log_softmax(logits.select(1, 0).to(torch::kCPU, torch::kFloat64),
@@ -118,7 +117,7 @@ std::vector<Hypothesis> GreedyDecode(Seq2SeqImpl& model,
                                      const DecodeOptions& options) {
   CheckOptions(model.config(), options);
   torch::NoGradGuard no_grad;
-  StackState state = model.Encode(tokens, lengths);
+  StackState state = model.Encode(tokens.to(model.device()), lengths);
   const size_t batch = static_cast<size_t>(state.batch());
   std::vector<int64_t> next(batch, options.start);
   std::vector<Hypothesis> found(batch);
@@ -153,7 +152,7 @@ std::vector<std::vector<Hypothesis>> BeamSearch(Seq2SeqImpl& model,
                                                 const DecodeOptions& options) {
   CheckOptions(model.config(), options);
   torch::NoGradGuard no_grad;
-  StackState state = model.Encode(tokens, lengths);
+  StackState state = model.Encode(tokens.to(model.device()), lengths);
   std::vector<Source> sources(static_cast<size_t>(state.batch()));
   std::vector<int64_t> next(sources.size(), options.start);
   for (size_t b = 0; b < sources.size(); ++b) {

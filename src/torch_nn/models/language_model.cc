@@ -29,7 +29,7 @@ torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens) {
 torch::Tensor LanguageModelImpl::Logits(const Batch& batch) {
   const torch::Tensor x = embedding_(kLanguageModel, batch.tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kLanguageModel, batch.lengths, x.size(0), x.size(1));
+      PrefixMask(kLanguageModel, batch.lengths, x);
   return predictor_(encoder_(x, key_mask), embedding_.weight());
 }
 

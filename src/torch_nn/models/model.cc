@@ -65,6 +65,20 @@ std::vector<const TensorEntry*> MatchEntries(const SafetensorsFile& file,
 
 ModelImpl::ModelImpl(const ModelConfig& config) : config_(Finished(config)) {}
 
+torch::Device ModelImpl::device() const {
+  const std::vector<torch::Tensor> own = parameters();
+  return own.empty() ? torch::Device(torch::kCPU) : own.front().device();
+}
+
+Batch ToDevice(const Batch& batch, torch::Device device) {
+  Batch moved = batch;
+  for (torch::Tensor* tensor :
+       {&moved.tokens, &moved.frames, &moved.target_in}) {
+    if (tensor->defined()) *tensor = tensor->to(device);
+  }
+  return moved;
+}
+
 void ModelImpl::RedrawFeatures(int64_t step) {
   for (const auto& module : modules(/*include_self=*/false)) {
     if (auto* mixer = module->as<Mixer>()) mixer->Redraw(step);

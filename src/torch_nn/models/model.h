@@ -17,13 +17,18 @@ namespace tarn::nn {
 struct Batch {
   torch::Tensor tokens;   // [B, T] int64 in [0, vocab_size)
   torch::Tensor lengths;  // [B] int64 in [0, T]; undefined: T. What is past
-                          // them is padding and has no influence
+                          // them is padding and has no influence. On any
+                          // device: on the CPU they are checked without waiting
   torch::Tensor frames;   // ctc, in place of tokens: [B, T, input_dim], dtype
                           // of the weights
   // seq2seq: what the decoder reads, and its lengths (undefined: U)
   torch::Tensor target_in;       // [B, U] int64
   torch::Tensor target_lengths;  // [B] int64 in [0, U]
 };
+
+/// The batch with tokens, frames and targets on `device`. Lengths stay where they
+/// are: they are read before the model runs, by this side.
+Batch ToDevice(const Batch& batch, torch::Device device);
 
 /// The base of every model. Not thread-safe while training; in eval mode under
 /// NoGradGuard any number of threads may ask for logits.
@@ -50,6 +55,9 @@ class ModelImpl : public torch::nn::Module {
   void RedrawFeatures(int64_t step);
 
   const ModelConfig& config() const { return config_; }
+
+  /// Where the parameters lie.
+  torch::Device device() const;
 
  protected:
   ModelConfig config_;

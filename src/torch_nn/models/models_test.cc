@@ -429,7 +429,7 @@ TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
                              const torch::Tensor& lengths) {
         if (!tokens.defined()) return;
         const torch::Tensor kept =
-            PrefixMask("test", lengths, tokens.size(0), tokens.size(1));
+            PrefixMask("test", lengths, tokens);
         tokens = torch::where(kept, tokens, (tokens + 5) % kVocab);
       };
       garble(other.tokens, other.lengths);

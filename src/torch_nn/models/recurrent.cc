@@ -75,7 +75,7 @@ torch::Tensor RecurrentModelImpl::Logits(const Batch& batch) {
   torch::Tensor x, key_mask;
   if (embedding_) {
     x = (*embedding_)(kRecurrentModel, batch.tokens);
-    key_mask = PrefixMask(kRecurrentModel, batch.lengths, x.size(0), x.size(1));
+    key_mask = PrefixMask(kRecurrentModel, batch.lengths, x);
   } else {
     const Frames frames =
         CheckFrames(kRecurrentModel, batch.frames, batch.lengths,

@@ -26,8 +26,8 @@ std::vector<MixerState> Seq2SeqImpl::Memories(
     const torch::Tensor& tokens, const torch::Tensor& lengths) {
   const torch::Tensor x = source_(kSource, tokens);
   const torch::Tensor key_mask =
-      PrefixMask(kSource, lengths, x.size(0), x.size(1));
-  return decoder_->MemoryStates(encoder_(x, key_mask), key_mask);
+      PrefixMask(kSource, lengths, x);
+  return decoder_->MemoryStates(encoder_(x, key_mask), key_mask, lengths);
 }
 
 torch::Tensor Seq2SeqImpl::Logits(const Batch& batch) {
@@ -40,7 +40,7 @@ torch::Tensor Seq2SeqImpl::Logits(const Batch& batch) {
                      StrCat(x.size(0)));
   }
   const torch::Tensor key_mask =
-      PrefixMask(kTarget, batch.target_lengths, x.size(0), x.size(1));
+      PrefixMask(kTarget, batch.target_lengths, x);
   return predictor_(decoder_(x, memories, key_mask), target_.weight());
 }
 

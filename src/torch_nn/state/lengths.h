@@ -7,10 +7,15 @@
 
 namespace tarn::nn {
 
-/// [B, size] bool, true for the first lengths[b] entries of row b; undefined
-/// for undefined lengths. Throws ShapeError, DTypeError or ArgumentError
-/// ("where: lengths") unless lengths is [B] int64 in [0, size].
+/// Throws ShapeError, DTypeError or ArgumentError ("where: lengths") unless
+/// lengths, where defined, is [B] int64 in [0, T] for rows [B, T, ...]. Reads them:
+/// lengths on another device than the CPU are waited for.
+void CheckLengths(const char* where, const torch::Tensor& lengths,
+                  const torch::Tensor& rows);
+
+/// [B, T] bool on the device of rows [B, T, ...], true for the first lengths[b]
+/// entries of row b; undefined for undefined lengths. Checks them.
 torch::Tensor PrefixMask(const char* where, const torch::Tensor& lengths,
-                         int64_t batch, int64_t size);
+                         const torch::Tensor& rows);
 
 }  // namespace tarn::nn

@@ -199,7 +199,7 @@ void SaveState(const ModelImpl& model, const StackState& state,
 StackState LoadState(const ModelImpl& model, const std::string& path) {
   const uint64_t fingerprint = Fingerprint(model);
   StackState state = InitialState(model);  // refuses models without a state
-  const auto device = model.parameters().front().device();
+  const auto device = model.device();
   Reader file(path);
   file.Require("format", kFormat);
   file.RequireVersion();

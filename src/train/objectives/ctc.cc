@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "data/pairs/edit_distance.h"
+#include "train/objectives/evaluate.h"
 #include "train/objectives/objective.h"
 #include "train/objectives/utterances.h"
 #include "train/tasks/speech_data.h"
@@ -52,7 +53,7 @@ class SpeechObjective final : public Objective {
   // A sum over letters.
   PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
     const UtteranceRows& some = static_cast<const SpeechRows&>(rows).rows;
-    return {CtcLoss(model.Logits(some.batch), some)};
+    return {CtcLoss(LogitsOf(model, some.batch), some)};
   }
 
   void Describe(const UpdateTotals&, StepFigures&) const override {}
@@ -69,7 +70,7 @@ class SpeechObjective final : public Objective {
     const EvalMode eval(model);
     const UtteranceRows rows = MakeUtteranceRows({held_out_[0]}, bands_);
     const auto decoded =
-        GreedyLetters(model.Logits(rows.batch), rows.batch.lengths);
+        GreedyLetters(LogitsOf(model, rows.batch), rows.batch.lengths);
     return StrCat(LettersOf(held_out_[0].letters), " -> ",
                   LettersOf(decoded[0]));
   }
@@ -99,7 +100,7 @@ class SpeechObjective final : public Objective {
         some.push_back(utterances[order[i]]);
       }
       const UtteranceRows rows = MakeUtteranceRows(some, bands_);
-      const torch::Tensor logits = model.Logits(rows.batch);
+      const torch::Tensor logits = LogitsOf(model, rows.batch);
       nats += CtcLoss(logits, rows).item<double>();
       letters += rows.total_letters;
       counted += rows.counted_letters;

@@ -23,10 +23,17 @@ double HeldOutLoss::bits_per_byte() const {
   return nats / (static_cast<double>(bytes) * std::numbers::ln2);
 }
 
+torch::Tensor LogitsOf(nn::ModelImpl& model, const nn::Batch& batch) {
+  const torch::Tensor logits =
+      model.Logits(nn::ToDevice(batch, model.device()));
+  const bool narrow = at::isReducedFloatingType(logits.scalar_type());
+  return narrow ? logits.to(torch::kFloat32) : logits;
+}
+
 torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs) {
   nn::Batch batch;
   batch.tokens = inputs;
-  return model.Logits(batch);
+  return LogitsOf(model, batch);
 }
 
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len) {
@@ -65,7 +72,8 @@ HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
     const Rows rows = MakeRows(batch, seq_len);
     const torch::Tensor logits = LogitsOf(model, rows.inputs);
     loss.nats += torch::nn::functional::cross_entropy(
-                     logits.flatten(0, 1), rows.targets.flatten(), options)
+                     logits.flatten(0, 1),
+                     rows.targets.flatten().to(logits.device()), options)
                      .item<double>();
     loss.bytes += rows.target_bytes;
   }
@@ -86,8 +94,10 @@ std::string SampleText(nn::ModelImpl& model, const Corpus& corpus,
         std::min<int64_t>(static_cast<int64_t>(text.size()), seq_len);
     const torch::Tensor input = torch::empty({1, seen}, torch::kInt64);
     std::copy(text.end() - seen, text.end(), input.data_ptr<int64_t>());
-    const torch::Tensor logits =
-        LogitsOf(model, input).select(1, seen - 1).contiguous();
+    const torch::Tensor logits = LogitsOf(model, input)
+                                     .select(1, seen - 1)
+                                     .to(torch::kCPU)
+                                     .contiguous();
     text.push_back(
         Sample({logits.data_ptr<float>(), static_cast<size_t>(logits.numel())},
                options, text.size()));

@@ -29,7 +29,10 @@ struct Rows {
 inline constexpr int64_t kIgnored = -100;  // torch's own default
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len);
 
-/// Logits [B, T, vocab] of a language model for full rows [B, T].
+/// model.Logits of a batch that lies anywhere, on the model's device, and float32
+/// where autocast made them narrower: a loss sums over all of them.
+torch::Tensor LogitsOf(nn::ModelImpl& model, const nn::Batch& batch);
+/// Of full rows of tokens [B, T]: [B, T, outputs].
 torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs);
 
 /// Every held-out window once, in eval mode, without gradients; the mode is

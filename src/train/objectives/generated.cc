@@ -15,13 +15,16 @@ struct Asked final : TrainingRows {
 
 // Sums over labelled places: nats, and how often the likeliest token is right.
 PartLoss Tell(nn::ModelImpl& model, const Asked& asked) {
-  // logits: [labelled, vocab_size]; only there are they asked for.
+  // logits: [labelled, vocab_size]; only there are they asked for. Where that
+  // is, is found before the model runs: their number would be waited for.
+  const torch::Device device = model.device();
   const torch::Tensor labelled =
       asked.targets.flatten().ne(kIgnored).nonzero().squeeze(1);
-  const torch::Tensor logits =
-      LogitsOf(model, asked.inputs).flatten(0, 1).index_select(0, labelled);
   const torch::Tensor targets =
-      asked.targets.flatten().index_select(0, labelled);
+      asked.targets.flatten().index_select(0, labelled).to(device);
+  const torch::Tensor logits = LogitsOf(model, asked.inputs)
+                                   .flatten(0, 1)
+                                   .index_select(0, labelled.to(device));
   PartLoss told;
   told.loss = torch::nn::functional::cross_entropy(
       logits, targets,
@@ -77,7 +80,7 @@ class GeneratedObjective final : public Objective {
     const Asked asked = HeldOut(0, 1);
     // [seq_len]
     const torch::Tensor said =
-        LogitsOf(model, asked.inputs).argmax(-1).flatten();
+        LogitsOf(model, asked.inputs).argmax(-1).flatten().to(torch::kCPU);
     const torch::Tensor targets = asked.targets.flatten();
     std::string wanted = "wanted", got = "got   ";
     for (int64_t t = 0; t < targets.size(0); ++t) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "train/objectives/autocast.h"
 #include "train/objectives/objective.h"
 
 namespace tarn::train {
@@ -24,7 +25,10 @@ void AddGradient(Objective& objective, nn::ModelImpl& model,
   totals.weight = std::max<int64_t>(totals.weight, 1);
   const auto weight = static_cast<double>(totals.weight);
   for (const auto& rows : parts) {
-    const PartLoss part = objective.Loss(model, *rows);
+    const PartLoss part = [&] {
+      const Autocast narrow(model.device().type(), options.precision);
+      return objective.Loss(model, *rows);
+    }();
     totals.nats += part.loss.item<double>();
     totals.right += part.right;
     (part.loss / weight).backward();

@@ -3,6 +3,7 @@
 
 #include "torch_ops/layers/layers.h"
 #include "train/tasks/image_data.h"
+#include "train/objectives/evaluate.h"
 #include "train/objectives/objective.h"
 
 namespace tarn::train {
@@ -36,11 +37,10 @@ ImageRows MakeImageRows(const ImageSet& images,
 
 // Of every predicted byte, nats: [B, n - 1].
 torch::Tensor Losses(nn::ModelImpl& model, const ImageRows& rows) {
-  nn::Batch batch;
-  batch.tokens = rows.inputs;
   // [B, n - 1, 3 * n_mixtures]
-  const torch::Tensor params = model.Logits(batch);
-  return ops::LogisticMixtureLoss(params.flatten(0, 1), rows.targets.flatten())
+  const torch::Tensor params = LogitsOf(model, rows.inputs);
+  return ops::LogisticMixtureLoss(params.flatten(0, 1),
+                                  rows.targets.flatten().to(params.device()))
       .view_as(rows.inputs);
 }
 

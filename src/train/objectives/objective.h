@@ -54,14 +54,16 @@ class Objective {
   virtual std::unique_ptr<TrainingRows> RowsOf(const Part& part) = 0;
 
   /// Their loss, a pure function of weights and rows (torch's generator, which
-  /// dropout draws from, is seeded by the caller). rows: from RowsOf.
+  /// dropout draws from, is seeded by the caller). rows: from RowsOf. Computed on
+  /// the model's device; float32, also under autocast.
   virtual PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) = 0;
 
   /// Figures of an update besides loss and tokens, which are there already.
   virtual void Describe(const UpdateTotals& totals,
                         StepFigures& figures) const = 0;
 
-  /// Fills in the figures of held-out data, in eval mode, without gradients;
+  /// Fills in the figures of held-out data, in eval mode, without gradients, and
+  /// in the weights' own type: of the model that the files hold;
   /// the model's mode is restored. Sums in double, in a fixed order.
   virtual void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) = 0;
 
@@ -82,7 +84,9 @@ std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan);
 
 /// Adds the gradient of update `step` to the parameters: of the mean loss over
-/// everything that all rows of its options.accumulate parts predict. Fills in
+/// everything that all rows of its options.accumulate parts predict. The losses
+/// run under options.precision, their backward passes in the types that those
+/// chose; gradients have the parameters' type. Fills in
 /// loss, tokens (those of this update alone) and the objective's own figures.
 void AddGradient(Objective& objective, nn::ModelImpl& model,
                  const TrainOptions& options, int64_t step,

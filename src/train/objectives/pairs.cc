@@ -23,14 +23,15 @@ constexpr int64_t kPairsAtOnce = 64;
 torch::Tensor SumLoss(const torch::Tensor& logits,
                       const torch::Tensor& targets) {
   return torch::nn::functional::cross_entropy(
-      logits.reshape({-1, logits.size(-1)}), targets.flatten(),
+      logits.reshape({-1, logits.size(-1)}),
+      targets.flatten().to(logits.device()),
       torch::nn::functional::CrossEntropyFuncOptions()
           .ignore_index(kIgnored)
           .reduction(torch::kSum));
 }
 
 int64_t CountRight(const torch::Tensor& logits, const torch::Tensor& labels) {
-  return logits.argmax(-1).eq(labels).sum().item<int64_t>();
+  return logits.argmax(-1).to(torch::kCPU).eq(labels).sum().item<int64_t>();
 }
 
 // Greedy decodes without a recurrent form: all of a target is read again for
@@ -45,7 +46,8 @@ std::vector<std::vector<int32_t>> GreedyByLogits(nn::ModelImpl& model,
   batch.target_in = torch::full({count, 1}, newline, torch::kInt64);
   for (int64_t u = 0, running = count; u < max_tokens && running > 0; ++u) {
     // [B]: of each row, what follows the tokens so far.
-    const torch::Tensor next = model.Logits(batch).select(1, u).argmax(-1);
+    const torch::Tensor next =
+        LogitsOf(model, batch).select(1, u).argmax(-1).to(torch::kCPU);
     for (int64_t r = 0; r < count; ++r) {
       const auto token = static_cast<int32_t>(next[r].item<int64_t>());
       if (!ended[r] && token == newline) ended[r] = true, --running;
@@ -80,7 +82,7 @@ class PairObjective : public Objective {
 
   PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
     const ExampleRows& examples = static_cast<const PairRows&>(rows).rows;
-    const torch::Tensor logits = model.Logits(examples.batch);
+    const torch::Tensor logits = LogitsOf(model, examples.batch);
     PartLoss part{SumLoss(logits, examples.targets)};
     if (newline_ < 0) {
       part.right = CountRight(logits.detach(), examples.targets);
@@ -102,7 +104,7 @@ class PairObjective : public Objective {
     for (const auto& which : ByLength(*data_.held_out, kPairsAtOnce)) {
       const ExampleRows rows =
           MakeExampleRows(*data_.held_out, which, newline_);
-      const torch::Tensor logits = model.Logits(rows.batch);
+      const torch::Tensor logits = LogitsOf(model, rows.batch);
       nats += SumLoss(logits, rows.targets).item<double>();
       predicted += rows.predicted;
       if (newline_ < 0) right += CountRight(logits, rows.targets);
@@ -134,7 +136,8 @@ class LabelObjective final : public PairObjective {
   std::string Sample(nn::ModelImpl& model) override {
     const EvalMode eval(model);
     const ExampleRows rows = MakeExampleRows(*data_.held_out, {0}, newline_);
-    const auto label = model.Logits(rows.batch).argmax(-1).item<int64_t>();
+    const auto label =
+        LogitsOf(model, rows.batch).argmax(-1).item<int64_t>();
     return StrCat(Text(data_.held_out->input(0)), " -> ",
                   data_.labels->name(label), " (",
                   data_.labels->name(data_.held_out->label(0)), ")");

@@ -43,8 +43,8 @@ class TextObjective final : public Objective {
     const Rows& text = static_cast<const TextRows&>(rows).rows;
     // logits: [batch, seq_len, vocab_size]
     const torch::Tensor logits = LogitsOf(model, text.inputs);
-    return {torch::nn::functional::cross_entropy(logits.flatten(0, 1),
-                                                 text.targets.flatten())};
+    return {torch::nn::functional::cross_entropy(
+        logits.flatten(0, 1), text.targets.flatten().to(logits.device()))};
   }
 
   void Describe(const UpdateTotals& totals,

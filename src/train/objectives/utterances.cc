@@ -220,15 +220,17 @@ UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
 torch::Tensor CtcLoss(const torch::Tensor& logits, const UtteranceRows& rows) {
   if (logits.size(0) == 0) return logits.sum();  // torch refuses no rows
   // torch wants [T, B, classes].
-  return torch::ctc_loss(logits.log_softmax(-1).transpose(0, 1), rows.letters,
-                         rows.batch.lengths, rows.letter_counts, /*blank=*/0,
-                         at::Reduction::Sum, /*zero_infinity=*/true);
+  return torch::ctc_loss(logits.log_softmax(-1).transpose(0, 1),
+                         rows.letters.to(logits.device()), rows.batch.lengths,
+                         rows.letter_counts, /*blank=*/0, at::Reduction::Sum,
+                         /*zero_infinity=*/true);
 }
 
 std::vector<std::vector<int64_t>> GreedyLetters(const torch::Tensor& logits,
                                                 const torch::Tensor& lengths) {
   std::vector<std::vector<int64_t>> decoded(logits.size(0));
-  const torch::Tensor best = logits.argmax(-1).contiguous();  // [B, T]
+  const torch::Tensor best =  // [B, T]
+      logits.argmax(-1).to(torch::kCPU).contiguous();
   for (int64_t b = 0; b < best.size(0); ++b) {
     const int64_t* classes = best[b].data_ptr<int64_t>();
     const int64_t length = lengths[b].item<int64_t>();

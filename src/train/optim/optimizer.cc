@@ -47,7 +47,7 @@ double Optimizer::Step(double lr) {
     m.push_back(m_[i]);
     v.push_back(v_[i]);
   }
-  const torch::Tensor held = ops::GradientNorms(gradients);
+  const torch::Tensor held = ops::GradientNorms(gradients).to(torch::kCPU);
   const std::vector<double> norms(held.data_ptr<double>(),
                                   held.data_ptr<double>() + held.numel());
   double squares = 0;
@@ -72,7 +72,7 @@ void Optimizer::Save(const std::string& path) const {
       dense;  // keeps copies alive while they are written
   std::vector<TensorToWrite> tensors;
   const auto add = [&](const char* kind, size_t i, const torch::Tensor& value) {
-    dense.push_back(value.contiguous());
+    dense.push_back(value.to(torch::kCPU).contiguous());
     tensors.push_back({kind + parameters_[i].first, DType::kF32,
                        value.sizes().vec(), dense.back().data_ptr<float>()});
   };
@@ -104,14 +104,19 @@ void Optimizer::Load(const std::string& path) {
       updates->second.find_first_not_of("0123456789") != std::string::npos) {
     throw FormatError(path, "the number of updates", "none");
   }
+  const auto read = [&](const TensorEntry& entry, torch::Tensor& into) {
+    const torch::Tensor values = torch::empty(entry.shape, torch::kFloat32);
+    file.ReadF32(entry, values.data_ptr<float>());
+    into.copy_(values);
+  };
   std::vector<const TensorEntry*> m, v;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     m.push_back(find("m." + parameters_[i].first, m_[i]));
     v.push_back(find("v." + parameters_[i].first, v_[i]));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    file.ReadF32(*m[i], m_[i].data_ptr<float>());
-    file.ReadF32(*v[i], v_[i].data_ptr<float>());
+    read(*m[i], m_[i]);
+    read(*v[i], v_[i]);
   }
   updates_ = std::stoll(updates->second);
 }

@@ -16,6 +16,11 @@
 namespace tarn::train {
 
 enum class OptimizerKind { kAdamW, kRAdam };
+/// Where the arithmetic of a run is done: "cpu", "cuda".
+enum class Device { kCpu, kCuda };
+/// What products are computed in: "f32", or "bf16" by torch's autocast. Weights,
+/// losses, sums and states are float32 either way.
+enum class Precision { kF32, kBF16 };
 /// What held-out data are judged by: "auto", "loss", "accuracy", "error".
 enum class EvalMetric { kAuto, kLoss, kAccuracy, kError };
 
@@ -45,6 +50,8 @@ struct TrainOptions {
   double clip = 1.0;  // gradient norm; 0: off
   uint64_t seed = 0;
   int64_t threads = 0;  // 0: all the process may use
+  Device device = Device::kCpu;
+  Precision precision = Precision::kF32;
   // What is kept and shown.
   int64_t checkpoint_every = 500;  // steps
   int64_t eval_every = 500;
@@ -91,6 +98,10 @@ const std::vector<Preset>& Presets();
 /// ArgumentError naming the flag, and FormatError or IoError for a model file
 /// that cannot be used.
 TrainOptions BuildOptions(const Given& given);
+
+/// "cpu" or "cuda", "f32" or "bf16".
+std::string DeviceName(Device device);
+std::string PrecisionName(Precision precision);
 
 /// Whether a layer's self attention is of that kind.
 bool HasMixer(const ModelConfig& model, AttentionKind kind);

@@ -138,7 +138,8 @@ TEST(BuildOptionsTest, RangesAndWordsAreChecked) {
       {"seq_len", "-1"},   {"lr", "nan"},     {"lr", "inf"},
       {"lr", "-1"},        {"clip", ""},      {"optimizer", "sgd"},
       {"schedule", "exp"}, {"seed", "-1"},    {"threads", "2000"},
-      {"d_model", "many"}, {"positions", "?"}};
+      {"d_model", "many"}, {"positions", "?"}, {"device", "gpu"},
+      {"device", "cuda:1"}, {"precision", "fp16"}};
   for (const auto& [name, value] : bad) {
     const std::string message = Refusal([&, n = name, v = value] {
       BuildOptions(With({{n, v}}));
@@ -432,6 +433,52 @@ TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
   }
 }
 
+// Another precision is other arithmetic from the first step on, like another
+// batch. Another device is the same arithmetic in another order.
+TEST(ResumeOptionsTest, ADeviceMayChangeAPrecisionMayNot) {
+  const TrainOptions saved =
+      BuildOptions(With({{"device", "cuda"}, {"precision", "bf16"}}));
+  EXPECT_EQ(DeviceName(saved.device), "cuda");
+  EXPECT_EQ(PrecisionName(saved.precision), "bf16");
+  const TrainOptions same = ResumeOptions(saved, {});
+  EXPECT_EQ(same.device, Device::kCuda);
+  EXPECT_EQ(same.precision, Precision::kBF16);
+  EXPECT_EQ(ResumeOptions(saved, {{"device", "cpu"}}).device, Device::kCpu);
+  const std::string message =
+      Refusal([&] { ResumeOptions(saved, {{"precision", "f32"}}); });
+  EXPECT_TRUE(Contains(message, "--precision: want bf16")) << message;
+}
+
+TEST(PlanRunTest, ADeviceThatIsNotHereIsRefusedBeforeAnyWork) {
+  const TemporaryFolder dir;
+  const Given given = {{"generator", "copy"}, {"seq_len", "32"},
+                       {"d_model", "8"},      {"n_heads", "2"},
+                       {"out", dir / "out"},  {"device", "cuda"}};
+  try {
+    PlanRun(given);
+    FAIL() << "accepted";
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(error.where(), "--device");
+    EXPECT_EQ(error.given(), "cuda");
+    EXPECT_TRUE(Contains(error.wanted(), "cpu")) << error.wanted();
+  }
+  EXPECT_EQ(dir.FileCount(), 0u);
+  const RunPlan plan = PlanRun(given, {.cuda = true});
+  EXPECT_EQ(plan.state.options.device, Device::kCuda);
+  EXPECT_EQ(plan.began_on, Device::kCpu);  // nothing was made yet
+}
+
+// What a step needs beside the weights lies in the device's own memory.
+TEST(PlanRunTest, ActivationsElsewhereAreNotThisMachinesMemory) {
+  const auto need = [](const char* device, const char* batch) {
+    return MemoryEstimate(
+        BuildOptions(With({{"device", device}, {"batch", batch}})));
+  };
+  EXPECT_GT(need("cpu", "64"), need("cpu", "8"));
+  EXPECT_EQ(need("cuda", "64"), need("cuda", "8"));
+  EXPECT_GT(need("cuda", "8"), 0);
+}
+
 TEST(ResumeOptionsTest, PatternsAreComparedByWhatTheyMean) {
   const TrainOptions saved = BuildOptions(With({{"layers", "linear,full"}}));
   for (const char* same : {"linear,full", "linear:feature_map=elu1,full"}) {
@@ -490,12 +537,16 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   EXPECT_FALSE(read.last_held_out.has_value());
 }
 
-TEST(TrainStateTest, ReadsCheckpointsFromBeforeCpuSecondsAndPlateaus) {
+TEST(TrainStateTest, ReadsCheckpointsFromBeforeDevicesAndPlateaus) {
   TrainState state;
-  state.options = BuildOptions(kBase);
+  state.options =
+      BuildOptions(With({{"device", "cuda"}, {"precision", "bf16"}}));
   std::string json = TrainStateToJson(state);
+  EXPECT_EQ(TrainStateFromJson(json).options.device, Device::kCuda);
+  EXPECT_EQ(TrainStateFromJson(json).options.precision, Precision::kBF16);
   for (const char* key :
-       {"cpu_s", "plateau_looks", "plateau_drops", "plateau_best"}) {
+       {"cpu_s", "plateau_looks", "plateau_drops", "plateau_best", "device",
+        "precision"}) {
     const size_t at = json.find(StrCat("  \"", key, "\""));
     ASSERT_NE(at, std::string::npos) << key;
     json.erase(at, json.find('\n', at) + 1 - at);
@@ -503,6 +554,8 @@ TEST(TrainStateTest, ReadsCheckpointsFromBeforeCpuSecondsAndPlateaus) {
   const TrainState read = TrainStateFromJson(json);
   EXPECT_EQ(read.cpu_s, 0);
   EXPECT_EQ(read.plateau.drops, 0);
+  EXPECT_EQ(read.options.device, Device::kCpu);
+  EXPECT_EQ(read.options.precision, Precision::kF32);
 }
 
 TEST(TrainStateTest, RefusesBrokenText) {

@@ -79,6 +79,8 @@ constexpr char kRecordModes[] = "auto|fortune|block|fasta";
 constexpr char kGenerators[] = "none|copy|mqar";
 constexpr char kSwitch[] = "false|true";
 constexpr char kMetrics[] = "auto|loss|accuracy|error";
+constexpr char kDevices[] = "cpu|cuda";
+constexpr char kPrecisions[] = "f32|bf16";
 
 }  // namespace
 
@@ -105,9 +107,9 @@ constexpr char kMetrics[] = "auto|loss|accuracy|error";
         [](const TrainOptions& o) { return o.field; },                 \
         [](TrainOptions& o, std::string_view text) { o.field = text; } \
   }
-#define TARN_WORD(name, field, words, help)                                  \
+#define TARN_WORD(name, field, words, bits, help)                            \
   OptionInfo {                                                               \
-    name, words, help, true,                                                 \
+    name, words, help, bits,                                                 \
         [](const TrainOptions& o) {                                          \
           return WordAt(words, static_cast<int>(o.field));                   \
         },                                                                   \
@@ -129,10 +131,10 @@ const std::vector<OptionInfo>& OptionTable() {
                 std::filesystem::absolute(text).lexically_normal().string();
           }},
       TARN_WORD(
-          "records", records, kRecordModes,
+          "records", records, kRecordModes, true,
           "how the text is cut: at lines \"%\", or in 2 KiB blocks; fasta: "
           "the letters of genomes, in blocks"),
-      TARN_WORD("generator", generator.kind, kGenerators,
+      TARN_WORD("generator", generator.kind, kGenerators, true,
                 "rows made on the spot instead of --data: a string twice, or "
                 "keys and values asked for later"),
       TARN_COUNT("symbols", generator.symbols, 0, kMaxCount, true,
@@ -142,7 +144,7 @@ const std::vector<OptionInfo>& OptionTable() {
                  "mqar: keys with a value, at most seq-len / 4"),
       TARN_REAL("mqar_power", generator.power, 0, 1,
                 "mqar: place i is asked with p(i) ~ i^(X - 1); 1: evenly"),
-      TARN_WORD("mqar_distract", generator.distract, kSwitch,
+      TARN_WORD("mqar_distract", generator.distract, kSwitch, true,
                 "mqar: free places hold random tokens, else 0"),
       TARN_COUNT("pool", pool, 1, 4096, true,
                  "images: N x N pixels become their mean"),
@@ -168,7 +170,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_REAL("lr", schedule.lr, 0, 1e38, "highest learning rate"),
       TARN_REAL("lr_min", schedule.lr_min, 0, 1e38,
                 "rate at the end of a cosine, lowest one of a plateau"),
-      TARN_WORD("schedule", schedule.schedule, kSchedules,
+      TARN_WORD("schedule", schedule.schedule, kSchedules, true,
                 "of the learning rate after warm-up"),
       TARN_COUNT("warmup", schedule.warmup, 0, kMaxSteps, true,
                  "steps in which the rate rises"),
@@ -193,7 +195,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("patience", schedule.patience, 1, kMaxSteps, true,
                  "looks at held-out data, none of them the best so far, after "
                  "which --schedule plateau lowers the rate"),
-      TARN_WORD("optimizer", optimizer, kOptimizers,
+      TARN_WORD("optimizer", optimizer, kOptimizers, true,
                 "radam: the paper's, clips each tensor's gradient"),
       TARN_REAL("weight_decay", weight_decay, 0, 1e6, "decoupled; per update"),
       TARN_REAL("clip", clip, 0, 1e38, "largest gradient norm; 0: off"),
@@ -206,13 +208,20 @@ const std::vector<OptionInfo>& OptionTable() {
                  }},
       TARN_COUNT("threads", threads, 0, 1024, true,
                  "0: all the process may use"),
+      // A run may go on elsewhere: sums there are taken in another order, which
+      // the log shows.
+      TARN_WORD("device", device, kDevices, false,
+                "where it is trained; a resumed run may change it"),
+      TARN_WORD("precision", precision, kPrecisions, true,
+                "bf16: products in bfloat16, by torch's autocast; weights, "
+                "losses, looks at held-out data and files stay float32"),
       TARN_COUNT("checkpoint_every", checkpoint_every, 1, kMaxSteps, false,
                  "steps between checkpoints"),
       TARN_COUNT("eval_every", eval_every, 1, kMaxSteps, true,
                  "steps between looks at held-out text"),
       TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
                  "held-out windows, examples or images looked at, at most"),
-      TARN_WORD("eval_metric", eval_metric, kMetrics,
+      TARN_WORD("eval_metric", eval_metric, kMetrics, true,
                 "what the best model is best in; auto: accuracy of classes, "
                 "error rate of decoded tokens, loss of text"),
       TARN_COUNT("sample_every", sample_every, 0, kMaxSteps, false,
@@ -225,6 +234,14 @@ const std::vector<OptionInfo>& OptionTable() {
 #undef TARN_NAMES
 #undef TARN_REAL
 #undef TARN_WORD
+
+std::string DeviceName(Device device) {
+  return WordAt(kDevices, static_cast<int>(device));
+}
+
+std::string PrecisionName(Precision precision) {
+  return WordAt(kPrecisions, static_cast<int>(precision));
+}
 
 const OptionInfo* FindOption(std::string_view name) {
   for (const OptionInfo& option : OptionTable()) {

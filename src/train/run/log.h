@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/file.h"
+#include "train/options/options.h"
 
 namespace tarn::train {
 
@@ -13,6 +14,9 @@ namespace tarn::train {
 /// example where it has a label. Shares are from 0 to 1.
 struct StepFigures {
   int64_t step = 0;  // updates made
+  // Where and in what it was made: a run may go on on another device.
+  Device device = Device::kCpu;
+  Precision precision = Precision::kF32;
   // Of the training rows of this update.
   double loss = 0;
   std::optional<double> bits_per_byte;  // text

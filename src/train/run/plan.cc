@@ -31,6 +31,14 @@ void CheckMemory(const TrainOptions& options) {
       StrCat("about ", need / kGiB, " GiB"));
 }
 
+void CheckDevice(const TrainOptions& options, const DevicesHere& here) {
+  if (options.device == Device::kCpu || here.cuda) return;
+  throw DeviceError("--device",
+                    StrCat(DeviceName(Device::kCpu), ", the one device here (",
+                           here.no_cuda, ")"),
+                    DeviceName(options.device));
+}
+
 std::string OutOf(const Given& given) {
   std::string out;
   for (const auto& [name, value] : given) {
@@ -50,13 +58,14 @@ bool Has(const Given& given, const char* wanted) {
 // Resuming a folder that holds nothing yet begins the run: a process may have
 // been killed before its first checkpoint.
 TrainState StartState(const RunFolder& folder, const Given& given,
-                      bool* from_checkpoint) {
+                      bool* from_checkpoint, Device* began_on) {
   TrainState state;
   *from_checkpoint = Has(given, "resume") && HoldsCheckpoint(folder);
   if (*from_checkpoint) {
     RecoverFolder(folder.checkpoint());
     RecoverFolder(folder.best());
     state = ReadState(folder);
+    *began_on = state.options.device;
     state.options = ResumeOptions(state.options, given);
     state.options.out = folder.path;
     return state;
@@ -100,15 +109,18 @@ double MemoryEstimate(const TrainOptions& options) {
       token += 3 * heads * static_cast<double>(options.seq_len);
     }
   }
+  if (options.device != Device::kCpu) token = 0;
   // Weights, gradients and two running means.
   return 4 * (4 * static_cast<double>(Parameters(model)) + rows * token);
 }
 
-RunPlan PlanRun(const Given& given) {
+RunPlan PlanRun(const Given& given, const DevicesHere& here) {
   RunPlan plan;
   plan.folder.path = OutOf(given);
-  plan.state = StartState(plan.folder, given, &plan.from_checkpoint);
+  plan.state = StartState(plan.folder, given, &plan.from_checkpoint,
+                          &plan.began_on);
   TrainOptions& options = plan.state.options;
+  CheckDevice(options, here);
   CheckMemory(options);
   CheckInputs(options);
   MakeWritableFolder(plan.folder.path);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "train/run/folder.h"
 #include "train/tasks/task_data.h"
@@ -9,21 +10,33 @@
 
 namespace tarn::train {
 
+/// Devices besides the CPU that this process can train on. This folder knows no
+/// torch: who calls PlanRun looks.
+struct DevicesHere {
+  bool cuda = false;
+  // Why not, as the message says it.
+  std::string no_cuda = "the torch of this program has no CUDA device";
+};
+
 struct RunPlan {
   RunFolder folder;
   FileDescriptor lock;  // of the folder
   TrainState state;     // step 0, or that of the checkpoint
   bool from_checkpoint = false;
+  Device began_on = Device::kCpu;  // of the checkpoint that was read
   std::unique_ptr<TaskData> data;
 };
 
 /// Checks options, then inputs, then the output folder, then sizes, and reads
-/// the data. Throws as Train does; no model or checkpoint has changed then
-/// (with --overwrite, the old run is removed as the last thing).
-RunPlan PlanRun(const Given& given);
+/// the data. Throws as Train does, and DeviceError for a device that is not
+/// `here`; no model or checkpoint has changed then (with --overwrite, the old run
+/// is removed as the last thing).
+RunPlan PlanRun(const Given& given, const DevicesHere& here = {});
 
 /// Bytes of memory a run will need, roughly: weights, gradients, optimiser
-/// state, and the activations of one forward pass.
+/// state, and the activations of one forward pass. Of the machine's memory: with
+/// another device what a step needs lies there, and a copy of weights and
+/// optimiser state passes through here at a checkpoint.
 double MemoryEstimate(const TrainOptions& options);
 
 }  // namespace tarn::train

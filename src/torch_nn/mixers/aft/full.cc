@@ -60,7 +60,7 @@ class AftFull : public CachedMixer {
       ops::AttentionMasks masks;
       masks.causal = true;
       masks.causal_offset = length;
-      masks.key_lengths = pick(added) + length;
+      masks.key_lengths = (pick(added) + length).to(heads.keys.device());
       outs.push_back(ops::AftFull(
           pick(heads.queries), joined(keys, heads.keys),
           joined(values, heads.values),

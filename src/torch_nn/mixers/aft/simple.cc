@@ -26,7 +26,7 @@ class AftSimple : public ProjectedMixer {
                               const Taken& taken, MixerState& state) override {
     ops::AftSimpleOptions options;
     options.causal = true;
-    options.key_lengths = taken.added;
+    options.key_lengths = taken.added.to(heads.keys.device());
     options.initial_state = ops::AftState{state["m"], state["a"], state["b"]};
     ops::AftSimpleResult result =
         ops::AftSimple(heads.queries, heads.keys, heads.values, options);

@@ -1,0 +1,28 @@
+// Products in bfloat16, for the length of a scope.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "train/options/options.h"
+
+namespace tarn::train {
+
+/// torch's autocast on `device` as `precision` says: with bf16, products take
+/// their inputs in bfloat16 (parameters once a scope), what sums or normalises
+/// stays float32, and gradients of float32 parameters are float32. f32 switches
+/// autocast off. What was set before is set again at the end, and the copies of
+/// parameters are let go: the next update has other weights. Of this thread.
+class Autocast {
+ public:
+  Autocast(torch::DeviceType device, Precision precision);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  torch::DeviceType device_;
+  bool was_enabled_;
+  torch::ScalarType was_type_;
+};
+
+}  // namespace tarn::train
