@@ -8,6 +8,7 @@ from tarn.feature_maps.base import (
     elu_feature_map,
 )
 from tarn.feature_maps.deterministic import (
+    IdentityFeatureMap,
     PolynomialFeatureMap,
     ReluFeatureMap,
     SquaredReluFeatureMap,
@@ -31,6 +32,7 @@ __all__ = [
     "FavorPositive",
     "FeatureMap",
     "GeneralizedRandomFeatures",
+    "IdentityFeatureMap",
     "PolynomialFeatureMap",
     "RandomFourierFeatures",
     "ReluFeatureMap",

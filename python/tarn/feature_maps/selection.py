@@ -14,6 +14,7 @@ from tarn.feature_maps.base import (
     elu_feature_map,
 )
 from tarn.feature_maps.deterministic import (
+    IdentityFeatureMap,
     PolynomialFeatureMap,
     ReluFeatureMap,
     SquaredReluFeatureMap,
@@ -28,6 +29,7 @@ from tarn.feature_maps.fourier_features import (
 
 _CLASSES: dict[str, type[FeatureMap]] = {
     "elu1": EluFeatureMap,
+    "identity": IdentityFeatureMap,
     "relu": ReluFeatureMap,
     "relu2": SquaredReluFeatureMap,
     "poly2": PolynomialFeatureMap,

@@ -10,9 +10,10 @@ import torch
 from tarn._residual_layer import make_norm
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
-from tarn.feature_maps import FeatureMap, by_name
+from tarn.feature_maps import by_name
 from tarn.models._config import layer_view
 from tarn.models._rotary import make_attention_layer
+from tarn.nn._attention import attention_type
 from tarn.transformers import (
     TransformerDecoder,
     TransformerDecoderLayer,
@@ -21,18 +22,6 @@ from tarn.transformers import (
 )
 
 Config = dict[str, Any]
-
-
-class IdentityFeatureMap(FeatureMap):
-    """phi(x) = x."""
-
-    signed = False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-    def _named_arguments(self) -> dict[str, Any] | None:
-        return {"feature_map": "identity"}
 
 
 # Keys of the configuration that builders of attentions take under the same
@@ -53,15 +42,6 @@ _SAME = (
 _RANDOM = ("favor", "favor-positive", "rff", "smoothed-rff", "grf")
 
 
-def attention_type(kind: str, causal: bool) -> str:
-    """The builders' name of a kind: linear attention under a causal mask and
-    what conditional-full falls back to have names of their own."""
-    linear = "causal-linear" if causal else "linear"
-    if kind == "linear":
-        return linear
-    return f"conditional-full:{linear}" if kind == "conditional-full" else kind
-
-
 def _settings(view: Config) -> dict[str, Any]:
     """Settings for the builder of one layer's attention, those of other kinds
     among them."""
@@ -69,7 +49,7 @@ def _settings(view: Config) -> dict[str, Any]:
     settings["query_dimensions"] = view["d_key"]
     settings["chunk_size"] = view["hash_chunk"]
     name = view["feature_map"]
-    settings["feature_map"] = IdentityFeatureMap.factory() if name == "identity" else by_name(name)
+    settings["feature_map"] = by_name(name)
     settings["denominator"] = view["denominator"]
     settings["eps"] = view["eps"]
     if name in _RANDOM:
