@@ -9,6 +9,7 @@ import torch
 
 from tarn import ops
 from tarn._fused import Branch, affine, linears, serves, whole
+from tarn._tables import recurrent_mixers
 from tarn.attention._steps import CausalSteps
 from tarn.events import EventDispatcher, QKVEvent
 from tarn.recurrent._inputs import Lengths, State
@@ -131,7 +132,8 @@ class SteppedProjections(Projections):
     def _recurrent(self) -> CausalSteps:
         if isinstance(self.inner_attention, CausalSteps):
             return self.inner_attention
+        names = (f"causal-{kind}" if kind == "linear" else kind for kind in recurrent_mixers())
         raise ValueError(
-            "attention: want a kind with a recurrent form (causal-linear, full, local, "
-            f"exact-topk, aft-full, aft-simple), got {type(self.inner_attention).__name__}"
+            f"attention: want a kind with a recurrent form ({', '.join(names)}), got "
+            f"{type(self.inner_attention).__name__}"
         )

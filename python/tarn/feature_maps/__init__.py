@@ -2,13 +2,13 @@
 
 from tarn.feature_maps.base import (
     ActivationFunctionFeatureMap,
+    ElementwiseFeatureMap,
     EluFeatureMap,
     FeatureMap,
     activation_feature_map,
     elu_feature_map,
 )
 from tarn.feature_maps.deterministic import (
-    IdentityFeatureMap,
     PolynomialFeatureMap,
     ReluFeatureMap,
     SquaredReluFeatureMap,
@@ -27,12 +27,12 @@ from tarn.feature_maps.selection import by_name, make_feature_map
 
 __all__ = [
     "ActivationFunctionFeatureMap",
+    "ElementwiseFeatureMap",
     "EluFeatureMap",
     "Favor",
     "FavorPositive",
     "FeatureMap",
     "GeneralizedRandomFeatures",
-    "IdentityFeatureMap",
     "PolynomialFeatureMap",
     "RandomFourierFeatures",
     "ReluFeatureMap",

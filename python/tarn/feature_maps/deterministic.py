@@ -10,19 +10,6 @@ from tarn import ops
 from tarn.feature_maps.base import ActivationFunctionFeatureMap, FeatureMap
 
 
-class IdentityFeatureMap(FeatureMap):
-    """phi(x) = x. Features have both signs, and so may the denominator: as in
-    `tarn.models`, nothing but the caller's choice keeps it from 0."""
-
-    signed = False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-    def _named_arguments(self) -> dict[str, Any] | None:
-        return {"feature_map": "identity"}
-
-
 class ReluFeatureMap(ActivationFunctionFeatureMap):
     """max(x, 0). A query or key without positive entries reads or gives nothing;
     a query that reads nothing gets 0."""

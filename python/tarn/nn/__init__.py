@@ -6,5 +6,14 @@ piece by piece: `prefill` and `step`, with a state that is a value
 
 from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
+from tarn.nn._mixer import Mixer, register_mixer
 
-__all__ = ["Attention", "Encoder", "EncoderLayer", "LinearAttention", "make_attention"]
+__all__ = [
+    "Attention",
+    "Encoder",
+    "EncoderLayer",
+    "LinearAttention",
+    "Mixer",
+    "make_attention",
+    "register_mixer",
+]

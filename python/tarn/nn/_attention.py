@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from tarn.attention._projections import SteppedProjections
 from tarn.attention_registry import AttentionRegistry
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.masking import FullMask, TriangularCausalMask
+from tarn.nn._mixer import Mixer, make_registered, registered
 from tarn.ops import _checks as checks
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
@@ -157,9 +159,14 @@ class LinearAttention(Attention):
 
 def make_attention(
     d_model: int, heads: int, mixer: str = "linear", **options: Any
-) -> Attention:
+) -> Attention | Mixer:
     """The layer of a kind; arguments as in Attention. Linear attention under a map
-    of single entries is a LinearAttention."""
+    of single entries is a LinearAttention. A kind of `register_mixer` takes keys of
+    config.json as options."""
+    if registered(mixer):
+        sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
+        config = {"attention": mixer, **sizes, **options}
+        return make_registered(json.loads(torch.ops.tarn.finish_config(json.dumps(config))))
     own = {"d_key", "d_value", "causal", "feature_map", "denominator", "eps"}
     plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS
     if mixer == "linear" and plain and options.keys() <= own:

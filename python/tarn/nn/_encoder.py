@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
 from tarn.nn._attention import make_attention
 from tarn.recurrent._inputs import Lengths, State, states_of
 from tarn.recurrent._state import AttentionState
 
-_NORMS = ("post", "pre")
-_ACTIVATIONS = ("relu", "gelu")
+_NORMS = tables.words_of("norm")
+_ACTIVATIONS = tables.words_of("activation")
 
 
 def _want(argument, value, choices):
