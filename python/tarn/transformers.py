@@ -4,17 +4,15 @@ and `step` with a state that is a value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from tarn._fused import Branch, normed
-from tarn._residual_layer import ResidualLayer, make_norm
+from tarn._fused import Branch
+from tarn._stacks import DecoderParts, EncoderParts, Stack
 from tarn.attention.attention_layer import branch_of
-from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import BaseMask, FullMask, LengthMask
-from tarn.recurrent._inputs import Lengths, State, states_of
+from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
 
 __all__ = [
@@ -41,19 +39,7 @@ def _all_lengths(mask: BaseMask | None, x: torch.Tensor) -> BaseMask:
 DecoderState = list[AttentionState | None]
 
 
-def _keeping_state(attend: Callable[[torch.Tensor], Any]):
-    """A sublayer that keeps the state it makes in a list, and the list."""
-    held: list[AttentionState] = []
-
-    def sublayer(y: torch.Tensor) -> Branch:
-        branch, state = attend(y)
-        held.append(state)
-        return branch
-
-    return sublayer, held
-
-
-class TransformerEncoderLayer(ResidualLayer):
+class TransformerEncoderLayer(EncoderParts):
     """Self attention and a feed-forward network with residuals and norms.
 
         post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
@@ -78,25 +64,6 @@ class TransformerEncoderLayer(ResidualLayer):
 
     attention: Any  # called as an AttentionLayer
 
-    def __init__(
-        self,
-        attention: Any,
-        d_model: int,
-        d_ff: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        event_dispatcher: str | EventDispatcher = "",
-        norm: str = "post",
-        norm_eps: float = 1e-5,
-        *,
-        norm_kind: str = "layer",
-        feed_forward: str = "mlp",
-    ):
-        attentions = {"attention": attention}
-        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
-        super().__init__(attentions, *options, **kinds)
-
     def forward(
         self,
         x: torch.Tensor,
@@ -120,9 +87,6 @@ class TransformerEncoderLayer(ResidualLayer):
 
         return self._run(x, [attend], self._norms())
 
-    def _norms(self) -> list[torch.nn.Module]:
-        return [self.norm1, self.norm2]
-
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
     ) -> tuple[torch.Tensor, AttentionState]:
@@ -130,18 +94,14 @@ class TransformerEncoderLayer(ResidualLayer):
         forward under a causal mask on all of them. lengths: [N] or a LengthMask,
         tokens of each sequence. Of an AttentionLayer only; ValueError where its
         kind has no recurrent form."""
-        return self._advance(x, lambda y: self.attention.unbiased_prefill(y, lengths, state))
+        return self._with_state(x, lambda y: self.attention.unbiased_prefill(y, lengths, state))
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._advance(x, lambda y: self.attention.unbiased_step(y, state))
-
-    def _advance(self, x, attend):
-        attend, held = _keeping_state(attend)
-        return self._run(x, [attend], self._norms()), held[0]
+        return self._with_state(x, lambda y: self.attention.unbiased_step(y, state))
 
 
-class TransformerDecoderLayer(ResidualLayer):
+class TransformerDecoderLayer(DecoderParts):
     """Self attention, attention to a memory and a feed-forward network.
 
         post: x1 = norm1(x + drop(Self(x)));  x2 = norm2(x1 + drop(Cross(x1, memory)));
@@ -154,27 +114,6 @@ class TransformerDecoderLayer(ResidualLayer):
 
     self_attention: Any  # called as an AttentionLayer
     cross_attention: Any  # called as an AttentionLayer
-
-    def __init__(
-        self,
-        self_attention: Any,
-        cross_attention: Any,
-        d_model: int,
-        d_ff: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        event_dispatcher: str | EventDispatcher = "",
-        norm: str = "post",
-        norm_eps: float = 1e-5,
-        *,
-        norm_kind: str = "layer",
-        feed_forward: str = "mlp",
-    ):
-        attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
-        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
-        super().__init__(attentions, *options, **kinds)
-        self.norm3 = make_norm(norm_kind, d_model, norm_eps)
 
     def forward(
         self,
@@ -215,9 +154,6 @@ class TransformerDecoderLayer(ResidualLayer):
 
         return self._run(x, [attend, cross], self._norms())
 
-    def _norms(self) -> list[torch.nn.Module]:
-        return [self.norm1, self.norm2, self.norm3]
-
     def initial_state(
         self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
     ) -> DecoderState:
@@ -229,7 +165,7 @@ class TransformerDecoderLayer(ResidualLayer):
         self, x: torch.Tensor, state: DecoderState, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, DecoderState]:
         """x [N, L, D], the tokens after a state's -> ([N, L, D], new state)."""
-        return self._advance(
+        return self._after(
             x, state, lambda y: self.self_attention.unbiased_prefill(y, lengths, state[0])
         )
 
@@ -237,56 +173,16 @@ class TransformerDecoderLayer(ResidualLayer):
         self, x: torch.Tensor, state: DecoderState
     ) -> tuple[torch.Tensor, DecoderState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._advance(
-            x, state, lambda y: self.self_attention.unbiased_step(y, state[0])
-        )
+        return self._after(x, state, lambda y: self.self_attention.unbiased_step(y, state[0]))
 
-    def _advance(self, x, state, attend):
-        attend, held = _keeping_state(attend)
+    def _after(self, x, state, attend):
+        def read(y: torch.Tensor) -> tuple[Branch, AttentionState]:
+            return self.cross_attention.unbiased_read(y, state[1]), state[1]
 
-        def read(y: torch.Tensor) -> Branch:
-            return self.cross_attention.unbiased_read(y, state[1])
-
-        return self._run(x, [attend, read], self._norms()), [held[0], state[1]]
+        return self._with_states(x, attend, read)
 
 
-class _Stack(torch.nn.Module):
-    """Layers and an optional last norm."""
-
-    def __init__(
-        self,
-        layers: Iterable[torch.nn.Module],
-        norm_layer: torch.nn.Module | None = None,
-        event_dispatcher: str | EventDispatcher = "",
-    ):
-        super().__init__()
-        self.layers = torch.nn.ModuleList(layers)
-        self.norm = norm_layer
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
-
-    def _run(
-        self, x: torch.Tensor, call: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
-    ) -> torch.Tensor:
-        for index, layer in enumerate(self.layers):
-            x = call(layer, x)
-            if self.event_dispatcher.has_listeners(IntermediateOutput, self):
-                self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
-        return normed(self.norm, x)
-
-    def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
-        """As _run, of layers that take a state and return a new one."""
-        states = states_of(states, len(self.layers))
-        new_states: list[Any] = []
-
-        def with_state(layer: torch.nn.Module, y: torch.Tensor) -> torch.Tensor:
-            y, state = call(layer, y, states[len(new_states)])
-            new_states.append(state)
-            return y
-
-        return self._run(x, with_state), new_states
-
-
-class TransformerEncoder(_Stack):
+class TransformerEncoder(Stack):
     """A stack of TransformerEncoderLayer.
 
     Args:
@@ -325,7 +221,7 @@ class TransformerEncoder(_Stack):
         return self._advance(x, state, lambda layer, y, held: layer.step(y, held))
 
 
-class TransformerDecoder(_Stack):
+class TransformerDecoder(Stack):
     """A stack of TransformerDecoderLayer; arguments as TransformerEncoder."""
 
     def forward(

@@ -1,9 +1,12 @@
 #include "config/fields.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
+
+#include "core/text.h"
 
 namespace tarn {
 namespace {
@@ -207,18 +210,105 @@ bool ParseNumber(std::string_view text, Number& number) {
   return true;
 }
 
-// The mixers' names are those of the registry.
+}  // namespace
+
+namespace {
+
+struct Rows {
+  std::deque<ConfigField> fields{std::begin(kFields), std::end(kFields)};
+  std::deque<MixerKey> keys;  // what rows of registered mixers point to
+  std::deque<std::string> sections;
+};
+
+Rows& TheRows() {
+  static Rows rows;
+  return rows;
+}
+
+void CheckOwn(const MixerKey& key) {
+  const std::string where = StrCat("RegisterMixer: keys: ", key.name);
+  if (key.name.empty() || FindField(key.name) != nullptr) {
+    throw ArgumentError(where, "a name that no key has", Quoted(key.name));
+  }
+  // Written so that NaN is outside.
+  if (!(key.min <= key.value && key.value <= key.max)) {
+    throw ArgumentError(where, StrCat("a default from ", key.min, " to ", key.max),
+                        StrCat(key.value));
+  }
+}
+
+}  // namespace
+
+const std::deque<ConfigField>& ConfigFields() { return TheRows().fields; }
+
+void AddOwnFields(const char* section, const std::vector<MixerKey>& keys) {
+  const std::vector<std::string_view> sections = SectionNames();
+  if (std::find(sections.begin(), sections.end(), section) != sections.end()) {
+    throw ArgumentError("RegisterMixer: family",
+                        "a section of its own for its keys", Quoted(section));
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    CheckOwn(keys[i]);
+    for (size_t j = 0; j < i; ++j) {
+      const auto in_section = [](const MixerKey& key) {
+        return key.key.empty() ? key.name : key.key;
+      };
+      if (keys[i].name == keys[j].name ||
+          in_section(keys[i]) == in_section(keys[j])) {
+        throw ArgumentError("RegisterMixer: keys", "each name once",
+                            Quoted(keys[i].name) + " twice");
+      }
+    }
+  }
+  Rows& rows = TheRows();
+  rows.sections.emplace_back(section);
+  for (const MixerKey& key : keys) {
+    const MixerKey& kept = rows.keys.emplace_back(key);
+    rows.fields.push_back(
+        {kept.name.c_str(), kept.help.c_str(), OwnField{&kept}, 4,
+         rows.sections.back().c_str(),
+         kept.key.empty() ? nullptr : kept.key.c_str()});
+  }
+}
+
+std::vector<std::string_view> SectionNames() {
+  std::vector<std::string_view> names = {
+      "model",     "layers", "linear",       "softmax", "sparse",    "aft",
+      "positions", "norm",   "feed_forward", "image",   "recurrent", "convolution"};
+  const Rows& rows = TheRows();
+  names.insert(names.end(), rows.sections.begin(), rows.sections.end());
+  return names;
+}
+
+double OwnField::Get(const ModelConfig& config) const {
+  const auto found = config.own.find(key->name);
+  return found == config.own.end() ? key->value : found->second;
+}
+
+void OwnField::Set(ModelConfig& config, double value) const {
+  if (value == key->value) {
+    config.own.erase(key->name);
+  } else {
+    config.own[key->name] = value;
+  }
+}
+
+double OwnKey(const ModelConfig& config, std::string_view name) {
+  const ConfigField* field = FindField(name);
+  if (field == nullptr || !field->own()) {
+    throw ArgumentError("OwnKey: name", "a key of a registered mixer",
+                        Quoted(name));
+  }
+  return std::get<OwnField>(field->kind).Get(config);
+}
+
 std::vector<const char*> Words(const ChoiceField& field) {
   if (field.words.empty()) return MixerNames();
   return {field.words.begin(), field.words.end()};
 }
 
-}  // namespace
-
-std::span<const ConfigField> ConfigFields() { return kFields; }
-
 const ConfigField* FindField(std::string_view key) {
-  for (const ConfigField& field : kFields) {
+  for (const ConfigField& field : ConfigFields()) {
     if (key == field.name) return &field;
   }
   return nullptr;
@@ -236,6 +326,10 @@ std::string Wanted(const ConfigField& field, bool finished) {
                    return StrCat("a number from ", f.min, " to ", f.max);
                  },
                  [](const BoolField&) { return std::string("true or false"); },
+                 [](const OwnField& f) {
+                   return StrCat(f.key->integer ? "an integer" : "a number",
+                                 " from ", f.key->min, " to ", f.key->max);
+                 },
                  [](const ChoiceField& f) {
                    std::string text = "one of";
                    const char* separator = " ";
@@ -256,6 +350,11 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config) {
           [&](const BoolField& f) {
             return std::string(config.*f.member ? "true" : "false");
           },
+          [&](const OwnField& f) {
+            const double value = f.Get(config);
+            return f.key->integer ? StrCat(static_cast<int64_t>(value))
+                                  : RealText(value);
+          },
           [&](const ChoiceField& f) {
             return StrCat('"', Words(f)[static_cast<size_t>(f.get(config))],
                           '"');
@@ -267,6 +366,7 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config) {
 void CopyField(const ConfigField& field, const ModelConfig& from,
                ModelConfig& to) {
   std::visit(Overloaded{[&](const ChoiceField& f) { f.set(to, f.get(from)); },
+                        [&](const OwnField& f) { f.Set(to, f.Get(from)); },
                         [&](const auto& f) { to.*f.member = from.*f.member; }},
              field.kind);
 }
@@ -283,6 +383,11 @@ bool InRange(const ConfigField& field, const ModelConfig& config) {
                                         config.*f.member <= f.max;
                                },
                                [](const BoolField&) { return true; },
+                               [&](const OwnField& f) {
+                                 const double value = f.Get(config);
+                                 return f.key->min <= value &&
+                                        value <= f.key->max;
+                               },
                                [&](const ChoiceField& f) {
                                  const int index = f.get(config);
                                  if (f.derived && index == -1) return true;
@@ -305,6 +410,19 @@ bool SetFromText(const ConfigField& field, std::string_view text,
                                  if (text != "true" && text != "false")
                                    return false;
                                  config.*f.member = text == "true";
+                                 return true;
+                               },
+                               [&](const OwnField& f) {
+                                 int64_t whole = 0;
+                                 double value = 0;
+                                 if (f.key->integer
+                                         ? !ParseNumber(text, whole)
+                                         : !ParseNumber(text, value)) {
+                                   return false;
+                                 }
+                                 f.Set(config, f.key->integer
+                                                   ? static_cast<double>(whole)
+                                                   : value);
                                  return true;
                                },
                                [&](const ChoiceField& f) {

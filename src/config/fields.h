@@ -4,16 +4,21 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "config/mixer_spec.h"
 #include "config/model_config.h"
 
 namespace tarn {
+
+/// The newest format of config.json.
+inline constexpr int kFormatVersion = 4;
 
 struct IntegerField {
   int64_t ModelConfig::*member;
@@ -35,19 +40,37 @@ struct ChoiceField {
   void (*set)(ModelConfig&, int);
 };
 
+// A key of a registered mixer: in ModelConfig::own where not at its default.
+struct OwnField {
+  const MixerKey* key;
+
+  double Get(const ModelConfig& config) const;
+  void Set(ModelConfig& config, double value) const;
+};
+
 struct ConfigField {
   const char* name;
   const char* help;
-  std::variant<IntegerField, RealField, BoolField, ChoiceField> kind;
+  std::variant<IntegerField, RealField, BoolField, ChoiceField, OwnField> kind;
   int since;            // the first format version that has the key
   const char* section;  // of config.json from format 4 on
   const char* short_name = nullptr;  // the key there; null: name
 
+  bool own() const { return std::holds_alternative<OwnField>(kind); }
   const char* key() const { return short_name != nullptr ? short_name : name; }
 };
 
-/// Every field, in the order of config.json.
-std::span<const ConfigField> ConfigFields();
+/// Every field, in the order of config.json, those of registered mixers last. Rows
+/// stay where they are when more come.
+const std::deque<ConfigField>& ConfigFields();
+/// Adds the keys of a mixer under a section of their own. Throws ArgumentError for
+/// a name that is taken or a range without its default, with nothing added.
+void AddOwnFields(const char* section, const std::vector<MixerKey>& keys);
+/// Sections of config.json, in the order of the file.
+std::vector<std::string_view> SectionNames();
+
+/// The words of a choice; those of the mixers are the names of the registry.
+std::vector<const char*> Words(const ChoiceField& field);
 
 /// What a field takes, for error messages: "an integer from 1 to 65536".
 /// finished: whether derived sizes must be there already (0 not allowed).

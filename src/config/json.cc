@@ -9,18 +9,12 @@
 namespace tarn {
 namespace {
 
-constexpr int kFormatVersion = 4;
 constexpr int kSections = 4;  // the first version that has them
 constexpr const char* kVersionKey = "format_version";
 constexpr const char* kLayersKey = "layers";
 constexpr const char* kMixerKey = "mixer";
 constexpr uint64_t kMaxJsonBytes = uint64_t{1} << 20;
 constexpr const char* kFile = "config.json";
-
-// In the order of the file.
-constexpr const char* kSectionNames[] = {
-    "model",     "layers", "linear",       "softmax", "sparse",    "aft",
-    "positions", "norm",   "feed_forward", "image",   "recurrent", "convolution"};
 
 ModelConfig Finished(ModelConfig config) {
   FinishConfig(config);
@@ -77,6 +71,11 @@ bool SetFromJson(const ConfigField& field, const nlohmann::json& value,
   } else if (const auto* real = std::get_if<RealField>(&field.kind)) {
     if (!value.is_number()) return false;
     config.*real->member = value.get<double>();
+  } else if (const auto* own = std::get_if<OwnField>(&field.kind)) {
+    const auto number = JsonInteger(value);
+    if (own->key->integer ? !number : !value.is_number()) return false;
+    own->Set(config, own->key->integer ? static_cast<double>(*number)
+                                       : value.get<double>());
   } else if (const auto* boolean = std::get_if<BoolField>(&field.kind)) {
     if (!value.is_boolean()) return false;
     config.*boolean->member = value.get<bool>();
@@ -164,8 +163,8 @@ class Reader {
   }
 
   static bool IsSection(std::string_view key) {
-    return std::find(std::begin(kSectionNames), std::end(kSectionNames), key) !=
-           std::end(kSectionNames);
+    const std::vector<std::string_view> names = SectionNames();
+    return std::find(names.begin(), names.end(), key) != names.end();
   }
 
   bool Set(const ConfigField& field, const std::string& named,
@@ -308,6 +307,8 @@ std::string FieldsText(const ModelConfig& finished, int version) {
   std::string json = StrCat("{\n  \"format_version\": ", version);
   for (const ConfigField& field : ConfigFields()) {
     if (field.since > version) continue;
+    // A mixer of a program's own leaves no trace in models without it.
+    if (field.own() && !ReadsSection(finished, field.section)) continue;
     json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
   }
   if (!finished.layers.empty()) {
@@ -331,7 +332,7 @@ std::string ConfigToFlatJson(const ModelConfig& config) {
 std::string ConfigToJson(const ModelConfig& config) {
   const ModelConfig finished = Finished(config);
   std::string json = StrCat("{\n  \"", kVersionKey, "\": ", kFormatVersion);
-  for (const char* section : kSectionNames) {
+  for (const std::string_view section : SectionNames()) {
     if (!ReadsSection(finished, section)) continue;
     json += StrCat(",\n  \"", section, "\": ", SectionJson(finished, section));
   }

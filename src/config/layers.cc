@@ -68,7 +68,12 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 
 void SortOptions(LayerConfig& layer) {
   const auto place = [](const std::pair<std::string, std::string>& option) {
-    return FindField(option.first);
+    size_t index = 0;
+    for (const ConfigField& field : ConfigFields()) {
+      if (option.first == field.name) break;
+      ++index;
+    }
+    return index;
   };
   std::stable_sort(
       layer.options.begin(), layer.options.end(),

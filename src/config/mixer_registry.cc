@@ -3,8 +3,7 @@
 #include <mutex>
 #include <string_view>
 
-#include "config/mixer_spec.h"
-#include "config/model_config.h"
+#include "config/fields.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -47,7 +46,12 @@ AttentionKind RegisterMixer(const MixerSpec& spec) {
                           Quoted(spec.name));
     }
   }
-  registry.rows.push_back(spec);
+  MixerSpec row = spec;
+  if (!row.keys.empty()) {
+    AddOwnFields(row.family, row.keys);
+    row.sections.push_back(row.family);
+  }
+  registry.rows.push_back(std::move(row));
   return static_cast<AttentionKind>(registry.rows.size() - 1);
 }
 

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,20 @@ struct MixerCost {
   int64_t step_bytes = 0;     // of state that this step reads
 };
 
+/// A number that a mixer reads and nobody else: a key of the section of
+/// config.json that has the name of the mixer's family. Keys of the families of
+/// this tree are members of ModelConfig and rows of config/fields.cc.
+struct MixerKey {
+  std::string name;  // in flags, patterns and flat JSON: one of its own
+  std::string key;   // in its section; empty: name
+  std::string help;
+  double min, max, value;  // both ends inclusive; value: where it is not given
+  bool integer = false;
+};
+/// What a configuration says of such a key. Throws ArgumentError for a name that
+/// no mixer registered.
+double OwnKey(const ModelConfig& config, std::string_view name);
+
 /// One row. The functions get the finished configuration as one layer sees it
 /// (LayerView): its own options, nobody else's.
 struct MixerSpec {
@@ -66,18 +82,24 @@ struct MixerSpec {
   std::vector<const char*> sections;
   MixerCapabilities can;
   /// Throws ArgumentError naming the key that makes no such layer.
-  void (*check)(const ModelConfig& layer) = nullptr;
+  std::function<void(const ModelConfig& layer)> check = nullptr;
   /// Tensors of a layer's mixer, in the order of the weight file, without the
   /// prefix of the layer.
-  std::vector<NamedShape> (*weights)(const ModelConfig& layer) = nullptr;
+  std::function<std::vector<NamedShape>(const ModelConfig& layer)> weights =
+      nullptr;
   /// Empty for mixers that are not recurrent.
-  StateSpec (*state)(const ModelConfig& layer) = nullptr;
+  std::function<StateSpec(const ModelConfig& layer)> state = nullptr;
   /// Of one head; null where nobody has counted.
-  MixerCost (*cost)(const ModelConfig& layer, int64_t n, bool causal) = nullptr;
+  std::function<MixerCost(const ModelConfig& layer, int64_t n, bool causal)>
+      cost = nullptr;
+  /// Of mixers from outside the tree: keys of their own, in the section of the
+  /// family's name, which need not stand among `sections`.
+  std::vector<MixerKey> keys = {};
 };
 
 /// Adds a row: the kind by which configurations refer to it. The spec is copied.
-/// Throws ArgumentError for a name that is taken or a function that is missing.
+/// Throws ArgumentError for a name that is taken, of a key too, or a function
+/// that is missing.
 /// Thread-safe; call it before a configuration names the mixer.
 AttentionKind RegisterMixer(const MixerSpec& spec);
 

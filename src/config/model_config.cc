@@ -136,17 +136,14 @@ void SetConfigField(ModelConfig& config, std::string_view key,
   config = changed;
 }
 
-const std::vector<ConfigKey>& ConfigKeys() {
-  static const std::vector<ConfigKey> keys = [] {
-    std::vector<ConfigKey> keys;
-    for (const ConfigField& field : ConfigFields()) {
-      keys.push_back({field.name, field.help});
-    }
-    keys.push_back({"layers",
-                    "mixers of the layers, repeated over the depth: "
-                    "linear,full or linear,local:local_context=64"});
-    return keys;
-  }();
+std::vector<ConfigKey> ConfigKeys() {
+  std::vector<ConfigKey> keys;
+  for (const ConfigField& field : ConfigFields()) {
+    keys.push_back({field.name, field.help});
+  }
+  keys.push_back({"layers",
+                  "mixers of the layers, repeated over the depth: "
+                  "linear,full or linear,local:local_context=64"});
   return keys;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -119,6 +120,8 @@ struct ModelConfig {
   /// where all layers are alike, which `attention` names then (otherwise
   /// FinishConfig sets it to the first entry's).
   std::vector<LayerConfig> layers;
+  /// Keys of registered mixers (MixerKey) that are not at their defaults.
+  std::map<std::string, double> own;
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
@@ -193,7 +196,7 @@ struct ConfigKey {
   const char* name;
   const char* help;
 };
-const std::vector<ConfigKey>& ConfigKeys();
+std::vector<ConfigKey> ConfigKeys();
 
 const char* Name(Arch);
 const char* Name(Task);  // "derived" before FinishConfig

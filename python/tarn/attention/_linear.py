@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 import torch
 
+from tarn import _tables as tables
 from tarn.attention_registry import (
     Bool,
     Choice,
@@ -20,7 +21,7 @@ from tarn.events import EventDispatcher
 from tarn.feature_maps import FeatureMap, make_feature_map
 from tarn.feature_maps.base import map_arguments
 
-DENOMINATORS = ("exact", "compat", "none", "signed")
+DENOMINATORS = tables.words_of("denominator")
 
 # The parameters of linear kinds in the registries: one list, so that batch and
 # recurrent builders take the same settings.

@@ -7,19 +7,16 @@ from typing import Any
 
 import torch
 
-from tarn import ops
-from tarn._fused import Branch, affine, linears, serves, unheard, whole
-from tarn.attention._steps import CausalSteps, MemoryReader
-from tarn.events import EventDispatcher, QKVEvent
+from tarn._fused import Branch, unheard, whole
+from tarn.attention._projections import SteppedProjections
+from tarn.attention._steps import MemoryReader
+from tarn.events import EventDispatcher
 from tarn.masking import BaseMask
-from tarn.recurrent._inputs import Lengths, State
+from tarn.recurrent._inputs import Lengths
 from tarn.recurrent._state import AttentionState
 
 
-_ALL = ("query", "key", "value")
-
-
-class AttentionLayer(torch.nn.Module):
+class AttentionLayer(SteppedProjections):
     """Projects to heads, attends, projects back.
 
     Args:
@@ -51,18 +48,9 @@ class AttentionLayer(torch.nn.Module):
         d_memory: int | None = None,
         zero_padded_queries: bool = False,
     ):
-        super().__init__()
-        d_keys = d_model // n_heads if d_keys is None else d_keys
-        d_values = d_model // n_heads if d_values is None else d_values
-        d_memory = d_model if d_memory is None else d_memory
-        self.inner_attention = attention
-        self.query_projection = torch.nn.Linear(d_model, d_keys * n_heads)
-        self.key_projection = torch.nn.Linear(d_memory, d_keys * n_heads)
-        self.value_projection = torch.nn.Linear(d_memory, d_values * n_heads)
-        self.out_projection = torch.nn.Linear(d_values * n_heads, d_model)
-        self.n_heads = n_heads
+        sizes = d_model, n_heads, d_keys, d_values
+        super().__init__(attention, *sizes, event_dispatcher, d_memory)
         self.zero_padded_queries = zero_padded_queries
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def forward(
         self,
@@ -89,15 +77,7 @@ class AttentionLayer(torch.nn.Module):
     ) -> Branch:
         """forward without the bias of out_projection, and that bias, for a caller
         that adds it in a later pass; None where it is already in."""
-        if queries is keys is values:
-            queries, keys, values = self._heads(queries, *_ALL)
-        else:
-            (queries,) = self._heads(queries, "query")
-            if keys is values:
-                keys, values = self._heads(keys, "key", "value")
-            else:
-                (keys,), (values,) = self._heads(keys, "key"), self._heads(values, "value")
-        self._tell(queries, keys, values)
+        queries, keys, values = self._all_heads(queries, keys, values)
         queries, keys = self._placed(queries, keys, None)
         attended = self.inner_attention(
             queries, keys, values, attn_mask, query_lengths, key_lengths
@@ -106,40 +86,6 @@ class AttentionLayer(torch.nn.Module):
             return self._out(attended, 2)
         out = whole(self._out(attended, 2))
         return torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0), None
-
-    def prefill(
-        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
-    ) -> tuple[torch.Tensor, AttentionState]:
-        """Causal self attention of the tokens x [N, L, D] after those of a state
-        (None: from the first) -> ([N, L, D], new state), equal to forward on all
-        of them. lengths: [N] or a LengthMask, tokens of each sequence; rows past
-        them are unspecified. Raises ValueError where the kind has no recurrent
-        form."""
-        branch, new_state = self.unbiased_prefill(x, lengths, state)
-        return whole(branch), new_state
-
-    def unbiased_prefill(
-        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
-    ) -> tuple[Branch, AttentionState]:
-        """prefill, with the bias apart as in `unbiased`."""
-        attention = self._recurrent()
-        queries, keys, values = self._placed_heads(x, state)
-        attended, new_state = attention.prefill(queries, keys, values, lengths, state)
-        return self._out(attended, 2), new_state
-
-    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
-        """One token of each sequence, [N, D] -> ([N, D], new state)."""
-        branch, new_state = self.unbiased_step(x, state)
-        return whole(branch), new_state
-
-    def unbiased_step(
-        self, x: torch.Tensor, state: State = None
-    ) -> tuple[Branch, AttentionState]:
-        """step, with the bias apart as in `unbiased`."""
-        attention = self._recurrent()
-        queries, keys, values = self._placed_heads(x, state)
-        attended, new_state = attention.step(queries, keys, values, state)
-        return self._out(attended, 1), new_state
 
     def memory_state(
         self, memory: torch.Tensor, key_lengths: Lengths | None = None
@@ -169,42 +115,6 @@ class AttentionLayer(torch.nn.Module):
         else:
             attended = self.inner_attention.read(queries[:, None], state)[:, 0]
         return self._out(attended, x.dim() - 1)
-
-    def _heads(self, x: torch.Tensor, *names: str) -> tuple[torch.Tensor, ...]:
-        """x [..., D] under projections -> [..., H, width] each."""
-        maps = tuple(getattr(self, f"{name}_projection") for name in names)
-        return tuple(rows.unflatten(-1, (self.n_heads, -1)) for rows in affine(maps, x))
-
-    def _out(self, attended: torch.Tensor, axis: int) -> Branch:
-        """[..., H, M], heads on this axis or already joined there -> [..., D] and
-        what is still to be added."""
-        rows, projection = attended.flatten(axis), self.out_projection
-        if not (serves(rows) and linears(projection)):
-            return projection(rows), None
-        return ops.affine(rows, projection.weight), projection.bias
-
-    def _placed_heads(self, x, state):
-        """Queries, keys and values [..., H, width] of tokens after a state's."""
-        queries, keys, values = self._heads(x, *_ALL)
-        self._tell(queries, keys, values)
-        return *self._placed(queries, keys, state), values
-
-    def _placed(self, queries, keys, state):
-        """Where positions act on queries and keys: those of tokens after a
-        state's; here they do not."""
-        return queries, keys
-
-    def _recurrent(self) -> CausalSteps:
-        if isinstance(self.inner_attention, CausalSteps):
-            return self.inner_attention
-        raise ValueError(
-            "attention: want a kind with a recurrent form (causal-linear, full, local, "
-            f"exact-topk, aft-full, aft-simple), got {type(self.inner_attention).__name__}"
-        )
-
-    def _tell(self, queries, keys, values) -> None:
-        if self.event_dispatcher.has_listeners(QKVEvent, self):
-            self.event_dispatcher.dispatch(QKVEvent(self, queries, keys, values))
 
 
 def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **masks: Any) -> Branch:

@@ -2,6 +2,7 @@
 
 from tarn.feature_maps.base import (
     ActivationFunctionFeatureMap,
+    ElementwiseFeatureMap,
     EluFeatureMap,
     FeatureMap,
     activation_feature_map,
@@ -26,6 +27,7 @@ from tarn.feature_maps.selection import by_name, make_feature_map
 
 __all__ = [
     "ActivationFunctionFeatureMap",
+    "ElementwiseFeatureMap",
     "EluFeatureMap",
     "Favor",
     "FavorPositive",

@@ -6,6 +6,8 @@ from typing import Any, Callable
 
 import torch
 
+from tarn import _tables as tables
+
 
 class FeatureMapFactory:
     """Makes feature maps of one kind: called with the width of queries and
@@ -123,6 +125,25 @@ def elu_plus_one(x: torch.Tensor) -> torch.Tensor:
     """x + 1 above 0, else exp(x): as elu(x) + 1 it would cancel, and be 0 below
     -17.3 in float32."""
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+class ElementwiseFeatureMap(FeatureMap):
+    """A map of single entries by the name it has in model files: a row of the
+    table of maps, computed inside the kernels."""
+
+    def __init__(self, query_dims: int, name: str):
+        super().__init__(query_dims)
+        self.name = name
+        self.signed = tables.feature_maps()[name]["signed"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tarn.elementwise_features(x, self.name)
+
+    def _named_arguments(self) -> dict[str, Any] | None:
+        return {"feature_map": self.name}
+
+    def extra_repr(self) -> str:
+        return f"name={self.name!r}"
 
 
 class EluFeatureMap(ActivationFunctionFeatureMap):

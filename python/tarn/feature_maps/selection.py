@@ -6,8 +6,10 @@ from typing import Any, Callable, Mapping
 
 import torch
 
+from tarn import _tables as tables
 from tarn.feature_maps.base import (
     ActivationFunctionFeatureMap,
+    ElementwiseFeatureMap,
     EluFeatureMap,
     FeatureMap,
     FeatureMapFactory,
@@ -26,6 +28,7 @@ from tarn.feature_maps.fourier_features import (
     SmoothedRandomFourierFeatures,
 )
 
+# Maps with a class of their own; the rest are rows of the table.
 _CLASSES: dict[str, type[FeatureMap]] = {
     "elu1": EluFeatureMap,
     "relu": ReluFeatureMap,
@@ -45,10 +48,12 @@ _METHODS = ("new_feature_map", "forward_queries", "forward_keys")
 def by_name(name: str) -> FeatureMapFactory:
     """The factory of a map by the name that it has in model files. Raises
     ValueError."""
-    if name not in _CLASSES:
-        names = ", ".join(repr(known) for known in _CLASSES)
-        raise ValueError(f"feature_map: want one of {names}, got {name!r}")
-    return _CLASSES[name].factory()
+    if name in _CLASSES:
+        return _CLASSES[name].factory()
+    if name in tables.elementwise_maps():
+        return ElementwiseFeatureMap.factory(name)
+    names = ", ".join(repr(known) for known in tables.feature_maps())
+    raise ValueError(f"feature_map: want one of {names}, got {name!r}")
 
 
 def make_feature_map(

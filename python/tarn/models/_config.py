@@ -16,7 +16,7 @@ _library.ensure()
 def finish_config(config: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
     """The whole configuration that the given keys stand for: defaults filled
     in, sizes derived, every range and combination checked. docs/model-format.md
-    lists the keys. Raises ValueError naming the key."""
+    lists the keys, `tarn.nn.register_mixer` adds some. Raises ValueError naming the key."""
     given = {**(config or {}), **keys}
     given.pop("format_version", None)
     return json.loads(torch.ops.tarn.finish_config(json.dumps(given)))
@@ -34,10 +34,6 @@ def weight_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
-# The mixers that map queries and keys to features.
-_MAPPED = ("linear", "conditional-full")
-
-
 def layer_view(config: Mapping[str, Any], index: int) -> dict[str, Any]:
     """A finished configuration as layer `index` of a stack sees it: `attention` is
     its mixer, the options of its entry stand in their keys, and there is no
@@ -45,20 +41,4 @@ def layer_view(config: Mapping[str, Any], index: int) -> dict[str, Any]:
 
     The layer of random features has a width of its own (n_dims 0: d_key), the
     layer of signed features the signed denominator where the model's is exact."""
-    view = {name: value for name, value in config.items() if name != "layers"}
-    layers = config.get("layers")
-    if not layers:
-        return view
-    entry = layers[index % len(layers)]
-    options = {"mixer": entry} if isinstance(entry, str) else dict(entry)
-    view["attention"] = options.pop("mixer")
-    view.update(options)
-    if view["attention"] in _MAPPED:
-        # The table of feature maps, asked for the two keys that follow from it.
-        names = ("feature_map", "denominator", "n_dims", "stabilise", "d_key")
-        asked = {name: view[name] for name in names}
-        derived = finish_config(
-            attention="linear", d_model=1, n_heads=1, d_value=1, **asked
-        )
-        view.update((name, derived[name]) for name in ("n_dims", "denominator"))
-    return view
+    return json.loads(torch.ops.tarn.layer_view(config_text(config), index))

@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 
+from tarn import _tables as tables
 from tarn._residual_layer import make_norm
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
-from tarn.feature_maps import FeatureMap, by_name
+from tarn.feature_maps import by_name
 from tarn.models._config import layer_view
 from tarn.models._rotary import make_attention_layer
+from tarn.nn._attention import attention_type
+from tarn.nn._mixer import Mixer, make_registered, registered
 from tarn.transformers import (
     TransformerDecoder,
     TransformerDecoderLayer,
@@ -23,69 +26,44 @@ from tarn.transformers import (
 Config = dict[str, Any]
 
 
-class IdentityFeatureMap(FeatureMap):
-    """phi(x) = x."""
-
-    signed = False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-    def _named_arguments(self) -> dict[str, Any] | None:
-        return {"feature_map": "identity"}
-
-
-# Keys of the configuration that builders of attentions take under the same
-# name, and those that are called otherwise there.
-_SAME = (
-    "local_context",
-    "topk",
-    "length_limit",
-    "clusters",
-    "iterations",
-    "bits",
-    "hash_bias",
-    "rounds",
-    "max_sequence_length",
-    "aft_parameterization",
-    "attention_dropout",
-)
-_RANDOM = ("favor", "favor-positive", "rff", "smoothed-rff", "grf")
-
-
-def attention_type(kind: str, causal: bool) -> str:
-    """The builders' name of a kind: linear attention under a causal mask and
-    what conditional-full falls back to have names of their own."""
-    linear = "causal-linear" if causal else "linear"
-    if kind == "linear":
-        return linear
-    return f"conditional-full:{linear}" if kind == "conditional-full" else kind
+# Keys that builders of attentions call otherwise, those that only some feature
+# maps have, and those that act elsewhere.
+_RENAMED = {"hash_chunk": "chunk_size"}
+_OF_RANDOM = ("n_dims", "redraw")
+_OF_STABILISED = ("stabilise",)
+_ELSEWHERE = ("feature_map", "feature_seed")
 
 
 def _settings(view: Config) -> dict[str, Any]:
     """Settings for the builder of one layer's attention, those of other kinds
     among them."""
-    settings = {name: view[name] for name in _SAME}
+    traits = tables.feature_maps()[view["feature_map"]]
+    left = {*_ELSEWHERE}
+    if not traits["uses_omega"]:
+        left.update(_OF_RANDOM)
+    if not traits["can_stabilise"]:
+        left.update(_OF_STABILISED)
+    read = {section for mixer in tables.mixers().values() for section in mixer["sections"]}
+    settings = {
+        _RENAMED.get(name, name): view[name]
+        for name, field in tables.config_fields().items()
+        if field["section"] in read and name in view and name not in left
+    }
     settings["query_dimensions"] = view["d_key"]
-    settings["chunk_size"] = view["hash_chunk"]
-    name = view["feature_map"]
-    settings["feature_map"] = IdentityFeatureMap.factory() if name == "identity" else by_name(name)
-    settings["denominator"] = view["denominator"]
-    settings["eps"] = view["eps"]
-    if name in _RANDOM:
-        settings["n_dims"] = view["n_dims"] or None
-        settings["redraw"] = view["redraw"]
-    if name.startswith("favor"):
-        settings["stabilise"] = view["stabilise"]
+    settings["feature_map"] = by_name(view["feature_map"])
+    if "n_dims" in settings:
+        settings["n_dims"] = settings["n_dims"] or None
     return settings
 
 
 def _attention(
     view: Config, causal: bool, number: int, kind: str | None = None
-) -> AttentionLayer:
+) -> AttentionLayer | Mixer:
     """The attention layer of a view. number: its place in the model, by which what
     it draws differs from the others' draws. kind: that of cross attention, which
     has no positions; None: the view's own."""
+    if registered(kind or view["attention"]):
+        return make_registered(view)
     builder = AttentionBuilder()
     for name, value in _settings(view).items():
         if builder.takes(name):

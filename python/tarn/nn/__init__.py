@@ -1,7 +1,19 @@
 """Layers as torch modules: parameters around the operators of `tarn.ops`, no
-mathematics of their own. Parameter names are those of tarn's model files."""
+mathematics of their own. Parameter names are those of tarn's model files. Every
+layer runs whole sequences (`forward`) and, where its kind has a recurrent form,
+piece by piece: `prefill` and `step`, with a state that is a value
+(`tarn.recurrent.AttentionState`)."""
 
-from tarn.nn._attention import LinearAttention
+from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
+from tarn.nn._mixer import Mixer, register_mixer
 
-__all__ = ["Encoder", "EncoderLayer", "LinearAttention"]
+__all__ = [
+    "Attention",
+    "Encoder",
+    "EncoderLayer",
+    "LinearAttention",
+    "Mixer",
+    "make_attention",
+    "register_mixer",
+]

@@ -1,63 +1,142 @@
-"""The attention layer."""
+"""Attention layers: rows in, rows out, and piece by piece with a state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
 
 import torch
 
 from tarn import ops
+from tarn._fused import Branch, whole
+from tarn.attention import CausalLinearAttention
+from tarn.attention import LinearAttention as PlainLinearAttention
+from tarn.attention._projections import SteppedProjections
+from tarn.attention_registry import AttentionRegistry
+from tarn.builders.attention_builders import AttentionBuilder
+from tarn.masking import FullMask, TriangularCausalMask
+from tarn.nn._mixer import Mixer, make_registered, registered
+from tarn.ops import _checks as checks
+from tarn.recurrent._inputs import Lengths, State
+from tarn.recurrent._state import AttentionState
 
 
-class LinearAttention(torch.nn.Module):
-    """Multi-head linear self-attention: four affine maps around one operator.
+class Attention(SteppedProjections):
+    """Multi-head self-attention of any kind: affine maps around an inner attention.
 
     Args:
         d_model: width D of inputs and outputs.
         heads: number of heads H.
+        mixer: the kind by its name in config.json: "linear", "full", "local",
+            "exact-topk", "aft-full", "aft-simple", ...
         d_key, d_value: widths K, V of a head; None: d_model / heads.
         causal: whether a token reads only what is not after it.
-        feature_map, denominator, eps: as in `tarn.ops.linear_attention`.
+        **options: parameters of the kind, as the builders have them (topk,
+            local_context, feature_map, ...); attention_dropout is 0 unless given.
 
     Parameters, initialised as torch.nn.Linear: query_projection and
     key_projection [H K, D], value_projection [H V, D], out_projection [D, H V],
-    each with a bias. Raises ValueError where d_model is not a multiple of heads
-    and a width is left to it.
+    each with a bias; those of the kind under inner_attention. Raises ValueError:
+    unknown kinds and options, a d_model that is no multiple of heads where a
+    width is left to it.
     """
 
     def __init__(
         self,
-        d_model,
-        heads,
+        d_model: int,
+        heads: int,
+        mixer: str = "linear",
         *,
-        d_key=None,
-        d_value=None,
-        causal=True,
-        feature_map="elu1",
-        denominator="exact",
-        eps=1e-6,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        causal: bool = True,
+        **options: Any,
     ):
-        super().__init__()
-        if (d_key is None or d_value is None) and d_model % heads != 0:
-            raise ValueError(
-                f"LinearAttention: d_model: want a multiple of {heads} heads, got {d_model}"
-            )
+        d_key = _width(type(self).__name__, d_model, heads, d_key)
+        d_value = _width(type(self).__name__, d_model, heads, d_value)
+        inner = _inner(mixer, causal, {"query_dimensions": d_key, **options})
+        super().__init__(inner, d_model, heads, d_key, d_value)
+        self.mixer = mixer
         self.heads = heads
-        self.d_key = d_model // heads if d_key is None else d_key
-        self.d_value = d_model // heads if d_value is None else d_value
+        self.d_key, self.d_value = d_key, d_value
         self.causal = causal
-        self.feature_map = feature_map
-        self.denominator = denominator
-        self.eps = eps
-        keys, values = heads * self.d_key, heads * self.d_value
-        self.query_projection = torch.nn.Linear(d_model, keys)
-        self.key_projection = torch.nn.Linear(d_model, keys)
-        self.value_projection = torch.nn.Linear(d_model, values)
-        self.out_projection = torch.nn.Linear(values, d_model)
 
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
-        return self.unbiased(x, key_mask) + self.out_projection.bias
+        return whole(self.unbiased(x, key_mask))
 
-    def unbiased(self, x, key_mask=None):
-        """forward without the bias of out_projection, for callers that add it
-        in a later pass. One product makes queries, keys and values."""
+    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+        """forward without the bias of out_projection, and that bias, for a caller
+        that adds it in a later pass; None where it is already in."""
+        seq_len = x.shape[1]
+        places = (
+            TriangularCausalMask(seq_len, device=x.device)
+            if self.causal
+            else FullMask(seq_len, device=x.device)
+        )
+        kept = None if key_mask is None else FullMask(key_mask)
+        heads = self._all_heads(x, x, x)
+        return self._out(self.inner_attention(*heads, places, kept, kept), 2)
+
+    def prefill(  # the state first: lengths are for batches of different lengths
+        self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """x [B, T, D], the tokens after those of a state (None: from the first) ->
+        ([B, T, D], new state), equal to T calls of step. T = 0 is valid. lengths
+        [B]: tokens of each row; what comes out past them is unspecified. A state
+        is a value and is not changed.
+
+        Raises ValueError where the kind has no recurrent form, or for a state of
+        another kind, batch or width. O(T) time for kinds whose state has a fixed
+        size, O(T (t + T)) after t tokens for those that keep all keys."""
+        branch, new_state = self.unbiased_prefill(x, lengths, state)
+        return whole(branch), new_state
+
+    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+        """One token of each row, x [B, D] -> ([B, D], new state). Raises as
+        prefill. O(1) or, where all keys are kept, O(t) time after t tokens."""
+        return super().step(x, state)
+
+    def extra_repr(self) -> str:
+        return f"mixer={self.mixer!r}, heads={self.heads}, causal={self.causal}"
+
+
+class LinearAttention(Attention):
+    """Multi-head linear self-attention under a feature map of single entries: four
+    affine maps around one operator, which reads what the product writes.
+
+    Args:
+        d_model, heads, d_key, d_value, causal: as in Attention.
+        feature_map, denominator, eps: as in `tarn.ops.linear_attention`.
+
+    Parameters and errors as in Attention. State: S [B, H, K, V] and z [B, H, K],
+    whatever the number of tokens.
+    """
+
+    inner_attention: PlainLinearAttention | CausalLinearAttention
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        causal: bool = True,
+        feature_map: str = "elu1",
+        denominator: str = "exact",
+        eps: float = 1e-6,
+    ):
+        checks.want_choice("LinearAttention", "feature_map", feature_map, checks.FEATURE_MAPS)
+        options = {"feature_map": feature_map, "denominator": denominator, "eps": eps}
+        widths = {"d_key": d_key, "d_value": d_value}
+        super().__init__(d_model, heads, "linear", causal=causal, **widths, **options)
+        self.feature_map = feature_map
+        self.denominator = denominator
+        self.eps = eps
+
+    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+        """As Attention.unbiased. One product makes queries, keys and values."""
         maps = (self.query_projection, self.key_projection, self.value_projection)
         packed = ops.affine(
             x, torch.cat([m.weight for m in maps]), torch.cat([m.bias for m in maps])
@@ -72,7 +151,55 @@ class LinearAttention(torch.nn.Module):
             denominator=self.denominator,
             eps=self.eps,
         )
-        return ops.affine(heads, self.out_projection.weight)
+        return ops.affine(heads, self.out_projection.weight), self.out_projection.bias
 
-    def extra_repr(self):
-        return f"heads={self.heads}, causal={self.causal}, feature_map={self.feature_map!r}"
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, feature_map={self.feature_map!r}"
+
+
+def make_attention(
+    d_model: int, heads: int, mixer: str = "linear", **options: Any
+) -> Attention | Mixer:
+    """The layer of a kind; arguments as in Attention. Linear attention under a map
+    of single entries is a LinearAttention. A kind of `register_mixer` takes keys of
+    config.json as options."""
+    if registered(mixer):
+        sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
+        config = {"attention": mixer, **sizes, **options}
+        return make_registered(json.loads(torch.ops.tarn.finish_config(json.dumps(config))))
+    own = {"d_key", "d_value", "causal", "feature_map", "denominator", "eps"}
+    plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS
+    if mixer == "linear" and plain and options.keys() <= own:
+        return LinearAttention(d_model, heads, **options)
+    return Attention(d_model, heads, mixer, **options)
+
+
+def attention_type(kind: str, causal: bool) -> str:
+    """The builders' name of a kind: linear attention under a causal mask and
+    what conditional-full falls back to have names of their own."""
+    linear = "causal-linear" if causal else "linear"
+    if kind == "linear":
+        return linear
+    return f"conditional-full:{linear}" if kind == "conditional-full" else kind
+
+
+def _width(layer: str, d_model: int, heads: int, width: int | None) -> int:
+    if width is None and d_model % heads != 0:
+        raise ValueError(f"{layer}: d_model: want a multiple of {heads} heads, got {d_model}")
+    return d_model // heads if width is None else width
+
+
+def _inner(mixer: str, causal: bool, options: dict[str, Any]) -> Any:
+    """The inner attention of a kind. Raises ValueError."""
+    builder = AttentionBuilder()
+    name = attention_type(mixer, causal)
+    if not builder.validate_attention_type(name):
+        known = ", ".join(repr(kind) for kind in AttentionRegistry.keys)
+        raise ValueError(f"mixer: want one of {known}, got {mixer!r}")
+    taken = {key for part in name.split(":") for key in AttentionRegistry[part][1]}
+    for key, value in {"attention_dropout": 0.0, **options}.items():
+        if key in taken:
+            setattr(builder, key, value)
+        elif key in options and key != "query_dimensions":
+            raise ValueError(f"{key}: want a key of {mixer!r}, got {value!r}")
+    return builder.get(name)

@@ -1,14 +1,21 @@
 """The encoder layer and the stack of layers."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tarn import _tables as tables
 from tarn import ops
-from tarn.nn._attention import LinearAttention
+from tarn._fused import Branch
+from tarn.nn._attention import make_attention
+from tarn.recurrent._inputs import Lengths, State, states_of
+from tarn.recurrent._state import AttentionState
 
-_NORMS = ("post", "pre")
-_ACTIVATIONS = ("relu", "gelu")
+_NORMS = tables.words_of("norm")
+_ACTIVATIONS = tables.words_of("activation")
 
 
 def _want(argument, value, choices):
@@ -32,21 +39,23 @@ class EncoderLayer(torch.nn.Module):
             torch's default generator, one seed a site.
         activation: "relu" or "gelu" (the exact form). norm: "post" or "pre".
         norm_eps: inside the root of the norms.
-        attention: keyword arguments of LinearAttention.
+        mixer, **attention: arguments of make_attention.
 
     Children: attention, linear1, linear2, norm1, norm2. Raises ValueError.
     """
 
     def __init__(
         self,
-        d_model,
-        heads,
-        d_ff=None,
-        dropout=0.0,
-        activation="relu",
-        norm="post",
-        norm_eps=1e-5,
-        **attention,
+        d_model: int,
+        heads: int,
+        d_ff: int | None = None,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+        *,
+        mixer: str = "linear",
+        **attention: Any,
     ):
         super().__init__()
         _want("activation", activation, _ACTIVATIONS)
@@ -57,7 +66,7 @@ class EncoderLayer(torch.nn.Module):
         self.dropout = dropout
         self.activation = activation
         self.norm = norm
-        self.attention = LinearAttention(d_model, heads, **attention)
+        self.attention = make_attention(d_model, heads, mixer, **attention)
         self.linear1 = torch.nn.Linear(d_model, d_ff)
         self.linear2 = torch.nn.Linear(d_ff, d_model)
         self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
@@ -65,15 +74,40 @@ class EncoderLayer(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
+        return self._run(x, lambda y: self.attention.unbiased(y, key_mask))
+
+    def prefill(
+        self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """x [B, T, D], the tokens after a state's -> ([B, T, D], new state), equal
+        to T calls of step. lengths, errors, cost: as Attention.prefill."""
+        return self._advance(x, lambda y: self.attention.unbiased_prefill(y, lengths, state))
+
+    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+        """One token of each row, x [B, D] -> ([B, D], new state)."""
+        return self._advance(x, lambda y: self.attention.unbiased_step(y, state))
+
+    def _advance(
+        self, x: torch.Tensor, attend: Callable[[torch.Tensor], tuple[Branch, AttentionState]]
+    ) -> tuple[torch.Tensor, AttentionState]:
+        held: list[AttentionState] = []
+
+        def part(y: torch.Tensor) -> Branch:
+            branch, state = attend(y)
+            held.append(state)
+            return branch
+
+        return self._run(x, part), held[0]
+
+    def _run(self, x: torch.Tensor, attend: Callable[[torch.Tensor], Branch]) -> torch.Tensor:
+        """The layer around what attends, its bias added by the pass after it."""
         if self.norm == "pre":
             normed, _ = self._residual_norm(x, norm=self.norm1)
-            attended = self.attention.unbiased(normed, key_mask)
-            normed, x1 = self._residual_norm(
-                attended, x, self.attention.out_projection.bias, self.norm2
-            )
+            attended, bias = attend(normed)
+            normed, x1 = self._residual_norm(attended, x, bias, self.norm2)
             return self._residual_norm(self._hidden(normed), x1, self.linear2.bias)[1]
-        attended = self.attention.unbiased(x, key_mask)
-        x1, _ = self._residual_norm(attended, x, self.attention.out_projection.bias, self.norm1)
+        attended, bias = attend(x)
+        x1, _ = self._residual_norm(attended, x, bias, self.norm1)
         return self._residual_norm(self._hidden(x1), x1, self.linear2.bias, self.norm2)[0]
 
     def _residual_norm(self, x, residual=None, bias=None, norm=None) -> Any:
@@ -114,7 +148,16 @@ class Encoder(torch.nn.Module):
         final_norm: whether a LayerNorm named `norm` follows the layers.
     """
 
-    def __init__(self, n_layers, d_model, heads, *, final_norm=True, norm_eps=1e-5, **layer):
+    def __init__(
+        self,
+        n_layers: int,
+        d_model: int,
+        heads: int,
+        *,
+        final_norm: bool = True,
+        norm_eps: float = 1e-5,
+        **layer: Any,
+    ):
         super().__init__()
         self.layers = torch.nn.ModuleList(
             EncoderLayer(d_model, heads, norm_eps=norm_eps, **layer) for _ in range(n_layers)
@@ -125,6 +168,28 @@ class Encoder(torch.nn.Module):
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
         for layer in self.layers:
             x = layer(x, key_mask)
+        return self._normed(x)
+
+    def prefill(
+        self, x: torch.Tensor, state: Any = None, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
+        """x [B, T, D], the tokens after those of a state (a list, one a layer;
+        None: none) -> ([B, T, D], new list), equal to T calls of step. lengths,
+        errors, cost: as Attention.prefill."""
+        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, held, lengths))
+
+    def step(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, list[AttentionState]]:
+        """One token of each row, x [B, D] -> ([B, D], new list)."""
+        return self._advance(x, state, lambda layer, y, held: layer.step(y, held))
+
+    def _advance(self, x: torch.Tensor, state: Any, call: Callable[..., Any]):
+        new_states: list[AttentionState] = []
+        for layer, held in zip(self.layers, states_of(state, len(self.layers)), strict=True):
+            x, held = call(layer, x, held)
+            new_states.append(held)
+        return self._normed(x), new_states
+
+    def _normed(self, x: torch.Tensor) -> torch.Tensor:
         if self.norm is None:
             return x
         out: Any = ops.residual_norm(

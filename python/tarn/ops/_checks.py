@@ -3,13 +3,15 @@ was wanted and what was given. Data of lengths is checked by the kernels."""
 
 import torch
 
+from tarn import _tables as tables
 from tarn.ops._state import LinearState
 
 # Those that the kernels hold; mapped_linear_attention takes more.
-FEATURE_MAPS = ("elu1", "identity", "relu", "relu2")
-DENOMINATORS = ("exact", "compat", "none", "signed")
+FEATURE_MAPS = tables.elementwise_maps()
+DENOMINATORS = tables.words_of("denominator")
 # Those that one division makes; None is the map's own.
-DIVIDED = (None, "exact", "compat", "none")
+DIVIDED = (None, *(word for word in DENOMINATORS if word != "signed"))
+# None is the best; the others are tiles that the kernels have.
 CHUNK_SIZES = (None, 16, 32, 64)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

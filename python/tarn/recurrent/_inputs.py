@@ -48,11 +48,6 @@ def lengths_of(lengths, batch_size: int, seq_len: int, name: str = "lengths") ->
     return given
 
 
-def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """[..., H width] -> [..., H, width]."""
-    return x.unflatten(-1, (heads, x.shape[-1] // heads))
-
-
 def append_rows(
     past: torch.Tensor, steps: torch.Tensor, new: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:

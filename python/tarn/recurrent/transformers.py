@@ -3,20 +3,18 @@ out. The twins of `tarn.transformers`, with the same parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from tarn._fused import normed
-from tarn._residual_layer import ResidualLayer, make_norm
-from tarn.events import EventDispatcher, IntermediateOutput
+from tarn._fused import Branch
+from tarn._stacks import DecoderParts, EncoderParts, Stack
 from tarn.masking import LengthMask
-from tarn.recurrent._inputs import Lengths, check_state, states_of
+from tarn.recurrent._inputs import Lengths, check_state
 from tarn.recurrent._state import AttentionState
 
 
-class RecurrentTransformerEncoderLayer(ResidualLayer):
+class RecurrentTransformerEncoderLayer(EncoderParts):
     """Self attention to the past and a feed-forward network, one token a call.
 
     Args:
@@ -34,24 +32,6 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
 
     attention: Any  # called as a RecurrentAttentionLayer
 
-    def __init__(
-        self,
-        attention: Any,
-        d_model: int,
-        d_ff: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        event_dispatcher="",
-        norm: str = "post",
-        norm_eps: float = 1e-5,
-        *,
-        norm_kind: str = "layer",
-        feed_forward: str = "mlp",
-    ) -> None:
-        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
-        super().__init__({"attention": attention}, *options, **kinds)
-
     def forward(
         self,
         x: torch.Tensor,
@@ -60,7 +40,7 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, D] -> ([N, D], new state)."""
         state = check_state(state, memory)
-        return self._advance(x, lambda y: self.attention(y, y, y, state))
+        return self._with_state(x, lambda y: _whole(self.attention(y, y, y, state)))
 
     def prefill(
         self,
@@ -69,32 +49,18 @@ class RecurrentTransformerEncoderLayer(ResidualLayer):
         state: AttentionState | None = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
-        return self._advance(x, lambda y: self.attention.prefill(y, y, y, lengths, state))
-
-    def _advance(self, x, attend):
-        held = []
-        norms = self.norm1, self.norm2
-        return self._run(x, [_with_state(attend, held)], norms), held[0]
+        return self._with_state(
+            x, lambda y: _whole(self.attention.prefill(y, y, y, lengths, state))
+        )
 
 
-class RecurrentTransformerEncoder(torch.nn.Module):
+class RecurrentTransformerEncoder(Stack):
     """A stack of RecurrentTransformerEncoderLayer and an optional last norm.
 
     Args:
         layers: the layers. norm_layer: applied to the output, or None.
         event_dispatcher: name or object; IntermediateOutput after each layer.
     """
-
-    def __init__(
-        self,
-        layers: Iterable[torch.nn.Module],
-        norm_layer: torch.nn.Module | None = None,
-        event_dispatcher="",
-    ) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(layers)
-        self.norm = norm_layer
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def forward(
         self,
@@ -105,7 +71,7 @@ class RecurrentTransformerEncoder(torch.nn.Module):
         """x [N, D], state a list with one state a layer, or None -> ([N, D],
         new list). The given list is not changed."""
         state = check_state(state, memory)
-        return self._run(x, state, lambda layer, y, held: layer(y, held))
+        return self._advance(x, state, lambda layer, y, held: layer(y, held))
 
     def prefill(
         self,
@@ -116,19 +82,10 @@ class RecurrentTransformerEncoder(torch.nn.Module):
         """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
         forward. lengths: [N] or a LengthMask, tokens of each sequence; rows of
         the output past them are unspecified."""
-        return self._run(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
-
-    def _run(self, x, state, call):
-        states = states_of(state, len(self.layers))
-        new_states = []
-        for layer, held in zip(self.layers, states, strict=True):
-            x, held = call(layer, x, held)
-            self.event_dispatcher.dispatch(IntermediateOutput(self, x))
-            new_states.append(held)
-        return normed(self.norm, x), new_states
+        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
 
 
-class RecurrentTransformerDecoderLayer(ResidualLayer):
+class RecurrentTransformerDecoderLayer(DecoderParts):
     """Self attention to the past, cross attention to a memory and a
     feed-forward network, one token a call.
 
@@ -140,27 +97,6 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
 
     self_attention: Any  # called as a RecurrentAttentionLayer
     cross_attention: Any  # called as a RecurrentCrossAttentionLayer
-
-    def __init__(
-        self,
-        self_attention: Any,
-        cross_attention: Any,
-        d_model: int,
-        d_ff: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        event_dispatcher="",
-        norm: str = "post",
-        norm_eps: float = 1e-5,
-        *,
-        norm_kind: str = "layer",
-        feed_forward: str = "mlp",
-    ) -> None:
-        attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
-        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
-        super().__init__(attentions, *options, **kinds)
-        self.norm3 = make_norm(norm_kind, d_model, norm_eps)
 
     def initial_state(
         self,
@@ -182,10 +118,10 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         the same tensor."""
         past, cross = state or (None, None)
         mask = _all_of(memory, memory_length_mask)
-        return self._advance(
+        return self._with_states(
             x,
-            lambda y: self.self_attention(y, y, y, state=past),
-            lambda y: self.cross_attention(y, memory, memory, mask, state=cross),
+            lambda y: _whole(self.self_attention(y, y, y, state=past)),
+            lambda y: _whole(self.cross_attention(y, memory, memory, mask, state=cross)),
         )
 
     def prefill(
@@ -200,45 +136,24 @@ class RecurrentTransformerDecoderLayer(ResidualLayer):
         past, cross = state or (None, None)
         attend = self.cross_attention.prefill
         mask = _all_of(memory, memory_length_mask)
-        return self._advance(
+        return self._with_states(
             x,
-            lambda y: self.self_attention.prefill(y, y, y, lengths, past),
-            lambda y: attend(y, memory, memory, mask, state=cross),
+            lambda y: _whole(self.self_attention.prefill(y, y, y, lengths, past)),
+            lambda y: _whole(attend(y, memory, memory, mask, state=cross)),
         )
 
-    def _advance(self, x, attend_self, attend_cross):
-        held = []
-        attends = [_with_state(attend_self, held), _with_state(attend_cross, held)]
-        return self._run(x, attends, (self.norm1, self.norm2, self.norm3)), held
+
+def _whole(result: tuple[torch.Tensor, Any]) -> tuple[Branch, Any]:
+    """What any callable returns, with nothing left to be added."""
+    out, state = result
+    return (out, None), state
 
 
-def _with_state(attend, held):
-    """A part of a layer whose state goes to the end of a list."""
-
-    def part(y):
-        out, state = attend(y)
-        held.append(state)
-        return out, None
-
-    return part
-
-
-class RecurrentTransformerDecoder(torch.nn.Module):
+class RecurrentTransformerDecoder(Stack):
     """A stack of RecurrentTransformerDecoderLayer and an optional last norm.
 
     Args: as RecurrentTransformerEncoder.
     """
-
-    def __init__(
-        self,
-        layers: Iterable[torch.nn.Module],
-        norm_layer: torch.nn.Module | None = None,
-        event_dispatcher="",
-    ) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(layers)
-        self.norm = norm_layer
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def initial_state(
         self,
@@ -257,7 +172,7 @@ class RecurrentTransformerDecoder(torch.nn.Module):
     ) -> tuple[torch.Tensor, list[list[AttentionState | None]]]:
         """x [N, D], memory [N, S, D_memory], state a list with one state a
         layer, or None -> ([N, D], new list). The given list is not changed."""
-        return self._run(
+        return self._advance(
             x, state, lambda layer, y, held: layer(y, memory, memory_length_mask, state=held)
         )
 
@@ -271,15 +186,13 @@ class RecurrentTransformerDecoder(torch.nn.Module):
     ) -> tuple[torch.Tensor, list[list[AttentionState | None]]]:
         """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
         forward."""
-        return self._run(
+        return self._advance(
             x,
             state,
             lambda layer, y, held: layer.prefill(
                 y, memory, memory_length_mask, lengths=lengths, state=held
             ),
         )
-
-    _run = RecurrentTransformerEncoder._run
 
 
 def _all_of(memory: torch.Tensor | None, mask: Lengths | None) -> Lengths | None:

@@ -1,8 +1,10 @@
-// torch.ops.tarn.finish_config, config_text and weight_shapes: the configuration table for
-// Python, as JSON texts.
+// torch.ops.tarn.finish_config, config_text, weight_shapes and the tables they stand
+// on (config/tables.h), for Python, as JSON texts.
 #include <torch/library.h>
 
+#include "config/declared_mixer.h"
 #include "config/model_config.h"
+#include "config/tables.h"
 #include "torch_ops/common/call.h"
 
 namespace tarn::ops {
@@ -37,10 +39,36 @@ std::string Shapes(const std::string& json) {
   });
 }
 
+std::string States(const std::string& json) {
+  return WithTorchErrors([&] { return StateTable(Read(json)); });
+}
+
+std::string View(const std::string& json, int64_t layer) {
+  return WithTorchErrors([&] {
+    if (layer < 0) {
+      throw ArgumentError("layer_view: index", "0 or more", StrCat(layer));
+    }
+    return LayerViewText(Read(json), layer);
+  });
+}
+
+void AddMixer(const std::string& json) {
+  WithTorchErrors([&] {
+    RegisterDeclaredMixer(json);
+    return 0;
+  });
+}
+
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("finish_config(str json) -> str", &Finished);
   m.def("config_text(str json) -> str", &FileText);
   m.def("weight_shapes(str json) -> str", &Shapes);
+  m.def("feature_map_table() -> str", &FeatureMapTable);
+  m.def("config_fields() -> str", &ConfigFieldTable);
+  m.def("mixer_table() -> str", &MixerTable);
+  m.def("register_mixer(str json) -> ()", &AddMixer);
+  m.def("layer_states(str json) -> str", &States);
+  m.def("layer_view(str json, int index) -> str", &View);
 }
 
 }  // namespace

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from tarn.events import EventDispatcher, QKVEvent
-from tarn.recurrent._inputs import Lengths, State, split_heads
+from tarn._fused import whole
+from tarn.attention._projections import Projections
+from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
 from tarn.recurrent.attention.cross_attention._base import CrossAttention
 
 
-class RecurrentCrossAttentionLayer(torch.nn.Module):
+class RecurrentCrossAttentionLayer(Projections):
     """The four projections around a recurrent cross attention; the twin of
     `tarn.attention.AttentionLayer` with keys and values from a memory.
 
@@ -31,8 +32,6 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         d_memory: width of the memory; None: d_model.
     """
 
-    inner_attention: Any
-
     def __init__(
         self,
         attention: Any,
@@ -43,17 +42,8 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         event_dispatcher="",
         d_memory: int | None = None,
     ) -> None:
-        super().__init__()
-        d_keys = d_keys or d_model // n_heads
-        d_values = d_values or d_model // n_heads
-        d_memory = d_memory or d_model
-        self.inner_attention = attention
-        self.query_projection = torch.nn.Linear(d_model, d_keys * n_heads)
-        self.key_projection = torch.nn.Linear(d_memory, d_keys * n_heads)
-        self.value_projection = torch.nn.Linear(d_memory, d_values * n_heads)
-        self.out_projection = torch.nn.Linear(d_values * n_heads, d_model)
-        self.n_heads = n_heads
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        sizes = d_model, n_heads, d_keys or None, d_values or None
+        super().__init__(attention, *sizes, event_dispatcher, d_memory or None)
 
     def build_state(self, keys, values, key_lengths=None) -> AttentionState:
         """What the memory comes to: keys, values [N, S, D_memory] (usually the
@@ -83,7 +73,7 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         else:
             heads = (None, None) if state is not None else self._project(keys, values)
         out, new_state = self.inner_attention(queries, *heads, key_lengths, state=state)
-        return self.out_projection(out.flatten(1)), new_state
+        return whole(self._out(out, 1)), new_state
 
     def prefill(
         self,
@@ -98,11 +88,11 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
         queries = self._queries(query)
         held = self._state(queries, keys, values, key_lengths, state)
         out = self.inner_attention.read(queries, held)
-        return self.out_projection(out.flatten(2)), held
+        return whole(self._out(out, 2)), held
 
     def _queries(self, query):
-        queries = split_heads(self.query_projection(query), self.n_heads)
-        self.event_dispatcher.dispatch(QKVEvent(self, queries, None, None))
+        (queries,) = self._heads(query, "query")
+        self._tell(queries, None, None)
         return queries
 
     def _project(self, keys, values):
@@ -112,10 +102,12 @@ class RecurrentCrossAttentionLayer(torch.nn.Module):
                 "RecurrentCrossAttentionLayer: keys, values: want a memory for the "
                 "first call, got None"
             )
-        heads_k = split_heads(self.key_projection(keys), self.n_heads)
-        heads_v = split_heads(self.value_projection(values), self.n_heads)
-        self.event_dispatcher.dispatch(QKVEvent(self, None, heads_k, heads_v))
-        return heads_k, heads_v
+        if keys is values:
+            heads = self._heads(keys, "key", "value")
+        else:
+            heads = *self._heads(keys, "key"), *self._heads(values, "value")
+        self._tell(None, *heads)
+        return heads
 
     def _state(self, queries, keys, values, key_lengths, state: State) -> AttentionState:
         if state is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarn._tables import recurrent_mixers
 from tarn.attention_registry import RecurrentAttentionRegistry
 
 _LATER_TOKENS = "which keys a token reads depends on tokens after it"
@@ -17,8 +18,8 @@ _WHY = {
 def _refuse(kind: str):
     def make(*args, **kwargs):
         raise ValueError(
-            f"{kind}: want a kind with a recurrent form (linear, full, local, exact-topk, "
-            f"aft-full, aft-simple), got one without: {_WHY[kind]}"
+            f"{kind}: want a kind with a recurrent form ({', '.join(recurrent_mixers())}), got "
+            f"one without: {_WHY[kind]}"
         )
 
     return make

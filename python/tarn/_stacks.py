@@ -1,0 +1,137 @@
+"""Layers and stacks as `tarn.transformers` and `tarn.recurrent.transformers` have
+them alike: parts in the order of fast-transformers, states collected on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tarn._fused import Branch, normed
+from tarn._residual_layer import ResidualLayer, make_norm
+from tarn.events import EventDispatcher, IntermediateOutput
+from tarn.recurrent._inputs import states_of
+
+# An attention that goes on from a state: rows -> what it adds, its new state.
+Attend = Callable[[torch.Tensor], tuple[Branch, Any]]
+
+
+class EncoderParts(ResidualLayer):
+    """One attention and the parts around it; arguments as in
+    `tarn.transformers.TransformerEncoderLayer`."""
+
+    attention: Any
+
+    def __init__(
+        self,
+        attention: Any,
+        d_model: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        event_dispatcher: str | EventDispatcher = "",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+        *,
+        norm_kind: str = "layer",
+        feed_forward: str = "mlp",
+    ):
+        attentions = {"attention": attention}
+        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
+        super().__init__(attentions, *options, **kinds)
+
+    def _norms(self) -> list[torch.nn.Module]:
+        return [self.norm1, self.norm2]
+
+    def _with_state(self, x: torch.Tensor, attend: Attend) -> tuple[torch.Tensor, Any]:
+        sublayer, held = _keeping_state(attend)
+        return self._run(x, [sublayer], self._norms()), held[0]
+
+
+class DecoderParts(ResidualLayer):
+    """Attention to the past, to a memory and the parts around them; arguments as
+    in `tarn.transformers.TransformerDecoderLayer`."""
+
+    self_attention: Any
+    cross_attention: Any
+
+    def __init__(
+        self,
+        self_attention: Any,
+        cross_attention: Any,
+        d_model: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        event_dispatcher: str | EventDispatcher = "",
+        norm: str = "post",
+        norm_eps: float = 1e-5,
+        *,
+        norm_kind: str = "layer",
+        feed_forward: str = "mlp",
+    ):
+        attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
+        options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
+        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
+        super().__init__(attentions, *options, **kinds)
+        self.norm3 = make_norm(norm_kind, d_model, norm_eps)
+
+    def _norms(self) -> list[torch.nn.Module]:
+        return [self.norm1, self.norm2, self.norm3]
+
+    def _with_states(
+        self, x: torch.Tensor, attend: Attend, read: Attend
+    ) -> tuple[torch.Tensor, list[Any]]:
+        sublayer, past = _keeping_state(attend)
+        reader, memory = _keeping_state(read)
+        return self._run(x, [sublayer, reader], self._norms()), [past[0], memory[0]]
+
+
+def _keeping_state(attend: Attend) -> tuple[Callable[[torch.Tensor], Branch], list[Any]]:
+    """A sublayer that keeps the state it makes in a list, and the list."""
+    held: list[Any] = []
+
+    def sublayer(y: torch.Tensor) -> Branch:
+        branch, state = attend(y)
+        held.append(state)
+        return branch
+
+    return sublayer, held
+
+
+class Stack(torch.nn.Module):
+    """Layers and an optional last norm."""
+
+    def __init__(
+        self,
+        layers: Iterable[torch.nn.Module],
+        norm_layer: torch.nn.Module | None = None,
+        event_dispatcher: str | EventDispatcher = "",
+    ):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+        self.norm = norm_layer
+        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    def _run(
+        self, x: torch.Tensor, call: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        for index, layer in enumerate(self.layers):
+            x = call(layer, x)
+            if self.event_dispatcher.has_listeners(IntermediateOutput, self):
+                self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
+        return normed(self.norm, x)
+
+    def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
+        """As _run, of layers that take a state and return a new one."""
+        states = states_of(states, len(self.layers))
+        new_states: list[Any] = []
+
+        def with_state(layer: torch.nn.Module, y: torch.Tensor) -> torch.Tensor:
+            y, state = call(layer, y, states[len(new_states)])
+            new_states.append(state)
+            return y
+
+        return self._run(x, with_state), new_states

@@ -1,0 +1,184 @@
+"""Mixers of one's own: a module, its row of the registry, and every stack of
+`tarn.models` and `tarn.nn` takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tarn import _tables as tables
+from tarn._fused import Branch
+from tarn.masking import BaseMask, MaskError
+from tarn.recurrent._inputs import Lengths, State, begin, lengths_of
+from tarn.recurrent._state import AttentionState
+
+# A size of a weight or state: a number, or keys of the configuration with "*"
+# between them.
+Size = int | str
+View = dict[str, Any]
+Tensors = dict[str, torch.Tensor]
+
+
+class Mixer(torch.nn.Module):
+    """The base of causal mixers of one's own. A class defines `mix`, and has
+    forward, prefill and step by it.
+
+    Args:
+        view: a finished configuration as this layer sees it
+            (`tarn.models.layer_view`): d_model, n_heads, ..., keys of its own.
+
+    Parameters take the names and shapes that `register_mixer` is told.
+    """
+
+    def __init__(self, view: View):
+        super().__init__()
+        self.view = view
+        self.kind: str = view["attention"]
+        own = {**view, "n_layers": 1, "arch": "decoder", "task": "lm", "n_classes": 0}
+        (self.state_rows,) = tables.layer_states(own)
+
+    def mix(
+        self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
+    ) -> tuple[torch.Tensor, Tensors]:
+        """Rows x [B, T, d_model] after those of a state -> (rows [B, T, d_model], the
+        new state). kept [B, T] bool: what is False counts for nothing, and its
+        row is unspecified. state: tensors [B, *shape] by the names of the spec,
+        [B, tokens, *shape] of those that grow; the given ones are not changed."""
+        raise NotImplementedError(f"{type(self).__name__}: mix is not defined")
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        attn_mask: BaseMask | None = None,
+        query_lengths: BaseMask | None = None,
+        key_lengths: BaseMask | None = None,
+    ) -> torch.Tensor:
+        """x [B, T, d_model] -> the same shape; the rest as the layers of
+        `tarn.transformers` call an attention. Raises MaskError for an attention
+        mask that is not causal, ValueError for keys other than x."""
+        if any(other is not None and other is not x for other in (keys, values)):
+            raise ValueError(f"{self.kind}: keys, values: want x itself, got another tensor")
+        if attn_mask is not None and attn_mask.causal_offset != 0 and x.shape[1] > 1:
+            raise MaskError(f"{self.kind}: attn_mask: want a lower triangular mask, got another")
+        kept = None if key_lengths is None else key_lengths.bool_matrix
+        return self.unbiased(x, kept)[0]
+
+    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+        """forward under key_mask [B, T] bool, and None: nothing is left to add."""
+        if key_mask is None:
+            key_mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        kept = key_mask.to(x.device).expand(x.shape[:2])
+        return self.mix(x, kept, self._first(x))[0], None
+
+    def prefill(
+        self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """x [B, T, d_model], the tokens after those of a state (None: from the
+        first) -> ([B, T, d_model], new state), equal to T calls of step. lengths
+        [B]: tokens of each row. Raises ValueError for another module's state, or
+        where the mixer has no recurrent form."""
+        (out, _), new_state = self.unbiased_prefill(x, lengths, state)
+        return out, new_state
+
+    def unbiased_prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        """prefill, as the layers call it."""
+        if self.kind not in tables.recurrent_mixers():
+            raise ValueError(f"attention: want a kind with a recurrent form, got {self.kind!r}")
+        batch, seq_len = x.shape[:2]
+        new = lengths_of(lengths, batch, seq_len)
+        facts = {
+            "initial": {row["name"]: row["initial"] for row in self.state_rows},
+            "shapes": {row["name"]: row["shape"] for row in self.state_rows},
+        }
+        held = begin(state, self.kind, batch, facts, [row["name"] for row in self.state_rows])
+        tensors = self._first(x) if held is None else dict(held.tensors)
+        kept = (torch.arange(seq_len) < new[:, None]).to(x.device)
+        out, tensors = self.mix(x, kept, tensors)
+        steps = new if held is None else held.steps + new
+        return (out, None), AttentionState(self.kind, tensors, steps, facts)
+
+    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+        """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
+        (out, _), new_state = self.unbiased_step(x, state)
+        return out, new_state
+
+    def unbiased_step(
+        self, x: torch.Tensor, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        """step, as the layers call it."""
+        (out, bias), new_state = self.unbiased_prefill(x[:, None], None, state)
+        return (out[:, 0], bias), new_state
+
+    def _first(self, x: torch.Tensor) -> Tensors:
+        """The state before the first token, by the spec."""
+        return {
+            row["name"]: x.new_full(
+                (x.shape[0], *([0] if row["grows"] else []), *row["shape"]), row["initial"]
+            )
+            for row in self.state_rows
+        }
+
+
+_MODULES: dict[str, Callable[[View], Mixer]] = {}
+
+
+def register_mixer(
+    name: str,
+    module: Callable[[View], Mixer],
+    *,
+    weights: Mapping[str, Sequence[Size]] | None = None,
+    state: Sequence[Mapping[str, Any]] | None = None,
+    keys: Sequence[Mapping[str, Any]] = (),
+    family: str | None = None,
+) -> None:
+    """Makes a mixer known under a name: `attention` and `layers` of configurations
+    then take it, in `tarn.models` and in `tarn.nn`.
+
+    Args:
+        name: in config.json.
+        module: makes the Mixer of a layer from its view.
+        weights: name -> sizes of the parameters, in the order of the weight file;
+            a size is a number or keys such as "d_model" or "n_heads*d_key". None:
+            the row is there already, registered by a library that is loaded.
+        state: tensors of a sequence, {"name", "shape", "initial": 0, "grows":
+            False} each; None: no recurrent form.
+        keys: numbers of its own, {"name", "help", "min", "max", "default", "key",
+            "integer": False} each: members of the section of config.json that is
+            called as the family, by `key` there and by `name` elsewhere.
+        family: None: name.
+
+    Raises ValueError: a name that is taken, of a key too, and sizes that are none.
+    """
+    if name in _MODULES:
+        raise ValueError(f"register_mixer: name: want a name of its own, got {name!r}")
+    if weights is None:
+        if name not in tables.mixers():
+            raise ValueError(f"register_mixer: weights: want them for the new {name!r}, got None")
+    else:
+        row = {
+            "name": name,
+            "family": family or name,
+            "weights": [[weight, list(sizes)] for weight, sizes in weights.items()],
+            "state": None if state is None else [dict(tensor) for tensor in state],
+            "keys": [dict(key) for key in keys],
+        }
+        torch.ops.tarn.register_mixer(json.dumps(row))
+        tables.config_fields.cache_clear()
+    _MODULES[name] = module
+
+
+def registered(kind: str) -> bool:
+    """Whether a kind is one of `register_mixer`."""
+    return kind in _MODULES
+
+
+def make_registered(view: View) -> Mixer:
+    """The mixer of a layer's view."""
+    return _MODULES[view["attention"]](view)

@@ -1,0 +1,36 @@
+// The tables behind configurations as JSON texts, for front ends in other
+// languages: names, defaults, ranges and words stand in one place each, and
+// whoever lists them asks here.
+#pragma once
+
+#include <string>
+
+#include "config/model_config.h"
+
+namespace tarn {
+
+/// [{"name", "elementwise", "signed", "uses_omega", "can_stabilise", "pairs",
+/// "features_per_column", "constant_features"}, ...], a row of core/feature_map.h
+/// each.
+std::string FeatureMapTable();
+
+/// [{"name", "section", "key", "help", "since", "kind", "default", "wanted",
+/// ...}, ...], a key of config.json each, in its order. kind "integer" has min,
+/// max and derived (0 stands for "worked out"), "real" min and max, "choice"
+/// words and derived, "boolean" nothing more. default: that of a key not given,
+/// null where it is derived.
+std::string ConfigFieldTable();
+
+/// [{"name", "family", "sections", "causal", "bidirectional", "cross",
+/// "recurrent", "dropout", "rotary"}, ...], a registered mixer each.
+std::string MixerTable();
+
+/// The state of a sequence: for each layer of a finished configuration a list
+/// of {"name", "shape", "initial" (a number, or "-inf"), "grows"}, empty for
+/// mixers without one.
+std::string StateTable(const ModelConfig& finished);
+
+/// All keys side by side as layer i sees them (LayerView), without the pattern.
+std::string LayerViewText(const ModelConfig& finished, int64_t i);
+
+}  // namespace tarn
