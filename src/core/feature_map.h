@@ -43,27 +43,27 @@ struct FeatureMapTraits {
   // features of one column (0: no omega), and constant features beside them.
   int features_per_column;
   int constant_features;
+  bool orthogonal;  // the directions: favor's and grf's; Fourier's independent
 
   constexpr bool uses_omega() const { return features_per_column > 0; }
 };
 
 /// Every map, in the order of its enum.
 // map, name, elementwise, signed, pairs, can stabilise, features per column,
-// constants
+// constants, orthogonal
 inline constexpr FeatureMapTraits kFeatureMaps[] = {
-    {FeatureMap::kElu1, "elu1", true, false, false, false, 0, 0},
-    {FeatureMap::kIdentity, "identity", true, false, false, false, 0, 0},
-    {FeatureMap::kRelu, "relu", true, false, false, false, 0, 0},
-    {FeatureMap::kRelu2, "relu2", true, false, false, false, 0, 0},
-    {FeatureMap::kPoly2, "poly2", false, false, true, false, 0, 0},
-    {FeatureMap::kFavor, "favor", false, false, false, true, 2, 0},
+    {FeatureMap::kElu1, "elu1", true, false, false, false, 0, 0, false},
+    {FeatureMap::kIdentity, "identity", true, false, false, false, 0, 0, false},
+    {FeatureMap::kRelu, "relu", true, false, false, false, 0, 0, false},
+    {FeatureMap::kRelu2, "relu2", true, false, false, false, 0, 0, false},
+    {FeatureMap::kPoly2, "poly2", false, false, true, false, 0, 0, false},
+    {FeatureMap::kFavor, "favor", false, false, false, true, 2, 0, true},
     {FeatureMap::kFavorPositive, "favor-positive", false, false, false,
-     true, 1, 0},
-    {FeatureMap::kRff, "rff", false, true, false, false, 2, 0},
-    {FeatureMap::kSmoothedRff, "smoothed-rff", false, true, false, false, 2, 1},
-    {FeatureMap::kGrf, "grf", false, false, false, false, 1, 0},
+     true, 1, 0, true},
+    {FeatureMap::kRff, "rff", false, true, false, false, 2, 0, false},
+    {FeatureMap::kSmoothedRff, "smoothed-rff", false, true, false, false, 2, 1, false},
+    {FeatureMap::kGrf, "grf", false, false, false, false, 1, 0, true},
 };
-
 
 constexpr const FeatureMapTraits& Traits(FeatureMap map) {
   return kFeatureMaps[static_cast<size_t>(map)];

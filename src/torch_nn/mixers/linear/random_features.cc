@@ -5,12 +5,6 @@
 namespace tarn::nn {
 namespace {
 
-// favor's maps and grf take orthogonal directions (semantics as in
-// docs/feature-maps.md), the Fourier features independent ones.
-bool IsOrthogonal(FeatureMap map) {
-  return map != FeatureMap::kRff && map != FeatureMap::kSmoothedRff;
-}
-
 // The module at `path`, each part of it made anew.
 torch::nn::Module& Descend(torch::nn::Module& owner, const std::string& path) {
   const size_t dot = path.find('.');
@@ -46,7 +40,7 @@ void RandomFeatures::Redraw(int64_t step) {
 void RandomFeatures::Draw(int64_t step) {
   torch::NoGradGuard no_grad;
   omega_.copy_(ops::DrawOmega(omega_.size(0), omega_.size(1),
-                              IsOrthogonal(map_), static_cast<uint64_t>(seed_),
+                              Traits(map_).orthogonal, static_cast<uint64_t>(seed_),
                               index_, step));
 }
 
