@@ -105,14 +105,7 @@ at::Tensor DrawOmegaOp(int64_t d_key, int64_t n_freq, bool orthogonal,
   });
 }
 
-// A map of single entries by its name: what the kernels hold.
-at::Tensor ElementwiseOp(const at::Tensor& x, const std::string& map) {
-  return WithTorchErrors(
-      [&] { return ElementwiseFeatures(ParseFeatureMap(map), x); });
-}
-
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
-  m.def("elementwise_features(Tensor x, str map) -> Tensor", &ElementwiseOp);
   m.def(
       "poly2(Tensor x, float? softmax_temp=None, "
       "float[] coefficients=[1.0, 2.0, 1.0]) -> Tensor",
