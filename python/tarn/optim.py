@@ -71,7 +71,7 @@ class _Adam(torch.optim.Optimizer):
         if clip == 0:
             return []
         norms = torch.ops.tarn.gradient_norms.default(grads)
-        return (clip / self._clipped(norms).clamp_min(clip)).tolist()
+        return (clip / self._clipped(norms).clamp_min(clip)).cpu().tolist()
 
     def _clipped(self, norms: torch.Tensor) -> torch.Tensor:
         """The norm that clip bounds, for each gradient."""

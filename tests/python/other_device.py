@@ -3,6 +3,8 @@
 device" can be run, not only traced. Whatever reads such a tensor as if it were on
 the CPU, or mixes the two devices, fails as it would on a GPU."""
 
+import functools
+
 import torch
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_map
@@ -72,6 +74,7 @@ class _Module(backend_registration._DummyBackendModule):
         torch.set_rng_state(state)
 
 
+@functools.cache
 def install():
     """Registers the device and what makes tensors on it; once a process."""
     backend_registration._setup_privateuseone_for_python_backend("elsewhere", _Module())

@@ -3,11 +3,14 @@
 import subprocess
 import sys
 
+import other_device
 import pytest
 import torch
 
 import tarn
 
+# Before the first backward pass, which starts a thread for each device there is.
+other_device.install()
 KINDS = [tarn.optim.AdamW, tarn.optim.RAdam]
 
 
@@ -127,15 +130,17 @@ def test_refuses_before_work():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parameters_of_another_device(kind):
-    """Meta tensors have no numbers: a step that made a tensor on the CPU, or read
-    one, would raise."""
-    params = [p.detach().to("meta").requires_grad_() for p in leaves()]
-    optimizer = kind(params, lr=0.02)
-    train(params, optimizer, 2)
-    for p in params:
-        assert optimizer.state[p]["m"].is_meta and optimizer.state[p]["v"].is_meta
-    assert optimizer.param_groups[0]["updates"] == 2
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+def test_parameters_of_another_device(kind, clip):
+    """They and their state stay there and become what they become on the CPU."""
+    here = leaves()
+    there = [other_device.on_device(p) for p in here]
+    optimizer = kind(there, lr=0.02, clip=clip)
+    train(here, kind(here, lr=0.02, clip=clip), 4)
+    train(there, optimizer, 4)
+    for a, b in zip(there, here):
+        assert a.device == optimizer.state[a]["m"].device == torch.device(other_device.NAME)
+        close(other_device.on_cpu(a), b.detach(), 1e-6)
 
 
 def test_it_needs_no_other_part_of_the_package():

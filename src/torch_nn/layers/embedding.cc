@@ -135,8 +135,7 @@ Frames CheckFrames(const char* where, const torch::Tensor& frames,
     throw DTypeError(name, c10::toString(dtype),
                      c10::toString(frames.scalar_type()));
   }
-  const torch::Tensor mask =
-      PrefixMask(where, lengths, frames);
+  const torch::Tensor mask = PrefixMask(where, lengths, frames);
   if (!mask.defined()) return {frames, mask};
   const torch::Tensor past = mask.logical_not().unsqueeze(-1);
   return {frames.masked_fill(past, 0.0), mask};

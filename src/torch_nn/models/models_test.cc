@@ -428,8 +428,7 @@ TEST(Model, PaddingAndBatchMatesHaveNoInfluence) {
       const auto garble = [](torch::Tensor& tokens,
                              const torch::Tensor& lengths) {
         if (!tokens.defined()) return;
-        const torch::Tensor kept =
-            PrefixMask("test", lengths, tokens);
+        const torch::Tensor kept = PrefixMask("test", lengths, tokens);
         tokens = torch::where(kept, tokens, (tokens + 5) % kVocab);
       };
       garble(other.tokens, other.lengths);

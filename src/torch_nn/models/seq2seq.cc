@@ -25,8 +25,7 @@ Seq2SeqImpl::Seq2SeqImpl(const ModelConfig& config)
 std::vector<MixerState> Seq2SeqImpl::Memories(
     const torch::Tensor& tokens, const torch::Tensor& lengths) {
   const torch::Tensor x = source_(kSource, tokens);
-  const torch::Tensor key_mask =
-      PrefixMask(kSource, lengths, x);
+  const torch::Tensor key_mask = PrefixMask(kSource, lengths, x);
   return decoder_->MemoryStates(encoder_(x, key_mask), key_mask, lengths);
 }
 
@@ -39,8 +38,7 @@ torch::Tensor Seq2SeqImpl::Logits(const Batch& batch) {
                      StrCat("targets of ", batch.tokens.size(0), " sources"),
                      StrCat(x.size(0)));
   }
-  const torch::Tensor key_mask =
-      PrefixMask(kTarget, batch.target_lengths, x);
+  const torch::Tensor key_mask = PrefixMask(kTarget, batch.target_lengths, x);
   return predictor_(decoder_(x, memories, key_mask), target_.weight());
 }
 
