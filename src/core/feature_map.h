@@ -9,13 +9,14 @@
 
 namespace tarn {
 
-// "elu1", "identity", "relu", "relu2" act on single entries and live in the
+// "elu1", "identity", "relu", "relu2", "softplus" act on single entries and live in the
 // kernels; the rest have a width of their own and are computed before them.
 enum class FeatureMap {
   kElu1,
   kIdentity,
   kRelu,
   kRelu2,          // max(x, 0)^2
+  kSoftplus,       // log(1 + exp(x))
   kPoly2,          // polynomial kernel of degree 2
   kFavor,          // positive random features, pairs exp(u), exp(-u)
   kFavorPositive,  // "favor-positive": exp(u) only
@@ -56,6 +57,7 @@ inline constexpr FeatureMapTraits kFeatureMaps[] = {
     {FeatureMap::kIdentity, "identity", true, false, false, false, 0, 0, false},
     {FeatureMap::kRelu, "relu", true, false, false, false, 0, 0, false},
     {FeatureMap::kRelu2, "relu2", true, false, false, false, 0, 0, false},
+    {FeatureMap::kSoftplus, "softplus", true, false, false, false, 0, 0, false},
     {FeatureMap::kPoly2, "poly2", false, false, true, false, 0, 0, false},
     {FeatureMap::kFavor, "favor", false, false, false, true, 2, 0, true},
     {FeatureMap::kFavorPositive, "favor-positive", false, false, false,

@@ -247,6 +247,14 @@ HWY_INLINE VF PositivePart(VF x) {
   return hn::IfThenZeroElse(hn::Le(x, hn::Zero(DF())), x);
 }
 
+// log(1 + exp(x)) as max(x, 0) + log1p(exp(-|x|)), which neither overflows nor
+// cancels. NaN stays NaN.
+HWY_INLINE VF Softplus(VF x) {
+  const DF d;
+  const VF small = ExpNonPositive(hn::Neg(hn::Abs(x)));
+  return hn::Add(PositivePart(x), hn::Log1p(d, small));
+}
+
 // phi(x) of one entry. A map known at compile time leaves no branch in a loop.
 template <FeatureMap kMap>
 HWY_INLINE VF Feature(VF x) {
@@ -258,6 +266,8 @@ HWY_INLINE VF Feature(VF x) {
   } else if constexpr (kMap == FeatureMap::kRelu2) {
     const VF positive = PositivePart(x);
     return hn::Mul(positive, positive);
+  } else if constexpr (kMap == FeatureMap::kSoftplus) {
+    return Softplus(x);
   } else {
     static_assert(kMap == FeatureMap::kIdentity, "a map without its value");
     return x;
@@ -266,7 +276,7 @@ HWY_INLINE VF Feature(VF x) {
 
 // phi'(x) times a gradient, from phi(x). elu+1: min(phi, 1). relu: 1 or 0.
 // relu2: 2 max(x, 0) = 2 sqrt(phi), exact to an ulp where phi is a normal
-// number.
+// number. softplus: 1 / (1 + exp(-x)) = 1 - exp(-phi).
 template <FeatureMap kMap>
 HWY_INLINE VF FeatureSlopeTimes(VF features, VF gradient) {
   static_assert(IsElementwise(kMap));
@@ -277,6 +287,8 @@ HWY_INLINE VF FeatureSlopeTimes(VF features, VF gradient) {
     return hn::IfThenZeroElse(hn::Le(features, hn::Zero(d)), gradient);
   } else if constexpr (kMap == FeatureMap::kRelu2) {
     return hn::Mul(hn::Mul(hn::Set(d, 2.0f), hn::Sqrt(features)), gradient);
+  } else if constexpr (kMap == FeatureMap::kSoftplus) {
+    return hn::Mul(hn::Neg(hn::Expm1(d, hn::Neg(features))), gradient);
   } else {
     static_assert(kMap == FeatureMap::kIdentity, "a map without its slope");
     return gradient;

@@ -10,6 +10,7 @@ NAMED = (
     "identity",
     "relu",
     "relu2",
+    "softplus",
     "poly2",
     "favor",
     "favor-positive",
@@ -74,6 +75,8 @@ def features(name, x, omega=None):
     if name in ("relu", "relu2"):
         positive = x.where(x > 0, 0)
         return positive if name == "relu" else positive**2
+    if name == "softplus":
+        return (1 + x.exp()).log()
     if name == "poly2":
         return poly2(x)
     if name in ("favor", "favor-positive"):

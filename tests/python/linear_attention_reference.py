@@ -23,6 +23,8 @@ def feature(name, x):
     if name in ("relu", "relu2"):
         positive = torch.where(x > 0, x, 0)
         return positive if name == "relu" else positive * positive
+    if name == "softplus":
+        return (1 + x.exp()).log()
     return x if name == "identity" else torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 

@@ -130,6 +130,7 @@ def _rows():
         "elu1": "test_linear_attention_torch.py::test_gradcheck_float64[causal]",
         "relu": mapped.format("relu-options0"),
         "relu2": mapped.format("relu2-options1"),
+        "softplus": "test_feature_map_modules.py::test_widths_copies_and_gradients[softplus]",
         "poly2": mapped.format("poly2-options2"),
         "favor": mapped.format("favor-options3"),
         "favor-positive": maps.format("favor-positive"),
@@ -138,7 +139,7 @@ def _rows():
         "grf": maps.format("grf"),
     }
     for name, gradient in gradients.items():
-        pure = name in ("elu1", "relu", "relu2", "poly2")
+        pure = name in ("elu1", "relu", "relu2", "softplus", "poly2")
         runtime = lean.format(name) if pure else _runtime("linear", feature_map=name)
         yield f"linear, {name}", _linear(name, gradient, runtime)
     for kind, short in (

@@ -19,6 +19,7 @@ NAMES = {
     "elu1": 6,
     "relu": 6,
     "relu2": 6,
+    "softplus": 6,
     "poly2": 28,
     "favor": 6,
     "favor-positive": 6,

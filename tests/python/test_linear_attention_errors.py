@@ -50,7 +50,7 @@ VALUE_ERRORS = [
     (lambda: call(queries=Z(B, T, H, 0), keys=Z(B, S, H, 0)), "queries: want at least"),
     (
         lambda: call(feature_map="favor"),
-        "feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', got 'favor'",
+        "feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', 'softplus', got 'favor'",
     ),
     (lambda: call(denominator=None), "denominator: want one of 'exact', 'compat', 'none'"),
     (lambda: call(denominator="compat", eps=0.0), "eps: want a positive number, got 0.0"),

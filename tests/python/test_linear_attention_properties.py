@@ -288,7 +288,7 @@ def test_chunk_sizes_agree():
 
 
 @pytest.mark.parametrize("denominator", ["exact", "compat", "none"])
-@pytest.mark.parametrize("feature_map", ["elu1", "identity", "relu", "relu2"])
+@pytest.mark.parametrize("feature_map", ["elu1", "identity", "relu", "relu2", "softplus"])
 def test_prefill_and_steps_equal_the_whole(denominator, feature_map):
     """Every split n of 0 .. T: prefill of n tokens, then steps."""
     queries, keys, values = operands(T=20)

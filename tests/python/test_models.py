@@ -14,7 +14,7 @@ from tarn import models, runtime
 
 SMALL = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
 DECODERS = [
-    *(dict(feature_map=name) for name in ("elu1", "relu", "relu2", "poly2")),
+    *(dict(feature_map=name) for name in ("elu1", "relu", "relu2", "softplus", "poly2")),
     *(dict(feature_map="favor", stabilise=stabilise) for stabilise in (False, True)),
     dict(feature_map="rff"),
     dict(denominator="compat", eps=1e-3),
@@ -39,7 +39,7 @@ LEAN = [
     keys
     for keys in DECODERS
     if keys.get("attention", "linear") in ("linear", "full")
-    and keys.get("feature_map", "elu1") in ("elu1", "relu", "relu2", "poly2")
+    and keys.get("feature_map", "elu1") in ("elu1", "relu", "relu2", "softplus", "poly2")
 ]
 
 

@@ -7,7 +7,7 @@ import torch
 from tarn import nn, recurrent
 
 N, L, D, H = 3, 13, 24, 3
-MAPS = ("elu1", "identity", "relu", "relu2", "poly2", "favor", "rff")
+MAPS = ("elu1", "identity", "relu", "relu2", "softplus", "poly2", "favor", "rff")
 KINDS = [
     *(dict(feature_map=name) for name in MAPS),
     dict(feature_map="favor", stabilise=True),

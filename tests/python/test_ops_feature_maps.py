@@ -93,7 +93,7 @@ def test_poly2_is_the_kernel(coefficients):
 def test_widths():
     for d_key in (1, 2, 3, 16, 33):
         assert ops.feature_width("poly2", d_key) == 1 + d_key + d_key * (d_key + 1) // 2
-        for name in ("elu1", "identity", "relu", "relu2"):
+        for name in ("elu1", "identity", "relu", "relu2", "softplus"):
             assert ops.feature_width(name, d_key) == d_key
             assert ops.feature_frequencies(name, d_key) == 0
         for name in ("favor-positive", "grf"):

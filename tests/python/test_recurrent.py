@@ -26,7 +26,7 @@ from tarn.recurrent.attention import (
 )
 
 N, L, D, H = 3, 13, 24, 4
-MAPS = ["elu1", "relu", "relu2", "poly2", "favor", "favor-positive", "rff", "smoothed-rff", "grf"]
+MAPS = ["elu1", "relu", "relu2", "softplus", "poly2", "favor", "favor-positive", "rff", "smoothed-rff", "grf"]
 KINDS = [
     *(("linear", {"feature_map": name}) for name in MAPS),
     ("linear", {"feature_map": "favor", "stabilise": True}),

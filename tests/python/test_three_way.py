@@ -15,7 +15,7 @@ KINDS = [
     *(
         dict(feature_map=name)
         for name in (
-            "elu1", "identity", "relu", "relu2", "poly2",
+            "elu1", "identity", "relu", "relu2", "softplus", "poly2",
             "favor", "favor-positive", "rff", "smoothed-rff", "grf",
         )
     ),
@@ -62,7 +62,7 @@ def supported(kind, position):
         return False
     if "linear" not in mixers or "rotary_place" not in position:
         return True
-    elementwise = kind.get("feature_map", "elu1") in ("elu1", "identity", "relu", "relu2")
+    elementwise = kind.get("feature_map", "elu1") in ("elu1", "identity", "relu", "relu2", "softplus")
     return elementwise and kind.get("denominator") != "signed"
 
 

@@ -7,6 +7,7 @@ double Phi(FeatureMap map, double x) {
   if (map == FeatureMap::kIdentity) return x;
   if (map == FeatureMap::kRelu) return x > 0 ? x : 0;
   if (map == FeatureMap::kRelu2) return x > 0 ? x * x : 0;
+  if (map == FeatureMap::kSoftplus) return std::log1p(std::exp(x));
   return x > 0 ? x + 1 : std::exp(x);
 }
 
@@ -14,6 +15,7 @@ double Slope(FeatureMap map, double x) {
   if (map == FeatureMap::kIdentity) return 1;
   if (map == FeatureMap::kRelu) return x > 0;
   if (map == FeatureMap::kRelu2) return x > 0 ? 2 * x : 0;
+  if (map == FeatureMap::kSoftplus) return 1 / (1 + std::exp(-x));
   return x > 0 ? 1 : std::exp(x);
 }
 

@@ -22,7 +22,7 @@ namespace tarn::testing {
 // All maps that the kernels hold.
 constexpr FeatureMap kElementwiseMaps[] = {
     FeatureMap::kElu1, FeatureMap::kIdentity, FeatureMap::kRelu,
-    FeatureMap::kRelu2};
+    FeatureMap::kRelu2, FeatureMap::kSoftplus};
 
 using reference::Problem;
 

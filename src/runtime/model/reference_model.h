@@ -235,6 +235,9 @@ class ReferenceModel {
         case FeatureMap::kRelu2:
           v = v > 0 ? v * v : 0;
           break;
+        case FeatureMap::kSoftplus:
+          v = std::log1p(std::exp(v));
+          break;
         default:
           break;
       }

@@ -89,6 +89,8 @@ inline torch::Tensor Phi(FeatureMap map, const torch::Tensor& x,
       return torch::maximum(x, zero);
     case FeatureMap::kRelu2:
       return torch::maximum(x, zero).pow(2);
+    case FeatureMap::kSoftplus:
+      return torch::log(1 + torch::exp(x));
     case FeatureMap::kGrf:
       return torch::relu(torch::matmul(x, omega));
     case FeatureMap::kIdentity:

@@ -29,7 +29,7 @@ MappedAttentionOptions Named(FeatureMap map) {
 }
 
 constexpr FeatureMap kMaps[] = {
-    FeatureMap::kElu1,        FeatureMap::kRelu,  FeatureMap::kRelu2,
+    FeatureMap::kElu1,        FeatureMap::kRelu,  FeatureMap::kRelu2, FeatureMap::kSoftplus,
     FeatureMap::kPoly2,       FeatureMap::kFavor, FeatureMap::kFavorPositive,
     FeatureMap::kSmoothedRff, FeatureMap::kGrf};
 

@@ -11,11 +11,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp2.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <ATen/ops/arange.h>
 
 #include "torch_ops/common/call.h"
@@ -237,6 +239,8 @@ at::Tensor ElementwiseFeatures(FeatureMap map, const at::Tensor& x) {
       return x.relu();
     case FeatureMap::kRelu2:
       return x.relu().square();
+    case FeatureMap::kSoftplus:
+      return at::logaddexp(x, at::zeros_like(x));
     case FeatureMap::kPoly2:
     case FeatureMap::kFavor:
     case FeatureMap::kFavorPositive:
