@@ -33,11 +33,13 @@ const Registry& Entries() {
     RegisterBiasActivation(all);
     RegisterBlockedAttention(all);
     RegisterDropout(all);
+    RegisterHash(all);
     RegisterLayerNorm(all);
     RegisterLinearAttention(all);
     RegisterLogisticMixture(all);
     RegisterMatMul(all);
     RegisterPoly2(all);
+    RegisterReformerWindow(all);
     RegisterResidualNorm(all);
     RegisterRmsNorm(all);
     RegisterRotary(all);

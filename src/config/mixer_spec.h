@@ -50,6 +50,7 @@ struct MixerCapabilities {
   bool recurrent = false;     // has a state: prefill and step
   bool dropout = false;       // attention_dropout acts on its weights
   bool rotary = true;         // takes products of queries and keys
+  bool position_table = false;  // has weights for max_sequence_length positions
 };
 
 /// What one head costs, 2 FLOP a multiply-add.

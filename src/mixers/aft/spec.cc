@@ -44,12 +44,14 @@ std::vector<MixerSpec> AftMixers() {
   const MixerSpec full = {.name = "aft-full",
                           .family = "aft",
                           .sections = {"aft"},
-                          .can = {.recurrent = true, .rotary = false},
+                          .can = {.recurrent = true, .rotary = false,
+                                  .position_table = true},
                           .check = Check,
                           .weights = FullWeights,
                           .state = KeyValueCacheState};
   MixerSpec simple = full;
   simple.name = "aft-simple";
+  simple.can.position_table = false;
   simple.weights = ProjectionShapes;
   simple.state = SimpleState;
   return {full, simple};

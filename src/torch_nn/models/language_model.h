@@ -39,6 +39,10 @@ class LanguageModelImpl : public ModelImpl {
   /// count (undefined: all). T = 1 is a step. Throws ArgumentError with the
   /// reason for a kind of attention that has none.
   StackState InitialState(int64_t batch) const;
+  StackState EmptyState() const override {
+    const torch::NoGradGuard no_grad;
+    return InitialState(0);
+  }
   std::pair<torch::Tensor, StackState> Prefill(
       const torch::Tensor& tokens, const StackState& state,
       const torch::Tensor& lengths = {});

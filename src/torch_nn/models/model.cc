@@ -65,6 +65,12 @@ std::vector<const TensorEntry*> MatchEntries(const SafetensorsFile& file,
 
 ModelImpl::ModelImpl(const ModelConfig& config) : config_(Finished(config)) {}
 
+StackState ModelImpl::EmptyState() const {
+  throw ArgumentError("state file: model",
+                      "a language model or a sequence-to-sequence model",
+                      StrCat("arch '", Name(config_.arch), "'"));
+}
+
 torch::Device ModelImpl::device() const {
   const std::vector<torch::Tensor> own = parameters();
   return own.empty() ? torch::Device(torch::kCPU) : own.front().device();

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "config/model_config.h"
+#include "torch_nn/state/stack_state.h"
 
 namespace tarn::nn {
 
@@ -53,6 +54,10 @@ class ModelImpl : public torch::nn::Module {
   /// (feature_seed, layer, step). Without it they stay as drawn for step 0 or
   /// read from a file; evaluation never draws.
   void RedrawFeatures(int64_t step);
+
+  /// The state of no sequences: what every state of the model is like, without
+  /// its memory. Throws ArgumentError for a model that has no such state.
+  virtual StackState EmptyState() const;
 
   const ModelConfig& config() const { return config_; }
 

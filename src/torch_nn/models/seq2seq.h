@@ -32,6 +32,10 @@ class Seq2SeqImpl : public ModelImpl {
                     const torch::Tensor& lengths = {});
   /// The state of sources without a token: what every state is like.
   StackState InitialState(int64_t batch) const;
+  StackState EmptyState() const override {
+    const torch::NoGradGuard no_grad;
+    return InitialState(0);
+  }
   /// Logits [B, U, vocab_size] of target tokens that follow a state, of which
   /// the first lengths[b] count (undefined: all); U = 1 is a step. Equals
   /// Logits on everything taken in so far.

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "torch_nn/models/language_model.h"
-#include "torch_nn/models/seq2seq.h"
 
 namespace tarn::nn {
 namespace {
@@ -131,25 +129,13 @@ void CheckPart(const std::string& where, const MixerState& part,
 
 }  // namespace
 
-StackState InitialState(const ModelImpl& model) {
-  const torch::NoGradGuard no_grad;
-  if (const auto* m = dynamic_cast<const LanguageModelImpl*>(&model)) {
-    return m->InitialState(0);
-  }
-  if (const auto* m = dynamic_cast<const Seq2SeqImpl*>(&model)) {
-    return m->InitialState(0);
-  }
-  throw ArgumentError("state file: model",
-                      "a language model or a sequence-to-sequence model",
-                      StrCat("arch '", Name(model.config().arch), "'"));
-}
-
 void CheckState(const ModelImpl& model, const StackState& state,
                 const std::string& prefix, const Fail& fail) {
   const int64_t batch = state.layers.empty() || !state.lengths().defined()
                             ? 0
                             : state.lengths().numel();
-  const StackState like = InitialState(model);
+  const torch::NoGradGuard no_grad;
+  const StackState like = model.EmptyState();
   const auto check = [&](const char* list, const auto& parts, const auto& likes,
                          bool memory) {
     if (parts.size() != likes.size()) {

@@ -9,10 +9,6 @@
 
 namespace tarn::nn {
 
-/// The state of no sequences: what every state of the model is like, without
-/// its memory. Throws ArgumentError for a model that has no state.
-StackState InitialState(const ModelImpl& model);
-
 /// Called with place, wanted and given; throws the error of its caller.
 using Fail = std::function<void(const std::string&, const std::string&,
                                 const std::string&)>;

@@ -198,7 +198,7 @@ void SaveState(const ModelImpl& model, const StackState& state,
 
 StackState LoadState(const ModelImpl& model, const std::string& path) {
   const uint64_t fingerprint = Fingerprint(model);
-  StackState state = InitialState(model);  // refuses models without a state
+  StackState state = model.EmptyState();  // refuses models without a state
   const auto device = model.device();
   Reader file(path);
   file.Require("format", kFormat);

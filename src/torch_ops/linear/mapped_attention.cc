@@ -3,6 +3,7 @@
 #include "torch_ops/linear/mapped_attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -60,6 +61,17 @@ void CheckOptions(const char* op, const MappedAttentionOptions& options) {
 
 at::Tensor Wide(const at::Tensor& x) {
   return x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+}
+
+// Under autocast to its dtype, as the operator's arguments are: modules in C++
+// call the functions below without the dispatcher.
+void CastAlike(Operands& in) {
+  const c10::DeviceType device = in.queries.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return;
+  for (at::Tensor* x : {&in.queries, &in.keys, &in.values}) {
+    *x = at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), *x,
+                                   device);
+  }
 }
 
 // phi(x) by the caller's function or by name.
@@ -226,26 +238,31 @@ MappedAttentionResult MappedLinearAttention(
                    options.cu_seqlens,
                    OrNone(initial.S),
                    OrNone(initial.z)};
+    CastAlike(in);
+    const c10::impl::ExcludeDispatchKeyGuard uncast(
+        c10::autocast_dispatch_keyset);  // exponents want float32
+    const at::ScalarType dtype = in.queries.scalar_type();
     CheckMappedCall(kOp, in, options, initial);
     if (IsFused(options)) {
       return Divided(in, options, options.features.map, return_state);
     }
     in.keys = KeptOnly(in);
-    in.values = Wide(values);
+    in.values = Wide(in.values);
     MappedAttentionResult result;
     if (options.features.stabilise) {
-      in.queries = Wide(queries);
+      in.queries = Wide(in.queries);
       in.keys = Wide(in.keys);
       result = StabilisedFavor(in, options, initial.extra);
       if (!return_state) result.state = {};
     } else {
-      in.queries = Mapped(options.features, options.features.query_fn, queries);
+      in.queries =
+          Mapped(options.features, options.features.query_fn, in.queries);
       in.keys = Mapped(options.features, options.features.key_fn, in.keys);
       result = DenominatorOf(options) == Denominator::kSigned
                    ? SignedSequence(in, options, initial.extra, return_state)
                    : Divided(in, options, FeatureMap::kIdentity, return_state);
     }
-    result.out = result.out.to(queries.scalar_type());
+    result.out = result.out.to(dtype);
     return result;
   });
 }
@@ -257,6 +274,10 @@ MappedAttentionResult MappedLinearAttentionStep(
     const MappedAttentionOptions options = StepOptions(given);
     CheckOptions(kStepOp, options);
     Operands one = OneToken(queries, keys, values);
+    CastAlike(one);
+    const c10::impl::ExcludeDispatchKeyGuard uncast(
+        c10::autocast_dispatch_keyset);
+    const at::ScalarType dtype = one.queries.scalar_type();
     CheckMappedCall(kStepOp, one, options, state);
     MappedAttentionResult result;
     if (options.features.stabilise) {
@@ -266,20 +287,22 @@ MappedAttentionResult MappedLinearAttentionStep(
       one.initial_S = OrNone(state.S);
       one.initial_z = OrNone(state.z);
       result = StabilisedFavor(one, options, state.extra);
-      result.out = result.out.squeeze(1).to(queries.scalar_type());
+      result.out = result.out.squeeze(1).to(dtype);
       return result;
     }
-    StepOperands in = {queries, keys, values, OrNone(state.S), OrNone(state.z)};
+    StepOperands in = {one.queries.squeeze(1), one.keys.squeeze(1),
+                       one.values.squeeze(1), OrNone(state.S), OrNone(state.z)};
     if (IsFused(options)) {
       return DividedStep(in, options, options.features.map);
     }
-    in.queries = Mapped(options.features, options.features.query_fn, queries);
-    in.keys = Mapped(options.features, options.features.key_fn, keys);
-    in.values = Wide(values);
+    in.queries =
+        Mapped(options.features, options.features.query_fn, in.queries);
+    in.keys = Mapped(options.features, options.features.key_fn, in.keys);
+    in.values = Wide(in.values);
     result = DenominatorOf(options) == Denominator::kSigned
                  ? SignedStep(in, options, state.extra)
                  : DividedStep(in, options, FeatureMap::kIdentity);
-    result.out = result.out.to(queries.scalar_type());
+    result.out = result.out.to(dtype);
     return result;
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "config/mixer_spec.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/file.h"
@@ -177,7 +178,7 @@ void ExtendPositions(TrainOptions& options, const Given& given) {
       options.seq_len * (options.long_every > 0 ? options.batch : 1) +
       (model.arch == Arch::kSeq2seq ? 1 : 0);
   if (Find(given, "max_positions") == nullptr) model.max_positions = longest;
-  if (HasMixer(model, AttentionKind::kAftFull) &&
+  if (HasPositionTable(model) &&
       Find(given, "max_sequence_length") == nullptr) {
     model.max_sequence_length = longest;
   }
@@ -317,9 +318,11 @@ void CheckSameModel(const ModelConfig& saved, const Given& given,
 
 }  // namespace
 
-bool HasMixer(const ModelConfig& model, AttentionKind kind) {
+bool HasPositionTable(const ModelConfig& model) {
   const std::vector<AttentionKind> kinds = MixersOf(model);
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  return std::any_of(kinds.begin(), kinds.end(), [](AttentionKind kind) {
+    return Spec(kind).can.position_table;
+  });
 }
 
 TrainOptions BuildOptions(const Given& given) {

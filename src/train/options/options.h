@@ -103,8 +103,8 @@ TrainOptions BuildOptions(const Given& given);
 std::string DeviceName(Device device);
 std::string PrecisionName(Precision precision);
 
-/// Whether a layer's self attention is of that kind.
-bool HasMixer(const ModelConfig& model, AttentionKind kind);
+/// Whether a layer's mixer has weights for max_sequence_length positions.
+bool HasPositionTable(const ModelConfig& model);
 
 /// The options a checkpoint was written with, and `given` on top: throws
 /// ArgumentError naming the first that would change the bits of the run.

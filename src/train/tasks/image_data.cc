@@ -151,7 +151,7 @@ std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
   if (model_dir.empty()) {
     // Tables with a row for every byte that is read.
     model.max_positions = std::max(model.max_positions, options.seq_len);
-    if (HasMixer(model, AttentionKind::kAftFull)) {
+    if (HasPositionTable(model)) {
       model.max_sequence_length =
           std::max(model.max_sequence_length, options.seq_len);
     }
