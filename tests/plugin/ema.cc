@@ -25,7 +25,8 @@ class Ema final : public RuntimeMixer {
     const int64_t d = layer.d_model;
     in_ = tensors.Stack({"in_projection"}, {d}, d, /*biases=*/false);
     out_ = tensors.Stack({"out_projection"}, {d}, d, /*biases=*/false);
-    for (float& x : kept_) x = 1.0f / (1.0f + std::exp(-x));
+    const float least = static_cast<float>(Least(layer));
+    for (float& x : kept_) x = least + (1 - least) / (1 + std::exp(-x));
   }
 
   int64_t shares() const override { return static_cast<int64_t>(kept_.size()); }
@@ -77,7 +78,13 @@ void RegisterEma() {
                    .check = nullptr,
                    .weights = Weights,
                    .state = State,
-                   .cost = nullptr});
+                   .cost = nullptr,
+                   .keys = {{.name = "ema_least",
+                             .key = "least",
+                             .help = "of what a row keeps of the past, in 'ema'",
+                             .min = 0.0,
+                             .max = 0.9,
+                             .value = 0.0}}});
     RegisterRuntimeMixer(
         {"ema", nullptr,
          [](const ModelConfig& layer, MixerTensors& tensors)

@@ -9,7 +9,7 @@ namespace {
 class EmaModule final : public nn::Mixer {
  public:
   EmaModule(const ModelConfig& layer, nn::MixerPlace place)
-      : Mixer(layer, place) {
+      : Mixer(layer, place), least_(Least(layer)) {
     const auto linear = [&] {
       return torch::nn::Linear(
           torch::nn::LinearOptions(layer.d_model, layer.d_model).bias(false));
@@ -47,7 +47,7 @@ class EmaModule final : public nn::Mixer {
   // h_t of every row, as a sum over the rows up to it: O(T^2 D), by definition.
   torch::Tensor Averages(const torch::Tensor& x, const torch::Tensor& kept,
                          const torch::Tensor& first) {
-    const torch::Tensor a = decay_.sigmoid();
+    const torch::Tensor a = least_ + (1 - least_) * decay_.sigmoid();
     const torch::Tensor count = kept.to(x.scalar_type()).cumsum(1);  // [B, T]
     const torch::Tensor u =
         in_(x.masked_fill(~kept.unsqueeze(-1), 0.0)) * (1 - a);
@@ -68,6 +68,7 @@ class EmaModule final : public nn::Mixer {
 
   torch::nn::Linear in_{nullptr}, out_{nullptr};
   torch::Tensor decay_;
+  double least_;
 };
 
 std::shared_ptr<nn::Mixer> Make(const ModelConfig& layer,

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
@@ -13,6 +15,7 @@
 #include "runtime/state/state_file.h"
 #include "text/tokenizer.h"
 #include "torch_nn/models/language_model.h"
+#include "train/trainer.h"
 
 namespace tarn::plugin {
 namespace {
@@ -26,7 +29,7 @@ ModelConfig Hybrid() {
   config.d_model = 16;
   config.n_layers = 4;
   config.n_heads = 2;
-  config.layers = LayersFromText("ema,linear,full");
+  config.layers = LayersFromText("ema:ema_least=0.25,linear,full");
   config.norm_kind = NormKind::kRms;
   config.feed_forward = FeedForwardKind::kSwiglu;
   FinishConfig(config);
@@ -102,6 +105,84 @@ TEST(Ema, ThreeFormsAgreeInAHybrid) {
                                 kThreeWay));
     state = next;
   }
+}
+
+// Says nothing, and asks for a stop after a step.
+class StopAfter final : public train::Reporter {
+ public:
+  explicit StopAfter(int64_t step) : step_(step) {}
+  void Note(const std::string&) override {}
+  void Step(const train::StepFigures& figures, int64_t) override {
+    if (figures.step == step_) stop = true;
+  }
+  void Sample(const std::string&) override {}
+
+  std::atomic<bool> stop{false};
+
+ private:
+  int64_t step_;
+};
+
+bool TrainUntil(const train::Given& given, int64_t step) {
+  StopAfter reporter(step);
+  return train::Train(given, reporter.stop, reporter).finished;
+}
+
+// The trainer takes the family and its key as options, and a run in two parts
+// ends in the bits of one.
+TEST(Ema, TrainsAndResumesByTheTrainer) {
+  RegisterEmaModule();
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "abc " + std::to_string(i % 7);
+  WriteFileAtomically(folder / "text", text);
+  const auto options = [&](const std::string& out) {
+    return train::Given{{"data", folder / "text"}, {"out", folder / out},
+                        {"steps", "6"},            {"layers", "ema,linear,full"},
+                        {"ema_least", "0.125"},    {"d_model", "16"},
+                        {"n_layers", "3"},         {"n_heads", "2"},
+                        {"dropout", "0.1"},        {"seq_len", "16"},
+                        {"batch", "2"}};
+  };
+  EXPECT_TRUE(TrainUntil(options("whole"), 0));
+  EXPECT_FALSE(TrainUntil(options("parts"), 3));
+  EXPECT_TRUE(TrainUntil({{"out", folder / "parts"}, {"resume", "true"}}, 0));
+  const auto file = [&](const char* name) {
+    return ReadFile(folder / name, 1 << 26).Take();
+  };
+  EXPECT_TRUE(file("whole/model.safetensors") == file("parts/model.safetensors"));
+  const std::string json = file("whole/config.json");
+  EXPECT_EQ(json, file("parts/config.json"));
+  EXPECT_TRUE(Contains(json, "\"least\": 0.125")) << json;
+  const ModelConfig config = ConfigFromJson(json).Take();
+  EXPECT_EQ(Least(config), 0.125);
+  EXPECT_EQ(ConfigToJson(config), json);
+  // What was written runs without torch.
+  const Model runtime = Model::Open(folder / "whole").Take();
+  tarn::State state(runtime);
+  std::vector<float> logits(256);
+  runtime.Step(state, 'a', logits.data());
+  EXPECT_TRUE(std::isfinite(logits[0]));
+}
+
+// What a key of its own takes, and what knows nothing of it.
+TEST(Ema, KeysStandInASectionOfTheirOwn) {
+  ModelConfig config = Hybrid();
+  EXPECT_TRUE(Contains(ConfigToJson(config), "\"ema_least\": 0.25"));
+  EXPECT_FALSE(Contains(ConfigToJson(ModelConfig()), "ema"));
+  EXPECT_FALSE(Contains(ConfigToFlatJson(ModelConfig()), "ema"));
+  try {
+    SetConfigField(config, "ema_least", "0.95");
+    FAIL();
+  } catch (const ArgumentError& error) {
+    EXPECT_EQ(error.where(), "ema_least");
+    EXPECT_EQ(error.wanted(), "a number from 0 to 0.9");
+  }
+  MixerSpec other = Spec(MixersOf(config).front());
+  other.name = "other";
+  EXPECT_THROW(RegisterMixer(other), ArgumentError);  // its section is taken
+  other.family = "other";
+  EXPECT_THROW(RegisterMixer(other), ArgumentError);  // and its key
 }
 
 // What a program prints, and its exit code behind it.
