@@ -214,7 +214,7 @@ TEST_P(DeviceTest, StatesLieWithTheWeights) {
       return go_on(pairs, pairs.Encode(Tokens().to(device), lengths), device);
     });
   } else {
-    EXPECT_THROW(InitialState(*models.there), ArgumentError);
+    EXPECT_THROW(models.there->EmptyState(), ArgumentError);
   }
 }
 

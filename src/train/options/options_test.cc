@@ -316,8 +316,11 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
   EXPECT_EQ(LayerView(model, 4).attention, AttentionKind::kLocal);
   EXPECT_EQ(model.norm_kind, NormKind::kRms);
   EXPECT_EQ(model.feed_forward, FeedForwardKind::kSwiglu);
-  EXPECT_TRUE(HasMixer(model, AttentionKind::kFull));
-  EXPECT_FALSE(HasMixer(model, AttentionKind::kReformer));
+  EXPECT_FALSE(HasPositionTable(model));
+  ModelConfig tables = model;
+  tables.attention = AttentionKind::kAftFull;
+  tables.layers.clear();
+  EXPECT_TRUE(HasPositionTable(tables));
   // A checkpoint keeps them.
   TrainState state;
   state.options = options;
