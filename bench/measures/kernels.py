@@ -34,7 +34,9 @@ def _small(name, params, ctx):
     if not params:
         if name == "adam_step":
             return {"count": 1000}
-        # Cases of sequences are cut by their batch, the others by their rows.
+        # Cases of sequences are cut by batch or length, the others by their rows.
+        if name in ("cluster_queries", "hash_buckets", "reformer_bias"):
+            return {"seq_len": 64}
         return {"batch": 1} if name.startswith("aft_simple") else {"rows": 64}
     most = {"batch": 8, "seq_len": 64, "rows": 8, "inputs": 64, "outputs": 64}
     return {k: min(v, most.get(k, v)) if k in most else v for k, v in params.items()}

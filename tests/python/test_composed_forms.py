@@ -107,6 +107,30 @@ def test_torch_func(name):
     near(torch.func.grad(loss)(x.float()), wanted.float(), 1e-4)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w: ops.linear_attention(x, w, x),
+        lambda x, w: ops.linear_attention(x, x, w),
+        lambda x, w: ops.full_attention(x, x, w),
+        lambda x, w: ops.aft_simple_attention(x, w, x),
+        lambda x, w: ops.affine(x, w[0, :4, 0]),
+        lambda x, w: ops.residual_norm(x, w, gamma=x[0, 0, 0], beta=x[0, 1, 0])[0],
+        lambda x, w: ops.swiglu_feed_forward(x, x[0, :4, 0], x[1, :4, 0], w[0, :4, 0]),
+    ],
+)
+def test_forward_mode_of_any_argument(call):
+    """A tangent of another argument than the first is no reason to lose it."""
+    x, w = random_x().detach(), random_x().detach().flip(1)
+    direction = torch.randn_like(w)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(w, direction)
+        slope = torch.autograd.forward_ad.unpack_dual(call(x, dual)).tangent
+    step = 1e-6 * direction.double()
+    x, w = x.double(), w.double()
+    near(slope.double(), (call(x, w + step) - call(x, w - step)) / 2e-6, 1e-4)
+
+
 @pytest.mark.parametrize("name", sorted(CASES.keys() - ONE_FORM))
 def test_vmap(name):
     _, call = CASES[name]

@@ -3,14 +3,11 @@
 import subprocess
 import sys
 
-import other_device
 import pytest
 import torch
 
 import tarn
 
-# Before the first backward pass, which starts a thread for each device there is.
-other_device.install()
 KINDS = [tarn.optim.AdamW, tarn.optim.RAdam]
 
 
@@ -127,20 +124,6 @@ def test_refuses_before_work():
     assert torch.equal(p, torch.ones(3))
     with pytest.raises(ValueError, match="RAdam: clip: want a number >= 0"):
         tarn.optim.RAdam([p], clip=-1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("clip", [0.0, 0.5])
-def test_parameters_of_another_device(kind, clip):
-    """They and their state stay there and become what they become on the CPU."""
-    here = leaves()
-    there = [other_device.on_device(p) for p in here]
-    optimizer = kind(there, lr=0.02, clip=clip)
-    train(here, kind(here, lr=0.02, clip=clip), 4)
-    train(there, optimizer, 4)
-    for a, b in zip(there, here):
-        assert a.device == optimizer.state[a]["m"].device == torch.device(other_device.NAME)
-        close(other_device.on_cpu(a), b.detach(), 1e-6)
 
 
 def test_it_needs_no_other_part_of_the_package():

@@ -1,5 +1,4 @@
-"""Gradients of gradients: which operators have them, in which dtypes, and that the
-other says so by an error which names it, and in its docstring."""
+"""Gradients of gradients: which operators have them, and that the other says so by an error which names it, and in its docstring."""
 
 import pytest
 import torch

@@ -90,12 +90,16 @@ def mapped_linear_attention(
         queries, keys = _mapped(_OP, functions, queries, keys, values)
     # Left to the map, the denominator of identity is the signed one.
     divided = denominator in checks.DIVIDED and (denominator or name) != "identity"
-    elementwise = name in checks.FEATURE_MAPS and divided
+    plain = omega is None and softmax_temp is None and not stabilise
+    elementwise = name in checks.FEATURE_MAPS and divided and plain
     if elementwise and _fla.serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
         out, state = _fla.linear_attention(
             queries, keys, values, checks.kept_keys(keys, key_mask, key_lengths), name,
             denominator or "exact", float(eps), float(scale),
-            _state_parts(_OP, "initial_state", initial_state)[:2],
+            checks.state_of(
+                _OP, "initial_state", initial_state,
+                (keys.shape[0], values.shape[2], keys.shape[3], values.shape[3]), queries,
+            )[:2],
         )  # fmt: skip
         none = torch.zeros((), dtype=torch.int64, device=queries.device)
         results = (out,) + (state,) * return_state + (none,) * return_clamped

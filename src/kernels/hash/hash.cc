@@ -143,6 +143,12 @@ void ClusterQueries(const HashRows<T>& in, const ClusterOptions& options,
   WantBits("cluster_queries", options.bits);
   WantAtLeastOne("cluster_queries: clusters", options.clusters);
   WantAtLeastOne("cluster_queries: iterations", options.iterations);
+  for (int64_t b = 0; in.lengths != nullptr && b < in.batch; ++b) {
+    if (in.lengths[b] >= 0 && in.lengths[b] <= in.seq_len) continue;
+    throw ArgumentError(StrCat("cluster_queries: lengths[", b, "]"),
+                        StrCat("a length in [0, ", in.seq_len, "]"),
+                        StrCat(in.lengths[b]));
+  }
   const auto planes =
       Gaussian(in.d_key, options.bits, options.hash_seed, kHashPlanes);
   Projection offsets{};

@@ -121,6 +121,12 @@ TEST(Hash, RefusesBeforeAnyWork) {
         ClusterQueries(problem.rows(), options, clusters.data(), executor),
         ArgumentError);
   }
+  for (const int64_t bad : {-1, 5}) {
+    Problem<float> ragged(4, 2);
+    ragged.lengths[1] = bad;
+    EXPECT_THROW(ClusterQueries(ragged.rows(), {}, clusters.data(), executor),
+                 ArgumentError);
+  }
   EXPECT_THROW(HashBuckets(problem.rows(), 0, 1, 0, buckets.data(), executor),
                ArgumentError);
   EXPECT_THROW(HashBuckets(problem.rows(), 1, 0, 0, buckets.data(), executor),

@@ -174,7 +174,7 @@ struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
 };
 
 Results ForwardAutograd(const Call& in) {
-  if (!OnKernelDevice(in.queries)) return ForwardComposed(in);
+  if (!OnKernelDevice(in.queries, in.keys, in.values, in.m, in.a, in.b)) return ForwardComposed(in);
   WithTorchErrors([&] { Check(in); });
   if (!WantsGradient(in.queries, in.keys, in.values, in.m, in.a, in.b)) {
     at::AutoDispatchBelowADInplaceOrView guard;

@@ -154,9 +154,11 @@ AftSimpleResults ComposedAftSimple(const AftSimpleCall& in) {
     last = prefixes.Each([](const at::Tensor& x, double) {
       return x.narrow_symint(1, x.sym_size(1) - 1, 1);
     });
+    const c10::SymInt reach =
+        in.causal_offset.max(-q.sym_size(1)).min(k.sym_size(1));
     const at::Tensor read =  // keys that each query reads
         (at::arange(at::Scalar(q.sym_size(1)), q.options().dtype(at::kLong)) +
-         at::Scalar(in.causal_offset + 1))
+         at::Scalar(reach + 1))
             .clamp(0, at::Scalar(k.sym_size(1)));
     averages = Averages(prefixes).index_select(1, read);
   } else {

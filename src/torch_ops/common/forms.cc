@@ -32,13 +32,16 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 
 }  // namespace
 
-bool OnKernelDevice(const at::Tensor& x) {
+bool ComposedForced() { return force_composed; }
+
+bool HasTangent(const std::optional<at::Tensor>& x) {
+  return x.has_value() && x->defined() && x->_fw_grad(/*level=*/0).defined();
+}
+
+bool KernelsHere(const at::Tensor& x) {
   if (force_composed || InsideTransform()) return false;
   const c10::Device device = x.device();
-  if (!device.is_cpu() && !device.is_meta() && !HasCudaKernels(device)) {
-    return false;
-  }
-  return !x._fw_grad(/*level=*/0).defined();
+  return device.is_cpu() || device.is_meta() || HasCudaKernels(device);
 }
 
 ForceComposed::ForceComposed(bool on) : before_(ExchangeForced(on)) {}

@@ -9,23 +9,38 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace tarn::ops {
 
+/// Whether composed forms are forced on this thread.
+bool ComposedForced();
+
+/// Whether a forward-mode derivative is carried along.
+bool HasTangent(const std::optional<at::Tensor>& x);
+
 /// Whether kernels may serve tensors where x is, as things stand on this thread:
 /// the CPU (or meta) or a device with kernels of its own, no transform of
-/// torch.func, no forward-mode derivative of x, composed forms not forced.
-bool OnKernelDevice(const at::Tensor& x);
+/// torch.func, composed forms not forced.
+bool KernelsHere(const at::Tensor& x);
+
+/// The same for a call: nor has x or another differentiable argument a tangent.
+template <typename... Tensors>
+bool OnKernelDevice(const at::Tensor& x, const Tensors&... others) {
+  return KernelsHere(x) && !(HasTangent(x) || ... || HasTangent(others));
+}
 
 /// The same for operators whose kernels take float32 alone.
-inline bool KernelServes(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat && OnKernelDevice(x);
+template <typename... Tensors>
+bool KernelServes(const at::Tensor& x, const Tensors&... others) {
+  return x.scalar_type() == at::kFloat && OnKernelDevice(x, others...);
 }
 
 /// The same for operators whose kernels take all but float64.
-inline bool KernelServesAttention(const at::Tensor& x) {
-  return x.scalar_type() != at::kDouble && OnKernelDevice(x);
+template <typename... Tensors>
+bool KernelServesAttention(const at::Tensor& x, const Tensors&... others) {
+  return x.scalar_type() != at::kDouble && OnKernelDevice(x, others...);
 }
 
 /// While it lives, every operator called on this thread takes its composed form,

@@ -141,7 +141,9 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
           {saved[0], saved[1]}, grads, [](const variable_list& in) {
             return variable_list{at::linear(in[0], in[1])};
           });
-      found.push_back(has_bias ? grads[0].reshape({-1, grads[0].size(-1)}).sum(0) : at::Tensor());
+      found.push_back(has_bias
+                          ? grads[0].reshape({-1, grads[0].size(-1)}).sum(0)
+                          : at::Tensor());
       return found;
     }
     static const auto handle =
@@ -155,7 +157,7 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
 
 at::Tensor ForwardAutograd(const at::Tensor& x, const at::Tensor& weight,
                            const OptionalTensor& bias) {
-  if (!KernelServes(x)) return ForwardComposed(x, weight, bias);
+  if (!KernelServes(x, weight, bias)) return ForwardComposed(x, weight, bias);
   WithTorchErrors([&] { Check(x, weight, bias); });
   if (!WantsGradient(x, weight, bias)) {
     at::AutoDispatchBelowADInplaceOrView guard;

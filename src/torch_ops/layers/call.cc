@@ -85,7 +85,7 @@ TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
   m.impl("dropout_scales", &ScalesDrawn);
 }
 
-// Differentiating a gradient again is an error, not zeros: float64 composes.
+// Differentiating a gradient again is an error, not zeros: Differentiable calls compose theirs.
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   for (const char* op :
        {"affine_backward", "feed_forward_backward",

@@ -250,7 +250,7 @@ Outputs ForwardAutograd(const at::Tensor& x, const at::Tensor& weight1,
                         const at::Tensor& bias1, const at::Tensor& weight2,
                         c10::string_view activation, double probability,
                         const OptionalTensor& seed) {
-  if (!KernelServes(x)) {
+  if (!KernelServes(x, weight1, bias1, weight2)) {
     return ForwardComposed(x, weight1, bias1, weight2, activation, probability,
                            seed);
   }

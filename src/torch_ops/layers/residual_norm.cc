@@ -366,7 +366,7 @@ Outputs ForwardAutograd(const at::Tensor& x, const OptionalTensor& residual,
                         const OptionalTensor& beta, double eps,
                         double probability, const OptionalTensor& seed,
                         c10::string_view kind) {
-  if (!KernelServes(x)) {
+  if (!KernelServes(x, residual, bias, gamma, beta)) {
     return ForwardComposed(x, residual, bias, gamma, beta, eps, probability,
                            seed, kind);
   }

@@ -223,7 +223,7 @@ struct SwigluFunction : public torch::autograd::Function<SwigluFunction> {
 Outputs ForwardAutograd(const at::Tensor& x, const at::Tensor& weight1,
                         const at::Tensor& weight2, const at::Tensor& weight3,
                         double probability, const OptionalTensor& seed) {
-  if (!KernelServes(x)) {
+  if (!KernelServes(x, weight1, weight2, weight3)) {
     return ForwardComposed(x, weight1, weight2, weight3, probability, seed);
   }
   WithTorchErrors([&] { Check(x, weight1, weight2, weight3); });

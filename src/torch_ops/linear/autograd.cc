@@ -136,8 +136,9 @@ struct LinearAttentionFunction
   }
 };
 
-// The gradient operator as a leaf of the graph: create_graph = True works, and
-// only differentiating it again is an error.
+// The gradient operator, called by itself, as a leaf of the graph: only
+// differentiating it again is an error. (Gradients under create_graph do not come
+// here: they are composed.)
 struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&,
@@ -156,15 +157,16 @@ struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list&) {
     C10_THROW_ERROR(
         NotImplementedError,
-        StrCat("linear_attention: gradient of the gradient: want float64 "
-               "tensors (composed form), got ",
+        StrCat("linear_attention_backward: gradient: want that of "
+               "linear_attention, which is composed, got ",
                ctx->saved_data["dtype"].toStringRef()));
   }
 };
 
 Results ForwardAutograd(const Operands& in, const Settings& settings,
                         bool return_state) {
-  if (!KernelServesAttention(in.queries)) {
+  if (!KernelServesAttention(in.queries, in.keys, in.values, in.initial_S,
+                             in.initial_z)) {
     return ComposedLinearAttention(in, settings, return_state);
   }
   if (!NeedsGradient(in.queries, in.keys, in.values, in.initial_S,
@@ -196,7 +198,8 @@ Gradients BackwardAutograd(const Operands& in,
 
 // A step that needs a gradient is a sequence of one token.
 StepResults StepAutograd(const StepOperands& in, const Settings& settings) {
-  if (!KernelServesAttention(in.queries)) {
+  if (!KernelServesAttention(in.queries, in.keys, in.values, in.state_S,
+                             in.state_z)) {
     return ComposedLinearAttentionStep(in, settings);
   }
   if (!NeedsGradient(in.queries, in.keys, in.values, in.state_S, in.state_z)) {

@@ -65,14 +65,44 @@ at::Tensor ScaledQueries(const at::Tensor& features,
                               at::ones_like(factor));
 }
 
+// One device for all, and lengths that are lengths.
+void CheckDevices(const Operands& in) {
+  const c10::Device device = in.queries.device();
+  const auto want = [&](const char* name, const OptionalTensor& x) {
+    if (!x.has_value() || x->device() == device) return;
+    throw DeviceError(StrCat("linear_attention: ", name), device.str(),
+                      x->device().str());
+  };
+  want("keys", in.keys);
+  want("values", in.values);
+  want("key_mask", in.key_mask);
+  want("key_lengths", in.key_lengths);
+  want("cu_seqlens", in.cu_seqlens);
+  want("initial_S", in.initial_S);
+  want("initial_z", in.initial_z);
+  if (!in.key_lengths.has_value()) return;
+  const at::Tensor& lengths = *in.key_lengths;
+  if (lengths.scalar_type() != at::kInt && lengths.scalar_type() != at::kLong) {
+    throw DTypeError("linear_attention: key_lengths", "Int or Long",
+                     c10::toString(lengths.scalar_type()));
+  }
+  if (lengths.dim() != 1 || lengths.size(0) != in.queries.size(0)) {
+    throw ShapeError("linear_attention: key_lengths",
+                     ShapeText({in.queries.size(0)}),
+                     ShapeText(lengths.sizes().vec()));
+  }
+}
+
 // Shapes and ranges, before any work. What a compiler traces has no addresses
 // and symbolic sizes: there the operators below say what does not fit.
 LinearAttentionOptions Checked(const Operands& in, const Settings& settings) {
   return WithTorchErrors([&] {
     if (!IsTraced(in.queries)) {
       Operands seen = in;
+      CheckDevices(in);
       if (!in.queries.device().is_cpu()) {
-        // Lengths stay where they are: fetching them would wait for the device.
+        // The values of lengths stay where they are: fetching them would wait
+        // for the device. Bounds of packed sequences are few and decide shapes.
         seen.key_lengths.reset();
         if (in.cu_seqlens.has_value()) {
           seen.cu_seqlens = in.cu_seqlens->to(at::kCPU);

@@ -65,9 +65,13 @@ at::Tensor Wide(const at::Tensor& x) {
 
 // Under autocast to its dtype, as the operator's arguments are: modules in C++
 // call the functions below without the dispatcher.
-void CastAlike(Operands& in) {
+template <typename Call>
+void CastAlike(Call& in) {
   const c10::DeviceType device = in.queries.device().type();
-  if (!at::autocast::is_autocast_enabled(device)) return;
+  if (!at::autocast::is_autocast_available(device) ||
+      !at::autocast::is_autocast_enabled(device)) {
+    return;
+  }
   for (at::Tensor* x : {&in.queries, &in.keys, &in.values}) {
     *x = at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), *x,
                                    device);
@@ -273,8 +277,9 @@ MappedAttentionResult MappedLinearAttentionStep(
   return WithTorchErrors([&] {
     const MappedAttentionOptions options = StepOptions(given);
     CheckOptions(kStepOp, options);
-    Operands one = OneToken(queries, keys, values);
-    CastAlike(one);
+    StepOperands in = {queries, keys, values, OrNone(state.S), OrNone(state.z)};
+    CastAlike(in);
+    Operands one = OneToken(in.queries, in.keys, in.values);
     const c10::impl::ExcludeDispatchKeyGuard uncast(
         c10::autocast_dispatch_keyset);
     const at::ScalarType dtype = one.queries.scalar_type();
@@ -290,8 +295,6 @@ MappedAttentionResult MappedLinearAttentionStep(
       result.out = result.out.squeeze(1).to(dtype);
       return result;
     }
-    StepOperands in = {one.queries.squeeze(1), one.keys.squeeze(1),
-                       one.values.squeeze(1), OrNone(state.S), OrNone(state.z)};
     if (IsFused(options)) {
       return DividedStep(in, options, options.features.map);
     }

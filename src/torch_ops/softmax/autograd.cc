@@ -1,6 +1,6 @@
 // Schemas, autograd and the C++ functions of softmax attention. The kernel's
-// gradient saves the inputs, the output and two numbers a row; float64 runs the
-// composed form, whose own graph gives gradients of any order.
+// gradient saves the inputs, the output and two numbers a row; the composed form's
+// own graph gives gradients of any order.
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>

@@ -24,7 +24,9 @@ struct SoftmaxCall {
   /// unless softmax_temp is given: it becomes a constant of the trace.
   double temperature() const;
   /// Whether the composed form serves the call.
-  bool composes() const { return !KernelServesAttention(queries); }
+  bool composes() const {
+    return !KernelServesAttention(queries, keys, values, options.bias);
+  }
 };
 
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
@@ -35,6 +37,12 @@ void WantPlane(const std::string& where, const at::Tensor& plane,
 
 /// [B, S] bool of the keys that key_mask and key_lengths keep; undefined: all.
 at::Tensor KeptKeys(const AttentionMasks& masks, const at::Tensor& keys);
+
+/// causal_offset, no further than from the first key to the last query.
+inline c10::SymInt Reach(const AttentionMasks& masks,
+                         const c10::SymInt& queries, const c10::SymInt& keys) {
+  return masks.causal_offset.max(-queries).min(keys);
+}
 
 /// Checks everything but the data of key_lengths under a compiler. `op` begins
 /// the messages. Throws tarn::Error.

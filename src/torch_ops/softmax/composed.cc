@@ -118,9 +118,10 @@ at::Tensor Scores(const SoftmaxCall& call) {
 // ---- A window of keys, in linear time.
 
 // Whether the window's blocks serve the call: masks of pairs and dropout are
-// laid out over all keys.
+// laid out over all keys, and a block as wide as the sequence saves nothing.
 bool FitsWindows(const SoftmaxCall& call) {
-  return call.local_context != 0 && !call.masks.attention_mask.has_value() &&
+  return call.local_context != 0 &&
+         call.local_context < call.keys.sym_size(1) / 2 && !call.masks.attention_mask.has_value() &&
          !call.options.bias.has_value() &&
          call.options.dropout.probability == 0.0;
 }
@@ -157,7 +158,7 @@ at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
   at::Tensor allowed = ahead.ge(0).logical_and(ahead.lt(c));
   if (call.masks.causal) {
     allowed = allowed.logical_and(
-        ahead.le(at::Scalar(call.masks.causal_offset + c / 2)));
+        ahead.le(at::Scalar(Reach(call.masks, tokens, keys) + c / 2)));
   }
   if (!kept.defined()) {
     kept = at::ones_symint({1, keys}, q.options().dtype(at::kBool));
@@ -177,7 +178,9 @@ at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
 // CPU, where it would be a rival's kernel in place of tarn's definition.
 bool ServedByTorch(const SoftmaxCall& call) {
   const AttentionMasks& masks = call.masks;
-  if (call.queries.is_cpu() || call.queries.is_meta() ||
+  if (call.queries.is_cpu() || call.queries.is_meta() || ComposedForced() ||
+      HasTangent(call.queries) || HasTangent(call.keys) ||
+      HasTangent(call.values) ||
       call.local_context != 0 || call.options.bias.has_value() ||
       call.options.dropout.probability != 0.0 ||
       masks.attention_mask.has_value() || masks.key_mask.has_value() ||

@@ -115,7 +115,8 @@ at::Tensor AllowedPairs(const AttentionMasks& masks, const at::Tensor& queries,
   at::Tensor allowed;
   if (masks.causal) {
     const at::Tensor last =
-        Range(queries.sym_size(1), queries) + at::Scalar(masks.causal_offset);
+        Range(queries.sym_size(1), queries) +
+        at::Scalar(Reach(masks, queries.sym_size(1), keys.sym_size(1)));
     allowed = (Range(keys.sym_size(1), keys).unsqueeze(0) <= last.unsqueeze(1))
                   .unsqueeze(0)
                   .unsqueeze(0);

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -193,6 +194,7 @@ at::Tensor Differentiable(const Call& in, const at::Tensor& cluster) {
                    in.keys.slice(0, begin, end),
                    in.values.slice(0, begin, end)));
              });
+    if (outs.empty()) return at::empty_like(in.values);  // no rows at all
     return at::cat(outs).to(in.queries.scalar_type());
   });
 }

@@ -123,19 +123,24 @@ def test_a_model_trains_and_generates_there(keys):
     torch.testing.assert_close(other_device.on_cpu(row), out[:, 5].detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_optimiser_steps_there():
+@pytest.mark.parametrize("kind", ["AdamW", "RAdam"])
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+def test_the_optimiser_steps_there(kind, clip):
+    """Parameters and their state stay there and become what they become on the CPU."""
     from tarn import optim
 
     torch.manual_seed(0)
-    wanted = torch.nn.Parameter(torch.randn(5, 3))
-    moved = torch.nn.Parameter(other_device.on_device(wanted.detach()))
-    for parameter in (wanted, moved):
-        steps = optim.AdamW([parameter], lr=0.1)
-        for _ in range(3):
+    here = [torch.nn.Parameter(torch.randn(shape)) for shape in [(5, 3), (7,)]]
+    there = [torch.nn.Parameter(other_device.on_device(p.detach())) for p in here]
+    for parameters in (here, there):
+        steps = getattr(optim, kind)(parameters, lr=0.02, clip=clip)
+        for _ in range(4):
             steps.zero_grad()
-            (parameter.square().sum() / 2).backward()
+            sum(p.square().sum() / 2 for p in parameters).backward()
             steps.step()
-    assert torch.allclose(other_device.on_cpu(moved), wanted.detach(), rtol=1e-5, atol=1e-6)
+    for a, b in zip(there, here):
+        assert a.device == steps.state[a]["m"].device == DEVICE
+        assert torch.allclose(other_device.on_cpu(a), b.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_what_mixes_devices_fails():
