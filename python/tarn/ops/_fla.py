@@ -5,6 +5,7 @@ it does not know take tarn's own composed form."""
 
 import functools
 import importlib
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from tarn.ops._state import LinearState
 
 
 @functools.lru_cache(maxsize=1)
-def _chunk():
+def _chunk() -> Any:
     """fla's chunk_linear_attn, or None where it is not there or does not load."""
     try:
         return importlib.import_module("fla.ops.linear_attn").chunk_linear_attn
@@ -33,7 +34,7 @@ def serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
         and 0 < queries.shape[1] == keys.shape[1]
         and queries.shape[0] > 0
         and not torch.compiler.is_compiling()
-        and not torch._C._functorch.peek_interpreter_stack()
+        and not getattr(torch._C, "_functorch").peek_interpreter_stack()
         and not torch.ops.tarn.composed_forced()
         and _chunk() is not None
     )
