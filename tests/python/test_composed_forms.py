@@ -104,6 +104,7 @@ def test_torch_func(name):
     direction = torch.randn_like(x)
     _, slope = torch.func.jvp(loss, (x,), (direction,))
     near(slope, (wanted * direction).sum(), 1e-12)
+    # Against float64: what float32 loses in sums and quotients of x's size.
     near(torch.func.grad(loss)(x.float()), wanted.float(), 1e-4)
 
 
@@ -126,6 +127,7 @@ def test_forward_mode_of_any_argument(call):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(w, direction)
         slope = torch.autograd.forward_ad.unpack_dual(call(x, dual)).tangent
+    # Central differences in float64 beside a float32 tangent.
     step = 1e-6 * direction.double()
     x, w = x.double(), w.double()
     near(slope.double(), (call(x, w + step) - call(x, w - step)) / 2e-6, 1e-4)
@@ -160,6 +162,7 @@ def test_autocast(name, composed):
     wide = name.startswith(("residual", "rms", "logistic"))
     wide = wide or name.endswith(("final state", "packed state"))
     assert out.dtype == (torch.float32 if wide else torch.bfloat16), out.dtype
+    # bfloat16 has 8 bits, and the cast operands are rounded before any product.
     near(out.float(), first(call(x)).float(), 0.05)
 
 

@@ -77,6 +77,7 @@ def test_gives_what_tarn_gives(call, feature_map, denominator, value_heads, call
         results.append([out, *state[:2], *torch.autograd.grad(loss, leaves)])
     assert len(calls) == 1
     for got, wanted in zip(*results):
+        # A query of relu2 features may be tiny: its quotient magnifies rounding.
         assert (got - wanted).abs().max() <= 1e-4 * (1 + wanted.abs().max())
 
 

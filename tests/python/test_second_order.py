@@ -28,6 +28,7 @@ def test_float32_has_it_near_float64s(name):
     _, call = CASES[name]
     given = random_x(torch.float32)
     wanted = second_order(call, given.detach().double().requires_grad_())
+    # float32 through two derivatives: quotients and exponentials lose some digits.
     near = 1e-4 * (1 + wanted.abs().max())
     assert torch.allclose(second_order(call, given).double(), wanted, rtol=1e-3, atol=near)
 

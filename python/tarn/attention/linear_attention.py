@@ -18,8 +18,8 @@ class LinearAttention(LinearMemory, LinearAttentionBase):
 
     Args:
         query_dimensions: width E of queries and keys.
-        feature_map: a name ("elu1", "relu", "relu2", "poly2", "favor",
-            "favor-positive", "rff", "smoothed-rff", "grf"), a module, or a
+        feature_map: a name ("elu1", "relu", "relu2", "softplus", "poly2",
+            "favor", "favor-positive", "rff", "smoothed-rff", "grf"), a module, or a
             factory as in `tarn.feature_maps`; None: elu + 1.
         eps: added to the denominator under compat.
         event_dispatcher: a name or a dispatcher.

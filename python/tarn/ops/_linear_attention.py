@@ -52,8 +52,8 @@ def linear_attention(
         causal: whether a query reads only keys up to its own position.
         causal_offset: tokens by which queries come later than keys; may be
             negative. S - T aligns the last query with the last key.
-        feature_map: phi, "elu1" (elu(x) + 1), "identity", "relu" (max(x, 0)) or
-            "relu2" (its square). mapped_linear_attention takes more.
+        feature_map: phi, "elu1" (elu(x) + 1), "identity", "relu" (max(x, 0)),
+            "relu2" (its square) or "softplus" (log(1 + exp(x))). mapped_linear_attention takes more.
         key_mask: [B, S] bool, True = keep. None keeps all. What is masked, NaN
             included, has no influence. Combines with key_lengths.
         key_lengths: [B] int32 or int64, keys kept at the front of each row.

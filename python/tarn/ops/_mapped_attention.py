@@ -44,8 +44,8 @@ def mapped_linear_attention(
     """`linear_attention` with any feature map.
 
     Args:
-        feature_map: a name: "elu1", "identity", "relu", "relu2" (inside the
-            kernel), "poly2", "favor", "favor-positive", "rff", "smoothed-rff",
+        feature_map: a name: "elu1", "identity", "relu", "relu2", "softplus"
+            (inside the kernel), "poly2", "favor", "favor-positive", "rff", "smoothed-rff",
             "grf" (features first, then the same kernel); or a function or
             Module of x [..., K] -> [..., C]; or a pair of them, for queries and
             for keys.
@@ -271,11 +271,7 @@ def _functions(op, feature_map, omega, softmax_temp, kernel_fn):
 def _without_masked(keys, key_mask, key_lengths):
     """Keys with zeros where they are not read: NaN there must not reach the
     gradient of a function."""
-    kept = key_mask
-    if key_lengths is not None:
-        positions = torch.arange(keys.shape[1], device=keys.device)
-        within = positions < key_lengths[:, None]
-        kept = within if kept is None else kept & within
+    kept = checks.kept_keys(keys, key_mask, key_lengths)
     return keys if kept is None else keys.where(kept[:, :, None, None], 0)
 
 

@@ -11,6 +11,7 @@
 // and where a value is not finite (0 NaN is NaN), the block goes pair by pair
 // and channel by channel, in slices of kSliceElements.
 #include "torch_ops/aft/blocks.h"
+#include "torch_ops/common/tensors.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
@@ -36,10 +37,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double SafeRange(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? 300.0 : 40.0;
-}
-
-at::Tensor Zero(const at::Tensor& like) {
-  return at::zeros({}, like.options());
 }
 
 // x with 0 in place of an infinity, for differences that must stay finite.

@@ -24,16 +24,13 @@
 #include "torch_ops/aft/simple_compute.h"
 #include "torch_ops/softmax/call.h"
 #include "torch_ops/sparse/call.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr int64_t kChunk = 32;
-
-at::Tensor Zero(const at::Tensor& like) {
-  return at::zeros({}, like.options());
-}
 
 // States along axis 1, and inside chunks along axis 2: [B, n, ..., H V].
 struct States {

@@ -29,6 +29,7 @@ struct Held {
     k = in.keys.to(type);
     v = in.values.to(type);
     kept = KeptPositions(in.key_mask, in.key_lengths, k.size(1));
+    if (kept.defined()) kept = kept.contiguous();  // read by address
     const int64_t row[] = {q.size(0), q.size(2), q.size(3)};
     if (in.m.has_value()) {
       m = in.m->clone(at::MemoryFormat::Contiguous);

@@ -127,7 +127,7 @@ struct KernelCall {
 /// see. Throws tarn::Error; reads the lengths, no other data.
 KernelCall MakeKernelCall(const Operands& in, const Settings& settings);
 
-/// Scratch of a call, 64-byte aligned, from the cache of ops_memory.h.
+/// Scratch of a call, 64-byte aligned, from the cache of memory.h.
 class Workspace {
  public:
   explicit Workspace(size_t bytes);

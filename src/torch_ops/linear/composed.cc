@@ -18,10 +18,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <ATen/ops/arange.h>
 
 #include "torch_ops/common/call.h"
 #include "torch_ops/linear/layout.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
@@ -39,19 +39,6 @@ struct Sizes {
         d_key(in.keys.sym_size(3)),
         d_value(in.values.sym_size(3)) {}
 };
-
-at::Tensor Range(const c10::SymInt& end, const at::Tensor& like) {
-  return at::arange(at::Scalar(end), like.options().dtype(at::kLong));
-}
-
-at::Tensor Zero(const at::Tensor& like) {
-  return at::zeros({}, like.options());
-}
-
-// float32 for the half types: sums and denominators are never narrower.
-at::Tensor Wide(const at::Tensor& x) {
-  return x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-}
 
 // Queries with the factor the kernel gives them: `scale`, or under an exact
 // denominator a power of two (a constant: the ratio does not change).
@@ -283,14 +270,7 @@ at::Tensor ElementwiseFeatures(FeatureMap map, const at::Tensor& x) {
 }
 
 at::Tensor KeptKeys(const Operands& in) {
-  at::Tensor kept;
-  if (in.key_mask.has_value()) kept = *in.key_mask;
-  if (in.key_lengths.has_value()) {
-    const at::Tensor within = Range(in.keys.sym_size(1), in.keys).unsqueeze(0) <
-                              in.key_lengths->unsqueeze(1);
-    kept = kept.defined() ? kept.logical_and(within) : within;
-  }
-  return kept;
+  return KeptPositions(in.key_mask, in.key_lengths, in.keys.sym_size(1));
 }
 
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,

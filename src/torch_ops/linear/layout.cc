@@ -1,7 +1,7 @@
 #include "torch_ops/linear/layout.h"
+#include "torch_ops/common/tensors.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/maximum.h>
@@ -13,10 +13,6 @@
 
 namespace tarn::ops {
 namespace {
-
-at::Tensor Range(const c10::SymInt& end, const at::Tensor& like) {
-  return at::arange(at::Scalar(end), like.options().dtype(at::kLong));
-}
 
 c10::SymInt Clamp(const c10::SymInt& x, const c10::SymInt& least,
                   const c10::SymInt& most) {

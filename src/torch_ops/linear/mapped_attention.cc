@@ -1,6 +1,7 @@
 // Linear attention with any feature map: features first, then the chunked
 // kernel; and the denominator of signed maps around it.
 #include "torch_ops/linear/mapped_attention.h"
+#include "torch_ops/common/tensors.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -57,10 +58,6 @@ void CheckOptions(const char* op, const MappedAttentionOptions& options) {
                         "exact, as sums are relative to a running maximum",
                         Name(DenominatorOf(options)));
   }
-}
-
-at::Tensor Wide(const at::Tensor& x) {
-  return x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 // Under autocast to its dtype, as the operator's arguments are: modules in C++

@@ -1,4 +1,4 @@
-// Shared by the files of mapped_linear_attention (ops_mapped_attention.cc).
+// Shared by the files of mapped_linear_attention (mapped_attention.cc).
 #pragma once
 
 #include "torch_ops/common/call.h"

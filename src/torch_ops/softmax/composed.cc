@@ -1,6 +1,7 @@
-// Softmax attention from plain torch operators: the fallback for float64, the
-// weights on request, exact top-k. Sizes may be symbolic, so that compilers can
-// trace all but the blocks of top-k.
+// Softmax attention from plain torch operators: what serves devices without
+// kernels, float64 and gradients of gradients; the weights on request; exact
+// top-k. Sizes may be symbolic, so that compilers can trace all but the blocks of
+// top-k.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
@@ -22,22 +23,15 @@
 
 #include "torch_ops/layers/call.h"
 #include "torch_ops/softmax/call.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
 
-at::ScalarType Wide(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-at::Tensor Zero(const at::Tensor& like) {
-  return at::zeros({}, like.options());
-}
-
 // [B, S, H, width] as [B, H, S, width], wide; rows of keys that are not kept
 // are 0, so that NaN there meets no product.
 at::Tensor HeadsFirst(const at::Tensor& rows, const at::Tensor& kept) {
-  at::Tensor wide = rows.to(Wide(rows));
+  at::Tensor wide = Wide(rows);
   if (kept.defined()) {
     wide = at::where(kept.unsqueeze(-1).unsqueeze(-1), wide, Zero(wide));
   }
@@ -146,7 +140,7 @@ at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
   const at::Tensor k = windows(HeadsFirst(call.keys, kept).transpose(1, 2));
   const at::Tensor v = windows(HeadsFirst(call.values, kept).transpose(1, 2));
   const at::Tensor q =  // [B, blocks, H, b, K]
-      at::constant_pad_nd_symint(call.queries.to(Wide(call.queries)),
+      at::constant_pad_nd_symint(Wide(call.queries),
                                  {0, 0, 0, 0, 0, blocks * block - tokens}, 0)
           .unflatten_symint(1, {blocks, block})
           .transpose(2, 3);
@@ -227,7 +221,7 @@ at::Tensor Chosen(const at::Tensor& rows, const at::Tensor& chosen,
        chosen.clamp_min(0)) *
           at::Scalar(heads) +
       range(heads).view({1, -1, 1, 1});
-  const at::Tensor wide = rows.to(Wide(rows));
+  const at::Tensor wide = Wide(rows);
   const at::Tensor taken = wide.reshape_symint({batch * keys * heads, width})
                                .index_select(0, index.flatten())
                                .view_symint({batch, heads, chosen.sym_size(2),
@@ -328,7 +322,7 @@ TwoTensors ComposedExactTopk(const SoftmaxCall& call, int64_t topk,
     factors = ComposedDropout(
         at::ones_symint({call.queries.sym_size(0), call.queries.sym_size(2),
                          queries, width},
-                        call.queries.options().dtype(Wide(call.queries))),
+                        call.queries.options().dtype(ComputeType(call.queries))),
         dropout.probability, dropout.seed);
   }
   std::vector<at::Tensor> outs, weights;

@@ -1,7 +1,6 @@
 // Which keys a query may read: checks of masks and calls, and all masks as one
 // tensor for composed forms.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 
@@ -11,6 +10,7 @@
 #include "torch_ops/softmax/attention.h"
 #include "torch_ops/layers/call.h"
 #include "torch_ops/softmax/call.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
@@ -50,10 +50,6 @@ void CheckLengths(const std::string& where, const at::Tensor& lengths,
     throw ArgumentError(where, StrCat("lengths in [0, ", keys.size(1), "]"),
                         StrCat(least < 0 ? least : most));
   }
-}
-
-at::Tensor Range(const c10::SymInt& end, const at::Tensor& like) {
-  return at::arange(at::Scalar(end), like.options().dtype(at::kLong));
 }
 
 at::Tensor Both(const at::Tensor& a, const at::Tensor& b) {
@@ -101,13 +97,7 @@ void CheckAttentionMasks(const char* op, const AttentionMasks& masks,
 }
 
 at::Tensor KeptKeys(const AttentionMasks& masks, const at::Tensor& keys) {
-  at::Tensor kept;
-  if (masks.key_mask.has_value()) kept = *masks.key_mask;
-  if (masks.key_lengths.has_value()) {
-    kept = Both(kept, Range(keys.sym_size(1), keys).unsqueeze(0) <
-                          masks.key_lengths->unsqueeze(1));
-  }
-  return kept;
+  return KeptPositions(masks.key_mask, masks.key_lengths, keys.sym_size(1));
 }
 
 at::Tensor AllowedPairs(const AttentionMasks& masks, const at::Tensor& queries,

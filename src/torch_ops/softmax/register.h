@@ -1,5 +1,5 @@
-// From the flat argument lists of the softmax schemas (ops_softmax_autograd.cc)
-// to the values of ops_softmax_call.h: one implementation a dispatch key is
+// From the flat argument lists of the softmax schemas (autograd.cc)
+// to the values of call.h: one implementation a dispatch key is
 // then a short function.
 #pragma once
 

@@ -1,5 +1,5 @@
-// CPU and Meta forms of softmax attention: the blocked kernel; float64 composes
-// (ops_softmax_composed.cc).
+// CPU and Meta forms of softmax attention: the blocked kernel, or the composed
+// form (composed.cc).
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

@@ -1,7 +1,6 @@
 #include "torch_ops/sparse/call.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -70,25 +69,8 @@ void CheckLengths(const char* op, const char* name,
   }
 }
 
-at::Tensor KeptPositions(const OptionalTensor& mask,
-                         const OptionalTensor& lengths, int64_t end) {
-  at::Tensor kept;
-  if (mask.has_value()) kept = *mask;
-  if (lengths.has_value()) {
-    const at::Tensor within =
-        at::arange(end, lengths->options().dtype(at::kLong)) <
-        lengths->unsqueeze(1);
-    kept = kept.defined() ? kept.logical_and(within) : within;
-  }
-  return kept.defined() ? kept.contiguous() : kept;
-}
-
-at::ScalarType ComputeType(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 at::Tensor Skip(const at::Tensor& x, const at::Tensor& kept) {
-  const at::Tensor wide = x.to(ComputeType(x));
+  const at::Tensor wide = Wide(x);
   if (!kept.defined()) return wide;
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[0] = kept.size(0);

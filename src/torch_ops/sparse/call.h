@@ -12,6 +12,7 @@
 
 #include "torch_ops/softmax/attention.h"
 #include "torch_ops/layers/call.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 
@@ -26,13 +27,6 @@ void CheckOperands(const char* op, const at::Tensor& queries,
 void CheckLengths(const char* op, const char* name,
                   const OptionalTensor& lengths, const at::Tensor& like,
                   const c10::SymInt& end);
-
-/// [B, S] bool, dense, of positions that both terms keep; undefined: all.
-at::Tensor KeptPositions(const OptionalTensor& mask,
-                         const OptionalTensor& lengths, int64_t end);
-
-/// float64 for float64, else float32: what a call is computed in.
-at::ScalarType ComputeType(const at::Tensor& x);
 
 /// x [B, S, ...] in its compute type, with zeros at the positions that `kept`
 /// [B, S] leaves out; undefined: none.

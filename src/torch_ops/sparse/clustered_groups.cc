@@ -70,7 +70,7 @@ at::Tensor TopKeys(const at::Tensor& scores, const at::Tensor& kept,
                 members.options().device(at::kCPU));
   const auto run = scores.scalar_type() == at::kDouble ? &RunTopKeys<double>
                                                        : &RunTopKeys<float>;
-  run(dense, kept.defined() ? kept.to(at::kCPU) : kept, members.to(at::kCPU),
+  run(dense, kept.defined() ? kept.to(at::kCPU).contiguous() : kept, members.to(at::kCPU),
       slots, top.data_ptr<int64_t>());
   return top.to(scores.device());
 }

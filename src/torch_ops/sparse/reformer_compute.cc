@@ -15,15 +15,12 @@
 #include "torch_ops/layers/call.h"
 #include "torch_ops/sparse/reformer_window.h"
 #include "torch_ops/sparse/call.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-at::Tensor Zero(const at::Tensor& like) {
-  return at::zeros({}, like.options());
-}
 
 // q / |q| over the last axis, 0 for a zero vector. The largest entry is divided
 // out first, so that squares neither overflow nor underflow; the result does

@@ -29,9 +29,10 @@ void AddGradient(Objective& objective, nn::ModelImpl& model,
       const Autocast narrow(model.device().type(), options.precision);
       return objective.Loss(model, *rows);
     }();
+    (part.loss / weight).backward();
+    // Fetched last: a device need not wait between the two passes.
     totals.nats += part.loss.item<double>();
     totals.right += part.right;
-    (part.loss / weight).backward();
   }
   figures.loss = totals.nats / weight;
   objective.Describe(totals, figures);

@@ -1,0 +1,29 @@
+// Small tensors that composed forms share. Sizes may be symbolic.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/SymInt.h>
+
+#include <optional>
+
+namespace tarn::ops {
+
+/// 0, 1, ..., end - 1 as int64, on the device of `like`.
+at::Tensor Range(const c10::SymInt& end, const at::Tensor& like);
+
+/// One 0 of the dtype and device of `like`.
+at::Tensor Zero(const at::Tensor& like);
+
+/// float64 for float64, else float32: what a call is computed in.
+at::ScalarType ComputeType(const at::Tensor& x);
+
+/// x in its compute type: sums and denominators are never narrower.
+at::Tensor Wide(const at::Tensor& x);
+
+/// [B, end] bool of positions that a mask [B, end] and lengths [B] both keep;
+/// undefined: all.
+at::Tensor KeptPositions(const std::optional<at::Tensor>& mask,
+                         const std::optional<at::Tensor>& lengths,
+                         const c10::SymInt& end);
+
+}  // namespace tarn::ops
