@@ -12,6 +12,7 @@
 // and channel by channel, in slices of kSliceElements.
 #include "torch_ops/aft/blocks.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/sparse/call.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
@@ -31,17 +32,11 @@
 namespace tarn::ops {
 namespace {
 
-constexpr int64_t kBlock = 256;
+constexpr int64_t kAftBlock = 256;
 constexpr int64_t kSliceElements = 1 << 20;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double SafeRange(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? 300.0 : 40.0;
-}
-
-// x with 0 in place of an infinity, for differences that must stay finite.
-at::Tensor FiniteOrZero(const at::Tensor& x) {
-  return at::where(x.isfinite(), x, Zero(x));
 }
 
 // a b, and 0 wherever a is 0, whatever b holds.
@@ -51,14 +46,14 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b) {
 
 // The largest entry of x less the smallest above -infinity, which stands for a
 // weight of 0; infinite or NaN where x holds such values.
-double Range(const at::Tensor& x) {
+double Spread(const at::Tensor& x) {
   const at::Tensor largest = x.amax();
   const at::Tensor smallest = at::where(x == -kInfinity, largest, x).amin();
   return (largest - smallest).item<double>();
 }
 
 // Keys [begin, end) against queries [row, row_end).
-struct Block {
+struct AftBlock {
   at::Tensor k, v;  // [J, C]; -infinity in keys that are not kept
   at::Tensor w;     // [I, J]; -infinity where not allowed
   at::Tensor read;  // [I, J] bool or undefined
@@ -67,12 +62,12 @@ struct Block {
 };
 
 // False where no pair of the block is read.
-bool MakeBlock(const AftPlane& in, int64_t row, int64_t begin, Block* block) {
-  Block& b = *block;
+bool MakeBlock(const AftPlane& in, int64_t row, int64_t begin, AftBlock* block) {
+  AftBlock& b = *block;
   b.row = row;
-  b.row_end = std::min(row + kBlock, in.queries.size(0));
+  b.row_end = std::min(row + kAftBlock, in.queries.size(0));
   b.begin = begin;
-  b.end = std::min(begin + kBlock, in.keys.size(0));
+  b.end = std::min(begin + kAftBlock, in.keys.size(0));
   if (in.causal && begin > b.row_end - 1 + in.reach) return false;
   b.w = in.position_bias.slice(0, row, b.row_end).slice(1, begin, b.end);
   b.k = in.keys.slice(0, begin, b.end);
@@ -98,7 +93,7 @@ bool MakeBlock(const AftPlane& in, int64_t row, int64_t begin, Block* block) {
     if (!b.read.any().item<bool>()) return false;
     b.w = b.w.masked_fill(b.read.logical_not(), -kInfinity);
   }
-  b.matrix = Range(b.w) + Range(b.k) <= SafeRange(b.k) &&
+  b.matrix = Spread(b.w) + Spread(b.k) <= SafeRange(b.k) &&
              b.v.isfinite().all().item<bool>();
   return true;
 }
@@ -108,7 +103,7 @@ struct Factors {
   at::Tensor w, k;    // [I, J], [J, C]
   at::Tensor maxima;  // [I, C]: a_i + b_c
 
-  explicit Factors(const Block& b) {
+  explicit Factors(const AftBlock& b) {
     const at::Tensor a = FiniteOrZero(at::amax(b.w, {1}, /*keepdim=*/true));
     const at::Tensor c = FiniteOrZero(at::amax(b.k, {0}, /*keepdim=*/true));
     w = (b.w - a).exp();
@@ -118,7 +113,7 @@ struct Factors {
 };
 
 // w_ij + k_jc of rows [begin, end) of the block: [end - begin, J, C].
-at::Tensor PairLogits(const Block& b, int64_t begin, int64_t end) {
+at::Tensor PairLogits(const AftBlock& b, int64_t begin, int64_t end) {
   at::Tensor logits = b.w.slice(0, begin, end).unsqueeze(2) + b.k.unsqueeze(0);
   if (!b.read.defined()) return logits;
   // A NaN in a key that other rows read.
@@ -127,7 +122,7 @@ at::Tensor PairLogits(const Block& b, int64_t begin, int64_t end) {
   return logits.masked_fill(read.logical_not().unsqueeze(2), -kInfinity);
 }
 
-int64_t SliceRows(const Block& b) {
+int64_t SliceRows(const AftBlock& b) {
   return std::max<int64_t>(1,
                            kSliceElements / std::max<int64_t>(1, b.k.numel()));
 }
@@ -147,7 +142,7 @@ struct Sums {
   }
 };
 
-Sums MatrixSums(const Block& b) {
+Sums MatrixSums(const AftBlock& b) {
   const Factors factors(b);
   Sums sums;
   sums.total = at::matmul(factors.w, factors.k);
@@ -157,7 +152,7 @@ Sums MatrixSums(const Block& b) {
   return sums;
 }
 
-Sums PairSums(const Block& b) {
+Sums PairSums(const AftBlock& b) {
   const int64_t rows = b.w.size(0), channels = b.k.size(1);
   Sums sums;
   sums.total = at::zeros({rows, channels}, b.k.options());
@@ -187,7 +182,7 @@ struct KeySums {
 };
 
 // dL/dw_ij = sum_c p_ijc (dr_ic v_jc - mean_ic).
-void MatrixGradients(const Block& b, const RowGradients& rows,
+void MatrixGradients(const AftBlock& b, const RowGradients& rows,
                      const KeySums& sums, const at::Tensor& grad_w) {
   const Factors factors(b);
   // The clamp binds only where a row reads none of the block: every product of
@@ -204,7 +199,7 @@ void MatrixGradients(const Block& b, const RowGradients& rows,
                            at::matmul(mean, factors.k.t())));
 }
 
-void PairGradients(const Block& b, const RowGradients& rows,
+void PairGradients(const AftBlock& b, const RowGradients& rows,
                    const KeySums& sums, const at::Tensor& grad_w) {
   const int64_t count = b.w.size(0);
   for (int64_t begin = 0; begin < count; begin += SliceRows(b)) {
@@ -225,12 +220,12 @@ void PairGradients(const Block& b, const RowGradients& rows,
 }  // namespace
 
 void AftPlaneForward(const AftPlane& in, const AftPlaneResult& result) {
-  Block block;
-  for (int64_t row = 0; row < in.queries.size(0); row += kBlock) {
-    const at::Tensor q = in.queries.slice(0, row, row + kBlock);
+  AftBlock block;
+  for (int64_t row = 0; row < in.queries.size(0); row += kAftBlock) {
+    const at::Tensor q = in.queries.slice(0, row, row + kAftBlock);
     Sums sums{at::zeros_like(q), at::zeros_like(q),
               at::full(q.sizes(), -kInfinity, q.options())};
-    for (int64_t begin = 0; begin < in.keys.size(0); begin += kBlock) {
+    for (int64_t begin = 0; begin < in.keys.size(0); begin += kAftBlock) {
       if (!MakeBlock(in, row, begin, &block)) continue;
       sums.Merge(block.matrix ? MatrixSums(block) : PairSums(block));
     }
@@ -238,7 +233,7 @@ void AftPlaneForward(const AftPlane& in, const AftPlaneResult& result) {
     const at::Tensor average =
         (sums.weighted / sums.total).masked_fill(none, 0.0);
     const auto rows = [&](const at::Tensor& x) {
-      return x.slice(0, row, row + kBlock);
+      return x.slice(0, row, row + kAftBlock);
     };
     rows(result.average).copy_(average);
     rows(result.out).copy_((at::sigmoid(q) * average).masked_fill(none, 0.0));
@@ -250,11 +245,11 @@ void AftPlaneForward(const AftPlane& in, const AftPlaneResult& result) {
 void AftPlaneBackward(const AftPlane& in, const AftPlaneResult& result,
                       const at::Tensor& grad_out,
                       const AftPlaneGradients& gradients) {
-  Block block;
+  AftBlock block;
   const KeySums sums{at::zeros_like(in.keys), at::zeros_like(in.keys)};
-  for (int64_t row = 0; row < in.queries.size(0); row += kBlock) {
+  for (int64_t row = 0; row < in.queries.size(0); row += kAftBlock) {
     const auto rows = [&](const at::Tensor& x) {
-      return x.slice(0, row, row + kBlock);
+      return x.slice(0, row, row + kAftBlock);
     };
     const at::Tensor gate = at::sigmoid(rows(in.queries));
     const at::Tensor grad = rows(grad_out), average = rows(result.average);
@@ -264,7 +259,7 @@ void AftPlaneBackward(const AftPlane& in, const AftPlaneResult& result,
     r.average = Product(grad, gate);
     r.mean = Product(r.average, average);
     r.normaliser = rows(result.normaliser);
-    for (int64_t begin = 0; begin < in.keys.size(0); begin += kBlock) {
+    for (int64_t begin = 0; begin < in.keys.size(0); begin += kAftBlock) {
       if (!MakeBlock(in, row, begin, &block)) continue;
       const at::Tensor grad_w =
           gradients.position_bias.slice(0, block.row, block.row_end)

@@ -16,6 +16,7 @@
 #include "torch_ops/sparse/call.h"
 
 namespace tarn::ops {
+namespace aft_full {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -301,11 +302,12 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace aft_full
 
 at::Tensor AftFull(const at::Tensor& queries, const at::Tensor& keys,
                    const at::Tensor& values, const at::Tensor& position_bias,
                    const AttentionMasks& masks) {
-  return std::get<0>(Dispatch({queries, keys, values, position_bias, masks}));
+  return std::get<0>(aft_full::Dispatch({queries, keys, values, position_bias, masks}));
 }
 
 }  // namespace tarn::ops

@@ -11,6 +11,7 @@
 #include "torch_ops/sparse/call.h"
 
 namespace tarn::ops {
+namespace aft_simple {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -249,18 +250,20 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace aft_simple
 
 AftSimpleResult AftSimple(const at::Tensor& queries, const at::Tensor& keys,
                           const at::Tensor& values,
                           const AftSimpleOptions& options) {
-  Call in{queries, keys, values, options.key_mask, options.key_lengths,
-          {},      {},   {},     options.causal,   options.causal_offset};
+  aft_simple::Call in{queries, keys, values, options.key_mask,
+                      options.key_lengths, {}, {}, {}, options.causal,
+                      options.causal_offset};
   if (options.initial_state.has_value()) {
     in.m = options.initial_state->m;
     in.a = options.initial_state->a;
     in.b = options.initial_state->b;
   }
-  const auto [out, m, a, b] = Dispatch(in);
+  const auto [out, m, a, b] = aft_simple::Dispatch(in);
   return {out, {m, a, b}};
 }
 

@@ -29,7 +29,6 @@
 namespace tarn::ops {
 namespace {
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr int64_t kChunk = 32;
 
 // States along axis 1, and inside chunks along axis 2: [B, n, ..., H V].
@@ -38,13 +37,13 @@ struct States {
 
   template <typename F>
   States Each(const F& f) const {
-    return {f(m, kNone), f(a, 0.0), f(b, 0.0)};
+    return {f(m, -kInfinity), f(a, 0.0), f(b, 0.0)};
   }
 };
 
 States Combine(const States& first, const States& second) {
   const at::Tensor m = at::maximum(first.m, second.m);
-  const at::Tensor base = at::where(m == kNone, Zero(m), m);
+  const at::Tensor base = at::where(m == -kInfinity, Zero(m), m);
   const at::Tensor old = (first.m - base).exp();
   const at::Tensor added = (second.m - base).exp();
   return {m, first.a * old + second.a * added,
@@ -105,7 +104,7 @@ States Whole(const States& keys, const States& initial) {
   if (keys.m.sym_size(1) == 0) return initial;
   const at::Tensor m = at::amax(keys.m, {1}, /*keepdim=*/true);
   const at::Tensor weights =
-      (keys.m - at::where(m == kNone, Zero(m), m)).exp();
+      (keys.m - at::where(m == -kInfinity, Zero(m), m)).exp();
   return Combine(initial, {m, (weights * keys.a).sum(1, /*keepdim=*/true),
                            (weights * keys.b).sum(1, /*keepdim=*/true)});
 }
@@ -129,10 +128,10 @@ AftSimpleResults ComposedAftSimple(const AftSimpleCall& in) {
   const at::Tensor kept = KeptKeys(masks, in.keys);
   if (kept.defined()) {
     const at::Tensor rows = kept.unsqueeze(-1);
-    k = at::where(rows, k, Zero(k).add(kNone));
+    k = at::where(rows, k, Zero(k).add(-kInfinity));
     v = at::where(rows, v, Zero(v));
   }
-  const at::Tensor weightless = k == kNone;
+  const at::Tensor weightless = k == -kInfinity;
   const States keys = {k, at::where(weightless, Zero(v), v),
                        at::where(weightless, Zero(v), at::ones_like(v))};
   const std::vector<c10::SymInt> one = {q.sym_size(0), 1, q.sym_size(2)};
@@ -142,7 +141,7 @@ AftSimpleResults ComposedAftSimple(const AftSimpleCall& in) {
                in.b->flatten(1).unsqueeze(1)};
   } else {
     const at::Tensor zero = at::zeros_symint(one, q.options());
-    initial = {zero.add(kNone), zero, zero};
+    initial = {zero.add(-kInfinity), zero, zero};
   }
   States last;
   at::Tensor averages;

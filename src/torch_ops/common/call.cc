@@ -11,7 +11,7 @@
 namespace tarn::ops {
 namespace {
 
-constexpr char kOp[] = "linear_attention: ";
+constexpr char kLinearOp[] = "linear_attention: ";
 
 // The enumerator of that name; the error lists all names.
 template <typename Enum>
@@ -22,13 +22,13 @@ Enum Parse(const char* argument, const std::string& name,
     if (name == Name(value)) return value;
     wanted += StrCat(wanted.empty() ? "" : ", ", Name(value));
   }
-  throw ArgumentError(StrCat(kOp, argument), "one of " + wanted, name);
+  throw ArgumentError(StrCat(kLinearOp, argument), "one of " + wanted, name);
 }
 
 void WantTensor(const char* name, const at::Tensor& tensor,
                 const std::vector<int64_t>& shape) {
   if (tensor.sizes() != shape) {
-    throw ShapeError(StrCat(kOp, name), ShapeText(shape),
+    throw ShapeError(StrCat(kLinearOp, name), ShapeText(shape),
                      ShapeText(tensor.sizes().vec()));
   }
 }
@@ -40,7 +40,7 @@ void WantDType(const char* name, const at::Tensor& tensor,
     if (tensor.scalar_type() == type) return;
     wanted += StrCat(wanted.empty() ? "" : " or ", type);
   }
-  throw DTypeError(StrCat(kOp, name), wanted, StrCat(tensor.scalar_type()));
+  throw DTypeError(StrCat(kLinearOp, name), wanted, StrCat(tensor.scalar_type()));
 }
 
 // Dense 64-bit lengths; `tensor` is replaced by the copy where one is needed.
@@ -48,7 +48,7 @@ const int64_t* Lengths(const char* name, OptionalTensor& tensor,
                        int64_t least) {
   WantDType(name, *tensor, {at::kInt, at::kLong});
   if (tensor->dim() != 1 || tensor->size(0) < least) {
-    throw ShapeError(StrCat(kOp, name), StrCat("[n] with n >= ", least),
+    throw ShapeError(StrCat(kLinearOp, name), StrCat("[n] with n >= ", least),
                      ShapeText(tensor->sizes().vec()));
   }
   tensor = tensor->to(at::kLong).contiguous();
@@ -98,7 +98,7 @@ void AddState(KernelCall& call) {
   }
   if (call.held.initial_S.has_value() != call.held.initial_z.has_value()) {
     throw ArgumentError(
-        StrCat(kOp, "initial state"), "both S and z, or none",
+        StrCat(kLinearOp, "initial state"), "both S and z, or none",
         call.held.initial_S.has_value() ? "S alone" : "z alone");
   }
 }
@@ -135,7 +135,7 @@ LinearAttentionOptions KernelOptions(const Settings& settings) {
 TensorView ViewOf(const char* name, at::Tensor& tensor) {
   WantDType(name, tensor, {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble});
   if (tensor.dim() != 4) {
-    throw ShapeError(StrCat(kOp, name), "4 axes [batch, seq_len, heads, width]",
+    throw ShapeError(StrCat(kLinearOp, name), "4 axes [batch, seq_len, heads, width]",
                      ShapeText(tensor.sizes().vec()));
   }
   if (tensor.size(3) > 1 && tensor.stride(3) != 1) {

@@ -39,7 +39,7 @@ std::string Shapes(const std::string& json) {
   });
 }
 
-std::string States(const std::string& json) {
+std::string LayerStates(const std::string& json) {
   return WithTorchErrors([&] { return StateTable(Read(json)); });
 }
 
@@ -67,7 +67,7 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("config_fields() -> str", &ConfigFieldTable);
   m.def("mixer_table() -> str", &MixerTable);
   m.def("register_mixer(str json) -> ()", &AddMixer);
-  m.def("layer_states(str json) -> str", &States);
+  m.def("layer_states(str json) -> str", &LayerStates);
   m.def("layer_view(str json, int index) -> str", &View);
 }
 

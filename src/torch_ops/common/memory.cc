@@ -21,7 +21,7 @@ constexpr size_t kSmallest = size_t{1} << 20;
 // A huge page: one fault instead of 512, and fewer misses of the TLB.
 constexpr size_t kPage = size_t{1} << 21;
 
-struct Block {
+struct CachedBlock {
   void* data;
   size_t bytes;
 };
@@ -31,7 +31,7 @@ struct Block {
 class BlockCache final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    Block* block = Take((bytes + kPage - 1) / kPage * kPage);
+    CachedBlock* block = Take((bytes + kPage - 1) / kPage * kPage);
     return {block->data, block, &Return, c10::Device(c10::DeviceType::CPU)};
   }
 
@@ -56,14 +56,14 @@ class BlockCache final : public c10::Allocator {
   }
 
  private:
-  using FreeBlocks = std::multimap<size_t, Block*>;
+  using FreeBlocks = std::multimap<size_t, CachedBlock*>;
 
   // The smallest free block that holds `bytes` and wastes at most a quarter of
   // them, else a new one.
-  Block* Take(size_t bytes) {
+  CachedBlock* Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = free_.lower_bound(bytes);
-    Block* block = nullptr;
+    CachedBlock* block = nullptr;
     if (found != free_.end() && found->first <= bytes + bytes / 4) {
       block = found->second;
       cached_ -= block->bytes;
@@ -77,12 +77,12 @@ class BlockCache final : public c10::Allocator {
     return block;
   }
 
-  static Block* New(size_t bytes) {
+  static CachedBlock* New(size_t bytes) {
     void* data = std::aligned_alloc(kPage, bytes);
     if (data == nullptr) throw std::bad_alloc();
     // Advice only: without huge pages everything works, more slowly.
     (void)madvise(data, bytes, MADV_HUGEPAGE);
-    return new Block{data, bytes};
+    return new CachedBlock{data, bytes};
   }
 
   // Before `bytes` more are taken from the system: the whole stays within a
@@ -95,7 +95,7 @@ class BlockCache final : public c10::Allocator {
   }
 
   void Release(FreeBlocks::iterator at) {
-    Block* block = at->second;
+    CachedBlock* block = at->second;
     cached_ -= block->bytes;
     free_.erase(at);
     std::free(block->data);
@@ -103,7 +103,7 @@ class BlockCache final : public c10::Allocator {
   }
 
   static void Return(void* context) {
-    Block* block = static_cast<Block*>(context);
+    CachedBlock* block = static_cast<CachedBlock*>(context);
     BlockCache& cache = Get();
     const std::lock_guard lock(cache.mutex_);
     cache.in_use_ -= block->bytes;

@@ -4,9 +4,20 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymInt.h>
 
+#include <limits>
 #include <optional>
 
 namespace tarn::ops {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// An absent tensor as an undefined one, as autograd saves them, and back.
+inline at::Tensor UndefinedOr(const std::optional<at::Tensor>& tensor) {
+  return tensor.value_or(at::Tensor());
+}
+inline std::optional<at::Tensor> NoneOr(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+}
 
 /// 0, 1, ..., end - 1 as int64, on the device of `like`.
 at::Tensor Range(const c10::SymInt& end, const at::Tensor& like);

@@ -35,10 +35,6 @@ std::string Where(FeatureMap map, const char* argument) {
   return StrCat("feature map ", Name(map), ": ", argument);
 }
 
-bool IsRandom(FeatureMap map) {
-  return map >= FeatureMap::kFavor && map <= FeatureMap::kGrf;
-}
-
 void WantCoefficients(const std::array<double, 3>& a) {
   for (const double value : a) {
     if (value >= 0 && std::isfinite(value)) continue;
@@ -168,40 +164,29 @@ int64_t FeatureFrequencies(FeatureMap map, int64_t d_key, int64_t n_dims) {
   if (d_key < 1) {
     throw ArgumentError("feature_width: d_key", "at least 1", StrCat(d_key));
   }
-  if (!IsRandom(map)) return 0;
+  if (!UsesOmega(map)) return 0;
+  const FeatureMapTraits& traits = Traits(map);
   const int64_t dims = n_dims == 0 ? d_key : n_dims;
-  const bool single = map == FeatureMap::kFavorPositive ||  // one feature each
-                      map == FeatureMap::kGrf;
-  const int64_t least = single ? 1 : map == FeatureMap::kSmoothedRff ? 3 : 2;
+  const int64_t least = traits.features_per_column + traits.constant_features;
   if (dims < least) {
     throw ArgumentError(Where(map, "n_dims"), StrCat("at least ", least),
                         StrCat(dims));
   }
-  if (single) return dims;
-  return map == FeatureMap::kSmoothedRff ? (dims - 1) / 2 : dims / 2;
+  return (dims - traits.constant_features) / traits.features_per_column;
 }
 
 int64_t FeatureWidth(FeatureMap map, int64_t d_key, int64_t n_dims,
                      const std::array<double, 3>& coefficients) {
   const int64_t frequencies = FeatureFrequencies(map, d_key, n_dims);
-  switch (map) {
-    case FeatureMap::kPoly2: {
-      WantCoefficients(coefficients);
-      const auto& a = coefficients;
-      return (a[0] > 0 ? 1 : 0) + (a[1] > 0 ? d_key : 0) +
-             (a[2] > 0 ? d_key * (d_key + 1) / 2 : 0);
-    }
-    case FeatureMap::kFavor:
-    case FeatureMap::kRff:
-      return 2 * frequencies;
-    case FeatureMap::kSmoothedRff:
-      return 2 * frequencies + 1;
-    case FeatureMap::kFavorPositive:
-    case FeatureMap::kGrf:
-      return frequencies;
-    default:
-      return d_key;
+  const FeatureMapTraits& traits = Traits(map);
+  if (traits.elementwise) return d_key;
+  if (traits.uses_omega()) {
+    return traits.features_per_column * frequencies + traits.constant_features;
   }
+  WantCoefficients(coefficients);  // of pairs
+  const auto& a = coefficients;
+  return (a[0] > 0 ? 1 : 0) + (a[1] > 0 ? d_key : 0) +
+         (a[2] > 0 ? d_key * (d_key + 1) / 2 : 0);
 }
 
 Denominator DefaultDenominator(const FeatureMapOptions& options) {
@@ -214,9 +199,15 @@ Denominator DefaultDenominator(const FeatureMapOptions& options) {
       return Denominator::kSigned;
     case FeatureMap::kGrf:
       return options.kernel_fn ? Denominator::kSigned : Denominator::kExact;
-    default:
-      return Denominator::kExact;
+    case FeatureMap::kElu1:
+    case FeatureMap::kRelu:
+    case FeatureMap::kRelu2:
+    case FeatureMap::kSoftplus:
+    case FeatureMap::kFavor:
+    case FeatureMap::kFavorPositive:
+      break;
   }
+  return Denominator::kExact;
 }
 
 double TemperatureRoot(const FeatureMapOptions& options, int64_t d_key) {

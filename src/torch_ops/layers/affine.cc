@@ -15,6 +15,7 @@
 #include "torch_ops/common/memory.h"
 
 namespace tarn::ops {
+namespace affine {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -191,10 +192,11 @@ TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
 }
 
 }  // namespace
+}  // namespace affine
 
 at::Tensor Affine(const at::Tensor& x, const at::Tensor& weight,
                   const OptionalTensor& bias) {
-  return Call(x, weight, bias);
+  return affine::Call(x, weight, bias);
 }
 
 }  // namespace tarn::ops

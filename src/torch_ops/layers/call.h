@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "kernels/dropout/dropout.h"
 #include "torch_ops/common/call.h"
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::ops {
@@ -43,14 +44,6 @@ inline const float* FloatsOrNull(const OptionalTensor& tensor) {
   return tensor.has_value() && tensor->defined()
              ? tensor->const_data_ptr<float>()
              : nullptr;
-}
-
-inline at::Tensor UndefinedOr(const OptionalTensor& tensor) {
-  return tensor.value_or(at::Tensor());
-}
-
-inline OptionalTensor NoneOr(const at::Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
 template <typename... Tensors>

@@ -16,6 +16,7 @@
 #include "torch_ops/common/memory.h"
 
 namespace tarn::ops {
+namespace feed_forward {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -296,12 +297,13 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace feed_forward
 
 at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& weight1,
                        const at::Tensor& bias1, const at::Tensor& weight2,
                        Activation activation, const Dropout& dropout) {
-  return std::get<0>(Call(x, weight1, bias1, weight2, Name(activation),
-                          dropout.probability, dropout.seed));
+  return std::get<0>(feed_forward::Call(x, weight1, bias1, weight2,
+                                        Name(activation), dropout.probability, dropout.seed));
 }
 
 }  // namespace tarn::ops

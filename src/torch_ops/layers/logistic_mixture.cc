@@ -22,6 +22,7 @@
 #include "torch_ops/common/memory.h"
 
 namespace tarn::ops {
+namespace logistic_mixture {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -234,10 +235,11 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace logistic_mixture
 
 at::Tensor LogisticMixtureLoss(const at::Tensor& params,
                                const at::Tensor& targets) {
-  return Call(params, targets);
+  return logistic_mixture::Call(params, targets);
 }
 
 }  // namespace tarn::ops

@@ -11,6 +11,7 @@
 #include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
+namespace optimizer {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
@@ -161,6 +162,7 @@ TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
 TORCH_LIBRARY_IMPL(tarn, Meta, m) { m.impl("gradient_norms", &NormsMeta); }
 
 }  // namespace
+}  // namespace optimizer
 
 void AdamStep(const std::vector<at::Tensor>& parameters,
               const std::vector<at::Tensor>& gradients,
@@ -169,12 +171,12 @@ void AdamStep(const std::vector<at::Tensor>& parameters,
               const std::vector<double>& gradient_scales,
               const AdamStepOptions& options) {
   WithTorchErrors([&] {
-    Step({parameters, gradients, m, v, gradient_scales}, options);
+    optimizer::Step({parameters, gradients, m, v, gradient_scales}, options);
   });
 }
 
 at::Tensor GradientNorms(const std::vector<at::Tensor>& gradients) {
-  return Norms(gradients);
+  return optimizer::Norms(gradients);
 }
 
 }  // namespace tarn::ops

@@ -17,6 +17,7 @@
 #include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
+namespace residual_norm {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -415,13 +416,14 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace residual_norm
 
 ResidualNormResult ResidualNorm(const ResidualNormArguments& a) {
   auto [y, s, mean, inverse] =
-      Call(a.x, a.residual, a.bias, a.gamma, a.beta, a.eps,
+      residual_norm::Call(a.x, a.residual, a.bias, a.gamma, a.beta, a.eps,
            a.dropout.probability, a.dropout.seed, Name(a.kind));
   return {a.gamma ? y : at::Tensor(),
-          SumIsX(a.residual, a.bias, a.gamma, a.dropout.probability) ? a.x : s};
+          residual_norm::SumIsX(a.residual, a.bias, a.gamma, a.dropout.probability) ? a.x : s};
 }
 
 }  // namespace tarn::ops

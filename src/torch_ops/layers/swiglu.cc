@@ -18,6 +18,7 @@
 #include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
+namespace swiglu {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -267,13 +268,15 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace swiglu
 
 at::Tensor SwigluFeedForward(const at::Tensor& x, const at::Tensor& weight1,
                              const at::Tensor& weight2,
                              const at::Tensor& weight3,
                              const Dropout& dropout) {
   return std::get<0>(
-      Call(x, weight1, weight2, weight3, dropout.probability, dropout.seed));
+      swiglu::Call(x, weight1, weight2, weight3, dropout.probability,
+                   dropout.seed));
 }
 
 }  // namespace tarn::ops

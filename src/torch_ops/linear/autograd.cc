@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "torch_ops/common/register.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
@@ -20,14 +21,6 @@ bool NeedsGradient(const Tensors&... tensors) {
     return tensor.has_value() && tensor->requires_grad();
   };
   return at::GradMode::is_enabled() && (requires_grad(tensors) || ...);
-}
-
-at::Tensor OrUndefined(const OptionalTensor& tensor) {
-  return tensor.value_or(at::Tensor());
-}
-
-OptionalTensor OrNone(const at::Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
 void SaveSettings(AutogradContext* ctx, const Settings& s) {
@@ -66,9 +59,9 @@ struct LinearAttentionFunction
     const auto [out, final_S, final_z, denominators] =
         CallForward(in, settings, return_state);
     ctx->save_for_backward(
-        {in.queries, in.keys, in.values, OrUndefined(in.key_mask),
-         OrUndefined(in.key_lengths), OrUndefined(in.cu_seqlens),
-         OrUndefined(in.initial_S), OrUndefined(in.initial_z), out,
+        {in.queries, in.keys, in.values, UndefinedOr(in.key_mask),
+         UndefinedOr(in.key_lengths), UndefinedOr(in.cu_seqlens),
+         UndefinedOr(in.initial_S), UndefinedOr(in.initial_z), out,
          denominators});
     SaveSettings(ctx, settings);
     ctx->saved_data["return_state"] = return_state;
@@ -84,8 +77,8 @@ struct LinearAttentionFunction
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const Operands in = {saved[0],         saved[1],         saved[2],
-                         OrNone(saved[3]), OrNone(saved[4]), OrNone(saved[5]),
-                         OrNone(saved[6]), OrNone(saved[7])};
+                         NoneOr(saved[3]), NoneOr(saved[4]), NoneOr(saved[5]),
+                         NoneOr(saved[6]), NoneOr(saved[7])};
     const bool return_state = ctx->saved_data["return_state"].toBool();
     if (at::GradMode::is_enabled()) {
       return Differentiable(in, SavedSettings(ctx), return_state, grads);
@@ -96,8 +89,8 @@ struct LinearAttentionFunction
     gradients.grad_out =
         grads[0].defined() ? grads[0] : at::zeros_like(saved[8]);
     if (return_state) {
-      gradients.grad_final_S = OrNone(grads[1]);
-      gradients.grad_final_z = OrNone(grads[2]);
+      gradients.grad_final_S = NoneOr(grads[1]);
+      gradients.grad_final_z = NoneOr(grads[2]);
     }
     const auto [queries, keys, values, initial_S, initial_z] =
         CallBackward(in, gradients, SavedSettings(ctx));
@@ -118,15 +111,15 @@ struct LinearAttentionFunction
                                       bool return_state,
                                       const variable_list& grads) {
     variable_list found = ComposedGradients(
-        {in.queries, in.keys, in.values, OrUndefined(in.initial_S),
-         OrUndefined(in.initial_z)},
+        {in.queries, in.keys, in.values, UndefinedOr(in.initial_S),
+         UndefinedOr(in.initial_z)},
         grads, [&](const variable_list& x) {
           Operands given = in;
           given.queries = x[0];
           given.keys = x[1];
           given.values = x[2];
-          given.initial_S = OrNone(x[3]);
-          given.initial_z = OrNone(x[4]);
+          given.initial_S = NoneOr(x[3]);
+          given.initial_z = NoneOr(x[4]);
           const auto [out, S, z, _] =
               ComposedLinearAttention(given, settings, return_state);
           return variable_list{out, S, z};

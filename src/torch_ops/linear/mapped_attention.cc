@@ -14,7 +14,7 @@
 namespace tarn::ops {
 namespace {
 
-constexpr char kOp[] = "mapped_linear_attention";
+constexpr char kMappedOp[] = "mapped_linear_attention";
 constexpr char kStepOp[] = "mapped_linear_attention_step";
 
 bool HasFunctions(const FeatureMapOptions& features) {
@@ -88,10 +88,6 @@ at::Tensor KeptOnly(const Operands& in) {
   if (!kept.defined()) return in.keys;
   return at::where(kept.unsqueeze(-1).unsqueeze(-1), in.keys,
                    at::zeros({}, in.keys.options()));
-}
-
-OptionalTensor OrNone(const at::Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
 // What the state's extra holds; empty: nothing.
@@ -230,20 +226,20 @@ MappedAttentionResult MappedLinearAttention(
     const MappedAttentionOptions& options, const LinearState& initial,
     bool return_state) {
   return WithTorchErrors([&] {
-    CheckOptions(kOp, options);
+    CheckOptions(kMappedOp, options);
     Operands in = {queries,
                    keys,
                    values,
                    options.key_mask,
                    options.key_lengths,
                    options.cu_seqlens,
-                   OrNone(initial.S),
-                   OrNone(initial.z)};
+                   NoneOr(initial.S),
+                   NoneOr(initial.z)};
     CastAlike(in);
     const c10::impl::ExcludeDispatchKeyGuard uncast(
         c10::autocast_dispatch_keyset);  // exponents want float32
     const at::ScalarType dtype = in.queries.scalar_type();
-    CheckMappedCall(kOp, in, options, initial);
+    CheckMappedCall(kMappedOp, in, options, initial);
     if (IsFused(options)) {
       return Divided(in, options, options.features.map, return_state);
     }
@@ -274,7 +270,7 @@ MappedAttentionResult MappedLinearAttentionStep(
   return WithTorchErrors([&] {
     const MappedAttentionOptions options = StepOptions(given);
     CheckOptions(kStepOp, options);
-    StepOperands in = {queries, keys, values, OrNone(state.S), OrNone(state.z)};
+    StepOperands in = {queries, keys, values, NoneOr(state.S), NoneOr(state.z)};
     CastAlike(in);
     Operands one = OneToken(in.queries, in.keys, in.values);
     const c10::impl::ExcludeDispatchKeyGuard uncast(
@@ -286,8 +282,8 @@ MappedAttentionResult MappedLinearAttentionStep(
       for (at::Tensor* x : {&one.queries, &one.keys, &one.values}) {
         *x = Wide(*x);
       }
-      one.initial_S = OrNone(state.S);
-      one.initial_z = OrNone(state.z);
+      one.initial_S = NoneOr(state.S);
+      one.initial_z = NoneOr(state.z);
       result = StabilisedFavor(one, options, state.extra);
       result.out = result.out.squeeze(1).to(dtype);
       return result;

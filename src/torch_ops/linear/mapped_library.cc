@@ -8,19 +8,11 @@
 #include <utility>
 
 #include "torch_ops/common/call.h"
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/feature_maps/feature_maps.h"
 
 namespace tarn::ops {
 namespace {
-
-at::Tensor OrUndefined(const OptionalTensor& tensor) {
-  return tensor.value_or(at::Tensor());
-}
-
-at::TensorOptions StateOptions(const at::Tensor& like) {
-  return like.options().dtype(like.scalar_type() == at::kDouble ? at::kDouble
-                                                                : at::kFloat);
-}
 
 using OpResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
@@ -28,7 +20,7 @@ using OpResults =
 // Tensors that the call does not have become [0], the count 0.
 OpResults Flat(const MappedAttentionResult& r, const at::Tensor& like) {
   const auto some = [&](const at::Tensor& x) {
-    return x.defined() ? x : at::empty({0}, StateOptions(like));
+    return x.defined() ? x : at::empty({0}, like.options().dtype(ComputeType(like)));
   };
   return {r.out, some(r.state.S), some(r.state.z), some(r.state.extra),
           r.clamped.defined() ? r.clamped
@@ -80,8 +72,8 @@ OpResults SequenceOp(
     options.cu_seqlens = cu_seqlens;
     return Flat(
         MappedLinearAttention(queries, keys, values, options,
-                              {OrUndefined(initial_S), OrUndefined(initial_z),
-                               OrUndefined(initial_extra)},
+                              {UndefinedOr(initial_S), UndefinedOr(initial_z),
+                               UndefinedOr(initial_extra)},
                               return_state),
         queries);
   });
@@ -102,8 +94,8 @@ OpResults StepOp(const at::Tensor& queries, const at::Tensor& keys,
                   coefficients, smoothing, stabilise);
     return Flat(
         MappedLinearAttentionStep(queries, keys, values, options,
-                                  {OrUndefined(state_S), OrUndefined(state_z),
-                                   OrUndefined(state_extra)}),
+                                  {UndefinedOr(state_S), UndefinedOr(state_z),
+                                   UndefinedOr(state_extra)}),
         queries);
   });
 }

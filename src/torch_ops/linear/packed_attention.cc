@@ -11,6 +11,7 @@
 #include "torch_ops/common/memory.h"
 
 namespace tarn::ops {
+namespace packed_attention {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -327,12 +328,13 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace packed_attention
 
 at::Tensor LinearAttentionPacked(const at::Tensor& packed,
                                  const PackedHeads& shape,
                                  const LinearAttentionOptions& options,
                                  const OptionalTensor& key_mask) {
-  return std::get<0>(Call(
+  return std::get<0>(packed_attention::Call(
       packed, shape, key_mask, {},
       {options.causal, 0, Name(options.feature_map), Name(options.denominator),
        options.eps, options.scale, options.chunk_size}));

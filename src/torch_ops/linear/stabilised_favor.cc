@@ -26,14 +26,14 @@
 #include <limits>
 #include <vector>
 
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/linear/mapped_attention.h"
 
 namespace tarn::ops {
 namespace {
 
-// Tokens of a block: B H kBlock^2 C exponentials at a time.
-constexpr int64_t kBlock = 16;
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+// Tokens of a block: B H kFavorBlock^2 C exponentials at a time.
+constexpr int64_t kFavorBlock = 16;
 
 int64_t Size(const at::Tensor& x, int64_t axis) {
   return x.sym_size(axis).guard_int(__FILE__, __LINE__);
@@ -41,7 +41,7 @@ int64_t Size(const at::Tensor& x, int64_t axis) {
 
 // Finite where nothing was seen yet: exp(-inf - 0) is 0, exp(-inf + inf) not.
 at::Tensor OrZero(const at::Tensor& maximum) {
-  return at::where(maximum == kNone, at::zeros({}, maximum.options()), maximum);
+  return at::where(maximum == -kInfinity, at::zeros({}, maximum.options()), maximum);
 }
 
 class Walk {
@@ -60,7 +60,7 @@ class Walk {
     const at::Tensor kept = KeptKeys(in);
     if (kept.defined()) {
       const at::Tensor rows = kept.unsqueeze(-1).unsqueeze(-1);
-      keys_ = at::where(rows, keys_, at::full({}, kNone, keys_.options()));
+      keys_ = at::where(rows, keys_, at::full({}, -kInfinity, keys_.options()));
       values = at::where(rows, values, at::zeros({}, values.options()));
     }
     keys_ = keys_.transpose(1, 2);  // [B, H, S, C]
@@ -101,7 +101,7 @@ class Walk {
       pairs = at::where(
           allowed.unsqueeze(-1),
           a.unsqueeze(3) + keys_.narrow(2, begin, end - begin).unsqueeze(2),
-          at::full({}, kNone, a.options()));
+          at::full({}, -kInfinity, a.options()));
       largest = at::maximum(largest, at::amax(pairs.detach(), {3, 4}));
     }
     const at::Tensor base = OrZero(largest).unsqueeze(-1);
@@ -157,7 +157,7 @@ class Walk {
     if (!in.initial_S.has_value()) {
       state_ =
           values_.new_zeros({batch_, heads_, width_, group_ * (d_value_ + 1)});
-      largest_ = at::full({batch_, heads_, width_}, kNone, values_.options());
+      largest_ = at::full({batch_, heads_, width_}, -kInfinity, values_.options());
       return;
     }
     state_ = at::cat({*in.initial_S, in.initial_z->unsqueeze(-1)}, 3)
@@ -168,7 +168,7 @@ class Walk {
     const at::Tensor seen =
         in.initial_z->detach().unflatten(1, {heads_, group_}).amax({2}) > 0;
     largest_ =
-        at::where(seen, extra.detach(), at::full({}, kNone, extra.options()));
+        at::where(seen, extra.detach(), at::full({}, -kInfinity, extra.options()));
   }
 
   int64_t batch_, heads_, group_, d_value_, width_ = 0;
@@ -220,8 +220,8 @@ MappedAttentionResult OneSequence(const Operands& in,
     return std::clamp<int64_t>(row + offset, 0, keys);
   };
   walk.Absorb(0, position(0));
-  for (int64_t row = 0; row < queries; row += kBlock) {
-    const int64_t n = std::min(kBlock, queries - row);
+  for (int64_t row = 0; row < queries; row += kFavorBlock) {
+    const int64_t n = std::min(kFavorBlock, queries - row);
     const int64_t begin = position(row), end = position(row + n);
     blocks.push_back(walk.Read(row, n, begin, end, offset));
     walk.Absorb(begin, end);

@@ -9,6 +9,7 @@
 #include "torch_ops/softmax/register.h"
 
 namespace tarn::ops {
+namespace softmax_autograd {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -227,9 +228,11 @@ TORCH_LIBRARY_IMPL(tarn, CompositeImplicitAutograd, m) {
 }
 
 }  // namespace
+}  // namespace softmax_autograd
 
 at::Tensor CallTopkIndices(const SoftmaxCall& c, const c10::SymInt& width) {
-  static const auto handle = FindOp<TopkSignature>("tarn::exact_topk_indices");
+  static const auto handle = FindOp<softmax_autograd::TopkSignature>(
+      "tarn::exact_topk_indices");
   // Neither values nor dropout choose a key.
   return handle.call(c.queries, c.keys, c.values, c.masks.attention_mask,
                      c.masks.key_mask, c.masks.key_lengths, c.options.bias,
@@ -243,8 +246,8 @@ AttentionResult FullAttention(const at::Tensor& queries, const at::Tensor& keys,
                               const SoftmaxOptions& options,
                               bool need_weights) {
   const SoftmaxCall call = {queries, keys, values, masks, options, 0};
-  if (!need_weights) return {std::get<0>(CallForward(call)), {}};
-  auto [out, weights] = WithWeights(call);
+  if (!need_weights) return {std::get<0>(softmax_autograd::CallForward(call)), {}};
+  auto [out, weights] = softmax_autograd::WithWeights(call);
   return {out, weights};
 }
 
@@ -259,7 +262,8 @@ at::Tensor LocalAttention(const at::Tensor& queries, const at::Tensor& keys,
     }
   });
   return std::get<0>(
-      CallForward({queries, keys, values, masks, options, local_context}));
+      softmax_autograd::CallForward(
+          {queries, keys, values, masks, options, local_context}));
 }
 
 AttentionResult ExactTopkAttention(const at::Tensor& queries,
@@ -268,7 +272,7 @@ AttentionResult ExactTopkAttention(const at::Tensor& queries,
                                    const AttentionMasks& masks,
                                    const SoftmaxOptions& options,
                                    bool need_weights) {
-  auto [out, weights] = ExactTopkFlat(
+  auto [out, weights] = softmax_autograd::ExactTopkFlat(
       queries, keys, values, masks.attention_mask, masks.key_mask,
       masks.key_lengths, options.bias, options.dropout.seed, masks.causal,
       masks.causal_offset, /*local_context=*/0, options.softmax_temp,

@@ -10,6 +10,7 @@
 #include "torch_ops/softmax/register.h"
 
 namespace tarn::ops {
+namespace softmax_attention {
 namespace {
 
 constexpr char kOp[] = "softmax_attention";
@@ -235,5 +236,6 @@ TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("exact_topk_indices", TORCH_FN(FlatTopk<&TopkMeta>));
 }
 }  // namespace
+}  // namespace softmax_attention
 
 }  // namespace tarn::ops

@@ -19,6 +19,7 @@
 #include "torch_ops/sparse/call.h"
 
 namespace tarn::ops {
+namespace clustered {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -372,25 +373,29 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace clustered
 
 at::Tensor ClusteredAttention(const at::Tensor& queries, const at::Tensor& keys,
                               const at::Tensor& values,
                               const ClusteredOptions& options) {
-  return std::get<0>(Dispatch({queries, keys, values, kKinds[0], options}));
+  return std::get<0>(
+      clustered::Dispatch({queries, keys, values, clustered::kKinds[0], options}));
 }
 
 at::Tensor ImprovedClusteredAttention(const at::Tensor& queries,
                                       const at::Tensor& keys,
                                       const at::Tensor& values,
                                       const ClusteredOptions& options) {
-  return std::get<0>(Dispatch({queries, keys, values, kKinds[1], options}));
+  return std::get<0>(
+      clustered::Dispatch({queries, keys, values, clustered::kKinds[1], options}));
 }
 
 at::Tensor CausalImprovedClusteredAttention(const at::Tensor& queries,
                                             const at::Tensor& keys,
                                             const at::Tensor& values,
                                             const ClusteredOptions& options) {
-  return std::get<0>(Dispatch({queries, keys, values, kKinds[2], options}));
+  return std::get<0>(
+      clustered::Dispatch({queries, keys, values, clustered::kKinds[2], options}));
 }
 
 }  // namespace tarn::ops

@@ -21,7 +21,7 @@ namespace {
 
 // Softmax over the last axis where `allowed`; zeros, and zero gradients, in
 // rows that allow nothing.
-at::Tensor MaskedSoftmax(const at::Tensor& scores, const at::Tensor& allowed) {
+at::Tensor AllowedSoftmax(const at::Tensor& scores, const at::Tensor& allowed) {
   if (!allowed.defined()) return at::softmax(scores, -1);
   const at::Tensor weights =
       at::softmax(scores.masked_fill(allowed.logical_not(),
@@ -57,7 +57,7 @@ class Clustered {
     at::Tensor out;
     switch (plan_.kind) {
       case ClusteredKind::kClustered:
-        out = Spread(at::matmul(Drop(MaskedSoftmax(scores_, kept_)), values_));
+        out = Spread(at::matmul(Drop(AllowedSoftmax(scores_, kept_)), values_));
         break;
       case ClusteredKind::kImproved:
         out = Improved();
@@ -127,7 +127,7 @@ class Clustered {
   // m_c softmax over T_c by each query, w_c for the other keys.
   at::Tensor Improved() {
     FindTopKeys();
-    const at::Tensor weights = MaskedSoftmax(scores_, kept_);
+    const at::Tensor weights = AllowedSoftmax(scores_, kept_);
     // Places of T_c beyond the kept keys have weight 0.
     const at::Tensor share = weights.gather(3, top_).sum(-1);
     const at::Tensor tail = weights.scatter(3, top_, 0.0);
@@ -161,7 +161,7 @@ class Clustered {
                                    .index_select(0, groups.rows)
                                    .view({count, kGroupRows, -1});
     const at::Tensor allowed = Allowed(groups, keys, plane, causal);
-    at::Tensor weights = MaskedSoftmax(
+    at::Tensor weights = AllowedSoftmax(
         at::bmm(queries * plan_.softmax_temp, gather(keys_).transpose(1, 2)),
         allowed);
     if (share.defined()) {

@@ -17,6 +17,7 @@
 #include "torch_ops/sparse/call.h"
 
 namespace tarn::ops {
+namespace reformer {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -376,12 +377,13 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 }
 
 }  // namespace
+}  // namespace reformer
 
 at::Tensor ReformerAttention(const at::Tensor& queries,
                              const at::Tensor& values,
                              const AttentionMasks& masks,
                              const ReformerOptions& options) {
-  return std::get<0>(Dispatch({queries, values, masks, options}));
+  return std::get<0>(reformer::Dispatch({queries, values, masks, options}));
 }
 
 }  // namespace tarn::ops

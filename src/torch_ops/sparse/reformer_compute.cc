@@ -20,8 +20,6 @@
 namespace tarn::ops {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // q / |q| over the last axis, 0 for a zero vector. The largest entry is divided
 // out first, so that squares neither overflow nor underflow; the result does
 // not depend on it, so it takes no part in the gradient.
