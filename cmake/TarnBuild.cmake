@@ -130,6 +130,9 @@ function(tarn_torch_tests name library)
   target_compile_definitions(${name}_objects PRIVATE
     TARN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_precompile_headers(${name}_objects REUSE_FROM tarn_modules)
+  # In batches, as the modules are.
+  set_target_properties(${name}_objects PROPERTIES UNITY_BUILD ON
+    UNITY_BUILD_BATCH_SIZE 4)
   add_executable(${name})
   target_link_libraries(${name} PRIVATE ${name}_objects)
   foreach(source ${sources})

@@ -11,7 +11,7 @@
 #include "torch_ops/layers/call.h"
 
 namespace tarn::nn {
-namespace {
+namespace encoder_test {
 
 using plain::LargestError;
 
@@ -167,5 +167,5 @@ TEST(Encoder, PostNormEqualsTorchs) {
   }
 }
 
-}  // namespace
+}  // namespace encoder_test
 }  // namespace tarn::nn

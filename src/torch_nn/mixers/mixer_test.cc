@@ -12,7 +12,7 @@
 #include "torch_nn/models/plain_model.h"
 
 namespace tarn::nn {
-namespace {
+namespace mixer_test {
 
 using plain::LargestError;
 
@@ -347,5 +347,5 @@ TEST(Positions, RotationTurnsHalves) {
   EXPECT_LT(LargestError(y.pow(2).sum(-1), x.pow(2).sum(-1)), 1e-6);
 }
 
-}  // namespace
+}  // namespace mixer_test
 }  // namespace tarn::nn

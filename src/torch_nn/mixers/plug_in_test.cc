@@ -9,7 +9,7 @@
 #include "torch_nn/state/stack_file.h"
 
 namespace tarn::nn {
-namespace {
+namespace plug_in_test {
 
 // y_t = W sum_{j <= t} x_j: no heads, no bias, a state of one row.
 std::vector<NamedShape> Weights(const ModelConfig& layer) {
@@ -172,5 +172,5 @@ TEST(PlugIn, ReadsNoMemory) {
   EXPECT_THROW(self->InitialState(1)["S"], ArgumentError);
 }
 
-}  // namespace
+}  // namespace plug_in_test
 }  // namespace tarn::nn

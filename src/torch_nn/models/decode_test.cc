@@ -11,7 +11,7 @@
 #include "core/test_util.h"
 
 namespace tarn::nn {
-namespace {
+namespace decode_test {
 
 constexpr int64_t kVocab = 4, kStart = 3, kEnd = 2;
 constexpr int64_t kMaxLen = 4;
@@ -214,5 +214,5 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DecodeTest,
                          ::testing::Values(AttentionKind::kLinear,
                                            AttentionKind::kFull));
 
-}  // namespace
+}  // namespace decode_test
 }  // namespace tarn::nn

@@ -16,7 +16,7 @@
 #include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
-namespace {
+namespace device_test {
 
 using other_device::kDevice;
 
@@ -236,5 +236,5 @@ TEST(OtherDeviceTest, RefusesTensorsOfAnotherDevice) {
   EXPECT_ANY_THROW(torch::cat({there, torch::ones({3, 2})}));
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace tarn::nn

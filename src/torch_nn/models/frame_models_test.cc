@@ -10,7 +10,7 @@
 #include "torch_nn/models/model.h"
 
 namespace tarn::nn {
-namespace {
+namespace frame_models_test {
 
 constexpr int64_t kVocab = 7, kClasses = 5, kBatch = 3, kLen = 6;
 
@@ -176,5 +176,5 @@ TEST(FrameModels, RefuseWrongFrames) {
                ArgumentError);
 }
 
-}  // namespace
+}  // namespace frame_models_test
 }  // namespace tarn::nn

@@ -7,7 +7,7 @@
 #include "torch_nn/models/plain_model.h"
 
 namespace tarn::nn {
-namespace {
+namespace golden_training_test {
 
 constexpr int kSteps = 10;
 constexpr double kRate = 0.2;
@@ -94,5 +94,5 @@ TEST(Training, LinearRotaryAfterTiedPostNormEqualsPlainModel) {
   TrainBeside(config);
 }
 
-}  // namespace
+}  // namespace golden_training_test
 }  // namespace tarn::nn

@@ -15,7 +15,7 @@
 #include "torch_nn/models/plain_model.h"
 
 namespace tarn::nn {
-namespace {
+namespace language_model_test {
 
 ModelConfig SmallConfig() {
   ModelConfig config;
@@ -299,5 +299,5 @@ TEST(Weights, WrongFilesAreRefusedAndChangeNothing) {
   EXPECT_EQ(model->parameters()[0].abs().max().item<float>(), 0.0f);
 }
 
-}  // namespace
+}  // namespace language_model_test
 }  // namespace tarn::nn

@@ -18,7 +18,7 @@
 #include "torch_nn/state/lengths.h"
 
 namespace tarn::nn {
-namespace {
+namespace models_test {
 
 using plain::LargestError;
 using torch::indexing::Slice;
@@ -839,5 +839,5 @@ TEST(Model, RefusesWrongBatches) {
   EXPECT_THROW(LanguageModel(SmallConfig(Arch::kSeq2seq)), ArgumentError);
 }
 
-}  // namespace
+}  // namespace models_test
 }  // namespace tarn::nn

@@ -19,7 +19,7 @@
 #include "torch_nn/models/seq2seq.h"
 
 namespace tarn::nn {
-namespace {
+namespace stack_file_test {
 
 constexpr int64_t kVocab = 13;
 
@@ -371,5 +371,5 @@ TEST_F(StackStateFile, DamageAnywhereIsFound) {
   EXPECT_GT(refused, 380);
 }
 
-}  // namespace
+}  // namespace stack_file_test
 }  // namespace tarn::nn

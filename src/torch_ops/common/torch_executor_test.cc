@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace tarn::ops {
-namespace {
+namespace torch_executor_test {
 
 class TorchExecutorTest : public ::testing::TestWithParam<int> {
  protected:
@@ -77,5 +77,5 @@ TEST(TorchExecutor, RunsTasksAtTheSameTime) {
 INSTANTIATE_TEST_SUITE_P(Threads, TorchExecutorTest,
                          ::testing::Values(1, 2, 3, 8));
 
-}  // namespace
+}  // namespace torch_executor_test
 }  // namespace tarn::ops

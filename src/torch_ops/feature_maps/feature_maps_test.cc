@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 namespace tarn::ops {
-namespace {
+namespace feature_maps_test {
 
 constexpr int64_t kKey = 5;
 
@@ -118,5 +118,5 @@ TEST_F(OpsFeatureMaps, ErrorsNameArgumentWantedAndGiven) {
   EXPECT_THROW(DrawOmega(0, 1, false, 0), ArgumentError);
 }
 
-}  // namespace
+}  // namespace feature_maps_test
 }  // namespace tarn::ops

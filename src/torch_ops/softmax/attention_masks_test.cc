@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace tarn::ops {
-namespace {
+namespace attention_masks_test {
 
 struct Tensors {
   at::Tensor queries, keys, values;  // [2, T, 2, 6], [2, S, 2, 6], [2, S, 2, 5]
@@ -138,5 +138,5 @@ TEST(OpsAttention, ErrorsNameTheArgument) {
   });
 }
 
-}  // namespace
+}  // namespace attention_masks_test
 }  // namespace tarn::ops

@@ -7,7 +7,7 @@
 #include "train/optim/optimizer.h"
 
 namespace tarn::train {
-namespace {
+namespace device_test {
 
 using nn::other_device::kDevice;
 
@@ -68,5 +68,5 @@ INSTANTIATE_TEST_SUITE_P(Models, DeviceTest,
                                          "rotary", "labels", "pairs"),
                          [](const auto& test) { return test.param; });
 
-}  // namespace
+}  // namespace device_test
 }  // namespace tarn::train

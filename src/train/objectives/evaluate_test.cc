@@ -8,7 +8,7 @@
 #include "core/test_util.h"
 
 namespace tarn::train {
-namespace {
+namespace evaluate_test {
 
 struct Fixture {
   static std::string Text() {
@@ -112,5 +112,5 @@ TEST(MakeRowsTest, ShortWindowsAreFilledWithIgnoredTargets) {
   EXPECT_EQ(rows.target_bytes, 4);
 }
 
-}  // namespace
+}  // namespace evaluate_test
 }  // namespace tarn::train

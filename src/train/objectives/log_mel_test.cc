@@ -11,7 +11,7 @@
 #include "core/safetensors.h"
 
 namespace tarn::train {
-namespace {
+namespace log_mel_test {
 
 torch::Tensor Noise(int64_t count) {
   Rng rng(3);
@@ -171,5 +171,5 @@ TEST(NormaliseUtterance, EveryBandHasMeanZero) {
       0.0);
 }
 
-}  // namespace
+}  // namespace log_mel_test
 }  // namespace tarn::train

@@ -11,7 +11,7 @@
 #include "core/test_util.h"
 
 namespace tarn::train {
-namespace {
+namespace objective_test {
 
 constexpr char kPairs[] = "a\txyz\nbb\tx\nccc\tyy\ndddd\tzzzz\neeeee\txy\n";
 constexpr char kLabels[] = "u\ta\nv\tbb\nv\tccc\nw\tdddd\nu\teeeee\n";
@@ -316,5 +316,5 @@ TEST(GeneratedObjectiveTest, OptionsThatDoNotFitAreRefused) {
   EXPECT_EQ(refused({}), "--data");
 }
 
-}  // namespace
+}  // namespace objective_test
 }  // namespace tarn::train

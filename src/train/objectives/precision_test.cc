@@ -7,7 +7,7 @@
 #include "train/objectives/test_plans.h"
 
 namespace tarn::train {
-namespace {
+namespace precision_test {
 
 // bfloat16 has 8 bits, so a product is off by 2^-9 of itself at most. Losses
 // here are means of numbers near log(vocabulary) whose logits are products of
@@ -108,5 +108,5 @@ TEST(AutocastTest, RestoresWhatWasThere) {
   set_autocast_dtype(device, torch::kBFloat16);
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace tarn::train

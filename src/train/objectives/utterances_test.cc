@@ -16,7 +16,7 @@
 #include "data/files/wav_test_file.h"
 
 namespace tarn::train {
-namespace {
+namespace utterances_test {
 
 // A tone of one pitch for each speaker, 0.1 to 0.3 s.
 class Set {
@@ -284,5 +284,5 @@ TEST(GreedyLetters, CollapsesRepeatsAndDropsBlanks) {
           .empty());
 }
 
-}  // namespace
+}  // namespace utterances_test
 }  // namespace tarn::train

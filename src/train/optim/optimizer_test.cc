@@ -8,7 +8,7 @@
 #include "core/test_util.h"
 
 namespace tarn::train {
-namespace {
+namespace optimizer_test {
 
 torch::Tensor Loss(const std::vector<torch::Tensor>& p) {
   return (p[0].matmul(p[1]).tanh() - 0.3).square().sum() + p[2].square().sum();
@@ -147,5 +147,5 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerStateTest,
                          testing::Values(OptimizerKind::kAdamW,
                                          OptimizerKind::kRAdam));
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace tarn::train
