@@ -92,6 +92,27 @@ function(tarn_library name)
   target_link_libraries(${name} PUBLIC tarn_options)
 endfunction()
 
+# tarn_batches(target): its files compile several at a time, as most of a file's
+# time goes into headers and templates that its neighbours need too. Names in
+# anonymous namespaces must then differ within the target.
+function(tarn_batches target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON
+    UNITY_BUILD_BATCH_SIZE 5)
+endfunction()
+
+if(TARN_BUILD_TESTS)
+  # What every test without torch includes, compiled once. Flags must be those of
+  # the tests: what is timed and counted lies in the libraries, and assertions
+  # compile in half the time at -O0.
+  file(WRITE ${PROJECT_BINARY_DIR}/test_header.cc "int main() { return 0; }\n")
+  add_executable(tarn_test_header ${PROJECT_BINARY_DIR}/test_header.cc)
+  target_link_libraries(tarn_test_header PRIVATE tarn_options GTest::gtest)
+  target_compile_options(tarn_test_header PRIVATE -O0)
+  target_precompile_headers(tarn_test_header PRIVATE <gtest/gtest.h>
+    <algorithm> <filesystem> <fstream> <functional> <map> <random> <sstream>
+    <string> <thread> <vector>)
+endif()
+
 # tarn_tests(folder libraries...): one program for each *_test.cc, its cases
 # listed by ctest one by one.
 function(tarn_tests folder)
@@ -103,8 +124,8 @@ function(tarn_tests folder)
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE ${ARGN} GTest::gtest_main)
-    # What is timed and counted lies in the libraries.
-    target_compile_options(${name} PRIVATE -O1)
+    target_compile_options(${name} PRIVATE -O0)
+    target_precompile_headers(${name} REUSE_FROM tarn_test_header)
     # Both times guard against hanging, on a machine with other work as well.
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
       PROPERTIES TIMEOUT 2400)
@@ -130,9 +151,7 @@ function(tarn_torch_tests name library)
   target_compile_definitions(${name}_objects PRIVATE
     TARN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_precompile_headers(${name}_objects REUSE_FROM tarn_modules)
-  # In batches, as the modules are.
-  set_target_properties(${name}_objects PROPERTIES UNITY_BUILD ON
-    UNITY_BUILD_BATCH_SIZE 4)
+  tarn_batches(${name}_objects)
   add_executable(${name})
   target_link_libraries(${name} PRIVATE ${name}_objects)
   foreach(source ${sources})

@@ -22,9 +22,11 @@ if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; th
     exit 1
   fi
 fi
+# One compiler a core: a third one on two cores makes all of them slower.
+jobs=$(nproc)
 if [ -t 2 ]; then
-  ninja -C "$directory" "$@" >&2
-elif ! ninja -C "$directory" "$@" >"$log" 2>&1; then
+  ninja -j "$jobs" -C "$directory" "$@" >&2
+elif ! ninja -j "$jobs" -C "$directory" "$@" >"$log" 2>&1; then
   tail -n 100 "$log" >&2
   exit 1
 fi

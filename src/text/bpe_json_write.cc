@@ -4,16 +4,16 @@
 namespace tarn {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json ByteLevel(bool use_regex) {
+OrderedJson ByteLevel(bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
           {"trim_offsets", true},
           {"use_regex", use_regex}};
 }
 
-Json AddedJson(const AddedToken& token) {
+OrderedJson AddedJson(const AddedToken& token) {
   return {{"id", token.id},
           {"content", token.content},
           {"single_word", token.single_word},
@@ -41,11 +41,11 @@ std::vector<std::string> Keys(const BpeDefinition& definition) {
 std::string BpeToJson(const BpeDefinition& definition) {
   const std::vector<std::string> keys = Keys(definition);
   const auto key = [&](int32_t id) { return keys[static_cast<size_t>(id)]; };
-  Json added = Json::array();
+  OrderedJson added = OrderedJson::array();
   for (const AddedToken& token : definition.added) {
     added.push_back(AddedJson(token));
   }
-  Json model = {{"type", "BPE"},
+  OrderedJson model = {{"type", "BPE"},
                 {"dropout", nullptr},
                 {"unk_token", nullptr},
                 {"continuing_subword_prefix", nullptr},
@@ -58,22 +58,22 @@ std::string BpeToJson(const BpeDefinition& definition) {
   std::string vocab, merges;
   for (size_t id = 0; id < keys.size(); ++id) {
     if (keys[id].empty()) continue;
-    vocab += (vocab.empty() ? "" : ",") + Json(keys[id]).dump() + ":" +
+    vocab += (vocab.empty() ? "" : ",") + OrderedJson(keys[id]).dump() + ":" +
              std::to_string(id);
   }
   for (const BpeMerge& merge : definition.merges) {
     merges += merges.empty() ? "" : ",";
-    merges += Json::array({key(merge.left), key(merge.right)}).dump();
+    merges += OrderedJson::array({key(merge.left), key(merge.right)}).dump();
   }
   std::string model_text = model.dump();
   model_text.pop_back();
   model_text += ",\"vocab\":{" + vocab + "},\"merges\":[" + merges + "]}";
-  Json root = {
+  OrderedJson root = {
       {"version", "1.0"},
       {"truncation", nullptr},
       {"padding", nullptr},
       {"added_tokens", added},
-      {"normalizer", definition.nfc ? Json{{"type", "NFC"}} : Json(nullptr)},
+      {"normalizer", definition.nfc ? OrderedJson{{"type", "NFC"}} : OrderedJson(nullptr)},
       {"pre_tokenizer", ByteLevel(definition.use_regex)},
       {"post_processor", nullptr},
       {"decoder", ByteLevel(true)}};

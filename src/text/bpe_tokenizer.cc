@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxAddedBytes = 256;
 constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
 
-[[noreturn]] void Refuse(const std::string& place, const std::string& wanted,
+[[noreturn]] void RefuseAdded(const std::string& place, const std::string& wanted,
                          const std::string& given) {
   throw FormatError("tokenizer.json: " + place, wanted, given);
 }
@@ -23,12 +23,12 @@ constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
 void CheckTokens(const BpeDefinition& definition) {
   const size_t count = definition.tokens.size();
   if (count == 0 || count > kMaxBpeTokens) {
-    Refuse("model.vocab", StrCat("1 to ", kMaxBpeTokens, " tokens"),
+    RefuseAdded("model.vocab", StrCat("1 to ", kMaxBpeTokens, " tokens"),
            StrCat(count));
   }
   for (size_t id = 0; id < count; ++id) {
     if (definition.tokens[id].empty()) {
-      Refuse("model.vocab", "tokens of at least one byte",
+      RefuseAdded("model.vocab", "tokens of at least one byte",
              StrCat("an empty one, id ", id));
     }
   }
@@ -56,11 +56,11 @@ void CheckAdded(const BpeDefinition& definition) {
     const auto id = static_cast<size_t>(token.id);
     if (token.id < 0 || id >= definition.tokens.size() ||
         definition.tokens[id] != token.content) {
-      Refuse(place, "an id whose token is the content",
+      RefuseAdded(place, "an id whose token is the content",
              StrCat("id ", token.id, " of ", Quoted(token.content)));
     }
     if (token.content.size() > kMaxAddedBytes) {
-      Refuse(place + ".content", StrCat("at most ", kMaxAddedBytes, " bytes"),
+      RefuseAdded(place + ".content", StrCat("at most ", kMaxAddedBytes, " bytes"),
              StrCat(token.content.size()));
     }
     total += token.content.size();
@@ -68,17 +68,17 @@ void CheckAdded(const BpeDefinition& definition) {
     contents.push_back(token.content);
   }
   if (total > kMaxAddedTotal) {
-    Refuse("added_tokens", StrCat("at most ", kMaxAddedTotal, " bytes in all"),
+    RefuseAdded("added_tokens", StrCat("at most ", kMaxAddedTotal, " bytes in all"),
            StrCat(total));
   }
   std::sort(ids.begin(), ids.end());
   std::sort(contents.begin(), contents.end());
   const auto twice = std::adjacent_find(contents.begin(), contents.end());
   if (twice != contents.end()) {
-    Refuse("added_tokens", "each content once", Quoted(*twice) + " twice");
+    RefuseAdded("added_tokens", "each content once", Quoted(*twice) + " twice");
   }
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) {
-    Refuse("added_tokens", "each id once", "one twice");
+    RefuseAdded("added_tokens", "each id once", "one twice");
   }
 }
 
@@ -92,7 +92,7 @@ void CheckMerges(const BpeDefinition& definition) {
     for (const int32_t id : {merge.left, merge.right, merge.result}) {
       if (id < 0 || static_cast<size_t>(id) >= tokens.size() ||
           reserved[static_cast<size_t>(id)]) {
-        Refuse(place(), "ordinary tokens of model.vocab", StrCat("id ", id));
+        RefuseAdded(place(), "ordinary tokens of model.vocab", StrCat("id ", id));
       }
     }
     const std::string& left = tokens[static_cast<size_t>(merge.left)];
@@ -100,13 +100,13 @@ void CheckMerges(const BpeDefinition& definition) {
     const std::string& result = tokens[static_cast<size_t>(merge.result)];
     if (result.size() != left.size() + right.size() ||
         !result.starts_with(left) || !result.ends_with(right)) {
-      Refuse(place(), "a result that is both parts together", Quoted(result));
+      RefuseAdded(place(), "a result that is both parts together", Quoted(result));
     }
     pairs.push_back({merge.left, merge.right});
   }
   std::sort(pairs.begin(), pairs.end());
   if (std::adjacent_find(pairs.begin(), pairs.end()) != pairs.end()) {
-    Refuse("model.merges", "each pair once", "one twice");
+    RefuseAdded("model.merges", "each pair once", "one twice");
   }
 }
 
@@ -161,7 +161,7 @@ void BpeTokenizer::IndexTokens() {
       by_bytes_.begin(), by_bytes_.end(),
       [this](int32_t a, int32_t b) { return Bytes(a) == Bytes(b); });
   if (twice != by_bytes_.end()) {
-    Refuse("model.vocab", "each token once", Quoted(Bytes(*twice)) + " twice");
+    RefuseAdded("model.vocab", "each token once", Quoted(Bytes(*twice)) + " twice");
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);

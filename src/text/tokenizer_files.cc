@@ -11,7 +11,7 @@ namespace tarn {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 64 << 20;
-constexpr char kWhere[] = "tokenizer.json";
+constexpr char kTokenizerFile[] = "tokenizer.json";
 
 // GPT-2's older pair: the object of encoder.json, and vocab.bpe beside it.
 Result<Tokenizer> OpenPair(const std::string& path,
@@ -67,13 +67,13 @@ Result<Tokenizer> Tokenizer::Open(const std::string& dir,
   if (!tokenizer.ok()) return tokenizer;
   if (tokenizer.value().kind() != config.tokenizer) {
     return FormatError(
-        StrCat(kWhere, ": type"),
+        StrCat(kTokenizerFile, ": type"),
         StrCat("\"", Name(config.tokenizer), "\" as in config.json"),
         StrCat("\"", Name(tokenizer.value().kind()), "\""));
   }
   if (tokenizer.value().vocab_size() > config.vocab_size) {
     return FormatError(
-        StrCat(kWhere, ": entries"),
+        StrCat(kTokenizerFile, ": entries"),
         StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
         StrCat(tokenizer.value().vocab_size()));
   }

@@ -20,7 +20,7 @@
 namespace tarn::cli {
 namespace {
 
-struct Flags {
+struct BenchFlags {
   std::string dir;
   std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
   std::vector<int64_t> batches{1, 4, 16, 64};
@@ -30,7 +30,7 @@ struct Flags {
   std::string output = "md";
 };
 
-constexpr char kFooter[] =
+constexpr char kBenchFooter[] =
     "Lists are separated by commas; every combination is run. pp: tokens of a\n"
     "prompt consumed at once; tg: tokens one after the other. Neither\n"
     "tokenizer nor sampler is in the clock. Depths in ascending order go on\n"
@@ -44,7 +44,7 @@ constexpr char kFooter[] =
     "  tarn bench models/demo -p 0 -n 128 -t 1,2 --weights f32,bf16\n"
     "  tarn bench models/demo -n 64 -d 0,4096 --batch 0 -o json\n";
 
-void Declare(ArgumentParser& parser, Flags& flags) {
+void Declare(ArgumentParser& parser, BenchFlags& flags) {
   parser.Add("DIR", flags.dir, "model directory").Required();
   const auto list = [&parser](const char* name, std::vector<int64_t>& values,
                               int64_t high, const char* help) {
@@ -74,7 +74,7 @@ void Declare(ArgumentParser& parser, Flags& flags) {
   parser.Add("-o,--output", flags.output, "md, csv or json")
       .OneOf({"md", "csv", "json"})
       .ShowDefault();
-  parser.Footer(kFooter);
+  parser.Footer(kBenchFooter);
 }
 
 std::string CpuName() {
@@ -97,7 +97,7 @@ std::string TimeText() {
   return text;
 }
 
-std::vector<BenchTest> Tests(const Flags& flags, int64_t depth) {
+std::vector<BenchTest> Tests(const BenchFlags& flags, int64_t depth) {
   std::vector<BenchTest> tests;
   for (const int64_t n : flags.prompts) {
     if (n > 0) tests.push_back({.prompt = n, .depth = depth});
@@ -114,9 +114,9 @@ std::vector<BenchTest> Tests(const Flags& flags, int64_t depth) {
 }
 
 // Writes rows as they come, so that an interrupted run leaves what it has.
-class Report {
+class BenchReport {
  public:
-  explicit Report(const std::string& format)
+  explicit BenchReport(const std::string& format)
       : payload_(stdout), format_(format) {}
 
   // Before the first row, once a model is open: one that cannot be opened
@@ -156,7 +156,7 @@ class Report {
   std::vector<BenchRow> rows_;
 };
 
-Model OpenForBench(const Flags& flags, const std::string& weights,
+Model OpenForBench(const BenchFlags& flags, const std::string& weights,
                    int64_t threads) {
   Result<Model> model = Model::Open(
       flags.dir,
@@ -165,7 +165,7 @@ Model OpenForBench(const Flags& flags, const std::string& weights,
   return std::move(model).Take();
 }
 
-BenchRow Describe(const Flags& flags, const Model& model,
+BenchRow Describe(const BenchFlags& flags, const Model& model,
                   const std::string& weights) {
   BenchRow row;
   std::string size = CountText(model.parameters());
@@ -182,8 +182,8 @@ BenchRow Describe(const Flags& flags, const Model& model,
   return row;
 }
 
-void RunModel(const Flags& flags, const std::string& weights, int64_t threads,
-              const std::function<bool()>& stopped, Report& report) {
+void RunModel(const BenchFlags& flags, const std::string& weights, int64_t threads,
+              const std::function<bool()>& stopped, BenchReport& report) {
   const Model model = OpenForBench(flags, weights, threads);
   if (model.config().arch != Arch::kDecoder) {
     throw ExitError(
@@ -223,12 +223,12 @@ void RunModel(const Flags& flags, const std::string& weights, int64_t threads,
 }  // namespace
 
 int Bench(int argc, char** argv) {
-  Flags flags;
+  BenchFlags flags;
   ArgumentParser parser("Measures prefill, generation and states of a model.",
                         "tarn bench");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  Report report(flags.output);
+  BenchReport report(flags.output);
   const auto stopped = [&report] {
     return PendingSignal() != 0 || report.reader_gone();
   };

@@ -16,7 +16,7 @@
 namespace tarn::cli {
 namespace {
 
-struct Flags {
+struct ClassifyFlags {
   std::string dir, file = "-";
   std::string weights = "f32";
   int64_t batch = 16;
@@ -24,7 +24,7 @@ struct Flags {
   bool json = false;
 };
 
-constexpr char kFooter[] =
+constexpr char kClassifyFooter[] =
     "Each line is one text; stdout carries one label for each, in order. A "
     "line\n"
     "that holds nothing is an error. --json: an object a line, with the\n"
@@ -35,7 +35,7 @@ constexpr char kFooter[] =
     "  echo 'x29n47]0]' | tarn classify models/listops-linear\n"
     "  tarn classify models/reviews - --json < reviews.txt | jq .label\n";
 
-void Declare(ArgumentParser& parser, Flags& flags) {
+void Declare(ArgumentParser& parser, ClassifyFlags& flags) {
   parser.Add("DIR", flags.dir, "model directory of a classifier").Required();
   parser.Add("FILE", flags.file, "one text a line; - is standard input")
       .ShowDefault();
@@ -43,7 +43,7 @@ void Declare(ArgumentParser& parser, Flags& flags) {
       .Whole(1, 4096)
       .ShowDefault();
   DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
-  parser.Footer(kFooter);
+  parser.Footer(kClassifyFooter);
 }
 
 std::string JsonLine(const ClassScores& scores,
@@ -61,7 +61,7 @@ std::string JsonLine(const ClassScores& scores,
 }  // namespace
 
 int Classify(int argc, char** argv) {
-  Flags flags;
+  ClassifyFlags flags;
   ArgumentParser parser("Puts texts into the classes a model was trained on.",
                         "tarn classify");
   Declare(parser, flags);

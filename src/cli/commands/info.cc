@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFooter[] =
+constexpr char kInfoFooter[] =
     "FLOP: a multiply-add counts as 2. A linear model's state never grows; "
     "for\n"
     "softmax attention the cost of the first token and the growth a token are\n"
@@ -202,7 +202,7 @@ int Info(int argc, char** argv) {
       "Describes a model: configuration, sizes, cost a token.", "tarn info");
   parser.Add("DIR", dir, "model directory").Required();
   parser.AddFlag("--json", json, "one JSON object on stdout");
-  parser.Footer(kFooter);
+  parser.Footer(kInfoFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   const Result<ModelConfig> config = ReadModelConfig(dir);
   if (!config.ok()) throw ExitError(kExitBadModel, config.error().what());

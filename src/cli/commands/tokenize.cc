@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Flags {
+struct TokenizeFlags {
   std::vector<std::string> paths;
   bool train = false;
   int64_t vocab = 4096;
@@ -27,7 +27,7 @@ struct Flags {
   bool json = false;
 };
 
-constexpr char kFooter[] =
+constexpr char kTokenizeFooter[] =
     "TOKENIZER is a model directory, a tokenizer.json (tarn's or Hugging "
     "Face's\n"
     "byte-level BPE), GPT-2's encoder.json with vocab.bpe beside it, or the "
@@ -48,7 +48,7 @@ constexpr char kFooter[] =
     "  tarn tokenize models/demo page.txt --count\n"
     "  echo 'Hello world' | tarn tokenize bpe.json --json | jq .ids\n";
 
-void Declare(ArgumentParser& parser, Flags& flags) {
+void Declare(ArgumentParser& parser, TokenizeFlags& flags) {
   parser
       .Add("PATH", flags.paths,
            "TOKENIZER [FILE...], or with --train FILE...; - is standard "
@@ -76,7 +76,7 @@ void Declare(ArgumentParser& parser, Flags& flags) {
       .Excludes(train);
   parser.AddFlag("--json", flags.json, "one JSON object a line")
       .Excludes(train);
-  parser.Footer(kFooter);
+  parser.Footer(kTokenizeFooter);
 }
 
 // Calls `use` for each line without its end (the last one may have none), or
@@ -104,7 +104,7 @@ void ForEachText(const std::string& path, bool whole, const Use& use) {
 
 class Tool {
  public:
-  Tool(const Flags& flags, const Tokenizer& tokenizer)
+  Tool(const TokenizeFlags& flags, const Tokenizer& tokenizer)
       : flags_(flags), tokenizer_(tokenizer) {}
 
   void Run(const std::string& path) {
@@ -187,7 +187,7 @@ class Tool {
     throw ExitError(kExitBadModel, StrCat(InputName(path_), ": ", what));
   }
 
-  const Flags& flags_;
+  const TokenizeFlags& flags_;
   const Tokenizer& tokenizer_;
   std::string path_;
   Payload payload_{stdout};
@@ -199,7 +199,7 @@ int SignalOrOk() {
   return signal == 0 ? kExitOk : SignalExitCode(signal);
 }
 
-int Train(const Flags& flags) {
+int Train(const TokenizeFlags& flags) {
   std::vector<std::string> texts;
   for (const std::string& path : flags.paths) {
     InputFile input(path);
@@ -242,7 +242,7 @@ int Train(const Flags& flags) {
 }  // namespace
 
 int Tokenize(int argc, char** argv) {
-  Flags flags;
+  TokenizeFlags flags;
   ArgumentParser parser(
       "Turns text into token ids and back; trains a tokenizer.",
       "tarn tokenize");

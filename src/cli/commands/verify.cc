@@ -13,7 +13,7 @@
 namespace tarn::cli {
 namespace {
 
-constexpr char kFooter[] =
+constexpr char kVerifyFooter[] =
     "Prints one line for each fault: file, tensor, byte offset, what must be\n"
     "there and what is; exit code 3. A sound model gives one line that begins\n"
     "with ok. Files without a fault of a model that this runtime cannot run\n"
@@ -38,7 +38,7 @@ int Verify(int argc, char** argv) {
   ArgumentParser parser("Checks everything in a model directory.",
                         "tarn verify");
   parser.Add("DIR", dir, "model directory").Required();
-  parser.Footer(kFooter);
+  parser.Footer(kVerifyFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   const VerifyReport report = VerifyModel(dir);
   const std::optional<Error> refused = Refused(dir);

@@ -127,7 +127,7 @@ void PrintFigures(const Model& model, int64_t images, double seconds,
                static_cast<unsigned long long>(seed));
 }
 
-constexpr char kFooter[] =
+constexpr char kDrawFooter[] =
     "Draws --count images, or --samples completions of each image of --given\n"
     "FILE, whose first --pixels pixels stay as they are, into the IDX file "
     "--out,\n"
@@ -168,7 +168,7 @@ void Declare(ArgumentParser& parser, DrawFlags& flags) {
   parser.Add("--out", flags.out, "the IDX file to write; - is standard output")
       .Required();
   DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
-  parser.Footer(kFooter);
+  parser.Footer(kDrawFooter);
 }
 
 // Options that mean nothing together, before any work.

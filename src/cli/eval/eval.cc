@@ -18,7 +18,7 @@
 namespace tarn::cli {
 namespace {
 
-struct Flags {
+struct EvalFlags {
   std::string dir, file;
   std::string weights = "f32";
   EvalImageFlags images;
@@ -30,7 +30,7 @@ struct Flags {
   bool json = false;
 };
 
-constexpr char kFooter[] =
+constexpr char kEvalFooter[] =
     "Language models: the whole file is one sequence: each token is predicted "
     "from all before\n"
     "it, the first one is not scored. bits_per_byte counts the bytes of the\n"
@@ -57,7 +57,7 @@ constexpr char kFooter[] =
     "  tarn eval models/names held-out.tsv --beam 4\n"
     "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
-void Declare(ArgumentParser& parser, Flags& flags) {
+void Declare(ArgumentParser& parser, EvalFlags& flags) {
   parser.Add("DIR", flags.dir, "model directory").Required();
   parser.Add("FILE", flags.file, "text (- is standard input), or images")
       .Required();
@@ -103,18 +103,18 @@ void Declare(ArgumentParser& parser, Flags& flags) {
   parser.AddFlag("--per-image", flags.images.per_image,
                  "image models: also the bits/dim of each image");
   DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
-  parser.Footer(kFooter);
+  parser.Footer(kEvalFooter);
 }
 
-InputForm FormOf(const Flags& flags) {
+InputForm FormOf(const EvalFlags& flags) {
   return flags.records == "fasta" ? InputForm::kFasta : InputForm::kPlain;
 }
 
 // Log-probabilities are written as they come, in an array first in the object:
 // a file of any size needs no memory for them.
-class Report {
+class EvalReport {
  public:
-  explicit Report(const Flags& flags) : flags_(flags) {
+  explicit EvalReport(const EvalFlags& flags) : flags_(flags) {
     if (flags_.json) payload_.Write("{");
   }
   void Add(double logprob) {
@@ -149,13 +149,13 @@ class Report {
     payload_.Write(flags_.json ? StrCat("\"", name, "\":", value, end)
                                : StrCat(name, " ", value, "\n"));
   }
-  const Flags& flags_;
+  const EvalFlags& flags_;
   Payload payload_{stdout};
   bool first_ = true;
 };
 
 // Scores the text to its end, or until a signal or a closed pipe.
-void ScoreFile(TokenFile& text, Scorer& scorer, Report& report) {
+void ScoreFile(TokenFile& text, Scorer& scorer, EvalReport& report) {
   Progress progress("eval", text.size());
   std::vector<int32_t> tokens;
   while (!report.reader_gone() && text.Next(tokens)) {
@@ -165,8 +165,8 @@ void ScoreFile(TokenFile& text, Scorer& scorer, Report& report) {
   }
 }
 
-int EvalText(const OpenedModel& opened, const Flags& flags) {
-  Report report(flags);
+int EvalText(const OpenedModel& opened, const EvalFlags& flags) {
+  EvalReport report(flags);
   Scorer scorer(opened.model);
   TokenFile text(flags.file, opened.tokenizer, flags.max_tokens, FormOf(flags));
   ScoreFile(text, scorer, report);
@@ -183,7 +183,7 @@ int EvalText(const OpenedModel& opened, const Flags& flags) {
 
 // What is measured on images and on pairs; nothing for a language model.
 std::optional<int> EvalOthers(const ArgumentParser& parser,
-                              const OpenedModel& opened, const Flags& flags) {
+                              const OpenedModel& opened, const EvalFlags& flags) {
   const auto refuse = [&](const char* name) {
     if (!parser.Has(name)) return;
     throw ExitError(kExitUsage,
@@ -222,7 +222,7 @@ std::optional<int> EvalOthers(const ArgumentParser& parser,
 }  // namespace
 
 int Eval(int argc, char** argv) {
-  Flags flags;
+  EvalFlags flags;
   ArgumentParser parser("Measures how well a model does on a file.",
                         "tarn eval");
   Declare(parser, flags);

@@ -23,7 +23,7 @@
 namespace tarn::cli {
 namespace {
 
-struct Flags {
+struct GenerateFlags {
   std::string dir, prompt;
   std::string weights = "f32";
   GenerateOptions generate;
@@ -33,7 +33,7 @@ struct Flags {
   bool json = false;
 };
 
-constexpr char kFooter[] =
+constexpr char kGenerateFooter[] =
     "stdout carries the generated text and nothing else; figures go to "
     "stderr.\n"
     "An empty prompt starts from a newline. The same seed gives the same text\n"
@@ -51,7 +51,7 @@ constexpr char kFooter[] =
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
-void Declare(ArgumentParser& parser, Flags& flags) {
+void Declare(ArgumentParser& parser, GenerateFlags& flags) {
   SamplerOptions& sampler = flags.generate.sampler;
   parser.Add("DIR", flags.dir, "model directory").Required();
   parser.Add("--prompt", flags.prompt,
@@ -87,7 +87,7 @@ void Declare(ArgumentParser& parser, Flags& flags) {
       .ShowDefault();
   DeclareMovedOptions(parser);
   DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
-  parser.Footer(kFooter);
+  parser.Footer(kGenerateFooter);
 }
 
 std::string ReadPrompt(const std::string& prompt) {
@@ -110,14 +110,14 @@ double PerSecond(int64_t count, double milliseconds) {
 }
 
 // A run as it is reported.
-struct Report {
+struct GenerateReport {
   GenerateResult run;
   TokenTimes times;
   int64_t state_bytes_start = 0, state_bytes_end = 0;
   uint64_t seed = 0;
 };
 
-void PrintReport(const Report& report) {
+void PrintReport(const GenerateReport& report) {
   const GenerateResult& run = report.run;
   std::fprintf(stderr,
                "prompt       %lld tokens, %.1f ms, %.1f tokens/s\n"
@@ -137,7 +137,7 @@ void PrintReport(const Report& report) {
                static_cast<unsigned long long>(report.seed));
 }
 
-std::string JsonText(const Report& report, const std::string& text) {
+std::string JsonText(const GenerateReport& report, const std::string& text) {
   const GenerateResult& run = report.run;
   nlohmann::ordered_json root;
   root["text"] = ReplaceInvalidUtf8(text);
@@ -165,12 +165,12 @@ void RefuseOptions(const ArgumentParser& parser,
   }
 }
 
-int GenerateText(const OpenedModel& opened, Flags& flags);
+int GenerateText(const OpenedModel& opened, GenerateFlags& flags);
 
 }  // namespace
 
 int Generate(int argc, char** argv) {
-  Flags flags;
+  GenerateFlags flags;
   ArgumentParser parser("Writes text with a model, token by token.",
                         "tarn generate");
   Declare(parser, flags);
@@ -207,12 +207,12 @@ int Generate(int argc, char** argv) {
 
 namespace {
 
-int GenerateText(const OpenedModel& opened, Flags& flags) {
+int GenerateText(const OpenedModel& opened, GenerateFlags& flags) {
   const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt));
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
   }
-  Report report;
+  GenerateReport report;
   report.seed = flags.generate.sampler.seed = ChooseSeed(flags.seed);
   State state(opened.model);
   report.state_bytes_start = state.bytes();

@@ -10,8 +10,6 @@
 namespace tarn {
 namespace {
 
-constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
-
 }  // namespace
 
 Error InFolder(const std::string& dir, const Error& error) {

@@ -2,6 +2,7 @@
 // what they say needs no runtime that can run the model.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "core/safetensors.h"
 
 namespace tarn {
+
+constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 
 /// DIR/config.json, finished; FormatError or IoError in one line. O(file).
 Result<ModelConfig> ReadModelConfig(const std::string& dir);

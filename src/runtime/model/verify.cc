@@ -8,13 +8,13 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "core/text.h"
+#include "runtime/model/files.h"
 #include "runtime/model/labels.h"
 #include "text/tokenizer.h"
 
 namespace tarn {
 namespace {
 
-constexpr uint64_t kMaxConfigBytes = 1 << 20;
 constexpr char kWeights[] = "model.safetensors";
 
 // Where a tensor's byte `offset` stands in the weight file.
