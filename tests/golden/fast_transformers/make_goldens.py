@@ -1,7 +1,7 @@
 """Writes the golden values: what fast-transformers 0.4.0 computes, for
 test_golden.py. Run with a Python that has the package:
 
-    python tests/golden/make_goldens.py [folder]
+    python tests/golden/fast_transformers/make_goldens.py [folder]
 
 Each file holds the options of a module (JSON under "options"), its weights
 ("weights/..."), inputs ("inputs/...") and output ("output"). Small sizes, fixed

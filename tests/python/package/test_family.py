@@ -1,8 +1,8 @@
 """The table of docs/family.md: which form of which kind is held by which test.
 
-A cell is a test of this folder (collected in the same run), a GoogleTest (asked
+A cell is a test of tests/python (collected in the same run), a GoogleTest (asked
 of its program), or a refusal, which is provoked here and cited. Written by
-`python tests/python/test_family.py`; the tests compare.
+`python tests/python/package/test_family.py`; the tests compare.
 """
 
 import os
@@ -20,11 +20,11 @@ from tarn import attention, models
 from tarn.builders import RecurrentAttentionBuilder
 
 _HERE = pathlib.Path(__file__).resolve().parent
-_PAGE = _HERE.parents[1] / "docs" / "family.md"
+_PAGE = _HERE.parents[2] / "docs" / "family.md"
 _BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"
 _BUILD = pathlib.Path(
     os.environ.get("TARN_BUILD_DIR")
-    or pathlib.Path(os.environ.get("TARN_LIBRARY", _HERE.parents[1] / "build" / "x")).parent
+    or pathlib.Path(os.environ.get("TARN_LIBRARY", _HERE.parents[2] / "build" / "x")).parent
 )
 _COLUMNS = (
     "forward", "gradient", "masks", "recurrent", "prefill", "C++ shell", "Python shell", "runtime",
@@ -193,7 +193,8 @@ def _rows():
 def _source_of(test):
     """The file below the repository that holds a test."""
     if not isinstance(test, Cpp):
-        return "tests/python/" + test.split("::")[0]
+        (found,) = _HERE.parent.rglob(test.split("::")[0])
+        return found.relative_to(_PAGE.parents[1]).as_posix()
     suite, case = test.split(": ")[1].split(".")
     written = re.compile(rf"TEST(_F|_P)?\({suite}, {case}\)")
     root = _PAGE.parents[1]
@@ -233,7 +234,7 @@ def _page_table(page):
 
 def test_the_page_is_current():
     """Every refusal raises, with the words on the page."""
-    assert _PAGE.is_file(), "python tests/python/test_family.py writes the page"
+    assert _PAGE.is_file(), "python tests/python/package/test_family.py writes the page"
     assert _page_table(_PAGE.read_text()) == table()
 
 
@@ -264,7 +265,7 @@ if __name__ == "__main__":
     intro = (
         "# The family\n\nWhich form of which kind is there: a tick links to the test that holds "
         "it (its name is the link's title), a dash\nto the refusal. Written by "
-        "`tests/python/test_family.py`, which also compares it.\n"
+        "`tests/python/package/test_family.py`, which also compares it.\n"
         "Masks of each kind are in [attention.md](attention.md); cross attention has recurrent "
         "forms for linear and full.\n\n"
     )

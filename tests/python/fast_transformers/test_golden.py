@@ -1,4 +1,4 @@
-"""tarn against what fast-transformers 0.4.0 computed (tests/golden, written by
+"""tarn against what fast-transformers 0.4.0 computed (tests/golden/fast_transformers, written by
 make_goldens.py there), under the one switch `compat` where definitions differ.
 Rows of padded queries are left out: they mean nothing in either package."""
 
@@ -13,7 +13,7 @@ import tarn
 from tarn import attention, builders, feature_maps, masking
 from tarn.causal_product import CausalDotProduct, causal_dot_product
 
-FOLDER = pathlib.Path(__file__).resolve().parents[1] / "golden"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "golden" / "fast_transformers"
 # float32 sums in another order; entries are of size 1.
 TOLERANCE = dict(atol=1e-5, rtol=1e-5)
 KINDS_WITH_COMPAT = ("LinearAttention", "CausalLinearAttention", "ReformerAttention")

@@ -10,7 +10,7 @@ import torch
 import tarn
 import tarn.runtime
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "golden" / "old_models"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "golden" / "old_models"
 MODELS = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 TOKENS = [7, 31, 64, 3, 99, 12, 0, 45, 77, 101, 5, 5]
 # On the machine that wrote them the logits are the same bits. Another SIMD

@@ -13,7 +13,7 @@ from tarn import feature_maps, models, nn, ops
 from tarn.attention._linear import DENOMINATORS
 from tarn.ops import _checks as checks
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 
 
 def rows_of(page, header):

@@ -73,7 +73,7 @@ def test_no_torch(monkeypatch):
     _library.check_torch()  # the runtime part goes on
 
 
-PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python" / "tarn"
+PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "python" / "tarn"
 
 
 def imported(module, names):

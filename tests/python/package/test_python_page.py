@@ -12,7 +12,7 @@ from programs import BUILD
 
 pytest.importorskip("tarn.runtime", exc_type=ImportError)
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "python.md"
 MODELS = {"demo": "linear", "names": "seq2seq", "topics": "encoder"}
 
 
