@@ -53,10 +53,8 @@ def dropout_of(module: torch.nn.Module) -> float | None:
     return module.p if module.training else 0.0
 
 
-def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
+def plain_norm(norm: torch.nn.Module) -> dict | None:
     """A norm as `tarn.ops.residual_norm` takes it; None where it does not."""
-    if norm is None:
-        return {}
     plain: Any = norm
     if type(norm) not in (torch.nn.LayerNorm, torch.nn.RMSNorm) or not unheard(norm):
         return None
@@ -65,6 +63,11 @@ def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
         return None
     kind = "rms" if type(norm) is torch.nn.RMSNorm else "layer"
     return {"gamma": gamma, "beta": beta, "eps": plain.eps, "kind": kind}
+
+
+def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
+    """The same; no arguments without a norm."""
+    return {} if norm is None else plain_norm(norm)
 
 
 def add_residual(

@@ -75,8 +75,14 @@ class ResidualLayer(torch.nn.Module):
         self.norm2 = make_norm(norm_kind, d_model, norm_eps)
         self.dropout = torch.nn.Dropout(dropout)
         self.activation = _ACTIVATIONS[activation]
+        self.norm_kind = norm_kind
         self.pre_norm = norm == "pre"
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+
+    @property
+    def activation_name(self) -> str | None:
+        """What the operators call the activation; None for one they do not know."""
+        return _NAMES.get(self.activation)
 
     def _run(
         self,
@@ -107,7 +113,7 @@ class ResidualLayer(torch.nn.Module):
             dropped["seed"] = ops.draw_seed(share)
             weights = first.weight, second.weight, gate.weight
             return ops.swiglu_feed_forward(x, *weights, **dropped), None
-        name = _NAMES.get(self.activation)
+        name = self.activation_name
         if gate is None and name is not None and fused.linears(first, second):
             dropped["seed"] = ops.draw_seed(share)
             weights = first.weight, first.bias, second.weight

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch, normed
+from tarn._layer_step import linear_layer_step
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.recurrent._inputs import states_of
@@ -44,6 +45,13 @@ class EncoderParts(ResidualLayer):
 
     def _norms(self) -> list[torch.nn.Module]:
         return [self.norm1, self.norm2]
+
+    def _step_with_state(
+        self, x: torch.Tensor, state: Any, attend: Attend
+    ) -> tuple[torch.Tensor, Any]:
+        """As _with_state, of one token after a state: in one call where that is the
+        same."""
+        return linear_layer_step(self, x, state) or self._with_state(x, attend)
 
     def _with_state(self, x: torch.Tensor, attend: Attend) -> tuple[torch.Tensor, Any]:
         sublayer, held = _keeping_state(attend)

@@ -98,7 +98,9 @@ class TransformerEncoderLayer(EncoderParts):
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._with_state(x, lambda y: self.attention.unbiased_step(y, state))
+        return self._step_with_state(
+            x, state, lambda y: self.attention.unbiased_step(y, state)
+        )
 
 
 class TransformerDecoderLayer(DecoderParts):

@@ -1,4 +1,5 @@
 // tarn-train: what `tarn train` runs.
+#include <limits.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -65,8 +66,13 @@ void SetUpPools(char** argv) {
   setenv("GOMP_SPINCOUNT", "1000", 1);
   setenv("OMP_DYNAMIC", "FALSE", 0);
   setenv("MKL_DYNAMIC", "FALSE", 0);
-  // Where it cannot begin again it goes on as it is, only slower.
-  execv("/proc/self/exe", argv);
+  // By its own path, so that lists of processes name it. Where it cannot begin
+  // again it goes on as it is, only slower.
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length < 0) return;
+  path[length] = '\0';
+  execv(path, argv);
 }
 
 // For a POSIX shell: between single quotes unless plainly harmless.

@@ -36,6 +36,8 @@ class AttentionLayer(SteppedProjections):
     out_projection [D, H M], each with a bias.
     """
 
+    _one_call = True  # with the rest of a layer, in a step
+
     def __init__(
         self,
         attention: Any,

@@ -26,6 +26,8 @@ class CausalLinearAttention(LinearSteps, LinearAttentionBase):
     that of the mask (Katharopoulos et al. 2020, eq. (8)-(12)).
     Arguments as in LinearAttention."""
 
+    _one_call = True
+
     def forward(
         self,
         queries: torch.Tensor,

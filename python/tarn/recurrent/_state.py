@@ -166,6 +166,10 @@ class AttentionState:
             if given != wanted:
                 raise ValueError(f"state: {name}: want {wanted!r}, got {given!r}")
 
+    def fits(self, kind: str, batch_size: int, facts: Facts) -> bool:
+        """Whether check would pass and no other fact stands in the state."""
+        return self.kind == kind and self.batch_size == batch_size and self.facts == facts
+
     def __eq__(self, other: object) -> bool:
         """The same kind, facts, steps and bits."""
         if not isinstance(other, AttentionState):

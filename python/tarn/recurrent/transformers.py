@@ -40,7 +40,9 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, D] -> ([N, D], new state)."""
         state = check_state(state, memory)
-        return self._with_state(x, lambda y: _whole(self.attention(y, y, y, state)))
+        return self._step_with_state(
+            x, state, lambda y: _whole(self.attention(y, y, y, state))
+        )
 
     def prefill(
         self,

@@ -42,15 +42,20 @@ class LinearSums:
 
     def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
         """What a state must agree on with the module that reads it."""
-        arguments = self.arguments()
+        return self.facts_of(self.arguments(), *keys.shape[-2:], values.shape[-1])
+
+    def facts_of(
+        self, arguments: dict[str, Any], heads: int, d_key: int, d_value: int
+    ) -> dict[str, Any]:
+        """The same by sizes."""
         denominator = arguments["denominator"]
         return {
             "feature_map": feature_map_version(self.feature_map),
             "denominator": denominator,
             "eps": arguments["eps"] if denominator == "compat" else None,
-            "heads": keys.shape[-2],
-            "d_key": keys.shape[-1],
-            "d_value": values.shape[-1],
+            "heads": heads,
+            "d_key": d_key,
+            "d_value": d_value,
         }
 
     def new_state(

@@ -26,6 +26,8 @@ class RecurrentAttentionLayer(Projections):
         event_dispatcher: name or object; QKVEvent is sent through it.
     """
 
+    _one_call = True
+
     def __init__(
         self,
         attention: Any,

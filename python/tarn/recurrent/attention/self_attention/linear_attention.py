@@ -17,6 +17,8 @@ class RecurrentLinearAttention(LinearSteps, StepForward, LinearAttentionBase):
     the feature map needs (`extra`). A plain pair [S, z] is one too.
     """
 
+    _one_call = True
+
 
 for _name in ("linear", "causal-linear"):
     RecurrentAttentionRegistry.register(

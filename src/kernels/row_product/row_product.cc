@@ -1,0 +1,145 @@
+#include "kernels/row_product/row_product.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/row_product/row_product.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Four outputs of one row, a vector of partial sums each: four independent chains
+// hide the latency of a multiply-add, and x is read once for the four.
+static void FourOutputs(const float* x, const float* weight, int64_t inputs,
+                        float* sums) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const float* w0 = weight;
+  const float* w1 = weight + inputs;
+  const float* w2 = weight + 2 * inputs;
+  const float* w3 = weight + 3 * inputs;
+  VF a = hn::Zero(d), b = a, c = a, e = a;
+  int64_t k = 0;
+  for (; k + lanes <= inputs; k += lanes) {
+    const VF v = hn::LoadU(d, x + k);
+    a = hn::MulAdd(v, hn::LoadU(d, w0 + k), a);
+    b = hn::MulAdd(v, hn::LoadU(d, w1 + k), b);
+    c = hn::MulAdd(v, hn::LoadU(d, w2 + k), c);
+    e = hn::MulAdd(v, hn::LoadU(d, w3 + k), e);
+  }
+  if (k < inputs) {
+    const int64_t left = inputs - k;
+    const VF v = LoadPart(x + k, left);
+    a = hn::MulAdd(v, LoadPart(w0 + k, left), a);
+    b = hn::MulAdd(v, LoadPart(w1 + k, left), b);
+    c = hn::MulAdd(v, LoadPart(w2 + k, left), c);
+    e = hn::MulAdd(v, LoadPart(w3 + k, left), e);
+  }
+  sums[0] = hn::GetLane(hn::SumOfLanes(d, a));
+  sums[1] = hn::GetLane(hn::SumOfLanes(d, b));
+  sums[2] = hn::GetLane(hn::SumOfLanes(d, c));
+  sums[3] = hn::GetLane(hn::SumOfLanes(d, e));
+}
+
+// The same sum of one output.
+static float OneOutput(const float* x, const float* weight, int64_t inputs) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF a = hn::Zero(d);
+  int64_t k = 0;
+  for (; k + lanes <= inputs; k += lanes) {
+    a = hn::MulAdd(hn::LoadU(d, x + k), hn::LoadU(d, weight + k), a);
+  }
+  if (k < inputs) {
+    const int64_t left = inputs - k;
+    a = hn::MulAdd(LoadPart(x + k, left), LoadPart(weight + k, left), a);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, a));
+}
+
+// Outputs [begin, end) of one map. Rows are the inner loop: weights of four
+// outputs stay in the first cache for all of them.
+static void SomeOutputs(const float* x, int64_t rows, int64_t inputs,
+                        const RowProductMap& map, int64_t begin, int64_t end) {
+  int64_t n = begin;
+  for (; n + 4 <= end; n += 4) {
+    for (int64_t m = 0; m < rows; ++m) {
+      float* y = map.y + m * map.outputs + n;
+      FourOutputs(x + m * inputs, map.weight + n * inputs, inputs, y);
+      if (map.bias == nullptr) continue;
+      for (int i = 0; i < 4; ++i) y[i] += map.bias[n + i];
+    }
+  }
+  for (; n < end; ++n) {
+    for (int64_t m = 0; m < rows; ++m) {
+      const float sum =
+          OneOutput(x + m * inputs, map.weight + n * inputs, inputs);
+      map.y[m * map.outputs + n] =
+          map.bias == nullptr ? sum : sum + map.bias[n];
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tarn {
+HWY_EXPORT(SomeOutputs);
+
+namespace {
+
+void Check(const float* x, int64_t rows, int64_t inputs,
+           const RowProductMap* maps, int64_t count) {
+  if (rows < 0 || inputs < 0 || count < 0) {
+    throw ShapeError("RowProduct: rows, inputs, count", ">= 0",
+                     StrCat(rows, ", ", inputs, ", ", count));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const RowProductMap& map = maps[i];
+    if (map.outputs < 0) {
+      throw ShapeError("RowProduct: outputs", ">= 0", StrCat(map.outputs));
+    }
+    const bool reads = rows > 0 && inputs > 0 && map.outputs > 0;
+    const bool writes = rows > 0 && map.outputs > 0;
+    if ((reads && (x == nullptr || map.weight == nullptr)) ||
+        (writes && map.y == nullptr)) {
+      throw ArgumentError("RowProduct: x, weight, y", "data", "a null pointer");
+    }
+  }
+}
+
+}  // namespace
+
+void RowProduct(const float* x, int64_t rows, int64_t inputs,
+                const RowProductMap* maps, int64_t count, Executor& executor) {
+  Check(x, rows, inputs, maps, count);
+  // A thread joins in for what takes longer than waking it.
+  constexpr int64_t kLeastWork = 1 << 14;  // multiply-adds
+  int64_t outputs = 0;
+  for (int64_t i = 0; i < count; ++i) outputs += maps[i].outputs;
+  const int64_t work = outputs * inputs * rows;
+  const int64_t parts =
+      std::clamp<int64_t>(work / kLeastWork, 1, executor.width());
+  executor.ParallelFor(parts, [&](int64_t part, int) {
+    for (int64_t i = 0; i < count; ++i) {
+      // A share of each map, from a multiple of four on.
+      const int64_t fours = (maps[i].outputs + 3) / 4;
+      const int64_t begin = fours * part / parts * 4;
+      const int64_t end =
+          std::min(fours * (part + 1) / parts * 4, maps[i].outputs);
+      HWY_DYNAMIC_DISPATCH(SomeOutputs)(x, rows, inputs, maps[i], begin, end);
+    }
+  });
+}
+
+}  // namespace tarn
+#endif  // HWY_ONCE

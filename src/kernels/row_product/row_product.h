@@ -1,0 +1,30 @@
+// Affine maps of few rows with weights as they are trained, row by row of W:
+//   y[m, n] = bias[n] + sum_k x[m, k] W[n, k]
+// A recurrent step reads every weight once and multiplies it with a row or a
+// few: such a product is bound by memory, and packing would read it twice.
+#pragma once
+
+#include <cstdint>
+
+#include "core/executor.h"
+
+namespace tarn {
+
+/// One map of several that read the same rows.
+struct RowProductMap {
+  const float* weight = nullptr;  // [outputs, inputs], dense
+  const float* bias = nullptr;    // [outputs]; null: zeros
+  int64_t outputs = 0;
+  float* y = nullptr;  // [rows, outputs], dense
+};
+
+/// x [rows, inputs], dense. `maps` of them; no y overlaps x or another y. Each
+/// worker takes the same part of the weights at every call of one shape, so that
+/// what fits the caches of all cores stays there. The order of a sum depends on
+/// `inputs` and the SIMD target alone: the same bits for any executor, and for a
+/// row alone or among others. Allocates nothing; thread-safe. Throws ShapeError
+/// for negative sizes, ArgumentError for null data of a size that is not 0.
+void RowProduct(const float* x, int64_t rows, int64_t inputs,
+                const RowProductMap* maps, int64_t count, Executor& executor);
+
+}  // namespace tarn

@@ -1,0 +1,369 @@
+// torch.ops.tarn.linear_layer_step: one token of each sequence through a whole
+// transformer layer with linear attention, as an RNN (Katharopoulos et al. 2020,
+// eq. (16)-(20)). A step's arithmetic is small beside the cost of calling a dozen
+// operators for it: here one call does them all, float32 on the CPU. Anything
+// else takes the composed form, the same operators one by one.
+#include <ATen/core/List.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+#include <torch/library.h>
+
+#include "kernels/bias_activation/bias_activation.h"
+#include "kernels/residual_norm/residual_norm.h"
+#include "kernels/row_product/row_product.h"
+#include "kernels/swiglu/swiglu.h"
+#include "torch_ops/common/executor.h"
+#include "torch_ops/common/memory.h"
+#include "torch_ops/common/tensors.h"
+#include "torch_ops/layers/call.h"
+
+namespace tarn::ops {
+namespace layer_step {
+namespace {
+
+using TensorList = c10::List<OptionalTensor>;
+
+constexpr char kOp[] = "linear_layer_step";
+
+// Places in the list of weights, in the order of the schema's words below.
+enum Place {
+  kQuery, kQueryBias, kKey, kKeyBias, kValue, kValueBias, kOut, kOutBias,
+  kGamma1, kBeta1, kLinear1, kBias1, kLinear2, kBias2, kLinear3, kGamma2,
+  kBeta2, kPlaces
+};
+
+// What the layer is, apart from its tensors.
+struct Kind {
+  int64_t heads = 1;
+  Settings attention;
+  Activation activation = Activation::kRelu;
+  NormKind norm = NormKind::kLayer;
+  double norm_eps = 1e-5;
+  bool pre_norm = false;
+};
+
+struct Call {
+  at::Tensor x;  // [B, D]
+  OptionalTensor S, z;
+  std::vector<OptionalTensor> weights;  // kPlaces
+  Kind kind;
+
+  const at::Tensor& weight(Place place) const { return *weights[place]; }
+};
+
+void Check(const Call& in) {
+  if (in.weights.size() != kPlaces) {
+    throw ShapeError(StrCat(kOp, ": weights"), StrCat(int{kPlaces}, " of them"),
+                     StrCat(in.weights.size()));
+  }
+  if (in.x.dim() != 2) {
+    throw ShapeError(StrCat(kOp, ": x"), "[B, D]", StrCat(in.x.dim(), " axes"));
+  }
+  for (const Place place : {kQuery, kKey, kValue, kOut, kGamma1, kLinear1,
+                            kLinear2, kGamma2}) {
+    if (!in.weights[place].has_value()) {
+      throw ArgumentError(StrCat(kOp, ": weights[", int{place}, "]"),
+                          "a tensor", "none");
+    }
+  }
+  if (in.kind.heads < 1) {
+    throw ArgumentError(StrCat(kOp, ": n_heads"), "at least 1",
+                        StrCat(in.kind.heads));
+  }
+  const auto want = [&](Place place, at::SymIntArrayRef shape) {
+    if (!in.weights[place].has_value()) return;
+    WantLike(kOp, StrCat("weights[", int{place}, "]").c_str(),
+             *in.weights[place], in.x, shape);
+  };
+  const auto outputs = [&](Place place) {
+    const at::Tensor& weight = in.weight(place);
+    return weight.dim() == 2 ? weight.sym_size(0) : c10::SymInt(0);
+  };
+  const c10::SymInt width = in.x.sym_size(1), keys = outputs(kQuery);
+  const c10::SymInt values = outputs(kValue), hidden = outputs(kLinear1);
+  if (keys % in.kind.heads != 0 || values % in.kind.heads != 0) {
+    throw ShapeError(StrCat(kOp, ": n_heads"),
+                     StrCat("a divisor of ", keys, " and ", values),
+                     StrCat(in.kind.heads));
+  }
+  want(kQuery, {keys, width});
+  want(kKey, {keys, width});
+  want(kValue, {values, width});
+  want(kOut, {width, values});
+  want(kLinear1, {hidden, width});
+  want(kLinear2, {width, hidden});
+  want(kLinear3, {hidden, width});
+  want(kQueryBias, {keys});
+  want(kKeyBias, {keys});
+  want(kValueBias, {values});
+  want(kBias1, {hidden});
+  for (const Place place :
+       {kOutBias, kBias2, kGamma1, kBeta1, kGamma2, kBeta2}) {
+    want(place, {width});
+  }
+  if (in.S.has_value() != in.z.has_value()) {
+    throw ArgumentError(StrCat(kOp, ": S, z"), "both or none",
+                        in.S.has_value() ? "S alone" : "z alone");
+  }
+  if (!in.S.has_value()) return;
+  const c10::SymInt batch = in.x.sym_size(0), heads = in.kind.heads;
+  WantLike(kOp, "S", *in.S, in.x,
+           {batch, heads, keys / heads, values / heads});
+  WantLike(kOp, "z", *in.z, in.x, {batch, heads, keys / heads});
+}
+
+StepResults Composed(const Call& in) {
+  const Kind& kind = in.kind;
+  const auto normed = [&](const at::Tensor& x, Place gamma) {
+    ResidualNormArguments arguments;
+    arguments.x = x;
+    arguments.gamma = in.weights[gamma];
+    arguments.beta = in.weights[gamma + 1];
+    arguments.eps = kind.norm_eps;
+    arguments.kind = kind.norm;
+    return ResidualNorm(arguments).y;
+  };
+  // residual + (x + bias), then the norm where it comes after.
+  const auto added = [&](const at::Tensor& x, const at::Tensor& residual,
+                         Place bias, Place gamma) {
+    ResidualNormArguments arguments;
+    arguments.x = x;
+    arguments.residual = residual;
+    arguments.bias = in.weights[bias];
+    const at::Tensor s = ResidualNorm(arguments).s;
+    return kind.pre_norm ? s : normed(s, gamma);
+  };
+  const at::Tensor y = kind.pre_norm ? normed(in.x, kGamma1) : in.x;
+  const auto heads = [&](Place weight) {
+    const at::Tensor rows =
+        Affine(y, in.weight(weight), in.weights[weight + 1]);
+    const c10::SymInt heads = kind.heads;
+    return rows.unflatten_symint(-1, {heads, rows.sym_size(-1) / heads});
+  };
+  const auto [attended, S, z] = CallStep(
+      {heads(kQuery), heads(kKey), heads(kValue), in.S, in.z}, kind.attention);
+  const at::Tensor x1 = added(Affine(attended.flatten(1), in.weight(kOut)),
+                              in.x, kOutBias, kGamma1);
+  const at::Tensor y1 = kind.pre_norm ? normed(x1, kGamma2) : x1;
+  const at::Tensor up =
+      in.weights[kLinear3].has_value()
+          ? SwigluFeedForward(y1, in.weight(kLinear1), in.weight(kLinear2),
+                              in.weight(kLinear3))
+          : FeedForward(y1, in.weight(kLinear1), in.weight(kBias1),
+                        in.weight(kLinear2), kind.activation);
+  return {added(up, x1, kBias2, kGamma2), S, z};
+}
+
+// Dense weights by address, and scratch that is handed out piece by piece.
+class Kernels {
+ public:
+  explicit Kernels(const Call& in)
+      : kind_(in.kind), rows_(in.x.size(0)), width_(in.x.size(1)) {
+    for (const OptionalTensor& weight : in.weights) {
+      held_.push_back(weight ? weight->contiguous() : at::Tensor());
+    }
+    keys_ = held_[kQuery].size(0);
+    values_ = held_[kValue].size(0);
+    hidden_ = held_[kLinear1].size(0);
+    scratch_ = EmptyDense({rows_ * (3 * width_ + 2 * keys_ + 2 * values_ +
+                                    2 * hidden_ + 2)});
+    next_ = scratch_.data_ptr<float>();
+    y_ = Take(width_);
+    sum_ = Take(width_);
+    product_ = Take(width_);
+    mean_ = Take(1);
+    inverse_ = Take(1);
+  }
+
+  // out [B, D] of x; S and z go on by one token.
+  void Run(const float* x, float* S, float* z, float* out) {
+    const float* y = x;
+    if (kind_.pre_norm) y = Normed(x, nullptr, kPlaces, kGamma1, nullptr, y_);
+    float* attended = Attend(y, S, z);
+    Products(attended, values_, {Map(kOut, kPlaces, product_)});
+    if (kind_.pre_norm) {
+      Normed(product_, x, kOutBias, kGamma2, sum_, y_);
+      FeedForwardRows(y_);
+      Normed(product_, sum_, kBias2, kPlaces, out, nullptr);
+    } else {
+      Normed(product_, x, kOutBias, kGamma1, nullptr, y_);
+      FeedForwardRows(y_);
+      Normed(product_, y_, kBias2, kGamma2, nullptr, out);
+    }
+  }
+
+ private:
+  float* Take(int64_t width) {
+    float* piece = next_;
+    next_ += rows_ * width;
+    return piece;
+  }
+
+  // Null where the layer has none.
+  const float* Data(Place place) const {
+    return place == kPlaces || !held_[place].defined()
+               ? nullptr
+               : held_[place].const_data_ptr<float>();
+  }
+
+  RowProductMap Map(Place weight, Place bias, float* y) const {
+    return {Data(weight), Data(bias), held_[weight].size(0), y};
+  }
+
+  // Few rows are bound by the weights' way through memory; for more of them
+  // torch's product is the faster one.
+  void Products(const float* x, int64_t inputs,
+                std::initializer_list<RowProductMap> maps) {
+    constexpr int64_t kFew = 8;
+    if (rows_ <= kFew) {
+      RowProduct(x, rows_, inputs, maps.begin(),
+                 static_cast<int64_t>(maps.size()), executor_);
+      return;
+    }
+    const auto view = [](const float* data, int64_t rows, int64_t columns) {
+      return at::from_blob(const_cast<float*>(data), {rows, columns},
+                           at::TensorOptions(at::kFloat));
+    };
+    for (const RowProductMap& map : maps) {
+      at::Tensor y = view(map.y, rows_, map.outputs);
+      at::mm_out(y, view(x, rows_, inputs),
+                 view(map.weight, map.outputs, inputs).t());
+      if (map.bias == nullptr) continue;
+      BiasActivationForward({}, rows_, map.outputs, map.y, map.bias, map.y,
+                            executor_);
+    }
+  }
+
+  // s = residual + (x + bias) and its norm; kPlaces: without. Returns y.
+  float* Normed(const float* x, const float* residual, Place bias, Place gamma,
+                float* s, float* y) {
+    const Place beta =
+        gamma == kPlaces ? kPlaces : static_cast<Place>(gamma + 1);
+    ResidualNormOptions options;
+    options.eps = kind_.norm_eps;
+    options.kind = kind_.norm;
+    const ResidualNormTensors tensors = {residual,    x,  Data(bias),
+                                         Data(gamma), Data(beta), s,
+                                         y,           mean_, inverse_};
+    ResidualNormForward(options, rows_, width_, tensors, executor_);
+    return y;
+  }
+
+  float* Attend(const float* x, float* S, float* z) {
+    float* q = Take(keys_);
+    float* k = Take(keys_);
+    float* v = Take(values_);
+    float* out = Take(values_);
+    Products(x, width_, {Map(kQuery, kQueryBias, q), Map(kKey, kKeyBias, k),
+                         Map(kValue, kValueBias, v)});
+    const auto view = [&](float* data, int64_t width) {
+      return TensorView::Dense(data, rows_, 1, kind_.heads, width / kind_.heads);
+    };
+    LinearAttentionStep(KernelOptions(kind_.attention), view(q, keys_),
+                        view(k, keys_), view(v, values_), S, z,
+                        view(out, values_), executor_);
+    return out;
+  }
+
+  // Into product_, without the last bias.
+  void FeedForwardRows(const float* x) {
+    float* hidden = Take(hidden_);
+    if (held_[kLinear3].defined()) {
+      float* up = Take(hidden_);
+      Products(x, width_,
+               {Map(kLinear1, kPlaces, hidden), Map(kLinear3, kPlaces, up)});
+      SwigluForward({}, rows_, hidden_, hidden, up, hidden, executor_);
+    } else {
+      Products(x, width_, {Map(kLinear1, kPlaces, hidden)});
+      const bool relu = kind_.activation == Activation::kRelu;
+      BiasActivationForward(
+          {relu ? Nonlinearity::kRelu : Nonlinearity::kGelu, {}}, rows_,
+          hidden_, hidden, Data(kBias1), hidden, executor_);
+    }
+    Products(hidden, hidden_, {Map(kLinear2, kPlaces, product_)});
+  }
+
+  const Kind& kind_;
+  int64_t rows_, width_, keys_ = 0, values_ = 0, hidden_ = 0;
+  std::vector<at::Tensor> held_;
+  at::Tensor scratch_;
+  float* next_ = nullptr;
+  float *y_ = nullptr, *sum_ = nullptr, *product_ = nullptr, *mean_ = nullptr,
+        *inverse_ = nullptr;
+  TorchExecutor executor_;
+};
+
+// A copy of a state to go on in; zeros before the first token.
+at::Tensor Next(const OptionalTensor& state, at::IntArrayRef sizes) {
+  at::Tensor next = EmptyDense(sizes);
+  if (state.has_value()) {
+    next.copy_(*state);
+  } else {
+    next.zero_();
+  }
+  return next;
+}
+
+bool AnyWantsGradient(const Call& in) {
+  if (WantsGradient(in.x, in.S, in.z)) return true;
+  for (const OptionalTensor& weight : in.weights) {
+    if (WantsGradient(weight)) return true;
+  }
+  return false;
+}
+
+StepResults Step(const Call& in) {
+  return WithTorchErrors([&]() -> StepResults {
+    Check(in);
+    if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x) ||
+        AnyWantsGradient(in)) {
+      return Composed(in);
+    }
+    const int64_t batch = in.x.size(0), heads = in.kind.heads;
+    const int64_t d_key = in.weight(kQuery).size(0) / heads;
+    const int64_t d_value = in.weight(kValue).size(0) / heads;
+    at::Tensor out = EmptyDense({batch, in.x.size(1)});
+    at::Tensor S = Next(in.S, {batch, heads, d_key, d_value});
+    at::Tensor z = Next(in.z, {batch, heads, d_key});
+    const at::Tensor x = in.x.contiguous();
+    Kernels(in).Run(x.const_data_ptr<float>(), S.data_ptr<float>(),
+                    z.data_ptr<float>(), out.data_ptr<float>());
+    return {out, S, z};
+  });
+}
+
+StepResults Flat(const at::Tensor& x, const OptionalTensor& S,
+                 const OptionalTensor& z, const TensorList& weights,
+                 int64_t n_heads, c10::string_view feature_map,
+                 c10::string_view denominator, double eps,
+                 c10::string_view activation, c10::string_view norm_kind,
+                 double norm_eps, bool pre_norm) {
+  Call in{x, S, z, {weights.begin(), weights.end()}, {}};
+  WithTorchErrors([&] {
+    in.kind.heads = n_heads;
+    in.kind.attention.feature_map = std::string(feature_map);
+    in.kind.attention.denominator = std::string(denominator);
+    in.kind.attention.eps = eps;
+    in.kind.activation = ParseActivation(kOp, activation);
+    in.kind.norm = ParseNormKind(kOp, norm_kind);
+    in.kind.norm_eps = norm_eps;
+    in.kind.pre_norm = pre_norm;
+  });
+  return Step(in);
+}
+
+// One function for every device and for autograd: it asks for itself which form
+// serves, and the composed form is made of operators that have gradients.
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def(
+      "linear_layer_step(Tensor x, Tensor? S, Tensor? z, Tensor?[] weights, "
+      "int n_heads, str feature_map='elu1', str denominator='exact', "
+      "float eps=1e-6, str activation='relu', str norm_kind='layer', "
+      "float norm_eps=1e-5, bool pre_norm=False) -> "
+      "(Tensor out, Tensor S, Tensor z)",
+      &Flat);
+}
+
+}  // namespace
+}  // namespace layer_step
+}  // namespace tarn::ops

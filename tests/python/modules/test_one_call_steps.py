@@ -1,0 +1,166 @@
+"""A layer's step in one call: the same numbers as part by part, and part by part
+wherever anybody could tell the difference."""
+
+import pytest
+import torch
+
+from tarn.builders import RecurrentEncoderBuilder, TransformerEncoderBuilder
+from tarn.events import EventDispatcher, QKVEvent
+from tarn.models import LanguageModel
+
+ONE_CALL = "tarn::linear_layer_step"
+
+
+def calls_of(function):
+    """How often a step was made in one call."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        result = function()
+    return sum(e.count for e in profile.key_averages() if e.key == ONE_CALL), result
+
+
+def encoder(**settings):
+    builder = RecurrentEncoderBuilder.from_kwargs(
+        n_layers=3,
+        n_heads=2,
+        query_dimensions=8,
+        value_dimensions=8,
+        feed_forward_dimensions=24,
+        attention_type="linear",
+        **settings,
+    )
+    return builder.get().eval()
+
+
+def run(model, x):
+    state, outputs = None, []
+    for token in x:
+        out, state = model(token, state)
+        outputs.append(out)
+    return torch.stack(outputs), state
+
+
+@pytest.mark.parametrize("batch", (1, 3, 20))
+@pytest.mark.parametrize("activation", ("relu", "gelu"))
+def test_same_numbers_as_part_by_part(batch, activation):
+    model, x = encoder(activation=activation), torch.randn(5, batch, 16)
+    want, held = run(model, x)  # records gradients: part by part
+    with torch.no_grad():
+        count, (got, state) = calls_of(lambda: run(model, x))
+    assert count == 15
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
+    for part, other in zip(state, held, strict=True):
+        assert part.facts == other.facts and torch.equal(part.steps, other.steps)
+        for name, tensor in part.tensors.items():
+            torch.testing.assert_close(tensor, other.tensors[name], atol=2e-6, rtol=2e-6)
+
+
+@torch.no_grad()
+def test_states_go_on_either_way():
+    model, x = encoder(), torch.randn(6, 2, 16)
+    want, _ = run(model, x)
+    state = None
+    for index, token in enumerate(x):
+        if index == 3:
+            state = [[part["S"], part["z"]] for part in state]  # as fast-transformers has it
+        out, state = model(token, state)
+        torch.testing.assert_close(out, want[index], atol=2e-6, rtol=2e-6)
+
+
+def break_hook(model):
+    model.layers[1].linear1.register_forward_hook(lambda *_: None)
+
+
+def break_class(model):
+    class Norm(torch.nn.LayerNorm):
+        pass
+
+    model.layers[1].norm1 = Norm(16)
+
+
+def break_dropout(model):
+    model.layers[1].dropout.train().p = 0.5
+
+
+def break_activation(model):
+    model.layers[1].activation = torch.tanh
+
+
+def break_dtype(model):
+    model.layers[1].linear2.double().register_forward_pre_hook(lambda m, a: (a[0].double(),))
+    model.layers[1].linear2.register_forward_hook(lambda m, a, out: out.float())
+
+
+def break_attention(model):
+    inner = model.layers[1].attention.inner_attention
+
+    class Inner(type(inner)):
+        pass
+
+    inner.__class__ = Inner
+
+
+def break_listener(model):
+    dispatcher = EventDispatcher()
+    model.layers[1].attention.event_dispatcher = dispatcher
+    dispatcher.listen(QKVEvent, lambda event: None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    (break_hook, break_class, break_dropout, break_activation, break_dtype, break_attention,
+     break_listener),
+)  # fmt: skip
+@torch.no_grad()
+def test_what_is_not_plain_goes_part_by_part(change):
+    model, x = encoder(), torch.randn(2, 16)
+    change(model)
+    count, _ = calls_of(lambda: model(x))
+    assert count == 2  # of three layers
+
+
+@torch.no_grad()
+def test_listeners_hear_every_token():
+    model, heard = encoder(), []
+    dispatcher = EventDispatcher()
+    model.layers[0].attention.event_dispatcher = dispatcher
+    dispatcher.listen(QKVEvent, heard.append)
+    run(model, torch.randn(4, 1, 16))
+    assert len(heard) == 4
+
+
+@torch.no_grad()
+def test_weights_may_change_between_steps():
+    model, x = encoder(), torch.randn(1, 16)
+    first, _ = model(x)
+    model.layers[0].linear1.weight.mul_(2.0)
+    second, _ = model(x)
+    assert not torch.equal(first, second)
+
+
+@torch.no_grad()
+def test_errors_are_those_of_the_parts():
+    model = encoder()
+    _, state = model(torch.randn(2, 16))
+    with pytest.raises(ValueError, match="want 3 sequences, as the input has, got 2"):
+        model(torch.randn(3, 16), state)
+    with pytest.raises(ValueError, match="x|want|shape|size"):
+        model(torch.randn(2, 15))
+
+
+@pytest.mark.parametrize("keys", (dict(), dict(norm_kind="rms", feed_forward="swiglu")))
+@torch.no_grad()
+def test_language_models_and_batch_encoders(keys):
+    model = LanguageModel(vocab_size=50, d_model=16, n_layers=2, n_heads=2, d_ff=24, **keys).eval()
+    tokens = torch.randint(50, (3, 6))
+    want, _ = model.prefill(tokens)
+    state = None
+    for place in range(6):
+        count, (logits, state) = calls_of(lambda: model.step(tokens[:, place], state))  # noqa: B023
+        assert count == 2
+        torch.testing.assert_close(logits, want[:, place], atol=2e-5, rtol=2e-5)
+    batch = TransformerEncoderBuilder.from_kwargs(
+        n_layers=1, n_heads=2, query_dimensions=8, value_dimensions=8,
+        feed_forward_dimensions=24, attention_type="causal-linear",
+    ).get().eval()  # fmt: skip
+    count, _ = calls_of(lambda: batch.step(torch.randn(2, 16)))
+    assert count == 1
