@@ -96,6 +96,9 @@ endfunction()
 # time goes into headers and templates that its neighbours need too. Names in
 # anonymous namespaces must then differ within the target.
 function(tarn_batches target)
+  if(NOT TARN_BATCHES)
+    return()
+  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON
     UNITY_BUILD_BATCH_SIZE 5)
 endfunction()

@@ -43,6 +43,7 @@ const Registry& Entries() {
     RegisterResidualNorm(all);
     RegisterRmsNorm(all);
     RegisterRotary(all);
+    RegisterRowProduct(all);
     RegisterSoftmaxAttention(all);
     RegisterSwiglu(all);
     return all;

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch, normed
-from tarn._layer_step import linear_layer_step
+from tarn._layer_step import layer_step
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.recurrent._inputs import states_of
@@ -51,7 +51,7 @@ class EncoderParts(ResidualLayer):
     ) -> tuple[torch.Tensor, Any]:
         """As _with_state, of one token after a state: in one call where that is the
         same."""
-        return linear_layer_step(self, x, state) or self._with_state(x, attend)
+        return layer_step(self, x, state) or self._with_state(x, attend)
 
     def _with_state(self, x: torch.Tensor, attend: Attend) -> tuple[torch.Tensor, Any]:
         sublayer, held = _keeping_state(attend)

@@ -83,6 +83,7 @@ void RegisterReformerWindow(Registry& registry);
 void RegisterResidualNorm(Registry& registry);
 void RegisterRmsNorm(Registry& registry);
 void RegisterRotary(Registry& registry);
+void RegisterRowProduct(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);
 void RegisterSwiglu(Registry& registry);
 

@@ -56,6 +56,8 @@ KERNELS = {
         "softmax_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_step": (
         "softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
+    "row_product": (
+        "row_product", "rows=1 inputs=512 outputs=512"),
     "residual_norm": (
         "residual_norm_forward", "rows=128 width=256"),
     "residual_rms_norm": (

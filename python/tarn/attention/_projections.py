@@ -112,10 +112,16 @@ class SteppedProjections(Projections):
         self, x: torch.Tensor, state: State = None
     ) -> tuple[Branch, AttentionState]:
         """step, with the bias apart as in `unbiased`."""
-        attention = self._recurrent()
+        self._recurrent()  # before any work
         queries, keys, values = self._placed_heads(x, state)
-        attended, new_state = attention.step(queries, keys, values, state)
+        attended, new_state = self.step_heads(queries, keys, values, state)
         return self._out(attended, 1), new_state
+
+    def step_heads(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, state: State
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """The inner attention alone, on heads [N, H, width]."""
+        return self._recurrent().step(queries, keys, values, state)
 
     def _placed_heads(
         self, x: torch.Tensor, state: State

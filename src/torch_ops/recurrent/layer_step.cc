@@ -2,7 +2,8 @@
 // transformer layer with linear attention, as an RNN (Katharopoulos et al. 2020,
 // eq. (16)-(20)). A step's arithmetic is small beside the cost of calling a dozen
 // operators for it: here one call does them all, float32 on the CPU. Anything
-// else takes the composed form, the same operators one by one.
+// else takes the composed form, the same operators one by one. layer_step_heads
+// and layer_step_rest are what stands before and after an attention of any kind.
 #include <ATen/core/List.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
@@ -112,46 +113,59 @@ void Check(const Call& in) {
   WantLike(kOp, "z", *in.z, in.x, {batch, heads, keys / heads});
 }
 
-StepResults Composed(const Call& in) {
-  const Kind& kind = in.kind;
-  const auto normed = [&](const at::Tensor& x, Place gamma) {
-    ResidualNormArguments arguments;
-    arguments.x = x;
-    arguments.gamma = in.weights[gamma];
-    arguments.beta = in.weights[gamma + 1];
-    arguments.eps = kind.norm_eps;
-    arguments.kind = kind.norm;
-    return ResidualNorm(arguments).y;
-  };
-  // residual + (x + bias), then the norm where it comes after.
-  const auto added = [&](const at::Tensor& x, const at::Tensor& residual,
-                         Place bias, Place gamma) {
-    ResidualNormArguments arguments;
-    arguments.x = x;
-    arguments.residual = residual;
-    arguments.bias = in.weights[bias];
-    const at::Tensor s = ResidualNorm(arguments).s;
-    return kind.pre_norm ? s : normed(s, gamma);
-  };
-  const at::Tensor y = kind.pre_norm ? normed(in.x, kGamma1) : in.x;
+at::Tensor Normed(const Call& in, const at::Tensor& x, Place gamma) {
+  ResidualNormArguments arguments;
+  arguments.x = x;
+  arguments.gamma = in.weights[gamma];
+  arguments.beta = in.weights[gamma + 1];
+  arguments.eps = in.kind.norm_eps;
+  arguments.kind = in.kind.norm;
+  return ResidualNorm(arguments).y;
+}
+
+// residual + (x + bias), then the norm where it comes after.
+at::Tensor Added(const Call& in, const at::Tensor& x,
+                 const at::Tensor& residual, Place bias, Place gamma) {
+  ResidualNormArguments arguments;
+  arguments.x = x;
+  arguments.residual = residual;
+  arguments.bias = in.weights[bias];
+  const at::Tensor s = ResidualNorm(arguments).s;
+  return in.kind.pre_norm ? s : Normed(in, s, gamma);
+}
+
+// Queries, keys, values [B, H, width].
+using ThreeHeads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+ThreeHeads ComposedHeads(const Call& in) {
+  const at::Tensor y = in.kind.pre_norm ? Normed(in, in.x, kGamma1) : in.x;
   const auto heads = [&](Place weight) {
     const at::Tensor rows =
         Affine(y, in.weight(weight), in.weights[weight + 1]);
-    const c10::SymInt heads = kind.heads;
+    const c10::SymInt heads = in.kind.heads;
     return rows.unflatten_symint(-1, {heads, rows.sym_size(-1) / heads});
   };
-  const auto [attended, S, z] = CallStep(
-      {heads(kQuery), heads(kKey), heads(kValue), in.S, in.z}, kind.attention);
-  const at::Tensor x1 = added(Affine(attended.flatten(1), in.weight(kOut)),
+  return {heads(kQuery), heads(kKey), heads(kValue)};
+}
+
+at::Tensor ComposedRest(const Call& in, const at::Tensor& attended) {
+  const at::Tensor x1 = Added(in, Affine(attended.flatten(1), in.weight(kOut)),
                               in.x, kOutBias, kGamma1);
-  const at::Tensor y1 = kind.pre_norm ? normed(x1, kGamma2) : x1;
+  const at::Tensor y1 = in.kind.pre_norm ? Normed(in, x1, kGamma2) : x1;
   const at::Tensor up =
       in.weights[kLinear3].has_value()
           ? SwigluFeedForward(y1, in.weight(kLinear1), in.weight(kLinear2),
                               in.weight(kLinear3))
           : FeedForward(y1, in.weight(kLinear1), in.weight(kBias1),
-                        in.weight(kLinear2), kind.activation);
-  return {added(up, x1, kBias2, kGamma2), S, z};
+                        in.weight(kLinear2), in.kind.activation);
+  return Added(in, up, x1, kBias2, kGamma2);
+}
+
+StepResults Composed(const Call& in) {
+  const auto [queries, keys, values] = ComposedHeads(in);
+  const auto [attended, S, z] =
+      CallStep({queries, keys, values, in.S, in.z}, in.kind.attention);
+  return {ComposedRest(in, attended), S, z};
 }
 
 // Dense weights by address, and scratch that is handed out piece by piece.
@@ -177,9 +191,30 @@ class Kernels {
 
   // out [B, D] of x; S and z go on by one token.
   void Run(const float* x, float* S, float* z, float* out) {
+    float* q = Take(keys_);
+    float* k = Take(keys_);
+    float* v = Take(values_);
+    float* attended = Take(values_);
+    Heads(x, q, k, v);
+    const auto view = [&](float* data, int64_t width) {
+      return TensorView::Dense(data, rows_, 1, kind_.heads, width / kind_.heads);
+    };
+    LinearAttentionStep(KernelOptions(kind_.attention), view(q, keys_),
+                        view(k, keys_), view(v, values_), S, z,
+                        view(attended, values_), executor_);
+    Rest(x, attended, out);
+  }
+
+  // Queries, keys and values of x.
+  void Heads(const float* x, float* q, float* k, float* v) {
     const float* y = x;
     if (kind_.pre_norm) y = Normed(x, nullptr, kPlaces, kGamma1, nullptr, y_);
-    float* attended = Attend(y, S, z);
+    Products(y, width_, {Map(kQuery, kQueryBias, q), Map(kKey, kKeyBias, k),
+                         Map(kValue, kValueBias, v)});
+  }
+
+  // What becomes of x with what its attention found.
+  void Rest(const float* x, const float* attended, float* out) {
     Products(attended, values_, {Map(kOut, kPlaces, product_)});
     if (kind_.pre_norm) {
       Normed(product_, x, kOutBias, kGamma2, sum_, y_);
@@ -249,22 +284,6 @@ class Kernels {
     return y;
   }
 
-  float* Attend(const float* x, float* S, float* z) {
-    float* q = Take(keys_);
-    float* k = Take(keys_);
-    float* v = Take(values_);
-    float* out = Take(values_);
-    Products(x, width_, {Map(kQuery, kQueryBias, q), Map(kKey, kKeyBias, k),
-                         Map(kValue, kValueBias, v)});
-    const auto view = [&](float* data, int64_t width) {
-      return TensorView::Dense(data, rows_, 1, kind_.heads, width / kind_.heads);
-    };
-    LinearAttentionStep(KernelOptions(kind_.attention), view(q, keys_),
-                        view(k, keys_), view(v, values_), S, z,
-                        view(out, values_), executor_);
-    return out;
-  }
-
   // Into product_, without the last bias.
   void FeedForwardRows(const float* x) {
     float* hidden = Take(hidden_);
@@ -304,21 +323,19 @@ at::Tensor Next(const OptionalTensor& state, at::IntArrayRef sizes) {
   return next;
 }
 
-bool AnyWantsGradient(const Call& in) {
-  if (WantsGradient(in.x, in.S, in.z)) return true;
+bool KernelsServe(const Call& in) {
+  if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x)) return false;
+  if (WantsGradient(in.x, in.S, in.z)) return false;
   for (const OptionalTensor& weight : in.weights) {
-    if (WantsGradient(weight)) return true;
+    if (WantsGradient(weight)) return false;
   }
-  return false;
+  return true;
 }
 
 StepResults Step(const Call& in) {
   return WithTorchErrors([&]() -> StepResults {
     Check(in);
-    if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x) ||
-        AnyWantsGradient(in)) {
-      return Composed(in);
-    }
+    if (!KernelsServe(in)) return Composed(in);
     const int64_t batch = in.x.size(0), heads = in.kind.heads;
     const int64_t d_key = in.weight(kQuery).size(0) / heads;
     const int64_t d_value = in.weight(kValue).size(0) / heads;
@@ -332,24 +349,85 @@ StepResults Step(const Call& in) {
   });
 }
 
-StepResults Flat(const at::Tensor& x, const OptionalTensor& S,
-                 const OptionalTensor& z, const TensorList& weights,
-                 int64_t n_heads, c10::string_view feature_map,
-                 c10::string_view denominator, double eps,
-                 c10::string_view activation, c10::string_view norm_kind,
-                 double norm_eps, bool pre_norm) {
-  Call in{x, S, z, {weights.begin(), weights.end()}, {}};
+ThreeHeads Heads(const Call& in) {
+  return WithTorchErrors([&]() -> ThreeHeads {
+    Check(in);
+    if (!KernelsServe(in)) return ComposedHeads(in);
+    const int64_t batch = in.x.size(0), heads = in.kind.heads;
+    const auto empty = [&](Place weight) {
+      return EmptyDense({batch, heads, in.weight(weight).size(0) / heads});
+    };
+    const at::Tensor x = in.x.contiguous();
+    at::Tensor q = empty(kQuery), k = empty(kKey), v = empty(kValue);
+    Kernels(in).Heads(x.const_data_ptr<float>(), q.data_ptr<float>(),
+                      k.data_ptr<float>(), v.data_ptr<float>());
+    return {q, k, v};
+  });
+}
+
+at::Tensor Rest(const Call& in, const at::Tensor& attended) {
+  return WithTorchErrors([&] {
+    Check(in);
+    const c10::SymInt heads = in.kind.heads;
+    WantLike(kOp, "attended", attended, in.x,
+             {in.x.sym_size(0), heads,
+              in.weight(kValue).sym_size(0) / heads});
+    if (!KernelsServe(in) || WantsGradient(attended)) {
+      return ComposedRest(in, attended);
+    }
+    at::Tensor out = EmptyDense(in.x.sizes());
+    const at::Tensor x = in.x.contiguous(), rows = attended.contiguous();
+    Kernels(in).Rest(x.const_data_ptr<float>(), rows.const_data_ptr<float>(),
+                     out.data_ptr<float>());
+    return out;
+  });
+}
+
+Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
+              c10::string_view activation, c10::string_view norm_kind,
+              double norm_eps, bool pre_norm) {
+  Call in{x, {}, {}, {weights.begin(), weights.end()}, {}};
   WithTorchErrors([&] {
     in.kind.heads = n_heads;
-    in.kind.attention.feature_map = std::string(feature_map);
-    in.kind.attention.denominator = std::string(denominator);
-    in.kind.attention.eps = eps;
     in.kind.activation = ParseActivation(kOp, activation);
     in.kind.norm = ParseNormKind(kOp, norm_kind);
     in.kind.norm_eps = norm_eps;
     in.kind.pre_norm = pre_norm;
   });
+  return in;
+}
+
+StepResults FlatStep(const at::Tensor& x, const OptionalTensor& S,
+                     const OptionalTensor& z, const TensorList& weights,
+                     int64_t n_heads, c10::string_view feature_map,
+                     c10::string_view denominator, double eps,
+                     c10::string_view activation, c10::string_view norm_kind,
+                     double norm_eps, bool pre_norm) {
+  Call in =
+      MakeCall(x, weights, n_heads, activation, norm_kind, norm_eps, pre_norm);
+  in.S = S;
+  in.z = z;
+  in.kind.attention.feature_map = std::string(feature_map);
+  in.kind.attention.denominator = std::string(denominator);
+  in.kind.attention.eps = eps;
   return Step(in);
+}
+
+ThreeHeads FlatHeads(const at::Tensor& x, const TensorList& weights,
+                     int64_t n_heads, c10::string_view activation,
+                     c10::string_view norm_kind, double norm_eps,
+                     bool pre_norm) {
+  return Heads(
+      MakeCall(x, weights, n_heads, activation, norm_kind, norm_eps, pre_norm));
+}
+
+at::Tensor FlatRest(const at::Tensor& x, const at::Tensor& attended,
+                    const TensorList& weights, int64_t n_heads,
+                    c10::string_view activation, c10::string_view norm_kind,
+                    double norm_eps, bool pre_norm) {
+  return Rest(
+      MakeCall(x, weights, n_heads, activation, norm_kind, norm_eps, pre_norm),
+      attended);
 }
 
 // One function for every device and for autograd: it asks for itself which form
@@ -361,7 +439,17 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "float eps=1e-6, str activation='relu', str norm_kind='layer', "
       "float norm_eps=1e-5, bool pre_norm=False) -> "
       "(Tensor out, Tensor S, Tensor z)",
-      &Flat);
+      &FlatStep);
+  m.def(
+      "layer_step_heads(Tensor x, Tensor?[] weights, int n_heads, "
+      "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "
+      "bool pre_norm=False) -> (Tensor queries, Tensor keys, Tensor values)",
+      &FlatHeads);
+  m.def(
+      "layer_step_rest(Tensor x, Tensor attended, Tensor?[] weights, "
+      "int n_heads, str activation='relu', str norm_kind='layer', "
+      "float norm_eps=1e-5, bool pre_norm=False) -> Tensor",
+      &FlatRest);
 }
 
 }  // namespace

@@ -6,26 +6,27 @@ import torch
 
 from tarn.builders import RecurrentEncoderBuilder, TransformerEncoderBuilder
 from tarn.events import EventDispatcher, QKVEvent
+from tarn.feature_maps import by_name
 from tarn.models import LanguageModel
 
 ONE_CALL = "tarn::linear_layer_step"
 
 
-def calls_of(function):
-    """How often a step was made in one call."""
+def calls_of(function, name=ONE_CALL):
+    """How often a step was made in one call, or another operator called."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         result = function()
-    return sum(e.count for e in profile.key_averages() if e.key == ONE_CALL), result
+    return sum(e.count for e in profile.key_averages() if e.key == name), result
 
 
-def encoder(**settings):
+def encoder(attention_type="linear", **settings):
     builder = RecurrentEncoderBuilder.from_kwargs(
         n_layers=3,
         n_heads=2,
         query_dimensions=8,
         value_dimensions=8,
         feed_forward_dimensions=24,
-        attention_type="linear",
+        attention_type=attention_type,
         **settings,
     )
     return builder.get().eval()
@@ -52,6 +53,47 @@ def test_same_numbers_as_part_by_part(batch, activation):
         assert part.facts == other.facts and torch.equal(part.steps, other.steps)
         for name, tensor in part.tensors.items():
             torch.testing.assert_close(tensor, other.tensors[name], atol=2e-6, rtol=2e-6)
+
+
+KINDS = {
+    "full": {},
+    "exact-topk": dict(topk=3),
+    "local": dict(local_context=4),
+    "aft-simple": {},
+    "linear": dict(feature_map="favor"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", (1, 9))
+def test_other_kinds_take_three_calls(kind, batch):
+    settings = dict(KINDS[kind])
+    if "feature_map" in settings:
+        settings["feature_map"] = by_name(settings["feature_map"])
+    model, x = encoder(kind, **settings), torch.randn(5, batch, 16)
+    want, held = run(model, x)
+    with torch.no_grad():
+        count, (got, state) = calls_of(lambda: run(model, x), "tarn::layer_step_rest")
+    assert count == 15
+    torch.testing.assert_close(got, want, atol=4e-6, rtol=4e-6)
+    for part, other in zip(state, held, strict=True):
+        assert part.facts == other.facts and torch.equal(part.steps, other.steps)
+        assert part.tensors.keys() == other.tensors.keys()
+
+
+@torch.no_grad()
+def test_attentions_of_ones_own_are_called_once():
+    calls = []
+
+    def attention(query, key, value, state=None):
+        calls.append(query.shape)
+        return value, None
+
+    model = encoder()
+    del model.layers[1].attention.inner_attention
+    model.layers[1].attention.inner_attention = attention
+    model(torch.randn(2, 16))
+    assert calls == [(2, 2, 8)]
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ class CausalSteps:
     sequence, `prefill` any number. A state is a value: neither changes one."""
 
     kind: str  # of its states
+    steps_by_heads = True  # one token [N, H, .] of each sequence -> [N, H, M]
 
     def step(
         self,

@@ -59,6 +59,28 @@ class CachedSteps(CausalSteps):
         facts = self.facts(tensors["keys"], tensors["values"])
         return AttentionState(self.kind, tensors, steps, facts)
 
+    def step(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        state: State = None,
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """As CausalSteps.step: sequences of one length need none of what prefill
+        does for others."""
+        batch = query.shape[0]
+        facts = self.facts(key, value)
+        held = begin(state, self.kind, batch, facts, _NAMES, self._adopt)
+        if held is None or batch == 0 or int(held.steps.min()) < held["keys"].shape[1]:
+            return super().step(query, key, value, state)
+        first = held["keys"].shape[1]
+        keys = torch.cat([held["keys"], key[:, None]], dim=1)
+        values = torch.cat([held["values"], value[:, None]], dim=1)
+        masks = {"causal": True, "causal_offset": first}
+        out = self.attend(query[:, None], keys, values, masks, first)
+        tensors = {"keys": keys, "values": values}
+        return out[:, 0], AttentionState(self.kind, tensors, held.steps + 1, facts)
+
     def prefill(
         self,
         queries: torch.Tensor,

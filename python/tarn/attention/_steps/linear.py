@@ -42,7 +42,8 @@ class LinearSums:
 
     def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
         """What a state must agree on with the module that reads it."""
-        return self.facts_of(self.arguments(), *keys.shape[-2:], values.shape[-1])
+        heads, d_key = keys.shape[-2:]
+        return self.facts_of(self.arguments(), heads, d_key, values.shape[-1])
 
     def facts_of(
         self, arguments: dict[str, Any], heads: int, d_key: int, d_value: int

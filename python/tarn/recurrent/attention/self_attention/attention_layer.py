@@ -52,8 +52,14 @@ class RecurrentAttentionLayer(Projections):
         ([N, D], new state). state: None before the first token."""
         state = check_state(state, memory)
         queries, keys, values = self._all_heads(query, key, value)
-        out, new_state = self.inner_attention(queries, keys, values, state)
+        out, new_state = self.step_heads(queries, keys, values, state)
         return whole(self._out(out, 1)), new_state
+
+    def step_heads(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, state: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """The inner attention alone, on heads [N, H, width]."""
+        return self.inner_attention(queries, keys, values, state)
 
     def prefill(
         self,
