@@ -22,7 +22,7 @@ if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; th
     exit 1
   fi
 fi
-# One compiler a core: a third one on two cores makes all of them slower.
+# One compiler a core: more of them share caches and take longer in all.
 jobs=$(nproc)
 if [ -t 2 ]; then
   ninja -j "$jobs" -C "$directory" "$@" >&2

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tarn import _tables as tables
-from tarn._fused import linears, plain_norm, serves, unheard
+from tarn._fused import dropout_of, linears, plain_norm, serves, unheard
 from tarn.events import QKVEvent
 from tarn.recurrent._state import AttentionState
 
@@ -50,16 +50,16 @@ class _Plan:
     def __init__(self, layer: Any) -> None:
         """Raises LookupError where the layer must go part by part."""
         attention, inner = layer.attention, layer.attention.inner_attention
-        _want("_one_call" in type(attention).__dict__)
+        _want(_says_one_call(attention))
         _want(getattr(inner, "steps_by_heads", False))
         self.attention, self.inner, self.heads = attention, inner, attention.n_heads
         self.kind = self._kind_of(layer)
         self.linear = _linear_arguments(inner)
-        modules = [attention, layer.dropout, layer.norm1, layer.norm2, *self._maps(layer)]
+        maps = self._maps(layer)
+        modules = [attention, layer.norm1, layer.norm2, *maps]
         if self.linear is not None:
             modules += [inner, inner.feature_map]
         _want(all(unheard(module) for module in modules))
-        _want(type(layer.dropout) is torch.nn.Dropout)
         # The same objects of the same classes, by their parents' lists of children.
         self.parents = [layer._modules, attention._modules]
         self.children = [list(parent.values()) for parent in self.parents]
@@ -67,8 +67,7 @@ class _Plan:
         self.hooks = [getattr(module, name) for module in modules for name in _HOOKS]
         self.attributes = [module.__dict__ for module in modules]
         self.settings = self._settings(layer)
-        maps = self._maps(layer)
-        owners = [*maps[:4], layer.norm1, *maps[4:6], *maps[6:], layer.norm2]
+        owners = [*maps[:4], layer.norm1, *maps[4:], layer.norm2]
         self.parameters = [module._parameters for module in owners]
         self.gated = len(maps) == 7
         weights = self.weights()
@@ -119,8 +118,8 @@ class _Plan:
 
     def disturbed(self, layer: Any) -> bool:
         """Whether it may not be used just now."""
-        dropout, attention = layer.dropout, self.attention
-        if dropout.training and dropout.p > 0:
+        attention = self.attention
+        if dropout_of(layer.dropout) != 0:
             return True
         return attention.event_dispatcher.has_listeners(QKVEvent, attention)
 
@@ -197,14 +196,16 @@ def _want(fact: bool) -> None:
 def _linear_arguments(inner: Any) -> tuple[str, str, float] | None:
     """feature_map, denominator and eps of a linear attention that the operator
     computes; None of another."""
-    if "_one_call" not in type(inner).__dict__ or not unheard(inner):
+    if not _says_one_call(inner) or not unheard(inner):
         return None
     arguments = inner.arguments()
     name, denominator = arguments["feature_map"], arguments["denominator"]
     if len(arguments) != 3 or denominator not in _DENOMINATORS or not isinstance(name, str):
         return None
-    return (name, denominator, arguments["eps"]) if _elementwise(name) else None
+    elementwise = tables.feature_maps()[name]["elementwise"]
+    return (name, denominator, arguments["eps"]) if elementwise else None
 
 
-def _elementwise(name: str) -> bool:
-    return bool(tables.feature_maps()[name]["elementwise"])
+def _says_one_call(module: Any) -> bool:
+    """Whether a module's own class, not one it derives from, vouches for its step."""
+    return "_one_call" in type(module).__dict__

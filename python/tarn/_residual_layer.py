@@ -75,7 +75,6 @@ class ResidualLayer(torch.nn.Module):
         self.norm2 = make_norm(norm_kind, d_model, norm_eps)
         self.dropout = torch.nn.Dropout(dropout)
         self.activation = _ACTIVATIONS[activation]
-        self.norm_kind = norm_kind
         self.pre_norm = norm == "pre"
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 

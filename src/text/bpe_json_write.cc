@@ -46,13 +46,13 @@ std::string BpeToJson(const BpeDefinition& definition) {
     added.push_back(AddedJson(token));
   }
   OrderedJson model = {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", nullptr},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", false},
-                {"byte_fallback", false},
-                {"ignore_merges", definition.ignore_merges}};
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", definition.ignore_merges}};
   // Text by hand for the large parts: an ordered object looks every new key
   // up among all before it.
   std::string vocab, merges;
@@ -73,7 +73,8 @@ std::string BpeToJson(const BpeDefinition& definition) {
       {"truncation", nullptr},
       {"padding", nullptr},
       {"added_tokens", added},
-      {"normalizer", definition.nfc ? OrderedJson{{"type", "NFC"}} : OrderedJson(nullptr)},
+      {"normalizer",
+       definition.nfc ? OrderedJson{{"type", "NFC"}} : OrderedJson(nullptr)},
       {"pre_tokenizer", ByteLevel(definition.use_regex)},
       {"post_processor", nullptr},
       {"decoder", ByteLevel(true)}};

@@ -15,8 +15,9 @@ namespace {
 constexpr size_t kMaxAddedBytes = 256;
 constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
 
-[[noreturn]] void RefuseAdded(const std::string& place, const std::string& wanted,
-                         const std::string& given) {
+[[noreturn]] void RefuseAdded(const std::string& place,
+                              const std::string& wanted,
+                              const std::string& given) {
   throw FormatError("tokenizer.json: " + place, wanted, given);
 }
 
@@ -24,12 +25,12 @@ void CheckTokens(const BpeDefinition& definition) {
   const size_t count = definition.tokens.size();
   if (count == 0 || count > kMaxBpeTokens) {
     RefuseAdded("model.vocab", StrCat("1 to ", kMaxBpeTokens, " tokens"),
-           StrCat(count));
+                StrCat(count));
   }
   for (size_t id = 0; id < count; ++id) {
     if (definition.tokens[id].empty()) {
       RefuseAdded("model.vocab", "tokens of at least one byte",
-             StrCat("an empty one, id ", id));
+                  StrCat("an empty one, id ", id));
     }
   }
 }
@@ -57,19 +58,21 @@ void CheckAdded(const BpeDefinition& definition) {
     if (token.id < 0 || id >= definition.tokens.size() ||
         definition.tokens[id] != token.content) {
       RefuseAdded(place, "an id whose token is the content",
-             StrCat("id ", token.id, " of ", Quoted(token.content)));
+                  StrCat("id ", token.id, " of ", Quoted(token.content)));
     }
     if (token.content.size() > kMaxAddedBytes) {
-      RefuseAdded(place + ".content", StrCat("at most ", kMaxAddedBytes, " bytes"),
-             StrCat(token.content.size()));
+      RefuseAdded(place + ".content",
+                  StrCat("at most ", kMaxAddedBytes, " bytes"),
+                  StrCat(token.content.size()));
     }
     total += token.content.size();
     ids.push_back(token.id);
     contents.push_back(token.content);
   }
   if (total > kMaxAddedTotal) {
-    RefuseAdded("added_tokens", StrCat("at most ", kMaxAddedTotal, " bytes in all"),
-           StrCat(total));
+    RefuseAdded("added_tokens",
+                StrCat("at most ", kMaxAddedTotal, " bytes in all"),
+                StrCat(total));
   }
   std::sort(ids.begin(), ids.end());
   std::sort(contents.begin(), contents.end());
@@ -92,7 +95,8 @@ void CheckMerges(const BpeDefinition& definition) {
     for (const int32_t id : {merge.left, merge.right, merge.result}) {
       if (id < 0 || static_cast<size_t>(id) >= tokens.size() ||
           reserved[static_cast<size_t>(id)]) {
-        RefuseAdded(place(), "ordinary tokens of model.vocab", StrCat("id ", id));
+        RefuseAdded(place(), "ordinary tokens of model.vocab",
+                    StrCat("id ", id));
       }
     }
     const std::string& left = tokens[static_cast<size_t>(merge.left)];
@@ -100,7 +104,8 @@ void CheckMerges(const BpeDefinition& definition) {
     const std::string& result = tokens[static_cast<size_t>(merge.result)];
     if (result.size() != left.size() + right.size() ||
         !result.starts_with(left) || !result.ends_with(right)) {
-      RefuseAdded(place(), "a result that is both parts together", Quoted(result));
+      RefuseAdded(place(), "a result that is both parts together",
+                  Quoted(result));
     }
     pairs.push_back({merge.left, merge.right});
   }
@@ -161,7 +166,8 @@ void BpeTokenizer::IndexTokens() {
       by_bytes_.begin(), by_bytes_.end(),
       [this](int32_t a, int32_t b) { return Bytes(a) == Bytes(b); });
   if (twice != by_bytes_.end()) {
-    RefuseAdded("model.vocab", "each token once", Quoted(Bytes(*twice)) + " twice");
+    RefuseAdded("model.vocab", "each token once",
+                Quoted(Bytes(*twice)) + " twice");
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);

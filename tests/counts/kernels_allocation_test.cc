@@ -147,8 +147,9 @@ TEST(AllocationCount, CountsEveryWayToTakeMemory) {
   EXPECT_EQ(0, Allocations() - before);
 }
 
-// They decide, once a call and before any product, which rows of whole sequences
-// meet: hashes, centres and sorted places lie in vectors of their own.
+// They decide, once a call and before any product, which rows of whole
+// sequences meet: hashes, centres and sorted places lie in vectors of their
+// own.
 const std::set<std::string> kWithOwnMemory = {"cluster_queries", "hash_buckets",
                                               "reformer_bias"};
 

@@ -1,7 +1,8 @@
 // model_logits DIR IN OUT: the C++ module of a model directory over a batch,
 // one thread. IN and OUT are safetensors of F32 (ids and lengths as whole
 // numbers); IN holds what the model reads of nn::Batch, OUT gets "logits".
-// tests/python/models/test_both_shells.py compares them with those of Python's module.
+// tests/python/models/test_both_shells.py compares them with those of Python's
+// module.
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -10,7 +10,7 @@ endfunction()
 
 # -O1: half the time of -O2 to compile, and sanitizers see the same accesses. What
 # is mutated are files, so that kernels are those of one SIMD target and plain:
-# sanitized they take ten minutes to compile, for tests that the preset asan runs.
+# sanitized, one of them compiles longer than all the rest. The preset asan has them.
 set(flags "-O1 -g1")
 if(CMAKE_HOST_SYSTEM_PROCESSOR STREQUAL "x86_64")
   string(APPEND flags " -DHWY_COMPILE_ONLY_STATIC -msse4.2 -maes -mpclmul")

@@ -147,3 +147,21 @@ def test_what_mixes_devices_fails():
     x = other_device.on_device(torch.randn(2, 4))
     with pytest.raises((RuntimeError, ValueError), match="cpu"):
         torch.ops.tarn.affine(x, torch.randn(3, 4))
+
+
+@torch.no_grad()
+def test_a_step_of_a_layer_gives_what_the_cpu_gives():
+    width, heads, hidden = 8, 2, 12
+    shapes = [(width, width), (width,)] * 4 + [(width,)] * 2
+    shapes += [(hidden, width), (hidden,), (width, hidden), (width,), None, (width,), (width,)]
+    torch.manual_seed(0)
+    weights = [None if shape is None else torch.randn(shape) for shape in shapes]
+    tensors = torch.randn(3, width), torch.randn(3, heads, 4, 4), torch.rand(3, heads, 4)
+    step = torch.ops.tarn.linear_layer_step.default
+    wanted = step(*tensors, weights, heads)
+    there = [None if weight is None else other_device.on_device(weight) for weight in weights]
+    with torch.device(DEVICE):
+        got = step(*map(other_device.on_device, tensors), there, heads)
+    for a, b in zip(got, wanted, strict=True):
+        assert a.device == DEVICE
+        assert torch.allclose(other_device.on_cpu(a), b, rtol=1e-4, atol=1e-5)

@@ -182,8 +182,9 @@ BenchRow Describe(const BenchFlags& flags, const Model& model,
   return row;
 }
 
-void RunModel(const BenchFlags& flags, const std::string& weights, int64_t threads,
-              const std::function<bool()>& stopped, BenchReport& report) {
+void RunModel(const BenchFlags& flags, const std::string& weights,
+              int64_t threads, const std::function<bool()>& stopped,
+              BenchReport& report) {
   const Model model = OpenForBench(flags, weights, threads);
   if (model.config().arch != Arch::kDecoder) {
     throw ExitError(

@@ -183,7 +183,8 @@ int EvalText(const OpenedModel& opened, const EvalFlags& flags) {
 
 // What is measured on images and on pairs; nothing for a language model.
 std::optional<int> EvalOthers(const ArgumentParser& parser,
-                              const OpenedModel& opened, const EvalFlags& flags) {
+                              const OpenedModel& opened,
+                              const EvalFlags& flags) {
   const auto refuse = [&](const char* name) {
     if (!parser.Has(name)) return;
     throw ExitError(kExitUsage,

@@ -15,8 +15,8 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Four outputs of one row, a vector of partial sums each: four independent chains
-// hide the latency of a multiply-add, and x is read once for the four.
+// Four outputs of one row, a vector of partial sums each: four independent
+// chains hide the latency of a multiply-add, and x is read once for the four.
 static void FourOutputs(const float* x, const float* weight, int64_t inputs,
                         float* sums) {
   const DF d;

@@ -18,12 +18,13 @@ struct RowProductMap {
   float* y = nullptr;  // [rows, outputs], dense
 };
 
-/// x [rows, inputs], dense. `maps` of them; no y overlaps x or another y. Each
-/// worker takes the same part of the weights at every call of one shape, so that
-/// what fits the caches of all cores stays there. The order of a sum depends on
-/// `inputs` and the SIMD target alone: the same bits for any executor, and for a
-/// row alone or among others. Allocates nothing; thread-safe. Throws ShapeError
-/// for negative sizes, ArgumentError for null data of a size that is not 0.
+/// x [rows, inputs], dense; `count` maps; no y overlaps x or another y. Tasks
+/// are the same parts of the weights at every call of one shape: where the
+/// executor gives a task to the same thread again, its part stays in that
+/// core's cache. The order of a sum depends on `inputs` and the SIMD target
+/// alone: the same bits for any executor, and for a row alone or among others.
+/// Allocates nothing; thread-safe. Throws ShapeError for negative sizes,
+/// ArgumentError for null data of a size that is not 0.
 void RowProduct(const float* x, int64_t rows, int64_t inputs,
                 const RowProductMap* maps, int64_t count, Executor& executor);
 

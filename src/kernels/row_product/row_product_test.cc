@@ -24,9 +24,8 @@ std::vector<float> Product(const std::vector<float>& x, int64_t rows,
                            const std::vector<float>& bias, int64_t outputs,
                            Executor& executor) {
   std::vector<float> y = Poisoned(rows * outputs);
-  const RowProductMap map = {weight.data(),
-                             bias.empty() ? nullptr : bias.data(), outputs,
-                             y.data()};
+  const RowProductMap map = {
+      weight.data(), bias.empty() ? nullptr : bias.data(), outputs, y.data()};
   RowProduct(x.data(), rows, inputs, &map, 1, executor);
   return y;
 }
@@ -42,7 +41,8 @@ TEST(RowProductTest, IsTheDefinitionForEverySize) {
           const uint64_t seed =
               static_cast<uint64_t>(rows * 1000003 + inputs * 1009 + outputs);
           const std::vector<float> x = testing::Normals(rows * inputs, seed);
-          const std::vector<float> w = testing::Normals(outputs * inputs, seed + 1);
+          const std::vector<float> w =
+              testing::Normals(outputs * inputs, seed + 1);
           for (const bool with_bias : {false, true}) {
             const std::vector<float> bias =
                 testing::Normals(with_bias ? outputs : 0, seed + 2);
@@ -90,9 +90,9 @@ TEST(RowProductTest, RowsAndMapsHaveTheBitsTheyHaveAlone) {
     for (size_t i = 0; i < 3; ++i) {
       const std::vector<float> alone =
           Product(row, 1, kInputs, weights[i], {}, kOutputs[i], pool);
-      EXPECT_EQ(0, std::memcmp(alone.data(),
-                               together[i].data() + m * kOutputs[i],
-                               alone.size() * sizeof(float)));
+      EXPECT_EQ(0,
+                std::memcmp(alone.data(), together[i].data() + m * kOutputs[i],
+                            alone.size() * sizeof(float)));
     }
   }
 }

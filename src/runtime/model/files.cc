@@ -8,10 +8,6 @@
 #include "runtime/weights/weights.h"
 
 namespace tarn {
-namespace {
-
-}  // namespace
-
 Error InFolder(const std::string& dir, const Error& error) {
   if (error.wanted().empty()) {
     return Error(error.code(), StrCat(dir, "/", error.what()));

@@ -73,8 +73,7 @@ TEST(EncoderLayer, DropoutPlaces) {
     torch::manual_seed(6);
     EncoderLayer layer(config);
     torch::NoGradGuard no_grad;
-    const plain::Weights weights =
-        plain::CopyWeights(*layer, torch::kFloat32);
+    const plain::Weights weights = plain::CopyWeights(*layer, torch::kFloat32);
     const torch::Tensor x = torch::randn({2, 9, 24});
     torch::manual_seed(7);
     const torch::Tensor given = layer(x);
@@ -108,8 +107,7 @@ void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
 // torch's layer from ours: in_proj holds the rows of q, k and v in thirds.
 void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
                EncoderLayerImpl* from) {
-  const auto& attention =
-      dynamic_cast<const ProjectedMixer&>(*from->attention);
+  const auto& attention = dynamic_cast<const ProjectedMixer&>(*from->attention);
   const auto weights = from->named_parameters();
   Copy(to->self_attn->in_proj_weight,
        torch::cat({attention.query_projection->weight,

@@ -22,12 +22,11 @@ StateSpec SumState(const ModelConfig& layer) {
 
 class RunningSum : public Mixer {
  public:
-  RunningSum(const ModelConfig& layer, MixerPlace place)
-      : Mixer(layer, place) {
+  RunningSum(const ModelConfig& layer, MixerPlace place) : Mixer(layer, place) {
     mix_ = register_module(
-        "mix", torch::nn::Linear(
-                   torch::nn::LinearOptions(layer.d_model, layer.d_model)
-                       .bias(false)));
+        "mix",
+        torch::nn::Linear(torch::nn::LinearOptions(layer.d_model, layer.d_model)
+                              .bias(false)));
   }
 
  protected:

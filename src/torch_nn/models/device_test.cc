@@ -61,8 +61,7 @@ std::vector<Case> Cases() {
   decoder("concatenated", [](ModelConfig& c) {
     c.position_combine = PositionCombine::kConcat;
   });
-  decoder("learned",
-          [](ModelConfig& c) { c.positions = Positions::kLearned; });
+  decoder("learned", [](ModelConfig& c) { c.positions = Positions::kLearned; });
   decoder("rotary", [](ModelConfig& c) { c.positions = Positions::kRotary; });
   decoder("rotary_after", [](ModelConfig& c) {
     c.positions = Positions::kRotary;
@@ -84,9 +83,8 @@ std::vector<Case> Cases() {
   add("classifier", Arch::kEncoder, Task::kClassify, nothing);
   add("frames", Arch::kEncoder, Task::kCtc, nothing);
   add("seq2seq", Arch::kSeq2seq, Task::kSeq2seq, nothing);
-  add("seq2seq_full", Arch::kSeq2seq, Task::kSeq2seq, [](ModelConfig& c) {
-    c.attention = AttentionKind::kFull;
-  });
+  add("seq2seq_full", Arch::kSeq2seq, Task::kSeq2seq,
+      [](ModelConfig& c) { c.attention = AttentionKind::kFull; });
   // Not lstm and cnn: torch's cells and convolutions have a form a device, and
   // this one has none.
   add("rnn", Arch::kRnn, Task::kLm, nothing);

@@ -266,11 +266,10 @@ std::vector<ModelConfig> Variants(Arch arch) {
 }
 
 std::string TextOf(const ModelConfig& c) {
-  return StrCat(Name(c.arch), " ", LayersText(c), " ",
-                Name(c.cross_attention), " ", Name(c.positions), " ",
-                Name(c.rotary_place), " ", Name(c.norm), " ",
-                Name(c.norm_kind), " ", Name(c.feed_forward), " ",
-                Name(c.denominator), " ", Name(c.feature_map), " ",
+  return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
+                " ", Name(c.positions), " ", Name(c.rotary_place), " ",
+                Name(c.norm), " ", Name(c.norm_kind), " ", Name(c.feed_forward),
+                " ", Name(c.denominator), " ", Name(c.feature_map), " ",
                 Name(c.task), " ", c.n_layers);
 }
 
@@ -701,8 +700,9 @@ TEST(Model, LayersRedrawByTheirOwnOptions) {
       "full,linear:feature_map=favor:redraw=2,linear:feature_map=grf");
   const auto model = EvalModel(config);
   const auto omega = [&](int64_t i) {
-    return model->named_buffers()[StrCat("layers.", i, ".attention.inner_",
-                                         "attention.feature_map.omega")]
+    return model
+        ->named_buffers()[StrCat("layers.", i, ".attention.inner_",
+                                 "attention.feature_map.omega")]
         .clone();
   };
   ASSERT_EQ(model->named_buffers().size(), 2u);

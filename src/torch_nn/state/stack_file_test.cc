@@ -85,9 +85,8 @@ std::vector<ModelConfig> Variants() {
 }
 
 std::string TextOf(const ModelConfig& c) {
-  return StrCat(Name(c.arch), " ", LayersText(c), " ",
-                Name(c.cross_attention), " ", Name(c.feature_map), " ",
-                Name(c.denominator));
+  return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
+                " ", Name(c.feature_map), " ", Name(c.denominator));
 }
 
 std::shared_ptr<ModelImpl> EvalModel(const ModelConfig& config,

@@ -11,8 +11,6 @@
 // and where a value is not finite (0 NaN is NaN), the block goes pair by pair
 // and channel by channel, in slices of kSliceElements.
 #include "torch_ops/aft/blocks.h"
-#include "torch_ops/common/tensors.h"
-#include "torch_ops/sparse/call.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
@@ -28,6 +26,9 @@
 
 #include <algorithm>
 #include <limits>
+
+#include "torch_ops/common/tensors.h"
+#include "torch_ops/sparse/call.h"
 
 namespace tarn::ops {
 namespace {
@@ -62,7 +63,8 @@ struct AftBlock {
 };
 
 // False where no pair of the block is read.
-bool MakeBlock(const AftPlane& in, int64_t row, int64_t begin, AftBlock* block) {
+bool MakeBlock(const AftPlane& in, int64_t row, int64_t begin,
+               AftBlock* block) {
   AftBlock& b = *block;
   b.row = row;
   b.row_end = std::min(row + kAftBlock, in.queries.size(0));

@@ -136,8 +136,7 @@ Results Forward(const Call& in) {
 }
 
 Gradients Backward(const Call& in, const at::Tensor& average,
-                      const at::Tensor& normaliser,
-                      const at::Tensor& grad_out) {
+                   const at::Tensor& normaliser, const at::Tensor& grad_out) {
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
     const Planes planes(in);
@@ -307,7 +306,8 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 at::Tensor AftFull(const at::Tensor& queries, const at::Tensor& keys,
                    const at::Tensor& values, const at::Tensor& position_bias,
                    const AttentionMasks& masks) {
-  return std::get<0>(aft_full::Dispatch({queries, keys, values, position_bias, masks}));
+  return std::get<0>(
+      aft_full::Dispatch({queries, keys, values, position_bias, masks}));
 }
 
 }  // namespace tarn::ops

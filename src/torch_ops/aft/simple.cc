@@ -175,7 +175,8 @@ struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
 };
 
 Results ForwardAutograd(const Call& in) {
-  if (!OnKernelDevice(in.queries, in.keys, in.values, in.m, in.a, in.b)) return ForwardComposed(in);
+  if (!OnKernelDevice(in.queries, in.keys, in.values, in.m, in.a, in.b))
+    return ForwardComposed(in);
   WithTorchErrors([&] { Check(in); });
   if (!WantsGradient(in.queries, in.keys, in.values, in.m, in.a, in.b)) {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -255,9 +256,9 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 AftSimpleResult AftSimple(const at::Tensor& queries, const at::Tensor& keys,
                           const at::Tensor& values,
                           const AftSimpleOptions& options) {
-  aft_simple::Call in{queries, keys, values, options.key_mask,
-                      options.key_lengths, {}, {}, {}, options.causal,
-                      options.causal_offset};
+  aft_simple::Call in{
+      queries, keys, values, options.key_mask, options.key_lengths,
+      {},      {},   {},     options.causal,   options.causal_offset};
   if (options.initial_state.has_value()) {
     in.m = options.initial_state->m;
     in.a = options.initial_state->a;

@@ -1,11 +1,12 @@
 // aft-simple from plain torch operators: any device, gradients of any order.
-// What a query reads is the state after a prefix of the keys, and states combine:
-// with m the larger of m_1 and m_2,
+// What a query reads is the state after a prefix of the keys, and states
+// combine: with m the larger of m_1 and m_2,
 //   (m_1, a_1, b_1) + (m_2, a_2, b_2) =
 //       (m, a_1 exp(m_1 - m) + a_2 exp(m_2 - m), b_1 exp(m_1 - m) + ...)
-// so all prefixes come from rounds that combine each state with the one 1, 2, 4,
-// ... places before: inside chunks of 32 keys, then over the chunks. No exponent
-// is ever positive. O(S log 32) time. Sizes may be symbolic.
+// so all prefixes come from rounds that combine each state with the one 1, 2,
+// 4,
+// ... places before: inside chunks of 32 keys, then over the chunks. No
+// exponent is ever positive. O(S log 32) time. Sizes may be symbolic.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
@@ -22,9 +23,9 @@
 #include <vector>
 
 #include "torch_ops/aft/simple_compute.h"
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/softmax/call.h"
 #include "torch_ops/sparse/call.h"
-#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
@@ -81,12 +82,12 @@ States Prefixes(const States& keys, const States& initial) {
         .unflatten_symint(1, {chunks, kChunk});
   });
   const States inside = Through(chunked, 2);
-  const States before = Earlier(
-      Through(inside.Each([](const at::Tensor& x, double) {
+  const States before =
+      Earlier(Through(inside.Each([](const at::Tensor& x, double) {
                 return x.select(2, kChunk - 1);
               }),
-              1),
-      1, 1);
+                      1),
+              1, 1);
   const States earlier =
       Combine(initial, before).Each([](const at::Tensor& x, double) {
         return x.unsqueeze(2);

@@ -40,7 +40,8 @@ void WantDType(const char* name, const at::Tensor& tensor,
     if (tensor.scalar_type() == type) return;
     wanted += StrCat(wanted.empty() ? "" : " or ", type);
   }
-  throw DTypeError(StrCat(kLinearOp, name), wanted, StrCat(tensor.scalar_type()));
+  throw DTypeError(StrCat(kLinearOp, name), wanted,
+                   StrCat(tensor.scalar_type()));
 }
 
 // Dense 64-bit lengths; `tensor` is replaced by the copy where one is needed.
@@ -135,7 +136,8 @@ LinearAttentionOptions KernelOptions(const Settings& settings) {
 TensorView ViewOf(const char* name, at::Tensor& tensor) {
   WantDType(name, tensor, {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble});
   if (tensor.dim() != 4) {
-    throw ShapeError(StrCat(kLinearOp, name), "4 axes [batch, seq_len, heads, width]",
+    throw ShapeError(StrCat(kLinearOp, name),
+                     "4 axes [batch, seq_len, heads, width]",
                      ShapeText(tensor.sizes().vec()));
   }
   if (tensor.size(3) > 1 && tensor.stride(3) != 1) {

@@ -1,5 +1,5 @@
-// torch.ops.tarn.finish_config, config_text, weight_shapes and the tables they stand
-// on (config/tables.h), for Python, as JSON texts.
+// torch.ops.tarn.finish_config, config_text, weight_shapes and the tables they
+// stand on (config/tables.h), for Python, as JSON texts.
 #include <torch/library.h>
 
 #include "config/declared_mixer.h"

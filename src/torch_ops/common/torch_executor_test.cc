@@ -1,6 +1,4 @@
 // Torch's pool as an executor: every task once, workers apart, exceptions.
-#include "torch_ops/common/executor.h"
-
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,8 @@
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "torch_ops/common/executor.h"
 
 namespace tarn::ops {
 namespace torch_executor_test {

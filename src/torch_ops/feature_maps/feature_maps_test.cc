@@ -29,9 +29,9 @@ MappedAttentionOptions Named(FeatureMap map) {
 }
 
 constexpr FeatureMap kMaps[] = {
-    FeatureMap::kElu1,        FeatureMap::kRelu,  FeatureMap::kRelu2, FeatureMap::kSoftplus,
-    FeatureMap::kPoly2,       FeatureMap::kFavor, FeatureMap::kFavorPositive,
-    FeatureMap::kSmoothedRff, FeatureMap::kGrf};
+    FeatureMap::kElu1,          FeatureMap::kRelu,        FeatureMap::kRelu2,
+    FeatureMap::kSoftplus,      FeatureMap::kPoly2,       FeatureMap::kFavor,
+    FeatureMap::kFavorPositive, FeatureMap::kSmoothedRff, FeatureMap::kGrf};
 
 class OpsFeatureMaps : public ::testing::Test {
  protected:

@@ -11,8 +11,8 @@
 
 #include "kernels/bias_activation/bias_activation.h"
 #include "torch_ops/common/executor.h"
-#include "torch_ops/layers/call.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
 namespace affine {

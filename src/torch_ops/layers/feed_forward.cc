@@ -12,8 +12,8 @@
 
 #include "kernels/bias_activation/bias_activation.h"
 #include "torch_ops/common/executor.h"
-#include "torch_ops/layers/call.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
 namespace feed_forward {
@@ -227,11 +227,10 @@ struct FeedForwardFunction
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
       variable_list found = ComposedGradients(
           {s[0], s[1], s[2], s[3]}, grads, [&](const variable_list& in) {
-            return variable_list{std::get<0>(
-                Composed(in[0], in[1], in[2], in[3],
-                         ctx->saved_data["activation"].toStringRef(),
-                         ctx->saved_data["probability"].toDouble(),
-                         NoneOr(s[6])))};
+            return variable_list{std::get<0>(Composed(
+                in[0], in[1], in[2], in[3],
+                ctx->saved_data["activation"].toStringRef(),
+                ctx->saved_data["probability"].toDouble(), NoneOr(s[6])))};
           });
       found.resize(7);
       return found;
@@ -303,7 +302,8 @@ at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& weight1,
                        const at::Tensor& bias1, const at::Tensor& weight2,
                        Activation activation, const Dropout& dropout) {
   return std::get<0>(feed_forward::Call(x, weight1, bias1, weight2,
-                                        Name(activation), dropout.probability, dropout.seed));
+                                        Name(activation), dropout.probability,
+                                        dropout.seed));
 }
 
 }  // namespace tarn::ops

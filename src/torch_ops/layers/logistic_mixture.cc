@@ -1,5 +1,7 @@
 // torch.ops.tarn.logistic_mixture_loss: bytes under mixtures of logistics and
 // the gradient in their parameters (kernels/logistic_mixture).
+#include "kernels/logistic_mixture/logistic_mixture.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/chunk.h>
 #include <ATen/ops/clamp_min.h>
@@ -16,10 +18,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/logistic_mixture/logistic_mixture.h"
 #include "torch_ops/common/executor.h"
-#include "torch_ops/layers/call.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
 namespace logistic_mixture {

@@ -104,7 +104,7 @@ void StepOp(at::TensorList parameters, at::TensorList gradients,
             double weight_decay) {
   WithTorchErrors([&] {
     Step({parameters, gradients, m, v, gradient_scales},
-            {ParseKind(kind), lr, beta1, beta2, eps, weight_decay, update});
+         {ParseKind(kind), lr, beta1, beta2, eps, weight_decay, update});
   });
 }
 

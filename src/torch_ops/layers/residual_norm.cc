@@ -343,9 +343,9 @@ struct ResidualNormFunction
                 kind == NormKind::kLayer
                     ? OptionalTensor(at::zeros_like(in[1].detach()))
                     : std::nullopt;
-            return variable_list{std::get<0>(Composed(
-                in[0], {}, {}, in[1], beta, data["eps"].toDouble(), 0.0, {},
-                kind))};
+            return variable_list{
+                std::get<0>(Composed(in[0], {}, {}, in[1], beta,
+                                     data["eps"].toDouble(), 0.0, {}, kind))};
           });
       grad_s = grad_s.defined() && norm[0].defined() ? grad_s + norm[0]
                : norm[0].defined()                   ? norm[0]
@@ -421,9 +421,12 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 ResidualNormResult ResidualNorm(const ResidualNormArguments& a) {
   auto [y, s, mean, inverse] =
       residual_norm::Call(a.x, a.residual, a.bias, a.gamma, a.beta, a.eps,
-           a.dropout.probability, a.dropout.seed, Name(a.kind));
-  return {a.gamma ? y : at::Tensor(),
-          residual_norm::SumIsX(a.residual, a.bias, a.gamma, a.dropout.probability) ? a.x : s};
+                          a.dropout.probability, a.dropout.seed, Name(a.kind));
+  return {
+      a.gamma ? y : at::Tensor(),
+      residual_norm::SumIsX(a.residual, a.bias, a.gamma, a.dropout.probability)
+          ? a.x
+          : s};
 }
 
 }  // namespace tarn::ops

@@ -274,9 +274,8 @@ at::Tensor SwigluFeedForward(const at::Tensor& x, const at::Tensor& weight1,
                              const at::Tensor& weight2,
                              const at::Tensor& weight3,
                              const Dropout& dropout) {
-  return std::get<0>(
-      swiglu::Call(x, weight1, weight2, weight3, dropout.probability,
-                   dropout.seed));
+  return std::get<0>(swiglu::Call(x, weight1, weight2, weight3,
+                                  dropout.probability, dropout.seed));
 }
 
 }  // namespace tarn::ops

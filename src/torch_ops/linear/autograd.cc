@@ -1,6 +1,7 @@
 // Autograd of the linear-attention operators. The kernels' gradient saves the
-// inputs, the output and the denominators, nothing of size T x K x V; a gradient
-// of that gradient takes the composed form, whose own graph has any order.
+// inputs, the output and the denominators, nothing of size T x K x V; a
+// gradient of that gradient takes the composed form, whose own graph has any
+// order.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -130,8 +131,8 @@ struct LinearAttentionFunction
 };
 
 // The gradient operator, called by itself, as a leaf of the graph: only
-// differentiating it again is an error. (Gradients under create_graph do not come
-// here: they are composed.)
+// differentiating it again is an error. (Gradients under create_graph do not
+// come here: they are composed.)
 struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&,
@@ -148,11 +149,10 @@ struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list&) {
-    C10_THROW_ERROR(
-        NotImplementedError,
-        StrCat("linear_attention_backward: gradient: want that of "
-               "linear_attention, which is composed, got ",
-               ctx->saved_data["dtype"].toStringRef()));
+    C10_THROW_ERROR(NotImplementedError,
+                    StrCat("linear_attention_backward: gradient: want that of "
+                           "linear_attention, which is composed, got ",
+                           ctx->saved_data["dtype"].toStringRef()));
   }
 };
 

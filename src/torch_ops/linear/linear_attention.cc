@@ -35,7 +35,8 @@ Results EmptyResults(const Operands& in, bool return_state) {
                                  : in.queries.sym_size(0);
   const auto heads = in.values.sym_size(2), d_key = in.keys.sym_size(3);
   const auto d_value = in.values.sym_size(3);
-  const at::TensorOptions state = in.queries.options().dtype(ComputeType(in.queries));
+  const at::TensorOptions state =
+      in.queries.options().dtype(ComputeType(in.queries));
   const auto empty = [&](std::vector<c10::SymInt> shape) {
     return at::empty_symint(return_state ? shape : std::vector<c10::SymInt>{0},
                             state);
@@ -53,7 +54,8 @@ Gradients EmptyGradients(const Operands& in) {
     return tensor.has_value() ? Empty(tensor->sym_sizes(), tensor->options())
                               : at::empty({0}, none);
   };
-  const at::TensorOptions state = in.queries.options().dtype(ComputeType(in.queries));
+  const at::TensorOptions state =
+      in.queries.options().dtype(ComputeType(in.queries));
   return {like(in.queries, state), like(in.keys, state), like(in.values, state),
           like(in.initial_S, state), like(in.initial_z, state)};
 }
@@ -207,7 +209,8 @@ StepResults StepCpu(const StepOperands& in, const Settings& settings) {
 StepResults StepMeta(const StepOperands& in, const Settings&) {
   const auto batch = in.queries.sym_size(0), heads = in.values.sym_size(1);
   const auto d_key = in.keys.sym_size(2), d_value = in.values.sym_size(2);
-  const at::TensorOptions state = in.queries.options().dtype(ComputeType(in.queries));
+  const at::TensorOptions state =
+      in.queries.options().dtype(ComputeType(in.queries));
   return {at::empty_symint({batch, heads, d_value}, in.queries.options()),
           at::empty_symint({batch, heads, d_key, d_value}, state),
           at::empty_symint({batch, heads, d_key}, state)};

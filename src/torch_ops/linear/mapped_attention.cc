@@ -1,7 +1,6 @@
 // Linear attention with any feature map: features first, then the chunked
 // kernel; and the denominator of signed maps around it.
 #include "torch_ops/linear/mapped_attention.h"
-#include "torch_ops/common/tensors.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -10,6 +9,8 @@
 
 #include <utility>
 #include <vector>
+
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {

@@ -20,7 +20,9 @@ using OpResults =
 // Tensors that the call does not have become [0], the count 0.
 OpResults Flat(const MappedAttentionResult& r, const at::Tensor& like) {
   const auto some = [&](const at::Tensor& x) {
-    return x.defined() ? x : at::empty({0}, like.options().dtype(ComputeType(like)));
+    return x.defined()
+               ? x
+               : at::empty({0}, like.options().dtype(ComputeType(like)));
   };
   return {r.out, some(r.state.S), some(r.state.z), some(r.state.extra),
           r.clamped.defined() ? r.clamped

@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "torch_ops/layers/call.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
 namespace packed_attention {

@@ -41,7 +41,8 @@ int64_t Size(const at::Tensor& x, int64_t axis) {
 
 // Finite where nothing was seen yet: exp(-inf - 0) is 0, exp(-inf + inf) not.
 at::Tensor OrZero(const at::Tensor& maximum) {
-  return at::where(maximum == -kInfinity, at::zeros({}, maximum.options()), maximum);
+  return at::where(maximum == -kInfinity, at::zeros({}, maximum.options()),
+                   maximum);
 }
 
 class Walk {
@@ -157,7 +158,8 @@ class Walk {
     if (!in.initial_S.has_value()) {
       state_ =
           values_.new_zeros({batch_, heads_, width_, group_ * (d_value_ + 1)});
-      largest_ = at::full({batch_, heads_, width_}, -kInfinity, values_.options());
+      largest_ =
+          at::full({batch_, heads_, width_}, -kInfinity, values_.options());
       return;
     }
     state_ = at::cat({*in.initial_S, in.initial_z->unsqueeze(-1)}, 3)
@@ -167,8 +169,8 @@ class Walk {
     // The key of a feature's maximum adds exp(0) to z: 0 means no key yet.
     const at::Tensor seen =
         in.initial_z->detach().unflatten(1, {heads_, group_}).amax({2}) > 0;
-    largest_ =
-        at::where(seen, extra.detach(), at::full({}, -kInfinity, extra.options()));
+    largest_ = at::where(seen, extra.detach(),
+                         at::full({}, -kInfinity, extra.options()));
   }
 
   int64_t batch_, heads_, group_, d_value_, width_ = 0;

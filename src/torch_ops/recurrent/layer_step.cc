@@ -1,9 +1,10 @@
 // torch.ops.tarn.linear_layer_step: one token of each sequence through a whole
-// transformer layer with linear attention, as an RNN (Katharopoulos et al. 2020,
-// eq. (16)-(20)). A step's arithmetic is small beside the cost of calling a dozen
-// operators for it: here one call does them all, float32 on the CPU. Anything
-// else takes the composed form, the same operators one by one. layer_step_heads
-// and layer_step_rest are what stands before and after an attention of any kind.
+// transformer layer with linear attention, as an RNN (Katharopoulos et al.
+// 2020, eq. (16)-(20)). A step's arithmetic is small beside the cost of calling
+// a dozen operators for it: here one call does them all, float32 on the CPU.
+// Anything else takes the composed form, the same operators one by one.
+// layer_step_heads and layer_step_rest are what stands before and after an
+// attention of any kind.
 #include <ATen/core/List.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
@@ -15,158 +16,12 @@
 #include "kernels/swiglu/swiglu.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
-#include "torch_ops/common/tensors.h"
-#include "torch_ops/layers/call.h"
+#include "torch_ops/recurrent/layer_call.h"
 
-namespace tarn::ops {
-namespace layer_step {
+namespace tarn::ops::layer_step {
 namespace {
 
 using TensorList = c10::List<OptionalTensor>;
-
-constexpr char kOp[] = "linear_layer_step";
-
-// Places in the list of weights, in the order of the schema's words below.
-enum Place {
-  kQuery, kQueryBias, kKey, kKeyBias, kValue, kValueBias, kOut, kOutBias,
-  kGamma1, kBeta1, kLinear1, kBias1, kLinear2, kBias2, kLinear3, kGamma2,
-  kBeta2, kPlaces
-};
-
-// What the layer is, apart from its tensors.
-struct Kind {
-  int64_t heads = 1;
-  Settings attention;
-  Activation activation = Activation::kRelu;
-  NormKind norm = NormKind::kLayer;
-  double norm_eps = 1e-5;
-  bool pre_norm = false;
-};
-
-struct Call {
-  at::Tensor x;  // [B, D]
-  OptionalTensor S, z;
-  std::vector<OptionalTensor> weights;  // kPlaces
-  Kind kind;
-
-  const at::Tensor& weight(Place place) const { return *weights[place]; }
-};
-
-void Check(const Call& in) {
-  if (in.weights.size() != kPlaces) {
-    throw ShapeError(StrCat(kOp, ": weights"), StrCat(int{kPlaces}, " of them"),
-                     StrCat(in.weights.size()));
-  }
-  if (in.x.dim() != 2) {
-    throw ShapeError(StrCat(kOp, ": x"), "[B, D]", StrCat(in.x.dim(), " axes"));
-  }
-  for (const Place place : {kQuery, kKey, kValue, kOut, kGamma1, kLinear1,
-                            kLinear2, kGamma2}) {
-    if (!in.weights[place].has_value()) {
-      throw ArgumentError(StrCat(kOp, ": weights[", int{place}, "]"),
-                          "a tensor", "none");
-    }
-  }
-  if (in.kind.heads < 1) {
-    throw ArgumentError(StrCat(kOp, ": n_heads"), "at least 1",
-                        StrCat(in.kind.heads));
-  }
-  const auto want = [&](Place place, at::SymIntArrayRef shape) {
-    if (!in.weights[place].has_value()) return;
-    WantLike(kOp, StrCat("weights[", int{place}, "]").c_str(),
-             *in.weights[place], in.x, shape);
-  };
-  const auto outputs = [&](Place place) {
-    const at::Tensor& weight = in.weight(place);
-    return weight.dim() == 2 ? weight.sym_size(0) : c10::SymInt(0);
-  };
-  const c10::SymInt width = in.x.sym_size(1), keys = outputs(kQuery);
-  const c10::SymInt values = outputs(kValue), hidden = outputs(kLinear1);
-  if (keys % in.kind.heads != 0 || values % in.kind.heads != 0) {
-    throw ShapeError(StrCat(kOp, ": n_heads"),
-                     StrCat("a divisor of ", keys, " and ", values),
-                     StrCat(in.kind.heads));
-  }
-  want(kQuery, {keys, width});
-  want(kKey, {keys, width});
-  want(kValue, {values, width});
-  want(kOut, {width, values});
-  want(kLinear1, {hidden, width});
-  want(kLinear2, {width, hidden});
-  want(kLinear3, {hidden, width});
-  want(kQueryBias, {keys});
-  want(kKeyBias, {keys});
-  want(kValueBias, {values});
-  want(kBias1, {hidden});
-  for (const Place place :
-       {kOutBias, kBias2, kGamma1, kBeta1, kGamma2, kBeta2}) {
-    want(place, {width});
-  }
-  if (in.S.has_value() != in.z.has_value()) {
-    throw ArgumentError(StrCat(kOp, ": S, z"), "both or none",
-                        in.S.has_value() ? "S alone" : "z alone");
-  }
-  if (!in.S.has_value()) return;
-  const c10::SymInt batch = in.x.sym_size(0), heads = in.kind.heads;
-  WantLike(kOp, "S", *in.S, in.x,
-           {batch, heads, keys / heads, values / heads});
-  WantLike(kOp, "z", *in.z, in.x, {batch, heads, keys / heads});
-}
-
-at::Tensor Normed(const Call& in, const at::Tensor& x, Place gamma) {
-  ResidualNormArguments arguments;
-  arguments.x = x;
-  arguments.gamma = in.weights[gamma];
-  arguments.beta = in.weights[gamma + 1];
-  arguments.eps = in.kind.norm_eps;
-  arguments.kind = in.kind.norm;
-  return ResidualNorm(arguments).y;
-}
-
-// residual + (x + bias), then the norm where it comes after.
-at::Tensor Added(const Call& in, const at::Tensor& x,
-                 const at::Tensor& residual, Place bias, Place gamma) {
-  ResidualNormArguments arguments;
-  arguments.x = x;
-  arguments.residual = residual;
-  arguments.bias = in.weights[bias];
-  const at::Tensor s = ResidualNorm(arguments).s;
-  return in.kind.pre_norm ? s : Normed(in, s, gamma);
-}
-
-// Queries, keys, values [B, H, width].
-using ThreeHeads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
-ThreeHeads ComposedHeads(const Call& in) {
-  const at::Tensor y = in.kind.pre_norm ? Normed(in, in.x, kGamma1) : in.x;
-  const auto heads = [&](Place weight) {
-    const at::Tensor rows =
-        Affine(y, in.weight(weight), in.weights[weight + 1]);
-    const c10::SymInt heads = in.kind.heads;
-    return rows.unflatten_symint(-1, {heads, rows.sym_size(-1) / heads});
-  };
-  return {heads(kQuery), heads(kKey), heads(kValue)};
-}
-
-at::Tensor ComposedRest(const Call& in, const at::Tensor& attended) {
-  const at::Tensor x1 = Added(in, Affine(attended.flatten(1), in.weight(kOut)),
-                              in.x, kOutBias, kGamma1);
-  const at::Tensor y1 = in.kind.pre_norm ? Normed(in, x1, kGamma2) : x1;
-  const at::Tensor up =
-      in.weights[kLinear3].has_value()
-          ? SwigluFeedForward(y1, in.weight(kLinear1), in.weight(kLinear2),
-                              in.weight(kLinear3))
-          : FeedForward(y1, in.weight(kLinear1), in.weight(kBias1),
-                        in.weight(kLinear2), in.kind.activation);
-  return Added(in, up, x1, kBias2, kGamma2);
-}
-
-StepResults Composed(const Call& in) {
-  const auto [queries, keys, values] = ComposedHeads(in);
-  const auto [attended, S, z] =
-      CallStep({queries, keys, values, in.S, in.z}, in.kind.attention);
-  return {ComposedRest(in, attended), S, z};
-}
 
 // Dense weights by address, and scratch that is handed out piece by piece.
 class Kernels {
@@ -179,8 +34,8 @@ class Kernels {
     keys_ = held_[kQuery].size(0);
     values_ = held_[kValue].size(0);
     hidden_ = held_[kLinear1].size(0);
-    scratch_ = EmptyDense({rows_ * (3 * width_ + 2 * keys_ + 2 * values_ +
-                                    2 * hidden_ + 2)});
+    scratch_ = EmptyDense(
+        {rows_ * (3 * width_ + 2 * keys_ + 2 * values_ + 2 * hidden_ + 2)});
     next_ = scratch_.data_ptr<float>();
     y_ = Take(width_);
     sum_ = Take(width_);
@@ -197,7 +52,8 @@ class Kernels {
     float* attended = Take(values_);
     Heads(x, q, k, v);
     const auto view = [&](float* data, int64_t width) {
-      return TensorView::Dense(data, rows_, 1, kind_.heads, width / kind_.heads);
+      return TensorView::Dense(data, rows_, 1, kind_.heads,
+                               width / kind_.heads);
     };
     LinearAttentionStep(KernelOptions(kind_.attention), view(q, keys_),
                         view(k, keys_), view(v, values_), S, z,
@@ -209,8 +65,9 @@ class Kernels {
   void Heads(const float* x, float* q, float* k, float* v) {
     const float* y = x;
     if (kind_.pre_norm) y = Normed(x, nullptr, kPlaces, kGamma1, nullptr, y_);
-    Products(y, width_, {Map(kQuery, kQueryBias, q), Map(kKey, kKeyBias, k),
-                         Map(kValue, kValueBias, v)});
+    Products(y, width_,
+             {Map(kQuery, kQueryBias, q), Map(kKey, kKeyBias, k),
+              Map(kValue, kValueBias, v)});
   }
 
   // What becomes of x with what its attention found.
@@ -277,9 +134,9 @@ class Kernels {
     ResidualNormOptions options;
     options.eps = kind_.norm_eps;
     options.kind = kind_.norm;
-    const ResidualNormTensors tensors = {residual,    x,  Data(bias),
+    const ResidualNormTensors tensors = {residual,    x,          Data(bias),
                                          Data(gamma), Data(beta), s,
-                                         y,           mean_, inverse_};
+                                         y,           mean_,      inverse_};
     ResidualNormForward(options, rows_, width_, tensors, executor_);
     return y;
   }
@@ -323,19 +180,10 @@ at::Tensor Next(const OptionalTensor& state, at::IntArrayRef sizes) {
   return next;
 }
 
-bool KernelsServe(const Call& in) {
-  if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x)) return false;
-  if (WantsGradient(in.x, in.S, in.z)) return false;
-  for (const OptionalTensor& weight : in.weights) {
-    if (WantsGradient(weight)) return false;
-  }
-  return true;
-}
-
 StepResults Step(const Call& in) {
   return WithTorchErrors([&]() -> StepResults {
     Check(in);
-    if (!KernelsServe(in)) return Composed(in);
+    if (!KernelsServe(in)) return ComposedStep(in);
     const int64_t batch = in.x.size(0), heads = in.kind.heads;
     const int64_t d_key = in.weight(kQuery).size(0) / heads;
     const int64_t d_value = in.weight(kValue).size(0) / heads;
@@ -370,8 +218,7 @@ at::Tensor Rest(const Call& in, const at::Tensor& attended) {
     Check(in);
     const c10::SymInt heads = in.kind.heads;
     WantLike(kOp, "attended", attended, in.x,
-             {in.x.sym_size(0), heads,
-              in.weight(kValue).sym_size(0) / heads});
+             {in.x.sym_size(0), heads, in.weight(kValue).sym_size(0) / heads});
     if (!KernelsServe(in) || WantsGradient(attended)) {
       return ComposedRest(in, attended);
     }
@@ -453,5 +300,4 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 }
 
 }  // namespace
-}  // namespace layer_step
-}  // namespace tarn::ops
+}  // namespace tarn::ops::layer_step

@@ -1,12 +1,12 @@
 // The softmax operators as C++ modules call them; tests/python holds them
 // against their definitions.
-#include "torch_ops/softmax/attention.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <vector>
+
+#include "torch_ops/softmax/attention.h"
 
 namespace tarn::ops {
 namespace attention_masks_test {

@@ -1,6 +1,6 @@
 // Schemas, autograd and the C++ functions of softmax attention. The kernel's
-// gradient saves the inputs, the output and two numbers a row; the composed form's
-// own graph gives gradients of any order.
+// gradient saves the inputs, the output and two numbers a row; the composed
+// form's own graph gives gradients of any order.
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -231,8 +231,8 @@ TORCH_LIBRARY_IMPL(tarn, CompositeImplicitAutograd, m) {
 }  // namespace softmax_autograd
 
 at::Tensor CallTopkIndices(const SoftmaxCall& c, const c10::SymInt& width) {
-  static const auto handle = FindOp<softmax_autograd::TopkSignature>(
-      "tarn::exact_topk_indices");
+  static const auto handle =
+      FindOp<softmax_autograd::TopkSignature>("tarn::exact_topk_indices");
   // Neither values nor dropout choose a key.
   return handle.call(c.queries, c.keys, c.values, c.masks.attention_mask,
                      c.masks.key_mask, c.masks.key_lengths, c.options.bias,
@@ -246,7 +246,8 @@ AttentionResult FullAttention(const at::Tensor& queries, const at::Tensor& keys,
                               const SoftmaxOptions& options,
                               bool need_weights) {
   const SoftmaxCall call = {queries, keys, values, masks, options, 0};
-  if (!need_weights) return {std::get<0>(softmax_autograd::CallForward(call)), {}};
+  if (!need_weights)
+    return {std::get<0>(softmax_autograd::CallForward(call)), {}};
   auto [out, weights] = softmax_autograd::WithWeights(call);
   return {out, weights};
 }
@@ -261,9 +262,8 @@ at::Tensor LocalAttention(const at::Tensor& queries, const at::Tensor& keys,
                           StrCat(local_context));
     }
   });
-  return std::get<0>(
-      softmax_autograd::CallForward(
-          {queries, keys, values, masks, options, local_context}));
+  return std::get<0>(softmax_autograd::CallForward(
+      {queries, keys, values, masks, options, local_context}));
 }
 
 AttentionResult ExactTopkAttention(const at::Tensor& queries,

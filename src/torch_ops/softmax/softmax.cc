@@ -5,8 +5,8 @@
 
 #include "kernels/softmax_attention/blocked_attention.h"
 #include "torch_ops/common/executor.h"
-#include "torch_ops/layers/call.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/layers/call.h"
 #include "torch_ops/softmax/register.h"
 
 namespace tarn::ops {

@@ -13,10 +13,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "torch_ops/sparse/clustered_compute.h"
-#include "torch_ops/sparse/hash.h"
 #include "torch_ops/common/rows.h"
 #include "torch_ops/sparse/call.h"
+#include "torch_ops/sparse/clustered_compute.h"
+#include "torch_ops/sparse/hash.h"
 
 namespace tarn::ops {
 namespace clustered {
@@ -153,7 +153,7 @@ Results Forward(const Call& in) {
 }
 
 Gradients Backward(const Call& in, const at::Tensor& cluster,
-                      const at::Tensor& grad_out) {
+                   const at::Tensor& grad_out) {
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
     const ClusteredPlan plan = Plan(in, cluster.contiguous());
@@ -190,10 +190,10 @@ at::Tensor Differentiable(const Call& in, const at::Tensor& cluster) {
     std::vector<at::Tensor> outs;
     ForParts(in.queries.size(0), ScoresOfRow(in, plan),
              [&](int64_t begin, int64_t end) {
-               outs.push_back(ComputeClustered(
-                   RowsOf(plan, begin, end), in.queries.slice(0, begin, end),
-                   in.keys.slice(0, begin, end),
-                   in.values.slice(0, begin, end)));
+               outs.push_back(ComputeClustered(RowsOf(plan, begin, end),
+                                               in.queries.slice(0, begin, end),
+                                               in.keys.slice(0, begin, end),
+                                               in.values.slice(0, begin, end)));
              });
     if (outs.empty()) return at::empty_like(in.values);  // no rows at all
     return at::cat(outs).to(in.queries.scalar_type());
@@ -357,7 +357,8 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "Tensor cluster, Tensor grad_out) -> "
       "(Tensor grad_queries, Tensor grad_keys, Tensor grad_values)");
 }
-// Torch's operators on every device; which positions meet is decided on the CPU.
+// Torch's operators on every device; which positions meet is decided on the
+// CPU.
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
   m.impl("clustered_attention", TORCH_FN(Flat<&Forward>));
   m.impl("clustered_attention_backward", TORCH_FN(FlatBackward<&Backward>));
@@ -378,24 +379,24 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 at::Tensor ClusteredAttention(const at::Tensor& queries, const at::Tensor& keys,
                               const at::Tensor& values,
                               const ClusteredOptions& options) {
-  return std::get<0>(
-      clustered::Dispatch({queries, keys, values, clustered::kKinds[0], options}));
+  return std::get<0>(clustered::Dispatch(
+      {queries, keys, values, clustered::kKinds[0], options}));
 }
 
 at::Tensor ImprovedClusteredAttention(const at::Tensor& queries,
                                       const at::Tensor& keys,
                                       const at::Tensor& values,
                                       const ClusteredOptions& options) {
-  return std::get<0>(
-      clustered::Dispatch({queries, keys, values, clustered::kKinds[1], options}));
+  return std::get<0>(clustered::Dispatch(
+      {queries, keys, values, clustered::kKinds[1], options}));
 }
 
 at::Tensor CausalImprovedClusteredAttention(const at::Tensor& queries,
                                             const at::Tensor& keys,
                                             const at::Tensor& values,
                                             const ClusteredOptions& options) {
-  return std::get<0>(
-      clustered::Dispatch({queries, keys, values, clustered::kKinds[2], options}));
+  return std::get<0>(clustered::Dispatch(
+      {queries, keys, values, clustered::kKinds[2], options}));
 }
 
 }  // namespace tarn::ops

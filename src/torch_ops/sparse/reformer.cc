@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "torch_ops/sparse/hash.h"
-#include "torch_ops/sparse/reformer_compute.h"
 #include "torch_ops/common/rows.h"
 #include "torch_ops/sparse/call.h"
+#include "torch_ops/sparse/hash.h"
+#include "torch_ops/sparse/reformer_compute.h"
 
 namespace tarn::ops {
 namespace reformer {
@@ -152,7 +152,7 @@ Results Forward(const Call& in) {
 }
 
 Gradients Backward(const Call& in, const at::Tensor& buckets,
-                      const at::Tensor& grad_out) {
+                   const at::Tensor& grad_out) {
   return WithTorchErrors([&]() -> Gradients {
     Check(in);
     ReformerPlan plan = Plan(in);
@@ -361,7 +361,8 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "float dropout, Tensor? seed, Tensor buckets, Tensor grad_out) -> "
       "(Tensor grad_queries, Tensor grad_values)");
 }
-// Torch's operators on every device; which positions meet is decided on the CPU.
+// Torch's operators on every device; which positions meet is decided on the
+// CPU.
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
   m.impl("reformer_attention", TORCH_FN(Flat<&Forward>));
   m.impl("reformer_attention_backward", TORCH_FN(FlatBackward<&Backward>));

@@ -12,10 +12,10 @@
 #include <limits>
 #include <vector>
 
-#include "torch_ops/layers/call.h"
-#include "torch_ops/sparse/reformer_window.h"
-#include "torch_ops/sparse/call.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/layers/call.h"
+#include "torch_ops/sparse/call.h"
+#include "torch_ops/sparse/reformer_window.h"
 
 namespace tarn::ops {
 namespace {

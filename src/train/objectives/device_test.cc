@@ -61,8 +61,8 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
   }
 }
 
-// Not lstm and cnn: torch's cells and convolutions have a form a device, and this
-// one has none.
+// Not lstm and cnn: torch's cells and convolutions have a form a device, and
+// this one has none.
 INSTANTIATE_TEST_SUITE_P(Models, DeviceTest,
                          testing::Values("linear", "full", "hybrid", "favor",
                                          "rotary", "labels", "pairs"),

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "torch_nn/models/language_model.h"
 #include "core/test_util.h"
+#include "torch_nn/models/language_model.h"
 
 namespace tarn::train {
 namespace evaluate_test {

@@ -5,10 +5,10 @@
 
 #include <cmath>
 
+#include "core/test_util.h"
 #include "data/pairs/edit_distance.h"
 #include "train/objectives/example_rows.h"
 #include "train/tasks/generated_data.h"
-#include "core/test_util.h"
 
 namespace tarn::train {
 namespace objective_test {
@@ -202,9 +202,9 @@ TEST(TargetObjectiveTest, BatchedDecodesAreThoseOfSingleExamples) {
 struct Generated {
   explicit Generated(Given more)
       : plan(PlanRun([&] {
-          Given given = {{"out", dir / "out"}, {"d_model", "8"},
-                         {"n_heads", "2"},         {"n_layers", "1"},
-                         {"threads", "1"},         {"seed", "3"},
+          Given given = {{"out", dir / "out"},  {"d_model", "8"},
+                         {"n_heads", "2"},      {"n_layers", "1"},
+                         {"threads", "1"},      {"seed", "3"},
                          {"eval_windows", "37"}};
           given.insert(given.end(), more.begin(), more.end());
           return given;

@@ -11,8 +11,8 @@ namespace precision_test {
 
 // bfloat16 has 8 bits, so a product is off by 2^-9 of itself at most. Losses
 // here are means of numbers near log(vocabulary) whose logits are products of
-// rows of unit size; a few layers of them stay below a hundredth, and gradients,
-// through as many products again, below a tenth of their norm.
+// rows of unit size; a few layers of them stay below a hundredth, and
+// gradients, through as many products again, below a tenth of their norm.
 constexpr double kLossBound = 0.01, kGradientBound = 0.1;
 
 struct Gradient {
@@ -57,8 +57,7 @@ TEST_P(PrecisionTest, LossAndGradientComeNearThoseOfFloat32) {
   EXPECT_TRUE(last.flat.equal(wide.flat));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PrecisionTest,
-                         testing::ValuesIn(kPlans),
+INSTANTIATE_TEST_SUITE_P(Models, PrecisionTest, testing::ValuesIn(kPlans),
                          [](const auto& test) { return test.param; });
 
 // Held-out figures are those of the weights in the files.

@@ -1,8 +1,11 @@
 """torch.ops.tarn.linear_layer_step: one call against the operators that it stands
 for, in float64, and what it refuses."""
 
+import contextlib
+
 import pytest
 import torch
+from torch.library import opcheck
 
 from tarn import ops
 
@@ -109,6 +112,75 @@ def test_gradients(gated):
     out = step(*narrow, [None if w is None else w.detach().float() for w in weights], HEADS)
     out[0].sum().backward()
     assert all(t.grad is not None for t in narrow)
+
+
+@pytest.mark.parametrize("composed", (False, True))
+@pytest.mark.parametrize(
+    "gated, place, tensor, named",
+    [
+        (False, 11, None, r"weights\[11\]: want a tensor"),
+        (True, 11, torch.zeros(HIDDEN), r"weights\[11\]: want none"),
+        (False, 9, None, r"weights\[9\]: want a tensor"),
+        (False, 16, None, r"weights\[16\]: want a tensor"),
+    ],
+)
+def test_biases_belong_to_the_kind(composed, gated, place, tensor, named):
+    x, S, z, weights = make(2, gated=gated)
+    weights[place] = tensor
+    with contextlib.ExitStack() as stack:
+        if composed:
+            stack.enter_context(ops.composed_forms())
+        with pytest.raises(ValueError, match=named):
+            step(x, S, z, weights, HEADS)
+
+
+def test_an_rms_norm_has_no_beta():
+    x, S, z, weights = make(2)
+    with pytest.raises(ValueError, match=r"weights\[9\]: want none"):
+        step(x, S, z, weights, HEADS, norm_kind="rms")
+
+
+@torch.no_grad()
+def test_forward_mode_derivatives_of_weights():
+    x, S, z, weights = make(2)
+    tangent = torch.randn(weights[0].shape)
+
+    def call(w):
+        return step(x, S, z, [w, *weights[1:]], HEADS)[0]
+
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(weights[0], tangent)
+        found = torch.autograd.forward_ad.unpack_dual(call(dual)).tangent
+    assert found is not None
+    with ops.composed_forms(), torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(weights[0], tangent)
+        want = torch.autograd.forward_ad.unpack_dual(call(dual)).tangent
+    torch.testing.assert_close(found, want)
+
+
+def test_opcheck():
+    x, S, z, weights = make(2)
+    opcheck(step, (x, S, z, weights, HEADS), test_utils=("test_schema", "test_faketensor"))
+    heads = torch.ops.tarn.layer_step_heads.default
+    opcheck(heads, (x, weights, HEADS), test_utils=("test_schema", "test_faketensor"))
+    rest = torch.ops.tarn.layer_step_rest.default
+    attended = torch.randn(2, HEADS, D_VALUE)
+    opcheck(rest, (x, attended, weights, HEADS), test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("gated", (False, True))
+@pytest.mark.parametrize("batch", (1, 9))
+def test_heads_and_rest_are_its_two_ends(gated, batch):
+    x, S, z, weights = make(batch, gated=gated)
+    queries, keys, values = torch.ops.tarn.layer_step_heads.default(x, weights, HEADS)
+    attended, state = ops.linear_attention_step(
+        queries, keys, values, ops.LinearState(S, z), feature_map="elu1"
+    )
+    out = torch.ops.tarn.layer_step_rest.default(x, attended, weights, HEADS)
+    for a, b in zip((out, state.S, state.z), step(x, S, z, weights, HEADS), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(ValueError, match="attended: want"):
+        torch.ops.tarn.layer_step_rest.default(x, attended[:, :2], weights, HEADS)
 
 
 def test_meta():

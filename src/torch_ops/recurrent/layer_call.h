@@ -1,0 +1,73 @@
+// One token of each sequence through a transformer layer: the call as a value,
+// what is checked, and the composed form of its two ends.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "torch_ops/common/call.h"
+#include "torch_ops/layers/call.h"
+
+namespace tarn::ops::layer_step {
+
+constexpr char kOp[] = "layer_step";
+
+/// Places in the list of weights, in the order of the schema's words below.
+enum Place {
+  kQuery,
+  kQueryBias,
+  kKey,
+  kKeyBias,
+  kValue,
+  kValueBias,
+  kOut,
+  kOutBias,
+  kGamma1,
+  kBeta1,
+  kLinear1,
+  kBias1,
+  kLinear2,
+  kBias2,
+  kLinear3,
+  kGamma2,
+  kBeta2,
+  kPlaces
+};
+
+/// What the layer is, apart from its tensors.
+struct Kind {
+  int64_t heads = 1;
+  Settings attention;
+  Activation activation = Activation::kRelu;
+  NormKind norm = NormKind::kLayer;
+  double norm_eps = 1e-5;
+  bool pre_norm = false;
+};
+
+struct Call {
+  at::Tensor x;  // [B, D]
+  OptionalTensor S, z;
+  std::vector<OptionalTensor> weights;  // kPlaces
+  Kind kind;
+
+  const at::Tensor& weight(Place place) const { return *weights[place]; }
+};
+
+/// Queries, keys and values [B, H, width].
+using ThreeHeads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+/// Throws ShapeError, DTypeError or ArgumentError that names the argument.
+void Check(const Call& in);
+
+/// Where the kernels serve: float32 on the CPU, nothing differentiated.
+bool KernelsServe(const Call& in);
+
+/// From plain operators, which run on any device and have gradients.
+ThreeHeads ComposedHeads(const Call& in);
+at::Tensor ComposedRest(const Call& in, const at::Tensor& attended);
+StepResults ComposedStep(const Call& in);
+
+}  // namespace tarn::ops::layer_step

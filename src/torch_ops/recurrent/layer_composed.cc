@@ -1,0 +1,145 @@
+// What a layer's step checks, and its composed form.
+#include <tuple>
+
+#include "torch_ops/common/forms.h"
+#include "torch_ops/recurrent/layer_call.h"
+
+namespace tarn::ops::layer_step {
+
+void Check(const Call& in) {
+  if (in.weights.size() != kPlaces) {
+    throw ShapeError(StrCat(kOp, ": weights"), StrCat(int{kPlaces}, " of them"),
+                     StrCat(in.weights.size()));
+  }
+  if (in.x.dim() != 2) {
+    throw ShapeError(StrCat(kOp, ": x"), "[B, D]", StrCat(in.x.dim(), " axes"));
+  }
+  for (const Place place :
+       {kQuery, kKey, kValue, kOut, kGamma1, kLinear1, kLinear2, kGamma2}) {
+    if (!in.weights[place].has_value()) {
+      throw ArgumentError(StrCat(kOp, ": weights[", int{place}, "]"),
+                          "a tensor", "none");
+    }
+  }
+  // What a bias and a beta stand beside.
+  const bool gated = in.weights[kLinear3].has_value();
+  const bool betas = in.kind.norm == NormKind::kLayer;
+  const std::tuple<Place, bool> kinds[] = {
+      {kBias1, !gated}, {kBeta1, betas}, {kBeta2, betas}};
+  for (const auto& [place, wanted] : kinds) {
+    if (in.weights[place].has_value() == wanted) continue;
+    throw ArgumentError(StrCat(kOp, ": weights[", int{place}, "]"),
+                        wanted ? "a tensor" : "none, as the layer has no such",
+                        wanted ? "none" : "a tensor");
+  }
+  if (in.kind.heads < 1) {
+    throw ArgumentError(StrCat(kOp, ": n_heads"), "at least 1",
+                        StrCat(in.kind.heads));
+  }
+  const auto want = [&](Place place, at::SymIntArrayRef shape) {
+    if (!in.weights[place].has_value()) return;
+    WantLike(kOp, StrCat("weights[", int{place}, "]").c_str(),
+             *in.weights[place], in.x, shape);
+  };
+  const auto outputs = [&](Place place) {
+    const at::Tensor& weight = in.weight(place);
+    return weight.dim() == 2 ? weight.sym_size(0) : c10::SymInt(0);
+  };
+  const c10::SymInt width = in.x.sym_size(1), keys = outputs(kQuery);
+  const c10::SymInt values = outputs(kValue), hidden = outputs(kLinear1);
+  if (keys % in.kind.heads != 0 || values % in.kind.heads != 0) {
+    throw ShapeError(StrCat(kOp, ": n_heads"),
+                     StrCat("a divisor of ", keys, " and ", values),
+                     StrCat(in.kind.heads));
+  }
+  want(kQuery, {keys, width});
+  want(kKey, {keys, width});
+  want(kValue, {values, width});
+  want(kOut, {width, values});
+  want(kLinear1, {hidden, width});
+  want(kLinear2, {width, hidden});
+  want(kLinear3, {hidden, width});
+  want(kQueryBias, {keys});
+  want(kKeyBias, {keys});
+  want(kValueBias, {values});
+  want(kBias1, {hidden});
+  for (const Place place :
+       {kOutBias, kBias2, kGamma1, kBeta1, kGamma2, kBeta2}) {
+    want(place, {width});
+  }
+  if (in.S.has_value() != in.z.has_value()) {
+    throw ArgumentError(StrCat(kOp, ": S, z"), "both or none",
+                        in.S.has_value() ? "S alone" : "z alone");
+  }
+  if (!in.S.has_value()) return;
+  const c10::SymInt batch = in.x.sym_size(0), heads = in.kind.heads;
+  WantLike(kOp, "S", *in.S, in.x, {batch, heads, keys / heads, values / heads});
+  WantLike(kOp, "z", *in.z, in.x, {batch, heads, keys / heads});
+}
+
+bool KernelsServe(const Call& in) {
+  if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x)) return false;
+  if (WantsGradient(in.x, in.S, in.z)) return false;
+  for (const OptionalTensor& weight : in.weights) {
+    if (WantsGradient(weight) || HasTangent(weight)) return false;
+  }
+  return true;
+}
+
+namespace {
+
+at::Tensor Normed(const Call& in, const at::Tensor& x, Place gamma) {
+  ResidualNormArguments arguments;
+  arguments.x = x;
+  arguments.gamma = in.weights[gamma];
+  arguments.beta = in.weights[gamma + 1];
+  arguments.eps = in.kind.norm_eps;
+  arguments.kind = in.kind.norm;
+  return ResidualNorm(arguments).y;
+}
+
+// residual + (x + bias), then the norm where it comes after.
+at::Tensor Added(const Call& in, const at::Tensor& x,
+                 const at::Tensor& residual, Place bias, Place gamma) {
+  ResidualNormArguments arguments;
+  arguments.x = x;
+  arguments.residual = residual;
+  arguments.bias = in.weights[bias];
+  const at::Tensor s = ResidualNorm(arguments).s;
+  return in.kind.pre_norm ? s : Normed(in, s, gamma);
+}
+
+}  // namespace
+
+ThreeHeads ComposedHeads(const Call& in) {
+  const at::Tensor y = in.kind.pre_norm ? Normed(in, in.x, kGamma1) : in.x;
+  const auto heads = [&](Place weight) {
+    const at::Tensor rows =
+        Affine(y, in.weight(weight), in.weights[weight + 1]);
+    const c10::SymInt heads = in.kind.heads;
+    return rows.unflatten_symint(-1, {heads, rows.sym_size(-1) / heads});
+  };
+  return {heads(kQuery), heads(kKey), heads(kValue)};
+}
+
+at::Tensor ComposedRest(const Call& in, const at::Tensor& attended) {
+  const at::Tensor x1 = Added(in, Affine(attended.flatten(1), in.weight(kOut)),
+                              in.x, kOutBias, kGamma1);
+  const at::Tensor y1 = in.kind.pre_norm ? Normed(in, x1, kGamma2) : x1;
+  const at::Tensor up =
+      in.weights[kLinear3].has_value()
+          ? SwigluFeedForward(y1, in.weight(kLinear1), in.weight(kLinear2),
+                              in.weight(kLinear3))
+          : FeedForward(y1, in.weight(kLinear1), in.weight(kBias1),
+                        in.weight(kLinear2), in.kind.activation);
+  return Added(in, up, x1, kBias2, kGamma2);
+}
+
+StepResults ComposedStep(const Call& in) {
+  const auto [queries, keys, values] = ComposedHeads(in);
+  const auto [attended, S, z] =
+      CallStep({queries, keys, values, in.S, in.z}, in.kind.attention);
+  return {ComposedRest(in, attended), S, z};
+}
+
+}  // namespace tarn::ops::layer_step
