@@ -13,10 +13,28 @@ LEAST_CPU_SHARE = 0.95
 SGEMM_SIZE = 1024
 # Bandwidth is measured on a buffer of the rows' size, up to this.
 MOST_FOOTPRINT = 1 << 30
+# Runs of which a limit is the best, and rounds of the multiply-add loop.
+SGEMM_RUNS, FMA_RUNS, COPY_RUNS = 12, 8, 5
+FMA_ROUNDS = 1_000_000
+# Times a group is measured when its limits moved.
+ATTEMPTS = 2
 
 
-def sgemm_side(threads, size=SGEMM_SIZE, name="sgemm"):
-    """torch's float32 product [size, size] x [size, size], result in place."""
+def be_quick():
+    """Limits of no meaning in no time, for the tests of the benchmark itself:
+    with the usual ones they took nine tenths of a smoke test."""
+    global SGEMM_SIZE, MOST_FOOTPRINT, SGEMM_RUNS, FMA_RUNS, COPY_RUNS
+    global FMA_ROUNDS, ATTEMPTS, MOST_CHANGE
+    SGEMM_SIZE, MOST_FOOTPRINT = 64, 1 << 20
+    SGEMM_RUNS = FMA_RUNS = COPY_RUNS = ATTEMPTS = 1
+    FMA_ROUNDS = 1_000
+    MOST_CHANGE = float("inf")
+
+
+def sgemm_side(threads, size=None, name="sgemm"):
+    """torch's float32 product [size, size] x [size, size] (SGEMM_SIZE), result
+    in place."""
+    size = size or SGEMM_SIZE
     a, b = torch.randn(size, size), torch.randn(size, size)
     out = torch.empty(size, size)
     flop = 2.0 * size**3
@@ -47,7 +65,7 @@ def _case(name, threads, **params):
     return case
 
 
-def best_rate(side, repeats=5):
+def best_rate(side, repeats):
     """Largest FLOP/s (or bytes/s) of several runs: a limit, not a mean."""
     harness.settle()
     side.run(1)
@@ -67,10 +85,10 @@ def measure(threads, footprint):
     footprint = -(-footprint // step) * step
     side = lambda name, **params: harness.of_case(_case(name, threads, **params))
     return {
-        "sgemm_gflops": best_rate(_sgemm(threads), 12) / 1e9,
-        "fma_gflops": best_rate(side("limit_fma", rounds=1000000), 8) / 1e9,
-        "copy_gbs": best_rate(side("limit_copy", bytes=footprint), 5) / 1e9,
-        "read_gbs": best_rate(side("limit_read", bytes=footprint), 5) / 1e9,
+        "sgemm_gflops": best_rate(_sgemm(threads), SGEMM_RUNS) / 1e9,
+        "fma_gflops": best_rate(side("limit_fma", rounds=FMA_ROUNDS), FMA_RUNS) / 1e9,
+        "copy_gbs": best_rate(side("limit_copy", bytes=footprint), COPY_RUNS) / 1e9,
+        "read_gbs": best_rate(side("limit_read", bytes=footprint), COPY_RUNS) / 1e9,
         "footprint": footprint,
     }
 
@@ -86,13 +104,13 @@ def change(before, after):
     return max(abs(after[k] / before[k] - 1) for k in keys)
 
 
-def group(sides, repeats, footprint, threads, attempts=2, budget=60.0):
+def group(sides, repeats, footprint, threads, attempts=None, budget=60.0):
     """interleave() with the limits before and after: the better of two looks
     each, and of two more where they moved, since a passing disturbance only
     lowers them. When they still differ all is measured again; the steadiest
     attempt is kept. Returns (samples, limits): limits with `change`, `valid`."""
     best = None
-    for attempt in range(attempts):
+    for attempt in range(attempts or ATTEMPTS):
         look = lambda: measure(threads, footprint)
         before = better(look(), look())
         samples = harness.interleave(sides, repeats, budget)

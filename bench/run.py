@@ -122,7 +122,7 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
     if args.quick:
-        limits.MOST_FOOTPRINT = 1 << 20
+        limits.be_quick()
     ctx = results.Context(args.quick, args.threads, args.repeats)
     if args.case:
         run_case(args.case, ctx)
