@@ -1,0 +1,197 @@
+"""The whole training step of a language model as its users run it: `tarn train`,
+`tarn.models` in Python, the products alone, and the softmax model of someone who
+writes it in plain PyTorch."""
+
+import atexit
+import functools
+import json
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+
+import harness
+import limits
+import native
+import results
+import torch
+import torch_gpt
+
+import measures.layers as layers
+
+VOCAB, HEADS = 256, 4
+WARM, COUNTED = 3, 6  # steps of one process of the trainer
+
+# layers, width, batch, seq_len; goals: of the products, of plain PyTorch
+SHAPES = [
+    (4, 128, 8, 128, 1.45, 1.6),
+    (4, 128, 8, 512, 1.40, 2.0),
+    (4, 128, 2, 2048, None, 3.0),
+    (4, 128, 1, 8192, 1.40, None),
+    (6, 256, 8, 512, 1.40, None),
+    (6, 512, 8, 512, 1.40, None),
+]
+# Above it the T x T scores of a softmax model take minutes here.
+LONGEST_SOFTMAX = 2048
+
+
+@functools.lru_cache(maxsize=1)
+def _folder():
+    """A folder with a text of its own, gone with the process."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-training-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    draw = random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyz      \n"
+    text = "".join(draw.choices(letters, k=400_000))
+    (folder / "text.txt").write_text(text)
+    return folder
+
+
+def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
+    """Steps as `tarn train` logs them, in a process a sample."""
+    build = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build"))
+    words = {
+        "--data": _folder() / "text.txt",
+        "--out": _folder() / "run",
+        "--records": "block",
+        "--n-layers": depth,
+        "--d-model": width,
+        "--n-heads": HEADS,
+        "--max-positions": seq_len,
+        "--batch": batch,
+        "--seq-len": seq_len,
+        "--steps": WARM + counted,
+        "--warmup": 1,
+        "--sample-every": 0,
+        "--eval-windows": 1,
+        "--threads": threads,
+    }
+    flags = [str(word) for pair in words.items() for word in pair]
+
+    def run(inner):
+        done = subprocess.run(
+            [str(build / "tarn-train"), "--overwrite", "--quiet", *flags],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        log = (_folder() / "run" / "log.jsonl").read_text().splitlines()
+        steps = [json.loads(line) for line in log][WARM:]
+        wall = statistics.median(batch * seq_len / s["tokens_per_s"] for s in steps)
+        cpu = (steps[-1]["cpu_s"] - steps[0]["cpu_s"]) / max(len(steps) - 1, 1)
+        return wall * inner, cpu * inner
+
+    return harness.Side("tarn train", run, threads)
+
+
+def _step_side(name, model, optimizer, batch, seq_len, threads):
+    tokens = torch.randint(0, VOCAB, (batch, seq_len + 1))
+    x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
+
+    def step():
+        optimizer.zero_grad()
+        logits = model(x)
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), y).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return harness.of_call(name, step, threads)
+
+
+def models_side(depth, width, batch, seq_len, threads):
+    from tarn.models import LanguageModel
+
+    keys = {"n_layers": depth, "d_model": width, "n_heads": HEADS}
+    model = LanguageModel(vocab_size=VOCAB, max_positions=seq_len, dropout=0.0, **keys)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    return _step_side("tarn.models", model, optimizer, batch, seq_len, threads)
+
+
+def torch_side(depth, width, batch, seq_len, threads):
+    model = torch_gpt.Gpt(VOCAB, seq_len, depth, width, HEADS, 4 * width)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    return _step_side("plain PyTorch, softmax", model, optimizer, batch, seq_len, threads)
+
+
+def products_side(depth, width, tokens, threads):
+    """The products of all weights, the head's too: forward, both gradients."""
+    layer = layers.products_side("products", tokens, width, 4 * width, threads)
+    x, w = torch.randn(tokens, width), torch.randn(VOCAB, width)
+    y, grad_x, grad_w = torch.empty(tokens, VOCAB), torch.empty_like(x), torch.empty_like(w)
+
+    def head():
+        torch.mm(x, w.t(), out=y)
+        torch.mm(y, w, out=grad_x)
+        torch.mm(y.t(), x, out=grad_w)
+
+    flop = 6.0 * tokens * width * VOCAB
+    last = harness.of_call("head", head, threads, useful_flop=flop)
+
+    def run(inner):
+        parts = [layer.run(inner * depth), last.run(inner)]
+        return tuple(map(sum, zip(*parts)))
+
+    flop += depth * layer.useful_flop
+    return harness.Side("products", run, threads, flop, flop)
+
+
+def _shape(table, ctx, depth, width, batch, seq_len, over, against):
+    size = (depth, width, batch, seq_len)
+    sides = [
+        trainer_side(*size, ctx.threads, ctx.size(COUNTED, 2)),
+        models_side(*size, ctx.threads),
+        products_side(depth, width, batch * seq_len, ctx.threads),
+    ]
+    if seq_len <= LONGEST_SOFTMAX:
+        sides.append(torch_side(*size, ctx.threads))
+    rounds = min(ctx.rounds, 5)
+    samples, limit = limits.group(sides, rounds, 1 << 26, ctx.threads, budget=40)
+    name = f"{depth} x {width}, {batch} x {seq_len:,}"
+    rate = {}
+    for side in sides:
+        rate[side.name] = batch * seq_len / samples[side.name].median
+        row = limits.row(side, samples[side.name], limit)
+        table.rows.append(row | {"model": name, "tokens_per_s": rate[side.name]})
+    told = ", ".join(f"{key} {value:,.0f}" for key, value in rate.items()) + " tokens/s"
+    quotient = lambda a, b: harness.ratio(samples[a], samples[b])
+    if over:
+        table.goal(
+            f"tarn train, {name}, over its products",
+            results.at_most(over),
+            quotient("tarn train", "products"),
+            valid=limit["valid"],
+            beside=told,
+        )
+    if against:
+        table.goal(
+            f"tarn train, {name}, against plain PyTorch's softmax model",
+            results.at_least(against),
+            quotient("plain PyTorch, softmax", "tarn train"),
+            valid=limit["valid"],
+            beside=told,
+        )
+    table.goal(
+        f"tarn.models in Python, {name}, over tarn train",
+        results.at_most(1.10),
+        quotient("tarn.models", "tarn train"),
+        valid=limit["valid"],
+    )
+
+
+def measure(ctx):
+    table = results.Table(
+        "training_step",
+        "Training step of a language model",
+        "Layers x width, batch x tokens; 4 heads, F 4 D, 256 symbols, pre-norm, GELU, "
+        "float32, AdamW, clipped, no dropout. tarn train: median of the steps in its log, a "
+        "process a sample; the others in this process. Products: those with weights, "
+        "the head's too, forward and both gradients, in place.",
+    )
+    shapes = [(1, 32, 2, 16, 1.45, 1.6)] if ctx.quick else SHAPES
+    for shape in shapes:
+        _shape(table, ctx, *shape)
+    return table
