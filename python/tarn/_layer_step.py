@@ -1,211 +1,140 @@
-"""One token through a layer in one call where its attention is linear
-(`torch.ops.tarn.linear_layer_step`), in three where it is another: a recurrent step
-costs less than the dozen operators that it is made of take to be called. Only where
-nobody could tell: no gradient is recorded, float32 on the CPU, modules of the
-classes that this package builds, no listener, no dropout. Anything else goes part
-by part.
-
-To ask all that of a dozen modules at every token would cost more than the step. A
-layer is therefore asked once (`_Plan`); afterwards its modules only have to be the
-same objects of the same classes, still without hooks. Weights are read anew."""
+"""One token through layers in one call where their attention is linear
+(`torch.ops.tarn.linear_layers_step`), in three a layer where it is another: a
+recurrent step costs less than the dozen operators that each layer is made of take
+to be called. Only where nobody could tell: no gradient is recorded, float32 on the
+CPU, modules of the classes that this package builds, no listener, no dropout.
+Anything else goes part by part."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from tarn import _tables as tables
-from tarn._fused import dropout_of, linears, plain_norm, serves, unheard
-from tarn.events import QKVEvent
+from tarn._fused import normed, serves
+from tarn._step_plan import Plan
+from tarn.events import IntermediateOutput
 from tarn.recurrent._state import AttentionState
 
-_DENOMINATORS = ("exact", "compat", "none")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# A layer that could not be planned is asked again after so many tokens.
+# What could not be planned is asked again after so many tokens.
 _PATIENCE = 128
 
 Step = tuple[torch.Tensor, Any]
+Steps = tuple[torch.Tensor, list[Any]]
 
 
 def layer_step(layer: Any, x: torch.Tensor, state: Any) -> Step | None:
     """x [N, D] and the state of an encoder layer -> ([N, D], new state); None where
     the layer must go part by part."""
-    if torch.is_grad_enabled() or x.dim() != 2 or torch.compiler.is_compiling():
+    if not _may_be_one(x):
         return None
-    if not serves(x):
+    plan = _plan_for(layer, None)
+    if plan is None or plan.disturbed():
         return None
-    plan = _plans.get(layer)
-    if not isinstance(plan, _Plan) or not plan.holds(layer):
-        plan = _plan_of(layer)
-    if plan is None or plan.disturbed(layer):
+    if plan.linear is not None:
+        found = _linear_steps(plan, x, [state])
+        return found and (found[0], found[1][0])
+    return _other_step(plan, x, state)
+
+
+def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Steps | None:
+    """x [N, D] and the states of a stack of encoder layers -> ([N, D], new states);
+    None where its layers must be called one by one."""
+    if not _may_be_one(x):
         return None
-    return plan.step(x, state)
-
-
-class _Plan:
-    """What was found out about one layer."""
-
-    def __init__(self, layer: Any) -> None:
-        """Raises LookupError where the layer must go part by part."""
-        attention, inner = layer.attention, layer.attention.inner_attention
-        _want(_says_one_call(attention))
-        _want(getattr(inner, "steps_by_heads", False))
-        self.attention, self.inner, self.heads = attention, inner, attention.n_heads
-        self.kind = self._kind_of(layer)
-        self.linear = _linear_arguments(inner)
-        maps = self._maps(layer)
-        modules = [attention, layer.norm1, layer.norm2, *maps]
-        if self.linear is not None:
-            modules += [inner, inner.feature_map]
-        _want(all(unheard(module) for module in modules))
-        # The same objects of the same classes, by their parents' lists of children.
-        self.parents = [layer._modules, attention._modules]
-        self.children = [list(parent.values()) for parent in self.parents]
-        self.modules, self.classes = modules, [type(module) for module in modules]
-        self.hooks = [getattr(module, name) for module in modules for name in _HOOKS]
-        self.attributes = [module.__dict__ for module in modules]
-        self.settings = self._settings(layer)
-        owners = [*maps[:4], layer.norm1, *maps[4:], layer.norm2]
-        self.parameters = [module._parameters for module in owners]
-        self.gated = len(maps) == 7
-        weights = self.weights()
-        _want(serves(*(weight for weight in weights if weight is not None)))
-        self.widths = (weights[0].shape[0] // self.heads, weights[4].shape[0] // self.heads)
-        if self.linear is not None:
-            self.facts = inner.facts_of(inner.arguments(), self.heads, *self.widths)
-
-    @staticmethod
-    def _kind_of(layer: Any) -> tuple[str, str, float, bool]:
-        first, second = plain_norm(layer.norm1), plain_norm(layer.norm2)
-        if first is None or second is None or layer.activation_name is None:
-            raise LookupError
-        _want(first["eps"] == second["eps"] and first["kind"] == second["kind"])
-        return layer.activation_name, first["kind"], first["eps"], layer.pre_norm
-
-    @staticmethod
-    def _maps(layer: Any) -> list[torch.nn.Linear]:
-        """The four projections and the two or three of the feed-forward part."""
-        attention, gated = layer.attention, layer.linear3 is not None
-        projections = linears(
-            attention.query_projection,
-            attention.key_projection,
-            attention.value_projection,
-            attention.out_projection,
-        )
-        parts = (layer.linear1, layer.linear2, *((layer.linear3,) if gated else ()))
-        forward = linears(*parts, bias=not gated)
-        _want(bool(projections and forward))
-        return projections + forward
-
-    def _settings(self, layer: Any) -> tuple:
-        """What is no module and may be set anew."""
-        inner = self.inner.__dict__ if self.linear is not None else {}
-        norms = layer.norm1.eps, layer.norm2.eps
-        own = inner.get("eps"), inner.get("compat"), inner.get("denominator")
-        return layer.activation, layer.pre_norm, self.attention.n_heads, *norms, *own
-
-    def holds(self, layer: Any) -> bool:
-        """Whether all is as it was found."""
-        return (
-            [list(parent.values()) for parent in self.parents] == self.children
-            and list(map(type, self.modules)) == self.classes
-            and not any(self.hooks)
-            and not any(["forward" in attributes for attributes in self.attributes])
-            and self._settings(layer) == self.settings
-        )
-
-    def disturbed(self, layer: Any) -> bool:
-        """Whether it may not be used just now."""
-        attention = self.attention
-        if dropout_of(layer.dropout) != 0:
-            return True
-        return attention.event_dispatcher.has_listeners(QKVEvent, attention)
-
-    def weights(self) -> list[Any]:
-        """The tensors in the operators' order."""
-        found: list[Any] = []
-        for parameters in self.parameters:
-            found.append(parameters["weight"])
-            found.append(parameters.get("bias"))
-        if not self.gated:
-            found.insert(14, None)
-        else:
-            del found[15]  # the third map has no bias
+    plan = _plan_for(stack, stack)
+    if plan is None or plan.disturbed():
+        return None
+    if stack.event_dispatcher.has_listeners(IntermediateOutput, stack):
+        return None
+    if states is None:
+        states = [None] * len(plan.parts)
+    elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
+        return None  # an error that the layers know how to tell
+    found = _linear_steps(plan, x, states)
+    if found is None or plan.last is not None:
         return found
+    return normed(stack.norm, found[0]), found[1]
 
-    def step(self, x: torch.Tensor, state: Any) -> Step | None:
-        weights = self.weights()
-        try:
-            if self.linear is not None:
-                return self._linear_step(self.linear, x, state, weights)
-            heads = torch.ops.tarn.layer_step_heads.default(x, weights, self.heads, *self.kind)
-        except (TypeError, ValueError):
-            return None  # moved to another dtype or device, or x of another width
-        attended, new_state = self.attention.step_heads(*heads, state)
-        out = torch.ops.tarn.layer_step_rest.default(
-            x, attended, weights, self.heads, *self.kind
-        )
-        return out, new_state
 
-    def _linear_step(
-        self, linear: tuple, x: torch.Tensor, state: Any, weights: list
-    ) -> Step | None:
-        S = z = None
-        if state is not None:
+def _may_be_one(x: torch.Tensor) -> bool:
+    return not (
+        torch.is_grad_enabled()
+        or x.dim() != 2
+        or torch.compiler.is_compiling()
+        or not serves(x)
+    )
+
+
+def _linear_steps(plan: Plan, x: torch.Tensor, states: Sequence[Any]) -> Steps | None:
+    S: list[torch.Tensor] = []
+    z: list[torch.Tensor] = []
+    rows = x.shape[0]
+    if states[0] is not None:
+        for part, state in zip(plan.parts, states, strict=True):
             if not isinstance(state, AttentionState):
                 return None  # a pair
-            if not state.fits(self.inner.kind, x.shape[0], self.facts):
+            if not state.fits(part.inner.kind, rows, part.facts):
                 return None  # an error that the parts know how to tell
-            S, z = state.tensors["S"], state.tensors["z"]
-        out, S, z = torch.ops.tarn.linear_layer_step.default(
-            x, S, z, weights, self.heads, *linear, *self.kind
+            S.append(state.tensors["S"])
+            z.append(state.tensors["z"])
+        places = _one_on(states)
+    else:
+        if any(state is not None for state in states):
+            return None
+        places = [torch.ones(rows, dtype=torch.int64)] * len(states)
+    assert plan.linear is not None
+    last = (None, None) if plan.last is None else (plan.last["weight"], plan.last.get("bias"))
+    try:
+        out, S, z = torch.ops.tarn.linear_layers_step.default(
+            x, S, z, plan.weights(), *last, plan.heads, *plan.linear, *plan.kind
         )
-        if state is not None:
-            steps = state.steps + 1
-        else:
-            steps = torch.ones(x.shape[0], dtype=torch.int64)
-        return out, AttentionState(self.inner.kind, {"S": S, "z": z}, steps, self.facts)
+    except (TypeError, ValueError):
+        return None  # moved to another dtype or device, or x of another width
+    return out, [
+        AttentionState.of(part.inner.kind, {"S": a, "z": b}, place, part.facts)
+        for part, a, b, place in zip(plan.parts, S, z, places, strict=True)
+    ]
 
 
-_plans: WeakKeyDictionary[Any, _Plan | int] = WeakKeyDictionary()
+def _one_on(states: Sequence[AttentionState]) -> list[torch.Tensor]:
+    """The steps of states after one token more: one tensor for all that share one."""
+    first = states[0].steps
+    shared = first + 1
+    return [shared if state.steps is first else state.steps + 1 for state in states]
 
 
-def _plan_of(layer: Any) -> _Plan | None:
-    """A new plan of a layer; None where there cannot be one, or was none a moment
-    ago."""
-    failed = _plans.get(layer)
-    if isinstance(failed, int) and failed > 0:
-        _plans[layer] = failed - 1
+def _other_step(plan: Plan, x: torch.Tensor, state: Any) -> Step | None:
+    weights = plan.weights()
+    arguments = weights, plan.heads, *plan.kind
+    try:
+        heads = torch.ops.tarn.layer_step_heads.default(x, *arguments)
+    except (TypeError, ValueError):
+        return None
+    attended, new_state = plan.parts[0].attention.step_heads(*heads, state)
+    return torch.ops.tarn.layer_step_rest.default(x, attended, *arguments), new_state
+
+
+# Of a layer or a stack: its plan, or the tokens until it is asked again.
+_plans: WeakKeyDictionary[Any, Plan | int] = WeakKeyDictionary()
+
+
+def _plan_for(module: Any, stack: Any) -> Plan | None:
+    """The plan of a layer, or of all layers of a stack; None where there cannot be
+    one, or was none a moment ago."""
+    found = _plans.get(module)
+    if isinstance(found, Plan):
+        if found.holds():
+            return found
+    elif found:
+        _plans[module] = found - 1
         return None
     try:
-        plan = _Plan(layer)
+        plan = Plan([module] if stack is None else list(stack.layers), stack)
     except (LookupError, AttributeError):
-        _plans[layer] = _PATIENCE
+        _plans[module] = _PATIENCE
         return None
-    _plans[layer] = plan
+    _plans[module] = plan
     return plan
-
-
-def _want(fact: bool) -> None:
-    if not fact:
-        raise LookupError
-
-
-def _linear_arguments(inner: Any) -> tuple[str, str, float] | None:
-    """feature_map, denominator and eps of a linear attention that the operator
-    computes; None of another."""
-    if not _says_one_call(inner) or not unheard(inner):
-        return None
-    arguments = inner.arguments()
-    name, denominator = arguments["feature_map"], arguments["denominator"]
-    if len(arguments) != 3 or denominator not in _DENOMINATORS or not isinstance(name, str):
-        return None
-    elementwise = tables.feature_maps()[name]["elementwise"]
-    return (name, denominator, arguments["eps"]) if elementwise else None
-
-
-def _says_one_call(module: Any) -> bool:
-    """Whether a module's own class, not one it derives from, vouches for its step."""
-    return "_one_call" in type(module).__dict__

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch, normed
-from tarn._layer_step import layer_step
+from tarn._layer_step import layer_step, stack_step
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.recurrent._inputs import states_of
@@ -131,6 +131,10 @@ class Stack(torch.nn.Module):
             if self.event_dispatcher.has_listeners(IntermediateOutput, self):
                 self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
         return normed(self.norm, x)
+
+    def _step(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
+        """As _advance, of one token: in one call where that is the same."""
+        return stack_step(self, x, states) or self._advance(x, states, call)
 
     def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
         """As _run, of layers that take a state and return a new one."""

@@ -63,6 +63,7 @@ class TransformerEncoderLayer(EncoderParts):
     """
 
     attention: Any  # called as an AttentionLayer
+    _one_call = True  # see `_layer_step.py`
 
     def forward(
         self,
@@ -220,7 +221,7 @@ class TransformerEncoder(Stack):
         self, x: torch.Tensor, state: Any = None
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """One token of each sequence, x [N, D] -> ([N, D], new list)."""
-        return self._advance(x, state, lambda layer, y, held: layer.step(y, held))
+        return self._step(x, state, lambda layer, y, held: layer.step(y, held))
 
 
 class TransformerDecoder(Stack):

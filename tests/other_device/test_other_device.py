@@ -157,11 +157,17 @@ def test_a_step_of_a_layer_gives_what_the_cpu_gives():
     torch.manual_seed(0)
     weights = [None if shape is None else torch.randn(shape) for shape in shapes]
     tensors = torch.randn(3, width), torch.randn(3, heads, 4, 4), torch.rand(3, heads, 4)
-    step = torch.ops.tarn.linear_layer_step.default
-    wanted = step(*tensors, weights, heads)
+
+    def step(x, S, z, weights):
+        out, S, z = torch.ops.tarn.linear_layers_step.default(
+            x, [S], [z], weights, None, None, heads
+        )
+        return out, S[0], z[0]
+
+    wanted = step(*tensors, weights)
     there = [None if weight is None else other_device.on_device(weight) for weight in weights]
     with torch.device(DEVICE):
-        got = step(*map(other_device.on_device, tensors), there, heads)
+        got = step(*map(other_device.on_device, tensors), there)
     for a, b in zip(got, wanted, strict=True):
         assert a.device == DEVICE
         assert torch.allclose(other_device.on_cpu(a), b, rtol=1e-4, atol=1e-5)

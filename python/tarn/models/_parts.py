@@ -100,21 +100,22 @@ class Embedding(torch.nn.Module):
         """tokens [B, T] int64 (or frames [B, T, input_dim]), first: place of
         tokens[:, 0], one for all or [B] -> [B, T, D]."""
         x = self.tokens(tokens)
+        if self.table is None and self.positions != "sinusoidal":
+            return x
         seq_len = tokens.shape[1]
-        places = torch.arange(seq_len, device=tokens.device)
         if isinstance(first, torch.Tensor):
-            places = places + first.to(tokens.device)[:, None]
+            places = first.to(tokens.device)[:, None]
+            if seq_len != 1:  # a step counts nothing
+                places = places + torch.arange(seq_len, device=tokens.device)
         else:
-            places = places + first
+            places = torch.arange(first, first + seq_len, device=tokens.device)
         if self.table is not None:
             # Tokens past the table share its last row.
             return x + self.table(places.clamp(max=self.table.num_embeddings - 1))
-        if self.positions == "sinusoidal":
-            table = torch.ops.tarn.sinusoidal_rows(places, self.sinusoidal_width).to(x)
-            if self.concat:
-                return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)
-            return x + table
-        return x
+        table = torch.ops.tarn.sinusoidal_rows(places, self.sinusoidal_width).to(x)
+        if self.concat:
+            return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)
+        return x + table
 
 
 class Predictor(torch.nn.Module):

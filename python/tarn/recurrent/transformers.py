@@ -31,6 +31,7 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
     """
 
     attention: Any  # called as a RecurrentAttentionLayer
+    _one_call = True  # see `_layer_step.py`
 
     def forward(
         self,
@@ -73,7 +74,7 @@ class RecurrentTransformerEncoder(Stack):
         """x [N, D], state a list with one state a layer, or None -> ([N, D],
         new list). The given list is not changed."""
         state = check_state(state, memory)
-        return self._advance(x, state, lambda layer, y, held: layer(y, held))
+        return self._step(x, state, lambda layer, y, held: layer(y, held))
 
     def prefill(
         self,

@@ -15,6 +15,29 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// The sums of the lanes of four vectors: neighbours are added while vectors are
+// joined, so that all four take the additions of one.
+static void SumsOfLanes(VF a, VF b, VF c, VF e, float* sums) {
+  const DF d;
+#if HWY_TARGET == HWY_SCALAR
+  sums[0] = hn::GetLane(a);
+  sums[1] = hn::GetLane(b);
+  sums[2] = hn::GetLane(c);
+  sums[3] = hn::GetLane(e);
+#else
+  const auto joined = [&](VF low, VF high) {
+    return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+  };
+  VF all = joined(joined(a, b), joined(c, e));
+  for (size_t lanes = hn::Lanes(d); lanes > 4; lanes /= 2) {
+    all = joined(all, all);
+  }
+  HWY_ALIGN float lanes[hn::MaxLanes(DF())];
+  hn::Store(all, d, lanes);
+  std::copy_n(lanes, 4, sums);
+#endif
+}
+
 // Four outputs of one row, a vector of partial sums each: four independent
 // chains hide the latency of a multiply-add, and x is read once for the four.
 static void FourOutputs(const float* x, const float* weight, int64_t inputs,
@@ -42,10 +65,7 @@ static void FourOutputs(const float* x, const float* weight, int64_t inputs,
     c = hn::MulAdd(v, LoadPart(w2 + k, left), c);
     e = hn::MulAdd(v, LoadPart(w3 + k, left), e);
   }
-  sums[0] = hn::GetLane(hn::SumOfLanes(d, a));
-  sums[1] = hn::GetLane(hn::SumOfLanes(d, b));
-  sums[2] = hn::GetLane(hn::SumOfLanes(d, c));
-  sums[3] = hn::GetLane(hn::SumOfLanes(d, e));
+  SumsOfLanes(a, b, c, e, sums);
 }
 
 // The same sum of one output.

@@ -52,6 +52,7 @@ struct Call {
   OptionalTensor S, z;
   std::vector<OptionalTensor> weights;  // kPlaces
   Kind kind;
+  size_t first_weight = 0;  // its place in the list of all layers', for errors
 
   const at::Tensor& weight(Place place) const { return *weights[place]; }
 };

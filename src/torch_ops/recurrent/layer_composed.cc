@@ -7,6 +7,9 @@
 namespace tarn::ops::layer_step {
 
 void Check(const Call& in) {
+  const auto name = [&](Place place) {
+    return StrCat("weights[", in.first_weight + place, "]");
+  };
   if (in.weights.size() != kPlaces) {
     throw ShapeError(StrCat(kOp, ": weights"), StrCat(int{kPlaces}, " of them"),
                      StrCat(in.weights.size()));
@@ -17,8 +20,7 @@ void Check(const Call& in) {
   for (const Place place :
        {kQuery, kKey, kValue, kOut, kGamma1, kLinear1, kLinear2, kGamma2}) {
     if (!in.weights[place].has_value()) {
-      throw ArgumentError(StrCat(kOp, ": weights[", int{place}, "]"),
-                          "a tensor", "none");
+      throw ArgumentError(StrCat(kOp, ": ", name(place)), "a tensor", "none");
     }
   }
   // What a bias and a beta stand beside.
@@ -28,7 +30,7 @@ void Check(const Call& in) {
       {kBias1, !gated}, {kBeta1, betas}, {kBeta2, betas}};
   for (const auto& [place, wanted] : kinds) {
     if (in.weights[place].has_value() == wanted) continue;
-    throw ArgumentError(StrCat(kOp, ": weights[", int{place}, "]"),
+    throw ArgumentError(StrCat(kOp, ": ", name(place)),
                         wanted ? "a tensor" : "none, as the layer has no such",
                         wanted ? "none" : "a tensor");
   }
@@ -37,9 +39,14 @@ void Check(const Call& in) {
                         StrCat(in.kind.heads));
   }
   const auto want = [&](Place place, at::SymIntArrayRef shape) {
-    if (!in.weights[place].has_value()) return;
-    WantLike(kOp, StrCat("weights[", int{place}, "]").c_str(),
-             *in.weights[place], in.x, shape);
+    const OptionalTensor& weight = in.weights[place];
+    if (!weight.has_value()) return;
+    // The name is only made for an error: making it costs more than comparing.
+    if (weight->scalar_type() == in.x.scalar_type() &&
+        weight->device() == in.x.device() && weight->sym_sizes() == shape) {
+      return;
+    }
+    WantLike(kOp, name(place).c_str(), *weight, in.x, shape);
   };
   const auto outputs = [&](Place place) {
     const at::Tensor& weight = in.weight(place);

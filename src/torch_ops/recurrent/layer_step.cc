@@ -1,14 +1,16 @@
-// torch.ops.tarn.linear_layer_step: one token of each sequence through a whole
-// transformer layer with linear attention, as an RNN (Katharopoulos et al.
+// torch.ops.tarn.linear_layers_step: one token of each sequence through
+// transformer layers with linear attention, as an RNN (Katharopoulos et al.
 // 2020, eq. (16)-(20)). A step's arithmetic is small beside the cost of calling
-// a dozen operators for it: here one call does them all, float32 on the CPU.
-// Anything else takes the composed form, the same operators one by one.
+// a dozen operators for each layer: here one call does them all, float32 on the
+// CPU. Anything else takes the composed form, the same operators one by one.
 // layer_step_heads and layer_step_rest are what stands before and after an
 // attention of any kind.
 #include <ATen/core/List.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "kernels/bias_activation/bias_activation.h"
 #include "kernels/residual_norm/residual_norm.h"
@@ -26,7 +28,8 @@ using TensorList = c10::List<OptionalTensor>;
 // Dense weights by address, and scratch that is handed out piece by piece.
 class Kernels {
  public:
-  explicit Kernels(const Call& in)
+  // scratch: grown where it is too small, so that layers share one.
+  Kernels(const Call& in, at::Tensor& scratch)
       : kind_(in.kind), rows_(in.x.size(0)), width_(in.x.size(1)) {
     for (const OptionalTensor& weight : in.weights) {
       held_.push_back(weight ? weight->contiguous() : at::Tensor());
@@ -34,9 +37,12 @@ class Kernels {
     keys_ = held_[kQuery].size(0);
     values_ = held_[kValue].size(0);
     hidden_ = held_[kLinear1].size(0);
-    scratch_ = EmptyDense(
-        {rows_ * (3 * width_ + 2 * keys_ + 2 * values_ + 2 * hidden_ + 2)});
-    next_ = scratch_.data_ptr<float>();
+    const int64_t needed =
+        rows_ * (3 * width_ + 2 * keys_ + 2 * values_ + 2 * hidden_ + 2);
+    if (!scratch.defined() || scratch.numel() < needed) {
+      scratch = EmptyDense({needed});
+    }
+    next_ = scratch.data_ptr<float>();
     y_ = Take(width_);
     sum_ = Take(width_);
     product_ = Take(width_);
@@ -162,38 +168,75 @@ class Kernels {
   const Kind& kind_;
   int64_t rows_, width_, keys_ = 0, values_ = 0, hidden_ = 0;
   std::vector<at::Tensor> held_;
-  at::Tensor scratch_;
   float* next_ = nullptr;
   float *y_ = nullptr, *sum_ = nullptr, *product_ = nullptr, *mean_ = nullptr,
         *inverse_ = nullptr;
   TorchExecutor executor_;
 };
 
+// What layers give: [B, D] and a new state for each layer.
+struct LayersResults {
+  at::Tensor out;
+  std::vector<at::Tensor> S, z;
+};
+
 // A copy of a state to go on in; zeros before the first token.
 at::Tensor Next(const OptionalTensor& state, at::IntArrayRef sizes) {
   at::Tensor next = EmptyDense(sizes);
-  if (state.has_value()) {
-    next.copy_(*state);
-  } else {
+  if (!state.has_value()) {
     next.zero_();
+  } else if (state->is_contiguous()) {  // copy_ costs more than the copy
+    std::copy_n(state->const_data_ptr<float>(), next.numel(),
+                next.data_ptr<float>());
+  } else {
+    next.copy_(*state);
   }
   return next;
 }
 
-StepResults Step(const Call& in) {
-  return WithTorchErrors([&]() -> StepResults {
-    Check(in);
-    if (!KernelsServe(in)) return ComposedStep(in);
-    const int64_t batch = in.x.size(0), heads = in.kind.heads;
+LayersResults KernelSteps(const std::vector<Call>& layers, at::Tensor x) {
+  const int64_t batch = x.size(0);
+  at::Tensor scratch;
+  const at::Tensor out = EmptyDense({batch, x.size(1)});
+  LayersResults results;
+  x = x.contiguous();
+  for (const Call& in : layers) {
+    const int64_t heads = in.kind.heads;
     const int64_t d_key = in.weight(kQuery).size(0) / heads;
     const int64_t d_value = in.weight(kValue).size(0) / heads;
-    at::Tensor out = EmptyDense({batch, in.x.size(1)});
     at::Tensor S = Next(in.S, {batch, heads, d_key, d_value});
     at::Tensor z = Next(in.z, {batch, heads, d_key});
-    const at::Tensor x = in.x.contiguous();
-    Kernels(in).Run(x.const_data_ptr<float>(), S.data_ptr<float>(),
-                    z.data_ptr<float>(), out.data_ptr<float>());
-    return {out, S, z};
+    // From the second layer on in place: a layer has read its x by then.
+    Kernels(in, scratch)
+        .Run(x.const_data_ptr<float>(), S.data_ptr<float>(),
+             z.data_ptr<float>(), out.data_ptr<float>());
+    x = out;
+    results.S.push_back(std::move(S));
+    results.z.push_back(std::move(z));
+  }
+  results.out = out;
+  return results;
+}
+
+// A token through layers of one kind.
+LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x) {
+  return WithTorchErrors([&]() -> LayersResults {
+    if (layers.empty()) return {x.clone(), {}, {}};
+    bool kernels = true;
+    for (const Call& in : layers) {
+      Check(in);
+      kernels = kernels && KernelsServe(in);
+    }
+    if (kernels) return KernelSteps(layers, x);
+    LayersResults results{x, {}, {}};
+    for (Call& in : layers) {
+      in.x = results.out;
+      auto [out, S, z] = ComposedStep(in);
+      results.out = std::move(out);
+      results.S.push_back(std::move(S));
+      results.z.push_back(std::move(z));
+    }
+    return results;
   });
 }
 
@@ -207,8 +250,10 @@ ThreeHeads Heads(const Call& in) {
     };
     const at::Tensor x = in.x.contiguous();
     at::Tensor q = empty(kQuery), k = empty(kKey), v = empty(kValue);
-    Kernels(in).Heads(x.const_data_ptr<float>(), q.data_ptr<float>(),
-                      k.data_ptr<float>(), v.data_ptr<float>());
+    at::Tensor scratch;
+    Kernels(in, scratch)
+        .Heads(x.const_data_ptr<float>(), q.data_ptr<float>(),
+               k.data_ptr<float>(), v.data_ptr<float>());
     return {q, k, v};
   });
 }
@@ -224,40 +269,97 @@ at::Tensor Rest(const Call& in, const at::Tensor& attended) {
     }
     at::Tensor out = EmptyDense(in.x.sizes());
     const at::Tensor x = in.x.contiguous(), rows = attended.contiguous();
-    Kernels(in).Rest(x.const_data_ptr<float>(), rows.const_data_ptr<float>(),
-                     out.data_ptr<float>());
+    at::Tensor scratch;
+    Kernels(in, scratch)
+        .Rest(x.const_data_ptr<float>(), rows.const_data_ptr<float>(),
+              out.data_ptr<float>());
     return out;
+  });
+}
+
+Kind MakeKind(int64_t n_heads, c10::string_view activation,
+              c10::string_view norm_kind, double norm_eps, bool pre_norm) {
+  return WithTorchErrors([&] {
+    Kind kind;
+    kind.heads = n_heads;
+    kind.activation = ParseActivation(kOp, activation);
+    kind.norm = ParseNormKind(kOp, norm_kind);
+    kind.norm_eps = norm_eps;
+    kind.pre_norm = pre_norm;
+    return kind;
   });
 }
 
 Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
               c10::string_view activation, c10::string_view norm_kind,
               double norm_eps, bool pre_norm) {
-  Call in{x, {}, {}, {weights.begin(), weights.end()}, {}};
-  WithTorchErrors([&] {
-    in.kind.heads = n_heads;
-    in.kind.activation = ParseActivation(kOp, activation);
-    in.kind.norm = ParseNormKind(kOp, norm_kind);
-    in.kind.norm_eps = norm_eps;
-    in.kind.pre_norm = pre_norm;
-  });
-  return in;
+  return {x,
+          {},
+          {},
+          {weights.begin(), weights.end()},
+          MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm),
+          0};
 }
 
-StepResults FlatStep(const at::Tensor& x, const OptionalTensor& S,
-                     const OptionalTensor& z, const TensorList& weights,
-                     int64_t n_heads, c10::string_view feature_map,
-                     c10::string_view denominator, double eps,
-                     c10::string_view activation, c10::string_view norm_kind,
-                     double norm_eps, bool pre_norm) {
-  Call in =
-      MakeCall(x, weights, n_heads, activation, norm_kind, norm_eps, pre_norm);
-  in.S = S;
-  in.z = z;
-  in.kind.attention.feature_map = std::string(feature_map);
-  in.kind.attention.denominator = std::string(denominator);
-  in.kind.attention.eps = eps;
-  return Step(in);
+// Layers: a state and kPlaces weights each; no states: zeros.
+std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
+                             at::TensorList z, const TensorList& weights,
+                             const Kind& kind) {
+  return WithTorchErrors([&] {
+    const size_t count = weights.size() / kPlaces;
+    if (weights.size() % kPlaces != 0) {
+      throw ShapeError(StrCat(kOp, ": weights"),
+                       StrCat("a multiple of ", int{kPlaces}, " of them"),
+                       StrCat(weights.size()));
+    }
+    if (S.size() != z.size() || (!S.empty() && S.size() != count)) {
+      throw ShapeError(StrCat(kOp, ": S, z"),
+                       StrCat("none, or ", count, " of each"),
+                       StrCat(S.size(), " and ", z.size()));
+    }
+    std::vector<Call> layers;
+    layers.reserve(count);
+    auto next = weights.begin();
+    for (size_t i = 0; i < count; ++i) {
+      Call& in = layers.emplace_back(Call{x, {}, {}, {}, kind, i * kPlaces});
+      in.weights.assign(next, next + kPlaces);
+      next += kPlaces;
+      if (S.empty()) continue;
+      in.S = S[i];
+      in.z = z[i];
+    }
+    return layers;
+  });
+}
+
+// The norm after the last layer, if there is one.
+at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
+                    const OptionalTensor& gamma, const OptionalTensor& beta) {
+  if (!gamma.has_value()) return x;
+  ResidualNormArguments arguments;
+  arguments.x = x;
+  arguments.gamma = gamma;
+  arguments.beta = beta;
+  arguments.eps = kind.norm_eps;
+  arguments.kind = kind.norm;
+  return ResidualNorm(arguments).y;
+}
+
+std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>
+FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
+          const TensorList& weights, const OptionalTensor& gamma,
+          const OptionalTensor& beta, int64_t n_heads,
+          c10::string_view feature_map, c10::string_view denominator,
+          double eps, c10::string_view activation, c10::string_view norm_kind,
+          double norm_eps, bool pre_norm) {
+  Kind kind = MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
+  kind.attention.feature_map = std::string(feature_map);
+  kind.attention.denominator = std::string(denominator);
+  kind.attention.eps = eps;
+  std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
+  LayersResults results = Steps(layers, x);
+  return {LastNorm(kind, results.out, gamma, beta), std::move(results.S),
+          std::move(results.z)};
 }
 
 ThreeHeads FlatHeads(const at::Tensor& x, const TensorList& weights,
@@ -281,12 +383,13 @@ at::Tensor FlatRest(const at::Tensor& x, const at::Tensor& attended,
 // serves, and the composed form is made of operators that have gradients.
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(
-      "linear_layer_step(Tensor x, Tensor? S, Tensor? z, Tensor?[] weights, "
-      "int n_heads, str feature_map='elu1', str denominator='exact', "
+      "linear_layers_step(Tensor x, Tensor[] S, Tensor[] z, Tensor?[] weights, "
+      "Tensor? gamma, Tensor? beta, int n_heads, str feature_map='elu1', str "
+      "denominator='exact', "
       "float eps=1e-6, str activation='relu', str norm_kind='layer', "
       "float norm_eps=1e-5, bool pre_norm=False) -> "
-      "(Tensor out, Tensor S, Tensor z)",
-      &FlatStep);
+      "(Tensor out, Tensor[] S, Tensor[] z)",
+      &FlatSteps);
   m.def(
       "layer_step_heads(Tensor x, Tensor?[] weights, int n_heads, "
       "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "

@@ -1,15 +1,15 @@
-"""A layer's step in one call: the same numbers as part by part, and part by part
+"""A step of layers in one call: the same numbers as part by part, and part by part
 wherever anybody could tell the difference."""
 
 import pytest
 import torch
 
 from tarn.builders import RecurrentEncoderBuilder, TransformerEncoderBuilder
-from tarn.events import EventDispatcher, QKVEvent
+from tarn.events import EventDispatcher, IntermediateOutput, QKVEvent
 from tarn.feature_maps import by_name
 from tarn.models import LanguageModel
 
-ONE_CALL = "tarn::linear_layer_step"
+ONE_CALL = "tarn::linear_layers_step"
 
 
 def calls_of(function, name=ONE_CALL):
@@ -47,7 +47,7 @@ def test_same_numbers_as_part_by_part(batch, activation):
     want, held = run(model, x)  # records gradients: part by part
     with torch.no_grad():
         count, (got, state) = calls_of(lambda: run(model, x))
-    assert count == 15
+    assert count == 5  # three layers a call
     torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
     for part, other in zip(state, held, strict=True):
         assert part.facts == other.facts and torch.equal(part.steps, other.steps)
@@ -152,12 +152,77 @@ def break_listener(model):
     (break_hook, break_class, break_dropout, break_activation, break_dtype, break_attention,
      break_listener),
 )  # fmt: skip
+@pytest.mark.parametrize("stepped", (False, True))
 @torch.no_grad()
-def test_what_is_not_plain_goes_part_by_part(change):
+def test_what_is_not_plain_goes_part_by_part(change, stepped):
     model, x = encoder(), torch.randn(2, 16)
+    if stepped:
+        model(x)  # what was found out about the layers no longer holds
     change(model)
     count, _ = calls_of(lambda: model(x))
     assert count == 2  # of three layers
+
+
+def own_layer_hook(model, calls):
+    model.layers[1].register_forward_hook(lambda *_: calls.append(1))
+
+
+def own_layer_class(model, calls):
+    class Layer(type(model.layers[1])):
+        def forward(self, *arguments, **keywords):
+            calls.append(1)
+            return super().forward(*arguments, **keywords)
+
+    model.layers[1].__class__ = Layer
+
+
+def own_layer_forward(model, calls):
+    layer = model.layers[1]
+    layer.forward = lambda *args: (calls.append(1), type(layer).forward(layer, *args))[1]
+
+
+def own_norm_hook(model, calls):
+    model.norm.register_forward_hook(lambda *_: calls.append(1))
+
+
+def own_listener(model, calls):
+    model.event_dispatcher = EventDispatcher()
+    model.event_dispatcher.listen(IntermediateOutput, lambda event: calls.append(1))
+
+
+@pytest.mark.parametrize(
+    "change, heard",
+    ((own_layer_hook, 1), (own_layer_class, 1), (own_layer_forward, 1), (own_norm_hook, 1),
+     (own_listener, 3)),
+)  # fmt: skip
+@pytest.mark.parametrize("stepped", (False, True))
+@torch.no_grad()
+def test_who_listens_to_layers_or_norm_hears_all(change, heard, stepped):
+    model, x, calls = encoder(), torch.randn(2, 16), []
+    want, _ = model(x)
+    if not stepped:
+        model = encoder()
+        want = None
+    change(model, calls)
+    out, _ = model(x)
+    assert len(calls) == heard
+    if want is not None:
+        torch.testing.assert_close(out, want)
+
+
+@torch.no_grad()
+def test_a_layer_in_anothers_place_is_seen():
+    model, other, x = encoder(), encoder(), torch.randn(2, 16)
+    model(x)
+    model.layers[1] = other.layers[1]
+    got, _ = model(x)
+    model.layers[1].dropout.train()  # probability 0.1: part by part
+    model.layers[1].dropout.p = 0.0
+    want, _ = model(x)
+    torch.testing.assert_close(got, want)
+    model.layers.append(other.layers[2])
+    count, (out, state) = calls_of(lambda: model(x))
+    assert count == 1 and len(state) == 4 and not torch.allclose(out, got)
 
 
 @torch.no_grad()
@@ -198,7 +263,7 @@ def test_language_models_and_batch_encoders(keys):
     state = None
     for place in range(6):
         count, (logits, state) = calls_of(lambda: model.step(tokens[:, place], state))  # noqa: B023
-        assert count == 2
+        assert count == 1
         torch.testing.assert_close(logits, want[:, place], atol=2e-5, rtol=2e-5)
     batch = TransformerEncoderBuilder.from_kwargs(
         n_layers=1, n_heads=2, query_dimensions=8, value_dimensions=8,

@@ -1,4 +1,4 @@
-"""torch.ops.tarn.linear_layer_step: one call against the operators that it stands
+"""torch.ops.tarn.linear_layers_step: one call against the operators that it stands
 for, in float64, and what it refuses."""
 
 import contextlib
@@ -9,8 +9,15 @@ from torch.library import opcheck
 
 from tarn import ops
 
-step = torch.ops.tarn.linear_layer_step.default
+steps = torch.ops.tarn.linear_layers_step.default
 HEADS, WIDTH, D_KEY, D_VALUE, HIDDEN = 3, 12, 5, 4, 17
+
+
+def step(x, S, z, weights, *arguments, **options):
+    """Of one layer: (out, S, z)."""
+    given = [[] if t is None else [t] for t in (S, z)]
+    out, S, z = steps(x, *given, weights, None, None, *arguments, **options)
+    return out, S[0], z[0]
 
 
 def make(batch, dtype=torch.float32, gated=False, norm="layer", state=True, biases=True):
@@ -160,7 +167,8 @@ def test_forward_mode_derivatives_of_weights():
 
 def test_opcheck():
     x, S, z, weights = make(2)
-    opcheck(step, (x, S, z, weights, HEADS), test_utils=("test_schema", "test_faketensor"))
+    call = (x, [S, S], [z, z], weights + weights, weights[8], weights[9], HEADS)
+    opcheck(steps, call, test_utils=("test_schema", "test_faketensor"))
     heads = torch.ops.tarn.layer_step_heads.default
     opcheck(heads, (x, weights, HEADS), test_utils=("test_schema", "test_faketensor"))
     rest = torch.ops.tarn.layer_step_rest.default
@@ -211,11 +219,11 @@ def test_arguments_are_checked():
     x, S, z, weights = make(2)
     with pytest.raises(ValueError, match="n_heads: want a divisor of 15 and 12, got 2"):
         step(x, S, z, weights, 2)
-    with pytest.raises(ValueError, match="both or none, got S alone"):
+    with pytest.raises(ValueError, match="S, z: want none, or 1 of each, got 1 and 0"):
         step(x, S, None, weights, HEADS)
     with pytest.raises(ValueError, match="S: want"):
         step(x, S[:1], z, weights, HEADS)
-    with pytest.raises(ValueError, match="17 of them, got 16"):
+    with pytest.raises(ValueError, match="a multiple of 17 of them, got 16"):
         step(x, S, z, weights[:-1], HEADS)
     with pytest.raises(ValueError, match=r"x: want \[B, D\], got 3 axes"):
         step(x[None], S, z, weights, HEADS)
@@ -223,3 +231,41 @@ def test_arguments_are_checked():
         step(x, S, z, weights, HEADS, activation="tanh")
     with pytest.raises(TypeError, match=r"weights\[4\]"):
         step(x, S, z, [w.double() if i == 4 else w for i, w in enumerate(weights)], HEADS)
+
+
+@pytest.mark.parametrize("state", (False, True))
+@pytest.mark.parametrize("composed", (False, True))
+@pytest.mark.parametrize("batch", (1, 9))
+@pytest.mark.parametrize("options", OPTIONS[:2])
+def test_layers_after_each_other(state, composed, batch, options):
+    calls = [make(batch + 7 * layer, state=state) for layer in range(3)]
+    x = calls[0][0]
+    given = [[call[i][:batch] for call in calls] if state else [] for i in (1, 2)]
+    gamma, beta = torch.randn(2, WIDTH)
+    every = [weight for call in calls for weight in call[3]]
+    with contextlib.ExitStack() as stack:
+        if composed:
+            stack.enter_context(ops.composed_forms())
+        out, S, z = steps(x, *given, every, gamma, beta, HEADS, **options)
+        for i, (_, _, _, weights) in enumerate(calls):
+            first = (given[0][i], given[1][i]) if state else (None, None)
+            x, one_S, one_z = step(x, *first, weights, HEADS, **options)
+            assert torch.equal(S[i], one_S) and torch.equal(z[i], one_z)
+        x, _ = ops.residual_norm(x, gamma=gamma, beta=beta)
+    assert torch.equal(out, x) and len(S) == len(z) == 3
+
+
+def test_no_layers():
+    x = torch.randn(2, WIDTH)
+    out, S, z = steps(x, [], [], [], None, None, HEADS)
+    assert torch.equal(out, x) and S == [] and z == [] and out.data_ptr() != x.data_ptr()
+
+
+def test_errors_name_the_place_among_all_layers():
+    x, S, z, weights = make(2)
+    wrong = [*weights, *weights]
+    wrong[17 + 2] = torch.zeros(2, WIDTH)
+    with pytest.raises(ValueError, match=r"weights\[19\]: want"):
+        steps(x, [S, S], [z, z], wrong, None, None, HEADS)
+    with pytest.raises(ValueError, match="want none, or 2 of each, got 1 and 1"):
+        steps(x, [S], [z], weights + weights, None, None, HEADS)
