@@ -48,10 +48,8 @@ def decoder(package, kind, layers):
     return builders.RecurrentDecoderBuilder.from_kwargs(
         self_attention_type=kind,
         cross_attention_type=kind,
-        self_query_dimensions=WIDTH // HEADS,
-        self_value_dimensions=WIDTH // HEADS,
-        cross_query_dimensions=WIDTH // HEADS,
-        cross_value_dimensions=WIDTH // HEADS,
+        query_dimensions=WIDTH // HEADS,
+        value_dimensions=WIDTH // HEADS,
         **_keywords(layers),
     ).get().eval()
 
