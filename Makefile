@@ -21,8 +21,8 @@ setup: ## Install missing system packages, make .venv (skips what is there)
 build: setup ## Build everything into build/
 	@scripts/build.sh $(BUILD) release
 
-# Threads of torch that wait sleep: beside other work, and the other test is
-# some, those that spin take the cores that what they wait for needs.
+# Threads of torch that wait are put to sleep. Spinning, they would take the cores
+# from the work they wait for wherever other work runs, such as the other test.
 test: export OMP_WAIT_POLICY = PASSIVE
 test: build ## Build and run every test, C++ and Python
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

@@ -21,8 +21,8 @@ ATTEMPTS = 2
 
 
 def be_quick():
-    """Limits of no meaning in no time, for the tests of the benchmark itself:
-    with the usual ones they took nine tenths of a smoke test."""
+    """Makes limits fast and meaningless, for the tests of the benchmark itself,
+    which would spend most of their time on them."""
     global SGEMM_SIZE, MOST_FOOTPRINT, SGEMM_RUNS, FMA_RUNS, COPY_RUNS
     global FMA_ROUNDS, ATTEMPTS, MOST_CHANGE
     SGEMM_SIZE, MOST_FOOTPRINT = 64, 1 << 20

@@ -95,7 +95,7 @@ endfunction()
 # tarn_batches(target): its files compile several at a time, as most of a file's
 # time goes into headers and templates that its neighbours need too. Names in
 # anonymous namespaces must then differ within the target. `torch`: reading its
-# precompiled header takes a third of the time of a batch of five.
+# precompiled header costs each batch seconds, so that batches are larger.
 function(tarn_batches target)
   if(NOT TARN_BATCHES)
     return()

@@ -66,6 +66,7 @@ def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
         "--steps": WARM + counted,
         "--warmup": 1,
         "--sample-every": 0,
+        "--dropout": 0,
         "--eval-windows": 1,
         "--threads": threads,
     }

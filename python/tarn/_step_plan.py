@@ -121,6 +121,8 @@ class _Part:
             self.modules += [inner, inner.feature_map]
         want(all(unheard(module) for module in self.modules))
         self.parents = [layer._modules, attention._modules]
+        if self.linear is not None:
+            self.parents.append(inner._modules)
         self.looked_at = _settings_of(layer, inner if self.linear is not None else None)
         self.places = _places(maps, layer.norm1, layer.norm2)
         widths = [maps[i].weight.shape[0] // self.heads for i in (0, 2)]
@@ -157,6 +159,7 @@ def _settings_of(layer: Any, inner: Any) -> list[tuple[dict[str, Any], str]]:
     found += [(layer.attention, "event_dispatcher"), (layer.norm1, "eps"), (layer.norm2, "eps")]
     if inner is not None:
         found += [(inner, "eps"), (inner, "compat"), (inner, "denominator")]
+        found += [(inner.feature_map, name) for name in vars(inner.feature_map)]
     return [(module.__dict__, name) for module, name in found]
 
 

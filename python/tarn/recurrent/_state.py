@@ -52,8 +52,8 @@ class AttentionState:
     def of(
         cls, kind: str, tensors: dict[str, torch.Tensor], steps: torch.Tensor, facts: dict
     ) -> AttentionState:
-        """The same as AttentionState(...) in a fifth of the time, for every token:
-        a frozen dataclass sets its members one by one past its own guard."""
+        """The same as AttentionState(...), made anew for every token: a frozen
+        dataclass sets its members one by one past its own guard, which is slow."""
         state = cls.__new__(cls)
         state.__dict__.update(
             kind=kind, tensors=tensors, steps=steps, facts=facts, source=None

@@ -332,6 +332,21 @@ std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
   });
 }
 
+// Throws what is wrong with the norm after the last layer.
+void CheckLastNorm(const at::Tensor& x, const OptionalTensor& gamma,
+                   const OptionalTensor& beta) {
+  WithTorchErrors([&] {
+    if (beta.has_value() && !gamma.has_value()) {
+      throw ArgumentError(StrCat(kOp, ": beta"), "none without a gamma",
+                          "a tensor");
+    }
+    if (x.dim() != 2) return;  // the layers say so
+    const c10::SymInt width = x.sym_size(1);
+    if (gamma.has_value()) WantLike(kOp, "gamma", *gamma, x, {width});
+    if (beta.has_value()) WantLike(kOp, "beta", *beta, x, {width});
+  });
+}
+
 // The norm after the last layer, if there is one.
 at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
                     const OptionalTensor& gamma, const OptionalTensor& beta) {
@@ -356,6 +371,7 @@ FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
   kind.attention.feature_map = std::string(feature_map);
   kind.attention.denominator = std::string(denominator);
   kind.attention.eps = eps;
+  CheckLastNorm(x, gamma, beta);
   std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
   LayersResults results = Steps(layers, x);
   return {LastNorm(kind, results.out, gamma, beta), std::move(results.S),
@@ -384,9 +400,9 @@ at::Tensor FlatRest(const at::Tensor& x, const at::Tensor& attended,
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(
       "linear_layers_step(Tensor x, Tensor[] S, Tensor[] z, Tensor?[] weights, "
-      "Tensor? gamma, Tensor? beta, int n_heads, str feature_map='elu1', str "
-      "denominator='exact', "
-      "float eps=1e-6, str activation='relu', str norm_kind='layer', "
+      "Tensor? gamma, Tensor? beta, int n_heads, str feature_map='elu1', "
+      "str denominator='exact', float eps=1e-6, str activation='relu', str "
+      "norm_kind='layer', "
       "float norm_eps=1e-5, bool pre_norm=False) -> "
       "(Tensor out, Tensor[] S, Tensor[] z)",
       &FlatSteps);

@@ -141,6 +141,10 @@ def break_attention(model):
     inner.__class__ = Inner
 
 
+def break_feature_map(model):
+    model.layers[1].attention.inner_attention.feature_map = by_name("favor")(8)
+
+
 def break_listener(model):
     dispatcher = EventDispatcher()
     model.layers[1].attention.event_dispatcher = dispatcher
@@ -150,7 +154,7 @@ def break_listener(model):
 @pytest.mark.parametrize(
     "change",
     (break_hook, break_class, break_dropout, break_activation, break_dtype, break_attention,
-     break_listener),
+     break_feature_map, break_listener),
 )  # fmt: skip
 @pytest.mark.parametrize("stepped", (False, True))
 @torch.no_grad()
@@ -199,15 +203,26 @@ def own_listener(model, calls):
 @torch.no_grad()
 def test_who_listens_to_layers_or_norm_hears_all(change, heard, stepped):
     model, x, calls = encoder(), torch.randn(2, 16), []
-    want, _ = model(x)
-    if not stepped:
-        model = encoder()
-        want = None
+    with torch.enable_grad():  # part by part
+        want, _ = model(x)
+    if stepped:
+        model(x)
     change(model, calls)
     out, _ = model(x)
     assert len(calls) == heard
-    if want is not None:
-        torch.testing.assert_close(out, want)
+    torch.testing.assert_close(out, want, atol=2e-6, rtol=2e-6)
+
+
+@torch.no_grad()
+def test_another_feature_map_is_seen():
+    model, x = encoder(), torch.randn(2, 16)
+    model(x)
+    inner = model.layers[1].attention.inner_attention
+    inner.feature_map = by_name("relu")(8)
+    got, _ = model(x)
+    with torch.enable_grad():  # part by part
+        want, _ = model(x)
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
 
 
 @torch.no_grad()
@@ -216,10 +231,9 @@ def test_a_layer_in_anothers_place_is_seen():
     model(x)
     model.layers[1] = other.layers[1]
     got, _ = model(x)
-    model.layers[1].dropout.train()  # probability 0.1: part by part
-    model.layers[1].dropout.p = 0.0
-    want, _ = model(x)
-    torch.testing.assert_close(got, want)
+    with torch.enable_grad():  # part by part
+        want, _ = model(x)
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
     model.layers.append(other.layers[2])
     count, (out, state) = calls_of(lambda: model(x))
     assert count == 1 and len(state) == 4 and not torch.allclose(out, got)

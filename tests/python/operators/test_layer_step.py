@@ -261,6 +261,17 @@ def test_no_layers():
     assert torch.equal(out, x) and S == [] and z == [] and out.data_ptr() != x.data_ptr()
 
 
+def test_the_last_norm_is_checked():
+    x, S, z, weights = make(2)
+    for gamma, beta, wrong in (
+        (torch.zeros(WIDTH + 1), None, "gamma: want"),
+        (torch.zeros(WIDTH), torch.zeros(1), "beta: want"),
+        (None, torch.zeros(WIDTH), "beta: want none without a gamma"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            steps(x, [S], [z], weights, gamma, beta, HEADS)
+
+
 def test_errors_name_the_place_among_all_layers():
     x, S, z, weights = make(2)
     wrong = [*weights, *weights]
