@@ -15,6 +15,11 @@ install(TARGETS tarn_shared EXPORT tarnTargets
 install(FILES include/tarn/tarn.h include/tarn/tarn.hpp
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tarn COMPONENT runtime)
 
+# Notices of what programs and library hold of others.
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(DIRECTORY licenses DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        COMPONENT runtime)
+
 set(tarn_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tarn)
 install(EXPORT tarnTargets NAMESPACE tarn:: DESTINATION ${tarn_cmake_dir}
         COMPONENT runtime)

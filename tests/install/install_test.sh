@@ -41,6 +41,7 @@ DESTDIR="$work/stage" cmake --install "$build" --prefix /usr/local \
   --component runtime >/dev/null
 [ -x "$work/stage/usr/local/bin/tarn" ]
 [ -f "$work/stage/usr/local/include/tarn/tarn.h" ]
+[ -f "$work/stage/usr/local/share/doc/tarn/licenses/utf8proc.txt" ]
 if grep -rlF "$work" "$work/stage"; then
   echo "the files above name the staging folder"
   exit 1

@@ -50,6 +50,10 @@ def build_wheel(python, build, folder):
         "--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check", "-w", out,
         "-C", f"build-dir={build}", SOURCE, folder=folder, CMAKE_GENERATOR="Ninja")
     (wheel,) = out.glob("tarn-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for notice in ["LICENSE", *(SOURCE / "licenses").glob("*.txt")]:
+        wanted = f"/{pathlib.Path(notice).name}"
+        assert any(name.endswith(wanted) for name in names), f"{wheel.name} lacks {wanted}"
     return wheel
 
 
