@@ -29,12 +29,23 @@ torch.set_num_threads(1)
 target = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
 
 
+FOLDERS = {
+    "map": "feature_maps",
+    "mask": "masks",
+    "encoder": "models",
+    "decoder": "models",
+    "recurrent": "models",
+}
+
+
 def write(name, options, inputs, output, weights=None):
     """One file: arrays as numpy stores them, options as a JSON text."""
+    folder = target / FOLDERS.get(name.partition("_")[0], "attention")
+    folder.mkdir(parents=True, exist_ok=True)
     arrays = {f"inputs/{key}": np.asarray(value) for key, value in inputs.items()}
     arrays |= {f"weights/{k}": v.detach().numpy() for k, v in (weights or {}).items()}
     arrays["output"] = output.detach().numpy()
-    np.savez_compressed(target / f"{name}.npz", options=json.dumps(options), **arrays)
+    np.savez_compressed(folder / f"{name}.npz", options=json.dumps(options), **arrays)
 
 
 def qkv(seq_len=L, keys=S, width=M):
@@ -68,9 +79,7 @@ def inner(name, cls, options, masks=("full",), same=False, width=M, build=None):
             attn_mask = masking.TriangularCausalMask(L)
         else:
             attn_mask = masking.FullMask(L, keys)
-        out = module(
-            q, k, v, attn_mask, lengths(LENGTHS, L), lengths(key_lengths, keys)
-        )
+        out = module(q, k, v, attn_mask, lengths(LENGTHS, L), lengths(key_lengths, keys))
         settings = {
             "class": cls.__name__,
             "arguments": options,
@@ -157,7 +166,9 @@ def maps():
         settings = {"class": cls.__name__, "arguments": options, "query_dims": E}
         weights = dict(feature_map.state_dict())
         write(f"map_{name}", settings, {"x": x}, feature_map(x), weights)
-    write("map_elu", {"class": "elu", "query_dims": E}, {"x": x}, feature_maps.elu_feature_map(E)(x))
+    write(
+        "map_elu", {"class": "elu", "query_dims": E}, {"x": x}, feature_maps.elu_feature_map(E)(x)
+    )
 
 
 def products():

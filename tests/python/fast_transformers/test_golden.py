@@ -14,6 +14,7 @@ from tarn import attention, builders, feature_maps, masking
 from tarn.causal_product import CausalDotProduct, causal_dot_product
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "golden" / "fast_transformers"
+FILES = {path.stem: path for path in FOLDER.glob("*/*.npz")}
 # float32 sums in another order; entries are of size 1.
 TOLERANCE = dict(atol=1e-5, rtol=1e-5)
 KINDS_WITH_COMPAT = ("LinearAttention", "CausalLinearAttention", "ReformerAttention")
@@ -21,7 +22,7 @@ KINDS_WITH_COMPAT = ("LinearAttention", "CausalLinearAttention", "ReformerAttent
 
 class Golden:
     def __init__(self, name):
-        file = np.load(FOLDER / f"{name}.npz")
+        file = np.load(FILES[name])
         self.options = json.loads(str(file["options"]))
         self.output = torch.from_numpy(file["output"])
         self.inputs, self.weights = {}, {}
@@ -36,8 +37,9 @@ class Golden:
 
 
 def names(*prefixes, without=()):
-    found = sorted(path.stem for path in FOLDER.glob("*.npz"))
-    return [n for n in found if n.startswith(prefixes) and not n.startswith(without or ("?",))]
+    return [
+        n for n in sorted(FILES) if n.startswith(prefixes) and not n.startswith(without or ("?",))
+    ]
 
 
 OTHERS = ("map_", "mask_", "encoder_", "decoder_", "recurrent_", "causal_product")
@@ -185,8 +187,7 @@ def test_compat_is_what_makes_them_equal():
     mask = masking.LengthMask(torch.tensor(golden.options["key_lengths"]), k.shape[1])
     arguments = (q, k, v, None, None, mask)
     given = [
-        attention.LinearAttention(q.shape[3], compat=compat)(*arguments)
-        for compat in (False, True)
+        attention.LinearAttention(q.shape[3], compat=compat)(*arguments) for compat in (False, True)
     ]
     assert not torch.equal(*given)
     torch.testing.assert_close(*given, atol=1e-5, rtol=1e-5)

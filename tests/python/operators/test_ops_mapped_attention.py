@@ -1,57 +1,23 @@
 """Linear attention with any feature map: against the definition in float64,
-states, the signed denominator, stabilised favor, functions, errors."""
+states, gradients, inside torch."""
 
 import math
-import re
 
 import feature_map_reference as reference
 import pytest
 import torch
+from mapped_attention_cases import CASES, arguments, assert_same_state, error, gradients, operands
 from torch.autograd import gradcheck
 from torch.library import opcheck
 
-from tarn import ops
 from tarn.ops import LinearState, mapped_linear_attention, mapped_linear_attention_step
 
 OPS = torch.ops.tarn
-D_KEY = 5
 
 
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
-
-
-def arguments(name, d_key=D_KEY, n_dims=None, **more):
-    """Keyword arguments that name a map, omega included."""
-    frequencies = ops.feature_frequencies(name, d_key, n_dims)
-    if frequencies:
-        more["omega"] = ops.draw_omega(d_key, frequencies, orthogonal=True, seed=3)
-    return dict(feature_map=name, **more)
-
-
-def operands(B=2, T=37, S=None, H=2, HV=4, K=D_KEY, V=3, dtype=torch.float32):
-    S = T if S is None else S
-    q, k = torch.randn(B, T, H, K), torch.randn(B, S, H, K)
-    return [x.to(dtype) for x in (q, k, torch.randn(B, S, HV, V))]
-
-
-def error(given, wanted):
-    """Largest error, relative for outputs above 1: a signed row may be large."""
-    return ((given.double() - wanted).abs() / (1 + wanted.abs())).max().item()
-
-
-CASES = {
-    "plain": dict(),
-    "not-causal": dict(causal=False),
-    "offset": dict(causal_offset=-6),
-    "offset-more-keys": dict(causal_offset=9, S=50),
-    "mask": dict(mask=True),
-    "lengths": dict(lengths=True, causal=False),
-    "packed": dict(B=1, cu_seqlens=[0, 3, 3, 20, 37]),
-    "one-token": dict(T=1),
-    "no-keys": dict(S=0),
-}
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -101,12 +67,6 @@ def test_matches_the_definition(name, case):
         for g, w in zip(gradients((out * weights.to(dtype)).sum(), given), wanted_grads):
             assert g.isfinite().all()
             assert g.numel() == 0 or error(g, w) < 10 * tolerance
-
-
-def gradients(loss, leaves):
-    """Zeros for leaves that the loss does not depend on."""
-    grads = torch.autograd.grad(loss, leaves, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads)]
 
 
 def fair_rows(phi_q, phi_k, pairs):
@@ -167,13 +127,6 @@ STATEFUL = [(name, False) for name in reference.NAMED]
 STATEFUL += [("favor", True), ("favor-positive", True)]
 
 
-def assert_same_state(given, wanted, tolerance):
-    assert (given.extra is None) == (wanted.extra is None)
-    for part, other in zip(given, wanted):
-        if part is not None:
-            torch.testing.assert_close(part, other, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 2e-4)])
 @pytest.mark.parametrize("name, stabilise", STATEFUL)
 def test_prefill_prefill_and_steps_equal_the_whole(name, stabilise, dtype, tolerance):
@@ -191,9 +144,7 @@ def test_prefill_prefill_and_steps_equal_the_whole(name, stabilise, dtype, toler
             )
             rows.append(out)
         for t in range(b, 37):
-            out, state = mapped_linear_attention_step(
-                q[:, t], k[:, t], v[:, t], state, **mapped
-            )
+            out, state = mapped_linear_attention_step(q[:, t], k[:, t], v[:, t], state, **mapped)
             rows.append(out[:, None])
         assert error(torch.cat(rows, 1), whole.double()) < tolerance
         assert_same_state(state, last, tolerance)
@@ -231,9 +182,7 @@ def test_a_state_can_be_read_by_queries_alone(name, stabilise):
     """As cross attention does: no keys, the memory's state."""
     q, k, v = operands(T=9, S=13)
     mapped = arguments(name, stabilise=stabilise)
-    wanted, state = mapped_linear_attention(
-        q, k, v, **mapped, causal=False, return_state=True
-    )
+    wanted, state = mapped_linear_attention(q, k, v, **mapped, causal=False, return_state=True)
     given, after = mapped_linear_attention(
         q, k[:, :0], v[:, :0], **mapped, causal=False, initial_state=state, return_state=True
     )
@@ -248,9 +197,7 @@ def test_gradients_flow_through_the_state(name, stabilise):
     leaves = [x.requires_grad_() for x in (q, k, v)]
     whole = mapped_linear_attention(*leaves, **mapped)
     wanted = torch.autograd.grad(whole.sin().sum(), leaves)
-    first, state = mapped_linear_attention(
-        *(x[:, :7] for x in leaves), **mapped, return_state=True
-    )
+    first, state = mapped_linear_attention(*(x[:, :7] for x in leaves), **mapped, return_state=True)
     rows = [first]
     for t in range(7, 12):
         row, state = mapped_linear_attention_step(*(x[:, t] for x in leaves), state, **mapped)
@@ -258,301 +205,6 @@ def test_gradients_flow_through_the_state(name, stabilise):
     given = torch.autograd.grad(torch.cat(rows, 1).sin().sum(), leaves)
     for a, b in zip(given, wanted):
         torch.testing.assert_close(a, b)
-
-
-# ---- The denominator: exactness, and the signed rule.
-
-
-@pytest.mark.parametrize("size", [1.0, 15.0, 30.0])
-@pytest.mark.parametrize("name", ["elu1", "relu", "relu2", "favor", "favor-positive", "grf"])
-def test_a_constant_value_comes_back(name, size):
-    """Where all values are c the output is c, in the sequence and in steps, also
-    for elu1 at -15 to -30, where elu(x) + 1 would cancel to nothing."""
-    q, k, v = operands(T=70)
-    sign = -1 if name == "elu1" else 1
-    q, k = sign * size * q.abs(), sign * size * k.abs()
-    if name.startswith("favor"):
-        q, k = q / 15, k / 15
-    v = torch.full_like(v, 0.75)
-    mapped = arguments(name)
-    out, state = mapped_linear_attention(q, k, v, **mapped, return_state=True)
-    filled = out != 0
-    assert filled.all() or name in ("relu", "relu2", "grf")  # which have empty rows
-    torch.testing.assert_close(out[filled], torch.full_like(out[filled], 0.75), rtol=1e-6, atol=0)
-    row, _ = mapped_linear_attention_step(q[:, 0], k[:, 0], v[:, 0], state, **mapped)
-    filled = row != 0
-    torch.testing.assert_close(row[filled], torch.full_like(row[filled], 0.75), rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("x", [-5.0, -15.0, -17.5, -30.0, -60.0])
-def test_elu1_far_below_zero(x):
-    q, k, v = operands(T=40, K=4, dtype=torch.float64)
-    q, k = x + 0.5 * q, x + 0.5 * k
-    pairs = reference.allowed_pairs(40, 40)
-    wanted = reference.attend(q.exp(), k.exp(), v, pairs)
-    given = mapped_linear_attention(q.float(), k.float(), v.float(), feature_map="elu1")
-    assert error(given, wanted) < 1e-5
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_signed_denominator_is_kept_away_from_zero(dtype):
-    """Two keys that cancel: token 1 has d = 0 exactly, token 2 a tiny one."""
-    q = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [-1.0, 1e-7]], dtype=dtype)
-    k = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [1e-7, 0.0], [0.0, 0.0], [0.0, 1.0]], dtype=dtype)
-    v = torch.tensor([[1.0], [3.0], [5.0], [7.0], [9.0]], dtype=dtype)
-    call = [x[None, :, None].requires_grad_() for x in (q, k, v)]
-    out, state, clamped = mapped_linear_attention(
-        *call, feature_map="identity", return_state=True, return_clamped=True
-    )
-    # Rows: d = 2 exact; 0 -> 1e-6 * 4; 1e-7 -> 1e-6 * 4.0000001; q = 0: nothing;
-    # d = -1e-7 + 1e-7 -> + or -, in any case clamped.
-    assert clamped.item() == 3
-    numerators = torch.tensor([2.0, -4.0, -4 + 5e-7], dtype=dtype)
-    wanted = numerators / torch.tensor([2.0, 4e-6, 4e-6], dtype=dtype)
-    torch.testing.assert_close(out[0, :3, 0, 0], wanted, rtol=1e-5, atol=0)
-    assert out[0, 3, 0, 0] == 0
-    assert abs(out[0, 4].item()) > 1e5
-    torch.testing.assert_close(state.extra, torch.tensor([[5 + 1e-7]], dtype=dtype))
-    # A clamped divisor is a constant: d out_1 / d q_1 = S_1 / 4e-6.
-    (grad,) = torch.autograd.grad(out[0, 1].sum(), call[0])
-    torch.testing.assert_close(
-        grad[0, 1, 0], torch.tensor([-4 / 4e-6, 0.0], dtype=dtype), rtol=1e-5, atol=0
-    )
-    rows, step_state = [], None
-    for t in range(5):
-        row, step_state = mapped_linear_attention_step(
-            *(x[:, t] for x in call), step_state, feature_map="identity"
-        )
-        rows.append(row)
-    torch.testing.assert_close(torch.stack(rows, 1)[:, :4], out[:, :4], rtol=1e-5, atol=0)
-    assert_same_state(step_state, state, 1e-6)
-
-
-def test_signed_denominator_of_a_negative_sum_keeps_its_sign():
-    q, k = torch.tensor([[[[1.0]]]]), torch.tensor([[[[-1.0]]]])
-    v = torch.tensor([[[[3.0]]]])
-    assert mapped_linear_attention(q, k, v, feature_map="identity").item() == 3.0
-    assert mapped_linear_attention(q, k, v, feature_map="identity", denominator="exact") == 0
-
-
-def test_hits_are_rare_for_random_inputs_and_bound_the_output():
-    q, k, v = operands(B=4, T=300, K=16)
-    for name in ("rff", "poly2", "smoothed-rff"):
-        out, clamped = mapped_linear_attention(
-            q, k, v, **arguments(name, d_key=16), return_clamped=True
-        )
-        assert out.isfinite().all() and 0 <= clamped.item() < out[..., 0].numel() / 1000
-
-
-def test_linear_attention_takes_the_signed_denominator():
-    q, k, v = operands()
-    wanted, last = mapped_linear_attention(q, k, v, feature_map="identity", return_state=True)
-    given, state = ops.linear_attention(
-        q, k, v, feature_map="identity", denominator="signed", return_state=True
-    )
-    assert torch.equal(given, wanted)
-    assert_same_state(state, last, 0)
-    options = dict(feature_map="identity", denominator="signed")
-    row, _ = ops.linear_attention_step(q[:, 0], k[:, 0], v[:, 0], state, **options)
-    other, _ = mapped_linear_attention_step(q[:, 0], k[:, 0], v[:, 0], state, **options)
-    assert torch.equal(row, other)
-
-
-# ---- Stabilised favor.
-
-
-@pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("size", [0.1, 1.0, 3.0, 10.0, 30.0])
-def test_stabilised_favor_matches_logarithms(size, positive):
-    """Where plain favor under- or overflows, to the accuracy of the exponents."""
-    name = "favor-positive" if positive else "favor"
-    q, k, v = operands(T=41, K=32, dtype=torch.float64)
-    q, k = size * q, size * k
-    mapped = arguments(name, d_key=32, stabilise=True)
-    pairs = reference.allowed_pairs(41, 41)
-    wanted = reference.stabilised(q, k, v, mapped["omega"], pairs, positive)
-    assert error(mapped_linear_attention(q, k, v, **mapped), wanted) < 1e-9
-    given, state = mapped_linear_attention(
-        q.float(), k.float(), v.float(), **mapped, return_state=True
-    )
-    # Exponents reach size^2 E / (2 sqrt(E)): an ulp of that is the error.
-    assert error(given, wanted) < 1e-5 + 2e-6 * size * size
-    # Nothing underflows: the largest key of each feature counts as 1.
-    assert (state.z >= 1).all() and state.S.isfinite().all()
-    one = torch.ones_like(v)
-    ones = mapped_linear_attention(q.float(), k.float(), one.float(), **mapped)
-    torch.testing.assert_close(ones, torch.ones_like(ones), rtol=1e-6, atol=0)
-
-
-def test_plain_favor_fails_where_the_stabilised_one_does_not():
-    q, k, v = operands(T=41, K=32)
-    mapped = arguments("favor", d_key=32)
-    plain = mapped_linear_attention(10 * q, 10 * k, v, **mapped)
-    assert not plain.isfinite().all() or (plain == 0).any()
-    given = mapped_linear_attention(10 * q, 10 * k, v, **mapped, stabilise=True)
-    assert given.isfinite().all() and (given != 0).all()
-
-
-@pytest.mark.parametrize("at", [1, 15, 16, 17, 40])
-def test_stabilised_favor_ignores_later_keys_bit_for_bit(at):
-    q, k, v = operands(T=50, K=16)
-    mapped = arguments("favor", d_key=16, stabilise=True)
-    before = mapped_linear_attention(3 * q, 3 * k, v, **mapped)
-    for factor in (0.0, 1e-3, 50.0):
-        changed = k.clone()
-        changed[:, at:] *= factor
-        after = mapped_linear_attention(3 * q, 3 * changed, v, **mapped)
-        assert torch.equal(before[:, :at], after[:, :at])
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c != "one-token"])
-def test_stabilised_favor_takes_every_mask(case):
-    options = dict(CASES[case])
-    sizes = {n: options.pop(n) for n in ("B", "T", "S") if n in options}
-    q, k, v = operands(**sizes, dtype=torch.float64)
-    keep = None
-    if options.pop("mask", False):
-        options["key_mask"] = keep = torch.rand(k.shape[:2]) > 0.3
-    if options.pop("lengths", False):
-        options["key_lengths"] = torch.tensor([30, 0])
-        keep = torch.arange(k.shape[1]) < options["key_lengths"][:, None]
-    if "cu_seqlens" in options:
-        options["cu_seqlens"] = torch.tensor(options["cu_seqlens"])
-    pairs = reference.allowed_pairs(
-        q.shape[1],
-        k.shape[1],
-        options.get("causal", True),
-        options.get("causal_offset", 0),
-        keep,
-        options.get("cu_seqlens"),
-    )
-    mapped = arguments("favor", stabilise=True)
-    q, k = 8 * q, 8 * k
-    wanted = reference.stabilised(q, k, v, mapped["omega"], pairs)
-    if keep is not None:
-        hidden = ~keep[:, :, None, None]
-        k, v = k.masked_fill(hidden, math.nan), v.masked_fill(hidden, math.nan)
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-    out, state = mapped_linear_attention(*leaves, **mapped, **options, return_state=True)
-    assert out.shape == wanted.shape and (out.numel() == 0 or error(out, wanted) < 1e-9)
-    assert all(part.isfinite().all() for part in state)
-    for grad in gradients(out.sum(), leaves):
-        assert grad.isfinite().all()
-
-
-def test_stabilised_favor_needs_the_exact_denominator():
-    q, k, v = operands()
-    for denominator in ("compat", "none", "signed"):
-        with pytest.raises(ValueError, match="denominator .with stabilise.: want exact"):
-            mapped_linear_attention(
-                q, k, v, **arguments("favor", stabilise=True), denominator=denominator
-            )
-
-
-# ---- The caller's own functions.
-
-
-class Squared(torch.nn.Module):
-    """A map with a parameter and a width of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(D_KEY, 9)
-
-    def forward(self, x):
-        return self.linear(x).square()
-
-
-def test_functions_and_modules():
-    q, k, v = operands()
-    module = Squared()
-    out, state = mapped_linear_attention(q, k, v, feature_map=module, return_state=True)
-    phi = [module(x).double() for x in (q, k)]
-    pairs = reference.allowed_pairs(37, 37)
-    assert error(out, reference.attend(*phi, v.double(), pairs, "signed")) < 1e-4
-    assert state.S.shape == (2, 4, 9, 3) and state.extra.shape == (2, 2)
-    out.sum().backward()
-    assert module.linear.weight.grad.abs().sum() > 0
-    first, state = mapped_linear_attention(
-        *(x[:, :30] for x in (q, k, v)), feature_map=module, return_state=True
-    )
-    rows = [first]
-    for t in range(30, 37):
-        row, state = mapped_linear_attention_step(
-            q[:, t], k[:, t], v[:, t], state, feature_map=module
-        )
-        rows.append(row[:, None])
-    assert error(torch.cat(rows, 1), out.detach().double()) < 1e-4
-
-
-def test_separate_functions_for_queries_and_keys():
-    q, k, v = operands(dtype=torch.float64)
-    pair = (torch.sigmoid, torch.exp)
-    given = mapped_linear_attention(q, k, v, feature_map=pair, denominator="exact")
-    pairs = reference.allowed_pairs(37, 37)
-    assert error(given, reference.attend(q.sigmoid(), k.exp(), v, pairs)) < 1e-10
-
-
-@pytest.mark.parametrize("name", ["elu1", "relu2", "poly2", "favor"])
-def test_a_function_equals_the_named_map(name):
-    q, k, v = operands()
-    mapped = arguments(name)
-    phi = {
-        "elu1": lambda x: torch.nn.functional.elu(x) + 1,
-        "relu2": lambda x: x.relu().square(),
-        "poly2": ops.poly2,
-        "favor": lambda x: ops.favor(x, mapped["omega"]),
-    }[name]
-    wanted = mapped_linear_attention(q, k, v, **mapped, denominator="exact")
-    given = mapped_linear_attention(q, k, v, feature_map=phi, denominator="exact")
-    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_grf_with_a_function():
-    q, k, v = operands(dtype=torch.float64)
-    mapped = arguments("grf", kernel_fn=torch.cos)
-    out, clamped = mapped_linear_attention(q, k, v, **mapped, return_clamped=True)
-    phi = [reference.project(x, mapped["omega"]).cos() for x in (q, k)]
-    wanted = reference.attend(*phi, v, reference.allowed_pairs(37, 37), "signed")
-    assert error(out, wanted) < 1e-8 and clamped.item() == 0
-
-
-def test_functions_see_no_nan_of_masked_keys():
-    q, k, v = operands()
-    keep = torch.rand(2, 37) > 0.4
-    k = k.masked_fill(~keep[:, :, None, None], math.nan).requires_grad_()
-    out = mapped_linear_attention(q, k, v, feature_map=torch.exp, key_mask=keep)
-    out.sum().backward()
-    assert out.isfinite().all() and k.grad.isfinite().all()
-    assert not k.grad[~keep].any()
-
-
-# ---- The numerator alone.
-
-
-@pytest.mark.parametrize("L, S", [(40, 40), (7, 40), (40, 7), (0, 3), (3, 0)])
-def test_causal_dot_product(L, S):
-    q, k = torch.randn(2, 3, L, 5), torch.randn(2, 3, S, 5)
-    v = torch.randn(2, 3, S, 9)
-    pairs = reference.allowed_pairs(L, S)[0]
-    weights = torch.einsum("nhle,nhse->nhls", q.double(), k.double()) * pairs
-    wanted = weights @ v.double()
-    given = ops.causal_dot_product(q, k, v)
-    torch.testing.assert_close(given.double(), wanted, rtol=1e-4, atol=1e-4)
-    wide = ops.causal_dot_product(q.double(), k.double(), v.double())
-    torch.testing.assert_close(wide, wanted)
-
-
-def test_causal_dot_product_in_torch():
-    shapes = [(1, 2, 5, 3), (1, 2, 5, 3), (1, 2, 5, 4)]
-    leaves = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
-    assert gradcheck(ops.causal_dot_product, leaves)
-    single = [x.detach().float().requires_grad_() for x in leaves]
-    opcheck(OPS.causal_dot_product.default, single)
-    grads = torch.autograd.grad(ops.causal_dot_product(*single).sin().sum(), single)
-    wanted = torch.autograd.grad(ops.causal_dot_product(*leaves).sin().sum(), leaves)
-    for a, b in zip(grads, wanted):
-        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
 
 
 # ---- Inside torch.
@@ -612,87 +264,3 @@ def test_compiles_without_graph_breaks(name, stabilise):
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for given, wanted in zip(compiled(*call), layer(*call)):
         torch.testing.assert_close(given, wanted)
-
-
-# ---- Errors.
-
-Q, K, V = torch.zeros(2, 4, 2, 5), torch.zeros(2, 4, 2, 5), torch.zeros(2, 4, 2, 3)
-W = torch.zeros(5, 3)
-
-
-def call(**options):
-    return mapped_linear_attention(
-        options.pop("queries", Q), options.pop("keys", K), options.pop("values", V), **options
-    )
-
-
-S_OF = lambda C: (torch.zeros(2, 2, C, 3), torch.zeros(2, 2, C))  # noqa: E731
-ERRORS = [
-    (ValueError, lambda: call(feature_map="elu"), "feature_map: want one of elu1, identity, relu"),
-    (ValueError, lambda: call(feature_map="favor"), "omega: want [d_key, n_freq], got none"),
-    (ValueError, lambda: call(feature_map="rff", omega=W.T), "rff: omega: want [5, n_freq]"),
-    (ValueError, lambda: call(omega=W), "omega: want none, as the map draws no directions"),
-    (ValueError, lambda: call(softmax_temp=1.0), "elu1: softmax_temp: want none, as the map has"),
-    (
-        ValueError,
-        lambda: call(feature_map="rff", omega=W, stabilise=True),
-        "stabilise: want favor or favor-positive, whose features are exponentials, got rff",
-    ),
-    (ValueError, lambda: call(feature_map=torch.exp, omega=W), "omega: want None with a function"),
-    (
-        ValueError,
-        lambda: call(feature_map=torch.exp, stabilise=True),
-        "stabilise: want False with a function, got True",
-    ),
-    (
-        ValueError,
-        lambda: call(feature_map=lambda x: x.sum(-1)),
-        "feature_map: want phi(queries) of shape [2, 4, 2, C], got [2, 4, 2]",
-    ),
-    (TypeError, lambda: call(feature_map=3), "feature_map: want a name, a function or a pair"),
-    (TypeError, lambda: call(feature_map=(torch.exp, 1)), "feature_map: want a name, a function"),
-    (ValueError, lambda: call(denominator="plain"), "denominator: want one of 'exact', 'compat',"),
-    (ValueError, lambda: call(keys=K[:, :, :1]), "keys: want [2, 4, 2, 5]"),
-    (ValueError, lambda: call(key_mask=torch.ones(2, 3).bool()), "key_mask: want [2, 4], got"),
-    (
-        ValueError,
-        lambda: call(feature_map="poly2", initial_state=S_OF(21)),
-        "state.extra: want [2, 2], got none",
-    ),
-    (
-        ValueError,
-        lambda: call(initial_state=(*S_OF(5), torch.zeros(2, 2))),
-        "state.extra: want none, got a tensor",
-    ),
-    (
-        ValueError,
-        lambda: call(feature_map="poly2", initial_state=(*S_OF(5), torch.zeros(2, 2))),
-        "initial_S: want [2, 2, 21, 4], got [2, 2, 5, 4]",
-    ),
-    (
-        ValueError,
-        lambda: call(
-            feature_map="favor",
-            omega=W,
-            stabilise=True,
-            initial_state=(*S_OF(6), torch.zeros(2, 2)),
-        ),
-        "state.extra: want [2, 2, 6], got [2, 2]",
-    ),
-    (
-        TypeError,
-        lambda: call(initial_state=torch.zeros(3)),
-        "initial_state: want None, a LinearState or a pair",
-    ),
-    (
-        ValueError,
-        lambda: ops.causal_dot_product(*(x.transpose(1, 2) for x in (Q, K[:, :, :1], V))),
-        "causal_dot_product: keys: want [2, 2, 4, 5], got [2, 1, 4, 5]",
-    ),
-]
-
-
-@pytest.mark.parametrize("kind, action, text", ERRORS, ids=[t for _, _, t in ERRORS])
-def test_errors(kind, action, text):
-    with pytest.raises(kind, match=re.escape(text)):
-        action()
