@@ -31,4 +31,9 @@ inline ModelConfig With(Words words, const Words& changes = {}) {
   return config;
 }
 
+inline ModelConfig Finished(ModelConfig config = {}) {
+  FinishConfig(config);
+  return config;
+}
+
 }  // namespace tarn

@@ -1,0 +1,271 @@
+// Configurations of models that tests go through: every architecture, mixer,
+// feature map, norm and table of positions, each at a size that takes
+// milliseconds.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/model_config.h"
+#include "core/text.h"
+
+namespace tarn::nn::models_test {
+
+constexpr int64_t kVocab = 13;
+
+
+inline ModelConfig SmallConfig(Arch arch) {
+  ModelConfig config;
+  config.arch = arch;
+  config.vocab_size = kVocab;
+  config.d_model = 12;
+  config.n_layers = 2;
+  config.n_heads = 2;
+  config.d_key = 4;
+  config.d_value = 3;
+  config.d_ff = 20;
+  config.max_positions = 6;
+  config.dropout = 0.1;  // must not act in eval mode
+  if (arch == Arch::kEncoder) config.n_classes = 3;
+  if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
+  return config;
+}
+
+// Kinds of attention beside linear and full whose weights the oracle knows,
+// and every further feature map.
+inline std::vector<ModelConfig> KindVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](const std::function<void(ModelConfig&)>& change) {
+    configs.push_back(SmallConfig(arch));
+    configs.back().d_value = 4;  // aft wants d_key
+    change(configs.back());
+  };
+  using enum AttentionKind;
+  for (const int64_t context : {1, 3, 4}) {
+    add([&](ModelConfig& c) {
+      c.attention = kLocal, c.local_context = context;
+    });
+  }
+  for (const int64_t topk : {2, 32}) {
+    add([&](ModelConfig& c) { c.attention = kExactTopk, c.topk = topk; });
+  }
+  add([](ModelConfig& c) {
+    c.attention = kExactTopk, c.topk = 3, c.positions = Positions::kRotary;
+  });
+  for (const int64_t limit : {3, 100}) {
+    add([&](ModelConfig& c) {
+      c.attention = kConditionalFull, c.length_limit = limit;
+      c.feature_map = FeatureMap::kFavorPositive;
+    });
+  }
+  add([](ModelConfig& c) {
+    c.attention = kAftFull, c.max_sequence_length = 9;
+    c.aft_parameterization = 5;
+  });
+  add([](ModelConfig& c) { c.attention = kAftSimple; });
+  for (const FeatureMap map :
+       {FeatureMap::kRelu2, FeatureMap::kPoly2, FeatureMap::kFavor,
+        FeatureMap::kFavorPositive, FeatureMap::kRff, FeatureMap::kSmoothedRff,
+        FeatureMap::kGrf}) {
+    add([&](ModelConfig& c) {
+      c.feature_map = map;
+      c.n_dims = UsesOmega(map) ? 9 : 0;
+      // Rows of relu's features may be all 0; the oracle divides by them.
+      if (map == FeatureMap::kRelu2 || map == FeatureMap::kGrf) {
+        c.denominator = Denominator::kCompat, c.eps = 0.25;
+      }
+      if (map == FeatureMap::kPoly2) c.positions = Positions::kRotary;
+    });
+  }
+  for (const FeatureMap map :
+       {FeatureMap::kFavor, FeatureMap::kFavorPositive}) {
+    add([&](ModelConfig& c) { c.feature_map = map, c.stabilise = true; });
+  }
+  add([](ModelConfig& c) { c.denominator = Denominator::kSigned; });
+  return configs;
+}
+
+// Stacks of different mixers, with options of their own; kinds of norms and
+// feed-forward parts.
+inline std::vector<ModelConfig> HybridVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  for (const char* layers :
+       {"linear,full",
+        "full,linear,linear:feature_map=relu2:denominator=compat",
+        "linear,aft-simple", "aft-full,exact-topk:topk=3",
+        "local:local_context=4,linear:feature_map=favor-positive",
+        "linear:feature_map=rff,linear:stabilise=true:feature_map=favor,full",
+        "conditional-full:length_limit=3,linear:feature_map=poly2"}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      ModelConfig config = SmallConfig(arch);
+      config.n_layers = 3;
+      config.d_value = 4;  // aft wants d_key
+      config.eps = 0.25;
+      config.norm = norm;
+      config.layers = LayersFromText(layers);
+      configs.push_back(config);
+      config.positions = Positions::kRotary;
+      if (!Contains(layers, "aft")) configs.push_back(config);
+    }
+  }
+  // Other norms and feed-forward parts, by themselves and together.
+  for (const int choice : {1, 2, 3}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      ModelConfig config = SmallConfig(arch);
+      config.norm = norm;
+      config.norm_eps = 0.01;  // large, so that its place would show
+      if (choice & 1) config.norm_kind = NormKind::kRms;
+      if (choice & 2) config.feed_forward = FeedForwardKind::kSwiglu;
+      configs.push_back(config);
+      config.layers = LayersFromText("linear,full");
+      configs.push_back(config);
+    }
+  }
+  return configs;
+}
+
+// Kinds that decide by hashes: whole sequences only.
+inline std::vector<ModelConfig> HashVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  using enum AttentionKind;
+  for (const AttentionKind kind :
+       {kClustered, kImprovedClustered, kCausalImprovedClustered, kReformer}) {
+    ModelConfig config = SmallConfig(arch);
+    config.attention = kind;
+    config.clusters = 3;
+    config.iterations = 4;
+    config.bits = 7;
+    config.topk = 2;
+    config.hash_chunk = 2;
+    config.rounds = 2;
+    try {
+      FinishConfig(config);
+    } catch (const ArgumentError&) {
+      continue;  // of the other causality
+    }
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+// The same model with frames for tokens and classes of every frame.
+inline ModelConfig OfFrames(ModelConfig config) {
+  config.task = Task::kCtc;
+  config.n_classes = 5;
+  config.input_dim = 7;
+  return config;
+}
+
+// The same model with a head of two logistics a byte.
+inline ModelConfig OfImages(ModelConfig config) {
+  config.task = Task::kImage;
+  config.vocab_size = 256;
+  config.image_height = config.image_width = 2;
+  config.image_channels = 3;
+  config.n_mixtures = 2;
+  return config;
+}
+
+inline bool HasRecurrentForm(const ModelConfig& config) {
+  for (const AttentionKind kind : MixersOf(config)) {
+    if (!Spec(kind).can.recurrent) return false;
+  }
+  return true;
+}
+
+// Both tasks of an earlier model, and what else it may choose.
+inline std::vector<ModelConfig> EarlierVariants(Arch arch) {
+  std::vector<ModelConfig> configs;
+  for (const Task task : {Task::kLm, Task::kClassify}) {
+    ModelConfig config = SmallConfig(arch);
+    config.task = task;
+    if (task == Task::kClassify) config.n_classes = 4;
+    configs.push_back(config);
+    config.kernel_size = 4;
+    config.activation = Activation::kRelu;
+    config.n_layers = 1;
+    config.tied_head = task == Task::kLm;
+    config.bidirectional = arch == Arch::kLstm && task == Task::kClassify;
+    configs.push_back(config);
+    config.n_layers = 3;
+    configs.push_back(config);
+  }
+  if (arch == Arch::kLstm) {
+    configs.push_back(OfFrames(SmallConfig(arch)));
+    configs.push_back(configs.back());
+    configs.back().bidirectional = true;
+  }
+  for (ModelConfig& each : configs) FinishConfig(each);
+  return configs;
+}
+
+// Kinds, places of norms and positions of an attention model.
+inline std::vector<ModelConfig> Variants(Arch arch) {
+  if (arch > Arch::kSeq2seq) return EarlierVariants(arch);
+  std::vector<ModelConfig> configs;
+  for (const AttentionKind kind :
+       {AttentionKind::kLinear, AttentionKind::kFull}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      for (const Positions positions :
+           {Positions::kNone, Positions::kSinusoidal, Positions::kLearned,
+            Positions::kRotary}) {
+        ModelConfig config = SmallConfig(arch);
+        config.attention = kind;
+        config.norm = norm;
+        config.positions = positions;
+        configs.push_back(config);
+      }
+    }
+  }
+  ModelConfig config = SmallConfig(arch);
+  config.positions = Positions::kRotary;
+  config.rotary_place = RotaryPlace::kAfter;
+  configs.push_back(config);
+  config.denominator = Denominator::kNone;
+  configs.push_back(config);
+  config = SmallConfig(arch);
+  config.positions = Positions::kSinusoidal;
+  config.position_combine = PositionCombine::kConcat;
+  config.final_norm = false;
+  configs.push_back(config);
+  config = SmallConfig(arch);
+  config.denominator = Denominator::kCompat;
+  config.activation = Activation::kRelu;
+  config.tied_head = arch != Arch::kEncoder;
+  configs.push_back(config);
+  if (arch == Arch::kSeq2seq) {  // one kind within, another across
+    config.cross_attention = CrossAttention::kFull;
+    configs.push_back(config);
+    config.attention = AttentionKind::kFull;
+    config.cross_attention = CrossAttention::kLinear;
+    configs.push_back(config);
+  }
+  if (arch == Arch::kEncoder) {
+    const size_t tokens = configs.size();
+    for (size_t i = 0; i < tokens; ++i) configs.push_back(OfFrames(configs[i]));
+  }
+  if (arch == Arch::kDecoder) configs.push_back(OfImages(SmallConfig(arch)));
+  const std::vector<ModelConfig> kinds = KindVariants(arch);
+  configs.insert(configs.end(), kinds.begin(), kinds.end());
+  const std::vector<ModelConfig> hybrids = HybridVariants(arch);
+  configs.insert(configs.end(), hybrids.begin(), hybrids.end());
+  if (arch == Arch::kEncoder) configs.push_back(OfFrames(hybrids.front()));
+  if (arch == Arch::kDecoder) configs.push_back(OfImages(hybrids.front()));
+  for (ModelConfig& each : configs) FinishConfig(each);
+  return configs;
+}
+
+inline std::string TextOf(const ModelConfig& c) {
+  return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
+                " ", Name(c.positions), " ", Name(c.rotary_place), " ",
+                Name(c.norm), " ", Name(c.norm_kind), " ", Name(c.feed_forward),
+                " ", Name(c.denominator), " ", Name(c.feature_map), " ",
+                Name(c.task), " ", c.n_layers);
+}
+
+inline const std::vector<Arch> kArchs = {Arch::kDecoder, Arch::kEncoder,
+                                  Arch::kSeq2seq, Arch::kRnn,
+                                  Arch::kLstm,    Arch::kCnn};
+
+}  // namespace tarn::nn::models_test
