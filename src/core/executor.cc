@@ -18,6 +18,17 @@
 #include "core/error.h"
 
 namespace tarn {
+namespace pool {
+
+// The tasks a thread is inside of, innermost first. It tells a call from
+// within a task (which runs inline) from a call that waits for its turn.
+struct Frame {
+  const void* pool;
+  int worker;
+  const Frame* parent;
+};
+
+}  // namespace pool
 namespace {
 
 // More threads than any machine this runs on; keeps a typing slip harmless.
@@ -41,13 +52,7 @@ constexpr Clock::duration kLongestRest = std::chrono::seconds(1);
 constexpr int kBlockBits = 24;
 constexpr uint64_t kBlockMask = (uint64_t{1} << kBlockBits) - 1;
 
-// The tasks a thread is inside of, innermost first. It tells a call from
-// within a task (which runs inline) from a call that waits for its turn.
-struct Frame {
-  const void* pool;
-  int worker;
-  const Frame* parent;
-};
+using pool::Frame;
 thread_local const Frame* current_frame = nullptr;
 
 class FrameScope {

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <time.h>
+#include <torch/cuda.h>
 
 #include <chrono>
 #include <cmath>

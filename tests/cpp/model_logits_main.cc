@@ -3,8 +3,6 @@
 // numbers); IN holds what the model reads of nn::Batch, OUT gets "logits".
 // tests/python/models/test_both_shells.py compares them with those of Python's
 // module.
-#include <torch/torch.h>
-
 #include <cstdio>
 #include <string>
 
@@ -13,6 +11,7 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "torch_nn/models/model.h"
+#include "torch_nn/torch.h"
 
 namespace tarn {
 namespace {

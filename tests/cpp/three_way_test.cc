@@ -4,7 +4,6 @@
 // those of sequence-to-sequence models, of classifiers alone and in a batch,
 // and the mixtures of image models.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "config/model_config.h"
 #include "core/test_util.h"
 #include "torch_nn/models/model.h"
+#include "torch_nn/torch.h"
 #include "runtime/model/model.h"
 #include "text/tokenizer.h"
 

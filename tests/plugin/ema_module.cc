@@ -1,7 +1,6 @@
-#include <torch/torch.h>
-
 #include "ema.h"
 #include "torch_nn/mixers/registry.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::plugin {
 namespace {

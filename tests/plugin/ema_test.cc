@@ -1,7 +1,7 @@
 // A family added by registration alone, in a hybrid with two of the tree's own:
 // it learns, its three forms agree, its state is a file.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
 
 #include <atomic>
 #include <cmath>
@@ -15,6 +15,7 @@
 #include "runtime/state/state_file.h"
 #include "text/tokenizer.h"
 #include "torch_nn/models/language_model.h"
+#include "torch_nn/torch.h"
 #include "train/trainer.h"
 
 namespace tarn::plugin {

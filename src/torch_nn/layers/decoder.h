@@ -2,8 +2,6 @@
 // feed-forward network) and the stack of layers with its optional final norm.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "torch_nn/layers/residual.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/state/stack_state.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {

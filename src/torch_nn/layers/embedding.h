@@ -1,13 +1,12 @@
 // Tokens or frames to vectors and back: embeddings with positions, the head.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <string>
 
 #include "config/model_config.h"
 #include "torch_nn/layers/positions.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

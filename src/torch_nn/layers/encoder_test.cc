@@ -2,12 +2,14 @@
 #include "torch_nn/layers/encoder.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/transformercoder.h>
+#include <torch/nn/modules/transformerlayer.h>
 
 #include <cmath>
 
 #include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/models/plain_model.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/layers/call.h"
 
 namespace tarn::nn {

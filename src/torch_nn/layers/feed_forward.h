@@ -1,11 +1,10 @@
 // The feed-forward part of a layer, by config.feed_forward.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 
 #include "config/model_config.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {

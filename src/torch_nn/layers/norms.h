@@ -1,11 +1,10 @@
 // Norms over the last axis as modules, by config.norm_kind.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 
 #include "config/model_config.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {

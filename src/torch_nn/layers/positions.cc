@@ -1,10 +1,9 @@
 #include "torch_nn/layers/positions.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 
 #include "kernels/positions/positions.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/layers/positions.h"
 
 namespace tarn::nn {

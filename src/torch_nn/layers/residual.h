@@ -1,11 +1,10 @@
 // Residual sums as the layers use them: one pass each, with the norm behind.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <functional>
 
 #include "torch_nn/layers/norms.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {

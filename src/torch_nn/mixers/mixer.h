@@ -4,14 +4,13 @@
 // name.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <utility>
 
 #include "config/model_config.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/state/mixer_state.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

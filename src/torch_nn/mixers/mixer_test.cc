@@ -2,7 +2,6 @@
 #include "torch_nn/mixers/mixer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
@@ -10,6 +9,7 @@
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/models/plain_model.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace mixer_test {

@@ -1,12 +1,12 @@
 // A mixer that this library does not know, added by registration alone: its
 // module sees x, stands in a hybrid, trains, steps and goes into a state file.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "core/test_util.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/models/language_model.h"
 #include "torch_nn/state/stack_file.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace plug_in_test {

@@ -2,12 +2,11 @@
 // whole sequence, the mean over its tokens, head.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "config/model_config.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
 #include "torch_nn/layers/encoder.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -2,11 +2,10 @@
 // tokens (Kim 2014 in spirit; causal as in Bai et al. 2018).
 #pragma once
 
-#include <torch/torch.h>
-
 #include "config/model_config.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -2,12 +2,11 @@
 // states that are values. The same rules as the runtime's search.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "torch_nn/models/seq2seq.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -3,12 +3,12 @@
 #include "torch_nn/models/decode.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/test_util.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace decode_test {

@@ -1,7 +1,6 @@
 // Modules compute where their parameters lie: on a device that refuses to mix
 // its tensors with the CPU's, they give the CPU's numbers.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <functional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "torch_nn/models/seq2seq.h"
 #include "torch_nn/state/check.h"
 #include "torch_nn/state/lengths.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace device_test {

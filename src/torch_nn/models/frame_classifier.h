@@ -2,12 +2,11 @@
 // positions, a stack that sees the whole sequence, a head on every frame.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "config/model_config.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
 #include "torch_nn/layers/encoder.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -2,12 +2,12 @@
 // own: frames that are embedded tokens make the same values, and the mean of a
 // linear head is the head of the mean.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "core/test_util.h"
 #include "torch_nn/models/classifier.h"
 #include "torch_nn/models/frame_classifier.h"
 #include "torch_nn/models/model.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace frame_models_test {

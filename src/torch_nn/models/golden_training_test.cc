@@ -1,10 +1,10 @@
 // Golden training: ten steps of the language model beside the same model from
 // plain torch operations in float64. Every loss and every gradient agrees.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "torch_nn/models/language_model.h"
 #include "torch_nn/models/plain_model.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace golden_training_test {

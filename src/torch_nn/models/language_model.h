@@ -3,8 +3,6 @@
 // and its head gives mixtures of logistics.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <map>
 #include <string>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
 #include "torch_nn/layers/encoder.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

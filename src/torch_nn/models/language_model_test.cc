@@ -3,7 +3,6 @@
 #include "torch_nn/models/language_model.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "core/safetensors.h"
 #include "core/test_util.h"
 #include "torch_nn/models/plain_model.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace language_model_test {

@@ -3,14 +3,13 @@
 // config/model_config.h, so that files serve this side and the runtime.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <map>
 #include <memory>
 #include <string>
 
 #include "config/model_config.h"
 #include "torch_nn/state/stack_state.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -16,10 +16,11 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include <cstdlib>
 #include <cstring>
+
+#include "torch_nn/torch.h"
 
 namespace tarn::nn::other_device {
 

@@ -4,14 +4,13 @@
 // autograd differentiates it.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 
 #include "config/model_config.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::plain {
 

@@ -1,5 +1,7 @@
 #include "torch_nn/models/recurrent.h"
 
+#include <torch/nn/utils/rnn.h>
+
 #include "torch_nn/models/classifier.h"
 #include "torch_nn/state/lengths.h"
 

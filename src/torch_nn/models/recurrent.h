@@ -3,14 +3,13 @@
 // by torch's own layers.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <optional>
 #include <utility>
 
 #include "config/model_config.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

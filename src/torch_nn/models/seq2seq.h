@@ -3,8 +3,6 @@
 // it, head.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <utility>
 
 #include "config/model_config.h"
@@ -12,6 +10,7 @@
 #include "torch_nn/layers/decoder.h"
 #include "torch_nn/layers/embedding.h"
 #include "torch_nn/layers/encoder.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -1,9 +1,9 @@
 // Lengths of the sequences of a batch, as masks.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
+
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -4,14 +4,13 @@
 // is a copy, a beam is a reordering, and neither touches what it came from.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "config/model_config.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -3,7 +3,6 @@
 #include "torch_nn/state/stack_file.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <fstream>
 #include <functional>
@@ -17,6 +16,7 @@
 #include "core/test_util.h"
 #include "torch_nn/models/language_model.h"
 #include "torch_nn/models/seq2seq.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 namespace stack_file_test {

@@ -1,14 +1,13 @@
 // The states of a stack of layers, whatever mixers they are made of.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/text.h"
 #include "torch_nn/state/mixer_state.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

@@ -3,7 +3,9 @@
 #include "torch_ops/feature_maps/feature_maps.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "core/error.h"
 

@@ -1,7 +1,9 @@
 // The softmax operators as C++ modules call them; tests/python holds them
 // against their definitions.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <vector>

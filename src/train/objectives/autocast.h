@@ -1,8 +1,7 @@
 // Products in bfloat16, for the length of a scope.
 #pragma once
 
-#include <torch/torch.h>
-
+#include "torch_nn/torch.h"
 #include "train/options/options.h"
 
 namespace tarn::train {

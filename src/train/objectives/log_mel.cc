@@ -1,5 +1,7 @@
 #include "train/objectives/log_mel.h"
 
+#include <torch/fft.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,9 +1,8 @@
 // Log-mel features: what a short-time spectrum looks like to an ear.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "data/speech/mel_options.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::train {
 

@@ -1,7 +1,6 @@
 #include "train/objectives/log_mel.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <numbers>
@@ -9,6 +8,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::train {
 namespace log_mel_test {

@@ -2,12 +2,11 @@
 // frames.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "torch_nn/models/model.h"
+#include "torch_nn/torch.h"
 #include "train/tasks/speech_data.h"
 
 namespace tarn::train {

@@ -1,7 +1,6 @@
 #include "train/objectives/utterances.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <functional>
@@ -14,6 +13,7 @@
 #include "core/rng.h"
 #include "core/test_util.h"
 #include "data/files/wav_test_file.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::train {
 namespace utterances_test {

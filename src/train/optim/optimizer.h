@@ -2,13 +2,12 @@
 // all of them (kernels/adam).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "torch_nn/torch.h"
 #include "train/options/options.h"
 
 namespace tarn::train {

@@ -1,6 +1,8 @@
 #include "train/optim/optimizer.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 
 #include <cmath>
 

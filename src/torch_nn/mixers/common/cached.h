@@ -1,9 +1,8 @@
 // Mixers whose state is the keys and values of earlier tokens.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "torch_nn/mixers/common/projected.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 

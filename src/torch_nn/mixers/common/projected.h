@@ -1,9 +1,8 @@
 // What the attention mixers have in common: four projections around the heads.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "torch_nn/mixers/mixer.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/softmax/attention.h"
 
 namespace tarn::nn {

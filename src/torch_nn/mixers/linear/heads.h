@@ -3,10 +3,9 @@
 // map, which takes two calls of the operator.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "config/model_config.h"
 #include "torch_nn/layers/positions.h"
+#include "torch_nn/torch.h"
 #include "torch_ops/feature_maps/feature_maps.h"
 
 namespace tarn::nn {

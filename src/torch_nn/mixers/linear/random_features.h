@@ -1,11 +1,10 @@
 // The random directions of a feature map: drawn, not trained.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <string>
 
 #include "config/model_config.h"
+#include "torch_nn/torch.h"
 
 namespace tarn::nn {
 
