@@ -33,6 +33,7 @@ const Registry& Entries() {
     RegisterBiasActivation(all);
     RegisterBlockedAttention(all);
     RegisterDropout(all);
+    RegisterGemm(all);
     RegisterHash(all);
     RegisterLayerNorm(all);
     RegisterLinearAttention(all);

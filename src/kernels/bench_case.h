@@ -73,6 +73,7 @@ void RegisterAftSimple(Registry& registry);
 void RegisterBiasActivation(Registry& registry);
 void RegisterBlockedAttention(Registry& registry);
 void RegisterDropout(Registry& registry);
+void RegisterGemm(Registry& registry);
 void RegisterHash(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
 void RegisterLinearAttention(Registry& registry);

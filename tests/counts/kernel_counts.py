@@ -32,6 +32,10 @@ SKIPPED = 77  # ctest's SKIP_RETURN_CODE
 # Name: case of the kernel's benchmark, its parameters. Small shapes: valgrind
 # takes some 50 times the time, and a fused multiply-add far more.
 KERNELS = {
+    "gemm": (
+        "gemm", "rows=128 columns=128 depth=128"),
+    "gemm_gradient": (
+        "gemm", "rows=128 columns=128 depth=256 form=tn"),
     "linear_attention_forward_64": (
         "linear_attention_forward", "seq_len=256 heads=2 d_key=64"),
     "linear_attention_forward_128": (

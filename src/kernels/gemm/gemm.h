@@ -1,0 +1,52 @@
+// Product of dense float32 matrices, either of them as it lies in memory or as
+// the transpose of what lies there: c[m, n] = sum_k a[m, k] b[k, n]. The three
+// products of a trained layer y = x W^T are of this kind:
+//   y = x W^T,  dx = dy W,  dW = dy^T x
+// Rows of a result can be made by the thread that needs them next, so that a
+// chain of products and passes over some rows stays in one core's cache.
+#pragma once
+
+#include <cstdint>
+
+#include "core/executor.h"
+
+namespace tarn {
+
+/// Element (i, j) at data[i * stride + j]; of a transposed operand at
+/// data[j * stride + i].
+struct GemmOperand {
+  const float* data = nullptr;
+  int64_t stride = 0;  // in floats, at least the length of a row in memory
+  bool transposed = false;
+};
+
+struct GemmProblem {
+  int64_t rows = 0, columns = 0, depth = 0;  // of c; of the sum
+  GemmOperand a;       // [rows, depth]
+  GemmOperand b;       // [depth, columns]
+  float* c = nullptr;  // [rows, columns], overlaps neither a nor b
+  int64_t c_stride = 0;
+};
+
+/// Floats of workspace for Gemm: 250 KiB a worker.
+int64_t GemmWorkspaceFloats(const GemmProblem& problem,
+                            const Executor& executor);
+
+/// Sums are taken in parts of 128 of the depth, each in index order, and the
+/// parts in order: an element has the same bits whatever is computed beside it
+/// and for any executor. A depth of 0 gives zeros. Allocates nothing;
+/// thread-safe beside other workspaces. Throws ShapeError for negative sizes
+/// and strides shorter than a row, ArgumentError for null data of a size that
+/// is not 0.
+void Gemm(const GemmProblem& problem, float* workspace, Executor& executor);
+
+/// Floats of workspace for GemmRows.
+constexpr int64_t kGemmRowsWorkspaceFloats = 128 * 64 + 384 * (128 + 16);
+
+/// Rows [begin, end) of c alone, on the calling thread, with the bits of Gemm.
+/// Arguments are not checked. Two ranges may be computed at the same time, each
+/// with a workspace of its own.
+void GemmRows(const GemmProblem& problem, int64_t begin, int64_t end,
+              float* workspace);
+
+}  // namespace tarn
