@@ -58,12 +58,12 @@ HWY_INLINE VF GeluOf(VF x) { return hn::Mul(x, NormalAt(x).below); }
 
 // d(x Phi(x)) / dx = Phi(x) + x phi(x); 0 and 1 at the infinities, where the
 // product of infinity and 0 would be no number.
-HWY_INLINE VF GeluSlopeOf(VF x) {
-  const NormalCurve n = NormalAt(x);
+HWY_INLINE VF GeluSlopeOf(VF x, const NormalCurve& n) {
   const VF product = hn::Mul(x, n.density);
   return hn::Add(n.below, hn::IfThenElse(hn::Eq(n.density, hn::Zero(DF())),
                                          n.density, product));
 }
+HWY_INLINE VF GeluSlopeOf(VF x) { return GeluSlopeOf(x, NormalAt(x)); }
 
 struct LogisticCurve {
   VF below;    // sigma(x) = 1 / (1 + exp(-x))

@@ -29,9 +29,9 @@ HWY_INLINE void ForwardRowsOf(const DropoutKey& key, int64_t first,
                               int64_t last, int64_t width, const float* x,
                               const float* bias, float* y) {
   const DF d;
-  for (int64_t row = first; row < last; ++row) {
-    const float* from = x + row * width;
-    float* to = y + row * width;
+  for (int64_t row = first; row < last; ++row, x += width, y += width) {
+    const float* from = x;
+    float* to = y;
     ForEachVector(key, row, width, [&](int64_t i, int64_t n, VF s) HWY_ATTR {
       const VF shift = bias == nullptr ? hn::Zero(d) : LoadN(bias + i, n);
       const VF u = hn::Add(LoadN(from + i, n), shift);
@@ -40,6 +40,7 @@ HWY_INLINE void ForwardRowsOf(const DropoutKey& key, int64_t first,
   }
 }
 
+// x, y: row `first`.
 static void ForwardRows(Nonlinearity activation, const DropoutKey& key,
                         int64_t first, int64_t last, int64_t width,
                         const float* x, const float* bias, float* y) {
@@ -71,7 +72,11 @@ HWY_INLINE VF Gradient(const DropoutKey& key, const BiasActivationGradients& g,
   if constexpr (kActivation == Nonlinearity::kGelu) {
     const VF shift = g.bias == nullptr ? hn::Zero(d) : LoadN(g.bias + i, n);
     const VF u = hn::Add(LoadN(g.x + offset + i, n), shift);
-    return hn::Mul(hn::Mul(dy, s), GeluSlopeOf(u));
+    const NormalCurve normal = NormalAt(u);
+    if (g.y_again != nullptr) {
+      StoreN(hn::Mul(hn::Mul(u, normal.below), s), g.y_again + offset + i, n);
+    }
+    return hn::Mul(hn::Mul(dy, s), GeluSlopeOf(u, normal));
   }
   return hn::Mul(dy, s);
 }
@@ -150,9 +155,18 @@ void BiasActivationForward(const BiasActivationOptions& options, int64_t rows,
   const auto kernel = HWY_DYNAMIC_DISPATCH(ForwardRows);
   const RowTasks tasks(rows);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
-    kernel(options.activation, key, tasks.begin(task), tasks.end(task), width,
-           x, bias, y);
+    const int64_t begin = tasks.begin(task);
+    kernel(options.activation, key, begin, tasks.end(task), width,
+           x + begin * width, bias, y + begin * width);
   });
+}
+
+void BiasActivationForwardRows(const BiasActivationOptions& options,
+                               int64_t begin, int64_t end, int64_t width,
+                               const float* x, const float* bias, float* y) {
+  HWY_DYNAMIC_DISPATCH(ForwardRows)
+  (options.activation, MakeDropoutKey(options.dropout), begin, end, width, x,
+   bias, y);
 }
 
 int64_t BiasActivationWorkspaceFloats(int64_t rows, int64_t width) {
@@ -180,6 +194,14 @@ void BiasActivationBackward(const BiasActivationOptions& options, int64_t rows,
            g, summed ? workspace + task * width : nullptr);
   });
   if (summed) tasks.AddUp(workspace, width, width, g.grad_bias);
+}
+
+void BiasActivationBackwardRows(const BiasActivationOptions& options,
+                                int64_t begin, int64_t end, int64_t width,
+                                const BiasActivationGradients& g, float* sums) {
+  HWY_DYNAMIC_DISPATCH(BackwardRows)
+  (options.activation, MakeDropoutKey(options.dropout), begin, end, width, g,
+   sums);
 }
 
 }  // namespace tarn

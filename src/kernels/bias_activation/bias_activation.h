@@ -29,6 +29,12 @@ void BiasActivationForward(const BiasActivationOptions& options, int64_t rows,
                            int64_t width, const float* x, const float* bias,
                            float* y, Executor& executor);
 
+/// Rows [begin, end) alone, on the calling thread, with the same bits; x and y
+/// point at row `begin`. Arguments are not checked.
+void BiasActivationForwardRows(const BiasActivationOptions& options,
+                               int64_t begin, int64_t end, int64_t width,
+                               const float* x, const float* bias, float* y);
+
 /// What the gradient reads and writes.
 struct BiasActivationGradients {
   const float* grad_y = nullptr;  // [rows, width]
@@ -38,6 +44,8 @@ struct BiasActivationGradients {
   float* grad_x = nullptr;        // [rows, width]; may be grad_y or y. Null:
                                   // not wanted
   float* grad_bias = nullptr;     // [width]; null: not wanted
+  float* y_again = nullptr;       // [rows, width], gelu only: y, made on the
+                                  // way to its slope; null: not wanted
 };
 
 /// Floats of workspace for the sums over rows.
@@ -48,5 +56,12 @@ int64_t BiasActivationWorkspaceFloats(int64_t rows, int64_t width);
 void BiasActivationBackward(const BiasActivationOptions& options, int64_t rows,
                             int64_t width, const BiasActivationGradients& g,
                             float* workspace, Executor& executor);
+
+/// Rows [begin, end) alone, on the calling thread; addresses are those of row
+/// 0. sums: [width], the rows' part of grad_bias; null: not wanted. Arguments
+/// are not checked.
+void BiasActivationBackwardRows(const BiasActivationOptions& options,
+                                int64_t begin, int64_t end, int64_t width,
+                                const BiasActivationGradients& g, float* sums);
 
 }  // namespace tarn

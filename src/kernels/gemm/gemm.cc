@@ -27,11 +27,20 @@ struct Part {
 constexpr int64_t kDepth = 128;
 constexpr int64_t kColumns = 64;    // of a block of b, 32 KiB with kDepth
 constexpr int64_t kMostRows = 384;  // that meet one block of b
+// A packed b up to here stays in L2 from one range of rows to the next.
+constexpr int64_t kNearFloats = 1 << 17;
 constexpr int64_t kMostColumns = 512;  // of c, for rows that are copied
 // From here on rows of a share too few sets of L1 to be read where they are.
 constexpr int64_t kWideStride = 1024;
 constexpr int64_t kCopyStride = kDepth + 16;  // no multiple of 256 bytes
 constexpr int64_t kBlockFloats = kDepth * kColumns;
+// Where the block of b from (k, n) on lies in a packed b: panels of columns one
+// after another, the depth of each from front to back.
+template <typename T>
+T* PackedBlock(T* packed, int64_t depth, int64_t k, int64_t n) {
+  const int64_t blocks = (depth + kDepth - 1) / kDepth;
+  return packed + (n / kColumns * blocks + k / kDepth) * kBlockFloats;
+}
 static_assert(kGemmRowsWorkspaceFloats ==
               kBlockFloats + kMostRows * kCopyStride);
 }  // namespace tarn::gemm
@@ -218,13 +227,21 @@ struct Sweep {
   void Multiply(const float* a, int64_t stride, int64_t k, int64_t n,
                 int64_t next_k, int64_t next_n, Ahead& next_a,
                 int64_t lines_of_a) {
-    CopyB(p.b, k, n, DepthAt(k), ColumnsAt(n), block);
+    const float* used = block;
     Ahead next_b;
-    if (next_k < p.depth && next_n < part.column_end) {
-      next_b = Ahead::Of(p.b, next_k, next_n, DepthAt(next_k),
-                         ColumnsAt(next_n));
+    if (p.packed_b != nullptr) {
+      used = PackedBlock(p.packed_b, p.depth, k, n);
+      if (p.depth * p.columns > kNearFloats) {
+        next_b = {used + kBlockFloats, kBlockFloats, 1, kBlockFloats / 16};
+      }
+    } else {
+      CopyB(p.b, k, n, DepthAt(k), ColumnsAt(n), block);
+      if (next_k < p.depth && next_n < part.column_end) {
+        next_b = Ahead::Of(p.b, next_k, next_n, DepthAt(next_k),
+                           ColumnsAt(next_n));
+      }
     }
-    TileRows(a, stride, rows(), block, DepthAt(k), ColumnsAt(n), k == 0,
+    TileRows(a, stride, rows(), used, DepthAt(k), ColumnsAt(n), k == 0,
              p.c + part.row_begin * p.c_stride + n, p.c_stride, next_b, next_a,
              lines_of_a);
   }
@@ -263,6 +280,14 @@ struct Sweep {
   }
 };
 
+static void PackBlock(const GemmOperand& b, int64_t depth, int64_t columns,
+                      int64_t block, float* packed) {
+  const int64_t blocks = (depth + kDepth - 1) / kDepth;
+  const int64_t k = block % blocks * kDepth, n = block / blocks * kColumns;
+  CopyB(b, k, n, std::min(kDepth, depth - k), std::min(kColumns, columns - n),
+        PackedBlock(packed, depth, k, n));
+}
+
 static void Multiply(const GemmProblem& p, const Part& part,
                      float* HWY_RESTRICT workspace) {
   const bool copies = p.a.transposed || p.a.stride >= kWideStride;
@@ -287,6 +312,7 @@ HWY_AFTER_NAMESPACE();
 namespace tarn {
 namespace gemm {
 HWY_EXPORT(Multiply);
+HWY_EXPORT(PackBlock);
 
 namespace {
 
@@ -351,50 +377,77 @@ void Check(const GemmProblem& p) {
                      ShapeText({p.rows, p.columns, p.depth}));
   }
   CheckOperand("a", p.a, p.rows, p.depth);
-  CheckOperand("b", p.b, p.depth, p.columns);
+  if (p.packed_b == nullptr) CheckOperand("b", p.b, p.depth, p.columns);
   CheckOperand("c", {p.c, p.c_stride, false}, p.rows, p.columns);
 }
 
-void Clear(const GemmProblem& p, int64_t begin, int64_t end) {
-  for (int64_t m = begin; m < end; ++m) {
-    std::fill_n(p.c + m * p.c_stride, p.columns, 0.0f);
+void Clear(const GemmProblem& p, const Part& part) {
+  for (int64_t m = part.row_begin; m < part.row_end; ++m) {
+    float* row = p.c + m * p.c_stride;
+    std::fill(row + part.column_begin, row + part.column_end, 0.0f);
   }
 }
 
 }  // namespace
 }  // namespace gemm
 
-int64_t GemmWorkspaceFloats(const GemmProblem&, const Executor& executor) {
+int64_t GemmWorkspaceFloats(const Executor& executor) {
   return executor.width() * kGemmRowsWorkspaceFloats;
 }
 
-void Gemm(const GemmProblem& p, float* workspace, Executor& executor) {
+void Gemm(const GemmProblem& problem, float* workspace, Executor& executor) {
+  GemmMany(&problem, 1, workspace, executor);
+}
+
+void GemmMany(const GemmProblem* problems, int64_t count, float* workspace,
+              Executor& executor) {
   using namespace gemm;  // NOLINT: this file's own
-  Check(p);
-  if (p.rows == 0 || p.columns == 0) return;
-  if (p.depth == 0) return Clear(p, 0, p.rows);
+  for (int64_t i = 0; i < count; ++i) Check(problems[i]);
   const auto kernel = HWY_DYNAMIC_DISPATCH(Multiply);
-  const Split split = SplitFor(p, executor.width());
-  executor.ParallelFor(
-      split.row_groups * split.column_groups, [&](int64_t task, int worker) {
-        const int64_t row = task / split.column_groups;
-        const int64_t column = task % split.column_groups;
-        kernel(p,
-               {Begin(row, split.row_groups, p.rows, 6),
-                Begin(row + 1, split.row_groups, p.rows, 6),
-                Begin(column, split.column_groups, p.columns, kColumns),
-                Begin(column + 1, split.column_groups, p.columns, kColumns)},
-               workspace + worker * kGemmRowsWorkspaceFloats);
-      });
+  const auto tasks_of = [&](const GemmProblem& p) {
+    if (p.rows == 0 || p.columns == 0) return int64_t{0};
+    const Split split = SplitFor(p, executor.width());
+    return split.row_groups * split.column_groups;
+  };
+  int64_t tasks = 0;
+  for (int64_t i = 0; i < count; ++i) tasks += tasks_of(problems[i]);
+  executor.ParallelFor(tasks, [&](int64_t task, int worker) {
+    const GemmProblem* p = problems;
+    for (int64_t own; task >= (own = tasks_of(*p)); ++p) task -= own;
+    const Split split = SplitFor(*p, executor.width());
+    const int64_t row = task / split.column_groups;
+    const int64_t column = task % split.column_groups;
+    const Part part = {
+        Begin(row, split.row_groups, p->rows, 6),
+        Begin(row + 1, split.row_groups, p->rows, 6),
+        Begin(column, split.column_groups, p->columns, kColumns),
+        Begin(column + 1, split.column_groups, p->columns, kColumns)};
+    if (p->depth == 0) return Clear(*p, part);
+    kernel(*p, part, workspace + worker * kGemmRowsWorkspaceFloats);
+  });
 }
 
 void GemmRows(const GemmProblem& p, int64_t begin, int64_t end,
               float* workspace) {
   using namespace gemm;  // NOLINT: this file's own
   if (begin >= end || p.columns == 0) return;
-  if (p.depth == 0) return Clear(p, begin, end);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Multiply);
-  kernel(p, {begin, end, 0, p.columns}, workspace);
+  const gemm::Part part = {begin, end, 0, p.columns};
+  if (p.depth == 0) return Clear(p, part);
+  HWY_DYNAMIC_DISPATCH(Multiply)(p, part, workspace);
+}
+
+int64_t GemmBlocks(int64_t depth, int64_t columns) {
+  return gemm::Up(depth, gemm::kDepth) * gemm::Up(columns, gemm::kColumns);
+}
+
+int64_t GemmPackedFloats(int64_t depth, int64_t columns) {
+  return GemmBlocks(depth, columns) * gemm::kBlockFloats;
+}
+
+void GemmPackBlock(const GemmOperand& b, int64_t depth, int64_t columns,
+                   int64_t block, float* packed) {
+  using namespace gemm;  // NOLINT: this file's own
+  HWY_DYNAMIC_DISPATCH(PackBlock)(b, depth, columns, block, packed);
 }
 
 }  // namespace tarn

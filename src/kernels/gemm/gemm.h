@@ -23,14 +23,14 @@ struct GemmOperand {
 struct GemmProblem {
   int64_t rows = 0, columns = 0, depth = 0;  // of c; of the sum
   GemmOperand a;       // [rows, depth]
-  GemmOperand b;       // [depth, columns]
+  GemmOperand b;       // [depth, columns]; not read where packed_b is set
   float* c = nullptr;  // [rows, columns], overlaps neither a nor b
   int64_t c_stride = 0;
+  const float* packed_b = nullptr;  // what GemmPackBlock made of b
 };
 
 /// Floats of workspace for Gemm: 250 KiB a worker.
-int64_t GemmWorkspaceFloats(const GemmProblem& problem,
-                            const Executor& executor);
+int64_t GemmWorkspaceFloats(const Executor& executor);
 
 /// Sums are taken in parts of 128 of the depth, each in index order, and the
 /// parts in order: an element has the same bits whatever is computed beside it
@@ -40,6 +40,11 @@ int64_t GemmWorkspaceFloats(const GemmProblem& problem,
 /// is not 0.
 void Gemm(const GemmProblem& problem, float* workspace, Executor& executor);
 
+/// `count` products in one parallel loop, each with the bits it has alone.
+/// None may read what another writes. Throws as Gemm, before any work.
+void GemmMany(const GemmProblem* problems, int64_t count, float* workspace,
+              Executor& executor);
+
 /// Floats of workspace for GemmRows.
 constexpr int64_t kGemmRowsWorkspaceFloats = 128 * 64 + 384 * (128 + 16);
 
@@ -48,5 +53,15 @@ constexpr int64_t kGemmRowsWorkspaceFloats = 128 * 64 + 384 * (128 + 16);
 /// with a workspace of its own.
 void GemmRows(const GemmProblem& problem, int64_t begin, int64_t end,
               float* workspace);
+
+/// An operand b that many ranges of rows meet is copied once for all of them:
+/// its blocks, and the floats that they take together.
+int64_t GemmBlocks(int64_t depth, int64_t columns);
+int64_t GemmPackedFloats(int64_t depth, int64_t columns);
+
+/// Writes block `block` of [0, GemmBlocks) into its place in `packed`, which
+/// lies at a multiple of 64 bytes. Arguments are not checked.
+void GemmPackBlock(const GemmOperand& b, int64_t depth, int64_t columns,
+                   int64_t block, float* packed);
 
 }  // namespace tarn

@@ -35,7 +35,7 @@ class GemmCase final : public Case {
                                  {b_.f32(), b ? depth_ : columns_, b},
                                  c_.f32(),
                                  columns_};
-    const int64_t floats = GemmWorkspaceFloats(problem, executor);
+    const int64_t floats = GemmWorkspaceFloats(executor);
     if (workspace_.size() < floats) workspace_ = AlignedBuffer<float>(floats);
     Gemm(problem, workspace_.data(), executor);
   }

@@ -41,7 +41,7 @@ struct Memory {
 
   std::vector<float> Run(Executor& executor) {
     std::fill(c.begin(), c.end(), kNaN);
-    AlignedBuffer<float> workspace(GemmWorkspaceFloats(problem, executor));
+    AlignedBuffer<float> workspace(GemmWorkspaceFloats(executor));
     Gemm(problem, workspace.data(), executor);
     return Dense();
   }
@@ -150,6 +150,33 @@ TEST(GemmTest, RangesOfRowsHaveTheBitsOfTheWhole) {
       }
       EXPECT_TRUE(SameBits(whole, memory.Dense()));
     }
+  }
+}
+
+TEST(GemmTest, PackedOperandsAndManyAtOnceHaveTheSameBits) {
+  ThreadPool pool(3);
+  Memory one(197, 130, 261, false, true), two(70, 33, 300, true, false),
+      three(0, 5, 3, false, false), four(6, 65, 0, false, true);
+  Memory* const all[] = {&one, &two, &three, &four};
+  std::vector<std::vector<float>> alone;
+  std::vector<AlignedBuffer<float>> packed;
+  std::vector<GemmProblem> problems;
+  for (Memory* memory : all) {
+    alone.push_back(memory->Run(pool));
+    std::fill(memory->c.begin(), memory->c.end(), kNaN);
+    GemmProblem p = memory->problem;
+    packed.emplace_back(GemmPackedFloats(p.depth, p.columns));
+    for (int64_t i = 0; i < GemmBlocks(p.depth, p.columns); ++i) {
+      GemmPackBlock(p.b, p.depth, p.columns, i, packed.back().data());
+    }
+    p.packed_b = packed.back().data();
+    p.b = {};
+    problems.push_back(p);
+  }
+  AlignedBuffer<float> workspace(GemmWorkspaceFloats(pool));
+  GemmMany(problems.data(), 4, workspace.data(), pool);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(SameBits(alone[i], all[i]->Dense())) << i;
   }
 }
 

@@ -142,6 +142,13 @@ void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
   });
 }
 
+void ResidualNormForwardRows(const ResidualNormOptions& options, int64_t begin,
+                             int64_t end, int64_t width,
+                             const ResidualNormTensors& t) {
+  HWY_DYNAMIC_DISPATCH(ForwardRows)
+  (options, MakeDropoutKey(options.dropout), begin, end, width, t);
+}
+
 int64_t ResidualNormWorkspaceFloats(int64_t rows, int64_t width) {
   return 3 * RowTasks(rows).count() * width;
 }
@@ -171,6 +178,13 @@ void ResidualNormBackward(const ResidualNormOptions& options, int64_t rows,
       tasks.AddUp(workspace + k * width, 3 * width, width, sums[k]);
     }
   }
+}
+
+void ResidualNormBackwardRows(const ResidualNormOptions& options, int64_t begin,
+                              int64_t end, int64_t width,
+                              const ResidualNormGradients& g, float* sums) {
+  HWY_DYNAMIC_DISPATCH(BackwardRows)
+  (options.kind, MakeDropoutKey(options.dropout), begin, end, width, g, sums);
 }
 
 }  // namespace tarn

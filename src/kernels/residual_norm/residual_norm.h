@@ -49,6 +49,12 @@ void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
                          int64_t width, const ResidualNormTensors& t,
                          Executor& executor);
 
+/// Rows [begin, end) alone, on the calling thread, with the same bits; addresses
+/// are those of row 0. Arguments are not checked.
+void ResidualNormForwardRows(const ResidualNormOptions& options, int64_t begin,
+                             int64_t end, int64_t width,
+                             const ResidualNormTensors& t);
+
 struct ResidualNormGradients {
   const float* grad_y = nullptr;   // null: zeros
   const float* grad_s = nullptr;   // null: zeros
@@ -71,5 +77,11 @@ int64_t ResidualNormWorkspaceFloats(int64_t rows, int64_t width);
 void ResidualNormBackward(const ResidualNormOptions& options, int64_t rows,
                           int64_t width, const ResidualNormGradients& g,
                           float* workspace, Executor& executor);
+
+/// Rows [begin, end) alone, as ResidualNormForwardRows; sums: [3, width], the
+/// rows' parts of grad_bias, grad_gamma and grad_beta.
+void ResidualNormBackwardRows(const ResidualNormOptions& options, int64_t begin,
+                              int64_t end, int64_t width,
+                              const ResidualNormGradients& g, float* sums);
 
 }  // namespace tarn

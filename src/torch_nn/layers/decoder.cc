@@ -1,5 +1,7 @@
 #include "torch_nn/layers/decoder.h"
 
+#include "torch_nn/layers/residual.h"
+
 namespace tarn::nn {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
@@ -20,30 +22,25 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
   norm3 = register_module("norm3", MakeNorm(config));
 }
 
-ops::Dropout DecoderLayerImpl::Draw() const {
-  return ops::DrawDropout(is_training() ? dropout_ : 0.0);
-}
-
 torch::Tensor DecoderLayerImpl::Run(const torch::Tensor& x,
                                     const Branch& attend,
                                     const MixerState& memory) {
-  // One statement a site: masks are drawn in the order of the formula. In the
-  // pre form `normed` is what the next part reads and `summed` the residual
+  // In the pre form `y` is what the next part reads and `s` the residual
   // stream; in the post form they are one.
-  const torch::Tensor attended = attend(pre_norm_ ? norm1->forward(x) : x);
+  const double dropout = is_training() ? dropout_ : 0.0;
+  const Mixed mixed = attend(pre_norm_ ? norm1->forward(x) : x);
+  const torch::Tensor whole = mixed.weight.defined()
+                                  ? ops::Affine(mixed.rows, mixed.weight)
+                                  : mixed.rows;
   const auto first =
-      AddResidual(attended, x, self_attention->OutputBias(),
-                  (pre_norm_ ? norm2 : norm1).get(), Draw());
-  const torch::Tensor read = cross_attention->Read(first.y, memory);
-  const auto second = AddResidual(read, pre_norm_ ? first.s : first.y,
-                                  cross_attention->OutputBias(),
-                                  (pre_norm_ ? norm3 : norm2).get(), Draw());
-  const torch::Tensor hidden = (*feed_forward_)(second.y, Draw());
-  const torch::Tensor bias = feed_forward_->OutputBias();
-  if (pre_norm_) {
-    return AddResidual(hidden, second.s, bias, nullptr, Draw()).s;
-  }
-  return AddResidual(hidden, second.y, bias, norm3.get(), Draw()).y;
+      AddResidual(whole, x, mixed.bias, (pre_norm_ ? norm2 : norm1).get(),
+                  ops::DrawDropout(dropout));
+  const Mixed read = Unfinished(cross_attention->ReadUnprojected(first.y, memory),
+                                *cross_attention);
+  return RestOfLayer(pre_norm_ ? first.s : first.y, read,
+                     {pre_norm_ ? *norm3 : *norm2,
+                      pre_norm_ ? nullptr : norm3.get(), *feed_forward_,
+                      dropout});
 }
 
 torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
@@ -53,7 +50,8 @@ torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
   return Run(
       x,
       [&](const torch::Tensor& u) {
-        return self_attention->Unbiased(u, rotary, key_mask);
+        return Unfinished(self_attention->Unprojected(u, rotary, key_mask),
+                          *self_attention);
       },
       memory);
 }
@@ -69,7 +67,7 @@ torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
         auto [attended, next] =
             self_attention->Prefill(u, state, rotary, lengths);
         state = std::move(next);
-        return attended;
+        return Finished(std::move(attended), *self_attention);
       },
       memory);
 }

@@ -11,30 +11,20 @@ EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
   norm2 = register_module("norm2", MakeNorm(config));
 }
 
-ops::Dropout EncoderLayerImpl::Draw() const {
-  return ops::DrawDropout(is_training() ? dropout_ : 0.0);
-}
-
 torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
                                     const Branch& attend) {
-  // One statement a site: masks are drawn in the order of the formula.
-  const torch::Tensor attended = attend(pre_norm_ ? norm1->forward(x) : x);
-  const auto [normed, summed] =
-      AddResidual(attended, x, attention->OutputBias(),
-                  (pre_norm_ ? norm2 : norm1).get(), Draw());
-  const torch::Tensor hidden = (*feed_forward_)(normed, Draw());
-  const torch::Tensor bias = feed_forward_->OutputBias();
-  if (pre_norm_) {
-    return AddResidual(hidden, summed, bias, nullptr, Draw()).s;
-  }
-  return AddResidual(hidden, normed, bias, norm2.get(), Draw()).y;
+  const Mixed mixed = attend(pre_norm_ ? norm1->forward(x) : x);
+  return RestOfLayer(x, mixed,
+                     {pre_norm_ ? *norm2 : *norm1,
+                      pre_norm_ ? nullptr : norm2.get(), *feed_forward_,
+                      is_training() ? dropout_ : 0.0});
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& key_mask) {
   return Run(x, [&](const torch::Tensor& u) {
-    return attention->Unbiased(u, rotary, key_mask);
+    return Unfinished(attention->Unprojected(u, rotary, key_mask), *attention);
   });
 }
 
@@ -45,7 +35,7 @@ torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
   return Run(x, [&](const torch::Tensor& u) {
     auto [attended, next] = attention->Prefill(u, state, rotary, lengths);
     state = std::move(next);
-    return attended;
+    return Finished(std::move(attended), *attention);
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include "config/model_config.h"
 #include "torch_nn/layers/feed_forward.h"
-#include "torch_nn/layers/residual.h"
+#include "torch_nn/layers/layer_rest.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/state/stack_state.h"
 #include "torch_nn/torch.h"
@@ -42,8 +42,6 @@ class EncoderLayerImpl : public torch::nn::Module {
 
  private:
   torch::Tensor Run(const torch::Tensor& x, const Branch& attend);
-  ops::Dropout Draw() const;
-
   bool pre_norm_;
   double dropout_;
   std::unique_ptr<FeedForward> feed_forward_;

@@ -27,6 +27,14 @@ class Mlp : public FeedForward {
                             linear2_->weight, activation_, dropout);
   }
   torch::Tensor OutputBias() const override { return linear2_->bias; }
+  bool Describe(ops::LayerRestArguments& arguments) const override {
+    arguments.weight1 = linear1_->weight;
+    arguments.bias1 = linear1_->bias;
+    arguments.weight2 = linear2_->weight;
+    arguments.bias2 = linear2_->bias;
+    arguments.activation = activation_;
+    return true;
+  }
 
  private:
   Activation activation_;

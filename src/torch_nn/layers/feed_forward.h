@@ -21,6 +21,9 @@ class FeedForward {
                                    const ops::Dropout& dropout) const = 0;
   /// [d_model]; undefined for a kind without.
   virtual torch::Tensor OutputBias() const { return {}; }
+  /// Sets what ops::LayerRest needs of it; false for a kind that the operator
+  /// does not know.
+  virtual bool Describe(ops::LayerRestArguments&) const { return false; }
 };
 
 /// The part of config.feed_forward, registered in `owner`; each map begins as

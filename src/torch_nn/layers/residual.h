@@ -1,8 +1,6 @@
 // Residual sums as the layers use them: one pass each, with the norm behind.
 #pragma once
 
-#include <functional>
-
 #include "torch_nn/layers/norms.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
@@ -16,8 +14,5 @@ ops::ResidualNormResult AddResidual(const torch::Tensor& branch,
                                     const torch::Tensor& bias,
                                     const NormLayer* norm,
                                     const ops::Dropout& dropout);
-
-/// A part of a layer without its last bias, which the residual adds.
-using Branch = std::function<torch::Tensor(const torch::Tensor&)>;
 
 }  // namespace tarn::nn

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "torch_nn/state/lengths.h"
+#include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
 namespace {
@@ -60,8 +61,19 @@ torch::Tensor Mixer::forward(const torch::Tensor& x, const RotaryTable& rotary,
   return bias.defined() ? out + bias : out;
 }
 
+torch::Tensor Mixer::Projected(const torch::Tensor& rows) const {
+  const torch::Tensor weight = OutputWeight();
+  return weight.defined() ? ops::Affine(rows, weight) : rows;
+}
+
 torch::Tensor Mixer::Unbiased(const torch::Tensor& x, const RotaryTable& rotary,
                               const torch::Tensor& key_mask) {
+  return Projected(Unprojected(x, rotary, key_mask));
+}
+
+torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
+                                 const RotaryTable& rotary,
+                                 const torch::Tensor& key_mask) {
   CheckInput("x", x);
   if (config_.positions == Positions::kRotary &&
       (!rotary.defined() || rotary.seq_len() != x.size(1))) {
@@ -98,6 +110,11 @@ MixerState Mixer::MemoryState(const torch::Tensor& memory,
 }
 
 torch::Tensor Mixer::Read(const torch::Tensor& x, const MixerState& memory) {
+  return Projected(ReadUnprojected(x, memory));
+}
+
+torch::Tensor Mixer::ReadUnprojected(const torch::Tensor& x,
+                                     const MixerState& memory) {
   CheckInput("x", x);
   if (!place_.cross || memory_form_ == nullptr) {
     Refuse("Read", "cross attention", kind(), "which stands elsewhere");
@@ -135,7 +152,7 @@ std::pair<torch::Tensor, MixerState> Mixer::Prefill(
                            ? lengths.to(torch::kCPU)
                            : torch::full({batch}, seq_len, torch::kInt64)};
   MixerState next = state;
-  torch::Tensor out = Continue(x, rotary, taken, next);
+  torch::Tensor out = Projected(Continue(x, rotary, taken, next));
   next.lengths = state.lengths + taken.added;
   return {std::move(out), std::move(next)};
 }

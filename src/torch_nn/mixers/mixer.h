@@ -42,6 +42,14 @@ class Mixer : public torch::nn::Module {
                          const torch::Tensor& key_mask = {});
   /// [d_model]; undefined for a mixer without.
   virtual torch::Tensor OutputBias() const { return {}; }
+  /// Unbiased before the last product, for a caller that takes it along with
+  /// what follows (ops::LayerRest): [B, T, V], Unbiased = rows OutputWeight^T.
+  torch::Tensor Unprojected(const torch::Tensor& x,
+                            const RotaryTable& rotary = {},
+                            const torch::Tensor& key_mask = {});
+  /// [d_model, V]; undefined for a mixer that ends otherwise: its rows are
+  /// whole.
+  virtual torch::Tensor OutputWeight() const { return {}; }
 
   /// Cross attention. The state of memory [B, S, d_model] under key_mask [B, S]
   /// is made once; reading never changes it. `lengths` [B]: how many rows the
@@ -53,6 +61,9 @@ class Mixer : public torch::nn::Module {
   /// x [B, T, d_model] -> [B, T, d_model], as Unbiased. Each row depends on
   /// itself and the memory alone.
   torch::Tensor Read(const torch::Tensor& x, const MixerState& memory);
+  /// The same as Unprojected: [B, T, V].
+  torch::Tensor ReadUnprojected(const torch::Tensor& x,
+                                const MixerState& memory);
 
   /// The recurrent form of causal mixers. Throws ArgumentError with the reason
   /// for a mixer that has none.
@@ -78,15 +89,16 @@ class Mixer : public torch::nn::Module {
     torch::Tensor added;    // the same filled in, on the CPU
   };
 
-  /// Unbiased, of arguments that are checked.
+  /// Unprojected, of arguments that are checked.
   virtual torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
                             const torch::Tensor& key_mask) = 0;
-  /// Prefill: replaces the tensors of `state`; its lengths are the caller's.
+  /// Prefill before OutputWeight: replaces the tensors of `state`; its lengths
+  /// are the caller's.
   /// Called only where the spec has a state.
   virtual torch::Tensor Continue(const torch::Tensor& x,
                                  const RotaryTable& rotary, const Taken& taken,
                                  MixerState& state);
-  /// MemoryState and Read: called only where memory_form_ is set.
+  /// MemoryState and ReadUnprojected: called only where memory_form_ is set.
   virtual void FillMemory(const torch::Tensor& memory,
                           const torch::Tensor& key_mask,
                           MixerState& state) const;
@@ -106,6 +118,7 @@ class Mixer : public torch::nn::Module {
   std::shared_ptr<StateForm> memory_form_;
 
  private:
+  torch::Tensor Projected(const torch::Tensor& rows) const;
   void CheckInput(const char* name, const torch::Tensor& x) const;
   void CheckState(const char* name, const MixerState& state,
                   const torch::Tensor& x) const;

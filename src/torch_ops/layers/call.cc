@@ -90,6 +90,7 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   for (const char* op :
        {"affine_backward", "feed_forward_backward",
         "swiglu_feed_forward_backward", "residual_norm_backward",
+        "layer_rest_forward", "layer_rest_backward",
         "linear_attention_packed_backward", "logistic_mixture_loss_backward"}) {
     m.impl(op, torch::autograd::autogradNotImplementedFallback());
   }
@@ -188,6 +189,10 @@ Dropout DrawDropout(double probability) {
   if (probability == 0.0) return {};
   return {probability,
           at::empty({}, at::TensorOptions().dtype(at::kLong)).random_()};
+}
+
+at::Tensor DrawSeeds(int64_t count) {
+  return at::empty({count}, at::TensorOptions().dtype(at::kLong)).random_();
 }
 
 }  // namespace tarn::ops

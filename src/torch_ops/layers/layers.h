@@ -32,6 +32,8 @@ struct Dropout {
 };
 /// A seed from torch's default generator; no dropout where probability is 0.
 Dropout DrawDropout(double probability);
+/// `count` seeds at once, int64 [count].
+at::Tensor DrawSeeds(int64_t count);
 
 /// y = x weight^T + bias. x [rows, D], weight [E, D], bias [E] or absent;
 /// returns [rows, E].
@@ -72,6 +74,29 @@ struct ResidualNormArguments {
   NormKind kind = NormKind::kLayer;
 };
 ResidualNormResult ResidualNorm(const ResidualNormArguments& arguments);
+
+/// What a layer does after its mixer (kernels/layer_rest):
+///   s = x + d1 (mixed out_weight^T + out_bias),  n = norm(s)
+///   y = base + d3 (d2 act(n weight1^T + bias1) weight2^T + bias2)
+/// Pre-norm: base = s. With end_gamma post-norm: base = n, and y is normed.
+struct LayerRestArguments {
+  at::Tensor x;                      // [rows, D]
+  at::Tensor mixed;                  // [rows, V]
+  at::Tensor out_weight;             // [D, V]
+  OptionalTensor out_bias;           // [D]
+  at::Tensor gamma;                  // [D]
+  OptionalTensor beta;               // [D], of a layer norm
+  at::Tensor weight1, bias1;         // [F, D], [F]
+  at::Tensor weight2;                // [D, F]
+  OptionalTensor bias2;              // [D]
+  OptionalTensor end_gamma, end_beta;  // [D]
+  double eps = 1e-5;                 // of both norms
+  Activation activation = Activation::kGelu;
+  NormKind norm_kind = NormKind::kLayer;
+  std::vector<double> dropout;  // of d1, d2, d3; empty: none
+  OptionalTensor seeds;         // int64 [3], beside dropout
+};
+at::Tensor LayerRest(const LayerRestArguments& arguments);  // y [rows, D]
 
 /// Linear attention on one tensor [B, T, 2 H K + HV V] that holds queries, keys
 /// and values side by side, as one product for all three writes them; returns

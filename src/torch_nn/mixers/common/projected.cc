@@ -50,8 +50,7 @@ Heads ProjectedMixer::Split(const torch::Tensor& packed) const {
 torch::Tensor ProjectedMixer::Mix(const torch::Tensor& x,
                                   const RotaryTable& rotary,
                                   const torch::Tensor& key_mask) {
-  return ops::Affine(AttendPacked(ProjectPacked(x), rotary, key_mask),
-                     out_projection->weight);
+  return AttendPacked(ProjectPacked(x), rotary, key_mask);
 }
 
 torch::Tensor ProjectedMixer::AttendPacked(const torch::Tensor& packed,
@@ -63,9 +62,8 @@ torch::Tensor ProjectedMixer::AttendPacked(const torch::Tensor& packed,
 torch::Tensor ProjectedMixer::Continue(const torch::Tensor& x,
                                        const RotaryTable& rotary,
                                        const Taken& taken, MixerState& state) {
-  const torch::Tensor out =
-      ContinueHeads(Split(ProjectPacked(x)), rotary, taken, state);
-  return ops::Affine(out.flatten(2), out_projection->weight);
+  return ContinueHeads(Split(ProjectPacked(x)), rotary, taken, state)
+      .flatten(2);
 }
 
 torch::Tensor ProjectedMixer::ContinueHeads(const Heads& heads,
@@ -98,8 +96,7 @@ torch::Tensor ProjectedMixer::ReadMemory(const torch::Tensor& x,
   const torch::Tensor queries = SplitHeads(
       ops::Affine(x, query_projection->weight, query_projection->bias),
       config_.n_heads);
-  return ops::Affine(ReadHeads(queries, memory).flatten(2),
-                     out_projection->weight);
+  return ReadHeads(queries, memory).flatten(2);
 }
 
 torch::Tensor ProjectedMixer::ReadHeads(const torch::Tensor& queries,

@@ -20,6 +20,7 @@ class ProjectedMixer : public Mixer {
  public:
   ProjectedMixer(const ModelConfig& layer, MixerPlace place);
   torch::Tensor OutputBias() const override { return out_projection->bias; }
+  torch::Tensor OutputWeight() const override { return out_projection->weight; }
 
   torch::nn::Linear query_projection{nullptr}, key_projection{nullptr},
       value_projection{nullptr}, out_projection{nullptr};
