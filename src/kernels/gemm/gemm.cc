@@ -241,7 +241,8 @@ struct Sweep {
                            ColumnsAt(next_n));
       }
     }
-    TileRows(a, stride, rows(), used, DepthAt(k), ColumnsAt(n), k == 0,
+    TileRows(a, stride, rows(), used, DepthAt(k), ColumnsAt(n),
+             k == 0 && !p.add,
              p.c + part.row_begin * p.c_stride + n, p.c_stride, next_b, next_a,
              lines_of_a);
   }
@@ -382,6 +383,7 @@ void Check(const GemmProblem& p) {
 }
 
 void Clear(const GemmProblem& p, const Part& part) {
+  if (p.add) return;
   for (int64_t m = part.row_begin; m < part.row_end; ++m) {
     float* row = p.c + m * p.c_stride;
     std::fill(row + part.column_begin, row + part.column_end, 0.0f);

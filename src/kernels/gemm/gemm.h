@@ -27,6 +27,7 @@ struct GemmProblem {
   float* c = nullptr;  // [rows, columns], overlaps neither a nor b
   int64_t c_stride = 0;
   const float* packed_b = nullptr;  // what GemmPackBlock made of b
+  bool add = false;                 // c += a b instead
 };
 
 /// Floats of workspace for Gemm: 250 KiB a worker.
@@ -34,7 +35,7 @@ int64_t GemmWorkspaceFloats(const Executor& executor);
 
 /// Sums are taken in parts of 128 of the depth, each in index order, and the
 /// parts in order: an element has the same bits whatever is computed beside it
-/// and for any executor. A depth of 0 gives zeros. Allocates nothing;
+/// and for any executor. A depth of 0 adds zeros. Allocates nothing;
 /// thread-safe beside other workspaces. Throws ShapeError for negative sizes
 /// and strides shorter than a row, ArgumentError for null data of a size that
 /// is not 0.

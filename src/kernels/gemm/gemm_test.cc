@@ -180,6 +180,22 @@ TEST(GemmTest, PackedOperandsAndManyAtOnceHaveTheSameBits) {
   }
 }
 
+TEST(GemmTest, AddsToWhatStandsThere) {
+  ThreadPool pool(2);
+  for (const int64_t depth : {0, 40, 300}) {
+    Memory memory(20, 70, depth, false, true);
+    const std::vector<float> alone = memory.Run(pool);
+    for (float& v : memory.c) v = v + 1.0f;  // what is NaN stays NaN
+    memory.problem.add = true;
+    AlignedBuffer<float> workspace(GemmWorkspaceFloats(pool));
+    Gemm(memory.problem, workspace.data(), pool);
+    const std::vector<float> got = memory.Dense();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], 2.0 * alone[i] + 1.0, 1e-4);
+    }
+  }
+}
+
 TEST(GemmTest, OneBadNumberStaysInItsRowAndColumn) {
   SerialExecutor serial;
   Memory memory(9, 70, 20, false, false, /*gap=*/0);

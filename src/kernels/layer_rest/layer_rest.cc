@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/layer_rest/packed_weights.h"
+#include "kernels/layer_rest/weights.h"
 #include "kernels/row_tasks.h"
 
 namespace tarn {
@@ -64,7 +64,7 @@ class Chain {
  public:
   Chain(const LayerRestOptions& options, const LayerRestShape& shape,
         const LayerRestWeights& w, const LayerRestTensors& t,
-        const PackedWeights& packed)
+        const PackedOperands& packed)
       : options_(options), shape_(shape), w_(w), t_(t), packed_(packed) {}
 
   // scratch: GemmRows' workspace, then one row of hidden numbers for each row.
@@ -122,7 +122,7 @@ class Chain {
   const LayerRestShape& shape_;
   const LayerRestWeights& w_;
   const LayerRestTensors& t_;
-  const PackedWeights& packed_;
+  const PackedOperands& packed_;
 };
 
 }  // namespace
@@ -131,9 +131,9 @@ int64_t LayerRestWorkspaceFloats(const LayerRestShape& shape,
                                  const Executor& executor) {
   const RowTasks tasks(shape.rows);
   const int64_t rows = shape.rows == 0 ? 0 : tasks.end(0);
-  return PackedWeights::Floats(shape) +
+  return LayerRestProducts::Floats(shape) +
          executor.width() * (kGemmRowsWorkspaceFloats +
-                             PackedWeights::Aligned(rows * shape.hidden));
+                             WholeLines(rows * shape.hidden));
 }
 
 void LayerRestForward(const LayerRestOptions& options,
@@ -145,13 +145,14 @@ void LayerRestForward(const LayerRestOptions& options,
   Want("x", tensors.x, shape.rows == 0);
   Want("y", tensors.y, shape.rows == 0);
   if (shape.rows == 0) return;
-  const PackedWeights packed =
-      PackedWeights::Forward(shape, weights, workspace, executor);
+  const PackedOperands packed(
+      LayerRestProducts::Forward(shape, weights).weights, 3, workspace,
+      executor);
   const Chain chain(options, shape, weights, tensors, packed);
   const RowTasks tasks(shape.rows);
-  float* scratch = workspace + PackedWeights::Floats(shape);
+  float* scratch = workspace + LayerRestProducts::Floats(shape);
   const int64_t each = kGemmRowsWorkspaceFloats +
-                       PackedWeights::Aligned(tasks.end(0) * shape.hidden);
+                       WholeLines(tasks.end(0) * shape.hidden);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int worker) {
     chain.Run(tasks.begin(task), tasks.end(task), scratch + worker * each);
   });

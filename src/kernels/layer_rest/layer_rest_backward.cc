@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/layer_rest/layer_rest.h"
-#include "kernels/layer_rest/packed_weights.h"
+#include "kernels/layer_rest/weights.h"
 #include "kernels/row_tasks.h"
 
 namespace tarn {
@@ -24,7 +24,7 @@ class Backward {
  public:
   Backward(const LayerRestOptions& options, const LayerRestShape& shape,
            const LayerRestWeights& w, const LayerRestTensors& t,
-           const LayerRestGradients& g, const PackedWeights& packed)
+           const LayerRestGradients& g, const PackedOperands& packed)
       : options_(options),
         shape_(shape),
         w_(w),
@@ -171,7 +171,7 @@ class Backward {
   const LayerRestWeights& w_;
   const LayerRestTensors& t_;
   const LayerRestGradients& g_;
-  const PackedWeights& packed_;
+  const PackedOperands& packed_;
   Sums sums_;
 };
 
@@ -209,7 +209,7 @@ void CheckPlaces(const LayerRestOptions& options, const LayerRestShape& shape,
 int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,
                                          const Executor& executor) {
   const Sums sums = {shape.width, shape.hidden};
-  return PackedWeights::Floats(shape) + GemmWorkspaceFloats(executor) +
+  return LayerRestProducts::Floats(shape) + GemmWorkspaceFloats(executor) +
          RowTasks(shape.rows).count() * sums.floats();
 }
 
@@ -221,12 +221,13 @@ void LayerRestBackward(const LayerRestOptions& options,
                        Executor& executor) {
   LayerRestCheck(options, shape, weights, tensors);
   CheckPlaces(options, shape, weights, gradients);
-  const PackedWeights packed =
-      PackedWeights::Backward(shape, weights, workspace, executor);
+  const PackedOperands packed(
+      LayerRestProducts::Backward(shape, weights).weights, 3, workspace,
+      executor);
   const Backward backward(options, shape, weights, tensors, gradients, packed);
   const RowTasks tasks(shape.rows);
   const Sums parts = {shape.width, shape.hidden};
-  float* scratch = workspace + PackedWeights::Floats(shape);
+  float* scratch = workspace + LayerRestProducts::Floats(shape);
   float* sums = scratch + GemmWorkspaceFloats(executor);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int worker) {
     backward.Run(tasks.begin(task), tasks.end(task),

@@ -22,21 +22,20 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
   norm3 = register_module("norm3", MakeNorm(config));
 }
 
-torch::Tensor DecoderLayerImpl::Run(const torch::Tensor& x,
-                                    const Branch& attend,
-                                    const MixerState& memory) {
+torch::Tensor DecoderLayerImpl::Rest(const torch::Tensor& x,
+                                     const Mixed& mixed,
+                                     const MixerState& memory) {
   // In the pre form `y` is what the next part reads and `s` the residual
   // stream; in the post form they are one.
   const double dropout = is_training() ? dropout_ : 0.0;
-  const Mixed mixed = attend(pre_norm_ ? norm1->forward(x) : x);
   const torch::Tensor whole = mixed.weight.defined()
                                   ? ops::Affine(mixed.rows, mixed.weight)
                                   : mixed.rows;
   const auto first =
       AddResidual(whole, x, mixed.bias, (pre_norm_ ? norm2 : norm1).get(),
                   ops::DrawDropout(dropout));
-  const Mixed read = Unfinished(cross_attention->ReadUnprojected(first.y, memory),
-                                *cross_attention);
+  const Mixed read = Unfinished(
+      cross_attention->ReadUnprojected(first.y, memory), *cross_attention);
   return RestOfLayer(pre_norm_ ? first.s : first.y, read,
                      {pre_norm_ ? *norm3 : *norm2,
                       pre_norm_ ? nullptr : norm3.get(), *feed_forward_,
@@ -47,13 +46,12 @@ torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
                                         const MixerState& memory,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& key_mask) {
-  return Run(
-      x,
-      [&](const torch::Tensor& u) {
-        return Unfinished(self_attention->Unprojected(u, rotary, key_mask),
-                          *self_attention);
-      },
-      memory);
+  return Rest(x,
+              Unfinished(self_attention->Unprojected(
+                             x, rotary, key_mask,
+                             pre_norm_ ? norm1.get() : nullptr),
+                         *self_attention),
+              memory);
 }
 
 torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
@@ -61,15 +59,10 @@ torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
                                         const MixerState& memory,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
-  return Run(
-      x,
-      [&](const torch::Tensor& u) {
-        auto [attended, next] =
-            self_attention->Prefill(u, state, rotary, lengths);
-        state = std::move(next);
-        return Finished(std::move(attended), *self_attention);
-      },
-      memory);
+  auto [attended, next] = self_attention->Prefill(
+      pre_norm_ ? norm1->forward(x) : x, state, rotary, lengths);
+  state = std::move(next);
+  return Rest(x, Finished(std::move(attended), *self_attention), memory);
 }
 
 DecoderImpl::DecoderImpl(const ModelConfig& config) : config_(config) {

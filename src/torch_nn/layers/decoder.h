@@ -45,8 +45,8 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<NormLayer> norm1, norm2, norm3;
 
  private:
-  torch::Tensor Run(const torch::Tensor& x, const Branch& attend,
-                    const MixerState& memory);
+  torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed,
+                     const MixerState& memory);
   bool pre_norm_;
   double dropout_;
   std::unique_ptr<FeedForward> feed_forward_;

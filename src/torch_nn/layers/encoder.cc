@@ -11,9 +11,8 @@ EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
   norm2 = register_module("norm2", MakeNorm(config));
 }
 
-torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
-                                    const Branch& attend) {
-  const Mixed mixed = attend(pre_norm_ ? norm1->forward(x) : x);
+torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x,
+                                     const Mixed& mixed) const {
   return RestOfLayer(x, mixed,
                      {pre_norm_ ? *norm2 : *norm1,
                       pre_norm_ ? nullptr : norm2.get(), *feed_forward_,
@@ -23,20 +22,20 @@ torch::Tensor EncoderLayerImpl::Run(const torch::Tensor& x,
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& key_mask) {
-  return Run(x, [&](const torch::Tensor& u) {
-    return Unfinished(attention->Unprojected(u, rotary, key_mask), *attention);
-  });
+  return Rest(x, Unfinished(attention->Unprojected(
+                                x, rotary, key_mask,
+                                pre_norm_ ? norm1.get() : nullptr),
+                            *attention));
 }
 
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
                                         MixerState& state,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
-  return Run(x, [&](const torch::Tensor& u) {
-    auto [attended, next] = attention->Prefill(u, state, rotary, lengths);
-    state = std::move(next);
-    return Finished(std::move(attended), *attention);
-  });
+  auto [attended, next] = attention->Prefill(pre_norm_ ? norm1->forward(x) : x,
+                                             state, rotary, lengths);
+  state = std::move(next);
+  return Rest(x, Finished(std::move(attended), *attention));
 }
 
 EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)

@@ -41,7 +41,7 @@ class EncoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<NormLayer> norm1, norm2;
 
  private:
-  torch::Tensor Run(const torch::Tensor& x, const Branch& attend);
+  torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed) const;
   bool pre_norm_;
   double dropout_;
   std::unique_ptr<FeedForward> feed_forward_;

@@ -2,8 +2,6 @@
 // parts, else part by part.
 #pragma once
 
-#include <functional>
-
 #include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/norms.h"
 #include "torch_nn/mixers/mixer.h"
@@ -17,9 +15,6 @@ struct Mixed {
   torch::Tensor weight;  // [d_model, V]; undefined: the rows are whole
   torch::Tensor bias;    // [d_model]; undefined: zeros
 };
-
-/// Rows of a layer into its mixer.
-using Branch = std::function<Mixed(const torch::Tensor&)>;
 
 /// `rows`, of Mixer::Unprojected or ReadUnprojected.
 Mixed Unfinished(torch::Tensor rows, const Mixer& mixer);

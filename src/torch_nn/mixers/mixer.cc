@@ -73,7 +73,8 @@ torch::Tensor Mixer::Unbiased(const torch::Tensor& x, const RotaryTable& rotary,
 
 torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
                                  const RotaryTable& rotary,
-                                 const torch::Tensor& key_mask) {
+                                 const torch::Tensor& key_mask,
+                                 const NormLayer* norm) {
   CheckInput("x", x);
   if (config_.positions == Positions::kRotary &&
       (!rotary.defined() || rotary.seq_len() != x.size(1))) {
@@ -81,7 +82,14 @@ torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
         "Mixer: rotary", StrCat("a table of ", x.size(1), " tokens"),
         rotary.defined() ? ShapeText(rotary.cos.sizes().vec()) : "none");
   }
-  return Mix(x, rotary, key_mask);
+  return norm == nullptr ? Mix(x, rotary, key_mask)
+                         : MixNormed(x, *norm, rotary, key_mask);
+}
+
+torch::Tensor Mixer::MixNormed(const torch::Tensor& x, const NormLayer& norm,
+                               const RotaryTable& rotary,
+                               const torch::Tensor& key_mask) {
+  return Mix(norm.forward(x), rotary, key_mask);
 }
 
 MixerState Mixer::MemoryState(const torch::Tensor& memory,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/model_config.h"
+#include "torch_nn/layers/norms.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/state/mixer_state.h"
 #include "torch_nn/torch.h"
@@ -42,11 +43,13 @@ class Mixer : public torch::nn::Module {
                          const torch::Tensor& key_mask = {});
   /// [d_model]; undefined for a mixer without.
   virtual torch::Tensor OutputBias() const { return {}; }
-  /// Unbiased before the last product, for a caller that takes it along with
-  /// what follows (ops::LayerRest): [B, T, V], Unbiased = rows OutputWeight^T.
+  /// Unbiased of norm(x) (null: of x) before the last product, for a caller
+  /// that takes it along with what follows (ops::LayerRest): [B, T, V],
+  /// Unbiased = rows OutputWeight^T.
   torch::Tensor Unprojected(const torch::Tensor& x,
                             const RotaryTable& rotary = {},
-                            const torch::Tensor& key_mask = {});
+                            const torch::Tensor& key_mask = {},
+                            const NormLayer* norm = nullptr);
   /// [d_model, V]; undefined for a mixer that ends otherwise: its rows are
   /// whole.
   virtual torch::Tensor OutputWeight() const { return {}; }
@@ -92,6 +95,11 @@ class Mixer : public torch::nn::Module {
   /// Unprojected, of arguments that are checked.
   virtual torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
                             const torch::Tensor& key_mask) = 0;
+  /// Mix of norm(x), for mixers that take the norm along with their first
+  /// product.
+  virtual torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
+                                  const RotaryTable& rotary,
+                                  const torch::Tensor& key_mask);
   /// Prefill before OutputWeight: replaces the tensors of `state`; its lengths
   /// are the caller's.
   /// Called only where the spec has a state.

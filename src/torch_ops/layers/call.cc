@@ -90,7 +90,8 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   for (const char* op :
        {"affine_backward", "feed_forward_backward",
         "swiglu_feed_forward_backward", "residual_norm_backward",
-        "layer_rest_forward", "layer_rest_backward",
+        "layer_heads_forward", "layer_heads_backward", "layer_rest_forward",
+        "layer_rest_backward",
         "linear_attention_packed_backward", "logistic_mixture_loss_backward"}) {
     m.impl(op, torch::autograd::autogradNotImplementedFallback());
   }

@@ -75,6 +75,18 @@ struct ResidualNormArguments {
 };
 ResidualNormResult ResidualNorm(const ResidualNormArguments& arguments);
 
+/// A norm and the maps that read it, side by side (kernels/layer_heads):
+/// n = norm(x), y = [n W_0^T + b_0, n W_1^T + b_1, ...].
+struct LayerHeadsArguments {
+  at::Tensor x;                     // [rows, D]
+  std::vector<at::Tensor> weights;  // [E_i, D], up to four
+  std::vector<at::Tensor> biases;   // [E_i]; empty: zeros
+  OptionalTensor gamma, beta;       // [D]; no gamma: n = x
+  double eps = 1e-5;
+  NormKind norm_kind = NormKind::kLayer;
+};
+at::Tensor LayerHeads(const LayerHeadsArguments& arguments);  // [rows, sum E_i]
+
 /// What a layer does after its mixer (kernels/layer_rest):
 ///   s = x + d1 (mixed out_weight^T + out_bias),  n = norm(s)
 ///   y = base + d3 (d2 act(n weight1^T + bias1) weight2^T + bias2)

@@ -28,14 +28,24 @@ ProjectedMixer::ProjectedMixer(const ModelConfig& layer, MixerPlace place)
       register_module("out_projection", torch::nn::Linear(values, d_model));
 }
 
-// One product for all three.
-torch::Tensor ProjectedMixer::ProjectPacked(const torch::Tensor& x) const {
-  return ops::Affine(
-      x,
-      torch::cat({query_projection->weight, key_projection->weight,
-                  value_projection->weight}),
-      torch::cat({query_projection->bias, key_projection->bias,
-                  value_projection->bias}));
+// All three of x or of norm(x), side by side.
+torch::Tensor ProjectedMixer::ProjectPacked(const torch::Tensor& x,
+                                            const NormLayer* norm) const {
+  ops::LayerHeadsArguments a;
+  a.x = x;
+  a.weights = {query_projection->weight, key_projection->weight,
+               value_projection->weight};
+  a.biases = {query_projection->bias, key_projection->bias,
+              value_projection->bias};
+  if (norm != nullptr) {
+    ops::ResidualNormArguments described;
+    norm->Describe(described);
+    a.gamma = described.gamma;
+    a.beta = described.beta;
+    a.eps = described.eps;
+    a.norm_kind = described.kind;
+  }
+  return ops::LayerHeads(a);
 }
 
 Heads ProjectedMixer::Split(const torch::Tensor& packed) const {
@@ -51,6 +61,13 @@ torch::Tensor ProjectedMixer::Mix(const torch::Tensor& x,
                                   const RotaryTable& rotary,
                                   const torch::Tensor& key_mask) {
   return AttendPacked(ProjectPacked(x), rotary, key_mask);
+}
+
+torch::Tensor ProjectedMixer::MixNormed(const torch::Tensor& x,
+                                        const NormLayer& norm,
+                                        const RotaryTable& rotary,
+                                        const torch::Tensor& key_mask) {
+  return AttendPacked(ProjectPacked(x, &norm), rotary, key_mask);
 }
 
 torch::Tensor ProjectedMixer::AttendPacked(const torch::Tensor& packed,

@@ -52,6 +52,9 @@ class ProjectedMixer : public Mixer {
 
   torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
                     const torch::Tensor& key_mask) final;
+  torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
+                          const RotaryTable& rotary,
+                          const torch::Tensor& key_mask) final;
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
                          const Taken& taken, MixerState& state) final;
   void FillMemory(const torch::Tensor& memory, const torch::Tensor& key_mask,
@@ -60,7 +63,8 @@ class ProjectedMixer : public Mixer {
                            const MixerState& memory) final;
 
  private:
-  torch::Tensor ProjectPacked(const torch::Tensor& x) const;
+  torch::Tensor ProjectPacked(const torch::Tensor& x,
+                              const NormLayer* norm = nullptr) const;
   Heads Split(const torch::Tensor& packed) const;
 };
 
