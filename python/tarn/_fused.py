@@ -5,14 +5,23 @@ device) is called as it is."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tarn import ops
 
-# A part of a layer without its last bias, which the residual adds; None: it is in.
-Branch = tuple[torch.Tensor, torch.Tensor | None]
+# Below this many rows, copying weights for a fused pass costs more than it saves.
+_FEW_ROWS = 32
+
+
+class Branch(NamedTuple):
+    """A part of a layer before what a later pass takes along: its last product
+    with `weight` [D, V] and `bias` [D]; None: they are in."""
+
+    rows: torch.Tensor
+    bias: torch.Tensor | None = None
+    weight: torch.Tensor | None = None
 
 
 def serves(*tensors: torch.Tensor) -> bool:
@@ -78,7 +87,7 @@ def add_residual(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """s = residual + dropout(branch) and y = norm(s), or s twice without a norm:
     one pass."""
-    rows, bias = branch
+    rows, bias = unbiased(branch)
     arguments, share = _norm_arguments(norm), dropout_of(dropout)
     fused = serves(rows, residual) and rows.shape == residual.shape
     if fused and arguments is not None and share is not None:
@@ -100,23 +109,72 @@ def normed(norm: torch.nn.Module | None, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def unbiased(branch: Branch) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A branch but for its bias, which is the second; branches are any tuples."""
+    rows, bias, weight = Branch(*branch)
+    return (rows if weight is None else ops.affine(rows, weight)), bias
+
+
 def whole(branch: Branch) -> torch.Tensor:
     """A branch with its bias."""
-    rows, bias = branch
+    rows, bias = unbiased(branch)
     return rows if bias is None else rows + bias
+
+
+def layer_rest(
+    branch: Branch,
+    residual: torch.Tensor,
+    dropout: torch.nn.Module,
+    norms: tuple[torch.nn.Module, torch.nn.Module | None],
+    maps: tuple[torch.nn.Module, torch.nn.Module],
+    activation: str | None,
+) -> torch.Tensor | None:
+    """A layer from the last product of its last attention on, in one call: the
+    norm behind that attention and the last one (None: pre-norm), the two maps of
+    the feed-forward network. None where the operator does not do it."""
+    rows, bias, weight = Branch(*branch)
+    if weight is None or activation is None or not serves(rows, residual):
+        return None
+    if residual.numel() < _FEW_ROWS * residual.shape[-1]:
+        return None
+    middle, end, share = plain_norm(norms[0]), {}, dropout_of(dropout)
+    if norms[1] is not None:
+        end = plain_norm(norms[1])
+    plain = linears(*maps)
+    if middle is None or end is None or share is None or not plain:
+        return None
+    if end and (end["kind"], end["eps"]) != (middle["kind"], middle["eps"]):
+        return None
+    return ops.layer_rest(
+        residual,
+        rows,
+        weight,
+        bias,
+        middle["gamma"],
+        middle["beta"],
+        plain[0].weight,
+        plain[0].bias,
+        plain[1].weight,
+        plain[1].bias,
+        end.get("gamma"),
+        end.get("beta"),
+        eps=middle["eps"],
+        activation=activation,
+        kind=middle["kind"],
+        dropout=(share,) * 3,
+        seeds=ops.draw_seeds(3) if share else None,
+    )
 
 
 def affine(
     maps: tuple[torch.nn.Module, ...], x: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Affine maps of one tensor. A sequence [N, L, D] takes one product of the
-    weights side by side; for a single token [N, D] putting them there would cost
-    as much as the products."""
+    """Affine maps of one tensor, up to four of a sequence [N, L, D] in one call."""
     plain = linears(*maps) if serves(x) else []
     if not plain:
         return tuple(part(x) for part in maps)
     if x.dim() == 2 or len(plain) == 1:
         return tuple(ops.affine(x, part.weight, part.bias) for part in plain)
     weights = [part.weight for part in plain]
-    packed = ops.affine(x, torch.cat(weights), torch.cat([part.bias for part in plain]))
+    packed = ops.layer_heads(x, weights, [part.bias for part in plain])
     return packed.split([weight.shape[0] for weight in weights], dim=-1)

@@ -91,33 +91,46 @@ class ResidualLayer(torch.nn.Module):
     ) -> torch.Tensor:
         """The attentions and the feed-forward part, a norm each:
         post: x = norm(x + drop(f(x)));  pre: x = x + drop(f(norm(x)))."""
-        parts = [*attentions, self._feed_forward]
-        if not self.pre_norm:
-            for part, norm in zip(parts, norms, strict=True):
-                x, _ = fused.add_residual(part(x), x, self.dropout, norm)
-            return x
-        y = fused.normed(norms[0], x)
+        *earlier, last = attentions
         # The pass that adds a part makes what the next one reads.
-        for part, norm in zip(parts, [*norms[1:], None], strict=True):
+        behind = [*norms[1:], None] if self.pre_norm else norms
+        y = fused.normed(norms[0], x) if self.pre_norm else x
+        for part, norm in zip(earlier, behind, strict=False):
             y, x = fused.add_residual(part(y), x, self.dropout, norm)
-        return x
+            x = x if self.pre_norm else y
+        branch, (middle, end) = last(y), behind[len(earlier) :]
+        whole = self._rest(branch, x, middle, end)
+        if whole is not None:
+            return whole
+        y, x = fused.add_residual(branch, x, self.dropout, middle)
+        x = x if self.pre_norm else y
+        y, x = fused.add_residual(self._feed_forward(y), x, self.dropout, end)
+        return x if self.pre_norm else y
+
+    def _rest(self, branch, x, middle, end) -> torch.Tensor | None:
+        """The layer from its last attention on, where one operator does it."""
+        if self.linear3 is not None:
+            return None
+        maps, name = (self.linear1, self.linear2), self.activation_name
+        return fused.layer_rest(branch, x, self.dropout, (middle, end), maps, name)
 
     def _feed_forward(self, x: torch.Tensor) -> fused.Branch:
         first, second, gate = self.linear1, self.linear2, self.linear3
         share = fused.dropout_of(self.dropout)
         if share is None or not fused.serves(x):
-            return self._composed_feed_forward(x), None
+            return fused.Branch(self._composed_feed_forward(x))
         dropped: dict[str, Any] = {"dropout": share}
         if gate is not None and fused.linears(first, second, gate, bias=False):
             dropped["seed"] = ops.draw_seed(share)
             weights = first.weight, second.weight, gate.weight
-            return ops.swiglu_feed_forward(x, *weights, **dropped), None
+            return fused.Branch(ops.swiglu_feed_forward(x, *weights, **dropped))
         name = self.activation_name
         if gate is None and name is not None and fused.linears(first, second):
             dropped["seed"] = ops.draw_seed(share)
             weights = first.weight, first.bias, second.weight
-            return ops.feed_forward(x, *weights, activation=name, **dropped), second.bias
-        return self._composed_feed_forward(x), None
+            rows = ops.feed_forward(x, *weights, activation=name, **dropped)
+            return fused.Branch(rows, second.bias)
+        return fused.Branch(self._composed_feed_forward(x))
 
     def _composed_feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.linear1(x)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from tarn import ops
 from tarn._fused import Branch, affine, linears, serves, whole
 from tarn._tables import recurrent_mixers
 from tarn.attention._steps import CausalSteps
@@ -67,12 +66,12 @@ class Projections(torch.nn.Module):
         return heads
 
     def _out(self, attended: torch.Tensor, axis: int) -> Branch:
-        """[..., H, M], heads on this axis or already joined there -> [..., D] and
-        what is still to be added."""
+        """[..., H, M], heads on this axis or already joined there -> [..., H M] and
+        what is still to be done, or [..., D]."""
         rows, projection = attended.flatten(axis), self.out_projection
         if not (serves(rows) and linears(projection)):
-            return projection(rows), None
-        return ops.affine(rows, projection.weight), projection.bias
+            return Branch(projection(rows))
+        return Branch(rows, projection.bias, projection.weight)
 
     def _tell(self, queries, keys, values) -> None:
         if self.event_dispatcher.has_listeners(QKVEvent, self):

@@ -77,8 +77,8 @@ class AttentionLayer(SteppedProjections):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> Branch:
-        """forward without the bias of out_projection, and that bias, for a caller
-        that adds it in a later pass; None where it is already in."""
+        """forward before out_projection, and its weight and bias, for a caller that
+        takes them along in a later pass; None where they are already in."""
         queries, keys, values = self._all_heads(queries, keys, values)
         queries, keys = self._placed(queries, keys, None)
         attended = self.inner_attention(
@@ -87,7 +87,7 @@ class AttentionLayer(SteppedProjections):
         if not self.zero_padded_queries or query_lengths is None:
             return self._out(attended, 2)
         out = whole(self._out(attended, 2))
-        return torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0), None
+        return Branch(torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0))
 
     def memory_state(
         self, memory: torch.Tensor, key_lengths: Lengths | None = None
@@ -125,4 +125,4 @@ def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **mas
     plain = isinstance(attention, AttentionLayer) and unheard(attention)
     if plain and type(attention).forward is AttentionLayer.forward:
         return attention.unbiased(queries, memory, memory, **masks)
-    return attention(queries, memory, memory, **masks), None
+    return Branch(attention(queries, memory, memory, **masks))

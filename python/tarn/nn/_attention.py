@@ -66,8 +66,8 @@ class Attention(SteppedProjections):
         return whole(self.unbiased(x, key_mask))
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """forward without the bias of out_projection, and that bias, for a caller
-        that adds it in a later pass; None where it is already in."""
+        """forward before out_projection, and its weight and bias, for a caller that
+        takes them along in a later pass; None where they are already in."""
         seq_len = x.shape[1]
         places = (
             TriangularCausalMask(seq_len, device=x.device)
@@ -136,11 +136,9 @@ class LinearAttention(Attention):
         self.eps = eps
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """As Attention.unbiased. One product makes queries, keys and values."""
+        """As Attention.unbiased. One call makes queries, keys and values."""
         maps = (self.query_projection, self.key_projection, self.value_projection)
-        packed = ops.affine(
-            x, torch.cat([m.weight for m in maps]), torch.cat([m.bias for m in maps])
-        )
+        packed = ops.layer_heads(x, [m.weight for m in maps], [m.bias for m in maps])
         heads = ops.linear_attention_packed(
             packed,
             self.heads,
@@ -151,7 +149,7 @@ class LinearAttention(Attention):
             denominator=self.denominator,
             eps=self.eps,
         )
-        return ops.affine(heads, self.out_projection.weight), self.out_projection.bias
+        return Branch(heads, self.out_projection.bias, self.out_projection.weight)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, feature_map={self.feature_map!r}"

@@ -9,7 +9,7 @@ import torch
 
 from tarn import _tables as tables
 from tarn import ops
-from tarn._fused import Branch
+from tarn._fused import Branch, unbiased
 from tarn.nn._attention import make_attention
 from tarn.recurrent._inputs import Lengths, State, states_of
 from tarn.recurrent._state import AttentionState
@@ -103,10 +103,10 @@ class EncoderLayer(torch.nn.Module):
         """The layer around what attends, its bias added by the pass after it."""
         if self.norm == "pre":
             normed, _ = self._residual_norm(x, norm=self.norm1)
-            attended, bias = attend(normed)
+            attended, bias = unbiased(attend(normed))
             normed, x1 = self._residual_norm(attended, x, bias, self.norm2)
             return self._residual_norm(self._hidden(normed), x1, self.linear2.bias)[1]
-        attended, bias = attend(x)
+        attended, bias = unbiased(attend(x))
         x1, _ = self._residual_norm(attended, x, bias, self.norm1)
         return self._residual_norm(self._hidden(x1), x1, self.linear2.bias, self.norm2)[0]
 

@@ -69,11 +69,11 @@ class Mixer(torch.nn.Module):
         return self.unbiased(x, kept)[0]
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """forward under key_mask [B, T] bool, and None: nothing is left to add."""
+        """forward under key_mask [B, T] bool; nothing is left to be done."""
         if key_mask is None:
             key_mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         kept = key_mask.to(x.device).expand(x.shape[:2])
-        return self.mix(x, kept, self._first(x))[0], None
+        return Branch(self.mix(x, kept, self._first(x))[0])
 
     def prefill(
         self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
@@ -82,8 +82,8 @@ class Mixer(torch.nn.Module):
         first) -> ([B, T, d_model], new state), equal to T calls of step. lengths
         [B]: tokens of each row. Raises ValueError for another module's state, or
         where the mixer has no recurrent form."""
-        (out, _), new_state = self.unbiased_prefill(x, lengths, state)
-        return out, new_state
+        branch, new_state = self.unbiased_prefill(x, lengths, state)
+        return branch.rows, new_state
 
     def unbiased_prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
@@ -102,19 +102,19 @@ class Mixer(torch.nn.Module):
         kept = (torch.arange(seq_len) < new[:, None]).to(x.device)
         out, tensors = self.mix(x, kept, tensors)
         steps = new if held is None else held.steps + new
-        return (out, None), AttentionState(self.kind, tensors, steps, facts)
+        return Branch(out), AttentionState(self.kind, tensors, steps, facts)
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
-        (out, _), new_state = self.unbiased_step(x, state)
-        return out, new_state
+        branch, new_state = self.unbiased_step(x, state)
+        return branch.rows, new_state
 
     def unbiased_step(
         self, x: torch.Tensor, state: State = None
     ) -> tuple[Branch, AttentionState]:
         """step, as the layers call it."""
-        (out, bias), new_state = self.unbiased_prefill(x[:, None], None, state)
-        return (out[:, 0], bias), new_state
+        branch, new_state = self.unbiased_prefill(x[:, None], None, state)
+        return Branch(branch.rows[:, 0]), new_state
 
     def _first(self, x: torch.Tensor) -> Tensors:
         """The state before the first token, by the spec."""

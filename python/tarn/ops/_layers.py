@@ -1,12 +1,17 @@
 """The operators around attention: one pass where torch takes several."""
 
+from collections.abc import Sequence
+
 import torch
 
 __all__ = [
     "affine",
     "dropout_scales",
     "draw_seed",
+    "draw_seeds",
     "feed_forward",
+    "layer_heads",
+    "layer_rest",
     "linear_attention_packed",
     "logistic_mixture_loss",
     "residual_norm",
@@ -23,6 +28,13 @@ def draw_seed(dropout=1.0):
     if torch.compiler.is_compiling():  # which does not follow random_
         return torch.randint(2**63 - 1, ())
     return torch.empty((), dtype=torch.int64).random_()
+
+
+def draw_seeds(count: int) -> torch.Tensor:
+    """`count` seeds at once, int64 [count], for `layer_rest`."""
+    if torch.compiler.is_compiling():  # which does not follow random_
+        return torch.randint(2**63 - 1, (count,))
+    return torch.empty(count, dtype=torch.int64).random_()
 
 
 def dropout_scales(seed, rows, width, probability):
@@ -122,6 +134,101 @@ def residual_norm(
         return None, s
     whole = residual is None and bias is None and dropout == 0
     return y, (x if whole else s)
+
+
+def layer_heads(
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor] = (),
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    kind: str = "layer",
+) -> torch.Tensor:
+    """What a layer does before its mixer: ``n = norm(x)`` and the affine maps that
+    read it, ``n @ W.T + b`` each, side by side.
+
+    Args:
+        x: [..., D]. weights: one to four [E, D]. biases: as many [E], or none.
+        gamma, beta, eps, kind: the norm, as in `residual_norm`; no gamma: n = x.
+
+    Returns: [..., sum of E].
+    Raises: ValueError, TypeError. Thread-safe.
+
+    float32 on the CPU takes rows through norm and products while they are in
+    cache; the weights are not put side by side. Other dtypes and devices, and
+    autocast, compose torch's operators. Differentiable to any order.
+    """
+    return torch.ops.tarn.layer_heads.default(
+        x, list(weights), list(biases), gamma, beta, float(eps), kind
+    )
+
+
+def layer_rest(
+    x: torch.Tensor,
+    mixed: torch.Tensor,
+    out_weight: torch.Tensor,
+    out_bias: torch.Tensor | None,
+    gamma: torch.Tensor,
+    beta: torch.Tensor | None,
+    weight1: torch.Tensor,
+    bias1: torch.Tensor,
+    weight2: torch.Tensor,
+    bias2: torch.Tensor | None,
+    end_gamma: torch.Tensor | None = None,
+    end_beta: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    activation: str = "relu",
+    kind: str = "layer",
+    dropout: Sequence[float] = (),
+    seeds: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """What a transformer layer does after its mixer::
+
+        s = x + d1 * (mixed @ out_weight.T + out_bias);  n = norm(s)
+        y = base + d3 * (d2 * act(n @ weight1.T + bias1) @ weight2.T + bias2)
+
+    Pre-norm (Xiong et al. 2020): base = s. With end_gamma post-norm (Vaswani et
+    al. 2017): base = n, and the result is norm(y).
+
+    Args:
+        x: [..., D]; mixed: [..., V], what the mixer found, before its last map.
+        out_weight: [D, V]; weight1: [F, D]; weight2: [D, F]; biases of their
+            outputs, out_bias and bias2 may be None.
+        gamma, beta, end_gamma, end_beta: [D]; beta of layer norms only.
+        eps, kind: of both norms. activation: "relu" or "gelu" (the exact form).
+        dropout: probabilities of d1, d2, d3, or none. seeds: `draw_seeds(3)`
+            beside them.
+
+    Returns: [..., D].
+    Raises: ValueError, TypeError. Thread-safe.
+
+    float32 on the CPU takes rows through the whole chain while they are in
+    cache, forward and back; it keeps s, n and n @ weight1.T for the gradient.
+    Other dtypes and devices, and autocast, take the operators one by one.
+    Differentiable to any order.
+    """
+    return torch.ops.tarn.layer_rest.default(
+        x,
+        mixed,
+        out_weight,
+        out_bias,
+        gamma,
+        beta,
+        weight1,
+        bias1,
+        weight2,
+        bias2,
+        end_gamma,
+        end_beta,
+        float(eps),
+        activation,
+        kind,
+        [float(p) for p in dropout],
+        seeds,
+    )
 
 
 def rms_norm(x, gamma, *, eps=1e-5):

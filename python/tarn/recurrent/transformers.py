@@ -147,9 +147,9 @@ class RecurrentTransformerDecoderLayer(DecoderParts):
 
 
 def _whole(result: tuple[torch.Tensor, Any]) -> tuple[Branch, Any]:
-    """What any callable returns, with nothing left to be added."""
+    """What any callable returns, with nothing left to be done."""
     out, state = result
-    return (out, None), state
+    return Branch(out), state
 
 
 class RecurrentTransformerDecoder(Stack):

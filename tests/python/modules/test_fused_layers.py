@@ -17,7 +17,7 @@ from tarn.transformers import (
     TransformerEncoderLayer,
 )
 
-N, L, S, D, H = 2, 7, 5, 24, 3
+N, L, S, D, H = 2, 17, 5, 24, 3
 FORMS = [
     dict(norm=norm, norm_kind=norm_kind, feed_forward=feed_forward)
     for norm in ("pre", "post")
@@ -81,8 +81,9 @@ def same_numbers(fused, plain, call):
     of_plain = gradients(plain, wanted)
     for name, grad in gradients(fused, given).items():
         torch.testing.assert_close(grad, of_plain[name], rtol=1e-4, atol=2e-5, msg=name)
-    assert any("tarn.residual_norm" in name for name in operators(lambda: call(fused)))
-    assert not any("residual_norm" in name for name in operators(lambda: call(plain)))
+    ours = ("tarn.residual_norm", "tarn.layer_rest")
+    assert any(name.startswith(ours) for name in operators(lambda: call(fused)))
+    assert not any(name.startswith(ours) for name in operators(lambda: call(plain)))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=words)
@@ -109,12 +110,32 @@ def test_one_product_makes_queries_keys_and_values():
     x, memory = torch.randn(N, L, D), torch.randn(N, S, D)
 
     def products(call):
-        return sum("tarn.affine" in name for name in operators(call))
+        ours = ("tarn.affine", "tarn.layer_heads")
+        return sum(name.startswith(ours) for name in operators(call))
 
     assert products(lambda: layer(x, x, x)) == 2
     assert products(lambda: layer(x, memory, memory)) == 3
     # For a token, putting weights side by side would cost as much as the products.
     assert products(lambda: layer.step(x[:, 0])) == 4
+
+
+def test_the_rest_of_a_layer_is_one_call():
+    x, memory = torch.randn(N, L, D), torch.randn(N, S, D)
+
+    def rests(model, *tensors):
+        return sum("layer_rest" in name for name in operators(lambda: model(*tensors)))
+
+    for norm in ("pre", "post"):
+        model = encoder(norm=norm)
+        assert rests(model, x, TriangularCausalMask(L)) == 2
+        assert rests(decoder(norm=norm), x, memory, TriangularCausalMask(L)) == 1
+        # What is not the operator's, or too small for it, goes part by part.
+        assert rests(model, x[:, :3], TriangularCausalMask(3)) == 0
+        model.layers[0].norm2.eps = 1e-3
+        model.layers[1].linear3 = torch.nn.Linear(D, 40, bias=False)
+        expected = 1 if norm == "pre" else 0  # where norm2 stands behind norm1
+        assert rests(model, x, TriangularCausalMask(L)) == expected
+    assert rests(encoder(feed_forward="swiglu"), x, TriangularCausalMask(L)) == 0
 
 
 def test_whoever_listens_hears():
@@ -191,7 +212,8 @@ def test_dropout_is_a_function_of_the_generator(feed_forward):
 
     assert torch.equal(run(), run()) and not torch.equal(layer(x), layer(x))
     assert torch.equal(layer.eval()(x), layer(x))
-    assert any("residual_norm" in name for name in operators(lambda: layer.train()(x)))
+    ours = "residual_norm" if feed_forward == "swiglu" else "layer_rest"
+    assert any(ours in name for name in operators(lambda: layer.train()(x)))
     layer.dropout.p = 1.0  # the kernels take less; all parts vanish
     layer.norm1, layer.norm2 = torch.nn.Identity(), torch.nn.Identity()
     assert torch.equal(layer(x), x)
