@@ -56,14 +56,16 @@ int ExitCode(const tarn::Error& error) {
 // libtorch's OpenMP reads its settings before main, so that the program must
 // begin again to change them. By default its threads spin for milliseconds at
 // every barrier: on a machine that is shared, training then takes ten times as
-// long. 1000 turns are some 20 us. And a pool that shrinks under load would
-// split sums differently from run to run.
+// long; put to sleep at once, they wake too late for the next of a step's many
+// short loops. 10,000 turns last longer than most waits and far less than a
+// time slice. And a pool that shrinks under load would split sums differently
+// from run to run.
 void SetUpPools(char** argv) {
   if (getenv("GOMP_SPINCOUNT") != nullptr ||
       getenv("OMP_WAIT_POLICY") != nullptr) {
     return;
   }
-  setenv("GOMP_SPINCOUNT", "1000", 1);
+  setenv("GOMP_SPINCOUNT", "10000", 1);
   setenv("OMP_DYNAMIC", "FALSE", 0);
   setenv("MKL_DYNAMIC", "FALSE", 0);
   // By its own path, so that lists of processes name it. Where it cannot begin
