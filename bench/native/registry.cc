@@ -35,7 +35,9 @@ const Registry& Entries() {
     RegisterDropout(all);
     RegisterGemm(all);
     RegisterHash(all);
+    RegisterLayerHeads(all);
     RegisterLayerNorm(all);
+    RegisterLayerRest(all);
     RegisterLinearAttention(all);
     RegisterLogisticMixture(all);
     RegisterMatMul(all);

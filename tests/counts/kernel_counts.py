@@ -36,6 +36,10 @@ KERNELS = {
         "gemm", "rows=128 columns=128 depth=128"),
     "gemm_gradient": (
         "gemm", "rows=128 columns=128 depth=256 form=tn"),
+    "layer_heads": (
+        "layer_heads", "rows=128 width=64 gradient=1"),
+    "layer_rest": (
+        "layer_rest", "rows=128 width=64 hidden=128 gradient=1"),
     "linear_attention_forward_64": (
         "linear_attention_forward", "seq_len=256 heads=2 d_key=64"),
     "linear_attention_forward_128": (
