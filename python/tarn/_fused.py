@@ -135,7 +135,10 @@ def layer_rest(
     rows, bias, weight = Branch(*branch)
     if weight is None or activation is None or not serves(rows, residual):
         return None
-    if residual.numel() < _FEW_ROWS * residual.shape[-1]:
+    if rows.shape[:-1] != residual.shape[:-1] or weight.shape[0] != residual.shape[-1]:
+        return None  # a branch that is spread over the rows
+    few = not torch.compiler.is_compiling() and residual.numel() < _FEW_ROWS * weight.shape[0]
+    if few:
         return None
     middle, end, share = plain_norm(norms[0]), {}, dropout_of(dropout)
     if norms[1] is not None:

@@ -10,6 +10,7 @@ KEPT = torch.tensor([[True, True, False, True, True, True], [True] * 6])
 # Starts of three sequences of one packed row; the second is empty.
 STARTS = torch.tensor([0, 2, 2, 6])
 SEED = torch.tensor(3)
+SEEDS = torch.tensor([3, 4, 5])
 
 
 def _row(x, n):
@@ -20,6 +21,12 @@ def _row(x, n):
 def _weight(x, n):
     """[4, 4]."""
     return x[n, :4, 0]
+
+
+def _rest(x):
+    """x, what a mixer found, and the tensors of a pre-norm layer's rest."""
+    first = 2 * x, _weight(x, 0), _row(x, 1), _row(x, 2), _row(x, 3)
+    return x, *first, _weight(x, 1), _row(x, 0), _weight(x, 0), _row(x, 1)
 
 
 def _packed(x):
@@ -150,6 +157,30 @@ CASES = {
     "swiglu": (
         ops.swiglu_feed_forward,
         lambda x: ops.swiglu_feed_forward(x, _weight(x, 0), _weight(x, 1), _weight(x, 0)),
+    ),
+    "layer heads": (
+        ops.layer_heads,
+        lambda x: ops.layer_heads(
+            x,
+            [_weight(x, 0), _weight(x, 1)[:2]],
+            [_row(x, 0), _row(x, 1)[:2]],
+            _row(x, 2),
+            _row(x, 3),
+        ),
+    ),
+    "layer heads rms": (
+        ops.layer_heads,
+        lambda x: ops.layer_heads(x, [_weight(x, 0)], gamma=_row(x, 2), kind="rms"),
+    ),
+    "layer rest": (
+        ops.layer_rest,
+        lambda x: ops.layer_rest(*_rest(x), activation="gelu"),
+    ),
+    "layer rest post": (
+        ops.layer_rest,
+        lambda x: ops.layer_rest(
+            *_rest(x), _row(x, 4), _row(x, 5), dropout=(0.5, 0.25, 0.5), seeds=SEEDS
+        ),
     ),
     "logistic mixture": (
         ops.logistic_mixture_loss,

@@ -96,7 +96,7 @@ class SteppedProjections(Projections):
     def unbiased_prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
     ) -> tuple[Branch, AttentionState]:
-        """prefill, with the bias apart as in `unbiased`."""
+        """prefill before out_projection, as in `unbiased`."""
         attention = self._recurrent()
         queries, keys, values = self._placed_heads(x, state)
         attended, new_state = attention.prefill(queries, keys, values, lengths, state)
@@ -110,7 +110,7 @@ class SteppedProjections(Projections):
     def unbiased_step(
         self, x: torch.Tensor, state: State = None
     ) -> tuple[Branch, AttentionState]:
-        """step, with the bias apart as in `unbiased`."""
+        """step before out_projection, as in `unbiased`."""
         self._recurrent()  # before any work
         queries, keys, values = self._placed_heads(x, state)
         attended, new_state = self.step_heads(queries, keys, values, state)

@@ -109,7 +109,7 @@ class AttentionLayer(SteppedProjections):
         return whole(self.unbiased_read(x, state))
 
     def unbiased_read(self, x: torch.Tensor, state: AttentionState) -> Branch:
-        """read, with the bias apart as in `unbiased`."""
+        """read before out_projection, as in `unbiased`."""
         (queries,) = self._heads(x, "query")
         self._tell(queries, None, None)
         if x.dim() == 3:

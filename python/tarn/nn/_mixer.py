@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tarn import _tables as tables
-from tarn._fused import Branch
+from tarn._fused import Branch, whole
 from tarn.masking import BaseMask, MaskError
 from tarn.recurrent._inputs import Lengths, State, begin, lengths_of
 from tarn.recurrent._state import AttentionState
@@ -83,7 +83,7 @@ class Mixer(torch.nn.Module):
         [B]: tokens of each row. Raises ValueError for another module's state, or
         where the mixer has no recurrent form."""
         branch, new_state = self.unbiased_prefill(x, lengths, state)
-        return branch.rows, new_state
+        return whole(branch), new_state
 
     def unbiased_prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
@@ -107,14 +107,15 @@ class Mixer(torch.nn.Module):
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
         branch, new_state = self.unbiased_step(x, state)
-        return branch.rows, new_state
+        return whole(branch), new_state
 
     def unbiased_step(
         self, x: torch.Tensor, state: State = None
     ) -> tuple[Branch, AttentionState]:
         """step, as the layers call it."""
         branch, new_state = self.unbiased_prefill(x[:, None], None, state)
-        return Branch(branch.rows[:, 0]), new_state
+        branch = Branch(*branch)
+        return branch._replace(rows=branch.rows[:, 0]), new_state
 
     def _first(self, x: torch.Tensor) -> Tensors:
         """The state before the first token, by the spec."""

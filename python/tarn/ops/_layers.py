@@ -150,7 +150,8 @@ def layer_heads(
     read it, ``n @ W.T + b`` each, side by side.
 
     Args:
-        x: [..., D]. weights: one to four [E, D]. biases: as many [E], or none.
+        x: [..., D]. weights: one to four [E, D], E >= 1. biases: as many [E], or
+            none.
         gamma, beta, eps, kind: the norm, as in `residual_norm`; no gamma: n = x.
 
     Returns: [..., sum of E].

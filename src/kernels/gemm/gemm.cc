@@ -231,8 +231,10 @@ struct Sweep {
     Ahead next_b;
     if (p.packed_b != nullptr) {
       used = PackedBlock(p.packed_b, p.depth, k, n);
-      if (p.depth * p.columns > kNearFloats) {
-        next_b = {used + kBlockFloats, kBlockFloats, 1, kBlockFloats / 16};
+      if (p.depth * p.columns > kNearFloats && next_k < p.depth &&
+          next_n < part.column_end) {
+        next_b = {PackedBlock(p.packed_b, p.depth, next_k, next_n),
+                  kBlockFloats, 1, kBlockFloats / 16};
       }
     } else {
       CopyB(p.b, k, n, DepthAt(k), ColumnsAt(n), block);

@@ -30,7 +30,8 @@ struct GemmProblem {
   bool add = false;                 // c += a b instead
 };
 
-/// Floats of workspace for Gemm: 250 KiB a worker.
+/// Floats of workspace for Gemm: 250 KiB a worker. A workspace lies at a
+/// multiple of 64 bytes.
 int64_t GemmWorkspaceFloats(const Executor& executor);
 
 /// Sums are taken in parts of 128 of the depth, each in index order, and the

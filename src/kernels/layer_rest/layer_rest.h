@@ -63,7 +63,8 @@ struct LayerRestTensors {
 };
 
 /// Floats of workspace, forward and backward: a copy of the three weights and
-/// some 300 KiB a worker; backward also sums of a few widths for every 64 rows.
+/// for each worker 250 KiB and, forward, the hidden rows of a task (64, or a
+/// 256th of all rows); backward also sums of a few widths for every task.
 int64_t LayerRestWorkspaceFloats(const LayerRestShape& shape,
                                  const Executor& executor);
 int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,

@@ -47,8 +47,11 @@ Mixed Finished(torch::Tensor rows, const Mixer& mixer) {
 
 torch::Tensor RestOfLayer(const torch::Tensor& x, const Mixed& mixed,
                           const RestParts& parts) {
+  // For a step's few rows, packing the weights would cost more than it saves.
+  constexpr int64_t kFewRows = 32;
   ops::LayerRestArguments arguments;
-  if (!mixed.weight.defined() || !parts.feed_forward.Describe(arguments)) {
+  if (!mixed.weight.defined() || x.numel() < kFewRows * x.size(-1) ||
+      !parts.feed_forward.Describe(arguments)) {
     return PartByPart(x, mixed, parts);
   }
   arguments.x = x;

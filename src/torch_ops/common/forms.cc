@@ -1,6 +1,7 @@
 #include "torch_ops/common/forms.h"
 
 #include <ATen/FuncTorchTLS.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -46,6 +47,12 @@ bool KernelsHere(const at::Tensor& x) {
 
 ForceComposed::ForceComposed(bool on) : before_(ExchangeForced(on)) {}
 ForceComposed::~ForceComposed() { force_composed = before_; }
+
+bool AutocastOn(const at::Tensor& x) {
+  const c10::DeviceType type = x.device().type();
+  return at::autocast::is_autocast_available(type) &&
+         at::autocast::is_autocast_enabled(type);
+}
 
 bool IsTraced(const at::Tensor& tensor) {
   return tensor.is_meta() || !tensor.has_storage() ||

@@ -57,6 +57,9 @@ class ForceComposed {
   bool before_;
 };
 
+/// Whether torch casts the operands of operators where x is, on this thread.
+bool AutocastOn(const at::Tensor& x);
+
 /// True for tensors with readable bytes on the CPU: not while a compiler traces.
 bool HoldsData(const at::Tensor& tensor);
 

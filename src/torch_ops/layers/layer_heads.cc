@@ -3,7 +3,6 @@
 // differentiable; anything else, autocast included, is a norm and a product.
 #include "kernels/layer_heads/layer_heads.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -336,9 +335,10 @@ struct LayerHeadsFunction
 };
 
 at::Tensor Forward(const Arguments& a) {
+  // Rows come in several types under autocast: each operator casts its own.
+  if (AutocastOn(a.x)) return Chain(a);
   WithTorchErrors([&] { Check(a); });
-  bool served = !at::autocast::is_autocast_enabled(a.x.device().type()) &&
-                KernelServes(a.x);
+  bool served = KernelServes(a.x);
   bool wants = false;
   const TensorList flat = a.Flat();
   for (const at::Tensor& tensor : flat) {
@@ -373,6 +373,9 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
   m.impl("layer_heads_forward", &ForwardCpu);
   m.impl("layer_heads_backward", &BackwardCpu);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("layer_heads", &ForwardOp);
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("layer_heads_forward", &ForwardMeta);

@@ -4,7 +4,6 @@
 // by one.
 #include "kernels/layer_rest/layer_rest.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -514,13 +513,11 @@ struct LayerRestFunction : public torch::autograd::Function<LayerRestFunction> {
   }
 };
 
-bool AutocastOn(const at::Tensor& x) {
-  return at::autocast::is_autocast_enabled(x.device().type());
-}
-
 at::Tensor Forward(const TensorList& in, const Settings& settings) {
+  // Rows come in several types under autocast: each operator casts its own.
+  if (AutocastOn(in[kX])) return Chain(in, settings);
   WithTorchErrors([&] { Check(in, settings); });
-  bool served = !AutocastOn(in[kX]) && KernelServes(in[kX]);
+  bool served = KernelServes(in[kX]);
   bool wants = false;
   for (const at::Tensor& tensor : in) {
     if (!tensor.defined()) continue;
@@ -571,6 +568,9 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
   m.impl("layer_rest_forward", &ForwardCpu);
   m.impl("layer_rest_backward", &BackwardCpu);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
+  m.impl("layer_rest", &ForwardOp);
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("layer_rest_forward", &ForwardMeta);

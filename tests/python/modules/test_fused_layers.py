@@ -138,6 +138,16 @@ def test_the_rest_of_a_layer_is_one_call():
     assert rests(encoder(feed_forward="swiglu"), x, TriangularCausalMask(L)) == 0
 
 
+def test_an_attention_of_one_row_is_spread_over_all():
+    def pooled(queries, keys, values, *masks):
+        return values.mean(1, keepdim=True)
+
+    for length in (3, L):
+        layer = TransformerEncoderLayer(attention(pooled), D, 40, dropout=0.0)
+        x = torch.randn(N, length, D)
+        torch.testing.assert_close(heard(layer)(x), layer(x), rtol=0, atol=1e-5)
+
+
 def test_whoever_listens_hears():
     model = encoder(norm="pre")
     x = torch.randn(N, L, D)

@@ -159,7 +159,7 @@ def test_autocast(name, composed):
     form = ops.composed_forms() if composed else contextlib.nullcontext()
     with torch.autocast("cpu", dtype=torch.bfloat16), form:
         out = first(call(x))
-    wide = name.startswith(("residual", "rms", "logistic"))
+    wide = name.startswith(("residual", "rms", "logistic", "layer rest"))
     wide = wide or name.endswith(("final state", "packed state"))
     assert out.dtype == (torch.float32 if wide else torch.bfloat16), out.dtype
     # bfloat16 has 8 bits, and the cast operands are rounded before any product.

@@ -192,6 +192,8 @@ def test_autocast_takes_products_in_bfloat16():
     exact = ops.layer_rest(*tensors)
     with torch.autocast("cpu", torch.bfloat16):
         near([ops.layer_rest(*tensors)], [exact], 0.05)
+        tensors[1] = tensors[1].bfloat16()  # as a mixer leaves its rows
+        near([ops.layer_rest(*tensors)], [exact], 0.05)
         x, weights, biases, *rest = heads_tensors()
         assert ops.layer_heads(x, weights, biases, *rest).dtype == torch.bfloat16
 

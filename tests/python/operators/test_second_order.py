@@ -68,7 +68,7 @@ def test_others_have_any_order():
 def test_every_operator_has_a_case():
     named = {ops.favor, ops.rff, ops.smoothed_rff, ops.grf, ops.poly2}
     without = {"AftState", "LinearState", "composed_forms", "draw_omega", "draw_seed"}
-    without |= {"dropout_scales", "feature_frequencies", "feature_width"}
+    without |= {"draw_seeds", "dropout_scales", "feature_frequencies", "feature_width"}
     everything = {operator for operator, _ in CASES.values()}
     everything -= {causal_product.causal_dot_product}
     assert {getattr(ops, name) for name in {*ops.__all__} - without} == everything | named
