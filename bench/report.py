@@ -19,6 +19,7 @@ _SHAPE = (
     "causal",
     "layout",
     "rows",
+    "model",
     "inputs",
     "outputs",
     "width",

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "kernels/aligned_buffer.h"
 #include "kernels/gemm/gemm_ref.h"
+#include "kernels/reversed_executor.h"
 #include "kernels/simd_target.h"
 #include "kernels/test_vectors.h"
 
@@ -90,17 +91,9 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
           std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-class ReversedExecutor final : public Executor {
- public:
-  int width() const override { return 5; }
-  void ParallelFor(int64_t tasks, TaskRef f) override {
-    for (int64_t task = tasks; task-- > 0;) f(task, static_cast<int>(task % 5));
-  }
-};
-
 TEST(GemmTest, IsTheDefinitionForEverySizeAndForm) {
   SerialExecutor serial;
-  ReversedExecutor reversed;
+  testing::ReversedExecutor reversed;
   for (const std::string& target : SimdTargets()) {
     ForceSimdTarget(target);
     for (const int64_t rows : {0, 1, 5, 6, 13, 197}) {

@@ -9,8 +9,8 @@ std::vector<double> LayerHeadsRef(const LayerHeadsNumbers& in, size_t width,
                                   NormKind kind, double eps) {
   std::vector<double> y;
   for (size_t at = 0; at < in.x.size(); at += width) {
-    std::vector<double> n(in.x.begin() + static_cast<std::ptrdiff_t>(at),
-                          in.x.begin() + static_cast<std::ptrdiff_t>(at + width));
+    const auto row = in.x.begin() + static_cast<std::ptrdiff_t>(at);
+    std::vector<double> n(row, row + static_cast<std::ptrdiff_t>(width));
     if (!in.gamma.empty()) {
       double mean = 0, square = 0;
       const double count = static_cast<double>(width);

@@ -94,7 +94,8 @@ struct Problem {
   void Run(Executor& executor) {
     AlignedBuffer<float> workspace(LayerHeadsWorkspaceFloats(call, executor));
     LayerHeadsForward(call, workspace.data(), executor);
-    AlignedBuffer<float> more(LayerHeadsGradientWorkspaceFloats(call, executor));
+    AlignedBuffer<float> more(
+        LayerHeadsGradientWorkspaceFloats(call, executor));
     std::fill(more.data(), more.data() + more.size(), kNaN);
     LayerHeadsBackward(call, gradients, more.data(), executor);
   }

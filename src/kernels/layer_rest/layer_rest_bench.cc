@@ -43,7 +43,8 @@ class LayerRest final : public Case {
     const double count = static_cast<double>(rows);
     work_.useful_flop = work_.executed_flop =
         (gradient_ ? 3 : 1) * 2 * count * weights;
-    work_.bytes = (gradient_ ? 3 : 1) * 4 * count * static_cast<double>(5 * d + f);
+    work_.bytes =
+        (gradient_ ? 3 : 1) * 4 * count * static_cast<double>(5 * d + f);
   }
   void Run(Executor& executor) override {
     const int64_t floats =

@@ -67,8 +67,11 @@ std::vector<double> LayerRestRef(const LayerRestOptions& options,
   std::vector<double> result;
   for (int64_t m = 0; m < rows; ++m) {
     const size_t at = static_cast<size_t>(m * width);
-    Row s = Affine(RowOf(in.mixed, m, mixed), in.out_weight, in.out_bias, width);
-    for (size_t i = 0; i < s.size(); ++i) s[i] = in.x[at + i] + s[i] * d1[at + i];
+    Row s =
+        Affine(RowOf(in.mixed, m, mixed), in.out_weight, in.out_bias, width);
+    for (size_t i = 0; i < s.size(); ++i) {
+      s[i] = in.x[at + i] + s[i] * d1[at + i];
+    }
     const Row n =
         Norm(s, options.norm_kind, options.eps, in.gamma, in.beta);
     Row h = Affine(n, in.weight1, in.bias1, hidden);

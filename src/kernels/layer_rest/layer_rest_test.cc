@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "kernels/aligned_buffer.h"
 #include "kernels/layer_rest/layer_rest_ref.h"
+#include "kernels/reversed_executor.h"
 #include "kernels/simd_target.h"
 #include "kernels/test_vectors.h"
 
@@ -17,14 +18,6 @@ namespace tarn {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-class ReversedExecutor final : public Executor {
- public:
-  int width() const override { return 5; }
-  void ParallelFor(int64_t tasks, TaskRef f) override {
-    for (int64_t task = tasks; task-- > 0;) f(task, static_cast<int>(task % 5));
-  }
-};
 
 struct Kind {
   Nonlinearity activation;
@@ -194,7 +187,9 @@ TEST(LayerRestTest, TheGradientIsThatOfTheDefinition) {
       const std::vector<double> y =
           LayerRestRef(problem.options, problem.shape, numbers);
       double sum = 0;
-      for (size_t i = 0; i < y.size(); ++i) sum += y[i] * problem.in["grad_y"][i];
+      for (size_t i = 0; i < y.size(); ++i) {
+        sum += y[i] * problem.in["grad_y"][i];
+      }
       return sum;
     };
     const struct {
@@ -232,7 +227,7 @@ TEST(LayerRestTest, TheGradientIsThatOfTheDefinition) {
 
 TEST(LayerRestTest, TheBitsAreTheSameForAnyExecutor) {
   SerialExecutor serial;
-  ReversedExecutor reversed;
+  testing::ReversedExecutor reversed;
   ThreadPool pool(3);
   for (const Kind& kind : kKinds) {
     Problem problem(kind, {333, 40, 24, 72});

@@ -15,6 +15,7 @@
 #include "core/executor.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/linear_attention_ref.h"
+#include "kernels/reversed_executor.h"
 #include "kernels/simd_target.h"
 
 namespace tarn::testing {
@@ -288,15 +289,6 @@ inline Workspace MakeWorkspace(size_t bytes) {
   std::memset(p, 0xFF, (bytes + 127) / 64 * 64);
   return Workspace(p);
 }
-
-// Runs tasks in reverse order: results must not depend on the order.
-class ReversedExecutor final : public Executor {
- public:
-  int width() const override { return 3; }
-  void ParallelFor(int64_t tasks, TaskRef f) override {
-    for (int64_t t = tasks - 1; t >= 0; --t) f(t, static_cast<int>(t % 3));
-  }
-};
 
 inline double Rms(const double* x, int64_t n) {
   double sum = 0;

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/activation/activation.h"
+#include "kernels/reversed_executor.h"
 #include "kernels/simd_target.h"
 #include "kernels/swiglu/swiglu.h"
 
@@ -66,14 +67,7 @@ struct Problem {
   }
 };
 
-// Runs tasks last to first and claims several workers, to provoke the split.
-class ReversedExecutor final : public Executor {
- public:
-  int width() const override { return 3; }
-  void ParallelFor(int64_t tasks, TaskRef f) override {
-    for (int64_t task = tasks; task-- > 0;) f(task, static_cast<int>(task % 3));
-  }
-};
+using tarn::testing::ReversedExecutor;
 
 class MatMulTest : public ::testing::TestWithParam<std::string> {
  protected:

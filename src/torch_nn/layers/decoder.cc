@@ -28,11 +28,8 @@ torch::Tensor DecoderLayerImpl::Rest(const torch::Tensor& x,
   // In the pre form `y` is what the next part reads and `s` the residual
   // stream; in the post form they are one.
   const double dropout = is_training() ? dropout_ : 0.0;
-  const torch::Tensor whole = mixed.weight.defined()
-                                  ? ops::Affine(mixed.rows, mixed.weight)
-                                  : mixed.rows;
   const auto first =
-      AddResidual(whole, x, mixed.bias, (pre_norm_ ? norm2 : norm1).get(),
+      AddResidual(Projected(mixed), x, mixed.bias, (pre_norm_ ? norm2 : norm1).get(),
                   ops::DrawDropout(dropout));
   const Mixed read = Unfinished(
       cross_attention->ReadUnprojected(first.y, memory), *cross_attention);

@@ -21,11 +21,8 @@ void SetNorms(const RestParts& parts, ops::LayerRestArguments& arguments) {
 torch::Tensor PartByPart(const torch::Tensor& x, const Mixed& mixed,
                          const RestParts& parts) {
   const bool pre_norm = parts.end == nullptr;
-  const torch::Tensor whole = mixed.weight.defined()
-                                  ? ops::Affine(mixed.rows, mixed.weight)
-                                  : mixed.rows;
   const auto [normed, summed] =
-      AddResidual(whole, x, mixed.bias, &parts.middle,
+      AddResidual(Projected(mixed), x, mixed.bias, &parts.middle,
                   ops::DrawDropout(parts.dropout));
   const torch::Tensor hidden =
       parts.feed_forward(normed, ops::DrawDropout(parts.dropout));
@@ -43,6 +40,11 @@ Mixed Unfinished(torch::Tensor rows, const Mixer& mixer) {
 
 Mixed Finished(torch::Tensor rows, const Mixer& mixer) {
   return {std::move(rows), {}, mixer.OutputBias()};
+}
+
+torch::Tensor Projected(const Mixed& mixed) {
+  return mixed.weight.defined() ? ops::Affine(mixed.rows, mixed.weight)
+                                : mixed.rows;
 }
 
 torch::Tensor RestOfLayer(const torch::Tensor& x, const Mixed& mixed,

@@ -21,6 +21,9 @@ Mixed Unfinished(torch::Tensor rows, const Mixer& mixer);
 /// `rows`, of Mixer::Prefill: the bias alone is left.
 Mixed Finished(torch::Tensor rows, const Mixer& mixer);
 
+/// The rows with their last product: [B, T, d_model], but for the bias.
+torch::Tensor Projected(const Mixed& mixed);
+
 /// The parts behind the mixer. `end`: the norm of the result, null: pre-norm.
 struct RestParts {
   const NormLayer& middle;

@@ -84,7 +84,8 @@ Arguments Listed(const at::Tensor& x, at::TensorList weights,
 void Check(const Arguments& a) {
   if (a.weights.empty() ||
       static_cast<int64_t>(a.weights.size()) > kMostHeadMaps) {
-    throw ArgumentError(StrCat(kOp, ": weights"), StrCat("1 to ", kMostHeadMaps),
+    throw ArgumentError(StrCat(kOp, ": weights"),
+                        StrCat("1 to ", kMostHeadMaps),
                         StrCat(a.weights.size()));
   }
   if (!a.biases.empty() && a.biases.size() != a.weights.size()) {

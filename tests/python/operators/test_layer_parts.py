@@ -203,7 +203,9 @@ def test_torch_checks_the_operators():
     detached = lambda list_: [None if t is None else t.detach() for t in list_]
     for post in (False, True):
         inputs = detached(rest_tensors((2, 3), post=post))
-        opcheck(TARN.layer_rest_forward.default, inputs, test_utils=tests)
+        present = [torch.empty(0) if t is None else t for t in inputs]
+        arguments = (present, 1e-5, "gelu", "layer", [], None)
+        opcheck(TARN.layer_rest_forward.default, arguments, test_utils=tests)
     x, weights, biases, gamma, beta = heads_tensors((2, 3))
     inputs = (x.detach(), detached(weights), detached(biases), gamma.detach(), beta.detach())
     opcheck(TARN.layer_heads_forward.default, inputs, test_utils=tests)
