@@ -36,6 +36,7 @@ const Registry& Entries() {
     RegisterGemm(all);
     RegisterHash(all);
     RegisterLayerHeads(all);
+    RegisterLayerStep(all);
     RegisterLayerNorm(all);
     RegisterLayerRest(all);
     RegisterLinearAttention(all);

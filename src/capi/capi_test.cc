@@ -31,6 +31,11 @@ thread_local bool memory_is_out = false;
   }
   throw std::bad_alloc();
 }
+// A sanitizer has its own for this one, which would not match our delete.
+[[gnu::noinline]] void* operator new(size_t bytes,
+                                     const std::nothrow_t&) noexcept {
+  return memory_is_out ? nullptr : std::malloc(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }

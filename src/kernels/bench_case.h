@@ -76,6 +76,7 @@ void RegisterDropout(Registry& registry);
 void RegisterGemm(Registry& registry);
 void RegisterHash(Registry& registry);
 void RegisterLayerHeads(Registry& registry);
+void RegisterLayerStep(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
 void RegisterLayerRest(Registry& registry);
 void RegisterLinearAttention(Registry& registry);

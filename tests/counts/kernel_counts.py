@@ -64,6 +64,8 @@ KERNELS = {
         "softmax_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_step": (
         "softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
+    "layer_step": (
+        "layer_step", "rows=1 layers=4 width=128 heads=4 hidden=512"),
     "row_product": (
         "row_product", "rows=1 inputs=512 outputs=512"),
     "residual_norm": (

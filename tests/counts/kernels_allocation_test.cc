@@ -83,6 +83,8 @@ const std::map<std::string, std::vector<std::string>> kCases = {
      {"rows=300 width=37", "rows=300 width=37 dropout=0",
       "rows=300 width=37 kind=rms"}},
     {"rms_norm", {"rows=70 width=37"}},
+    {"layer_step",
+     {"rows=1 width=20 hidden=33", "rows=5 width=20 hidden=33"}},
     {"row_product", {"rows=3 inputs=131 outputs=66"}},
     {"poly2", {"rows=70 width=13", "rows=3 width=1"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},

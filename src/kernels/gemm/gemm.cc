@@ -317,6 +317,11 @@ namespace gemm {
 HWY_EXPORT(Multiply);
 HWY_EXPORT(PackBlock);
 
+// This machine's. Where there is one target alone its name is looked up here,
+// not among those of both namespaces.
+static auto MultiplyKernel() { return HWY_DYNAMIC_DISPATCH(Multiply); }
+static auto PackBlockKernel() { return HWY_DYNAMIC_DISPATCH(PackBlock); }
+
 namespace {
 
 int64_t Up(int64_t n, int64_t d) { return (n + d - 1) / d; }
@@ -407,7 +412,7 @@ void GemmMany(const GemmProblem* problems, int64_t count, float* workspace,
               Executor& executor) {
   using namespace gemm;  // NOLINT: this file's own
   for (int64_t i = 0; i < count; ++i) Check(problems[i]);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Multiply);
+  const auto kernel = MultiplyKernel();
   const auto tasks_of = [&](const GemmProblem& p) {
     if (p.rows == 0 || p.columns == 0) return int64_t{0};
     const Split split = SplitFor(p, executor.width());
@@ -437,7 +442,7 @@ void GemmRows(const GemmProblem& p, int64_t begin, int64_t end,
   if (begin >= end || p.columns == 0) return;
   const gemm::Part part = {begin, end, 0, p.columns};
   if (p.depth == 0) return Clear(p, part);
-  HWY_DYNAMIC_DISPATCH(Multiply)(p, part, workspace);
+  MultiplyKernel()(p, part, workspace);
 }
 
 int64_t GemmBlocks(int64_t depth, int64_t columns) {
@@ -451,7 +456,7 @@ int64_t GemmPackedFloats(int64_t depth, int64_t columns) {
 void GemmPackBlock(const GemmOperand& b, int64_t depth, int64_t columns,
                    int64_t block, float* packed) {
   using namespace gemm;  // NOLINT: this file's own
-  HWY_DYNAMIC_DISPATCH(PackBlock)(b, depth, columns, block, packed);
+  PackBlockKernel()(b, depth, columns, block, packed);
 }
 
 }  // namespace tarn

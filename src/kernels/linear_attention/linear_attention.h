@@ -106,6 +106,20 @@ void LinearAttentionStep(const LinearAttentionOptions& options,
                          float* state_z, const TensorView& out,
                          Executor& executor);
 
+/// A state before and after: S [B, HV, K, V], z [B, HV, K], dense. The next one
+/// may be the same memory, and overlaps the old one in no other way.
+struct LinearAttentionState {
+  const float *S = nullptr, *z = nullptr;
+  float *next_S = nullptr, *next_z = nullptr;
+};
+
+/// The same from one state into another: no copy, one read and one write.
+void LinearAttentionStepInto(const LinearAttentionOptions& options,
+                             const TensorView& queries, const TensorView& keys,
+                             const TensorView& values,
+                             const LinearAttentionState& state,
+                             const TensorView& out, Executor& executor);
+
 /// Recurrent prefill: T tokens one after the other in the arithmetic of
 /// LinearAttentionStep, so any split of a prompt gives the same bits. Shapes
 /// as in Step with T instead of 1.

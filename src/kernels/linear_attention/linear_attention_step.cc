@@ -21,7 +21,9 @@ struct StepTask {
   const LinearAttentionOptions* options;
   const TensorView *queries, *keys, *values, *out;
   int64_t batch, head, value_head;
-  float *state, *normalizer;  // [d_key, d_value], [d_key], dense
+  // [d_key, d_value], [d_key], dense: before the first token, and after each.
+  const float *old_state, *old_normalizer;
+  float *state, *normalizer;
 };
 }  // namespace tarn
 #endif
@@ -81,13 +83,14 @@ static float Factor(const StepTask& task, int64_t t, Features& f) {
 // z += phi(k) and 1 / (z . phi(q)); 0 for an empty row.
 static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
                               Features& f) {
+  const float* from = t == 0 ? task.old_normalizer : task.normalizer;
   const int64_t d_key = task.keys->size[3];
   float denominator = 0.0f;
   HWY_ALIGN float z[kKeyBlock];
   for (int64_t block = 0; block < d_key; block += kKeyBlock) {
     const int64_t width = std::min(kKeyBlock, d_key - block);
     if (d_key > kKeyBlock) LoadBlock(task, t, block, factor, f);
-    LoadRow(DType::kF32, task.normalizer + block, width, z);
+    LoadRow(DType::kF32, from + block, width, z);
     AddRow(f.key, PadRow(width), z);
     StoreRow(DType::kF32, z, width, task.normalizer + block);
     denominator += RowDot(f.query, z, PadRow(width));
@@ -104,13 +107,14 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
   return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN passes
 }
 
-// kVectors columns of S from `column` on; acc gets S^T phi(q). Even and odd
+// kVectors columns of S, from `old` into `state`; acc gets S^T phi(q). Even and odd
 // keys have sums of their own: twice as many chains hide the latency of a
 // multiply-add where columns are few.
 template <int kVectors>
 HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
-                              const float* values, float* state, int64_t ld,
-                              int64_t next, float* acc) {
+                              const float* values, const float* old,
+                              float* state, int64_t ld, int64_t next,
+                              float* acc) {
   const DF d;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   VF v[kVectors], sum[kVectors], odd[kVectors];
@@ -123,17 +127,18 @@ HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
   const auto update = [&](int64_t k, VF* into) HWY_ATTR {
     const VF key = hn::Set(d, f.key[k]);
     const VF query = hn::Set(d, f.query[k]);
-    float* row = state + k * ld;
+    const int64_t at = k * ld;
     if (next != 0) {
       HWY_UNROLL(4)
       for (int i = 0; i < kVectors; ++i) {
-        __builtin_prefetch(row + next + i * kLanes, 1, 2);
+        __builtin_prefetch(old + next + at + i * kLanes, 1, 2);
       }
     }
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
-      const VF s = hn::MulAdd(key, v[i], hn::LoadU(d, row + i * kLanes));
-      hn::StoreU(s, d, row + i * kLanes);
+      const VF s =
+          hn::MulAdd(key, v[i], hn::LoadU(d, old + at + i * kLanes));
+      hn::StoreU(s, d, state + at + i * kLanes);
       into[i] = hn::MulAdd(query, s, into[i]);
     }
   };
@@ -151,35 +156,42 @@ HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
 
 // Columns that fill no vector, one by one.
 static void UpdateTail(const Features& f, int64_t width, const float* values,
-                       int64_t columns, float* state, int64_t ld, float* acc) {
+                       int64_t columns, const float* old, float* state,
+                       int64_t ld, float* acc) {
   for (int64_t k = 0; k < width; ++k) {
+    const float* from = old + k * ld;
     float* row = state + k * ld;
     for (int64_t c = 0; c < columns; ++c) {
-      row[c] += f.key[k] * values[c];
+      row[c] = from[c] + f.key[k] * values[c];
       acc[c] += f.query[k] * row[c];
     }
   }
 }
 
 static void UpdateBlock(const Features& f, int64_t width, const float* values,
-                        int64_t columns, float* state, int64_t ld, int64_t next,
-                        float* acc) {
+                        int64_t columns, const float* old, float* state,
+                        int64_t ld, int64_t next, float* acc) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
   int64_t c = 0;
   for (; c + 4 * kLanes <= columns; c += 4 * kLanes) {
-    UpdateColumns<4>(f, width, values + c, state + c, ld, next, acc + c);
+    UpdateColumns<4>(f, width, values + c, old + c, state + c, ld, next,
+                     acc + c);
   }
   for (; c + 2 * kLanes <= columns; c += 2 * kLanes) {
-    UpdateColumns<2>(f, width, values + c, state + c, ld, next, acc + c);
+    UpdateColumns<2>(f, width, values + c, old + c, state + c, ld, next,
+                     acc + c);
   }
   for (; c + kLanes <= columns; c += kLanes) {
-    UpdateColumns<1>(f, width, values + c, state + c, ld, next, acc + c);
+    UpdateColumns<1>(f, width, values + c, old + c, state + c, ld, next,
+                     acc + c);
   }
-  UpdateTail(f, width, values + c, columns - c, state + c, ld, acc + c);
+  UpdateTail(f, width, values + c, columns - c, old + c, state + c, ld,
+             acc + c);
 }
 
 static void StepToken(const StepTask& task, int64_t t) {
   Features f;
+  const float* old = t == 0 ? task.old_state : task.state;
   const int64_t d_key = task.keys->size[3], d_value = task.values->size[3];
   const DType dtype = task.values->dtype;
   const float factor = Factor(task, t, f);
@@ -200,6 +212,7 @@ static void StepToken(const StepTask& task, int64_t t) {
       // With one block its features are still in f.
       if (d_key > kKeyBlock) LoadBlock(task, t, block, factor, f);
       UpdateBlock(f, std::min(kKeyBlock, d_key - block), values, columns,
+                  old + block * d_value + column,
                   task.state + block * d_value + column, d_value, next, acc);
     }
     if (inverse == 0.0f) {
@@ -230,17 +243,19 @@ namespace {
 constexpr int64_t kInlineWork = 131072;
 
 void RunSteps(const LinearAttentionOptions& options, const TensorView& queries,
-              const TensorView& keys, const TensorView& values, float* state_S,
-              float* state_z, const TensorView& out, Executor& executor) {
+              const TensorView& keys, const TensorView& values,
+              const LinearAttentionState& state, const TensorView& out,
+              Executor& executor) {
   const int64_t heads = queries.size[2], value_heads = values.size[2];
   const int64_t d_key = keys.size[3], d_value = values.size[3];
   const int64_t tasks = queries.size[0] * value_heads;
   const auto run = [&](int64_t row, int) {
     const int64_t value_head = row % value_heads;
+    const int64_t S = row * d_key * d_value, z = row * d_key;
     HWY_DYNAMIC_DISPATCH(StepHead)
     ({&options, &queries, &keys, &values, &out, row / value_heads,
-      value_head / (value_heads / heads), value_head,
-      state_S + row * d_key * d_value, state_z + row * d_key});
+      value_head / (value_heads / heads), value_head, state.S + S, state.z + z,
+      state.next_S + S, state.next_z + z});
   };
   if (tasks * d_key * d_value * queries.size[1] < kInlineWork) {
     SerialExecutor().ParallelFor(tasks, run);
@@ -251,8 +266,7 @@ void RunSteps(const LinearAttentionOptions& options, const TensorView& queries,
 
 void CheckStep(const LinearAttentionOptions& options, const TensorView& queries,
                const TensorView& keys, const TensorView& values,
-               const float* state_S, const float* state_z,
-               const TensorView& out) {
+               const LinearAttentionState& state, const TensorView& out) {
   LinearAttentionInputs in;
   in.queries = queries;
   in.keys = keys;
@@ -262,7 +276,9 @@ void CheckStep(const LinearAttentionOptions& options, const TensorView& queries,
     throw ShapeError("linear_attention step: keys", ShapeText(queries.Shape()),
                      ShapeText(keys.Shape()));
   }
-  if (queries.size[0] > 0 && (state_S == nullptr || state_z == nullptr)) {
+  if (queries.size[0] > 0 &&
+      (state.S == nullptr || state.z == nullptr || state.next_S == nullptr ||
+       state.next_z == nullptr)) {
     throw ArgumentError("linear_attention step: state", "S and z",
                         "a null pointer");
   }
@@ -270,17 +286,26 @@ void CheckStep(const LinearAttentionOptions& options, const TensorView& queries,
 
 }  // namespace
 
+void LinearAttentionStepInto(const LinearAttentionOptions& options,
+                             const TensorView& queries, const TensorView& keys,
+                             const TensorView& values,
+                             const LinearAttentionState& state,
+                             const TensorView& out, Executor& executor) {
+  CheckStep(options, queries, keys, values, state, out);
+  if (queries.size[1] != 1) {
+    throw ShapeError("linear_attention step: queries", "[B, 1, H, K]",
+                     ShapeText(queries.Shape()));
+  }
+  RunSteps(options, queries, keys, values, state, out, executor);
+}
+
 void LinearAttentionStep(const LinearAttentionOptions& options,
                          const TensorView& queries, const TensorView& keys,
                          const TensorView& values, float* state_S,
                          float* state_z, const TensorView& out,
                          Executor& executor) {
-  CheckStep(options, queries, keys, values, state_S, state_z, out);
-  if (queries.size[1] != 1) {
-    throw ShapeError("linear_attention step: queries", "[B, 1, H, K]",
-                     ShapeText(queries.Shape()));
-  }
-  RunSteps(options, queries, keys, values, state_S, state_z, out, executor);
+  LinearAttentionStepInto(options, queries, keys, values,
+                          {state_S, state_z, state_S, state_z}, out, executor);
 }
 
 void LinearAttentionPrefill(const LinearAttentionOptions& options,
@@ -288,8 +313,9 @@ void LinearAttentionPrefill(const LinearAttentionOptions& options,
                             const TensorView& values, float* state_S,
                             float* state_z, const TensorView& out,
                             Executor& executor) {
-  CheckStep(options, queries, keys, values, state_S, state_z, out);
-  RunSteps(options, queries, keys, values, state_S, state_z, out, executor);
+  const LinearAttentionState state = {state_S, state_z, state_S, state_z};
+  CheckStep(options, queries, keys, values, state, out);
+  RunSteps(options, queries, keys, values, state, out, executor);
 }
 
 }  // namespace tarn

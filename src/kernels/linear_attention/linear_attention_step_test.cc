@@ -41,6 +41,19 @@ Stream Feed(const Problem& p, const std::vector<int64_t>& runs, DType dtype,
       view.size[1] = run;
       return view;
     };
+    if (run == 1 && t % 2 == 1) {  // from one state into another
+      std::vector<float> S(s.S.size(), NAN), z(s.z.size(), NAN);
+      const Stream before = s;
+      LinearAttentionStepInto(p.options, part(q), part(k), part(v),
+                              {s.S.data(), s.z.data(), S.data(), z.data()},
+                              part(out), executor);
+      EXPECT_EQ(before.S, s.S);
+      EXPECT_EQ(before.z, s.z);
+      s.S.swap(S);
+      s.z.swap(z);
+      t += run;
+      continue;
+    }
     const auto call = run == 1 ? LinearAttentionStep : LinearAttentionPrefill;
     call(p.options, part(q), part(k), part(v), s.S.data(), s.z.data(),
          part(out), executor);

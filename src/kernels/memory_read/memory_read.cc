@@ -38,8 +38,11 @@ static uint64_t SumPiece(const uint64_t* words, int64_t count) {
     e = hn::Add(e, hn::LoadU(d, words + i + 2 * lanes));
     f = hn::Add(f, hn::LoadU(d, words + i + 3 * lanes));
   }
-  uint64_t sum =
-      hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(e, f))));
+  // Lane by lane: the intrinsic for it adds signed words, which may not wrap.
+  HWY_ALIGN uint64_t words_of_lanes[hn::MaxLanes(d)];
+  hn::Store(hn::Add(hn::Add(a, b), hn::Add(e, f)), d, words_of_lanes);
+  uint64_t sum = 0;
+  for (int64_t lane = 0; lane < lanes; ++lane) sum += words_of_lanes[lane];
   for (; i < count; ++i) sum += words[i];
   return sum;
 }

@@ -15,27 +15,70 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The sums of the lanes of four vectors: neighbours are added while vectors are
-// joined, so that all four take the additions of one.
-static void SumsOfLanes(VF a, VF b, VF c, VF e, float* sums) {
+#if HWY_TARGET != HWY_SCALAR
+// Neighbouring lanes added: those of `low`, then those of `high`.
+static VF Joined(VF low, VF high) {
   const DF d;
-#if HWY_TARGET == HWY_SCALAR
-  sums[0] = hn::GetLane(a);
-  sums[1] = hn::GetLane(b);
-  sums[2] = hn::GetLane(c);
-  sums[3] = hn::GetLane(e);
-#else
-  const auto joined = [&](VF low, VF high) {
-    return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
-  };
-  VF all = joined(joined(a, b), joined(c, e));
-  for (size_t lanes = hn::Lanes(d); lanes > 4; lanes /= 2) {
-    all = joined(all, all);
-  }
-  HWY_ALIGN float lanes[hn::MaxLanes(DF())];
-  hn::Store(all, d, lanes);
-  std::copy_n(lanes, 4, sums);
+  return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+}
 #endif
+
+// Rows of x that share a pass over four outputs: their sums fill one vector.
+constexpr int64_t kTileRows =
+    std::max<int64_t>(1, static_cast<int64_t>(hn::MaxLanes(DF())) / 4);
+
+// The sums of the lanes of four vectors a row, [kTileRows, 4]: neighbours are
+// added while vectors are joined, so that four take the additions of one.
+static void SumsOfLanes(const VF (&sums)[kTileRows][4], float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(sums[0][i]);
+#else
+  VF all[kTileRows];
+  HWY_UNROLL(4)
+  for (int64_t m = 0; m < kTileRows; ++m) {
+    all[m] = Joined(Joined(sums[m][0], sums[m][1]),
+                    Joined(sums[m][2], sums[m][3]));
+  }
+  for (int64_t left = kTileRows / 2; left > 0; left /= 2) {
+    for (int64_t m = 0; m < left; ++m) {
+      all[m] = Joined(all[2 * m], all[2 * m + 1]);
+    }
+  }
+  hn::StoreU(all[0], DF(), out);
+#endif
+}
+
+// Four outputs of kTileRows rows: a weight that was loaded meets all of them.
+static void TileOutputs(const float* x, const float* weight, int64_t inputs,
+                        float* sums) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF acc[kTileRows][4];
+  HWY_UNROLL(4)
+  for (int64_t m = 0; m < kTileRows; ++m) {
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) acc[m][i] = hn::Zero(d);
+  }
+  const auto add = [&](int64_t k, auto load) HWY_ATTR {
+    VF w[4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) w[i] = load(weight + i * inputs + k);
+    HWY_UNROLL(4)
+    for (int64_t m = 0; m < kTileRows; ++m) {
+      const VF v = load(x + m * inputs + k);
+      HWY_UNROLL(4)
+      for (int i = 0; i < 4; ++i) acc[m][i] = hn::MulAdd(v, w[i], acc[m][i]);
+    }
+  };
+  int64_t k = 0;
+  for (; k + lanes <= inputs; k += lanes) {
+    add(k, [&](const float* from) HWY_ATTR { return hn::LoadU(d, from); });
+  }
+  if (k < inputs) {
+    const int64_t left = inputs - k;
+    add(k, [&](const float* from) HWY_ATTR { return LoadPart(from, left); });
+  }
+  SumsOfLanes(acc, sums);
 }
 
 // Four outputs of one row, a vector of partial sums each: four independent
@@ -65,7 +108,16 @@ static void FourOutputs(const float* x, const float* weight, int64_t inputs,
     c = hn::MulAdd(v, LoadPart(w2 + k, left), c);
     e = hn::MulAdd(v, LoadPart(w3 + k, left), e);
   }
-  SumsOfLanes(a, b, c, e, sums);
+#if HWY_TARGET == HWY_SCALAR
+  const VF all[4] = {a, b, c, e};
+  for (int i = 0; i < 4; ++i) sums[i] = hn::GetLane(all[i]);
+#else
+  VF all = Joined(Joined(a, b), Joined(c, e));
+  for (int64_t left = lanes; left > 4; left /= 2) all = Joined(all, all);
+  HWY_ALIGN float four[hn::MaxLanes(DF())];
+  hn::Store(all, d, four);
+  std::copy_n(four, 4, sums);
+#endif
 }
 
 // The same sum of one output.
@@ -88,13 +140,29 @@ static float OneOutput(const float* x, const float* weight, int64_t inputs) {
 // outputs stay in the first cache for all of them.
 static void SomeOutputs(const float* x, int64_t rows, int64_t inputs,
                         const RowProductMap& map, int64_t begin, int64_t end) {
+  HWY_ALIGN float sums[4 * kTileRows];
   int64_t n = begin;
   for (; n + 4 <= end; n += 4) {
-    for (int64_t m = 0; m < rows; ++m) {
+    const auto store = [&](int64_t m, const float* four) HWY_ATTR {
+      const hn::CappedTag<float, 4> d;
       float* y = map.y + m * map.outputs + n;
-      FourOutputs(x + m * inputs, map.weight + n * inputs, inputs, y);
-      if (map.bias == nullptr) continue;
-      for (int i = 0; i < 4; ++i) y[i] += map.bias[n + i];
+      for (size_t i = 0; i < 4; i += hn::Lanes(d)) {
+        auto sum = hn::LoadU(d, four + i);
+        if (map.bias != nullptr) {
+          sum = hn::Add(sum, hn::LoadU(d, map.bias + n + i));
+        }
+        hn::StoreU(sum, d, y + i);
+      }
+    };
+    const float* weight = map.weight + n * inputs;
+    int64_t m = 0;
+    for (; m + kTileRows <= rows; m += kTileRows) {
+      TileOutputs(x + m * inputs, weight, inputs, sums);
+      for (int64_t i = 0; i < kTileRows; ++i) store(m + i, sums + 4 * i);
+    }
+    for (; m < rows; ++m) {
+      FourOutputs(x + m * inputs, weight, inputs, sums);
+      store(m, sums);
     }
   }
   for (; n < end; ++n) {
@@ -139,6 +207,11 @@ void Check(const float* x, int64_t rows, int64_t inputs,
 
 }  // namespace
 
+void RowProductPart(const float* x, int64_t rows, int64_t inputs,
+                    const RowProductMap& map, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(SomeOutputs)(x, rows, inputs, map, begin, end);
+}
+
 void RowProduct(const float* x, int64_t rows, int64_t inputs,
                 const RowProductMap* maps, int64_t count, Executor& executor) {
   Check(x, rows, inputs, maps, count);
@@ -156,7 +229,7 @@ void RowProduct(const float* x, int64_t rows, int64_t inputs,
       const int64_t begin = fours * part / parts * 4;
       const int64_t end =
           std::min(fours * (part + 1) / parts * 4, maps[i].outputs);
-      HWY_DYNAMIC_DISPATCH(SomeOutputs)(x, rows, inputs, maps[i], begin, end);
+      RowProductPart(x, rows, inputs, maps[i], begin, end);
     }
   });
 }

@@ -28,4 +28,10 @@ struct RowProductMap {
 void RowProduct(const float* x, int64_t rows, int64_t inputs,
                 const RowProductMap* maps, int64_t count, Executor& executor);
 
+/// Outputs [begin, end) of one map alone, on the calling thread, with the same
+/// bits. begin: a multiple of four; end: one too, or all outputs. Arguments are
+/// not checked.
+void RowProductPart(const float* x, int64_t rows, int64_t inputs,
+                    const RowProductMap& map, int64_t begin, int64_t end);
+
 }  // namespace tarn

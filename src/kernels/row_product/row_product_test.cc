@@ -71,7 +71,7 @@ TEST(RowProductTest, IsTheDefinitionForEverySize) {
 
 TEST(RowProductTest, RowsAndMapsHaveTheBitsTheyHaveAlone) {
   ThreadPool pool(2);
-  constexpr int64_t kRows = 3, kInputs = 131, kOutputs[] = {130, 7, 64};
+  constexpr int64_t kRows = 7, kInputs = 131, kOutputs[] = {130, 7, 64};
   const std::vector<float> x = testing::Normals(kRows * kInputs, 1);
   std::vector<std::vector<float>> weights, together;
   std::vector<RowProductMap> maps;

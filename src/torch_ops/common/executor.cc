@@ -37,6 +37,10 @@ struct Region {
 TorchExecutor::TorchExecutor()
     : width_(at::in_parallel_region() ? 1 : at::get_num_threads()) {}
 
+TorchExecutor::TorchExecutor(int most) : TorchExecutor() {
+  width_ = std::min(width_, most);
+}
+
 void TorchExecutor::ParallelFor(int64_t tasks, TaskRef f) {
   const int64_t slots = std::min<int64_t>(width_, tasks);
   if (slots <= 1 || at::in_parallel_region()) {

@@ -12,6 +12,8 @@ namespace tarn::ops {
 class TorchExecutor final : public Executor {
  public:
   TorchExecutor();
+  /// At most `most` workers, for calls with little to do; most >= 1.
+  explicit TorchExecutor(int most);
   int width() const override { return width_; }
   void ParallelFor(int64_t tasks, TaskRef f) override;
 

@@ -190,18 +190,22 @@ StepResults StepCpu(const StepOperands& in, const Settings& settings) {
     const Operands sequence = AsSequence(in);
     const KernelCall call = MakeKernelCall(sequence, settings);
     auto [out, S, z, _] = EmptyResults(call.held, /*return_state=*/true);
+    at::Tensor old_S = S, old_z = z;
     if (in.state_S.has_value()) {
-      S.copy_(*in.state_S);
-      z.copy_(*in.state_z);
+      old_S = in.state_S->contiguous();
+      old_z = in.state_z->contiguous();
     } else {
       S.zero_();
       z.zero_();
     }
     const TensorView out_view = ViewOf("out", out);
     TorchExecutor executor;
-    LinearAttentionStep(call.options, call.inputs.queries, call.inputs.keys,
-                        call.inputs.values, Floats(S), Floats(z), out_view,
-                        executor);
+    LinearAttentionStepInto(call.options, call.inputs.queries,
+                            call.inputs.keys, call.inputs.values,
+                            {old_S.const_data_ptr<float>(),
+                             old_z.const_data_ptr<float>(), Floats(S),
+                             Floats(z)},
+                            out_view, executor);
     return {out.squeeze(1), S, z};
   });
 }

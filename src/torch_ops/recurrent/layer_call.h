@@ -66,6 +66,21 @@ void Check(const Call& in);
 /// Where the kernels serve: float32 on the CPU, nothing differentiated.
 bool KernelsServe(const Call& in);
 
+/// What layers give: [B, D] and a new state for each layer.
+struct LayersResults {
+  at::Tensor out;
+  std::vector<at::Tensor> S, z;
+};
+
+/// Rows that the kernel of a stack's step is made for.
+constexpr int64_t kFewRows = 64;
+
+/// Layers of one kind, at least one, where the kernels serve and x has at most
+/// kFewRows rows; and the norm after them, if there is one.
+LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
+                        const OptionalTensor& gamma,
+                        const OptionalTensor& beta);
+
 /// From plain operators, which run on any device and have gradients.
 ThreeHeads ComposedHeads(const Call& in);
 at::Tensor ComposedRest(const Call& in, const at::Tensor& attended);

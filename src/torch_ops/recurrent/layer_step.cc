@@ -112,8 +112,7 @@ class Kernels {
   // torch's product is the faster one.
   void Products(const float* x, int64_t inputs,
                 std::initializer_list<RowProductMap> maps) {
-    constexpr int64_t kFew = 8;
-    if (rows_ <= kFew) {
+    if (rows_ <= kFewRows) {
       RowProduct(x, rows_, inputs, maps.begin(),
                  static_cast<int64_t>(maps.size()), executor_);
       return;
@@ -174,12 +173,6 @@ class Kernels {
   TorchExecutor executor_;
 };
 
-// What layers give: [B, D] and a new state for each layer.
-struct LayersResults {
-  at::Tensor out;
-  std::vector<at::Tensor> S, z;
-};
-
 // A copy of a state to go on in; zeros before the first token.
 at::Tensor Next(const OptionalTensor& state, at::IntArrayRef sizes) {
   at::Tensor next = EmptyDense(sizes);
@@ -218,24 +211,49 @@ LayersResults KernelSteps(const std::vector<Call>& layers, at::Tensor x) {
   return results;
 }
 
+// The norm after the last layer, if there is one.
+at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
+                    const OptionalTensor& gamma, const OptionalTensor& beta) {
+  if (!gamma.has_value()) return x;
+  ResidualNormArguments arguments;
+  arguments.x = x;
+  arguments.gamma = gamma;
+  arguments.beta = beta;
+  arguments.eps = kind.norm_eps;
+  arguments.kind = kind.norm;
+  return ResidualNorm(arguments).y;
+}
+
 // A token through layers of one kind.
-LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x) {
+LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
+                    const Kind& kind, const OptionalTensor& gamma,
+                    const OptionalTensor& beta) {
   return WithTorchErrors([&]() -> LayersResults {
-    if (layers.empty()) return {x.clone(), {}, {}};
-    bool kernels = true;
+    if (layers.empty()) {
+      return {LastNorm(kind, x.clone(), gamma, beta), {}, {}};
+    }
+    bool kernels = !WantsGradient(gamma, beta) && !HasTangent(gamma) &&
+                   !HasTangent(beta);
     for (const Call& in : layers) {
       Check(in);
       kernels = kernels && KernelsServe(in);
     }
-    if (kernels) return KernelSteps(layers, x);
-    LayersResults results{x, {}, {}};
-    for (Call& in : layers) {
-      in.x = results.out;
-      auto [out, S, z] = ComposedStep(in);
-      results.out = std::move(out);
-      results.S.push_back(std::move(S));
-      results.z.push_back(std::move(z));
+    if (kernels && x.size(0) <= kFewRows) {
+      return TeamSteps(layers, x, gamma, beta);
     }
+    LayersResults results{x, {}, {}};
+    if (kernels) {
+      results = KernelSteps(layers, x);
+    } else {
+      for (Call& in : layers) {
+        in.x = results.out;
+        auto [out, S, z] = ComposedStep(in);
+        results.out = std::move(out);
+        results.S.push_back(std::move(S));
+        results.z.push_back(std::move(z));
+      }
+    }
+    results.out = LastNorm(kind, results.out, gamma, beta);
     return results;
   });
 }
@@ -347,19 +365,6 @@ void CheckLastNorm(const at::Tensor& x, const OptionalTensor& gamma,
   });
 }
 
-// The norm after the last layer, if there is one.
-at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
-                    const OptionalTensor& gamma, const OptionalTensor& beta) {
-  if (!gamma.has_value()) return x;
-  ResidualNormArguments arguments;
-  arguments.x = x;
-  arguments.gamma = gamma;
-  arguments.beta = beta;
-  arguments.eps = kind.norm_eps;
-  arguments.kind = kind.norm;
-  return ResidualNorm(arguments).y;
-}
-
 std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>
 FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
           const TensorList& weights, const OptionalTensor& gamma,
@@ -373,9 +378,8 @@ FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
   kind.attention.eps = eps;
   CheckLastNorm(x, gamma, beta);
   std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
-  LayersResults results = Steps(layers, x);
-  return {LastNorm(kind, results.out, gamma, beta), std::move(results.S),
-          std::move(results.z)};
+  LayersResults results = Steps(layers, x, kind, gamma, beta);
+  return {std::move(results.out), std::move(results.S), std::move(results.z)};
 }
 
 ThreeHeads FlatHeads(const at::Tensor& x, const TensorList& weights,
