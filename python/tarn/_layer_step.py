@@ -1,5 +1,6 @@
-"""One token through layers in one call where their attention is linear
-(`torch.ops.tarn.linear_layers_step`), in three a layer where it is another: a
+"""One token through layers in one call where their attention is linear or full
+(`torch.ops.tarn.linear_layers_step`, `full_layers_step`), in three a layer where it
+is another: a
 recurrent step costs less than the dozen operators that each layer is made of take
 to be called. Only where nobody could tell: no gradient is recorded, float32 on the
 CPU, modules of the classes that this package builds, no listener, no dropout.
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tarn._fused import normed, serves
-from tarn._step_plan import Plan
+from tarn._step_plan import Memory, Plan
 from tarn.events import IntermediateOutput
 from tarn.recurrent._state import AttentionState
 
@@ -33,8 +34,8 @@ def layer_step(layer: Any, x: torch.Tensor, state: Any) -> Step | None:
     plan = _plan_for(layer, None)
     if plan is None or plan.disturbed():
         return None
-    if plan.linear is not None:
-        found = _linear_steps(plan, x, [state])
+    if plan.memory is not None:
+        found = _steps(plan, plan.memory, x, [state])
         return found and (found[0], found[1][0])
     return _other_step(plan, x, state)
 
@@ -53,7 +54,7 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
         states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
         return None  # an error that the layers know how to tell
-    found = _linear_steps(plan, x, states)
+    found = _steps(plan, plan.memory, x, states)
     if found is None or plan.last is not None:
         return found
     return normed(stack.norm, found[0]), found[1]
@@ -68,9 +69,12 @@ def _may_be_one(x: torch.Tensor) -> bool:
     )
 
 
-def _linear_steps(plan: Plan, x: torch.Tensor, states: Sequence[Any]) -> Steps | None:
-    S: list[torch.Tensor] = []
-    z: list[torch.Tensor] = []
+def _steps(
+    plan: Plan, memory: Memory, x: torch.Tensor, states: Sequence[Any]
+) -> Steps | None:
+    first, second = memory.names
+    a: list[torch.Tensor] = []
+    b: list[torch.Tensor] = []
     rows = x.shape[0]
     if states[0] is not None:
         for part, state in zip(plan.parts, states, strict=True):
@@ -78,25 +82,38 @@ def _linear_steps(plan: Plan, x: torch.Tensor, states: Sequence[Any]) -> Steps |
                 return None  # a pair
             if not state.fits(part.inner.kind, rows, part.facts):
                 return None  # an error that the parts know how to tell
-            S.append(state.tensors["S"])
-            z.append(state.tensors["z"])
+            a.append(state.tensors[first])
+            b.append(state.tensors[second])
+        if memory.grows and not _all_full(states, first):
+            return None  # some sequences are shorter
         places = _one_on(states)
     else:
         if any(state is not None for state in states):
             return None
         places = [torch.ones(rows, dtype=torch.int64)] * len(states)
-    assert plan.linear is not None
     last = (None, None) if plan.last is None else (plan.last["weight"], plan.last.get("bias"))
     try:
-        out, S, z = torch.ops.tarn.linear_layers_step.default(
-            x, S, z, plan.weights(), *last, plan.heads, *plan.linear, *plan.kind
+        out, a, b = plan.operator(
+            x, a, b, plan.weights(), *last, plan.heads, *memory.arguments, *plan.kind
         )
     except (TypeError, ValueError):
         return None  # moved to another dtype or device, or x of another width
     return out, [
-        AttentionState.of(part.inner.kind, {"S": a, "z": b}, place, part.facts)
-        for part, a, b, place in zip(plan.parts, S, z, places, strict=True)
+        AttentionState.of(part.inner.kind, {first: one, second: other}, place, part.facts)
+        for part, one, other, place in zip(plan.parts, a, b, places, strict=True)
     ]
+
+
+def _all_full(states: Sequence[AttentionState], name: str) -> bool:
+    """Whether every sequence of each state has as many tokens as its cache."""
+    seen: Any = None
+    for state in states:
+        if state.steps is not seen:
+            seen = state.steps
+            least = int(seen.min()) if seen.numel() else 0
+        if least != state.tensors[name].shape[1]:
+            return False
+    return True
 
 
 def _one_on(states: Sequence[AttentionState]) -> list[torch.Tensor]:

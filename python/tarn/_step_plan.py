@@ -8,6 +8,7 @@ hooks: whole lists are compared. Weights are read anew."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from operator import contains
 from typing import Any
@@ -16,11 +17,22 @@ import torch
 
 from tarn import _tables as tables
 from tarn._fused import dropout_of, linears, plain_norm, serves, unheard
-from tarn.events import QKVEvent
+from tarn.events import AttentionEvent, QKVEvent
 
 _DENOMINATORS = ("exact", "compat", "none")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _NOTHING: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How layers remember that one operator steps: its name, the names of what a
+    state holds, what the operator is told of the attention, whether states grow."""
+
+    operator: str
+    names: tuple[str, str]
+    arguments: tuple[Any, ...]
+    grows: bool
 
 
 class Plan:
@@ -34,14 +46,10 @@ class Plan:
         parts = [_Part(layer) for layer in layers]
         want(bool(parts))
         first = parts[0]
-        self.parts, self.kind, self.heads, self.linear = (
-            parts,
-            first.kind,
-            first.heads,
-            first.linear,
-        )
+        self.parts = parts
+        self.kind, self.heads, self.memory = first.kind, first.heads, first.memory
         for part in parts:
-            want((part.kind, part.heads, part.linear) == (first.kind, first.heads, first.linear))
+            want((part.kind, part.heads, part.memory) == (self.kind, self.heads, self.memory))
         self.modules = modules = [module for part in parts for module in part.modules]
         self.parents = [parent for part in parts for parent in part.parents]
         self.looked_at = [place for part in parts for place in part.looked_at]
@@ -49,7 +57,7 @@ class Plan:
         self.last: dict[str, Any] | None = None
         self.steps: list[dict[str, Any]] = []
         if owner is not None:
-            want(self.linear is not None)
+            want(self.memory is not None)
             want(all(says_one_call(layer) and unheard(layer) for layer in layers))
             modules += layers
             self.steps = [layer.__dict__ for layer in layers]
@@ -61,9 +69,12 @@ class Plan:
         self.hooks = [getattr(module, name) for module in modules for name in _HOOKS]
         self.attributes = [module.__dict__ for module in modules]
         self.settings = [values.get(name) for values, name in self.looked_at]
-        self.dropouts = [part.dropout for part in parts]
-        self.listened = [(part.attention.event_dispatcher, part.attention) for part in parts]
+        self.dropouts = [dropout for part in parts for dropout in part.dropouts]
+        self.listened = [event for part in parts for event in part.listened]
         self.places = [place for part in parts for place in part.places]
+        self.operator: Any = None
+        if self.memory is not None:
+            self.operator = getattr(torch.ops.tarn, self.memory.operator).default
         want(serves(*(weight for weight in self.weights() if weight is not None)))
 
     def _take_norm(self, norm: Any) -> None:
@@ -90,11 +101,11 @@ class Plan:
 
     def disturbed(self) -> bool:
         """Whether it may not be used just now."""
-        for dropout in self.dropouts:
-            if dropout["training"] and dropout["p"] != 0:
+        for module, dropout in self.dropouts:
+            if module["training"] and dropout["p"] != 0:
                 return True
-        for dispatcher, attention in self.listened:
-            if dispatcher.has_listeners(QKVEvent, attention):
+        for dispatcher, event, source in self.listened:
+            if dispatcher.has_listeners(event, source):
                 return True
         return False
 
@@ -112,22 +123,41 @@ class _Part:
         want(getattr(inner, "steps_by_heads", False))
         want(dropout_of(layer.dropout) is not None)
         self.attention, self.inner, self.heads = attention, inner, attention.n_heads
-        self.dropout = layer.dropout.__dict__
+        # Whose dropout: the module that is in training, where p stands.
+        self.dropouts = [(layer.dropout.__dict__, layer.dropout.__dict__)]
+        self.listened = [(attention.event_dispatcher, QKVEvent, attention)]
         self.kind = _kind_of(layer)
-        self.linear = _linear_arguments(inner)
         maps = _maps(layer)
         self.modules = [attention, layer.norm1, layer.norm2, layer.dropout, *maps]
-        if self.linear is not None:
-            self.modules += [inner, inner.feature_map]
-        want(all(unheard(module) for module in self.modules))
         self.parents = [layer._modules, attention._modules]
-        if self.linear is not None:
-            self.parents.append(inner._modules)
-        self.looked_at = _settings_of(layer, inner if self.linear is not None else None)
+        self.looked_at = _settings_of(layer)
         self.places = _places(maps, layer.norm1, layer.norm2)
         widths = [maps[i].weight.shape[0] // self.heads for i in (0, 2)]
-        if self.linear is not None:
-            self.facts = inner.facts_of(inner.arguments(), self.heads, *widths)
+        self.memory = None
+        if says_one_call(inner) and unheard(inner):
+            self._take_inner(inner, *widths)
+        want(all(unheard(module) for module in self.modules))
+
+    def _take_inner(self, inner: Any, d_key: int, d_value: int) -> None:
+        """An attention that an operator computes with the layers, if it is one."""
+        if getattr(inner, "kind", None) == "full":
+            self.memory = Memory("full_layers_step", ("keys", "values"), (inner.softmax_temp,), True)
+            self.facts = inner.facts_of(self.heads, d_key, d_value, torch.float32)
+            own, settings = inner.dropout, [(inner, "softmax_temp"), (inner, "event_dispatcher")]
+            self.dropouts.append((inner.__dict__, own.__dict__))
+            self.listened.append((inner.event_dispatcher, AttentionEvent, inner))
+        else:
+            arguments = _linear_arguments(inner)
+            if arguments is None:
+                return
+            self.memory = Memory("linear_layers_step", ("S", "z"), arguments, False)
+            self.facts = inner.facts_of(inner.arguments(), self.heads, d_key, d_value)
+            own = inner.feature_map
+            settings = [(inner, "eps"), (inner, "compat"), (inner, "denominator")]
+            settings += [(own, name) for name in vars(own)]
+        self.modules += [inner, own]
+        self.parents.append(inner._modules)
+        self.looked_at += [(module.__dict__, name) for module, name in settings]
 
 
 def _kind_of(layer: Any) -> tuple[str, str, float, bool]:
@@ -153,13 +183,10 @@ def _maps(layer: Any) -> list[torch.nn.Linear]:
     return projections + forward
 
 
-def _settings_of(layer: Any, inner: Any) -> list[tuple[dict[str, Any], str]]:
+def _settings_of(layer: Any) -> list[tuple[dict[str, Any], str]]:
     """Where stands what is no module and may be set anew."""
     found = [(layer, "activation"), (layer, "pre_norm"), (layer.attention, "n_heads")]
     found += [(layer.attention, "event_dispatcher"), (layer.norm1, "eps"), (layer.norm2, "eps")]
-    if inner is not None:
-        found += [(inner, "eps"), (inner, "compat"), (inner, "denominator")]
-        found += [(inner.feature_map, name) for name in vars(inner.feature_map)]
     return [(module.__dict__, name) for module, name in found]
 
 
@@ -176,8 +203,6 @@ def _places(maps: list[torch.nn.Linear], norm1: Any, norm2: Any) -> list[tuple[d
 def _linear_arguments(inner: Any) -> tuple[str, str, float] | None:
     """feature_map, denominator and eps of a linear attention that the operator
     computes; None of another."""
-    if not says_one_call(inner) or not unheard(inner):
-        return None
     arguments = inner.arguments()
     name, denominator = arguments["feature_map"], arguments["denominator"]
     if len(arguments) != 3 or denominator not in _DENOMINATORS or not isinstance(name, str):

@@ -38,6 +38,9 @@ template <int kRows, int kVectors>
 struct Tile {
   VF at[kRows][kVectors];
 
+  // Its own, so that it has the target of what stands around it: the one that
+  // the compiler would make has the command line's.
+  HWY_INLINE Tile() {}  // NOLINT: not initialised
   HWY_INLINE void Clear() {
     HWY_UNROLL(16)
     for (int r = 0; r < kRows; ++r) {

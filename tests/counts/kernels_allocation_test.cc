@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -11,6 +13,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "allocation_count.h"
@@ -112,13 +115,30 @@ int64_t TakenBy(const F& f) {
   return most;
 }
 
+// A pool of two whose second thread has run: what a thread takes when it begins
+// is nobody's allocation. A minute guards against a pool that has none.
+ThreadPool& RunningPool() {
+  static ThreadPool pool(2);
+  [[maybe_unused]] static const bool running = [] {
+    std::atomic<bool> second{false};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!second && std::chrono::steady_clock::now() < end) {
+      pool.ParallelFor(2, [&](int64_t, int worker) {
+        if (worker == 1) second = true;
+        std::this_thread::yield();
+      });
+    }
+    return second.load();
+  }();
+  return pool;
+}
+
 // Calls f(executor) with one thread and with two.
 template <typename F>
 void WithExecutors(const F& f) {
   SerialExecutor serial;
   f(serial);
-  ThreadPool pool(2);
-  f(pool);
+  f(RunningPool());
 }
 
 // Volatile: an allocation that nobody looks at may be left out by the compiler.

@@ -23,6 +23,8 @@ class FullAttention(FullSteps, FullMemory, SoftmaxAttention):
             matrix is only made where somebody listens.
     """
 
+    _one_call = True
+
     def forward(
         self,
         queries: torch.Tensor,

@@ -208,11 +208,12 @@ class Steps {
       Map(y, call_.width, w.value, values, part(values, call_.d_value),
           rows.values);
       if (by_heads_) {
-        attention_.Attend({layer, index, 0, 1, heads.begin, heads.end}, rows);
+        attention_.Attend({layer, index, share, 0, 1, heads.begin, heads.end},
+                          rows);
       }
     } else if (kind == 1) {
       if (by_heads_) return;
-      LayerStepPart part = {layer, index, 0, call_.rows, 0, call_.heads};
+      LayerStepPart part = {layer, index, share, 0, call_.rows, 0, call_.heads};
       if (call_.rows >= width_) {
         const Range own = Part(call_.rows, share, width_);
         part.row_begin = own.begin;

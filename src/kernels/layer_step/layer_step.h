@@ -56,6 +56,7 @@ struct LayerStepRows {
 /// What one share of an attention computes: these rows of these heads.
 struct LayerStepPart {
   int64_t layer = 0, attention = 0;
+  int64_t share = 0;  // of the team's width: no two at once have the same
   int64_t row_begin = 0, row_end = 0, head_begin = 0, head_end = 0;
 };
 

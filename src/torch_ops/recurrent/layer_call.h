@@ -37,10 +37,16 @@ enum Place {
   kPlaces
 };
 
+/// Linear attention remembers S and z; full (softmax) attention every key and
+/// value, under the same names.
+enum class Mixer { kLinear, kFull };
+
 /// What the layer is, apart from its tensors.
 struct Kind {
   int64_t heads = 1;
-  Settings attention;
+  Mixer mixer = Mixer::kLinear;
+  Settings attention;                  // of linear attention
+  std::optional<double> softmax_temp;  // of full; none: 1 / sqrt(d_key)
   Activation activation = Activation::kRelu;
   NormKind norm = NormKind::kLayer;
   double norm_eps = 1e-5;
@@ -49,6 +55,8 @@ struct Kind {
 
 struct Call {
   at::Tensor x;  // [B, D]
+  // [B, H, d_key, d_value], [B, H, d_key]; of full attention keys
+  // [B, t, H, d_key], values [B, t, H, d_value].
   OptionalTensor S, z;
   std::vector<OptionalTensor> weights;  // kPlaces
   Kind kind;
@@ -80,6 +88,17 @@ constexpr int64_t kFewRows = 64;
 LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
                         const OptionalTensor& gamma,
                         const OptionalTensor& beta);
+
+/// A token through layers of one kind, and the norm after them. Throws what is
+/// wrong with a layer.
+LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
+                    const Kind& kind, const OptionalTensor& gamma,
+                    const OptionalTensor& beta);
+
+/// Queries, keys and values; and what becomes of x with what its attention
+/// found, `attended` [B, H, d_value].
+ThreeHeads Heads(const Call& in);
+at::Tensor Rest(const Call& in, const at::Tensor& attended);
 
 /// From plain operators, which run on any device and have gradients.
 ThreeHeads ComposedHeads(const Call& in);

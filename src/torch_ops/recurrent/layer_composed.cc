@@ -1,4 +1,8 @@
 // What a layer's step checks, and its composed form.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/softmax.h>
+
+#include <cmath>
 #include <tuple>
 
 #include "torch_ops/common/forms.h"
@@ -74,12 +78,19 @@ void Check(const Call& in) {
        {kOutBias, kBias2, kGamma1, kBeta1, kGamma2, kBeta2}) {
     want(place, {width});
   }
-  if (in.S.has_value() != in.z.has_value()) {
-    throw ArgumentError(StrCat(kOp, ": S, z"), "both or none",
-                        in.S.has_value() ? "S alone" : "z alone");
-  }
   if (!in.S.has_value()) return;
   const c10::SymInt batch = in.x.sym_size(0), heads = in.kind.heads;
+  if (in.kind.mixer == Mixer::kFull) {
+    if (in.S->dim() != 4) {
+      throw ShapeError(StrCat(kOp, ": keys"), "[B, t, H, E]",
+                       StrCat(in.S->dim(), " axes"));
+    }
+    const c10::SymInt tokens = in.S->sym_size(1);
+    WantLike(kOp, "keys", *in.S, in.x, {batch, tokens, heads, keys / heads});
+    WantLike(kOp, "values", *in.z, in.x,
+             {batch, tokens, heads, values / heads});
+    return;
+  }
   WantLike(kOp, "S", *in.S, in.x, {batch, heads, keys / heads, values / heads});
   WantLike(kOp, "z", *in.z, in.x, {batch, heads, keys / heads});
 }
@@ -142,8 +153,36 @@ at::Tensor ComposedRest(const Call& in, const at::Tensor& attended) {
   return Added(in, up, x1, kBias2, kGamma2);
 }
 
+namespace {
+
+// As FullStepAttention; sums in float32 at least.
+StepResults ComposedFull(const Call& in, const at::Tensor& queries,
+                         const at::Tensor& key, const at::Tensor& value) {
+  at::Tensor keys = key.unsqueeze(1), values = value.unsqueeze(1);
+  if (in.S.has_value()) {
+    keys = at::cat({*in.S, keys}, 1);
+    values = at::cat({*in.z, values}, 1);
+  }
+  const double width = static_cast<double>(keys.sym_size(3).guard_int(
+      __FILE__, __LINE__));
+  const double scale = in.kind.softmax_temp.value_or(1.0 / std::sqrt(width));
+  const at::ScalarType dtype = ComputeType(queries);
+  const at::Tensor scores =
+      (queries.to(dtype).unsqueeze(1) * keys.to(dtype)).sum(-1) * scale;
+  const at::Tensor weights = at::softmax(scores, 1).unsqueeze(-1);
+  const at::Tensor out = (weights * values.to(dtype)).sum(1);
+  return {out.to(queries.scalar_type()), keys, values};
+}
+
+}  // namespace
+
 StepResults ComposedStep(const Call& in) {
   const auto [queries, keys, values] = ComposedHeads(in);
+  if (in.kind.mixer == Mixer::kFull) {
+    auto [attended, all_keys, all_values] =
+        ComposedFull(in, queries, keys, values);
+    return {ComposedRest(in, attended), all_keys, all_values};
+  }
   const auto [attended, S, z] =
       CallStep({queries, keys, values, in.S, in.z}, in.kind.attention);
   return {ComposedRest(in, attended), S, z};

@@ -5,10 +5,8 @@
 // CPU. Anything else takes the composed form, the same operators one by one.
 // layer_step_heads and layer_step_rest are what stands before and after an
 // attention of any kind.
-#include <ATen/core/List.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
@@ -22,8 +20,6 @@
 
 namespace tarn::ops::layer_step {
 namespace {
-
-using TensorList = c10::List<OptionalTensor>;
 
 // Dense weights by address, and scratch that is handed out piece by piece.
 class Kernels {
@@ -224,7 +220,8 @@ at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
   return ResidualNorm(arguments).y;
 }
 
-// A token through layers of one kind.
+}  // namespace
+
 LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
                     const Kind& kind, const OptionalTensor& gamma,
                     const OptionalTensor& beta) {
@@ -238,7 +235,8 @@ LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
       Check(in);
       kernels = kernels && KernelsServe(in);
     }
-    if (kernels && x.size(0) <= kFewRows) {
+    const bool full = kind.mixer == Mixer::kFull;
+    if (kernels && (full || x.size(0) <= kFewRows)) {
       return TeamSteps(layers, x, gamma, beta);
     }
     LayersResults results{x, {}, {}};
@@ -295,132 +293,4 @@ at::Tensor Rest(const Call& in, const at::Tensor& attended) {
   });
 }
 
-Kind MakeKind(int64_t n_heads, c10::string_view activation,
-              c10::string_view norm_kind, double norm_eps, bool pre_norm) {
-  return WithTorchErrors([&] {
-    Kind kind;
-    kind.heads = n_heads;
-    kind.activation = ParseActivation(kOp, activation);
-    kind.norm = ParseNormKind(kOp, norm_kind);
-    kind.norm_eps = norm_eps;
-    kind.pre_norm = pre_norm;
-    return kind;
-  });
-}
-
-Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
-              c10::string_view activation, c10::string_view norm_kind,
-              double norm_eps, bool pre_norm) {
-  return {x,
-          {},
-          {},
-          {weights.begin(), weights.end()},
-          MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm),
-          0};
-}
-
-// Layers: a state and kPlaces weights each; no states: zeros.
-std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
-                             at::TensorList z, const TensorList& weights,
-                             const Kind& kind) {
-  return WithTorchErrors([&] {
-    const size_t count = weights.size() / kPlaces;
-    if (weights.size() % kPlaces != 0) {
-      throw ShapeError(StrCat(kOp, ": weights"),
-                       StrCat("a multiple of ", int{kPlaces}, " of them"),
-                       StrCat(weights.size()));
-    }
-    if (S.size() != z.size() || (!S.empty() && S.size() != count)) {
-      throw ShapeError(StrCat(kOp, ": S, z"),
-                       StrCat("none, or ", count, " of each"),
-                       StrCat(S.size(), " and ", z.size()));
-    }
-    std::vector<Call> layers;
-    layers.reserve(count);
-    auto next = weights.begin();
-    for (size_t i = 0; i < count; ++i) {
-      Call& in = layers.emplace_back(Call{x, {}, {}, {}, kind, i * kPlaces});
-      in.weights.assign(next, next + kPlaces);
-      next += kPlaces;
-      if (S.empty()) continue;
-      in.S = S[i];
-      in.z = z[i];
-    }
-    return layers;
-  });
-}
-
-// Throws what is wrong with the norm after the last layer.
-void CheckLastNorm(const at::Tensor& x, const OptionalTensor& gamma,
-                   const OptionalTensor& beta) {
-  WithTorchErrors([&] {
-    if (beta.has_value() && !gamma.has_value()) {
-      throw ArgumentError(StrCat(kOp, ": beta"), "none without a gamma",
-                          "a tensor");
-    }
-    if (x.dim() != 2) return;  // the layers say so
-    const c10::SymInt width = x.sym_size(1);
-    if (gamma.has_value()) WantLike(kOp, "gamma", *gamma, x, {width});
-    if (beta.has_value()) WantLike(kOp, "beta", *beta, x, {width});
-  });
-}
-
-std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>
-FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
-          const TensorList& weights, const OptionalTensor& gamma,
-          const OptionalTensor& beta, int64_t n_heads,
-          c10::string_view feature_map, c10::string_view denominator,
-          double eps, c10::string_view activation, c10::string_view norm_kind,
-          double norm_eps, bool pre_norm) {
-  Kind kind = MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
-  kind.attention.feature_map = std::string(feature_map);
-  kind.attention.denominator = std::string(denominator);
-  kind.attention.eps = eps;
-  CheckLastNorm(x, gamma, beta);
-  std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
-  LayersResults results = Steps(layers, x, kind, gamma, beta);
-  return {std::move(results.out), std::move(results.S), std::move(results.z)};
-}
-
-ThreeHeads FlatHeads(const at::Tensor& x, const TensorList& weights,
-                     int64_t n_heads, c10::string_view activation,
-                     c10::string_view norm_kind, double norm_eps,
-                     bool pre_norm) {
-  return Heads(
-      MakeCall(x, weights, n_heads, activation, norm_kind, norm_eps, pre_norm));
-}
-
-at::Tensor FlatRest(const at::Tensor& x, const at::Tensor& attended,
-                    const TensorList& weights, int64_t n_heads,
-                    c10::string_view activation, c10::string_view norm_kind,
-                    double norm_eps, bool pre_norm) {
-  return Rest(
-      MakeCall(x, weights, n_heads, activation, norm_kind, norm_eps, pre_norm),
-      attended);
-}
-
-// One function for every device and for autograd: it asks for itself which form
-// serves, and the composed form is made of operators that have gradients.
-TORCH_LIBRARY_FRAGMENT(tarn, m) {
-  m.def(
-      "linear_layers_step(Tensor x, Tensor[] S, Tensor[] z, Tensor?[] weights, "
-      "Tensor? gamma, Tensor? beta, int n_heads, str feature_map='elu1', "
-      "str denominator='exact', float eps=1e-6, str activation='relu', str "
-      "norm_kind='layer', "
-      "float norm_eps=1e-5, bool pre_norm=False) -> "
-      "(Tensor out, Tensor[] S, Tensor[] z)",
-      &FlatSteps);
-  m.def(
-      "layer_step_heads(Tensor x, Tensor?[] weights, int n_heads, "
-      "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "
-      "bool pre_norm=False) -> (Tensor queries, Tensor keys, Tensor values)",
-      &FlatHeads);
-  m.def(
-      "layer_step_rest(Tensor x, Tensor attended, Tensor?[] weights, "
-      "int n_heads, str activation='relu', str norm_kind='layer', "
-      "float norm_eps=1e-5, bool pre_norm=False) -> Tensor",
-      &FlatRest);
-}
-
-}  // namespace
 }  // namespace tarn::ops::layer_step

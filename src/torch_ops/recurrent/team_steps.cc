@@ -2,11 +2,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <vector>
 
+#include "kernels/layer_step/full_step.h"
 #include "kernels/layer_step/linear_step.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/recurrent/growing_cache.h"
 #include "torch_ops/recurrent/layer_call.h"
 
 namespace tarn::ops::layer_step {
@@ -76,6 +80,86 @@ int WidthFor(const LayerStepCall& call) {
   return static_cast<int>(std::clamp<int64_t>(work / kLeastWork, 1, 1 << 20));
 }
 
+// The attentions of layers that go together, and what they remember.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual void Clear() = 0;
+  // One layer more: its state is read, the next one is made in `results`.
+  virtual void Add(const Call& in, const LayerStepCall& call, Weights& weights,
+                   LayersResults& results) = 0;
+  // What they do; `call` and this have to outlive it.
+  virtual std::unique_ptr<StepAttention> Attention(const LayerStepCall& call,
+                                                   int width) = 0;
+};
+
+class LinearMemory final : public Memory {
+ public:
+  explicit LinearMemory(const Kind& kind)
+      : options_(KernelOptions(kind.attention)) {}
+  void Clear() override { states_.clear(); }
+  void Add(const Call& in, const LayerStepCall& call, Weights& weights,
+           LayersResults& results) override {
+    const int64_t rows = call.rows, heads = call.heads;
+    at::Tensor S = EmptyDense({rows, heads, call.d_key, call.d_value});
+    at::Tensor z = EmptyDense({rows, heads, call.d_key});
+    states_.push_back({weights.Data(in.S), weights.Data(in.z),
+                       S.mutable_data_ptr<float>(),
+                       z.mutable_data_ptr<float>()});
+    results.S.push_back(std::move(S));
+    results.z.push_back(std::move(z));
+  }
+  std::unique_ptr<StepAttention> Attention(const LayerStepCall& call,
+                                           int) override {
+    return std::make_unique<LinearStepAttention>(options_, call,
+                                                 states_.data());
+  }
+
+ private:
+  LinearAttentionOptions options_;
+  std::vector<LinearAttentionState> states_;
+};
+
+class FullMemory final : public Memory {
+ public:
+  explicit FullMemory(const Kind& kind) : temperature_(kind.softmax_temp) {}
+  void Clear() override { states_.clear(); }
+  void Add(const Call& in, const LayerStepCall& call, Weights&,
+           LayersResults& results) override {
+    at::Tensor keys = WithRoom(in.S, {call.rows, 1, call.heads, call.d_key});
+    at::Tensor values =
+        WithRoom(in.z, {call.rows, 1, call.heads, call.d_value});
+    states_.push_back({keys.mutable_data_ptr<float>(),
+                       values.mutable_data_ptr<float>(), keys.stride(0),
+                       values.stride(0), keys.size(1)});
+    results.S.push_back(std::move(keys));
+    results.z.push_back(std::move(values));
+  }
+  std::unique_ptr<StepAttention> Attention(const LayerStepCall& call,
+                                           int width) override {
+    int64_t longest = 0;
+    for (const FullStepState& state : states_) {
+      longest = std::max(longest, state.seq_len);
+    }
+    scores_ = EmptyDense({width * longest});
+    const double scale = temperature_.value_or(
+        1.0 / std::sqrt(static_cast<double>(call.d_key)));
+    return std::make_unique<FullStepAttention>(
+        static_cast<float>(scale), call, states_.data(),
+        scores_.mutable_data_ptr<float>());
+  }
+
+ private:
+  std::optional<double> temperature_;
+  std::vector<FullStepState> states_;
+  at::Tensor scores_;
+};
+
+std::unique_ptr<Memory> MakeMemory(const Kind& kind) {
+  if (kind.mixer == Mixer::kFull) return std::make_unique<FullMemory>(kind);
+  return std::make_unique<LinearMemory>(kind);
+}
+
 }  // namespace
 
 LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
@@ -87,36 +171,31 @@ LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
   at::Tensor from = x.contiguous();
   Weights weights;
   std::vector<LayerStepLayer> parts;
-  std::vector<LinearAttentionState> states;
-  at::Tensor workspace;
+  const std::unique_ptr<Memory> memory = MakeMemory(layers.front().kind);
   // Layers of the same sizes go together: as a rule, all.
   for (size_t begin = 0, end; begin < count; begin = end) {
     const Call& first = layers[begin];
     LayerStepCall call = SizesOf(first);
     parts.clear();
-    states.clear();
+    memory->Clear();
     for (end = begin; end < count && SameSizes(first, layers[end]); ++end) {
-      const Call& in = layers[end];
-      parts.push_back(weights.Layer(in));
-      results.S.push_back(
-          EmptyDense({call.rows, call.heads, call.d_key, call.d_value}));
-      results.z.push_back(EmptyDense({call.rows, call.heads, call.d_key}));
-      states.push_back({weights.Data(in.S), weights.Data(in.z),
-                        results.S.back().mutable_data_ptr<float>(),
-                        results.z.back().mutable_data_ptr<float>()});
+      parts.push_back(weights.Layer(layers[end]));
+      memory->Add(layers[end], call, weights, results);
     }
     call.layers = parts.data();
     call.count = static_cast<int64_t>(parts.size());
-    if (end == count) call.last_norm = {weights.Data(gamma), weights.Data(beta)};
+    if (end == count) {
+      call.last_norm = {weights.Data(gamma), weights.Data(beta)};
+    }
     if (begin > 0) from = results.out.clone();
     call.x = from.const_data_ptr<float>();
     call.out = results.out.mutable_data_ptr<float>();
     TorchExecutor executor(WidthFor(call));
-    workspace = EmptyDense({LayerStepWorkspaceFloats(call, executor.width())});
-    const LinearStepAttention attention(KernelOptions(first.kind.attention),
-                                        call, states.data());
+    const at::Tensor workspace =
+        EmptyDense({LayerStepWorkspaceFloats(call, executor.width())});
+    const auto attention = memory->Attention(call, executor.width());
     Team team(executor);
-    LayerSteps(call, attention, workspace.mutable_data_ptr<float>(), team);
+    LayerSteps(call, *attention, workspace.mutable_data_ptr<float>(), team);
   }
   return results;
 }

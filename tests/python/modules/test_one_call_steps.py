@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from tarn.builders import RecurrentEncoderBuilder, TransformerEncoderBuilder
-from tarn.events import EventDispatcher, IntermediateOutput, QKVEvent
+from tarn import recurrent
+from tarn.events import AttentionEvent, EventDispatcher, IntermediateOutput, QKVEvent
 from tarn.feature_maps import by_name
 from tarn.models import LanguageModel
 
-ONE_CALL = "tarn::linear_layers_step"
+ONE_CALLS = {"linear": "tarn::linear_layers_step", "full": "tarn::full_layers_step"}
+ONE_CALL = ONE_CALLS["linear"]
 
 
 def calls_of(function, name=ONE_CALL):
@@ -40,13 +42,14 @@ def run(model, x):
     return torch.stack(outputs), state
 
 
+@pytest.mark.parametrize("kind", ONE_CALLS)
 @pytest.mark.parametrize("batch", (1, 3, 20))
 @pytest.mark.parametrize("activation", ("relu", "gelu"))
-def test_same_numbers_as_part_by_part(batch, activation):
-    model, x = encoder(activation=activation), torch.randn(5, batch, 16)
+def test_same_numbers_as_part_by_part(kind, batch, activation):
+    model, x = encoder(kind, activation=activation), torch.randn(5, batch, 16)
     want, held = run(model, x)  # records gradients: part by part
     with torch.no_grad():
-        count, (got, state) = calls_of(lambda: run(model, x))
+        count, (got, state) = calls_of(lambda: run(model, x), ONE_CALLS[kind])
     assert count == 5  # three layers a call
     torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
     for part, other in zip(state, held, strict=True):
@@ -56,7 +59,6 @@ def test_same_numbers_as_part_by_part(batch, activation):
 
 
 KINDS = {
-    "full": {},
     "exact-topk": dict(topk=3),
     "local": dict(local_context=4),
     "aft-simple": {},
@@ -237,6 +239,47 @@ def test_a_layer_in_anothers_place_is_seen():
     model.layers.append(other.layers[2])
     count, (out, state) = calls_of(lambda: model(x))
     assert count == 1 and len(state) == 4 and not torch.allclose(out, got)
+
+
+@torch.no_grad()
+def test_full_attention_of_sequences_apart():
+    """Forked, reordered and of unequal lengths: part by part where one call would
+    read what is not there, the same numbers everywhere."""
+    model, x = encoder("full"), torch.randn(6, 3, 16)
+    _, state = run(model, x)
+    rows = [2, 0, 0]
+    got, _ = model(x[0], recurrent.reorder(state, rows))
+    want, _ = model(x[0], state)
+    moved, _ = run(model, torch.cat([x[:, rows], x[:1]]))
+    torch.testing.assert_close(got, moved[-1], atol=4e-6, rtol=4e-6)
+    again, _ = model(x[0], state)  # a state is a value
+    assert torch.equal(want, again)
+    lengths = torch.tensor([6, 2, 4])
+    _, state = model.prefill(x.transpose(0, 1), lengths)
+    count, (got, _) = calls_of(lambda: model(x[0], state), ONE_CALLS["full"])
+    assert count == 0
+    for row, length in enumerate(lengths.tolist()):
+        alone, _ = run(model, torch.cat([x[:length, row : row + 1], x[:1, row : row + 1]]))
+        torch.testing.assert_close(got[row], alone[-1, 0], atol=4e-6, rtol=4e-6)
+
+
+@torch.no_grad()
+def test_who_listens_to_weights_or_drops_them_goes_part_by_part():
+    model, heard, x = encoder("full"), [], torch.randn(2, 16)
+    model(x)
+    inner = model.layers[1].attention.inner_attention
+    inner.train()
+    count, _ = calls_of(lambda: model(x), ONE_CALLS["full"])
+    assert count == 2  # of three layers
+    inner.eval().event_dispatcher = EventDispatcher()
+    inner.event_dispatcher.listen(AttentionEvent, heard.append)
+    run(model, torch.randn(4, 1, 16))
+    assert len(heard) == 4
+    inner.event_dispatcher.clear()
+    y = torch.randn(2, 16)
+    before, _ = model(y, model(x)[1])
+    inner.softmax_temp = 5.0
+    assert not torch.equal(before, model(y, model(x)[1])[0])
 
 
 @torch.no_grad()

@@ -42,12 +42,11 @@ class CachedSteps(CausalSteps):
         raise NotImplementedError
 
     def facts(self, keys, values) -> dict[str, Any]:
-        return {
-            "heads": keys.shape[-2],
-            "d_key": keys.shape[-1],
-            "d_value": values.shape[-1],
-            "dtype": str(values.dtype),
-        }
+        return self.facts_of(*keys.shape[-2:], values.shape[-1], values.dtype)
+
+    @staticmethod
+    def facts_of(heads: int, d_key: int, d_value: int, dtype: torch.dtype) -> dict[str, Any]:
+        return {"heads": heads, "d_key": d_key, "d_value": d_value, "dtype": str(dtype)}
 
     def _adopt(self, keys: torch.Tensor, values: torch.Tensor) -> AttentionState:
         """A state of plain caches, keys [N, H, t, E] and values [N, H, t, M], of

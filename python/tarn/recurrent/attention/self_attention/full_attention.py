@@ -25,6 +25,8 @@ class RecurrentFullAttention(FullSteps, StepForward, SoftmaxAttention):
     State: keys and values of all tokens; grows with them.
     """
 
+    _one_call = True
+
 
 RecurrentAttentionRegistry.register(
     "full",
