@@ -438,9 +438,14 @@ void GemmMany(const GemmProblem* problems, int64_t count, float* workspace,
 
 void GemmRows(const GemmProblem& p, int64_t begin, int64_t end,
               float* workspace) {
+  GemmPart(p, begin, end, 0, p.columns, workspace);
+}
+
+void GemmPart(const GemmProblem& p, int64_t begin, int64_t end,
+              int64_t column_begin, int64_t column_end, float* workspace) {
   using namespace gemm;  // NOLINT: this file's own
-  if (begin >= end || p.columns == 0) return;
-  const gemm::Part part = {begin, end, 0, p.columns};
+  if (begin >= end || column_begin >= column_end) return;
+  const gemm::Part part = {begin, end, column_begin, column_end};
   if (p.depth == 0) return Clear(p, part);
   MultiplyKernel()(p, part, workspace);
 }

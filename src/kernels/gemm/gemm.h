@@ -56,6 +56,12 @@ constexpr int64_t kGemmRowsWorkspaceFloats = 128 * 64 + 384 * (128 + 16);
 void GemmRows(const GemmProblem& problem, int64_t begin, int64_t end,
               float* workspace);
 
+/// The same of columns [column_begin, column_end) alone; the first a multiple of
+/// kGemmColumns, the last one too or all columns.
+constexpr int64_t kGemmColumns = 64;
+void GemmPart(const GemmProblem& problem, int64_t begin, int64_t end,
+              int64_t column_begin, int64_t column_end, float* workspace);
+
 /// An operand b that many ranges of rows meet is copied once for all of them:
 /// its blocks, and the floats that they take together.
 int64_t GemmBlocks(int64_t depth, int64_t columns);

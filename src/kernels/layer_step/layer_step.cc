@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/residual_norm/residual_norm.h"
 #include "kernels/row_product/row_product.h"
 #include "kernels/scratch.h"
@@ -23,7 +24,19 @@ Range Part(int64_t count, int64_t share, int64_t width) {
   return {count * share / width, count * (share + 1) / width};
 }
 
-// A share of a map's outputs: whole lines of a cache where they suffice, else
+// Rows up to which weights are read as they lie, which binds such products to
+// memory. More rows are worth a copy of the weights in panels.
+constexpr int64_t kFewRows = 8;
+
+// What a share makes of a map's result: these rows of these outputs.
+struct Piece {
+  Range rows, outputs;
+  bool empty() const {
+    return rows.begin == rows.end || outputs.begin == outputs.end;
+  }
+};
+
+// For a share of few rows, outputs: whole lines of a cache where they suffice, else
 // fours, as the product wants them.
 Range Outputs(int64_t outputs, int64_t share, int64_t width) {
   const int64_t unit = outputs >= 16 * width ? 16 : 4;
@@ -62,6 +75,8 @@ class Steps {
     shared_.product = take(rows * call.width);
     shared_.hidden = take(rows * call.hidden);
     shared_.up = take(rows * call.hidden);
+    gemm_ = workspace;
+    workspace += GemmFloats(call) * width;
     streams_ = workspace;
     norm_.eps = call.norm_eps;
     norm_.kind = call.norm_kind;
@@ -69,6 +84,11 @@ class Steps {
     // and values attends with them too.
     by_heads_ = rows == 1 && call.heads % width == 0 && call.d_key % 4 == 0 &&
                 call.d_value % 4 == 0;
+  }
+
+  // Of a share.
+  static int64_t GemmFloats(const LayerStepCall& call) {
+    return call.rows > kFewRows ? kGemmRowsWorkspaceFloats : 0;
   }
 
   static int64_t StreamFloats(const LayerStepCall& call) {
@@ -182,11 +202,46 @@ class Steps {
            normed ? nullptr : call_.out, normed ? call_.out : nullptr, own);
   }
 
+  // Of many rows, shares take blocks of outputs, and groups of rows where they
+  // outnumber those.
+  Piece PieceOf(int64_t outputs, int64_t share) const {
+    if (call_.rows <= kFewRows) {
+      return {{0, call_.rows}, Outputs(outputs, share, width_)};
+    }
+    const int64_t blocks = (outputs + kGemmColumns - 1) / kGemmColumns;
+    const int64_t columns = std::clamp<int64_t>(blocks, 1, width_);
+    const int64_t groups = width_ / columns;
+    if (share >= columns * groups) return {};
+    const Range some = Part(blocks, share % columns, columns);
+    return {Part(call_.rows, share / columns, groups),
+            {std::min(some.begin * kGemmColumns, outputs),
+             std::min(some.end * kGemmColumns, outputs)}};
+  }
+
   void Map(const float* x, int64_t inputs, const LayerStepMap& map,
-           int64_t outputs, const Range& part, float* y) const {
-    if (map.weight == nullptr || part.begin == part.end) return;
-    RowProductPart(x, call_.rows, inputs, {map.weight, map.bias, outputs, y},
-                   part.begin, part.end);
+           int64_t outputs, const Piece& piece, int64_t share, float* y) const {
+    if (map.weight == nullptr || piece.empty()) return;
+    const auto [begin, end] = piece.outputs;
+    if (call_.rows <= kFewRows) {
+      RowProductPart(x, call_.rows, inputs, {map.weight, map.bias, outputs, y},
+                     begin, end);
+      return;
+    }
+    GemmProblem product;
+    product.rows = call_.rows;
+    product.columns = outputs;
+    product.depth = inputs;
+    product.a = {x, inputs, false};
+    product.b = {map.weight, inputs, true};
+    product.c = y;
+    product.c_stride = outputs;
+    product.add = map.bias != nullptr;
+    for (int64_t row = piece.rows.begin; product.add && row < piece.rows.end;
+         ++row) {
+      std::copy(map.bias + begin, map.bias + end, y + row * outputs + begin);
+    }
+    GemmPart(product, piece.rows.begin, piece.rows.end, begin, end,
+             gemm_ + share * GemmFloats(call_));
   }
 
   void Attention(int64_t layer, int64_t index, int64_t kind,
@@ -198,14 +253,14 @@ class Steps {
     if (kind == 0) {
       const float* y = Enter(layer, index, share);
       const Range heads = Part(call_.heads, share, width_);
-      const auto part = [&](int64_t outputs, int64_t width) {
-        return by_heads_ ? Range{heads.begin * width, heads.end * width}
-                         : Outputs(outputs, share, width_);
+      const auto piece = [&](int64_t outputs, int64_t width) {
+        if (!by_heads_) return PieceOf(outputs, share);
+        return Piece{{0, 1}, {heads.begin * width, heads.end * width}};
       };
-      const Range key_part = part(keys, call_.d_key);
-      Map(y, call_.width, w.query, keys, key_part, rows.queries);
-      Map(y, call_.width, w.key, keys, key_part, rows.keys);
-      Map(y, call_.width, w.value, values, part(values, call_.d_value),
+      const Piece of_keys = piece(keys, call_.d_key);
+      Map(y, call_.width, w.query, keys, of_keys, share, rows.queries);
+      Map(y, call_.width, w.key, keys, of_keys, share, rows.keys);
+      Map(y, call_.width, w.value, values, piece(values, call_.d_value), share,
           rows.values);
       if (by_heads_) {
         attention_.Attend({layer, index, share, 0, 1, heads.begin, heads.end},
@@ -229,7 +284,7 @@ class Steps {
       attention_.Attend(part, rows);
     } else {
       Map(rows.attended, values, {w.out.weight, nullptr}, call_.width,
-          Outputs(call_.width, share, width_), shared_.product);
+          PieceOf(call_.width, share), share, shared_.product);
     }
   }
 
@@ -237,31 +292,33 @@ class Steps {
     const LayerStepLayer& w = call_.layers[layer];
     if (kind == 1) {
       Map(shared_.hidden, call_.hidden, {w.linear2.weight, nullptr},
-          call_.width, Outputs(call_.width, share, width_), shared_.product);
+          call_.width, PieceOf(call_.width, share), share, shared_.product);
       return;
     }
     const float* y = Enter(layer, call_.attentions, share);
-    const Range part = Outputs(call_.hidden, share, width_);
-    const int64_t columns = part.end - part.begin;
-    if (columns == 0) return;
+    const Piece piece = PieceOf(call_.hidden, share);
+    if (piece.empty()) return;
+    const auto [begin, end] = piece.outputs;
     const bool gated = w.linear3 != nullptr;
     Map(y, call_.width, {w.linear1.weight, gated ? w.linear1.bias : nullptr},
-        call_.hidden, part, shared_.hidden);
+        call_.hidden, piece, share, shared_.hidden);
     if (gated) {
-      Map(y, call_.width, {w.linear3, nullptr}, call_.hidden, part,
+      Map(y, call_.width, {w.linear3, nullptr}, call_.hidden, piece, share,
           shared_.up);
     }
     SerialExecutor serial;
-    for (int64_t row = 0; row < call_.rows; ++row) {
-      const int64_t at = row * call_.hidden + part.begin;
+    for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row) {
+      const int64_t at = row * call_.hidden + begin;
       float* hidden = shared_.hidden + at;
       if (gated) {
-        SwigluForward({}, 1, columns, hidden, shared_.up + at, hidden, serial);
+        SwigluForward({}, 1, end - begin, hidden, shared_.up + at, hidden,
+                      serial);
         continue;
       }
       const float* bias = w.linear1.bias;
-      BiasActivationForwardRows({call_.activation, {}}, 0, 1, columns, hidden,
-                                bias == nullptr ? nullptr : bias + part.begin,
+      BiasActivationForwardRows({call_.activation, {}}, 0, 1, end - begin,
+                                hidden,
+                                bias == nullptr ? nullptr : bias + begin,
                                 hidden);
     }
   }
@@ -270,6 +327,7 @@ class Steps {
   const StepAttention& attention_;
   int64_t width_;
   Shared shared_;
+  float* gemm_;     // a workspace a share
   float* streams_;  // a Stream a share
   ResidualNormOptions norm_;
   bool by_heads_;
@@ -330,7 +388,7 @@ int64_t LayerStepWorkspaceFloats(const LayerStepCall& call, int width) {
   return 2 * PadRow(rows * call.heads * call.d_key) +
          2 * PadRow(rows * call.heads * call.d_value) +
          PadRow(rows * call.width) + 2 * PadRow(rows * call.hidden) +
-         width * Steps::StreamFloats(call);
+         width * (Steps::GemmFloats(call) + Steps::StreamFloats(call));
 }
 
 void LayerSteps(const LayerStepCall& call, const StepAttention& attention,

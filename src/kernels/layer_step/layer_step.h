@@ -88,9 +88,9 @@ struct LayerStepCall {
 /// Floats of workspace, by the team's width.
 int64_t LayerStepWorkspaceFloats(const LayerStepCall& call, int width);
 
-/// The bits are the same for any team, and for a row alone or among
-/// others. For up to some 64 rows: products read weights as they lie, which
-/// beyond costs more than packing them. workspace lies at a multiple of 64
+/// The bits are the same for any team; for a row alone or among up to eight, and
+/// for a row among any greater number: there products copy weights into panels,
+/// and add in another order. workspace lies at a multiple of 64
 /// bytes. Allocates nothing; thread-safe beside other teams. Throws ShapeError for sizes
 /// below 0 and widths and heads below 1, ArgumentError for null data.
 void LayerSteps(const LayerStepCall& call, const StepAttention& attention,

@@ -80,11 +80,8 @@ struct LayersResults {
   std::vector<at::Tensor> S, z;
 };
 
-/// Rows that the kernel of a stack's step is made for.
-constexpr int64_t kFewRows = 64;
-
-/// Layers of one kind, at least one, where the kernels serve and x has at most
-/// kFewRows rows; and the norm after them, if there is one.
+/// Layers of one kind, at least one, where the kernels serve; and the norm after
+/// them, if there is one.
 LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
                         const OptionalTensor& gamma,
                         const OptionalTensor& beta);

@@ -1,10 +1,9 @@
-// torch.ops.tarn.linear_layers_step: one token of each sequence through
-// transformer layers with linear attention, as an RNN (Katharopoulos et al.
-// 2020, eq. (16)-(20)). A step's arithmetic is small beside the cost of calling
-// a dozen operators for each layer: here one call does them all, float32 on the
-// CPU. Anything else takes the composed form, the same operators one by one.
-// layer_step_heads and layer_step_rest are what stands before and after an
-// attention of any kind.
+// One token of each sequence through transformer layers, as an RNN
+// (Katharopoulos et al. 2020, eq. (16)-(20)). A step's arithmetic is small
+// beside the cost of calling a dozen operators for each layer: with linear or
+// full attention one call does them all (team_steps.cc), float32 on the CPU.
+// Anything else takes the composed form, the same operators one by one. Heads
+// and Rest are what stands before and after an attention of any kind.
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 
@@ -24,43 +23,20 @@ namespace {
 // Dense weights by address, and scratch that is handed out piece by piece.
 class Kernels {
  public:
-  // scratch: grown where it is too small, so that layers share one.
-  Kernels(const Call& in, at::Tensor& scratch)
+  explicit Kernels(const Call& in)
       : kind_(in.kind), rows_(in.x.size(0)), width_(in.x.size(1)) {
     for (const OptionalTensor& weight : in.weights) {
       held_.push_back(weight ? weight->contiguous() : at::Tensor());
     }
-    keys_ = held_[kQuery].size(0);
     values_ = held_[kValue].size(0);
     hidden_ = held_[kLinear1].size(0);
-    const int64_t needed =
-        rows_ * (3 * width_ + 2 * keys_ + 2 * values_ + 2 * hidden_ + 2);
-    if (!scratch.defined() || scratch.numel() < needed) {
-      scratch = EmptyDense({needed});
-    }
-    next_ = scratch.data_ptr<float>();
+    scratch_ = EmptyDense({rows_ * (3 * width_ + 2 * hidden_ + 2)});
+    next_ = scratch_.data_ptr<float>();
     y_ = Take(width_);
     sum_ = Take(width_);
     product_ = Take(width_);
     mean_ = Take(1);
     inverse_ = Take(1);
-  }
-
-  // out [B, D] of x; S and z go on by one token.
-  void Run(const float* x, float* S, float* z, float* out) {
-    float* q = Take(keys_);
-    float* k = Take(keys_);
-    float* v = Take(values_);
-    float* attended = Take(values_);
-    Heads(x, q, k, v);
-    const auto view = [&](float* data, int64_t width) {
-      return TensorView::Dense(data, rows_, 1, kind_.heads,
-                               width / kind_.heads);
-    };
-    LinearAttentionStep(KernelOptions(kind_.attention), view(q, keys_),
-                        view(k, keys_), view(v, values_), S, z,
-                        view(attended, values_), executor_);
-    Rest(x, attended, out);
   }
 
   // Queries, keys and values of x.
@@ -108,7 +84,8 @@ class Kernels {
   // torch's product is the faster one.
   void Products(const float* x, int64_t inputs,
                 std::initializer_list<RowProductMap> maps) {
-    if (rows_ <= kFewRows) {
+    constexpr int64_t kFew = 8;
+    if (rows_ <= kFew) {
       RowProduct(x, rows_, inputs, maps.begin(),
                  static_cast<int64_t>(maps.size()), executor_);
       return;
@@ -161,51 +138,14 @@ class Kernels {
   }
 
   const Kind& kind_;
-  int64_t rows_, width_, keys_ = 0, values_ = 0, hidden_ = 0;
+  int64_t rows_, width_, values_ = 0, hidden_ = 0;
   std::vector<at::Tensor> held_;
+  at::Tensor scratch_;
   float* next_ = nullptr;
   float *y_ = nullptr, *sum_ = nullptr, *product_ = nullptr, *mean_ = nullptr,
         *inverse_ = nullptr;
   TorchExecutor executor_;
 };
-
-// A copy of a state to go on in; zeros before the first token.
-at::Tensor Next(const OptionalTensor& state, at::IntArrayRef sizes) {
-  at::Tensor next = EmptyDense(sizes);
-  if (!state.has_value()) {
-    next.zero_();
-  } else if (state->is_contiguous()) {  // copy_ costs more than the copy
-    std::copy_n(state->const_data_ptr<float>(), next.numel(),
-                next.data_ptr<float>());
-  } else {
-    next.copy_(*state);
-  }
-  return next;
-}
-
-LayersResults KernelSteps(const std::vector<Call>& layers, at::Tensor x) {
-  const int64_t batch = x.size(0);
-  at::Tensor scratch;
-  const at::Tensor out = EmptyDense({batch, x.size(1)});
-  LayersResults results;
-  x = x.contiguous();
-  for (const Call& in : layers) {
-    const int64_t heads = in.kind.heads;
-    const int64_t d_key = in.weight(kQuery).size(0) / heads;
-    const int64_t d_value = in.weight(kValue).size(0) / heads;
-    at::Tensor S = Next(in.S, {batch, heads, d_key, d_value});
-    at::Tensor z = Next(in.z, {batch, heads, d_key});
-    // From the second layer on in place: a layer has read its x by then.
-    Kernels(in, scratch)
-        .Run(x.const_data_ptr<float>(), S.data_ptr<float>(),
-             z.data_ptr<float>(), out.data_ptr<float>());
-    x = out;
-    results.S.push_back(std::move(S));
-    results.z.push_back(std::move(z));
-  }
-  results.out = out;
-  return results;
-}
 
 // The norm after the last layer, if there is one.
 at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
@@ -235,21 +175,14 @@ LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
       Check(in);
       kernels = kernels && KernelsServe(in);
     }
-    const bool full = kind.mixer == Mixer::kFull;
-    if (kernels && (full || x.size(0) <= kFewRows)) {
-      return TeamSteps(layers, x, gamma, beta);
-    }
+    if (kernels) return TeamSteps(layers, x, gamma, beta);
     LayersResults results{x, {}, {}};
-    if (kernels) {
-      results = KernelSteps(layers, x);
-    } else {
-      for (Call& in : layers) {
-        in.x = results.out;
-        auto [out, S, z] = ComposedStep(in);
-        results.out = std::move(out);
-        results.S.push_back(std::move(S));
-        results.z.push_back(std::move(z));
-      }
+    for (Call& in : layers) {
+      in.x = results.out;
+      auto [out, S, z] = ComposedStep(in);
+      results.out = std::move(out);
+      results.S.push_back(std::move(S));
+      results.z.push_back(std::move(z));
     }
     results.out = LastNorm(kind, results.out, gamma, beta);
     return results;
@@ -266,10 +199,8 @@ ThreeHeads Heads(const Call& in) {
     };
     const at::Tensor x = in.x.contiguous();
     at::Tensor q = empty(kQuery), k = empty(kKey), v = empty(kValue);
-    at::Tensor scratch;
-    Kernels(in, scratch)
-        .Heads(x.const_data_ptr<float>(), q.data_ptr<float>(),
-               k.data_ptr<float>(), v.data_ptr<float>());
+    Kernels(in).Heads(x.const_data_ptr<float>(), q.data_ptr<float>(),
+                      k.data_ptr<float>(), v.data_ptr<float>());
     return {q, k, v};
   });
 }
@@ -285,10 +216,8 @@ at::Tensor Rest(const Call& in, const at::Tensor& attended) {
     }
     at::Tensor out = EmptyDense(in.x.sizes());
     const at::Tensor x = in.x.contiguous(), rows = attended.contiguous();
-    at::Tensor scratch;
-    Kernels(in, scratch)
-        .Rest(x.const_data_ptr<float>(), rows.const_data_ptr<float>(),
-              out.data_ptr<float>());
+    Kernels(in).Rest(x.const_data_ptr<float>(), rows.const_data_ptr<float>(),
+                     out.data_ptr<float>());
     return out;
   });
 }

@@ -185,8 +185,9 @@ def test_heads_and_rest_are_its_two_ends(gated, batch):
         queries, keys, values, ops.LinearState(S, z), feature_map="elu1"
     )
     out = torch.ops.tarn.layer_step_rest.default(x, attended, weights, HEADS)
+    near = 0.0 if batch <= 8 else 1e-5  # more rows: products add in another order
     for a, b in zip((out, state.S, state.z), step(x, S, z, weights, HEADS), strict=True):
-        assert torch.equal(a, b)
+        torch.testing.assert_close(a, b, atol=near, rtol=near)
     with pytest.raises(ValueError, match="attended: want"):
         torch.ops.tarn.layer_step_rest.default(x, attended[:, :2], weights, HEADS)
 
