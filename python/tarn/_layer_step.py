@@ -54,6 +54,7 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
         states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
         return None  # an error that the layers know how to tell
+    assert plan.memory is not None  # as of every plan of a stack
     found = _steps(plan, plan.memory, x, states)
     if found is None or plan.last is not None:
         return found

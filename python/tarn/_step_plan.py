@@ -17,7 +17,7 @@ import torch
 
 from tarn import _tables as tables
 from tarn._fused import dropout_of, linears, plain_norm, serves, unheard
-from tarn.events import AttentionEvent, QKVEvent
+from tarn.events import AttentionEvent, Event, QKVEvent
 
 _DENOMINATORS = ("exact", "compat", "none")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -125,7 +125,9 @@ class _Part:
         self.attention, self.inner, self.heads = attention, inner, attention.n_heads
         # Whose dropout: the module that is in training, where p stands.
         self.dropouts = [(layer.dropout.__dict__, layer.dropout.__dict__)]
-        self.listened = [(attention.event_dispatcher, QKVEvent, attention)]
+        self.listened: list[tuple[Any, type[Event], Any]] = [
+            (attention.event_dispatcher, QKVEvent, attention)
+        ]
         self.kind = _kind_of(layer)
         maps = _maps(layer)
         self.modules = [attention, layer.norm1, layer.norm2, layer.dropout, *maps]

@@ -26,7 +26,10 @@ def generate(
     logits, out = logits[:, -1], []
     for _ in range(max_tokens):
         if temperature > 0:
-            weights = torch.softmax(logits.float() / temperature, dim=-1)
+            scaled = logits.float()
+            if temperature != 1.0:
+                scaled = scaled / temperature
+            weights = torch.softmax(scaled, dim=-1)
             token = torch.multinomial(weights, 1, generator=generator)[:, 0]
         else:
             token = logits.argmax(dim=-1)

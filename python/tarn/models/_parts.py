@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tarn._fused import unheard
 from tarn.masking import LengthMask
 
 Config = dict[str, Any]
@@ -116,6 +117,31 @@ class Embedding(torch.nn.Module):
         if self.concat:
             return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)
         return x + table
+
+    def row(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
+        """One token of each sequence, [B] -> [B, D], as forward. Without gradients
+        and hooks the rows are read at once: a step has no time for modules."""
+        tokens_module, table = self.tokens, self.table
+        plain = (
+            not torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()
+            and type(tokens_module) is torch.nn.Embedding
+            and tokens_module.max_norm is None
+            and unheard(tokens_module)
+            and table is None
+            and not self.concat
+        )
+        if not plain:
+            return self(tokens[:, None], first)[:, 0]
+        x = torch.embedding(tokens_module.weight, tokens)
+        if self.positions != "sinusoidal":
+            return x
+        if not isinstance(first, torch.Tensor):
+            first = torch.full((1,), first)
+        if first.device != x.device:
+            first = first.to(x.device)
+        rows = torch.ops.tarn.sinusoidal_rows.default(first, self.sinusoidal_width)
+        return x + (rows if rows.dtype == x.dtype else rows.to(x.dtype))
 
 
 class Predictor(torch.nn.Module):

@@ -91,8 +91,8 @@ class LanguageModel(_TokenModel):
 
     def step(self, tokens: torch.Tensor, state=None):
         """tokens [B] -> (logits [B, vocab_size], new state)."""
-        x = self._embed(tokens[:, None], first_places(state))[:, 0]
-        x, state = self._stack.step(x, state)
+        embedding, stack = self._unregistered
+        x, state = stack.step(embedding.row(tokens, first_places(state)), state)
         return self._head(x), state
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:
@@ -207,7 +207,7 @@ class Seq2Seq(torch.nn.Module):
 
     def step(self, tokens: torch.Tensor, state):
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
-        x = self._unregistered[1](tokens[:, None], first_places(state))[:, 0]
+        x = self._unregistered[1].row(tokens, first_places(state))
         x, state = self.decoder.step(x, state)
         return self._head(x), state
 

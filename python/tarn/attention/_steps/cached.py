@@ -42,7 +42,8 @@ class CachedSteps(CausalSteps):
         raise NotImplementedError
 
     def facts(self, keys, values) -> dict[str, Any]:
-        return self.facts_of(*keys.shape[-2:], values.shape[-1], values.dtype)
+        heads, d_key = keys.shape[-2:]
+        return self.facts_of(heads, d_key, values.shape[-1], values.dtype)
 
     @staticmethod
     def facts_of(heads: int, d_key: int, d_value: int, dtype: torch.dtype) -> dict[str, Any]:
