@@ -6,8 +6,9 @@
 
 namespace tarn {
 
-/// A layer's cache, with room for the token: keys [rows, seq_len, heads, d_key],
-/// values [rows, seq_len, heads, d_value], dense but for the rows' strides.
+/// A layer's cache, with room for the token: keys [rows, seq_len, heads,
+/// d_key], values [rows, seq_len, heads, d_value], dense but for the rows'
+/// strides.
 struct FullStepState {
   float *keys = nullptr, *values = nullptr;
   int64_t key_stride = 0, value_stride = 0;  // from row to row, in floats

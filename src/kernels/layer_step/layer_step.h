@@ -88,11 +88,11 @@ struct LayerStepCall {
 /// Floats of workspace, by the team's width.
 int64_t LayerStepWorkspaceFloats(const LayerStepCall& call, int width);
 
-/// The bits are the same for any team; for a row alone or among up to eight, and
-/// for a row among any greater number: there products copy weights into panels,
-/// and add in another order. workspace lies at a multiple of 64
-/// bytes. Allocates nothing; thread-safe beside other teams. Throws ShapeError for sizes
-/// below 0 and widths and heads below 1, ArgumentError for null data.
+/// The bits are the same for any team; for a row alone or among up to eight,
+/// and for a row among any greater number: there products copy weights into
+/// panels, and add in another order. workspace lies at a multiple of 64 bytes.
+/// Allocates nothing; thread-safe beside other teams. Throws ShapeError for
+/// sizes below 0 and widths and heads below 1, ArgumentError for null data.
 void LayerSteps(const LayerStepCall& call, const StepAttention& attention,
                 float* workspace, Team& team);
 

@@ -94,8 +94,8 @@ class Problem {
     next_z.assign(z_.size(), nan);
     call_.x = x_.data();
     call_.out = out.data();
-    AlignedBuffer<float> workspace(
-        std::max<int64_t>(0, LayerStepWorkspaceFloats(call_, executor.width())));
+    const int64_t floats = LayerStepWorkspaceFloats(call_, executor.width());
+    AlignedBuffer<float> workspace(std::max<int64_t>(0, floats));
     std::fill(workspace.data(), workspace.data() + workspace.size(), nan);
     Team team(executor);
     LayerSteps(call_, States(*this), workspace.data(), team);

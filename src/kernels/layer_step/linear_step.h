@@ -12,7 +12,8 @@ class LinearStepAttention final : public StepAttention {
   /// states: one a layer, [rows, heads, ...]; no S, no z: zeros. What is given
   /// must outlive this.
   LinearStepAttention(const LinearAttentionOptions& options,
-                      const LayerStepCall& call, const LinearAttentionState* states)
+                      const LayerStepCall& call,
+                      const LinearAttentionState* states)
       : options_(options), call_(call), states_(states) {}
 
   void Attend(const LayerStepPart& part,

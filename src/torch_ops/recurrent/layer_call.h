@@ -80,8 +80,8 @@ struct LayersResults {
   std::vector<at::Tensor> S, z;
 };
 
-/// Layers of one kind, at least one, where the kernels serve; and the norm after
-/// them, if there is one.
+/// Layers of one kind, at least one, where the kernels serve; and the norm
+/// after them, if there is one.
 LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
                         const OptionalTensor& gamma,
                         const OptionalTensor& beta);

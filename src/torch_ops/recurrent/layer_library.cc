@@ -94,11 +94,12 @@ FlatResults Flat(const at::Tensor& x, at::TensorList S, at::TensorList z,
 }
 
 FlatResults FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
-          const TensorList& weights, const OptionalTensor& gamma,
-          const OptionalTensor& beta, int64_t n_heads,
-          c10::string_view feature_map, c10::string_view denominator,
-          double eps, c10::string_view activation, c10::string_view norm_kind,
-          double norm_eps, bool pre_norm) {
+                      const TensorList& weights, const OptionalTensor& gamma,
+                      const OptionalTensor& beta, int64_t n_heads,
+                      c10::string_view feature_map,
+                      c10::string_view denominator, double eps,
+                      c10::string_view activation, c10::string_view norm_kind,
+                      double norm_eps, bool pre_norm) {
   Kind kind = MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
   kind.attention.feature_map = std::string(feature_map);
   kind.attention.denominator = std::string(denominator);
@@ -106,11 +107,14 @@ FlatResults FlatSteps(const at::Tensor& x, at::TensorList S, at::TensorList z,
   return Flat(x, S, z, weights, gamma, beta, kind);
 }
 
-FlatResults FlatFullSteps(const at::Tensor& x, at::TensorList keys, at::TensorList values,
-              const TensorList& weights, const OptionalTensor& gamma,
-              const OptionalTensor& beta, int64_t n_heads,
-              std::optional<double> softmax_temp, c10::string_view activation,
-              c10::string_view norm_kind, double norm_eps, bool pre_norm) {
+FlatResults FlatFullSteps(const at::Tensor& x, at::TensorList keys,
+                          at::TensorList values, const TensorList& weights,
+                          const OptionalTensor& gamma,
+                          const OptionalTensor& beta, int64_t n_heads,
+                          std::optional<double> softmax_temp,
+                          c10::string_view activation,
+                          c10::string_view norm_kind, double norm_eps,
+                          bool pre_norm) {
   Kind kind = MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
   kind.mixer = Mixer::kFull;
   kind.softmax_temp = softmax_temp;

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "kernels/layer_step/layer_step.h"
+
+namespace tarn::layer_step {
+
+/// Throws as LayerSteps.
+void Check(const LayerStepCall& call);
+
+}  // namespace tarn::layer_step
