@@ -46,7 +46,7 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
     if not _may_be_one(x):
         return None
     plan = _plan_for(stack, stack)
-    if plan is None or plan.disturbed():
+    if plan is None or plan.disturbed() or plan.memory is None or plan.memory.reads:
         return None
     if stack.event_dispatcher.has_listeners(IntermediateOutput, stack):
         return None
@@ -54,11 +54,76 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
         states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
         return None  # an error that the layers know how to tell
-    assert plan.memory is not None  # as of every plan of a stack
     found = _steps(plan, plan.memory, x, states)
     if found is None or plan.last is not None:
         return found
     return normed(stack.norm, found[0]), found[1]
+
+
+def decoder_step(
+    stack: Any, x: torch.Tensor, states: Any, memory: torch.Tensor | None = None
+) -> Steps | None:
+    """As stack_step, of a stack of decoder layers, whose states are pairs: of the
+    attention to the past (or None) and to the memory. memory: that which the
+    second were built from, where the caller gives it again."""
+    if not _may_be_one(x) or not isinstance(states, (list, tuple)):
+        return None
+    plan = _plan_for(stack, stack)
+    if plan is None or plan.memory is None or not plan.memory.reads or plan.disturbed():
+        return None
+    if stack.event_dispatcher.has_listeners(IntermediateOutput, stack):
+        return None
+    if len(states) != len(plan.parts):
+        return None
+    read = _memories(plan, x.shape[0], states, memory)
+    if read is None:
+        return None
+    found = _steps(plan, plan.memory, x, [state[0] for state in states], read)
+    if found is None:
+        return None
+    out = found[0] if plan.last is not None else normed(stack.norm, found[0])
+    return out, [[new, state[1]] for new, state in zip(found[1], states, strict=True)]
+
+
+def _memories(
+    plan: Plan, rows: int, states: Sequence[Any], memory: torch.Tensor | None
+) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+    """The two tensors of every layer's memory; None where they do not fit."""
+    first: list[torch.Tensor] = []
+    second: list[torch.Tensor] = []
+    for part, pair in zip(plan.parts, states, strict=True):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            return None
+        held = pair[1]
+        if not isinstance(held, AttentionState):
+            return None
+        if not held.fits(part.memory_kind, rows, part.memory_facts):
+            return None
+        if memory is not None and not _built_from(held, memory):
+            return None  # an error that the parts know how to tell
+        if not _all_kept(held):
+            return None
+        first.append(held.tensors[part.memory_names[0]])
+        second.append(held.tensors[part.memory_names[1]])
+    return first, second
+
+
+def _built_from(state: AttentionState, memory: torch.Tensor) -> bool:
+    if state.source is None or memory.is_inference():
+        return False
+    return state.source[0]() is memory and state.source[1] == memory._version
+
+
+def _all_kept(state: AttentionState) -> bool:
+    """Whether every key of a memory counts; found out once a state."""
+    keep = state.tensors.get("keep")
+    if keep is None:
+        return True
+    known = state.__dict__.get("_all_kept")
+    if known is None or known[0] is not keep:
+        known = keep, bool(keep.all())
+        state.__dict__["_all_kept"] = known
+    return known[1]
 
 
 def _may_be_one(x: torch.Tensor) -> bool:
@@ -71,7 +136,11 @@ def _may_be_one(x: torch.Tensor) -> bool:
 
 
 def _steps(
-    plan: Plan, memory: Memory, x: torch.Tensor, states: Sequence[Any]
+    plan: Plan,
+    memory: Memory,
+    x: torch.Tensor,
+    states: Sequence[Any],
+    read: tuple[Any, ...] = (),
 ) -> Steps | None:
     first, second = memory.names
     a: list[torch.Tensor] = []
@@ -95,7 +164,7 @@ def _steps(
     last = (None, None) if plan.last is None else (plan.last["weight"], plan.last.get("bias"))
     try:
         out, a, b = plan.operator(
-            x, a, b, plan.weights(), *last, plan.heads, *memory.arguments, *plan.kind
+            x, a, b, *read, plan.weights(), *last, plan.heads, *memory.arguments, *plan.kind
         )
     except (TypeError, ValueError):
         return None  # moved to another dtype or device, or x of another width

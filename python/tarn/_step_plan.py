@@ -8,7 +8,7 @@ hooks: whole lists are compared. Weights are read anew."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import contains
 from typing import Any
@@ -33,6 +33,14 @@ class Memory:
     names: tuple[str, str]
     arguments: tuple[Any, ...]
     grows: bool
+    reads: bool = False  # another memory too, that of a decoder
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """What an operator is told of full attention."""
+
+    temperature: float | None
 
 
 class Plan:
@@ -115,10 +123,12 @@ class Plan:
 
 
 class _Part:
-    """One layer."""
+    """One layer, of an encoder or of a decoder, which also reads a memory."""
 
     def __init__(self, layer: Any) -> None:
-        attention, inner = layer.attention, layer.attention.inner_attention
+        cross = getattr(layer, "cross_attention", None)
+        attention = layer.attention if cross is None else layer.self_attention
+        inner = attention.inner_attention
         want(says_one_call(attention))
         want(getattr(inner, "steps_by_heads", False))
         want(dropout_of(layer.dropout) is not None)
@@ -128,51 +138,98 @@ class _Part:
         self.listened: list[tuple[Any, type[Event], Any]] = [
             (attention.event_dispatcher, QKVEvent, attention)
         ]
-        self.kind = _kind_of(layer)
-        maps = _maps(layer)
-        self.modules = [attention, layer.norm1, layer.norm2, layer.dropout, *maps]
+        norms = layer._norms()
+        self.kind = _kind_of(layer, norms)
+        maps = _maps(layer, attention)
+        self.modules = [attention, *norms, layer.dropout, *maps]
         self.parents = [layer._modules, attention._modules]
-        self.looked_at = _settings_of(layer)
-        self.places = _places(maps, layer.norm1, layer.norm2)
+        self.looked_at = _settings_of(layer, attention, norms)
+        self.places = _places(maps, norms[0], norms[-1])
         widths = [maps[i].weight.shape[0] // self.heads for i in (0, 2)]
         self.memory = None
-        if says_one_call(inner) and unheard(inner):
-            self._take_inner(inner, *widths)
+        self.memory: Memory | None = None
+        arguments = self._take_inner(inner)
+        if isinstance(arguments, Softmax):
+            names, one = ("keys", "values"), (arguments.temperature,)
+            self.memory = Memory("full_layers_step", names, one, True)
+            self.facts = inner.facts_of(self.heads, *widths, torch.float32)
+        elif arguments is not None:
+            self.memory = Memory("linear_layers_step", ("S", "z"), arguments, False)
+            self.facts = inner.facts_of(inner.arguments(), self.heads, *widths)
+        if cross is not None:
+            self._take_cross(layer, cross, arguments, widths)
         want(all(unheard(module) for module in self.modules))
 
-    def _take_inner(self, inner: Any, d_key: int, d_value: int) -> None:
-        """An attention that an operator computes with the layers, if it is one."""
-        if getattr(inner, "kind", None) == "full":
-            self.memory = Memory("full_layers_step", ("keys", "values"), (inner.softmax_temp,), True)
-            self.facts = inner.facts_of(self.heads, d_key, d_value, torch.float32)
+    def _take_inner(self, inner: Any) -> Softmax | tuple[str, str, float] | None:
+        """An attention that an operator computes with the layers: what that is told
+        of it. None of another."""
+        if not says_one_call(inner) or not unheard(inner):
+            return None
+        if hasattr(inner, "softmax_temp"):
+            found: Softmax | tuple[str, str, float] = Softmax(inner.softmax_temp)
             own, settings = inner.dropout, [(inner, "softmax_temp"), (inner, "event_dispatcher")]
             self.dropouts.append((inner.__dict__, own.__dict__))
             self.listened.append((inner.event_dispatcher, AttentionEvent, inner))
         else:
             arguments = _linear_arguments(inner)
             if arguments is None:
-                return
-            self.memory = Memory("linear_layers_step", ("S", "z"), arguments, False)
-            self.facts = inner.facts_of(inner.arguments(), self.heads, d_key, d_value)
-            own = inner.feature_map
+                return None
+            found, own = arguments, inner.feature_map
             settings = [(inner, "eps"), (inner, "compat"), (inner, "denominator")]
             settings += [(own, name) for name in vars(own)]
         self.modules += [inner, own]
         self.parents.append(inner._modules)
         self.looked_at += [(module.__dict__, name) for module, name in settings]
+        return found
+
+    def _take_cross(self, layer: Any, cross: Any, own: Any, widths: list[int]) -> None:
+        """The attention to a memory, which the operator reads between the others."""
+        want(self.memory is not None and says_one_call(cross) and cross.n_heads == self.heads)
+        assert self.memory is not None
+        inner, norm = cross.inner_attention, layer.norm2
+        maps = linears(cross.query_projection, cross.out_projection)
+        read = self._take_inner(inner)
+        want(bool(maps) and read is not None)
+        full = isinstance(read, Softmax)
+        # One operator has one setting of each kind.
+        want(isinstance(own, Softmax) != full or own == read)
+        linear = own if full else read
+        linear = ("elu1", "exact", 1e-6) if isinstance(linear, Softmax) else linear
+        softmax = read if full else own
+        temperature = softmax.temperature if isinstance(softmax, Softmax) else None
+        kinds = ("full" if self.memory.grows else "linear", "full" if full else "linear")
+        arguments = (*kinds, *linear, temperature)  # type: ignore[misc]
+        self.memory = replace(
+            self.memory, operator="decoder_layers_step", arguments=arguments, reads=True
+        )
+        d_key, d_value = widths
+        if full:
+            self.memory_kind, self.memory_names = inner.memory_kind, ("keys", "values")
+            facts = {"heads": self.heads, "d_key": d_key, "dtype": str(torch.float32)}
+        else:
+            self.memory_kind, self.memory_names = inner.kind, ("S", "z")
+            facts = inner.facts_of(inner.arguments(), self.heads, d_key, d_value)
+        self.memory_facts = facts
+        self.modules += [cross, *maps]
+        self.parents.append(cross._modules)
+        self.listened.append((cross.event_dispatcher, QKVEvent, cross))
+        self.looked_at += [(cross.__dict__, "n_heads"), (cross.__dict__, "event_dispatcher")]
+        for module in (*maps, norm):
+            self.places += [(module._parameters, "weight"), (module._parameters, "bias")]
 
 
-def _kind_of(layer: Any) -> tuple[str, str, float, bool]:
-    first, second = plain_norm(layer.norm1), plain_norm(layer.norm2)
-    if first is None or second is None or layer.activation_name is None:
+def _kind_of(layer: Any, norms: Sequence[Any]) -> tuple[str, str, float, bool]:
+    facts = [plain_norm(norm) for norm in norms]
+    if None in facts or layer.activation_name is None:
         raise LookupError
-    want(first["eps"] == second["eps"] and first["kind"] == second["kind"])
-    return layer.activation_name, first["kind"], first["eps"], layer.pre_norm
+    kinds = {(fact["kind"], fact["eps"]) for fact in facts}  # type: ignore[index]
+    want(len(kinds) == 1)
+    return layer.activation_name, *kinds.pop(), layer.pre_norm
 
 
-def _maps(layer: Any) -> list[torch.nn.Linear]:
+def _maps(layer: Any, attention: Any) -> list[torch.nn.Linear]:
     """The four projections and the two or three of the feed-forward part."""
-    attention, gated = layer.attention, layer.linear3 is not None
+    gated = layer.linear3 is not None
     projections = linears(
         attention.query_projection,
         attention.key_projection,
@@ -185,10 +242,10 @@ def _maps(layer: Any) -> list[torch.nn.Linear]:
     return projections + forward
 
 
-def _settings_of(layer: Any) -> list[tuple[dict[str, Any], str]]:
+def _settings_of(layer: Any, attention: Any, norms: Sequence[Any]) -> list[tuple[dict[str, Any], str]]:
     """Where stands what is no module and may be set anew."""
-    found = [(layer, "activation"), (layer, "pre_norm"), (layer.attention, "n_heads")]
-    found += [(layer.attention, "event_dispatcher"), (layer.norm1, "eps"), (layer.norm2, "eps")]
+    found = [(layer, "activation"), (layer, "pre_norm"), (attention, "n_heads")]
+    found += [(attention, "event_dispatcher"), *((norm, "eps") for norm in norms)]
     return [(module.__dict__, name) for module, name in found]
 
 

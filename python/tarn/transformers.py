@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch
+from tarn._layer_step import decoder_step
 from tarn._stacks import DecoderParts, EncoderParts, Stack
 from tarn.attention.attention_layer import branch_of
 from tarn.masking import BaseMask, FullMask, LengthMask
@@ -115,6 +116,7 @@ class TransformerDecoderLayer(DecoderParts):
     The rest as in TransformerEncoderLayer.
     """
 
+    _one_call = True
     self_attention: Any  # called as an AttentionLayer
     cross_attention: Any  # called as an AttentionLayer
 
@@ -266,4 +268,6 @@ class TransformerDecoder(Stack):
         self, x: torch.Tensor, state: list[DecoderState]
     ) -> tuple[torch.Tensor, list[DecoderState]]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._advance(x, state, lambda layer, y, held: layer.step(y, held))
+        return decoder_step(self, x, state) or self._advance(
+            x, state, lambda layer, y, held: layer.step(y, held)
+        )

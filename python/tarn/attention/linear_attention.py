@@ -32,6 +32,8 @@ class LinearAttention(LinearMemory, LinearAttentionBase):
         feature_options: keyword arguments of a factory, such as n_dims.
     """
 
+    _one_call = True
+
     def forward(
         self,
         queries: torch.Tensor,

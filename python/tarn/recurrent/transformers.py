@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch
+from tarn._layer_step import decoder_step
 from tarn._stacks import DecoderParts, EncoderParts, Stack
 from tarn.masking import LengthMask
 from tarn.recurrent._inputs import Lengths, check_state
@@ -98,6 +99,7 @@ class RecurrentTransformerDecoderLayer(DecoderParts):
         The rest as in RecurrentTransformerEncoderLayer.
     """
 
+    _one_call = True
     self_attention: Any  # called as a RecurrentAttentionLayer
     cross_attention: Any  # called as a RecurrentCrossAttentionLayer
 
@@ -175,7 +177,7 @@ class RecurrentTransformerDecoder(Stack):
     ) -> tuple[torch.Tensor, list[list[AttentionState | None]]]:
         """x [N, D], memory [N, S, D_memory], state a list with one state a
         layer, or None -> ([N, D], new list). The given list is not changed."""
-        return self._advance(
+        return decoder_step(self, x, state, memory) or self._advance(
             x, state, lambda layer, y, held: layer(y, memory, memory_length_mask, state=held)
         )
 

@@ -34,7 +34,15 @@ enum Place {
   kLinear3,
   kGamma2,
   kBeta2,
-  kPlaces
+  kPlaces,
+  // Of a layer that also attends to a memory, behind the others.
+  kCrossQuery = kPlaces,
+  kCrossQueryBias,
+  kCrossOut,
+  kCrossOutBias,
+  kCrossGamma,
+  kCrossBeta,
+  kDecoderPlaces
 };
 
 /// Linear attention remembers S and z; full (softmax) attention every key and
@@ -45,6 +53,7 @@ enum class Mixer { kLinear, kFull };
 struct Kind {
   int64_t heads = 1;
   Mixer mixer = Mixer::kLinear;
+  std::optional<Mixer> cross;  // of a decoder: how its memory is read
   Settings attention;                  // of linear attention
   std::optional<double> softmax_temp;  // of full; none: 1 / sqrt(d_key)
   Activation activation = Activation::kRelu;
@@ -58,9 +67,11 @@ struct Call {
   // [B, H, d_key, d_value], [B, H, d_key]; of full attention keys
   // [B, t, H, d_key], values [B, t, H, d_value].
   OptionalTensor S, z;
-  std::vector<OptionalTensor> weights;  // kPlaces
+  std::vector<OptionalTensor> weights;  // kPlaces, of a decoder kDecoderPlaces
   Kind kind;
   size_t first_weight = 0;  // its place in the list of all layers', for errors
+  // Of a decoder: S and z, or keys and values, of what is attended to.
+  OptionalTensor memory_S = {}, memory_z = {};
 
   const at::Tensor& weight(Place place) const { return *weights[place]; }
 };

@@ -14,8 +14,10 @@ void Check(const Call& in) {
   const auto name = [&](Place place) {
     return StrCat("weights[", in.first_weight + place, "]");
   };
-  if (in.weights.size() != kPlaces) {
-    throw ShapeError(StrCat(kOp, ": weights"), StrCat(int{kPlaces}, " of them"),
+  const bool decoder = in.kind.cross.has_value();
+  const size_t count = decoder ? kDecoderPlaces : kPlaces;
+  if (in.weights.size() != count) {
+    throw ShapeError(StrCat(kOp, ": weights"), StrCat(count, " of them"),
                      StrCat(in.weights.size()));
   }
   if (in.x.dim() != 2) {
@@ -27,13 +29,18 @@ void Check(const Call& in) {
       throw ArgumentError(StrCat(kOp, ": ", name(place)), "a tensor", "none");
     }
   }
+  for (const Place place : {kCrossQuery, kCrossOut, kCrossGamma}) {
+    if (decoder && !in.weights[place].has_value()) {
+      throw ArgumentError(StrCat(kOp, ": ", name(place)), "a tensor", "none");
+    }
+  }
   // What a bias and a beta stand beside.
   const bool gated = in.weights[kLinear3].has_value();
   const bool betas = in.kind.norm == NormKind::kLayer;
   const std::tuple<Place, bool> kinds[] = {
-      {kBias1, !gated}, {kBeta1, betas}, {kBeta2, betas}};
+      {kBias1, !gated}, {kBeta1, betas}, {kBeta2, betas}, {kCrossBeta, betas}};
   for (const auto& [place, wanted] : kinds) {
-    if (in.weights[place].has_value() == wanted) continue;
+    if (place >= count || in.weights[place].has_value() == wanted) continue;
     throw ArgumentError(StrCat(kOp, ": ", name(place)),
                         wanted ? "a tensor" : "none, as the layer has no such",
                         wanted ? "none" : "a tensor");
@@ -78,26 +85,60 @@ void Check(const Call& in) {
        {kOutBias, kBias2, kGamma1, kBeta1, kGamma2, kBeta2}) {
     want(place, {width});
   }
-  if (!in.S.has_value()) return;
   const c10::SymInt batch = in.x.sym_size(0), heads = in.kind.heads;
-  if (in.kind.mixer == Mixer::kFull) {
-    if (in.S->dim() != 4) {
-      throw ShapeError(StrCat(kOp, ": keys"), "[B, t, H, E]",
-                       StrCat(in.S->dim(), " axes"));
+  const auto want_state = [&](Mixer mixer, const at::Tensor& S,
+                              const at::Tensor& z, const c10::SymInt& d_key,
+                              const c10::SymInt& d_value, const char* of) {
+    const auto named = [&](const char* what) { return StrCat(of, what); };
+    if (mixer == Mixer::kFull) {
+      if (S.dim() != 4) {
+        throw ShapeError(StrCat(kOp, ": ", of, "keys"), "[B, t, H, E]",
+                         StrCat(S.dim(), " axes"));
+      }
+      const c10::SymInt tokens = S.sym_size(1);
+      WantLike(kOp, named("keys").c_str(), S, in.x,
+               {batch, tokens, heads, d_key});
+      WantLike(kOp, named("values").c_str(), z, in.x,
+               {batch, tokens, heads, d_value});
+      return;
     }
-    const c10::SymInt tokens = in.S->sym_size(1);
-    WantLike(kOp, "keys", *in.S, in.x, {batch, tokens, heads, keys / heads});
-    WantLike(kOp, "values", *in.z, in.x,
-             {batch, tokens, heads, values / heads});
-    return;
+    WantLike(kOp, named("S").c_str(), S, in.x, {batch, heads, d_key, d_value});
+    WantLike(kOp, named("z").c_str(), z, in.x, {batch, heads, d_key});
+  };
+  if (in.S.has_value()) {
+    want_state(in.kind.mixer, *in.S, *in.z, keys / heads, values / heads, "");
   }
-  WantLike(kOp, "S", *in.S, in.x, {batch, heads, keys / heads, values / heads});
-  WantLike(kOp, "z", *in.z, in.x, {batch, heads, keys / heads});
+  if (!decoder) return;
+  const c10::SymInt cross_keys = outputs(kCrossQuery);
+  const at::Tensor& cross_out = in.weight(kCrossOut);
+  const c10::SymInt cross_values =
+      cross_out.dim() == 2 ? cross_out.sym_size(1) : c10::SymInt(0);
+  want(kCrossQuery, {cross_keys, width});
+  want(kCrossQueryBias, {cross_keys});
+  want(kCrossOut, {width, cross_values});
+  for (const Place place : {kCrossOutBias, kCrossGamma, kCrossBeta}) {
+    want(place, {width});
+  }
+  want_state(*in.kind.cross, *in.memory_S, *in.memory_z, cross_keys / heads,
+             cross_values / heads, "memory ");
 }
 
 bool KernelsServe(const Call& in) {
   if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x)) return false;
   if (WantsGradient(in.x, in.S, in.z)) return false;
+  if (in.kind.cross.has_value()) {
+    if (WantsGradient(in.memory_S, in.memory_z) || HasTangent(in.memory_S) ||
+        HasTangent(in.memory_z)) {
+      return false;
+    }
+    // The kernel has one size for both attentions, and no empty memory.
+    const bool full = *in.kind.cross == Mixer::kFull;
+    if (in.weight(kCrossQuery).size(0) != in.weight(kQuery).size(0) ||
+        in.weight(kCrossOut).size(1) != in.weight(kOut).size(1) ||
+        (full && in.memory_S->size(1) == 0)) {
+      return false;
+    }
+  }
   for (const OptionalTensor& weight : in.weights) {
     if (WantsGradient(weight) || HasTangent(weight)) return false;
   }
@@ -140,9 +181,58 @@ ThreeHeads ComposedHeads(const Call& in) {
   return {heads(kQuery), heads(kKey), heads(kValue)};
 }
 
+namespace {
+
+// queries [B, H, E] over keys [B, t, H, E]; sums in float32 at least.
+at::Tensor SoftmaxOver(const Call& in, const at::Tensor& queries,
+                       const at::Tensor& keys, const at::Tensor& values) {
+  const double width = static_cast<double>(
+      keys.sym_size(3).guard_int(__FILE__, __LINE__));
+  const double scale = in.kind.softmax_temp.value_or(1.0 / std::sqrt(width));
+  const at::ScalarType dtype = ComputeType(queries);
+  const at::Tensor scores =
+      (queries.to(dtype).unsqueeze(1) * keys.to(dtype)).sum(-1) * scale;
+  const at::Tensor weights = at::softmax(scores, 1).unsqueeze(-1);
+  return (weights * values.to(dtype)).sum(1).to(queries.scalar_type());
+}
+
+// What the memory says to rows y.
+at::Tensor ComposedRead(const Call& in, const at::Tensor& y) {
+  const at::Tensor rows =
+      Affine(y, in.weight(kCrossQuery), in.weights[kCrossQueryBias]);
+  const c10::SymInt heads = in.kind.heads;
+  const at::Tensor queries =
+      rows.unflatten_symint(-1, {heads, rows.sym_size(-1) / heads});
+  if (*in.kind.cross == Mixer::kFull) {
+    return SoftmaxOver(in, queries, *in.memory_S, *in.memory_z);
+  }
+  // Queries over no keys, from the state of the memory.
+  Operands read;
+  read.queries = queries.unsqueeze(1);
+  read.keys = read.queries.narrow(1, 0, 0);
+  read.values = y.new_empty_symint(
+      {y.sym_size(0), 0, heads, in.memory_S->sym_size(3)});
+  read.initial_S = in.memory_S;
+  read.initial_z = in.memory_z;
+  Settings settings = in.kind.attention;
+  settings.causal = false;
+  return std::get<0>(CallForward(read, settings, false)).squeeze(1);
+}
+
+// The sublayer that reads the memory, after x.
+at::Tensor ComposedCross(const Call& in, const at::Tensor& x) {
+  const at::Tensor y = in.kind.pre_norm ? Normed(in, x, kCrossGamma) : x;
+  const at::Tensor read = ComposedRead(in, y);
+  return Added(in, Affine(read.flatten(1), in.weight(kCrossOut)), x,
+               kCrossOutBias, kCrossGamma);
+}
+
+}  // namespace
+
 at::Tensor ComposedRest(const Call& in, const at::Tensor& attended) {
-  const at::Tensor x1 = Added(in, Affine(attended.flatten(1), in.weight(kOut)),
-                              in.x, kOutBias, kGamma1);
+  at::Tensor x1 = Added(in, Affine(attended.flatten(1), in.weight(kOut)), in.x,
+                        kOutBias, kGamma1);
+  if (in.kind.cross.has_value()) x1 = ComposedCross(in, x1);
   const at::Tensor y1 = in.kind.pre_norm ? Normed(in, x1, kGamma2) : x1;
   const at::Tensor up =
       in.weights[kLinear3].has_value()
@@ -153,34 +243,16 @@ at::Tensor ComposedRest(const Call& in, const at::Tensor& attended) {
   return Added(in, up, x1, kBias2, kGamma2);
 }
 
-namespace {
-
-// As FullStepAttention; sums in float32 at least.
-StepResults ComposedFull(const Call& in, const at::Tensor& queries,
-                         const at::Tensor& key, const at::Tensor& value) {
-  at::Tensor keys = key.unsqueeze(1), values = value.unsqueeze(1);
-  if (in.S.has_value()) {
-    keys = at::cat({*in.S, keys}, 1);
-    values = at::cat({*in.z, values}, 1);
-  }
-  const double width = static_cast<double>(keys.sym_size(3).guard_int(
-      __FILE__, __LINE__));
-  const double scale = in.kind.softmax_temp.value_or(1.0 / std::sqrt(width));
-  const at::ScalarType dtype = ComputeType(queries);
-  const at::Tensor scores =
-      (queries.to(dtype).unsqueeze(1) * keys.to(dtype)).sum(-1) * scale;
-  const at::Tensor weights = at::softmax(scores, 1).unsqueeze(-1);
-  const at::Tensor out = (weights * values.to(dtype)).sum(1);
-  return {out.to(queries.scalar_type()), keys, values};
-}
-
-}  // namespace
-
 StepResults ComposedStep(const Call& in) {
   const auto [queries, keys, values] = ComposedHeads(in);
   if (in.kind.mixer == Mixer::kFull) {
-    auto [attended, all_keys, all_values] =
-        ComposedFull(in, queries, keys, values);
+    at::Tensor all_keys = keys.unsqueeze(1), all_values = values.unsqueeze(1);
+    if (in.S.has_value()) {
+      all_keys = at::cat({*in.S, all_keys}, 1);
+      all_values = at::cat({*in.z, all_values}, 1);
+    }
+    const at::Tensor attended =
+        SoftmaxOver(in, queries, all_keys, all_values);
     return {ComposedRest(in, attended), all_keys, all_values};
   }
   const auto [attended, S, z] =

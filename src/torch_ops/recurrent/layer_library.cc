@@ -34,15 +34,16 @@ Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
           0};
 }
 
-// Layers: a state and kPlaces weights each; no states: zeros.
+// Layers: a state and their weights each; no states: zeros.
 std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
                              at::TensorList z, const TensorList& weights,
                              const Kind& kind) {
   return WithTorchErrors([&] {
-    const size_t count = weights.size() / kPlaces;
-    if (weights.size() % kPlaces != 0) {
+    const size_t places = kind.cross.has_value() ? kDecoderPlaces : kPlaces;
+    const size_t count = weights.size() / places;
+    if (weights.size() % places != 0) {
       throw ShapeError(StrCat(kOp, ": weights"),
-                       StrCat("a multiple of ", int{kPlaces}, " of them"),
+                       StrCat("a multiple of ", places, " of them"),
                        StrCat(weights.size()));
     }
     if (S.size() != z.size() || (!S.empty() && S.size() != count)) {
@@ -55,9 +56,9 @@ std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
     layers.reserve(count);
     auto next = weights.begin();
     for (size_t i = 0; i < count; ++i) {
-      Call& in = layers.emplace_back(Call{x, {}, {}, {}, kind, i * kPlaces});
-      in.weights.assign(next, next + kPlaces);
-      next += kPlaces;
+      Call& in = layers.emplace_back(Call{x, {}, {}, {}, kind, i * places});
+      in.weights.assign(next, next + places);
+      next += places;
       if (S.empty()) continue;
       in.S = S[i];
       in.z = z[i];
@@ -121,6 +122,49 @@ FlatResults FlatFullSteps(const at::Tensor& x, at::TensorList keys,
   return Flat(x, keys, values, weights, gamma, beta, kind);
 }
 
+Mixer ParseMixer(const char* name, c10::string_view mixer) {
+  if (mixer == "linear") return Mixer::kLinear;
+  if (mixer == "full") return Mixer::kFull;
+  throw ArgumentError(StrCat(kOp, ": ", name), "'linear' or 'full'",
+                      StrCat("'", std::string(mixer), "'"));
+}
+
+// Of decoders: `memory` has the two tensors of every layer's memory.
+FlatResults FlatDecoderSteps(
+    const at::Tensor& x, at::TensorList S, at::TensorList z,
+    at::TensorList memory_S, at::TensorList memory_z,
+    const TensorList& weights, const OptionalTensor& gamma,
+    const OptionalTensor& beta, int64_t n_heads, c10::string_view attention,
+    c10::string_view cross_attention, c10::string_view feature_map,
+    c10::string_view denominator, double eps,
+    std::optional<double> softmax_temp, c10::string_view activation,
+    c10::string_view norm_kind, double norm_eps, bool pre_norm) {
+  Kind kind = MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
+  kind.attention.feature_map = std::string(feature_map);
+  kind.attention.denominator = std::string(denominator);
+  kind.attention.eps = eps;
+  kind.softmax_temp = softmax_temp;
+  WithTorchErrors([&] {
+    kind.mixer = ParseMixer("attention", attention);
+    kind.cross = ParseMixer("cross_attention", cross_attention);
+  });
+  CheckLastNorm(x, gamma, beta);
+  std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
+  WithTorchErrors([&] {
+    if (memory_S.size() != layers.size() || memory_z.size() != layers.size()) {
+      throw ShapeError(StrCat(kOp, ": memories"),
+                       StrCat(layers.size(), " of each"),
+                       StrCat(memory_S.size(), " and ", memory_z.size()));
+    }
+  });
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i].memory_S = memory_S[i];
+    layers[i].memory_z = memory_z[i];
+  }
+  LayersResults results = Steps(layers, x, kind, gamma, beta);
+  return {std::move(results.out), std::move(results.S), std::move(results.z)};
+}
+
 ThreeHeads FlatHeads(const at::Tensor& x, const TensorList& weights,
                      int64_t n_heads, c10::string_view activation,
                      c10::string_view norm_kind, double norm_eps,
@@ -156,6 +200,15 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "str norm_kind='layer', float norm_eps=1e-5, bool pre_norm=False) -> "
       "(Tensor out, Tensor[] keys, Tensor[] values)",
       &FlatFullSteps);
+  m.def(
+      "decoder_layers_step(Tensor x, Tensor[] S, Tensor[] z, "
+      "Tensor[] memory_S, Tensor[] memory_z, Tensor?[] weights, "
+      "Tensor? gamma, Tensor? beta, int n_heads, str attention='linear', "
+      "str cross_attention='linear', str feature_map='elu1', "
+      "str denominator='exact', float eps=1e-6, float? softmax_temp=None, "
+      "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "
+      "bool pre_norm=False) -> (Tensor out, Tensor[] S, Tensor[] z)",
+      &FlatDecoderSteps);
   m.def(
       "layer_step_heads(Tensor x, Tensor?[] weights, int n_heads, "
       "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "

@@ -8,6 +8,7 @@
 
 #include "kernels/layer_step/full_step.h"
 #include "kernels/layer_step/linear_step.h"
+#include "kernels/layer_step/memory_step.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/recurrent/growing_cache.h"
@@ -26,8 +27,11 @@ class Weights {
   const float* Data(const OptionalTensor& weight) {
     if (!weight.has_value()) return nullptr;
     if (weight->is_contiguous()) return weight->const_data_ptr<float>();
-    held_.push_back(weight->contiguous());
-    return held_.back().const_data_ptr<float>();
+    return Hold(weight->contiguous()).const_data_ptr<float>();
+  }
+
+  const at::Tensor& Hold(at::Tensor tensor) {
+    return held_.emplace_back(std::move(tensor));
   }
 
   LayerStepLayer Layer(const Call& in) {
@@ -43,6 +47,11 @@ class Weights {
     layer.linear2 = map(kLinear2, kBias2);
     layer.linear3 = data(kLinear3);
     layer.norm = {data(kGamma2), data(kBeta2)};
+    if (in.kind.cross.has_value()) {
+      layer.attention[1] = {map(kCrossQuery, kCrossQueryBias), {}, {},
+                            map(kCrossOut, kCrossOutBias),
+                            {data(kCrossGamma), data(kCrossBeta)}};
+    }
     return layer;
   }
 
@@ -58,6 +67,7 @@ LayerStepCall SizesOf(const Call& in) {
   call.d_key = in.weight(kQuery).size(0) / call.heads;
   call.d_value = in.weight(kValue).size(0) / call.heads;
   call.hidden = in.weight(kLinear1).size(0);
+  call.attentions = in.kind.cross.has_value() ? 2 : 1;
   call.pre_norm = in.kind.pre_norm;
   call.norm_kind = in.kind.norm;
   call.norm_eps = in.kind.norm_eps;
@@ -78,6 +88,12 @@ int WidthFor(const LayerStepCall& call) {
   const int64_t heads = call.heads * (call.d_key + call.d_value);
   const int64_t work = call.rows * call.width * 2 * (heads + call.hidden);
   return static_cast<int>(std::clamp<int64_t>(work / kLeastWork, 1, 1 << 20));
+}
+
+float ScaleOf(const std::optional<double>& temperature,
+              const LayerStepCall& call) {
+  return static_cast<float>(temperature.value_or(
+      1.0 / std::sqrt(static_cast<double>(call.d_key))));
 }
 
 // The attentions of layers that go together, and what they remember.
@@ -142,10 +158,8 @@ class FullMemory final : public Memory {
       longest = std::max(longest, state.seq_len);
     }
     scores_ = EmptyDense({width * longest});
-    const double scale = temperature_.value_or(
-        1.0 / std::sqrt(static_cast<double>(call.d_key)));
     return std::make_unique<FullStepAttention>(
-        static_cast<float>(scale), call, states_.data(),
+        ScaleOf(temperature_, call), call, states_.data(),
         scores_.mutable_data_ptr<float>());
   }
 
@@ -155,9 +169,72 @@ class FullMemory final : public Memory {
   at::Tensor scores_;
 };
 
+// Layers that also read a memory: it stays, so that nothing is made of it.
+class DecoderMemory final : public Memory {
+ public:
+  DecoderMemory(const Kind& kind, std::unique_ptr<Memory> self)
+      : kind_(kind), self_(std::move(self)) {}
+  void Clear() override {
+    self_->Clear();
+    memories_.clear();
+  }
+  void Add(const Call& in, const LayerStepCall& call, Weights& weights,
+           LayersResults& results) override {
+    self_->Add(in, call, weights, results);
+    MemoryStepState& memory = memories_.emplace_back();
+    if (*kind_.cross == Mixer::kLinear) {
+      memory.S = weights.Data(in.memory_S);
+      memory.z = weights.Data(in.memory_z);
+      return;
+    }
+    // A sequence's rows may lie in any way; a row itself is dense.
+    const auto dense = [&](const at::Tensor& rows) -> const at::Tensor& {
+      return weights.Hold(rows.stride(3) == 1 ? rows : rows.contiguous());
+    };
+    const at::Tensor keys = dense(*in.memory_S), values = dense(*in.memory_z);
+    memory.cache.keys = keys.const_data_ptr<float>();
+    memory.cache.values = values.const_data_ptr<float>();
+    memory.cache.key_stride = keys.stride(1);
+    memory.cache.value_stride = values.stride(1);
+    memory.cache.seq_len = keys.size(1);
+    memory.cache.d_key = call.d_key;
+    memory.cache.d_value = call.d_value;
+    memory.key_row = keys.stride(0);
+    memory.key_head = keys.stride(2);
+    memory.value_row = values.stride(0);
+    memory.value_head = values.stride(2);
+  }
+  std::unique_ptr<StepAttention> Attention(const LayerStepCall& call,
+                                           int width) override {
+    int64_t longest = 0;
+    for (const MemoryStepState& memory : memories_) {
+      longest = std::max(longest, memory.cache.seq_len);
+    }
+    scores_ = EmptyDense({width * longest});
+    own_ = self_->Attention(call, width);
+    return std::make_unique<MemoryStepAttention>(
+        *own_, call, KernelOptions(kind_.attention),
+        ScaleOf(kind_.softmax_temp, call), memories_.data(),
+        scores_.mutable_data_ptr<float>(), longest);
+  }
+
+ private:
+  Kind kind_;
+  std::unique_ptr<Memory> self_;
+  std::unique_ptr<StepAttention> own_;
+  std::vector<MemoryStepState> memories_;
+  at::Tensor scores_;
+};
+
 std::unique_ptr<Memory> MakeMemory(const Kind& kind) {
-  if (kind.mixer == Mixer::kFull) return std::make_unique<FullMemory>(kind);
-  return std::make_unique<LinearMemory>(kind);
+  std::unique_ptr<Memory> self;
+  if (kind.mixer == Mixer::kFull) {
+    self = std::make_unique<FullMemory>(kind);
+  } else {
+    self = std::make_unique<LinearMemory>(kind);
+  }
+  if (!kind.cross.has_value()) return self;
+  return std::make_unique<DecoderMemory>(kind, std::move(self));
 }
 
 }  // namespace

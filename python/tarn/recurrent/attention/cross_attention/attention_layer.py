@@ -32,6 +32,8 @@ class RecurrentCrossAttentionLayer(Projections):
         d_memory: width of the memory; None: d_model.
     """
 
+    _one_call = True
+
     def __init__(
         self,
         attention: Any,

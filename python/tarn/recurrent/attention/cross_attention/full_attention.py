@@ -27,6 +27,7 @@ class RecurrentCrossFullAttention(FullMemory, CrossAttention, SoftmaxAttention):
     """
 
     kind = FullMemory.memory_kind
+    _one_call = True
 
 
 RecurrentCrossAttentionRegistry.register(

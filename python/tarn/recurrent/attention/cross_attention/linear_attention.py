@@ -17,6 +17,8 @@ class RecurrentCrossLinearAttention(LinearMemory, CrossAttention, LinearAttentio
     O(H C M) however long the memory was. A plain pair [S, z] is one too.
     """
 
+    _one_call = True
+
 
 RecurrentCrossAttentionRegistry.register(
     "linear",
