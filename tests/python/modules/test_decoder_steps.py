@@ -131,10 +131,11 @@ def test_other_settings_are_seen():
     model, x, memory = decoder("full", "full"), torch.randn(2, 16), torch.randn(2, 5, 16)
     _, state = model(x, memory)
     before, _ = model(x, None, state=state)
-    model.layers[1].cross_attention.inner_attention.softmax_temp = 5.0  # unlike the self attention's
+    inner = model.layers[1].cross_attention.inner_attention
+    inner.softmax_temp = 5.0  # unlike the self attention's
     count, (got, _) = calls_of(lambda: model(x, None, state=state), ONE_CALL)
     assert count == 0 and not torch.equal(before, got)
-    model.layers[1].cross_attention.inner_attention.softmax_temp = None
+    inner.softmax_temp = None
     model.layers[1].cross_attention.query_projection.weight.mul_(2.0)
     assert not torch.equal(before, model(x, None, state=state)[0])
 
