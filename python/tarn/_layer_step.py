@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tarn._fused import normed, serves
-from tarn._step_plan import Memory, Plan
+from tarn._step_parts import Memory
+from tarn._step_plan import Plan
 from tarn.events import IntermediateOutput
 from tarn.recurrent._state import AttentionState
 
@@ -187,10 +188,14 @@ def _all_full(states: Sequence[AttentionState], name: str) -> bool:
 
 
 def _one_on(states: Sequence[AttentionState]) -> list[torch.Tensor]:
-    """The steps of states after one token more: one tensor for all that share one."""
+    """The steps of states after one token more: one tensor for all that are equal, so
+    that the next token finds them the same."""
     first = states[0].steps
     shared = first + 1
-    return [shared if state.steps is first else state.steps + 1 for state in states]
+    return [
+        shared if steps is first or torch.equal(steps, first) else steps + 1
+        for steps in (state.steps for state in states)
+    ]
 
 
 def _other_step(plan: Plan, x: torch.Tensor, state: Any) -> Step | None:

@@ -24,7 +24,7 @@ def generate(
     attention. `tarn.runtime` is the fast way; this one is for training loops."""
     logits, state = model.prefill(prompt)  # type: ignore[operator]
     logits, out = logits[:, -1], []
-    for _ in range(max_tokens):
+    for left in reversed(range(max_tokens)):
         if temperature > 0:
             scaled = logits.float()
             if temperature != 1.0:
@@ -34,7 +34,8 @@ def generate(
         else:
             token = logits.argmax(dim=-1)
         out.append(token)
-        logits, state = model.step(token, state)  # type: ignore[operator]
+        if left > 0:
+            logits, state = model.step(token, state)  # type: ignore[operator]
     return torch.stack(out, dim=1) if out else prompt[:, :0]
 
 

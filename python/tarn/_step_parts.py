@@ -1,0 +1,199 @@
+"""One layer as the operators of a step take it: its weights, its attentions, and what
+has to stay as it is for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tarn import _tables as tables
+from tarn._fused import dropout_of, linears, plain_norm, unheard
+from tarn.events import AttentionEvent, Event, QKVEvent
+
+_DENOMINATORS = ("exact", "compat", "none")
+_NOTHING: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How layers remember that one operator steps: its name, the names of what a
+    state holds, what the operator is told of the attention, whether states grow."""
+
+    operator: str
+    names: tuple[str, str]
+    arguments: tuple[Any, ...]
+    grows: bool
+    reads: bool = False  # another memory too, that of a decoder
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """What an operator is told of full attention."""
+
+    temperature: float | None
+
+
+class Part:
+    """One layer, of an encoder or of a decoder, which also reads a memory."""
+
+    def __init__(self, layer: Any) -> None:
+        cross = getattr(layer, "cross_attention", None)
+        attention = layer.attention if cross is None else layer.self_attention
+        inner = attention.inner_attention
+        want(says_one_call(attention))
+        want(getattr(inner, "steps_by_heads", False))
+        want(dropout_of(layer.dropout) is not None)
+        self.attention, self.inner, self.heads = attention, inner, attention.n_heads
+        # Whose dropout: the module that is in training, where p stands.
+        self.dropouts = [(layer.dropout.__dict__, layer.dropout.__dict__)]
+        self.listened: list[tuple[Any, type[Event], Any]] = [
+            (attention.event_dispatcher, QKVEvent, attention)
+        ]
+        norms = layer._norms()
+        self.kind = _kind_of(layer, norms)
+        maps = _maps(layer, attention)
+        self.modules = [attention, *norms, layer.dropout, *maps]
+        self.parents = [layer._modules, attention._modules]
+        self.looked_at = _settings_of(layer, attention, norms)
+        self.places = _places(maps, norms[0], norms[-1])
+        widths = [maps[i].weight.shape[0] // self.heads for i in (0, 2)]
+        self.memory = None
+        self.memory: Memory | None = None
+        arguments = self._take_inner(inner)
+        if isinstance(arguments, Softmax):
+            names, one = ("keys", "values"), (arguments.temperature,)
+            self.memory = Memory("full_layers_step", names, one, True)
+            self.facts = inner.facts_of(self.heads, *widths, torch.float32)
+        elif arguments is not None:
+            self.memory = Memory("linear_layers_step", ("S", "z"), arguments, False)
+            self.facts = inner.facts_of(inner.arguments(), self.heads, *widths)
+        if cross is not None:
+            self._take_cross(layer, cross, arguments, widths)
+        want(all(unheard(module) for module in self.modules))
+
+    def _take_inner(self, inner: Any) -> Softmax | tuple[str, str, float] | None:
+        """An attention that an operator computes with the layers: what that is told
+        of it. None of another."""
+        if not says_one_call(inner) or not unheard(inner):
+            return None
+        if hasattr(inner, "softmax_temp"):
+            found: Softmax | tuple[str, str, float] = Softmax(inner.softmax_temp)
+            own, settings = inner.dropout, [(inner, "softmax_temp"), (inner, "event_dispatcher")]
+            self.dropouts.append((inner.__dict__, own.__dict__))
+            self.listened.append((inner.event_dispatcher, AttentionEvent, inner))
+        else:
+            arguments = _linear_arguments(inner)
+            if arguments is None:
+                return None
+            found, own = arguments, inner.feature_map
+            settings = [(inner, "eps"), (inner, "compat"), (inner, "denominator")]
+            settings += [(own, name) for name in vars(own)]
+        self.modules += [inner, own]
+        self.parents.append(inner._modules)
+        self.looked_at += [(module.__dict__, name) for module, name in settings]
+        return found
+
+    def _take_cross(self, layer: Any, cross: Any, own: Any, widths: list[int]) -> None:
+        """The attention to a memory, which the operator reads between the others."""
+        want(self.memory is not None and says_one_call(cross) and cross.n_heads == self.heads)
+        assert self.memory is not None
+        inner, norm = cross.inner_attention, layer.norm2
+        maps = linears(cross.query_projection, cross.out_projection)
+        read = self._take_inner(inner)
+        want(bool(maps) and read is not None)
+        full = isinstance(read, Softmax)
+        # One operator has one setting of each kind.
+        want(isinstance(own, Softmax) != full or own == read)
+        linear = own if full else read
+        linear = ("elu1", "exact", 1e-6) if isinstance(linear, Softmax) else linear
+        softmax = read if full else own
+        temperature = softmax.temperature if isinstance(softmax, Softmax) else None
+        kinds = ("full" if self.memory.grows else "linear", "full" if full else "linear")
+        arguments = (*kinds, *linear, temperature)  # type: ignore[misc]
+        self.memory = replace(
+            self.memory, operator="decoder_layers_step", arguments=arguments, reads=True
+        )
+        d_key, d_value = widths
+        if full:
+            self.memory_kind, self.memory_names = inner.memory_kind, ("keys", "values")
+            facts = {"heads": self.heads, "d_key": d_key, "dtype": str(torch.float32)}
+        else:
+            self.memory_kind, self.memory_names = inner.kind, ("S", "z")
+            facts = inner.facts_of(inner.arguments(), self.heads, d_key, d_value)
+        self.memory_facts = facts
+        self.modules += [cross, *maps]
+        self.parents.append(cross._modules)
+        self.listened.append((cross.event_dispatcher, QKVEvent, cross))
+        self.looked_at += [(cross.__dict__, "n_heads"), (cross.__dict__, "event_dispatcher")]
+        for module in (*maps, norm):
+            self.places += [(module._parameters, "weight"), (module._parameters, "bias")]
+
+
+def _kind_of(layer: Any, norms: Sequence[Any]) -> tuple[str, str, float, bool]:
+    facts = [plain_norm(norm) for norm in norms]
+    if None in facts or layer.activation_name is None:
+        raise LookupError
+    kinds = {(fact["kind"], fact["eps"]) for fact in facts}  # type: ignore[index]
+    want(len(kinds) == 1)
+    return layer.activation_name, *kinds.pop(), layer.pre_norm
+
+
+def _maps(layer: Any, attention: Any) -> list[torch.nn.Linear]:
+    """The four projections and the two or three of the feed-forward part."""
+    gated = layer.linear3 is not None
+    projections = linears(
+        attention.query_projection,
+        attention.key_projection,
+        attention.value_projection,
+        attention.out_projection,
+    )
+    parts = (layer.linear1, layer.linear2, *((layer.linear3,) if gated else ()))
+    forward = linears(*parts, bias=not gated)
+    want(bool(projections and forward))
+    return projections + forward
+
+
+# Where something stands: the dictionary and the name in it.
+Place = tuple[dict[str, Any], str]
+
+
+def _settings_of(layer: Any, attention: Any, norms: Sequence[Any]) -> list[Place]:
+    """Where stands what is no module and may be set anew."""
+    found = [(layer, "activation"), (layer, "pre_norm"), (attention, "n_heads")]
+    found += [(attention, "event_dispatcher"), *((norm, "eps") for norm in norms)]
+    return [(module.__dict__, name) for module, name in found]
+
+
+def _places(maps: list[torch.nn.Linear], norm1: Any, norm2: Any) -> list[Place]:
+    """Where the weights stand, in the operators' order; none: in an empty dict."""
+    found: list[Place] = []
+    for module in (*maps[:4], norm1, *maps[4:6]):
+        found += [(module._parameters, "weight"), (module._parameters, "bias")]
+    gate = maps[6]._parameters if len(maps) == 7 else _NOTHING
+    found.append((gate, "weight"))
+    return found + [(norm2._parameters, "weight"), (norm2._parameters, "bias")]
+
+
+def _linear_arguments(inner: Any) -> tuple[str, str, float] | None:
+    """feature_map, denominator and eps of a linear attention that the operator
+    computes; None of another."""
+    arguments = inner.arguments()
+    name, denominator = arguments["feature_map"], arguments["denominator"]
+    if len(arguments) != 3 or denominator not in _DENOMINATORS or not isinstance(name, str):
+        return None
+    elementwise = tables.feature_maps()[name]["elementwise"]
+    return (name, denominator, arguments["eps"]) if elementwise else None
+
+
+def says_one_call(module: Any) -> bool:
+    """Whether a module's own class, not one it derives from, vouches for its step."""
+    return "_one_call" in type(module).__dict__
+
+
+def want(fact: bool) -> None:
+    """Raises LookupError where the layers must go part by part."""
+    if not fact:
+        raise LookupError
