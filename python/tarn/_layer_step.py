@@ -8,7 +8,7 @@ Anything else goes part by part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -143,35 +143,62 @@ def _steps(
     states: Sequence[Any],
     read: tuple[Any, ...] = (),
 ) -> Steps | None:
-    first, second = memory.names
-    a: list[torch.Tensor] = []
-    b: list[torch.Tensor] = []
-    rows = x.shape[0]
-    if states[0] is not None:
-        for part, state in zip(plan.parts, states, strict=True):
-            if not isinstance(state, AttentionState):
-                return None  # a pair
-            if not state.fits(part.inner.kind, rows, part.facts):
-                return None  # an error that the parts know how to tell
-            a.append(state.tensors[first])
-            b.append(state.tensors[second])
-        if memory.grows and not _all_full(states, first):
-            return None  # some sequences are shorter
-        places = _one_on(states)
-    else:
-        if any(state is not None for state in states):
-            return None
-        places = [torch.ones(rows, dtype=torch.int64)] * len(states)
+    found = read_states(plan, memory, x.shape[0], states)
+    if found is None:
+        return None
     last = (None, None) if plan.last is None else (plan.last["weight"], plan.last.get("bias"))
     try:
         out, a, b = plan.operator(
-            x, a, b, *read, plan.weights(), *last, plan.heads, *memory.arguments, *plan.kind
+            x,
+            *found[:2],
+            *read,
+            plan.weights(),
+            *last,
+            plan.heads,
+            *memory.arguments,
+            *plan.kind,
         )
     except (TypeError, ValueError):
         return None  # moved to another dtype or device, or x of another width
-    return out, [
+    return out, new_states(plan, memory, a, b, found[2])
+
+
+def read_states(
+    plan: Plan, memory: Memory, rows: int, states: Sequence[Any]
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]] | None:
+    """The two tensors of every layer's state, none of an empty one, and the steps
+    after one token more. None where the layers must go part by part."""
+    first, second = memory.names
+    a: list[torch.Tensor] = []
+    b: list[torch.Tensor] = []
+    if states[0] is None:
+        if any(state is not None for state in states):
+            return None
+        return a, b, [torch.ones(rows, dtype=torch.int64)] * len(states)
+    for part, state in zip(plan.parts, states, strict=True):
+        if not isinstance(state, AttentionState):
+            return None  # a pair
+        if not state.fits(part.inner.kind, rows, part.facts):
+            return None  # an error that the parts know how to tell
+        tensors = state.tensors
+        a.append(tensors[first])
+        b.append(tensors[second])
+    if memory.grows and not _all_full(states, first):
+        return None  # some sequences are shorter
+    return a, b, _one_on(states)
+
+
+def new_states(
+    plan: Plan,
+    memory: Memory,
+    a: Sequence[torch.Tensor],
+    b: Sequence[torch.Tensor],
+    steps: Sequence[torch.Tensor],
+) -> list[AttentionState]:
+    first, second = memory.names
+    return [
         AttentionState.of(part.inner.kind, {first: one, second: other}, place, part.facts)
-        for part, one, other, place in zip(plan.parts, a, b, places, strict=True)
+        for part, one, other, place in zip(plan.parts, a, b, steps, strict=True)
     ]
 
 
@@ -209,13 +236,20 @@ def _other_step(plan: Plan, x: torch.Tensor, state: Any) -> Step | None:
     return torch.ops.tarn.layer_step_rest.default(x, attended, *arguments), new_state
 
 
-# Of a layer or a stack: its plan, or the tokens until it is asked again.
+# Of a layer, a stack or a model: its plan, or the tokens until it is asked again.
 _plans: WeakKeyDictionary[Any, Plan | int] = WeakKeyDictionary()
 
 
 def _plan_for(module: Any, stack: Any) -> Plan | None:
-    """The plan of a layer, or of all layers of a stack; None where there cannot be
-    one, or was none a moment ago."""
+    """The plan of a layer, or of all layers of a stack."""
+    return plan_for(
+        module, lambda: Plan([module] if stack is None else list(stack.layers), stack)
+    )
+
+
+def plan_for(module: Any, make: Callable[[], Plan]) -> Any:
+    """What make() found out about a module, as long as it holds; None where there
+    cannot be a plan, or was none a moment ago."""
     found = _plans.get(module)
     if isinstance(found, Plan):
         if found.holds():
@@ -224,7 +258,7 @@ def _plan_for(module: Any, stack: Any) -> Plan | None:
         _plans[module] = found - 1
         return None
     try:
-        plan = Plan([module] if stack is None else list(stack.layers), stack)
+        plan = make()
     except (LookupError, AttributeError):
         _plans[module] = _PATIENCE
         return None

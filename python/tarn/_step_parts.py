@@ -15,6 +15,8 @@ from tarn.events import AttentionEvent, Event, QKVEvent
 
 _DENOMINATORS = ("exact", "compat", "none")
 _NOTHING: dict[str, Any] = {}
+# What every module has, whatever it is.
+_OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Part:
                 return None
             found, own = arguments, inner.feature_map
             settings = [(inner, "eps"), (inner, "compat"), (inner, "denominator")]
-            settings += [(own, name) for name in vars(own)]
+            settings += [(own, name) for name in vars(own) if name not in _OF_MODULES]
         self.modules += [inner, own]
         self.parents.append(inner._modules)
         self.looked_at += [(module.__dict__, name) for module, name in settings]

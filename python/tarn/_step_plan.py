@@ -8,8 +8,7 @@ hooks: whole lists are compared. Weights are read anew."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
-from operator import contains
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +16,8 @@ import torch
 from tarn._fused import plain_norm, serves, unheard
 from tarn._step_parts import Part, says_one_call, want
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# Where no gradient is recorded, no other hook has a part.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 class Plan:
@@ -48,19 +48,28 @@ class Plan:
             self.steps = [layer.__dict__ for layer in layers]
             self.parents += [owner.layers._modules, owner._modules]
             self._take_norm(owner.norm)
-        # The same objects of the same classes, by their parents' lists of children.
-        self.children = [list(parent.values()) for parent in self.parents]
-        self.classes = [type(module) for module in modules]
-        self.hooks = [getattr(module, name) for module in modules for name in _HOOKS]
-        self.attributes = [module.__dict__ for module in modules]
-        self.settings = [values.get(name) for values, name in self.looked_at]
         self.dropouts = [dropout for part in parts for dropout in part.dropouts]
         self.listened = [event for part in parts for event in part.listened]
         self.places = [place for part in parts for place in part.places]
         self.operator: Any = None
         if self.memory is not None:
             self.operator = getattr(torch.ops.tarn, self.memory.operator).default
+        self._settle()
+
+    def _settle(self) -> None:
+        """Takes all as it is now, as columns: one pass in C compares each."""
+        self.children = self._children()
+        self.classes = list(map(type, self.modules))
+        self.hooks = [getattr(module, name) for module in self.modules for name in _HOOKS]
+        watched = self.looked_at + [(module.__dict__, "forward") for module in self.modules]
+        watched += [(step, "step") for step in self.steps]
+        self.watched = [values for values, _ in watched], [name for _, name in watched]
+        self.settings = list(map(dict.get, *self.watched))
+        self.read = [values for values, _ in self.places], [name for _, name in self.places]
         want(serves(*(weight for weight in self.weights() if weight is not None)))
+
+    def _children(self) -> list[Any]:
+        return list(chain.from_iterable(map(dict.values, self.parents)))
 
     def _take_norm(self, norm: Any) -> None:
         """The norm after the layers, into the call where it is of their kind."""
@@ -76,12 +85,10 @@ class Plan:
     def holds(self) -> bool:
         """Whether all is as it was found."""
         return (
-            not any(map(contains, self.attributes, repeat("forward")))
-            and not any(map(contains, self.steps, repeat("step")))
-            and [list(parent.values()) for parent in self.parents] == self.children
+            list(map(dict.get, *self.watched)) == self.settings
+            and self._children() == self.children
             and list(map(type, self.modules)) == self.classes
             and not any(self.hooks)
-            and [values.get(name) for values, name in self.looked_at] == self.settings
         )
 
     def disturbed(self) -> bool:
@@ -96,4 +103,4 @@ class Plan:
 
     def weights(self) -> list[Any]:
         """The tensors of all layers in the operators' order."""
-        return [parameters.get(name) for parameters, name in self.places]
+        return list(map(dict.get, *self.read))

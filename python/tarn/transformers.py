@@ -197,6 +197,8 @@ class TransformerEncoder(Stack):
             each layer.
     """
 
+    _one_call = True  # with what stands around it, in a step
+
     def forward(
         self,
         x: torch.Tensor,

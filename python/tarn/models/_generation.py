@@ -3,6 +3,7 @@ values."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,22 +22,35 @@ def generate(
 ) -> torch.Tensor:
     """Continues prompts [B, T] (T >= 1) of a LanguageModel by max_tokens tokens
     each: [B, max_tokens]. temperature 0 takes the best. O(1) a token for linear
-    attention. `tarn.runtime` is the fast way; this one is for training loops."""
-    logits, state = model.prefill(prompt)  # type: ignore[operator]
-    logits, out = logits[:, -1], []
+    attention. `tarn.runtime` is the fast way; this one is for training loops.
+    Raises ValueError where logits to draw from are not finite."""
+    if prompt.dim() == 2 and prompt.shape[1] == 1:  # a step is the lighter call
+        logits, state = model.step(prompt[:, 0])  # type: ignore[operator]
+    else:
+        logits, state = model.prefill(prompt)  # type: ignore[operator]
+        logits = logits[:, -1]
+    out: list[torch.Tensor] = []
     for left in reversed(range(max_tokens)):
-        if temperature > 0:
-            scaled = logits.float()
-            if temperature != 1.0:
-                scaled = scaled / temperature
-            weights = torch.softmax(scaled, dim=-1)
-            token = torch.multinomial(weights, 1, generator=generator)[:, 0]
-        else:
-            token = logits.argmax(dim=-1)
+        token = _sample(logits, temperature, generator) if temperature > 0 else logits.argmax(-1)
         out.append(token)
         if left > 0:
             logits, state = model.step(token, state)  # type: ignore[operator]
     return torch.stack(out, dim=1) if out else prompt[:, :0]
+
+
+def _sample(
+    logits: torch.Tensor, temperature: float, generator: torch.Generator | None
+) -> torch.Tensor:
+    """One token of each row [B, vocab_size], the same that torch.multinomial draws
+    from the softmax, by its method without its passes over the weights: weight i
+    over an exponential variable is the largest with probability w_i / sum(w)."""
+    logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    weights = torch.softmax(logits, dim=-1)
+    if not math.isfinite(weights.sum().item()):
+        raise ValueError("generate: logits: want finite numbers, got NaN or infinite ones")
+    return weights.div_(torch.empty_like(weights).exponential_(generator=generator)).argmax(-1)
 
 
 @dataclass(frozen=True)

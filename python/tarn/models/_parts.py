@@ -78,6 +78,8 @@ class Embedding(torch.nn.Module):
     parts are registered by the model that owns it, under the names of the weight
     file."""
 
+    _one_call = True  # with the layers, in a step
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         width = config["d_model"]
@@ -122,6 +124,10 @@ class Embedding(torch.nn.Module):
         """One token of each sequence, [B] -> [B, D], as forward. Without gradients
         and hooks the rows are read at once: a step has no time for modules."""
         tokens_module, table = self.tokens, self.table
+        if isinstance(first, torch.Tensor) and first.shape[0] not in (1, tokens.shape[0]):
+            raise ValueError(
+                f"state: want {tokens.shape[0]} sequences, as the input has, got {first.shape[0]}"
+            )
         plain = (
             not torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
@@ -147,6 +153,8 @@ class Embedding(torch.nn.Module):
 class Predictor(torch.nn.Module):
     """The affine map to logits. Tied, it owns the bias alone and reads the
     token embedding."""
+
+    _one_call = True  # with the layers, in a step
 
     def __init__(self, outputs: int, d_model: int, tied: bool) -> None:
         super().__init__()

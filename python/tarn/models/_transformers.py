@@ -9,6 +9,7 @@ import torch
 
 from tarn.masking import LengthMask, TriangularCausalMask
 from tarn.models._config import finish_config
+from tarn.models._language_step import language_step
 from tarn.models._parts import (
     Config,
     Embedding,
@@ -65,6 +66,8 @@ class LanguageModel(_TokenModel):
     recurrent form: `prefill` and `step`.
     """
 
+    _one_call = True  # see `_language_step.py`
+
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         finished = finish_config(config, **keys)
         check_arch(type(self), finished, ("decoder",))
@@ -91,6 +94,9 @@ class LanguageModel(_TokenModel):
 
     def step(self, tokens: torch.Tensor, state=None):
         """tokens [B] -> (logits [B, vocab_size], new state)."""
+        at_once = language_step(self, tokens, state)
+        if at_once is not None:
+            return at_once
         embedding, stack = self._unregistered
         x, state = stack.step(embedding.row(tokens, first_places(state)), state)
         return self._head(x), state

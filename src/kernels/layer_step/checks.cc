@@ -7,8 +7,7 @@ namespace {
 
 void WantMap(const LayerStepMap& map, const char* name) {
   if (map.weight == nullptr) {
-    throw ArgumentError(StrCat("LayerSteps: ", name), "data",
-                        "a null pointer");
+    throw ArgumentError(StrCat("LayerSteps: ", name), "data", "a null pointer");
   }
 }
 
@@ -38,6 +37,10 @@ void Check(const LayerStepCall& call) {
     throw ShapeError("LayerSteps: attentions",
                      StrCat("1 to ", kMostStepAttentions),
                      StrCat(call.attentions));
+  }
+  if (call.head.weight != nullptr && call.outputs < 1) {
+    throw ShapeError("LayerSteps: outputs", ">= 1 beside a head",
+                     StrCat(call.outputs));
   }
   for (int64_t i = 0; i < call.count; ++i) {
     const LayerStepLayer& w = call.layers[i];

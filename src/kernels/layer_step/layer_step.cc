@@ -106,8 +106,8 @@ class Steps {
   void Normed(const Range& rows, const float* residual, const float* x,
               const float* bias, const LayerStepNorm& norm, float* s, float* y,
               const Stream& own) const {
-    const ResidualNormTensors t = {residual,  x, bias, norm.gamma, norm.beta,
-                                   s,         y, own.mean, own.inverse};
+    const ResidualNormTensors t = {residual, x, bias,     norm.gamma, norm.beta,
+                                   s,        y, own.mean, own.inverse};
     ResidualNormForwardRows(norm_, rows.begin, rows.end, call_.width, t);
   }
 
@@ -135,34 +135,44 @@ class Steps {
     return own.y;
   }
 
-  // The rows of this share, after the last sublayer.
+  // What follows the last sublayer: a norm, if there is one, of the rows of
+  // this share; a head reads all rows, so that every share makes them for
+  // itself.
   void Finish(int64_t share) const {
     const Stream own = StreamOf(share);
-    const Range rows = Part(call_.rows, share, width_);
+    if (call_.head.weight == nullptr) {
+      Last(Part(call_.rows, share, width_), call_.out, own);
+      return;
+    }
+    Last({0, call_.rows}, own.y, own);
+    products_.Run(own.y, call_.width, call_.head, call_.outputs,
+                  products_.PieceOf(call_.outputs, share), share, call_.out);
+  }
+
+  void Last(const Range& rows, float* to, const Stream& own) const {
     if (call_.count == 0) {
-      Last(rows, call_.x, own);
+      LastNorm(rows, call_.x, to, own);
       return;
     }
     const int64_t last = call_.count - 1;
     const float* bias = BiasOf(last, call_.attentions);
-    const LayerStepNorm none;
     if (call_.pre_norm) {
       const bool normed = call_.last_norm.gamma != nullptr;
-      Normed(rows, own.s, shared_.product, bias,
-             normed ? call_.last_norm : none, normed ? nullptr : call_.out,
-             normed ? call_.out : nullptr, own);
+      Normed(rows, own.s, shared_.product, bias, call_.last_norm,
+             normed ? nullptr : to, normed ? to : nullptr, own);
       return;
     }
-    Normed(rows, own.y, shared_.product, bias,
-           NormOf(last, call_.attentions), nullptr, call_.out, own);
-    if (call_.last_norm.gamma != nullptr) Last(rows, call_.out, own);
+    Normed(rows, own.y, shared_.product, bias, NormOf(last, call_.attentions),
+           nullptr, to, own);
+    if (call_.last_norm.gamma != nullptr) LastNorm(rows, to, to, own);
   }
 
-  // out = norm(x) with the norm after the layers, or x.
-  void Last(const Range& rows, const float* x, const Stream& own) const {
+  // to = norm(x) with the norm after the layers, or x.
+  void LastNorm(const Range& rows, const float* x, float* to,
+                const Stream& own) const {
     const bool normed = call_.last_norm.gamma != nullptr;
-    Normed(rows, nullptr, x, nullptr, call_.last_norm,
-           normed ? nullptr : call_.out, normed ? call_.out : nullptr, own);
+    Normed(rows, nullptr, x, nullptr, call_.last_norm, normed ? nullptr : to,
+           normed ? to : nullptr, own);
   }
 
   // A sublayer's last map, without its bias, which the residual pass adds.
@@ -244,10 +254,9 @@ class Steps {
         continue;
       }
       const float* bias = w.linear1.bias;
-      BiasActivationForwardRows({call_.activation, {}}, 0, 1, end - begin,
-                                hidden,
-                                bias == nullptr ? nullptr : bias + begin,
-                                hidden);
+      BiasActivationForwardRows(
+          {call_.activation, {}}, 0, 1, end - begin, hidden,
+          bias == nullptr ? nullptr : bias + begin, hidden);
     }
   }
 

@@ -81,8 +81,10 @@ struct LayerStepCall {
   const LayerStepLayer* layers = nullptr;
   int64_t count = 0;        // of layers
   LayerStepNorm last_norm;  // after the last layer; no gamma: none
+  LayerStepMap head;        // after that, to `outputs`; no weight: none
+  int64_t outputs = 0;
   const float* x = nullptr;  // [rows, D]
-  float* out = nullptr;      // [rows, D]; may not be x
+  float* out = nullptr;      // [rows, D], of a head [rows, outputs]; not x
 };
 
 /// Floats of workspace, by the team's width.

@@ -92,11 +92,11 @@ Doubles LayerStepRef(LayerStepModelRef& model, Doubles x) {
       x = Sublayer(model, a.norm, x,
                    [&](const Doubles& y) { return Attended(model, a, y); });
     }
-    x = Sublayer(model, layer.norm, x, [&](const Doubles& y) {
-      return FedForward(model, layer, y);
-    });
+    x = Sublayer(model, layer.norm, x,
+                 [&](const Doubles& y) { return FedForward(model, layer, y); });
   }
-  return NormedRow(model, model.last_norm, x);
+  x = NormedRow(model, model.last_norm, x);
+  return model.head.weight.empty() ? x : Mapped(model.head, x);
 }
 
 }  // namespace tarn

@@ -35,9 +35,11 @@ struct LayerStepModelRef {
   double eps = 1e-5;
   std::vector<LayerStepLayerRef> layers;
   LayerStepNormRef last_norm;
+  LayerStepMapRef head;  // no weight: none
 };
 
-/// What becomes of one row x [D]; the states in `model` go on by it.
+/// What becomes of one row x [D], of a head its logits; the states in `model`
+/// go on by it.
 Doubles LayerStepRef(LayerStepModelRef& model, Doubles x);
 
 }  // namespace tarn

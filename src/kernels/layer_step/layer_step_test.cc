@@ -30,12 +30,17 @@ const Shape kShapes[] = {{1, 32, 4, 8, 8, 64, 3},   {1, 7, 3, 5, 2, 9, 2},
 struct Kind {
   bool pre_norm, rms, gelu, gated, biased, last_norm;
   int64_t attentions;
+  int64_t outputs = 0;  // of a head
 };
 const Kind kKinds[] = {{false, false, false, false, true, true, 1},
                        {true, false, true, false, true, true, 1},
                        {true, true, false, true, false, false, 1},
                        {false, false, false, false, true, false, 2},
-                       {true, true, true, false, false, true, 2}};
+                       {true, true, true, false, false, true, 2},
+                       {true, false, true, false, true, true, 1, 50},
+                       {false, false, false, false, false, true, 1, 3},
+                       {true, true, false, true, true, false, 1, 37},
+                       {false, false, false, false, true, false, 1, 131}};
 
 // Layers, states and the model in double that is the same.
 class Problem {
@@ -76,6 +81,10 @@ class Problem {
       layer.norm = Norm(kind.rms, ref.norm);
     }
     if (kind.last_norm) call_.last_norm = Norm(kind.rms, model_.last_norm);
+    if (kind.outputs > 0) {
+      call_.head = Map(kind.outputs, width, kind.biased, model_.head);
+      call_.outputs = kind.outputs;
+    }
     call_.layers = layers_.data();
     call_.count = shape.layers;
     const int64_t states = shape.layers * kind.attentions;
@@ -89,7 +98,7 @@ class Problem {
   // One token on `executor`, from NaN everywhere.
   void Run(Executor& executor) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    out.assign(x_.size(), nan);
+    out.assign(static_cast<size_t>(shape_.rows * OutputsOf()), nan);
     next_S.assign(S_.size(), nan);
     next_z.assign(z_.size(), nan);
     call_.x = x_.data();
@@ -127,6 +136,9 @@ class Problem {
     return y;
   }
 
+  int64_t OutputsOf() const {
+    return call_.outputs > 0 ? call_.outputs : shape_.width;
+  }
   int64_t SizeOfZ() const { return shape_.heads * shape_.d_key; }
   int64_t SizeOfS() const { return SizeOfZ() * shape_.d_value; }
 
@@ -201,9 +213,10 @@ TEST(LayerStepTest, IsTheDefinitionForEveryKindAndShape) {
         for (int64_t row = 0; row < shape.rows; ++row) {
           Doubles S, z;
           const Doubles want = problem.Reference(row, S, z);
+          ASSERT_EQ(want.size(), static_cast<size_t>(problem.OutputsOf()));
           for (size_t i = 0; i < want.size(); ++i) {
             const float got =
-                problem.out[static_cast<size_t>(row * shape.width) + i];
+                problem.out[static_cast<size_t>(row) * want.size() + i];
             ASSERT_NEAR(want[i], got, 1e-4 * (1 + std::fabs(want[i])))
                 << target << " shape " << &shape - kShapes << " kind "
                 << &kind - kKinds << " row " << row;
@@ -237,8 +250,8 @@ TEST(LayerStepTest, TheBitsAreTheSameForAnyExecutor) {
         one.Run(serial);
         two.Run(pool);
         const auto same = [](const Floats& a, const Floats& b) {
-          return a.empty() || std::memcmp(a.data(), b.data(),
-                                          a.size() * sizeof(float)) == 0;
+          return a.empty() ||
+                 std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
         };
         EXPECT_TRUE(same(one.out, two.out)) << threads;
         EXPECT_TRUE(same(one.next_S, two.next_S)) << threads;
@@ -259,6 +272,8 @@ TEST(LayerStepTest, BadArgumentsAreRefusedBeforeAnyWork) {
   EXPECT_THROW(refused([](auto& c) { c.heads = 0; }), ShapeError);
   EXPECT_THROW(refused([](auto& c) { c.width = 0; }), ShapeError);
   EXPECT_THROW(refused([](auto& c) { c.attentions = 3; }), ShapeError);
+  EXPECT_THROW(refused([](auto& c) { c.head = c.layers[0].linear1; }),
+               ShapeError);
   EXPECT_THROW(refused([](auto& c) { c.norm_kind = NormKind::kRms; }),
                ArgumentError);
   EXPECT_THROW(refused([](auto& c) {

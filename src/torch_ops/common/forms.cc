@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/library.h>
 
 #include <utility>
@@ -34,6 +35,10 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
 }  // namespace
 
 bool ComposedForced() { return force_composed; }
+
+bool TangentsExist() {
+  return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
+}
 
 bool HasTangent(const std::optional<at::Tensor>& x) {
   return x.has_value() && x->defined() && x->_fw_grad(/*level=*/0).defined();

@@ -1,8 +1,8 @@
 // Which of an operator's forms serves a call, decided here alone. The kernel's
 // form runs on the CPU (tensors of the meta device stand for the CPU's). The
 // composed form, from torch's own operators, runs wherever torch does: other
-// devices, float64, and what no kernel can follow: the transforms of torch.func,
-// forward-mode derivatives, gradients of gradients.
+// devices, float64, and what no kernel can follow: the transforms of
+// torch.func, forward-mode derivatives, gradients of gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,12 +17,16 @@ namespace tarn::ops {
 /// Whether composed forms are forced on this thread.
 bool ComposedForced();
 
+/// Whether any tensor can carry a forward-mode derivative just now: asked once,
+/// it spares lists of tensors a lock each.
+bool TangentsExist();
+
 /// Whether a forward-mode derivative is carried along.
 bool HasTangent(const std::optional<at::Tensor>& x);
 
-/// Whether kernels may serve tensors where x is, as things stand on this thread:
-/// the CPU (or meta) or a device with kernels of its own, no transform of
-/// torch.func, composed forms not forced.
+/// Whether kernels may serve tensors where x is, as things stand on this
+/// thread: the CPU (or meta) or a device with kernels of its own, no transform
+/// of torch.func, composed forms not forced.
 bool KernelsHere(const at::Tensor& x);
 
 /// The same for a call: nor has x or another differentiable argument a tangent.
@@ -43,9 +47,9 @@ bool KernelServesAttention(const at::Tensor& x, const Tensors&... others) {
   return x.scalar_type() != at::kDouble && OnKernelDevice(x, others...);
 }
 
-/// While it lives, every operator called on this thread takes its composed form,
-/// on any device: for tests and comparisons. torch.ops.tarn.force_composed from
-/// Python.
+/// While it lives, every operator called on this thread takes its composed
+/// form, on any device: for tests and comparisons.
+/// torch.ops.tarn.force_composed from Python.
 class ForceComposed {
  public:
   explicit ForceComposed(bool on = true);
@@ -60,7 +64,8 @@ class ForceComposed {
 /// Whether torch casts the operands of operators where x is, on this thread.
 bool AutocastOn(const at::Tensor& x);
 
-/// True for tensors with readable bytes on the CPU: not while a compiler traces.
+/// True for tensors with readable bytes on the CPU: not while a compiler
+/// traces.
 bool HoldsData(const at::Tensor& tensor);
 
 /// True while a compiler traces the tensor, or it has no data (meta).

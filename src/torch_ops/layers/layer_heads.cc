@@ -63,10 +63,12 @@ using ForwardSignature = Outputs(const at::Tensor&, at::TensorList,
                                  at::TensorList, const OptionalTensor&,
                                  const OptionalTensor&, double,
                                  c10::string_view);
-using BackwardSignature = TensorList(
-    const at::Tensor&, const at::Tensor&, at::TensorList, at::TensorList,
-    const OptionalTensor&, const OptionalTensor&, double, c10::string_view,
-    const at::Tensor&, const at::Tensor&, const at::Tensor&);
+using BackwardSignature = TensorList(const at::Tensor&, const at::Tensor&,
+                                     at::TensorList, at::TensorList,
+                                     const OptionalTensor&,
+                                     const OptionalTensor&, double,
+                                     c10::string_view, const at::Tensor&,
+                                     const at::Tensor&, const at::Tensor&);
 
 Arguments Listed(const at::Tensor& x, at::TensorList weights,
                  at::TensorList biases, const OptionalTensor& gamma,
@@ -142,11 +144,10 @@ struct Call {
     }
     const Arguments dense = a.With(held);
     for (size_t i = 0; i < a.weights.size(); ++i) {
-      maps.push_back({dense.weights[i].const_data_ptr<float>(),
-                      a.biases.empty()
-                          ? nullptr
-                          : dense.biases[i].const_data_ptr<float>(),
-                      a.weights[i].size(0)});
+      maps.push_back(
+          {dense.weights[i].const_data_ptr<float>(),
+           a.biases.empty() ? nullptr : dense.biases[i].const_data_ptr<float>(),
+           a.weights[i].size(0)});
     }
     call.width = a.x.size(-1);
     call.rows = 1;
@@ -341,9 +342,10 @@ at::Tensor Forward(const Arguments& a) {
   WithTorchErrors([&] { Check(a); });
   bool served = KernelServes(a.x);
   bool wants = false;
+  const bool tangents = TangentsExist();
   const TensorList flat = a.Flat();
   for (const at::Tensor& tensor : flat) {
-    served = served && !HasTangent(tensor);
+    served = served && !(tangents && HasTangent(tensor));
     wants = wants || WantsGradient(tensor);
   }
   if (!served) return Chain(a);

@@ -2,14 +2,13 @@
 // one call (kernels/layer_rest). float32 on the CPU runs the kernel, once
 // differentiable; anything else, autocast included, is the same operators one
 // by one.
-#include "torch_ops/layers/layer_rest_call.h"
-
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/layers/layer_rest_call.h"
 
 namespace tarn::ops {
 namespace layer_rest {
@@ -62,10 +61,9 @@ TensorList ForwardCpu(at::TensorList inputs, double eps,
                        c10::toString(in[kX].scalar_type()));
     }
     Call call(in, settings);
-    const TensorList out =
-        Results(in, settings, [](c10::SymIntArrayRef shape) {
-          return EmptyDense(C10_AS_INTARRAYREF_SLOW(shape));
-        });
+    const TensorList out = Results(in, settings, [](c10::SymIntArrayRef shape) {
+      return EmptyDense(C10_AS_INTARRAYREF_SLOW(shape));
+    });
     call.Leave(out);
     TorchExecutor executor;
     const at::Tensor workspace =
@@ -208,8 +206,8 @@ struct LayerRestFunction : public torch::autograd::Function<LayerRestFunction> {
                                ctx->saved_data["dropout"].toDoubleVector(),
                                NoneOr(saved.back())};
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
-      variable_list composed = ComposedGradients(
-          in, grads, [&](const variable_list& inputs) {
+      variable_list composed =
+          ComposedGradients(in, grads, [&](const variable_list& inputs) {
             return variable_list{Chain(inputs, settings)};
           });
       std::copy(composed.begin(), composed.end(), found.begin());
@@ -235,9 +233,10 @@ at::Tensor Forward(const TensorList& in, const Settings& settings) {
   WithTorchErrors([&] { Check(in, settings); });
   bool served = KernelServes(in[kX]);
   bool wants = false;
+  const bool tangents = TangentsExist();
   for (const at::Tensor& tensor : in) {
     if (!tensor.defined()) continue;
-    served = served && !HasTangent(tensor);
+    served = served && !(tangents && HasTangent(tensor));
     wants = wants || WantsGradient(tensor);
   }
   if (!served) return Chain(in, settings);
@@ -303,8 +302,8 @@ at::Tensor LayerRest(const LayerRestArguments& a) {
   const auto list = layer_rest::Listed(
       a.x, a.mixed, a.out_weight, a.out_bias, a.gamma, a.beta, a.weight1,
       a.bias1, a.weight2, a.bias2, a.end_gamma, a.end_beta);
-  return layer_rest::Forward(list, {a.eps, Name(a.activation),
-                                    Name(a.norm_kind), a.dropout, a.seeds});
+  return layer_rest::Forward(
+      list, {a.eps, Name(a.activation), Name(a.norm_kind), a.dropout, a.seeds});
 }
 
 }  // namespace tarn::ops

@@ -53,7 +53,7 @@ enum class Mixer { kLinear, kFull };
 struct Kind {
   int64_t heads = 1;
   Mixer mixer = Mixer::kLinear;
-  std::optional<Mixer> cross;  // of a decoder: how its memory is read
+  std::optional<Mixer> cross;          // of a decoder: how its memory is read
   Settings attention;                  // of linear attention
   std::optional<double> softmax_temp;  // of full; none: 1 / sqrt(d_key)
   Activation activation = Activation::kRelu;
@@ -83,25 +83,29 @@ using ThreeHeads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 void Check(const Call& in);
 
 /// Where the kernels serve: float32 on the CPU, nothing differentiated.
-bool KernelsServe(const Call& in);
+/// tangents: whether there can be any (TangentsExist).
+bool KernelsServe(const Call& in, bool tangents);
 
-/// What layers give: [B, D] and a new state for each layer.
+/// What layers give: [B, D] (of a head [B, outputs]) and a new state for each.
 struct LayersResults {
   at::Tensor out;
   std::vector<at::Tensor> S, z;
 };
 
-/// Layers of one kind, at least one, where the kernels serve; and the norm
-/// after them, if there is one.
-LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
-                        const OptionalTensor& gamma,
-                        const OptionalTensor& beta);
+/// What follows the layers, where there is such: a norm, a map to logits.
+struct After {
+  OptionalTensor gamma, beta, head, head_bias;
+};
 
-/// A token through layers of one kind, and the norm after them. Throws what is
+/// Layers of one kind, at least one, where the kernels serve, and what follows
+/// them.
+LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
+                        const After& after);
+
+/// A token through layers of one kind, and what follows them. Throws what is
 /// wrong with a layer.
 LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
-                    const Kind& kind, const OptionalTensor& gamma,
-                    const OptionalTensor& beta);
+                    const Kind& kind, const After& after);
 
 /// Queries, keys and values; and what becomes of x with what its attention
 /// found, `attended` [B, H, d_value].

@@ -123,12 +123,12 @@ void Check(const Call& in) {
              cross_values / heads, "memory ");
 }
 
-bool KernelsServe(const Call& in) {
+bool KernelsServe(const Call& in, bool tangents) {
   if (!KernelServes(in.x, in.S, in.z) || IsTraced(in.x)) return false;
   if (WantsGradient(in.x, in.S, in.z)) return false;
   if (in.kind.cross.has_value()) {
-    if (WantsGradient(in.memory_S, in.memory_z) || HasTangent(in.memory_S) ||
-        HasTangent(in.memory_z)) {
+    if (WantsGradient(in.memory_S, in.memory_z) ||
+        (tangents && (HasTangent(in.memory_S) || HasTangent(in.memory_z)))) {
       return false;
     }
     // The kernel has one size for both attentions, and no empty memory.
@@ -140,7 +140,7 @@ bool KernelsServe(const Call& in) {
     }
   }
   for (const OptionalTensor& weight : in.weights) {
-    if (WantsGradient(weight) || HasTangent(weight)) return false;
+    if (WantsGradient(weight) || (tangents && HasTangent(weight))) return false;
   }
   return true;
 }
@@ -186,8 +186,8 @@ namespace {
 // queries [B, H, E] over keys [B, t, H, E]; sums in float32 at least.
 at::Tensor SoftmaxOver(const Call& in, const at::Tensor& queries,
                        const at::Tensor& keys, const at::Tensor& values) {
-  const double width = static_cast<double>(
-      keys.sym_size(3).guard_int(__FILE__, __LINE__));
+  const double width =
+      static_cast<double>(keys.sym_size(3).guard_int(__FILE__, __LINE__));
   const double scale = in.kind.softmax_temp.value_or(1.0 / std::sqrt(width));
   const at::ScalarType dtype = ComputeType(queries);
   const at::Tensor scores =
@@ -210,8 +210,8 @@ at::Tensor ComposedRead(const Call& in, const at::Tensor& y) {
   Operands read;
   read.queries = queries.unsqueeze(1);
   read.keys = read.queries.narrow(1, 0, 0);
-  read.values = y.new_empty_symint(
-      {y.sym_size(0), 0, heads, in.memory_S->sym_size(3)});
+  read.values =
+      y.new_empty_symint({y.sym_size(0), 0, heads, in.memory_S->sym_size(3)});
   read.initial_S = in.memory_S;
   read.initial_z = in.memory_z;
   Settings settings = in.kind.attention;
@@ -251,8 +251,7 @@ StepResults ComposedStep(const Call& in) {
       all_keys = at::cat({*in.S, all_keys}, 1);
       all_values = at::cat({*in.z, all_values}, 1);
     }
-    const at::Tensor attended =
-        SoftmaxOver(in, queries, all_keys, all_values);
+    const at::Tensor attended = SoftmaxOver(in, queries, all_keys, all_values);
     return {ComposedRest(in, attended), all_keys, all_values};
   }
   const auto [attended, S, z] =

@@ -1,27 +1,11 @@
 // The operators of a token through layers, as torch has them: values are made
 // of flat arguments here.
-#include <ATen/core/List.h>
 #include <torch/library.h>
 
-#include "torch_ops/recurrent/layer_call.h"
+#include "torch_ops/recurrent/layer_arguments.h"
 
 namespace tarn::ops::layer_step {
 namespace {
-
-using TensorList = c10::List<OptionalTensor>;
-
-Kind MakeKind(int64_t n_heads, c10::string_view activation,
-              c10::string_view norm_kind, double norm_eps, bool pre_norm) {
-  return WithTorchErrors([&] {
-    Kind kind;
-    kind.heads = n_heads;
-    kind.activation = ParseActivation(kOp, activation);
-    kind.norm = ParseNormKind(kOp, norm_kind);
-    kind.norm_eps = norm_eps;
-    kind.pre_norm = pre_norm;
-    return kind;
-  });
-}
 
 Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
               c10::string_view activation, c10::string_view norm_kind,
@@ -34,63 +18,13 @@ Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
           0};
 }
 
-// Layers: a state and their weights each; no states: zeros.
-std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
-                             at::TensorList z, const TensorList& weights,
-                             const Kind& kind) {
-  return WithTorchErrors([&] {
-    const size_t places = kind.cross.has_value() ? kDecoderPlaces : kPlaces;
-    const size_t count = weights.size() / places;
-    if (weights.size() % places != 0) {
-      throw ShapeError(StrCat(kOp, ": weights"),
-                       StrCat("a multiple of ", places, " of them"),
-                       StrCat(weights.size()));
-    }
-    if (S.size() != z.size() || (!S.empty() && S.size() != count)) {
-      const bool full = kind.mixer == Mixer::kFull;
-      throw ShapeError(StrCat(kOp, full ? ": keys, values" : ": S, z"),
-                       StrCat("none, or ", count, " of each"),
-                       StrCat(S.size(), " and ", z.size()));
-    }
-    std::vector<Call> layers;
-    layers.reserve(count);
-    auto next = weights.begin();
-    for (size_t i = 0; i < count; ++i) {
-      Call& in = layers.emplace_back(Call{x, {}, {}, {}, kind, i * places});
-      in.weights.assign(next, next + places);
-      next += places;
-      if (S.empty()) continue;
-      in.S = S[i];
-      in.z = z[i];
-    }
-    return layers;
-  });
-}
-
-// Throws what is wrong with the norm after the last layer.
-void CheckLastNorm(const at::Tensor& x, const OptionalTensor& gamma,
-                   const OptionalTensor& beta) {
-  WithTorchErrors([&] {
-    if (beta.has_value() && !gamma.has_value()) {
-      throw ArgumentError(StrCat(kOp, ": beta"), "none without a gamma",
-                          "a tensor");
-    }
-    if (x.dim() != 2) return;  // the layers say so
-    const c10::SymInt width = x.sym_size(1);
-    if (gamma.has_value()) WantLike(kOp, "gamma", *gamma, x, {width});
-    if (beta.has_value()) WantLike(kOp, "beta", *beta, x, {width});
-  });
-}
-
-using FlatResults =
-    std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>;
-
 FlatResults Flat(const at::Tensor& x, at::TensorList S, at::TensorList z,
                  const TensorList& weights, const OptionalTensor& gamma,
                  const OptionalTensor& beta, const Kind& kind) {
-  CheckLastNorm(x, gamma, beta);
+  const After after = {gamma, beta, {}, {}};
+  CheckLastNorm(x, after);
   std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
-  LayersResults results = Steps(layers, x, kind, gamma, beta);
+  LayersResults results = Steps(layers, x, kind, after);
   return {std::move(results.out), std::move(results.S), std::move(results.z)};
 }
 
@@ -122,21 +56,13 @@ FlatResults FlatFullSteps(const at::Tensor& x, at::TensorList keys,
   return Flat(x, keys, values, weights, gamma, beta, kind);
 }
 
-Mixer ParseMixer(const char* name, c10::string_view mixer) {
-  if (mixer == "linear") return Mixer::kLinear;
-  if (mixer == "full") return Mixer::kFull;
-  throw ArgumentError(StrCat(kOp, ": ", name), "'linear' or 'full'",
-                      StrCat("'", std::string(mixer), "'"));
-}
-
 // Of decoders: `memory` has the two tensors of every layer's memory.
 FlatResults FlatDecoderSteps(
     const at::Tensor& x, at::TensorList S, at::TensorList z,
-    at::TensorList memory_S, at::TensorList memory_z,
-    const TensorList& weights, const OptionalTensor& gamma,
-    const OptionalTensor& beta, int64_t n_heads, c10::string_view attention,
-    c10::string_view cross_attention, c10::string_view feature_map,
-    c10::string_view denominator, double eps,
+    at::TensorList memory_S, at::TensorList memory_z, const TensorList& weights,
+    const OptionalTensor& gamma, const OptionalTensor& beta, int64_t n_heads,
+    c10::string_view attention, c10::string_view cross_attention,
+    c10::string_view feature_map, c10::string_view denominator, double eps,
     std::optional<double> softmax_temp, c10::string_view activation,
     c10::string_view norm_kind, double norm_eps, bool pre_norm) {
   Kind kind = MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
@@ -148,7 +74,8 @@ FlatResults FlatDecoderSteps(
     kind.mixer = ParseMixer("attention", attention);
     kind.cross = ParseMixer("cross_attention", cross_attention);
   });
-  CheckLastNorm(x, gamma, beta);
+  const After after = {gamma, beta, {}, {}};
+  CheckLastNorm(x, after);
   std::vector<Call> layers = MakeLayers(x, S, z, weights, kind);
   WithTorchErrors([&] {
     if (memory_S.size() != layers.size() || memory_z.size() != layers.size()) {
@@ -161,7 +88,7 @@ FlatResults FlatDecoderSteps(
     layers[i].memory_S = memory_S[i];
     layers[i].memory_z = memory_z[i];
   }
-  LayersResults results = Steps(layers, x, kind, gamma, beta);
+  LayersResults results = Steps(layers, x, kind, after);
   return {std::move(results.out), std::move(results.S), std::move(results.z)};
 }
 

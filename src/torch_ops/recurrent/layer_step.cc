@@ -147,35 +147,41 @@ class Kernels {
   TorchExecutor executor_;
 };
 
-// The norm after the last layer, if there is one.
-at::Tensor LastNorm(const Kind& kind, const at::Tensor& x,
-                    const OptionalTensor& gamma, const OptionalTensor& beta) {
-  if (!gamma.has_value()) return x;
-  ResidualNormArguments arguments;
-  arguments.x = x;
-  arguments.gamma = gamma;
-  arguments.beta = beta;
-  arguments.eps = kind.norm_eps;
-  arguments.kind = kind.norm;
-  return ResidualNorm(arguments).y;
+// What follows the last layer.
+at::Tensor Last(const Kind& kind, at::Tensor x, const After& after) {
+  if (after.gamma.has_value()) {
+    ResidualNormArguments arguments;
+    arguments.x = x;
+    arguments.gamma = after.gamma;
+    arguments.beta = after.beta;
+    arguments.eps = kind.norm_eps;
+    arguments.kind = kind.norm;
+    x = ResidualNorm(arguments).y;
+  }
+  return after.head.has_value() ? Affine(x, *after.head, after.head_bias) : x;
+}
+
+bool KernelsServe(const std::vector<Call>& layers, const After& after) {
+  const bool tangents = TangentsExist();
+  for (const OptionalTensor* weight :
+       {&after.gamma, &after.beta, &after.head, &after.head_bias}) {
+    if (WantsGradient(*weight) || (tangents && HasTangent(*weight))) {
+      return false;
+    }
+  }
+  return std::all_of(layers.begin(), layers.end(), [&](const Call& in) {
+    return KernelsServe(in, tangents);
+  });
 }
 
 }  // namespace
 
 LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
-                    const Kind& kind, const OptionalTensor& gamma,
-                    const OptionalTensor& beta) {
+                    const Kind& kind, const After& after) {
   return WithTorchErrors([&]() -> LayersResults {
-    if (layers.empty()) {
-      return {LastNorm(kind, x.clone(), gamma, beta), {}, {}};
-    }
-    bool kernels = !WantsGradient(gamma, beta) && !HasTangent(gamma) &&
-                   !HasTangent(beta);
-    for (const Call& in : layers) {
-      Check(in);
-      kernels = kernels && KernelsServe(in);
-    }
-    if (kernels) return TeamSteps(layers, x, gamma, beta);
+    if (layers.empty()) return {Last(kind, x.clone(), after), {}, {}};
+    for (const Call& in : layers) Check(in);
+    if (KernelsServe(layers, after)) return TeamSteps(layers, x, after);
     LayersResults results{x, {}, {}};
     for (Call& in : layers) {
       in.x = results.out;
@@ -184,7 +190,7 @@ LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
       results.S.push_back(std::move(S));
       results.z.push_back(std::move(z));
     }
-    results.out = LastNorm(kind, results.out, gamma, beta);
+    results.out = Last(kind, results.out, after);
     return results;
   });
 }
@@ -192,7 +198,7 @@ LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
 ThreeHeads Heads(const Call& in) {
   return WithTorchErrors([&]() -> ThreeHeads {
     Check(in);
-    if (!KernelsServe(in)) return ComposedHeads(in);
+    if (!KernelsServe(in, TangentsExist())) return ComposedHeads(in);
     const int64_t batch = in.x.size(0), heads = in.kind.heads;
     const auto empty = [&](Place weight) {
       return EmptyDense({batch, heads, in.weight(weight).size(0) / heads});
@@ -211,7 +217,7 @@ at::Tensor Rest(const Call& in, const at::Tensor& attended) {
     const c10::SymInt heads = in.kind.heads;
     WantLike(kOp, "attended", attended, in.x,
              {in.x.sym_size(0), heads, in.weight(kValue).sym_size(0) / heads});
-    if (!KernelsServe(in) || WantsGradient(attended)) {
+    if (!KernelsServe(in, TangentsExist()) || WantsGradient(attended)) {
       return ComposedRest(in, attended);
     }
     at::Tensor out = EmptyDense(in.x.sizes());

@@ -40,15 +40,19 @@ class Weights {
       return LayerStepMap{data(weight), data(bias)};
     };
     LayerStepLayer layer;
-    layer.attention[0] = {map(kQuery, kQueryBias), map(kKey, kKeyBias),
-                          map(kValue, kValueBias), map(kOut, kOutBias),
+    layer.attention[0] = {map(kQuery, kQueryBias),
+                          map(kKey, kKeyBias),
+                          map(kValue, kValueBias),
+                          map(kOut, kOutBias),
                           {data(kGamma1), data(kBeta1)}};
     layer.linear1 = map(kLinear1, kBias1);
     layer.linear2 = map(kLinear2, kBias2);
     layer.linear3 = data(kLinear3);
     layer.norm = {data(kGamma2), data(kBeta2)};
     if (in.kind.cross.has_value()) {
-      layer.attention[1] = {map(kCrossQuery, kCrossQueryBias), {}, {},
+      layer.attention[1] = {map(kCrossQuery, kCrossQueryBias),
+                            {},
+                            {},
                             map(kCrossOut, kCrossOutBias),
                             {data(kCrossGamma), data(kCrossBeta)}};
     }
@@ -92,8 +96,8 @@ int WidthFor(const LayerStepCall& call) {
 
 float ScaleOf(const std::optional<double>& temperature,
               const LayerStepCall& call) {
-  return static_cast<float>(temperature.value_or(
-      1.0 / std::sqrt(static_cast<double>(call.d_key))));
+  return static_cast<float>(
+      temperature.value_or(1.0 / std::sqrt(static_cast<double>(call.d_key))));
 }
 
 // The attentions of layers that go together, and what they remember.
@@ -240,11 +244,9 @@ std::unique_ptr<Memory> MakeMemory(const Kind& kind) {
 }  // namespace
 
 LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
-                        const OptionalTensor& gamma,
-                        const OptionalTensor& beta) {
+                        const After& after) {
   const size_t count = layers.size();
   LayersResults results;
-  results.out = EmptyDense(x.sizes());
   at::Tensor from = x.contiguous();
   Weights weights;
   std::vector<LayerStepLayer> parts;
@@ -261,10 +263,15 @@ LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
     }
     call.layers = parts.data();
     call.count = static_cast<int64_t>(parts.size());
+    int64_t outputs = call.width;
     if (end == count) {
-      call.last_norm = {weights.Data(gamma), weights.Data(beta)};
+      call.last_norm = {weights.Data(after.gamma), weights.Data(after.beta)};
+      call.head = {weights.Data(after.head), weights.Data(after.head_bias)};
+      if (after.head.has_value()) {
+        outputs = call.outputs = after.head->size(0);
+      }
     }
-    if (begin > 0) from = results.out.clone();
+    results.out = EmptyDense({call.rows, outputs});
     call.x = from.const_data_ptr<float>();
     call.out = results.out.mutable_data_ptr<float>();
     TorchExecutor executor(WidthFor(call));
@@ -273,6 +280,7 @@ LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
     const auto attention = memory->Attention(call, executor.width());
     Team team(executor);
     LayerSteps(call, *attention, workspace.mutable_data_ptr<float>(), team);
+    from = results.out;
   }
   return results;
 }

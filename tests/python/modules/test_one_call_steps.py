@@ -319,7 +319,9 @@ def test_language_models_and_batch_encoders(keys):
     want, _ = model.prefill(tokens)
     state = None
     for place in range(6):
-        count, (logits, state) = calls_of(lambda: model.step(tokens[:, place], state))  # noqa: B023
+        count, (logits, state) = calls_of(
+            lambda: model.step(tokens[:, place], state), "tarn::language_step"  # noqa: B023
+        )
         assert count == 1
         torch.testing.assert_close(logits, want[:, place], atol=2e-5, rtol=2e-5)
     batch = TransformerEncoderBuilder.from_kwargs(

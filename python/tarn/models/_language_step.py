@@ -1,0 +1,122 @@
+"""A token through a whole language model in one call
+(`torch.ops.tarn.language_step`), where its layers go through one
+(`tarn._layer_step`) and what stands around them is this package's own: beside
+layers that step at once, the embedding, the norm and the map to logits would cost
+half as much again to be called one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tarn._fused import unheard
+from tarn._layer_step import Steps, new_states, plan_for, read_states
+from tarn._step_parts import Memory, says_one_call, want
+from tarn._step_plan import Plan
+from tarn.events import IntermediateOutput
+
+# Weights around the layers, behind theirs.
+_AROUND = 7
+# What full attention is told of linear's, which it does not read.
+_UNREAD = ("elu1", "exact", 1e-6)
+
+
+class LanguagePlan(Plan):
+    """Plan, of a model: its parts' weights stand behind those of the layers."""
+
+    def __init__(self, model: Any) -> None:
+        want(says_one_call(model) and "step" not in model.__dict__)
+        embedding, stack = model._unregistered
+        self.stack = stack
+        super().__init__(list(stack.layers), stack)
+        self.memory = self._whole(self.memory)
+        self.operator = torch.ops.tarn.language_step.default
+        predictor, tokens, table = model.predictor, embedding.tokens, embedding.table
+        want(says_one_call(embedding) and says_one_call(predictor) and says_one_call(stack))
+        want(type(tokens) is torch.nn.Embedding and tokens.max_norm is None)
+        want(not embedding.concat and (self.last is not None or stack.norm is None))
+        positions = embedding.positions
+        want((positions == "learned") == (table is not None))
+        self.sinusoidal = positions == "sinusoidal"
+        around = [predictor, tokens]
+        if table is not None:
+            want(type(table) is torch.nn.Embedding and table.max_norm is None)
+            around.append(table)
+        around = [model, stack, embedding, *around]
+        want(all(unheard(module) for module in around))
+        self.modules += around
+        self.parents += [model._modules, embedding._modules]
+        watched = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]
+        watched += [(stack, "event_dispatcher")]
+        watched += [(embedding, name) for name in ("concat", "positions")]
+        watched += [(module, "max_norm") for module in around[4:]]
+        self.looked_at += [(module.__dict__, name) for module, name in watched]
+        nothing: dict[str, Any] = {}
+        holders = [tokens._parameters, nothing if table is None else table._parameters]
+        holders += [predictor._parameters, model.value_embedding._parameters]
+        norm = nothing if self.last is None else self.last
+        self.places += [(holder, "weight") for holder in holders]
+        self.places += [(predictor._parameters, "bias"), (norm, "weight"), (norm, "bias")]
+        self._settle()
+
+    def _whole(self, memory: Memory | None) -> Memory:
+        want(memory is not None and not memory.reads)
+        assert memory is not None
+        arguments: tuple[Any, ...] = ("linear", *memory.arguments, None)
+        if memory.grows:
+            arguments = ("full", *_UNREAD, *memory.arguments)
+        return Memory("language_step", memory.names, arguments, memory.grows)
+
+    def disturbed(self) -> bool:
+        listened = self.stack.event_dispatcher.has_listeners(IntermediateOutput, self.stack)
+        return listened or super().disturbed()
+
+
+def language_step(
+    model: Any, tokens: torch.Tensor, states: Sequence[Any] | None
+) -> Steps | None:
+    """tokens [N] and the states of a language model -> (logits [N, outputs], new
+    states); None where it must go part by part."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or tokens.dim() != 1:
+        return None
+    plan: LanguagePlan | None = plan_for(model, lambda: LanguagePlan(model))
+    if plan is None or plan.disturbed() or torch.is_autocast_enabled("cpu"):
+        return None
+    memory = plan.memory
+    if states is None:
+        states, places = [None] * len(plan.parts), None
+    elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
+        return None  # an error that the layers know how to tell
+    else:
+        places = getattr(states[0], "steps", None)
+    assert memory is not None
+    found = read_states(plan, memory, tokens.shape[0], states)
+    if found is None:
+        return None
+    a, b, steps = found
+    weights = plan.weights()
+    embedding, table, own, tied, bias, gamma, beta = weights[-_AROUND:]
+    del weights[-_AROUND:]
+    try:
+        logits, a, b = plan.operator(
+            tokens,
+            places,
+            embedding,
+            table,
+            plan.sinusoidal,
+            tied if own is None else own,
+            bias,
+            a,
+            b,
+            weights,
+            gamma,
+            beta,
+            plan.heads,
+            *memory.arguments,
+            *plan.kind,
+        )
+    except (TypeError, ValueError):
+        return None  # another dtype or device, a token outside the table
+    return logits, new_states(plan, memory, a, b, steps)

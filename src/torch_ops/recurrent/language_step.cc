@@ -1,0 +1,198 @@
+// One token of each sequence through a whole language model: its embedding and
+// place, the layers, the norm and the map to logits. Beside layers that step in
+// one call, three operators more would cost as much as half of them.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/embedding.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "kernels/positions/positions.h"
+#include "torch_ops/common/memory.h"
+#include "torch_ops/recurrent/layer_arguments.h"
+
+namespace tarn::ops::language_step {
+namespace {
+
+using layer_step::After;
+using layer_step::FlatResults;
+using layer_step::Kind;
+using layer_step::TensorList;
+
+constexpr char kOp[] = "language_step";
+
+// Where the rows of tokens come from.
+struct Tokens {
+  at::Tensor tokens;         // [B] int64
+  OptionalTensor places;     // [B] or [1] int64; none: zeros
+  at::Tensor embedding;      // [vocabulary, D]
+  OptionalTensor positions;  // [places, D]; those past it share its last row
+  bool sinusoidal = false;
+};
+
+void WantLong(const char* name, const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kLong) return;
+  throw DTypeError(StrCat(kOp, ": ", name), "Long",
+                   c10::toString(tensor.scalar_type()));
+}
+
+void Check(const Tokens& in, const After& after) {
+  WantLong("tokens", in.tokens);
+  if (in.tokens.dim() != 1) {
+    throw ShapeError(StrCat(kOp, ": tokens"), "[B]",
+                     StrCat(in.tokens.dim(), " axes"));
+  }
+  if (in.embedding.dim() != 2) {
+    throw ShapeError(StrCat(kOp, ": embedding"), "[vocabulary, D]",
+                     StrCat(in.embedding.dim(), " axes"));
+  }
+  const c10::SymInt width = in.embedding.sym_size(1);
+  if (in.places.has_value()) {
+    WantLong("places", *in.places);
+    if (in.places->dim() != 1 ||
+        (in.places->sym_size(0) != 1 &&
+         in.places->sym_size(0) != in.tokens.sym_size(0))) {
+      throw ShapeError(StrCat(kOp, ": places"), "[B] or [1]",
+                       StrCat(in.places->sym_sizes()));
+    }
+  }
+  if (in.positions.has_value()) {
+    if (in.sinusoidal) {
+      throw ArgumentError(StrCat(kOp, ": positions"),
+                          "none where they are sinusoidal", "a tensor");
+    }
+    const bool table = in.positions->dim() == 2;
+    const c10::SymInt rows = table ? in.positions->sym_size(0) : 1;
+    WantLike(kOp, "positions", *in.positions, in.embedding, {rows, width});
+    if (rows < 1) {
+      throw ShapeError(StrCat(kOp, ": positions"), "at least one row", "none");
+    }
+  }
+  const at::Tensor& head = *after.head;
+  const c10::SymInt outputs = head.dim() == 2 ? head.sym_size(0) : 0;
+  WantLike(kOp, "head", head, in.embedding, {outputs, width});
+  if (outputs < 1) {
+    throw ShapeError(StrCat(kOp, ": head"), "at least one row", "none");
+  }
+  if (after.head_bias.has_value()) {
+    WantLike(kOp, "head_bias", *after.head_bias, in.embedding, {outputs});
+  }
+}
+
+// A place, or a token, that must be one of `count`.
+int64_t Want(const char* name, int64_t value, int64_t count) {
+  if (value >= 0 && value < count) return value;
+  throw ArgumentError(StrCat(kOp, ": ", name), StrCat("0 to ", count - 1),
+                      StrCat(value));
+}
+
+// Where all is at hand; what it reads is float32 on the CPU.
+at::Tensor Read(const Tokens& in) {
+  const int64_t batch = in.tokens.size(0), width = in.embedding.size(1);
+  const at::Tensor tokens = in.tokens.contiguous();
+  const at::Tensor rows = in.embedding.contiguous();
+  at::Tensor x = EmptyDense({batch, width});
+  float* to = x.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < batch; ++i) {
+    const int64_t token =
+        Want("tokens", tokens.const_data_ptr<int64_t>()[i], rows.size(0));
+    std::copy_n(rows.const_data_ptr<float>() + token * width, width,
+                to + i * width);
+  }
+  if (!in.sinusoidal && !in.positions.has_value()) return x;
+  at::Tensor places, table;
+  if (in.places.has_value()) places = in.places->contiguous();
+  if (in.positions.has_value()) table = in.positions->contiguous();
+  const bool shared = !places.defined() || places.size(0) == 1;
+  at::Tensor made = EmptyDense({width});
+  for (int64_t i = 0; i < batch; ++i) {
+    const float* row = made.const_data_ptr<float>();
+    const int64_t place =
+        !places.defined() ? 0
+                          : places.const_data_ptr<int64_t>()[shared ? 0 : i];
+    Want("places", place, INT64_MAX);
+    if (table.defined()) {
+      row = table.const_data_ptr<float>() +
+            std::min(place, table.size(0) - 1) * width;
+    } else if (i == 0 || !shared) {
+      SinusoidalRow(place, width, made.mutable_data_ptr<float>());
+    }
+    for (int64_t j = 0; j < width; ++j) to[i * width + j] += row[j];
+  }
+  return x;
+}
+
+at::Tensor Sinusoidal(const at::Tensor& places, const c10::SymInt& width) {
+  static const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("tarn::sinusoidal_rows", "")
+          .typed<at::Tensor(const at::Tensor&, c10::SymInt)>();
+  return op.call(places, width);
+}
+
+at::Tensor ComposedRead(const Tokens& in) {
+  const at::Tensor x = at::embedding(in.embedding, in.tokens);
+  if (!in.sinusoidal && !in.positions.has_value()) return x;
+  const at::Tensor places = in.places.has_value()
+                                ? in.places->to(in.tokens.device())
+                                : in.tokens.new_zeros({1});
+  if (in.sinusoidal) {
+    return x + Sinusoidal(places, in.embedding.sym_size(1)).to(x);
+  }
+  const c10::SymInt last = in.positions->sym_size(0) - 1;
+  return x + at::embedding(*in.positions, places.clamp_max(last.guard_int(
+                                              __FILE__, __LINE__)));
+}
+
+bool ReadServes(const Tokens& in) {
+  return KernelServes(in.embedding, in.positions) && HoldsData(in.embedding) &&
+         HoldsData(in.tokens) &&
+         (!in.places.has_value() || HoldsData(*in.places)) &&
+         !WantsGradient(in.embedding, in.positions);
+}
+
+FlatResults Flat(const at::Tensor& tokens, const OptionalTensor& places,
+                 const at::Tensor& embedding, const OptionalTensor& positions,
+                 bool sinusoidal, const at::Tensor& head,
+                 const OptionalTensor& head_bias, at::TensorList S,
+                 at::TensorList z, const TensorList& weights,
+                 const OptionalTensor& gamma, const OptionalTensor& beta,
+                 int64_t n_heads, c10::string_view attention,
+                 c10::string_view feature_map, c10::string_view denominator,
+                 double eps, std::optional<double> softmax_temp,
+                 c10::string_view activation, c10::string_view norm_kind,
+                 double norm_eps, bool pre_norm) {
+  Kind kind =
+      layer_step::MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
+  kind.attention.feature_map = std::string(feature_map);
+  kind.attention.denominator = std::string(denominator);
+  kind.attention.eps = eps;
+  kind.softmax_temp = softmax_temp;
+  const Tokens in = {tokens, places, embedding, positions, sinusoidal};
+  const After after = {gamma, beta, head, head_bias};
+  const at::Tensor x = WithTorchErrors([&] {
+    kind.mixer = layer_step::ParseMixer("attention", attention);
+    Check(in, after);
+    return ReadServes(in) ? Read(in) : ComposedRead(in);
+  });
+  layer_step::CheckLastNorm(x, after);
+  std::vector<layer_step::Call> layers =
+      layer_step::MakeLayers(x, S, z, weights, kind);
+  layer_step::LayersResults results = layer_step::Steps(layers, x, kind, after);
+  return {std::move(results.out), std::move(results.S), std::move(results.z)};
+}
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def(
+      "language_step(Tensor tokens, Tensor? places, Tensor embedding, "
+      "Tensor? positions, bool sinusoidal, Tensor head, Tensor? head_bias, "
+      "Tensor[] S, Tensor[] z, Tensor?[] weights, Tensor? gamma, Tensor? beta, "
+      "int n_heads, str attention='linear', str feature_map='elu1', "
+      "str denominator='exact', float eps=1e-6, float? softmax_temp=None, "
+      "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "
+      "bool pre_norm=False) -> (Tensor logits, Tensor[] S, Tensor[] z)",
+      &Flat);
+}
+
+}  // namespace
+}  // namespace tarn::ops::language_step
