@@ -164,17 +164,17 @@ def _steps(
 
 
 def read_states(
-    plan: Plan, memory: Memory, rows: int, states: Sequence[Any]
+    plan: Plan, memory: Memory, rows: int, states: Sequence[Any], tokens: int = 1
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]] | None:
     """The two tensors of every layer's state, none of an empty one, and the steps
-    after one token more. None where the layers must go part by part."""
+    after so many tokens more. None where the layers must go part by part."""
     first, second = memory.names
     a: list[torch.Tensor] = []
     b: list[torch.Tensor] = []
     if states[0] is None:
         if any(state is not None for state in states):
             return None
-        return a, b, [torch.ones(rows, dtype=torch.int64)] * len(states)
+        return a, b, [torch.full((rows,), tokens)] * len(states)
     for part, state in zip(plan.parts, states, strict=True):
         if not isinstance(state, AttentionState):
             return None  # a pair
@@ -185,7 +185,7 @@ def read_states(
         b.append(tensors[second])
     if memory.grows and not _all_full(states, first):
         return None  # some sequences are shorter
-    return a, b, _one_on(states)
+    return a, b, _steps_on(states, tokens)
 
 
 def new_states(
@@ -214,13 +214,13 @@ def _all_full(states: Sequence[AttentionState], name: str) -> bool:
     return True
 
 
-def _one_on(states: Sequence[AttentionState]) -> list[torch.Tensor]:
-    """The steps of states after one token more: one tensor for all that are equal, so
-    that the next token finds them the same."""
+def _steps_on(states: Sequence[AttentionState], tokens: int) -> list[torch.Tensor]:
+    """The steps of states after some tokens more: one tensor for all that are equal,
+    so that the next token finds them the same."""
     first = states[0].steps
-    shared = first + 1
+    shared = first + tokens
     return [
-        shared if steps is first or torch.equal(steps, first) else steps + 1
+        shared if steps is first or torch.equal(steps, first) else steps + tokens
         for steps in (state.steps for state in states)
     ]
 

@@ -3,12 +3,12 @@ values."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from tarn import recurrent
+from tarn.models._language_step import language_text
 
 
 @torch.no_grad()
@@ -23,34 +23,80 @@ def generate(
     """Continues prompts [B, T] (T >= 1) of a LanguageModel by max_tokens tokens
     each: [B, max_tokens]. temperature 0 takes the best. O(1) a token for linear
     attention. `tarn.runtime` is the fast way; this one is for training loops.
-    Raises ValueError where logits to draw from are not finite."""
+    Raises ValueError where the largest logit is not finite."""
     if prompt.dim() == 2 and prompt.shape[1] == 1:  # a step is the lighter call
         logits, state = model.step(prompt[:, 0])  # type: ignore[operator]
     else:
         logits, state = model.prefill(prompt)  # type: ignore[operator]
         logits = logits[:, -1]
+    noise = _Noise(logits, temperature, generator)
     out: list[torch.Tensor] = []
-    for left in reversed(range(max_tokens)):
-        token = _sample(logits, temperature, generator) if temperature > 0 else logits.argmax(-1)
+    best: list[torch.Tensor] = []
+    while len(out) < max_tokens:
+        drawn = noise.take(1)
+        most, token = (logits if drawn is None else logits + drawn[0]).max(dim=-1)
+        best.append(most)
         out.append(token)
-        if left > 0:
+        left = max_tokens - len(out)
+        # What can be written in one call, up to the noise at hand.
+        count = min(left, noise.left + 1)
+        text = None
+        if count > 1:
+            drawn = noise.take(count - 1)
+            text = language_text(model, token, state, count, drawn)
+            if text is None:
+                noise.give_back(count - 1)
+        if text is not None:
+            logits, state = text.logits, text.states
+            best.extend(text.best)
+            out.extend(text.tokens)
+        elif left > 0:
             logits, state = model.step(token, state)  # type: ignore[operator]
-    return torch.stack(out, dim=1) if out else prompt[:, :0]
-
-
-def _sample(
-    logits: torch.Tensor, temperature: float, generator: torch.Generator | None
-) -> torch.Tensor:
-    """One token of each row [B, vocab_size], the same that torch.multinomial draws
-    from the softmax, by its method without its passes over the weights: weight i
-    over an exponential variable is the largest with probability w_i / sum(w)."""
-    logits = logits.float()
-    if temperature != 1.0:
-        logits = logits / temperature
-    weights = torch.softmax(logits, dim=-1)
-    if not math.isfinite(weights.sum().item()):
+    if not out:
+        return prompt[:, :0]
+    if not torch.isfinite(torch.stack(best)).all():
         raise ValueError("generate: logits: want finite numbers, got NaN or infinite ones")
-    return weights.div_(torch.empty_like(weights).exponential_(generator=generator)).argmax(-1)
+    return torch.stack(out, dim=1)
+
+
+# Numbers drawn at once, and tokens that they are for at most: drawing for each
+# token costs more than the rest of choosing it.
+_DRAWN, _TOKENS = 1 << 18, 64
+
+
+class _Noise:
+    """For every token rows like logits [B, vocab_size] by which the largest logit is
+    a draw from softmax(logits / temperature): Gumbel variables times temperature
+    (Gumbel 1954); nothing at temperature 0. What is drawn does not depend on how
+    many tokens are asked for."""
+
+    def __init__(
+        self, logits: torch.Tensor, temperature: float, generator: torch.Generator | None
+    ) -> None:
+        self._like, self._temperature, self._generator = logits, temperature, generator
+        self._block = max(1, min(_TOKENS, _DRAWN // max(1, logits.numel())))
+        self._rows: torch.Tensor | None = None
+        self.left = self._block if temperature <= 0 else 0
+
+    def take(self, count: int) -> torch.Tensor | None:
+        """Rows [count, B, vocab_size] for the next tokens, at most `left` of them
+        where there are any; None for none."""
+        if self._temperature <= 0:
+            return None
+        if self.left == 0:
+            shape, device = (self._block, *self._like.shape), self._like.device
+            rows = torch.empty(shape, device=device, dtype=torch.float32)
+            rows.exponential_(generator=self._generator)
+            self._rows, self.left = rows.log_().mul_(-self._temperature), self._block
+        assert self._rows is not None
+        begin = self._block - self.left
+        self.left -= count
+        return self._rows[begin : begin + count]
+
+    def give_back(self, count: int) -> None:
+        """The last rows taken, which nobody used."""
+        if self._temperature > 0:
+            self.left += count
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ half as much again to be called one by one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -79,6 +79,44 @@ def language_step(
 ) -> Steps | None:
     """tokens [N] and the states of a language model -> (logits [N, outputs], new
     states); None where it must go part by part."""
+    found = _call(model, tokens, states, 1, None)
+    return found and found[:2]
+
+
+class Text(NamedTuple):
+    """What a model makes of a token and those that it chose after it: the logits of
+    the last, the states after it; the tokens [count - 1, N] chosen and the logits
+    that chose them."""
+
+    logits: torch.Tensor
+    states: list[Any]
+    tokens: torch.Tensor
+    best: torch.Tensor
+
+
+def language_text(
+    model: Any,
+    tokens: torch.Tensor,
+    states: Sequence[Any] | None,
+    count: int,
+    noise: torch.Tensor | None,
+) -> Text | None:
+    """Reads tokens [N] and count - 1 more, each the largest of the logits before it,
+    with noise [count - 1, N, outputs] if there is any. count at least 2. None where
+    it must go token by token."""
+    if not says_one_call(model):
+        return None
+    found = _call(model, tokens, states, count, noise)
+    return found and Text(found[0], found[1], *found[2])
+
+
+def _call(
+    model: Any,
+    tokens: torch.Tensor,
+    states: Sequence[Any] | None,
+    count: int,
+    noise: torch.Tensor | None,
+) -> tuple[torch.Tensor, list[Any], list[torch.Tensor]] | None:
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or tokens.dim() != 1:
         return None
     plan: LanguagePlan | None = plan_for(model, lambda: LanguagePlan(model))
@@ -92,7 +130,7 @@ def language_step(
     else:
         places = getattr(states[0], "steps", None)
     assert memory is not None
-    found = read_states(plan, memory, tokens.shape[0], states)
+    found = read_states(plan, memory, tokens.shape[0], states, count)
     if found is None:
         return None
     a, b, steps = found
@@ -100,7 +138,7 @@ def language_step(
     embedding, table, own, tied, bias, gamma, beta = weights[-_AROUND:]
     del weights[-_AROUND:]
     try:
-        logits, a, b = plan.operator(
+        logits, a, b, chosen = plan.operator(
             tokens,
             places,
             embedding,
@@ -116,7 +154,9 @@ def language_step(
             plan.heads,
             *memory.arguments,
             *plan.kind,
+            count,
+            noise,
         )
     except (TypeError, ValueError):
         return None  # another dtype or device, a token outside the table
-    return logits, new_states(plan, memory, a, b, steps)
+    return logits, new_states(plan, memory, a, b, steps), chosen

@@ -1,8 +1,12 @@
 // One token of each sequence through a whole language model: its embedding and
-// place, the layers, the norm and the map to logits. Beside layers that step in
-// one call, three operators more would cost as much as half of them.
+// place, the layers, the norm and the map to logits; and tokens after it, each
+// chosen by the logits of the one before. Beside layers that step in one call,
+// three operators more would cost as much as half of them, and the way from
+// Python as much as the arithmetic.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -15,7 +19,6 @@ namespace tarn::ops::language_step {
 namespace {
 
 using layer_step::After;
-using layer_step::FlatResults;
 using layer_step::Kind;
 using layer_step::TensorList;
 
@@ -151,17 +154,68 @@ bool ReadServes(const Tokens& in) {
          !WantsGradient(in.embedding, in.positions);
 }
 
-FlatResults Flat(const at::Tensor& tokens, const OptionalTensor& places,
-                 const at::Tensor& embedding, const OptionalTensor& positions,
-                 bool sinusoidal, const at::Tensor& head,
-                 const OptionalTensor& head_bias, at::TensorList S,
-                 at::TensorList z, const TensorList& weights,
-                 const OptionalTensor& gamma, const OptionalTensor& beta,
-                 int64_t n_heads, c10::string_view attention,
-                 c10::string_view feature_map, c10::string_view denominator,
-                 double eps, std::optional<double> softmax_temp,
-                 c10::string_view activation, c10::string_view norm_kind,
-                 double norm_eps, bool pre_norm) {
+// Tokens that follow each other: how many are read, and what is added to the
+// logits of all but the last before the largest of them is the next token.
+struct Following {
+  int64_t count = 1;
+  OptionalTensor noise;  // [count - 1, B, outputs]; none: nothing
+};
+
+void Check(const Following& following, const Tokens& in, const After& after) {
+  if (following.count < 1) {
+    throw ArgumentError(StrCat(kOp, ": count"), "at least 1",
+                        StrCat(following.count));
+  }
+  if (!following.noise.has_value()) return;
+  WantLike(
+      kOp, "noise", *following.noise, in.embedding,
+      {following.count - 1, in.tokens.sym_size(0), after.head->sym_size(0)});
+}
+
+// logits [B, outputs], states, and, of more than one token, those chosen
+// [count - 1, B] and the logits, with noise, that chose them.
+using Results = std::tuple<at::Tensor, std::vector<at::Tensor>,
+                           std::vector<at::Tensor>, std::vector<at::Tensor>>;
+
+Results Run(Tokens in, const Following& following, const After& after,
+            const Kind& kind, std::vector<layer_step::Call> layers) {
+  std::vector<at::Tensor> chosen, best;
+  for (int64_t i = 0;; ++i) {
+    const at::Tensor x = ReadServes(in) ? Read(in) : ComposedRead(in);
+    for (layer_step::Call& layer : layers) layer.x = x;
+    layer_step::LayersResults results =
+        layer_step::Steps(layers, x, kind, after);
+    if (i + 1 == following.count) {
+      std::vector<at::Tensor> more;
+      if (i > 0) more = {at::stack(chosen), at::stack(best)};
+      return {std::move(results.out), std::move(results.S),
+              std::move(results.z), std::move(more)};
+    }
+    if (following.noise.has_value()) results.out.add_((*following.noise)[i]);
+    auto [most, token] = at::max(results.out, 1);
+    best.push_back(most);
+    chosen.push_back(token);
+    in.tokens = token;
+    in.places = in.places.has_value() ? *in.places + 1 : token.new_ones({1});
+    for (size_t k = 0; k < layers.size(); ++k) {
+      layers[k].S = std::move(results.S[k]);
+      layers[k].z = std::move(results.z[k]);
+    }
+  }
+}
+
+Results Flat(const at::Tensor& tokens, const OptionalTensor& places,
+             const at::Tensor& embedding, const OptionalTensor& positions,
+             bool sinusoidal, const at::Tensor& head,
+             const OptionalTensor& head_bias, at::TensorList S,
+             at::TensorList z, const TensorList& weights,
+             const OptionalTensor& gamma, const OptionalTensor& beta,
+             int64_t n_heads, c10::string_view attention,
+             c10::string_view feature_map, c10::string_view denominator,
+             double eps, std::optional<double> softmax_temp,
+             c10::string_view activation, c10::string_view norm_kind,
+             double norm_eps, bool pre_norm, int64_t count,
+             const OptionalTensor& noise) {
   Kind kind =
       layer_step::MakeKind(n_heads, activation, norm_kind, norm_eps, pre_norm);
   kind.attention.feature_map = std::string(feature_map);
@@ -170,16 +224,15 @@ FlatResults Flat(const at::Tensor& tokens, const OptionalTensor& places,
   kind.softmax_temp = softmax_temp;
   const Tokens in = {tokens, places, embedding, positions, sinusoidal};
   const After after = {gamma, beta, head, head_bias};
-  const at::Tensor x = WithTorchErrors([&] {
+  const Following following = {count, noise};
+  return WithTorchErrors([&] {
     kind.mixer = layer_step::ParseMixer("attention", attention);
     Check(in, after);
-    return ReadServes(in) ? Read(in) : ComposedRead(in);
+    Check(following, in, after);
+    layer_step::CheckLastNorm(embedding, after);
+    return Run(in, following, after, kind,
+               layer_step::MakeLayers(embedding, S, z, weights, kind));
   });
-  layer_step::CheckLastNorm(x, after);
-  std::vector<layer_step::Call> layers =
-      layer_step::MakeLayers(x, S, z, weights, kind);
-  layer_step::LayersResults results = layer_step::Steps(layers, x, kind, after);
-  return {std::move(results.out), std::move(results.S), std::move(results.z)};
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
@@ -190,7 +243,8 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "int n_heads, str attention='linear', str feature_map='elu1', "
       "str denominator='exact', float eps=1e-6, float? softmax_temp=None, "
       "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "
-      "bool pre_norm=False) -> (Tensor logits, Tensor[] S, Tensor[] z)",
+      "bool pre_norm=False, int count=1, Tensor? noise=None) -> "
+      "(Tensor logits, Tensor[] S, Tensor[] z, Tensor[] chosen)",
       &Flat);
 }
 

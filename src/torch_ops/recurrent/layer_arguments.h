@@ -8,8 +8,6 @@
 namespace tarn::ops::layer_step {
 
 using TensorList = c10::List<OptionalTensor>;
-using FlatResults =
-    std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>;
 
 /// Throws what is wrong with the words.
 Kind MakeKind(int64_t n_heads, c10::string_view activation,

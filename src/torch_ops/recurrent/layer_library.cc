@@ -18,6 +18,9 @@ Call MakeCall(const at::Tensor& x, const TensorList& weights, int64_t n_heads,
           0};
 }
 
+using FlatResults =
+    std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>>;
+
 FlatResults Flat(const at::Tensor& x, at::TensorList S, at::TensorList z,
                  const TensorList& weights, const OptionalTensor& gamma,
                  const OptionalTensor& beta, const Kind& kind) {

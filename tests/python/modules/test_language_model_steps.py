@@ -225,19 +225,63 @@ def test_errors_are_those_of_the_parts():
     assert count == 0
 
 
-@pytest.mark.parametrize("temperature", (1.0, 0.7))
+class Fixed(torch.nn.Module):
+    """A language model that gives these logits whatever it reads."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = logits
+
+    def step(self, tokens, state=None):
+        return self.logits.expand(len(tokens), -1), state
+
+    def prefill(self, tokens):
+        return self.logits.expand(*tokens.shape, -1), None
+
+
+@pytest.mark.parametrize("temperature", (1.0, 0.5))
+@pytest.mark.parametrize("prompt", (1, 2))
+def test_generate_draws_by_the_softmax(temperature, prompt):
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0, float("-inf")])
+    drawn = generate(
+        Fixed(logits), torch.zeros(500, prompt, dtype=torch.int64), 100,
+        temperature=temperature, generator=torch.Generator().manual_seed(4),
+    )  # fmt: skip
+    found = torch.bincount(drawn.flatten(), minlength=5) / drawn.numel()
+    want = torch.softmax(logits / temperature, dim=0)
+    # Six standard deviations of the largest share.
+    torch.testing.assert_close(found, want, atol=6 * 0.5 / drawn.numel() ** 0.5, rtol=0)
+    assert found[4] == 0
+
+
 @torch.no_grad()
-def test_generate_draws_what_multinomial_draws(temperature):
+def test_a_longer_text_begins_with_the_shorter_one():
     model, prompt = make(), torch.randint(31, (3, 2))
-    got = generate(model, prompt, 9, temperature=temperature, generator=torch.manual_seed(8))
-    generator = torch.manual_seed(8)
-    logits, state = model.prefill(prompt)
-    logits = logits[:, -1]
-    for place in range(9):
-        weights = torch.softmax(logits / temperature, dim=-1)
-        token = torch.multinomial(weights, 1, generator=generator)[:, 0]
-        assert torch.equal(got[:, place], token)
-        logits, state = model.step(token, state)
+    short, long = (
+        generate(model, prompt, count, generator=torch.manual_seed(8)) for count in (5, 90)
+    )
+    assert torch.equal(long[:, :5], short)
+    assert generate(model, prompt, 0).shape == (3, 0)
+
+
+@pytest.mark.parametrize("temperature", (0.0, 0.8))
+@pytest.mark.parametrize("tokens", (1, 2, 63, 64, 65, 66, 150))
+@torch.no_grad()
+def test_generate_writes_many_tokens_in_one_call(temperature, tokens):
+    """The same as token by token, which a listener asks for."""
+    torch.manual_seed(6)
+    model, prompt = make(max_positions=40), torch.randint(31, (2, 3))
+
+    def write():
+        generator = torch.Generator().manual_seed(8)
+        return generate(model, prompt, tokens, temperature=temperature, generator=generator)
+
+    count, got = calls_of(write)
+    assert min(tokens - 1, 1) <= count <= (tokens + 61) // 62
+    hook = model.predictor.register_forward_hook(lambda *_: None)
+    count, want = calls_of(write)
+    hook.remove()
+    assert count == 0 and torch.equal(got, want)
 
 
 def test_generate_refuses_logits_that_are_no_numbers():
@@ -246,4 +290,5 @@ def test_generate_refuses_logits_that_are_no_numbers():
         model.predictor.bias[3] = float("nan")
     with pytest.raises(ValueError, match="logits: want finite numbers"):
         generate(model, torch.tensor([[1]]), 2)
-    assert generate(model, torch.tensor([[1]]), 2, temperature=0).shape == (1, 2)
+    with pytest.raises(ValueError, match="logits: want finite numbers"):
+        generate(model, torch.tensor([[1]]), 2, temperature=0)

@@ -9,8 +9,15 @@ from torch.library import opcheck
 
 from tarn import ops
 
-step = torch.ops.tarn.language_step.default
+operator = torch.ops.tarn.language_step.default
 VOCAB, HEADS, WIDTH, HIDDEN, PLACES, LAYERS = 11, 2, 8, 13, 5, 2
+
+
+def step(**call):
+    """Of one token: (logits, S, z)."""
+    *results, chosen = operator(**call)
+    assert chosen == []
+    return tuple(results)
 
 
 def make(batch, dtype=torch.float32, attention="linear", past=3):
@@ -118,6 +125,32 @@ def test_places_of_each_row_and_past_the_table():
     same(step(**one), step(**one | dict(places=torch.tensor([4, 4, 4]))), 0.0)
 
 
+@pytest.mark.parametrize("composed", (False, True))
+@pytest.mark.parametrize("attention", ("linear", "full"))
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("noisy", (False, True))
+@pytest.mark.parametrize("past", (0, 3))
+def test_tokens_that_follow(composed, attention, positions, noisy, past):
+    """Each is what the logits before it choose, with noise if there is any."""
+    count, call = 4, make(3, attention=attention, past=past) | POSITIONS[positions]
+    # A model may choose what it reads: as many outputs as there are tokens.
+    call |= dict(head=torch.randn(VOCAB, WIDTH), head_bias=torch.randn(VOCAB))
+    noise = 3 * torch.randn(count - 1, 3, VOCAB) if noisy else None
+    with contextlib.ExitStack() as stack:
+        if composed:
+            stack.enter_context(ops.composed_forms())
+        logits, S, z, (tokens, best) = operator(**call, count=count, noise=noise)
+        one = dict(call)
+        for i in range(count):
+            want, one["S"], one["z"] = step(**one)
+            if i + 1 == count:
+                break
+            most, token = (want if noise is None else want + noise[i]).max(dim=1)
+            assert torch.equal(tokens[i], token) and torch.equal(best[i], most)
+            one["tokens"], one["places"] = token, torch.tensor([past + i + 1])
+    same((logits, S, z), (want, one["S"], one["z"]), 0.0)
+
+
 def test_strided_tensors():
     call = make(3) | POSITIONS["learned"]
     strided = dict(call)
@@ -147,7 +180,9 @@ def test_gradients(positions):
 
 def test_opcheck_and_meta():
     call = make(2)
-    opcheck(step, (), call, test_utils=("test_schema", "test_faketensor"))
+    more = call | dict(count=3, noise=torch.randn(2, 2, 7))
+    opcheck(operator, (), more, test_utils=("test_schema", "test_faketensor"))
+    opcheck(operator, (), call, test_utils=("test_schema", "test_faketensor"))
 
     def to_meta(value):
         if isinstance(value, list):
@@ -179,6 +214,8 @@ def test_opcheck_and_meta():
         (dict(attention="local"), ValueError, "attention: want 'linear' or 'full'"),
         (dict(gamma=torch.zeros(3)), ValueError, "gamma: want"),
         (dict(S=[]), ValueError, "S, z: want none, or 2 of each"),
+        (dict(count=0), ValueError, "count: want at least 1, got 0"),
+        (dict(count=2, noise=torch.zeros(2, 2, 7)), ValueError, "noise: want"),
     ],
 )
 def test_arguments_are_checked(composed, change, error, named):
