@@ -146,11 +146,12 @@ def _steps(
     found = read_states(plan, memory, x.shape[0], states)
     if found is None:
         return None
+    after = steps_after(x.shape[0], states)
     last = (None, None) if plan.last is None else (plan.last["weight"], plan.last.get("bias"))
     try:
         out, a, b = plan.operator(
             x,
-            *found[:2],
+            *found,
             *read,
             plan.weights(),
             *last,
@@ -160,21 +161,21 @@ def _steps(
         )
     except (TypeError, ValueError):
         return None  # moved to another dtype or device, or x of another width
-    return out, new_states(plan, memory, a, b, found[2])
+    return out, new_states(plan, memory, a, b, after)
 
 
 def read_states(
-    plan: Plan, memory: Memory, rows: int, states: Sequence[Any], tokens: int = 1
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]] | None:
-    """The two tensors of every layer's state, none of an empty one, and the steps
-    after so many tokens more. None where the layers must go part by part."""
+    plan: Plan, memory: Memory, rows: int, states: Sequence[Any]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+    """The two tensors of every layer's state, none of an empty one. None where the
+    layers must go part by part."""
     first, second = memory.names
     a: list[torch.Tensor] = []
     b: list[torch.Tensor] = []
     if states[0] is None:
         if any(state is not None for state in states):
             return None
-        return a, b, [torch.full((rows,), tokens)] * len(states)
+        return a, b
     for part, state in zip(plan.parts, states, strict=True):
         if not isinstance(state, AttentionState):
             return None  # a pair
@@ -185,7 +186,7 @@ def read_states(
         b.append(tensors[second])
     if memory.grows and not _all_full(states, first):
         return None  # some sequences are shorter
-    return a, b, _steps_on(states, tokens)
+    return a, b
 
 
 def new_states(
@@ -214,9 +215,11 @@ def _all_full(states: Sequence[AttentionState], name: str) -> bool:
     return True
 
 
-def _steps_on(states: Sequence[AttentionState], tokens: int) -> list[torch.Tensor]:
+def steps_after(rows: int, states: Sequence[Any], tokens: int = 1) -> list[torch.Tensor]:
     """The steps of states after some tokens more: one tensor for all that are equal,
     so that the next token finds them the same."""
+    if states[0] is None:
+        return [torch.full((rows,), tokens)] * len(states)
     first = states[0].steps
     shared = first + tokens
     return [

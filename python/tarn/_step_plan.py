@@ -12,12 +12,15 @@ from itertools import chain
 from typing import Any
 
 import torch
+import torch.nn.modules.module as torch_modules
+from torch.utils.hooks import RemovableHandle
 
 from tarn._fused import plain_norm, serves, unheard
 from tarn._step_parts import Part, says_one_call, want
 
 # Where no gradient is recorded, no other hook has a part.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_GLOBAL_HOOKS: list[Any] = [getattr(torch_modules, f"_global{name}") for name in _HOOKS]
 
 
 class Plan:
@@ -61,6 +64,9 @@ class Plan:
         self.children = self._children()
         self.classes = list(map(type, self.modules))
         self.hooks = [getattr(module, name) for module in self.modules for name in _HOOKS]
+        self.hooks += _GLOBAL_HOOKS
+        self.hooked_at = -1
+        want(not any(_GLOBAL_HOOKS))
         watched = self.looked_at + [(module.__dict__, "forward") for module in self.modules]
         watched += [(step, "step") for step in self.steps]
         self.watched = [values for values, _ in watched], [name for _, name in watched]
@@ -88,8 +94,18 @@ class Plan:
             list(map(dict.get, *self.watched)) == self.settings
             and self._children() == self.children
             and list(map(type, self.modules)) == self.classes
-            and not any(self.hooks)
+            and self._unhooked()
         )
+
+    def _unhooked(self) -> bool:
+        """Whether nobody hangs on to the modules: looked up again only where a hook
+        was registered anywhere since."""
+        registered = RemovableHandle.next_id
+        if registered != self.hooked_at:
+            if any(self.hooks):
+                return False
+            self.hooked_at = registered
+        return True
 
     def disturbed(self) -> bool:
         """Whether it may not be used just now."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tarn._fused import unheard
-from tarn._layer_step import Steps, new_states, plan_for, read_states
+from tarn._layer_step import Steps, new_states, plan_for, read_states, steps_after
 from tarn._step_parts import Memory, says_one_call, want
 from tarn._step_plan import Plan
 from tarn.events import IntermediateOutput
@@ -123,31 +123,30 @@ def _call(
     if plan is None or plan.disturbed() or torch.is_autocast_enabled("cpu"):
         return None
     memory = plan.memory
+    assert memory is not None
+    rows, first = tokens.shape[0], None
     if states is None:
-        states, places = [None] * len(plan.parts), None
+        states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
         return None  # an error that the layers know how to tell
-    else:
-        places = getattr(states[0], "steps", None)
-    assert memory is not None
-    found = read_states(plan, memory, tokens.shape[0], states, count)
+    found = read_states(plan, memory, rows, states)
     if found is None:
         return None
-    a, b, steps = found
+    if states[0] is not None:
+        first = states[0].steps
     weights = plan.weights()
     embedding, table, own, tied, bias, gamma, beta = weights[-_AROUND:]
     del weights[-_AROUND:]
     try:
-        logits, a, b, chosen = plan.operator(
+        logits, a, b, later, chosen = plan.operator(
             tokens,
-            places,
+            first,
             embedding,
             table,
             plan.sinusoidal,
             tied if own is None else own,
             bias,
-            a,
-            b,
+            *found,
             weights,
             gamma,
             beta,
@@ -159,4 +158,8 @@ def _call(
         )
     except (TypeError, ValueError):
         return None  # another dtype or device, a token outside the table
-    return logits, new_states(plan, memory, a, b, steps), chosen
+    if first is not None and all(state.steps is first for state in states):
+        after = [later] * len(states)
+    else:
+        after = steps_after(rows, states, count)
+    return logits, new_states(plan, memory, a, b, after), chosen

@@ -172,10 +172,25 @@ void Check(const Following& following, const Tokens& in, const After& after) {
       {following.count - 1, in.tokens.sym_size(0), after.head->sym_size(0)});
 }
 
-// logits [B, outputs], states, and, of more than one token, those chosen
-// [count - 1, B] and the logits, with noise, that chose them.
-using Results = std::tuple<at::Tensor, std::vector<at::Tensor>,
-                           std::vector<at::Tensor>, std::vector<at::Tensor>>;
+// logits [B, outputs], states, the place after the last token, and, of more
+// than one token, those chosen [count - 1, B] and the logits, with noise, that
+// chose them.
+using Results =
+    std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>,
+               at::Tensor, std::vector<at::Tensor>>;
+
+// Places [B], or [1] for all, `count` tokens later.
+at::Tensor Later(const OptionalTensor& places, const at::Tensor& tokens,
+                 int64_t count) {
+  if (!places.has_value()) return tokens.new_full({1}, count);
+  if (!HoldsData(*places)) return *places + count;
+  const at::Tensor dense = places->contiguous();
+  at::Tensor later = EmptyDense(dense.sizes(), at::kLong);
+  const int64_t* from = dense.const_data_ptr<int64_t>();
+  std::transform(from, from + dense.numel(), later.mutable_data_ptr<int64_t>(),
+                 [&](int64_t place) { return place + count; });
+  return later;
+}
 
 Results Run(Tokens in, const Following& following, const After& after,
             const Kind& kind, std::vector<layer_step::Call> layers) {
@@ -189,14 +204,15 @@ Results Run(Tokens in, const Following& following, const After& after,
       std::vector<at::Tensor> more;
       if (i > 0) more = {at::stack(chosen), at::stack(best)};
       return {std::move(results.out), std::move(results.S),
-              std::move(results.z), std::move(more)};
+              std::move(results.z), Later(in.places, in.tokens, 1),
+              std::move(more)};
     }
     if (following.noise.has_value()) results.out.add_((*following.noise)[i]);
     auto [most, token] = at::max(results.out, 1);
     best.push_back(most);
     chosen.push_back(token);
+    in.places = Later(in.places, in.tokens, 1);
     in.tokens = token;
-    in.places = in.places.has_value() ? *in.places + 1 : token.new_ones({1});
     for (size_t k = 0; k < layers.size(); ++k) {
       layers[k].S = std::move(results.S[k]);
       layers[k].z = std::move(results.z[k]);
@@ -244,7 +260,8 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "str denominator='exact', float eps=1e-6, float? softmax_temp=None, "
       "str activation='relu', str norm_kind='layer', float norm_eps=1e-5, "
       "bool pre_norm=False, int count=1, Tensor? noise=None) -> "
-      "(Tensor logits, Tensor[] S, Tensor[] z, Tensor[] chosen)",
+      "(Tensor logits, Tensor[] S, Tensor[] z, Tensor later, "
+      "Tensor[] chosen)",
       &Flat);
 }
 

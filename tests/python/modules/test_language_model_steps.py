@@ -136,6 +136,20 @@ def listener_of_queries(model, calls):
     attention.event_dispatcher.listen(QKVEvent, lambda event: calls.append(1))
 
 
+@pytest.mark.parametrize("stepped", (False, True))
+@torch.no_grad()
+def test_who_listens_to_every_module_hears_all(stepped):
+    model, token, calls = make(), torch.tensor([3, 4]), []
+    if stepped:
+        model.step(token)
+    handle = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, *_: calls.append(type(module).__name__)
+    )
+    model.step(token)
+    handle.remove()
+    assert "Predictor" in calls
+
+
 @pytest.mark.parametrize(
     "change, heard",
     ((hook_embedding, 1), (hook_head, 1), (hook_norm, 1), (own_head, 1),

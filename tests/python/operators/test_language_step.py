@@ -15,7 +15,9 @@ VOCAB, HEADS, WIDTH, HIDDEN, PLACES, LAYERS = 11, 2, 8, 13, 5, 2
 
 def step(**call):
     """Of one token: (logits, S, z)."""
-    *results, chosen = operator(**call)
+    *results, later, chosen = operator(**call)
+    places = call["places"]
+    assert torch.equal(later, torch.ones(1, dtype=torch.int64) if places is None else places + 1)
     assert chosen == []
     return tuple(results)
 
@@ -139,7 +141,7 @@ def test_tokens_that_follow(composed, attention, positions, noisy, past):
     with contextlib.ExitStack() as stack:
         if composed:
             stack.enter_context(ops.composed_forms())
-        logits, S, z, (tokens, best) = operator(**call, count=count, noise=noise)
+        logits, S, z, later, (tokens, best) = operator(**call, count=count, noise=noise)
         one = dict(call)
         for i in range(count):
             want, one["S"], one["z"] = step(**one)
@@ -149,6 +151,7 @@ def test_tokens_that_follow(composed, attention, positions, noisy, past):
             assert torch.equal(tokens[i], token) and torch.equal(best[i], most)
             one["tokens"], one["places"] = token, torch.tensor([past + i + 1])
     same((logits, S, z), (want, one["S"], one["z"]), 0.0)
+    assert (later == past + count).all()
 
 
 def test_strided_tensors():
@@ -189,7 +192,7 @@ def test_opcheck_and_meta():
             return [to_meta(part) for part in value]
         return value.to("meta") if isinstance(value, torch.Tensor) else value
 
-    logits, S, z = step(**{name: to_meta(value) for name, value in call.items()})
+    logits, S, *_ = operator(**{name: to_meta(value) for name, value in call.items()})
     assert logits.shape == (2, 7) and S[0].shape == call["S"][0].shape
 
 
