@@ -158,7 +158,7 @@ def _call(
         )
     except (TypeError, ValueError):
         return None  # another dtype or device, a token outside the table
-    if first is not None and all(state.steps is first for state in states):
+    if first is not None and all(getattr(s, "steps", None) is first for s in states):
         after = [later] * len(states)
     else:
         after = steps_after(rows, states, count)
