@@ -50,6 +50,8 @@ KERNELS = {
         "linear_attention_forward", "seq_len=256 heads=2 d_key=64 causal=0"),
     "linear_attention_gradient_64": (
         "linear_attention_gradient", "seq_len=256 heads=2 d_key=64"),
+    "linear_attention_gradient_short": (  # one chunk, no state
+        "linear_attention_gradient", "seq_len=32 heads=8 d_key=64"),
     "linear_attention_step": (
         "linear_attention_step", "batch=4 heads=8 d_key=64"),
     "logistic_mixture_gradient": (

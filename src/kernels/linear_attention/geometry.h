@@ -61,6 +61,10 @@ struct ChunkRows {
   int64_t rows;      // rows in use, from 0
   int64_t query_begin, query_end;
   int64_t key_begin, key_end;
+  // Whether the walk comes to it with a state, and whether anybody reads the
+  // state that it leaves: the first and the last chunk of a walk have half the
+  // work, a sequence of one chunk has none of it.
+  bool reads_state = true, leaves_state = true;
   // Rows that row tiles cover; scores of all of them are written, since rows
   // behind `rows` are zero but a product with stale scratch may not be.
   int64_t tile_rows() const { return (rows + 3) / 4 * 4; }
@@ -73,6 +77,15 @@ struct ChunkRows {
     return key_begin == 0 && key_end == chunk;
   }
 };
+
+// Of chunk `index` in a walk that begins with a state or without, and that is
+// to end with one or not.
+inline void TellOfState(const Sequence& s, int64_t index, bool forward,
+                        bool begins_with, bool ends_with, ChunkRows& rows) {
+  const bool first = index == s.first_chunk, last = index + 1 == s.last_chunk;
+  rows.reads_state = begins_with || !(forward ? first : last);
+  rows.leaves_state = ends_with || !(forward ? last : first);
+}
 
 inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
   ChunkRows r{};
@@ -102,9 +115,26 @@ inline int64_t HeadsPerTask(int64_t heads, int64_t sequences, int width,
       std::min(heads, kMostHeads));
 }
 
-inline int64_t ChunkTokens(const LinearAttentionOptions& options) {
+// carries: whether states other than the initial one come in or go out. A short
+// sequence without any is one chunk: it then has no state at all, as long as
+// that is no narrower than the chunk, whose scores grow with its square.
+inline int64_t ChunkTokens(const LinearAttentionOptions& options,
+                           const LinearAttentionInputs& in, bool carries) {
   constexpr int64_t kBestChunk = 16;  // see docs/kernels.md
-  return options.chunk_size == 0 ? kBestChunk : options.chunk_size;
+  if (options.chunk_size != 0) return options.chunk_size;
+  const int64_t tokens = in.keys.size[1];
+  if (carries || in.initial_S != nullptr || in.cu_seqlens != nullptr ||
+      !options.causal || options.causal_offset != 0 ||
+      in.queries.size[1] != tokens) {
+    return kBestChunk;
+  }
+  for (const int64_t chunk : {2 * kBestChunk, 4 * kBestChunk}) {
+    if (2 * tokens > chunk && tokens <= chunk && chunk <= in.keys.size[3] &&
+        chunk <= in.values.size[3]) {
+      return chunk;
+    }
+  }
+  return kBestChunk;
 }
 
 }  // namespace tarn

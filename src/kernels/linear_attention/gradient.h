@@ -20,6 +20,13 @@ struct BackwardTask {
   float* scratch;
 };
 
+// Whether the gradient of a state comes in or goes out.
+inline bool CarriesStates(const BackwardTask& task) {
+  const LinearAttentionGradients& g = *task.grad;
+  return g.grad_final_S != nullptr || g.grad_final_z != nullptr ||
+         g.grad_initial_S != nullptr || g.grad_initial_z != nullptr;
+}
+
 // Scratch of a worker, in floats; both sweeps use the same parts.
 struct BackwardLayout {
   int64_t chunk, key, value;

@@ -95,17 +95,26 @@ HWY_MAYBE_UNUSED static void KeyGradients(const ChunkContext& c, int64_t g) {
       constexpr int kRows = decltype(m)::value;
       Tile<kRows, kVectors> tile;
       float* db = w + at.grad_row + j * at.key + k;
-      tile.Load(w + at.staging + j * at.key + k, at.key);
-      HWY_UNROLL(8)
-      for (int r = 0; r < kRows; ++r) {
-        HWY_UNROLL(2)
-        for (int v = 0; v < kVectors; ++v) {
-          // Without a denominator r still carries the gradient of the final z.
-          VF more = hn::LoadU(d, normalizer + k + v * kLanes);
-          if (g > 0) {
-            more = hn::Add(more, hn::LoadU(d, db + r * at.key + v * kLanes));
+      if (!c.rows.reads_state) {
+        if (g > 0) {
+          tile.Load(db, at.key);
+        } else {
+          tile.Clear();
+        }
+      } else {
+        tile.Load(w + at.staging + j * at.key + k, at.key);
+        HWY_UNROLL(8)
+        for (int r = 0; r < kRows; ++r) {
+          HWY_UNROLL(2)
+          for (int v = 0; v < kVectors; ++v) {
+            // Without a denominator r still carries the gradient of the final
+            // z.
+            VF more = hn::LoadU(d, normalizer + k + v * kLanes);
+            if (g > 0) {
+              more = hn::Add(more, hn::LoadU(d, db + r * at.key + v * kLanes));
+            }
+            tile.at[r][v] = hn::Add(tile.at[r][v], more);
           }
-          tile.at[r][v] = hn::Add(tile.at[r][v], more);
         }
       }
       if (c.rows.has_queries()) {
@@ -130,16 +139,18 @@ HWY_MAYBE_UNUSED static HWY_INLINE void ValuePanel(const ChunkContext& c,
     ForRowTiles(c.rows.tile_rows(), [&](auto m, int64_t j) HWY_ATTR {
       Tile<decltype(m)::value, kVectors> tile;
       tile.Clear();
-      tile.AddProduct(w + at.keys_t + j, 1, at.chunk, panel, kPanel,
-                      c.task.in->keys.size[3],
-                      [&]() HWY_ATTR { prefetch.Next(); });
+      if (c.rows.reads_state) {
+        tile.AddProduct(w + at.keys_t + j, 1, at.chunk, panel, kPanel,
+                        c.task.in->keys.size[3],
+                        [&]() HWY_ATTR { prefetch.Next(); });
+      }
       if (c.rows.has_queries()) {
         AddLaterRows(c, w + at.scores, w + at.grad_out + v, at.value, j, tile);
       }
       tile.Store(w + at.grad_col + j * at.value + v, at.value);
     });
   }
-  if (c.rows.has_queries()) {
+  if (c.rows.has_queries() && c.rows.leaves_state) {
     UpdatePanel(w + at.queries, at.key, w + at.grad_out + v, at.value,
                 c.rows.query_end, at.key, kVectors, panel, prefetch);
   }
@@ -211,13 +222,15 @@ HWY_MAYBE_UNUSED static void KeyChunkValueHead(const ChunkContext& c,
                                    in.values.size[3], w + at.grad_den, nullptr,
                                    w + at.grad_scores});
     }
-    ValuesTimesState(c, c.State(g), prefetch);
+    if (c.rows.reads_state) ValuesTimesState(c, c.State(g), prefetch);
     KeyGradients(c, g);
   }
   ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
     ValuePanel<decltype(n)::value>(c, g, v, prefetch);
   });
-  if (c.rows.has_queries() && c.has_denominator()) UpdateNormalizer(c, g);
+  if (c.rows.has_queries() && c.has_denominator() && c.rows.leaves_state) {
+    UpdateNormalizer(c, g);
+  }
   const TensorView& dv = c.task.grad->grad_values;
   for (int64_t r = c.rows.key_begin; r < c.rows.key_end; ++r) {
     if (!KeyKept(in, c.s, c.rows.position + r)) continue;
@@ -264,7 +277,7 @@ HWY_MAYBE_UNUSED static void KeyChunk(const ChunkContext& c) {
 HWY_MAYBE_UNUSED static void KeySweep(const BackwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
   const LinearAttentionGradients& grad = *task.grad;
-  const int64_t chunk = ChunkTokens(*task.options);
+  const int64_t chunk = ChunkTokens(*task.options, in, CarriesStates(task));
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
   const int64_t states = task.heads * task.group;
   const BackwardLayout at(chunk, d_key, d_value, states);
@@ -276,19 +289,26 @@ HWY_MAYBE_UNUSED static void KeySweep(const BackwardTask& task) {
         task.sequence * in.values.size[2] + task.first_head * task.group + g;
     return base == nullptr ? nullptr : base + row * size;
   };
-  for (int64_t g = 0; g < states; ++g) {
+  const bool begins_with =
+      grad.grad_final_S != nullptr || grad.grad_final_z != nullptr;
+  const bool ends_with =
+      grad.grad_initial_S != nullptr || grad.grad_initial_z != nullptr;
+  const bool carried =
+      begins_with || ends_with || s.last_chunk - s.first_chunk > 1;
+  for (int64_t g = 0; carried && g < states; ++g) {
     LoadState(part(grad.grad_final_S, g, d_key * d_value), d_key, d_value, 0,
               d_value, w + at.state + g * at.state_floats, at.key);
     LoadNormalizer(part(grad.grad_final_z, g, d_key), d_key,
                    w + at.normalizer + g * at.key, at.key);
   }
   for (int64_t c = s.last_chunk - 1; c >= s.first_chunk; --c) {
-    const ChunkRows rows = RowsOfChunk(s, c, chunk);
+    ChunkRows rows = RowsOfChunk(s, c, chunk);
+    TellOfState(s, c, false, begins_with, ends_with, rows);
     for (int64_t h = 0; h < task.heads; ++h) {
       KeyChunk({task, s, rows, at, w, task.first_head + h});
     }
   }
-  for (int64_t g = 0; g < states; ++g) {
+  for (int64_t g = 0; ends_with && g < states; ++g) {
     StoreState(w + at.state + g * at.state_floats, at.key, d_key, d_value, 0,
                d_value, part(grad.grad_initial_S, g, d_key * d_value));
     if (float* z = part(grad.grad_initial_z, g, d_key)) {

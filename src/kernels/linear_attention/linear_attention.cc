@@ -80,7 +80,7 @@ static HWY_NOINLINE void Denominators(const ForwardTask& task, const float* z,
   const DF d;
   const LinearAttentionOptions& options = *task.options;
   float* w = task.scratch;
-  const int64_t d_key = task.in->keys.size[3];
+  const int64_t d_key = rows.reads_state ? task.in->keys.size[3] : 0;
   for (int64_t i = 0; i < rows.rows; i += kLanes) {
     const float* column = w + at.queries_t + i;
     VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
@@ -187,8 +187,10 @@ static HWY_INLINE void ForwardPanel(const ForwardTask& task,
       constexpr int kRows = decltype(m)::value;
       Tile<kRows, kVectors> tile;
       tile.Clear();
-      tile.AddProduct(w + at.queries_t + i, 1, at.chunk, panel, kPanel, d_key,
-                      [&]() HWY_ATTR { prefetch.Next(); });
+      if (rows.reads_state) {
+        tile.AddProduct(w + at.queries_t + i, 1, at.chunk, panel, kPanel, d_key,
+                        [&]() HWY_ATTR { prefetch.Next(); });
+      }
       if (has_keys) {
         const float* scores_t = w + at.scores_t + i;
         tile.AddProduct(scores_t, 1, at.chunk, values, at.value, i);
@@ -205,7 +207,7 @@ static HWY_INLINE void ForwardPanel(const ForwardTask& task,
       WithDType(out.dtype, store);
     });
   }
-  if (rows.has_keys()) {
+  if (rows.has_keys() && rows.leaves_state) {
     UpdatePanel(w + at.keys, at.key, values, at.value, rows.key_end, at.key,
                 kVectors, panel, prefetch);
   }
@@ -294,14 +296,17 @@ static void ForwardChunk(const ForwardTask& task, const ForwardHead& head,
     if (!direct) StoreOutputs(task, head, s, rows, at);
     StoreDenominators(task, head, s, rows, at);
   }
-  if (rows.has_keys()) {
+  if (rows.has_keys() && rows.leaves_state) {
     AddRow(w + at.key_sums, at.key, head.normalizer);
   }
 }
 
 static void ForwardSequence(const ForwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
-  const int64_t chunk = ChunkTokens(*task.options);
+  const bool begins_with = in.initial_S != nullptr;
+  const bool ends_with =
+      task.out->final_S != nullptr || task.out->final_z != nullptr;
+  const int64_t chunk = ChunkTokens(*task.options, in, ends_with);
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
   const ForwardLayout at(chunk, d_key, task.columns, task.heads);
   const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
@@ -315,7 +320,9 @@ static void ForwardSequence(const ForwardTask& task) {
     const int64_t row = task.sequence * in.values.size[2] + task.first_head + h;
     return base == nullptr ? nullptr : base + row * size;
   };
-  for (int64_t h = 0; h < task.heads; ++h) {
+  const bool carried =
+      begins_with || ends_with || s.last_chunk - s.first_chunk > 1;
+  for (int64_t h = 0; carried && h < task.heads; ++h) {
     LoadState(part(in.initial_S, h, d_key * d_value), d_key, d_value,
               task.column, task.columns, head_at(h).state, at.key);
     LoadNormalizer(part(in.initial_z, h, d_key), d_key, head_at(h).normalizer,
@@ -323,12 +330,13 @@ static void ForwardSequence(const ForwardTask& task) {
   }
   std::fill_n(task.scratch + at.denominators, 2 * chunk, 1.0f);
   for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
-    const ChunkRows rows = RowsOfChunk(s, c, chunk);
+    ChunkRows rows = RowsOfChunk(s, c, chunk);
+    TellOfState(s, c, true, begins_with, ends_with, rows);
     for (int64_t h = 0; h < task.heads; ++h) {
       ForwardChunk(task, head_at(h), s, rows, at);
     }
   }
-  for (int64_t h = 0; h < task.heads; ++h) {
+  for (int64_t h = 0; ends_with && h < task.heads; ++h) {
     StoreState(head_at(h).state, at.key, d_key, d_value, task.column,
                task.columns, part(task.out->final_S, h, d_key * d_value));
     if (float* z = part(task.out->final_z, h, d_key);
@@ -360,8 +368,9 @@ int64_t ForwardHeads(const LinearAttentionInputs& in, int width) {
 
 int64_t ForwardScratchFloats(const LinearAttentionOptions& options,
                              const LinearAttentionInputs& in, int width) {
-  return ForwardLayout(ChunkTokens(options), in.keys.size[3], in.values.size[3],
-                       ForwardHeads(in, width))
+  // Enough for any outputs: a call that carries states has shorter chunks.
+  return ForwardLayout(ChunkTokens(options, in, false), in.keys.size[3],
+                       in.values.size[3], ForwardHeads(in, width))
       .total;
 }
 

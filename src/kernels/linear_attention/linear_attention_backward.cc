@@ -39,7 +39,8 @@ static int64_t BackwardHeads(const LinearAttentionInputs& in, int width) {
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
                               const LinearAttentionInputs& in, int width) {
   return BackwardLayout(
-             ChunkTokens(options), in.keys.size[3], in.values.size[3],
+             ChunkTokens(options, in, false), in.keys.size[3],
+             in.values.size[3],
              BackwardHeads(in, width) * (in.values.size[2] / in.keys.size[2]))
       .total;
 }

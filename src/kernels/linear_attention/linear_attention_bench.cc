@@ -94,7 +94,7 @@ class Parallel : public Case {
     workspace_ = AlignedBuffer<uint8_t>(static_cast<int64_t>(bytes));
   }
   double executed_chunk() const {
-    return static_cast<double>(ChunkTokens(options_));
+    return static_cast<double>(ChunkTokens(options_, in_, false));
   }
 
   Shape shape_;

@@ -12,10 +12,11 @@ struct Outcome {
   std::vector<float> S, z, denominators;
 };
 
-// Runs the kernel on problems of one shape as batch rows, or packed.
+// Runs the kernel on problems of one shape as batch rows, or packed. states:
+// whether the last ones are asked for.
 std::vector<Outcome> RunForward(const std::vector<Problem>& problems,
                                 DType dtype, bool spread, bool packed,
-                                Executor& executor) {
+                                Executor& executor, bool states = true) {
   const Problem& p0 = problems[0];
   const Call call(problems, dtype, spread, packed);
   const LinearAttentionInputs& in = call.in;
@@ -26,6 +27,7 @@ std::vector<Outcome> RunForward(const std::vector<Problem>& problems,
   std::vector<float> z1(count * p0.value_heads * p0.d_key, nan);
   std::vector<float> den(B * T * p0.value_heads, nan);
   LinearAttentionOutputs outputs{out.view(), S1.data(), z1.data(), den.data()};
+  if (!states) outputs.final_S = outputs.final_z = nullptr;
   const Workspace workspace = MakeWorkspace(
       LinearAttentionWorkspaceBytes(p0.options, in, executor.width(), false));
   LinearAttentionForward(p0.options, in, outputs, executor, workspace.get());
@@ -74,6 +76,15 @@ void CheckAgainstReference(const Problem& p, DType dtype, bool spread,
   ExpectClose(run.out, ref.out, p.d_value, t.r, t.m, what + " out");
   ExpectClose(Wide(run.S), ref.S, p.d_value, state.r, state.m, what + " S");
   ExpectClose(Wide(run.z), ref.z, p.d_key, state.r, state.m, what + " z");
+  // The same without states before and after, which then are left out.
+  Problem bare = p;
+  bare.S.clear();
+  bare.z.clear();
+  SerialExecutor serial;
+  const Outcome alone =
+      RunForward({bare}, dtype, spread, false, serial, /*states=*/false)[0];
+  ExpectClose(alone.out, reference::Forward(bare).out, p.d_value, t.r, t.m,
+              what + " out without states");
 }
 
 class LinearAttentionTest : public ::testing::TestWithParam<std::string> {
@@ -91,9 +102,12 @@ std::string Label(const Shape& s) {
 TEST_P(LinearAttentionTest, LengthsMatchReference) {
   for (int64_t T :
        {0, 1, 2, 3, 7, 15, 16, 17, 31, 63, 64, 65, 100, 255, 257, 500}) {
-    const Shape shape{T, -1, 1, 1, 20, 33};
-    CheckAgainstReference(MakeProblem(shape, {}, 7 + T), DType::kF32, T % 2,
-                          Label(shape));
+    // The wide ones are one chunk up to 64 tokens where nothing is carried.
+    for (const auto& [d_key, d_value] : {std::pair{20, 33}, {64, 70}}) {
+      const Shape shape{T, -1, 1, 1, d_key, d_value};
+      CheckAgainstReference(MakeProblem(shape, {}, 7 + T), DType::kF32, T % 2,
+                            Label(shape));
+    }
   }
 }
 

@@ -52,10 +52,12 @@ HWY_MAYBE_UNUSED static HWY_INLINE void QueryPanel(const ChunkContext& c,
       } else {
         tile.Load(da, at.key);
       }
-      tile.AddProduct(w + at.grad_out_t + i, 1, at.chunk, panel, kPanel,
-                      c.task.in->values.size[3], pause);
-      if (c.has_denominator()) {
-        tile.AddOuter(w + at.grad_den + i, 1, c.Normalizer(g) + k);
+      if (c.rows.reads_state) {
+        tile.AddProduct(w + at.grad_out_t + i, 1, at.chunk, panel, kPanel,
+                        c.task.in->values.size[3], pause);
+        if (c.has_denominator()) {
+          tile.AddOuter(w + at.grad_den + i, 1, c.Normalizer(g) + k);
+        }
       }
       if (c.rows.has_keys()) {
         const float* scores = w + at.grad_scores + i;
@@ -66,7 +68,7 @@ HWY_MAYBE_UNUSED static HWY_INLINE void QueryPanel(const ChunkContext& c,
       tile.Store(da, at.key);
     });
   }
-  if (c.rows.has_keys()) {
+  if (c.rows.has_keys() && c.rows.leaves_state) {
     UpdatePanel(w + at.values, at.value, keys, at.key, c.rows.key_end, at.value,
                 kVectors, panel, prefetch);
   }
@@ -145,7 +147,7 @@ HWY_MAYBE_UNUSED static void QueryChunk(const ChunkContext& c) {
     ForPanels(at.key, [&](auto n, int64_t k) HWY_ATTR {
       QueryPanel<decltype(n)::value>(c, g, k, prefetch);
     });
-    if (c.rows.has_keys()) {
+    if (c.rows.has_keys() && c.rows.leaves_state) {
       AddRow(w + at.key_sums, at.key, c.Normalizer(g));
     }
   }
@@ -154,14 +156,17 @@ HWY_MAYBE_UNUSED static void QueryChunk(const ChunkContext& c) {
 
 HWY_MAYBE_UNUSED static void QuerySweep(const BackwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
-  const int64_t chunk = ChunkTokens(*task.options);
+  const int64_t chunk = ChunkTokens(*task.options, in, CarriesStates(task));
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
   const int64_t states = task.heads * task.group;
   const BackwardLayout at(chunk, d_key, d_value, states);
   const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
   float* w = task.scratch;
-  std::memset(w + at.state, 0,
-              static_cast<size_t>(at.total - at.state) * sizeof(float));
+  const bool begins_with = in.initial_S != nullptr;
+  if (begins_with || s.last_chunk - s.first_chunk > 1) {
+    std::memset(w + at.state, 0,
+                static_cast<size_t>(at.total - at.state) * sizeof(float));
+  }
   for (int64_t g = 0; in.initial_S != nullptr && g < states; ++g) {
     const int64_t row =
         task.sequence * in.values.size[2] + task.first_head * task.group + g;
@@ -177,7 +182,8 @@ HWY_MAYBE_UNUSED static void QuerySweep(const BackwardTask& task) {
                    w + at.normalizer + g * at.key, at.key);
   }
   for (int64_t c = s.first_chunk; c < s.last_chunk; ++c) {
-    const ChunkRows rows = RowsOfChunk(s, c, chunk);
+    ChunkRows rows = RowsOfChunk(s, c, chunk);
+    TellOfState(s, c, true, begins_with, false, rows);
     for (int64_t h = 0; h < task.heads; ++h) {
       QueryChunk({task, s, rows, at, w, task.first_head + h});
     }
