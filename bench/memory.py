@@ -1,10 +1,12 @@
 """Peak memory of a call, from the kernel's own count, each in a fresh process:
 memory that an allocator or an operator keeps from earlier calls would hide it.
 
-    python bench/memory.py MAKER N THREADS       bytes, on stdout
+    python bench/memory.py MODULE.MAKER SMALL LARGE THREADS      JSON, on stdout
 """
 
 import ctypes
+import importlib
+import json
 import pathlib
 import subprocess
 import sys
@@ -31,26 +33,28 @@ def peak_bytes(call):
     return max(0, _kib("VmHWM") - before) * 1024
 
 
-def in_fresh_process(maker, seq_len, threads):
-    """peak_bytes of one forward + gradient of attention_sides.<maker> at
-    1 x seq_len x 8 heads x 64."""
-    words = [maker, str(seq_len), str(threads)]
+def in_fresh_process(maker, small, large, threads):
+    """peak_bytes of one run of maker(*large, threads), a side "module.function",
+    after one of maker(*small, threads), which loads what any run needs; and the
+    run's seconds and its processor's."""
+    words = [maker, json.dumps(small), json.dumps(large), str(threads)]
     done = subprocess.run(
         [sys.executable, __file__, *words], capture_output=True, text=True, check=True
     )
-    return int(done.stdout)
+    return json.loads(done.stdout)
 
 
 def main():
-    import attention_sides
-
-    maker, seq_len, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    made = getattr(attention_sides, maker)
-    # Libraries and thread pools are there before the count begins.
-    small, large = (made(1, n, 8, 64, threads) for n in (64, seq_len))
-    sides = [s[0] if isinstance(s, list) else s for s in (small, large)]
+    sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+    module, function = sys.argv[1].rsplit(".", 1)
+    made = getattr(importlib.import_module(module), function)
+    small, large, threads = map(json.loads, sys.argv[2:5])
+    sides = [made(*sizes, threads) for sizes in (small, large)]
+    sides = [s[0] if isinstance(s, list) else s for s in sides]
     sides[0].run(1)
-    print(peak_bytes(lambda: sides[1].run(1)))
+    took = []
+    peak = peak_bytes(lambda: took.extend(sides[1].run(1)))
+    print(json.dumps({"peak_bytes": peak, "wall_s": took[0], "cpu_s": took[1]}))
 
 
 if __name__ == "__main__":
