@@ -1,10 +1,9 @@
 """One token through layers in one call where their attention is linear or full
 (`torch.ops.tarn.linear_layers_step`, `full_layers_step`), in three a layer where it
-is another: a
-recurrent step costs less than the dozen operators that each layer is made of take
-to be called. Only where nobody could tell: no gradient is recorded, float32 on the
-CPU, modules of the classes that this package builds, no listener, no dropout.
-Anything else goes part by part."""
+is another: a recurrent step costs less than the dozen operators that each layer is
+made of take to be called. It is one call only where nobody could tell: no gradient
+is recorded, float32 on the CPU, modules of the classes that this package builds, no
+listener, no dropout. Anything else goes part by part."""
 
 from __future__ import annotations
 
@@ -215,13 +214,15 @@ def _all_full(states: Sequence[AttentionState], name: str) -> bool:
     return True
 
 
-def steps_after(rows: int, states: Sequence[Any], tokens: int = 1) -> list[torch.Tensor]:
+def steps_after(
+    rows: int, states: Sequence[Any], tokens: int = 1, after: torch.Tensor | None = None
+) -> list[torch.Tensor]:
     """The steps of states after some tokens more: one tensor for all that are equal,
-    so that the next token finds them the same."""
+    so that the next token finds them the same. after: the first's, where known."""
     if states[0] is None:
         return [torch.full((rows,), tokens)] * len(states)
     first = states[0].steps
-    shared = first + tokens
+    shared = first + tokens if after is None else after
     return [
         shared if steps is first or torch.equal(steps, first) else steps + tokens
         for steps in (state.steps for state in states)

@@ -15,6 +15,8 @@ from tarn.events import AttentionEvent, Event, QKVEvent
 
 _DENOMINATORS = ("exact", "compat", "none")
 _NOTHING: dict[str, Any] = {}
+# What an operator is told of linear attention where it computes only full.
+UNREAD = ("elu1", "exact", 1e-6)
 # What every module has, whatever it is.
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
@@ -62,7 +64,6 @@ class Part:
         self.looked_at = _settings_of(layer, attention, norms)
         self.places = _places(maps, norms[0], norms[-1])
         widths = [maps[i].weight.shape[0] // self.heads for i in (0, 2)]
-        self.memory = None
         self.memory: Memory | None = None
         arguments = self._take_inner(inner)
         if isinstance(arguments, Softmax):
@@ -110,7 +111,7 @@ class Part:
         # One operator has one setting of each kind.
         want(isinstance(own, Softmax) != full or own == read)
         linear = own if full else read
-        linear = ("elu1", "exact", 1e-6) if isinstance(linear, Softmax) else linear
+        linear = UNREAD if isinstance(linear, Softmax) else linear
         softmax = read if full else own
         temperature = softmax.temperature if isinstance(softmax, Softmax) else None
         kinds = ("full" if self.memory.grows else "linear", "full" if full else "linear")

@@ -16,7 +16,7 @@ import torch.nn.modules.module as torch_modules
 from torch.utils.hooks import RemovableHandle
 
 from tarn._fused import plain_norm, serves, unheard
-from tarn._step_parts import Part, says_one_call, want
+from tarn._step_parts import Part, Place, says_one_call, want
 
 # Where no gradient is recorded, no other hook has a part.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -43,12 +43,13 @@ class Plan:
         self.looked_at = [place for part in parts for place in part.looked_at]
         # Parameters of a norm after them that the call may make.
         self.last: dict[str, Any] | None = None
-        self.steps: list[dict[str, Any]] = []
+        # Methods that the call stands for: no object may have one of its own.
+        self.methods: list[Place] = []
         if owner is not None:
             want(self.memory is not None)
             want(all(says_one_call(layer) and unheard(layer) for layer in layers))
             modules += layers
-            self.steps = [layer.__dict__ for layer in layers]
+            self.methods += [(layer.__dict__, "step") for layer in layers]
             self.parents += [owner.layers._modules, owner._modules]
             self._take_norm(owner.norm)
         self.dropouts = [dropout for part in parts for dropout in part.dropouts]
@@ -67,8 +68,9 @@ class Plan:
         self.hooks += _GLOBAL_HOOKS
         self.hooked_at = -1
         want(not any(_GLOBAL_HOOKS))
-        watched = self.looked_at + [(module.__dict__, "forward") for module in self.modules]
-        watched += [(step, "step") for step in self.steps]
+        methods = self.methods + [(module.__dict__, "forward") for module in self.modules]
+        want(not any(name in values for values, name in methods))
+        watched = self.looked_at + methods
         self.watched = [values for values, _ in watched], [name for _, name in watched]
         self.settings = list(map(dict.get, *self.watched))
         self.read = [values for values, _ in self.places], [name for _, name in self.places]

@@ -1,8 +1,7 @@
 """A token through a whole language model in one call
 (`torch.ops.tarn.language_step`), where its layers go through one
-(`tarn._layer_step`) and what stands around them is this package's own: beside
-layers that step at once, the embedding, the norm and the map to logits would cost
-half as much again to be called one by one."""
+(`tarn._layer_step`) and what stands around them is this package's own; and tokens
+that follow each other, which then cost no way through Python."""
 
 from __future__ import annotations
 
@@ -13,21 +12,19 @@ import torch
 
 from tarn._fused import unheard
 from tarn._layer_step import Steps, new_states, plan_for, read_states, steps_after
-from tarn._step_parts import Memory, says_one_call, want
+from tarn._step_parts import UNREAD, Memory, says_one_call, want
 from tarn._step_plan import Plan
 from tarn.events import IntermediateOutput
 
 # Weights around the layers, behind theirs.
 _AROUND = 7
-# What full attention is told of linear's, which it does not read.
-_UNREAD = ("elu1", "exact", 1e-6)
 
 
 class LanguagePlan(Plan):
     """Plan, of a model: its parts' weights stand behind those of the layers."""
 
     def __init__(self, model: Any) -> None:
-        want(says_one_call(model) and "step" not in model.__dict__)
+        want(says_one_call(model))
         embedding, stack = model._unregistered
         self.stack = stack
         super().__init__(list(stack.layers), stack)
@@ -48,9 +45,9 @@ class LanguagePlan(Plan):
         want(all(unheard(module) for module in around))
         self.modules += around
         self.parents += [model._modules, embedding._modules]
-        watched = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]
-        watched += [(stack, "event_dispatcher")]
-        watched += [(embedding, name) for name in ("concat", "positions")]
+        methods = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]
+        self.methods += [(module.__dict__, name) for module, name in methods]
+        watched = [(stack, "event_dispatcher"), (embedding, "concat"), (embedding, "positions")]
         watched += [(module, "max_norm") for module in around[4:]]
         self.looked_at += [(module.__dict__, name) for module, name in watched]
         nothing: dict[str, Any] = {}
@@ -66,7 +63,7 @@ class LanguagePlan(Plan):
         assert memory is not None
         arguments: tuple[Any, ...] = ("linear", *memory.arguments, None)
         if memory.grows:
-            arguments = ("full", *_UNREAD, *memory.arguments)
+            arguments = ("full", *UNREAD, *memory.arguments)
         return Memory("language_step", memory.names, arguments, memory.grows)
 
     def disturbed(self) -> bool:
@@ -74,49 +71,36 @@ class LanguagePlan(Plan):
         return listened or super().disturbed()
 
 
+class Text(NamedTuple):
+    """What a model makes of a token and those that it chose after it: the logits of
+    the last, the states after it; the tokens [count - 1, N] chosen and the logits
+    that chose them, none for a count of 1."""
+
+    logits: torch.Tensor
+    states: list[Any]
+    tokens: Sequence[torch.Tensor] | torch.Tensor = ()
+    best: Sequence[torch.Tensor] | torch.Tensor = ()
+
+
 def language_step(
     model: Any, tokens: torch.Tensor, states: Sequence[Any] | None
 ) -> Steps | None:
     """tokens [N] and the states of a language model -> (logits [N, outputs], new
     states); None where it must go part by part."""
-    found = _call(model, tokens, states, 1, None)
-    return found and found[:2]
-
-
-class Text(NamedTuple):
-    """What a model makes of a token and those that it chose after it: the logits of
-    the last, the states after it; the tokens [count - 1, N] chosen and the logits
-    that chose them."""
-
-    logits: torch.Tensor
-    states: list[Any]
-    tokens: torch.Tensor
-    best: torch.Tensor
+    text = language_text(model, tokens, states)
+    return text and (text.logits, text.states)
 
 
 def language_text(
     model: Any,
     tokens: torch.Tensor,
     states: Sequence[Any] | None,
-    count: int,
-    noise: torch.Tensor | None,
+    count: int = 1,
+    noise: torch.Tensor | None = None,
 ) -> Text | None:
     """Reads tokens [N] and count - 1 more, each the largest of the logits before it,
-    with noise [count - 1, N, outputs] if there is any. count at least 2. None where
-    it must go token by token."""
-    if not says_one_call(model):
-        return None
-    found = _call(model, tokens, states, count, noise)
-    return found and Text(found[0], found[1], *found[2])
-
-
-def _call(
-    model: Any,
-    tokens: torch.Tensor,
-    states: Sequence[Any] | None,
-    count: int,
-    noise: torch.Tensor | None,
-) -> tuple[torch.Tensor, list[Any], list[torch.Tensor]] | None:
+    with noise [count - 1, N, outputs] if there is any. None where it must go token
+    by token."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or tokens.dim() != 1:
         return None
     plan: LanguagePlan | None = plan_for(model, lambda: LanguagePlan(model))
@@ -124,7 +108,7 @@ def _call(
         return None
     memory = plan.memory
     assert memory is not None
-    rows, first = tokens.shape[0], None
+    rows = tokens.shape[0]
     if states is None:
         states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
@@ -132,15 +116,13 @@ def _call(
     found = read_states(plan, memory, rows, states)
     if found is None:
         return None
-    if states[0] is not None:
-        first = states[0].steps
     weights = plan.weights()
     embedding, table, own, tied, bias, gamma, beta = weights[-_AROUND:]
     del weights[-_AROUND:]
     try:
         logits, a, b, later, chosen = plan.operator(
             tokens,
-            first,
+            None if states[0] is None else states[0].steps,
             embedding,
             table,
             plan.sinusoidal,
@@ -158,8 +140,5 @@ def _call(
         )
     except (TypeError, ValueError):
         return None  # another dtype or device, a token outside the table
-    if first is not None and all(getattr(s, "steps", None) is first for s in states):
-        after = [later] * len(states)
-    else:
-        after = steps_after(rows, states, count)
-    return logits, new_states(plan, memory, a, b, after), chosen
+    after = steps_after(rows, states, count, later)
+    return Text(logits, new_states(plan, memory, a, b, after), *chosen)

@@ -1,8 +1,7 @@
 // One token of each sequence through a whole language model: its embedding and
 // place, the layers, the norm and the map to logits; and tokens after it, each
-// chosen by the logits of the one before. Beside layers that step in one call,
-// three operators more would cost as much as half of them, and the way from
-// Python as much as the arithmetic.
+// chosen by the logits of the one before: a step's arithmetic is small beside
+// the cost of more operators and of the way from Python.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/max.h>
@@ -125,14 +124,6 @@ at::Tensor Read(const Tokens& in) {
   return x;
 }
 
-at::Tensor Sinusoidal(const at::Tensor& places, const c10::SymInt& width) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("tarn::sinusoidal_rows", "")
-          .typed<at::Tensor(const at::Tensor&, c10::SymInt)>();
-  return op.call(places, width);
-}
-
 at::Tensor ComposedRead(const Tokens& in) {
   const at::Tensor x = at::embedding(in.embedding, in.tokens);
   if (!in.sinusoidal && !in.positions.has_value()) return x;
@@ -140,7 +131,9 @@ at::Tensor ComposedRead(const Tokens& in) {
                                 ? in.places->to(in.tokens.device())
                                 : in.tokens.new_zeros({1});
   if (in.sinusoidal) {
-    return x + Sinusoidal(places, in.embedding.sym_size(1)).to(x);
+    static const auto rows = FindOp<at::Tensor(const at::Tensor&, c10::SymInt)>(
+        "tarn::sinusoidal_rows");
+    return x + rows.call(places, in.embedding.sym_size(1)).to(x);
   }
   const c10::SymInt last = in.positions->sym_size(0) - 1;
   return x + at::embedding(*in.positions, places.clamp_max(last.guard_int(
@@ -179,16 +172,15 @@ using Results =
     std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>,
                at::Tensor, std::vector<at::Tensor>>;
 
-// Places [B], or [1] for all, `count` tokens later.
-at::Tensor Later(const OptionalTensor& places, const at::Tensor& tokens,
-                 int64_t count) {
-  if (!places.has_value()) return tokens.new_full({1}, count);
-  if (!HoldsData(*places)) return *places + count;
+// Places [B], or [1] for all, one token later.
+at::Tensor Later(const OptionalTensor& places, const at::Tensor& tokens) {
+  if (!places.has_value()) return tokens.new_ones({1});
+  if (!HoldsData(*places)) return *places + 1;
   const at::Tensor dense = places->contiguous();
   at::Tensor later = EmptyDense(dense.sizes(), at::kLong);
   const int64_t* from = dense.const_data_ptr<int64_t>();
   std::transform(from, from + dense.numel(), later.mutable_data_ptr<int64_t>(),
-                 [&](int64_t place) { return place + count; });
+                 [](int64_t place) { return place + 1; });
   return later;
 }
 
@@ -204,14 +196,14 @@ Results Run(Tokens in, const Following& following, const After& after,
       std::vector<at::Tensor> more;
       if (i > 0) more = {at::stack(chosen), at::stack(best)};
       return {std::move(results.out), std::move(results.S),
-              std::move(results.z), Later(in.places, in.tokens, 1),
+              std::move(results.z), Later(in.places, in.tokens),
               std::move(more)};
     }
     if (following.noise.has_value()) results.out.add_((*following.noise)[i]);
     auto [most, token] = at::max(results.out, 1);
     best.push_back(most);
     chosen.push_back(token);
-    in.places = Later(in.places, in.tokens, 1);
+    in.places = Later(in.places, in.tokens);
     in.tokens = token;
     for (size_t k = 0; k < layers.size(); ++k) {
       layers[k].S = std::move(results.S[k]);

@@ -20,7 +20,6 @@ from tarn.builders import (
     TransformerDecoderBuilder,
     TransformerEncoderBuilder,
 )
-from tarn.builders.transformer_builders import BaseTransformerEncoderBuilder
 from tarn.events import EventDispatcher
 
 KINDS = [
@@ -449,54 +448,3 @@ def test_builders_print_copy_and_pickle():
     twin = copy.deepcopy(builder)
     twin.n_heads = 5
     assert builder.n_heads == 2 and twin.model_dimensions == 15
-
-
-class OwnEncoderLayer(torch.nn.Module):
-    """A layer with the arguments of fast-transformers and no others."""
-
-    def __init__(
-        self, attention, d_model, d_ff=None, dropout=0.1, activation="relu", event_dispatcher=""
-    ):
-        super().__init__()
-        self.given = d_model, d_ff, dropout, activation
-        self.attention = attention
-
-    def forward(self, x, attn_mask=None, length_mask=None):
-        return self.attention(x, x, x, attn_mask, length_mask, length_mask)
-
-
-class OwnProjections(torch.nn.Module):
-    def __init__(
-        self, attention, d_model, n_heads, d_keys=None, d_values=None, event_dispatcher=""
-    ):
-        super().__init__()
-        self.given = d_model, n_heads, d_keys, d_values
-
-    def forward(self, queries, keys, values, *masks):
-        return values
-
-
-def test_builders_of_ones_own_choose_other_classes():
-    """The methods that fast-transformers names for classes that inherit."""
-
-    class Own(TransformerEncoderBuilder):
-        def _get_encoder_layer_class(self):
-            return OwnEncoderLayer
-
-        def _get_attention_layer_class(self):
-            return OwnProjections
-
-    layers = Own.from_kwargs(**SMALL).get().layers
-    assert len(layers) == 2 and all(type(layer) is OwnEncoderLayer for layer in layers)
-    assert layers[0].given == (6, 8, 0.1, "relu")
-    assert layers[0].attention.given == (6, 2, 4, 3)
-
-    class OwnDecoder(TransformerDecoderBuilder):
-        def _get_cross_attention_layer_class(self):
-            return OwnProjections
-
-    decoder = OwnDecoder.from_kwargs(**SMALL, norm="pre").get()
-    assert decoder.layers[1].cross_attention.given == (6, 2, 4, 3)
-    assert decoder.layers[0].pre_norm
-    with pytest.raises(NotImplementedError, match="_get_attention_builder"):
-        BaseTransformerEncoderBuilder()

@@ -136,6 +136,39 @@ def listener_of_queries(model, calls):
     attention.event_dispatcher.listen(QKVEvent, lambda event: calls.append(1))
 
 
+OWN_METHODS = {
+    "_head": lambda model: model,
+    "step of the stack": lambda model: model._stack,
+    "row": lambda model: model._embed,
+    "step of a layer": lambda model: model.layers[1],
+}
+
+
+@pytest.mark.parametrize("method", OWN_METHODS)
+@pytest.mark.parametrize("stepped", (False, True))
+@torch.no_grad()
+def test_a_method_of_ones_own_on_an_object_is_called(method, stepped):
+    model, token, calls = make(), torch.tensor([3, 4]), []
+    want, _ = model.step(token) if stepped else (None, None)
+    owner, name = OWN_METHODS[method](model), method.split()[0]
+    plain = getattr(owner, name)
+    setattr(owner, name, lambda *arguments: (calls.append(1), plain(*arguments))[1])
+    for _ in range(2):
+        got, _ = model.step(token)
+    assert len(calls) == 2
+    if stepped:
+        torch.testing.assert_close(got, want, atol=4e-6, rtol=4e-6)
+
+
+@torch.no_grad()
+def test_generate_calls_a_step_of_ones_own():
+    model, calls = make(), []
+    plain = model.step
+    model.step = lambda *arguments: (calls.append(1), plain(*arguments))[1]
+    generate(model, torch.tensor([[3]]), 5)
+    assert len(calls) == 5
+
+
 @pytest.mark.parametrize("stepped", (False, True))
 @torch.no_grad()
 def test_who_listens_to_every_module_hears_all(stepped):
