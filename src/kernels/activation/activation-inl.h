@@ -37,13 +37,17 @@ HWY_INLINE VF ReciprocalFromOne(VF x) {
 #endif
 }
 
-// exp(x) for x <= 0. Lane by lane: the short form of smaller targets looks at
-// all lanes at once, so that a NaN would move the last bits of its neighbours.
+// exp(x) for x <= 0; 0 below -87, as making and multiplying subnormal numbers
+// takes a hundred times as long. Lane by lane: the short form of smaller targets looks
+// at all lanes at once, so that a NaN would move the last bits of neighbours.
 HWY_INLINE VF DecayOf(VF x) {
+  const VF least = hn::Set(DF(), -87.0f);
+  const auto gone = hn::Lt(x, least);
 #if HWY_TARGET <= HWY_AVX3
-  return ExpNonPositive(x);
+  // Max keeps NaN: the second operand wins.
+  return hn::IfThenZeroElse(gone, ExpNonPositive(hn::Max(least, x)));
 #else
-  return ExpKeepingNaN(x);
+  return hn::IfThenZeroElse(gone, ExpKeepingNaN(hn::IfThenElse(gone, least, x)));
 #endif
 }
 
