@@ -38,8 +38,9 @@ HWY_INLINE VF ReciprocalFromOne(VF x) {
 }
 
 // exp(x) for x <= 0; 0 below -87, as making and multiplying subnormal numbers
-// takes a hundred times as long. Lane by lane: the short form of smaller targets looks
-// at all lanes at once, so that a NaN would move the last bits of neighbours.
+// takes a hundred times as long. Lane by lane: the short form of smaller
+// targets looks at all lanes at once, so that a NaN would move the last bits of
+// neighbours.
 HWY_INLINE VF DecayOf(VF x) {
   const VF least = hn::Set(DF(), -87.0f);
   const auto gone = hn::Lt(x, least);
@@ -47,7 +48,8 @@ HWY_INLINE VF DecayOf(VF x) {
   // Max keeps NaN: the second operand wins.
   return hn::IfThenZeroElse(gone, ExpNonPositive(hn::Max(least, x)));
 #else
-  return hn::IfThenZeroElse(gone, ExpKeepingNaN(hn::IfThenElse(gone, least, x)));
+  return hn::IfThenZeroElse(gone,
+                            ExpKeepingNaN(hn::IfThenElse(gone, least, x)));
 #endif
 }
 
@@ -57,8 +59,7 @@ HWY_INLINE VF DecayOf(VF x) {
 HWY_INLINE VF HalfErfc(VF z, VF gauss) {
   const DF d;
   const VF one = hn::Set(d, 1.0f);
-  const VF t =
-      ReciprocalFromOne(hn::MulAdd(z, hn::Set(d, 0.3275911f), one));
+  const VF t = ReciprocalFromOne(hn::MulAdd(z, hn::Set(d, 0.3275911f), one));
   VF poly = hn::Set(d, 0.5f * 1.061405429f);
   poly = hn::MulAdd(poly, t, hn::Set(d, 0.5f * -1.453152027f));
   poly = hn::MulAdd(poly, t, hn::Set(d, 0.5f * 1.421413741f));

@@ -184,7 +184,7 @@ int64_t LayerHeadsWorkspaceFloats(const LayerHeadsCall& call,
 int64_t LayerHeadsGradientWorkspaceFloats(const LayerHeadsCall& call,
                                           const Executor& executor) {
   return LayerHeadsWorkspaceFloats(call, executor) +
-         RowTasks(call.rows).count() * SumFloats(call);
+         RowTasks::OfProducts(call.rows).count() * SumFloats(call);
 }
 
 void LayerHeadsForward(const LayerHeadsCall& call, float* workspace,
@@ -194,7 +194,7 @@ void LayerHeadsForward(const LayerHeadsCall& call, float* workspace,
   if (call.rows == 0) return;
   const PackedOperands packed(ForwardWeights(call).all, call.count, workspace,
                               executor);
-  const RowTasks tasks(call.rows);
+  const RowTasks tasks = RowTasks::OfProducts(call.rows);
   float* scratch = workspace + PackedFloats(call);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int worker) {
     ForwardRows(call, packed, tasks.begin(task), tasks.end(task),
@@ -213,7 +213,7 @@ void LayerHeadsBackward(const LayerHeadsCall& call,
   }
   const PackedOperands packed(BackwardWeights(call).all, call.count, workspace,
                               executor);
-  const RowTasks tasks(call.rows);
+  const RowTasks tasks = RowTasks::OfProducts(call.rows);
   const int64_t floats = SumFloats(call);
   float* scratch = workspace + PackedFloats(call);
   float* sums = scratch + GemmWorkspaceFloats(executor);

@@ -12,8 +12,7 @@ namespace {
 
 void Want(const char* name, const void* data, bool empty) {
   if (data == nullptr && !empty) {
-    throw ArgumentError(StrCat("layer_rest: ", name), "data",
-                        "a null pointer");
+    throw ArgumentError(StrCat("layer_rest: ", name), "data", "a null pointer");
   }
 }
 
@@ -129,11 +128,10 @@ class Chain {
 
 int64_t LayerRestWorkspaceFloats(const LayerRestShape& shape,
                                  const Executor& executor) {
-  const RowTasks tasks(shape.rows);
-  const int64_t rows = shape.rows == 0 ? 0 : tasks.end(0);
+  const RowTasks tasks = RowTasks::OfProducts(shape.rows);
   return LayerRestProducts::Floats(shape) +
          executor.width() * (kGemmRowsWorkspaceFloats +
-                             WholeLines(rows * shape.hidden));
+                             WholeLines(tasks.most_rows() * shape.hidden));
 }
 
 void LayerRestForward(const LayerRestOptions& options,
@@ -149,10 +147,10 @@ void LayerRestForward(const LayerRestOptions& options,
       LayerRestProducts::Forward(shape, weights).weights, 3, workspace,
       executor);
   const Chain chain(options, shape, weights, tensors, packed);
-  const RowTasks tasks(shape.rows);
+  const RowTasks tasks = RowTasks::OfProducts(shape.rows);
   float* scratch = workspace + LayerRestProducts::Floats(shape);
-  const int64_t each = kGemmRowsWorkspaceFloats +
-                       WholeLines(tasks.end(0) * shape.hidden);
+  const int64_t each =
+      kGemmRowsWorkspaceFloats + WholeLines(tasks.most_rows() * shape.hidden);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int worker) {
     chain.Run(tasks.begin(task), tasks.end(task), scratch + worker * each);
   });

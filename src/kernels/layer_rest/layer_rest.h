@@ -63,7 +63,7 @@ struct LayerRestTensors {
 };
 
 /// Floats of workspace, forward and backward: a copy of the three weights and
-/// for each worker 250 KiB and, forward, the hidden rows of a task (64, or a
+/// for each worker 250 KiB and, forward, the hidden rows of a task (42, or a
 /// 256th of all rows); backward also sums of a few widths for every task.
 int64_t LayerRestWorkspaceFloats(const LayerRestShape& shape,
                                  const Executor& executor);

@@ -98,9 +98,7 @@ class Backward {
   }
 
   // Of the base of the last residual, where that is n.
-  float* base() const {
-    return drops_branch() ? g_.grad_base : g_.grad_branch;
-  }
+  float* base() const { return drops_branch() ? g_.grad_base : g_.grad_branch; }
 
   // Through the last residual, its norm and dropout.
   void LeaveBranch(int64_t begin, int64_t end, float* sums) const {
@@ -190,8 +188,7 @@ void CheckPlaces(const LayerRestOptions& options, const LayerRestShape& shape,
       {"grad_out_weight", g.grad_out_weight, true},
       {"grad_weight1", g.grad_weight1, true},
       {"grad_weight2", g.grad_weight2, true},
-      {"hidden", g.hidden,
-       !empty && options.activation == Nonlinearity::kGelu},
+      {"hidden", g.hidden, !empty && options.activation == Nonlinearity::kGelu},
       {"grad_hidden", g.grad_hidden, !empty},
       {"grad_branch", g.grad_branch, !empty && (post || drops)},
       {"grad_base", g.grad_base, !empty && post && drops},
@@ -210,7 +207,7 @@ int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,
                                          const Executor& executor) {
   const Sums sums = {shape.width, shape.hidden};
   return LayerRestProducts::Floats(shape) + GemmWorkspaceFloats(executor) +
-         RowTasks(shape.rows).count() * sums.floats();
+         RowTasks::OfProducts(shape.rows).count() * sums.floats();
 }
 
 void LayerRestBackward(const LayerRestOptions& options,
@@ -225,7 +222,7 @@ void LayerRestBackward(const LayerRestOptions& options,
       LayerRestProducts::Backward(shape, weights).weights, 3, workspace,
       executor);
   const Backward backward(options, shape, weights, tensors, gradients, packed);
-  const RowTasks tasks(shape.rows);
+  const RowTasks tasks = RowTasks::OfProducts(shape.rows);
   const Sums parts = {shape.width, shape.hidden};
   float* scratch = workspace + LayerRestProducts::Floats(shape);
   float* sums = scratch + GemmWorkspaceFloats(executor);
