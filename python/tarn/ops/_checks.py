@@ -115,6 +115,36 @@ def want_lengths(op, argument, tensor, like):
         raise value_error(op, argument, "1 axis", shape_text(tensor.shape))
 
 
+def are_usual(queries, keys, values):
+    """Whether the operands are plain tensors of one shape [B, T, H, K] and dtype on
+    the CPU, of which nothing has to be asked: most calls, in a twentieth of the
+    time. False says nothing."""
+    shape = queries.shape if type(queries) is torch.Tensor else ()
+    return (
+        len(shape) == 4
+        and type(keys) is type(values) is torch.Tensor
+        and shape == keys.shape == values.shape
+        and shape[2] > 0 < shape[3]
+        and queries.dtype is keys.dtype is values.dtype
+        and queries.dtype in _DTYPES
+        and queries.is_cpu
+        and keys.is_cpu
+        and values.is_cpu
+    )
+
+
+def are_usual_options(feature_map, denominator, eps, scale):
+    """Whether they are the operators' defaults; False says nothing."""
+    return (
+        type(feature_map) is type(denominator) is str
+        and feature_map == "elu1"
+        and denominator == "exact"
+        and type(eps) is type(scale) is float
+        and eps == 1e-6
+        and scale == 1.0
+    )
+
+
 def want_sequence_call(
     op, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
 ):

@@ -88,6 +88,17 @@ def linear_attention(
     head. Differentiable to any order. Where flash-linear-attention is installed
     its kernel serves the calls on CUDA that it computes. Thread-safe.
     """
+    nothing = key_mask is key_lengths is cu_seqlens is initial_state is chunk_size is None
+    if (
+        nothing
+        and not return_state
+        and type(causal_offset) is int
+        and checks.are_usual(queries, keys, values)
+        and checks.are_usual_options(feature_map, denominator, eps, scale)
+    ):
+        return torch.ops.tarn.linear_attention.default(
+            queries, keys, values, None, None, None, None, None, bool(causal), causal_offset
+        )[0]
     states = checks.want_sequence_call(
         _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
     )

@@ -286,15 +286,19 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void ScaleQueriesT(
   }
 }
 
-// Multiplies rows of phi(q) by their factors.
-HWY_INLINE void ScaleQueries(const LinearAttentionOptions& options,
+// Multiplies rows of phi(q) by their factors; whether any of them changed.
+HWY_INLINE bool ScaleQueries(const LinearAttentionOptions& options,
                              const ChunkRows& rows, float* queries,
                              int64_t ld) {
+  bool changed = false;
   for (int64_t r = rows.query_begin; r < rows.query_end; ++r) {
     float* row = queries + r * ld;
     const float factor = QueryFactor(options, row, ld);
-    if (factor != 1.0f) ScaleRow(row, ld, factor);
+    if (factor == 1.0f) continue;
+    ScaleRow(row, ld, factor);
+    changed = true;
   }
+  return changed;
 }
 
 // States lie in panels of kPanel columns, each [padded rows, kPanel], so that a

@@ -55,6 +55,41 @@ inline Sequence SequenceAt(const LinearAttentionOptions& options,
   return s;
 }
 
+// carries: whether states other than the initial one come in or go out. A short
+// sequence without any is one chunk: it then has no state at all, as long as
+// that is no narrower than the chunk, whose scores grow with its square.
+inline int64_t ChunkTokens(const LinearAttentionOptions& options,
+                           const LinearAttentionInputs& in, bool carries) {
+  constexpr int64_t kBestChunk = 16;  // see docs/kernels.md
+  if (options.chunk_size != 0) return options.chunk_size;
+  const int64_t tokens = in.keys.size[1];
+  if (carries || in.initial_S != nullptr || in.cu_seqlens != nullptr ||
+      !options.causal || options.causal_offset != 0 ||
+      in.queries.size[1] != tokens) {
+    return kBestChunk;
+  }
+  for (const int64_t chunk : {2 * kBestChunk, 4 * kBestChunk}) {
+    if (2 * tokens > chunk && tokens <= chunk && chunk <= in.keys.size[3] &&
+        chunk <= in.values.size[3]) {
+      return chunk;
+    }
+  }
+  return kBestChunk;
+}
+
+// Whether every sequence is one chunk and no state comes to it or leaves it: a
+// chunk then has all that its gradients need.
+inline bool IsOneChunk(const LinearAttentionOptions& options,
+                       const LinearAttentionInputs& in, bool carries) {
+  if (carries || in.initial_S != nullptr || in.cu_seqlens != nullptr ||
+      in.queries.size[0] == 0) {
+    return false;
+  }
+  const int64_t chunk = ChunkTokens(options, in, carries);
+  const Sequence s = SequenceAt(options, in, 0, chunk);
+  return s.last_chunk - s.first_chunk == 1;
+}
+
 // Rows of one chunk that are queries and rows that are keys, [begin, end).
 struct ChunkRows {
   int64_t position;  // of row 0
@@ -113,28 +148,6 @@ inline int64_t HeadsPerTask(int64_t heads, int64_t sequences, int width,
   return std::clamp<int64_t>(
       std::min(balanced, kStateFloats / std::max<int64_t>(state_floats, 1)), 1,
       std::min(heads, kMostHeads));
-}
-
-// carries: whether states other than the initial one come in or go out. A short
-// sequence without any is one chunk: it then has no state at all, as long as
-// that is no narrower than the chunk, whose scores grow with its square.
-inline int64_t ChunkTokens(const LinearAttentionOptions& options,
-                           const LinearAttentionInputs& in, bool carries) {
-  constexpr int64_t kBestChunk = 16;  // see docs/kernels.md
-  if (options.chunk_size != 0) return options.chunk_size;
-  const int64_t tokens = in.keys.size[1];
-  if (carries || in.initial_S != nullptr || in.cu_seqlens != nullptr ||
-      !options.causal || options.causal_offset != 0 ||
-      in.queries.size[1] != tokens) {
-    return kBestChunk;
-  }
-  for (const int64_t chunk : {2 * kBestChunk, 4 * kBestChunk}) {
-    if (2 * tokens > chunk && tokens <= chunk && chunk <= in.keys.size[3] &&
-        chunk <= in.values.size[3]) {
-      return chunk;
-    }
-  }
-  return kBestChunk;
 }
 
 }  // namespace tarn

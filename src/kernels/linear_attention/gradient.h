@@ -18,11 +18,11 @@ struct BackwardTask {
   int64_t sequence, first_head, heads;
   int64_t group;  // value heads a head serves
   float* scratch;
+  bool with_queries = false;  // the sweep over keys makes dq too: IsOneChunk
 };
 
 // Whether the gradient of a state comes in or goes out.
-inline bool CarriesStates(const BackwardTask& task) {
-  const LinearAttentionGradients& g = *task.grad;
+inline bool CarriesStates(const LinearAttentionGradients& g) {
   return g.grad_final_S != nullptr || g.grad_final_z != nullptr ||
          g.grad_initial_S != nullptr || g.grad_initial_z != nullptr;
 }
@@ -31,11 +31,11 @@ inline bool CarriesStates(const BackwardTask& task) {
 struct BackwardLayout {
   int64_t chunk, key, value;
   int64_t queries, keys, keys_t, values, values_t, grad_out, grad_out_t,
-      grad_den, scores, grad_scores, grad_row, grad_col, staging, key_sums,
-      grad_queries, state, normalizer, total;
+      grad_den, scores, grad_scores, grad_row, grad_col, grad_query_row,
+      staging, key_sums, grad_queries, state, normalizer, total;
   int64_t state_floats;  // of one value head
   BackwardLayout(int64_t chunk_tokens, int64_t d_key, int64_t d_value,
-                 int64_t states) {
+                 int64_t states, bool with_queries) {
     chunk = chunk_tokens;
     key = PadRow(d_key);
     value = PadRow(d_value);
@@ -53,6 +53,7 @@ struct BackwardLayout {
     scores = plan.Take(chunk * chunk);
     grad_scores = plan.Take(chunk * chunk);
     grad_row = plan.Take(chunk * key);
+    grad_query_row = plan.Take(with_queries ? chunk * key : 0);
     key_sums = plan.Take(key);
     // A state for each value head of the task, in panels: [value, key] in the
     // sweep over queries, [key, value] in the other.

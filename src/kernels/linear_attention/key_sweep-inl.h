@@ -1,5 +1,6 @@
 // The gradient's sweep over keys: backward in time, dL/dS and dL/dz carried,
-// dk and dv.
+// dk and dv; of sequences of one chunk dq as well, from the same rows and the
+// same gradient of the scores.
 
 #if defined(TARN_KERNELS_LINEAR_ATTENTION_KEY_SWEEP_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -173,6 +174,53 @@ HWY_MAYBE_UNUSED static void UpdateNormalizer(const ChunkContext& c,
   }
 }
 
+// da += dP b, which is all of it where no state is read.
+HWY_MAYBE_UNUSED static void AddQueryGradients(const ChunkContext& c,
+                                               int64_t g) {
+  const BackwardLayout& at = c.at;
+  float* w = c.w;
+  ForPanels(at.key, [&](auto n, int64_t k) HWY_ATTR {
+    ForRowTiles(c.rows.tile_rows(), [&](auto m, int64_t i) HWY_ATTR {
+      Tile<decltype(m)::value, decltype(n)::value> tile;
+      float* da = w + at.grad_query_row + i * at.key + k;
+      if (g == 0) {
+        tile.Clear();
+      } else {
+        tile.Load(da, at.key);
+      }
+      if (c.rows.has_keys()) {
+        const float* scores = w + at.grad_scores + i * at.chunk;
+        const float* keys = w + at.keys + k;
+        tile.AddProduct(scores, at.chunk, 1, keys, at.key, i);
+        tile.AddLower(scores + i, at.chunk, 1, keys + i * at.key, at.key);
+      }
+      tile.Store(da, at.key);
+    });
+  });
+}
+
+// dq = slope * factor * da, stored. The rows of phi(q) are in `queries`; where
+// factors changed them they are loaded again.
+HWY_MAYBE_UNUSED static void StoreAllQueryGradients(const ChunkContext& c,
+                                                    bool changed) {
+  const LinearAttentionInputs& in = *c.task.in;
+  const LinearAttentionOptions& options = *c.task.options;
+  const TensorView& dq = c.task.grad->grad_queries;
+  float* features = c.w + c.at.queries;
+  if (changed) {
+    LoadQueries(options, in, c.s, c.rows, c.head, c.at.chunk, features,
+                c.at.key);
+  }
+  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    const float* phi = features + r * c.at.key;
+    const float factor = changed ? QueryFactor(options, phi, c.at.key) : 1.0f;
+    float* row = c.w + c.at.grad_query_row + r * c.at.key;
+    FeatureGradientRow(options.feature_map, phi, row, factor, c.at.key, row);
+    StoreRow(dq.dtype, row, in.queries.size[3],
+             dq.Row(c.s.batch, c.QueryToken(r), c.head));
+  }
+}
+
 HWY_MAYBE_UNUSED static void AskForKeyRows(const ChunkContext& c,
                                            int64_t value_head,
                                            RowPrefetcher& prefetch) {
@@ -209,7 +257,7 @@ HWY_MAYBE_UNUSED static void KeyChunkValueHead(const ChunkContext& c,
   float* w = c.w;
   const int64_t value_head = c.head * c.task.group + g;
   RowPrefetcher prefetch;
-  AskForKeyRows(c, value_head, prefetch);
+  if (!c.task.with_queries) AskForKeyRows(c, value_head, prefetch);
   if (c.rows.has_queries()) LoadGradOut(c, value_head, prefetch);
   if (c.rows.has_keys()) {
     LoadValues(in, c.s, c.rows, value_head, 0, in.values.size[3], at.chunk,
@@ -225,6 +273,7 @@ HWY_MAYBE_UNUSED static void KeyChunkValueHead(const ChunkContext& c,
     if (c.rows.reads_state) ValuesTimesState(c, c.State(g), prefetch);
     KeyGradients(c, g);
   }
+  if (c.task.with_queries && c.rows.has_queries()) AddQueryGradients(c, g);
   ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
     ValuePanel<decltype(n)::value>(c, g, v, prefetch);
   });
@@ -246,10 +295,11 @@ HWY_MAYBE_UNUSED static void KeyChunk(const ChunkContext& c) {
   const BackwardLayout& at = c.at;
   float* w = c.w;
   const bool has_keys = c.rows.has_keys(), has_queries = c.rows.has_queries();
+  bool changed = false;
   if (has_queries) {
     LoadQueries(options, in, c.s, c.rows, c.head, at.chunk, w + at.queries,
                 at.key);
-    ScaleQueries(options, c.rows, w + at.queries, at.key);
+    changed = ScaleQueries(options, c.rows, w + at.queries, at.key);
   }
   if (has_keys) {
     LoadKeys(options, in, c.s, c.rows, c.head, at.chunk, w + at.keys, at.key,
@@ -272,15 +322,17 @@ HWY_MAYBE_UNUSED static void KeyChunk(const ChunkContext& c) {
     StoreRow(dk.dtype, row, in.keys.size[3],
              dk.Row(c.s.batch, c.KeyToken(r), c.head));
   }
+  if (c.task.with_queries && has_queries) StoreAllQueryGradients(c, changed);
 }
 
 HWY_MAYBE_UNUSED static void KeySweep(const BackwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
   const LinearAttentionGradients& grad = *task.grad;
-  const int64_t chunk = ChunkTokens(*task.options, in, CarriesStates(task));
+  const int64_t chunk =
+      ChunkTokens(*task.options, in, CarriesStates(*task.grad));
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
   const int64_t states = task.heads * task.group;
-  const BackwardLayout at(chunk, d_key, d_value, states);
+  const BackwardLayout at(chunk, d_key, d_value, states, task.with_queries);
   Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
   s.ahead = -chunk;
   float* w = task.scratch;

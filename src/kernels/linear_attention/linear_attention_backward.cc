@@ -7,6 +7,8 @@
 //     R += a^T G;  r += a^T e
 // The sweeps are independent tasks and nothing is saved between chunks. The
 // price against one reverse sweep over stored states is computing dP twice.
+// A sequence of one chunk has no states: there the second sweep alone makes all
+// three gradients, da = dP b.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -29,20 +31,27 @@ namespace tarn {
 HWY_EXPORT(QuerySweep);
 HWY_EXPORT(KeySweep);
 
-static int64_t BackwardHeads(const LinearAttentionInputs& in, int width) {
-  // Two sweeps a head: twice the tasks.
-  return HeadsPerTask(in.keys.size[2], 2 * SequenceCount(in), width,
+// sweeps: of each head, a task each.
+static int64_t BackwardHeads(const LinearAttentionInputs& in, int sweeps,
+                             int width) {
+  return HeadsPerTask(in.keys.size[2], sweeps * SequenceCount(in), width,
                       in.keys.size[3] * in.values.size[3] *
                           (in.values.size[2] / in.keys.size[2]));
 }
 
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
                               const LinearAttentionInputs& in, int width) {
-  return BackwardLayout(
-             ChunkTokens(options, in, false), in.keys.size[3],
-             in.values.size[3],
-             BackwardHeads(in, width) * (in.values.size[2] / in.keys.size[2]))
-      .total;
+  // Enough with states that are carried and without, where chunks are longer.
+  int64_t most = 0;
+  for (const bool carries : {false, true}) {
+    const bool one = IsOneChunk(options, in, carries);
+    const int64_t states = BackwardHeads(in, one ? 1 : 2, width) *
+                           (in.values.size[2] / in.keys.size[2]);
+    const BackwardLayout at(ChunkTokens(options, in, carries), in.keys.size[3],
+                            in.values.size[3], states, one);
+    most = std::max(most, at.total);
+  }
+  return most;
 }
 
 namespace {
@@ -81,23 +90,25 @@ void LinearAttentionBackward(const LinearAttentionOptions& options,
   CheckLinearAttention(options, in, {.out = gradients.out});
   CheckGradients(options, in, gradients);
   const int64_t all_heads = in.queries.size[2];
-  const int64_t heads = BackwardHeads(in, executor.width());
+  const bool one = IsOneChunk(options, in, CarriesStates(gradients));
+  const int sweeps = one ? 1 : 2;
+  const int64_t heads = BackwardHeads(in, sweeps, executor.width());
   const int64_t blocks = (all_heads + heads - 1) / heads;
   const int64_t tasks = SequenceCount(in) * blocks;
   const int64_t floats = BackwardScratchFloats(options, in, executor.width());
   // The sweep over keys is the longer one: it comes first in the queue.
-  executor.ParallelFor(2 * tasks, [&](int64_t index, int worker) {
+  executor.ParallelFor(sweeps * tasks, [&](int64_t index, int worker) {
     const int64_t block = index % tasks;
     const int64_t first = block % blocks * heads;
-    const BackwardTask task = {
-        &options,
-        &in,
-        &gradients,
-        block / blocks,
-        first,
-        std::min(heads, all_heads - first),
-        in.values.size[2] / all_heads,
-        static_cast<float*>(workspace) + worker * floats};
+    const BackwardTask task = {&options,
+                               &in,
+                               &gradients,
+                               block / blocks,
+                               first,
+                               std::min(heads, all_heads - first),
+                               in.values.size[2] / all_heads,
+                               static_cast<float*>(workspace) + worker * floats,
+                               one};
     if (index < tasks) {
       HWY_DYNAMIC_DISPATCH(KeySweep)(task);
     } else {

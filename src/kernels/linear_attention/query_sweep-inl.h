@@ -156,10 +156,11 @@ HWY_MAYBE_UNUSED static void QueryChunk(const ChunkContext& c) {
 
 HWY_MAYBE_UNUSED static void QuerySweep(const BackwardTask& task) {
   const LinearAttentionInputs& in = *task.in;
-  const int64_t chunk = ChunkTokens(*task.options, in, CarriesStates(task));
+  const int64_t chunk =
+      ChunkTokens(*task.options, in, CarriesStates(*task.grad));
   const int64_t d_key = in.keys.size[3], d_value = in.values.size[3];
   const int64_t states = task.heads * task.group;
-  const BackwardLayout at(chunk, d_key, d_value, states);
+  const BackwardLayout at(chunk, d_key, d_value, states, false);
   const Sequence s = SequenceAt(*task.options, in, task.sequence, chunk);
   float* w = task.scratch;
   const bool begins_with = in.initial_S != nullptr;
