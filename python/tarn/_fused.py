@@ -180,4 +180,4 @@ def affine(
         return tuple(ops.affine(x, part.weight, part.bias) for part in plain)
     weights = [part.weight for part in plain]
     packed = ops.layer_heads(x, weights, [part.bias for part in plain])
-    return packed.split([weight.shape[0] for weight in weights], dim=-1)
+    return tuple(torch.ops.tarn.pieces.default(packed, [w.shape[0] for w in weights]))

@@ -103,6 +103,16 @@ void BackwardRows(const LayerHeadsCall& call, const LayerHeadsGradients& g,
                   const PackedOperands& packed, int64_t begin, int64_t end,
                   float* sums, float* scratch) {
   const int64_t stride = call.outputs();
+  if (call.gamma != nullptr) {
+    ResidualNormTensors norm;
+    norm.s = const_cast<float*>(call.x);  // read
+    norm.gamma = call.gamma;
+    norm.beta = call.beta;
+    norm.y = call.n;
+    norm.mean = call.mean;
+    norm.inverse = call.inverse;
+    ResidualNormAgainRows(call.norm_kind, begin, end, call.width, norm);
+  }
   BiasActivationGradients biases;
   biases.grad_y = g.grad_y;
   BiasActivationBackwardRows({}, begin, end, stride, biases,

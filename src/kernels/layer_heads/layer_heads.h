@@ -22,8 +22,8 @@ struct LayerHeadsMap {
 
 /// Dense rows. Without gamma there is no norm: n is x, its place null.
 struct LayerHeadsCall {
-  int64_t rows = 0, width = 0;  // width: D
-  const float* x = nullptr;     // [rows, D]
+  int64_t rows = 0, width = 0;   // width: D
+  const float* x = nullptr;      // [rows, D]
   const float* gamma = nullptr;  // [D]
   const float* beta = nullptr;   // [D], of a layer norm
   double eps = 1e-5;
@@ -31,9 +31,9 @@ struct LayerHeadsCall {
   const LayerHeadsMap* maps = nullptr;
   int64_t count = 0;         // of maps, 1 to kMostHeadMaps
   float* y = nullptr;        // [rows, sum of outputs]
-  float* n = nullptr;        // [rows, D], kept for the gradient, as are
-  float* mean = nullptr;     // [rows], of a layer norm
-  float* inverse = nullptr;  // [rows]
+  float* n = nullptr;        // [rows, D], a place: nothing is kept there
+  float* mean = nullptr;     // [rows], of a layer norm, kept for the gradient
+  float* inverse = nullptr;  // [rows], kept
 
   int64_t outputs() const {
     int64_t sum = 0;
@@ -55,7 +55,8 @@ int64_t LayerHeadsGradientWorkspaceFloats(const LayerHeadsCall& call,
 void LayerHeadsForward(const LayerHeadsCall& call, float* workspace,
                        Executor& executor);
 
-/// `call` as the forward pass left it; y is not read. null: not wanted.
+/// `call` as the forward pass left it; y is not read, n made again from x: that
+/// takes less time than its memory is worth. null: not wanted.
 struct LayerHeadsGradients {
   const float* grad_y = nullptr;  // [rows, sum of outputs]
   float* grad_x = nullptr;        // [rows, D]

@@ -94,6 +94,7 @@ struct Problem {
   void Run(Executor& executor) {
     AlignedBuffer<float> workspace(LayerHeadsWorkspaceFloats(call, executor));
     LayerHeadsForward(call, workspace.data(), executor);
+    std::fill(n.begin(), n.end(), kNaN);  // nothing is kept there
     AlignedBuffer<float> more(
         LayerHeadsGradientWorkspaceFloats(call, executor));
     std::fill(more.data(), more.data() + more.size(), kNaN);

@@ -53,7 +53,7 @@ struct LayerRestTensors {
   const float* mixed = nullptr;  // [rows, V]
   float* y = nullptr;            // [rows, D]
   float* s = nullptr;            // [rows, D]
-  float* n = nullptr;            // [rows, D]
+  float* n = nullptr;            // [rows, D], a place: nothing is kept there
   float* kept = nullptr;         // [rows, F]: n W1^T; with relu: h
   float* mean = nullptr;         // [rows], of a layer norm
   float* inverse = nullptr;      // [rows]
@@ -81,7 +81,8 @@ void LayerRestForward(const LayerRestOptions& options,
                       Executor& executor);
 
 /// Gradients; `t` as the forward pass left it, of the rows in only mixed is
-/// read. null bias gradients: not wanted.
+/// read, and n is made again from s: that takes less time than its memory is
+/// worth. null bias gradients: not wanted.
 struct LayerRestGradients {
   const float* grad_y = nullptr;   // [rows, D]
   float* grad_x = nullptr;         // [rows, D]

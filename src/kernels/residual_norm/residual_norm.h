@@ -49,11 +49,17 @@ void ResidualNormForward(const ResidualNormOptions& options, int64_t rows,
                          int64_t width, const ResidualNormTensors& t,
                          Executor& executor);
 
-/// Rows [begin, end) alone, on the calling thread, with the same bits; addresses
-/// are those of row 0. Arguments are not checked.
+/// Rows [begin, end) alone, on the calling thread, with the same bits;
+/// addresses are those of row 0. Arguments are not checked.
 void ResidualNormForwardRows(const ResidualNormOptions& options, int64_t begin,
                              int64_t end, int64_t width,
                              const ResidualNormTensors& t);
+
+/// y of rows [begin, end) again, to the bit, from what the forward pass left:
+/// y = n gamma + beta. Addresses are those of row 0; beta and mean are null for
+/// an RMS norm. Arguments are not checked.
+void ResidualNormAgainRows(NormKind kind, int64_t begin, int64_t end,
+                           int64_t width, const ResidualNormTensors& t);
 
 struct ResidualNormGradients {
   const float* grad_y = nullptr;   // null: zeros

@@ -233,6 +233,33 @@ TEST_P(ResidualNormTest, AnyExecutorGivesTheSameBits) {
   }
 }
 
+TEST_P(ResidualNormTest, RowsAgainHaveTheSameBits) {
+  SerialExecutor executor;
+  for (const NormKind kind : kKinds) {
+    for (const int64_t width : {1, 16, 37}) {
+      Problem problem(kind, kParts[1], 7, width, 0.2);
+      problem.Run(executor);
+      std::vector<float> again;
+      Problem::Poison(again, 7 * width);
+      ResidualNormTensors t;
+      t.s = problem.s.data();
+      t.gamma = problem.gamma.data();
+      if (kind == NormKind::kLayer) t.beta = problem.beta.data();
+      t.mean = kind == NormKind::kLayer ? problem.mean.data() : nullptr;
+      t.inverse = problem.inverse.data();
+      t.y = again.data();
+      ResidualNormAgainRows(kind, 2, 5, width, t);
+      for (int64_t i = 0; i < 7 * width; ++i) {
+        if (i < 2 * width || i >= 5 * width) {
+          EXPECT_TRUE(std::isnan(again[i])) << i;
+        } else {
+          EXPECT_EQ(again[i], problem.y[i]) << i;
+        }
+      }
+    }
+  }
+}
+
 // A row's results depend on that row alone.
 TEST_P(ResidualNormTest, NaNStaysInItsRow) {
   SerialExecutor executor;

@@ -57,8 +57,8 @@ struct Arguments {
   }
 };
 
-// y, n, mean, inverse; the last three [0] where there is no norm.
-using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+// y, mean, inverse; the last two [0] where there is no such number.
+using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using ForwardSignature = Outputs(const at::Tensor&, at::TensorList,
                                  at::TensorList, const OptionalTensor&,
                                  const OptionalTensor&, double,
@@ -68,7 +68,7 @@ using BackwardSignature = TensorList(const at::Tensor&, const at::Tensor&,
                                      const OptionalTensor&,
                                      const OptionalTensor&, double,
                                      c10::string_view, const at::Tensor&,
-                                     const at::Tensor&, const at::Tensor&);
+                                     const at::Tensor&);
 
 Arguments Listed(const at::Tensor& x, at::TensorList weights,
                  at::TensorList biases, const OptionalTensor& gamma,
@@ -160,12 +160,14 @@ struct Call {
     call.maps = maps.data();
     call.count = static_cast<int64_t>(maps.size());
   }
-  void Leave(const at::Tensor& n, const at::Tensor& mean,
-             const at::Tensor& inverse) {
+  void Leave(const at::Tensor& mean, const at::Tensor& inverse) {
     const auto at = [](const at::Tensor& tensor) {
       return tensor.numel() == 0 ? nullptr : tensor.data_ptr<float>();
     };
-    call.n = at(n);
+    if (call.gamma != nullptr) {
+      held.push_back(EmptyDense({call.rows, call.width}));
+      call.n = held.back().data_ptr<float>();
+    }
     call.mean = at(mean);
     call.inverse = at(inverse);
   }
@@ -179,7 +181,7 @@ Outputs Results(const Arguments& a, const Make& make) {
   const auto made = [&](bool wanted, c10::SymIntArrayRef shape) {
     return wanted ? make(shape) : at::empty({0}, a.x.options());
   };
-  return {make(WithLast(a.x, a.outputs())), made(norm, a.x.sym_sizes()),
+  return {make(WithLast(a.x, a.outputs())),
           made(norm && a.kind == NormKind::kLayer, rows), made(norm, rows)};
 }
 
@@ -200,9 +202,9 @@ Outputs ForwardCpu(const at::Tensor& x, at::TensorList weights,
     const Outputs out = Results(a, [](c10::SymIntArrayRef shape) {
       return EmptyDense(C10_AS_INTARRAYREF_SLOW(shape));
     });
-    const auto& [y, n, mean, inverse] = out;
+    const auto& [y, mean, inverse] = out;
     Call call(a);
-    call.Leave(n, mean, inverse);
+    call.Leave(mean, inverse);
     call.call.y = y.data_ptr<float>();
     TorchExecutor executor;
     const at::Tensor workspace =
@@ -229,7 +231,7 @@ Outputs ForwardMeta(const at::Tensor& x, at::TensorList weights,
 TensorList BackwardCpu(const at::Tensor& grad_y, const at::Tensor& x,
                        at::TensorList weights, at::TensorList biases,
                        const OptionalTensor& gamma, const OptionalTensor& beta,
-                       double eps, c10::string_view kind, const at::Tensor& n,
+                       double eps, c10::string_view kind,
                        const at::Tensor& mean, const at::Tensor& inverse) {
   return WithTorchErrors([&] {
     const Arguments a = Listed(x, weights, biases, gamma, beta, eps, kind);
@@ -238,7 +240,7 @@ TensorList BackwardCpu(const at::Tensor& grad_y, const at::Tensor& x,
     WantLike("layer_heads_backward", "grad_y", grad_y, x,
              WithLast(x, a.outputs()));
     Call call(a);
-    call.Leave(n, mean, inverse);
+    call.Leave(mean, inverse);
     TensorList found;
     for (const at::Tensor& tensor : a.Flat()) {
       found.push_back(EmptyDense(tensor.sizes()));
@@ -268,7 +270,7 @@ TensorList BackwardMeta(const at::Tensor&, const at::Tensor& x,
                         at::TensorList weights, at::TensorList biases,
                         const OptionalTensor& gamma, const OptionalTensor& beta,
                         double eps, c10::string_view kind, const at::Tensor&,
-                        const at::Tensor&, const at::Tensor&) {
+                        const at::Tensor&) {
   TensorList found;
   for (const at::Tensor& tensor :
        Listed(x, weights, biases, gamma, beta, eps, kind).Flat()) {
@@ -291,9 +293,9 @@ struct LayerHeadsFunction
   static at::Tensor forward(AutogradContext* ctx, at::TensorList flat,
                             const Arguments& like) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const auto [y, n, mean, inverse] = CallForward(like.With(flat));
+    const auto [y, mean, inverse] = CallForward(like.With(flat));
     variable_list saved = flat.vec();
-    saved.insert(saved.end(), {n, mean, inverse});
+    saved.insert(saved.end(), {mean, inverse});
     ctx->save_for_backward(saved);
     ctx->saved_data["weights"] = static_cast<int64_t>(like.weights.size());
     ctx->saved_data["biases"] = static_cast<int64_t>(like.biases.size());
@@ -307,7 +309,7 @@ struct LayerHeadsFunction
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const variable_list flat(saved.begin(), saved.end() - 3);
+    const variable_list flat(saved.begin(), saved.end() - 2);
     if (!grads[0].defined()) return variable_list(flat.size() + 1);
     auto& data = ctx->saved_data;
     Arguments like;
@@ -328,8 +330,8 @@ struct LayerHeadsFunction
       static const auto handle =
           FindOp<BackwardSignature>("tarn::layer_heads_backward");
       found = handle.call(grads[0], a.x, a.weights, a.biases, NoneOr(a.gamma),
-                          NoneOr(a.beta), a.eps, Name(a.kind), saved[last - 3],
-                          saved[last - 2], saved[last - 1]);
+                          NoneOr(a.beta), a.eps, Name(a.kind), saved[last - 2],
+                          saved[last - 1]);
     }
     found.emplace_back();  // of the settings
     return found;
@@ -369,9 +371,9 @@ at::Tensor ForwardOp(const at::Tensor& x, at::TensorList weights,
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("layer_heads(" TARN_LAYER_HEADS_ARGUMENTS ") -> Tensor", &ForwardOp);
   m.def("layer_heads_forward(" TARN_LAYER_HEADS_ARGUMENTS
-        ") -> (Tensor y, Tensor n, Tensor mean, Tensor inverse)");
+        ") -> (Tensor y, Tensor mean, Tensor inverse)");
   m.def("layer_heads_backward(Tensor grad_y, " TARN_LAYER_HEADS_ARGUMENTS
-        ", *, Tensor n, Tensor mean, Tensor inverse) -> Tensor[]");
+        ", *, Tensor mean, Tensor inverse) -> Tensor[]");
 }
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
   m.impl("layer_heads_forward", &ForwardCpu);

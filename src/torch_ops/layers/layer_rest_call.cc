@@ -1,5 +1,7 @@
 #include "torch_ops/layers/layer_rest_call.h"
 
+#include "torch_ops/common/memory.h"
+
 namespace tarn::ops::layer_rest {
 namespace {
 
@@ -73,9 +75,9 @@ at::Tensor Chain(const TensorList& in, const Settings& settings) {
   const auto [n, s] = ResidualNorm(first);
   const bool post = in[kEndGamma].defined();
   ResidualNormArguments last;
-  last.x = FeedForward(n, in[kWeight1], in[kBias1], in[kWeight2],
-                       ParseActivation(kOp, settings.activation),
-                       settings.At(1));
+  last.x =
+      FeedForward(n, in[kWeight1], in[kBias1], in[kWeight2],
+                  ParseActivation(kOp, settings.activation), settings.At(1));
   last.residual = post ? n : s;
   last.bias = NoneOr(in[kBias2]);
   last.gamma = NoneOr(in[kEndGamma]);
@@ -95,9 +97,8 @@ Call::Call(const TensorList& in, const Settings& settings) {
       settings.relu() ? Nonlinearity::kRelu : Nonlinearity::kGelu;
   options.norm_kind = settings.norm();
   options.eps = settings.eps;
-  DropoutOptions* const sites[] = {&options.mixed_dropout,
-                                   &options.hidden_dropout,
-                                   &options.branch_dropout};
+  DropoutOptions* const sites[] = {
+      &options.mixed_dropout, &options.hidden_dropout, &options.branch_dropout};
   for (size_t site = 0; site < 3; ++site) {
     const Dropout dropout = settings.At(site);
     *sites[site] = KernelDropout(kOp, dropout.probability, dropout.seed);
@@ -109,17 +110,15 @@ Call::Call(const TensorList& in, const Settings& settings) {
   for (int64_t i = 0; i + 1 < held[kX].dim(); ++i) {
     shape.rows *= held[kX].size(i);
   }
-  weights = {Data(kOutWeight), Data(kOutBias), Data(kGamma),
-             Data(kBeta),      Data(kWeight1), Data(kBias1),
-             Data(kWeight2),   Data(kBias2),   Data(kEndGamma),
-             Data(kEndBeta)};
+  weights = {Data(kOutWeight), Data(kOutBias), Data(kGamma),   Data(kBeta),
+             Data(kWeight1),   Data(kBias1),   Data(kWeight2), Data(kBias2),
+             Data(kEndGamma),  Data(kEndBeta)};
   tensors.x = Data(kX);
   tensors.mixed = Data(kMixed);
 }
 
 const float* Call::Data(Input place) const {
-  return held[place].defined() ? held[place].const_data_ptr<float>()
-                               : nullptr;
+  return held[place].defined() ? held[place].const_data_ptr<float>() : nullptr;
 }
 
 void Call::Leave(const TensorList& out) {
@@ -129,7 +128,8 @@ void Call::Leave(const TensorList& out) {
   };
   tensors.y = at(kY);
   tensors.s = at(kS);
-  tensors.n = at(kN);
+  held.push_back(EmptyDense({shape.rows, shape.width}));
+  tensors.n = held.back().data_ptr<float>();
   tensors.kept = at(kKept);
   tensors.mean = at(kMean);
   tensors.inverse = at(kInverse);

@@ -37,7 +37,6 @@ enum Input {
 enum Output {
   kY,
   kS,
-  kN,
   kKept,
   kMean,
   kInverse,
@@ -83,7 +82,8 @@ struct Call {
   LayerRestTensors tensors;
 
   Call(const TensorList& in, const Settings& settings);
-  /// Where the results lie; [0] tensors are null.
+  /// Where the results lie; [0] tensors are null. Makes the place for what is
+  /// not kept.
   void Leave(const TensorList& out);
 
  private:
@@ -108,7 +108,6 @@ TensorList Results(const TensorList& in, const Settings& settings,
   };
   const c10::SymIntArrayRef whole = x.sym_sizes();
   return {made(true, whole),
-          made(true, whole),
           made(true, whole),
           made(true, WithLast(x, in[kWeight1].sym_size(0))),
           made(layer, rows),

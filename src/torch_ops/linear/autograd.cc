@@ -9,6 +9,7 @@
 
 #include "torch_ops/common/register.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/linear/packed_attention.h"
 
 namespace tarn::ops {
 namespace {
@@ -93,9 +94,15 @@ struct LinearAttentionFunction
       gradients.grad_final_S = NoneOr(grads[1]);
       gradients.grad_final_z = NoneOr(grads[2]);
     }
-    const auto [queries, keys, values, initial_S, initial_z] =
-        CallBackward(in, gradients, SavedSettings(ctx));
+    const Settings settings = SavedSettings(ctx);
     const at::Tensor none;
+    if (const Operands found = GradientsSideBySide(in, gradients, settings);
+        found.queries.defined()) {
+      return {found.queries, found.keys, found.values, none,
+              none,          none,       none,         none};
+    }
+    const auto [queries, keys, values, initial_S, initial_z] =
+        CallBackward(in, gradients, settings);
     return {queries,
             keys,
             values,

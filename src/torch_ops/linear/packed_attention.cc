@@ -2,12 +2,15 @@
 // values side by side in one tensor, which one product wrote. The kernel walks
 // strided rows, so nothing is copied; the gradient is written side by side too,
 // for the one product that reads it.
+#include "torch_ops/linear/packed_attention.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "torch_ops/common/memory.h"
+#include "torch_ops/common/side_by_side.h"
 #include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
@@ -211,6 +214,19 @@ Outputs Call(const at::Tensor& packed, const PackedHeads& shape,
                      s.denominator, s.eps, s.scale, s.chunk_size);
 }
 
+at::Tensor CallBackward(const at::Tensor& packed, const PackedHeads& shape,
+                        const OptionalTensor& key_mask,
+                        const OptionalTensor& key_lengths,
+                        const at::Tensor& out, const at::Tensor& denominators,
+                        const at::Tensor& grad_out, const Settings& s) {
+  static const auto handle =
+      FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");
+  return handle.call(packed, shape.heads, shape.value_heads, shape.d_key,
+                     key_mask, key_lengths, out, denominators, grad_out,
+                     s.causal, s.feature_map, s.denominator, s.eps, s.scale,
+                     s.chunk_size);
+}
+
 struct PackedFunction : public torch::autograd::Function<PackedFunction> {
   static constexpr bool is_traceable = true;
 
@@ -254,13 +270,13 @@ struct PackedFunction : public torch::autograd::Function<PackedFunction> {
       found.resize(5);
       return found;
     }
-    static const auto handle =
-        FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");
-    const at::Tensor grad = handle.call(
-        s[0], shape[0], shape[1], shape[2], NoneOr(s[1]), NoneOr(s[2]), s[3],
-        s[4], grads[0], data["causal"].toBool(),
-        data["feature_map"].toStringRef(), data["denominator"].toStringRef(),
-        data["eps"].toDouble(), data["scale"].toDouble(), shape[3]);
+    const Settings settings =
+        SettingsOf(data["causal"].toBool(), data["feature_map"].toStringRef(),
+                   data["denominator"].toStringRef(), data["eps"].toDouble(),
+                   data["scale"].toDouble(), shape[3]);
+    const at::Tensor grad =
+        CallBackward(s[0], {shape[0], shape[1], shape[2]}, NoneOr(s[1]),
+                     NoneOr(s[2]), s[3], s[4], grads[0], settings);
     const at::Tensor none;
     return {grad, none, none, none, none};
   }
@@ -329,6 +345,23 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 
 }  // namespace
 }  // namespace packed_attention
+
+Operands GradientsSideBySide(const Operands& in, const GradientOperands& from,
+                             const Settings& settings) {
+  const bool known = !in.cu_seqlens && !in.initial_S && !in.initial_z &&
+                     !from.grad_final_S && !from.grad_final_z &&
+                     settings.causal_offset == 0;
+  if (!known) return {};
+  const at::Tensor packed = SideBySide({in.queries, in.keys, in.values});
+  if (!packed.defined()) return {};
+  const PackedHeads shape = {in.queries.size(2), in.values.size(2),
+                             in.queries.size(3)};
+  return packed_attention::Unpack(
+      packed_attention::CallBackward(packed, shape, in.key_mask, in.key_lengths,
+                                     from.out.flatten(2), from.denominators,
+                                     from.grad_out.flatten(2), settings),
+      shape);
+}
 
 at::Tensor LinearAttentionPacked(const at::Tensor& packed,
                                  const PackedHeads& shape,

@@ -1,0 +1,78 @@
+// torch.ops.tarn.pieces: a tensor [B, T, sum of widths] cut along its last
+// axis, as torch's split does. Its gradient is free where those of the pieces
+// lie side by side as well, which the attention operators see to: torch's split
+// would copy them together.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "torch_ops/common/side_by_side.h"
+#include "torch_ops/layers/call.h"
+
+namespace tarn::ops {
+namespace pieces {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr char kOp[] = "pieces";
+
+struct PiecesFunction : public torch::autograd::Function<PiecesFunction> {
+  static constexpr bool is_traceable = true;
+
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& packed,
+                               at::SymIntArrayRef widths) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->set_materialize_grads(false);
+    const variable_list parts = packed.split_with_sizes_symint(widths, -1);
+    ctx->saved_data["count"] = static_cast<int64_t>(parts.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      ctx->saved_data[StrCat("shape ", i)] = parts[i].sym_sizes();
+    }
+    ctx->saved_data["dtype"] = packed.scalar_type();
+    return parts;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const at::Tensor whole = SideBySide(grads);
+    if (whole.defined()) return {whole, at::Tensor()};
+    at::Tensor like;
+    for (const at::Tensor& grad : grads) {
+      if (grad.defined()) like = grad;
+    }
+    if (!like.defined()) return {at::Tensor(), at::Tensor()};
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (grads[i].defined()) continue;
+      grads[i] = at::zeros_symint(
+          ctx->saved_data[StrCat("shape ", i)].toSymIntVector(),
+          like.options());
+    }
+    return {at::cat(grads, -1), at::Tensor()};
+  }
+};
+
+variable_list Pieces(const at::Tensor& packed, at::SymIntArrayRef widths) {
+  return WithTorchErrors([&]() -> variable_list {
+    c10::SymInt sum = 0;
+    for (const c10::SymInt& width : widths) sum += width;
+    if (packed.dim() != 3 || packed.sym_size(2) != sum) {
+      throw ShapeError(StrCat(kOp, ": packed"), StrCat("[B, T, ", sum, "]"),
+                       StrCat(packed.sym_sizes()));
+    }
+    const bool plain = !WantsGradient(packed) || !KernelServes(packed) ||
+                       (TangentsExist() && HasTangent(packed));
+    if (plain) return packed.split_with_sizes_symint(widths, -1);
+    return PiecesFunction::apply(packed, widths);
+  });
+}
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def("pieces(Tensor packed, SymInt[] widths) -> Tensor[]", &Pieces);
+}
+TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) { m.impl("pieces", &Pieces); }
+
+}  // namespace
+}  // namespace pieces
+}  // namespace tarn::ops

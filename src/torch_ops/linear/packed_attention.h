@@ -1,0 +1,17 @@
+// What other forms of linear attention take from the packed one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "torch_ops/common/call.h"
+
+namespace tarn::ops {
+
+/// Gradients of queries, keys and values that lie side by side in one tensor,
+/// as views of one tensor in the same places: what reads them in one product
+/// then copies nothing. Undefined where they lie otherwise, and for calls that
+/// the packed operator does not know: states, packed sequences, an offset.
+Operands GradientsSideBySide(const Operands& in, const GradientOperands& from,
+                             const Settings& settings);
+
+}  // namespace tarn::ops
