@@ -7,6 +7,16 @@
 
 namespace tarn {
 
+/// out[0, width) = the sum of `count` rows, `stride` floats apart, in order.
+inline void AddUpTasks(int64_t count, const float* partial, int64_t stride,
+                       int64_t width, float* out) {
+  std::fill(out, out + width, 0.0f);
+  for (int64_t task = 0; task < count; ++task) {
+    const float* row = partial + task * stride;
+    for (int64_t i = 0; i < width; ++i) out[i] += row[i];
+  }
+}
+
 /// Tasks of at least 64 rows, at most 256 of them.
 class RowTasks {
  public:
@@ -38,11 +48,7 @@ class RowTasks {
   /// order.
   void AddUp(const float* partial, int64_t stride, int64_t width,
              float* out) const {
-    std::fill(out, out + width, 0.0f);
-    for (int64_t task = 0; task < count(); ++task) {
-      const float* row = partial + task * stride;
-      for (int64_t i = 0; i < width; ++i) out[i] += row[i];
-    }
+    AddUpTasks(count(), partial, stride, width, out);
   }
 
  private:

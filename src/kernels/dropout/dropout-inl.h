@@ -136,7 +136,7 @@ HWY_INLINE void ForEachVector(const DropoutKey& key, int64_t row, int64_t width,
   HWY_ALIGN float scales[kDropoutBlock];
   const int64_t blocks = (width + kDropoutBlock - 1) / kDropoutBlock;
   for (int64_t block = 0; block < blocks; ++block) {
-    BlockScales(key, row * blocks + block, scales);
+    BlockScales(key, (key.first_row + row) * blocks + block, scales);
     const int64_t begin = block * kDropoutBlock;
     const int64_t end =
         width - begin < kDropoutBlock ? width : begin + kDropoutBlock;

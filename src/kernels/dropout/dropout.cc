@@ -42,6 +42,7 @@ DropoutKey MakeDropoutKey(const DropoutOptions& options) {
   }
   DropoutKey key;
   key.seed = options.seed;
+  key.first_row = options.first_row;
   key.threshold = static_cast<int32_t>(std::round(p * 65536));
   key.scale = 65536.0f / static_cast<float>(65536 - key.threshold);
   return key;

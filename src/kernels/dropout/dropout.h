@@ -19,6 +19,7 @@ namespace tarn {
 struct DropoutOptions {
   double probability = 0.0;
   uint64_t seed = 0;
+  int64_t first_row = 0;  // of the tensor, where a call's row 0 stands
 };
 
 /// Elements that share one set of counters.
@@ -27,6 +28,7 @@ constexpr int64_t kDropoutBlock = 128;
 /// What kernels read: an element is kept when its 16 bits are >= threshold.
 struct DropoutKey {
   uint64_t seed = 0;
+  int64_t first_row = 0;
   int32_t threshold = 0;  // in [0, 65536); 0: nothing is dropped
   float scale = 1.0f;     // of what is kept: 65536 / (65536 - threshold)
   bool active() const { return threshold > 0; }

@@ -28,7 +28,7 @@ struct LayerRestShape {
 struct LayerRestOptions {
   Nonlinearity activation = Nonlinearity::kGelu;  // kRelu or kGelu
   NormKind norm_kind = NormKind::kLayer;
-  double eps = 1e-5;                        // of both norms
+  double eps = 1e-5;  // of both norms
   DropoutOptions mixed_dropout, hidden_dropout, branch_dropout;  // d1, d2, d3
 };
 
@@ -53,7 +53,8 @@ struct LayerRestTensors {
   const float* mixed = nullptr;  // [rows, V]
   float* y = nullptr;            // [rows, D]
   float* s = nullptr;            // [rows, D]
-  float* n = nullptr;            // [rows, D], a place: nothing is kept there
+  float* n = nullptr;            // [rows, D], a place: nothing is kept there;
+                                 // for the gradient [block, D]
   float* kept = nullptr;         // [rows, F]: n W1^T; with relu: h
   float* mean = nullptr;         // [rows], of a layer norm
   float* inverse = nullptr;      // [rows]
@@ -84,9 +85,9 @@ void LayerRestForward(const LayerRestOptions& options,
 /// read, and n is made again from s: that takes less time than its memory is
 /// worth. null bias gradients: not wanted.
 struct LayerRestGradients {
-  const float* grad_y = nullptr;   // [rows, D]
-  float* grad_x = nullptr;         // [rows, D]
-  float* grad_mixed = nullptr;     // [rows, V]
+  const float* grad_y = nullptr;  // [rows, D]
+  float* grad_x = nullptr;        // [rows, D]
+  float* grad_mixed = nullptr;    // [rows, V]
   float* grad_out_weight = nullptr;
   float* grad_out_bias = nullptr;
   float* grad_gamma = nullptr;
@@ -97,13 +98,20 @@ struct LayerRestGradients {
   float* grad_bias2 = nullptr;
   float* grad_end_gamma = nullptr;
   float* grad_end_beta = nullptr;
-  // Places for what lies between, whose contents do not matter afterwards.
-  float* hidden = nullptr;       // [rows, F], gelu only: h again
-  float* grad_hidden = nullptr;  // [rows, F]
-  float* grad_branch = nullptr;  // [rows, D], with d3 or post-norm
-  float* grad_base = nullptr;    // [rows, D], with d3 and post-norm
-  float* grad_out = nullptr;     // [rows, D], with d1
+  // Places for what lies between, whose contents do not matter afterwards, of
+  // LayerRestBlockRows.
+  float* hidden = nullptr;       // [block, F], gelu only: h again
+  float* grad_hidden = nullptr;  // [block, F]
+  float* grad_branch = nullptr;  // [block, D], with d3 or post-norm
+  float* grad_base = nullptr;    // [block, D], with d3 and post-norm
+  float* grad_out = nullptr;     // [block, D], with d1
 };
+
+/// Rows that the gradient takes at a time: what lies between is not larger, and
+/// still in a cache when the weights' gradients read it.
+constexpr int64_t LayerRestBlockRows(int64_t rows) {
+  return rows < 2048 ? rows : 2048;
+}
 
 void LayerRestBackward(const LayerRestOptions& options,
                        const LayerRestShape& shape,

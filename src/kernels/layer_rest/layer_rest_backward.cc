@@ -1,5 +1,5 @@
-// The gradient in two loops: rows back through the chain, then the gradients of
-// the weights, which sum over all rows.
+// The gradient in two loops a block of rows: rows back through the chain, then
+// the gradients of the weights, which sum over the rows.
 #include <algorithm>
 
 #include "core/error.h"
@@ -60,10 +60,11 @@ class Backward {
              scratch);
   }
 
-  void AddUp(const RowTasks& tasks, float* sums) const {
+  // Of all blocks, `tasks` in all.
+  void AddUp(int64_t tasks, float* sums) const {
     const int64_t width = shape_.width;
     const auto add = [&](float* from, int64_t count, float* to) {
-      if (to != nullptr) tasks.AddUp(from, sums_.floats(), count, to);
+      if (to != nullptr) AddUpTasks(tasks, from, sums_.floats(), count, to);
     };
     add(sums_.mixed(sums), width, g_.grad_out_bias);
     add(sums_.mixed(sums) + width, width, g_.grad_gamma);
@@ -74,13 +75,14 @@ class Backward {
     add(sums_.bias1(sums), shape_.hidden, g_.grad_bias1);
   }
 
-  // dW = dy^T x of all three.
-  void Weights(float* workspace, Executor& executor) const {
+  // dW = dy^T x of all three; added to what earlier blocks left.
+  void Weights(bool add, float* workspace, Executor& executor) const {
     const int64_t width = shape_.width, hidden_width = shape_.hidden;
-    const GemmProblem problems[] = {
+    GemmProblem problems[] = {
         Outer(branch(), width, hidden(), hidden_width, g_.grad_weight2),
         Outer(g_.grad_hidden, hidden_width, t_.n, width, g_.grad_weight1),
         Outer(out(), width, t_.mixed, shape_.mixed, g_.grad_out_weight)};
+    for (GemmProblem& problem : problems) problem.add = add;
     GemmMany(problems, 3, workspace, executor);
   }
 
@@ -185,6 +187,45 @@ class Backward {
   Sums sums_;
 };
 
+constexpr int64_t kBlockRows = LayerRestBlockRows(INT64_MAX);
+
+RowTasks BlockTasks(const LayerRestShape& shape, int64_t row) {
+  return RowTasks::OfProducts(std::min(kBlockRows, shape.rows - row));
+}
+
+// The rows of one block, as a call of their own.
+struct Block {
+  LayerRestOptions options;
+  LayerRestShape shape;
+  LayerRestTensors tensors;
+  LayerRestGradients gradients;
+
+  Block(const LayerRestOptions& all_options, const LayerRestShape& all,
+        const LayerRestTensors& t, const LayerRestGradients& g, int64_t row)
+      : options(all_options), shape(all), tensors(t), gradients(g) {
+    shape.rows = std::min(kBlockRows, all.rows - row);
+    for (DropoutOptions* dropout :
+         {&options.mixed_dropout, &options.hidden_dropout,
+          &options.branch_dropout}) {
+      dropout->first_row += row;
+    }
+    const auto on = [row](auto*& rows, int64_t width) {
+      if (rows != nullptr) rows += row * width;
+    };
+    on(tensors.mixed, all.mixed);
+    on(tensors.s, all.width);
+    on(tensors.kept, all.hidden);
+    on(tensors.mean, 1);
+    on(tensors.inverse, 1);
+    on(tensors.end_s, all.width);
+    on(tensors.end_mean, 1);
+    on(tensors.end_inverse, 1);
+    on(gradients.grad_y, all.width);
+    on(gradients.grad_x, all.width);
+    on(gradients.grad_mixed, all.mixed);
+  }
+};
+
 void CheckPlaces(const LayerRestOptions& options, const LayerRestShape& shape,
                  const LayerRestWeights& w, const LayerRestGradients& g) {
   const bool post = w.end_gamma != nullptr, empty = shape.rows == 0;
@@ -218,8 +259,12 @@ void CheckPlaces(const LayerRestOptions& options, const LayerRestShape& shape,
 int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,
                                          const Executor& executor) {
   const Sums sums = {shape.width, shape.hidden};
+  int64_t tasks = 0;
+  for (int64_t row = 0; row < shape.rows; row += kBlockRows) {
+    tasks += BlockTasks(shape, row).count();
+  }
   return LayerRestProducts::Floats(shape) + GemmWorkspaceFloats(executor) +
-         RowTasks::OfProducts(shape.rows).count() * sums.floats();
+         tasks * sums.floats();
 }
 
 void LayerRestBackward(const LayerRestOptions& options,
@@ -233,18 +278,26 @@ void LayerRestBackward(const LayerRestOptions& options,
   const PackedOperands packed(
       LayerRestProducts::Backward(shape, weights).weights, 3, workspace,
       executor);
-  const Backward backward(options, shape, weights, tensors, gradients, packed);
-  const RowTasks tasks = RowTasks::OfProducts(shape.rows);
   const Sums parts = {shape.width, shape.hidden};
   float* scratch = workspace + LayerRestProducts::Floats(shape);
   float* sums = scratch + GemmWorkspaceFloats(executor);
-  executor.ParallelFor(tasks.count(), [&](int64_t task, int worker) {
-    backward.Run(tasks.begin(task), tasks.end(task),
-                 sums + task * parts.floats(),
-                 scratch + worker * kGemmRowsWorkspaceFloats);
-  });
-  backward.AddUp(tasks, sums);
-  backward.Weights(scratch, executor);
+  int64_t done = 0;  // tasks
+  int64_t row = 0;
+  do {
+    const RowTasks tasks = BlockTasks(shape, row);
+    const Block block(options, shape, tensors, gradients, row);
+    const Backward backward(block.options, block.shape, weights, block.tensors,
+                            block.gradients, packed);
+    executor.ParallelFor(tasks.count(), [&](int64_t task, int worker) {
+      backward.Run(tasks.begin(task), tasks.end(task),
+                   sums + (done + task) * parts.floats(),
+                   scratch + worker * kGemmRowsWorkspaceFloats);
+    });
+    done += tasks.count();
+    backward.Weights(/*add=*/row > 0, scratch, executor);
+    row += kBlockRows;
+    if (row >= shape.rows) backward.AddUp(done, sums);
+  } while (row < shape.rows);
 }
 
 }  // namespace tarn

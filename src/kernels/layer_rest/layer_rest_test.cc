@@ -106,11 +106,12 @@ struct Problem {
       const size_t size = in[of].size();
       if (size > 0) *place = Out(std::string("grad_") + of, size);
     }
-    g.hidden = Out("place hidden", rows * f);
-    g.grad_hidden = Out("place grad_hidden", rows * f);
-    g.grad_branch = Out("place grad_branch", rows * d);
-    g.grad_base = Out("place grad_base", rows * d);
-    g.grad_out = Out("place grad_out", rows * d);
+    const int64_t block = LayerRestBlockRows(rows);
+    g.hidden = Out("place hidden", block * f);
+    g.grad_hidden = Out("place grad_hidden", block * f);
+    g.grad_branch = Out("place grad_branch", block * d);
+    g.grad_base = Out("place grad_base", block * d);
+    g.grad_out = Out("place grad_out", block * d);
   }
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
@@ -154,7 +155,11 @@ struct Problem {
 };
 
 const LayerRestShape kShapes[] = {
-    {1, 8, 8, 32}, {5, 7, 9, 20}, {70, 33, 17, 130}, {200, 64, 64, 70}};
+    {1, 8, 8, 32},
+    {5, 7, 9, 20},
+    {70, 33, 17, 130},
+    {200, 64, 64, 70},
+    {2100, 6, 5, 7}};  // two blocks of the gradient
 
 TEST(LayerRestTest, IsTheDefinitionForEveryKindAndSize) {
   SerialExecutor serial;

@@ -64,7 +64,7 @@ TensorList ForwardCpu(at::TensorList inputs, double eps,
     const TensorList out = Results(in, settings, [](c10::SymIntArrayRef shape) {
       return EmptyDense(C10_AS_INTARRAYREF_SLOW(shape));
     });
-    call.Leave(out);
+    call.Leave(out, call.shape.rows);
     TorchExecutor executor;
     const at::Tensor workspace =
         EmptyDense({LayerRestWorkspaceFloats(call.shape, executor)});
@@ -103,7 +103,7 @@ TensorList BackwardCpu(const at::Tensor& grad_y, at::TensorList inputs,
     WantLike("layer_rest_backward", "grad_y", grad_y, in[kX],
              in[kX].sym_sizes());
     Call call(in, settings);
-    call.Leave(outputs.vec());
+    call.Leave(outputs.vec(), LayerRestBlockRows(call.shape.rows));
     TensorList found;
     std::vector<float*> at;
     for (const at::Tensor& tensor : in) {
@@ -130,7 +130,7 @@ TensorList BackwardCpu(const at::Tensor& grad_y, at::TensorList inputs,
     TensorList places;
     const auto place = [&](bool wanted, int64_t width) -> float* {
       if (!wanted) return nullptr;
-      places.push_back(EmptyDense({shape.rows, width}));
+      places.push_back(EmptyDense({LayerRestBlockRows(shape.rows), width}));
       return places.back().data_ptr<float>();
     };
     const bool post = in[kEndGamma].defined();

@@ -121,14 +121,14 @@ const float* Call::Data(Input place) const {
   return held[place].defined() ? held[place].const_data_ptr<float>() : nullptr;
 }
 
-void Call::Leave(const TensorList& out) {
+void Call::Leave(const TensorList& out, int64_t rows) {
   const auto at = [&](Output place) {
     const at::Tensor& tensor = out[place];
     return tensor.numel() == 0 ? nullptr : tensor.data_ptr<float>();
   };
   tensors.y = at(kY);
   tensors.s = at(kS);
-  held.push_back(EmptyDense({shape.rows, shape.width}));
+  held.push_back(EmptyDense({rows, shape.width}));
   tensors.n = held.back().data_ptr<float>();
   tensors.kept = at(kKept);
   tensors.mean = at(kMean);

@@ -83,8 +83,8 @@ struct Call {
 
   Call(const TensorList& in, const Settings& settings);
   /// Where the results lie; [0] tensors are null. Makes the place for what is
-  /// not kept.
-  void Leave(const TensorList& out);
+  /// not kept, of some rows.
+  void Leave(const TensorList& out, int64_t rows);
 
  private:
   const float* Data(Input place) const;
