@@ -88,12 +88,12 @@ void ForwardRows(const LayerHeadsCall& call, const PackedOperands& packed,
   for (int64_t i = 0; i < call.count; ++i) {
     GemmProblem product = packed.Product(i, call.rows, Read(call), y);
     product.c_stride = stride;
-    GemmRows(product, begin, end, scratch);
     const LayerHeadsMap& map = call.maps[i];
     for (int64_t m = begin; map.bias != nullptr && m < end; ++m) {
-      float* row = y + m * stride;
-      for (int64_t j = 0; j < map.outputs; ++j) row[j] += map.bias[j];
+      std::copy(map.bias, map.bias + map.outputs, y + m * stride);
     }
+    product.add = map.bias != nullptr;
+    GemmRows(product, begin, end, scratch);
     y += map.outputs;
   }
 }
@@ -103,16 +103,6 @@ void BackwardRows(const LayerHeadsCall& call, const LayerHeadsGradients& g,
                   const PackedOperands& packed, int64_t begin, int64_t end,
                   float* sums, float* scratch) {
   const int64_t stride = call.outputs();
-  if (call.gamma != nullptr) {
-    ResidualNormTensors norm;
-    norm.s = const_cast<float*>(call.x);  // read
-    norm.gamma = call.gamma;
-    norm.beta = call.beta;
-    norm.y = call.n;
-    norm.mean = call.mean;
-    norm.inverse = call.inverse;
-    ResidualNormAgainRows(call.norm_kind, begin, end, call.width, norm);
-  }
   BiasActivationGradients biases;
   biases.grad_y = g.grad_y;
   BiasActivationBackwardRows({}, begin, end, stride, biases,
@@ -133,6 +123,8 @@ void BackwardRows(const LayerHeadsCall& call, const LayerHeadsGradients& g,
   r.mean = call.mean;
   r.inverse = call.inverse;
   r.gamma = call.gamma;
+  r.beta = call.beta;
+  r.y_again = call.n;
   r.grad_residual = g.grad_x;
   r.grad_gamma = g.grad_gamma;
   r.grad_beta = g.grad_beta;

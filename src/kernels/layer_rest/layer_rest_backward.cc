@@ -47,7 +47,6 @@ class Backward {
   }
 
   void Run(int64_t begin, int64_t end, float* sums, float* scratch) const {
-    NormAgain(begin, end);
     LeaveBranch(begin, end, sums_.branch(sums));
     GemmRows(packed_.Product(0, shape_.rows, branch(), g_.grad_hidden), begin,
              end, scratch);
@@ -103,17 +102,6 @@ class Backward {
   // Of the base of the last residual, where that is n.
   float* base() const { return drops_branch() ? g_.grad_base : g_.grad_branch; }
 
-  void NormAgain(int64_t begin, int64_t end) const {
-    ResidualNormTensors norm;
-    norm.s = t_.s;
-    norm.gamma = w_.gamma;
-    norm.beta = w_.beta;
-    norm.y = t_.n;
-    norm.mean = t_.mean;
-    norm.inverse = t_.inverse;
-    ResidualNormAgainRows(options_.norm_kind, begin, end, shape_.width, norm);
-  }
-
   // Through the last residual, its norm and dropout.
   void LeaveBranch(int64_t begin, int64_t end, float* sums) const {
     ResidualNormGradients r;
@@ -160,6 +148,8 @@ class Backward {
     r.mean = t_.mean;
     r.inverse = t_.inverse;
     r.gamma = w_.gamma;
+    r.beta = w_.beta;
+    r.y_again = t_.n;
     if (post()) {
       const float* more = base();
       for (int64_t i = begin * width; i < end * width; ++i) {

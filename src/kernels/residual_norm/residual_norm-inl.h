@@ -107,7 +107,8 @@ HWY_INLINE VF NormalOf(VF s, VF center, VF inverse) {
   return hn::Mul(hn::Sub(s, center), inverse);
 }
 
-// The row's means; adds to the sums for gamma and beta where wanted.
+// The row's means; adds to the sums for gamma and beta, and makes y again,
+// where wanted.
 template <NormKind kKind>
 HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
                               int64_t width, float* sum_gamma,
@@ -116,6 +117,7 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
   const float* dy = g.grad_y + row * width;
   const float* s = g.s + row * width;
   const float* gamma = g.gamma;
+  float* y_again = g.y_again == nullptr ? nullptr : g.y_again + row * width;
   constexpr bool kCentered = kKind == NormKind::kLayer;
   const VF center = kCentered ? hn::Set(d, g.mean[row]) : hn::Zero(d);
   const VF inverse = hn::Set(d, g.inverse[row]);
@@ -123,7 +125,14 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
   ForEachPart(width, [&](int64_t i, int64_t n) HWY_ATTR {
     const VF grad = LoadN(dy + i, n);  // 0 behind the row
     const VF normal = NormalOf<kKind>(LoadN(s + i, n), center, inverse);
-    const VF weighted = hn::Mul(grad, LoadN(gamma + i, n));
+    const VF scale = LoadN(gamma + i, n);
+    if (y_again != nullptr) {
+      VF y = hn::Mul(normal, scale);
+      if constexpr (kCentered)
+        y = hn::MulAdd(normal, scale, LoadN(g.beta + i, n));
+      StoreN(y, y_again + i, n);
+    }
+    const VF weighted = hn::Mul(grad, scale);
     if constexpr (kCentered) sum_g = hn::Add(sum_g, weighted);
     sum_gn = hn::MulAdd(weighted, normal, sum_gn);
     if (sum_gamma != nullptr) AddN(hn::Mul(grad, normal), sum_gamma + i, n);

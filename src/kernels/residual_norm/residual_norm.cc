@@ -51,38 +51,6 @@ static void ForwardRows(const ResidualNormOptions& options,
   }
 }
 
-template <NormKind kKind>
-HWY_NOINLINE void AgainRowsOf(int64_t first, int64_t last, int64_t width,
-                              const ResidualNormTensors& t) {
-  const DF d;
-  constexpr bool kCentered = kKind == NormKind::kLayer;
-  for (int64_t row = first; row < last; ++row) {
-    const float* s = t.s + row * width;
-    float* y = t.y + row * width;
-    const VF center = kCentered ? hn::Set(d, t.mean[row]) : hn::Zero(d);
-    const VF inverse = hn::Set(d, t.inverse[row]);
-    ForEachPart(width, [&](int64_t i, int64_t n) HWY_ATTR {
-      const VF normal = NormalOf<kKind>(LoadN(s + i, n), center, inverse);
-      const VF gamma = LoadN(t.gamma + i, n);
-      if constexpr (kCentered) {
-        StoreN(hn::MulAdd(normal, gamma, LoadN(t.beta + i, n)), y + i, n);
-      } else {
-        StoreN(hn::Mul(normal, gamma), y + i, n);
-      }
-    });
-  }
-}
-
-static void AgainRows(NormKind kind, int64_t first, int64_t last, int64_t width,
-                      const ResidualNormTensors& t) {
-  switch (kind) {
-    case NormKind::kLayer:
-      return AgainRowsOf<NormKind::kLayer>(first, last, width, t);
-    case NormKind::kRms:
-      return AgainRowsOf<NormKind::kRms>(first, last, width, t);
-  }
-}
-
 // sums: [3, width] of bias, gamma and beta.
 template <NormKind kKind>
 HWY_NOINLINE void BackwardRowsOf(const DropoutKey& key, int64_t first,
@@ -122,7 +90,6 @@ namespace tarn {
 namespace {
 
 HWY_EXPORT(ForwardRows);
-HWY_EXPORT(AgainRows);
 HWY_EXPORT(BackwardRows);
 
 void WantSizes(int64_t rows, int64_t width, bool norm) {
@@ -180,11 +147,6 @@ void ResidualNormForwardRows(const ResidualNormOptions& options, int64_t begin,
                              const ResidualNormTensors& t) {
   HWY_DYNAMIC_DISPATCH(ForwardRows)
   (options, MakeDropoutKey(options.dropout), begin, end, width, t);
-}
-
-void ResidualNormAgainRows(NormKind kind, int64_t begin, int64_t end,
-                           int64_t width, const ResidualNormTensors& t) {
-  HWY_DYNAMIC_DISPATCH(AgainRows)(kind, begin, end, width, t);
 }
 
 int64_t ResidualNormWorkspaceFloats(int64_t rows, int64_t width) {

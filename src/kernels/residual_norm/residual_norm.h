@@ -55,12 +55,6 @@ void ResidualNormForwardRows(const ResidualNormOptions& options, int64_t begin,
                              int64_t end, int64_t width,
                              const ResidualNormTensors& t);
 
-/// y of rows [begin, end) again, to the bit, from what the forward pass left:
-/// y = n gamma + beta. Addresses are those of row 0; beta and mean are null for
-/// an RMS norm. Arguments are not checked.
-void ResidualNormAgainRows(NormKind kind, int64_t begin, int64_t end,
-                           int64_t width, const ResidualNormTensors& t);
-
 struct ResidualNormGradients {
   const float* grad_y = nullptr;   // null: zeros
   const float* grad_s = nullptr;   // null: zeros
@@ -68,12 +62,14 @@ struct ResidualNormGradients {
   const float* mean = nullptr;     // [rows], with a layer norm
   const float* inverse = nullptr;  // [rows]
   const float* gamma = nullptr;    // [width]; null: there was no norm
+  const float* beta = nullptr;     // [width], beside y_again of a layer norm
   // Results; null: not wanted. The first two may be grad_y or grad_s.
   float* grad_residual = nullptr;
   float* grad_x = nullptr;
   float* grad_bias = nullptr;   // [width]
   float* grad_gamma = nullptr;  // [width]
   float* grad_beta = nullptr;   // [width]; of no RMS norm
+  float* y_again = nullptr;  // y to the bit, where grad_y comes; no other place
 };
 
 /// Floats of workspace for the sums over rows.

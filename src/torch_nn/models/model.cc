@@ -1,5 +1,6 @@
 #include "torch_nn/models/model.h"
 
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -18,6 +19,18 @@ namespace {
 ModelConfig Finished(ModelConfig config) {
   FinishConfig(config);
   return config;
+}
+
+// That of the first parameter found. A list of all of them takes longer than
+// some products of a step.
+std::optional<torch::Device> DeviceOf(const torch::nn::Module& module) {
+  for (const torch::Tensor& own : module.parameters(/*recurse=*/false)) {
+    return own.device();
+  }
+  for (const auto& child : module.children()) {
+    if (const auto found = DeviceOf(*child)) return found;
+  }
+  return std::nullopt;
 }
 
 // Parameters and buffers by name; the tensors of a weight file are among them.
@@ -72,8 +85,7 @@ StackState ModelImpl::EmptyState() const {
 }
 
 torch::Device ModelImpl::device() const {
-  const std::vector<torch::Tensor> own = parameters();
-  return own.empty() ? torch::Device(torch::kCPU) : own.front().device();
+  return DeviceOf(*this).value_or(torch::kCPU);
 }
 
 Batch ToDevice(const Batch& batch, torch::Device device) {

@@ -159,6 +159,7 @@ struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
       found.resize(7);
       return found;
     }
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::aft_simple_backward");
     const auto [q, k, v, m, a, b] = handle.call(

@@ -1,7 +1,6 @@
 #include "torch_ops/common/memory.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <sys/mman.h>
 
@@ -121,10 +120,10 @@ class BlockCache final : public c10::Allocator {
 at::Tensor EmptyDense(at::IntArrayRef sizes, at::ScalarType dtype) {
   size_t bytes = c10::elementSize(dtype);
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
-  if (bytes < kSmallest) {
-    return at::empty(sizes, at::TensorOptions().dtype(dtype));
-  }
-  return at::detail::empty_generic(sizes, &BlockCache::Get(),
+  // Not through the dispatcher: a training step makes hundreds of small ones.
+  c10::Allocator* from = &BlockCache::Get();
+  if (bytes < kSmallest) from = c10::GetAllocator(c10::DeviceType::CPU);
+  return at::detail::empty_generic(sizes, from,
                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
                                    dtype, std::nullopt);
 }

@@ -147,6 +147,7 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
                           : at::Tensor());
       return found;
     }
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::affine_backward");
     const auto [x, weight, bias] = handle.call(

@@ -235,6 +235,7 @@ struct FeedForwardFunction
       found.resize(7);
       return found;
     }
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::feed_forward_backward");
     const auto [x, weight1, bias1, weight2] = handle.call(

@@ -327,6 +327,7 @@ struct LayerHeadsFunction
     } else {
       const Arguments a = like.With(flat);
       const size_t last = saved.size();
+      at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
       static const auto handle =
           FindOp<BackwardSignature>("tarn::layer_heads_backward");
       found = handle.call(grads[0], a.x, a.weights, a.biases, NoneOr(a.gamma),

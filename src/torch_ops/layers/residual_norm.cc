@@ -305,6 +305,7 @@ struct ResidualNormFunction
       return variable_list(9, none);
     }
     if (at::GradMode::is_enabled()) return Differentiable(ctx, saved, grads);
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::residual_norm_backward");
     const auto [residual, x, bias, gamma, beta] = handle.call(

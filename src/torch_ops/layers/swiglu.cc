@@ -211,6 +211,7 @@ struct SwigluFunction : public torch::autograd::Function<SwigluFunction> {
       found.resize(6);
       return found;
     }
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::swiglu_feed_forward_backward");
     const auto [x, weight1, weight2, weight3] = handle.call(

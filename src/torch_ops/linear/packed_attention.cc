@@ -219,6 +219,7 @@ at::Tensor CallBackward(const at::Tensor& packed, const PackedHeads& shape,
                         const OptionalTensor& key_lengths,
                         const at::Tensor& out, const at::Tensor& denominators,
                         const at::Tensor& grad_out, const Settings& s) {
+  at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
   static const auto handle =
       FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");
   return handle.call(packed, shape.heads, shape.value_heads, shape.d_key,

@@ -49,6 +49,7 @@ TwoTensors CallForward(const SoftmaxCall& c) {
 }
 
 Gradients4 CallBackward(const SoftmaxCall& c, const GradientInputs& from) {
+  at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
   static const auto handle =
       FindOp<BackwardSignature>("tarn::softmax_attention_backward");
   return handle.call(

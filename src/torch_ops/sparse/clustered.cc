@@ -274,6 +274,7 @@ struct ClusteredFunction : public torch::autograd::Function<ClusteredFunction> {
       found.resize(4);
       return found;
     }
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::clustered_attention_backward");
     const auto [q, k, v] = handle.call(

@@ -270,6 +270,7 @@ struct ReformerFunction : public torch::autograd::Function<ReformerFunction> {
       found.resize(3);
       return found;
     }
+    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::reformer_attention_backward");
     const auto [q, v] = handle.call(
