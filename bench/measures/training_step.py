@@ -34,6 +34,10 @@ SHAPES = [
     (6, 256, 8, 512, 1.40, None),
     (6, 512, 8, 512, 1.40, None),
 ]
+# Names to pronunciation: layers of each half, width, pairs; letters of a name.
+NAMES = (2, 128, 64)
+NAME = 8
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # Above it the T x T scores of a softmax model take minutes here.
 LONGEST_SOFTMAX = 2048
 
@@ -50,24 +54,15 @@ def _folder():
     return folder
 
 
-def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
-    """Steps as `tarn train` logs them, in a process a sample."""
+def _trainer(words, tokens, counted, threads):
+    """Steps as `tarn train` logs them, in a process a sample; tokens of a step."""
     build = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build"))
-    words = {
-        "--data": _folder() / "text.txt",
+    words = words | {
         "--out": _folder() / "run",
-        "--records": "block",
-        "--n-layers": depth,
-        "--d-model": width,
-        "--n-heads": HEADS,
-        "--max-positions": seq_len,
-        "--batch": batch,
-        "--seq-len": seq_len,
         "--steps": WARM + counted,
         "--warmup": 1,
         "--sample-every": 0,
         "--dropout": 0,
-        "--eval-windows": 1,
         "--threads": threads,
     }
     flags = [str(word) for pair in words.items() for word in pair]
@@ -82,14 +77,66 @@ def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
             raise RuntimeError(done.stderr)
         log = (_folder() / "run" / "log.jsonl").read_text().splitlines()
         steps = [json.loads(line) for line in log][WARM:]
-        wall = statistics.median(batch * seq_len / s["tokens_per_s"] for s in steps)
+        wall = statistics.median(tokens / s["tokens_per_s"] for s in steps)
         cpu = (steps[-1]["cpu_s"] - steps[0]["cpu_s"]) / max(len(steps) - 1, 1)
         return wall * inner, cpu * inner
 
     return harness.Side("tarn train", run, threads)
 
 
-def _step_side(name, model, optimizer, batch, seq_len, threads):
+def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
+    words = {
+        "--data": _folder() / "text.txt",
+        "--records": "block",
+        "--n-layers": depth,
+        "--d-model": width,
+        "--n-heads": HEADS,
+        "--max-positions": seq_len,
+        "--batch": batch,
+        "--seq-len": seq_len,
+        "--eval-windows": 1,
+    }
+    return _trainer(words, batch * seq_len, counted, threads)
+
+
+def _pairs():
+    """A file of made-up names and what they sound like, all of one length."""
+    path = _folder() / "pairs.tsv"
+    if not path.exists():
+        draw = random.Random(2)
+        word = lambda: "".join(draw.choices(LETTERS, k=NAME))
+        lines = {word(): word() for _ in range(4000)}
+        path.write_text("".join(f"{name}\t{sound}\n" for name, sound in lines.items()))
+    return path
+
+
+def names_sides(depth, width, batch, threads, counted):
+    """Names to pronunciation, the shape of `make demo-names`: `tarn train`, and the
+    products of encoder, decoder and head."""
+    words = {
+        "--arch": "seq2seq",
+        "--data": _pairs(),
+        "--tokenizer": "char",
+        "--n-layers": depth,
+        "--d-model": width,
+        "--n-heads": HEADS,
+        "--batch": batch,
+        "--seq-len": 32,
+    }
+    sources, targets = batch * NAME, batch * (NAME + 1)
+    trainer = _trainer(words, targets, counted, threads)
+    hidden = 4 * width
+    parts = [
+        (depth, layers.products_side("encoder", sources, width, hidden, threads)),
+        (depth, layers.products_side("decoder", targets, width, hidden, threads)),
+        (2 * depth, _map_side("queries, output", targets, width, width, threads)),
+        (depth, _map_side("memory", sources, width, 2 * width, threads)),
+        (1, _map_side("head", targets, width, len(LETTERS) + 1, threads)),
+    ]
+    return [trainer, _sum_side("products", parts, threads)]
+
+
+def _step_side(name, model, optimizer, batch, seq_len, threads, clips=False):
     tokens = torch.randint(0, VOCAB, (batch, seq_len + 1))
     x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
 
@@ -97,19 +144,21 @@ def _step_side(name, model, optimizer, batch, seq_len, threads):
         optimizer.zero_grad()
         logits = model(x)
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), y).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if not clips:  # tarn's optimiser clips as it steps
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     return harness.of_call(name, step, threads)
 
 
 def models_side(depth, width, batch, seq_len, threads):
+    import tarn.optim
     from tarn.models import LanguageModel
 
     keys = {"n_layers": depth, "d_model": width, "n_heads": HEADS}
     model = LanguageModel(vocab_size=VOCAB, max_positions=seq_len, dropout=0.0, **keys)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    return _step_side("tarn.models", model, optimizer, batch, seq_len, threads)
+    optimizer = tarn.optim.AdamW(model.parameters(), lr=1e-3, clip=1.0)
+    return _step_side("tarn.models", model, optimizer, batch, seq_len, threads, clips=True)
 
 
 def torch_side(depth, width, batch, seq_len, threads):
@@ -118,26 +167,34 @@ def torch_side(depth, width, batch, seq_len, threads):
     return _step_side("plain PyTorch, softmax", model, optimizer, batch, seq_len, threads)
 
 
-def products_side(depth, width, tokens, threads):
-    """The products of all weights, the head's too: forward, both gradients."""
-    layer = layers.products_side("products", tokens, width, 4 * width, threads)
-    x, w = torch.randn(tokens, width), torch.randn(VOCAB, width)
-    y, grad_x, grad_w = torch.empty(tokens, VOCAB), torch.empty_like(x), torch.empty_like(w)
+def _map_side(name, tokens, inputs, outputs, threads):
+    """The products of one affine map: forward and both gradients."""
+    x, w = torch.randn(tokens, inputs), torch.randn(outputs, inputs)
+    y, grad_x, grad_w = torch.empty(tokens, outputs), torch.empty_like(x), torch.empty_like(w)
 
-    def head():
+    def call():
         torch.mm(x, w.t(), out=y)
         torch.mm(y, w, out=grad_x)
         torch.mm(y.t(), x, out=grad_w)
 
-    flop = 6.0 * tokens * width * VOCAB
-    last = harness.of_call("head", head, threads, useful_flop=flop)
+    return harness.of_call(name, call, threads, useful_flop=6.0 * tokens * inputs * outputs)
+
+
+def _sum_side(name, parts, threads):
+    """Several sides, each some times over, as one."""
 
     def run(inner):
-        parts = [layer.run(inner * depth), last.run(inner)]
-        return tuple(map(sum, zip(*parts)))
+        return tuple(map(sum, zip(*(side.run(inner * times) for times, side in parts))))
 
-    flop += depth * layer.useful_flop
-    return harness.Side("products", run, threads, flop, flop)
+    flop = sum(times * side.useful_flop for times, side in parts)
+    return harness.Side(name, run, threads, flop, flop)
+
+
+def products_side(depth, width, tokens, threads):
+    """The products of all weights, the head's too: forward, both gradients."""
+    layer = layers.products_side("layer", tokens, width, 4 * width, threads)
+    head = _map_side("head", tokens, width, VOCAB, threads)
+    return _sum_side("products", [(depth, layer), (1, head)], threads)
 
 
 def _shape(table, ctx, depth, width, batch, seq_len, over, against):
@@ -183,6 +240,23 @@ def _shape(table, ctx, depth, width, batch, seq_len, over, against):
     )
 
 
+def _names(table, ctx):
+    depth, width, batch = (1, 32, 4) if ctx.quick else NAMES
+    sides = names_sides(depth, width, batch, ctx.threads, ctx.size(30, 2))
+    samples, limit = limits.group(sides, min(ctx.rounds, 5), 1 << 26, ctx.threads, budget=40)
+    name = f"names, {depth} + {depth} x {width}, {batch} pairs"
+    for side in sides:
+        row = limits.row(side, samples[side.name], limit)
+        rate = batch * (NAME + 1) / samples[side.name].median
+        table.rows.append(row | {"model": name, "tokens_per_s": rate})
+    table.goal(
+        f"tarn train, {name}, over its products",
+        results.at_most(1.40),
+        harness.ratio(samples["tarn train"], samples["products"]),
+        valid=limit["valid"],
+    )
+
+
 def measure(ctx):
     table = results.Table(
         "training_step",
@@ -195,4 +269,5 @@ def measure(ctx):
     shapes = [(1, 32, 2, 16, 1.45, 1.6)] if ctx.quick else SHAPES
     for shape in shapes:
         _shape(table, ctx, *shape)
+    _names(table, ctx)
     return table

@@ -208,7 +208,6 @@ struct AftFullFunction : public torch::autograd::Function<AftFullFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     if (!grads[0].defined()) return variable_list(5);
     const variable_list saved = ctx->get_saved_variables();
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
         FindOp<BackwardSignature>("tarn::aft_full_backward");
     const auto [q, k, v, w] = handle.call(
