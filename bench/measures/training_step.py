@@ -124,7 +124,8 @@ def names_sides(depth, width, batch, threads, counted):
         "--seq-len": 32,
     }
     sources, targets = batch * NAME, batch * (NAME + 1)
-    trainer = _trainer(words, targets, counted, threads)
+    # The log counts letters and sounds; a decoder also reads what begins them.
+    trainer = _trainer(words, 2 * batch * NAME, counted, threads)
     hidden = 4 * width
     parts = [
         (depth, layers.products_side("encoder", sources, width, hidden, threads)),
