@@ -81,7 +81,7 @@ void SetUpPools(char** argv) {
 }
 
 // A step frees what the next one allocates. By default the C library gives such
-// memory back in between, and 300 pages a step are mapped and cleared again.
+// memory back in between, and its pages are mapped and cleared again.
 void KeepFreedMemory() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it takes

@@ -117,8 +117,8 @@ def want_lengths(op, argument, tensor, like):
 
 def are_usual(queries, keys, values):
     """Whether the operands are plain tensors of one shape [B, T, H, K] and dtype on
-    the CPU, of which nothing has to be asked: most calls, in a twentieth of the
-    time. False says nothing."""
+    the CPU, of which nothing more has to be asked: most calls, without the long
+    checks. False says nothing."""
     shape = queries.shape if type(queries) is torch.Tensor else ()
     return (
         len(shape) == 4

@@ -43,7 +43,7 @@ struct LayerHeadsCall {
 };
 
 /// Floats of workspace: a copy of the weights and 250 KiB a worker; backward
-/// also sums of a few widths for every 64 rows.
+/// also sums of a few widths for every task of some 36 rows.
 int64_t LayerHeadsWorkspaceFloats(const LayerHeadsCall& call,
                                   const Executor& executor);
 int64_t LayerHeadsGradientWorkspaceFloats(const LayerHeadsCall& call,

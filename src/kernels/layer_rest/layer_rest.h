@@ -107,10 +107,11 @@ struct LayerRestGradients {
   float* grad_out = nullptr;     // [block, D], with d1
 };
 
-/// Rows that the gradient takes at a time: what lies between is not larger, and
-/// still in a cache when the weights' gradients read it.
+/// Rows that the gradient takes at a time, so that what lies between is never
+/// larger, whatever the sequence.
+constexpr int64_t kLayerRestBlockRows = 2048;
 constexpr int64_t LayerRestBlockRows(int64_t rows) {
-  return rows < 2048 ? rows : 2048;
+  return rows < kLayerRestBlockRows ? rows : kLayerRestBlockRows;
 }
 
 void LayerRestBackward(const LayerRestOptions& options,

@@ -177,10 +177,8 @@ class Backward {
   Sums sums_;
 };
 
-constexpr int64_t kBlockRows = LayerRestBlockRows(INT64_MAX);
-
 RowTasks BlockTasks(const LayerRestShape& shape, int64_t row) {
-  return RowTasks::OfProducts(std::min(kBlockRows, shape.rows - row));
+  return RowTasks::OfProducts(LayerRestBlockRows(shape.rows - row));
 }
 
 // The rows of one block, as a call of their own.
@@ -193,7 +191,7 @@ struct Block {
   Block(const LayerRestOptions& all_options, const LayerRestShape& all,
         const LayerRestTensors& t, const LayerRestGradients& g, int64_t row)
       : options(all_options), shape(all), tensors(t), gradients(g) {
-    shape.rows = std::min(kBlockRows, all.rows - row);
+    shape.rows = LayerRestBlockRows(all.rows - row);
     for (DropoutOptions* dropout :
          {&options.mixed_dropout, &options.hidden_dropout,
           &options.branch_dropout}) {
@@ -250,7 +248,7 @@ int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,
                                          const Executor& executor) {
   const Sums sums = {shape.width, shape.hidden};
   int64_t tasks = 0;
-  for (int64_t row = 0; row < shape.rows; row += kBlockRows) {
+  for (int64_t row = 0; row < shape.rows; row += kLayerRestBlockRows) {
     tasks += BlockTasks(shape, row).count();
   }
   return LayerRestProducts::Floats(shape) + GemmWorkspaceFloats(executor) +
@@ -285,7 +283,7 @@ void LayerRestBackward(const LayerRestOptions& options,
     });
     done += tasks.count();
     backward.Weights(/*add=*/row > 0, scratch, executor);
-    row += kBlockRows;
+    row += kLayerRestBlockRows;
     if (row >= shape.rows) backward.AddUp(done, sums);
   } while (row < shape.rows);
 }

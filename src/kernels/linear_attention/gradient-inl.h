@@ -143,6 +143,27 @@ HWY_INLINE void FeatureGradientRow(FeatureMap map, const float* features,
   }
 }
 
+// dq = slope * factor * da of the chunk's rows, stored; da is overwritten. phi:
+// features without their factors, which are 1 unless `scaled`.
+HWY_MAYBE_UNUSED static void StoreQueryGradients(const ChunkContext& c,
+                                                 const float* phi, bool scaled,
+                                                 float* da,
+                                                 RowPrefetcher& prefetch) {
+  const LinearAttentionOptions& options = *c.task.options;
+  const TensorView& dq = c.task.grad->grad_queries;
+  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
+    const float* features = phi + r * c.at.key;
+    float* row = da + r * c.at.key;
+    const float factor =
+        scaled ? QueryFactor(options, features, c.at.key) : 1.0f;
+    FeatureGradientRow(options.feature_map, features, row, factor, c.at.key,
+                       row);
+    StoreRow(dq.dtype, row, c.task.in->queries.size[3],
+             dq.Row(c.s.batch, c.QueryToken(r), c.head));
+    prefetch.Next();
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tarn
 HWY_AFTER_NAMESPACE();

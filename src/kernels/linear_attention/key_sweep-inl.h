@@ -199,26 +199,17 @@ HWY_MAYBE_UNUSED static void AddQueryGradients(const ChunkContext& c,
   });
 }
 
-// dq = slope * factor * da, stored. The rows of phi(q) are in `queries`; where
-// factors changed them they are loaded again.
-HWY_MAYBE_UNUSED static void StoreAllQueryGradients(const ChunkContext& c,
-                                                    bool changed) {
-  const LinearAttentionInputs& in = *c.task.in;
-  const LinearAttentionOptions& options = *c.task.options;
-  const TensorView& dq = c.task.grad->grad_queries;
+// dq from the rows of phi(q) in `queries`; those that factors changed are
+// loaded again.
+HWY_MAYBE_UNUSED static void FinishAllQueryGradients(const ChunkContext& c,
+                                                     bool changed) {
   float* features = c.w + c.at.queries;
   if (changed) {
-    LoadQueries(options, in, c.s, c.rows, c.head, c.at.chunk, features,
-                c.at.key);
+    LoadQueries(*c.task.options, *c.task.in, c.s, c.rows, c.head, c.at.chunk,
+                features, c.at.key);
   }
-  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-    const float* phi = features + r * c.at.key;
-    const float factor = changed ? QueryFactor(options, phi, c.at.key) : 1.0f;
-    float* row = c.w + c.at.grad_query_row + r * c.at.key;
-    FeatureGradientRow(options.feature_map, phi, row, factor, c.at.key, row);
-    StoreRow(dq.dtype, row, in.queries.size[3],
-             dq.Row(c.s.batch, c.QueryToken(r), c.head));
-  }
+  RowPrefetcher nothing;
+  StoreQueryGradients(c, features, changed, c.w + c.at.grad_query_row, nothing);
 }
 
 HWY_MAYBE_UNUSED static void AskForKeyRows(const ChunkContext& c,
@@ -322,7 +313,7 @@ HWY_MAYBE_UNUSED static void KeyChunk(const ChunkContext& c) {
     StoreRow(dk.dtype, row, in.keys.size[3],
              dk.Row(c.s.batch, c.KeyToken(r), c.head));
   }
-  if (c.task.with_queries && has_queries) StoreAllQueryGradients(c, changed);
+  if (c.task.with_queries && has_queries) FinishAllQueryGradients(c, changed);
 }
 
 HWY_MAYBE_UNUSED static void KeySweep(const BackwardTask& task) {

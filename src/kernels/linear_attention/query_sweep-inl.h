@@ -74,25 +74,14 @@ HWY_MAYBE_UNUSED static HWY_INLINE void QueryPanel(const ChunkContext& c,
   }
 }
 
-// dq = slope * factor * da, stored.
-HWY_MAYBE_UNUSED static void StoreQueryGradients(const ChunkContext& c,
-                                                 RowPrefetcher& prefetch) {
-  const LinearAttentionInputs& in = *c.task.in;
-  const LinearAttentionOptions& options = *c.task.options;
-  const TensorView& dq = c.task.grad->grad_queries;
-  float* w = c.w;
-  LoadQueries(options, in, c.s, c.rows, c.head, c.at.chunk,
-              w + c.at.grad_queries, c.at.key);
-  for (int64_t r = c.rows.query_begin; r < c.rows.query_end; ++r) {
-    float* features = w + c.at.grad_queries + r * c.at.key;
-    const float factor = QueryFactor(options, features, c.at.key);
-    FeatureGradientRow(options.feature_map, features,
-                       w + c.at.grad_row + r * c.at.key, factor, c.at.key,
-                       features);
-    StoreRow(dq.dtype, features, in.queries.size[3],
-             dq.Row(c.s.batch, c.QueryToken(r), c.head));
-    prefetch.Next();
-  }
+// phi(q) again, and dq from it.
+HWY_MAYBE_UNUSED static void FinishQueryGradients(const ChunkContext& c,
+                                                  RowPrefetcher& prefetch) {
+  float* features = c.w + c.at.grad_queries;
+  LoadQueries(*c.task.options, *c.task.in, c.s, c.rows, c.head, c.at.chunk,
+              features, c.at.key);
+  StoreQueryGradients(c, features, /*scaled=*/true, c.w + c.at.grad_row,
+                      prefetch);
 }
 
 // Rows one chunk on in the walk, of every tensor that the sweep touches.
@@ -151,7 +140,7 @@ HWY_MAYBE_UNUSED static void QueryChunk(const ChunkContext& c) {
       AddRow(w + at.key_sums, at.key, c.Normalizer(g));
     }
   }
-  if (c.rows.has_queries()) StoreQueryGradients(c, prefetch);
+  if (c.rows.has_queries()) FinishQueryGradients(c, prefetch);
 }
 
 HWY_MAYBE_UNUSED static void QuerySweep(const BackwardTask& task) {

@@ -159,9 +159,8 @@ struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
       found.resize(7);
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::aft_simple_backward");
+        FindGradientOp<BackwardSignature>("tarn::aft_simple_backward");
     const auto [q, k, v, m, a, b] = handle.call(
         saved[0], saved[1], saved[2], NoneOr(saved[3]), NoneOr(saved[4]),
         NoneOr(saved[5]), NoneOr(saved[6]), NoneOr(saved[7]), NoneOr(grads[0]),

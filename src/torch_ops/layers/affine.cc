@@ -147,9 +147,8 @@ struct AffineFunction : public torch::autograd::Function<AffineFunction> {
                           : at::Tensor());
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::affine_backward");
+        FindGradientOp<BackwardSignature>("tarn::affine_backward");
     const auto [x, weight, bias] = handle.call(
         grads[0], saved[0], saved[1], ctx->needs_input_grad(0), has_bias);
     return {ctx->needs_input_grad(0) ? x : at::Tensor(), weight,

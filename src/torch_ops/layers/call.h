@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -60,6 +61,27 @@ c10::TypedOperatorHandle<Signature> FindOp(const char* name) {
   return c10::Dispatcher::singleton()
       .findSchemaOrThrow(name, "")
       .template typed<Signature>();
+}
+
+/// The operator of a gradient, for the backward pass of an operator whose
+/// gradients of gradients are composed: called below autograd, which has
+/// nothing to record there, and whose fallback for operators without a formula
+/// would box every call. Called by itself the operator still tells that it has
+/// none.
+template <typename Signature>
+struct GradientOp;
+template <typename Result, typename... Arguments>
+struct GradientOp<Result(Arguments...)> {
+  c10::TypedOperatorHandle<Result(Arguments...)> handle;
+
+  Result call(Arguments... arguments) const {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return handle.call(std::forward<Arguments>(arguments)...);
+  }
+};
+template <typename Signature>
+GradientOp<Signature> FindGradientOp(const char* name) {
+  return {FindOp<Signature>(name)};
 }
 
 }  // namespace tarn::ops

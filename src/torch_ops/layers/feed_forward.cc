@@ -235,9 +235,8 @@ struct FeedForwardFunction
       found.resize(7);
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::feed_forward_backward");
+        FindGradientOp<BackwardSignature>("tarn::feed_forward_backward");
     const auto [x, weight1, bias1, weight2] = handle.call(
         grads[0], s[0], s[1], s[2], s[3], s[4], s[5],
         ctx->saved_data["activation"].toStringRef(),

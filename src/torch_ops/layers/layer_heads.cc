@@ -327,9 +327,8 @@ struct LayerHeadsFunction
     } else {
       const Arguments a = like.With(flat);
       const size_t last = saved.size();
-      at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
       static const auto handle =
-          FindOp<BackwardSignature>("tarn::layer_heads_backward");
+          FindGradientOp<BackwardSignature>("tarn::layer_heads_backward");
       found = handle.call(grads[0], a.x, a.weights, a.biases, NoneOr(a.gamma),
                           NoneOr(a.beta), a.eps, Name(a.kind), saved[last - 2],
                           saved[last - 1]);

@@ -215,9 +215,8 @@ struct LayerRestFunction : public torch::autograd::Function<LayerRestFunction> {
     }
     TensorList out = {at::empty({0}, in[kX].options())};
     out.insert(out.end(), saved.begin() + kInputs, saved.end() - 1);
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::layer_rest_backward");
+        FindGradientOp<BackwardSignature>("tarn::layer_rest_backward");
     const TensorList all = handle.call(
         grads[0], Present(in, in[kX]), out, settings.eps, settings.activation,
         settings.norm_kind, settings.dropout, settings.seeds);

@@ -193,9 +193,8 @@ struct LossFunction : public torch::autograd::Function<LossFunction> {
       found.resize(2);
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
-    static const auto handle =
-        FindOp<BackwardSignature>("tarn::logistic_mixture_loss_backward");
+    static const auto handle = FindGradientOp<BackwardSignature>(
+        "tarn::logistic_mixture_loss_backward");
     return {handle.call(grads[0], saved[0], saved[1]), at::Tensor()};
   }
 };

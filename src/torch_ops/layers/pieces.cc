@@ -3,7 +3,6 @@
 // lie side by side as well, which the attention operators see to: torch's split
 // would copy them together.
 #include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -22,34 +21,17 @@ constexpr char kOp[] = "pieces";
 struct PiecesFunction : public torch::autograd::Function<PiecesFunction> {
   static constexpr bool is_traceable = true;
 
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& packed,
+  static variable_list forward(AutogradContext*, const at::Tensor& packed,
                                at::SymIntArrayRef widths) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->set_materialize_grads(false);
-    const variable_list parts = packed.split_with_sizes_symint(widths, -1);
-    ctx->saved_data["count"] = static_cast<int64_t>(parts.size());
-    for (size_t i = 0; i < parts.size(); ++i) {
-      ctx->saved_data[StrCat("shape ", i)] = parts[i].sym_sizes();
-    }
-    ctx->saved_data["dtype"] = packed.scalar_type();
-    return parts;
+    return packed.split_with_sizes_symint(widths, -1);
   }
 
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const at::Tensor whole = SideBySide(grads);
-    if (whole.defined()) return {whole, at::Tensor()};
-    at::Tensor like;
-    for (const at::Tensor& grad : grads) {
-      if (grad.defined()) like = grad;
-    }
-    if (!like.defined()) return {at::Tensor(), at::Tensor()};
-    for (size_t i = 0; i < grads.size(); ++i) {
-      if (grads[i].defined()) continue;
-      grads[i] = at::zeros_symint(
-          ctx->saved_data[StrCat("shape ", i)].toSymIntVector(),
-          like.options());
-    }
-    return {at::cat(grads, -1), at::Tensor()};
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    at::Tensor whole;
+    // A view of the first alone would leave the others out of a graph.
+    if (!at::GradMode::is_enabled()) whole = SideBySide(grads);
+    return {whole.defined() ? whole : at::cat(grads, -1), at::Tensor()};
   }
 };
 

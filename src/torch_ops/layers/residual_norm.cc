@@ -305,9 +305,8 @@ struct ResidualNormFunction
       return variable_list(9, none);
     }
     if (at::GradMode::is_enabled()) return Differentiable(ctx, saved, grads);
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::residual_norm_backward");
+        FindGradientOp<BackwardSignature>("tarn::residual_norm_backward");
     const auto [residual, x, bias, gamma, beta] = handle.call(
         NoneOr(grads[0]), NoneOr(grads[1]), saved[0], saved[1], saved[2],
         NoneOr(saved[3]), has_bias, probability, NoneOr(saved[4]), kind);

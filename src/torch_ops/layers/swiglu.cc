@@ -211,9 +211,8 @@ struct SwigluFunction : public torch::autograd::Function<SwigluFunction> {
       found.resize(6);
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::swiglu_feed_forward_backward");
+        FindGradientOp<BackwardSignature>("tarn::swiglu_feed_forward_backward");
     const auto [x, weight1, weight2, weight3] = handle.call(
         grads[0], s[0], s[1], s[2], s[3], s[4], s[5],
         ctx->saved_data["probability"].toDouble(), NoneOr(s[6]), want_x);

@@ -219,9 +219,8 @@ at::Tensor CallBackward(const at::Tensor& packed, const PackedHeads& shape,
                         const OptionalTensor& key_lengths,
                         const at::Tensor& out, const at::Tensor& denominators,
                         const at::Tensor& grad_out, const Settings& s) {
-  at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
-  static const auto handle =
-      FindOp<BackwardSignature>("tarn::linear_attention_packed_backward");
+  static const auto handle = FindGradientOp<BackwardSignature>(
+      "tarn::linear_attention_packed_backward");
   return handle.call(packed, shape.heads, shape.value_heads, shape.d_key,
                      key_mask, key_lengths, out, denominators, grad_out,
                      s.causal, s.feature_map, s.denominator, s.eps, s.scale,

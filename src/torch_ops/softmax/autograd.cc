@@ -49,9 +49,8 @@ TwoTensors CallForward(const SoftmaxCall& c) {
 }
 
 Gradients4 CallBackward(const SoftmaxCall& c, const GradientInputs& from) {
-  at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
   static const auto handle =
-      FindOp<BackwardSignature>("tarn::softmax_attention_backward");
+      FindGradientOp<BackwardSignature>("tarn::softmax_attention_backward");
   return handle.call(
       from.grad_out, from.out, from.statistics, c.queries, c.keys, c.values,
       c.masks.attention_mask, c.masks.key_mask, c.masks.key_lengths,

@@ -274,9 +274,8 @@ struct ClusteredFunction : public torch::autograd::Function<ClusteredFunction> {
       found.resize(4);
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::clustered_attention_backward");
+        FindGradientOp<BackwardSignature>("tarn::clustered_attention_backward");
     const auto [q, k, v] = handle.call(
         saved[0], saved[1], saved[2], data["kind"].toStringRef(),
         data["clusters"].toInt(), data["topk"].toInt(), NoneOr(saved[3]),

@@ -270,9 +270,8 @@ struct ReformerFunction : public torch::autograd::Function<ReformerFunction> {
       found.resize(3);
       return found;
     }
-    at::AutoDispatchBelowADInplaceOrView guard;  // leaves of this graph
     static const auto handle =
-        FindOp<BackwardSignature>("tarn::reformer_attention_backward");
+        FindGradientOp<BackwardSignature>("tarn::reformer_attention_backward");
     const auto [q, v] = handle.call(
         saved[0], saved[1], data["chunk_size"].toInt(), data["bits"].toInt(),
         data["rounds"].toInt(), data["masked"].toBool(),

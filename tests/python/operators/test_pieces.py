@@ -112,6 +112,15 @@ def test_gradients_by_differences_and_of_gradients():
     torch.testing.assert_close(second, 6 * x.detach())
 
 
+def test_gradients_of_gradients_that_lie_side_by_side():
+    """Those of torch.cat are pieces of one tensor; each has a graph of its own."""
+    x = packed(1, 3)
+    whole = torch.cat(PIECES(x, WIDTHS), dim=-1)
+    (first,) = torch.autograd.grad(whole.pow(3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, 6 * x.detach())
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_inside_torch():
     opcheck(PIECES, (packed().detach(), WIDTHS), test_utils=("test_schema", "test_faketensor"))
