@@ -12,6 +12,7 @@
 #include "core/rng.h"
 #include "kernels/simd_target.h"
 #include "core/folder.h"
+#include "train/objectives/autocast.h"
 #include "train/objectives/objective.h"
 #include "train/optim/optimizer.h"
 #include "train/run/plan.h"
@@ -147,6 +148,11 @@ void Run::Describe(Reporter& reporter) {
   if (narrow || options_.device != Device::kCpu) {
     reporter.Note(StrCat("on ", DeviceName(options_.device),
                          narrow ? ", products in bf16" : ""));
+    if (narrow && NarrowProductsCostMore(TypeOf(options_.device))) {
+      reporter.Note(
+          "bf16 does not pay here: this processor has no AMX, and its products "
+          "are faster in f32");
+    }
   }
   if (plan_.from_checkpoint) {
     const bool moved = plan_.began_on != options_.device;

@@ -20,4 +20,14 @@ Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
 }
 
+bool NarrowProductsCostMore(torch::DeviceType device) {
+#if defined(__x86_64__)
+  if (device != torch::kCPU) return false;
+  __builtin_cpu_init();
+  return !__builtin_cpu_supports("amx-bf16");
+#else
+  return false;
+#endif
+}
+
 }  // namespace tarn::train

@@ -24,4 +24,9 @@ class Autocast {
   torch::ScalarType was_type_;
 };
 
+/// Whether products in bfloat16 are known to cost more than those in float32 on
+/// `device`: so on x86 processors without AMX, where torch widens or emulates
+/// what it multiplies. False where nothing is known. Thread-safe.
+bool NarrowProductsCostMore(torch::DeviceType device);
+
 }  // namespace tarn::train
