@@ -38,6 +38,7 @@ ALL = {
     "python_layers": _peer("the builders' encoder, fast-transformers", "python_layers"),
     "recurrent_step": _peer("steps from Python", "recurrent_step"),
     "training_step": _own("training step of a language model", "training_step"),
+    "precision": _own("training step in bfloat16", "precision"),
     "training_memory": _own("memory of a training step", "training_memory"),
     "decode": _own("150 M parameters: decode, prefill", "decode"),
     "generation": _peer("the paper's shapes, batch 1", "generation"),

@@ -84,7 +84,8 @@ def _trainer(words, tokens, counted, threads):
     return harness.Side("tarn train", run, threads)
 
 
-def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
+def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED, more=None):
+    """`more`: further flags by name."""
     words = {
         "--data": _folder() / "text.txt",
         "--records": "block",
@@ -95,6 +96,7 @@ def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED):
         "--batch": batch,
         "--seq-len": seq_len,
         "--eval-windows": 1,
+        **(more or {}),
     }
     return _trainer(words, batch * seq_len, counted, threads)
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/simd_target.h"
 #include "train/options/command_line.h"
 #include "train/run/progress.h"
 #include "train/trainer.h"
@@ -124,6 +125,7 @@ int Run(const std::vector<std::string>& arguments) {
     std::fputs(tarn::train::HelpText("tarn train").c_str(), stdout);
     return 0;
   }
+  tarn::ApplySimdTargetFromEnvironment();
   bool quiet = false;
   for (const auto& [name, value] : line.given) quiet |= name == "quiet";
   tarn::train::Progress progress(stderr, isatty(STDERR_FILENO) == 1, quiet);

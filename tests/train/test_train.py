@@ -296,3 +296,14 @@ def test_help_names_flags_and_examples():
     assert result.returncode == 0 and result.stderr == ""
     for part in ("--d-model", "--accumulate", "--resume", "Examples", "130"):
         assert part in result.stdout
+
+
+def test_another_simd_target_by_environment(text, tmp_path):
+    """As `tarn` itself takes it; one that is not here is refused before any work."""
+    words = ["--data", text, *TINY, "--steps", "1"]
+    forced = {**os.environ, "TARN_FORCE_TARGET": "sse4"}
+    result = train(*words, "--out", tmp_path / "a", env=forced)
+    assert result.returncode == 0 and ", SSE4\n" in result.stderr
+    forced["TARN_FORCE_TARGET"] = "vax"
+    result = train(*words, "--out", tmp_path / "b", env=forced)
+    assert result.returncode == 2 and "vax" in result.stderr and not (tmp_path / "b").exists()
