@@ -64,6 +64,25 @@ def fast_transformers_side(batch, seq_len, heads, width, threads, backward=True)
     return side("fast-transformers", form, shape, threads, backward)
 
 
+def tuned_fast_transformers_side(batch, seq_len, heads, width, threads, backward=True):
+    """The same, its causal product compiled for the set that tarn runs on."""
+    import native
+    import peer_fast_transformers as peer
+
+    made = fast_transformers_side(batch, seq_len, heads, width, threads, backward)
+    made.name, run = peer.TUNED, made.run
+
+    def tuned(inner):
+        peer.use_causal_product(peer.TUNED, native.simd_target())
+        try:
+            return run(inner)
+        finally:
+            peer.use_causal_product(peer.INSTALLED, native.simd_target())
+
+    made.run = tuned
+    return made
+
+
 def fastest(sides):
     """The side that is best in a few quick runs each, of at least 10 ms."""
     best = None

@@ -1,8 +1,10 @@
 """Stored results and the report written from them: docs/benchmarks holds one
-JSON file a SIMD target, the figures, and README.md."""
+JSON file a SIMD target, the figures, README.md with goals and figures, and
+rows.md with all that was timed."""
 
 import json
 import pathlib
+import re
 
 import measures
 import plots
@@ -148,6 +150,24 @@ def _goals(stored):
             yield _goal_line(goal, index, tables)
 
 
+def _missed(target, tables):
+    """How many goals of a target hold and how many are missed."""
+    goals = [goal for table in tables.values() for goal in table["goals"]]
+    judged = [goal for goal in goals if goal["holds"] is not None]
+    missed = [goal for goal in judged if not goal["holds"]]
+    if not judged:
+        return f"- **{target}**: no goal was measured."
+    return (
+        f"- **{target}**: {len(judged) - len(missed)} of {len(judged)} goals hold, "
+        f"{len(missed)} are missed."
+    )
+
+
+def _bold(text):
+    """The tuned build is the peer to look at: its figures stand out."""
+    return re.sub(r"[0-9.]+x its tuned build", r"**\g<0>**", text)
+
+
 def _goal_line(goal, index, tables):
     cells, bounds, beside = [], [], []
     for target, table in tables.items():
@@ -167,12 +187,14 @@ def _goal_line(goal, index, tables):
         if bound is not None
     ]
     must = " / ".join(texts) or "shown"
-    return f"| {goal['measure']} | {must} | {' | '.join(cells)} | {'; '.join(beside)} |"
+    measure = f"**{goal['measure']}**" if "tuned" in goal["measure"] else goal["measure"]
+    return f"| {measure} | {must} | {' | '.join(cells)} | {_bold('; '.join(beside))} |"
 
 
 def _row_line(row):
+    side = row["side"] if row["side"] != "tarn" else row.get("case", "tarn")
     cells = [
-        row["side"] if row["side"] != "tarn" else row.get("case", "tarn"),
+        f"**{side}**" if "tuned" in side else side,
         shape_text(row),
         str(row["threads"]),
         number(row["median_ms"]),
@@ -219,11 +241,17 @@ def _draw(target, tables, folder):
             path.unlink()
 
 
+def _figures(target, tables):
+    """The plots of a target, each below its table's title."""
+    for table in tables.values():
+        for plot in table["plots"]:
+            yield f"\n### {table['title']} ({target})\n"
+            yield f"![{plot['title']}]({target.lower()}-{plot['name']}.svg)"
+
+
 def _table(target, table):
-    yield f"\n### {table['title']} ({target})\n"
+    yield f"\n## {table['title']} ({target})\n"
     yield f"{table['note']} {_limits_line(table)}\n"
-    for plot in table["plots"]:
-        yield f"![{plot['title']}]({target.lower()}-{plot['name']}.svg)\n"
     yield (
         "| side | shape | threads | median ms | min ms | useful GFLOP | executed GFLOP "
         "| MB | useful GFLOP/s | % of larger limit | % of sgemm | cpu/wall | valid |"
@@ -233,27 +261,33 @@ def _table(target, table):
         yield _row_line(row)
 
 
+_HOW = [
+    "Written by `make bench` and `make bench-peers` (bench/README.md says how they measure). Ratios are taken within one run,",
+    "pair by pair. \"Useful\" FLOP of linear attention: 4KV + C(K+V) forward, 10KV + C(3K+2V) gradient a token and head at C = 16.",
+    "fast-transformers runs as pip installs it and, in bold, as its **tuned build** for the same instruction set.",
+]
+
+
+def _write_page(path, title, lines):
+    path.write_text("\n".join([f"# {title}", "", *_HOW, "", *lines]) + "\n")
+
+
 def write(folder):
-    """README.md and the figures from all stored results; nothing where there
-    are none. NoMatplotlib, and nothing written, without matplotlib."""
+    """README.md, rows.md and the figures from all stored results; nothing where
+    there are none. NoMatplotlib, and nothing written, without matplotlib."""
     folder, stored = pathlib.Path(folder), _stored(folder)
     for target, tables in stored.items():
         _draw(target, tables, folder)
     if not stored:
         return
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench` and `make bench-peers` (bench/README.md says how they measure). Ratios are taken within one run,",
-        "pair by pair. \"Useful\" FLOP of linear attention: 4KV + C(K+V) forward, 10KV + C(3K+2V) gradient a token and head at C = 16.",
-        "",
-    ]
-    for target, tables in stored.items():
-        lines += _machine_lines(target, tables)
-    lines += ["", "## Goals", ""]
-    lines += _goals(stored)
-    lines += ["", "## All rows"]
-    for target, tables in stored.items():
-        for table in tables.values():
-            lines += _table(target, table)
-    (folder / "README.md").write_text("\n".join(lines) + "\n")
+    machines = [line for target, tables in stored.items()
+                for line in _machine_lines(target, tables)]
+    missed = [_missed(target, tables) for target, tables in stored.items()]
+    figures = [line for target, tables in stored.items() for line in _figures(target, tables)]
+    rows = [line for target, tables in stored.items() for table in tables.values()
+            for line in _table(target, table)]
+    _write_page(folder / "README.md", "Benchmarks", [
+        *machines, "", "All that was timed: [rows.md](rows.md).", "", "## Goals", "", *missed, "",
+        *_goals(stored), "", "## Figures", *figures])
+    _write_page(folder / "rows.md", "Benchmarks: all rows", [
+        *machines, "", "Goals and figures: [README.md](README.md).", *rows])

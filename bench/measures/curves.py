@@ -1,27 +1,29 @@
-"""Time and memory against N: linear attention (tarn, fast-transformers, torch
-in chunked form) and torch's softmax attention, forward and gradient."""
+"""Time and memory against N: linear attention (tarn, both builds of
+fast-transformers, torch in chunked form) and torch's softmax attention, forward and gradient."""
 
 import attention_sides as sides
 import limits
 import memory
 import results
 
-LENGTHS = (256, 1024, 4096, 16384, 65536)
+LENGTHS = (256, 1024, 4096, 8192, 16384, 65536)
 # Side -> its maker in attention_sides.
 MAKERS = {
     "tarn": "attention_sides.tarn_side",
     "fast-transformers": "attention_sides.fast_transformers_side",
+    "fast-transformers, tuned build": "attention_sides.tuned_fast_transformers_side",
     "torch, chunked": "attention_sides.chunked_sides",
     "torch softmax attention": "attention_sides.softmax_side",
 }
 # Softmax attention's cost grows with N^2: minutes a call above this.
-SOFTMAX_MOST = 8192
+SOFTMAX_MOST = 16384
 
 
 def _sides(seq_len, ctx):
     shape = (1, seq_len, 8, 64, ctx.threads)
     yield sides.tarn_side(*shape)
     yield sides.fast_transformers_side(*shape)
+    yield sides.tuned_fast_transformers_side(*shape)
     chunked = sides.fastest(sides.chunked_sides(*shape))
     chunked.name = "torch, chunked"
     yield chunked
@@ -37,7 +39,7 @@ def measure(ctx):
         "memory: most that resident memory grows by in a fresh process, inputs not counted.",
     )
     times, bytes_used = {}, {}
-    for seq_len in ctx.size((*LENGTHS[:3], SOFTMAX_MOST, *LENGTHS[3:]), (128, 256)):
+    for seq_len in ctx.size(LENGTHS, (128, 256)):
         every = list(_sides(seq_len, ctx))
         samples, limit = limits.group(
             every, min(ctx.rounds, 5), 1 << 24, ctx.threads, attempts=1, budget=8

@@ -43,7 +43,7 @@ def test_every_measure_is_stored_and_shown(written):
     (path,) = out.glob("*.json")
     stored = json.loads(path.read_text())
     assert list(stored) == OWN
-    text = (out / "README.md").read_text()
+    text = (out / "rows.md").read_text()
     for table in stored.values():
         assert table["rows"], table["title"]
         assert table["title"] in text and table["title"] in shown
