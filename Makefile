@@ -8,7 +8,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm test-sanitizers bench bench-peers install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm test-sanitizers bench bench-peers docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -73,6 +73,10 @@ bench: build ## Every kernel and operator against the machine's limits
 bench-peers: build ## All goals against other implementations (their set-up: 6 minutes, once)
 	@scripts/bench_setup.sh
 	@TARN_BUILD=$(BUILD) .venv-peers/bin/python bench/run.py --all
+
+docs: ## The documents as a site, into build/docs (opens from disk, needs no network)
+	@scripts/setup.sh --docs
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -B -m mkdocs build --site-dir $(BUILD)/docs
 
 install: build ## Install programs, library, headers (DESTDIR, PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)

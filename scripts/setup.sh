@@ -5,6 +5,7 @@
 #   scripts/setup.sh --lean     system packages alone (no Python, no torch)
 #   scripts/setup.sh --arm      also the cross compiler and qemu
 #   scripts/setup.sh --format   also the pinned clang-format
+#   scripts/setup.sh --docs     what `make docs` and its test need, and no more
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,8 @@ for argument in "$@"; do
     --lean) mode=lean ;;
     --arm) packages="$packages g++-aarch64-linux-gnu qemu-user" ;;
     --format) packages="$packages clang-format-14" ;;
-    *) echo "setup: unknown argument $argument (--lean, --arm, --format)" >&2; exit 2 ;;
+    --docs) mode=docs; packages="python3 python3-venv chromium" ;;
+    *) echo "setup: unknown argument $argument (--lean, --arm, --format, --docs)" >&2; exit 2 ;;
   esac
 done
 
@@ -42,6 +44,16 @@ if [ "${#missing[@]}" -gt 0 ]; then
   echo "setup: installing ${missing[*]}" >&2
   $sudo apt-get update -q >&2
   DEBIAN_FRONTEND=noninteractive $command >&2
+fi
+if [ "$mode" = docs ]; then
+  stamp=.venv/.tarn-setup-docs
+  if ! cmp -s requirements-docs.txt "$stamp"; then
+    echo "setup: the generator of the site into .venv" >&2
+    [ -x .venv/bin/python ] || python3 -m venv .venv
+    .venv/bin/python -m pip install -qq --disable-pip-version-check \
+      ${TARN_PIP_ARGS:-} -r requirements-docs.txt >&2
+    cp requirements-docs.txt "$stamp"
+  fi
 fi
 [ "$mode" = full ] || exit 0
 
