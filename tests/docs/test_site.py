@@ -5,6 +5,7 @@ installed; scripts/setup.sh --docs installs both."""
 import ast
 import html.parser
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -308,3 +309,26 @@ def test_front_page_is_not_blank(site, browser, tmp_path):
     colours, share = ink(site / "index.html")
     assert colours > 100 and 0.03 < share < 0.7, (colours, share)
     assert ink(blank) == (1, 0)
+
+
+def asked_for(tmp_path, page):
+    """Addresses on the network that a page opened from disk asked for, scripts
+    included. The browser's own requests are not made in a page's name."""
+    log = tmp_path / "net.json"
+    browse(tmp_path, page, f"--log-net-log={log}", "--virtual-time-budget=5000", "--dump-dom")
+    text = log.read_text()
+    try:
+        events = json.loads(text)["events"]
+    except json.JSONDecodeError:  # the log of a browser that is gone has no end
+        events = json.loads(text.rstrip().rstrip(",") + "]}")["events"]
+    found = [event.get("params", {}) for event in events]
+    return {params["url"] for params in found if is_remote(params.get("url", ""))
+            and str(params.get("network_isolation_key", "")).startswith("file://")}  # fmt: skip
+
+
+def test_the_browser_asks_nobody(site, browser, tmp_path):
+    control = tmp_path / "control.html"
+    control.write_text("<script>fetch('http://127.0.0.1:9/x.json')</script>")
+    assert asked_for(tmp_path, control.as_uri()) == {"http://127.0.0.1:9/x.json"}
+    for page in ("index.html?q=prefill", "kernels.html", "api/python/tarn.ops.html"):
+        assert asked_for(tmp_path, f"{site.as_uri()}/{page}") == set()

@@ -25,7 +25,7 @@ const std::vector<Preset>& Presets() {
         {"lr", "0.002"},
         {"warmup", "100"},
         {"schedule", "cosine"},
-        {"steps", "5500"},
+        {"steps", "7500"},
         {"sample_every", "250"}}},
       {"small",
        "5 million, a night on a few cores",
