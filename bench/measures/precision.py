@@ -39,10 +39,10 @@ def _autocast(side):
 
 def _width(table, ctx, depth, width, batch, seq_len, gained, against):
     size, counted = (depth, width, batch, seq_len), ctx.size(4, 2)
-    trainer = lambda *words: steps.trainer_side(*size, ctx.threads, counted, dict(words))
+    narrow = steps.trainer_side(*size, ctx.threads, counted, {"--precision": "bf16"})
     sides = [
-        trainer(),
-        _renamed(trainer(("--precision", "bf16")), "tarn train, bf16"),
+        steps.trainer_side(*size, ctx.threads, counted),
+        _renamed(narrow, "tarn train, bf16"),
         steps.torch_side(*size, ctx.threads),
         _renamed(
             _autocast(steps.torch_side(*size, ctx.threads)),

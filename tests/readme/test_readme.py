@@ -8,6 +8,7 @@ import re
 import subprocess
 
 import pytest
+from like_a_clone import like_a_clone
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
@@ -23,11 +24,7 @@ def blocks():
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clone")
-    for entry in ROOT.iterdir():
-        if entry.name not in {"build", "models", ".git"}:
-            (folder / entry.name).symlink_to(entry)
-    (folder / "build").symlink_to(BUILD)
+    folder = like_a_clone(tmp_path_factory.mktemp("clone"), ROOT, BUILD)
     text = "It was the best of times, it was the worst of times.\n"
     (folder / "book.txt").write_text("".join(f"{i} {text}" for i in range(2000)))
     return folder

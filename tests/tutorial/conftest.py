@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from like_a_clone import like_a_clone
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
@@ -65,12 +66,7 @@ def fresh(tmp_path):
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """A runner in a folder that looks like a clone."""
-    folder = tmp_path_factory.mktemp("clone")
-    for entry in ROOT.iterdir():
-        if entry.name not in {"build", "models", ".git"}:
-            (folder / entry.name).symlink_to(entry)
-    (folder / "build").symlink_to(BUILD)
-    return Runner(folder)
+    return Runner(like_a_clone(tmp_path_factory.mktemp("clone"), ROOT, BUILD))
 
 
 @pytest.fixture(scope="session")
