@@ -34,7 +34,7 @@ def tarn_side(batch, seq_len, heads, width, threads, backward=True, dtype=None):
 
 
 def softmax_side(batch, seq_len, heads, width, threads, backward=True):
-    """In its own layout, [B, H, T, D]."""
+    """torch's softmax attention in its own layout, [B, H, T, D]."""
     shape = (batch, heads, seq_len, width)
     name = "torch softmax attention"
     return side(name, torch_forms.softmax, shape, threads, backward)
@@ -49,7 +49,8 @@ def chunked_sides(batch, seq_len, heads, width, threads, backward=True):
 
 
 def fast_transformers_side(batch, seq_len, heads, width, threads, backward=True):
-    """Its causal linear attention with map and denominator, on [N, L, H, E]."""
+    """Causal linear attention of fast-transformers, map and denominator included,
+    on [N, L, H, E]."""
     from fast_transformers.attention import CausalLinearAttention
     from fast_transformers.masking import LengthMask, TriangularCausalMask
 
@@ -65,7 +66,7 @@ def fast_transformers_side(batch, seq_len, heads, width, threads, backward=True)
 
 
 def tuned_fast_transformers_side(batch, seq_len, heads, width, threads, backward=True):
-    """The same, its causal product compiled for the set that tarn runs on."""
+    """The same with its causal product compiled for the instruction set of tarn."""
     import native
     import peer_fast_transformers as peer
 

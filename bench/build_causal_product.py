@@ -7,7 +7,7 @@ import sys
 
 from torch.utils.cpp_extension import load
 
-# Their own flags beside those that name the instruction set.
+# The flags of fast-transformers besides those that name the instruction set.
 THEIRS = ["-O3", "-fopenmp", "-ffast-math"]
 SETS = {"native": "-march=native"}
 if platform.machine() == "x86_64":

@@ -2,7 +2,7 @@
 
 Sides run in turn, repeat by repeat, so that a change of the machine's speed
 meets all of them; ratios are taken pair by pair. Before each turn the process
-falls silent: another side's worker threads that still spin would take a core.
+waits until it is idle: worker threads of another side that still spin would take a core.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 # A sample is at least this long, so that clocks and wake-ups do not matter.
 SAMPLE_SECONDS = 4e-3
-# Shorter samples have an unmeasured run before each: threads awake, caches warm.
+# Each shorter sample follows an unmeasured run, which wakes threads and warms caches.
 WARM_BELOW_SECONDS = 50e-3
 
 
@@ -65,7 +65,7 @@ def of_call(name, call, threads, **keywords):
 
 @dataclasses.dataclass
 class Samples:
-    """Seconds of single runs; sample i of all sides belong together."""
+    """Seconds of single runs; the samples i of all sides belong together."""
 
     wall: list
     cpu: list
@@ -95,7 +95,7 @@ def settle(most_seconds=0.3):
 
 
 def _calibrate(side):
-    """Runs in a sample, so that it is long enough to time, and its seconds."""
+    """The number of runs that makes a sample long enough to time, and its seconds."""
     wall, _ = side.run(1)
     if wall < WARM_BELOW_SECONDS:
         wall, _ = side.run(1)
@@ -134,9 +134,9 @@ def ratio(slower, faster):
 
 
 def crossing(points):
-    """x at which the ratio of points (x, ratio) reaches 1 for good, between
-    measured points on a log scale; the first x where it is there from the
-    beginning, None when it never stays."""
+    """x from which the ratio of points (x, ratio) stays at 1 or above, between
+    measured points on a log scale; the first x if that holds from the beginning,
+    None if it never does."""
     above = None
     for i in reversed(range(len(points))):
         if points[i][1] < 1:

@@ -13,10 +13,10 @@ LEAST_CPU_SHARE = 0.95
 SGEMM_SIZE = 1024
 # Bandwidth is measured on a buffer of the rows' size, up to this.
 MOST_FOOTPRINT = 1 << 30
-# Runs of which a limit is the best, and rounds of the multiply-add loop.
+# Numbers of runs of which a limit is the best, and rounds of the multiply-add loop.
 SGEMM_RUNS, FMA_RUNS, COPY_RUNS = 12, 8, 5
 FMA_ROUNDS = 1_000_000
-# Times a group is measured when its limits moved.
+# Most times that a group is measured when its limits move.
 ATTEMPTS = 2
 
 
@@ -32,8 +32,8 @@ def be_quick():
 
 
 def sgemm_side(threads, size=None, name="sgemm"):
-    """torch's float32 product [size, size] x [size, size] (SGEMM_SIZE), result
-    in place."""
+    """torch's float32 product [size, size] x [size, size] (SGEMM_SIZE), with the
+    result written in place."""
     size = size or SGEMM_SIZE
     a, b = torch.randn(size, size), torch.randn(size, size)
     out = torch.empty(size, size)
@@ -94,7 +94,7 @@ def measure(threads, footprint):
 
 
 def better(one, other):
-    """A limit is the most that was seen."""
+    """The larger of two measurements of each limit, which is the most that was seen."""
     return {key: max(one[key], other[key]) for key in one}
 
 
@@ -105,9 +105,9 @@ def change(before, after):
 
 
 def group(sides, repeats, footprint, threads, attempts=None, budget=60.0):
-    """interleave() with the limits before and after: the better of two looks
-    each, and of two more where they moved, since a passing disturbance only
-    lowers them. When they still differ all is measured again; the steadiest
+    """interleave() with the limits before and after: each is the better of two
+    measurements, and of two more where they moved, since a passing disturbance only
+    lowers them. If they still differ, everything is measured again; the steadiest
     attempt is kept. Returns (samples, limits): limits with `change`, `valid`."""
     best = None
     for attempt in range(attempts or ATTEMPTS):
@@ -130,9 +130,9 @@ def group(sides, repeats, footprint, threads, attempts=None, budget=60.0):
 
 
 def row(side, samples, limits, sgemm=None):
-    """One line of a table: times, work, and percent of the larger limit, which
-    is the longer of the times that FLOP and bytes need at least. The share of
-    sgemm is taken pair by pair where sgemm ran in turn (`sgemm`, Samples)."""
+    """One line of a table: times, work, and the percentage of the limit, which is
+    the longer of the least times that FLOP and bytes need. The share of sgemm is
+    taken pair by pair where sgemm ran in turn (`sgemm`, Samples)."""
     flop_s = side.useful_flop / (limits["fma_gflops"] * 1e9)
     byte_s = side.bytes / (limits["copy_gbs"] * 1e9)
     gflops = side.useful_flop / samples.median / 1e9

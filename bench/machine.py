@@ -1,4 +1,4 @@
-"""What a result was measured on and with."""
+"""The machine and the software that a result was measured with."""
 
 import datetime
 import os
@@ -40,7 +40,7 @@ def _commit():
 
 
 def facts():
-    """Stored with every table."""
+    """The facts that are stored with every table."""
     build = [line.strip(" -") for line in torch.__config__.show().splitlines()]
     kept = ("Intel(R) oneAPI", "Intel(R) MKL", "OpenMP", "CPU capability")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

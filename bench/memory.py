@@ -35,8 +35,8 @@ def peak_bytes(call):
 
 def in_fresh_process(maker, small, large, threads):
     """peak_bytes of one run of maker(*large, threads), a side "module.function",
-    after one of maker(*small, threads), which loads what any run needs; and the
-    run's seconds and its processor's."""
+    after one of maker(*small, threads), which loads what any run needs; also the
+    run's wall-clock and processor seconds."""
     words = [maker, json.dumps(small), json.dumps(large), str(threads)]
     done = subprocess.run(
         [sys.executable, __file__, *words], capture_output=True, text=True, check=True

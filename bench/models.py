@@ -15,7 +15,7 @@ import native
 
 @functools.lru_cache(maxsize=1)
 def _folder():
-    """TARN_BENCH_MODELS, which stays, or a folder that goes with the process."""
+    """TARN_BENCH_MODELS, which is kept, or a folder removed when the process ends."""
     named = os.environ.get("TARN_BENCH_MODELS")
     if named:
         return pathlib.Path(named)
@@ -25,7 +25,7 @@ def _folder():
 
 
 def model(name, **options):
-    """The directory of a model: options of bench/random_model.py."""
+    """The directory of a model made with these options of bench/random_model.py."""
     folder = _folder() / name
     if not (folder / "model.safetensors").is_file():
         words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]

@@ -62,8 +62,8 @@ def case_names():
 
 class Case:
     """One kernel at one shape: Case("matmul", threads=2, rows=64). Parameters
-    stand at the head of each src/kernels/*/*_bench.cc; sets=N rotates over N
-    copies of the buffers. Raises ValueError naming a wrong one."""
+    are listed at the top of each src/kernels/*/*_bench.cc; sets=N rotates over N
+    copies of the buffers. Raises ValueError naming a wrong parameter."""
 
     def __init__(self, name, threads, **params):
         text = " ".join(f"{key}={value}" for key, value in params.items())

@@ -52,7 +52,7 @@ def causal_product(name, target):
 
 
 def use_causal_product(name, target):
-    """Makes its layers call one build from now on."""
+    """Makes the peer's layers call one build from now on."""
     from fast_transformers.causal_product import CausalDotProduct
 
     module = causal_product(name, target)
@@ -62,7 +62,7 @@ def use_causal_product(name, target):
 
 def causal_product_sides(kind, batch, heads, seq_len, width, threads, target):
     """Both builds' bare causal product, "forward" or "gradient": no feature
-    map, no denominator, results in place, [N, H, L, E] as it wants them."""
+    map, no denominator, results in place, in its own layout [N, H, L, E]."""
     shape = (batch, heads, seq_len, width)
     q, k, v, grad_out = (torch.rand(shape) * 1e-3 for _ in range(4))
     results = [torch.zeros(shape) for _ in range(3)]
@@ -80,7 +80,7 @@ def causal_product_sides(kind, batch, heads, seq_len, width, threads, target):
 
 
 def check_causal_product(target):
-    """Both sides compute one thing: tarn without map and denominator."""
+    """Checks that both sides compute the same, tarn without map and denominator."""
     import tarn
 
     q, k, v = (torch.randn(2, 3, 50, 32) for _ in range(3))

@@ -1,8 +1,8 @@
-"""Generation by torch on the CPU, one token a step: fast-transformers'
+"""Generation by torch on the CPU, one token per step: fast-transformers'
 recurrent encoder and torch's LSTM, at the shapes of the paper's images.
 
 The models read what tarn's do: an embedding of the byte beside sines of the
-position, layers, a head over 256 symbols. No sampling in the clock.
+position, layers, a head over 256 symbols. Sampling is not timed.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""A plot that results.Table.plot described, drawn in the repository's style."""
+"""Draws a plot that results.Table.plot described, in the repository's style."""
 
 import plotting
 
 
 def _kind(label):
-    """What gives a side its colour: tarn's own, softmax, what no side can pass."""
+    """The kind that gives a side its colour: tarn's own, softmax, or a limit of all sides."""
     if label in ("equal", "products") or label.startswith("bound"):
         return "bound"
     if "tarn" in label:

@@ -28,7 +28,7 @@ PRESETS = {
 # Height, width, channels: what a preset generates as --task image.
 IMAGES = {"mnist": (28, 28, 1), "cifar": (32, 32, 3)}
 N_MIXTURES = 10
-# The keys of format 3 that no model written here makes use of.
+# The keys of format 3 that no model written here uses.
 UNUSED = {
     "arch": "decoder", "n_classes": 0, "n_decoder_layers": 0, "cross_attention": "full",
     "local_context": 0, "topk": 32, "length_limit": 512, "clusters": 16, "iterations": 10,

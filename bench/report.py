@@ -1,5 +1,5 @@
 """Stored results and the report written from them: docs/benchmarks holds one
-JSON file a SIMD target, the figures, README.md with goals and figures, and
+JSON file per SIMD target, the figures, README.md with goals and figures, and
 rows.md with all that was timed."""
 
 import json
@@ -83,7 +83,7 @@ def _path(folder, target):
 
 
 def _rounded(value):
-    """Five figures: more is noise, and lines of change in a repository."""
+    """Rounds to five figures: more are noise, and changed lines in a repository."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
@@ -94,7 +94,7 @@ def _rounded(value):
 
 
 def add(folder, table, ctx):
-    """Puts a table in place of its last measurement."""
+    """Stores a table in place of its last measurement."""
     import machine
 
     facts = machine.facts()
@@ -138,7 +138,7 @@ def _machine_lines(target, tables):
 
 
 def _goals(stored):
-    """One line a goal; two columns a target."""
+    """One line per goal; two columns per target."""
     heads = [f"{target} | holds" for target in stored]
     yield "| measure | must reach | " + " | ".join(heads) + " | beside it |"
     yield "|---|---|" + "---|---|" * len(stored) + "---|"
@@ -164,7 +164,7 @@ def _missed(target, tables):
 
 
 def _bold(text):
-    """The tuned build is the peer to look at: its figures stand out."""
+    """Sets figures of the tuned build in bold: it is the peer to compare with."""
     return re.sub(r"[0-9.]+x its tuned build", r"**\g<0>**", text)
 
 
@@ -228,7 +228,7 @@ def _limits_line(table):
 
 
 def _draw(target, tables, folder):
-    """The figures of a target, and none besides."""
+    """Draws the figures of a target and removes all others of it."""
     drawn = {
         f"{target.lower()}-{plot['name']}.svg": plots.draw(plot)
         for table in tables.values()

@@ -1,5 +1,5 @@
-"""What a measure hands back: rows (what was timed), goals (what must be
-reached), plots. Plain dictionaries, so that results are JSON as they are."""
+"""What a measure returns: rows (what was timed), goals (what must be reached),
+plots. They are plain dictionaries, so that results are JSON as they are."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ class Table:
     def goal(self, measure, bounds, value, unit="x", valid=True, beside=""):
         """A line of the table of goals. bounds: the least value for each SIMD
         target, {"AVX3": 6, "AVX2": 3.5} ("*" for all; "<=" first for the most);
-        beside: what stands with the figure, such as the bound it is held to."""
+        beside: text shown with the figure, such as the bound it is compared with."""
         target = native.simd_target()
         relation = bounds.get("relation", ">=")
         bound = bounds.get(target, bounds.get("*"))

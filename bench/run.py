@@ -27,7 +27,7 @@ if os.environ.get("TARN_FORCE_TARGET", "").upper() == "AVX2":
     os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
     os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX2")
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-# Anything that reaches OpenBLAS (numpy): it does not know newer processors.
+# For anything that reaches OpenBLAS (numpy), which does not know newer processors.
 os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 import harness  # noqa: E402
@@ -68,8 +68,8 @@ def run_case(words, ctx):
 
 
 def write_report(folder):
-    """From the stored results. Without matplotlib it stays as it was, and that
-    is said: what was measured is stored and shown all the same."""
+    """Writes it from the stored results. Without matplotlib it stays as it was, with
+    a message; the measurements are stored and shown in any case."""
     try:
         report.write(folder)
     except NoMatplotlib as error:

@@ -105,7 +105,7 @@ class Model:
 
 
 class State:
-    """The past of one sequence, and a place for its logits."""
+    """The past of one sequence, and a buffer for its logits."""
 
     def __init__(self, model):
         self.model, self.handle = model, _P()

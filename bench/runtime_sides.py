@@ -1,4 +1,4 @@
-"""Sides that drive tarn's runtime, and what its work amounts to."""
+"""Sides that drive tarn's runtime, and the amount of its work."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ class Work:
 
     def __init__(self, folder):
         config = json.loads((pathlib.Path(folder) / "config.json").read_text())
-        if config["format_version"] >= 4:  # sections: these keys are unlike
+        if config["format_version"] >= 4:  # sections, whose keys all differ
             config = {**config["model"], **config["feed_forward"], **config["norm"]}
         self.config = config
         d_model, layers = config["d_model"], config["n_layers"]
@@ -44,7 +44,7 @@ class Work:
         )
 
     def weight_bytes(self, weights="f32"):
-        """Read by each step; the embedding's one row is not counted."""
+        """Bytes of weights that each step reads; the embedding's one row is not counted."""
         size = {"f32": 4, "bf16": 2}[weights]
         return (self.layer_weights + self.head_weights) * size
 
@@ -52,7 +52,7 @@ class Work:
         return 2.0 * (self.layer_weights + self.head_weights) + 4.0 * self.per_head
 
     def prefill_flop(self, tokens):
-        """The head for the last token alone; chunks of 16 counted as elsewhere."""
+        """FLOP with the head for the last token alone; chunks of 16 count as elsewhere."""
         token = 2.0 * self.layer_weights + 4.0 * self.per_head + self.per_head_chunk
         return tokens * token + 2.0 * self.head_weights
 

@@ -20,7 +20,7 @@ def from_chunks(x):
 
 
 def batched(queries, keys, values, chunk=64, phi=elu1):
-    """All chunks at once; the states before them by a cumulative sum."""
+    """All chunks at once; a cumulative sum gives the states before them."""
     q, k, v = (in_chunks(x, chunk) for x in (phi(queries), phi(keys), values))
     scores = (q @ k.transpose(-1, -2)).tril()
     S = (k.transpose(-1, -2) @ v).cumsum(2)
@@ -43,7 +43,7 @@ def ones_column(queries, keys, values, chunk=64, phi=elu1):
 
 
 def loop(queries, keys, values, chunk=64, phi=elu1):
-    """Chunk after chunk with a carried state: small working set."""
+    """Chunk after chunk with a carried state, which keeps the working set small."""
     q, k, v = (x.transpose(1, 2) for x in (phi(queries), phi(keys), values))
     S, z, outs = 0, 0, []
     for a, b, c in zip(*(x.split(chunk, 2) for x in (q, k, v))):

@@ -1,4 +1,4 @@
-"""A softmax language model as someone writes it in plain PyTorch today: pre-norm
+"""A softmax language model as a user writes it in plain PyTorch today: pre-norm
 layers, one product for queries, keys and values, scaled_dot_product_attention, a
 cache of keys and values that is allocated once."""
 
@@ -37,7 +37,7 @@ class Layer(torch.nn.Module):
 
 
 class Gpt(torch.nn.Module):
-    """Tokens [B, T] -> logits [B, T, V]; learned places, the head tied."""
+    """Tokens [B, T] -> logits [B, T, V]; learned positions, tied head."""
 
     def __init__(self, vocab, longest, layers, width, heads, hidden):
         super().__init__()
@@ -61,7 +61,7 @@ class Gpt(torch.nn.Module):
         return [torch.zeros(shape) for _ in self.layers]
 
     def step(self, token, caches, place):
-        """Token [B] at a place -> logits [B, V]."""
+        """Token [B] at a position -> logits [B, V]."""
         x = (self.tokens(token) + self.places.weight[place])[:, None]
         for layer, cache in zip(self.layers, caches):
             x = layer.step(x, cache, place)

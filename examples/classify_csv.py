@@ -1,7 +1,7 @@
 """A classifier over a CSV file of your own.
 
 Usage: .venv/bin/python examples/classify_csv.py [FILE.csv [OUT]]
-FILE.csv has a header and the columns `label` and `text`; others are passed over
+FILE.csv has a header and the columns `label` and `text`; others are ignored
 (examples/messages.csv, 160 made-up messages of 4 kinds, if none is named). One row
 in five is held out. The model, an encoder with linear attention over bytes, learns
 from the others, is measured on those held out and saved in OUT (models/messages):
@@ -20,7 +20,7 @@ import tarn
 from tarn.runtime import Model
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent / "messages.csv"
-BATCH, MOST_BYTES = 16, 1024  # a longer text is read up to there
+BATCH, MOST_BYTES = 16, 1024  # a longer text is read up to that length
 
 
 def read(path):

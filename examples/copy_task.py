@@ -30,7 +30,7 @@ def main(length=12, updates=300):
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: 1 - done / updates)
     for _ in range(updates):
         batch = rows(32, length)
-        logits = model(batch[:, :-1])[:, length:]  # only the copy can be known
+        logits = model(batch[:, :-1])[:, length:]  # only the copy can be predicted
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, length + 1 :].flatten())
         optimizer.zero_grad()
         loss.backward()

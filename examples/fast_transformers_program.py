@@ -1,5 +1,5 @@
-"""A program written for fast-transformers, running on tarn: the import lines are
-what was changed. It trains a small causal linear transformer to continue counting
+"""A program written for fast-transformers, running on tarn: only the import lines
+were changed. It trains a small causal linear transformer to continue counting
 in a cycle, looks inside a softmax model through events, and generates token by
 token with the recurrent twin of the trained model.
 """
@@ -37,7 +37,7 @@ class Counter(torch.nn.Module):
 
 
 class CounterStep(Counter):
-    """The same, a token at a time."""
+    """The same model, one token at a time."""
 
     def forward(self, token, position, state=None):
         x = self.embedding(token) + self.positions[position]

@@ -1,4 +1,4 @@
-"""Bars: groups that stand side by side, and a ranking that lies."""
+"""Bars: groups side by side, and a ranking of horizontal bars."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bar_figure(groups: Sequence[str], values: Mapping[str, Sequence[float | None
 
 def ranking_figure(values: Mapping[str, float], unit: str, *, title: str = "",
                    kinds: Mapping[str, str] | None = None, form: str = "svg") -> bytes:
-    """One bar a label, from zero to the right in the order given, with its
+    """One bar per label, from zero to the right in the order given, with its
     figure at the end. `kinds` gives a label's colour."""
     kinds = kinds or {}
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
-_APART = 0.065  # of the height of the axes: a line of text at the usual size
-_EARLY = 0.8  # of their width: a line that ends before it is led to its name
+_APART = 0.065  # share of the axes' height that a line of text takes at the usual size
+_EARLY = 0.8  # share of their width: a curve that ends before it gets a line to its name
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Series:
 @dataclass(frozen=True)
 class Panel:
     """One set of axes. `marks` are (x, y, text) beside the lines, `x_ticks` the
-    numbers below the axis where matplotlib is not to choose them."""
+    numbers below the axis where matplotlib must not choose them."""
 
     series: Sequence[Series]
     x: str
@@ -52,8 +52,8 @@ class Panel:
 
 def line_figure(panels: Sequence[Panel] | Panel, *, width: float | None = None,
                 height: float = 3.9, form: str = "svg") -> bytes:
-    """Curves as a file; several panels stand side by side. Sizes in inches,
-    forms as of render()."""
+    """Curves as a file; several panels stand side by side. Sizes are in inches,
+    forms as in render()."""
     panels = [panels] if isinstance(panels, Panel) else panels
 
     def draw(axes: Sequence[Axes]) -> None:
@@ -92,7 +92,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_xticks(panel.x_ticks)
         axes.set_xticks([], minor=True)
     elif not panel.log_x:
-        axes.xaxis.set_major_locator(MaxNLocator(5))  # numbers beside each other do not touch
+        axes.xaxis.set_major_locator(MaxNLocator(5))  # so that neighbouring numbers do not touch
     axes.set_xlim(*panel.x_limits)
     axes.set_ylim(*panel.y_limits)
     if panel.title:
@@ -122,8 +122,8 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """Ascending heights, moved no further than keeps each _APART from the next
-    and the last below the top edge."""
+    """Ascending heights, moved only as far as keeps each of them _APART from the
+    next and the last below the top edge."""
     moved: list[float] = []
     for want in heights:
         moved.append(max(want, moved[-1] + _APART) if moved else want)

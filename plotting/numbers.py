@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """For people: 3 digits, thousands with commas, a dash for None."""
+    """A number for people: 3 digits, thousands with commas, a dash for None."""
     if value is None or value != value:
         return "-"
     if isinstance(value, int):
@@ -29,11 +29,11 @@ def _plain(value: float, _: object) -> str:
 
 
 def plain_axis(axis: Axis, powers: bool = False) -> None:
-    """1,000 and 0.01 rather than 10 to a power; powers of two stay powers."""
+    """Labels 1,000 and 0.01 rather than powers of ten; powers of two stay powers."""
     from matplotlib.ticker import FuncFormatter
 
     def between(value: float, _: object) -> str:
-        """Of a logarithmic axis: where there are few powers of ten on it."""
+        """A number between powers of ten, on an axis that shows few of those."""
         low, high = sorted(axis.get_view_interval())
         decades = math.log10(high / low) if low > 0 else 9.0
         leading = f"{value:.0e}"[0]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# One colour a kind of model on every page, told apart by everybody (Okabe and
-# Ito's palette) and by the names that stand beside the lines.
+# One colour per kind of model on every page. Everybody can tell them apart (Okabe
+# and Ito's palette), and names stand beside the lines.
 COLOURS = {
     "linear": "#0072b2",
     "softmax": "#d55e00",
@@ -56,7 +56,7 @@ MISSING = "want matplotlib, which this Python has not (pip install -r requiremen
 
 
 class NoMatplotlib(ImportError):
-    """A figure was to be drawn by a Python without matplotlib."""
+    """Raised where a Python without matplotlib is to draw a figure."""
 
 
 def available() -> bool:
@@ -65,16 +65,16 @@ def available() -> bool:
 
 
 def colour(kind: str, index: int = 0) -> str:
-    """Of a kind of model, or the index-th of the rest."""
+    """The colour of a kind of model, or the index-th of the rest."""
     return COLOURS.get(kind, _OTHERS[index % len(_OTHERS)])
 
 
 def render(draw: Callable[[Sequence[Axes]], None], *, columns: int = 1,
            width: float | None = None, height: float = 3.9, form: str = "svg") -> bytes:
     """What `draw` draws on `columns` axes that stand side by side, as the bytes
-    of a file; `form` is "svg" or "png", sizes are in inches. Nothing in them
-    tells the time, the machine or a random number. ValueError for another form,
-    NoMatplotlib where there is none."""
+    of a file; `form` is "svg" or "png", sizes are in inches. They contain no time,
+    no trace of the machine and no random number. Raises ValueError for another form,
+    and NoMatplotlib."""
     if form not in ("svg", "png"):
         raise ValueError(f"render: form: want svg or png, got {form!r}")
     if not available():
@@ -91,6 +91,6 @@ def render(draw: Callable[[Sequence[Axes]], None], *, columns: int = 1,
             figure.savefig(out, format="png", dpi=144, metadata={"Software": None})
             return out.getvalue()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "tarn"})
-    # matplotlib ends lines of path data with blanks.
+    # matplotlib leaves blanks at the end of lines of path data.
     lines = out.getvalue().decode("utf-8").splitlines()
     return "".join(line.rstrip() + "\n" for line in lines).encode("utf-8")

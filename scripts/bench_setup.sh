@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv-peers, in which the benchmarks against other implementations run:
-# the peers of requirements-peers.txt beside the torch that tarn was built with.
+# the peers of requirements-peers.txt, with the torch that tarn was built with.
 # Skips in a fraction of a second when everything is there; the first run
 # compiles fast-transformers, about 6 minutes on two cores.
 set -euo pipefail
@@ -11,7 +11,7 @@ if ! command -v "$base" >/dev/null; then
   echo "bench_setup: want $base (run \`make setup\`), got no such program" >&2
   exit 1
 fi
-# What the environment was made from: a new torch or Python makes a new one.
+# What the environment was made from: a new torch or Python needs a new one.
 facts=$("$base" -c '
 import importlib.metadata, sys, sysconfig
 print(sys.version.split()[0], importlib.metadata.version("torch"))
@@ -24,7 +24,7 @@ made() { [ "$wanted" = "$(cat "$stamp" 2>/dev/null)" ]; }
 made && [ -f "$tuned/avx2/causal_product_avx2.so" ] && exit 0
 
 python=$PWD/.venv-peers/bin/python
-# Their set-up asks for CUDA sources wherever it finds an nvcc.
+# The set-up of fast-transformers wants CUDA sources wherever it finds an nvcc.
 path=
 IFS=: read -ra folders <<< "$PATH"
 for folder in "${folders[@]}"; do
@@ -52,8 +52,8 @@ if ! made; then
   printf '%s\n' "$wanted" > "$stamp"
 fi
 
-# Their flags name no instruction set: what pip installs runs on SSE2. The
-# causal product is compiled once more for each set that tarn is measured on.
+# Its flags name no instruction set: what pip installs runs on SSE2. The causal
+# product is compiled once more for each instruction set that tarn is measured on.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # shellcheck disable=SC2086

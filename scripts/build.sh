@@ -10,7 +10,7 @@ trap 'rm -f "$log"' EXIT
 
 arguments=(-B "$directory")
 if [ -n "${TARN_PYTHON:-}" ]; then arguments+=("-DTARN_PYTHON=$TARN_PYTHON"); fi
-# A tree configured for another Python is configured anew.
+# A tree that was configured for another Python is configured again.
 wanted=${TARN_PYTHON:-$PWD/.venv/bin/python}
 if [ -f "$directory/CMakeCache.txt" ] && [ "$preset" = release ] &&
    ! grep -q "^TARN_PYTHON:FILEPATH=$wanted\$" "$directory/CMakeCache.txt"; then
@@ -22,7 +22,7 @@ if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; th
     exit 1
   fi
 fi
-# One compiler a core: more of them share caches and take longer in all.
+# One compiler per core: more of them would share caches and take longer in all.
 jobs=$(nproc)
 if [ -t 2 ]; then
   ninja -j "$jobs" -C "$directory" "$@" >&2

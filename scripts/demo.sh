@@ -7,7 +7,7 @@
 #   OUT     where the model goes; default models/demo
 #   PROMPT  what the generated text begins with
 # A model that was trained with the same settings is not trained again; an
-# interrupted training goes on where it stopped.
+# interrupted training resumes where it stopped.
 set -eu
 
 build=${TARN_BUILD_DIR:-build}
@@ -21,7 +21,7 @@ fortunes=/usr/share/games/fortunes
 if [ -z "$TEXT" ]; then
   set --
   for file in "$fortunes"/*; do
-    # Indexes and the .u8 links that name the same texts again.
+    # Skips indexes, and the .u8 links to the same texts.
     case $file in *.dat | *.u8) continue ;; esac
     if [ -f "$file" ]; then set -- "$@" "$file"; fi
   done
@@ -49,7 +49,7 @@ if [ -n "$STEPS" ]; then
     echo "demo: STEPS: want a whole number, got $STEPS" >&2
     exit 2 ;;
   esac
-  # A short run warms up for a twentieth of it.
+  # A short run warms up for a twentieth of its steps.
   warmup=$((STEPS / 20))
   if [ "$warmup" -gt 100 ]; then warmup=100; fi
   flags="$flags --steps $STEPS --warmup $warmup"

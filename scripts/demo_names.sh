@@ -3,7 +3,7 @@
 # linear attention of the same sizes beside each other, one table at the end.
 # `make demo-names` runs this after set-up and build. The pronunciations are
 # synthetic: espeak-ng makes them. Environment: see run_demo.py; and
-#   NAMES   a list of names, one a line; default ../shared/data/names/names.txt
+#   NAMES   a list of names, one per line; default ../shared/data/names/names.txt
 set -eu
 data=${OUT:-models}/data/names
 if [ ! -f "$data/pronunciations.json" ]; then

@@ -36,7 +36,7 @@ def low(number):
 def canvas(axes, width, height):
     """Axes in inches, without a frame: one unit is one inch in both directions."""
     axes.set_axis_off()
-    axes.set_position((0, 0, 1, 1))  # the whole figure, whatever the layout would choose
+    axes.set_position((0, 0, 1, 1))  # the whole figure, instead of what the layout would choose
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
 
@@ -131,7 +131,7 @@ def draw_block(axes):
 
 
 def draw_forms(axes):
-    """Who computes what, and at which cost."""
+    """What each form computes, and at which cost."""
     canvas(axes, *PICTURES["forms"][1])
     size, low_edge, count, chunk = 0.22, 1.12, 8, 4
     for left, name in ((0.3, "parallel"), (2.75, "chunked"), (5.2, "recurrent")):

@@ -36,7 +36,7 @@ CLOSING = "]"
 
 
 def value_of(operator: str, digits: list[int]) -> int:
-    """The digit that `operator` (MIN, MAX, MED or SM) makes of one or more."""
+    """The digit that `operator` (MIN, MAX, MED or SM) computes from one or more."""
     if operator == "MIN":
         return min(digits)
     if operator == "MAX":
@@ -54,7 +54,7 @@ def value_of(operator: str, digits: list[int]) -> int:
 
 def evaluate(tokens: Iterable[str]) -> int:
     """The value of an expression in words: "[MIN", "7", "]"; "(" and ")" are
-    passed over. Throws ValueError for what is no expression."""
+    ignored. Raises ValueError for anything that is no expression."""
     stack: list[tuple[str, list[int]]] = []
     result: int | None = None
     for token in tokens:
@@ -84,7 +84,7 @@ def evaluate(tokens: Iterable[str]) -> int:
 
 
 def from_characters(text: str) -> list[str]:
-    """The words that the characters of a line of ours stand for."""
+    """The words that the characters of a generated line stand for."""
     words = {letter: "[" + operator for operator, letter in OPENING.items()}
     return [words.get(letter, letter) for letter in text]
 
@@ -94,12 +94,12 @@ class TooLong(Exception):
 
 
 def draw_tree(draw: random.Random, max_len: int) -> tuple[str, int]:
-    """One tree by definition: text in characters, value. Throws TooLong."""
+    """One tree by definition: text in characters, value. Raises TooLong."""
     text: list[str] = []
     length = 0
 
-    # random() alone is drawn: the one method whose sequence Python promises to
-    # keep from version to version.
+    # Only random() is used: it is the one method whose sequence Python promises
+    # to keep from version to version.
     def below(bound: int) -> int:
         return int(draw.random() * bound)
 
@@ -134,7 +134,7 @@ def draw_set(
     drawn = 0
     while len(examples) < count:
         drawn += 1
-        # Short bounds hold few different trees: say so instead of running on.
+        # Narrow bounds hold few different trees: say so instead of running on.
         if drawn > 1000 * (count + 1000):
             raise ValueError(
                 f"bounds: want {count} different examples with {min_len} < "

@@ -23,12 +23,12 @@ import unicodedata
 VERSION = 1
 PACKAGE = "espeak-ng"
 NAMES = pathlib.Path("../shared/data/names/names.txt")
-# Lines a call: an espeak-ng that starts for every name takes minutes instead.
+# Lines per call: starting espeak-ng for every name would take minutes.
 BATCH = 500
 
 
 def read_names(path: pathlib.Path) -> list[str]:
-    """Distinct names of letters, lower case, sorted. Throws ValueError naming
+    """Distinct names of letters, lower case, sorted. Raises ValueError naming
     the line of one that is no name."""
     names: set[str] = set()
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
@@ -42,12 +42,12 @@ def read_names(path: pathlib.Path) -> list[str]:
 
 
 def pronounce(names: list[str], voice: str) -> list[str]:
-    """The IPA of each name, in order, spaces removed. Throws ValueError when
+    """The IPA of each name, in order, spaces removed. Raises ValueError when
     espeak-ng gives another number of lines than it was given."""
     phonemes: list[str] = []
     for begin in range(0, len(names), BATCH):
         part = names[begin : begin + BATCH]
-        # A blank line ends a clause, so that every name is one of its own.
+        # A blank line ends a clause, so that every name is a clause of its own.
         done = subprocess.run(
             [PACKAGE, "-q", "--ipa", "-v", voice],
             input="".join(f"{name}\n\n" for name in part).encode(),
@@ -56,7 +56,7 @@ def pronounce(names: list[str], voice: str) -> list[str]:
         )
         lines = [line for line in done.stdout.decode().split("\n") if line.strip()]
         if len(lines) != len(part):
-            # A name without sound would shift its neighbours: one by one then.
+            # A name without sound shifts the others: pronounce them one by one then.
             lines = [pronounce_one(name, voice) for name in part]
         phonemes += ["".join(line.split()) for line in lines]
     return phonemes
@@ -73,7 +73,7 @@ def pronounce_one(name: str, voice: str) -> str:
 
 
 def version() -> str:
-    """What espeak-ng says of itself, without paths."""
+    """The version that espeak-ng reports, without paths."""
     done = subprocess.run([PACKAGE, "--version"], capture_output=True, check=True)
     return done.stdout.decode().split("  Data at")[0].strip()
 
@@ -86,7 +86,7 @@ def write(path: pathlib.Path, pairs: list[tuple[str, str]]) -> dict[str, object]
 
 
 def make(options: argparse.Namespace) -> dict[str, object]:
-    """Reads, pronounces, splits and writes; returns the facts it keeps."""
+    """Reads, pronounces, splits and writes; returns the facts to keep."""
     names = read_names(options.names)
     pairs = [
         (name, ipa)
@@ -97,7 +97,7 @@ def make(options: argparse.Namespace) -> dict[str, object]:
         raise ValueError(
             f"{options.names}: want more than {options.held_out} names, got {len(pairs)}"
         )
-    # Sorted by a random number each: shuffle() may change between versions.
+    # Each is sorted by a random number: shuffle() may change between versions.
     draw = random.Random(options.seed)
     order = sorted((draw.random(), pair) for pair in pairs)
     pairs = [pair for _, pair in order]

@@ -3,9 +3,9 @@
 
 Called by demo_names.sh and demo_listops.sh, which make the data first. A model
 that was trained with the same settings on the same data is not trained again;
-an interrupted training goes on where it stopped. What the table shows is the
-last model, never the best of those looked at. Everything goes into
-OUT/NAME.json as well. Environment:
+an interrupted training resumes where it stopped. The table shows the last
+model, never the best of those evaluated. Everything is also written to
+OUT/NAME.json. Environment:
 
   OUT      folder for data, models and results [models]
   BUILD    build directory [build]
@@ -30,7 +30,7 @@ BUILD = pathlib.Path(os.environ.get("BUILD") or "build")
 THREADS = os.environ.get("THREADS") or "1"
 STEPS = os.environ.get("STEPS") or ""
 ATTENTIONS = {"softmax": "full", "linear": "linear"}
-SHOWN = 5  # examples of what a model does
+SHOWN = 5  # examples of a model's results
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ def digest(path: pathlib.Path) -> str:
 
 
 def log_of(folder: pathlib.Path) -> list[dict[str, float]]:
-    """The log of a run, one dictionary a step."""
+    """The log of a run, one dictionary per step."""
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def cpu_seconds() -> float:
-    """Of all child processes that have ended, user and system."""
+    """Processor seconds of all child processes that have ended, user and system."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def run_trainer(command: list[str]) -> tuple[int, re.Match[str] | None]:
-    """Runs to the end, progress to stderr; exit code, and the line that tells
-    parameters, threads and SIMD target."""
+    """Runs a command to its end, progress to stderr; returns the exit code, and the
+    line that reports parameters, threads and SIMD target."""
     print(" ".join(command), file=sys.stderr)
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert run.stderr is not None
@@ -93,7 +93,7 @@ def run_trainer(command: list[str]) -> tuple[int, re.Match[str] | None]:
 
 
 def figures(demo: Demo, folder: pathlib.Path, facts: re.Match[str]) -> dict[str, object]:
-    """What is kept of a finished run."""
+    """The figures that are kept of a finished run."""
     log = log_of(folder)
     last = log[-1]
     return {
@@ -113,13 +113,13 @@ def figures(demo: Demo, folder: pathlib.Path, facts: re.Match[str]) -> dict[str,
 
 
 def train(demo: Demo, attention: str) -> dict[str, object]:
-    """Trains, or finds what was trained; returns the figures of the run."""
+    """Trains a model, or finds a trained one; returns the figures of the run."""
     data = OUT / "data" / demo.name
     folder = OUT / f"{demo.name}-{attention}"
     flags = ["--preset", demo.name, "--attention", ATTENTIONS[attention]]
     flags += ["--threads", THREADS]
     if STEPS:
-        # A short run warms up for a twentieth of it.
+        # A short run warms up for a twentieth of its steps.
         flags += ["--steps", STEPS, "--warmup", str(min(100, int(STEPS) // 20))]
     files = [data / "train.tsv", data / demo.held_out]
     settings = {"flags": flags, "sha256": [digest(path) for path in files]}
@@ -158,7 +158,7 @@ def tarn(arguments: list[str], text: str | None = None) -> str:
 
 
 def judge(demo: Demo, attention: str) -> list[dict[str, object]]:
-    """The lean runtime's verdict on all that is held out: greedy, then with a
+    """The lean runtime's evaluation of all held-out examples: greedy, then with a
     beam where there is one."""
     folder = str(OUT / f"{demo.name}-{attention}")
     data = str(OUT / "data" / demo.name / demo.held_out)
@@ -168,7 +168,7 @@ def judge(demo: Demo, attention: str) -> list[dict[str, object]]:
 
 
 def samples(demo: Demo, attention: str) -> list[dict[str, str]]:
-    """What the lean runtime makes of the first held-out examples."""
+    """The lean runtime's results on the first held-out examples."""
     folder = str(OUT / f"{demo.name}-{attention}")
     examples = rows(OUT / "data" / demo.name / demo.held_out)[:SHOWN]
     if demo.beam == 0:
@@ -185,7 +185,7 @@ def samples(demo: Demo, attention: str) -> list[dict[str, str]]:
 
 
 def majority(demo: Demo) -> float:
-    """Share of the held-out examples with the commonest label of training."""
+    """Share of the held-out examples with the most common label of training."""
     data = OUT / "data" / demo.name
     labels = [label for label, _ in rows(data / "train.tsv")]
     common = max(sorted(set(labels)), key=labels.count)
@@ -194,7 +194,7 @@ def majority(demo: Demo) -> float:
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """The machine that the figures were measured on."""
     name = "unknown"
     info = pathlib.Path("/proc/cpuinfo")
     if info.exists():
@@ -214,7 +214,7 @@ def percent(share: object) -> str:
 
 
 def print_table(demo: Demo, results: dict[str, Any]) -> None:
-    """Both models and what they make of some held-out examples."""
+    """Prints both models and their results on some held-out examples."""
     beam = f"beam {demo.beam}" if demo.beam else ""
     print(f"{'attention':10} {demo.title:>14} {'runtime':>8} {beam:>8} {'seconds':>8} "
           f"{'CPU s':>6} {'parameters':>11} {'steps':>6} {'threads':>7} target")

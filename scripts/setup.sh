@@ -69,7 +69,7 @@ stamp=.venv/.tarn-setup
 if ! cmp -s requirements.txt "$stamp"; then
   echo "setup: Python packages into .venv (torch is large; a few minutes)" >&2
   [ -x .venv/bin/python ] || python3 -m venv .venv
-  # Twice quiet: errors alone. Warnings are about the machine's own settings.
+  # Doubly quiet shows errors alone: warnings are about the machine's own settings.
   .venv/bin/python -m pip install -qq --disable-pip-version-check \
     ${TARN_PIP_ARGS:-} -r requirements.txt >&2
   site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory() as name:
     link = [line for line in commands if " -shared " in line][-1]
     for library in ("libtorch.so", "libtorch_cpu.so", "libc10.so"):
         assert f"torch/lib/{library}" in link, link
-    # The folder that CUDA kernels will have holds their stub.
+    # The folder meant for CUDA kernels holds their stub.
     ours = (str(folder).lower(), "/cuda/kernels_stub")
     named = link.lower()
     for word in ours:

@@ -1,11 +1,11 @@
-"""Circles among Python modules: what an import at a module's own level needs
-must not need that module.
+"""Circles among Python modules: what a module imports at its own level must not
+need that module.
 
-Imports inside functions do not count: they run when all modules are there.
+Imports inside functions do not count: they run when all modules are loaded.
 Those below `if TYPE_CHECKING` do: a reader and a type checker follow them too.
 `from package import name` needs the module package.name where there is one,
-and the package's __init__ otherwise; that importing any module of a package
-runs its __init__ first is the language's business and no circle.
+and the package's __init__ otherwise; Python runs the __init__ of a package
+before any module of it, which is no circle.
 """
 import ast
 import pathlib
@@ -27,7 +27,7 @@ def _module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _base(node: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """The absolute name behind `from ... import`, dots resolved."""
+    """The absolute name after `from`, with dots resolved."""
     if not node.level:
         return node.module or ""
     parts = module.split(".")
@@ -66,8 +66,8 @@ def graph(folder: pathlib.Path, package: str) -> dict[str, set[str]]:
 
 
 def _way_back(needs: dict[str, set[str]], start: str) -> list[str]:
-    """The shortest circle through `start`, which stands at both ends; empty
-    where there is none."""
+    """The shortest circle through `start`, which is at both ends; empty where there
+    is none."""
     came: dict[str, str] = {}
     queue = [start]
     for module in queue:
@@ -84,8 +84,8 @@ def _way_back(needs: dict[str, set[str]], start: str) -> list[str]:
 
 
 def circles(needs: dict[str, set[str]]) -> list[str]:
-    """Circles as "a -> b -> a", so many that every module that lies on one is
-    named at least once."""
+    """Circles as "a -> b -> a", enough of them to name every module on a circle at
+    least once."""
     found, named = [], set()
     for module in sorted(needs):
         way = _way_back(needs, module) if module not in named else []

@@ -1,12 +1,12 @@
-"""Holds the direction of data flow: a folder includes only from its left.
+"""Checks the direction of data flow: a folder includes only from its left.
 
 core -> config -> mixers, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
-(cli, train); data (files to rows) stands on text. The runtime and what stands
-on it without training know no torch header. No folder of sources holds more
-files than one can look over. In Python the package knows neither experiments
+(cli, train); data (files to rows) builds on text. The runtime and what builds
+on it without training include no torch header. No folder of sources holds more
+files than a reader can survey. In Python the package knows neither experiments
 nor benchmarks, what experiments share knows no experiment, plotting knows none
 of them, and no modules need each other in a circle (import_cycles.py).
-Exits 1 with one line for each include or import that breaks the promise.
+Exits 1 with one line for each include or import that breaks these rules.
 """
 import pathlib
 import re
@@ -32,7 +32,7 @@ ALLOWED = {
     "python": {"core", "config", "kernels", "text", "runtime", "python"},
 }
 TORCH_FOLDERS = {"torch_ops", "torch_nn", "train"}
-# What people can find: files in one folder.
+# The most files in one folder among which people find theirs.
 MOST_FILES = 40
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

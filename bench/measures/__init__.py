@@ -1,5 +1,5 @@
 """Every measure by name: a function of a results.Context that returns a
-results.Table. Modules are loaded when asked for: some need the peers."""
+results.Table. Modules are loaded on demand, since some need the peers."""
 
 import dataclasses
 import importlib

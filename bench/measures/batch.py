@@ -1,4 +1,4 @@
-"""Images a second against the number generated together, at the paper's MNIST
+"""Images per second against the number generated together, at the paper's MNIST
 shape, beside fast-transformers at batch 64 and the bound of sgemm."""
 
 import harness
@@ -11,7 +11,7 @@ import runtime_sides as sides
 
 BATCHES = (1, 4, 16, 64, 256)
 PEER_BATCH = 64
-STEPS, STEPS_RUN = 784, 24  # every step costs the same: few are run
+STEPS, STEPS_RUN = 784, 24  # every step costs the same, so only a few are run
 
 
 def _tarn_side(model, count, work, steps):

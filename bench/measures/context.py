@@ -1,4 +1,4 @@
-"""What a long past costs: softmax attention's cache against the read bandwidth,
+"""The cost of a long past: softmax attention's cache against the read bandwidth,
 and linear attention at token 1,000,000 against token 1,000."""
 
 import statistics

@@ -32,7 +32,7 @@ def batch_of(batch, length=LENGTH):
 
 
 class CopyModel(torch.nn.Module):
-    """Embedding beside sines of positions, an encoder, a head."""
+    """An embedding joined with sines of positions, an encoder, a head."""
 
     def __init__(self, encoder):
         super().__init__()
@@ -79,8 +79,8 @@ def tarn_side(ctx, data):
 
 
 def fast_transformers_side(name, ctx, data):
-    """With torch's RAdam over all parameters at once (foreach), the same
-    formula as the optimiser its scripts carry, several times as fast."""
+    """The peer with torch's RAdam over all parameters at once (foreach), the same
+    formula as the optimiser in its scripts, several times as fast."""
     from fast_transformers.builders import TransformerEncoderBuilder
     from fast_transformers.masking import TriangularCausalMask
 

@@ -7,7 +7,7 @@ import limits
 import results
 
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# Lengths at which it is to be no slower than torch's.
+# Lengths at which linear attention must be no slower than torch's.
 SHORT = (16, 32, 64)
 
 

@@ -15,7 +15,7 @@ MAKERS = {
     "torch, chunked": "attention_sides.chunked_sides",
     "torch softmax attention": "attention_sides.softmax_side",
 }
-# Softmax attention's cost grows with N^2: minutes a call above this.
+# Softmax attention's cost grows with N^2: above this a call takes minutes.
 SOFTMAX_MOST = 16384
 
 

@@ -15,7 +15,7 @@ def _read_side(name, bytes_read, threads):
 
 
 def _bandwidth_share(side, samples, read):
-    """Of the read bandwidth, pair by pair."""
+    """The share of the read bandwidth, pair by pair."""
     pairs = sorted(
         (side.bytes / a) / (read.bytes / b)
         for a, b in zip(samples[side.name].wall, samples[read.name].wall)

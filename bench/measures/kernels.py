@@ -6,7 +6,7 @@ import limits
 import native
 import results
 
-# case, parameters; {} stands for what the case's file gives.
+# case, parameters; {} stands for the defaults of the case's file.
 CASES = [
     ("linear_attention_step", {"batch": 1, "heads": 8}),
     ("linear_attention_step", {"batch": 4096, "heads": 16}),
@@ -47,7 +47,7 @@ def _cases(ctx):
     named = {name for name, _ in CASES}
     yield from CASES
     done = named | {n for n in known if n.startswith(("limit_", "linear_attention"))}
-    for name in sorted(known - done):  # also kernels that have come since
+    for name in sorted(known - done):  # also kernels that were added since
         yield name, {}
 
 

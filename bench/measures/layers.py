@@ -1,5 +1,5 @@
 """One encoder layer, forward and gradient, against its own matrix products
-timed alone: what surrounds the products is what a fused layer can save."""
+timed alone: the work around the products is what a fused layer can save."""
 
 import harness
 import limits
@@ -60,7 +60,7 @@ def tarn_side(batch, seq_len, d_model, heads, d_ff, dropout, threads):
 
 
 def fast_transformers_side(batch, seq_len, d_model, heads, d_ff, dropout, threads):
-    """Its encoder layer as its builder makes it, with the tuned build."""
+    """fast-transformers' encoder layer as its builder makes it, with the tuned build."""
     from fast_transformers.builders import TransformerEncoderBuilder
     from fast_transformers.masking import TriangularCausalMask
 

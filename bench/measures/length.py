@@ -1,5 +1,5 @@
-"""Time per token at N = 65,536 against N = 4,096: linear means 1. Inputs out of
-cache at both lengths: sets of buffers of 1 GiB and more in all, used in turn."""
+"""Time per token at N = 65,536 against N = 4,096: linear time means 1. Inputs are out
+of cache at both lengths: sets of buffers, 1 GiB or more in all, are used in turn."""
 
 import harness
 import limits

@@ -1,4 +1,4 @@
-"""Beside others: a core taken by another process, and what an idle model costs."""
+"""Beside other processes: a core taken by another one, and the cost of an idle model."""
 
 import contextlib
 import os
@@ -120,7 +120,7 @@ def idle(ctx):
             "valid": True,
         }
     )
-    # A clock tick of the measuring thread itself is all that may be left.
+    # No more than a clock tick of the measuring thread itself may remain.
     table.goal(
         "idle: processor time", results.at_most(0.001), share, unit="share"
     )

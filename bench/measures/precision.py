@@ -1,7 +1,7 @@
 """A training step in bfloat16 beside the same in float32: `tarn train
---precision bf16`, and the softmax model in plain PyTorch under autocast. What is
-gained depends on the processor: with AMX torch's bfloat16 product is several
-times float32's, without it none is gained."""
+--precision bf16`, and the softmax model in plain PyTorch under autocast. The gain
+depends on the processor: with AMX torch's bfloat16 product is several times as fast
+as float32's, without it there is no gain."""
 
 import harness
 import limits
@@ -16,7 +16,7 @@ DEPTH, BATCH, SEQ_LEN = 4, 8, 512
 
 
 def _has_amx():
-    """Whether products in bfloat16 have instructions of their own here."""
+    """Whether this machine has instructions for products in bfloat16."""
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 

@@ -1,5 +1,5 @@
 """An encoder as the builders make it, forward and gradient with dropout: tarn's
-and fast-transformers', of the same program."""
+and fast-transformers', by the same program."""
 
 import importlib
 

@@ -1,5 +1,5 @@
 """Linear attention's useful FLOP/s as a share of torch's sgemm, both in turn.
-Useful: 4KV + C(K+V) forward and 10KV + C(3K+2V) gradient a token and head at
+Useful are 4KV + C(K+V) forward and 10KV + C(3K+2V) gradient per token and head at
 C = 16, whatever is executed; map and denominator are timed, not counted."""
 
 import harness
@@ -21,7 +21,7 @@ SHAPES = [
 
 
 def _variants(seq_len, width, ctx):
-    """Cases of one shape: what the goals name, and its neighbours."""
+    """Cases of one shape: those that the goals name, and their variants."""
     params = {"seq_len": seq_len, "d_key": width}
     for kind in ("forward", "gradient"):
         name = f"linear_attention_{kind}"

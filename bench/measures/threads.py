@@ -1,4 +1,4 @@
-"""One head, one sequence: what a second thread brings (value columns, sweeps)."""
+"""One head, one sequence: the gain from a second thread (value columns, sweeps)."""
 
 import harness
 import limits

@@ -1,5 +1,5 @@
-"""Memory of a training step: `tarn.models` and the softmax model of someone who
-writes it in plain PyTorch, each in a fresh process."""
+"""Memory of a training step: `tarn.models` and a softmax model as a user writes it
+in plain PyTorch, each in a fresh process."""
 
 import memory
 import native

@@ -1,6 +1,6 @@
 """The whole training step of a language model as its users run it: `tarn train`,
-`tarn.models` in Python, the products alone, and the softmax model of someone who
-writes it in plain PyTorch."""
+`tarn.models` in Python, the products alone, and a softmax model as a user writes
+it in plain PyTorch."""
 
 import atexit
 import functools
@@ -25,7 +25,7 @@ import measures.layers as layers
 VOCAB, HEADS = 256, 4
 WARM, COUNTED = 3, 6  # steps of one process of the trainer
 
-# layers, width, batch, seq_len; goals: of the products, of plain PyTorch
+# layers, width, batch, seq_len; goals: against the products, against plain PyTorch
 SHAPES = [
     (4, 128, 8, 128, 1.45, 1.6),
     (4, 128, 8, 512, 1.40, 2.0),
@@ -38,13 +38,13 @@ SHAPES = [
 NAMES = (2, 128, 64)
 NAME = 8
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-# Above it the T x T scores of a softmax model take minutes here.
+# Above this length the T x T scores of a softmax model take minutes here.
 LONGEST_SOFTMAX = 2048
 
 
 @functools.lru_cache(maxsize=1)
 def _folder():
-    """A folder with a text of its own, gone with the process."""
+    """A folder with a text of its own, removed when the process ends."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-training-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     draw = random.Random(1)
@@ -55,7 +55,7 @@ def _folder():
 
 
 def _trainer(words, tokens, counted, threads):
-    """Steps as `tarn train` logs them, in a process a sample; tokens of a step."""
+    """Steps as `tarn train` logs them, one process per sample. tokens: of a step."""
     build = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build"))
     words = words | {
         "--out": _folder() / "run",
@@ -85,7 +85,7 @@ def _trainer(words, tokens, counted, threads):
 
 
 def trainer_side(depth, width, batch, seq_len, threads, counted=COUNTED, more=None):
-    """`more`: further flags by name."""
+    """The side of `tarn train`. more: further flags by name."""
     words = {
         "--data": _folder() / "text.txt",
         "--records": "block",
@@ -126,7 +126,7 @@ def names_sides(depth, width, batch, threads, counted):
         "--seq-len": 32,
     }
     sources, targets = batch * NAME, batch * (NAME + 1)
-    # The log counts letters and sounds; a decoder also reads what begins them.
+    # The log counts letters and sounds; a decoder also reads the symbol before them.
     trainer = _trainer(words, 2 * batch * NAME, counted, threads)
     hidden = 4 * width
     parts = [
@@ -184,7 +184,7 @@ def _map_side(name, tokens, inputs, outputs, threads):
 
 
 def _sum_side(name, parts, threads):
-    """Several sides, each some times over, as one."""
+    """Several sides as one; each is run a given number of times."""
 
     def run(inner):
         return tuple(map(sum, zip(*(side.run(inner * times) for times, side in parts))))
@@ -194,7 +194,7 @@ def _sum_side(name, parts, threads):
 
 
 def products_side(depth, width, tokens, threads):
-    """The products of all weights, the head's too: forward, both gradients."""
+    """The products of all weights, the head included: forward, both gradients."""
     layer = layers.products_side("layer", tokens, width, 4 * width, threads)
     head = _map_side("head", tokens, width, VOCAB, threads)
     return _sum_side("products", [(depth, layer), (1, head)], threads)

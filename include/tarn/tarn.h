@@ -57,10 +57,10 @@ TARN_API const char* tarn_version(void);
 /* --- Errors ------------------------------------------------------------- */
 
 TARN_API tarn_status tarn_error_code(const tarn_error* error);
-/* One line: the place, what was wanted, what was given. Lives as long as the
- * error. "no error" for NULL, which no failing call stores. */
+/* One line that names the place, what was wanted and what was given. Lives as
+ * long as the error. "no error" for NULL, which no failing call stores. */
 TARN_API const char* tarn_error_message(const tarn_error* error);
-TARN_API void tarn_error_free(tarn_error* error); /* NULL: nothing */
+TARN_API void tarn_error_free(tarn_error* error); /* NULL: no effect */
 
 /* --- Models ------------------------------------------------------------- */
 
@@ -76,44 +76,44 @@ typedef struct tarn_model_options {
   { sizeof(tarn_model_options), TARN_WEIGHTS_F32, 0, 1 }
 
 /* Opens a model directory: config.json, model.safetensors, tokenizer.json and,
- * of a classifier, labels.json. All of it is checked before use
+ * for a classifier, labels.json. All of it is checked before use
  * (TARN_ERROR_FORMAT, also for a kind of model that is not supported;
- * TARN_ERROR_IO). options: NULL
- * gives the defaults. Costs one pass over the weights. */
+ * TARN_ERROR_IO). options: NULL gives the defaults. Costs one pass over the
+ * weights. */
 TARN_API tarn_status tarn_model_open(const char* path,
                                      const tarn_model_options* options,
                                      tarn_model** model, tarn_error** error);
-/* Gives up the caller's hold. The model lives on, and its pointer may be used,
- * while a state of it exists. NULL: nothing. */
+/* Releases the caller's reference. The model lives on, and its pointer may be
+ * used, while a state of it exists. NULL: no effect. */
 TARN_API void tarn_model_close(tarn_model* model);
 
 /* Facts; 0 for NULL. Thread-safe, O(1). */
 TARN_API uint64_t tarn_model_vocab_size(const tarn_model* model);
-/* Floats in a row of logits: vocab_size, or of an image model the 3 n_mixtures
+/* Floats in a row of logits: vocab_size or, for image models, 3 n_mixtures
  * parameters of the next byte's distribution. */
 TARN_API uint64_t tarn_model_n_outputs(const tarn_model* model);
-/* Ids below it stand for text; a model may have more rows than that, whose
- * logits are no candidates (pass this as the count to tarn_sample). */
+/* Ids below this number stand for text; a model may have more rows than that,
+ * whose logits are not candidates (pass this as the count to tarn_sample). */
 TARN_API uint64_t tarn_model_tokenizer_size(const tarn_model* model);
 TARN_API uint64_t tarn_model_parameters(const tarn_model* model);
 TARN_API int32_t tarn_model_threads(const tarn_model* model);
-/* Bytes of a new state. Linear models: of every state, however long. */
+/* Bytes of a new state; for linear models, of a state at any position. */
 TARN_API uint64_t tarn_model_state_bytes(const tarn_model* model);
 /* Bytes a state grows by with each token: 0 for linear models. */
 TARN_API uint64_t tarn_model_state_bytes_per_token(const tarn_model* model);
 
-/* What it does: continue text (decoder), put texts into classes (encoder), or
- * write a target for a source (seq2seq). DECODER for NULL. */
+/* What the model does: continue text (decoder), put texts into classes
+ * (encoder), or write a target for a source (seq2seq). DECODER for NULL. */
 enum { TARN_ARCH_DECODER = 0, TARN_ARCH_ENCODER = 1, TARN_ARCH_SEQ2SEQ = 2 };
 TARN_API int32_t tarn_model_arch(const tarn_model* model);
-/* Classes of a classifier, 0 for other models; the name of one, NULL when there
- * is no such class. Names live as long as the model. */
+/* The number of classes of a classifier, 0 for other models; the name of one
+ * class, NULL when there is no such class. Names live as long as the model. */
 TARN_API uint64_t tarn_model_n_classes(const tarn_model* model);
 TARN_API const char* tarn_model_label(const tarn_model* model, uint64_t index);
 
 /* --- States: the past of one sequence, as a value ------------------------ */
 
-/* A state before the first token. Of a sequence-to-sequence model it has no
+/* A state before the first token. For a sequence-to-sequence model it has no
  * source and can only be copied to. TARN_ERROR_ARGUMENT for a classifier. */
 TARN_API tarn_status tarn_state_new(const tarn_model* model, tarn_state** state,
                                     tarn_error** error);
@@ -123,7 +123,7 @@ TARN_API tarn_status tarn_state_clone(const tarn_state* state,
 /* Overwrites `to` with `from`; both of one model. O(bytes). */
 TARN_API tarn_status tarn_state_copy(tarn_state* to, const tarn_state* from,
                                      tarn_error** error);
-/* Back to before the first token; the source stays. */
+/* Returns to before the first token; the source is kept. */
 TARN_API tarn_status tarn_state_reset(tarn_state* state, tarn_error** error);
 /* Writes a state as one file that appears whole or not at all: position, past,
  * source and last logits. TARN_ERROR_NUMERIC for NaN or infinity in it,
@@ -136,7 +136,7 @@ TARN_API tarn_status tarn_state_save(const tarn_state* state, const char* path,
  * TARN_ERROR_IO when it cannot be read. */
 TARN_API tarn_status tarn_state_load(const tarn_model* model, const char* path,
                                      tarn_state** state, tarn_error** error);
-TARN_API void tarn_state_free(tarn_state* state); /* NULL: nothing */
+TARN_API void tarn_state_free(tarn_state* state); /* NULL: no effect */
 /* Facts; 0 for NULL. Position: tokens consumed. */
 TARN_API uint64_t tarn_state_bytes(const tarn_state* state);
 TARN_API uint64_t tarn_state_position(const tarn_state* state);
@@ -186,8 +186,8 @@ TARN_API tarn_status tarn_step_batch(const tarn_model* model,
 TARN_API tarn_status tarn_encode_source(const tarn_model* model,
                                         const int32_t* tokens, uint64_t count,
                                         tarn_state** state, tarn_error** error);
-/* Classifiers: logits[n_classes] of `count` >= 1 tokens. The largest is the
- * class; their softmax the probabilities. */
+/* Classifiers: writes logits[n_classes] for `count` >= 1 tokens. The largest is
+ * the class; their softmax gives the probabilities. */
 TARN_API tarn_status tarn_classify(const tarn_model* model,
                                    const int32_t* tokens, uint64_t count,
                                    float* logits, tarn_error** error);
@@ -196,18 +196,18 @@ typedef struct tarn_beam_options {
   size_t struct_size;
   int32_t start, end;    /* tokens before the first and after the last */
   uint64_t beam;         /* hypotheses kept, 1 (greedy) to 1024 */
-  uint64_t max_tokens;   /* of a hypothesis, its end included */
+  uint64_t max_tokens;   /* per hypothesis, its end included */
   double length_penalty; /* score = log p / length^length_penalty, >= 0 */
 } tarn_beam_options;
 #define TARN_BEAM_OPTIONS_INIT \
   { sizeof(tarn_beam_options), 0, 0, 1, 256, 1.0 }
 
-/* The best continuation of a state, which stays as it is: token after token, or
- * with `beam` hypotheses side by side. options: NULL gives the defaults. Writes
- * at most `capacity` tokens, without start and end; *count is the number there
- * are, also when the call fails with TARN_ERROR_SHAPE because capacity is
- * smaller. score may be NULL. Deterministic. TARN_ERROR_NUMERIC when logits are
- * not finite. */
+/* Finds the best continuation of a state, which is left as it is: token after
+ * token, or with `beam` hypotheses side by side. options: NULL gives the
+ * defaults. Writes at most `capacity` tokens, without start and end; *count is
+ * the length of the continuation, also when the call fails with
+ * TARN_ERROR_SHAPE because capacity is smaller. score may be NULL.
+ * Deterministic. TARN_ERROR_NUMERIC when logits are not finite. */
 TARN_API tarn_status tarn_beam_search(const tarn_model* model,
                                       const tarn_state* state,
                                       const tarn_beam_options* options,
@@ -217,16 +217,17 @@ TARN_API tarn_status tarn_beam_search(const tarn_model* model,
 
 /* --- Text and tokens ---------------------------------------------------- */
 
-/* Tokens of `bytes` bytes of text (no terminator needed). Writes at most
- * `capacity` tokens; *count is the number there are, also when the call fails
- * with TARN_ERROR_SHAPE because capacity is smaller. tokens NULL: only counts.
- * TARN_ERROR_FORMAT names the byte of a character the model does not know. */
+/* Encodes `bytes` bytes of text (no terminator needed) as tokens. Writes at
+ * most `capacity` tokens; *count is the number of all tokens, also when the
+ * call fails with TARN_ERROR_SHAPE because capacity is smaller. tokens NULL:
+ * only counts. TARN_ERROR_FORMAT names the byte of a character the model does
+ * not know. */
 TARN_API tarn_status tarn_encode(const tarn_model* model, const char* text,
                                  uint64_t bytes, int32_t* tokens,
                                  uint64_t capacity, uint64_t* count,
                                  tarn_error** error);
-/* Text of tokens, by the same rules; no terminator is written. The text of a
- * byte model may end inside a UTF-8 sequence. */
+/* Decodes tokens to text, by the same rules; no terminator is written. The text
+ * of a byte model may end inside a UTF-8 sequence. */
 TARN_API tarn_status tarn_decode(const tarn_model* model, const int32_t* tokens,
                                  uint64_t count, char* text, uint64_t capacity,
                                  uint64_t* bytes, tarn_error** error);
@@ -243,10 +244,10 @@ typedef struct tarn_sampler_options {
 #define TARN_SAMPLER_OPTIONS_INIT \
   { sizeof(tarn_sampler_options), 0, 0.8, 40, 0.95, 0.05, 0, 0 }
 
-/* Draws a token from `count` logits: top_k, top_p, min_p, temperature, draw. A
- * pure function of its arguments; `position` counts the draws (the position of
- * the state serves). options: NULL gives the defaults. TARN_ERROR_NUMERIC for
- * NaN or +inf. O(count). */
+/* Draws a token from `count` logits: applies top_k, top_p, min_p and
+ * temperature, then draws. A pure function of its arguments; `position` counts
+ * the draws (the position of the state will do). options: NULL gives the
+ * defaults. TARN_ERROR_NUMERIC for NaN or +inf. O(count). */
 TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
                                  const tarn_sampler_options* options,
                                  uint64_t position, int32_t* token,
@@ -254,9 +255,10 @@ TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
 
 /* --- Writing text ------------------------------------------------------- */
 
-/* Told every token: its `bytes` bytes of text (no terminator; not always whole
- * characters), for the length of the call. Not 0 ends the run, which is no
- * error. Must not throw. `user` is the pointer of the options. */
+/* Receives every token with its `bytes` bytes of text (no terminator; not
+ * always whole characters), which are valid during the call. A result other
+ * than 0 ends the run, which is not an error. Must not throw. `user` is the
+ * pointer of the options. */
 typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
                                        const char* text, uint64_t bytes);
 
@@ -265,22 +267,23 @@ typedef struct tarn_generate_options {
   uint64_t max_tokens;                 /* to generate */
   const tarn_sampler_options* sampler; /* NULL: the defaults */
   tarn_token_callback callback;        /* may be NULL */
-  /* Asked between steps and between blocks of the prompt, may be NULL: not 0
-   * ends the call with TARN_ERROR_INTERRUPTED; the state then holds what was
-   * consumed. */
+  /* Called between steps and between blocks of the prompt; may be NULL. A
+   * result other than 0 ends the call with TARN_ERROR_INTERRUPTED; the state
+   * then holds what was consumed. */
   int32_t (*cancel)(void* user);
   void* user;
 } tarn_generate_options;
 #define TARN_GENERATE_OPTIONS_INIT \
   { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL }
 
-/* Consumes a prompt and writes: draws a token as tarn_sample with the state's
- * position does, consumes it, tells it, again. The state goes on from where it
- * is and in the end holds all that was told. An empty prompt at position 0
- * begins from a newline (token 0 where there is none); later on the state must
- * have its last logits. options: NULL gives the defaults. generated, which may
- * be NULL: the number of tokens. TARN_ERROR_ARGUMENT for a model that writes no
- * text; TARN_ERROR_NUMERIC when logits are not finite. */
+/* Consumes a prompt and generates text: draws a token as tarn_sample does with
+ * the state's position, consumes it, passes it to the callback, and repeats.
+ * The state continues from where it is and in the end holds all tokens passed
+ * on. An empty prompt at position 0 begins from a newline (token 0 where there
+ * is none); later on the state must have its last logits. options: NULL gives
+ * the defaults. generated (may be NULL): the number of tokens.
+ * TARN_ERROR_ARGUMENT for a model that does not write text; TARN_ERROR_NUMERIC
+ * when logits are not finite. */
 TARN_API tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
                                    const int32_t* prompt, uint64_t count,
                                    const tarn_generate_options* options,

@@ -1,7 +1,7 @@
-// libtarn for C++17: owners over the C interface, header only. Objects free
-// what they hold, errors are exceptions; see tarn.h for each call's rules. The
-// names stand in namespace tarn; an inline namespace keeps their symbols apart
-// from those of the library, which has classes of the same names inside.
+// libtarn for C++17: owning classes over the C interface, header only. Objects
+// free what they hold, errors are exceptions; see tarn.h for each call's rules.
+// The names are in namespace tarn; an inline namespace keeps their symbols
+// apart from those of the library, which has classes of the same names.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Error : public std::runtime_error {
 };
 
 namespace internal {
-/// Throws the error a C call stored. Takes it over.
+/// Throws the error that a C call stored, and frees it.
 inline void Check(tarn_status status, tarn_error* error) {
   if (status == TARN_OK) return;
   const Error thrown(status, tarn_error_message(error));
@@ -39,9 +39,9 @@ inline void Check(tarn_status status, tarn_error* error) {
   throw thrown;
 }
 
-/// A C call with its error argument added; throws what it stored. The error is
-/// read in a statement of its own: among the arguments of one call the order is
-/// the compiler's choice.
+/// Makes a C call with its error argument added; throws what it stored. The
+/// error is read in a statement of its own: among the arguments of one call the
+/// order is the compiler's choice.
 template <typename Function, typename... Arguments>
 void Call(Function function, Arguments... arguments) {
   tarn_error* error = nullptr;
@@ -49,8 +49,8 @@ void Call(Function function, Arguments... arguments) {
   Check(status, error);
 }
 
-/// What a C call writes into a buffer, whose size it says: `call(data, size,
-/// &count, &error)`, once more with enough room where the first guess was less.
+/// Returns what a C call writes into a buffer; `call(data, size, &count,
+/// &error)` reports the size needed and is repeated if the guess was smaller.
 template <typename Buffer, typename Function>
 Buffer Fill(Buffer buffer, const Function& call) {
   for (;;) {
@@ -106,8 +106,8 @@ struct GenerateOptions {
   SamplerOptions sampler = {};
 };
 
-/// Told the bytes of every token; false ends the run. What it throws comes out
-/// of Generate.
+/// Receives the bytes of every token; a result of false ends the run. Generate
+/// rethrows what it throws.
 using TokenSink = std::function<bool(std::string_view text)>;
 
 /// tarn_beam_options, with its defaults.
@@ -121,7 +121,7 @@ struct BeamOptions {
 class Model {
  public:
   /// Throws Error (TARN_ERROR_FORMAT, TARN_ERROR_IO) when the directory holds
-  /// no sound model.
+  /// no valid model.
   static Model Open(const std::string& path, const ModelOptions& options = {}) {
     tarn_model_options c = TARN_MODEL_OPTIONS_INIT;
     c.weights = options.bf16_weights ? TARN_WEIGHTS_BF16 : TARN_WEIGHTS_F32;
@@ -156,7 +156,7 @@ class Model {
   }
   /// Logits of the classes for one text. Throws Error for other models.
   std::vector<float> Classify(const std::vector<std::int32_t>& tokens) const {
-    // Never empty: what other models answer is the call's business.
+    // Never empty, so that tarn_classify itself refuses other models.
     std::vector<float> logits(tarn_model_n_classes(model_) + 1);
     internal::Call(tarn_classify, model_, tokens.data(), tokens.size(),
                    logits.data());
@@ -165,7 +165,7 @@ class Model {
   }
 
   std::vector<std::int32_t> Encode(std::string_view text) const {
-    // Seldom more tokens than bytes; where normalising lengthens, there are.
+    // Seldom more tokens than bytes; normalising may lengthen the text.
     return internal::Fill(std::vector<std::int32_t>(text.size()),
                           [&](std::int32_t* tokens, std::uint64_t capacity,
                               std::uint64_t* count, tarn_error** error) {
@@ -187,8 +187,8 @@ class Model {
     return Decode(std::vector<std::int32_t>{token});
   }
 
-  /// The text that follows a prompt, by a state of its own; `sink` is told of
-  /// each token as it comes.
+  /// Returns the text that follows a prompt, generated from a new state; `sink`
+  /// receives each token as it comes.
   std::string Generate(std::string_view prompt,
                        const GenerateOptions& options = {},
                        const TokenSink& sink = {}) const;
@@ -208,8 +208,8 @@ class State {
   explicit State(const Model& model) : model_(model.get()) {
     internal::Call(tarn_state_new, model_, &state_);
   }
-  /// The state before the first token of the target of a source, of a
-  /// sequence-to-sequence model; throws Error for others.
+  /// The state before the first token of a source's target, for
+  /// sequence-to-sequence models; throws Error for others.
   static State OfSource(const Model& model,
                         const std::vector<std::int32_t>& source) {
     State state(model.get());
@@ -226,8 +226,8 @@ class State {
   }
   ~State() { tarn_state_free(state_); }
 
-  /// A file of this state, and the state of such a file; it must be of this
-  /// model (tarn_state_save, tarn_state_load). Throw Error.
+  /// Save writes this state to a file and Load reads one, which must be of this
+  /// model (tarn_state_save, tarn_state_load). Both throw Error.
   void Save(const std::string& path) const {
     internal::Call(tarn_state_save, state_, path.c_str());
   }
@@ -269,8 +269,8 @@ class State {
     return token;
   }
 
-  /// Consumes a prompt and writes, token by token (tarn_generate). Returns the
-  /// number of tokens; the state then holds all that was told.
+  /// Consumes a prompt and generates token by token (tarn_generate). Returns
+  /// the number of tokens; the state then holds all that `sink` received.
   std::uint64_t Generate(const std::vector<std::int32_t>& prompt,
                          const GenerateOptions& options = {},
                          const TokenSink& sink = {}) {
@@ -308,7 +308,7 @@ class State {
     c.beam = options.beam;
     c.max_tokens = options.max_tokens;
     c.length_penalty = options.length_penalty;
-    // Room for all that may come; a search of more is made once more.
+    // Room for the longest result up to kMost; a longer one is searched again.
     constexpr std::uint64_t kMost = 1 << 20;
     return internal::Fill(
         std::vector<std::int32_t>(std::min(options.max_tokens, kMost)),

@@ -10,7 +10,7 @@ fast-transformers ``tarn.attention``, ``tarn.builders``, ``tarn.transformers``,
 Without PyTorch: ``tarn.runtime`` runs such a directory, numpy in and out, and
 ``tarn.accounting`` counts its parameters and costs.
 
-Parts are imported when they are first asked for.
+Each part is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""tarn under the name fast_transformers, for programs one cannot edit."""
+"""tarn under the name fast_transformers, for programs that cannot be edited."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PARTS = (
     "weight_mapper",
 )
 
-# Its other parts are steps of kernels that tarn runs as one operator, which
-# keeps nothing that such a step could take or give.
+# Its other parts are single steps of kernels. tarn runs each kernel as one
+# operator, which keeps nothing that such a step could take or return.
 _USE_INSTEAD = {
     "aggregate": "tarn.ops.clustered_attention, which groups queries itself",
     "causal_product.causal_product_cuda": "causal_product_cpu, for tarn's kernels run on the CPU",
@@ -53,8 +53,8 @@ class _Refusal(MetaPathFinder):
 
 def install_as_fast_transformers() -> None:
     """Makes ``import fast_transformers`` and its submodules give tarn, in this
-    process, from now on. Once done it does nothing. A part that tarn has not
-    (aggregate, clustering, hashing, local_product, sparse_product) stays a
+    process, from now on. A second call does nothing. A part that tarn lacks
+    (aggregate, clustering, hashing, local_product, sparse_product) still raises
     ModuleNotFoundError, which says what to use instead.
 
     Raises ImportError where the package itself has been imported before: its

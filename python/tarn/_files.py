@@ -12,7 +12,7 @@ import torch
 
 
 def write_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
-    """Writes a file that is there whole or not at all. Raises OSError."""
+    """Writes a file that is complete or does not appear at all. Raises OSError."""
     target = pathlib.Path(path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -32,7 +32,7 @@ def write_tensors(
     path: str | os.PathLike[str],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes tensors, wherever they are and however strided. Raises OSError."""
+    """Writes tensors of any device and any strides. Raises OSError."""
     dense = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     write_bytes(safetensors.torch.save(dense, dict(metadata or {})), path)
 

@@ -1,5 +1,5 @@
-"""Where one fused pass may stand for several modules: float32 on the CPU, outside
-autocast, modules of torch's own classes to which nobody listens. Anything else
+"""Decides where one fused pass may replace several modules: float32 on the CPU,
+outside autocast, modules of torch's own classes without hooks. Anything else
 (another class in a layer's place, a hook, a parametrisation, another dtype or
 device) is called as it is."""
 
@@ -16,8 +16,8 @@ _FEW_ROWS = 32
 
 
 class Branch(NamedTuple):
-    """A part of a layer before what a later pass takes along: its last product
-    with `weight` [D, V] and `bias` [D]; None: they are in."""
+    """The output of a part of a layer without what a later pass applies: the last
+    product with `weight` [D, V], and `bias` [D]; None: already applied."""
 
     rows: torch.Tensor
     bias: torch.Tensor | None = None
@@ -31,7 +31,7 @@ def serves(*tensors: torch.Tensor) -> bool:
 
 
 def unheard(module: torch.nn.Module) -> bool:
-    """Whether a call of the module is nothing but its class's forward."""
+    """Whether a call of the module runs nothing but its class's forward."""
     return not (
         module._forward_hooks
         or module._forward_pre_hooks
@@ -42,8 +42,8 @@ def unheard(module: torch.nn.Module) -> bool:
 
 
 def linears(*modules: Any, bias: bool = True) -> list[torch.nn.Linear]:
-    """These, if all are plain affine maps, with biases or without, that the kernels
-    serve; else none."""
+    """The modules if all are plain affine maps that the kernels serve, with biases or
+    without as `bias` says; else an empty list."""
     fit = all(
         type(module) is torch.nn.Linear
         and unheard(module)
@@ -55,15 +55,15 @@ def linears(*modules: Any, bias: bool = True) -> list[torch.nn.Linear]:
 
 
 def dropout_of(module: torch.nn.Module) -> float | None:
-    """The probability of a plain dropout as it acts now; None for another module,
-    or where all is dropped."""
+    """The probability with which a plain dropout acts now; None for another module,
+    or where everything is dropped."""
     if type(module) is not torch.nn.Dropout or not unheard(module) or module.p >= 1:
         return None
     return module.p if module.training else 0.0
 
 
 def plain_norm(norm: torch.nn.Module) -> dict | None:
-    """A norm as `tarn.ops.residual_norm` takes it; None where it does not."""
+    """The arguments for `tarn.ops.residual_norm`; None for a norm that it cannot compute."""
     plain: Any = norm
     if type(norm) not in (torch.nn.LayerNorm, torch.nn.RMSNorm) or not unheard(norm):
         return None
@@ -75,7 +75,7 @@ def plain_norm(norm: torch.nn.Module) -> dict | None:
 
 
 def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
-    """The same; no arguments without a norm."""
+    """As plain_norm; an empty dictionary without a norm."""
     return {} if norm is None else plain_norm(norm)
 
 
@@ -85,8 +85,8 @@ def add_residual(
     dropout: torch.nn.Module,
     norm: torch.nn.Module | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """s = residual + dropout(branch) and y = norm(s), or s twice without a norm:
-    one pass."""
+    """s = residual + dropout(branch) and y = norm(s), or s twice without a norm, in
+    one pass where possible."""
     rows, bias = unbiased(branch)
     arguments, share = _norm_arguments(norm), dropout_of(dropout)
     fused = serves(rows, residual) and rows.shape == residual.shape
@@ -100,7 +100,7 @@ def add_residual(
 
 
 def normed(norm: torch.nn.Module | None, x: torch.Tensor) -> torch.Tensor:
-    """norm(x), in one pass; x without a norm."""
+    """norm(x), in one pass where possible; x without a norm."""
     arguments = _norm_arguments(norm)
     if norm is None or arguments is None or not serves(x):
         return x if norm is None else norm(x)
@@ -110,7 +110,7 @@ def normed(norm: torch.nn.Module | None, x: torch.Tensor) -> torch.Tensor:
 
 
 def unbiased(branch: Branch) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """A branch but for its bias, which is the second; branches are any tuples."""
+    """A branch without its bias, and the bias; a branch may be any tuple."""
     rows, bias, weight = Branch(*branch)
     return (rows if weight is None else ops.affine(rows, weight)), bias
 
@@ -129,14 +129,14 @@ def layer_rest(
     maps: tuple[torch.nn.Module, torch.nn.Module],
     activation: str | None,
 ) -> torch.Tensor | None:
-    """A layer from the last product of its last attention on, in one call: the
-    norm behind that attention and the last one (None: pre-norm), the two maps of
-    the feed-forward network. None where the operator does not do it."""
+    """A layer from the last product of its last attention on, in one call. norms:
+    the one after that attention and the last one (None: pre-norm). maps: the two of
+    the feed-forward network. None where the operator does not compute it."""
     rows, bias, weight = Branch(*branch)
     if weight is None or activation is None or not serves(rows, residual):
         return None
     if rows.shape[:-1] != residual.shape[:-1] or weight.shape[0] != residual.shape[-1]:
-        return None  # a branch that is spread over the rows
+        return None  # the branch is broadcast over the rows
     few = not torch.compiler.is_compiling() and residual.numel() < _FEW_ROWS * weight.shape[0]
     if few:
         return None
@@ -172,7 +172,7 @@ def layer_rest(
 def affine(
     maps: tuple[torch.nn.Module, ...], x: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Affine maps of one tensor, up to four of a sequence [N, L, D] in one call."""
+    """Affine maps of one tensor; up to four maps of a sequence [N, L, D] take one call."""
     plain = linears(*maps) if serves(x) else []
     if not plain:
         return tuple(part(x) for part in maps)

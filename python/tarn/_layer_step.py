@@ -1,7 +1,7 @@
-"""One token through layers in one call where their attention is linear or full
-(`torch.ops.tarn.linear_layers_step`, `full_layers_step`), in three a layer where it
-is another: a recurrent step costs less than the dozen operators that each layer is
-made of take to be called. It is one call only where nobody could tell: no gradient
+"""One token through layers: in one call where their attention is linear or full
+(`torch.ops.tarn.linear_layers_step`, `full_layers_step`), in three calls a layer for
+other kinds, because a recurrent step costs less than the calls of the dozen operators
+of each layer. It is one call only where no caller could see the difference: no gradient
 is recorded, float32 on the CPU, modules of the classes that this package builds, no
 listener, no dropout. Anything else goes part by part."""
 
@@ -19,7 +19,7 @@ from tarn._step_plan import Plan
 from tarn.events import IntermediateOutput
 from tarn.recurrent._state import AttentionState
 
-# What could not be planned is asked again after so many tokens.
+# Tokens after which planning is tried again where it was not possible.
 _PATIENCE = 128
 
 Step = tuple[torch.Tensor, Any]
@@ -53,7 +53,7 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
     if states is None:
         states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
-        return None  # an error that the layers know how to tell
+        return None  # an error that the layers report
     found = _steps(plan, plan.memory, x, states)
     if found is None or plan.last is not None:
         return found
@@ -63,9 +63,9 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
 def decoder_step(
     stack: Any, x: torch.Tensor, states: Any, memory: torch.Tensor | None = None
 ) -> Steps | None:
-    """As stack_step, of a stack of decoder layers, whose states are pairs: of the
-    attention to the past (or None) and to the memory. memory: that which the
-    second were built from, where the caller gives it again."""
+    """As stack_step, for a stack of decoder layers, whose states are pairs: that of the
+    attention to the past (or None) and that of the memory. memory: the tensor that the
+    latter were built from, where the caller gives it again."""
     if not _may_be_one(x) or not isinstance(states, (list, tuple)):
         return None
     plan = _plan_for(stack, stack)
@@ -100,7 +100,7 @@ def _memories(
         if not held.fits(part.memory_kind, rows, part.memory_facts):
             return None
         if memory is not None and not _built_from(held, memory):
-            return None  # an error that the parts know how to tell
+            return None  # an error that the parts report
         if not _all_kept(held):
             return None
         first.append(held.tensors[part.memory_names[0]])
@@ -115,7 +115,7 @@ def _built_from(state: AttentionState, memory: torch.Tensor) -> bool:
 
 
 def _all_kept(state: AttentionState) -> bool:
-    """Whether every key of a memory counts; found out once a state."""
+    """Whether every key of a memory is kept; computed once per state."""
     keep = state.tensors.get("keep")
     if keep is None:
         return True
@@ -166,8 +166,8 @@ def _steps(
 def read_states(
     plan: Plan, memory: Memory, rows: int, states: Sequence[Any]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
-    """The two tensors of every layer's state, none of an empty one. None where the
-    layers must go part by part."""
+    """The two tensors of every layer's state; no tensors before the first token. None
+    where the layers must go part by part."""
     first, second = memory.names
     a: list[torch.Tensor] = []
     b: list[torch.Tensor] = []
@@ -177,9 +177,9 @@ def read_states(
         return a, b
     for part, state in zip(plan.parts, states, strict=True):
         if not isinstance(state, AttentionState):
-            return None  # a pair
+            return None  # a plain pair
         if not state.fits(part.inner.kind, rows, part.facts):
-            return None  # an error that the parts know how to tell
+            return None  # an error that the parts report
         tensors = state.tensors
         a.append(tensors[first])
         b.append(tensors[second])
@@ -217,8 +217,8 @@ def _all_full(states: Sequence[AttentionState], name: str) -> bool:
 def steps_after(
     rows: int, states: Sequence[Any], tokens: int = 1, after: torch.Tensor | None = None
 ) -> list[torch.Tensor]:
-    """The steps of states after some tokens more: one tensor for all that are equal,
-    so that the next token finds them the same. after: the first's, where known."""
+    """The steps of states after some more tokens. Equal ones share one tensor, so that
+    the next call recognises them. after: those of the first state, where known."""
     if states[0] is None:
         return [torch.full((rows,), tokens)] * len(states)
     first = states[0].steps
@@ -240,7 +240,7 @@ def _other_step(plan: Plan, x: torch.Tensor, state: Any) -> Step | None:
     return torch.ops.tarn.layer_step_rest.default(x, attended, *arguments), new_state
 
 
-# Of a layer, a stack or a model: its plan, or the tokens until it is asked again.
+# The plan of a layer, a stack or a model, or the tokens until planning is tried again.
 _plans: WeakKeyDictionary[Any, Plan | int] = WeakKeyDictionary()
 
 
@@ -252,8 +252,8 @@ def _plan_for(module: Any, stack: Any) -> Plan | None:
 
 
 def plan_for(module: Any, make: Callable[[], Plan]) -> Any:
-    """What make() found out about a module, as long as it holds; None where there
-    cannot be a plan, or was none a moment ago."""
+    """The plan of a module, from make(), as long as it holds; None where there cannot
+    be a plan, or where making one failed less than _PATIENCE tokens ago."""
     found = _plans.get(module)
     if isinstance(found, Plan):
         if found.holds():

@@ -51,7 +51,7 @@ def _built_with(path):
 
 
 def _torch_version() -> str | None:
-    """Version of the torch that is here, without importing it; None: none."""
+    """Version of the installed torch, without importing it; None if there is none."""
     loaded = sys.modules.get("torch")
     if loaded is not None:
         return loaded.__version__.split("+")[0]
@@ -73,7 +73,7 @@ def _check(path: pathlib.Path, given: str) -> None:
 
 
 def check_torch() -> None:
-    """Raises ImportError where operators and torch are both here and do not fit
+    """Raises ImportError where operators and torch are both installed and do not fit
     each other; without one of them the runtime part still works."""
     given = _torch_version()
     path = next((path for path in _candidates() if path.is_file()), None)

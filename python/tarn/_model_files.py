@@ -28,15 +28,15 @@ def save_model(
     Args:
         module: LanguageModel, Classifier, FrameClassifier, Seq2Seq,
             RecurrentModel or CnnModel.
-        dir: made if need be; its files are replaced by rename.
-        tokenizer: tokenizer.json to copy; None: bytes, where the configuration
-            says "byte".
-        labels: of a classifier, one for each class; None: those it holds, else
-            "0", "1", ... (of frames: "", the blank, "1", ...)
+        dir: created if missing; its files are replaced by rename.
+        tokenizer: tokenizer.json to copy; None: the byte tokenizer, where the
+            configuration says "byte".
+        labels: names of a classifier's classes, one each; None: those it holds, else
+            "0", "1", ... (for frames: "", the blank, "1", ...)
 
     Weights are written as float32. Raises ValueError for a module without a
-    configuration or with weights that are not those of it (such as projections
-    replaced by others: merge them first), OSError.
+    configuration or with weights that do not match it (such as replaced
+    projections: merge them first), and OSError.
     """
     from tarn.models._config import config_text, weight_shapes
 
@@ -81,14 +81,14 @@ def save_model(
             )
         text = json.dumps(list(names), ensure_ascii=False) + "\n"
         write_bytes(text.encode(), folder / "labels.json")
-    # Last: a directory with a configuration is a whole one.
+    # Written last: a directory with a configuration is complete.
     write_bytes(config_text(config).encode(), folder / "config.json")
 
 
 def load_model(dir: str | os.PathLike[str]) -> torch.nn.Module:
     """The model of a directory as a module of `tarn.models`, in evaluation
     mode, on the CPU, float32. Raises ValueError naming file and key or tensor,
-    OSError."""
+    and OSError."""
     from tarn.models import make_model
     from tarn.models._config import weight_shapes
 

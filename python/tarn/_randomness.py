@@ -1,4 +1,4 @@
-"""Keys of the counter-based generator, and counting the calls they belong to."""
+"""Keys of the counter-based generator, and a counter of the calls they belong to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def draw_key() -> int:
 
 
 def mix_key(seed: int, layer: int, call: int) -> int:
-    """One key of three numbers (Steele et al. 2014, the finaliser of SplitMix64)."""
+    """One key made of three numbers (Steele et al. 2014, the finaliser of SplitMix64)."""
     key = seed
     for part in (layer, call):
         key = (key + 0x9E3779B97F4A7C15 * (part + 1)) & ((1 << 64) - 1)
@@ -36,7 +36,7 @@ class ForwardCounter:
         self._next = 0
 
     def advance(self) -> int:
-        """Counts a call: 0 the first time."""
+        """Counts a call and returns its number, 0 the first time."""
         if in_backward() and self._next:
             return self._next - 1
         self._next += 1

@@ -1,6 +1,6 @@
-"""What every transformer layer is around its attentions: residuals, norms and
-the feed-forward network, whole sequences or single tokens alike. Each part ends in
-one fused pass where nobody could tell (see `_fused.py`)."""
+"""What every transformer layer has around its attentions: residuals, norms and the
+feed-forward network, for whole sequences and single tokens alike. Each part ends in
+one fused pass where no caller could see the difference (see `_fused.py`)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _want(layer: str, argument: str, value: object, choices: Collection[str]) ->
 class ResidualLayer(torch.nn.Module):
     """Feed-forward part, residuals and norms of both kinds of layer.
 
-    norm_kind "rms" divides by the root mean square in place of the deviation.
+    norm_kind "rms" divides by the root mean square instead of the deviation.
     feed_forward "swiglu" is linear2(drop(silu(linear1(u)) * linear3(u))) without
     biases and has no activation to choose; "mlp" is
     linear2(drop(activation(linear1(u))))."""
 
-    linear3: torch.nn.Module | None  # of the gated unit alone
+    linear3: torch.nn.Module | None  # in the gated unit only
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ResidualLayer(torch.nn.Module):
         feed_forward: str = "mlp",
     ):
         super().__init__()
-        # First, as in fast-transformers: optimiser states go by the order.
+        # Set first, as in fast-transformers: optimiser states depend on the order.
         for name, attention in attentions.items():
             setattr(self, name, attention)  # a module or any other callable
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
@@ -80,7 +80,7 @@ class ResidualLayer(torch.nn.Module):
 
     @property
     def activation_name(self) -> str | None:
-        """What the operators call the activation; None for one they do not know."""
+        """The operators' name of the activation; None for one they do not know."""
         return _NAMES.get(self.activation)
 
     def _run(
@@ -89,10 +89,10 @@ class ResidualLayer(torch.nn.Module):
         attentions: Sequence[Callable[[torch.Tensor], fused.Branch]],
         norms: Sequence[torch.nn.Module],
     ) -> torch.Tensor:
-        """The attentions and the feed-forward part, a norm each:
+        """The attentions and the feed-forward part, each with its norm:
         post: x = norm(x + drop(f(x)));  pre: x = x + drop(f(norm(x)))."""
         *earlier, last = attentions
-        # The pass that adds a part makes what the next one reads.
+        # The pass that adds a part also computes what the next part reads.
         behind = [*norms[1:], None] if self.pre_norm else norms
         y = fused.normed(norms[0], x) if self.pre_norm else x
         for part, norm in zip(earlier, behind, strict=False):
@@ -108,7 +108,7 @@ class ResidualLayer(torch.nn.Module):
         return x if self.pre_norm else y
 
     def _rest(self, branch, x, middle, end) -> torch.Tensor | None:
-        """The layer from its last attention on, where one operator does it."""
+        """The layer from its last attention on, where one operator computes it; else None."""
         if self.linear3 is not None:
             return None
         maps, name = (self.linear1, self.linear2), self.activation_name

@@ -1,5 +1,5 @@
-"""Layers and stacks as `tarn.transformers` and `tarn.recurrent.transformers` have
-them alike: parts in the order of fast-transformers, states collected on the way."""
+"""Layers and stacks that `tarn.transformers` and `tarn.recurrent.transformers` share:
+parts in the order of fast-transformers, states collected on the way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tarn._residual_layer import ResidualLayer, make_norm
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.recurrent._inputs import states_of
 
-# An attention that goes on from a state: rows -> what it adds, its new state.
+# An attention that continues from a state: rows -> (what it adds, its new state).
 Attend = Callable[[torch.Tensor], tuple[Branch, Any]]
 
 
@@ -49,8 +49,8 @@ class EncoderParts(ResidualLayer):
     def _step_with_state(
         self, x: torch.Tensor, state: Any, attend: Attend
     ) -> tuple[torch.Tensor, Any]:
-        """As _with_state, of one token after a state: in one call where that is the
-        same."""
+        """As _with_state, for one token after a state; in one call where the result is
+        the same."""
         return layer_step(self, x, state) or self._with_state(x, attend)
 
     def _with_state(self, x: torch.Tensor, attend: Attend) -> tuple[torch.Tensor, Any]:
@@ -98,7 +98,7 @@ class DecoderParts(ResidualLayer):
 
 
 def _keeping_state(attend: Attend) -> tuple[Callable[[torch.Tensor], Branch], list[Any]]:
-    """A sublayer that keeps the state it makes in a list, and the list."""
+    """A sublayer that appends the state it makes to a list, and that list."""
     held: list[Any] = []
 
     def sublayer(y: torch.Tensor) -> Branch:
@@ -133,11 +133,11 @@ class Stack(torch.nn.Module):
         return normed(self.norm, x)
 
     def _step(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
-        """As _advance, of one token: in one call where that is the same."""
+        """As _advance, for one token; in one call where the result is the same."""
         return stack_step(self, x, states) or self._advance(x, states, call)
 
     def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
-        """As _run, of layers that take a state and return a new one."""
+        """As _run, for layers that take a state and return a new one."""
         states = states_of(states, len(self.layers))
         new_states: list[Any] = []
 

@@ -1,5 +1,5 @@
-"""One layer as the operators of a step take it: its weights, its attentions, and what
-has to stay as it is for that."""
+"""One layer as the step operators take it: its weights, its attentions, and the settings
+that must not change meanwhile."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from tarn.events import AttentionEvent, Event, QKVEvent
 
 _DENOMINATORS = ("exact", "compat", "none")
 _NOTHING: dict[str, Any] = {}
-# What an operator is told of linear attention where it computes only full.
+# Arguments for linear attention where an operator computes only full attention.
 UNREAD = ("elu1", "exact", 1e-6)
-# What every module has, whatever it is.
+# The attributes that every module has.
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """How layers remember that one operator steps: its name, the names of what a
-    state holds, what the operator is told of the attention, whether states grow."""
+    """The recurrent form of layers that one operator steps: its name, the names of a
+    state's tensors, its arguments for the attention, whether states grow."""
 
     operator: str
     names: tuple[str, str]
     arguments: tuple[Any, ...]
     grows: bool
-    reads: bool = False  # another memory too, that of a decoder
+    reads: bool = False  # whether it also reads a decoder's memory
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """What an operator is told of full attention."""
+    """An operator's argument for full attention."""
 
     temperature: float | None
 
 
 class Part:
-    """One layer, of an encoder or of a decoder, which also reads a memory."""
+    """One layer of an encoder, or of a decoder, which also reads a memory."""
 
     def __init__(self, layer: Any) -> None:
         cross = getattr(layer, "cross_attention", None)
@@ -51,7 +51,7 @@ class Part:
         want(getattr(inner, "steps_by_heads", False))
         want(dropout_of(layer.dropout) is not None)
         self.attention, self.inner, self.heads = attention, inner, attention.n_heads
-        # Whose dropout: the module that is in training, where p stands.
+        # For each dropout: the attributes that hold `training`, and those that hold p.
         self.dropouts = [(layer.dropout.__dict__, layer.dropout.__dict__)]
         self.listened: list[tuple[Any, type[Event], Any]] = [
             (attention.event_dispatcher, QKVEvent, attention)
@@ -78,8 +78,8 @@ class Part:
         want(all(unheard(module) for module in self.modules))
 
     def _take_inner(self, inner: Any) -> Softmax | tuple[str, str, float] | None:
-        """An attention that an operator computes with the layers: what that is told
-        of it. None of another."""
+        """The operator's arguments for an attention that it computes with the layers;
+        None for any other attention."""
         if not says_one_call(inner) or not unheard(inner):
             return None
         if hasattr(inner, "softmax_temp"):
@@ -108,7 +108,7 @@ class Part:
         read = self._take_inner(inner)
         want(bool(maps) and read is not None)
         full = isinstance(read, Softmax)
-        # One operator has one setting of each kind.
+        # One operator takes one setting of each kind.
         want(isinstance(own, Softmax) != full or own == read)
         linear = own if full else read
         linear = UNREAD if isinstance(linear, Softmax) else linear
@@ -159,19 +159,19 @@ def _maps(layer: Any, attention: Any) -> list[torch.nn.Linear]:
     return projections + forward
 
 
-# Where something stands: the dictionary and the name in it.
+# The place of a value: a dictionary and the name in it.
 Place = tuple[dict[str, Any], str]
 
 
 def _settings_of(layer: Any, attention: Any, norms: Sequence[Any]) -> list[Place]:
-    """Where stands what is no module and may be set anew."""
+    """The places of the settings that are no modules and may be changed."""
     found = [(layer, "activation"), (layer, "pre_norm"), (attention, "n_heads")]
     found += [(attention, "event_dispatcher"), *((norm, "eps") for norm in norms)]
     return [(module.__dict__, name) for module, name in found]
 
 
 def _places(maps: list[torch.nn.Linear], norm1: Any, norm2: Any) -> list[Place]:
-    """Where the weights stand, in the operators' order; none: in an empty dict."""
+    """The places of the weights, in the operators' order; an empty dict for a missing one."""
     found: list[Place] = []
     for module in (*maps[:4], norm1, *maps[4:6]):
         found += [(module._parameters, "weight"), (module._parameters, "bias")]
@@ -182,7 +182,7 @@ def _places(maps: list[torch.nn.Linear], norm1: Any, norm2: Any) -> list[Place]:
 
 def _linear_arguments(inner: Any) -> tuple[str, str, float] | None:
     """feature_map, denominator and eps of a linear attention that the operator
-    computes; None of another."""
+    computes; None for any other."""
     arguments = inner.arguments()
     name, denominator = arguments["feature_map"], arguments["denominator"]
     if len(arguments) != 3 or denominator not in _DENOMINATORS or not isinstance(name, str):

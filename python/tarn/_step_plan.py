@@ -1,9 +1,9 @@
-"""What layers are, found out once, so that a token can go through them in one call.
+"""The facts about layers, found out once, so that a token can go through them in one call.
 
-To ask a dozen modules of each layer at every token whether anybody could tell would
-cost more than the step. It is asked once (`Plan`); afterwards the modules only have
-to be the same objects of the same classes with the same settings, still without
-hooks: whole lists are compared. Weights are read anew."""
+To check a dozen modules of each layer at every token would cost more than the step.
+They are checked once (`Plan`); afterwards the modules only have to be the same objects
+of the same classes with the same settings, still without hooks: whole lists are
+compared. Weights are read at every token."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from torch.utils.hooks import RemovableHandle
 from tarn._fused import plain_norm, serves, unheard
 from tarn._step_parts import Part, Place, says_one_call, want
 
-# Where no gradient is recorded, no other hook has a part.
+# Where no gradient is recorded, no other hooks run.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS: list[Any] = [getattr(torch_modules, f"_global{name}") for name in _HOOKS]
 
 
 class Plan:
-    """What was found out about layers that follow each other and are of one kind.
+    """The facts found out about consecutive layers of one kind.
 
-    owner: the stack that calls them, where one call stands for all of its layers;
-    these then have to vouch for their own call. Raises LookupError where they must
+    owner: the stack that calls them, where one call replaces those of all its layers;
+    their classes must then allow it (`_one_call`). Raises LookupError where they must
     go part by part."""
 
     def __init__(self, layers: Sequence[Any], owner: Any = None) -> None:
@@ -41,9 +41,9 @@ class Plan:
         self.modules = modules = [module for part in parts for module in part.modules]
         self.parents = [parent for part in parts for parent in part.parents]
         self.looked_at = [place for part in parts for place in part.looked_at]
-        # Parameters of a norm after them that the call may make.
+        # Parameters of a norm after the layers that the call may include.
         self.last: dict[str, Any] | None = None
-        # Methods that the call stands for: no object may have one of its own.
+        # Methods that the call replaces: no object may have one of its own.
         self.methods: list[Place] = []
         if owner is not None:
             want(self.memory is not None)
@@ -61,7 +61,7 @@ class Plan:
         self._settle()
 
     def _settle(self) -> None:
-        """Takes all as it is now, as columns: one pass in C compares each."""
+        """Records everything as it is now, in columns: one pass in C compares each."""
         self.children = self._children()
         self.classes = list(map(type, self.modules))
         self.hooks = [getattr(module, name) for module in self.modules for name in _HOOKS]
@@ -80,7 +80,7 @@ class Plan:
         return list(chain.from_iterable(map(dict.values, self.parents)))
 
     def _take_norm(self, norm: Any) -> None:
-        """The norm after the layers, into the call where it is of their kind."""
+        """Takes the norm after the layers into the call where it is of their kind."""
         if norm is None:
             return
         facts = plain_norm(norm)
@@ -91,7 +91,7 @@ class Plan:
         self.looked_at.append((norm.__dict__, "eps"))
 
     def holds(self) -> bool:
-        """Whether all is as it was found."""
+        """Whether everything is as it was recorded."""
         return (
             list(map(dict.get, *self.watched)) == self.settings
             and self._children() == self.children
@@ -100,8 +100,8 @@ class Plan:
         )
 
     def _unhooked(self) -> bool:
-        """Whether nobody hangs on to the modules: looked up again only where a hook
-        was registered anywhere since."""
+        """Whether the modules have no hooks: looked up again only where a hook was
+        registered anywhere since."""
         registered = RemovableHandle.next_id
         if registered != self.hooked_at:
             if any(self.hooks):
@@ -110,7 +110,7 @@ class Plan:
         return True
 
     def disturbed(self) -> bool:
-        """Whether it may not be used just now."""
+        """Whether it may not be used now: a dropout acts or somebody listens."""
         for module, dropout in self.dropouts:
             if module["training"] and dropout["p"] != 0:
                 return True

@@ -37,13 +37,13 @@ def config_fields() -> dict[str, Row]:
 
 
 def words_of(key: str) -> tuple[str, ...]:
-    """What a key with a choice takes."""
+    """The words that a key with a choice takes."""
     return tuple(config_fields()[key]["words"])
 
 
 def mixers() -> dict[str, Row]:
-    """Mixers by name: family, sections, causal, recurrent, ... Read anew at each
-    call, for a program may register more."""
+    """Mixers by name: family, sections, causal, recurrent, ... Read again at each
+    call, since a program may register more."""
     return _by_name(torch.ops.tarn.mixer_table())
 
 
@@ -53,7 +53,7 @@ def recurrent_mixers() -> tuple[str, ...]:
 
 
 def layer_states(config: dict[str, Any]) -> list[list[Row]]:
-    """The state of one sequence: for each layer its tensors, as name, shape,
+    """The state of one sequence: for each layer its tensors, each with name, shape,
     initial and grows."""
     layers = json.loads(torch.ops.tarn.layer_states(json.dumps(config)))
     return [[{**row, "initial": float(row["initial"])} for row in layer] for layer in layers]

@@ -7,13 +7,13 @@
     accounting.softmax_flop(head, 4096) / accounting.linear_flop(head, 4096)
     accounting.crossover_tokens(head)
 
-X. Wang, "Transformer" (2023), made exact. A head has queries and keys of width
+The counts of X. Wang, "Transformer" (2023), made exact. A head has queries and keys of width
 E (d_key), values of width M (d_value) and features of width C (d_feature); D is
 d_model, F d_ff, N a number of tokens. A multiply-add counts as 2 FLOP, a number
-as 4 bytes; exponentials and divisions are not counted. The formulas stand in
-the C++ library (config/accounting.h) and are those of `tarn info`. Needs no
-torch. All functions are pure, thread-safe and take O(1) time; they raise
-ValueError that names the argument.
+as 4 bytes; exponentials and divisions are not counted. The formulas are in
+the C++ library (config/accounting.h) and are those of `tarn info`. The module
+needs no torch. All functions are pure, thread-safe and take O(1) time; they
+raise a ValueError that names the argument.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TokenScaling:
 
 
 def _text(config: Config) -> str:
-    """A configuration as JSON: of a mapping, or of a model directory."""
+    """A configuration as JSON, from a mapping or a model directory."""
     if isinstance(config, Mapping):
         return json.dumps(dict(config))
     return (pathlib.Path(config) / "config.json").read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def finish_config(config: Config) -> dict[str, Any]:
 
 
 def parameters_by_part(config: Config) -> dict[str, int]:
-    """Trained numbers of the model that a configuration, or the config.json of
+    """Trained parameters of the model that a configuration, or the config.json of
     a directory, describes: embedding, positions, attention, feed_forward,
     norms, recurrent, head and their total.
 
@@ -102,7 +102,7 @@ def parameters_by_part(config: Config) -> dict[str, int]:
 
 def textbook_parameters(d_model: int, embeddings: int) -> int:
     """12 D^2 + N D: one block with F = 4 D and H M = H E = D, and a table of N
-    rows. Leaves out the 13 D of biases and norms."""
+    rows. The 13 D of biases and norms are left out."""
     return _module.textbook_parameters(d_model, embeddings)
 
 
@@ -140,13 +140,13 @@ def softmax_cache_bytes(head: HeadWidths, n: int) -> int:
 
 
 def linear_state_bytes(head: HeadWidths) -> int:
-    """S and z: 4 (C M + C), whatever n."""
+    """S and z: 4 (C M + C) for any n."""
     return _module.linear_state_bytes(head._tuple())
 
 
 def crossover_tokens(head: HeadWidths, *, causal: bool = True) -> float:
     """Length from which the linear form does less arithmetic over a sequence,
-    by the leading terms: 4 C M / (E + M), not causal half of it."""
+    by the leading terms: 4 C M / (E + M), or half of it if not causal."""
     return _module.crossover_tokens(head._tuple(), causal)
 
 

@@ -2,8 +2,8 @@
 
 True means keep in every mask, the opposite of PyTorch's padding masks, which
 `key_mask_from_pytorch` and `attention_mask_from_pytorch` negate. Masks are
-values: nothing changes one, matrices are made when first asked for. The names
-are those of fast-transformers 0.4.
+values: nothing changes one, and matrices are made on first use. The names are
+those of fast-transformers 0.4.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MaskError(ValueError, RuntimeError):
 
 
 class BaseMask:
-    """What every mask offers. A class of one's own defines `bool_matrix`."""
+    """The interface of every mask. A derived class defines `bool_matrix`."""
 
     _all_ones: bool | None = None
     _lower_triangular: bool | None = None
@@ -95,7 +95,7 @@ class BaseMask:
     @property
     def causal_offset(self) -> int | None:
         """The offset with which the mask keeps exactly j <= i + offset; None
-        where it does not. One that keeps everything has no offset of its own
+        where it does not. A mask that keeps everything has no offset of its own
         and gives None, unless it is 1 x 1. Reads the matrix."""
         kept = self.bool_matrix
         if kept.dim() != 2 or 0 in kept.shape:
@@ -123,8 +123,8 @@ class FullMask(BaseMask):
             number of rows as first argument, the second is the columns.
         device: where a mask of ones is made.
 
-    As attention mask it has [L, S], [N, L, S] or [N, H, L, S]; as key mask
-    [N, S]. A mask of ones holds no matrix until it is asked for one.
+    As an attention mask it has the shape [L, S], [N, L, S] or [N, H, L, S]; as a
+    key mask [N, S]. A mask of ones makes its matrix on first use only.
     Raises ValueError.
     """
 
@@ -165,13 +165,13 @@ class LengthMask(BaseMask):
     """Row n keeps its first lengths[n] entries.
 
     Args:
-        lengths: [N] integers from 0 to max_len, copied. Compared with these
-            bounds but in a function that is being compiled, which cannot read.
+        lengths: [N] integers from 0 to max_len, copied. They are checked, except
+            in a function that is being compiled, which cannot read them.
         max_len: columns; None: the largest length.
-        device: of the copy; None: that of lengths.
+        device: device of the copy; None: that of lengths.
 
-    As a key mask it must have as many columns as there are keys, so max_len is
-    to be given where the batch is padded further. Raises TypeError, ValueError.
+    As a key mask it must have as many columns as there are keys, so max_len must
+    be given where the batch is padded further. Raises TypeError, ValueError.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class TriangularCausalMask(LengthMask):
         device: where matrices are made.
         keys: number of keys; None: as many as queries in `bool_matrix`, any
             number in a call of attention (the first keys belong to the first
-            queries, whatever the sizes).
+            queries, for any sizes).
         offset: tokens by which queries come later than keys; keys - N aligns
             the last query with the last key.
     """
@@ -245,7 +245,7 @@ class TriangularCausalMask(LengthMask):
     ):
         columns = N if keys is None else keys
         lengths = torch.arange(1 + offset, N + 1 + offset, device=device)
-        # Within the bounds by construction, so not read as LengthMask would.
+        # Within the bounds by construction, so not checked as LengthMask would.
         self._lengths = lengths.clamp_(0, columns)
         self._max_len = columns
         self._offset = offset

@@ -11,12 +11,12 @@ __all__ = ["AdamW", "RAdam"]
 
 
 class _Adam(torch.optim.Optimizer):
-    """What both share. Parameters: dense float32 or float64, those of a group on one
-    device; one pass in float32 on the CPU, elsewhere torch's operators, one
+    """What both optimisers share. Parameters: dense float32 or float64, those of a group
+    on one device. One pass in float32 on the CPU, elsewhere torch's operators, one
     parameter at a time. Clipping reads the norms, which waits for the device.
 
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; the decay is
-    decoupled. clip: 0 is off.
+    decoupled. clip: 0 turns clipping off.
     """
 
     _kind = None
@@ -33,7 +33,8 @@ class _Adam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """Applies the gradients that are there. Raises ValueError, TypeError."""
+        """Applies the gradients of all parameters that have one. Raises ValueError,
+        TypeError."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -67,7 +68,7 @@ class _Adam(torch.optim.Optimizer):
         )
 
     def _scales(self, grads, clip):
-        """One factor a gradient, [] for ones."""
+        """One factor for each gradient; [] if all are 1."""
         if clip == 0:
             return []
         norms = torch.ops.tarn.gradient_norms.default(grads)
@@ -79,7 +80,7 @@ class _Adam(torch.optim.Optimizer):
 
 
 class AdamW(_Adam):
-    """Loshchilov and Hutter 2019, algorithm 2. clip bounds the norm over all
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2). clip bounds the norm over all
     gradients of a group."""
 
     _kind = "adamw"
@@ -89,9 +90,9 @@ class AdamW(_Adam):
 
 
 class RAdam(_Adam):
-    """Liu et al. 2020, algorithm 2, in the variant of the linear transformer
-    paper's code (eps joins sqrt(v) before its bias is corrected). clip bounds
-    the norm of each tensor's gradient, as that code does."""
+    """RAdam (Liu et al. 2020, algorithm 2), in the variant of the linear transformer
+    paper's code (eps is added to sqrt(v) before its bias is corrected). clip bounds
+    the norm of each tensor's gradient, as in that code."""
 
     _kind = "radam"
 

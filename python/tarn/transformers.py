@@ -1,5 +1,5 @@
 """Encoders and decoders around any kind of attention; batch first, sequence
-second. Where the attentions have a recurrent form they run as RNNs too: `prefill`
+second. Where the attentions have a recurrent form they also run as RNNs: `prefill`
 and `step` with a state that is a value."""
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
 
 
 def _all_queries(mask: BaseMask | None, rows: torch.Tensor, columns: torch.Tensor) -> BaseMask:
-    """The attention mask given, else one of ones: attentions of one's own may
-    count on an object, and a mask of ones holds no matrix."""
+    """The attention mask given, else one of ones: custom attentions may rely on an
+    object, and a mask of ones holds no matrix."""
     if mask is not None:
         return mask
     return FullMask(rows.shape[1], columns.shape[1], device=rows.device)
@@ -36,7 +36,7 @@ def _all_lengths(mask: BaseMask | None, x: torch.Tensor) -> BaseMask:
     return mask if mask is not None else LengthMask.full(x.shape[0], x.shape[1], x.device)
 
 
-# Of one layer of a decoder: of its self attention, of its memory.
+# The states of one decoder layer: of its self attention, and of its memory.
 DecoderState = list[AttentionState | None]
 
 
@@ -58,7 +58,7 @@ class TransformerEncoderLayer(EncoderParts):
         norm: "post" or "pre". norm_eps: inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
-            linear3(u))) without biases; `activation` then has no part.
+            linear3(u))) without biases; `activation` is then unused.
 
     Raises ValueError.
     """
@@ -73,7 +73,7 @@ class TransformerEncoderLayer(EncoderParts):
         length_mask: BaseMask | None = None,
     ) -> torch.Tensor:
         """x [N, L, D] -> [N, L, D]. attn_mask: which positions read which.
-        length_mask [N, L]: which are there. None keeps all."""
+        length_mask [N, L]: which positions are valid. None keeps all."""
         attn_mask = _all_queries(attn_mask, x, x)
         length_mask = _all_lengths(length_mask, x)
 
@@ -94,8 +94,8 @@ class TransformerEncoderLayer(EncoderParts):
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, L, D], the tokens after a state's -> ([N, L, D], new state), as
         forward under a causal mask on all of them. lengths: [N] or a LengthMask,
-        tokens of each sequence. Of an AttentionLayer only; ValueError where its
-        kind has no recurrent form."""
+        tokens of each sequence. For an AttentionLayer only; raises ValueError
+        where its kind has no recurrent form."""
         return self._with_state(x, lambda y: self.attention.unbiased_prefill(y, lengths, state))
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
@@ -110,7 +110,7 @@ class TransformerDecoderLayer(DecoderParts):
 
         post: x1 = norm1(x + drop(Self(x)));  x2 = norm2(x1 + drop(Cross(x1, memory)));
               y = norm3(x2 + drop(FFN(x2)))
-        pre:  each norm stands before its part; the memory is taken as it is.
+        pre:  each norm comes before its part; the memory is taken as it is.
 
     self_attention, cross_attention: AttentionLayers, or callables like one.
     The rest as in TransformerEncoderLayer.
@@ -130,8 +130,8 @@ class TransformerDecoderLayer(DecoderParts):
         memory_length_mask: BaseMask | None = None,
     ) -> torch.Tensor:
         """x [N, L, D], memory [N, S, D_memory] -> [N, L, D]. x_mask [L, L] and
-        memory_mask [L, S]: who reads what; the length masks: what is there.
-        None keeps all."""
+        memory_mask [L, S]: which positions read which; the length masks: which
+        positions are valid. None keeps all."""
         x_mask = _all_queries(x_mask, x, x)
         x_length_mask = _all_lengths(x_length_mask, x)
         memory_mask = _all_queries(memory_mask, x, memory)
@@ -162,8 +162,8 @@ class TransformerDecoderLayer(DecoderParts):
     def initial_state(
         self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
     ) -> DecoderState:
-        """The state before the first token: [None, what the memory comes to].
-        Of AttentionLayers only."""
+        """The state before the first token: [None, the state of the memory].
+        For AttentionLayers only."""
         return [None, self.cross_attention.memory_state(memory, memory_length_mask)]
 
     def prefill(
@@ -193,11 +193,11 @@ class TransformerEncoder(Stack):
     Args:
         layers: the layers, or modules called like them.
         norm_layer: applied to the output, or None.
-        event_dispatcher: a name or a dispatcher; hears IntermediateOutput after
+        event_dispatcher: a name or a dispatcher; it gets IntermediateOutput after
             each layer.
     """
 
-    _one_call = True  # with what stands around it, in a step
+    _one_call = True  # a step may join it with what is around it
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""What fits no other module."""
+"""Functions that fit no other module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def make_mirror(src_module: torch.nn.Module, dst_module: torch.nn.Module) -> Non
     Both are changed together afterwards. Random feature maps are shared as
     modules, so that what one draws in training the other uses. Other buffers are
     shared where dst_module has one of the same name and shape: a table of
-    positions need not be there, or as long.
+    positions need not exist, nor be as long.
     Raises ValueError where dst_module lacks a parameter or a feature map's
     buffer, or its shape differs, before anything is set.
     """

@@ -18,7 +18,7 @@ Item = tuple[str, Any]
 
 
 class MappingRule:
-    """From one key and value to those that replace them."""
+    """A rule that replaces one key and value by others."""
 
     def matches(self, key: str) -> bool:
         """Whether the rule takes this key."""
@@ -101,8 +101,8 @@ class DropRule(RegexRule):
 
 
 class PytorchAttentionWeightsRule(MappingRule):
-    """torch.nn.MultiheadAttention's one tensor for queries, keys and values
-    becomes three: rows [q; k; v] in thirds."""
+    """Splits torch.nn.MultiheadAttention's one tensor for queries, keys and values
+    into three: rows [q; k; v] in thirds."""
 
     _PATTERN = re.compile(r"self_attn\.in_proj_(weight|bias)")
 
@@ -145,8 +145,8 @@ class SimpleMapper:
 
     @classmethod
     def load_file(cls, filepath, model_root=None, map_location=None, **other_args):
-        """torch.load of a file, its state dict mapped. model_root: the key that
-        holds it; None: the whole file. Tensors only (weights_only) unless
+        """Loads a file with torch.load and maps its state dict. model_root: the key
+        that holds it; None: the whole file. Tensors only (weights_only) unless
         other_args say otherwise."""
         other_args.setdefault("weights_only", True)
         state = torch.load(filepath, map_location=map_location, **other_args)
@@ -184,7 +184,7 @@ _BERT = [
 class HugginfaceBertEncoderMapper(SimpleMapper):
     """A BertEncoder (Hugging Face layout) -> tarn.transformers.TransformerEncoder.
     Its norms have eps 1e-12: build the encoder with `norm_eps=1e-12` and
-    activation "gelu". RULES: what it maps, for mappers of one's own."""
+    activation "gelu". RULES: what it maps, for custom mappers."""
 
     RULES = [RegexRule(*rule) for rule in _BERT]
 
@@ -237,8 +237,8 @@ _TO_BERT = [
 
 
 def to_bert_encoder(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights of a TransformerEncoder under the names of a BertEncoder; a
-    final norm, which that layout does not have, is a ValueError."""
+    """Weights of a TransformerEncoder under the names of a BertEncoder. A final
+    norm, which that layout does not have, raises ValueError."""
     if "norm.weight" in state_dict:
         raise ValueError("norm.weight: want an encoder without a final norm, got one with it")
     return SimpleMapper([RegexRule(*rule) for rule in _TO_BERT]).map(state_dict)

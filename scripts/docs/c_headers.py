@@ -1,8 +1,8 @@
 """The public headers as Markdown: include/tarn/tarn.h and tarn.hpp.
 
-Both are written in one plain way, which this reads and no more: in tarn.h a
-comment stands above what it is about, sections begin with `/* --- Name --- */`;
-in tarn.hpp `///` stands above classes and members, and bodies are left out here.
+Both are written in one plain style, and only that is read here: in tarn.h a
+comment stands above what it describes, and sections begin with `/* --- Name --- */`;
+in tarn.hpp `///` stands above classes and members, and bodies are left out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ WORD = re.compile(r"(?<![\w`:])((?:tarn|TARN)_\w+|[a-z]\w*_\w+|NULL)(?![\w`])")
 
 
 def plain(comment: str) -> str:
-    """What a comment says: its marks and margins gone."""
+    """The text of a comment, without its marks and margins."""
     lines = comment.removeprefix("/*").removesuffix("*/").splitlines()
     return "\n".join(re.sub(r"^ \* ?", "", line).rstrip() for line in lines).strip()
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it stands, with names set as code."""
+    """Text that Markdown shows unchanged, with names set as code."""
     text = re.sub(r"([*<>\[\]])", r"\\\1", text)
     return WORD.sub(r"`\1`", text)
 
@@ -69,7 +69,7 @@ def c_chunks(body: str) -> list[tuple[str, str]]:
 
 
 def c_names(code: str) -> list[str]:
-    """What a piece of code declares: functions, types, constants."""
+    """The names that a piece of code declares: functions, types, constants."""
     bare = COMMENT.sub("", code)
     names = re.findall(r"TARN_API [^;(]*?\b(tarn_\w+)\(", bare)
     names += re.findall(r"^typedef (?:struct|enum) \w+ (\w+);", bare, re.MULTILINE)
@@ -101,7 +101,7 @@ def c_page(header: str) -> str:
 
 
 def matching(text: str, at: int) -> int:
-    """Behind the brace that closes the one at `at`."""
+    """The position behind the brace that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"{": 1, "}": -1}.get(text[i], 0)
@@ -123,7 +123,7 @@ def declaration(head: str) -> str:
 
 
 def is_special(text: str) -> bool:
-    """Whether it moves, assigns or destroys: nobody comments these."""
+    """Whether it moves, assigns or destroys: such members have no comments."""
     return bool(re.search(r"\b(\w+)\(\1&&|operator=\(|^~", text))
 
 
@@ -155,7 +155,7 @@ def members(body: str) -> list[tuple[str, list[str]]]:
         else:
             stop = at
             while body[stop] not in ";{":
-                # Braces among parameters are defaults.
+                # Braces among parameters are default values.
                 if body[stop] == "(":
                     depth = 0
                     while True:

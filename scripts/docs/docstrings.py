@@ -1,9 +1,9 @@
 """Docstrings of the package as the generator's Google style reads them (an
 extension of griffe, named in mkdocs.yml).
 
-The package writes what is raised as running text, several errors on a line, and
-goes on at the same margin; short docstrings have a section on one line. Read as
-they stand, all but the first line of a section would be dropped or become
+The package lists the errors raised as running text, several on a line, and
+continues at the same margin; short docstrings have a section on one line. Read
+without changes, all but the first line of a section would be dropped or become
 entries of their own.
 """
 
@@ -25,7 +25,7 @@ NEXT_ERROR = re.compile(r"(?<=[.;]) (?=\w*(?:Error|Exception): )")
 
 
 def rewritten(text: str) -> str:
-    """The docstring with one entry to a line, and what continues one indented."""
+    """The docstring with one entry per line, and the continuation of one indented."""
     lines: list[str] = []
     section = ""
     for line in text.splitlines():
@@ -54,7 +54,7 @@ SET_LATER = re.compile(r'^(\w+)\.__doc__ = "(.*)"$', re.MULTILINE)
 
 class Docstrings(griffe.Extension):
     """Rewrites every docstring before it is parsed, reads those that a module sets
-    on names of its own, and gives names that are only set the value as one."""
+    on its own names, and gives names that are only assigned their value as one."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         named = attr.parent and attr.parent.is_module and not attr.name.startswith("_")

@@ -1,6 +1,6 @@
 """What MkDocs does not do by itself, for the site of `make docs` (mkdocs.yml).
 
-- Pages that no file of docs/ holds: API reference, changelog, rules, and every
+- Pages that are no files of docs/: API reference, changelog, rules, and every
   file outside of docs/ that a page links to, under source/.
 - Links: in the tree they are relative paths, as a Git host follows them; here
   those that leave docs/ go to the pages made above.
@@ -31,7 +31,7 @@ PAGES = {
 }
 HIGHLIGHTED = {".py": "python", ".cc": "cpp", ".h": "cpp", ".hpp": "cpp", ".sh": "bash",
                ".json": "json", ".yml": "yaml", ".cff": "yaml", ".cmake": "cmake"}  # fmt: skip
-# Modules of the package that stand on the page of another.
+# Modules of the package that are shown on the page of another.
 BESIDE = {"tarn.recurrent": ("tarn.recurrent.transformers", "tarn.recurrent.attention")}
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
@@ -43,7 +43,7 @@ ITEM = re.compile(r"^(\s*)(?:[-*+]|\d+\.)\s")
 
 
 def prose(text: str):
-    """Lines with whether they are text: (line, not inside a block of code)."""
+    """Lines, each with whether it is text: (line, not inside a block of code)."""
     fence = ""
     for line in text.splitlines():
         mark = FENCE.match(line)
@@ -106,8 +106,8 @@ def linked_files(text: str, origin: str) -> set[str]:
 
 
 def site_links(text: str, origin: str, page: str) -> str:
-    """The text of a file of the tree with links as `page` of the site has them.
-    What is not there stays as it is, for MkDocs to complain of; a folder too."""
+    """The text of a file of the tree with links as `page` of the site has them. A
+    link to a missing file or to a folder stays as it is, for MkDocs to complain of."""
 
     def change(link: str) -> str:
         target = target_of(link, origin)
@@ -120,7 +120,7 @@ def site_links(text: str, origin: str, page: str) -> str:
 
 
 def site_lists(text: str) -> str:
-    """Lists as Python-Markdown reads them."""
+    """The text with lists as Python-Markdown reads them."""
     lines: list[str] = []
     in_list = False
     for line, is_text in prose(text):
@@ -188,7 +188,7 @@ def api_index() -> str:
 
 
 def made_pages() -> dict[str, str]:
-    """Pages made of no file's text: page, Markdown."""
+    """Pages that are not made from a file's text: page, Markdown."""
     pages = {f"api/python/{module}.md": python_page(module) for module in python_modules()}
     pages["api/index.md"] = api_index()
     pages["api/tarn.h.md"] = site_lists(

@@ -18,20 +18,20 @@
 
 namespace {
 
-// Set while this thread's operator new has nothing to give; the library's
-// requests end here as well.
+// Set while this thread's operator new must fail; the library's requests end
+// here as well.
 thread_local bool memory_is_out = false;
 
 }  // namespace
 
-// Not inlined: the compiler would see malloc meet delete, and warn.
+// Not inlined: the compiler would see malloc paired with delete, and warn.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   if (!memory_is_out) {
     if (void* memory = std::malloc(bytes)) return memory;
   }
   throw std::bad_alloc();
 }
-// A sanitizer has its own for this one, which would not match our delete.
+// A sanitizer defines this overload itself, which would not match our delete.
 [[gnu::noinline]] void* operator new(size_t bytes,
                                      const std::nothrow_t&) noexcept {
   return memory_is_out ? nullptr : std::malloc(bytes);

@@ -5,13 +5,13 @@
 
 struct tarn_error {
   tarn_status code;
-  const char* message;  // of malloc, but for kOutOfMemory's
+  const char* message;  // from malloc, except for kOutOfMemory
 };
 
 namespace tarn::capi {
 namespace {
 
-// All there is when memory has run out, even for an error object. Never
+// The error object that is used when there is no memory for another one. Never
 // changed and never freed.
 constexpr tarn_error kOutOfMemory{TARN_ERROR_INTERNAL, "out of memory"};
 

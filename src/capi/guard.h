@@ -16,7 +16,7 @@
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
 
-// Counted, so that a state may outlive the caller's hold on its model.
+// Counted, so that a state may outlive the caller's reference to its model.
 struct tarn_model {
   tarn::Model model;
   tarn::Tokenizer tokenizer;
@@ -62,7 +62,7 @@ void RequireModelOf(const tarn_model* model, const tarn_state* state);
 
 std::span<const int32_t> Tokens(const int32_t* tokens, uint64_t count);
 
-/// A count of the runtime's type; what no machine holds becomes its largest.
+/// A count as the runtime's int64_t; larger values become its maximum.
 inline int64_t Count(uint64_t value) {
   return static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX));
 }
@@ -95,7 +95,7 @@ Options ReadOptions(const Options* given, const Options& defaults,
 SamplerOptions SamplerOptionsOf(const tarn_sampler_options* options,
                                 const char* name);
 
-/// Copies what a call produced to the caller, or says that it has no room.
+/// Copies what a call produced to the caller; throws ShapeError without room.
 template <typename T>
 void CopyOut(const T* from, size_t size, T* to, uint64_t capacity,
              uint64_t* count) {

@@ -50,7 +50,7 @@ TEST_F(Owner, DrawsWhatTheModelSays) {
   for (int i = 0; i < 50; ++i) {
     const int32_t token = state.Sample({.seed = 5});
     ASSERT_EQ(token, fork.Sample({.seed = 5}));
-    ASSERT_LT(token, 3);  // rows without a character are no candidates
+    ASSERT_LT(token, 3);  // rows without a character are not candidates
     text += model.Decode(token);
     state.Step(token);
     fork.Step(token);

@@ -115,7 +115,7 @@ TEST_F(CApi, Generates) {
   }
   EXPECT_EQ(tarn_state_equal(state_, by_hand), 1);
   tarn_state_free(by_hand);
-  // The callback ends it in peace, the cancel is an error with a message.
+  // The callback ends the run without an error; cancelling is an error.
   told = Told();
   told.most = 3;
   ASSERT_EQ(

@@ -53,7 +53,7 @@ std::string Help() {
 int ExitCodeOf(ErrorCode code) {
   switch (code) {
     case ErrorCode::kArgument:
-    case ErrorCode::kDevice:  // TARN_FORCE_TARGET names what is not there
+    case ErrorCode::kDevice:  // TARN_FORCE_TARGET names a missing one
       return kExitUsage;
     case ErrorCode::kFormat:
     case ErrorCode::kNumeric:  // weights that give NaN are a bad model

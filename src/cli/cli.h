@@ -53,7 +53,7 @@ struct OpenedModel {
   Tokenizer tokenizer;
 };
 
-/// Opens both; throws ExitError(kExitBadModel) whatever was wrong.
+/// Opens both; throws ExitError(kExitBadModel) for every failure.
 OpenedModel OpenModelDirectory(const std::string& dir,
                                const ModelOptions& options);
 

@@ -33,12 +33,12 @@ int64_t FeedForward(const ModelConfig& c) {
   return 2 * c.d_model * c.d_ff + c.d_ff + c.d_model;
 }
 
-// A weight, and of layer norm a bias.
+// A weight and, for layer norm, a bias.
 int64_t NormNumbers(const ModelConfig& c) {
   return (c.norm_kind == NormKind::kRms ? 1 : 2) * c.d_model;
 }
 
-// Two matrices and two biases a direction, with four gates for an LSTM.
+// Two matrices and two biases per direction, with four gates for an LSTM.
 int64_t RecurrentLayer(const ModelConfig& c, int64_t inputs) {
   const int64_t ways = c.bidirectional ? 2 : 1;
   const int64_t hidden = c.d_model / ways;
@@ -155,7 +155,7 @@ TokenScaling ScalingAt(const ModelConfig& config, int64_t n) {
   const ParameterParts parts = CountParameterParts(c);
   const HeadWidths head = HeadWidthsOf(c);
   const int64_t tied = c.tied_head ? c.Outputs() * c.d_model : 0;
-  // A table is looked up; a projection of frames is multiplied with.
+  // A table is looked up; a projection of frames is a matrix product.
   const int64_t frames = c.ReadsFrames() ? parts.embedding : 0;
   const int64_t dense =
       2 * (parts.attention + parts.feed_forward + parts.head + tied + frames);

@@ -31,7 +31,7 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
   if (pick(0, 2) == 0) config.attention = AttentionKind::kFull;
   if (pick(0, 3) == 0) {
     config.attention = AttentionKind::kAftFull;
-    config.d_key = config.d_value = 0;  // it wants them equal
+    config.d_key = config.d_value = 0;  // this kind needs them equal
   }
   if (pick(0, 2) == 0) config.feature_map = FeatureMap::kFavor;
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = pick(1, 4);
@@ -59,7 +59,7 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
   return config;
 }
 
-// Parts as the names of the weights tell them.
+// Counts the parts by the names of the weights.
 ParameterParts PartsByName(const ModelConfig& config) {
   ParameterParts parts;
   for (const auto& [name, shape] : WeightShapes(config)) {
@@ -151,8 +151,8 @@ Matrix Ones(int64_t rows, int64_t columns) {
                 std::vector<double>(static_cast<size_t>(columns), 1.0));
 }
 
-// Scalar softmax attention of one head by definition; equal scores, so that
-// the weights are 1 / (keys seen).
+// Scalar softmax attention of one head by definition, with equal scores, so
+// that the weights are 1 / (keys seen).
 Matrix Softmax(const HeadWidths& head, int64_t n, bool causal, Counter& count) {
   const Matrix q = Ones(n, head.d_key), k = q, v = Ones(n, head.d_value);
   Matrix out(static_cast<size_t>(n));
@@ -173,7 +173,7 @@ Matrix Softmax(const HeadWidths& head, int64_t n, bool causal, Counter& count) {
   return out;
 }
 
-// Scalar linear attention of one head as a scan, on features that are given.
+// Scalar linear attention of one head as a scan, on given features.
 Matrix Linear(const HeadWidths& head, int64_t n, Counter& count) {
   const Matrix q = Ones(n, head.d_feature), k = q, v = Ones(n, head.d_value);
   Matrix state = Ones(head.d_feature, head.d_value);
@@ -213,7 +213,7 @@ TEST(Accounting, FlopEqualACountedRun) {
     Counter count;
     EXPECT_NEAR(Linear(head, n, count).back()[0], 1.0, 1e-12);
     EXPECT_EQ(count.flop, LinearFlop(head, n));
-    // A causal sequence is its steps.
+    // A causal sequence costs the sum of its steps.
     int64_t steps = 0;
     for (int64_t past = 0; past < n; ++past) {
       steps += SoftmaxStepFlop(head, past);
@@ -225,7 +225,7 @@ TEST(Accounting, FlopEqualACountedRun) {
 
 TEST(Accounting, TheFormsCrossWhereTheFormulasSay) {
   const HeadWidths head{24, 40, 100};
-  // Leading terms only: 3C a token is what z adds.
+  // Leading terms only: z adds 3C per token.
   const auto n = static_cast<int64_t>(CrossoverTokens(head, false));
   EXPECT_LT(SoftmaxFlop(head, n / 2, false), LinearFlop(head, n / 2));
   EXPECT_GT(SoftmaxFlop(head, 2 * n, false), LinearFlop(head, 2 * n));
@@ -243,7 +243,7 @@ TEST(Accounting, ScalingOfAModel) {
   const TokenScaling at200 = ScalingAt(config, 200);
   EXPECT_EQ(at100.linear_step_flop, at200.linear_step_flop);
   EXPECT_EQ(at100.linear_step_bytes, at200.linear_step_bytes);
-  // 4 layers x 4 heads x 2 (32 + 32) a token more; caches of 4 bytes.
+  // 4 layers x 4 heads x 2 (32 + 32) per further token; caches of 4 bytes.
   EXPECT_EQ(at200.softmax_step_flop - at100.softmax_step_flop,
             100 * 16 * 2 * 64);
   EXPECT_EQ(at200.softmax_step_bytes, 200 * 16 * 4 * 64);
@@ -255,7 +255,7 @@ TEST(Accounting, ScalingOfAModel) {
   config.arch = Arch::kLstm;
   EXPECT_THROW(ScalingAt(config, 10), ArgumentError);
 
-  // Frames are multiplied with their projection, where tokens are looked up:
+  // Frames are multiplied by their projection, where tokens are looked up:
   // 2 input_dim d_model a frame, and the bias.
   ModelConfig tokens;
   tokens.arch = Arch::kEncoder;

@@ -1,5 +1,5 @@
-// Combinations of keys that make no model, by subject. Each names the key that
-// is to change.
+// Refuses combinations of keys that make no model, by subject. Each error names
+// the key to change.
 #include <algorithm>
 
 #include "config/fields.h"
@@ -75,7 +75,7 @@ void CheckTask(const ModelConfig& config) {
   }
 }
 
-// Sequences of the longest kind that other bounds of this table know.
+// The length of the longest sequences that the bounds of other keys allow.
 constexpr int64_t kMaxImageBytes = int64_t{1} << 24;
 
 void CheckImage(const ModelConfig& config) {
@@ -105,7 +105,7 @@ void CheckImage(const ModelConfig& config) {
 void CheckRecurrent(const ModelConfig& config) {
   if (!config.bidirectional) return;
   if (config.arch != Arch::kLstm || config.task == Task::kLm) {
-    // Reading backwards a language model would see what it predicts.
+    // Reading backwards, a language model would see what it predicts.
     RefuseKey("bidirectional",
               "false but for an lstm that classifies or labels frames",
               StrCat(Name(config.arch), ", ", Name(config.task)));
@@ -116,7 +116,7 @@ void CheckRecurrent(const ModelConfig& config) {
   }
 }
 
-// Each kind of stack asks for its own causality.
+// Each kind of stack requires its own causality.
 void CheckCausality(const ModelConfig& config, const MixerSpec& spec) {
   if (config.arch != Arch::kEncoder && !spec.can.causal) {
     RefuseKey("attention", "a kind with a causal form (a decoder is causal)",

@@ -223,7 +223,7 @@ TEST(Config, SecondFormatIsReadWithDefaults) {
 }
 
 // State files name their model by a hash over this text: format 2's, to the
-// byte, for all that format 2 could say.
+// byte, for all that format 2 could express.
 TEST(Config, IdentityOutlivesTheFormat) {
   // What a format wrote: the keys it had, side by side.
   const auto written = [](const ModelConfig& config, int version) {
@@ -243,7 +243,7 @@ TEST(Config, IdentityOutlivesTheFormat) {
   const ModelConfig lm = Finished();
   EXPECT_EQ(ConfigIdentity(lm), written(lm, 2));
   EXPECT_EQ(ConfigIdentity(ModelConfig{}), ConfigIdentity(lm));
-  // Of the text that format 2 wrote for a model of defaults.
+  // The hash of the text that format 2 wrote for a model of defaults.
   EXPECT_EQ(HashBytes(ConfigIdentity(lm)), 10841014295145434918u);
   ModelConfig classifier;
   classifier.arch = Arch::kLstm;
@@ -251,7 +251,7 @@ TEST(Config, IdentityOutlivesTheFormat) {
   classifier.n_classes = 4;
   FinishConfig(classifier);
   EXPECT_EQ(ConfigIdentity(classifier), written(classifier, 2));
-  // What needs the keys of format 3 has them all, and none of format 4.
+  // A model that needs keys of format 3 has all of them, and none of format 4.
   ModelConfig image;
   image.task = Task::kImage;
   image.image_height = image.image_width = 8;

@@ -1,5 +1,5 @@
 // A mixer whose row of the registry is data: for programs in other languages,
-// which have the arithmetic and need its sizes known here.
+// which have the arithmetic and need the sizes known here.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace tarn {
 
-/// Registers a mixer told as JSON:
+/// Registers a mixer described as JSON:
 ///   {"name": "ema", "family": "ema", "bidirectional": false,
 ///    "weights": [["in_projection.weight", ["d_model", "d_model"]], ...],
 ///    "state": [{"name": "average", "shape": ["d_model"], "initial": 0,

@@ -1,5 +1,5 @@
-// A mixer told as data: its sizes, its keys in every form of a configuration, and
-// what is refused with nothing registered.
+// A mixer described as data: its sizes, its keys in every form of a
+// configuration, and what is refused with nothing registered.
 #include "config/declared_mixer.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(DeclaredMixer, KeysGoThroughEveryForm) {
   const ModelConfig flat = ConfigFromPartialJson(ConfigToFlatJson(config)).Take();
   EXPECT_TRUE(flat == config);
   EXPECT_EQ(LayersText(read), "told:told_rate=1.25:told_rows=7,linear");
-  // Read by no layer they have their defaults, and no file names them.
+  // Keys that no layer reads have their defaults, and no file names them.
   ModelConfig plain;
   SetConfigField(plain, "told_rate", "2");
   FinishConfig(plain);

@@ -195,7 +195,7 @@ std::string RealText(double value) {
   char buffer[32];  // the shortest form of a double takes at most 24
   const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
   std::string text(buffer, end);
-  // Keeps a real a real for readers that tell 1 from 1.0.
+  // Keeps a real number real for readers that distinguish 1 from 1.0.
   if (text.find_first_of(".e") == text.npos) text += ".0";
   return text;
 }

@@ -1,5 +1,5 @@
 // The table behind ModelConfig: reading, writing, flags, help and ranges of a
-// field all come from its one row. Private to config*.cc,
+// field all come from its one row. Private to this folder,
 // with the steps of FinishConfig that live in files of their own.
 #pragma once
 
@@ -77,8 +77,8 @@ std::vector<const char*> Words(const ChoiceField& field);
 std::string Wanted(const ConfigField& field, bool finished);
 /// The field's value as JSON text, shortest form that reads back the same.
 std::string ValueText(const ConfigField& field, const ModelConfig& config);
-/// All keys of a finished config side by side, those of a version only: what
-/// formats before 4 were, what identities hash, what Python reads.
+/// All keys of a finished config side by side, those of one version only: the
+/// form of formats before 4, of what identities hash and of what Python reads.
 std::string FieldsText(const ModelConfig& finished, int version);
 /// Whether some part of a finished model reads the keys of a section.
 bool ReadsSection(const ModelConfig& finished, std::string_view section);
@@ -89,8 +89,8 @@ void CopyField(const ConfigField& field, const ModelConfig& from,
                ModelConfig& to);
 /// Is the value the config holds within the field's range?
 bool InRange(const ConfigField& field, const ModelConfig& config);
-/// Sets the field from text as on a command line; false when it does not
-/// parse, with the config unchanged. Ranges are InRange's business.
+/// Sets the field from text as on a command line; false when it does not parse,
+/// with the config unchanged. Ranges are checked by InRange.
 bool SetFromText(const ConfigField& field, std::string_view text,
                  ModelConfig& config);
 
@@ -103,9 +103,9 @@ void DeriveFeatures(ModelConfig& config);
 /// Throws ArgumentError naming the key.
 [[noreturn]] void RefuseKey(const char* key, const std::string& wanted,
                             const std::string& given);
-/// Ranges must hold and sizes be derived for both. Combinations of keys that
-/// make no model (config_check.cc), and the bounds on the totals, whose
-/// products cannot overflow then (config_weights.cc).
+/// For both, ranges must hold and sizes be derived. They refuse combinations of
+/// keys that make no model (check.cc), and totals beyond their bounds, whose
+/// products cannot overflow then (weight_shapes.cc).
 void CheckCombinations(const ModelConfig& config);
 /// Attention dropout acts on weights that are a softmax. Needs the task derived.
 void CheckAttentionDropout(const ModelConfig& config);

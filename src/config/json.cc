@@ -125,8 +125,8 @@ class Reader {
     return true;
   }
 
-  // A key beside the version: of a file of format 4 a section, of an earlier
-  // one a field, written by hand either.
+  // A key beside the version is a section in a file of format 4, a field in an
+  // earlier one, and either in an object written by hand.
   bool ReadMembers() {
     const bool sections = version_ >= kSections;
     const bool flat = !whole_ || !sections;
@@ -144,7 +144,7 @@ class Reader {
     for (const auto& [key, value] : object_.items()) {
       if (key == kVersionKey || (sections && key == kLayersKey)) continue;
       const ConfigField* field = FindField(key);
-      // "norm" is a section and a key: the value tells.
+      // "norm" is a section and a key: the value tells which.
       if (flat && field != nullptr && field->since <= version_ &&
           !(sections && value.is_object())) {
         if (!Set(*field, key, value)) return false;
@@ -208,7 +208,7 @@ class Reader {
         if (!name->is_string()) {
           return Fail(BadKey(kLayersKey, kWanted, JsonGiven(entry)));
         }
-        // Separators of the text form make no name of a mixer.
+        // A mixer's name cannot hold separators of the text form.
         const std::string mixer = name->get<std::string>();
         std::vector<LayerConfig> parsed = LayersFromText(
             mixer.find_first_of(",:") == mixer.npos ? mixer : Quoted(mixer));
@@ -243,7 +243,7 @@ class Reader {
     return true;
   }
 
-  // Every key of the format must be there; of format 4, those of the sections
+  // Every key of the format must be there; in format 4, those of the sections
   // that this model reads, and no others.
   bool CheckWhole() {
     constexpr int kMaxListed = 8;
@@ -307,7 +307,7 @@ std::string FieldsText(const ModelConfig& finished, int version) {
   std::string json = StrCat("{\n  \"format_version\": ", version);
   for (const ConfigField& field : ConfigFields()) {
     if (field.since > version) continue;
-    // A mixer of a program's own leaves no trace in models without it.
+    // A program's own mixer leaves no trace in models without it.
     if (field.own() && !ReadsSection(finished, field.section)) continue;
     json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
   }

@@ -100,12 +100,12 @@ void NormaliseLayers(ModelConfig& config) {
     SortOptions(layer);
     ModelConfig view = config;
     Apply(layer, view);  // checks names, texts and ranges
-    // A value that is the model's own is no option.
+    // A value equal to the model's own is not kept as an option.
     std::erase_if(layer.options, [&](const auto& option) {
       const ConfigField& field = *FindField(option.first);
       return ValueText(field, view) == ValueText(field, config);
     });
-    // One text a value: true to what ConfigToJson writes.
+    // One text per value: the one that ConfigToJson writes.
     for (auto& [key, text] : layer.options) {
       text = ValueText(*FindField(key), view);
       if (text.front() == '"') text = text.substr(1, text.size() - 2);

@@ -34,8 +34,8 @@ TEST(Layers, AlikeIsNoPattern) {
   EXPECT_EQ(Hybrid("full,full"), Hybrid("full"));
   EXPECT_TRUE(Hybrid("full").layers.empty());
   EXPECT_EQ(Hybrid("full").attention, AttentionKind::kFull);
-  // Options that all layers share are the model's own; one that says what the
-  // model says is none.
+  // Options that all layers share become the model's own; one equal to the
+  // model's value is dropped.
   const ModelConfig local = Hybrid("local:local_context=5");
   EXPECT_TRUE(local.layers.empty());
   EXPECT_EQ(local.local_context, 5);

@@ -1,8 +1,8 @@
 // A mixer turns the rows of a layer into rows with a memory of the past (or of
-// the whole sequence): linear attention, softmax attention, recurrences. One row
-// of this registry says everything about a mixer that is no arithmetic. The
-// runtime and the operators' side hold a registry of their own for the
-// arithmetic, keyed by the same name.
+// the whole sequence): linear attention, softmax attention, recurrences. One
+// row of this registry says everything about a mixer except its arithmetic. The
+// runtime and the operators have registries of their own for the arithmetic,
+// keyed by the same name.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class AttentionKind : int;
 /// Name and shape of a tensor of the weight file.
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
-/// One tensor that a layer carries from token to token, of one sequence. What
+/// One tensor that a layer carries from token to token, for one sequence. What
 /// states do (clone, copy, reorder, reset, hash, compare, save, load, check,
 /// count) follows from a list of these.
 struct StateTensor {
@@ -60,29 +60,29 @@ struct MixerCost {
   int64_t step_bytes = 0;     // of state that this step reads
 };
 
-/// A number that a mixer reads and nobody else: a key of the section of
-/// config.json that has the name of the mixer's family. Keys of the families of
-/// this tree are members of ModelConfig and rows of config/fields.cc.
+/// A number that only this mixer reads: a key of the section of config.json
+/// that has the name of the mixer's family. Keys of the families of this tree
+/// are members of ModelConfig and rows of config/fields.cc.
 struct MixerKey {
-  std::string name;  // in flags, patterns and flat JSON: one of its own
+  std::string name;  // in flags, patterns and flat JSON: a unique name
   std::string key;   // in its section; empty: name
   std::string help;
   double min, max, value;  // both ends inclusive; value: where it is not given
   bool integer = false;
 };
-/// What a configuration says of such a key. Throws ArgumentError for a name that
-/// no mixer registered.
+/// The value that a configuration has for such a key. Throws ArgumentError for
+/// a name that no mixer registered.
 double OwnKey(const ModelConfig& config, std::string_view name);
 
 /// One row. The functions get the finished configuration as one layer sees it
-/// (LayerView): its own options, nobody else's.
+/// (LayerView): with that layer's options only.
 struct MixerSpec {
   const char* name;
   const char* family;
   /// Sections of config.json whose keys it reads.
   std::vector<const char*> sections;
   MixerCapabilities can;
-  /// Throws ArgumentError naming the key that makes no such layer.
+  /// Throws ArgumentError naming the key that makes the layer impossible.
   std::function<void(const ModelConfig& layer)> check = nullptr;
   /// Tensors of a layer's mixer, in the order of the weight file, without the
   /// prefix of the layer.
@@ -90,17 +90,17 @@ struct MixerSpec {
       nullptr;
   /// Empty for mixers that are not recurrent.
   std::function<StateSpec(const ModelConfig& layer)> state = nullptr;
-  /// Of one head; null where nobody has counted.
+  /// The cost of one head; null where it has not been counted.
   std::function<MixerCost(const ModelConfig& layer, int64_t n, bool causal)>
       cost = nullptr;
-  /// Of mixers from outside the tree: keys of their own, in the section of the
-  /// family's name, which need not stand among `sections`.
+  /// Keys of a mixer from outside the tree, in the section named after its
+  /// family, which need not be among `sections`.
   std::vector<MixerKey> keys = {};
 };
 
-/// Adds a row: the kind by which configurations refer to it. The spec is copied.
-/// Throws ArgumentError for a name that is taken, of a key too, or a function
-/// that is missing.
+/// Adds a row and returns the kind by which configurations refer to it. The
+/// spec is copied. Throws ArgumentError for a name that is taken, also that of
+/// a key, or a function that is missing.
 /// Thread-safe; call it before a configuration names the mixer.
 AttentionKind RegisterMixer(const MixerSpec& spec);
 

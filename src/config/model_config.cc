@@ -26,7 +26,7 @@ void DeriveHeads(ModelConfig& config) {
                        " (or d_key and d_value given)"),
                 StrCat(config.n_heads));
     }
-    // Of no use to a model without heads, but a size of the file.
+    // A model without heads does not use it, but it is a size of the file.
     const int64_t width = std::max<int64_t>(1, config.d_model / config.n_heads);
     if (config.d_key == 0) config.d_key = width;
     if (config.d_value == 0) config.d_value = width;
@@ -50,18 +50,18 @@ void DeriveTask(ModelConfig& config) {
   if (config.arch == Arch::kSeq2seq && config.n_decoder_layers == 0) {
     config.n_decoder_layers = config.n_layers;
   }
-  constexpr int64_t kMixtures = 10;  // of the paper's image models
+  constexpr int64_t kMixtures = 10;  // as in the paper's image models
   if (config.task == Task::kImage && config.n_mixtures == 0) {
     config.n_mixtures = kMixtures;
   }
 }
 
-// A key that nobody reads has its default, so that files which leave it out say
-// all there is.
+// A key that no part of the model reads gets its default, so that files that
+// leave it out are complete.
 void ResetUnread(ModelConfig& config) {
   const ModelConfig defaults;
   for (const ConfigField& field : ConfigFields()) {
-    // A wrong size of an image is refused, not mended.
+    // A wrong size of an image is refused, not corrected.
     if (std::string_view(field.section) == "image") continue;
     if (!ReadsSection(config, field.section)) CopyField(field, defaults, config);
   }

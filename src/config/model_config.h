@@ -17,7 +17,7 @@
 namespace tarn {
 
 enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
-// kDerived stands for "FinishConfig works it out" and is no word of a file.
+// kDerived stands for "FinishConfig works it out" and never occurs in a file.
 // kImage: the bytes of a picture as one sequence. kCtc: labels of frames.
 enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq, kImage, kCtc };
 enum class CrossAttention { kDerived = -1, kLinear, kFull };
@@ -57,13 +57,14 @@ struct LayerConfig {
 /// final norm, head (decoder); the same with a stack that sees everything and a
 /// head on the mean (encoder); both stacks and cross attention (seq2seq); or
 /// one of the earlier models (rnn, lstm, cnn), which read none of the keys of
-/// attention, norms and positions. Field = key of config.json = its default.
+/// attention, norms and positions. Each field is a key of config.json with its
+/// default.
 struct ModelConfig {
   int64_t vocab_size = 256;
   int64_t d_model = 128;
   int64_t n_layers = 4;
   int64_t n_heads = 4;
-  int64_t d_key = 0;  // per head; 0 in memory before Finish(): d_model/n_heads
+  int64_t d_key = 0;  // per head; 0 in memory before FinishConfig
   int64_t d_value = 0;  // per head; likewise
   int64_t d_ff = 0;     // likewise: 4 * d_model
   AttentionKind attention = AttentionKind::kLinear;
@@ -117,8 +118,8 @@ struct ModelConfig {
   NormKind norm_kind = NormKind::kLayer;
   FeedForwardKind feed_forward = FeedForwardKind::kMlp;
   /// The pattern of a stack of mixed layers, repeated over its depth; empty
-  /// where all layers are alike, which `attention` names then (otherwise
-  /// FinishConfig sets it to the first entry's).
+  /// where all layers are alike, whose mixer is then `attention` (otherwise
+  /// FinishConfig sets `attention` to the first entry's).
   std::vector<LayerConfig> layers;
   /// Keys of registered mixers (MixerKey) that are not at their defaults.
   std::map<std::string, double> own;
@@ -159,22 +160,22 @@ void FinishConfig(ModelConfig& config);
 /// A finished configuration as layer i of a stack sees it: `attention` is its
 /// mixer, the pattern's options are in their keys, `layers` is empty.
 ModelConfig LayerView(const ModelConfig& config, int64_t i);
-/// The same as its cross attention sees it.
+/// The same configuration as the layer's cross attention sees it.
 ModelConfig CrossView(const ModelConfig& config);
 /// The different mixers of a model's self attention, in order of appearance.
 std::vector<AttentionKind> MixersOf(const ModelConfig& config);
 /// The pattern as text, "linear,local:local_context=64,full", and back. Throws
-/// ArgumentError for a mixer or key that is not known. No ranges.
+/// ArgumentError for an unknown mixer or key. Ranges are not checked.
 std::string LayersText(const ModelConfig& config);
 std::vector<LayerConfig> LayersFromText(std::string_view text);
 
 /// Strict JSON (see core/json.h) to config and back. Unknown, missing or
 /// out-of-range keys are FormatError naming the key. `format_version` is 4:
 /// sections, of which a file holds those that the model reads, and the pattern
-/// of layers. 1 to 3, all keys side by side, are read as they were meant, keys
-/// added since with their defaults. Text written by ConfigToJson is stable,
-/// byte for byte, and holds the derived sizes; it throws what FinishConfig
-/// throws.
+/// of layers. Formats 1 to 3, with all keys side by side, are read as they were
+/// meant; keys added since take their defaults. Text written by ConfigToJson is
+/// stable, byte for byte, and holds the derived sizes; it throws what
+/// FinishConfig throws.
 Result<ModelConfig> ConfigFromJson(std::string_view json);
 /// The same for an object written by hand: keys side by side or in sections,
 /// absent ones (format_version among them) take their defaults, and sizes may
@@ -218,8 +219,8 @@ const char* Name(TokenizerKind);
 /// `layers.{i}.norm{1,2}.{weight,bias}`, `norm.{weight,bias}` (final_norm),
 /// `predictor.weight` (untied), `predictor.bias`. Task ctc has
 /// `input_projection.{weight,bias}` (encoder) or nothing (lstm) in place of the
-/// token embedding. Weights are [out, in] as in
-/// PyTorch. Both functions throw what FinishConfig throws.
+/// token embedding. Weights are [out, in] as in PyTorch. Both functions throw
+/// what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);
 /// Whether a tensor of that name is drawn, not trained: omega.

@@ -149,7 +149,7 @@ TEST(Config, FinishRefusesCombinations) {
   }
 }
 
-// Of the architectures: words as on the command line, the key to blame first.
+// Architectures: words as on the command line, the key to blame first.
 TEST(Config, FinishRefusesCombinationsOfArchitectures) {
   const std::vector<std::pair<const char*, Words>> cases = {
       {"task", {{"arch", "decoder"}, {"task", "classify"}}},
@@ -210,7 +210,7 @@ TEST(Config, FinishRefusesCombinationsOfArchitectures) {
   }
 }
 
-// Of images and frames: the task's keys, a change, the key to blame.
+// Cases of images and frames: the task's keys, a change, the key to blame.
 TEST(Config, FinishRefusesCombinationsOfImagesAndFrames) {
   struct Case {
     const char* key;

@@ -18,7 +18,7 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// The value of a key that nobody gave; null where another key decides.
+// The value of a key that is not given; null where another key decides.
 Json DefaultOf(const ConfigField& field) {
   const ModelConfig defaults;
   const bool derived = std::visit(

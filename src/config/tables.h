@@ -1,6 +1,6 @@
 // The tables behind configurations as JSON texts, for front ends in other
-// languages: names, defaults, ranges and words stand in one place each, and
-// whoever lists them asks here.
+// languages: names, defaults, ranges and words are defined in one place each,
+// and every list of them comes from here.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 namespace tarn {
 
 /// [{"name", "elementwise", "signed", "uses_omega", "can_stabilise", "pairs",
-/// "features_per_column", "constant_features"}, ...], a row of core/feature_map.h
-/// each.
+/// "features_per_column", "constant_features"}, ...], one object for each row
+/// of core/feature_map.h.
 std::string FeatureMapTable();
 
 /// [{"name", "section", "key", "help", "since", "kind", "default", "wanted",
-/// ...}, ...], a key of config.json each, in its order. kind "integer" has min,
-/// max and derived (0 stands for "worked out"), "real" min and max, "choice"
-/// words and derived, "boolean" nothing more. default: that of a key not given,
-/// null where it is derived.
+/// ...}, ...], one object for each key of config.json, in its order. kind
+/// "integer" has min, max and derived (0 stands for "worked out"), "real" min
+/// and max, "choice" words and derived, "boolean" nothing more. default: the
+/// value of a key that is not given, null where it is derived.
 std::string ConfigFieldTable();
 
 /// [{"name", "family", "sections", "causal", "bidirectional", "cross",
-/// "recurrent", "dropout", "rotary"}, ...], a registered mixer each.
+/// "recurrent", "dropout", "rotary"}, ...], one object per registered mixer.
 std::string MixerTable();
 
 /// The state of a sequence: for each layer of a finished configuration a list

@@ -40,8 +40,8 @@ class ShapeList {
       Add(name + shape.first, shape.second);
     }
   }
-  // linear1 and linear2 with biases; or those and the gated unit's second
-  // factor linear3, without.
+  // linear1 and linear2 with biases; or, without biases, those and the gated
+  // unit's second factor linear3.
   void FeedForward() {
     const int64_t d_ff = config_.d_ff, d_model = config_.d_model;
     if (config_.feed_forward == FeedForwardKind::kMlp) {
@@ -66,7 +66,7 @@ class ShapeList {
   Shapes shapes_;
 };
 
-// A stack: the shapes of layer i in pattern[i mod size], each to stand behind
+// A stack: the shapes of layer i in pattern[i mod size], each to be prefixed by
 // "prefix{i}.", and what follows the layers.
 struct Stack {
   std::string prefix;
@@ -105,8 +105,8 @@ Shapes ConvolutionLayer(const ModelConfig& config) {
   return list.Take();
 }
 
-// Layers of torch::nn::RNN and LSTM, whose names end in the layer's number:
-// the four gates of an LSTM stand below one another.
+// Layers of torch::nn::RNN and LSTM, whose names end in the layer's number: the
+// four gates of an LSTM lie below one another.
 Shapes RecurrentLayers(const ModelConfig& config) {
   const int64_t hidden =
       config.bidirectional ? config.d_model / 2 : config.d_model;
@@ -213,7 +213,7 @@ int64_t CountParameters(const ModelConfig& config) {
 }
 
 // Values of the states of fixed size that generation holds at once, those of
-// cross attention's memory included; of an encoder, one layer's at a time.
+// cross attention's memory included; for an encoder, one layer's at a time.
 // Ranges bound one layer's by 2^61, the number of layers by 2^12.
 int64_t StateValues(const ModelConfig& config) {
   if (!config.HasAttention()) return 0;

@@ -106,8 +106,8 @@ int DefaultThreads() {
   int threads = ProcessorsInAffinityMask();
   const auto quota =
       CgroupCpuQuota(TextOf("/proc/self/cgroup"), "/sys/fs/cgroup");
-  // Rounded down: one thread too many has the whole process throttled for the
-  // rest of each period, which costs more than a fraction of a core.
+  // Rounded down: with one thread too many the whole process is throttled for
+  // the rest of each period, which costs more than a fraction of a core.
   if (quota && *quota < threads) threads = static_cast<int>(*quota);
   return std::max(threads, 1);
 }

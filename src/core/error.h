@@ -50,8 +50,8 @@ class Error : public std::runtime_error {
   std::string where_, wanted_, given_;
 };
 
-/// Throws a copy of `error` as the type that its code stands for, whatever type
-/// it has been copied into on the way.
+/// Throws a copy of `error` as the type that its code stands for, even if it
+/// has been copied into another type on the way.
 [[noreturn]] void Throw(const Error& error);
 
 #define TARN_DEFINE_ERROR(Name, kind)                                          \

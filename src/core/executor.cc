@@ -20,7 +20,7 @@
 namespace tarn {
 namespace pool {
 
-// The tasks a thread is inside of, innermost first. It tells a call from
+// The tasks that a thread is running, innermost first. They tell a call from
 // within a task (which runs inline) from a call that waits for its turn.
 struct Frame {
   const void* pool;
@@ -40,8 +40,8 @@ constexpr std::chrono::microseconds kSpin{50};
 
 using Clock = std::chrono::steady_clock;
 
-// From here on a wait for the last worker is looked into: a busy machine delays
-// a thread by tens of microseconds, a taken core by milliseconds.
+// A longer wait for the last worker is examined: a busy machine delays a thread
+// by tens of microseconds, a core that is in use by milliseconds.
 constexpr std::chrono::microseconds kLate{200};
 // How long workers are left out after one was late.
 constexpr std::chrono::milliseconds kFirstRest{10};
@@ -76,7 +76,7 @@ void CpuRelax() {
 #endif
 }
 
-// Polls for at most kSpin; true when the condition came to hold.
+// Polls for at most kSpin; true once the condition holds.
 template <typename Condition>
 bool SpinUntil(Condition condition) {
   constexpr int kPollsPerClockRead = 16;
@@ -122,9 +122,9 @@ struct ThreadPool::Impl {
   std::vector<std::thread> threads;  // width - 1: the caller is worker 0
   std::mutex turn;                   // held by the thread whose region runs
 
-  // The region, written by its caller while no block is claimable, on one
-  // cache line with the claim: what a waiting worker sees change brings along
-  // all it needs.
+  // The region, written by its caller while no block is claimable, on one cache
+  // line with the claim: the line that a waiting worker sees change holds all
+  // it needs.
   alignas(64) std::atomic<uint64_t> claim{0};  // region number, blocks left
   TaskRef body;
   int64_t tasks = 0;
@@ -141,8 +141,8 @@ struct ThreadPool::Impl {
   Clock::time_point rest_end{};  // of the present or the last rest
   Clock::duration rest = kFirstRest;
 
-  // Sleeping. Each side raises its flag, then looks at what the other writes
-  // (all sequentially consistent), so no wake-up is lost.
+  // Sleeping. Each side raises its flag, then checks what the other writes (all
+  // sequentially consistent), so no wake-up is lost.
   alignas(64) std::mutex mutex;
   std::condition_variable work_ready, region_done;
   std::atomic<int> sleepers{0};
@@ -189,8 +189,8 @@ void ThreadPool::Impl::WorkerMain(int worker) {
 }
 
 // Takes a share of the blocks that are left, down to single ones at the end:
-// few claims, for they cost a cache line's journey each, and workers that end
-// together. Returns how many; `left` is the number before.
+// claims are few, for each moves a cache line, and workers end together.
+// Returns how many blocks; `left` is the number before.
 uint64_t ThreadPool::Impl::Claim(uint64_t& left) {
   uint64_t word = claim.load();
   while ((left = word & kBlockMask) != 0) {
@@ -216,8 +216,8 @@ void ThreadPool::Impl::RunBlocks(int worker) {
     }
     done += share;
   }
-  // Once, not block by block: every look at `pending` is a cache line's
-  // journey. A share whose body threw counts as run.
+  // Once, not block by block: every access to `pending` moves a cache line. A
+  // share whose body threw counts as run.
   if (done > 0) Finish(done);
 }
 
@@ -230,14 +230,14 @@ void ThreadPool::Impl::Fail(std::exception_ptr exception) {
   uint64_t word = claim.load();
   while (!claim.compare_exchange_weak(word, word & ~kBlockMask)) {
   }
-  // The failing block itself is pending still, so this never ends the region.
+  // The failing block itself is still pending, so this never ends the region.
   pending -= word & kBlockMask;
 }
 
 void ThreadPool::Impl::Finish(uint64_t count) {
   if (pending.fetch_sub(count) != count) return;
   if (!caller_sleeps) return;
-  // Taking the lock orders this wake-up after the caller's last look.
+  // Taking the lock orders this wake-up after the caller's last check.
   { std::lock_guard lock(mutex); }
   region_done.notify_one();
 }
@@ -257,7 +257,7 @@ void ThreadPool::Impl::Publish(int64_t task_count, TaskRef f) {
       std::min<uint64_t>(blocks - 1, static_cast<uint64_t>(sleepers.load())));
   if (useful == 0) return;
   { std::lock_guard lock(mutex); }
-  if (active < width) {  // one of those left out might take a single call
+  if (active < width) {  // a single call might wake one of those left out
     work_ready.notify_all();
     return;
   }
@@ -293,8 +293,8 @@ void ThreadPool::Impl::WaitUntilDone() {
     region_done.wait(lock, done);
     caller_sleeps = false;
   }
-  // All that was left to do was another worker's. If nobody worked for most of
-  // that time, the worker has no core: the task was not long, it was late.
+  // All blocks that were left belonged to other workers. If none of them worked
+  // for most of that time, they had no core: the task was late, not long.
   const Clock::time_point now = Clock::now();
   if (now - begin > kLate && WorkersTime() - worked < (now - begin) / 2) {
     NoteLate(now);

@@ -74,7 +74,7 @@ class ThreadPool final : public Executor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Threads to use when nobody said: affinity mask and cgroup quota, >= 1.
+/// Threads to use by default: affinity mask and cgroup quota, >= 1.
 int DefaultThreads();
 
 }  // namespace tarn

@@ -19,13 +19,13 @@
 namespace tarn {
 namespace {
 
-// Counts this thread's allocations, to hold that a region makes none.
+// Counts this thread's allocations, to check that a region makes none.
 thread_local int64_t allocations = 0;
 
 }  // namespace
 }  // namespace tarn
 
-// Not inlined: the compiler would see malloc meet delete, and warn.
+// Not inlined: the compiler would see malloc paired with delete, and warn.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++tarn::allocations;
   if (void* memory = std::malloc(bytes)) return memory;
@@ -249,8 +249,8 @@ TEST_P(Pools, Stress) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Tasks are not dealt out in advance: while one is slow, the rest go to whoever
-// is free.
+// Tasks are not dealt out in advance: while one is slow, the rest go to the
+// worker that is free.
 TEST(ThreadPoolTest, ASlowTaskDelaysNoOther) {
   ThreadPool pool(2);
   std::atomic<bool> slow_started{false};
@@ -270,7 +270,7 @@ TEST(ThreadPoolTest, ASlowTaskDelaysNoOther) {
 TEST(ThreadPoolTest, WorkIsShared) {
   ThreadPool pool(2);
   std::atomic<int> by_worker[2] = {};
-  // As often as it takes: a busy machine may keep the worker from its core.
+  // Repeated until both worked: a busy machine may keep the worker waiting.
   while (by_worker[0] == 0 || by_worker[1] == 0) {
     pool.ParallelFor(20, [&](int64_t, int worker) {
       ++by_worker[worker];

@@ -1,7 +1,7 @@
-// Feature maps phi and what becomes of the denominator: the words that kernels,
-// configuration and operators share. One row of a table says everything about a
-// map that is no arithmetic; whoever asks goes through the row, so that nothing
-// hangs on the order of the enumerators.
+// Feature maps phi and the treatments of the denominator: the terms that
+// kernels, configuration and operators share. One row of a table says
+// everything about a map except its arithmetic; all users read that row, so
+// that nothing depends on the order of the enumerators.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@
 
 namespace tarn {
 
-// "elu1", "identity", "relu", "relu2", "softplus" act on single entries and live in the
-// kernels; the rest have a width of their own and are computed before them.
+// "elu1", "identity", "relu", "relu2", "softplus" act on single entries and
+// live in the kernels; the others have a width of their own and are computed
+// before the kernels.
 enum class FeatureMap {
   kElu1,
   kIdentity,
@@ -29,7 +30,7 @@ enum class Denominator {
   kExact,
   kCompat,  // + eps
   kNone,
-  kSigned  // kept away from 0 by size, for maps with negative features
+  kSigned  // size kept away from 0, for maps with negative features
 };
 
 /// One row of the table of maps.
@@ -44,7 +45,7 @@ struct FeatureMapTraits {
   // features of one column (0: no omega), and constant features beside them.
   int features_per_column;
   int constant_features;
-  bool orthogonal;  // the directions: favor's and grf's; Fourier's independent
+  bool orthogonal;  // directions: orthogonal for favor, grf; else independent
 
   constexpr bool uses_omega() const { return features_per_column > 0; }
 };

@@ -21,8 +21,8 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Makes the rename itself survive a power cut. File systems that cannot sync
-// a directory say EINVAL; there is nothing more to be done on those.
+// Makes the rename itself survive a power cut. File systems that cannot sync a
+// directory report EINVAL; nothing more can be done on those.
 void SyncFolder(const std::string& folder) {
   FileDescriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0) throw SystemError(folder, "a folder to sync", errno);
@@ -32,7 +32,7 @@ void SyncFolder(const std::string& folder) {
 }
 
 // Appends until the end of the file or until `text` is longer than the limit.
-// Sizes are not trusted: files grow, and those of /proc say 0.
+// Sizes are not trusted: files grow, and those in /proc report 0.
 int ReadUpTo(int fd, uint64_t max_bytes, std::string& text) {
   constexpr size_t kPiece = size_t{1} << 16;
   for (;;) {

@@ -23,7 +23,7 @@ class FileDescriptor {
   }
   ~FileDescriptor();
   int get() const { return fd_; }
-  /// Closes now; the system's verdict (0, or -1 with errno set).
+  /// Closes now; returns the system's result (0, or -1 with errno set).
   int Close();
 
  private:

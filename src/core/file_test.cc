@@ -33,7 +33,7 @@ TEST(File, ReadRefusesWhatIsLargerThanTheLimit) {
   EXPECT_EQ(result.error().code(), ErrorCode::kFormat);
   EXPECT_EQ(result.error().wanted(), "at most 4 bytes");
   EXPECT_EQ(result.error().given(), "5");
-  // The size /proc states is 0, the contents are longer.
+  // The size that /proc reports is 0, but the contents are longer.
   EXPECT_GT(ReadFile("/proc/self/status", 1 << 20).Take().size(), 100u);
   EXPECT_EQ(ReadFile("/proc/self/status", 10).error().code(),
             ErrorCode::kFormat);

@@ -49,7 +49,7 @@ bool IsLeftover(const std::string& name) {
 }
 
 // Makes renames in a folder survive a power cut; where a file system cannot,
-// nothing more is to be done.
+// nothing more can be done.
 void Sync(const fs::path& folder) {
   const FileDescriptor fd(
       open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -61,7 +61,7 @@ void Sync(const fs::path& folder) {
 void ReplaceFolder(const std::string& path, const std::string& tag,
                    const std::function<void(const std::string&)>& fill) {
   const std::string fresh = path + "-" + tag + ".tmp", old = path + ".old";
-  Remove(fresh);  // of a killed run that got as far as this step
+  Remove(fresh);  // left by a killed run that got as far as this step
   std::error_code error;
   fs::create_directory(fresh, error);
   if (error) Refuse(fresh, "a folder that can be made", error);
@@ -105,12 +105,12 @@ void RemoveLeftovers(const std::string& folder) {
 void MakeWritableFolder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  // An existing file in its place may come without an error code.
+  // A file that exists at `path` may give no error code.
   if (!error && !fs::is_directory(path, error) && !error) {
     error = std::make_error_code(std::errc::not_a_directory);
   }
   if (error) Refuse(path, "a folder that can be made", error);
-  // Permission bits do not tell the whole story (read-only mounts, root).
+  // Permission bits do not decide it alone (read-only mounts, root).
   WriteFileAtomically(path + "/.writable", "");
   Remove(path + "/.writable");
 }

@@ -24,8 +24,8 @@ void RecoverFolder(const std::string& path);
 /// ("checkpoint-<n>.tmp", "best-<n>.tmp"). Nothing else is touched.
 void RemoveLeftovers(const std::string& folder);
 
-/// Makes the folder and its parents; throws IoError unless it exists then and
-/// a file can be made in it.
+/// Makes the folder and its parents; throws IoError unless it then exists and a
+/// file can be made in it.
 void MakeWritableFolder(const std::string& path);
 
 /// Throws IoError unless the file system of `path` has `bytes` to spare.

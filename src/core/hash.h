@@ -1,5 +1,5 @@
 // Hashes that pick held-out records, name a corpus or a model, and find damage
-// in a file. Not cryptographic: they tell apart what nobody made alike.
+// in a file. Not cryptographic: collisions can be made on purpose.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline uint64_t HashBytes(std::string_view bytes) {
   return Mix(hash ^ tail);
 }
 
-/// The hash of what `hash` stands for followed by these bytes.
+/// The hash of the bytes that gave `hash` followed by these bytes.
 inline uint64_t ExtendHash(uint64_t hash, std::string_view bytes) {
   return Mix(hash ^ HashBytes(bytes));
 }

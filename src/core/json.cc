@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Longest part of the parser's own words that an error repeats.
+// The most of the parser's own message that an error repeats.
 constexpr size_t kMaxDetailBytes = 200;
 
 // Receives the parser's events, adds the rules the parser lacks (depth,
@@ -51,7 +51,7 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&,
                    const Json::exception& exception) override {
     // "[json.exception.parse_error.101] parse error at line 1, ...": the part
-    // in brackets is the parser's, not the reader's.
+    // in brackets names the parser's exception, which tells the reader nothing.
     std::string_view detail = exception.what();
     const size_t bracket = detail.find("] ");
     if (bracket != detail.npos) detail.remove_prefix(bracket + 2);
@@ -140,7 +140,7 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
   std::optional<Error> error_;
 };
 
-// What the parser would let pass: sizes, and bytes it skips or stops at.
+// Checks what the parser would let pass: sizes, and bytes it skips or stops at.
 std::optional<Error> CheckBytes(std::string_view text, const std::string& where,
                                 uint64_t max_bytes) {
   if (text.size() > max_bytes) {

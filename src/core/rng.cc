@@ -49,9 +49,9 @@ double Rng::Uniform() {
 }
 
 uint64_t Rng::Below(uint64_t bound) {
-  // Lemire 2019, "Fast random integer generation in an interval": the high
-  // half of bits * bound, redrawn for the few low halves that come once more
-  // often than the others.
+  // Lemire 2019, "Fast random integer generation in an interval": the high half
+  // of bits * bound, redrawn for the few low halves that would come up once
+  // more often than the others.
   const uint64_t unfair = (0 - bound) % bound;
   for (;;) {
     const auto product = static_cast<unsigned __int128>(Next()) * bound;

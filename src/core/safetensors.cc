@@ -118,7 +118,7 @@ Result<Source> OpenSource(const std::string& path) {
   return source;
 }
 
-// Reads until `bytes` are there or the file ends; the count read, or -1.
+// Reads until `bytes` are there or the file ends; returns the count, or -1.
 int64_t ReadFully(int fd, uint8_t* out, uint64_t bytes) {
   constexpr uint64_t kMaxBytesPerCall = uint64_t{1} << 30;
   uint64_t done = 0;

@@ -1,5 +1,5 @@
-// The header of a safetensors file, apart from any file: bytes in, checked
-// entries out. Private to safetensors*.cc and its fuzzing.
+// The header of a safetensors file, read from memory: bytes in, checked entries
+// out. Private to safetensors*.cc and its fuzzing.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tarn {
 /// Bytes of the length field in front of the header.
 inline constexpr uint64_t kSafetensorsLengthBytes = 8;
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
-/// Ten times the largest models of today; bounds the memory of a header.
+/// Ten times as many as today's largest models; bounds the memory of a header.
 inline constexpr size_t kMaxSafetensorsTensors = size_t{1} << 18;
 inline constexpr size_t kMaxSafetensorsRank = 8;
 inline constexpr const char* kSafetensorsMetadataKey = "__metadata__";

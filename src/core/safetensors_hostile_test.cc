@@ -30,7 +30,7 @@ class Hostile : public ::testing::Test {
     EXPECT_STREQ(mapped.what(), copied.what());
     return mapped;
   }
-  // A sound length field in front of the header.
+  // Puts a valid length field in front of the header.
   Error ErrorForHeader(const std::string& header, size_t data_bytes) {
     return ErrorFor(LengthField(header.size()) + header +
                     std::string(data_bytes, '\0'));
@@ -86,7 +86,7 @@ TEST_F(Hostile, EveryFlippedHeaderByte) {
       flipped[i] = static_cast<char>(flipped[i] ^ mask);
       const Error error = ErrorFor(flipped);
       ++trials;
-      if (error.code() == ErrorCode::kOk) continue;  // a letter of a name
+      if (error.code() == ErrorCode::kOk) continue;  // changed a name
       ++refused;
       ExpectFormatError(error, StrCat("byte ", i, " mask ", mask));
     }
@@ -295,7 +295,7 @@ TEST_F(Hostile, WhatIsNoFile) {
   }
 }
 
-// A copied file does not depend on the original any more.
+// A copied file no longer depends on the original.
 TEST_F(Hostile, TruncationAfterACopyingOpenIsHarmless) {
   const float x[3] = {1, 2, 3};
   WriteSafetensors(path_, {{"x", DType::kF32, {3}, x}}, {});

@@ -41,7 +41,7 @@ void Team::RunAll(int64_t count, TaskRef work, TaskRef idle) {
   }
   failed_.store(false, std::memory_order_relaxed);
   const Phases phases{count, work, idle};
-  // One task a worker. Nothing is lost where one worker gets several: the
+  // One task per worker. It does no harm when one worker gets several: the
   // first runs every phase, the others find them done.
   executor_.ParallelFor(
       width, [&](int64_t, int worker) { Participate(phases, worker); });
@@ -74,7 +74,7 @@ void Team::RunShare(const Phases& phases, int64_t phase, int share,
     try {
       phases.work(phase * executor_.width() + share, worker);
     } catch (...) {
-      // The region's end orders this before the caller's look at error_.
+      // The region's end orders this before the caller reads error_.
       if (!failed_.exchange(true)) error_ = std::current_exception();
     }
   }

@@ -1,7 +1,7 @@
 // Phases that follow each other within microseconds: the products of one
-// decoding step. A region of the executor for each costs a hand-over at both
-// ends and deals its tasks anew; a team enters one region for all of them, and
-// a worker keeps the share that lies next to what it has just read.
+// decoding step. One region of the executor per phase would cost a hand-over at
+// both ends and deal the tasks anew; a team enters one region for all phases,
+// and a worker keeps the share that lies next to what it has just read.
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,9 @@ class Team {
 
   /// Calls work(phase, share, worker) once for every phase in [0, phases) and
   /// share in [0, width()); all shares of a phase are done before one of the
-  /// next begins. Share s is worker s's, unless that worker has not come in
-  /// time: then another takes it. After its share of a phase a worker calls
-  /// idle(phase, share), with nobody waiting for it: the place to fetch what
+  /// next begins. Share s belongs to worker s; if that worker does not come in
+  /// time, another takes it. After its share of a phase a worker calls
+  /// idle(phase, share) while nobody waits for it: the place to prefetch what
   /// the next phase reads. An exception from `work` is rethrown here; what has
   /// not begun by then is left out. Allocates nothing.
   template <typename Work, typename Idle>
@@ -43,8 +43,8 @@ class Team {
   }
 
  private:
-  // One share's progress, on a cache line of its own: in the usual course only
-  // its worker writes there, and the others look once a phase.
+  // One share's progress, on a cache line of its own: normally only its worker
+  // writes there, and the others read it once per phase.
   struct alignas(64) Lane {
     std::atomic<int64_t> claimed{0};  // phases that somebody has begun
     std::atomic<int64_t> done{0};     // and finished

@@ -14,7 +14,7 @@ namespace {
 class Teams : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Widths, Teams, ::testing::Values(1, 2, 3, 8));
 
-// Every share once, and the whole of a phase before any of the next: each share
+// Every share runs once, and all of a phase before any of the next: each share
 // writes one number that the next phase's shares all read, without atomics.
 TEST_P(Teams, PhasesFollowEachOther) {
   constexpr int64_t kPhases = 40;
@@ -81,7 +81,7 @@ TEST(Team, OneWorkerDoesTheSharesOfThoseWhoDoNotCome) {
 }
 
 // A share that takes long is waited for; a worker that sleeps through phases
-// finds its way back.
+// rejoins.
 TEST(Team, SlowSharesAndLateWorkers) {
   ThreadPool pool(3);
   Team team(pool);

@@ -1,5 +1,5 @@
-// What a kernel's benchmark is made of. Each <op>_bench.cc registers its cases;
-// the benchmark library (bench/native) runs them by name. No part of the
+// The parts of a kernel's benchmark. Each <op>_bench.cc registers its cases;
+// the benchmark library (bench/native) runs them by name. Not a part of the
 // product.
 #pragma once
 
@@ -23,10 +23,10 @@ namespace tarn::bench {
 /// "seq_len=4096 dtype=bf16": the parameters of one case.
 class Params {
  public:
-  /// Throws ArgumentError for text that is no list of name=value.
+  /// Throws ArgumentError for text that is not a list of name=value.
   explicit Params(std::string_view text);
-  /// The value given, or `fallback`. Throws ArgumentError when the value is no
-  /// integer of at least `least`.
+  /// The value given, or `fallback`. Throws ArgumentError when the value is not
+  /// an integer of at least `least`.
   int64_t Int(const std::string& name, int64_t fallback, int64_t least = 1);
   std::string Text(const std::string& name, const std::string& fallback);
   /// f32 (default), bf16 or f16.
@@ -40,7 +40,7 @@ class Params {
 };
 
 /// What one run does. Useful FLOP are what the algorithm needs, whatever is
-/// executed; bytes are those that inputs and outputs hold, each once.
+/// executed; bytes are the sizes of the inputs and outputs, each counted once.
 struct Work {
   double useful_flop = 0, executed_flop = 0, bytes = 0;
 };
@@ -105,8 +105,8 @@ class Values {
   std::unique_ptr<void, void (*)(void*)> bytes_{nullptr, std::free};
 };
 
-/// Calls f(begin, end, worker) for ranges that cover [0, rows), about four to a
-/// worker: how the runtime hands rows to the kernels that take one row.
+/// Calls f(begin, end, worker) for ranges that cover [0, rows), about four per
+/// worker, as the runtime hands rows to the kernels that take one row.
 template <typename F>
 void ForRows(Executor& executor, int64_t rows, F f) {
   const int64_t tasks = executor.width() == 1 ? 1 : executor.width() * 4;

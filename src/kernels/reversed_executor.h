@@ -1,5 +1,5 @@
-// An executor for tests: tasks last to first, and several workers claimed, to
-// provoke whatever depends on the split.
+// An executor for tests: runs tasks last to first and claims several workers,
+// to provoke whatever depends on the split.
 #pragma once
 
 #include <cstdint>

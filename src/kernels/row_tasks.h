@@ -23,9 +23,9 @@ class RowTasks {
   explicit RowTasks(int64_t rows)
       : RowTasks(rows, std::max<int64_t>(64, (rows + 255) / 256)) {}
 
-  /// Tasks for chains of products, which take longer and end together: whole
-  /// tiles of 6 rows, about 36 rows each, as many for 2, 4 or 8 workers, and
-  /// none much shorter than the others.
+  /// Tasks for chains of products, which take longer and should end together:
+  /// whole tiles of 6 rows, about 36 rows each, the same number for 2, 4 or 8
+  /// workers, and none much shorter than the others.
   static RowTasks OfProducts(int64_t rows) {
     constexpr int64_t kTile = 6, kShare = 8;
     const int64_t tiles = Up(rows, kTile);
@@ -39,7 +39,7 @@ class RowTasks {
     return std::min(rows_, units_ * task / count_ * unit_);
   }
   int64_t end(int64_t task) const { return begin(task + 1); }
-  /// Of one task.
+  /// The most rows of one task.
   int64_t most_rows() const {
     return count_ == 0 ? 0 : std::min(rows_, Up(units_, count_) * unit_);
   }
@@ -52,10 +52,10 @@ class RowTasks {
   }
 
  private:
-  // Tasks of `unit` rows, the last of what is left.
+  // Tasks of `unit` rows; the last one takes the rest.
   RowTasks(int64_t rows, int64_t unit)
       : RowTasks(rows, unit, Up(rows, unit), Up(rows, unit)) {}
-  // `units` of them dealt out evenly.
+  // `units` units divided evenly among the tasks.
   RowTasks(int64_t rows, int64_t unit, int64_t units, int64_t count)
       : rows_(rows), unit_(unit), units_(units), count_(count) {}
 

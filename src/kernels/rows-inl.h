@@ -37,7 +37,7 @@ HWY_INLINE VF WidenBF16(DF d, hn::Vec<DU16> bits) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), bits)));
 }
 
-// Exponent rebiased by a product with 2^112, which is exact and handles
+// The exponent is rebiased by a product with 2^112, which is exact and handles
 // subnormals; Inf and NaN get the largest exponent back.
 HWY_INLINE VF WidenF16(DF d, hn::Vec<DU16> bits) {
   const DU du;
@@ -119,7 +119,7 @@ HWY_INLINE void StoreVector(DF d, VF x, void* p) {
   }
 }
 
-// dst[0, PadRow(n)) = f(src[0, n)), zeros behind. f maps vectors; lanes past n
+// dst[0, PadRow(n)) = f(src[0, n)), zeros after n. f maps vectors; lanes past n
 // are cleared after f. Never reads past src[n).
 template <DType kType, class F>
 HWY_INLINE void MapRow(const void* src, int64_t n, float* HWY_RESTRICT dst,
@@ -233,7 +233,7 @@ HWY_INLINE VF Elu1(VF x) {
   const DF d;
   const VF zero = hn::Zero(d);
 #if HWY_TARGET <= HWY_SSE4 && HWY_ARCH_X86
-  // Of a NaN and a number these give the second operand.
+  // If one operand is NaN, these give the second operand.
   return hn::Add(hn::Max(zero, x), ExpNonPositive(hn::Min(zero, x)));
 #else
   const auto positive = hn::Gt(x, zero);
@@ -295,8 +295,8 @@ HWY_INLINE VF FeatureSlopeTimes(VF features, VF gradient) {
   }
 }
 
-// f(integral_constant<FeatureMap>) for a map known at run time, out of the rows
-// of the table that are elementwise. The others never reach a kernel: the checks
+// f(integral_constant<FeatureMap>) for a map known at run time, from the
+// elementwise rows of the table. Other maps never reach a kernel: the checks
 // refuse them.
 template <size_t kRow = 0, class F>
 HWY_INLINE void WithFeatureMap(FeatureMap map, const F& f) {

@@ -31,7 +31,7 @@ const char* SimdTargetName() {
 
 namespace {
 
-// Targets that this build holds and the CPU runs; the forced one does not
+// Targets that this build contains and the CPU runs; a forced target does not
 // narrow the list.
 std::vector<int64_t> Attainable() {
 #ifdef HWY_COMPILE_ONLY_STATIC

@@ -18,7 +18,7 @@ std::vector<std::string> SimdTargets();
 /// Names as in SimdTargets(), any case; throws DeviceError listing them.
 void ForceSimdTarget(std::string_view name);
 
-/// Back to the CPU's best target.
+/// Returns to the CPU's best target.
 void ResetSimdTarget();
 
 /// Applies the environment variable TARN_FORCE_TARGET when it is set. Front

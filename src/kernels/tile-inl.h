@@ -2,8 +2,8 @@
 //
 // One shape serves every product of chunked attention: rows of C take scalars
 // of A, columns of C take vectors of B. Each element of C is one chain of
-// multiply-adds along the depth in index order, whatever the tile it falls
-// into, so results do not depend on how rows or columns were split.
+// multiply-adds along the depth in index order, in whichever tile it lies, so
+// results do not depend on how rows or columns were split.
 
 #if defined(TARN_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_TILE_INL_H_
@@ -38,8 +38,8 @@ template <int kRows, int kVectors>
 struct Tile {
   VF at[kRows][kVectors];
 
-  // Its own, so that it has the target of what stands around it: the one that
-  // the compiler would make has the command line's.
+  // Defined here, so that it has the SIMD target of the surrounding code: a
+  // compiler-generated one would have that of the command line.
   HWY_INLINE Tile() {}  // NOLINT: not initialised
   HWY_INLINE void Clear() {
     HWY_UNROLL(16)
@@ -111,7 +111,7 @@ struct Tile {
     AddProduct(a, row, col, b, ldb, depth);
   }
 
-  // += lower triangle: row r takes depth p <= r only, so that what lies behind
+  // += lower triangle: row r takes depth p <= r only, so that what lies after
   // the diagonal is never touched, not even by a product with zero.
   template <int kFrom = 0>
   HWY_INLINE void AddLower(const float* HWY_RESTRICT a, int64_t row,
@@ -161,7 +161,7 @@ using RowCount = std::integral_constant<int, kRows>;
 // [0, rows) exactly, rows a multiple of 4.
 template <class F>
 HWY_INLINE void ForRowTiles(int64_t rows, const F& f) {
-  // Tiles of 6 go in pairs, or the rest would be no multiple of 4.
+  // Tiles of 6 go in pairs, or the rest would not be a multiple of 4.
   constexpr int kPair = kTileRows % 4 == 0 ? 1 : 2;
   int64_t i = 0;
   for (; i + kPair * kTileRows <= rows; i += kPair * kTileRows) {

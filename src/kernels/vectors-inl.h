@@ -64,8 +64,9 @@ HWY_INLINE void CombineRows(const float* x, const float* y, int64_t n,
   }
 }
 
-// The sum over the lanes of what f makes of the row, vector by vector:
-// sum = f(vector, valid lanes, sum), from 0. f clears what is not valid.
+// The sum over the lanes of the result of f, which takes the row vector by
+// vector: sum = f(vector, valid lanes, sum), from 0. f clears what is not
+// valid.
 template <class F>
 HWY_INLINE float ReduceRow(const float* x, int64_t width, const F& f) {
   const DF d;

@@ -6,7 +6,7 @@
 
 namespace tarn {
 
-/// Adds them to `m`: configurations as JSON texts, numbers and tuples out.
+/// Adds them to `m`: configurations in as JSON texts, numbers and tuples out.
 void BindAccounting(nanobind::module_& m);
 
 }  // namespace tarn

@@ -1,5 +1,5 @@
 // FormatError and NumericError for Python, and which exception each kind of
-// tarn::Error becomes: a kind of the built-in one people expect.
+// tarn::Error becomes: the matching built-in one or a subclass of it.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -188,7 +188,7 @@ class PyModel {
     const ImageShape shape(model_.config());
     const auto starts = static_cast<int64_t>(given.shape(0));
     const ImageOptions options{samples, temperature, seed, batch};
-    // Before there is room for them: the sizes are checked once more inside.
+    // Before memory is allocated for them; the sizes are checked again inside.
     if (samples < 1 || samples > (int64_t{1} << 40) / shape.bytes() /
                                      std::max<int64_t>(starts, 1)) {
       throw ArgumentError("samples", "1 or more, within 1 TiB of images",
@@ -238,7 +238,7 @@ class PyModel {
 };
 
 // A text as it grows, for Python's generator. Its model and state are kept
-// alive by the object of Python.
+// alive by the Python object.
 class PyGeneration {
  public:
   PyGeneration(const PyModel& model, State& state, int64_t max_tokens,

@@ -24,8 +24,8 @@ struct AddedToken {
   bool operator==(const AddedToken&) const = default;
 };
 
-/// Finds one group of added tokens, leftmost first and of those that begin
-/// there the longest. A match whose flags forbid it is passed over as a whole.
+/// Finds one group of added tokens, leftmost first and, of those that begin at
+/// one place, the longest. A match whose flags forbid it is skipped as a whole.
 /// Immutable after construction; thread-safe.
 class AddedTokens {
  public:

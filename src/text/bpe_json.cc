@@ -22,7 +22,7 @@ constexpr char kEndOfText[] = "<|endoftext|>";
                     given);
 }
 
-// A value with its path, so that every complaint can name the place.
+// A value with its path, so that every error can name the place.
 struct Node {
   const Json* value;  // null: the key is absent
   std::string path;
@@ -139,7 +139,7 @@ bool ReadPreTokenizer(const Node& node) {
 }
 
 // Collects (id, token) from the vocabulary and the added tokens, in any order,
-// and gives back a table without gaps.
+// and returns a table without gaps.
 class TokenTable {
  public:
   // key: as the file writes it. added: raw contents of the added tokens.

@@ -10,11 +10,11 @@
 
 namespace tarn {
 
-/// Reads the object of a tokenizer.json. What it may say: model BPE without
+/// Reads the object of a tokenizer.json. What it may hold: model BPE without
 /// dropout, affixes or byte fallback; normalizer null or NFC; pre-tokenizer
-/// ByteLevel without a prefix space, alone or after a Split by GPT-2's
-/// pattern; post-processor null or ByteLevel; decoder ByteLevel. Anything else
-/// is FormatError that names its JSON path, never ignored.
+/// ByteLevel without a prefix space, alone or after a Split by GPT-2's pattern;
+/// post-processor null or ByteLevel; decoder ByteLevel. Anything else is a
+/// FormatError that names its JSON path, never ignored.
 Result<BpeDefinition> BpeFromJson(const nlohmann::json& root);
 
 /// The same form, byte for byte stable. Merges are written as pairs, which no

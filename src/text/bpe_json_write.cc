@@ -53,8 +53,8 @@ std::string BpeToJson(const BpeDefinition& definition) {
                        {"fuse_unk", false},
                        {"byte_fallback", false},
                        {"ignore_merges", definition.ignore_merges}};
-  // Text by hand for the large parts: an ordered object looks every new key
-  // up among all before it.
+  // The large parts are written by hand as text: an ordered object searches for
+  // every new key among all before it.
   std::string vocab, merges;
   for (size_t id = 0; id < keys.size(); ++id) {
     if (keys[id].empty()) continue;

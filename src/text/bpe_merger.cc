@@ -9,7 +9,7 @@
 namespace tarn {
 namespace {
 
-// Up to here looking at every pair again costs less than keeping a queue.
+// Up to this length, checking every pair again costs less than keeping a queue.
 constexpr size_t kShortPiece = 48;
 constexpr uint32_t kNone = ~uint32_t{0};
 
@@ -48,8 +48,8 @@ class Places {
   bool sorted_ = true;
 };
 
-// The ranks that may apply, lowest first, with their places. A pair that has
-// gone since it was added is for the caller to notice.
+// The ranks that may apply, lowest first, with their places. The caller has to
+// notice a pair that has gone since it was added.
 class RankQueue {
  public:
   void Add(int32_t rank, uint32_t place) {

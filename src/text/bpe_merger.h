@@ -25,9 +25,9 @@ class BpeMerger {
 
   const std::vector<BpeMerge>& merges() const { return merges_; }
 
-  /// Merges `symbols` in place until no merge applies. Throws ArgumentError
-  /// for 2^32 symbols and more. O(m log m) time for m symbols (short pieces:
-  /// O(m^2), which is faster there) whatever the merges are.
+  /// Merges `symbols` in place until no merge applies. Throws ArgumentError for
+  /// 2^32 symbols and more. O(m log m) time for m symbols (short pieces:
+  /// O(m^2), which is faster there) for any merges.
   void Merge(std::vector<int32_t>& symbols) const;
 
  private:

@@ -36,7 +36,7 @@ void CheckTokens(const BpeDefinition& definition) {
 }
 
 // Ids that merges must not touch: special tokens, which no text may yield, and
-// those that are no part of the vocabulary.
+// those that are not part of the vocabulary.
 std::vector<bool> ReservedIds(const BpeDefinition& definition) {
   std::vector<bool> reserved(definition.tokens.size());
   for (const AddedToken& token : definition.added) {

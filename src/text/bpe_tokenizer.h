@@ -31,9 +31,9 @@ struct BpeDefinition {
 class BpeTokenizer {
  public:
   /// Throws FormatError that names the place in tokenizer.json: no token or
-  /// more than kMaxBpeTokens, an empty or repeated one, a merge of or into
-  /// what is no ordinary token, a pair twice, added tokens that disagree with
-  /// the table. O(total bytes * log).
+  /// more than kMaxBpeTokens, an empty or repeated one, a merge of or into a
+  /// token that is not ordinary, a repeated pair, added tokens that disagree
+  /// with the table. O(total bytes * log).
   explicit BpeTokenizer(BpeDefinition definition);
 
   const BpeDefinition& definition() const { return definition_; }
@@ -41,10 +41,10 @@ class BpeTokenizer {
     return definition_.tokens[static_cast<size_t>(id)];
   }
 
-  /// Never a special token unless `allow_special`. FormatError with the offset
-  /// (of the normalised text, where normalising changed it) of a byte that has
-  /// no token: vocabularies made from text alone lack bytes that UTF-8 never
-  /// uses. O(bytes log piece) time.
+  /// Yields no special token unless `allow_special`. FormatError with the
+  /// offset (in the normalised text, where normalising changed it) of a byte
+  /// that has no token: vocabularies made from text alone lack bytes that UTF-8
+  /// never uses. O(bytes log piece) time.
   Result<std::vector<int32_t>> Encode(std::string_view text, bool allow_special,
                                       uint64_t offset) const;
 

@@ -49,7 +49,7 @@ BpeDefinition RandomDefinition(uint32_t seed, int extra, int letters) {
   return definition;
 }
 
-// By definition: of the merges that apply the first in the list, leftmost.
+// By definition: the first merge in the list that applies, leftmost.
 std::vector<int32_t> MergeByDefinition(const BpeDefinition& definition,
                                        const std::string& text) {
   std::vector<int32_t> symbols;
@@ -76,7 +76,7 @@ TEST(BpeMerger, MergesByDefinitionInAnyOrderOfRanks) {
     BpeDefinition definition = RandomDefinition(seed, 30, 2 + seed % 3);
     definition.use_regex = false;
     const Tokenizer tokenizer = Tokenizer::Bpe(definition);
-    // Short pieces and long ones take different ways.
+    // Short pieces and long ones take different paths.
     for (const size_t size : {0u, 1u, 2u, 7u, 47u, 48u, 49u, 50u, 300u}) {
       std::string text(size, 'a');
       for (char& c : text) {
@@ -343,8 +343,8 @@ TEST(BpeJson, RefusesTheRestByItsPath) {
   }
 }
 
-// No text, however broken, does more than give an error or a tokenizer that
-// keeps the contract.
+// Any text, however broken, gives only an error or a tokenizer that keeps the
+// contract.
 TEST(BpeJson, SurvivesRandomDamage) {
   const std::string good = SmallJson().dump();
   std::mt19937 random(11);

@@ -28,8 +28,8 @@ struct PairFacts {
   std::vector<uint32_t> places;
 };
 
-// What may be the best pair. The count may be out of date, and too high only:
-// counts that grow are put in again.
+// A candidate for the best pair. Its count may be out of date, but only too
+// high: counts that grow are put in again.
 struct Candidate {
   int64_t count;
   PairKey key;
@@ -134,7 +134,7 @@ bool Learner::FindBest(PairKey& best) {
       best = candidate.key;
       return true;
     }
-    // Fallen since: back in its place. (Grown pairs have another entry.)
+    // The count has fallen: back to its place. (Grown pairs have a new entry.)
     if (count < candidate.count) queue_.push({count, candidate.key});
   }
   return false;

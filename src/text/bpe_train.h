@@ -14,13 +14,13 @@ namespace tarn {
 struct BpeTrainOptions {
   int64_t vocab_size = 4096;  // 256 to kMaxBpeTokens; 256 are the bytes
   /// Called now and then with the number of tokens so far; false ends the
-  /// training with Error(kInterrupted). Null: nobody is told.
+  /// training with Error(kInterrupted). Null: not called.
   std::function<bool(int64_t tokens)> progress;
 };
 
 /// Ids 0 to 255 are the bytes, then one id for each merge: always the pair of
 /// neighbours that occurs most often (overlapping occurrences count), of equal
-/// ones the pair of lowest ids. Fewer ids than asked for come out when no pair
+/// ones the pair of lowest ids. There are fewer ids than requested when no pair
 /// occurs twice any more. A pure function of its arguments. Throws
 /// ArgumentError for a size out of range or 2^32 bytes of distinct pieces.
 /// Counts are kept up to date over distinct pieces: O(bytes + b log b) time for

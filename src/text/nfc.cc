@@ -23,8 +23,8 @@ int CombiningClass(utf8proc_int32_t point) {
   return utf8proc_get_property(point)->combining_class;
 }
 
-// May it change in NFC, or join what stands before it? True for a few more: a
-// closer look costs time only. Canonically equivalent texts have the same
+// May it change in NFC, or join what stands before it? Also true for a few
+// others, which only costs time. Canonically equivalent texts have the same
 // grapheme clusters (UAX #29, section 3), so what composes with the character
 // before it never begins a cluster: it extends one, or it is a Hangul jamo.
 bool IsUnsafe(uint32_t point) {
@@ -51,9 +51,9 @@ void Decompose(uint32_t point, Points& out) {
   out.insert(out.end(), parts, parts + count);
 }
 
-// Marks between two starters in order of their class; equal ones keep theirs.
-// utf8proc_decompose() exchanges neighbours for that, which takes quadratic
-// time for a long run.
+// Sorts the marks between two starters by their class; equal ones keep their
+// order. utf8proc_decompose() exchanges neighbours for that, which takes
+// quadratic time for a long run.
 void Reorder(Points& points) {
   const auto is_starter = [](utf8proc_int32_t p) {
     return CombiningClass(p) == 0;
@@ -68,9 +68,9 @@ void Reorder(Points& points) {
   }
 }
 
-// The first stretch of `text` that must be looked at: [begin, end). It begins
-// at the starter that an unsafe character may join and ends before the next
-// safe one. Empty when there is none.
+// The first stretch of `text` that must be checked: [begin, end). It begins at
+// the starter that an unsafe character may join and ends before the next safe
+// one. Empty when there is none.
 struct Stretch {
   size_t begin = 0, end = 0;
 };
@@ -92,7 +92,7 @@ Stretch FindStretch(std::string_view text) {
       inside = true;
     } else {
       if (inside) return {stretch.begin, at};
-      // Nothing joins to what is no character.
+      // Nothing joins bytes that are not a character.
       starter = valid ? at : at + head.bytes;
     }
     at += head.bytes;

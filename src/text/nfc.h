@@ -7,12 +7,12 @@
 namespace tarn {
 
 /// Bytes from the start of `text` that NFC leaves as they are, whatever
-/// follows; all of it when text is in NFC and needs no closer look. O(bytes).
+/// follows; all of it when text is in NFC and needs no further check. O(bytes).
 size_t NfcPrefix(std::string_view text);
 
-/// `text` in NFC. Bytes that are no UTF-8 stay as they are and part the text
-/// around them. O(bytes) time, and O(r log r) for a run of r combining marks:
-/// marks are put in order by a sort, so no run is too long.
+/// `text` in NFC. Bytes that are not UTF-8 stay as they are and separate the
+/// text around them. O(bytes) time, and O(r log r) for a run of r combining
+/// marks: marks are put in order by a sort, so no run is too long.
 std::string ToNfc(std::string_view text);
 
 }  // namespace tarn

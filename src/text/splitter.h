@@ -13,7 +13,7 @@ inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 /// Bytes of the first piece of `text`, at least 1; text must not be empty.
-/// Pieces tile the text. O(piece) time, one character beyond it is looked at.
+/// Pieces tile the text. O(piece) time; one character beyond the piece is read.
 size_t FirstPieceBytes(std::string_view text);
 
 }  // namespace tarn

@@ -20,7 +20,7 @@ struct BpeDefinition;
 class WorldTokenizer;
 
 struct EncodeOptions {
-  /// Do texts of special tokens ("<|endoftext|>") become those tokens? For
+  /// Whether texts of special tokens ("<|endoftext|>") become those tokens. For
   /// text that the program writes itself, never for a user's. BPE only.
   bool allow_special = false;
   /// Where the text begins in its source, for error messages only.
@@ -43,7 +43,7 @@ class Tokenizer {
   /// vocab_size: 1 to 2^24; throws ArgumentError otherwise.
   static Tokenizer Ids(int64_t vocab_size);
 
-  /// Throws FormatError that names what of the definition is wrong.
+  /// Throws FormatError that names the part of the definition that is wrong.
   static Tokenizer Bpe(BpeDefinition definition);
   static Tokenizer World(WorldTokenizer vocabulary);
 
@@ -54,10 +54,11 @@ class Tokenizer {
   /// Null unless the kind is kBpe.
   const BpeDefinition* bpe() const;
   /// FormatError with the byte offset of an unknown or invalid character
-  /// (char), of a byte without a token (BPE), or of what is no id (ids); never
-  /// fails for byte and World. `offset`: where `text` begins in its source, for
-  /// the message only. Time O(bytes) for byte and ids, O(bytes log vocab) for
-  /// char, O(bytes log piece) for BPE, O(bytes * longest token) for World.
+  /// (char), of a byte without a token (BPE), or of text that is not an id
+  /// (ids); never fails for byte and World. `offset`: where `text` begins in
+  /// its source, for the message only. Time O(bytes) for byte and ids, O(bytes
+  /// log vocab) for char, O(bytes log piece) for BPE, O(bytes * longest token)
+  /// for World.
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       uint64_t offset = 0) const;
   Result<std::vector<int32_t>> Encode(std::string_view text,
@@ -81,10 +82,10 @@ class Tokenizer {
                                 const ModelConfig& config);
   /// Reads DIR/tokenizer.json and checks it by itself.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
-  /// Reads a tokenizer wherever it stands: a directory with a tokenizer.json, a
+  /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for beside it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's
-  /// vocabulary file. Told apart by what is in it.
+  /// vocabulary file. The contents decide which of them it is.
   static Result<Tokenizer> OpenFile(const std::string& path);
 
  private:

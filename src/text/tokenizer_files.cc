@@ -1,4 +1,4 @@
-// Where tokenizers stand: model directories and files of other programs.
+// Reads tokenizers from model directories and from files of other programs.
 #include <filesystem>
 
 #include "core/file.h"

@@ -95,7 +95,7 @@ TEST(TokenizerGolden, Gpt2) {
   EXPECT_EQ(gpt2.kind(), TokenizerKind::kBpe);
   EXPECT_EQ(gpt2.vocab_size(), 50257);
   ExpectGoldens(gpt2, "gpt2_golden");
-  // The form that a model directory keeps says the same.
+  // The form that a model directory keeps gives the same tokenizer.
   const Tokenizer again = Tokenizer::FromJson(gpt2.ToJson()).Take();
   EXPECT_EQ(again, gpt2);
   EXPECT_EQ(again.ToJson(), gpt2.ToJson());

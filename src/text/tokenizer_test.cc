@@ -195,7 +195,7 @@ TEST(Tokenizer, OpenChecksAgainstTheConfig) {
 
 TEST(Tokenizer, EncodeIsLinearInTheText) {
   // Twice the text takes twice the work: counted as tokens out, and run on a
-  // size where a quadratic method would not come back (4 MiB).
+  // size where a quadratic method would not finish (4 MiB).
   const Tokenizer tokenizer = Tokenizer::Char({' ', 0x1F600});
   std::string text(4 << 20, ' ');
   EXPECT_EQ(tokenizer.Encode(text).Take().size(), text.size());

@@ -36,7 +36,7 @@ bool IsSpaceControl(uint32_t point) {
 
 // What \w matches although its category does not say so: the alphabetic ones
 // among the symbols (circled, squared and such letters) and Join_Control.
-// utf8proc keeps neither property; both have stood since Unicode 6.
+// utf8proc keeps neither property; both are unchanged since Unicode 6.
 bool IsWordByProperty(uint32_t point) {
   return (point >= 0x24B6 && point <= 0x24E9) ||
          (point >= 0x1F130 && point <= 0x1F149) ||

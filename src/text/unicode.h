@@ -6,10 +6,10 @@
 
 namespace tarn {
 
-/// \p{L}, \p{N}, \s (White_Space) and the rest, which no two share.
+/// \p{L}, \p{N}, \s (White_Space) and the rest; no two overlap.
 enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
-/// A character at the head of some bytes. Bytes that are no UTF-8 count as
+/// A character at the head of some bytes. Bytes that are not UTF-8 count as
 /// characters of class kOther, one for each invalid part.
 struct Character {
   CharacterClass kind = CharacterClass::kOther;
@@ -17,9 +17,9 @@ struct Character {
   uint8_t bytes = 1;
 };
 
-/// The class of a code point, by the Unicode version of the utf8proc this is
-/// linked with (15.0 for Debian 12's, which the tests hold). A character that a
-/// later version assigns is kOther here until then. O(1).
+/// The class of a code point, by the Unicode version of the utf8proc that is
+/// linked (15.0 in Debian 12, which the tests check). A character that a later
+/// version assigns is kOther here until then. O(1).
 Character ClassOf(uint32_t code_point);
 
 /// `text` must not be empty.

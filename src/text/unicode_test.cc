@@ -114,7 +114,7 @@ size_t PieceByDefinition(const std::string& text, const Classes& kinds,
 }
 
 TEST(Splitter, FollowsThePattern) {
-  // Weighted towards what the pattern tells apart.
+  // Weighted towards the characters that the pattern distinguishes.
   const std::string alphabet = "   \n\t'''stremvldaZ09.!_-";
   std::mt19937 random(5);
   for (int trial = 0; trial < 3000; ++trial) {
@@ -183,7 +183,7 @@ TEST(Nfc, WellKnownCases) {
            {Utf8({0x1100, 0x1161, 0x11A7}), Utf8({0xAC00, 0x11A7})},
            // Starters that join: U+09C7 U+09BE.
            {Utf8({0x9C7, 0x9BE}), Utf8({0x9CB})},
-           // Broken bytes stay and part the text.
+           // Invalid bytes stay and separate the text.
            {"e\xFF" + Utf8({0x301}), "e\xFF" + Utf8({0x301})},
            {"e" + Utf8({0x301}) + "\xE4\xB8", Utf8({0xE9}) + "\xE4\xB8"},
            {Utf8({0x301}), Utf8({0x301})},
@@ -193,9 +193,9 @@ TEST(Nfc, WellKnownCases) {
   }
 }
 
-// Of every character: its decomposition gives what it gives itself, and no part
-// behind the first one passes for a character that joins nothing before it.
-// That holds the rule by which nfc.cc looks closer, for the version linked here.
+// Every character normalises to the same text as its decomposition, and no part
+// after the first one passes for a character that joins nothing before it. This
+// checks the rule by which nfc.cc finds stretches, for the version linked here.
 TEST(Nfc, EveryMappingComesBackOrStaysDecomposed) {
   int mappings = 0;
   for (uint32_t point = 0; point <= kMaxCodePoint; ++point) {

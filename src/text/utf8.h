@@ -16,7 +16,7 @@ constexpr bool IsScalarValue(uint32_t code_point) {
          !(code_point >= 0xD800 && code_point <= 0xDFFF);
 }
 
-/// What stands at the head of some bytes.
+/// The sequence at the head of some bytes.
 struct Utf8Head {
   enum Kind { kValid, kInvalid, kUnfinished } kind = kInvalid;
   uint32_t code_point = 0;  // kValid only

@@ -156,7 +156,7 @@ std::vector<std::string> ReadTokens(std::string_view text) {
   return tokens;
 }
 
-// Distinct, and with every single byte, so that encoding cannot fail.
+// Requires distinct tokens and every single byte, so encoding cannot fail.
 void CheckTokens(const std::vector<std::string>& tokens) {
   std::vector<std::string_view> sorted(tokens.begin(), tokens.end());
   std::sort(sorted.begin(), sorted.end());

@@ -26,7 +26,7 @@ class WorldTokenizer {
   /// The file's text, as read.
   const std::string& text() const { return text_; }
   int64_t vocab_size() const { return static_cast<int64_t>(tokens_.size()); }
-  /// Of token 0: none.
+  /// The bytes of a token; token 0 has none.
   const std::string& Bytes(int32_t id) const {
     return tokens_[static_cast<size_t>(id)];
   }

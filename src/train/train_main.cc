@@ -39,7 +39,7 @@ void HandleSignals() {
   action.sa_flags = SA_RESETHAND | SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  // A full disk or a closed pipe is an error code, not a death.
+  // A full disk or a closed pipe gives an error code, not the end of the run.
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
 }
@@ -58,9 +58,9 @@ int ExitCode(const tarn::Error& error) {
 }
 
 // libtorch's OpenMP reads its settings before main, so that the program must
-// begin again to change them. By default its threads spin for milliseconds at
+// start again to change them. By default its threads spin for milliseconds at
 // every barrier: on a machine that is shared, training then takes ten times as
-// long; put to sleep at once, they wake too late for the next of a step's many
+// long; if they sleep at once, they wake too late for the next of a step's many
 // short loops. 10,000 turns last longer than most waits and far less than a
 // time slice. And a pool that shrinks under load would split sums differently
 // from run to run.
@@ -72,8 +72,8 @@ void SetUpPools(char** argv) {
   setenv("GOMP_SPINCOUNT", "10000", 1);
   setenv("OMP_DYNAMIC", "FALSE", 0);
   setenv("MKL_DYNAMIC", "FALSE", 0);
-  // By its own path, so that lists of processes name it. Where it cannot begin
-  // again it goes on as it is, only slower.
+  // It starts by its own path, so that lists of processes name it. If it cannot
+  // start again it continues as it is, only slower.
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length < 0) return;
@@ -90,7 +90,7 @@ void KeepFreedMemory() {
 #endif
 }
 
-// For a POSIX shell: between single quotes unless plainly harmless.
+// The text for a POSIX shell: in single quotes unless plainly harmless.
 std::string ShellWord(const std::string& text) {
   const char* plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-+";

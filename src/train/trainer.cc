@@ -28,7 +28,7 @@ void SeedTorch(uint64_t seed, uint64_t stream, int64_t step) {
   torch::manual_seed(Rng(seed, stream, static_cast<uint64_t>(step)).Next());
 }
 
-// Of all threads, since the process began.
+// CPU time of all threads since the process began.
 double ProcessCpuSeconds() {
   timespec time = {};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -85,7 +85,7 @@ torch::DeviceType TypeOf(Device device) {
   return device == Device::kCuda ? torch::kCUDA : torch::kCPU;
 }
 
-// Drawn on the CPU, so that a seed means the same weights on every device.
+// The weights are drawn on the CPU: a seed means the same on every device.
 std::shared_ptr<nn::ModelImpl> NewModel(const TrainOptions& options) {
   SeedTorch(options.seed, kWeightStream, 0);
   const auto model = nn::MakeModel(options.model);
@@ -235,8 +235,8 @@ void Run::SaveBest() {
                 });
 }
 
-// The model goes first: whoever finds a checkpoint of the last step finds the
-// finished model beside it.
+// The model is written first: whoever finds a checkpoint of the last step finds
+// the finished model beside it.
 void Run::SaveCheckpoint() {
   // A finite loss does not mean finite weights: the last update may have been
   // too large. Such a checkpoint must not replace a good one.
@@ -281,7 +281,7 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
       reporter_.Sample(objective_->Sample(*model_));
     }
   }
-  // A stop that came after the last look, or before the first step.
+  // A stop came after the last check, or before the first step.
   if (saved_step_ != state_.step) SaveCheckpoint();
   TrainResult result;
   result.step = state_.step;
@@ -299,7 +299,7 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
 }
 
 // One interop thread and a fixed pool: sums are then split the same way in
-// every run. Denormals count, as they do in the runtime.
+// every run. Denormals are kept, as in the runtime.
 void SetUpTorch(int64_t threads) {
   at::set_num_threads(static_cast<int>(threads));
   if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);

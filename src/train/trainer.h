@@ -22,7 +22,7 @@
 
 namespace tarn::train {
 
-/// Hears of the run; called on the training thread. A front end prints.
+/// Receives reports of the run on the training thread. A front end prints them.
 class Reporter {
  public:
   virtual ~Reporter() = default;
@@ -44,13 +44,13 @@ struct TrainResult {
   bool reads_stdin = false;  // the text must be piped in again to resume
 };
 
-/// Trains as the options given on a command line say (see options.h). `stop`
-/// is looked at between steps: when set, the run saves itself and returns.
-/// Everything that can be known to be wrong is reported before any work:
-/// ArgumentError (flags, sizes), FormatError (text, model or checkpoint
-/// files), IoError (output). NumericError: the loss is no number any more;
-/// names the step and the last good checkpoint. One run at a time in a
-/// process; two processes cannot train into one folder.
+/// Trains as the options given on a command line say (see options.h). `stop` is
+/// read between steps: when set, the run saves itself and returns. Everything
+/// that can be known to be wrong is reported before any work: ArgumentError
+/// (flags, sizes), FormatError (text, model or checkpoint files), IoError
+/// (output). NumericError: the loss is no longer a number; names the step and
+/// the last good checkpoint. One run at a time in a process; two processes
+/// cannot train into one folder.
 TrainResult Train(const Given& given, const std::atomic<bool>& stop,
                   Reporter& reporter);
 

@@ -6,7 +6,7 @@ import pytest
 
 
 def clock_side(name, seconds, log):
-    """A side that says how long it took instead of taking it."""
+    """A side that reports a duration without taking that long."""
 
     def run(inner):
         log.append(name)
@@ -83,7 +83,7 @@ def test_limits_that_moved(after, moved):
 
 
 def test_moved_limits_make_a_row_invalid(monkeypatch):
-    looks = [100.0, 90.0, 50.0, 50.0, 50.0, 50.0]  # two before, four after
+    looks = [100.0, 90.0, 50.0, 50.0, 50.0, 50.0]  # measurements: two before, four after
     speeds = iter(looks * 2)
 
     def measure(threads, footprint):

@@ -1,5 +1,5 @@
-"""Figures: the same bytes each time, those of the repository among them, and
-benchmarks that print without matplotlib."""
+"""Figures have the same bytes each time, those of the repository included, and
+benchmarks print without matplotlib."""
 
 import importlib.metadata
 import json
@@ -65,7 +65,7 @@ def test_committed_figures_are_what_their_results_tell():
 
 @pytest.mark.skipif(not pinned(), reason="not the matplotlib of requirements.txt")
 def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
-    """In a process of its own: no order of a set or a run decides the bytes."""
+    """In a process of its own, so that no order of a set or a run affects the bytes."""
     log = DOCS / "demonstrations" / "demo.jsonl"
     done = run(PLOT_LOG, log, tmp_path / "demo.svg", PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
 
 
 def test_names_beside_lines_stay_on_the_figure():
-    """Those that end early too; all in full below each other."""
+    """Those of curves that end early too; all are complete and below each other."""
     series = {f"line{i}": [(1, 1 + i / 1000), (10 if i else 2, 1 + i / 1000)] for i in range(8)}
     drawn = plots.draw(CURVE | {"series": series})
     root = tree.fromstring(drawn)
@@ -123,7 +123,7 @@ def test_plot_log_says_how_to_call_it(tmp_path):
 
 @pytest.fixture
 def without_matplotlib(tmp_path):
-    """PYTHONPATH of a Python that has none."""
+    """PYTHONPATH of a Python without matplotlib."""
     folder = tmp_path / "hidden"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")

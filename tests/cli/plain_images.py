@@ -1,4 +1,4 @@
-"""Image models and image files with numpy and nothing of tarn: IDX written by
+"""Image models and image files with numpy and no code of tarn: IDX written by
 its definition, bits/dim of the mixture of logistics in float64."""
 import json
 import pathlib
@@ -40,7 +40,7 @@ def read_model(folder):
 
 
 def _side_by_side(config):
-    """The keys of all sections, by the names that formats before 4 had."""
+    """The keys of all sections, under the names that formats before 4 had."""
     names = {("norm", "eps"): "norm_eps", ("norm", "place"): "norm", ("norm", "final"): "final_norm",
              ("positions", "kind"): "positions", ("positions", "combine"): "position_combine"}
     flat = {"attention": config["layers"][0]}
@@ -71,7 +71,7 @@ def byte_nats(params, targets):
 
 
 def bits_per_dim(folder, images, start=1):
-    """[n] of images [n, H, W], from byte `start` on."""
+    """Bits per dimension [n] of images [n, H, W], from byte `start` on."""
     config, weights = read_model(folder)
     found = []
     for image in images:

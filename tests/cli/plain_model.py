@@ -1,7 +1,7 @@
-"""A model directory written, and a model run, with numpy and nothing of tarn.
+"""A model directory written, and a model run, with numpy and no code of tarn.
 
-Written from docs/model-format.md, so that it also holds that page to its word.
-Float64 throughout; shapes as comments.
+It is written from docs/model-format.md, so that it also tests that page. Float64
+throughout; shapes as comments.
 """
 import json
 import math

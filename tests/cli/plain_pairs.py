@@ -1,7 +1,7 @@
 """Sequence-to-sequence models and classifiers, written and run with numpy.
 
-As plain_model.py: from docs/model-format.md and docs/models.md, nothing of
-tarn. Pre-norm, learned positions, gelu; float64; shapes as comments.
+As plain_model.py, it is written from docs/model-format.md and docs/models.md, with no
+code of tarn. Pre-norm, learned positions, gelu; float64; shapes as comments.
 """
 import json
 import math
@@ -66,7 +66,7 @@ def shapes(config):
 
 
 def write_model(folder, config, seed=0, labels=None):
-    """Writes the files; returns the weights. labels: of a classifier."""
+    """Writes the files; returns the weights. labels: names of a classifier's classes."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ def write_model(folder, config, seed=0, labels=None):
 
 
 class PlainPairs:
-    """The forward pass, whole sequences at a time."""
+    """The forward pass, over whole sequences."""
 
     def __init__(self, config, weights):
         self.config = config

@@ -1,4 +1,4 @@
-"""`tarn bench`: tables that paste beside llama-bench's, figures that add up."""
+"""`tarn bench`: tables that fit beside those of llama-bench, figures that add up."""
 import csv
 import io
 import json
@@ -64,7 +64,7 @@ def test_json_has_its_keys_and_adds_up(tarn, models):
         for ns, rate in zip(row["samples_ns"], row["samples_ts"]):
             assert rate == pytest.approx(1e9 * tokens / ns)
         assert row["avg_ns"] == pytest.approx(sum(row["samples_ns"]) / 3, abs=1)
-        # Keys and values: 2 layers x 2 x 32 floats a token.
+        # Keys and values: 2 layers x 2 x 32 floats per token.
         assert row["session_bytes"] == 6 * 2 * 2 * 32 * 4
         assert row["read_bytes_per_s"] > 0 and row["fork_us"] > 0
     wide, narrow = rows[1]["bytes_per_step"], rows[5]["bytes_per_step"]
@@ -94,7 +94,7 @@ def test_zeros_leave_tests_out(tarn, models):
 
 
 def test_depths_in_any_order_and_no_warm_up(tarn, models):
-    """States at a depth are made once; a smaller depth begins again."""
+    """States at a depth are made once; a smaller depth starts over."""
     done = tarn("bench", models / "full", "-p", "3", "-n", "2", "--batch", "2", "-d", "4,9,2",
                 "-r", "2", "--warm-ups", "0", "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -113,7 +113,7 @@ def test_a_bad_model_leaves_stdout_empty(tarn, tmp_path):
 
 
 def test_interrupt_leaves_whole_results(models):
-    """A long run that is interrupted ends its JSON and says 130."""
+    """A long run that is interrupted completes its JSON and exits with 130."""
     process = subprocess.Popen(
         [conftest.TARN, "bench", models / "linear", "-p", "4", "-n", "2000000000",
          "--batch", "0", "-r", "1", "-o", "json"], stdout=subprocess.PIPE,

@@ -83,7 +83,7 @@ def test_interrupt_gives_the_figures_so_far(tarn_program, models):
     process = subprocess.Popen(
         [tarn_program, "eval", str(models / "linear"), "-", "--json"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # A pipe holds 64 KiB: once twice as many more are gone, many were scored.
+    # A pipe holds 64 KiB: once twice as much more has been read, many were scored.
     process.stdin.write(bytes(4 * 65536))
     process.stdin.flush()
     process.send_signal(signal.SIGINT)

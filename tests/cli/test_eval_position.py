@@ -47,7 +47,7 @@ def test_steps_and_memory_at_both_ends(tarn, models, tmp_path):
     assert near["resident_bytes"] > 0 and far["resident_bytes"] > 0
     steps = got["steps"]
     assert steps["count"] == 400
-    # One unmeasured block of 50 comes first, then what is measured.
+    # One unmeasured block of 50 comes first, then the measured steps.
     assert (steps["near"]["begin"], steps["near"]["end"]) == (150, 550)
     assert (steps["far"]["begin"], steps["far"]["end"]) == (5_050, 5_450)
     ratio = steps["far"]["median_us"] / steps["near"]["median_us"]
@@ -120,7 +120,7 @@ def test_interrupt_gives_what_was_read(tarn_program, models):
     process = subprocess.Popen(
         [tarn_program, "eval", str(models / "linear"), "-", "--by-position", "--json"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # A pipe holds 64 KiB: once twice as many more are gone, many were scored.
+    # A pipe holds 64 KiB: once twice as much more has been read, many were scored.
     process.stdin.write(bytes(4 * 65536))
     process.stdin.flush()
     process.send_signal(signal.SIGINT)

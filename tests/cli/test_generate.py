@@ -141,8 +141,8 @@ def test_interrupt_prints_figures_and_exits_130(tarn_program, models):
 
 
 def test_interrupt_leaves_whole_json(tarn_program, models):
-    # Nothing tells from outside that it has come to its first token: a run that
-    # was stopped before is done again with more time.
+    # Nothing shows from outside that it has reached its first token: a run that
+    # was stopped earlier is repeated with more time.
     for seconds in (1, 4, 16, 64, 256):
         process = subprocess.Popen(
             [tarn_program, "generate", str(models / "linear"), "--prompt", "-", "--json",
@@ -195,7 +195,7 @@ def test_bf16_weights_run(tarn, models):
 
 
 def test_a_long_run_keeps_memory_and_state_flat(tarn_program, models):
-    """The resident set after 20,000 and after 200,000 tokens is the same."""
+    """The resident set is the same after 20,000 and after 200,000 tokens."""
     def peak(tokens):
         script = ("import resource, subprocess, sys; "
                   "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, "

@@ -167,7 +167,7 @@ def test_a_model_of_text_draws_nothing(tarn, models, tmp_path):
 
 
 def test_generate_says_which_call_draws(tarn, model, models, image_file, tmp_path):
-    """The options that images had there: wrong usage, and the call to make."""
+    """The options that images had there are wrong usage; the error names the new call."""
     out = tmp_path / "out .idx"  # a word that a shell would cut
     old = ["--given", image_file, "--index", "1-3", "--pool", 1, "--pixels", 9,
            "--samples", 2, "--batch", 5, "--out", out]

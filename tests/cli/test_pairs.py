@@ -196,7 +196,7 @@ def test_eval_of_targets(tarn, seq2seq, tmp_path):
     found = [tarn("generate", folder, "--prompt", s, "--max-tokens", most).stdout[:-1]
              for s in sources]
     targets[2] = found[2].decode("latin-1")
-    # Nor longer than the longest of the others, by which eval sets its limit.
+    # It is no longer than the longest of the others, from which eval sets its limit.
     clean = (0 < len(targets[2]) <= 21 and targets[2].isascii()
              and not set(targets[2]) & set("\t\r\n"))
     if not clean:
@@ -235,8 +235,8 @@ def test_info_tells_what_is_kept(tarn, seq2seq, classifier):
     classes = json.loads(tarn("info", classifier[0], "--json").stdout)
     scaling = classes["scaling"]
     assert scaling["linear_is_less_from"] == {"parallel": 8}
-    # Softmax over n keys costs 2 n (E + M) a head and token, beyond what does
-    # not grow; linear attention nothing that grows.
+    # Softmax over n keys costs 2 n (E + M) per head and token, besides what does
+    # not grow; nothing grows in linear attention.
     softmax = scaling["softmax"]["parallel_flop"]
     heads = classes["config"]["n_layers"] * classes["config"]["n_heads"]
     assert softmax[1] - softmax[0] == heads * 2 * (1024 - 128) * 16

@@ -81,14 +81,14 @@ def test_info(tarn, models):
     assert scaling["tokens"] == [128, 1024, 8192, 65536]
     assert len(set(scaling["linear"]["step_flop"])) == 1
     assert scaling["softmax"]["step_flop"] == sorted(scaling["softmax"]["step_flop"])
-    # A head of 8: S and z hold 8 x (8 + 1) numbers, a cache 8 + 8 a token.
+    # A head of 8: S and z hold 8 x (8 + 1) numbers, a cache 8 + 8 per token.
     assert scaling["linear_is_less_from"]["memory"] == 72 / 16
     assert got["config"]["d_model"] == 32
     assert got["state_bytes_per_token"] == 0 and got["flop_per_token_growth"] == 0
     assert got["weight_bytes"] >= 4 * (parts["total"] - 0)
     assert got["bytes_read_per_token"] > got["state_bytes"]
     full = json.loads(tarn("info", models / "full", "--json").stdout)
-    # Keys and values: 2 layers x 2 x 32 floats; growth 4 flop a float of them.
+    # Keys and values: 2 layers x 2 x 32 floats; growth 4 flop per float of them.
     assert full["state_bytes_per_token"] == 2 * 2 * 32 * 4
     assert full["flop_per_token_growth"] == 2 * 2 * 32 * 2
     text = tarn("info", models / "linear").stdout.decode()
@@ -97,7 +97,7 @@ def test_info(tarn, models):
 
 
 def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):
-    """Its files are described; generating with it stays refused."""
+    """Its files are described; generating with it is still refused."""
     folder = tmp_path / "local"
     changes = plain_pairs.config_of("decoder", "local", local_context=4)
     _, weights = plain_model.write_model(folder, seed=1, **changes)
@@ -117,7 +117,7 @@ def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):
 
 
 def test_info_of_a_model_of_frames(tarn, tmp_path):
-    """It reads no tokens: no tokenizer, no table of tokens in the textbook's count."""
+    """It reads no tokens, so it has no tokenizer and no token table in the textbook count."""
     config = plain_pairs.config_of("encoder", task="ctc", n_classes=4, vocab_size=256)
     config |= {"format_version": 3, "n_mixtures": 0, "image_height": 0, "image_width": 0,
                "image_channels": 0, "input_dim": 7}
@@ -170,7 +170,7 @@ def test_info_of_an_rnn_and_of_broken_files(tarn, tmp_path):
 
 
 def fault(tarn, folder):
-    """Lines of verify; the other commands must refuse the model as well."""
+    """The lines of verify; the other commands must refuse the model as well."""
     done = tarn("verify", folder)
     assert done.returncode == 3 and done.stderr == b""
     assert len(done.stdout) < 100_000
@@ -189,7 +189,7 @@ def test_verify_sound_models(tarn, models):
     ("feature_map", {"feature_map": "favor", "n_dims": 8}, "elu1"),
 ])
 def test_verify_names_what_this_runtime_refuses(tarn, tmp_path, key, changes, wanted):
-    """Files without a fault, of a model that can be trained but not run here."""
+    """Its files are faultless, but the model can only be trained, not run here."""
     config = plain_pairs.config_of("decoder", **changes)
     weights = {name: np.zeros(shape, np.float32)
                for name, shape in plain_pairs.shapes(config).items()}
@@ -272,7 +272,7 @@ HANDED_OVER = ("train", "experiment")
 
 @pytest.mark.parametrize("command", HANDED_OVER)
 def test_says_what_is_missing(tarn_program, tmp_path, command):
-    """A copy of the program alone, with no tarn-train anywhere."""
+    """It runs a copy of the program alone, with no tarn-train anywhere."""
     shutil.copy(tarn_program, tmp_path / "tarn")
     done = subprocess.run([tmp_path / "tarn", command, "--help"], capture_output=True,
                           env={"PATH": "/nonexistent"}, check=False)
@@ -282,7 +282,7 @@ def test_says_what_is_missing(tarn_program, tmp_path, command):
 
 @pytest.mark.parametrize("command", HANDED_OVER)
 def test_hands_over_arguments_and_exit_code(tarn_program, tmp_path, command):
-    """Beside the program, in libexec, on PATH: the first of these is taken."""
+    """The first of these is taken: beside the program, in libexec, on PATH."""
     (tmp_path / "bin").mkdir()
     shutil.copy(tarn_program, tmp_path / "bin" / "tarn")
     environment = {"PATH": f"{tmp_path}/path:{os.environ['PATH']}"}

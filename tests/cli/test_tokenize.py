@@ -1,4 +1,4 @@
-"""tarn tokenize: encoding, decoding, training a BPE; models that speak it."""
+"""tarn tokenize: encoding, decoding, training a BPE; models that use it."""
 import bz2
 import json
 import math
@@ -95,7 +95,7 @@ def test_errors(tarn, bpe, arguments, code, word):
 
 
 def test_nfc_equals_pythons(tarn, bpe, tmp_path):
-    """Every line of Unicode's own test that Python's tables know as well."""
+    """Covers every line of Unicode's own test that Python's tables know as well."""
     root = json.loads(bpe.read_text())
     root["normalizer"] = {"type": "NFC"}
     (tmp_path / "nfc.json").write_text(json.dumps(root))

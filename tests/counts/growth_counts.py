@@ -45,7 +45,7 @@ def count(driver, vocabularies):
             "valgrind", "--tool=callgrind", "--toggle-collect=CountedRun",
             "--dump-after=CountedRun", f"--callgrind-out-file={out}", driver,
             *map(str, vocabularies)]).splitlines()
-        # counts.1, counts.2, ...; the last one is of the program's end.
+        # counts.1, counts.2, ...; the last one belongs to the program's end.
         parts = sorted(pathlib.Path(folder).glob("counts.*"),
                        key=lambda path: int(path.suffix[1:]))[:2 * len(names)]
         return names, [kernel_counts.total(path.read_text()) for path in parts]

@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 BASELINES = pathlib.Path(__file__).resolve().with_name("baselines.json")
-TARGET = "AVX2"  # the best one that valgrind decodes: it knows no AVX-512
+TARGET = "AVX2"  # the best one that valgrind decodes: it does not know AVX-512
 TOLERANCE = 0.03  # either way; the counts themselves repeat to the instruction
 UPDATE = "make counts-update"
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
@@ -90,11 +90,11 @@ KERNELS = {
 
 
 class CountError(Exception):
-    """A program that failed, with what it said."""
+    """A program that failed, with its message."""
 
 
 def environment():
-    """The driver's: one SIMD target, no tuning of the C library's allocator."""
+    """The driver's environment: one SIMD target, no tuning of the C library's allocator."""
     kept = {name: value for name, value in os.environ.items()
             if name != "GLIBC_TUNABLES"}
     return kept | {"TARN_FORCE_TARGET": TARGET.lower()}
@@ -124,7 +124,7 @@ def count(driver, name):
 
 
 def total(profile):
-    """Instructions that a callgrind profile holds; at least one."""
+    """Number of instructions in a callgrind profile; at least one."""
     found = re.search(r"^(?:totals|summary): (\d+)", profile, re.MULTILINE)
     instructions = int(found[1]) if found else 0
     if instructions == 0:

@@ -1,5 +1,5 @@
-"""What needs no generator: the reader of the two public headers, and what the
-front-matter documents say of versions."""
+"""The parts that need no generator: the reader of the two public headers, and what
+the front-matter documents say about versions."""
 
 import pathlib
 import re
@@ -35,7 +35,7 @@ def test_every_declaration_of_tarn_h_stands_once():
 
 
 def test_every_comment_of_tarn_h_is_there():
-    """Words of all comments, in order, marks and escapes aside."""
+    """Compares the words of all comments, in order, without marks and escapes."""
     page = re.sub(r"[`\\]", "", c_headers.c_page(C))
     body = C.split('extern "C" {')[1].split("#ifdef __cplusplus")[0]
     comments = re.findall(r"^/\*.*?\*/", body, re.DOTALL | re.MULTILINE)

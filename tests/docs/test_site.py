@@ -53,7 +53,7 @@ def site(tmp_path_factory):
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src"),
           ("audio", "src"), ("video", "src"), ("embed", "src"), ("object", "data"),
           ("input", "src"), ("use", "href")}  # fmt: skip
-# Told to search engines, not loaded.
+# Meant for search engines, and not loaded.
 NAMED = {"canonical", "next", "prev", "alternate"}
 
 
@@ -149,7 +149,7 @@ def test_the_check_of_links_can_fail(tmp_path):
 
 @pytest.mark.parametrize("broken", ["[x](gone.md)", "[x](#gone)", "[x](../src/gone.cc)"])
 def test_a_strict_build_refuses_a_broken_link(tmp_path, broken):
-    """A small site of its own, under the same configuration and hooks' settings."""
+    """A small site of its own has the same configuration and the hooks' settings."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/index.md").write_text(f"# A page\n\n{broken}\n")
     text = (ROOT / "mkdocs.yml").read_text()
@@ -170,7 +170,7 @@ def is_remote(link):
 def test_nothing_is_loaded_from_the_network(site, pages):
     for path, page in pages.items():
         assert [link for link in page.loaded if is_remote(link)] == [], path
-        # The theme fetches the program that draws these.
+        # The theme would fetch the program that draws these.
         assert "mermaid" not in page.classes, path
     sheets = sorted(site.rglob("*.css"))
     assert sheets
@@ -181,7 +181,7 @@ def test_nothing_is_loaded_from_the_network(site, pages):
 
 
 def names_of(module):
-    """`__all__` of a module, read and not imported; its file."""
+    """`__all__` of a module, which is read and not imported, and its file."""
     path = ROOT / "python" / pathlib.Path(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     for node in ast.parse(path.read_text()).body:
@@ -233,7 +233,7 @@ def test_api_pages_have_signatures(site, pages, page, wanted):
 
 
 def test_lists_are_lists(site, pages):
-    """A list without an empty line before it, and one inside another."""
+    """So are a list without an empty line before it, and one inside another."""
     text = (site / "kernels.html").read_text()
     assert re.search(r"<li>Prefetch distance of one chunk", text)
     text = (site / "benchmarks/index.html").read_text()
@@ -255,7 +255,7 @@ def browse(tmp_path, page, *options):
     command = [CHROMIUM, "--headless", "--disable-gpu", "--disable-dev-shm-usage",
                "--disable-background-networking", "--disable-component-update",
                "--no-first-run", "--hide-scrollbars", f"--user-data-dir={tmp_path / 'profile'}"]  # fmt: skip
-    command += ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no other way
+    command += ["--no-sandbox"] if os.geteuid() == 0 else []  # root cannot run it otherwise
     done = subprocess.run([*command, *options, page], text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -263,7 +263,7 @@ def browse(tmp_path, page, *options):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """Skips where there is none, or none that opens any page from disk here."""
+    """Skips where there is no browser, or none that opens a page from disk here."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: make docs")
     folder = tmp_path_factory.mktemp("browser")
@@ -312,14 +312,14 @@ def test_front_page_is_not_blank(site, browser, tmp_path):
 
 
 def asked_for(tmp_path, page):
-    """Addresses on the network that a page opened from disk asked for, scripts
-    included. The browser's own requests are not made in a page's name."""
+    """Addresses on the network that a page opened from disk requested, scripts
+    included. The browser's own requests are not made in the name of a page."""
     log = tmp_path / "net.json"
     browse(tmp_path, page, f"--log-net-log={log}", "--virtual-time-budget=5000", "--dump-dom")
     text = log.read_text()
     try:
         events = json.loads(text)["events"]
-    except json.JSONDecodeError:  # the log of a browser that is gone has no end
+    except json.JSONDecodeError:  # the log of a browser that was ended is incomplete
         events = json.loads(text.rstrip().rstrip(",") + "]}")["events"]
     found = [event.get("params", {}) for event in events]
     return {params["url"] for params in found if is_remote(params.get("url", ""))

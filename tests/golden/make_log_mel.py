@@ -5,8 +5,8 @@ has librosa, numpy and safetensors:
     python tests/golden/make_log_mel.py [folder]
 
 The sound is made here: a chirp, a click, noise and silence, 0.4 s at 8 kHz.
-librosa's window stands in the middle of its transform, so the sound is padded by
-the difference; its frames then begin where those of tarn do.
+librosa's window is in the middle of its transform, so the sound is padded by the
+difference; its frames then begin where those of tarn do.
 """
 
 import pathlib

@@ -3,10 +3,10 @@
     python make_old_models.py RUNS
 
 RUNS holds what that build's `tarn train` left after 12 updates of small models,
-one folder a model, named format1-... to format3-...: config.json of formats 1
+one folder per model, named format1-... to format3-...: config.json of formats 1
 and 2 is format 3's up to the last key of that format. The logits are those of
-that build's tarn.runtime on one thread; the inputs stand in CASES of
-tests/python/models/test_old_models.py too.
+that build's tarn.runtime on one thread; the inputs are also in CASES of
+tests/python/models/test_old_models.py.
 """
 import json
 import pathlib

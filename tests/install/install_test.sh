@@ -1,7 +1,7 @@
 #!/bin/bash
 # install_test.sh BUILD SOURCE WRITE_RANDOM_MODEL: installs the lean half into a
 # prefix, builds a C and a C++ program outside the tree against it, by CMake and
-# by pkg-config, and runs them on a small model. Then the same prefix moved.
+# by pkg-config, and runs them on a small model; then the same with the prefix moved.
 set -euo pipefail
 build=$1 source=$2 write_random_model=$3
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
-"""These tests register a device with torch, for their whole process: they run apart
-from the others, whose cases of operators they share."""
+"""These tests register a device with torch, for their whole process: they run
+separately from the others, whose cases of operators they share."""
 
 import pathlib
 import sys

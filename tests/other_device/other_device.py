@@ -64,8 +64,8 @@ def _inplace_safe(func):
 
 
 class _Module(backend_registration._DummyBackendModule):
-    """torch.elsewhere; the tools that ask every device for its generator get the
-    CPU's, so that other tests of the process run as before."""
+    """torch.elsewhere; tools that ask every device for its generator get that of the
+    CPU, so that other tests of the process run as before."""
 
     def get_rng_state(self, device=None):
         return torch.get_rng_state()
@@ -76,7 +76,7 @@ class _Module(backend_registration._DummyBackendModule):
 
 @functools.cache
 def install():
-    """Registers the device and what makes tensors on it; once a process."""
+    """Registers the device and what makes tensors on it; once per process."""
     backend_registration._setup_privateuseone_for_python_backend("elsewhere", _Module())
     library = torch.library.Library("aten", "IMPL")
     for name in (

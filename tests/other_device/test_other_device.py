@@ -1,5 +1,5 @@
-"""Every operator runs on a device without kernels, forward and backward, and gives
-what it gives on the CPU; nothing is fetched but what its docstring says."""
+"""Every operator runs on a device without kernels, forward and backward, with the
+results of the CPU; nothing is fetched but what its docstring says."""
 
 import operator_cases
 import other_device
@@ -30,7 +30,7 @@ def with_gradient(call, x):
     return out.detach(), x.grad
 
 
-# Dropout draws where it runs, by another generator than the CPU's.
+# Dropout draws where it runs, with another generator than the CPU's.
 @pytest.mark.parametrize("name", sorted(name for name in CASES if "dropout" not in name))
 def test_gives_what_the_cpu_gives(name, masks_there):
     _, call = CASES[name]
@@ -61,7 +61,7 @@ def _with_masks_on_cpu(call):
 
 @pytest.mark.parametrize("name", CASES)
 def test_fake_tensors_stay_there(name, masks_there):
-    """What a compiler traces: shapes and devices alone."""
+    """They are what a compiler traces: shapes and devices alone."""
     _, call = CASES[name]
     wanted = first(_with_masks_on_cpu(call)(random_x()))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(DEVICE):
@@ -73,7 +73,7 @@ def test_fake_tensors_stay_there(name, masks_there):
 
 
 def move(module):
-    """The module with parameters and buffers there, in place."""
+    """Moves parameters and buffers of the module there, in place."""
     for part in module.modules():
         for name, parameter in list(part._parameters.items()):
             if parameter is not None:
@@ -102,7 +102,7 @@ def test_a_model_trains_and_generates_there(keys):
     from tarn import models
 
     torch.manual_seed(0)
-    # As in evaluation: no directions are drawn anew, and nothing is dropped.
+    # Evaluation: no directions are redrawn, and nothing is dropped.
     model = models.LanguageModel(**SMALL, **keys).eval()
     tokens = torch.randint(32, (2, 9))
     out = model(tokens)

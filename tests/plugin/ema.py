@@ -10,7 +10,7 @@ from tarn import nn
 
 
 class Ema(nn.Mixer):
-    """Mean of projected rows that forgets by a learned decay, one a channel."""
+    """Mean of projected rows that forgets with a learned decay, one per channel."""
 
     def __init__(self, view):
         super().__init__(view)

@@ -1,6 +1,6 @@
 """The Python half of the family, added by registration alone from outside the
-package, in hybrids with two of its own. In a process of its own: what is registered
-stays."""
+package, in hybrids with two of its own. It runs in a process of its own, since what
+is registered stays."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_forward_prefill_and_step_agree(keys):
     torch.testing.assert_close(torch.cat([first, rest], 1), wanted, rtol=0, atol=3e-5)
     torch.testing.assert_close(torch.stack(rows, 1), wanted, rtol=0, atol=3e-5)
     torch.testing.assert_close(given, wanted[torch.arange(3), lengths], rtol=0, atol=3e-5)
-    # Control: the past of the registered layer counts.
+    # Control: the past of the registered layer has an effect.
     lost = list(state)
     at = [part.kind for part in state].index("ema")
     lost[at] = lost[at].reset([0, 1, 2])

@@ -1,4 +1,4 @@
-"""What every test starts from: fixed random numbers, one thread (the tensors are
+"""The start of every test: fixed random numbers, one thread (the tensors are
 small; the tests of threads set their own)."""
 
 import pytest

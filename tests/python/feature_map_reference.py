@@ -1,5 +1,5 @@
 """Feature maps and linear attention with them by definition, in float64 and
-without code of tarn's."""
+without any code of tarn."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A folder in which pages' commands run as their readers run them."""
+"""A folder in which the commands of pages run as their readers run them."""
 
 
 def like_a_clone(folder, root, build):

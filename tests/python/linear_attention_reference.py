@@ -63,7 +63,7 @@ def token_loop(
     phi_q = feature(feature_map, queries).repeat_interleave(group, 2) * scale
     phi_k = feature(feature_map, keys.where(keep, 0)).where(keep, 0)
     phi_k = phi_k.repeat_interleave(group, 2)
-    # Unbound once: the gradient of an index is as long as the whole tensor.
+    # Unbound once, since the gradient of an index is as long as the whole tensor.
     phi_q, phi_k = phi_q.unbind(1), phi_k.unbind(1)
     values_of = values.where(keep, 0).unbind(1)
     if state is None:
@@ -93,7 +93,7 @@ def token_loop(
 
 @dataclasses.dataclass
 class Problem:
-    """Inputs of one call; leaves that record gradients."""
+    """The inputs of one call, which are leaves that record gradients."""
 
     tensors: dict
     options: dict

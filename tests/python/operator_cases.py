@@ -24,7 +24,7 @@ def _weight(x, n):
 
 
 def _rest(x):
-    """x, what a mixer found, and the tensors of a pre-norm layer's rest."""
+    """x, a mixer's result, and the tensors of a pre-norm layer's rest."""
     first = 2 * x, _weight(x, 0), _row(x, 1), _row(x, 2), _row(x, 3)
     return x, *first, _weight(x, 1), _row(x, 0), _weight(x, 0), _row(x, 1)
 
@@ -44,7 +44,7 @@ def _one_row(x):
     return x[:1] + x[1:]
 
 
-# name -> (operator, call). Each operator's options of a kind have a case.
+# name -> (operator, call). Each kind of options of an operator has a case.
 CASES = {
     "linear": (ops.linear_attention, lambda x: ops.linear_attention(x, x, x)),
     "linear both ways": (
@@ -220,10 +220,10 @@ CASES = {
     ),
 }
 
-# Which positions meet is decided on the CPU, or the work is done block by block:
-# one form for every device, which transforms of torch.func do not follow.
+# Which positions meet is decided on the CPU, or the work is done block by block: they
+# have one form for every device, which transforms of torch.func do not follow.
 ONE_FORM = {"clustered", "improved clustered", "causal clustered", "reformer", "aft full"}
-# The one whose gradient has no gradient.
+# The only operator whose gradient has no gradient.
 ONCE = {"aft full"}
 
 

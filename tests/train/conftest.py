@@ -16,7 +16,7 @@ WORDS = (
     "write read long short sum weight past never grows constant time"
 ).split()
 # Small, and with everything that could differ after a resume: dropout,
-# accumulated gradients, looks at held-out text.
+# accumulated gradients, evaluations on held-out text.
 TINY = (
     "--d-model 16 --n-layers 2 --n-heads 2 --batch 2 --accumulate 2 "
     "--seq-len 16 --long-every 4 --warmup 5 --steps 60 --dropout 0.1 --threads 2 "
@@ -25,7 +25,7 @@ TINY = (
 
 
 def train(*flags, **options):
-    """Runs to the end; the result has returncode, stdout, stderr."""
+    """Runs it to the end; the result has returncode, stdout, stderr."""
     command = [PROGRAM, *map(str, flags)]
     options = {"stdin": subprocess.DEVNULL, "timeout": 1200} | options
     if "input" in options:
@@ -49,9 +49,9 @@ def start(*flags):
 
 def stop(number, line, folder, *flags):
     """Starts a run into `folder` and sends it signal `number` once its log has
-    `line` lines; the process and its standard error. A machine with other work
-    may let a run come to its end before this sees the line: then it starts from
-    nothing again."""
+    `line` lines; returns the process and its standard error. On a busy machine a
+    run may finish before the line is seen here: then it is started again from
+    scratch."""
     path = pathlib.Path(folder) / "log.jsonl"
     while True:
         process = start(*flags, "--out", folder, "--resume")
@@ -109,7 +109,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def straight(text, tmp_path_factory):
-    """A run of 60 steps that nothing disturbed."""
+    """A run of 60 steps without interruptions."""
     out = tmp_path_factory.mktemp("straight") / "run"
     result = train("--data", text, "--out", out, *TINY)
     assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Rows made on the spot, and genomes: the program from end to end."""
+"""Generated rows, and genomes: the program from end to end."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def test_figures_and_files(straight):
 
 
 def test_a_run_that_stops_and_goes_on_makes_the_same_bits(straight, tmp_path):
-    """A constant rate: the first half is a run of 20 steps."""
+    """The rate is constant, so that the first half is a run of 20 steps."""
     out = tmp_path / "run"
     half = [*COPY]
     half[half.index("--steps") + 1] = "20"

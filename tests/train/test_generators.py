@@ -72,7 +72,7 @@ def test_a_set_holds_what_it_says(tmp_path):
         for label, text in rows:
             words = listops.from_characters(text)
             assert listops.evaluate(words) == int(label)
-            # The definition of the length: digits, and two an operator.
+            # The definition of the length: digits, and two per operator.
             operators = sum(word.startswith("[") for word in words)
             assert 20 < sum(word.isdigit() for word in words) + 2 * operators < 60
         seen += [text for _, text in rows]
@@ -144,7 +144,7 @@ def test_pronunciations(tmp_path):
     both = held_out | train
     assert len(both) == facts["names"] - facts["without_sound"]
     assert "emma" in both and "Emma" not in both
-    # In batches as one by one: order is kept.
+    # Batches give the same as single names: the order is kept.
     for name in ["emma", "zo\u00eb", *draw.sample(sorted(words), 20)]:
         one = pronunciations.pronounce_one(name, "en-us").replace(" ", "")
         assert both[name] == one

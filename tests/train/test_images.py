@@ -56,7 +56,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(data, tmp_path_factory):
-    """A run of 60 steps that nothing disturbed."""
+    """A run of 60 steps without interruptions."""
     out = tmp_path_factory.mktemp("straight") / "run"
     result = train("--data", data / "train", "--held-out", data / "test", "--out", out, *SMALL)
     assert result.returncode == 0, result.stderr
@@ -187,7 +187,7 @@ def test_plateau_lowers_the_rate_and_resumes_to_the_bit(data, tmp_path):
     ]
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert train(*flags, "--out", whole).returncode == 0
-    # The rate that the log's own held-out figures ask for.
+    # The rate that follows from the log's own held-out figures.
     rate, best, waited = 0.05, math.inf, 0
     for line in log(whole):
         assert line["lr"] == pytest.approx(max(rate, 0.002), rel=1e-8)
@@ -200,7 +200,7 @@ def test_plateau_lowers_the_rate_and_resumes_to_the_bit(data, tmp_path):
     assert rate < 0.05
     state = json.loads((whole / "checkpoint" / "train.json").read_text())
     assert state["plateau_drops"] == round(math.log2(0.05 / rate))
-    # Stopped in the middle, at a step that is no look; then two parts more.
+    # Stopped in the middle, at a step without an evaluation; then two more parts.
     for steps in (37, 61, 80):
         begin = flags if steps == 37 else []
         result = train(*begin, "--out", out, "--resume", "--steps", steps)

@@ -22,7 +22,7 @@ def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):
     assert config["layers"] == ["linear", "full"]
     assert config["norm"]["kind"] == "rms" and config["feed_forward"]["kind"] == "swiglu"
 
-    # Stopped between checkpoints and resumed by the same words.
+    # Stopped between checkpoints and resumed with the same arguments.
     result = train("--data", text, "--out", parts, *HYBRID, "--steps", 23)
     assert result.returncode == 0, result.stderr
     result = train("--data", text, "--out", parts, *HYBRID, "--resume")

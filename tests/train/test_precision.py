@@ -14,7 +14,7 @@ BF16 = [*TINY, "--precision", "bf16", "--schedule", "constant"]
 
 
 def dtypes(path):
-    """Of the tensors of a safetensors file."""
+    """The dtypes of the tensors of a safetensors file."""
     with open(path, "rb") as stream:
         size = struct.unpack("<Q", stream.read(8))[0]
         header = json.loads(stream.read(size))
@@ -28,7 +28,7 @@ def narrow(text, tmp_path_factory):
     result = train("--data", text, "--out", out, *BF16)
     assert result.returncode == 0, result.stderr
     assert "products in bf16" in result.stderr
-    # What /proc says of the processor is not what the trainer asked.
+    # /proc reports the processor independently of the trainer's own query.
     known = platform.machine() == "x86_64" and pathlib.Path("/proc/cpuinfo").exists()
     if known:
         amx = "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
@@ -47,8 +47,8 @@ def wide(text, tmp_path_factory):
 
 
 def test_losses_come_near_those_of_float32(narrow, wide):
-    """Both fall by more than a nat in 60 updates; a hundredth of a nat apart is the
-    rounding of products, and no more."""
+    """Both fall by more than a nat in 60 updates; the rounding of products explains a
+    difference of a hundredth of a nat, and no more."""
     apart = [abs(a["loss"] - b["loss"]) for a, b in zip(log(narrow), log(wide), strict=True)]
     assert 0 < max(apart) < 0.02
     assert log(narrow)[-1]["loss"] < log(narrow)[0]["loss"] - 1
@@ -59,7 +59,7 @@ def test_the_files_hold_float32(narrow):
     files = ["model.safetensors", "best/model.safetensors", "checkpoint/model.safetensors",
              "checkpoint/optimizer.safetensors"]
     assert [dtypes(narrow / one) for one in files] == [{"F32"}] * len(files)
-    # The weights are no bfloat16 numbers written wide: the low halves are in use.
+    # The weights are no bfloat16 numbers stored as float32: the low halves are in use.
     raw = (narrow / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     words = struct.unpack(f"<{(len(raw) - 8 - size) // 4}I", raw[8 + size:])
@@ -105,7 +105,7 @@ def test_info_tells_how_it_was_trained(narrow, tmp_path):
     trained = json.loads(info(narrow, "--json"))["training"]
     assert trained == {"updates": 60, "device": "cpu", "precision": "bf16"}
     assert "precision" in info(narrow)
-    # Whatever stands in place of a checkpoint, the model is described.
+    # The model is described, whatever is in place of a checkpoint.
     assert "training" not in json.loads(info(narrow / "best", "--json"))
 
 
@@ -123,7 +123,7 @@ def test_a_device_that_is_not_here_is_refused_before_any_work(text, narrow, tmp_
     assert len(result.stderr.splitlines()) == 1
     assert "--device: want cpu" in result.stderr and "got cuda" in result.stderr
     assert not os.path.exists(out)
-    # Nor does a run move there, or change because it was asked to.
+    # A run does not move to that device either, nor change because this was requested.
     before = products(narrow)
     assert train("--out", narrow, "--resume", "--device", "cuda").returncode == 2
     assert products(narrow) == before
@@ -131,7 +131,7 @@ def test_a_device_that_is_not_here_is_refused_before_any_work(text, narrow, tmp_
 
 @pytest.mark.skipif(has_cuda(), reason="a CUDA device is here")
 def test_a_run_that_began_elsewhere_goes_on_here(text, wide, tmp_path):
-    """A checkpoint that says cuda: refused as it stands, continued on the CPU by name."""
+    """A checkpoint that says cuda is refused as it is, and continues if the CPU is named."""
     out = tmp_path / "run"
     half = [*TINY, "--schedule", "constant"]
     half[half.index("--steps") + 1] = "30"

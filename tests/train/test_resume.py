@@ -1,4 +1,4 @@
-"""A run that was stopped, however, ends in the same bits."""
+"""A run that was stopped, in whatever way, ends in the same bits."""
 
 import itertools
 import json
@@ -37,13 +37,13 @@ def kill_when(condition, *flags):
 
 
 def moments(out, draw):
-    """Conditions, each true for the first time later in a run than the one
-    before it."""
+    """Conditions, each of which becomes true later in a run than the one before
+    it."""
     return [
-        # Before anything is there, while libraries load.
+        # Before any file exists, while libraries load.
         lambda: True,
-        # The first checkpoint, half written. A moment in a file's writing is short
-        # and may be missed: then a few lines on, so that no run ends by itself.
+        # The first checkpoint, half written. The writing of a file is short and may be
+        # missed: then a few lines later, so that no run ends by itself.
         lambda: names(out, "checkpoint-0.tmp") or lines(out) >= 1,
         # Between two checkpoints, at a line drawn at random.
         *(lambda n=n: lines(out) >= n for n in draw.sample(range(1, 13), 2)),
@@ -67,8 +67,8 @@ def assert_same(out, straight):
 
 def test_killed_anywhere_ends_in_the_same_bits(text, straight, tmp_path):
     draw = random.Random(20)
-    # A machine with other work may let a run end before its moment is seen: then
-    # all again, in a folder of its own.
+    # On a busy machine a run may end before its moment is seen: then everything is
+    # repeated, in a new folder.
     for attempt in itertools.count():
         out = tmp_path / f"run-{attempt}"
         flags = ["--data", text, "--out", out, *TINY, "--resume"]
@@ -83,8 +83,8 @@ def test_killed_anywhere_ends_in_the_same_bits(text, straight, tmp_path):
 def test_killed_between_the_renames_of_a_checkpoint(text, straight, tmp_path):
     out = tmp_path / "run"
     stop(signal.SIGKILL, 20, out, "--data", text, *TINY)
-    # What the folder looks like at that very moment; the kill itself may have
-    # come close to it.
+    # The folder as it is at exactly that moment; the kill itself may have come
+    # close to it.
     if (out / "checkpoint").exists():
         shutil.rmtree(out / "checkpoint.old", ignore_errors=True)
         (out / "checkpoint").rename(out / "checkpoint.old")
@@ -109,7 +109,7 @@ def test_signals_save_and_say_how_to_resume(
     assert step == lines(out) >= 10
     command = stderr.decode().strip().splitlines()[-1].split("go on with: ")[1]
     assert command == f"tarn train --out '{out}' --resume"
-    # The command as it stands, the front door apart.
+    # The command as it is, except for the name of the program.
     assert os.system(command.replace("tarn train", PROGRAM) + " 2>&1") == 0
     assert_same(out, straight)
 

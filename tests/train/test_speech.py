@@ -29,7 +29,7 @@ def wav(samples):
     return struct.pack("<4sI", b"RIFF", len(body)) + body
 
 
-# Two of five pitches for each digit: a lone one would be its utterance's mean.
+# Two of five pitches for each digit: a single one would be the mean of its utterance.
 PITCHES = [(a, b) for a in range(5) for b in range(5) if a < b]
 
 
@@ -50,7 +50,7 @@ def recordings():
             for digit in range(10) for speaker in ("al", "bo", "cy") for index in range(2)}
 
 
-# Windows of 25 ms every 10 ms over what al says; 44 bytes are the header.
+# Windows of 25 ms every 10 ms over the recordings of "al"; 44 bytes are the header.
 EPOCH_FRAMES = sum(1 + ((len(contents) - 44) // 2 - 200) // 80
                    for name, contents in recordings().items() if "_al_" in name)
 
@@ -87,7 +87,7 @@ def test_every_model_learns(flags, data, tmp_path):
         assert line["test_loss"] > 0 and line["val_token_error_rate"] <= 1.5
         assert line["test_token_error_rate"] > 0
         assert line["epoch_tokens"] == EPOCH_FRAMES
-    # Tokens are frames: 18 to 28 for each of 40 x 8 recordings that stand alone.
+    # Tokens are frames: 18 to 28 for each of 40 x 8 recordings that are not joined.
     if "--join-frames" not in flags:
         assert 18 * 320 <= lines[-1]["tokens"] <= 28 * 320
     for folder in (out, out / "best"):
@@ -99,13 +99,13 @@ def test_every_model_learns(flags, data, tmp_path):
 
 
 @pytest.mark.parametrize("flags", [
-    # Twenty recordings are soon known by heart but for the changes of voice.
+    # Twenty recordings would soon be memorised without the changes of voice.
     ["--arch", "encoder", "--attention", "full", "--augment", 0.3, "--lr", 0.003,
      "--steps", 500],
     ["--arch", "lstm", "--bidirectional", "true", "--steps", 200],
 ], ids=lambda flags: flags[1])
 def test_letters_of_tones_are_learned(flags, data, tmp_path):
-    """Ten pairs of pitches: an unseen speaker's too are read, with half the
+    """Ten pairs of pitches are read, also those of an unseen speaker, with half the
     errors that blanks alone would make (a quarter of them as measured)."""
     out = tmp_path / "run"
     flags = [*SMALL, "--d-model", 48, "--dropout", 0, *flags, "--eval-every", 100,
@@ -128,7 +128,7 @@ def made(out):
 
 @pytest.mark.parametrize("arch", [["encoder"], ["lstm", "--bidirectional", "true"]])
 def test_a_resumed_run_makes_the_same_bits(arch, data, tmp_path):
-    """An archive is as good as its folder, also half way."""
+    """An archive can replace its folder, also half way."""
     flags = [*SMALL, "--arch", *arch, "--join-frames", 60, "--augment", 0.7]
     straight, out = tmp_path / "straight", tmp_path / "out"
     assert train("--data", data / "set", *flags, "--out", straight).returncode == 0

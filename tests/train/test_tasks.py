@@ -16,7 +16,7 @@ SMALL = (
 
 
 def labelled(count, seed=1):
-    """Which of two letters is the commoner; an accent, to have two bytes."""
+    """Which of two letters is more common; an accented letter has two bytes."""
     draw = random.Random(seed)
     lines = set()
     while len(lines) < count:
@@ -97,7 +97,7 @@ def test_figures_of_labels_and_targets(data, tmp_path):
         last = log(out)[-1]
         share = last["val_accuracy" if task == "classify" else "val_token_error_rate"]
         assert f"held out {figure} {100 * share:.2f} %" in result.stdout
-        # Edits may be more than tokens: a decode can be too long.
+        # There may be more edits than tokens: a decoded target can be too long.
         assert share >= 0 and "bits_per_byte" not in last
         assert " -> " in result.stderr
         assert ("accuracy" in last) == (task == "classify")
@@ -109,7 +109,7 @@ def test_figures_of_labels_and_targets(data, tmp_path):
     "arch, task, more",
     [
         ("encoder", "classify", []),
-        # Random features are drawn anew by the step, not by what ran before.
+        # Random features are redrawn by the step, not by what ran before.
         ("encoder", "classify", ["--feature-map", "favor", "--n-dims", "16", "--redraw", "4"]),
         ("seq2seq", "seq2seq", []),
         ("lstm", "classify", ["--bidirectional", "true"]),
@@ -141,7 +141,7 @@ def test_a_file_held_out_whole(data, tmp_path):
     assert f"{len(rest)} examples to learn (0 duplicates and 1 held out dropped), 2 held out" in (
         result.stderr
     )
-    # A language model too; another text there is another run.
+    # A language model too; another text is another run there.
     text = tmp_path / "text"
     text.write_text(fortunes(40, 8))
     flags = ["--data", data / "lm", "--held-out", text, *SMALL, "--steps", "3"]
@@ -157,7 +157,7 @@ def test_init_keeps_labels_and_their_order(data, tmp_path):
     flags = [*SMALL, "--arch", "encoder"]
     first = tmp_path / "first"
     assert train("--data", data / "classify", "--out", first, *flags).returncode == 0
-    # One label of the two, in the data; a model knows both still.
+    # The data have one label of the two; a model still knows both.
     other = tmp_path / "other"
     lines = labelled(300, 5).splitlines(keepends=True)
     other.write_text("".join(line for line in lines if line.startswith("more b")))
@@ -169,7 +169,7 @@ def test_init_keeps_labels_and_their_order(data, tmp_path):
     other.write_text("less\tab\nless\tba\n")
     refused = train("--init", first, "--data", other, "--out", tmp_path / "x", *short)
     assert refused.returncode == 3 and "other:" in refused.stderr and "label" in refused.stderr
-    # Labels that are gone, or too many for the model.
+    # Labels that are missing, or too many for the model.
     broken = tmp_path / "broken"
     shutil.copytree(first, broken)
     (broken / "labels.json").write_text('["a", "b", "c"]')

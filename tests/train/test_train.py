@@ -22,7 +22,7 @@ def test_log_has_every_figure(straight):
     for line in lines:
         want = always | looked if line["step"] % 15 == 0 else always
         assert set(line) == want
-        # Bytes are tokens here: nats to bits is all that differs.
+        # Bytes are tokens here: only the unit differs, nats or bits.
         bits = line["loss"] / math.log(2)
         assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
     assert lines[-1]["tokens"] == 60 * 2 * 2 * 16
@@ -35,7 +35,7 @@ def test_log_has_every_figure(straight):
 def test_output_is_a_model_directory(straight):
     for folder in (straight, straight / "best"):
         config = json.loads((folder / "config.json").read_text())
-        # A position for every token of a long row: batch 2 x seq_len 16.
+        # There is a position for every token of a long row: batch 2 x seq_len 16.
         assert config["model"]["d_model"] == 16
         assert config["positions"]["max_positions"] == 32
         tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -299,7 +299,7 @@ def test_help_names_flags_and_examples():
 
 
 def test_another_simd_target_by_environment(text, tmp_path):
-    """As `tarn` itself takes it; one that is not here is refused before any work."""
+    """`tarn-train` takes it like `tarn`; a missing one is refused before any work."""
     words = ["--data", text, *TINY, "--steps", "1"]
     forced = {**os.environ, "TARN_FORCE_TARGET": "sse4"}
     result = train(*words, "--out", tmp_path / "a", env=forced)

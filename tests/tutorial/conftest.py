@@ -1,4 +1,4 @@
-"""Where blocks of a page run: a folder that looks like a clone."""
+"""Runs the blocks of a page in a folder that looks like a clone."""
 
 import contextlib
 import io
@@ -43,7 +43,7 @@ class Runner:
         return done.stdout
 
     def block(self, code):
-        """Runs a block of a page and holds what it prints to what is shown."""
+        """Runs a block of a page and compares what it prints with what is shown."""
         if code.name:
             (self.folder / code.name).write_text(code.text)
         if code.language == "python":
@@ -53,7 +53,7 @@ class Runner:
         else:
             assert code.name, f"line {code.line}: a {code.language} block without a file name"
             return
-        # A text may end without a line end, which the page cannot show.
+        # A text may end without a newline, which the page cannot show.
         assert told.rstrip("\n") == (code.output or "").rstrip("\n"), f"line {code.line}"
 
 

@@ -31,7 +31,7 @@ def example(folder, name, *arguments, code=0):
 
 
 def module(name):
-    """An example as a module: where no fresh process is asked for, none is waited for."""
+    """An example as a module, for tests that need no fresh process."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
@@ -39,7 +39,7 @@ def module(name):
 
 
 def write_model(folder, seed):
-    """A random language model over letters, so that all it writes is text."""
+    """A random language model over letters, so that everything it writes is text."""
     letters = "\n abcdefghijklmnopqrstuvwxyz"
     folder.mkdir(parents=True)
     points = {"format_version": 1, "type": "char", "code_points": sorted(map(ord, letters))}
@@ -74,7 +74,7 @@ def test_copy_task(tmp_path):
 
 
 def test_copy_task_untrained_is_wrong(capsys):
-    """The figure is that of the model: nothing is copied for it."""
+    """The figure measures the model: nothing is copied for it."""
     module("copy_task").main(5, 1)
     told = capsys.readouterr().out
     assert float(re.search(r"right: ([\d.]+)% of 500 symbols", told).group(1)) < 50
@@ -129,8 +129,8 @@ def test_wrong_tables_are_named(tmp_path, kind):
 
 
 def test_a_table_of_ones_own(tmp_path, capsys):
-    """Quotes, commas, line ends and more than ASCII inside a text; a column more; a
-    byte order mark."""
+    """It has quotes, commas, newlines and more than ASCII inside a text, one more column
+    and a byte order mark."""
     rows = [f'{i},"zwölf, {i}\nund ""mehr""",{"ab"[i % 2]}' for i in range(10)]
     (tmp_path / "table.csv").write_text("\ufeffid,text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     classify_csv = module("classify_csv")

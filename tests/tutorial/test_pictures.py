@@ -1,4 +1,4 @@
-"""docs/pictures: drawn by scripts/draw_pictures.py, readable, without overlaps."""
+"""docs/pictures are drawn by scripts/draw_pictures.py, readable, without overlaps."""
 
 import importlib.metadata
 import re
@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 import plotting  # noqa: E402
 
 FOLDER = ROOT / "docs" / "pictures"
-LOWEST_POINTS = 8.0  # of type, at the width at which a README shows a picture
+LOWEST_POINTS = 8.0  # least size of type, at the width at which a README shows a picture
 
 
 def drawn_texts(name, change=None):
@@ -40,7 +40,7 @@ def drawn_texts(name, change=None):
 
 
 def faults(boxes, figure):
-    """Texts that meet each other or leave the figure."""
+    """Texts that overlap each other or leave the figure."""
     found, rest = [], list(boxes.items())
     while rest:
         (_, text), (x0, y0, x1, y1) = rest.pop()
@@ -70,7 +70,7 @@ def test_overlaps_are_found():
 
 @pytest.mark.parametrize("name", draw_pictures.PICTURES)
 def test_picture_is_plain_svg(name):
-    """Text that is text, a white card, no date; the page shows it."""
+    """Its text is text, it has a white background and no date, and the page shows it."""
     root = tree.fromstring(draw_pictures.picture(name))
     assert root.tag.endswith("svg") and "".join(root.itertext()).strip()
     assert b"dc:date" not in draw_pictures.picture(name)

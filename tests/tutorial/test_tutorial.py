@@ -1,5 +1,5 @@
-"""Runs docs/tutorial.md: every block in order, Python in one process, what is
-printed compared with what is shown; and its notebook, made of the same page."""
+"""Runs docs/tutorial.md: every block in order, Python in one process, and compares the
+output with what is shown; also its notebook, made from the same page."""
 
 import importlib.util
 import json
@@ -57,7 +57,7 @@ def cells(kind):
 
 
 def test_notebook_is_made_of_the_page(page):
-    """scripts/make_notebook.py writes it, never a hand."""
+    """scripts/make_notebook.py writes it; nobody edits it by hand."""
     stored = make_notebook.NOTEBOOK.read_text(encoding="utf-8")
     assert stored == make_notebook.text_of(page), "run scripts/make_notebook.py"
     changed = page.replace("manual_seed(0)", "manual_seed(1)")

@@ -2,8 +2,8 @@
 
 With this Python's torch: builds the wheel from SOURCE into the folder
 BUILD-wheel, installs it into an empty environment that sees that torch and runs
-the Python tests there (but those of single operators). Without: the same in an
-environment that sees numpy and the build tools alone, where the runtime part
+the Python tests there (except those of single operators). Without torch: the same in
+an environment that sees numpy and the build tools alone, where the runtime part
 must work and the rest say in one line what is missing. BUILD holds the programs
 that some tests start. Exits with 77 where the build tools are missing.
 """
@@ -21,7 +21,7 @@ import zipfile
 
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
 TESTS = SOURCE / "tests" / "python"
-# Nothing of the source tree may be found but through these.
+# The source tree could only be found through these.
 HIDDEN = ("PYTHONPATH", "PYTHONHOME", "TARN_LIBRARY", "TARN_BUILD_DIR", "VIRTUAL_ENV")
 WITHOUT_TORCH = ("runtime/test_runtime.py", "runtime/test_runtime_models.py",
                  "runtime/test_accounting.py", "package/test_python_page.py")
@@ -127,7 +127,7 @@ def holds_operators(wheel):
 
 
 def check_without_torch(folder, full_wheel):
-    # In one place always: the folder is part of what ccache compares.
+    # Always in one place: the folder is part of what ccache compares.
     build = pathlib.Path(f"{BUILD}-wheel-lean")
     build.mkdir(exist_ok=True)
     python = make_environment(build / "environment")

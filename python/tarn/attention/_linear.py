@@ -42,7 +42,7 @@ LINEAR_PARAMETERS: list[tuple[str, Spec]] = [
     ("redraw_in_eval", Optional(Bool)),
 ]
 
-# Those that fast-transformers does not have.
+# The parameters among them that fast-transformers does not have.
 LINEAR_OWN = [
     name
     for name, _ in LINEAR_PARAMETERS

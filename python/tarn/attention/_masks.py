@@ -1,4 +1,4 @@
-"""From mask objects to the operators' arguments, with their sizes checked."""
+"""Turns mask objects into the operators' arguments and checks their sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarn.masking import BaseMask, FullMask, LengthMask, MaskError, TriangularCa
 
 
 def _want(kind: str, argument: str, mask: Any) -> BaseMask:
-    """The mask; one of another class by its bool_matrix."""
+    """The mask; one of another class is read by its bool_matrix."""
     if isinstance(mask, BaseMask):
         return mask
     kept = getattr(mask, "bool_matrix", None)
@@ -24,8 +24,8 @@ def _want(kind: str, argument: str, mask: Any) -> BaseMask:
 def key_arguments(
     kind: str, mask: BaseMask | None, batch: int, seq_len_k: int
 ) -> dict[str, Any]:
-    """key_lengths or key_mask of a mask [N, S] (or [1, S]), or nothing where
-    every key is known to be kept. Raises MaskError, TypeError."""
+    """The argument key_lengths or key_mask for a mask [N, S] (or [1, S]), or none
+    where every key is known to be kept. Raises MaskError, TypeError."""
     if mask is None:
         return {}
     mask = _want(kind, "key_lengths", mask)
@@ -79,8 +79,8 @@ def _want_size(kind: str, mask: BaseMask, queries: torch.Tensor, keys: torch.Ten
 def attention_arguments(
     kind: str, mask: BaseMask | None, queries: torch.Tensor, keys: torch.Tensor
 ) -> dict[str, Any]:
-    """causal and causal_offset, or attention_mask, of any mask; for the kinds
-    that take all of them. Raises MaskError, TypeError."""
+    """The arguments causal and causal_offset, or attention_mask, for any mask; used by
+    the kinds that take all masks. Raises MaskError, TypeError."""
     if mask is None:
         return {}
     mask = _want(kind, "attn_mask", mask)
@@ -96,8 +96,8 @@ def attention_arguments(
 def keeps_all(
     kind: str, mask: BaseMask | None, queries: torch.Tensor, keys: torch.Tensor
 ) -> bool:
-    """Whether every query of this call reads every key, as far as the attention
-    mask goes. Raises MaskError, TypeError."""
+    """Whether the attention mask lets every query of this call read every key.
+    Raises MaskError, TypeError."""
     if mask is None:
         return True
     mask = _want(kind, "attn_mask", mask)
@@ -110,7 +110,8 @@ def keeps_all(
 def want_no_attention_mask(
     kind: str, mask: BaseMask | None, queries: torch.Tensor, keys: torch.Tensor
 ) -> None:
-    """For the kinds that only know key masks. Raises MaskError, TypeError."""
+    """Checks that all keys are kept, for the kinds that only take key masks. Raises
+    MaskError, TypeError."""
     if not keeps_all(kind, mask, queries, keys):
         raise MaskError(f"{kind}: attn_mask: want one that keeps all keys, got another mask")
 

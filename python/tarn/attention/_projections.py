@@ -1,4 +1,4 @@
-"""Four affine maps around an attention: what the layers of `tarn.attention`,
+"""The four affine maps around an attention, which the layers of `tarn.attention`,
 `tarn.nn` and `tarn.recurrent` share."""
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Projections(torch.nn.Module):
         self.event_dispatcher = EventDispatcher.get(event_dispatcher)
 
     def _heads(self, x: torch.Tensor, *names: str) -> tuple[torch.Tensor, ...]:
-        """x [..., D] under projections -> [..., H, width] each."""
+        """x [..., D] under the named projections -> [..., H, width] each."""
         maps = tuple(getattr(self, f"{name}_projection") for name in names)
         return tuple(rows.unflatten(-1, (self.n_heads, -1)) for rows in affine(maps, x))
 
     def _all_heads(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """[..., width] each -> heads, told to who listens. One product makes what
-        comes of one tensor."""
+        """[..., width] each -> heads, which are sent to listeners. The projections of
+        one tensor are one product."""
         if queries is keys is values:
             heads = self._heads(queries, *_ALL)
         elif keys is values:
@@ -67,7 +67,7 @@ class Projections(torch.nn.Module):
 
     def _out(self, attended: torch.Tensor, axis: int) -> Branch:
         """[..., H, M], heads on this axis or already joined there -> [..., H M] and
-        what is still to be done, or [..., D]."""
+        the projection still to be applied, or [..., D]."""
         rows, projection = attended.flatten(axis), self.out_projection
         if not (serves(rows) and linears(projection)):
             return Branch(projection(rows))
@@ -111,7 +111,7 @@ class SteppedProjections(Projections):
         self, x: torch.Tensor, state: State = None
     ) -> tuple[Branch, AttentionState]:
         """step before out_projection, as in `unbiased`."""
-        self._recurrent()  # before any work
+        self._recurrent()  # raises before any work
         queries, keys, values = self._placed_heads(x, state)
         attended, new_state = self.step_heads(queries, keys, values, state)
         return self._out(attended, 1), new_state
@@ -125,13 +125,13 @@ class SteppedProjections(Projections):
     def _placed_heads(
         self, x: torch.Tensor, state: State
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values [..., H, width] of tokens after a state's."""
+        """Queries, keys and values [..., H, width] of the tokens after those of a state."""
         queries, keys, values = self._all_heads(x, x, x)
         return *self._placed(queries, keys, state), values
 
     def _placed(self, queries, keys, state):
-        """Where positions act on queries and keys: those of tokens after a
-        state's; here they do not."""
+        """Applies the positions of the tokens after a state's to queries and keys;
+        here there are none."""
         return queries, keys
 
     def _recurrent(self) -> CausalSteps:

@@ -12,8 +12,8 @@ from tarn.events import EventDispatcher
 
 
 def want_between(kind: str, name: str, value: int, least: int, most: int | None = None) -> int:
-    """value. Raises ValueError that names the argument of a constructor, before
-    a call finds it."""
+    """Returns value. Raises a ValueError that names the argument of a constructor,
+    before any call."""
     if value < least or (most is not None and value > most):
         bounds = f"from {least}" + ("" if most is None else f" to {most}")
         raise ValueError(f"{kind}: {name}: want an integer {bounds}, got {value!r}")
@@ -21,7 +21,7 @@ def want_between(kind: str, name: str, value: int, least: int, most: int | None 
 
 
 class SoftmaxAttention(torch.nn.Module):
-    """Temperature, dropout of weights and events. Dropout draws one seed a call
+    """Temperature, dropout of weights and events. Dropout draws one seed per call
     from torch's default generator."""
 
     def __init__(
@@ -47,7 +47,7 @@ class SoftmaxAttention(torch.nn.Module):
 
 
 class HashingAttention(SoftmaxAttention):
-    """What the kinds that hash share: the key of their random planes, a function
+    """The base of the kinds that hash, with the key of their random planes: a function
     of (hash_seed, layer, call) in training and of (hash_seed, layer) in
     evaluation, which is therefore deterministic."""
 
@@ -64,7 +64,7 @@ class HashingAttention(SoftmaxAttention):
         self._calls = ForwardCounter()
 
     def assign_layer(self, layer: int, seed: int | None = None) -> None:
-        """The number that tells layers with one hash_seed apart."""
+        """Sets the number that tells layers with one hash_seed apart."""
         self._layer = layer
 
     def _key(self) -> int:

@@ -1,5 +1,5 @@
 """Attention-free attention (Zhai et al. 2021, arXiv 2105.14103): the weights
-are per channel, of keys and positions."""
+are per channel and depend on keys and positions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AFTFullAttention(AftFullSteps, torch.nn.Module):
 
     Args:
         max_sequence_length: rows of the tables; longer inputs are an error.
-        aft_parameterization: their columns.
+        aft_parameterization: columns of the tables.
         event_dispatcher: a name or a dispatcher.
 
     Parameters u, v [max_sequence_length, aft_parameterization], initially
@@ -52,8 +52,8 @@ class AFTFullAttention(AftFullSteps, torch.nn.Module):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """queries [N, L, H, E], keys and values [N, S, H, E] -> [N, L, H, E]. Any
-        masks. Raises ValueError, TypeError."""
+        """queries [N, L, H, E], keys and values [N, S, H, E] -> [N, L, H, E]. Takes
+        any masks. Raises ValueError, TypeError."""
         seq_len_q, seq_len_k = queries.shape[1], keys.shape[1]
         if max(seq_len_q, seq_len_k) > self.max_sequence_length:
             raise ValueError(
@@ -75,7 +75,7 @@ class AFTFullAttention(AftFullSteps, torch.nn.Module):
 
 class AFTSimpleAttention(AftSimpleSteps, torch.nn.Module):
     """``sigmoid(q_i) sum_j exp(k_j) v_j / sum_j exp(k_j)``, over all kept keys or,
-    with a lower triangular mask, those so far."""
+    with a lower triangular mask, the keys so far."""
 
     def __init__(self, event_dispatcher: str | EventDispatcher = ""):
         super().__init__()

@@ -1,5 +1,5 @@
-"""The layer around every kind of attention: whole sequences, piece by piece with a
-state, and over a memory."""
+"""The layer around every kind of attention: for whole sequences, piece by piece with
+a state, and over a memory."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class AttentionLayer(SteppedProjections):
         d_keys, d_values: E, M; None: d_model // n_heads.
         event_dispatcher: a name or a dispatcher.
         d_memory: width of keys and values as they come in; None: d_model.
-        zero_padded_queries: whether rows beyond their query length come out as
-            zeros and send no gradient, instead of like any other row.
+        zero_padded_queries: whether rows beyond their query length give zeros
+            and send no gradient, instead of being treated like any other row.
 
     Parameters, initialised as torch.nn.Linear: query_projection [H E, D],
     key_projection [H E, D_memory], value_projection [H M, D_memory],
     out_projection [D, H M], each with a bias.
     """
 
-    _one_call = True  # with the rest of a layer, in a step
+    _one_call = True  # a step may join it with the rest of a layer
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class AttentionLayer(SteppedProjections):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> Branch:
-        """forward before out_projection, and its weight and bias, for a caller that
-        takes them along in a later pass; None where they are already in."""
+        """The result of forward before out_projection, and the latter's weight and bias,
+        for a caller that applies them in a later pass; None where already applied."""
         queries, keys, values = self._all_heads(queries, keys, values)
         queries, keys = self._placed(queries, keys, None)
         attended = self.inner_attention(
@@ -92,7 +92,7 @@ class AttentionLayer(SteppedProjections):
     def memory_state(
         self, memory: torch.Tensor, key_lengths: Lengths | None = None
     ) -> AttentionState:
-        """What a memory [N, S, D_memory] comes to for `read`: built once. Raises
+        """The state of a memory [N, S, D_memory] for `read`, built once. Raises
         ValueError where the kind has no such form."""
         if not isinstance(self.inner_attention, MemoryReader):
             raise ValueError(
@@ -104,8 +104,8 @@ class AttentionLayer(SteppedProjections):
         return self.inner_attention.build_state(keys, values, key_lengths)
 
     def read(self, x: torch.Tensor, state: AttentionState) -> torch.Tensor:
-        """Queries x [N, L, D], or [N, D] for one each, to a memory -> the same
-        shape."""
+        """Attention of queries x [N, L, D], or [N, D] for one each, to a memory ->
+        the same shape."""
         return whole(self.unbiased_read(x, state))
 
     def unbiased_read(self, x: torch.Tensor, state: AttentionState) -> Branch:
@@ -120,8 +120,8 @@ class AttentionLayer(SteppedProjections):
 
 
 def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **masks: Any) -> Branch:
-    """What an attention makes of queries and a memory. One that is no plain
-    AttentionLayer is called as it is."""
+    """The result of an attention on queries and a memory. An attention that is no
+    plain AttentionLayer is called as it is."""
     plain = isinstance(attention, AttentionLayer) and unheard(attention)
     if plain and type(attention).forward is AttentionLayer.forward:
         return attention.unbiased(queries, memory, memory, **masks)

@@ -16,14 +16,14 @@ from tarn.masking import BaseMask
 def causal_linear(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     """The causal product without its denominator, sum over j <= i of
     (Q_i . K_j) V_j: [N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M].
-    The rest as in `tarn.causal_product.causal_dot_product`."""
+    The rest is as in `tarn.causal_product.causal_dot_product`."""
     product = causal_dot_product(Q.transpose(1, 2), K.transpose(1, 2), V.transpose(1, 2))
     return product.transpose(1, 2)
 
 
 class CausalLinearAttention(LinearSteps, LinearAttentionBase):
-    """LinearAttention where query i reads the keys j <= i + offset, the offset
-    that of the mask (Katharopoulos et al. 2020, eq. (8)-(12)).
+    """LinearAttention where query i reads the keys j <= i + offset, with the
+    offset of the mask (Katharopoulos et al. 2020, eq. (8)-(12)).
     Arguments as in LinearAttention."""
 
     _one_call = True
@@ -37,7 +37,7 @@ class CausalLinearAttention(LinearSteps, LinearAttentionBase):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. MaskError
+        """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. Raises MaskError
         unless attn_mask is lower triangular. L and S may differ."""
         offset = causal_offset_of("CausalLinearAttention", attn_mask, queries, keys)
         self.feature_map.new_feature_map(queries.device)

@@ -40,11 +40,11 @@ class ClusteredAttention(HashingAttention):
     Args:
         clusters: K; at most the number of valid queries is used.
         iterations: rounds of k-means in Hamming space.
-        bits: of a hash, up to 63.
+        bits: bits of a hash, up to 63.
         hash_bias: whether the planes have offsets.
         softmax_temp, attention_dropout, event_dispatcher: as in FullAttention;
-            no attention event, there is no matrix.
-        hash_seed: of planes and start positions. Evaluation is deterministic.
+            no AttentionEvent is sent, since there is no matrix.
+        hash_seed: seed of planes and start positions. Evaluation is deterministic.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ClusteredAttention(HashingAttention):
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
         """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]; rows beyond
-        their query length are 0. Key masks only. Raises MaskError, ValueError."""
+        their query length are 0. Takes key masks only. Raises MaskError, ValueError."""
         want_no_attention_mask("ClusteredAttention", attn_mask, queries, keys)
         arguments = self._clustering_arguments(queries, keys, query_lengths, key_lengths)
         return ops.clustered_attention(queries, keys, values, **arguments)

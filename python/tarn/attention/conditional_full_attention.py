@@ -20,8 +20,8 @@ from tarn.masking import BaseMask
 
 class ConditionalFullAttention(torch.nn.Module):
     """FullAttention where both L and S are at most length_limit, else
-    other_attention. The sizes are those of the tensors, padding included. The
-    builders write `conditional-full:other`."""
+    other_attention. The sizes are those of the tensors, padding included. Its
+    name in the builders is `conditional-full:other`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from tarn.masking import BaseMask
 
 class ExactTopKAttention(TopKSteps, SoftmaxAttention):
     """Softmax over the topk kept keys with the largest scores (ties: the earlier
-    key). The rest as in FullAttention; hears AttentionEvent too. O(L S)."""
+    key). The rest is as in FullAttention, AttentionEvent included. O(L S)."""
 
     def __init__(
         self,

@@ -18,9 +18,9 @@ class FullAttention(FullSteps, FullMemory, SoftmaxAttention):
 
     Args:
         softmax_temp: factor of the scores; None: 1/sqrt(E).
-        attention_dropout: of the weights, in training.
-        event_dispatcher: a name or a dispatcher; hears AttentionEvent. The
-            matrix is only made where somebody listens.
+        attention_dropout: probability of dropping a weight, in training.
+        event_dispatcher: a name or a dispatcher; it gets AttentionEvent. The
+            matrix is only computed where somebody listens.
     """
 
     _one_call = True
@@ -34,7 +34,7 @@ class FullAttention(FullSteps, FullMemory, SoftmaxAttention):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. Any masks; a
+        """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. Takes any masks; a
         query without keys gets 0. Raises ValueError, TypeError."""
         tell = self.event_dispatcher.has_listeners(AttentionEvent, self)
         result = ops.full_attention(

@@ -15,7 +15,7 @@ from tarn.masking import BaseMask
 
 class ImprovedClusteredAttention(ClusteredAttention):
     """ClusteredAttention in which each query scores the topk keys of its cluster
-    itself; the cluster's weights stay on the others.
+    itself; the other keys have the cluster's weights.
 
     topk: keys scored per query. The rest as in ClusteredAttention.
     """

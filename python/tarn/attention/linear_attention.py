@@ -28,7 +28,7 @@ class LinearAttention(LinearMemory, LinearAttentionBase):
             whose features may be negative.
         compat: whether the numbers are those of fast-transformers 0.4: eps is
             added to denominators, random maps draw in evaluation too and are
-            normalised and stabilised as there.
+            normalised and stabilised as in that package.
         feature_options: keyword arguments of a factory, such as n_dims.
     """
 

@@ -21,7 +21,7 @@ from tarn.masking import BaseMask
 
 class LocalAttention(LocalSteps, SoftmaxAttention):
     """Softmax over the keys ``i - floor(c/2) <= j < i + floor((c+1)/2)`` that the
-    masks keep: odd c is symmetric, even c has one key more on the left.
+    masks keep: an odd c is symmetric, an even c has one key more on the left.
 
     local_context: c. The rest as in FullAttention. O(L c) time, no L x S matrix.
     """

@@ -1,4 +1,4 @@
-"""Softmax attention among queries of like hash."""
+"""Softmax attention among queries with similar hashes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ReformerAttention(HashingAttention):
 
     Args:
         chunk_size: positions in a chunk; each reads its own and the one before.
-        bits: planes of a hash, 2 bits buckets.
-        rounds: hashings; a query attends once to what any of them brings near.
-        masked: whether a query reads itself only if nothing else is there.
+        bits: planes of a hash, which make 2 * bits buckets.
+        rounds: number of hashings; a query attends once to each key any of them brings near.
+        masked: whether a query reads itself only if there is nothing else to read.
         softmax_temp, attention_dropout, event_dispatcher: as in FullAttention;
-            no attention event, there is no matrix.
+            no AttentionEvent is sent, since there is no matrix.
         same_bucket: whether only positions of the same bucket are read.
-        hash_seed: of the planes. Evaluation is deterministic.
+        hash_seed: seed of the planes. Evaluation is deterministic.
         compat: whether rounds are averaged, as fast-transformers 0.4 does.
 
     Not strictly causal under a causal mask: chunks depend on later queries.
@@ -70,7 +70,7 @@ class ReformerAttention(HashingAttention):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """queries [N, L, H, E], values [N, L, H, M] -> [N, L, H, M]. Any masks.
+        """queries [N, L, H, E], values [N, L, H, M] -> [N, L, H, M]. Takes any masks.
         Raises MaskError (L and S differ), ValueError, TypeError."""
         batch, seq_len = queries.shape[:2]
         if keys.shape[1] != seq_len:

@@ -13,7 +13,7 @@ class Registry:
     def __init__(self) -> None:
         self._factories: dict[str, Callable[..., Any]] = {}
         self._specs: dict[str, dict[str, Spec]] = {}  # of each kind
-        self._parameters: dict[str, list[Spec]] = {}  # of each name, most have one
+        self._parameters: dict[str, list[Spec]] = {}  # of each name; most have one
         self._yielding: set[str] = set()
 
     def register(
@@ -26,7 +26,7 @@ class Registry:
     ) -> None:
         """Adds a kind. parameter_tuples: pairs of a parameter's name and its
         Spec; a name that several kinds use has one Spec. yielding: names that a
-        later kind may use with another, which tarn gives its own parameters so
+        later kind may use with another Spec; tarn's own parameters are such, so
         that kinds written for fast-transformers find them free. Raises
         ValueError, with nothing registered."""
         pairs = list(parameter_tuples)
@@ -66,7 +66,7 @@ class Registry:
         return any(isinstance(spec, Optional) for spec in self._parameters[key])
 
     def validate_parameter(self, key: str, value: Any, kind: str | None = None) -> Any:
-        """value in its canonical form, by the Spec of one kind or by any. Raises
+        """value in its canonical form, by the Spec of one kind or by any. Raises a
         ValueError that names the parameter."""
         specs = self._parameters[key] if kind is None else [self._specs[kind][key]]
         failed: Exception | None = None

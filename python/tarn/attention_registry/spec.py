@@ -9,7 +9,7 @@ from tarn.events import EventDispatcher
 
 class Spec:
     """A type. predicate: returns the canonical form of a value or raises
-    ValueError or TypeError. name: what it is called in messages."""
+    ValueError or TypeError. name: its name in messages."""
 
     def __init__(self, predicate: Any, name: str = "CustomSpec"):
         self._predicate = predicate

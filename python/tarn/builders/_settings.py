@@ -1,5 +1,5 @@
 """What the builders of transformers share: settings, their checks, and how parts
-are made of them."""
+are made from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _one_of(*choices: str) -> Callable[[str, Any], Any]:
 
 
 def _whole(least: int) -> Callable[[str, Any], Any]:
-    """Checks an integer from `least`."""
+    """A check for integers of at least `least`."""
 
     def check(key: str, value: Any) -> Any:
         number = None if not isinstance(value, SupportsIndex) else operator.index(value)
@@ -103,7 +103,7 @@ class BaseTransformerBuilder(BaseBuilder):
         raise NotImplementedError(f"{type(self).__name__}: _make_builders is not defined")
 
     def _derived(self, key: str) -> Any:
-        """What a setting of None stands for."""
+        """The value that a setting of None stands for."""
         if key == "model_dimensions":
             self._want("value_dimensions", "n_heads")
             return self.value_dimensions * self.n_heads
@@ -130,22 +130,22 @@ class BaseTransformerBuilder(BaseBuilder):
 
     @staticmethod
     def _may_be_none(key: str, value: Any) -> bool:
-        """Whether a setting is kept as None, which a namespace has for what was
-        not given. The layers know what it stands for, or else `get` asks."""
+        """Whether a setting is kept as None, which a namespace holds for an option
+        that was not given. The layers know what it stands for, or `get` requires it."""
         return value is None and key not in ("activation", "norm", "final_normalization", "compat")
 
     def _want(self, *keys: str) -> None:
-        """Raises ValueError for a setting of None that stands for nothing."""
+        """Raises ValueError for a setting of None that has no default."""
         for key in keys:
             if getattr(self, key) is None:
                 raise ValueError(f"{key}: want a value before get(), got None")
 
     def _want_sizes(self) -> None:
-        """What `get` asks for before it makes anything."""
+        """Checks the sizes that `get` needs before it makes anything."""
         self._want("n_layers", "n_heads", "model_dimensions", "dropout", "norm_eps")
 
     def _forward(self, key: str, value: Any, known: bool) -> None:
-        """Hands a setting to the builders of attentions that take it."""
+        """Passes a setting to the builders of attentions that take it."""
         taking = [builder for builder in self._builders if builder.takes(key)]
         if not (known or taking):
             raise AttributeError(f"{type(self).__name__}: want a setting, got {key!r}")
@@ -168,8 +168,8 @@ class BaseTransformerBuilder(BaseBuilder):
         query_dimensions: int | None,
         number: int,
     ) -> Any:
-        """An inner attention; number tells those of one model apart, so that
-        each draws random numbers of its own."""
+        """An inner attention; number tells the attentions of one model apart, so
+        that each draws random numbers of its own."""
         if query_dimensions is None:  # as the layers take it
             query_dimensions = self.model_dimensions // self.n_heads
         for key, value in (
@@ -179,7 +179,7 @@ class BaseTransformerBuilder(BaseBuilder):
             if builder.takes(key):
                 setattr(builder, key, value)
         attention = builder.get(attention_type)
-        # One registered from outside may be any callable.
+        # An attention registered by a user may be any callable.
         is_module = isinstance(attention, torch.nn.Module)
         for module in attention.modules() if is_module else [attention]:
             assign = getattr(module, "assign_layer", None)
@@ -189,8 +189,8 @@ class BaseTransformerBuilder(BaseBuilder):
 
     def _make_layer(self, layer_class: Callable[..., Any], *attentions: Any) -> Any:
         """A layer around its attentions, with the arguments of fast-transformers,
-        so that a class of one's own need take no others; tarn's where they are
-        not the defaults."""
+        so that a user's class needs no others; tarn's arguments are only passed
+        where they differ from the defaults."""
         more = {
             name: getattr(self, name)
             for name in ("norm", "norm_eps")
@@ -215,7 +215,7 @@ class BaseTransformerBuilder(BaseBuilder):
         value_dimensions: int,
         **more: Any,
     ) -> Any:
-        """The layer around an inner attention, likewise."""
+        """The layer around an inner attention, made in the same way."""
         return layer_class(
             attention,
             self.model_dimensions,

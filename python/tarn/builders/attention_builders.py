@@ -17,14 +17,14 @@ from tarn.feature_maps import by_name
 
 class NestingError(TypeError, ValueError):
     """An attention_type in which a kind has another number of attentions inside
-    it than it wraps. A TypeError, which fast-transformers raises there, and a
-    ValueError, as other wrong attention types are."""
+    than it wraps. It is a TypeError, which fast-transformers raises there, and a
+    ValueError, like the errors for other wrong attention types."""
 
 
 class BaseAttentionBuilder(BaseBuilder):
     """Makes the kinds of one registry; its settings are their parameters. The
-    setting feature_map may be a name such as "favor". None is no setting: a
-    parameter with a default takes it, another is asked for by get."""
+    setting feature_map may be a name such as "favor". None means not set: a
+    parameter with a default takes the default, any other is required by get."""
 
     _registry: Registry
     _parameters: dict[str, Any]
@@ -66,7 +66,7 @@ class BaseAttentionBuilder(BaseBuilder):
             self._parameters[key] = self._registry.validate_parameter(key, value)
 
     def __getattr__(self, key: str) -> Any:
-        # Only called where normal look-up fails; copy and pickle ask early.
+        # Only called where normal look-up fails; copy and pickle call it early.
         parameters = self.__dict__.get("_parameters", {})
         if key in parameters:
             return parameters[key]
@@ -77,9 +77,9 @@ class BaseAttentionBuilder(BaseBuilder):
         return f"{type(self).__name__}.from_kwargs({settings})"
 
     def get(self, attention_type: str) -> Any:
-        """A new attention, whatever the registered factory returns. "a" is that
-        kind, "a:b" is a around b, "a:b,c" a around b and c. Raises ValueError:
-        unknown names, parameters that are missing or wrong; NestingError."""
+        """A new attention, as the registered factory returns it. "a" is that
+        kind, "a:b" is a around b, "a:b,c" is a around b and c. Raises ValueError
+        for unknown names and missing or wrong parameters, and NestingError."""
         inner: list[Any] = []
         for part in reversed(attention_type.split(":")):
             inner = [self._make(name, inner) for name in part.split(",")]
@@ -107,8 +107,8 @@ class BaseAttentionBuilder(BaseBuilder):
 
 
 def _takes(factory: Any, inner: list[Any], settings: dict[str, Any]) -> bool:
-    """Whether a factory can be called so; True where it has no signature to ask,
-    as some of those written in C."""
+    """Whether a factory can be called with these; True where it has no signature to
+    inspect, like some of those written in C."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):

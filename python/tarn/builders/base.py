@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 
 class BaseBuilder:
-    """Settings are attributes; one unknown is an AttributeError."""
+    """Settings are attributes; an unknown one raises AttributeError."""
 
     @classmethod
     def from_kwargs(cls, **kwargs: Any) -> Self:
@@ -25,8 +25,8 @@ class BaseBuilder:
 
     @classmethod
     def from_dictionary(cls, dictionary: Mapping[str, Any], strict: bool = True) -> Self:
-        """A builder with these settings. A key that is none is a ValueError if
-        strict, else left out; a wrong value always is a ValueError."""
+        """A builder with these settings. An unknown key raises ValueError if strict
+        and is left out otherwise; a wrong value always raises ValueError."""
         builder = cls()
         for key, value in dictionary.items():
             try:

@@ -1,7 +1,7 @@
 """Builders of encoders and decoders, in batch and recurrent form.
 
-A builder of one's own derives from one of these and returns other classes from
-the methods called `_get_..._class`.
+A custom builder derives from one of these and returns other classes from the
+methods named `_get_..._class`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _not_defined(builder: Any, method: str) -> NotImplementedError:
 
 
 class BaseTransformerEncoderBuilder(BaseTransformerBuilder):
-    """Both forms of encoders."""
+    """The base for both forms of encoders."""
 
     attention_type: str
 
@@ -59,15 +59,15 @@ class BaseTransformerEncoderBuilder(BaseTransformerBuilder):
         raise _not_defined(self, "_get_attention_builder")
 
     def _get_attention_layer_class(self) -> Any:
-        """What projects to heads and back."""
+        """The class that projects to heads and back."""
         raise _not_defined(self, "_get_attention_layer_class")
 
     def _get_encoder_class(self) -> Any:
-        """The stack."""
+        """The class of the stack."""
         raise _not_defined(self, "_get_encoder_class")
 
     def _get_encoder_layer_class(self) -> Any:
-        """A layer of it."""
+        """The class of its layers."""
         raise _not_defined(self, "_get_encoder_layer_class")
 
     def _make_builders(self) -> list[BaseAttentionBuilder]:
@@ -97,8 +97,8 @@ class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
 
     Settings are attributes and their defaults:
         n_layers 4, n_heads 4.
-        query_dimensions 64, value_dimensions 64: widths of a head; None for the
-            first: model_dimensions // n_heads.
+        query_dimensions 64, value_dimensions 64: widths of a head; query_dimensions
+            None: model_dimensions // n_heads.
         model_dimensions None: value_dimensions n_heads.
         feed_forward_dimensions 1024; None: 4 model_dimensions. dropout 0.1, activation "relu" or "gelu".
         attention_type "full": a kind of `tarn.attention_registry`, "a:b" is a
@@ -107,10 +107,10 @@ class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
         event_dispatcher "": a name or a dispatcher.
         compat False: whether the numbers are those of fast-transformers 0.4
             where tarn's differ.
-        feature_seed 0: of random feature maps, one draw a layer.
-    A setting that the attention takes as well (query_dimensions, compat) goes to
-    its builder too, any other public name (feature_map, clusters, softmax_temp)
-    goes there alone.
+        feature_seed 0: seed of random feature maps, one draw per layer.
+    A setting that the attention takes as well (query_dimensions, compat) is also
+    passed to its builder; any other public name (feature_map, clusters,
+    softmax_temp) is passed there alone.
     """
 
     def _get_attention_builder(self) -> Any:
@@ -127,8 +127,8 @@ class TransformerEncoderBuilder(BaseTransformerEncoderBuilder):
 
 
 class RecurrentEncoderBuilder(BaseTransformerEncoderBuilder):
-    """Makes tarn.recurrent.transformers.RecurrentTransformerEncoder; settings as
-    TransformerEncoderBuilder."""
+    """Makes tarn.recurrent.transformers.RecurrentTransformerEncoder; the settings are
+    those of TransformerEncoderBuilder."""
 
     def _get_attention_builder(self) -> Any:
         return RecurrentAttentionBuilder()
@@ -144,7 +144,7 @@ class RecurrentEncoderBuilder(BaseTransformerEncoderBuilder):
 
 
 class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
-    """Both forms of decoders."""
+    """The base for both forms of decoders."""
 
     self_attention_type: str
     cross_attention_type: str
@@ -201,19 +201,19 @@ class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
         raise _not_defined(self, "_get_cross_attention_builder")
 
     def _get_self_attention_layer_class(self) -> Any:
-        """What projects to heads and back."""
+        """The class that projects to heads and back."""
         raise _not_defined(self, "_get_self_attention_layer_class")
 
     def _get_cross_attention_layer_class(self) -> Any:
-        """The same for a memory."""
+        """The class that does so for a memory."""
         raise _not_defined(self, "_get_cross_attention_layer_class")
 
     def _get_decoder_class(self) -> Any:
-        """The stack."""
+        """The class of the stack."""
         raise _not_defined(self, "_get_decoder_class")
 
     def _get_decoder_layer_class(self) -> Any:
-        """A layer of it."""
+        """The class of its layers."""
         raise _not_defined(self, "_get_decoder_layer_class")
 
     def _make_builders(self) -> list[BaseAttentionBuilder]:
@@ -260,12 +260,12 @@ class BaseTransformerDecoderBuilder(BaseTransformerBuilder):
 
 
 class TransformerDecoderBuilder(BaseTransformerDecoderBuilder):
-    """Makes tarn.transformers.TransformerDecoder; settings as
+    """Makes tarn.transformers.TransformerDecoder; the settings are those of
     TransformerEncoderBuilder without attention_type, and
 
         self_attention_type "full", cross_attention_type "full".
-        cross_n_heads, cross_query_dimensions, cross_value_dimensions None: as of
-            the self attention.
+        cross_n_heads, cross_query_dimensions, cross_value_dimensions None: those
+            of the self attention.
         cross_model_dimensions None: cross_n_heads cross_value_dimensions; the
             width of the memory.
     """
@@ -290,8 +290,8 @@ class TransformerDecoderBuilder(BaseTransformerDecoderBuilder):
 
 
 class RecurrentDecoderBuilder(BaseTransformerDecoderBuilder):
-    """Makes tarn.recurrent.transformers.RecurrentTransformerDecoder; settings as
-    TransformerDecoderBuilder."""
+    """Makes tarn.recurrent.transformers.RecurrentTransformerDecoder; the settings are
+    those of TransformerDecoderBuilder."""
 
     def _get_self_attention_builder(self) -> Any:
         return RecurrentAttentionBuilder()

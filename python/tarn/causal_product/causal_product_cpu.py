@@ -1,4 +1,4 @@
-"""The causal product as the compiled module of fast-transformers has it: results
+"""The causal product with the interface of fast-transformers' compiled module: results
 are written into tensors of the caller, and no gradient is recorded."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def causal_dot_backward(
 ) -> None:
     """Writes the gradients of `causal_dot_product` into grad_queries, grad_keys
     and grad_values, each of the shape and dtype of its tensor; grad_out:
-    [N, H, L, M], the gradient of the product. Raises as there."""
+    [N, H, L, M], the gradient of the product. Raises as causal_dot_product."""
     _want_like("grad_out", grad_out, queries, (*queries.shape[:3], values.shape[-1]))
     inputs = (queries, keys, values)
     results = {

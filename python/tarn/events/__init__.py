@@ -1,4 +1,4 @@
-"""Events: what goes on inside a transformer, told to whoever listens."""
+"""Events: they report what goes on inside a transformer to whoever listens."""
 
 from tarn.events.event import AttentionEvent, Event, IntermediateOutput, QKVEvent
 from tarn.events.event_dispatcher import EventDispatcher

@@ -8,7 +8,7 @@ import torch
 
 
 class Event:
-    """Something that happened. source: the module that tells of it, or any
+    """Something that happened. source: the module that reports it, or any
     other object."""
 
     def __init__(self, source: Any):
@@ -25,7 +25,7 @@ class AttentionEvent(Event):
 
 
 class QKVEvent(Event):
-    """What goes into an attention, in heads: queries [N, L, H, E],
+    """The input of an attention, in heads: queries [N, L, H, E],
     keys [N, S, H, E], values [N, S, H, M]; a recurrent step has no time axis,
     and a recurrent cross attention sends its keys and values when its state is
     built, its queries (the rest None) at every step."""

@@ -1,4 +1,4 @@
-"""The dispatcher: who hears of which events."""
+"""The dispatcher: it decides which handlers get which events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class EventDispatcher:
         dispatcher.listen(AttentionEvent, handler)
         dispatcher.listen(QKVEvent & layer_name_contains(model, "layers.2"), other)
 
-    A handler has one filter, the last it was registered with; several are one
-    by `|`. Handlers are called in the order of their first registration, in the
+    A handler has one filter, the last it was registered with; `|` joins several
+    into one. Handlers are called in the order of their first registration, in the
     thread that dispatches. A copy of a module keeps its dispatcher; pickling
-    keeps the name, not the handlers. A class of one's own may replace
-    `dispatch`; it then hears of every event.
+    keeps the name, not the handlers. A derived class may override `dispatch`;
+    it then gets every event.
     """
 
     _dispatchers: dict[str, EventDispatcher] = {}
@@ -55,7 +55,7 @@ class EventDispatcher:
         self._listeners[event_handler] = wanted
 
     def remove(self, event_handler: Handler) -> None:
-        """Ends the registration of event_handler; one unknown is ignored."""
+        """Ends the registration of event_handler; an unknown one is ignored."""
         self._listeners.pop(event_handler, None)
 
     def clear(self) -> None:
@@ -72,7 +72,7 @@ class EventDispatcher:
     def has_listeners(self, event_class: type[Event], source: Any) -> bool:
         """Whether an event of this class from this source may have a listener.
         False saves making the event: an attention matrix is only computed where
-        this is True. Without listeners it costs one look at an empty dict."""
+        this is True. Without listeners it costs one look-up in an empty dict."""
         if self._own_dispatch:
             return True  # what it does with an event is unknown
         if not self._listeners:
@@ -84,8 +84,8 @@ class EventDispatcher:
 
     @classmethod
     def get(cls, key: str | EventDispatcher = "") -> EventDispatcher:
-        """The dispatcher of this name, made when first asked for; "" is the
-        default one. A dispatcher is returned as it is."""
+        """The dispatcher of this name, made on first use; "" is the default one.
+        A dispatcher is returned as it is."""
         if isinstance(key, EventDispatcher):
             return key
         if key not in cls._dispatchers:

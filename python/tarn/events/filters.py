@@ -12,8 +12,8 @@ from tarn.events.event import Event
 
 
 class EventFilter:
-    """A predicate over events. `a & b`, `a | b` and `~a` are filters too, with
-    short circuit; the other side of & and | may be an event class or a function
+    """A predicate over events. `a & b`, `a | b` and `~a` are filters too, and
+    short-circuit; the other side of & and | may be an event class or a function
     of an event."""
 
     def __call__(self, event: Event) -> bool:
@@ -41,7 +41,7 @@ class EventFilter:
 
 
 def as_filter(value: Any) -> EventFilter | None:
-    """A filter of an event class, a filter or a function; None of anything else."""
+    """The filter for an event class, a filter or a function; None for anything else."""
     if isinstance(value, EventFilter):
         return value
     if isinstance(value, type) and issubclass(value, Event):
@@ -116,9 +116,9 @@ class _ClassFilter(EventFilter):
 
 
 def _reference(source: Any) -> Callable[[], Any]:
-    """What gives `source` back. An object that can be referred to weakly is not
-    kept alive; a number, a string or a tuple is, so that its place in memory is
-    not taken by another."""
+    """A function that returns `source`. An object that can be referred to weakly is
+    not kept alive; a number, a string or a tuple is, so that no other object takes
+    its place in memory."""
     try:
         return weakref.ref(source)
     except TypeError:

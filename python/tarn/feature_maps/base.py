@@ -26,8 +26,8 @@ class FeatureMapFactory:
 class FeatureMap(torch.nn.Module):
     """A map [..., E] -> [..., C] of queries and keys.
 
-    query_dims: E. A class of one's own defines `forward`, or `forward_queries`
-    and `forward_keys` where the two differ.
+    query_dims: E. A derived class defines `forward`, or `forward_queries` and
+    `forward_keys` where the two differ.
 
     signed: whether features may be negative; then the denominator is clamped
         (`tarn.ops.linear_attention`, denominator "signed").
@@ -69,12 +69,12 @@ class FeatureMap(torch.nn.Module):
         return named
 
     def _named_arguments(self) -> dict[str, Any] | None:
-        """Of a map the operators know, else None."""
+        """The arguments of a map that the operators know, else None."""
         return None
 
     def _is_plain(self) -> bool:
-        """Whether the functions are those of the class that names the map, and
-        nobody listens to its calls: only then may the operator replace them."""
+        """Whether the functions are those of the class that names the map, and its
+        calls have no hooks: only then may the operator replace them."""
         return not (self._replaced or self._forward_hooks or self._forward_pre_hooks)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -87,8 +87,8 @@ class FeatureMap(torch.nn.Module):
 
     @classmethod
     def factory(cls, *args: Any, **kwargs: Any) -> FeatureMapFactory:
-        """What the attentions take as feature_map: called with the width of the
-        queries it makes a map with these further arguments."""
+        """A factory that attentions take as feature_map: called with the width of the
+        queries, it makes a map with these further arguments."""
         return FeatureMapFactory(cls, args, kwargs)
 
 
@@ -122,14 +122,14 @@ def activation_feature_map(
 
 
 def elu_plus_one(x: torch.Tensor) -> torch.Tensor:
-    """x + 1 above 0, else exp(x): as elu(x) + 1 it would cancel, and be 0 below
-    -17.3 in float32."""
+    """x + 1 above 0, else exp(x). Computed as elu(x) + 1 it would cancel, and be 0
+    below -17.3 in float32."""
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
 class ElementwiseFeatureMap(FeatureMap):
-    """A map of single entries by the name it has in model files: a row of the
-    table of maps, computed inside the kernels."""
+    """An elementwise map by its name in model files: a row of the table of maps,
+    computed inside the kernels."""
 
     def __init__(self, query_dims: int, name: str):
         super().__init__(query_dims)

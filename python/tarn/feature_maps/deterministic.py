@@ -11,8 +11,8 @@ from tarn.feature_maps.base import ActivationFunctionFeatureMap, FeatureMap
 
 
 class ReluFeatureMap(ActivationFunctionFeatureMap):
-    """max(x, 0). A query or key without positive entries reads or gives nothing;
-    a query that reads nothing gets 0."""
+    """max(x, 0). A query without positive entries reads nothing and gets 0; a key
+    without positive entries adds nothing."""
 
     signed = False
 
@@ -48,7 +48,7 @@ class PolynomialFeatureMap(FeatureMap):
     Output [..., 1 + E + E(E+1)/2], without the parts whose coefficient is 0.
     """
 
-    signed = True  # the kernel is not negative, its features are
+    signed = True  # the kernel is not negative, but its features may be
 
     def __init__(
         self,

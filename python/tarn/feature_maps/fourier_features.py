@@ -1,7 +1,7 @@
 """Maps with a random matrix omega: random Fourier features (Rahimi and Recht
 2007), FAVOR+ and generalised random features (Choromanski et al. 2020, arXiv
-2009.14794). The mathematics is in `tarn.ops`; here are omega and when it is
-drawn.
+2009.14794). The mathematics is in `tarn.ops`; this module holds omega and decides
+when it is drawn.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class RandomFourierFeatures(FeatureMap):
 
     Args:
         query_dimensions: E.
-        n_dims: features asked for; 2 floor(n_dims / 2) are made. None: E.
+        n_dims: features requested; 2 floor(n_dims / 2) are made. None: E.
         softmax_temp: None is 1/sqrt(E).
         orthogonal: whether columns of omega are orthogonal in blocks of E.
-        redraw: a new omega every that many forward calls in training; 0: never.
-        deterministic_eval: read under redraw_in_eval only; False there draws in
-            evaluation as well, as fast-transformers does.
-        seed: of omega. None: one from torch's generator, or the builder's.
+        redraw: forward calls in training from one draw of omega to the next; 0: never.
+        deterministic_eval: used under redraw_in_eval and compat only; False there
+            draws in evaluation as well, as fast-transformers does.
+        seed: seed of omega. None: one from torch's generator, or the builder's.
         layer: number that tells layers with one seed apart.
-        redraw_in_eval: draws in evaluation as well unless deterministic_eval,
-            and every call (compat).
+        redraw_in_eval, compat: calls in evaluation count and draw as well, unless
+            deterministic_eval.
 
     Buffer `omega` [E, n_freq], float32, drawn at construction from (seed, layer)
     and stored in checkpoints; the draw of the n-th training call is a function
-    of (seed, layer, n). Evaluation never draws, nor does the recomputation of
-    activation checkpointing.
+    of (seed, layer, n). Evaluation does not draw otherwise, nor does the
+    recomputation of activation checkpointing.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RandomFourierFeatures(FeatureMap):
         self.omega = self._draw(step).to(self.omega)
 
     def new_feature_map(self, device: torch.device | str | None = None) -> None:
-        """Counts a call of this map and draws omega where one is due."""
+        """Counts a call of this map and draws omega where a new one is due."""
         in_eval = (self.compat or self.redraw_in_eval) and not self.deterministic_eval
         if not (self.training or in_eval):
             return
@@ -128,8 +128,8 @@ class RandomFourierFeatures(FeatureMap):
         return self.omega.to(x.dtype) if x.dtype == torch.float64 else self.omega
 
     def _normalised(self, features: torch.Tensor, n_dims: int) -> torch.Tensor:
-        """Under compat, features divided by sqrt(n_dims) instead of by the
-        columns really made (they differ where n_dims is odd)."""
+        """Under compat, features divided by sqrt(n_dims) instead of by the number of
+        columns actually made (they differ where n_dims is odd)."""
         made = 2 * self._n_freq()
         if not self.compat or made == n_dims:
             return features
@@ -143,7 +143,7 @@ class RandomFourierFeatures(FeatureMap):
         return self._random_arguments("rff")
 
     def _random_arguments(self, name: str, **more: Any) -> dict[str, Any] | None:
-        # The operators know no compat.
+        # The operators have no compat form.
         if self.compat:
             return None
         shared = {"omega": self.omega, "softmax_temp": self.softmax_temp}
@@ -269,8 +269,8 @@ class Favor(RandomFourierFeatures):
 
 
 class FavorPositive(Favor):
-    """One positive feature a direction: exp(-|x~|^2 / 2) / sqrt(C) exp(u). Same
-    mean as Favor, more variance than its pairs. Makes n_dims features."""
+    """One positive feature per direction: exp(-|x~|^2 / 2) / sqrt(C) exp(u). It has
+    the mean of Favor and more variance than its pairs, and makes n_dims features."""
 
     positive = True
 
@@ -306,7 +306,7 @@ class GeneralizedRandomFeatures(RandomFourierFeatures):
             **drawing,
         )
         self.kernel_fn = kernel_fn
-        # relu is the one function known to give no negative features.
+        # relu is the only function known to give no negative features.
         self.signed = kernel_fn is not torch.relu
 
     def _n_freq(self) -> int:

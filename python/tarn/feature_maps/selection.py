@@ -1,4 +1,4 @@
-"""From what a user gives as feature_map to a feature map."""
+"""Makes a feature map from what a user gives as feature_map."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CLASSES: dict[str, type[FeatureMap]] = {
     "grf": GeneralizedRandomFeatures,
 }
 
-# What attentions call of a map that is no FeatureMap.
+# The methods that attentions call on a map that is no FeatureMap.
 _METHODS = ("new_feature_map", "forward_queries", "forward_keys")
 
 
@@ -67,7 +67,7 @@ def make_feature_map(
         tensors, or a factory: called with query_dimensions it returns one of
         these or a function on tensors. (For a bare function use
         `activation_feature_map`.) An object with the methods of a FeatureMap
-        is one, whatever its class.
+        is accepted as one, whatever its class.
     options: keyword arguments of the factory; None entries are left out.
 
     Raises ValueError, TypeError.

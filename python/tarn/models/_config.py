@@ -36,9 +36,9 @@ def weight_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def layer_view(config: Mapping[str, Any], index: int) -> dict[str, Any]:
     """A finished configuration as layer `index` of a stack sees it: `attention` is
-    its mixer, the options of its entry stand in their keys, and there is no
+    its mixer, the options of its entry are in their keys, and there is no
     "layers". A pattern repeats over the depth.
 
-    The layer of random features has a width of its own (n_dims 0: d_key), the
-    layer of signed features the signed denominator where the model's is exact."""
+    A layer of random features has a width of its own (n_dims 0: d_key), a layer of
+    signed features the signed denominator where that of the model is exact."""
     return json.loads(torch.ops.tarn.layer_view(config_text(config), index))

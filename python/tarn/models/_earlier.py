@@ -51,7 +51,7 @@ class _EarlierModel(torch.nn.Module):
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
         """tokens [B, T] int64 -> logits [B, T, vocab_size], or [B, n_classes] of
         a classifier; frames [B, T, input_dim] -> [B, T, n_classes] of task "ctc".
-        What stands past a row's length has no influence."""
+        Entries past a row's length have no influence."""
         if self.frames:
             x, mask = valid_frames(type(self).__name__, self.config, tokens, lengths)
             return self.predictor(self._body(x, mask))
@@ -106,7 +106,7 @@ class _ConvolutionLayer(torch.nn.Module):
         self.padding = (left, size - 1 - left)
 
     def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-        # Padding tokens are zeros to every layer, as the border is.
+        # Padding tokens are zeros for every layer, as the border is.
         rows = torch.where(keep, x, 0.0).transpose(1, 2)
         mixed = self.conv(F.pad(rows, self.padding)).transpose(1, 2)
         return self.norm(x + self.dropout(self.activation(mixed)))

@@ -21,10 +21,10 @@ def generate(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """Continues prompts [B, T] (T >= 1) of a LanguageModel by max_tokens tokens
-    each: [B, max_tokens]. temperature 0 takes the best. O(1) a token for linear
-    attention. `tarn.runtime` is the fast way; this one is for training loops.
+    each: [B, max_tokens]. temperature 0 takes the best. O(1) per token for linear
+    attention. `tarn.runtime` is faster; this function is for training loops.
     Raises ValueError where the largest logit is not finite."""
-    if prompt.dim() == 2 and prompt.shape[1] == 1:  # a step is the lighter call
+    if prompt.dim() == 2 and prompt.shape[1] == 1:  # a step is the cheaper call
         logits, state = model.step(prompt[:, 0])  # type: ignore[operator]
     else:
         logits, state = model.prefill(prompt)  # type: ignore[operator]
@@ -38,7 +38,7 @@ def generate(
         best.append(most)
         out.append(token)
         left = max_tokens - len(out)
-        # What can be written in one call, up to the noise at hand.
+        # The tokens that one call can write with the noise at hand.
         count = min(left, noise.left + 1)
         text = None
         if count > 1:
@@ -59,16 +59,16 @@ def generate(
     return torch.stack(out, dim=1)
 
 
-# Numbers drawn at once, and tokens that they are for at most: drawing for each
-# token costs more than the rest of choosing it.
+# Most numbers drawn at once, and most tokens that they are drawn for: drawing for
+# each token costs more than the rest of choosing it.
 _DRAWN, _TOKENS = 1 << 18, 64
 
 
 class _Noise:
-    """For every token rows like logits [B, vocab_size] by which the largest logit is
+    """Noise [B, vocab_size] for every token's logits, with which the largest logit is
     a draw from softmax(logits / temperature): Gumbel variables times temperature
-    (Gumbel 1954); nothing at temperature 0. What is drawn does not depend on how
-    many tokens are asked for."""
+    (Gumbel 1954); none at temperature 0. The draws do not depend on how many tokens
+    are requested at once."""
 
     def __init__(
         self, logits: torch.Tensor, temperature: float, generator: torch.Generator | None
@@ -79,8 +79,8 @@ class _Noise:
         self.left = self._block if temperature <= 0 else 0
 
     def take(self, count: int) -> torch.Tensor | None:
-        """Rows [count, B, vocab_size] for the next tokens, at most `left` of them
-        where there are any; None for none."""
+        """Rows [count, B, vocab_size] for the next tokens, where count is at most
+        `left` unless that is 0; None at temperature 0."""
         if self._temperature <= 0:
             return None
         if self.left == 0:
@@ -94,7 +94,7 @@ class _Noise:
         return self._rows[begin : begin + count]
 
     def give_back(self, count: int) -> None:
-        """The last rows taken, which nobody used."""
+        """Returns the last rows taken, which were not used."""
         if self._temperature > 0:
             self.left += count
 
@@ -117,8 +117,8 @@ def greedy(
     end: int,
     max_tokens: int = 256,
 ) -> list[list[int]]:
-    """The best token at each place, for every row of sources [B, T] of a
-    Seq2Seq, up to `end` (not part of the result; it is also the first input)."""
+    """The most probable token at each position, for every row of sources [B, T] of
+    a Seq2Seq, up to `end` (not part of the result; it is also the first input)."""
     state = model.initial_state(tokens, lengths)  # type: ignore[operator]
     batch = tokens.shape[0]
     token = tokens.new_full((batch,), end)

@@ -1,7 +1,7 @@
 """A token through a whole language model in one call
-(`torch.ops.tarn.language_step`), where its layers go through one
-(`tarn._layer_step`) and what stands around them is this package's own; and tokens
-that follow each other, which then cost no way through Python."""
+(`torch.ops.tarn.language_step`), where its layers take one call
+(`tarn._layer_step`) and the modules around them are this package's own; and several
+tokens in a row, which then need no Python between them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tarn._step_parts import UNREAD, Memory, says_one_call, want
 from tarn._step_plan import Plan
 from tarn.events import IntermediateOutput
 
-# Weights around the layers, behind theirs.
+# The number of weights around the layers, which follow those of the layers.
 _AROUND = 7
 
 
 class LanguagePlan(Plan):
-    """Plan, of a model: its parts' weights stand behind those of the layers."""
+    """The Plan of a model; the weights of its other parts follow those of the layers."""
 
     def __init__(self, model: Any) -> None:
         want(says_one_call(model))
@@ -72,8 +72,8 @@ class LanguagePlan(Plan):
 
 
 class Text(NamedTuple):
-    """What a model makes of a token and those that it chose after it: the logits of
-    the last, the states after it; the tokens [count - 1, N] chosen and the logits
+    """A model's result on a token and those that it chose after it: the logits of the
+    last token and the states after it; the tokens [count - 1, N] chosen and the logits
     that chose them, none for a count of 1."""
 
     logits: torch.Tensor
@@ -112,7 +112,7 @@ def language_text(
     if states is None:
         states = [None] * len(plan.parts)
     elif not isinstance(states, (list, tuple)) or len(states) != len(plan.parts):
-        return None  # an error that the layers know how to tell
+        return None  # an error that the layers report
     found = read_states(plan, memory, rows, states)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""From a configuration to the model that it names."""
+"""Makes the model that a configuration names."""
 
 from __future__ import annotations
 

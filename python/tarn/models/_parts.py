@@ -1,5 +1,5 @@
 """What the models share: checks, masks and means, embeddings with positions, the
-head. Their stacks stand in `_stack.py`."""
+head. Their stacks are in `_stack.py`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tarn.masking import LengthMask
 
 Config = dict[str, Any]
 
-# A table as large as the tokens, and a head that reads such an embedding, learn
-# later than small ones; tarn train begins the same way.
+# A position table with entries as large as the tokens', and a head that reads such an
+# embedding, learn later than small ones; tarn train starts from the same scale.
 _SMALL = 0.02
 
 
@@ -39,7 +39,7 @@ def valid_frames(
     name: str, config: Config, frames: torch.Tensor, lengths: torch.Tensor | None
 ) -> tuple[torch.Tensor, LengthMask]:
     """frames [B, T, input_dim] with zeros past the lengths [B] (None: T), so that
-    what stands there, NaN included, touches neither results nor gradients."""
+    padding, NaN included, affects neither results nor gradients."""
     if frames.dim() != 3 or frames.shape[2] != config["input_dim"]:
         raise ValueError(
             f"{name}: frames: want [B, T, {config['input_dim']}], got {list(frames.shape)}"
@@ -63,7 +63,7 @@ def mean_over_valid(x: torch.Tensor, mask: LengthMask) -> torch.Tensor:
 
 
 def first_places(state) -> torch.Tensor | int:
-    """Tokens each row has consumed, [B], of a model's state; 0 before the
+    """Tokens that each row of a model's state has consumed, [B]; 0 before the
     first."""
     if state is None:
         return 0
@@ -74,11 +74,11 @@ def first_places(state) -> torch.Tensor | int:
 
 
 class Embedding(torch.nn.Module):
-    """Tokens, or frames of numbers (task ctc), and their places -> [B, T, D]. Its
+    """Tokens, or frames of numbers (task ctc), and their positions -> [B, T, D]. Its
     parts are registered by the model that owns it, under the names of the weight
     file."""
 
-    _one_call = True  # with the layers, in a step
+    _one_call = True  # a step may join it with the layers
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Embedding(torch.nn.Module):
 
     def row(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
         """One token of each sequence, [B] -> [B, D], as forward. Without gradients
-        and hooks the rows are read at once: a step has no time for modules."""
+        and hooks the rows are read directly: module calls would slow a step."""
         tokens_module, table = self.tokens, self.table
         if isinstance(first, torch.Tensor) and first.shape[0] not in (1, tokens.shape[0]):
             raise ValueError(
@@ -151,10 +151,10 @@ class Embedding(torch.nn.Module):
 
 
 class Predictor(torch.nn.Module):
-    """The affine map to logits. Tied, it owns the bias alone and reads the
+    """The affine map to logits. A tied one owns the bias alone and reads the
     token embedding."""
 
-    _one_call = True  # with the layers, in a step
+    _one_call = True  # a step may join it with the layers
 
     def __init__(self, outputs: int, d_model: int, tied: bool) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 """Rotary positions (Su et al. 2021, arXiv 2104.09864) in the self attentions of a
-model, whole sequences and steps.
+model, for whole sequences and steps.
 
 rotary_place "before" turns queries and keys before they are compared. "after"
 turns the features of linear attention, and those of the numerator alone: turned
@@ -57,8 +57,8 @@ def turned_attention(
         phi = feature_map.forward_queries(x)
         if denominator != "exact":
             return phi
-        # The ratio is free of the scale of phi(q); with each row's largest entry
-        # at 1 the denominator does not underflow before its time.
+        # The ratio does not depend on the scale of phi(q); with each row's largest
+        # entry at 1 the denominator does not underflow too early.
         largest = phi.detach().abs().amax(-1, keepdim=True)
         return phi / largest.clamp_min(torch.finfo(torch.float32).tiny)
 
@@ -77,7 +77,7 @@ def turned_attention(
         initial_state=state,
         **shared,
     )
-    # Values that are all 1 make the sum of features, z, the S of this call.
+    # With values that are all 1, S of this call is the sum of features, z.
     features = None if state is None else ops.LinearState(state.z.unsqueeze(-1), state.z)
     denominators, counted = ops.mapped_linear_attention(
         queries,
@@ -100,7 +100,7 @@ def turned_attention(
 
 class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
     """A LinearAttention or CausalLinearAttention with rotary positions after its
-    feature map. Shares the map, which keeps its name in the model. The state of
+    feature map. It shares the map, which keeps its name in the model. The state of
     the causal one is that of linear attention: S of turned features, z of plain
     ones."""
 
@@ -114,7 +114,7 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
     def forward(
         self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None
     ) -> torch.Tensor:
-        """As the attention it stands for; place i is row i."""
+        """As the attention that it replaces; row i has position i."""
         kind = "TurnedLinearAttention"
         options: dict[str, Any] = {"causal": self.causal}
         if self.causal:
@@ -194,7 +194,7 @@ class RotaryAttentionLayer(AttentionLayer):
 
 
 class Rotation:
-    """Turns queries and keys before an attention inside another: a hook, so that
+    """A hook that turns queries and keys before an attention inside another, so that
     the outer one stays as it is."""
 
     def __init__(self, d_key: int, base: float) -> None:
@@ -224,7 +224,7 @@ def make_attention_layer(
     turn = view["d_key"], view["rotary_base"]
     if view["rotary_place"] == "before":
         return RotaryAttentionLayer(inner, view)
-    # What compares queries and keys by themselves has no features to turn.
+    # Kinds that compare queries and keys themselves have no features to turn.
     if isinstance(inner, LinearAttentionBase):
         return AttentionLayer(TurnedLinearAttention(inner, *turn), *sizes)
     if isinstance(inner, ConditionalFullAttention):

@@ -26,8 +26,8 @@ from tarn.transformers import (
 Config = dict[str, Any]
 
 
-# Keys that builders of attentions call otherwise, those that only some feature
-# maps have, and those that act elsewhere.
+# Keys with another name in the builders of attentions, keys that only some feature
+# maps have, and keys that act elsewhere.
 _RENAMED = {"hash_chunk": "chunk_size"}
 _OF_RANDOM = ("n_dims", "redraw")
 _OF_STABILISED = ("stabilise",)
@@ -59,8 +59,8 @@ def _settings(view: Config) -> dict[str, Any]:
 def _attention(
     view: Config, causal: bool, number: int, kind: str | None = None
 ) -> AttentionLayer | Mixer:
-    """The attention layer of a view. number: its place in the model, by which what
-    it draws differs from the others' draws. kind: that of cross attention, which
+    """The attention layer of a view. number: its place in the model, which makes its
+    random draws differ from those of the others. kind: that of cross attention, which
     has no positions; None: the view's own."""
     if registered(kind or view["attention"]):
         return make_registered(view)
@@ -101,8 +101,8 @@ def make_encoder(config: Config, causal: bool) -> TransformerEncoder:
 
 
 def make_decoder(config: Config) -> TransformerDecoder:
-    """The decoder stack of a sequence-to-sequence model. Cross attention is that
-    of the whole model: no pattern changes it."""
+    """The decoder stack of a sequence-to-sequence model. All layers have the cross
+    attention of the model: no pattern changes it."""
     layers = [
         TransformerDecoderLayer(
             _attention(layer_view(config, index), True, 2 * index),

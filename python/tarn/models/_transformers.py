@@ -27,7 +27,7 @@ from tarn.transformers import TransformerEncoder
 
 
 class _TokenModel(torch.nn.Module):
-    """Embedding, causal or full stack, head; keys `layers.*` and `norm.*` stand
+    """Embedding, causal or full stack, head; the keys `layers.*` and `norm.*` are
     at the root."""
 
     def __init__(self, config: Config, causal: bool) -> None:
@@ -74,10 +74,10 @@ class LanguageModel(_TokenModel):
         super().__init__(finished, True)
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
-        """tokens [B, T] int64 -> logits [B, T, vocab_size]; of task "image", the
+        """tokens [B, T] int64 -> logits [B, T, vocab_size]; for task "image", the
         parameters [B, T, 3 n_mixtures] that `tarn.ops.logistic_mixture_loss`
         takes. lengths [B]: tokens of each row (only conditional and clustered
-        kinds look at them)."""
+        kinds use them)."""
         x = self._embed(tokens)
         mask = TriangularCausalMask(tokens.shape[1], device=tokens.device)
         length_mask = None
@@ -126,7 +126,7 @@ class Classifier(_TokenModel):
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
         """tokens [B, T] int64, lengths [B] (None: T) -> logits [B, n_classes].
-        What stands past a row's length has no influence."""
+        Entries past a row's length have no influence."""
         length_mask = mask_of(tokens, lengths)
         x = self._stack(self._embed(tokens), None, length_mask)
         return self.predictor(mean_over_valid(x, length_mask))
@@ -155,9 +155,8 @@ class FrameClassifier(_TokenModel):
 
     def forward(self, frames: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
         """frames [B, T, input_dim] in the dtype of the weights, lengths [B]
-        (None: T) -> logits [B, T, n_classes]. What stands past a row's length,
-        NaN included, has no influence on the rows that count. Raises
-        ValueError."""
+        (None: T) -> logits [B, T, n_classes]. Frames past a row's length, NaN
+        included, have no influence on the valid ones. Raises ValueError."""
         frames, mask = valid_frames(type(self).__name__, self.config, frames, lengths)
         return self.predictor(self._stack(self._embed(frames), None, mask))
 

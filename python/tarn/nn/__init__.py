@@ -1,4 +1,4 @@
-"""Layers as torch modules: parameters around the operators of `tarn.ops`, no
+"""Layers as torch modules: parameters around the operators of `tarn.ops`, without
 mathematics of their own. Parameter names are those of tarn's model files. Every
 layer runs whole sequences (`forward`) and, where its kind has a recurrent form,
 piece by piece: `prefill` and `step`, with a state that is a value

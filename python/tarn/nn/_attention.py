@@ -31,14 +31,14 @@ class Attention(SteppedProjections):
             "exact-topk", "aft-full", "aft-simple", ...
         d_key, d_value: widths K, V of a head; None: d_model / heads.
         causal: whether a token reads only what is not after it.
-        **options: parameters of the kind, as the builders have them (topk,
+        **options: parameters of the kind, as in the builders (topk,
             local_context, feature_map, ...); attention_dropout is 0 unless given.
 
     Parameters, initialised as torch.nn.Linear: query_projection and
     key_projection [H K, D], value_projection [H V, D], out_projection [D, H V],
-    each with a bias; those of the kind under inner_attention. Raises ValueError:
-    unknown kinds and options, a d_model that is no multiple of heads where a
-    width is left to it.
+    each with a bias; those of the kind under inner_attention. Raises ValueError
+    for unknown kinds and options, and for a d_model that is no multiple of heads
+    where a width follows from it.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Attention(SteppedProjections):
         return whole(self.unbiased(x, key_mask))
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """forward before out_projection, and its weight and bias, for a caller that
-        takes them along in a later pass; None where they are already in."""
+        """The result of forward before out_projection, and the latter's weight and bias,
+        for a caller that applies them in a later pass; None where already applied."""
         seq_len = x.shape[1]
         places = (
             TriangularCausalMask(seq_len, device=x.device)
@@ -78,7 +78,7 @@ class Attention(SteppedProjections):
         heads = self._all_heads(x, x, x)
         return self._out(self.inner_attention(*heads, places, kept, kept), 2)
 
-    def prefill(  # the state first: lengths are for batches of different lengths
+    def prefill(  # the state comes first: lengths are for batches of different lengths
         self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [B, T, D], the tokens after those of a state (None: from the first) ->
@@ -102,15 +102,15 @@ class Attention(SteppedProjections):
 
 
 class LinearAttention(Attention):
-    """Multi-head linear self-attention under a feature map of single entries: four
-    affine maps around one operator, which reads what the product writes.
+    """Multi-head linear self-attention under an elementwise feature map: four affine
+    maps around one operator, which reads what the product writes.
 
     Args:
         d_model, heads, d_key, d_value, causal: as in Attention.
         feature_map, denominator, eps: as in `tarn.ops.linear_attention`.
 
-    Parameters and errors as in Attention. State: S [B, H, K, V] and z [B, H, K],
-    whatever the number of tokens.
+    Parameters and errors are as in Attention. State: S [B, H, K, V] and z [B, H, K],
+    for any number of tokens.
     """
 
     inner_attention: PlainLinearAttention | CausalLinearAttention
@@ -158,8 +158,8 @@ class LinearAttention(Attention):
 def make_attention(
     d_model: int, heads: int, mixer: str = "linear", **options: Any
 ) -> Attention | Mixer:
-    """The layer of a kind; arguments as in Attention. Linear attention under a map
-    of single entries is a LinearAttention. A kind of `register_mixer` takes keys of
+    """The layer of a kind; arguments as in Attention. Linear attention under an
+    elementwise map is a LinearAttention. A kind of `register_mixer` takes keys of
     config.json as options."""
     if registered(mixer):
         sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}

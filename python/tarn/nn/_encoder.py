@@ -36,7 +36,7 @@ class EncoderLayer(torch.nn.Module):
         d_model, heads: width D and number of heads H.
         d_ff: hidden width F; None: 4 d_model.
         dropout: probability in [0, 1), in training mode only; masks come from
-            torch's default generator, one seed a site.
+            torch's default generator, one seed for each dropout.
         activation: "relu" or "gelu" (the exact form). norm: "post" or "pre".
         norm_eps: inside the root of the norms.
         mixer, **attention: arguments of make_attention.
@@ -100,7 +100,7 @@ class EncoderLayer(torch.nn.Module):
         return self._run(x, part), held[0]
 
     def _run(self, x: torch.Tensor, attend: Callable[[torch.Tensor], Branch]) -> torch.Tensor:
-        """The layer around what attends, its bias added by the pass after it."""
+        """The layer around an attention, whose bias is added by the pass after it."""
         if self.norm == "pre":
             normed, _ = self._residual_norm(x, norm=self.norm1)
             attended, bias = unbiased(attend(normed))

@@ -1,5 +1,5 @@
-"""Mixers of one's own: a module, its row of the registry, and every stack of
-`tarn.models` and `tarn.nn` takes it."""
+"""Custom mixers: a module and its row of the registry, which every stack of
+`tarn.models` and `tarn.nn` then takes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Mixer(torch.nn.Module):
-    """The base of causal mixers of one's own. A class defines `mix`, and has
-    forward, prefill and step by it.
+    """The base of custom causal mixers. A derived class defines `mix`, from which it
+    has forward, prefill and step.
 
     Args:
         view: a finished configuration as this layer sees it
             (`tarn.models.layer_view`): d_model, n_heads, ..., keys of its own.
 
-    Parameters take the names and shapes that `register_mixer` is told.
+    Parameters have the names and shapes that are given to `register_mixer`.
     """
 
     def __init__(self, view: View):
@@ -44,9 +44,9 @@ class Mixer(torch.nn.Module):
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
         """Rows x [B, T, d_model] after those of a state -> (rows [B, T, d_model], the
-        new state). kept [B, T] bool: what is False counts for nothing, and its
+        new state). kept [B, T] bool: a token that is False has no influence, and its
         row is unspecified. state: tensors [B, *shape] by the names of the spec,
-        [B, tokens, *shape] of those that grow; the given ones are not changed."""
+        [B, tokens, *shape] for those that grow; the given ones are not changed."""
         raise NotImplementedError(f"{type(self).__name__}: mix is not defined")
 
     def forward(
@@ -58,9 +58,9 @@ class Mixer(torch.nn.Module):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """x [B, T, d_model] -> the same shape; the rest as the layers of
-        `tarn.transformers` call an attention. Raises MaskError for an attention
-        mask that is not causal, ValueError for keys other than x."""
+        """x [B, T, d_model] -> the same shape; the other arguments are those with which
+        the layers of `tarn.transformers` call an attention. Raises MaskError for an
+        attention mask that is not causal, ValueError for keys other than x."""
         if any(other is not None and other is not x for other in (keys, values)):
             raise ValueError(f"{self.kind}: keys, values: want x itself, got another tensor")
         if attn_mask is not None and attn_mask.causal_offset != 0 and x.shape[1] > 1:
@@ -69,7 +69,7 @@ class Mixer(torch.nn.Module):
         return self.unbiased(x, kept)[0]
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """forward under key_mask [B, T] bool; nothing is left to be done."""
+        """forward under key_mask [B, T] bool; nothing is left to be applied."""
         if key_mask is None:
             key_mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         kept = key_mask.to(x.device).expand(x.shape[:2])
@@ -139,23 +139,23 @@ def register_mixer(
     keys: Sequence[Mapping[str, Any]] = (),
     family: str | None = None,
 ) -> None:
-    """Makes a mixer known under a name: `attention` and `layers` of configurations
+    """Registers a mixer under a name: `attention` and `layers` of configurations
     then take it, in `tarn.models` and in `tarn.nn`.
 
     Args:
-        name: in config.json.
+        name: its name in config.json.
         module: makes the Mixer of a layer from its view.
         weights: name -> sizes of the parameters, in the order of the weight file;
             a size is a number or keys such as "d_model" or "n_heads*d_key". None:
-            the row is there already, registered by a library that is loaded.
+            the row exists already, registered by a library that is loaded.
         state: tensors of a sequence, {"name", "shape", "initial": 0, "grows":
             False} each; None: no recurrent form.
         keys: numbers of its own, {"name", "help", "min", "max", "default", "key",
             "integer": False} each: members of the section of config.json that is
-            called as the family, by `key` there and by `name` elsewhere.
-        family: None: name.
+            named after the family, by `key` there and by `name` elsewhere.
+        family: name of the family; None: name.
 
-    Raises ValueError: a name that is taken, of a key too, and sizes that are none.
+    Raises ValueError for a name, also of a key, that is taken, and for invalid sizes.
     """
     if name in _MODULES:
         raise ValueError(f"register_mixer: name: want a name of its own, got {name!r}")

@@ -4,10 +4,10 @@ Kernels serve tensors on the CPU (float32 and, in attention, the half types). On
 every other device, in float64, under the transforms of torch.func and for
 gradients of gradients an operator runs its composed form, from torch's own
 operators: linear where the kernel is, differentiable to any order.
-`composed_forms` takes it by force. The clustered kinds, reformer and aft-full
-have one form for every device, which torch.func does not follow; they decide on
-the CPU which positions meet. Autocast casts their arguments; states, statistics
-and losses stay float32.
+`composed_forms` forces it. The clustered kinds, reformer and aft-full have one
+form for every device, which torch.func does not follow; they decide on the CPU
+which positions meet. Autocast casts their arguments; states, statistics and
+losses stay float32.
 """
 
 from tarn import _library

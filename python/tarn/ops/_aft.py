@@ -59,7 +59,7 @@ def aft_simple_attention(
 
     Args:
         queries: [B, T, H, V], float32, bfloat16, float16 or float64.
-        keys, values: [B, S, H, V], dtype of queries: one width for all three.
+        keys, values: [B, S, H, V], dtype of queries; all three have one width.
         causal: query i reads keys j <= i + causal_offset. Without it the
             average is the same for all queries.
         key_mask: [B, S] bool, True = keep. key_lengths: [B] int32 or int64, keys
@@ -76,7 +76,7 @@ def aft_simple_attention(
         ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both
         before any work.
 
-    A running maximum: no exponent is positive, so keys of any size are safe.
+    With a running maximum no exponent is positive, so keys of any size are safe.
     With causal, prefill(a) then prefill(b) gives the bits of prefill(ab), and a
     step is a call with T = S = 1. O(B (T + S) H V) time. Differentiable to
     any order: gradients of gradients are composed, as are other devices, in
@@ -127,9 +127,9 @@ def aft_full_attention(
 
     Args:
         queries: [B, T, H, V], float32, bfloat16, float16 or float64.
-        keys, values: [B, S, H, V], dtype of queries: one width for all three.
+        keys, values: [B, S, H, V], dtype of queries; all three have one width.
         position_bias: w, [>= T, >= S], dtype of queries; its upper left corner
-            serves. Shared by batch and heads. Differentiable.
+            is used. Shared by batch and heads. Differentiable.
         causal: query i reads keys j <= i + causal_offset.
         attention_mask: bool, broadcastable to [B, H, T, S], True = keep.
         key_mask: [B, S] bool, True = keep. key_lengths: [B] int32 or int64.
@@ -145,7 +145,7 @@ def aft_full_attention(
 
     Safe for keys and biases of any size: a block whose range allows it is two
     matrix products, any other is computed pair by pair. O(B T S H V) time; no
-    T x S array beside the bias, its gradient and the caller's mask.
+    T x S array besides the bias, its gradient and the caller's mask.
     Differentiable once, in every dtype: a second-order gradient is a RuntimeError
     that names the operator. Not for torch.func. A sequence's result does not
     depend on its batch mates. Thread-safe.

@@ -1,15 +1,15 @@
-"""Argument checks of the operators: before any work, naming the argument, what
-was wanted and what was given. Data of lengths is checked by the kernels."""
+"""Argument checks of the operators, made before any work; errors name the argument,
+what was wanted and what was given. The kernels check the values of lengths."""
 
 import torch
 
 from tarn import _tables as tables
 from tarn.ops._state import LinearState
 
-# Those that the kernels hold; mapped_linear_attention takes more.
+# The maps inside the kernels; mapped_linear_attention takes more.
 FEATURE_MAPS = tables.elementwise_maps()
 DENOMINATORS = tables.words_of("denominator")
-# Those that one division makes; None is the map's own.
+# The denominators that are one division; None is the map's own.
 DIVIDED = (None, *(word for word in DENOMINATORS if word != "signed"))
 # None is the best; the others are tiles that the kernels have.
 CHUNK_SIZES = (None, 16, 32, 64)
@@ -34,7 +34,7 @@ def want_shape(op, argument, tensor, wanted):
 
 
 def want_tensor(op, argument, value, like=None):
-    """A tensor; `like` and it must share the device."""
+    """Checks that value is a tensor, on the device of `like`."""
     if not isinstance(value, torch.Tensor):
         raise type_error(op, argument, "a tensor", type(value).__name__)
     if like is not None and value.device != like.device:
@@ -51,7 +51,7 @@ def _autocast_unites(*tensors):
 
 
 def want_operands(op, axes, queries, keys, values):
-    """Types, dtypes and numbers of axes of the three main arguments."""
+    """Checks types, dtypes and numbers of axes of the three main arguments."""
     operands = (("queries", queries), ("keys", keys), ("values", values))
     for argument, tensor in operands:
         want_tensor(op, argument, tensor, queries if tensor is not queries else None)
@@ -68,7 +68,7 @@ def want_operands(op, axes, queries, keys, values):
 
 
 def want_heads(op, queries, keys, values):
-    """Axes -2 and -1 of the three main arguments fit together."""
+    """Checks that axes -2 and -1 of the three main arguments fit together."""
     heads, d_key = queries.shape[-2:]
     if heads < 1 or d_key < 1:
         wanted = "at least one head and a width of at least 1"
@@ -117,7 +117,7 @@ def want_lengths(op, argument, tensor, like):
 
 def are_usual(queries, keys, values):
     """Whether the operands are plain tensors of one shape [B, T, H, K] and dtype on
-    the CPU, of which nothing more has to be asked: most calls, without the long
+    the CPU, which need no further checks: this serves most calls without the long
     checks. False says nothing."""
     shape = queries.shape if type(queries) is torch.Tensor else ()
     return (
@@ -148,8 +148,8 @@ def are_usual_options(feature_map, denominator, eps, scale):
 def want_sequence_call(
     op, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
 ):
-    """Everything about the tensors of a whole-sequence call but the state; the
-    number of sequences, which is that of states."""
+    """Checks everything about the tensors of a whole-sequence call but the state;
+    returns the number of sequences, which is that of states."""
     want_operands(op, ("B", "T", "H", "K"), queries, keys, values)
     batch, seq_len_k = queries.shape[0], keys.shape[1]
     if keys.shape[0] != batch:
@@ -172,7 +172,7 @@ def want_sequence_call(
 
 
 def _packed_sequences(op, queries, keys, key_lengths, cu_seqlens):
-    """Checks what packing asks for; the number of sequences."""
+    """Checks what packing requires; returns the number of sequences."""
     want_lengths(op, "cu_seqlens", cu_seqlens, queries)
     if cu_seqlens.shape[0] < 1:
         raise value_error(op, "cu_seqlens", "[N + 1] with N >= 0", "[0]")
@@ -186,7 +186,7 @@ def _packed_sequences(op, queries, keys, key_lengths, cu_seqlens):
 
 
 def want_step_call(op, queries, keys, values):
-    """Everything about the tensors of a call of one token but the state."""
+    """Checks everything about the tensors of a call of one token but the state."""
     want_operands(op, ("B", "H", "K"), queries, keys, values)
     batch = queries.shape[0]
     want_shape(op, "keys", keys, (batch, *keys.shape[1:]))

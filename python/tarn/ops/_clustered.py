@@ -76,10 +76,10 @@ def clustered_attention(
         queries: [B, T, H, K], float32, bfloat16, float16 or float64.
         keys: [B, S, H, K]; values: [B, S, H, V], dtype of queries.
         clusters: at least 1; capped at the valid queries of a sequence.
-        iterations: of k-means, at least 1. bits: of a hash, 1 to 63.
+        iterations: rounds of k-means, at least 1. bits: bits of a hash, 1 to 63.
         hash_bias: whether hashes compare with random offsets or with 0.
-        query_lengths: [B] int32 or int64; what lies beyond is padding and
-            gives 0. None: T.
+        query_lengths: [B] int32 or int64; rows beyond are padding and give 0.
+            None: T.
         key_mask: [B, S] bool, True = keep. key_lengths: [B] int32 or int64.
             What is masked, NaN included, has no influence.
         softmax_temp: factor of the scores; None: 1 / sqrt(K).
@@ -134,9 +134,9 @@ def improved_clustered_attention(
         The rest as in `clustered_attention`; dropout draws once for the weights
         a cluster shares and once a query for those on T_c.
 
-    Returns, raises: as `clustered_attention`. Beside its cost
+    Returns, raises: as `clustered_attention`. In addition to its cost it takes
     O(B H T topk (K + V)) time and O(B H (T + clusters) (topk + K)) memory.
-    Differentiable to any order, as it is.
+    Differentiable to any order, like that operator.
     """
     return _call("improved", queries, keys, values, dict(locals()))
 
@@ -166,7 +166,7 @@ def causal_improved_clustered_attention(
     NOT strictly causal: no later value is read, but which keys T_c holds depends
     on later queries and keys. It has no recurrent form.
 
-    Arguments, returns, raises and cost as `improved_clustered_attention`;
-    differentiable to any order, as it is.
+    Arguments, returns, raises and cost are as in `improved_clustered_attention`;
+    differentiable to any order, like that operator.
     """
     return _call("causal-improved", queries, keys, values, dict(locals()))

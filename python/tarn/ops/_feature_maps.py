@@ -1,4 +1,4 @@
-"""Feature maps beside those the kernels hold; formulas and sources in
+"""Feature maps besides those inside the kernels; formulas and sources are in
 docs/feature-maps.md. All act on the last axis, accept float32, float64 and, in
 float32 arithmetic, bfloat16 and float16, and are differentiable."""
 
@@ -20,9 +20,9 @@ def feature_width(
 
     Args:
         name: a feature map's name, "elu1" to "grf".
-        n_dims: random maps: width asked for; None: d_key. Pairs of features
+        n_dims: width requested of a random map; None: d_key. Pairs of features
             round it down to even (favor, rff) or odd (smoothed-rff).
-        coefficients: of poly2, which has no features where one is 0.
+        coefficients: those of poly2, which has no features where one is 0.
 
     Raises: ValueError for unknown names and an n_dims that leaves no feature.
     """
@@ -50,8 +50,8 @@ def draw_omega(
         orthogonal: columns orthogonal within blocks of d_key (Haar), with
             independent chi(d_key) norms; otherwise N(0, 1) entries.
         seed: any integer from 0 to 2^63 - 1.
-        layer, step: make draws of one seed independent: one a layer, redrawn
-            by the step of training. Below 2^24 and 2^40.
+        layer, step: make the draws of one seed independent: one for each layer,
+            redrawn at a step of training. Below 2^24 and 2^40.
 
     Raises: ValueError for sizes below 1 and indices out of range.
     O(n_freq d_key^2) time if orthogonal. Thread-safe.
@@ -99,7 +99,7 @@ def favor(
         x: [..., K]. omega: [K, n_freq], see draw_omega.
         softmax_temp: >= 0; None: 1 / sqrt(K).
         positive: exp(u) only, C = n_freq instead of 2 n_freq.
-        stabilise: each row comes without its largest exponent. That cancels
+        stabilise: the largest exponent of each row is taken off. That cancels
             for queries only: for keys use mapped_linear_attention, which keeps
             a running maximum instead.
 

@@ -1,7 +1,7 @@
 """The hand-over to flash-linear-attention (fla-org, Triton kernels): on CUDA, where
-it is installed, its chunked kernel computes the sums of the calls that it knows;
-features, masks and denominators stay tarn's. `composed_forms` and everything that
-it does not know take tarn's own composed form."""
+it is installed, its chunked kernel computes the sums of the calls that it supports;
+features, masks and denominators stay tarn's. Under `composed_forms`, and for all
+other calls, tarn's own composed form runs."""
 
 import functools
 import importlib
@@ -14,10 +14,10 @@ from tarn.ops._state import LinearState
 
 @functools.lru_cache(maxsize=1)
 def _chunk() -> Any:
-    """fla's chunk_linear_attn, or None where it is not there or does not load."""
+    """fla's chunk_linear_attn, or None where it is not installed or does not load."""
     try:
         return importlib.import_module("fla.ops.linear_attn").chunk_linear_attn
-    except Exception:  # its import compiles: whatever fails there, tarn runs without
+    except Exception:  # its import compiles: if anything fails there, tarn runs without
         return None
 
 
@@ -26,7 +26,7 @@ def serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
     CUDA, in the types its kernels take, outside compilers and transforms."""
     return (
         queries.is_cuda
-        and queries.dtype in (torch.float32, torch.bfloat16)  # halves overflow undivided
+        and queries.dtype in (torch.float32, torch.bfloat16)  # undivided, float16 overflows
         and bool(causal)
         and causal_offset == 0
         and cu_seqlens is None
@@ -42,7 +42,7 @@ def serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
 
 class _Sums(torch.autograd.Function):
     """(sums, final state) of fla's kernel. Its gradient runs kernels that leave no
-    graph, so a gradient of it is an error and not a part of the truth."""
+    graph, so a gradient of it is an error, instead of an incomplete result."""
 
     @staticmethod
     def forward(ctx, *given):
@@ -69,14 +69,14 @@ class _Sums(torch.autograd.Function):
 def linear_attention(queries, keys, values, kept, feature_map, denominator, eps, scale, initial):
     """(out, LinearState) of a call that `serves`. Shapes as in
     tarn.ops.linear_attention; `kept` [B, S] bool or None, `initial` (S, z) or
-    (None, None). The sums run in the dtype of the operands (under autocast its
-    own) with float32 accumulators, denominators in float32. Differentiable once."""
+    (None, None). The sums run in the dtype of the operands (under autocast, in that of
+    autocast) with float32 accumulators, denominators in float32. Differentiable once."""
     if torch.is_autocast_enabled(queries.device.type):
         dtype = torch.get_autocast_dtype(queries.device.type)
         queries, keys, values = (x.to(dtype) for x in (queries, keys, values))
     group = values.shape[2] // keys.shape[2]
     state_S, state_z = initial
-    if kept is not None:  # before phi too: its slope at a NaN is one
+    if kept is not None:  # before phi too: its slope at a NaN is NaN
         keys = torch.where(kept[:, :, None, None], keys, 0.0)
         values = torch.where(kept[:, :, None, None], values, 0.0)
     q = torch.ops.tarn.elementwise_features(queries, feature_map)

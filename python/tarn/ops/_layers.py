@@ -1,4 +1,4 @@
-"""The operators around attention: one pass where torch takes several."""
+"""The operators around attention, in one pass where torch takes several."""
 
 from collections.abc import Sequence
 
@@ -58,7 +58,7 @@ def affine(x, weight, bias=None):
 
 
 def feed_forward(x, weight1, bias1, weight2, *, activation="relu", dropout=0.0, seed=None):
-    """``drop(act(x @ weight1.T + bias1)) @ weight2.T``, the feed-forward network
+    """``drop(act(x @ weight1.T + bias1)) @ weight2.T``: the feed-forward network
     without its last bias, which `residual_norm` adds.
 
     Args:
@@ -83,7 +83,7 @@ def swiglu_feed_forward(x, weight1, weight2, weight3, *, dropout=0.0, seed=None)
     feed-forward network without biases (Shazeer 2020, eq. (6)).
 
     Args:
-        x: [..., D]; weight1 (the gate), weight3 (what it opens for): [F, D];
+        x: [..., D]; weight1 (the gate), weight3 (what it multiplies): [F, D];
             weight2: [E, F].
         dropout, seed: as in `feed_forward`.
 
@@ -195,13 +195,13 @@ def layer_rest(
     al. 2017): base = n, and the result is norm(y).
 
     Args:
-        x: [..., D]; mixed: [..., V], what the mixer found, before its last map.
+        x: [..., D]; mixed: [..., V], the mixer's result before its last map.
         out_weight: [D, V]; weight1: [F, D]; weight2: [D, F]; biases of their
             outputs, out_bias and bias2 may be None.
         gamma, beta, end_gamma, end_beta: [D]; beta of layer norms only.
         eps, kind: of both norms. activation: "relu" or "gelu" (the exact form).
-        dropout: probabilities of d1, d2, d3, or none. seeds: `draw_seeds(3)`
-            beside them.
+        dropout: probabilities of d1, d2, d3, or none. seeds: `draw_seeds(3)`,
+            wanted with them.
 
     Returns: [..., D].
     Raises: ValueError, TypeError. Thread-safe.
@@ -245,7 +245,7 @@ def rms_norm(x, gamma, *, eps=1e-5):
 
 
 def logistic_mixture_loss(params: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """-ln of the probability of each target byte under a mixture of K discretized
+    """Minus the log-probability of each target byte under a mixture of K discretized
     logistics (PixelCNN++; the head of image models). With y = 2 byte / 255 - 1
     and s = exp(max(log-scale, -7)), a component gives a byte the logistic's mass
     within 1/255 of y; bytes 0 and 255 get the whole tail; below 1e-5 the density

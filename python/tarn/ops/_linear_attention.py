@@ -58,7 +58,7 @@ def linear_attention(
             included, has no influence. Combines with key_lengths.
         key_lengths: [B] int32 or int64, keys kept at the front of each row.
         cu_seqlens: [N + 1] int32 or int64, 0 = first, S = T = last: N sequences
-            packed along T with B = 1. None: one sequence a row.
+            packed along T with B = 1. None: one sequence per row.
         denominator: "exact" (a weighted average; no eps, no scale), "compat"
             (eps added to it, as idiap/fast-transformers does), "none" (the sum
             undivided) or "signed" (kept away from 0, for "identity" features of
@@ -81,7 +81,7 @@ def linear_attention(
         before any work.
 
     CPU kernels serve the three smaller dtypes: the same bits for any number of
-    threads, O(B T HV K V) time and O(K V) memory a worker; the gradient keeps
+    threads, O(B T HV K V) time and O(K V) memory per worker; the gradient keeps
     inputs, output and B T HV denominators. float64, other devices, torch.func and
     gradients of gradients are composed from torch's operators, chunk by chunk, in
     linear time and memory; there an unmasked NaN spreads over its sequence and
@@ -165,7 +165,7 @@ def linear_attention_step(
     eps=1e-6,
     scale=1.0,
 ):
-    """Linear attention of one new token a row, in recurrent form.
+    """Linear attention of one new token per row, in recurrent form.
 
     ``S += phi(k) v^T; z += phi(k); out = S^T phi(q) / z . phi(q)``: the token
     reads itself and everything in the state.

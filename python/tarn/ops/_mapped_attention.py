@@ -52,7 +52,7 @@ def mapped_linear_attention(
         omega: [K, n_freq], "favor" to "grf" only; see draw_omega.
         softmax_temp: lambda of x~ = sqrt(lambda) x, >= 0. None: 1 / sqrt(K), or
             1 for "grf". Maps without a temperature take None only.
-        coefficients, smoothing, kernel_fn: of "poly2", "smoothed-rff", "grf".
+        coefficients, smoothing, kernel_fn: options of "poly2", "smoothed-rff", "grf".
         stabilise: "favor" and "favor-positive": exponents are taken relative to
             the query's and to a running maximum of the keys, kept in the state,
             so that nothing overflows or underflows. Exact denominator only.
@@ -74,7 +74,7 @@ def mapped_linear_attention(
         prefill(ab), and steps continue it.
 
     Thread-safe. O(T C) memory for features of maps outside the kernel; under
-    `stabilise` causal calls take 16 exponentials a feature and token, kept for
+    `stabilise` causal calls take 16 exponentials per feature and token, kept for
     the gradient. Differentiable to any order, as `linear_attention`.
     """
     checks.want_sequence_call(
@@ -151,7 +151,7 @@ def mapped_linear_attention_step(
     eps: float = 1e-6,
     scale: float = 1.0,
 ):
-    """`linear_attention_step` with any feature map: one token a row.
+    """`linear_attention_step` with any feature map: one token per row.
 
     Args:
         queries, keys: [B, H, K]. values: [B, HV, V].
@@ -225,7 +225,7 @@ def _state_parts(op, argument, state):
 
 
 def _state(S, z, extra):
-    # Maps without more state return an extra of one axis and no entries.
+    # Maps without further state return an extra of one axis and no entries.
     return LinearState(S, z, extra if extra.dim() > 1 else None)
 
 

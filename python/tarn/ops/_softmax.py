@@ -1,5 +1,5 @@
-"""Softmax attention: every key (full), a window of keys (local), the highest
-scores (exact top-k)."""
+"""Softmax attention over every key (full), a window of keys (local), the keys with
+the highest scores (exact top-k)."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def full_attention(
         before any work.
 
     One blocked kernel serves the smaller dtypes: O(B H T S (K + V)) time,
-    O(B H T) memory beside the result, the gradient by recomputation (O(S (K + V))
-    memory a thread), the same bits for any number of threads, padding and batch.
+    O(B H T) memory besides the result, the gradient by recomputation (O(S (K + V))
+    memory per thread), the same bits for any number of threads, padding and batch.
     Differentiable to any order: a gradient of a gradient is composed, as are
-    weights, float64 and other devices (there torch's scaled_dot_product_attention
-    where nothing but causality is asked for), O(B H T S) memory; a NaN that only
-    attention_mask, causal or bias hides spreads there. Thread-safe.
+    weights, float64 and other devices (by torch's scaled_dot_product_attention
+    where only causality is requested), in O(B H T S) memory; there a NaN that only
+    attention_mask, causal or bias hides spreads. Thread-safe.
     """
     call = _call(
         "full_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
@@ -132,7 +132,7 @@ def exact_topk_attention(
     seed: Optional[Tensor] = None,
     need_weights: bool = False,
 ) -> Any:
-    """Softmax attention over the `topk` allowed keys of the highest scores.
+    """Softmax attention over the `topk` allowed keys with the highest scores.
 
     Of equal scores the lower position is taken. Where a query may read no more
     than topk keys this is `full_attention`. The choice is a constant for the

@@ -1,8 +1,8 @@
 """Transformers as RNNs: a token in, a token out, and a state that is a value.
 
 `tarn.recurrent.transformers` has the models, `tarn.recurrent.attention` the
-attention modules. What follows works on the state of either, nested lists and
-all: `fork` and `reorder` for beam search, `reset` for rows that begin anew,
+attention modules. The functions here work on the state of either, nested lists
+included: `fork` and `reorder` for beam search, `reset` for rows that start over,
 `save_state` and `load_state`.
 """
 

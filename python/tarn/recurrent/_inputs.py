@@ -15,14 +15,14 @@ from tarn.recurrent._state import AttentionState
 # Tokens of each sequence: [N] integers, a sequence of them, or a mask of
 # tarn.masking that has `lengths` (for a memory also any key mask).
 Lengths = torch.Tensor | Sequence[int] | BaseMask
-# What a module goes on from: a state, the plain pair that fast-transformers has
-# there, or None before the first token.
+# What a module continues from: a state, the plain pair that fast-transformers uses
+# for it, or None before the first token.
 State = AttentionState | Sequence[torch.Tensor] | None
 
 
 def check_state(state, memory):
-    """The state under its deprecated name `memory`, as fast-transformers has
-    it."""
+    """Accepts the state under its deprecated name `memory`, as fast-transformers
+    does."""
     if memory is not None:
         warnings.warn(
             "the argument 'memory' of recurrent modules is deprecated, use 'state'",
@@ -53,8 +53,8 @@ def append_rows(
 ) -> torch.Tensor:
     """Each sequence's new rows after its past ones, left-aligned.
 
-    past [N, P, ...], of which the first steps[n] rows hold; new [N, L, ...], of
-    which lengths[n] hold. Returns [N, max(steps + lengths), ...]; rows past a
+    past [N, P, ...], of which the first steps[n] rows are valid; new [N, L, ...], of
+    which lengths[n] are. Returns [N, max(steps + lengths), ...]; rows past a
     sequence's end are unspecified numbers, to be masked by length.
     """
     if int(steps.min()) == past.shape[1]:  # the common case: no gaps to close
@@ -77,8 +77,8 @@ def begin(
     names: Sequence[str],
     adopt: Callable[[torch.Tensor, torch.Tensor], AttentionState] | None = None,
 ) -> AttentionState | None:
-    """The state to go on from, checked; None before the first token. adopt:
-    makes a state of the plain pair that fast-transformers has there."""
+    """The state to continue from, checked; None before the first token. adopt:
+    makes a state of the plain pair that fast-transformers uses for it."""
     if state is None:
         return None
     if adopt is not None and isinstance(state, (list, tuple)):
@@ -108,7 +108,7 @@ def want_pair(
 
 
 def want_part(name: str, tensor: torch.Tensor, wanted: Sequence[int | None]) -> None:
-    """Raises ValueError unless a plain state's tensor has these sizes; None is
+    """Raises ValueError unless a plain state's tensor has these sizes; None allows
     any."""
     shape = list(tensor.shape)
     fits = len(shape) == len(wanted)
@@ -126,7 +126,7 @@ def same_length(steps: torch.Tensor) -> int | None:
 
 
 def states_of(state, n_layers: int):
-    """A stack's states, one a layer; None: none yet. Raises ValueError."""
+    """A stack's states, one per layer; None: none yet. Raises ValueError."""
     if state is None:
         return [None] * n_layers
     if not isinstance(state, (list, tuple)) or len(state) != n_layers:

@@ -1,4 +1,4 @@
-"""What a recurrent attention module remembers, as a value."""
+"""The state that a recurrent attention module remembers, as a value."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Facts = Mapping[str, Any]
 class AttentionState:
     """The past of N sequences in one attention module.
 
-    A value: no module changes a state it is given, so keeping one is keeping
-    a point to come back to.
+    It is a value: no module changes a state it is given, so a kept state is a
+    point to return to.
 
-    It unpacks, and is indexed by place, as the pair that fast-transformers has
-    there: ``S, z = state``, or ``keys, values = state``, which in self attention
+    It unpacks, and is indexed by place, as the pair that fast-transformers uses:
+    ``S, z = state``, or ``keys, values = state``, which in self attention
     are [N, H, t, .] (a view; by name they are tarn's [N, t, H, .]). Such a pair
-    in a list is a state too, whatever was done to it in between. It says
-    nothing of the tokens before it, so steps of a linear attention count from
+    in a list is a state too, whatever was done to it in between. It does not
+    record the tokens before it, so steps of a linear attention count from
     there.
 
     kind: the attention kind that wrote it, such as "linear" or "cross-full".
@@ -52,8 +52,8 @@ class AttentionState:
     def of(
         cls, kind: str, tensors: dict[str, torch.Tensor], steps: torch.Tensor, facts: dict
     ) -> AttentionState:
-        """The same as AttentionState(...), made anew for every token: a frozen
-        dataclass sets its members one by one past its own guard, which is slow."""
+        """The same as AttentionState(...), but faster, since every token makes one: a
+        frozen dataclass sets its members one by one past its own guard."""
         state = cls.__new__(cls)
         state.__dict__.update(
             kind=kind, tensors=tensors, steps=steps, facts=facts, source=None
@@ -61,10 +61,10 @@ class AttentionState:
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "source": None}  # where it came from stays here
+        return {**self.__dict__, "source": None}  # the source stays in this process
 
     def _pair(self) -> list[torch.Tensor]:
-        """The tensors by place."""
+        """The tensors in the order of the pair."""
         if self.kind in TIME_FIRST_CACHES:
             return [self.tensors[name].transpose(1, 2) for name in ("keys", "values")]
         names = [name for name in self.tensors if name not in ("keep", "extra")]
@@ -116,7 +116,7 @@ class AttentionState:
         return replace(self, tensors=tensors, source=None)
 
     def fork(self, copies: int) -> AttentionState:
-        """[N] -> [N * copies] sequences, the copies of one beside each other."""
+        """[N] -> [N * copies] sequences, the copies of each next to each other."""
         if copies < 1:
             raise ValueError(f"AttentionState.fork: copies: want at least 1, got {copies}")
         return self._map(lambda tensor: tensor.repeat_interleave(copies, dim=0))
@@ -142,8 +142,8 @@ class AttentionState:
     def reset(self, rows: torch.Tensor | Sequence[int]) -> AttentionState:
         """The given sequences put back to before their first token.
 
-        rows: bool [N], or int64 indices. A cross state has no first token and
-        refuses (ValueError).
+        rows: bool [N], or int64 indices. Raises ValueError for a cross state,
+        which has no first token.
         """
         if self.kind.startswith("cross-"):
             raise ValueError("AttentionState.reset: a cross state is built once, not reset")
@@ -179,7 +179,7 @@ class AttentionState:
                 raise ValueError(f"state: {name}: want {wanted!r}, got {given!r}")
 
     def fits(self, kind: str, batch_size: int, facts: Facts) -> bool:
-        """Whether check would pass and no other fact stands in the state."""
+        """Whether check would pass and the state holds no other facts."""
         known = self.facts is facts or self.facts == facts
         return known and self.kind == kind and self.steps.shape[0] == batch_size
 
@@ -218,7 +218,7 @@ def clone(state):
 
 
 def fork(state, copies: int):
-    """Every sequence `copies` times, the copies beside each other."""
+    """Every sequence `copies` times, the copies next to each other."""
     return map_state(lambda part: part.fork(copies), state)
 
 

@@ -1,5 +1,5 @@
 """Transformer encoders and decoders as RNNs: [N, D] in, [N, D] and a state
-out. The twins of `tarn.transformers`, with the same parameters."""
+out. They are the twins of `tarn.transformers`, with the same parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarn.recurrent._state import AttentionState
 
 
 class RecurrentTransformerEncoderLayer(EncoderParts):
-    """Self attention to the past and a feed-forward network, one token a call.
+    """Self attention to the past and a feed-forward network, one token per call.
 
     Args:
         attention: a RecurrentAttentionLayer, or a callable like one.
@@ -28,7 +28,7 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
         norm: "post" or "pre". norm_eps: inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
-            linear3(u))) without biases; `activation` then has no part.
+            linear3(u))) without biases; `activation` is then unused.
     """
 
     attention: Any  # called as a RecurrentAttentionLayer
@@ -72,7 +72,7 @@ class RecurrentTransformerEncoder(Stack):
         state: list[AttentionState] | None = None,
         memory: list[AttentionState] | None = None,
     ) -> tuple[torch.Tensor, list[AttentionState]]:
-        """x [N, D], state a list with one state a layer, or None -> ([N, D],
+        """x [N, D], state a list with one state per layer, or None -> ([N, D],
         new list). The given list is not changed."""
         state = check_state(state, memory)
         return self._step(x, state, lambda layer, y, held: layer(y, held))
@@ -91,7 +91,7 @@ class RecurrentTransformerEncoder(Stack):
 
 class RecurrentTransformerDecoderLayer(DecoderParts):
     """Self attention to the past, cross attention to a memory and a
-    feed-forward network, one token a call.
+    feed-forward network, one token per call.
 
     Args:
         self_attention: a RecurrentAttentionLayer, or a callable like one.
@@ -149,7 +149,7 @@ class RecurrentTransformerDecoderLayer(DecoderParts):
 
 
 def _whole(result: tuple[torch.Tensor, Any]) -> tuple[Branch, Any]:
-    """What any callable returns, with nothing left to be done."""
+    """The result of any callable, with nothing left to be applied."""
     out, state = result
     return Branch(out), state
 
@@ -165,7 +165,7 @@ class RecurrentTransformerDecoder(Stack):
         memory: torch.Tensor,
         memory_length_mask: Lengths | None = None,
     ) -> list[list[AttentionState | None]]:
-        """The state before the first token; then `memory` can be left out."""
+        """The state before the first token; `memory` can be left out afterwards."""
         return [layer.initial_state(memory, memory_length_mask) for layer in self.layers]  # type: ignore[operator]
 
     def forward(
@@ -175,7 +175,7 @@ class RecurrentTransformerDecoder(Stack):
         memory_length_mask: Lengths | None = None,
         state: list[list[AttentionState | None]] | None = None,
     ) -> tuple[torch.Tensor, list[list[AttentionState | None]]]:
-        """x [N, D], memory [N, S, D_memory], state a list with one state a
+        """x [N, D], memory [N, S, D_memory], state a list with one state per
         layer, or None -> ([N, D], new list). The given list is not changed."""
         return decoder_step(self, x, state, memory) or self._advance(
             x, state, lambda layer, y, held: layer(y, memory, memory_length_mask, state=held)
@@ -201,8 +201,8 @@ class RecurrentTransformerDecoder(Stack):
 
 
 def _all_of(memory: torch.Tensor | None, mask: Lengths | None) -> Lengths | None:
-    """The mask given, else one that keeps a whole memory: attentions of one's own
-    may count on an object."""
+    """The mask given, else one that keeps a whole memory: custom attentions may rely
+    on an object."""
     if mask is not None or memory is None:
         return mask
     return LengthMask.full(memory.shape[0], memory.shape[1], memory.device)

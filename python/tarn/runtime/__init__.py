@@ -10,7 +10,7 @@
     Model("models/topics").predict(["rain tomorrow"])   # a classifier
     Model("models/digits").generate_images(16)          # an image model
 
-Needs numpy alone. Every call that runs the model releases the interpreter's
+It needs numpy alone. Every call that runs the model releases the interpreter's
 lock; a model may serve any number of threads, a state one at a time.
 """
 
@@ -40,7 +40,7 @@ Text = str | bytes | Tokens  # or the tokens it is made of
 
 
 def _tokens(tokens: Tokens) -> np.ndarray:
-    """[n] int32; refuses what is no whole number of that range."""
+    """Tokens as [n] int32; refuses anything but whole numbers of that range."""
     array = np.asarray(tokens)
     if array.size == 0:
         array = array.astype(np.int32)
@@ -67,11 +67,11 @@ class Hypothesis:
 class State:
     """The past of one sequence, as a value.
 
-    model: whose state it is; the state keeps the model alive. One writer at a
-    time. Linear models: a fixed size; softmax models: grows with tokens. States
-    of sequence-to-sequence models come from `Model.encode_source` and hold
-    their source besides, which copies share. Raises ValueError for a
-    classifier, which has none.
+    model: the model whose state it is; the state keeps it alive. Only one writer
+    at a time is allowed. The size is fixed for linear models and grows with the
+    tokens for softmax models. States of sequence-to-sequence models come from
+    `Model.encode_source` and also hold their source, which copies share. Raises
+    ValueError for a classifier, which has none.
     """
 
     def __init__(self, model: Model, *, _held: Any = None) -> None:
@@ -83,7 +83,7 @@ class State:
         return State(self._model, _held=self._held.clone())
 
     def copy_from(self, other: State) -> None:
-        """Overwrites this state; both of one model (else ValueError)."""
+        """Overwrites this state; both must be of one model (else ValueError)."""
         self._held.copy_from(other._held)
 
     def reset(self) -> None:
@@ -92,7 +92,7 @@ class State:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state, source and last logits as one file that
-        `Model.load_state` reads. Raises NumericError for a state with NaN,
+        `Model.load_state` reads. Raises NumericError for a state with NaN, and
         OSError. O(nbytes)."""
         self._model._model.save_state(self._held, os.fspath(path))
 
@@ -103,7 +103,7 @@ class State:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of recurrence held; the same at every position for linear
+        """Bytes of the recurrence; the same at every position for linear
         models."""
         return self._held.nbytes
 
@@ -139,7 +139,7 @@ class Model:
 
     Args:
         path: directory with config.json, model.safetensors, tokenizer.json and,
-            of a classifier, labels.json.
+            for a classifier, labels.json.
         weights: how weights are held in memory, "f32" or "bf16".
         threads: 0: all the process may use.
         use_mmap: map the file; False reads it (safe while others rewrite it).
@@ -170,8 +170,8 @@ class Model:
 
     @property
     def n_outputs(self) -> int:
-        """Logits of a token: vocab_size, or of an image model the 3 n_mixtures
-        parameters of the next byte's distribution."""
+        """Number of logits of a token: vocab_size, or for an image model the
+        3 n_mixtures parameters of the next byte's distribution."""
         return self._model.n_outputs
 
     @property
@@ -193,12 +193,12 @@ class Model:
 
     @property
     def state_bytes_per_token(self) -> int:
-        """By which a state grows: 0 for linear models."""
+        """Bytes by which a state grows per token; 0 for linear models."""
         return self._model.state_bytes_per_token
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes an encoded source takes whatever its length; 0 but for
+        """Bytes an encoded source takes at any length; 0 except for
         sequence-to-sequence models."""
         return self._model.memory_bytes
 
@@ -209,7 +209,7 @@ class Model:
 
     @property
     def labels(self) -> list[str]:
-        """Names of a classifier's classes; [] of other models."""
+        """Names of a classifier's classes; [] for other models."""
         return self._model.labels
 
     @property
@@ -223,31 +223,32 @@ class Model:
     def load_state(self, path: str | os.PathLike[str]) -> State:
         """The state that `State.save` wrote with the same model (configuration,
         weights and how they are held), bit for bit. Raises FormatError for
-        another model's or a damaged file, OSError."""
+        another model's or a damaged file, and OSError."""
         return State(self, _held=self._model.load_state(os.fspath(path)))
 
     def prefill(self, state: State, tokens: Tokens) -> np.ndarray:
-        """Consumes tokens; logits of the last one, float32 [n_outputs]. Any
+        """Consumes tokens; returns the logits of the last, float32 [n_outputs]. Any
         split of a prompt over calls gives the same bits. Raises ValueError for
         a token outside the vocabulary, with the state unchanged."""
         return self._model.prefill(state._held, _tokens(tokens))
 
     def step(self, state: State, token: int) -> np.ndarray:
-        """Consumes one token; its logits, float32 [n_outputs]."""
+        """Consumes one token; returns its logits, float32 [n_outputs]."""
         return self._model.prefill(state._held, _tokens([token]))
 
     def score(self, state: State, tokens: Tokens) -> np.ndarray:
-        """Consumes tokens; logits of every one, float32 [n, n_outputs]."""
+        """Consumes tokens; returns the logits of each, float32 [n, n_outputs]."""
         return self._model.score(state._held, _tokens(tokens))
 
     def step_batch(self, states: Sequence[State], tokens: Tokens) -> np.ndarray:
-        """One token for each of n distinct states, weights read once for all;
-        logits, float32 [n, n_outputs]. No bit of a row depends on the others."""
+        """Consumes one token for each of n distinct states and reads the weights
+        once for all; returns the logits, float32 [n, n_outputs]. No bit of a row
+        depends on the others."""
         return self._model.step_batch([state._held for state in states], _tokens(tokens))
 
     def encode_source(self, source: Text) -> State:
-        """Sequence-to-sequence models: reads a source (any length, 0 included);
-        the state before the first target token, for `step` and the others,
+        """Sequence-to-sequence models: reads a source (any length, 0 included) and
+        returns the state before the first target token, for `step` and the others,
         whose first token is the newline. Raises ValueError for other models.
         O(n) for linear attention, O(n^2) for softmax."""
         return State(self, _held=self._model.encode_source(self._text(source)))
@@ -265,7 +266,7 @@ class Model:
         depends on the others.
 
         sources: texts, tokens, or states of `encode_source` (left as they are).
-        beam: 1 (greedy) to 1024. max_tokens: of a target, its end included.
+        beam: 1 (greedy) to 1024. max_tokens: most tokens of a target, its end included.
         length_penalty: exponent of the length in the score; 0: none. Raises
         ValueError for arguments out of range, NumericError for NaN."""
         if isinstance(sources, (str, bytes)):
@@ -298,8 +299,8 @@ class Model:
 
     def classify(self, texts: Sequence[Text]) -> np.ndarray:
         """Classifiers: logits of n texts or token sequences, each of at least
-        one token: float32 [n, n_classes]. A row has the same bits in any
-        company. Raises ValueError for other models."""
+        one token: float32 [n, n_classes]. No bit of a row depends on the others.
+        Raises ValueError for other models."""
         if isinstance(texts, (str, bytes)):
             raise TypeError("texts: want a list of texts, got one text")
         return self._model.classify([self._text(text) for text in texts])
@@ -364,11 +365,11 @@ class Model:
         )
 
     def bits_per_dim(self, images: np.ndarray, *, pixels: int = 0) -> np.ndarray:
-        """Image models: bits a byte of every image, float64 [n]: minus the mean
+        """Image models: bits per byte of every image, float64 [n]: minus the mean
         log2 probability of the bytes after the first `pixels` pixels, each given
-        all before it; of pixels=0 all but the first byte. images as in
-        `complete`. O(bytes) of an image for linear models. Errors as in
-        `generate_images`."""
+        all before it; with pixels=0, of all but the first byte. images as in
+        `complete`, errors as in `generate_images`. O(bytes) of an image for linear
+        models."""
         return _images.bits_per_dim(self._model, _images.shape_of(self.config), images, pixels)
 
     def _text(self, text: Text) -> np.ndarray:
@@ -383,7 +384,7 @@ class Model:
         return self._model.decode(_tokens(tokens))
 
     def decode(self, tokens: Tokens) -> str:
-        """Text of tokens; what is no UTF-8 becomes U+FFFD."""
+        """Text of tokens; bytes that are no UTF-8 become U+FFFD."""
         return self.decode_bytes(tokens).decode(errors="replace")
 
     def stream(
@@ -398,11 +399,11 @@ class Model:
         min_p: float = 0.05,
         seed: int = 0,
     ) -> Iterator[str]:
-        """Text as it is generated, a piece a token (none while a character is
-        unfinished). state: goes on from it; it holds every token whose piece
-        was given, so that whoever leaves in the middle goes on from there with
-        an empty prompt. None: a new one. An empty prompt at position 0 begins
-        from a newline (token 0 where there is none). max_tokens: 0 or more.
+        """Text as it is generated, one piece per token (none while a character is
+        unfinished). state: the state to continue from; it holds every token whose
+        piece was given, so that a caller who stops early can continue with an
+        empty prompt. None: a new one. An empty prompt at position 0 begins from
+        a newline (token 0 where there is none). max_tokens: 0 or more.
         Other arguments as in `sample`. Raises ValueError for arguments out of
         range and models that write no text, before any work."""
         state = self.state() if state is None else state
@@ -440,9 +441,9 @@ def sample(
 ) -> int:
     """A token drawn from logits [n]: top_k, top_p, min_p, temperature, draw.
 
-    temperature: at most 0 takes the best, ties to the lowest id. top_k 0,
-    top_p 1, min_p 0: off. position: counter of the draw; the same arguments
-    give the same token. Raises NumericError for NaN, ValueError for ranges.
+    temperature: at most 0 takes the best token, ties to the lowest id. top_k 0,
+    top_p 1, min_p 0: off. position: counter of the draw; the same arguments give
+    the same token. Raises NumericError for NaN, ValueError for values out of range.
     """
     row = np.ascontiguousarray(logits, dtype=np.float32)
     return _module.sample(row, temperature, top_k, top_p, min_p, seed, stream, position)

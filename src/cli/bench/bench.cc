@@ -135,7 +135,7 @@ class BenchReport {
       // One row a line, whole as soon as it is there.
       payload_.Write((rows_.empty() ? "  " : " ,") + JsonRow(row) + "\n");
     }
-    // Rows of the batch belong to the second table alone.
+    // Rows of the batch belong to the second table only.
     if (format_ == "md" && row.test.sessions == 1) {
       payload_.Write(MarkdownRow(row));
     }
@@ -206,7 +206,7 @@ void RunModel(const BenchFlags& flags, const std::string& weights,
   State start(model);
   for (const int64_t depth : flags.depths) {
     if (stopped()) return;
-    // Depths that grow go on from each other.
+    // Increasing depths continue from each other.
     if (depth < start.position()) start = State(model);
     AdvanceTo(model, depth, start);
     row.state = MeasureState(model, start, flags.runs.repetitions);

@@ -1,5 +1,5 @@
-// How `tarn bench` writes its results: the columns and keys of llama-bench,
-// so that tables paste beside each other, and what only a state has.
+// How `tarn bench` writes its results: the columns and keys of llama-bench, so
+// that tables can stand side by side, and the figures of states.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,15 @@ double StandardDeviation(const std::vector<double>& values);
 std::string SizeText(int64_t bytes);
 std::string CountText(int64_t count);
 
-/// Markdown. Rows: the table that pastes beside llama-bench's. Footer: the
+/// Markdown. Rows: the table that can stand beside llama-bench's. Footer: the
 /// second table, rows of many sessions and bytes against bandwidth, and the
 /// third, what a state costs.
 std::string MarkdownHeader();
 std::string MarkdownRow(const BenchRow& row);
 std::string MarkdownFooter(const std::vector<BenchRow>& rows);
 
-/// llama-bench's keys, neutral where one has no meaning here, and ours behind
-/// them. A JSON row is an object without a comma; CSV has no samples.
+/// llama-bench's keys, neutral where one has no meaning here, followed by ours.
+/// A JSON row is an object without a comma; CSV has no samples.
 std::string JsonRow(const BenchRow& row);
 std::string CsvHeader();
 std::string CsvRow(const BenchRow& row);

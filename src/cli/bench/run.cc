@@ -89,7 +89,7 @@ void AdvanceTo(const Model& model, int64_t depth, State& state) {
 BenchTimes RunBenchTest(const Model& model, const BenchTest& test,
                         const State& start, const BenchRuns& runs,
                         const std::function<bool()>& stopped) {
-  // Steps go round a short list: what a token is makes no difference.
+  // Steps cycle through a short list: the values of tokens do not matter.
   constexpr int64_t kStepTokens = 4096;
   const std::vector<int32_t> tokens =
       RandomTokens(model, test.prompt > 0 ? test.prompt : kStepTokens);
@@ -138,7 +138,7 @@ StateTimes MeasureState(const Model& model, const State& start,
   State state = start.Clone();
   State kept = state.Clone();
   StateTimes times;
-  // What the state holds, not the room to grow.
+  // What the state holds, without the room to grow.
   times.bytes =
       model.state_bytes() + start.position() * model.state_bytes_per_token();
   std::vector<int64_t> save, restore, fork;

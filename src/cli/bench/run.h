@@ -12,7 +12,7 @@ namespace tarn::cli {
 
 /// One test: `prompt` tokens consumed in one call, or `generate` tokens one
 /// after the other by each of `sessions` sequences in step; one of the two is
-/// 0. `depth` tokens come before, outside the clock.
+/// 0. `depth` tokens are consumed before, untimed.
 struct BenchTest {
   int64_t prompt = 0, generate = 0, depth = 0, sessions = 1;
 };
@@ -27,24 +27,24 @@ struct BenchRuns {
   int64_t warm_ups = 1, repetitions = 5;
 };
 
-/// Lets `state` consume tokens of a fixed seed up to position `depth`, where
-/// it has not yet; it goes on from where an earlier call ended.
+/// Lets `state` consume tokens of a fixed seed up to position `depth`, unless
+/// it is there already; it continues from where an earlier call ended.
 void AdvanceTo(const Model& model, int64_t depth, State& state);
 
 /// Runs a test, each time from a fresh copy of `start`, a state at the test's
-/// depth. Tokens come from a fixed seed. `stopped` is asked between steps; a
-/// repetition it cuts short does not count. Prompts ask for the logits of
-/// their last token, steps for those of every token.
+/// depth. Tokens come from a fixed seed. `stopped` is polled between steps; a
+/// repetition it cuts short does not count. Prompts compute the logits of their
+/// last token, steps those of every token.
 BenchTimes RunBenchTest(const Model& model, const BenchTest& test,
                         const State& start, const BenchRuns& runs,
                         const std::function<bool()>& stopped);
 
-/// Bytes of weights and state that pass by in one step of the test, on average:
+/// Bytes of weights and state that one step of the test moves, on average:
 /// every weight once, a linear state read and written, a cache read up to the
 /// middle of the generated tokens.
 int64_t BytesPerStep(const Model& model, const BenchTest& test);
 
-/// Microseconds to keep a state (into memory at hand), to bring it back, and to
+/// Microseconds to save a state (into existing memory), to restore it, and to
 /// fork it (a new state): medians over `repetitions`.
 struct StateTimes {
   int64_t bytes = 0;  // of one session's recurrence

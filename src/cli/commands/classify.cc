@@ -84,7 +84,7 @@ int Classify(int argc, char** argv) {
   while (more && !payload.reader_gone()) {
     more = lines.Next(line);
     if (more) batch.Add(line, lines.Place());
-    // What was read before a signal is answered.
+    // Texts read before a signal are still answered.
     if (more && batch.size() < flags.batch) continue;
     for (const ClassScores& scores : batch.Run()) {
       payload.Write(flags.json

@@ -1,5 +1,5 @@
 // `tarn experiment`: hands over to tarn-experiment, a launcher of the Python
-// package `experiments`, which stands on the training part.
+// package `experiments`, which builds on the training part.
 #include "cli/cli.h"
 #include "cli/commands/hand_over.h"
 

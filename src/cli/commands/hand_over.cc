@@ -17,7 +17,7 @@
 namespace tarn::cli {
 namespace {
 
-// Where the program may stand, in the order it is looked for.
+// Where the program may be, in the order of the search.
 std::vector<std::string> Candidates(const std::string& program) {
   std::vector<std::string> paths;
   std::error_code error;

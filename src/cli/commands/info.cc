@@ -84,7 +84,7 @@ int64_t Textbook(const ModelConfig& config) {
          (pairs ? 2 : 1) * inputs * config.d_model;
 }
 
-// Whether all mixers take products of queries and keys: these stand beside
+// Whether all mixers take products of queries and keys: these are compared with
 // softmax; AFT has neither scores nor heads.
 bool TakesScores(const ModelConfig& config) {
   for (const AttentionKind kind : MixersOf(config)) {
@@ -113,7 +113,7 @@ Json ConfigFacts(const ModelConfig& config, const Tokenizer* tokenizer) {
   return root;
 }
 
-// Of a model that the runtime refuses for `reason`: its files all the same.
+// The facts in the files of a model that the runtime refuses for `reason`.
 Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
                   const Error& reason) {
   const Result<ModelFiles> files = OpenModelFiles(dir, config);

@@ -4,7 +4,7 @@ namespace tarn::cli {
 namespace {
 
 // FLOP of the mixers themselves in all layers, for one token; nothing for those
-// whose cost nobody has counted.
+// whose cost has not been counted.
 int64_t MixerFlop(const ModelConfig& config, int64_t past_tokens) {
   int64_t flop = 0;
   for (int64_t i = 0; config.HasAttention() && i < config.n_layers; ++i) {

@@ -1,4 +1,4 @@
-// `tarn train`: hands over to tarn-train, the training part, which stands on
+// `tarn train`: hands over to tarn-train, the training part, which builds on
 // libtorch and may not be installed.
 #include "cli/cli.h"
 #include "cli/commands/hand_over.h"

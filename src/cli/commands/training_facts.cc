@@ -23,7 +23,7 @@ nlohmann::ordered_json TrainingFacts(const std::string& dir) {
       !options->is_object()) {
     return nullptr;
   }
-  // Runs of earlier versions had the CPU and float32 alone.
+  // Runs of earlier versions had the CPU and float32 only.
   const auto word = [&](const char* name, const char* missing) {
     const auto found = options->find(name);
     if (found == options->end()) return std::string(missing);

@@ -1,4 +1,4 @@
-// How a model was trained, as its run's folder tells it.
+// How a model was trained, according to its run's folder.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,9 +6,9 @@
 
 namespace tarn::cli {
 
-/// Of the run whose last model lies in `dir`: updates made so far, device and
-/// precision of its last part, from checkpoint/train.json. Null where there is no
-/// run, or a file that does not say it: a model stands without its run.
+/// Facts of the run whose last model is in `dir`: updates made so far, device
+/// and precision of its last part, from checkpoint/train.json. Null where there
+/// is no run, or a file without them: a model may exist without its run.
 nlohmann::ordered_json TrainingFacts(const std::string& dir);
 
 }  // namespace tarn::cli

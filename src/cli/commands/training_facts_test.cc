@@ -19,7 +19,7 @@ TEST(TrainingFacts, TellsUpdatesDeviceAndPrecision) {
       R"({"step": 7, "options": {"device": "cuda", "precision": "bf16"}})");
   EXPECT_EQ(facts.dump(),
             R"({"updates":7,"device":"cuda","precision":"bf16"})");
-  // Of a run from before there was a choice.
+  // A run from before there was a choice.
   EXPECT_EQ(Of(R"({"step": 7, "options": {"lr": "0.1"}})").dump(),
             R"({"updates":7,"device":"cpu","precision":"f32"})");
 }

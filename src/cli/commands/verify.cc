@@ -23,8 +23,8 @@ constexpr char kVerifyFooter[] =
     "Example:\n"
     "  tarn verify models/demo\n";
 
-// Why this runtime does not open a model of this configuration, whatever its
-// files hold; nothing where the configuration cannot be read, which is a fault
+// Why this runtime does not open a model of this configuration, regardless of
+// its files; nothing where the configuration cannot be read, which is a fault
 // that VerifyModel names.
 std::optional<Error> Refused(const std::string& dir) {
   const Result<ModelConfig> config = ReadModelConfig(dir);

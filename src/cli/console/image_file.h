@@ -28,13 +28,13 @@ void DeclareImageChoice(ArgumentParser& parser, ImageChoice& choice,
 std::string ReadChosenImages(const ImageChoice& choice,
                              const ImageShape& shape);
 
-/// Of a std::string, for what takes bytes.
+/// The bytes of a std::string, for functions that take bytes.
 inline std::span<const uint8_t> Bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-/// "3.1 images/s, 2 min 5 s left" of work that began `seconds` ago and has done
-/// `share` (0 to 1) of `images`.
+/// "3.1 images/s, 2 min 5 s left" for work that began `seconds` ago and has
+/// done `share` (0 to 1) of `images`.
 std::string ImageRate(double images, double share, double seconds);
 
 }  // namespace tarn::cli

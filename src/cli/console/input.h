@@ -10,7 +10,7 @@
 
 namespace tarn::cli {
 
-/// What of a file is its text: all of it, or the letters of FASTA.
+/// The part of a file that is its text: all of it, or the letters of FASTA.
 enum class InputForm { kPlain, kFasta };
 
 /// Reads a file, or standard input when the path is "-". A regular file that
@@ -23,10 +23,10 @@ class InputFile {
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
-  /// Reads up to `bytes` bytes and appends what of them is text (of FASTA maybe
-  /// nothing) to `out`; false at the end of the file or when a signal arrived
+  /// Reads up to `bytes` bytes and appends the text among them (for FASTA maybe
+  /// none) to `out`; false at the end of the file or when a signal arrived
   /// while waiting. Throws IoError, and FormatError for damaged packed files
-  /// and what is no FASTA.
+  /// and what is not FASTA.
   bool Read(size_t bytes, std::string& out);
   uint64_t size() const { return size_; }  // of the text; 0 when not known
 

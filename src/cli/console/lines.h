@@ -38,7 +38,7 @@ struct TextPair {
   std::string first, second;
 };
 
-/// The next pair; lines that hold nothing are passed over. `wanted` describes a
+/// The next pair; lines that hold nothing are skipped. `wanted` describes a
 /// line for the error, "label TAB text". Throws ExitError (bad data) with file
 /// and line.
 bool NextPair(LineReader& lines, const char* wanted, TextPair& pair);

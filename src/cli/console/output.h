@@ -9,8 +9,8 @@
 
 namespace tarn::cli {
 
-/// Buffered writer of the payload. When the reader goes away (EPIPE) it falls
-/// silent and says so; any other failure, such as a full disk, is IoError.
+/// Buffered writer of the payload. When the reader goes away (EPIPE) it stops
+/// writing and reports it; any other failure, such as a full disk, is IoError.
 class Payload {
  public:
   explicit Payload(std::FILE* file) : fd_(fileno(file)) {}
@@ -33,7 +33,7 @@ class Payload {
 /// terminal never sees half a character.
 class Utf8Stream {
  public:
-  /// Adds bytes and returns those that may be shown now. Bytes that are no
+  /// Adds bytes and returns those that may be shown now. Bytes that are not
   /// UTF-8 pass unchanged.
   std::string Push(std::string_view bytes);
   /// What is still held back, as it is.
@@ -64,7 +64,7 @@ class Progress {
 };
 
 /// Shortest text that reads back as the same double; JSON has no NaN or
-/// infinity, these give "null".
+/// infinity, which become "null".
 std::string NumberText(double value);
 
 }  // namespace tarn::cli

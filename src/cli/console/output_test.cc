@@ -20,7 +20,7 @@ TEST(Utf8Stream, HoldsBackUnfinishedCharactersOnly) {
   EXPECT_EQ(stream.Push("\x98"), "");
   EXPECT_EQ(stream.Push("\x80z"), "\xF0\x9F\x98\x80z");
   EXPECT_EQ(stream.Push("\xE2"), "");
-  EXPECT_EQ(stream.Push("!"), "\xE2!");  // no UTF-8: passes as it is
+  EXPECT_EQ(stream.Push("!"), "\xE2!");  // not UTF-8: passes as it is
   EXPECT_EQ(stream.Push("\xC3"), "");
   EXPECT_EQ(stream.Finish(), "\xC3");
   EXPECT_EQ(stream.Finish(), "");

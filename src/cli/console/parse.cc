@@ -164,7 +164,7 @@ bool ArgumentParser::Has(const std::string& name) const {
 std::vector<GivenOption> ArgumentParser::Given() const {
   std::vector<GivenOption> given;
   for (const CLI::Option* option : app_->parse_order()) {
-    // A hidden option gives none by its get_name(), a positional has no such
+    // get_name() gives no name for a hidden option; a positional has no long
     // name.
     const auto& names = option->get_lnames();
     GivenOption one{names.empty() ? "" : "--" + names.front(), {}};

@@ -24,12 +24,12 @@ class Argument {
   Argument ShowDefault();
   /// No line in the help.
   Argument Hide();
-  /// Takes whole numbers from `low` to `high` alone. (The parser by itself
-  /// takes what is too large for 64 bits as the largest it can hold.)
+  /// Takes only whole numbers from `low` to `high`. (The parser by itself takes
+  /// what is too large for 64 bits as the largest it can hold.)
   Argument Whole(int64_t low, int64_t high);
   Argument Range(double low, double high);
   Argument OneOf(const std::vector<std::string>& words);
-  /// Of a list: one word holds all of it, with commas between the values.
+  /// For a list: one word holds all of it, with commas between the values.
   Argument Commas();
   Argument Needs(Argument other);
   Argument Excludes(Argument other);
@@ -43,7 +43,7 @@ class Argument {
 /// An option as the user gave it.
 struct GivenOption {
   std::string name;                 // "--count"; empty for a positional
-  std::vector<std::string> values;  // of a flag none
+  std::vector<std::string> values;  // none for a flag
 };
 
 /// The arguments of one subcommand. The variables are written by Parse and must
@@ -69,15 +69,15 @@ class ArgumentParser {
                const std::string& help);
   Argument AddFlag(const std::string& name, bool& value,
                    const std::string& help);
-  /// An option whose value nobody takes but Given().
+  /// An option whose value only Given() reports.
   Argument AddUnread(const std::string& name);
   /// Below the options in the help.
   void Footer(const std::string& text);
 
-  /// Parses argv[1..]; argv[0] is the subcommand's name. Returns nothing to go
-  /// on, or the exit code: 0 after --help (on stdout), 2 after one line on
-  /// stderr that says what is wrong and, for an unknown option, names the
-  /// nearest.
+  /// Parses argv[1..]; argv[0] is the subcommand's name. Returns nothing if the
+  /// command is to go on, else the exit code: 0 after --help (on stdout), 2
+  /// after one line on stderr that says what is wrong and, for an unknown
+  /// option, names the nearest.
   std::optional<int> Parse(int argc, char** argv);
 
   /// After Parse: whether this one was given; and all that were, in the order

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM set a flag that long loops look at; SIGPIPE is ignored.
+// SIGINT and SIGTERM set a flag that long loops check; SIGPIPE is ignored.
 #pragma once
 
 namespace tarn::cli {

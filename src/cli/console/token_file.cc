@@ -66,7 +66,7 @@ bool TokenFile::NextOfWhole(std::vector<int32_t>& tokens) {
   tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
   given_ += count;
   bytes_ += DecodedBytes(tokens);
-  // Normalising may have changed their number: the file's bytes count.
+  // Normalising may have changed their number: the file's bytes are counted.
   if (given_ == all_.size()) bytes_ = whole_bytes_;
   return count > 0;
 }

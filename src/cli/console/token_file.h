@@ -12,9 +12,9 @@
 
 namespace tarn::cli {
 
-/// Reads a text as one sequence of tokens. Memory stays at one piece, but for
-/// the tokenizers (bpe, world, ids) for which where a token ends can hang on
-/// any later byte: they read and encode the text as a whole, at most 1 GiB.
+/// Reads a text as one sequence of tokens. Memory stays at one piece, except
+/// for the tokenizers (bpe, world, ids) whose token ends may depend on any
+/// later byte: those read and encode the text as a whole, at most 1 GiB.
 class TokenFile {
  public:
   /// max_tokens: stop after as many; 0: at the end of the text. The tokenizer
@@ -26,7 +26,7 @@ class TokenFile {
   /// a signal is pending. Throws IoError, and ExitError for text that the
   /// tokenizer does not take.
   bool Next(std::vector<int32_t>& tokens);
-  /// Bytes of text behind the tokens given so far, and of the first of them.
+  /// Bytes of the text of the tokens given so far, and of the first of them.
   uint64_t bytes() const { return bytes_; }
   uint64_t first_bytes() const { return first_bytes_; }
   uint64_t size() const { return input_.size(); }  // 0 when not known

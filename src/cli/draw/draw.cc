@@ -32,7 +32,7 @@ struct DrawFlags {
   int64_t samples = 1;
   int64_t first = 0;
   int64_t batch = 0;
-  double temperature = 1;  // a trained model's own, not a taste as of text
+  double temperature = 1;  // the trained model's own; for text it is a choice
   int64_t seed = -1;
   int threads = 0;
   bool json = false;
@@ -171,7 +171,7 @@ void Declare(ArgumentParser& parser, DrawFlags& flags) {
   parser.Footer(kDrawFooter);
 }
 
-// Options that mean nothing together, before any work.
+// Refuses options that mean nothing together, before any work.
 void CheckUsage(const ArgumentParser& parser, const DrawFlags& flags) {
   if (!flags.given.path.empty()) {
     Refuse(parser, {"--count", "--first"},

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 9> kMoved = {
     "--count",   "--given", "--index", "--pool", "--pixels",
     "--samples", "--first", "--batch", "--out"};
-// Of both commands.
+// Options of both commands.
 constexpr std::array<std::string_view, 5> kShared = {
     "--temperature", "--seed", "--threads", "--weights", "--json"};
 

@@ -15,8 +15,8 @@ void DeclareMovedOptions(ArgumentParser& parser);
 /// names the option and the call of `tarn draw` to make instead.
 void RefuseMovedOptions(const ArgumentParser& parser, const std::string& dir);
 
-/// The call of `tarn draw` with what of this command line it takes, for a
-/// shell.
+/// The call of `tarn draw` with the options of this command line that it takes,
+/// for a shell.
 std::string DrawCall(const ArgumentParser& parser, const std::string& dir);
 
 }  // namespace tarn::cli

@@ -12,11 +12,11 @@ namespace tarn::cli {
 struct EvalImageFlags {
   ImageChoice images;
   int64_t pixels = 0;      // given, and not scored; the first byte never is
-  bool per_image = false;  // the figure of each image besides
+  bool per_image = false;  // also the figure of each image
   bool json = false;
 };
 
-/// Scores and prints; of a run that a signal ends, what was scored so far.
+/// Scores and prints; where a signal ends the run, what was scored so far.
 /// Returns the exit code.
 int EvalImages(const OpenedModel& opened, const EvalImageFlags& flags);
 

@@ -1,5 +1,5 @@
 // `tarn eval --by-position`: a language model on one stream of any length, with
-// what is predicted and what a token costs told by position.
+// the quality of prediction and the cost of a token by position.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct PositionFlags {
 
 /// Reads the text as one sequence without resets, in blocks (prefill), and
 /// prints bits a token in buckets of position. A copy of the state at position
-/// `near` is kept; behind the last token it and the last state are stepped in
-/// turn (CompareSteps). Resident memory and state bytes are told at both
+/// `near` is kept; after the last token it and the last state are stepped in
+/// turn (CompareSteps). Resident memory and state bytes are reported at both
 /// positions. Returns the exit code. Throws ExitError for a text of fewer than
 /// two tokens, NumericError for log-probabilities that are not finite.
 int EvalByPosition(const OpenedModel& opened, const PositionFlags& flags);

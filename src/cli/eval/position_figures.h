@@ -21,12 +21,12 @@ struct PositionBucket {
 
 /// Sums over buckets whose borders are 1, 2, 5, 10, 20, 50, ...: constant
 /// memory for a stream of any length. A token at position p was predicted from
-/// the p before it; position 0 is predicted from nothing and not taken.
+/// the p before it; position 0 is predicted from nothing and not counted.
 class PositionBuckets {
  public:
   /// Throws ArgumentError for a position below 1.
   void Add(int64_t position, double nats);
-  /// Buckets that hold tokens, in order; the last one ends behind the largest
+  /// Buckets that hold tokens, in order; the last one ends after the largest
   /// position that was added.
   std::vector<PositionBucket> Rows() const;
 
@@ -50,11 +50,11 @@ struct StepTimes {
 };
 
 /// Steps both states by as many tokens, one at a time with logits, each step
-/// under the clock. Blocks of the two follow each other at once, and the first
-/// place changes from one pair of blocks to the next, so that a change of the
-/// machine's speed meets both. One unmeasured block each comes first. Tokens
-/// go round a list: what a token is makes no difference. `steps` is rounded up
-/// to whole blocks. `stopped` is asked between blocks; true ends the run with
+/// timed. Blocks of the two follow each other at once, and the first place
+/// changes from one pair of blocks to the next, so that a change of the
+/// machine's speed affects both. One unmeasured block each comes first. Tokens
+/// cycle through a list: their values do not matter. `steps` is rounded up to
+/// whole blocks. `stopped` is polled between blocks; true ends the run with
 /// what there is. Throws ArgumentError for no tokens or no steps.
 struct StepComparison {
   StepTimes near, far;
@@ -65,7 +65,7 @@ StepComparison CompareSteps(const Model& model, State& near, State& far,
                             const std::function<bool()>& stopped);
 
 /// Bytes of this process in memory (VmRSS of /proc/self/status); 0 where the
-/// system does not tell.
+/// system does not report it.
 int64_t ResidentBytes();
 
 }  // namespace tarn::cli

@@ -29,7 +29,7 @@ TEST(PositionBuckets, MeansAndErrorsByDefinition) {
   const std::vector<PositionBucket> rows = buckets.Rows();
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows.back().begin, 50);
-  EXPECT_EQ(rows.back().end, 61);  // behind the last position added
+  EXPECT_EQ(rows.back().end, 61);  // after the last position added
   int64_t tokens = 0;
   for (const PositionBucket& row : rows) {
     double mean = 0, squares = 0;

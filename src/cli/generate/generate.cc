@@ -156,7 +156,7 @@ std::string JsonText(const GenerateReport& report, const std::string& text) {
 
 const std::vector<const char*> kTargetOptions = {"--beam", "--length-penalty"};
 
-// Options that mean nothing to the model at hand are not passed over.
+// Refuses options that mean nothing to the model, rather than ignoring them.
 void RefuseOptions(const ArgumentParser& parser,
                    const std::vector<const char*>& names, const char* model) {
   for (const char* name : names) {

@@ -9,9 +9,9 @@
 
 namespace tarn::cli {
 
-/// One target a line of the prompt ("-": of standard input), written as soon as
-/// it is found; --json: one object a line, with every hypothesis and its score.
-/// Returns the exit code.
+/// Writes one target for each line of the prompt ("-": of standard input) as
+/// soon as it is found; --json: one object a line, with every hypothesis and
+/// its score. Returns the exit code.
 int GenerateTargets(const OpenedModel& opened, const std::string& prompt,
                     const TargetOptions& options, bool json);
 

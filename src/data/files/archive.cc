@@ -108,8 +108,8 @@ class TarReader {
     }
   }
 
-  // libarchive takes a file that ends between two members for whole, and stops
-  // before the last bytes, where a packed file has its checksum.
+  // libarchive takes a file that ends between two members as complete, and
+  // stops before the last bytes, where a packed file has its checksum.
   void CheckEnd() {
     while (source_.Next() > 0) {
     }
@@ -123,7 +123,7 @@ class TarReader {
  private:
   int Check(int status) {
     if (source_.failure) std::rethrow_exception(source_.failure);
-    // A warning tells of a name that is no text here, or the like.
+    // A warning is about a name that is not text here, or the like.
     if (status >= ARCHIVE_WARN) return status;
     const char* text = archive_error_string(archive_.get());
     throw FormatError(path_, "a sound tar archive",

@@ -21,7 +21,7 @@ using MemberVisitor =
 
 /// Reads a tar file (ustar, pax, GNU), which may be packed with gzip or zstd,
 /// and calls `visit` for every regular file in the order of the archive.
-/// Folders are passed over. Throws FormatError naming the path, and the member
+/// Folders are skipped. Throws FormatError naming the path, and the member
 /// where there is one: not a tar archive, cut off (also between two members),
 /// damaged, beyond a bound, or with a member that is neither file nor folder or
 /// has no name; and what `visit` throws. Memory: the largest member.

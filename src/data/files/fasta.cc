@@ -6,7 +6,7 @@
 namespace tarn {
 namespace {
 
-// The letter in upper case, or 0 for what is none.
+// The letter in upper case, or 0 if it is not a letter.
 char LetterOf(char c) {
   if (c >= 'a' && c <= 'z') return static_cast<char>(c - 'a' + 'A');
   return (c >= 'A' && c <= 'Z') || c == '*' || c == '-' ? c : '\0';

@@ -27,7 +27,7 @@ class FastaReader {
   /// without a sequence.
   void Finish() const;
 
-  /// Sequences begun, with the one that is being read.
+  /// Sequences begun, including the one that is being read.
   int64_t sequences() const { return sequences_; }
 
  private:

@@ -1,4 +1,4 @@
-// FASTA against what a reader by lines makes of it, in any cut; hostile files.
+// FASTA against a reader by lines, in pieces of any size; hostile files.
 #include "data/files/fasta.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Fasta, LettersWithoutHeadersAndLineEnds) {
   EXPECT_EQ(LettersOf(">a\nAC\n>b > c\nGT"), "AC\nGT");
   EXPECT_EQ(LettersOf(">a\r\nAC\r\n\r\nGT\r\n"), "ACGT");
   EXPECT_EQ(LettersOf(">a\n\n\nM*-k\n\n"), "M*-K");
-  // Anything may stand in a header.
+  // A header may hold anything.
   EXPECT_EQ(LettersOf(std::string(">\0\xFF\t>\nA\n", 8)), "A");
 }
 

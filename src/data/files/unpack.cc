@@ -44,8 +44,8 @@ class PackedFile {
   }
   void Take(size_t bytes) { begin_ += bytes; }
 
-  // Makes `wanted` bytes (at most the buffer's size) stand ahead; fewer at the
-  // end of the file.
+  // Buffers `wanted` unread bytes (at most the buffer's size); fewer at the end
+  // of the file.
   void Fill(size_t wanted) {
     if (end_ - begin_ >= wanted) return;
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -68,7 +68,7 @@ class PackedFile {
   std::string path_;
   FileDescriptor fd_;
   std::vector<char> buffer_;
-  size_t begin_ = 0, end_ = 0;  // of what stands ahead
+  size_t begin_ = 0, end_ = 0;  // of the unread bytes
 };
 
 constexpr std::string_view kGzip = "\x1f\x8b";

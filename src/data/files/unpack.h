@@ -23,9 +23,9 @@ class UnpackStream {
   UnpackStream(const UnpackStream&) = delete;
   UnpackStream& operator=(const UnpackStream&) = delete;
 
-  /// Up to `bytes` further bytes into `out`; 0 at the end only. Throws
-  /// FormatError for a file that is cut off or damaged, or that goes on with
-  /// something else after its last packed part.
+  /// Reads up to `bytes` further bytes into `out`; returns 0 at the end only.
+  /// Throws FormatError for a file that is cut off or damaged, or that goes on
+  /// with something else after its last packed part.
   size_t Read(char* out, size_t bytes);
 
   class Decoder;  // one of the three forms
@@ -34,8 +34,8 @@ class UnpackStream {
   std::unique_ptr<Decoder> decoder_;
 };
 
-/// Whether the regular file open as `fd` begins like gzip or zstd. Its place
-/// for reading stays.
+/// Whether the regular file open as `fd` begins like gzip or zstd. Its read
+/// position is kept.
 bool BeginsPacked(int fd);
 
 /// All of a file, unpacked. Throws FormatError (also for more than `max_bytes`,

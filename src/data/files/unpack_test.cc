@@ -75,7 +75,7 @@ TEST(UnpackTest, EveryCutIsSeen) {
   const TemporaryFolder dir;
   const std::string bytes = SomeBytes(400);
   for (const std::string& packed : {Gzipped(bytes), Zstandard(bytes)}) {
-    // Cut within its first bytes a file is no packed one: it is what it is.
+    // A file cut within its first bytes is not a packed one and is read as is.
     for (size_t length = 4; length < packed.size(); ++length) {
       const std::string path = dir.Write("cut", packed.substr(0, length));
       EXPECT_NE(ErrorOf(path).find("cut off"), std::string::npos) << length;

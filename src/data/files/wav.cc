@@ -9,7 +9,7 @@ constexpr size_t kChunkHeader = 8;  // four letters and a size
 constexpr size_t kFormatBytes = 16;
 constexpr uint32_t kPcm = 1;
 
-// Little-endian, whatever the machine.
+// Little-endian on any machine.
 uint32_t Read16(std::string_view bytes, size_t at) {
   return static_cast<uint8_t>(bytes[at]) |
          static_cast<uint32_t>(static_cast<uint8_t>(bytes[at + 1])) << 8;

@@ -22,9 +22,9 @@ struct WavClip {
 /// Reads the bytes of a file; `name` begins every message. Strict: the sizes of
 /// the container and of its chunks must be those of the bytes, "fmt " comes
 /// once and before "data", "data" once with a sample or more; other chunks are
-/// passed over. FormatError with byte offset, wanted and given for anything
-/// else: truncated, bytes after the end, another number of channels, another
-/// width, compressed forms. O(bytes), whatever the bytes.
+/// skipped. FormatError with byte offset, wanted and given for anything else:
+/// truncated, bytes after the end, another number of channels, another width,
+/// compressed forms. O(bytes) for any input.
 Result<WavClip> ParseWav(std::string_view bytes, const std::string& name);
 
 }  // namespace tarn::train

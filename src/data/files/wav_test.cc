@@ -43,7 +43,7 @@ TEST(Wav, EveryTruncationIsRefused) {
   const std::string whole = WavFile(kSamples);
   for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_NE(Error(whole.substr(0, size)), "") << size;
-    // With a container size that fits, the chunks tell.
+    // With a container size that fits, the chunks show the error.
     if (size < 12) continue;
     EXPECT_NE(Error(WavContainer(whole.substr(12, size - 12))), "") << size;
   }

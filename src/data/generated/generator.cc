@@ -30,7 +30,7 @@ Range CopyLengths(int64_t seq_len) {
   return {seq_len / 4, (seq_len - 1) / 2 - 1};
 }
 
-// Tokens of a row; targets are what follows where it is asked for.
+// The tokens of a row; a labelled place has the token after it as target.
 GeneratedRow CopyRow(Rng& rng, int64_t symbols, int64_t seq_len) {
   const Range lengths = CopyLengths(seq_len);
   const auto n = static_cast<size_t>(lengths.least) +
@@ -49,7 +49,7 @@ GeneratedRow CopyRow(Rng& rng, int64_t symbols, int64_t seq_len) {
 }
 
 // `count` distinct numbers of [first, first + size), in random order. At most
-// half of them are asked for, so that two draws a number suffice on average.
+// half of them are requested, so that two draws a number suffice on average.
 std::vector<int32_t> Distinct(Rng& rng, int64_t first, int64_t size,
                               int64_t count) {
   std::vector<int32_t> drawn;

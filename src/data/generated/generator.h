@@ -29,8 +29,8 @@ struct GeneratorOptions {
   bool distract = true;  // mqar: free places hold random tokens, else 0
 };
 
-/// One row. inputs, targets: seq_len tokens; a target is what is to be said at
-/// its place, kUnlabelled where nothing is asked.
+/// One row. inputs, targets: seq_len tokens; a target is the token to predict
+/// at its place, kUnlabelled where there is none.
 struct GeneratedRow {
   std::vector<int32_t> inputs, targets;
 };

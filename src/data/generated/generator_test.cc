@@ -35,7 +35,7 @@ int64_t CheckCopyRow(const GeneratedRow& row, int64_t seq_len,
   int64_t n = 0;
   while (n < seq_len && row.inputs[n] != 0) ++n;
   for (int64_t t = 0; t < seq_len; ++t) {
-    int32_t want = 0;  // separator and what fills up
+    int32_t want = 0;  // separator and padding
     if (t < n) {
       want = row.inputs[t];
       EXPECT_GE(want, 1);
@@ -202,7 +202,7 @@ TEST(Generator, RowsArePureFunctionsAndStreamsDiffer) {
   }
 }
 
-// The bound against what is counted, where rows are few enough to repeat.
+// Compares the bound with counts, where rows are few enough to repeat.
 TEST(Generator, RepeatedShareIsWhatIsCounted) {
   struct Case {
     int64_t seq_len, rows;

@@ -38,17 +38,17 @@ struct ImageBounds {
 ///     channels (what tarn writes for images with colours)
 ///   CIFAR-10 binary: records of 3,073 bytes, a label below 10 and the planes
 ///     red, green and blue of 32 x 32 pixels, which are interleaved here
-/// Which one is told by the first four bytes. Throws FormatError naming the
-/// path, what was wanted and what was given: another magic, a size of 0 or
-/// beyond the bounds, fewer or more bytes than the sizes say, a label above 9.
-/// O(bytes) time and memory.
+/// The first four bytes decide which one. Throws FormatError naming the path,
+/// what was wanted and what was given: another magic, a size of 0 or beyond the
+/// bounds, fewer or more bytes than the sizes say, a label above 9. O(bytes)
+/// time and memory.
 ImageSet ReadImages(const std::string& path, const ImageBounds& bounds = {});
 
 /// The set as the contents of an IDX file (magic 2051, or 2052 with three
 /// channels) that ReadImages takes. Labels are not in it.
 std::string ImagesToIdx(const ImageSet& images);
 
-/// Every block of size x size pixels as its mean, channel by channel, halves
+/// Makes every block of size x size pixels its mean, channel by channel, halves
 /// rounded up. Throws ArgumentError unless size >= 1 divides height and width.
 ImageSet PoolImages(const ImageSet& images, int64_t size);
 

@@ -128,7 +128,7 @@ TEST(ImagesTest, BoundsComeBeforeMemory) {
   ExpectPart(header(0xffffffff, 4, 6), "got 4294967295");
   ExpectPart(header(1, 0xffffffff, 0xffffffff), "height: want 1 to 4096");
   ExpectPart(header(1, 1, 0), "width: want 1 to 4096, got 0");
-  // As large as the header may say, and nothing behind it.
+  // As large as the header may declare, with no data after it.
   ExpectPart(header(1 << 24, 4096, 4096), "got 16 bytes");
   ImageBounds bounds;
   bounds.max_images = 2;
@@ -144,7 +144,7 @@ TEST(ImagesTest, WhatIsNoImage) {
              "got labels (magic 2049)");
   ExpectPart(ErrorOf(dir.Write("text", "some text\n")), "magic 2051");
   ExpectPart(ErrorOf(dir.Write("empty", "")), "got 0 bytes");
-  // Floats, which IDX knows as well.
+  // Floats, which IDX supports as well.
   ExpectPart(ErrorOf(dir.Write("floats", Word(0xd03) + Word(1))), "3331");
 }
 

@@ -1,4 +1,4 @@
-// Which examples are read together: batches of about one length.
+// Which examples are read together: batches of similar length.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace tarn::train {
 
-/// Epochs of batches. Within an epoch every example occurs once at most (what
+/// Epochs of batches. Within an epoch every example occurs at most once (what
 /// is left over when `batch` does not divide them waits for the next one);
 /// batches are cut from pools of kPoolBatches batches' worth of shuffled
-/// examples sorted by length, so that little is padded, and then shuffled.
-/// Not thread-safe: it keeps the order of the epoch asked for last (24 bytes an
+/// examples sorted by length, so that little is padded, and then shuffled. Not
+/// thread-safe: it keeps the order of the epoch requested last (24 bytes an
 /// example).
 class BatchOrder {
  public:
@@ -35,9 +35,9 @@ class BatchOrder {
   uint64_t seed_;
   int64_t batch_, batches_;
   std::vector<int32_t> lengths_;  // input and target tokens
-  int64_t epoch_ = -1;            // that order_ and firsts_ are of
+  int64_t epoch_ = -1;            // the epoch of order_ and firsts_
   std::vector<int64_t> order_;    // examples
-  std::vector<int64_t> firsts_;   // of batch i: its first place in order_
+  std::vector<int64_t> firsts_;   // first place of batch i in order_
 };
 
 }  // namespace tarn::train

@@ -14,8 +14,8 @@ namespace tarn::train {
 /// The tokenizer of a set of examples: bytes, or every character that occurs in
 /// an input and, with targets, in a target, and then "\n" as well, which begins
 /// and ends a target. Throws FormatError with file and line for text that is
-/// not UTF-8 (char), ArgumentError for kinds that are read from
-/// a file (--tokenizer-file).
+/// not UTF-8 (char), ArgumentError for kinds that are read from a file
+/// (--tokenizer-file).
 Tokenizer BuildPairTokenizer(const TextFiles& files, const PairSplit& split,
                              TokenizerKind kind, bool targets);
 
@@ -26,9 +26,9 @@ int32_t NewlineToken(const Tokenizer& tokenizer);
 /// thread-safe; independent of the files.
 class Examples {
  public:
-  /// labels: of a classification, whose outputs are found there; null: outputs
-  /// are targets. Every text must have 1 to max_tokens tokens, all known to
-  /// the tokenizer. Throws FormatError with file and line.
+  /// labels: for a classification, whose outputs are found there; null: outputs
+  /// are targets. Every text must have 1 to max_tokens tokens, all known to the
+  /// tokenizer. Throws FormatError with file and line.
   Examples(const TextFiles& files, const std::vector<Pair>& pairs,
            const Tokenizer& tokenizer, const Labels* labels,
            int64_t max_tokens);

@@ -76,7 +76,7 @@ TEST(ReadPairsTest, SplitsByInputAndDropsDuplicates) {
     EXPECT_EQ(inputs.count(input), 0u) << input;
   }
   EXPECT_EQ(training.count({"in3", "other"}), training.count({"in3", "out3"}));
-  // An input's side hangs on its own bytes: more lines move nothing.
+  // An input's side depends on its own bytes: more lines move nothing.
   Case more(text + "new\tx\n", false);
   for (const auto& pair : TextOf(more.split.held_out)) {
     EXPECT_TRUE(held_out.count(pair) == 1 || pair.first == "new");
@@ -154,7 +154,7 @@ TEST(LabelsTest, AreSortedDistinctAndReadBack) {
   c.dir.Write("labels.json", labels.ToJson());
   EXPECT_EQ(Labels::Open(c.dir.path(), 3).ToJson(), labels.ToJson());
   EXPECT_THROW(Labels::Open(c.dir.path(), 2), FormatError);
-  // The file decides on the order of classes, whatever it is.
+  // The file alone decides the order of the classes.
   c.dir.Write("labels.json", "[\"z\", \"a\"]");
   EXPECT_EQ(Labels::Open(c.dir.path(), 2).Find("a"), 1);
   for (const char* bad : {"{}", "[1, 2]", "[\"a\", \"a\"]", "[\"a\"", "[]"}) {
@@ -188,7 +188,7 @@ TEST(ExamplesTest, EncodeBothSidesAndKeepOrder) {
     }
     EXPECT_THROW(Examples(c.files, all, tokenizer, nullptr, 1), FormatError);
   }
-  // Texts of a classifier need no newline; labels are no text.
+  // Texts of a classifier need no newline; labels are not text.
   Case d("7\tab\n8\tba\n", true);
   const Tokenizer tokenizer =
       BuildPairTokenizer(d.files, d.split, TokenizerKind::kChar, false);
@@ -252,7 +252,7 @@ TEST(BatchOrderTest, EveryExampleOnceAnEpochInBatchesOfOneLength) {
   EXPECT_NE(epochs[0], epochs[1]);
   // Without buckets every other place would be filled up.
   EXPECT_LT(filled, 1.1 * read);
-  // Lengths are spread over the epoch: shortest batches are not together.
+  // Lengths are spread over the epoch: the shortest are not together.
   double first_half = 0;
   for (int i = 0; i < 50; ++i) {
     first_half += static_cast<double>(b.examples.input(epochs[0][i][0]).size());

@@ -66,13 +66,13 @@ std::vector<Pair> ReadAll(const TextFiles& files, bool label_first,
   return pairs;
 }
 
-// Held out by its bytes alone: other lines do not move it.
+// A pair is held out by its bytes alone: other lines do not move it.
 uint64_t Rank(const Pair& pair) { return Mix(HashBytes(pair.input) ^ 0x5eed); }
 
 enum class Side : uint8_t { kTraining, kHeldOut, kDuplicate, kOverlapping };
 
-// The side of each pair. Sorted by input and output, equal ones are neighbours:
-// no table that chosen inputs could make slow.
+// Finds the side of each pair. Sorted by input and output, equal pairs are
+// neighbours, so no table is needed that chosen inputs could make slow.
 class Sorter {
  public:
   Sorter(const std::vector<Pair>& pairs, int64_t held_out_files)
@@ -105,12 +105,12 @@ class Sorter {
 
   bool HeldOut(const Pair& pair) const {
     if (files_ > 0) return pair.file < files_;
-    // Too few inputs for one in twenty: that of the least hash.
+    // Too few inputs for one in twenty: the one with the least hash.
     return any_ ? Rank(pair) % kHoldOutOneIn == 0 : Rank(pair) == least_;
   }
 
   // The pairs [begin, end) of one input. Of equal ones the first in the files
-  // stays, and files held out stand first.
+  // is kept, and files held out come first.
   void Assign(size_t begin, size_t end, std::vector<Side>& sides) const {
     bool held_out = false;
     for (size_t i = begin; i < end; ++i) {

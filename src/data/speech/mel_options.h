@@ -5,7 +5,7 @@
 
 namespace tarn::train {
 
-/// Windows of 25 ms every 10 ms into 40 bands, as most work on speech has it.
+/// Windows of 25 ms every 10 ms into 40 bands, as in most work on speech.
 struct LogMelOptions {
   int64_t sample_rate = 8000;  // Hz
   int64_t bands = 40;

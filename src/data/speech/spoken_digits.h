@@ -25,8 +25,8 @@ class SpokenDigits {
  public:
   /// path: a folder, or a .tar, .tar.gz or .tar.zst archive, with recordings
   /// {digit}_{speaker}_{index}.wav in it or in folders below; other files are
-  /// passed over. Throws FormatError naming the recording: a name of another
-  /// form or twice, a sound that ParseWav refuses, two sample rates, none at
+  /// skipped. Throws FormatError naming the recording: a name of another form,
+  /// a name twice, a sound that ParseWav refuses, two sample rates, none at
   /// all, more than the bounds; IoError.
   static SpokenDigits Read(const std::string& path);
 
@@ -36,7 +36,7 @@ class SpokenDigits {
   const std::vector<std::string>& speakers() const { return speakers_; }
   int64_t sample_rate() const { return sample_rate_; }
   int64_t samples() const;  // of all clips together
-  /// Of names and samples: equal for a folder and an archive of it.
+  /// A hash of names and samples: equal for a folder and an archive of it.
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
@@ -47,7 +47,7 @@ class SpokenDigits {
   uint64_t fingerprint_ = 0;
 };
 
-/// Which clips are learned from, looked at, and kept for the end.
+/// The clips to train on, to evaluate on meanwhile, and to keep for the end.
 struct SpeakerSplit {
   std::vector<int64_t> training, held_out, test;  // indices of clips()
 };

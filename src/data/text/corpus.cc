@@ -139,7 +139,7 @@ void Corpus::FindWindows(const TextFiles& files) {
 std::string Corpus::TokensAt(const Stream& stream, uint64_t begin,
                              int64_t count) const {
   const bool bytes = tokenizer_.kind() == TokenizerKind::kByte;
-  // A character has at most four bytes; what is too much is cut off.
+  // A character has at most four bytes; the excess is cut off.
   const uint64_t most = static_cast<uint64_t>(count) * (bytes ? 1 : 4);
   std::string text;
   stream.Read(begin, most, text);
@@ -196,7 +196,7 @@ Window Corpus::HeldOutWindow(int64_t index) const {
     return WindowOf(held_out_tokens_.Read(begin, count));
   }
   std::string text = TokensAt(held_out_, begin, seq_len_ + 1);
-  // Unlike training text, the held-out text is no ring.
+  // Unlike training text, the held-out text is not a ring.
   text.resize(std::min<uint64_t>(text.size(), held_out_.bytes() - begin));
   return Encode(text);
 }

@@ -18,7 +18,7 @@ class Stream {
   Stream(const TextFiles& files, const std::vector<Slice>& slices);
   uint64_t bytes() const { return bytes_; }
   /// Appends `length` bytes from offset `begin` < bytes() on; past the end
-  /// reading goes on at the start.
+  /// reading continues at the start.
   void Read(uint64_t begin, uint64_t length, std::string& out) const;
 
  private:
@@ -51,11 +51,11 @@ class Corpus {
   uint64_t training_bytes() const { return training_.bytes(); }
   uint64_t held_out_bytes() const { return held_out_.bytes(); }
 
-  /// A pure function of its arguments: where a window starts is drawn
-  /// uniformly over the training text (over its tokens, where they are no
-  /// characters) by counter-based numbers keyed by (seed, step, row). The text
-  /// is read as a ring.
-  /// Of `seq_len` + 1 tokens; 0: the length given at construction.
+  /// A pure function of its arguments: where a window starts is drawn uniformly
+  /// over the training text (over its tokens, where they are not characters) by
+  /// counter-based numbers keyed by (seed, step, row). The text is read as a
+  /// ring. The window has `seq_len` + 1 tokens; 0: the length given at
+  /// construction.
   Window TrainingWindow(uint64_t seed, int64_t step, int64_t row,
                         int64_t seq_len = 0) const;
 
@@ -74,7 +74,7 @@ class Corpus {
                        int64_t count) const;
   Window Encode(const std::string& text) const;
   // BPE and World: where a token begins is known only once all of a text is
-  // encoded, so both sides are, 4 bytes a token.
+  // encoded, so both sides are encoded, at 4 bytes a token.
   bool encoded() const { return !token_bytes_.empty(); }
   void FindWindows(const TextFiles& files);
   void FindEncodedWindows();
@@ -96,7 +96,7 @@ Tokenizer BuildTokenizer(const TextFiles& files, TokenizerKind kind);
 
 /// Throws FormatError with the file unless every character of the text is in
 /// the tokenizer's table (nothing to check for bytes and World; a Corpus
-/// encodes all of a BPE text and says what it cannot).
+/// encodes all of a BPE text and reports what it cannot encode).
 void CheckCovered(const TextFiles& files, const Tokenizer& tokenizer);
 
 }  // namespace tarn::train

@@ -138,7 +138,7 @@ TEST(CorpusTest, TextShorterThanAWindowIsReadRound) {
   EXPECT_EQ(window.tokens.size(), 101u);
 }
 
-// --- Tokens that are no characters ---
+// --- Tokens that are not characters ---
 
 Tokenizer Bpe(const std::string& text) {
   return Tokenizer::Bpe(TrainBpe({text}, {300, nullptr}));
@@ -184,7 +184,7 @@ TEST(CorpusTest, EncodedTrainingWindowsAreStretchesOfTheText) {
   }
   EXPECT_GT(seen.size(), 40u);
   EXPECT_EQ(corpus.TrainingWindow(1, 1, 0, 5).tokens.size(), 6u);
-  // Longer than the text: read round.
+  // Longer than the text, which is read as a ring.
   const size_t all = 100000;
   EXPECT_EQ(corpus.TrainingWindow(1, 1, 0, all).tokens.size(), all + 1);
 }

@@ -91,7 +91,7 @@ std::vector<Entry> Index(const TextFiles& files, RecordMode mode,
   return entries;
 }
 
-// Leaves the first of equal records, in text order; returns how many went.
+// Keeps the first of equal records, in text order; returns how many it dropped.
 int64_t DropDuplicates(const TextFiles& files, std::vector<Entry>& entries) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return a.hash != b.hash ? a.hash < b.hash : a.begin < b.begin;

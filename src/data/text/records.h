@@ -17,9 +17,9 @@ namespace tarn::train {
 /// fasta: blocks of the letters that FASTA files hold (data/files/fasta.h).
 enum class RecordMode { kAuto, kFortune, kBlock, kFasta };
 
-/// Records are at most this many, so that the index stays below 100 MB
-/// (24 bytes a record while it is built) whatever the size of the text:
-/// blocks grow from 2 KiB when the text has more than 4 GiB.
+/// Records are at most this many, so that the index stays below 100 MB (24
+/// bytes a record while it is built) for a text of any size: blocks grow from 2
+/// KiB when the text has more than 4 GiB.
 inline constexpr uint64_t kMaxRecords = uint64_t{1} << 22;
 /// One record in this many is held out.
 inline constexpr uint64_t kHoldOutOneIn = 20;
@@ -56,7 +56,7 @@ RecordSplit SplitRecords(const TextFiles& files, RecordMode mode,
 void CutFile(std::string_view text, RecordMode mode, uint64_t block_bytes,
              const std::function<void(Slice)>& visit);
 
-/// What of a record is compared: without a last line "%" and line ends.
+/// The compared part of a record: without a last line "%" and line ends.
 std::string_view RecordKey(std::string_view record);
 
 }  // namespace tarn::train

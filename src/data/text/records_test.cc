@@ -66,7 +66,7 @@ TEST(CutFileTest, TextWithoutLinesIsCutBetweenCharacters) {
   for (const std::string& piece : Cut(text, RecordMode::kBlock, 100)) {
     EXPECT_EQ(piece.size() % 3, 0u);
   }
-  // Bytes that are no UTF-8 are cut too, and all arrive.
+  // Bytes that are not UTF-8 are cut too, and none is lost.
   Cut(std::string(5000, '\x80'), RecordMode::kBlock, 100);
 }
 
@@ -191,7 +191,7 @@ TEST(TextFilesTest, UnpacksWhatBeginsLikeGzipOrZstd) {
   const std::string text = Fortunes(0, 400);
   const std::string half = text.substr(0, text.size() / 2),
                     rest = text.substr(half.size());
-  // The name does not matter, parts follow each other; plain files stay.
+  // The name does not matter, parts are joined; plain files stay as they are.
   const TextFiles files(
       {dir.Write("a.gz", Gzipped(text)), dir.Write("b", Zstandard(text)),
        dir.Write("c", Gzipped(half) + Gzipped(rest)), dir.Write("d.gz", text)},

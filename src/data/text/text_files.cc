@@ -19,7 +19,7 @@
 namespace tarn::train {
 namespace {
 
-// Of a text that is copied: what a small packed file may unpack to on disk.
+// The bound of a copied text: what a small packed file may unpack to on disk.
 constexpr uint64_t kMaxCopied = uint64_t{64} << 30;
 
 std::string Reason() { return std::strerror(errno); }
@@ -66,7 +66,7 @@ void WriteAll(int to, std::string_view bytes, const std::string& path,
   }
 }
 
-// All of `source` to the file `to` in `dir`, the letters alone of FASTA.
+// Copies `source` to the file `to` in `dir`; of FASTA the letters alone.
 void Copy(const Source& source, TextForm form, int to, const std::string& path,
           const std::string& dir) {
   std::vector<char> buffer(1 << 20);

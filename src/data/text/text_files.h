@@ -10,7 +10,7 @@
 
 namespace tarn::train {
 
-/// What of a file is its text: all of it, or the letters of its sequences.
+/// The part of a file that is its text: all of it, or its sequences' letters.
 enum class TextForm { kPlain, kFasta };
 
 /// Read-only, several files in the order given. Bytes have global offsets:
@@ -22,9 +22,9 @@ class TextFiles {
   /// paths: regular files, or "-" (standard input), or pipes; the last two are
   /// copied to an unlinked file in spool_dir first. So is what a regular file
   /// unpacks to where it begins like gzip or zstd (at most 64 GiB), and the
-  /// letters of FASTA (data/files/fasta.h). Throws FormatError for a file that is
-  /// missing, unreadable, a directory, empty, damaged, or no FASTA, and IoError
-  /// when the copy cannot be written.
+  /// letters of FASTA (data/files/fasta.h). Throws FormatError for a file that
+  /// is missing, unreadable, a directory, empty, damaged, or not FASTA, and
+  /// IoError when the copy cannot be written.
   TextFiles(const std::vector<std::string>& paths, const std::string& spool_dir,
             TextForm form = TextForm::kPlain);
   ~TextFiles();
@@ -55,8 +55,8 @@ class TextFiles {
   uint64_t bytes_ = 0;
 };
 
-/// Throws FormatError unless every path is "-" or can be opened for reading
-/// and is no directory: the check that comes before any output is made.
+/// Throws FormatError unless every path is "-" or can be opened for reading and
+/// is not a directory: the check that comes before any output is made.
 void CheckReadable(const std::vector<std::string>& paths);
 
 }  // namespace tarn::train

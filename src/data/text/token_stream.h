@@ -1,4 +1,4 @@
-// Text whose tokens are no characters of it: encoded once, kept as tokens.
+// Text whose tokens are not its characters: encoded once, kept as tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tarn::train {
 
 /// The tokens of slices of the text, one slice after the other; no token
-/// reaches over the end of a slice. 4 bytes a token. Immutable and thread-safe
+/// extends past the end of a slice. 4 bytes a token. Immutable and thread-safe
 /// after construction.
 class TokenStream {
  public:
@@ -20,8 +20,8 @@ class TokenStream {
   TokenStream(const TextFiles& files, const std::vector<Slice>& slices,
               const Tokenizer& tokenizer);
   uint64_t size() const { return tokens_.size(); }
-  /// `count` tokens from `begin` < size() on; past the end it goes on at the
-  /// start.
+  /// `count` tokens from `begin` < size() on; past the end reading continues at
+  /// the start.
   std::vector<int32_t> Read(uint64_t begin, uint64_t count) const;
 
  private:

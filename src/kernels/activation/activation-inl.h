@@ -22,9 +22,9 @@ HWY_INLINE VF ReluOf(VF x) {
   return hn::IfThenElse(hn::Lt(x, zero), zero, x);
 }
 
-// 1 / x for x of at least 1, NaN for NaN, to 2 ulp. Division takes as long as
-// the rest of a curve on targets of 512 bits: there an estimate of 14 bits and
-// one step of Newton's.
+// 1 / x for x of at least 1, NaN for NaN, to 2 ulp. On targets of 512 bits a
+// division takes as long as the rest of a curve: there it is an estimate of 14
+// bits and one Newton step.
 HWY_INLINE VF ReciprocalFromOne(VF x) {
   const DF d;
 #if HWY_TARGET <= HWY_AVX3
@@ -37,10 +37,10 @@ HWY_INLINE VF ReciprocalFromOne(VF x) {
 #endif
 }
 
-// exp(x) for x <= 0; 0 below -87, as making and multiplying subnormal numbers
-// takes a hundred times as long. Lane by lane: the short form of smaller
-// targets looks at all lanes at once, so that a NaN would move the last bits of
-// neighbours.
+// exp(x) for x <= 0; 0 below -87, because making and multiplying subnormal
+// numbers takes a hundred times as long. Works lane by lane: the short form of
+// smaller targets looks at all lanes at once, so that a NaN would change the
+// last bits of its neighbours.
 HWY_INLINE VF DecayOf(VF x) {
   const VF least = hn::Set(DF(), -87.0f);
   const auto gone = hn::Lt(x, least);
@@ -84,11 +84,11 @@ HWY_INLINE NormalCurve NormalAt(VF x) {
   return {below, hn::Mul(gauss, hn::Set(d, 0.39894228f))};
 }
 
-// NaN and infinity times Phi speak for themselves.
+// NaN and infinity times Phi give the right value by themselves.
 HWY_INLINE VF GeluOf(VF x) { return hn::Mul(x, NormalAt(x).below); }
 
 // d(x Phi(x)) / dx = Phi(x) + x phi(x); 0 and 1 at the infinities, where the
-// product of infinity and 0 would be no number.
+// product of infinity and 0 would be NaN.
 HWY_INLINE VF GeluSlopeOf(VF x, const NormalCurve& n) {
   const VF product = hn::Mul(x, n.density);
   return hn::Add(n.below, hn::IfThenElse(hn::Eq(n.density, hn::Zero(DF())),
@@ -101,7 +101,7 @@ struct LogisticCurve {
   VF density;  // sigma(x) sigma(-x), its slope
 };
 
-// From exp(-|x|), which never overflows, sigma(x) and sigma(-x) come without a
+// sigma(x) and sigma(-x) from exp(-|x|), which never overflows, without a
 // difference of near-equal numbers. NaN stays NaN.
 HWY_INLINE LogisticCurve LogisticAt(VF x) {
   const DF d;
@@ -117,8 +117,8 @@ struct SiluCurve {
   VF value, slope;
 };
 
-// x sigma(x) and sigma(x) + x sigma(x) sigma(-x). As in GELU, the value speaks
-// for itself at the infinities and the slope there is 0 and 1.
+// x sigma(x) and sigma(x) + x sigma(x) sigma(-x). As in GELU, the value is
+// right by itself at the infinities, and the slope there is 0 and 1.
 HWY_INLINE SiluCurve SiluAt(VF x) {
   const LogisticCurve l = LogisticAt(x);
   const VF product = hn::Mul(x, l.density);

@@ -15,8 +15,8 @@ void ReluRow(const float* x, int64_t width, float* y);
 /// |error of Phi| < 3e-7 (Abramowitz and Stegun 1964, 7.1.26).
 void GeluRow(const float* x, int64_t width, float* y);
 
-/// y = phi(x) of a map of single entries, for example elu(x) + 1: x + 1 for x >
-/// 0, exp(x) otherwise (Katharopoulos et al. 2020, eq. (7)), in the arithmetic of
+/// y = phi(x) for an elementwise map, for example elu(x) + 1: x + 1 for x > 0,
+/// exp(x) otherwise (Katharopoulos et al. 2020, eq. (7)), in the arithmetic of
 /// the linear attention kernels. Nothing is written for other maps.
 void FeatureMapRow(FeatureMap map, const float* x, int64_t width, float* y);
 

@@ -1,5 +1,5 @@
 // Benchmark cases of the elementwise functions: rows=4096 width=1024. FLOP
-// count one operation an element: what bounds them is bytes.
+// count one operation per element; bytes bound these functions.
 #include "kernels/activation/activation.h"
 #include "kernels/bench_case.h"
 

@@ -31,7 +31,7 @@ class ActivationTest : public ::testing::TestWithParam<std::string> {
 };
 
 // x from a grid over [-12, 12] in rows of every odd width; |error| <=
-// bound * (1 + |x|). Also: nothing behind the row is touched, in place works.
+// bound * (1 + |x|). Also: nothing after the row is touched, in place works.
 void ExpectMatches(Kernel kernel, const Reference& reference, double bound) {
   for (const int64_t width : {1, 3, 7, 15, 16, 17, 33, 1001}) {
     std::vector<float> x(width), y(width + 1, 77.0f);
@@ -64,7 +64,7 @@ TEST_P(ActivationTest, Relu) {
 }
 
 TEST_P(ActivationTest, GeluIsTheExactForm) {
-  // 1.5e-7 / 2 of the formula and as much again of rounding.
+  // 1.5e-7 / 2 of the formula and as much again from rounding.
   ExpectMatches(
       GeluRow, [](double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); },
       3e-7);

@@ -101,7 +101,7 @@ namespace {
 HWY_EXPORT(AdamRun);
 HWY_EXPORT(SquareRun);
 
-// Elements of one task: four arrays of them stay in L2.
+// Elements of one task: four arrays of this length stay in L2.
 constexpr int64_t kRun = 16384;
 
 struct Run {
@@ -137,7 +137,7 @@ void WantData(const char* name, const void* data, int64_t size) {
   }
 }
 
-// The factor of RAdam's rate, or 0 where its variance is not yet tractable.
+// The factor of RAdam's rate, or 0 while its variance is not yet tractable.
 double Rectifier(const AdamStepOptions& o, double power2) {
   const double rho_inf = 2 / (1 - o.beta2) - 1;
   const double rho =
@@ -208,7 +208,7 @@ std::vector<double> SquaredNorms(const std::vector<GradientView>& tensors,
     partial[task] =
         kernel(tensors[run.tensor].data + run.first, run.last - run.first);
   });
-  // In task order: the same bits for any number of threads.
+  // The sums are taken in task order: the same bits for any number of threads.
   std::vector<double> sums(tensors.size(), 0.0);
   int64_t task = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -1,5 +1,5 @@
-// Adam and its kin in one pass over all parameters, and the norms of their
-// gradients in one pass.
+// Adam and related optimisers in one pass over all parameters, and the norms of
+// their gradients in one pass.
 //   g = gradient * gradient_scale
 //   p -= lr * weight_decay * p;  m += (1 - beta1) (g - m)
 //   v = beta2 v + (1 - beta2) g^2
@@ -62,8 +62,9 @@ struct GradientView {
   int64_t size = 0;
 };
 
-/// The sum of squares of each tensor: float32 over runs of 16,384 elements,
-/// double over those, in one order. Infinite where a square overflows float32.
+/// The sum of squares of each tensor: in float32 over runs of 16,384 elements,
+/// in double over the runs, in a fixed order. Infinite where a square overflows
+/// float32.
 std::vector<double> SquaredNorms(const std::vector<GradientView>& tensors,
                                  Executor& executor);
 

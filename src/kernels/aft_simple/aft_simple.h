@@ -2,12 +2,12 @@
 // of the values, weighted channel by channel by the exponentials of the keys,
 // with a gate.
 //   o_i = sigma(q_i) * sum_{j in A(i)} exp(k_j) v_j / sum_{j in A(i)} exp(k_j)
-// By a recurrence with a running maximum: after key j
+// Computed by a recurrence with a running maximum: after key j
 //   m_j = max(m_{j-1}, k_j)
 //   a_j = a_{j-1} exp(m_{j-1} - m_j) + exp(k_j - m_j) v_j,  b_j with v = 1,
 //   o_i = sigma(q_i) a / b,  0 where b = 0,
 // so no exponent is ever positive and keys of any size are safe. One of the two
-// factors is 1: a key costs one exponential, whatever its place.
+// factors is 1: a key costs one exponential, wherever it stands.
 //
 // The gradient runs backwards over the sequence with two sums over the queries
 // that follow, kept relative to the maximum at the query (again no exponent is
@@ -16,9 +16,9 @@
 //   dv_j = exp(k_j) w,  dk_j = exp(k_j) (v_j w - c)
 //   dq_i = dL/do_i y_i sigma(q_i) sigma(-q_i)
 //
-// Every channel is by itself: no bit of it depends on the channels beside it,
-// on the executor or on where a sequence is cut. A prefill or a step is a call
-// over fewer rows, and so the arithmetic of training.
+// Every channel is independent: its bits do not depend on the channels beside
+// it, on the executor or on where a sequence is cut. A prefill or a step is a
+// call over fewer rows, and so has the arithmetic of training.
 #pragma once
 
 #include <cstdint>
@@ -37,40 +37,42 @@ struct AftSimpleInputs {
   int64_t causal_offset = 0;
 };
 
-/// What a sequence carries on: [B, H, E] each. Before the first key m is -inf,
-/// a and b are 0.
+/// What a sequence carries from call to call: [B, H, E] each. Before the first
+/// key m is -inf, and a and b are 0.
 struct AftSimpleState {
   float* m = nullptr;
   float* a = nullptr;
   float* b = nullptr;
 };
 
-/// Writes out [B, T, H, E] and brings the state beyond all kept keys, those that
-/// no query reads as well. Throws ShapeError, DTypeError and ArgumentError
-/// before any work. Three reads and a write of a row, an exponential a key, an
-/// exponential and two divisions a query; allocates nothing; thread-safe.
+/// Writes out [B, T, H, E] and advances the state past all kept keys, including
+/// those that no query reads. Throws ShapeError, DTypeError and ArgumentError
+/// before any work. Costs three reads and a write per row, an exponential per
+/// key, and an exponential and two divisions per query; allocates nothing;
+/// thread-safe.
 void AftSimpleForward(const AftSimpleInputs& in, const AftSimpleState& state,
                       const TensorView& out, Executor& executor);
 
 struct AftSimpleGradients {
-  // Of the results; null: zero. Those of the final state are [B, H, E].
+  // Gradients of the results, null: zero. The final state's are [B, H, E].
   TensorView out;
   const float* m = nullptr;
   const float* a = nullptr;
   const float* b = nullptr;
-  // To be written; those of the initial state all three, or none: null.
+  // Written; those of the initial state are all three given, or none (null).
   TensorView queries, keys, values;
   AftSimpleState initial;
 };
 
 /// Floats of workspace that the gradient needs with an executor of `width`
-/// workers: three rows of 64 channels a query and worker.
+/// workers: three rows of 64 channels for each query and worker.
 int64_t AftSimpleBackwardFloats(const AftSimpleInputs& in, int width);
 
-/// initial: the state before the forward pass, all three or none (null), which
-/// is the one before the first key. Throws as the forward pass, and ShapeError
-/// for more than 2^31 - 1 keys. The maximum's own gradient, less what a and b
-/// lose by it, goes to the first key that holds the maximum.
+/// initial: the state before the forward pass, all three parts or none (null),
+/// which means the state before the first key. Throws like the forward pass,
+/// and ShapeError for more than 2^31 - 1 keys. The gradient of the maximum
+/// itself, less what a and b lose by it, goes to the first key that holds the
+/// maximum.
 void AftSimpleBackward(const AftSimpleInputs& in, const AftSimpleState& initial,
                        const AftSimpleGradients& g, Executor& executor,
                        float* workspace);

@@ -1,4 +1,4 @@
-// The gradient: forward once more for the state at every query, then back.
+// The gradient: a forward pass for the state at every query, then back.
 #include <cstdint>
 
 #include "core/error.h"
@@ -58,7 +58,7 @@ class SliceBackward {
   }
 
  private:
-  // Notes m, b and a / b at every query and starts from the final state.
+  // Records m, b and a / b at every query and starts from the final state.
   void Forward() {
     Memory memory(s_);
     int64_t next = 0;
@@ -77,7 +77,7 @@ class SliceBackward {
     Start(memory);
   }
 
-  // The final state reads every key, undivided.
+  // The final state reads every key, without a division.
   void Start(const Memory& memory) {
     const DF d;
     const auto load = [&](const float* p, int64_t i, int64_t n) HWY_ATTR {
@@ -112,7 +112,7 @@ class SliceBackward {
       hn::Store(hn::IfThenElse(none, top, m), d, top_ + i);
       const VF grad =
           g_.out.data == nullptr ? zero : LoadSome(g_.out[row] + i, n);
-      // A query of padding may be NaN: its gradient is 0.
+      // A padding query may be NaN: its gradient is 0.
       const auto quiet = hn::Or(none, hn::Eq(grad, zero));
       const LogisticCurve gate = LogisticAt(LoadSome(s_.q[row] + i, n));
       StoreSome(hn::IfThenZeroElse(
@@ -150,15 +150,15 @@ class SliceBackward {
     });
   }
 
-  // The maximum's own gradient, less what a and b lose by it, to the key that
-  // holds it.
+  // Gives the gradient of the maximum itself, less what a and b lose by it, to
+  // the key that holds it.
   void GiveMaximum() {
     for (int64_t i = 0; i < s_.channels; ++i) {
       if (last_[i] >= 0) g_.k[last_[i]][i] += maximum_[i];
     }
   }
 
-  // a0 and b0 are read by whoever reads a key, with exp(m0) in its place.
+  // Whatever reads a key also reads a0 and b0, with exp(m0) in its place.
   void Initial() {
     const DF d;
     const DI di;

@@ -1,7 +1,7 @@
-// Benchmark cases of aft-simple over sequences, of its gradient and of one
-// token more: batch=4 seq_len=1024 channels=512 causal=1, and batch=64
-// channels=512 for the step. FLOP count fifteen operations an element and forty
-// in the gradient; exponentials bound it on one thread, bytes on many.
+// Benchmark cases of aft-simple over sequences, of its gradient and of one more
+// token: batch=4 seq_len=1024 channels=512 causal=1, and batch=64 channels=512
+// for the step. FLOP count fifteen operations per element and forty in the
+// gradient; exponentials bound it on one thread, bytes on many.
 #include <algorithm>
 #include <limits>
 
@@ -48,7 +48,7 @@ class Pass : public Case {
 class Forward : public Pass {
  public:
   Forward(Params& params, int) : Pass(params, 4, 1024) {}
-  // From an empty memory each time.
+  // Starts from an empty memory each time.
   void Run(Executor& executor) override {
     const int64_t count = batch_ * channels_;
     std::fill_n(m_.f32(), count, -std::numeric_limits<float>::infinity());

@@ -72,7 +72,7 @@ AftGradient AftSimpleBackward(const AftProblem& in, const AftResult& grad) {
   g.v.assign(in.k.size(), 0.0);
   g.initial = {0, 0, 0};
   const double start = std::exp(in.initial.m);
-  // What one reader's sums get, handed on to all that it reads.
+  // Adds the gradient of one reader's sums to all that it reads.
   const auto give = [&](double of_a, double of_b, const auto& reads) {
     g.initial.a += start * of_a;
     g.initial.b += start * of_b;

@@ -1,5 +1,5 @@
 // The oracle of aft_simple.h: one channel of one sequence in double, in the
-// quadratic form, exp without a maximum taken away (so |keys| up to some 300).
+// quadratic form, exp without subtracting a maximum (so |keys| up to some 300).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct AftGradient {
   AftState initial;
 };
 
-/// From those of the result.
+/// The gradient of the problem from that of the result.
 AftGradient AftSimpleBackward(const AftProblem& in, const AftResult& grad);
 
 }  // namespace tarn::reference

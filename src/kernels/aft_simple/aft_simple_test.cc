@@ -31,7 +31,7 @@ struct Shape {
 };
 
 // Floats [batch, rows, heads, width] inside a larger block of guards: `pad`
-// floats behind every head, so that nothing is aligned and nothing is dense.
+// floats after every head, so that nothing is aligned and nothing is dense.
 struct Block {
   int64_t batch = 0, rows = 0, heads = 0, width = 0, pad = 0;
   std::vector<float> data;
@@ -263,7 +263,7 @@ TEST_P(AftSimpleTest, EqualsTheReference) {
           if (offset != 0) p.Mask(11);
           const int64_t guards = p.out.Guards() + p.grad_k.Guards();
           p.Run(serial_);
-          // Some roundings of 2^-24 a key, of sums that do not cancel.
+          // Some roundings of 2^-24 per key, of sums that do not cancel.
           ExpectReference(p, 1e-6, 1e-5);
           EXPECT_EQ(guards, p.out.Guards() + p.grad_k.Guards());
         }
@@ -398,7 +398,7 @@ TEST_P(AftSimpleTest, NaNStaysInItsChannelAndAfterItsToken) {
   }
 }
 
-// NaN in what masks hide and in queries without a gradient: as if it were not.
+// NaN in what masks hide and in queries without a gradient has no effect.
 TEST_P(AftSimpleTest, PaddingIsNeverRead) {
   Problem clean({2, 12, 12, 2, 9}), padded({2, 12, 12, 2, 9});
   for (Problem* p : {&clean, &padded}) {

@@ -1,4 +1,4 @@
-// The state of a slice, and one key's way into it: what the forward pass and
+// The state of a slice, and how one key enters it: what the forward pass and
 // the first half of the gradient share.
 
 #if defined(TARN_KERNELS_AFT_SIMPLE_RECURRENCE_INL_H_) == \
@@ -64,8 +64,8 @@ HWY_INLINE void StoreSome(VF x, float* p, int64_t n) {
   }
 }
 
-// Lies in the first cache while a sequence goes by. Lanes beyond the channels
-// hold what zeros would.
+// Stays in the L1 cache while a sequence passes. Lanes beyond the channels hold
+// the values that zeros would give.
 struct Memory {
   HWY_ALIGN float m[kSliceChannels];
   HWY_ALIGN float a[kSliceChannels];
@@ -82,7 +82,7 @@ struct Memory {
   }
 };
 
-// Key j into the memory. kNote: its number where it is the largest so far.
+// Adds key j to the memory. kNote: its number if it is the largest so far.
 template <bool kNote>
 HWY_INLINE void Absorb(const Slice& s, int64_t j, Memory& memory,
                        int32_t* last) {

@@ -37,7 +37,7 @@ struct Slice {
 /// The tasks of a checked call.
 class Slices {
  public:
-  /// results: views beside the inputs that RowsOf will be asked for.
+  /// results: views besides the inputs that RowsOf will be called with.
   Slices(const AftSimpleInputs& in,
          std::initializer_list<const TensorView*> results)
       : in_(in), heads_(in.queries.size[2]), width_(in.queries.size[3]) {
@@ -84,7 +84,7 @@ class Slices {
     return {reinterpret_cast<float*>(view.Row(b, 0, h)) + Begin(task),
             view.stride[1]};
   }
-  /// The task's part of [B, H, E], null of null.
+  /// The task's part of [B, H, E], or null if that is null.
   template <typename T>
   T* PartOf(T* state, int64_t task) const {
     return state == nullptr ? nullptr
@@ -106,8 +106,8 @@ class Slices {
 
 /// Throws what is wrong with the inputs; allocates only when it throws.
 void CheckInputs(const AftSimpleInputs& in);
-/// `view` must be float32 of the shape of `like`; null where there is something
-/// to hold only if `optional`.
+/// `view` must be float32 of the shape of `like`; only if `optional` may it be
+/// null where there is something to hold.
 void CheckView(const char* name, const TensorView& view, const TensorView& like,
                bool optional);
 /// All three parts, or none if `optional`.

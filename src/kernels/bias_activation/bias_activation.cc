@@ -86,7 +86,7 @@ template <Nonlinearity kActivation>
 HWY_INLINE void BackwardRowsOf(const DropoutKey& key, int64_t first,
                                int64_t last, int64_t width,
                                const BiasActivationGradients& g, float* sums) {
-  // relu reads the mask off y.
+  // relu reads the mask from y.
   DropoutKey drawn = key;
   if (kActivation == Nonlinearity::kRelu) drawn.threshold = 0;
   if (sums != nullptr) std::fill(sums, sums + width, 0.0f);

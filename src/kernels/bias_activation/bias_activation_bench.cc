@@ -1,6 +1,6 @@
 // Benchmark cases of bias, activation and dropout in one pass and of their
 // gradient: rows=8192 width=1024 activation=relu (relu, gelu, none) dropout=10
-// (percent). FLOP count two operations an element: bytes bound it.
+// (percent). FLOP count two operations per element; bytes bound it.
 #include "core/error.h"
 #include "kernels/bench_case.h"
 #include "kernels/bias_activation/bias_activation.h"

@@ -118,7 +118,7 @@ TEST_P(BiasActivationTest, EqualsTheReference) {
           problem.Run(executor);
           const auto x = Widen(problem.x), bias = Widen(problem.bias);
           const auto factors = Widen(problem.factors);
-          // 3e-7 of GELU's formula times the factor 1 / 0.7, and rounding.
+          // 3e-7 from GELU's formula times the factor 1 / 0.7, and rounding.
           ExpectNear(reference::BiasActivation(activation, x, bias, factors),
                      problem.y, 1e-6);
           const auto g = reference::BiasActivationBackward(

@@ -21,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
 
-// One lane has no halves to multiply: the counters one by one.
+// A vector of one lane has no halves to multiply: takes counters one by one.
 HWY_INLINE void BlockScales(const DropoutKey& key, int64_t block,
                             float* HWY_RESTRICT scales) {
   for (int64_t l = 0; l < 16; ++l) {

@@ -3,10 +3,10 @@
 // Srivastava et al. 2014, inverted form. p counts in 65,536ths.
 //
 // Element i of row r of a [rows, width] tensor reads Philox4x32-10 (core/rng.h)
-// with stream 0. Rows are cut into blocks of 128 elements, blocks numbered
-// through all rows; element e of block b takes the counter 16 b + e % 16 and of
-// its eight 16-bit halves number e / 16, low half first. So the mask depends on
-// seed and width alone: not on target, threads or the order of rows.
+// with stream 0. Rows are cut into blocks of 128 elements, which are numbered
+// through all rows; element e of block b takes the counter 16 b + e % 16 and,
+// of its eight 16-bit halves, number e / 16, low half first. So the mask
+// depends on seed and width alone, not on target, threads or the order of rows.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace tarn {
 struct DropoutOptions {
   double probability = 0.0;
   uint64_t seed = 0;
-  int64_t first_row = 0;  // of the tensor, where a call's row 0 stands
+  int64_t first_row = 0;  // the tensor's row that is row 0 of a call
 };
 
 /// Elements that share one set of counters.
@@ -39,7 +39,7 @@ struct DropoutKey {
 DropoutKey MakeDropoutKey(const DropoutOptions& options);
 
 /// scales[rows, width] dense: the factor s of each element. Throws ShapeError
-/// for negative sizes and ArgumentError. O(rows width), allocates nothing.
+/// for negative sizes, and ArgumentError. O(rows width), allocates nothing.
 void DropoutScales(const DropoutOptions& options, int64_t rows, int64_t width,
                    float* scales, Executor& executor);
 

@@ -1,5 +1,5 @@
-// Benchmark case of the factors of dropout: rows=8192 width=1024. Ten rounds
-// of Philox for each eight elements; counted as one FLOP an element.
+// Benchmark case of the factors of dropout: rows=8192 width=1024. Ten rounds of
+// Philox for every eight elements, counted as one FLOP per element.
 #include "kernels/bench_case.h"
 #include "kernels/dropout/dropout.h"
 

@@ -1,8 +1,8 @@
-// A block of kDepth x kPanel of b is copied side by side into L1, then all rows
-// of a task meet it in register tiles of 6 x 4 vectors. Rows of a that lie
-// along the depth are read where they are; a transposed a is copied block by
-// block, as its columns would share few sets of the caches. Tiles begin at
-// zero and are added to c: parts of the sum are short, as its error is.
+// A block of kDepth x kColumns of b is copied side by side into L1, then all
+// rows of a task meet it in register tiles of 6 x 4 vectors. Rows of a that lie
+// along the depth are read in place; a transposed a is copied block by block,
+// because its columns would share few sets of the caches. Tiles begin at zero
+// and are added to c: the parts of the sum are short, and so is their error.
 #include "kernels/gemm/gemm.h"
 
 #include <algorithm>
@@ -19,18 +19,18 @@
 #ifndef TARN_GEMM_ONCE
 #define TARN_GEMM_ONCE
 namespace tarn::gemm {
-// Some rows and columns of c: what one thread makes.
+// Some rows and columns of c: the work of one thread.
 struct Part {
   int64_t row_begin, row_end;
   int64_t column_begin, column_end;
 };
 constexpr int64_t kDepth = 128;
 constexpr int64_t kColumns = 64;    // of a block of b, 32 KiB with kDepth
-constexpr int64_t kMostRows = 384;  // that meet one block of b
+constexpr int64_t kMostRows = 384;  // rows that meet one block of b
 // A packed b up to here stays in L2 from one range of rows to the next.
 constexpr int64_t kNearFloats = 1 << 17;
-constexpr int64_t kMostColumns = 512;  // of c, for rows that are copied
-// From here on rows of a share too few sets of L1 to be read where they are.
+constexpr int64_t kMostColumns = 512;  // of c, where rows are copied
+// From here on, rows of a share too few sets of L1 to be read in place.
 constexpr int64_t kWideStride = 1024;
 constexpr int64_t kCopyStride = kDepth + 16;  // no multiple of 256 bytes
 constexpr int64_t kBlockFloats = kDepth * kColumns;
@@ -162,14 +162,14 @@ HWY_INLINE void TileRow(const float* HWY_RESTRICT a, int64_t a_stride,
   }
 }
 
-// What will be copied next, asked for a few lines at a time while tiles run:
-// `rows` rows of `lines` cache lines. Asking never faults.
+// What will be copied next, prefetched a few lines at a time while tiles run:
+// `rows` rows of `lines` cache lines. A prefetch never faults.
 struct Ahead {
   const float* from = nullptr;
   int64_t stride = 0, rows = 0, lines = 0;
   int64_t row = 0, line = 0;
 
-  // From (i, j) of x, `rows` by `columns` of what lies in memory.
+  // From (i, j) of x on: `rows` by `columns` elements as they lie in memory.
   static Ahead Of(const GemmOperand& x, int64_t i, int64_t j, int64_t rows,
                   int64_t columns) {
     if (x.transposed) {
@@ -249,7 +249,7 @@ struct Sweep {
              lines_of_a);
   }
 
-  // The whole depth for some columns, then the next: c stays in L2.
+  // The whole depth for some columns, then the next columns: c stays in L2.
   void ColumnsFirst() {
     const float* a = p.a.data + part.row_begin * p.a.stride;
     Ahead none;
@@ -317,7 +317,7 @@ namespace gemm {
 HWY_EXPORT(Multiply);
 HWY_EXPORT(PackBlock);
 
-// This machine's. Where there is one target alone its name is looked up here,
+// The kernel of this machine. With a single target its name is looked up here,
 // not among those of both namespaces.
 static auto MultiplyKernel() { return HWY_DYNAMIC_DISPATCH(Multiply); }
 static auto PackBlockKernel() { return HWY_DYNAMIC_DISPATCH(PackBlock); }
@@ -331,8 +331,8 @@ struct Split {
   int64_t row_groups, column_groups;
 };
 
-// The cheapest in units of one row tile against one block: what the busiest
-// worker multiplies and copies.
+// The cheapest split in units of one row tile against one block: the cost is
+// what the busiest worker multiplies and copies.
 Split SplitFor(const GemmProblem& p, int64_t width) {
   const int64_t panels = Up(p.columns, kColumns);
   const int64_t most = kMostRows;

@@ -1,9 +1,9 @@
-// Product of dense float32 matrices, either of them as it lies in memory or as
-// the transpose of what lies there: c[m, n] = sum_k a[m, k] b[k, n]. The three
-// products of a trained layer y = x W^T are of this kind:
+// Product of dense float32 matrices, each either as it lies in memory or
+// transposed: c[m, n] = sum_k a[m, k] b[k, n]. The three products of a trained
+// layer y = x W^T are of this kind:
 //   y = x W^T,  dx = dy W,  dW = dy^T x
-// Rows of a result can be made by the thread that needs them next, so that a
-// chain of products and passes over some rows stays in one core's cache.
+// Rows of a result can be computed by the thread that needs them next, so that
+// a chain of products and passes over some rows stays in one core's cache.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tarn {
 
-/// Element (i, j) at data[i * stride + j]; of a transposed operand at
+/// Element (i, j) is at data[i * stride + j], that of a transposed operand at
 /// data[j * stride + i].
 struct GemmOperand {
   const float* data = nullptr;
@@ -30,40 +30,41 @@ struct GemmProblem {
   bool add = false;                 // c += a b instead
 };
 
-/// Floats of workspace for Gemm: 250 KiB a worker. A workspace lies at a
+/// Floats of workspace for Gemm: 250 KiB per worker. A workspace must lie at a
 /// multiple of 64 bytes.
 int64_t GemmWorkspaceFloats(const Executor& executor);
 
 /// Sums are taken in parts of 128 of the depth, each in index order, and the
 /// parts in order: an element has the same bits whatever is computed beside it
 /// and for any executor. A depth of 0 adds zeros. Allocates nothing;
-/// thread-safe beside other workspaces. Throws ShapeError for negative sizes
+/// thread-safe with separate workspaces. Throws ShapeError for negative sizes
 /// and strides shorter than a row, ArgumentError for null data of a size that
 /// is not 0.
 void Gemm(const GemmProblem& problem, float* workspace, Executor& executor);
 
-/// `count` products in one parallel loop, each with the bits it has alone.
-/// None may read what another writes. Throws as Gemm, before any work.
+/// `count` products in one parallel loop, each with the bits it has alone. None
+/// may read what another writes. Throws like Gemm, before any work.
 void GemmMany(const GemmProblem* problems, int64_t count, float* workspace,
               Executor& executor);
 
 /// Floats of workspace for GemmRows.
 constexpr int64_t kGemmRowsWorkspaceFloats = 128 * 64 + 384 * (128 + 16);
 
-/// Rows [begin, end) of c alone, on the calling thread, with the bits of Gemm.
+/// Only rows [begin, end) of c, on the calling thread, with the bits of Gemm.
 /// Arguments are not checked. Two ranges may be computed at the same time, each
 /// with a workspace of its own.
 void GemmRows(const GemmProblem& problem, int64_t begin, int64_t end,
               float* workspace);
 
-/// The same of columns [column_begin, column_end) alone; the first a multiple of
-/// kGemmColumns, the last one too or all columns.
+/// The same for columns [column_begin, column_end) only; the first is a
+/// multiple of kGemmColumns, and so is the last unless it is the end of all
+/// columns.
 constexpr int64_t kGemmColumns = 64;
 void GemmPart(const GemmProblem& problem, int64_t begin, int64_t end,
               int64_t column_begin, int64_t column_end, float* workspace);
 
-/// An operand b that many ranges of rows meet is copied once for all of them:
-/// its blocks, and the floats that they take together.
+/// An operand b that many ranges of rows meet is copied once for all of them.
+/// These are the number of its blocks and the floats that all of them take.
 int64_t GemmBlocks(int64_t depth, int64_t columns);
 int64_t GemmPackedFloats(int64_t depth, int64_t columns);
 

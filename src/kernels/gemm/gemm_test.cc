@@ -18,8 +18,8 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// A problem on memory of its own: rows are `gap` floats longer than they need,
-// and what stands between them is NaN.
+// A problem on memory of its own: rows are `gap` floats longer than needed, and
+// the floats between them are NaN.
 struct Memory {
   std::vector<float> a, b, c;
   GemmProblem problem;
@@ -47,7 +47,7 @@ struct Memory {
     return Dense();
   }
 
-  // The result; what stands between its rows must be as it was.
+  // The result; the floats between its rows must be unchanged.
   std::vector<float> Dense() const {
     std::vector<float> dense;
     for (size_t i = 0; i < c.size(); ++i) {
@@ -178,7 +178,7 @@ TEST(GemmTest, AddsToWhatStandsThere) {
   for (const int64_t depth : {0, 40, 300}) {
     Memory memory(20, 70, depth, false, true);
     const std::vector<float> alone = memory.Run(pool);
-    for (float& v : memory.c) v = v + 1.0f;  // what is NaN stays NaN
+    for (float& v : memory.c) v = v + 1.0f;  // NaN stays NaN
     memory.problem.add = true;
     AlignedBuffer<float> workspace(GemmWorkspaceFloats(pool));
     Gemm(memory.problem, workspace.data(), pool);

@@ -19,8 +19,8 @@ class PackedOperands {
   /// Floats of memory for `count` of them, up to kMost.
   static int64_t Floats(const GemmWeight* weights, int64_t count);
 
-  /// memory: as many floats, at a multiple of 64 bytes, which the products read
-  /// as long as they are made. Allocates nothing.
+  /// memory: Floats() floats at a multiple of 64 bytes, which must live as long
+  /// as the products are computed. Allocates nothing.
   PackedOperands(const GemmWeight* weights, int64_t count, float* memory,
                  Executor& executor);
 

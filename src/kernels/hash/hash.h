@@ -1,8 +1,8 @@
-// Hashes of queries and what clustered and reformer attention decide by them.
-// Every random number is a function of (hash_seed, stream, counter) with
-// positions, planes and rounds as counters (core/rng.h), and projections are
-// sums in double in one order: what a sequence gets depends on nothing beside
-// it. Plain loops, parallel over sequences and heads.
+// Hashes of queries, and the choices of clustered and reformer attention that
+// depend on them. Every random number is a function of (hash_seed, stream,
+// counter) with positions, planes and rounds as counters (core/rng.h), and
+// projections are sums in double in one order: the result of a sequence depends
+// on that sequence alone. Plain loops, parallel over sequences and heads.
 #pragma once
 
 #include <cstdint>

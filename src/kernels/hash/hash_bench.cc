@@ -1,6 +1,7 @@
-// Benchmark cases of the hashes: seq_len=4096 heads=8 d_key=64, bits=32 (buckets:
-// bits=16 rounds=4; clusters: clusters=100 iterations=10). A projection counts
-// two FLOP a product; comparisons and counts are not counted.
+// Benchmark cases of the hashes: seq_len=4096 heads=8 d_key=64, bits=32
+// (buckets: bits=16 rounds=4; clusters: clusters=100 iterations=10). A
+// projection counts two FLOP per product; comparisons and counts are not
+// counted.
 #include "kernels/bench_case.h"
 #include "kernels/hash/hash.h"
 

@@ -43,7 +43,7 @@ void Check(const LayerHeadsCall& call) {
   Want("inverse", call.inverse, norm);
 }
 
-// What the maps read.
+// The rows that the maps read.
 const float* Read(const LayerHeadsCall& call) {
   return call.gamma != nullptr ? call.n : call.x;
 }

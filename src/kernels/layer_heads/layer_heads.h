@@ -20,7 +20,7 @@ struct LayerHeadsMap {
   int64_t outputs = 0;
 };
 
-/// Dense rows. Without gamma there is no norm: n is x, its place null.
+/// Dense rows. Without gamma there is no norm: n is x, and its pointer null.
 struct LayerHeadsCall {
   int64_t rows = 0, width = 0;   // width: D
   const float* x = nullptr;      // [rows, D]
@@ -29,9 +29,9 @@ struct LayerHeadsCall {
   double eps = 1e-5;
   NormKind norm_kind = NormKind::kLayer;
   const LayerHeadsMap* maps = nullptr;
-  int64_t count = 0;         // of maps, 1 to kMostHeadMaps
+  int64_t count = 0;         // number of maps, 1 to kMostHeadMaps
   float* y = nullptr;        // [rows, sum of outputs]
-  float* n = nullptr;        // [rows, D], a place: nothing is kept there
+  float* n = nullptr;        // [rows, D], scratch: holds no result
   float* mean = nullptr;     // [rows], of a layer norm, kept for the gradient
   float* inverse = nullptr;  // [rows], kept
 
@@ -42,21 +42,21 @@ struct LayerHeadsCall {
   }
 };
 
-/// Floats of workspace: a copy of the weights and 250 KiB a worker; backward
+/// Floats of workspace: a copy of the weights and 250 KiB per worker; backward
 /// also sums of a few widths for every task of some 36 rows.
 int64_t LayerHeadsWorkspaceFloats(const LayerHeadsCall& call,
                                   const Executor& executor);
 int64_t LayerHeadsGradientWorkspaceFloats(const LayerHeadsCall& call,
                                           const Executor& executor);
 
-/// The bits are the same for any executor. workspace lies at a multiple of 64
-/// bytes. Allocates nothing; thread-safe. Throws ShapeError for sizes below 0
-/// and widths of 0, ArgumentError for null data and the number of maps.
+/// The bits are the same for any executor. workspace must lie at a multiple of
+/// 64 bytes. Allocates nothing; thread-safe. Throws ShapeError for sizes below
+/// 0 and widths of 0, ArgumentError for null data and a wrong number of maps.
 void LayerHeadsForward(const LayerHeadsCall& call, float* workspace,
                        Executor& executor);
 
-/// `call` as the forward pass left it; y is not read, n made again from x: that
-/// takes less time than its memory is worth. null: not wanted.
+/// `call` as the forward pass left it; y is not read, and n is recomputed from
+/// x, which takes less time than its memory is worth. null: not wanted.
 struct LayerHeadsGradients {
   const float* grad_y = nullptr;  // [rows, sum of outputs]
   float* grad_x = nullptr;        // [rows, D]

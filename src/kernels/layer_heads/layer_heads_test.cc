@@ -94,7 +94,7 @@ struct Problem {
   void Run(Executor& executor) {
     AlignedBuffer<float> workspace(LayerHeadsWorkspaceFloats(call, executor));
     LayerHeadsForward(call, workspace.data(), executor);
-    std::fill(n.begin(), n.end(), kNaN);  // nothing is kept there
+    std::fill(n.begin(), n.end(), kNaN);  // n holds no result
     AlignedBuffer<float> more(
         LayerHeadsGradientWorkspaceFloats(call, executor));
     std::fill(more.data(), more.data() + more.size(), kNaN);

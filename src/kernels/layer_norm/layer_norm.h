@@ -7,9 +7,9 @@
 
 namespace tarn {
 
-/// x, gamma, beta, y: [width], width >= 1; y may be x. The sums run in one
-/// order that depends on width and SIMD target alone. Allocates nothing,
-/// thread-safe, O(width).
+/// x, gamma, beta, y: [width], width >= 1; y may be x. The sums run in an order
+/// that depends on width and SIMD target alone. Allocates nothing, thread-safe,
+/// O(width).
 void LayerNormRow(const float* x, int64_t width, const float* gamma,
                   const float* beta, float eps, float* y);
 

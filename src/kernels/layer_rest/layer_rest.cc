@@ -58,7 +58,7 @@ void LayerRestCheck(const LayerRestOptions& options,
 
 namespace {
 
-// Rows of `t` through the chain.
+// Takes rows of `t` through the chain.
 class Chain {
  public:
   Chain(const LayerRestOptions& options, const LayerRestShape& shape,
@@ -66,7 +66,7 @@ class Chain {
         const PackedOperands& packed)
       : options_(options), shape_(shape), w_(w), t_(t), packed_(packed) {}
 
-  // scratch: GemmRows' workspace, then one row of hidden numbers for each row.
+  // scratch: GemmRows' workspace, then one row of hidden units for each row.
   void Run(int64_t begin, int64_t end, float* scratch) const {
     const int64_t width = shape_.width, hidden = shape_.hidden;
     const int64_t rows = end - begin;

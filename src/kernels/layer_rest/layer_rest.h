@@ -5,9 +5,9 @@
 //   y = base + d3 (h W2^T + b2)
 // d1, d2, d3: the factors of dropout.h. Pre-norm (Xiong et al. 2020): base = s;
 // post-norm (Vaswani et al. 2017): base = n and y goes through a norm of its
-// own. A worker takes some rows through the whole chain: what lies between
-// stays in its cache, and there is one parallel loop where operator by operator
-// there are seven.
+// own. A worker takes some rows through the whole chain: intermediate results
+// stay in its cache, and there is one parallel loop where separate operators
+// need seven.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace tarn {
 struct LayerRestShape {
   int64_t rows = 0;
   int64_t width = 0;   // D of x, s, n, y
-  int64_t mixed = 0;   // V of what the mixer found
-  int64_t hidden = 0;  // F of the feed-forward network
+  int64_t mixed = 0;   // V, of the mixer's result
+  int64_t hidden = 0;  // F, of the feed-forward network
 };
 
 struct LayerRestOptions {
@@ -53,7 +53,7 @@ struct LayerRestTensors {
   const float* mixed = nullptr;  // [rows, V]
   float* y = nullptr;            // [rows, D]
   float* s = nullptr;            // [rows, D]
-  float* n = nullptr;            // [rows, D], a place: nothing is kept there;
+  float* n = nullptr;            // [rows, D], scratch: holds no result;
                                  // for the gradient [block, D]
   float* kept = nullptr;         // [rows, F]: n W1^T; with relu: h
   float* mean = nullptr;         // [rows], of a layer norm
@@ -64,25 +64,25 @@ struct LayerRestTensors {
 };
 
 /// Floats of workspace, forward and backward: a copy of the three weights and
-/// for each worker 250 KiB and, forward, the hidden rows of a task (42, or a
-/// 256th of all rows); backward also sums of a few widths for every task.
+/// 250 KiB per worker; forward also the hidden rows of a task (42, or a 256th
+/// of all rows) per worker, backward also sums of a few widths for every task.
 int64_t LayerRestWorkspaceFloats(const LayerRestShape& shape,
                                  const Executor& executor);
 int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,
                                          const Executor& executor);
 
 /// Results overlap neither inputs nor each other. The bits are the same for any
-/// executor. workspace lies at a multiple of 64 bytes. Allocates nothing;
+/// executor. workspace must lie at a multiple of 64 bytes. Allocates nothing;
 /// thread-safe. Throws ShapeError for sizes below 0 and a width of 0,
-/// ArgumentError for null data and as MakeDropoutKey.
+/// ArgumentError for null data, and whatever MakeDropoutKey throws.
 void LayerRestForward(const LayerRestOptions& options,
                       const LayerRestShape& shape,
                       const LayerRestWeights& weights,
                       const LayerRestTensors& tensors, float* workspace,
                       Executor& executor);
 
-/// Gradients; `t` as the forward pass left it, of the rows in only mixed is
-/// read, and n is made again from s: that takes less time than its memory is
+/// Gradients. `t` is as the forward pass left it: of its inputs only mixed is
+/// read, and n is recomputed from s, which takes less time than its memory is
 /// worth. null bias gradients: not wanted.
 struct LayerRestGradients {
   const float* grad_y = nullptr;  // [rows, D]
@@ -98,8 +98,8 @@ struct LayerRestGradients {
   float* grad_bias2 = nullptr;
   float* grad_end_gamma = nullptr;
   float* grad_end_beta = nullptr;
-  // Places for what lies between, whose contents do not matter afterwards, of
-  // LayerRestBlockRows.
+  // Scratch for intermediate results, of LayerRestBlockRows rows; the contents
+  // do not matter afterwards.
   float* hidden = nullptr;       // [block, F], gelu only: h again
   float* grad_hidden = nullptr;  // [block, F]
   float* grad_branch = nullptr;  // [block, D], with d3 or post-norm
@@ -107,8 +107,8 @@ struct LayerRestGradients {
   float* grad_out = nullptr;     // [block, D], with d1
 };
 
-/// Rows that the gradient takes at a time, so that what lies between is never
-/// larger, whatever the sequence.
+/// Rows that the gradient takes at a time, so that the scratch never grows
+/// further, however long the sequence is.
 constexpr int64_t kLayerRestBlockRows = 2048;
 constexpr int64_t LayerRestBlockRows(int64_t rows) {
   return rows < kLayerRestBlockRows ? rows : kLayerRestBlockRows;

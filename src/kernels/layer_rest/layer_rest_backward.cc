@@ -1,5 +1,5 @@
-// The gradient in two loops a block of rows: rows back through the chain, then
-// the gradients of the weights, which sum over the rows.
+// The gradient, in two loops per block of rows: rows back through the chain,
+// then the gradients of the weights, which sum over the rows.
 #include <algorithm>
 
 #include "core/error.h"
@@ -51,7 +51,7 @@ class Backward {
     GemmRows(packed_.Product(0, shape_.rows, branch(), g_.grad_hidden), begin,
              end, scratch);
     LeaveActivation(begin, end, sums_.bias1(sums));
-    // The gradient of n comes to where that of x will stand.
+    // The gradient of n is written where that of x will stand.
     GemmRows(packed_.Product(1, shape_.rows, g_.grad_hidden, g_.grad_x), begin,
              end, scratch);
     LeaveNorm(begin, end, sums_.mixed(sums));
@@ -59,7 +59,7 @@ class Backward {
              scratch);
   }
 
-  // Of all blocks, `tasks` in all.
+  // Adds up the sums of all blocks, `tasks` in all.
   void AddUp(int64_t tasks, float* sums) const {
     const int64_t width = shape_.width;
     const auto add = [&](float* from, int64_t count, float* to) {
@@ -74,7 +74,7 @@ class Backward {
     add(sums_.bias1(sums), shape_.hidden, g_.grad_bias1);
   }
 
-  // dW = dy^T x of all three; added to what earlier blocks left.
+  // dW = dy^T x for all three weights, added to what earlier blocks left.
   void Weights(bool add, float* workspace, Executor& executor) const {
     const int64_t width = shape_.width, hidden_width = shape_.hidden;
     GemmProblem problems[] = {
@@ -99,10 +99,10 @@ class Backward {
     return problem;
   }
 
-  // Of the base of the last residual, where that is n.
+  // The gradient of the last residual's base, where that is n.
   float* base() const { return drops_branch() ? g_.grad_base : g_.grad_branch; }
 
-  // Through the last residual, its norm and dropout.
+  // Goes back through the last residual, its norm and dropout.
   void LeaveBranch(int64_t begin, int64_t end, float* sums) const {
     ResidualNormGradients r;
     ResidualNormOptions options = {options_.eps, options_.branch_dropout,

@@ -7,7 +7,7 @@
 
 namespace tarn {
 
-/// One vector a tensor, in double, dense; the names of LayerRestWeights.
+/// One vector per tensor, in double, dense; the names of LayerRestWeights.
 struct LayerRestNumbers {
   std::vector<double> x, mixed;
   std::vector<double> out_weight, out_bias, gamma, beta, weight1, bias1,

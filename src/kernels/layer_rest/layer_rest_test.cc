@@ -135,7 +135,7 @@ struct Problem {
     AlignedBuffer<float> workspace(LayerRestWorkspaceFloats(shape, executor));
     LayerRestForward(options, shape, weights, tensors, workspace.data(),
                      executor);
-    std::fill(out["n"].begin(), out["n"].end(), kNaN);  // nothing is kept there
+    std::fill(out["n"].begin(), out["n"].end(), kNaN);  // holds no result
     AlignedBuffer<float> more(
         LayerRestGradientWorkspaceFloats(shape, executor));
     std::fill(more.data(), more.data() + more.size(), kNaN);

@@ -9,7 +9,7 @@
 
 namespace tarn {
 
-/// Throws as LayerRestForward, of what both passes read.
+/// Checks what both passes read; throws like LayerRestForward.
 void LayerRestCheck(const LayerRestOptions& options,
                     const LayerRestShape& shape,
                     const LayerRestWeights& weights,
@@ -32,7 +32,7 @@ struct LayerRestProducts {
              {{w.weight1, s.width, false}, s.hidden, s.width},
              {{w.out_weight, s.mixed, false}, s.width, s.mixed}}};
   }
-  /// Of the packed weights of either pass.
+  /// Floats of the packed weights, enough for either pass.
   static int64_t Floats(const LayerRestShape& s) {
     return std::max(PackedOperands::Floats(Forward(s, {}).weights, 3),
                     PackedOperands::Floats(Backward(s, {}).weights, 3));

@@ -4,7 +4,7 @@
 
 namespace tarn::layer_step {
 
-/// Throws as LayerSteps.
+/// Throws like LayerSteps.
 void Check(const LayerStepCall& call);
 
 }  // namespace tarn::layer_step

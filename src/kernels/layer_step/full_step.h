@@ -1,5 +1,5 @@
-// Softmax attention of one token over all keys and values so far, as the layers
-// of a step attend with it.
+// Softmax attention of one token over all keys and values so far, for the
+// layers of a step.
 #pragma once
 
 #include "kernels/layer_step/layer_step.h"
@@ -7,8 +7,8 @@
 namespace tarn {
 
 /// A layer's cache, with room for the token: keys [rows, seq_len, heads,
-/// d_key], values [rows, seq_len, heads, d_value], dense but for the rows'
-/// strides.
+/// d_key], values [rows, seq_len, heads, d_value], dense except for the strides
+/// between rows.
 struct FullStepState {
   float *keys = nullptr, *values = nullptr;
   int64_t key_stride = 0, value_stride = 0;  // from row to row, in floats
@@ -19,8 +19,8 @@ struct FullStepState {
 /// last of the cache and attends to all of it.
 class FullStepAttention final : public StepAttention {
  public:
-  /// states: one a layer. scores: scratch, [width of the team, longest
-  /// seq_len]. What is given must outlive this.
+  /// states: one per layer. scores: scratch, [width of the team, longest
+  /// seq_len]. All arguments must outlive this.
   FullStepAttention(float scale, const LayerStepCall& call,
                     const FullStepState* states, float* scores);
 

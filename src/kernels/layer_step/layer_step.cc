@@ -10,18 +10,18 @@ namespace tarn {
 namespace layer_step {
 namespace {
 
-// Of an attention: maps, Attend, the output map. Of the feed-forward network:
-// its first maps with the activation, its last map.
+// Phases of an attention: maps, Attend, the output map. Phases of the
+// feed-forward network: its first maps with the activation, its last map.
 constexpr int64_t kAttentionPhases = 3, kFeedForwardPhases = 2;
 
-// What all shares read and write; a share writes its part of each.
+// What all shares read and write; each share writes its part.
 struct Shared {
   LayerStepRows heads;
   float *product, *hidden, *up;
 };
 
-// The rows as they stand, which every share keeps for itself: a norm costs less
-// than waiting for somebody to make it.
+// The current rows, which every share keeps for itself: computing a norm costs
+// less than waiting for another share to do it.
 struct Stream {
   float *s, *y, *mean, *inverse;
 };
@@ -48,8 +48,8 @@ class Steps {
     streams_ = workspace + Products::Floats(rows) * width;
     norm_.eps = call.norm_eps;
     norm_.kind = call.norm_kind;
-    // One row has too few heads to hand over: who makes a head's queries, keys
-    // and values attends with them too.
+    // One row has too few heads for a hand-over: the share that makes a head's
+    // queries, keys and values attends with them too.
     by_heads_ = rows == 1 && call.heads % width == 0 && call.d_key % 4 == 0 &&
                 call.d_value % 4 == 0;
   }
@@ -136,7 +136,7 @@ class Steps {
   }
 
   // What follows the last sublayer: a norm, if there is one, of the rows of
-  // this share; a head reads all rows, so that every share makes them for
+  // this share; a head reads all rows, so every share then computes them for
   // itself.
   void Finish(int64_t share) const {
     const Stream own = StreamOf(share);
@@ -265,7 +265,7 @@ class Steps {
   int64_t width_;
   Shared shared_;
   Products products_{0, 1, nullptr};
-  float* streams_;  // a Stream a share
+  float* streams_;  // one Stream per share
   ResidualNormOptions norm_;
   bool by_heads_;
 };

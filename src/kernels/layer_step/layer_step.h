@@ -1,8 +1,8 @@
 // One token of each sequence through a stack of transformer layers, as an RNN
-// (Katharopoulos et al. 2020, eq. (16)-(20)), in one region of a team:
-// the dozen passes of a layer follow each other within microseconds, and a
-// share keeps its part of every weight, which stays in that core's cache from
-// token to token.
+// (Katharopoulos et al. 2020, eq. (16)-(20)), in one region of a team: the
+// dozen passes of a layer follow each other within microseconds, and a share
+// keeps its part of every weight, which stays in that core's cache from token
+// to token.
 //
 // Sublayers, attentions first, then the feed-forward network:
 //   pre-norm:   x <- x + F(norm(x))
@@ -20,7 +20,7 @@
 
 namespace tarn {
 
-/// Self attention, and cross attention where there is one.
+/// Self attention, and cross attention if there is one.
 constexpr int64_t kMostStepAttentions = 2;
 
 /// Dense, as trained: weight [outputs, inputs]; no bias: zeros.
@@ -29,7 +29,7 @@ struct LayerStepMap {
   const float* bias = nullptr;
 };
 
-/// Beside a gamma; no beta: zeros.
+/// A norm, if there is a gamma; no beta: zeros.
 struct LayerStepNorm {
   const float* gamma = nullptr;
   const float* beta = nullptr;
@@ -43,7 +43,7 @@ struct LayerStepAttentionWeights {
 struct LayerStepLayer {
   LayerStepAttentionWeights attention[kMostStepAttentions];
   LayerStepMap linear1, linear2;
-  const float* linear3 = nullptr;  // SwiGLU where there is one
+  const float* linear3 = nullptr;  // SwiGLU if not null
   LayerStepNorm norm;              // the feed-forward network's
 };
 
@@ -56,7 +56,7 @@ struct LayerStepRows {
 /// What one share of an attention computes: these rows of these heads.
 struct LayerStepPart {
   int64_t layer = 0, attention = 0;
-  int64_t share = 0;  // of the team's width: no two at once have the same
+  int64_t share = 0;  // of the team's width; concurrent parts differ
   int64_t row_begin = 0, row_end = 0, head_begin = 0, head_end = 0;
 };
 
@@ -79,22 +79,23 @@ struct LayerStepCall {
   double norm_eps = 1e-5;
   Nonlinearity activation = Nonlinearity::kRelu;
   const LayerStepLayer* layers = nullptr;
-  int64_t count = 0;        // of layers
+  int64_t count = 0;        // number of layers
   LayerStepNorm last_norm;  // after the last layer; no gamma: none
   LayerStepMap head;        // after that, to `outputs`; no weight: none
   int64_t outputs = 0;
   const float* x = nullptr;  // [rows, D]
-  float* out = nullptr;      // [rows, D], of a head [rows, outputs]; not x
+  float* out = nullptr;      // [rows, D], with a head [rows, outputs]; not x
 };
 
-/// Floats of workspace, by the team's width.
+/// Floats of workspace for a team of `width`.
 int64_t LayerStepWorkspaceFloats(const LayerStepCall& call, int width);
 
-/// The bits are the same for any team; for a row alone or among up to eight,
-/// and for a row among any greater number: there products copy weights into
-/// panels, and add in another order. workspace lies at a multiple of 64 bytes.
-/// Allocates nothing; thread-safe beside other teams. Throws ShapeError for
-/// sizes below 0 and widths and heads below 1, ArgumentError for null data.
+/// The bits are the same for any team. They are the same for a row alone or
+/// among up to eight, and for a row among any greater number, where products
+/// copy weights into panels and add in another order. workspace must lie at a
+/// multiple of 64 bytes. Allocates nothing; thread-safe beside other teams.
+/// Throws ShapeError for sizes below 0 and widths and heads below 1,
+/// ArgumentError for null data.
 void LayerSteps(const LayerStepCall& call, const StepAttention& attention,
                 float* workspace, Team& team);
 

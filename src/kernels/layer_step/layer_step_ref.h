@@ -38,8 +38,8 @@ struct LayerStepModelRef {
   LayerStepMapRef head;  // no weight: none
 };
 
-/// What becomes of one row x [D], of a head its logits; the states in `model`
-/// go on by it.
+/// The result for one row x [D], with a head its logits; advances the states in
+/// `model`.
 Doubles LayerStepRef(LayerStepModelRef& model, Doubles x);
 
 }  // namespace tarn

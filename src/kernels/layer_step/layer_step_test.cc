@@ -42,7 +42,7 @@ const Kind kKinds[] = {{false, false, false, false, true, true, 1},
                        {true, true, false, true, true, false, 1, 37},
                        {false, false, false, false, true, false, 1, 131}};
 
-// Layers, states and the model in double that is the same.
+// Layers, states and the same model in double.
 class Problem {
  public:
   Problem(const Shape& shape, const Kind& kind) : shape_(shape) {
@@ -110,7 +110,7 @@ class Problem {
     LayerSteps(call_, States(*this), workspace.data(), team);
   }
 
-  // The same of one row alone, in double: its output and its states.
+  // The same for one row alone, in double: its output and its states.
   Doubles Reference(int64_t row, Doubles& S, Doubles& z) {
     LayerStepModelRef model = model_;
     int64_t state = 0;

@@ -1,4 +1,4 @@
-// Linear attention of one token, as the layers of a step attend with it.
+// Linear attention of one token, for the layers of a step.
 #pragma once
 
 #include "kernels/layer_step/layer_step.h"
@@ -6,11 +6,11 @@
 
 namespace tarn {
 
-/// The self attention of every layer: goes on from its state by one token.
+/// The self attention of every layer, which advances its state by one token.
 class LinearStepAttention final : public StepAttention {
  public:
-  /// states: one a layer, [rows, heads, ...]; no S, no z: zeros. What is given
-  /// must outlive this.
+  /// states: one per layer, [rows, heads, ...]; no S, no z: zeros. All
+  /// arguments must outlive this.
   LinearStepAttention(const LinearAttentionOptions& options,
                       const LayerStepCall& call,
                       const LinearAttentionState* states)

@@ -1,6 +1,6 @@
-// Attention of one token to a memory that stays, as the layers of a decoder's
-// step attend with it: linear attention reads one matrix, full attention all
-// keys and values.
+// Attention of one token to a memory that does not change, for the layers of a
+// decoder's step: linear attention reads one matrix, full attention all keys
+// and values.
 #pragma once
 
 #include "kernels/layer_step/layer_step.h"
@@ -10,19 +10,19 @@
 namespace tarn {
 
 /// A layer's memory. Linear: S [rows, heads, d_key, d_value], z [rows, heads,
-/// d_key], dense. Full, where there are keys: those of row r and head h at keys
-/// + r * key_row + h * key_head, and so on; cache has the rest.
+/// d_key], dense. Full, if keys are given: those of row r and head h are at
+/// keys + r * key_row + h * key_head, and so on; cache has the rest.
 struct MemoryStepState {
   const float *S = nullptr, *z = nullptr;
   KeyValueCache cache;
   int64_t key_row = 0, key_head = 0, value_row = 0, value_head = 0;
 };
 
-/// The self attention is another's, the memory is read here.
+/// The self attention is delegated; the memory is read here.
 class MemoryStepAttention final : public StepAttention {
  public:
-  /// memories: one a layer. scores: scratch, [width of the team, longest], of
-  /// full attention. What is given must outlive this.
+  /// memories: one per layer. scores: scratch, [width of the team, longest],
+  /// for full attention. All arguments must outlive this.
   MemoryStepAttention(const StepAttention& self, const LayerStepCall& call,
                       const LinearAttentionOptions& options, float scale,
                       const MemoryStepState* memories, float* scores,

@@ -8,12 +8,12 @@
 namespace tarn::layer_step {
 namespace {
 
-// Rows up to which weights are read as they lie, which binds such products to
-// memory. More rows are worth a copy of the weights in panels.
+// Rows up to which weights are read in place, which makes such products bound
+// by memory. More rows are worth a copy of the weights in panels.
 constexpr int64_t kFewRows = 8;
 
-// A share's outputs of few rows: whole lines of a cache where they suffice,
-// else fours, as the product wants them.
+// A share's outputs for few rows: whole cache lines if there are enough
+// outputs, else groups of four, which the product requires.
 Range Outputs(int64_t outputs, int64_t share, int64_t width) {
   const int64_t unit = outputs >= 16 * width ? 16 : 4;
   const Range units = Part((outputs + unit - 1) / unit, share, width);
@@ -29,7 +29,7 @@ int64_t Products::Floats(int64_t rows) {
 
 Piece Products::PieceOf(int64_t outputs, int64_t share) const {
   if (rows_ <= kFewRows) return {{0, rows_}, Outputs(outputs, share, width_)};
-  // Blocks of outputs, and groups of rows where shares outnumber those.
+  // Shares take blocks of outputs, and groups of rows if blocks are too few.
   const int64_t blocks = (outputs + kGemmColumns - 1) / kGemmColumns;
   const int64_t columns = std::clamp<int64_t>(blocks, 1, width_);
   const int64_t groups = width_ / columns;

@@ -1,4 +1,4 @@
-// The products of a step, dealt out to the shares of a team: a share has the
+// The products of a step, divided among the shares of a team: a share has the
 // same piece of a map at every token, so that its weights stay in one core's
 // cache.
 #pragma once
@@ -13,12 +13,12 @@ struct Range {
   int64_t begin = 0, end = 0;
 };
 
-/// The part of `count` things that falls to a share.
+/// The part of `count` items that belongs to a share.
 inline Range Part(int64_t count, int64_t share, int64_t width) {
   return {count * share / width, count * (share + 1) / width};
 }
 
-/// What a share makes of a map's result: these rows of these outputs.
+/// What a share computes of a map's result: these rows of these outputs.
 struct Piece {
   Range rows, outputs;
   bool empty() const {
@@ -27,7 +27,7 @@ struct Piece {
 };
 
 /// y [rows, outputs] = x [rows, inputs] W^T + b, piece by piece. Few rows read
-/// weights as they lie, more copy them into panels. A value; thread-safe where
+/// weights in place, more rows copy them into panels. A value; thread-safe if
 /// shares differ.
 class Products {
  public:
@@ -40,7 +40,7 @@ class Products {
 
   Piece PieceOf(int64_t outputs, int64_t share) const;
 
-  /// Nothing where the map has no weight.
+  /// Does nothing where the map has no weight.
   void Run(const float* x, int64_t inputs, const LayerStepMap& map,
            int64_t outputs, const Piece& piece, int64_t share, float* y) const;
 

@@ -1,5 +1,5 @@
-// What the forward and the gradient share inside one chunk: rows through the
-// feature map into scratch, the factors of queries, states in panels.
+// What the forward pass and the gradient share inside one chunk: rows through
+// the feature map into scratch, the factors of queries, states in panels.
 
 #if defined(TARN_KERNELS_LINEAR_ATTENTION_CHUNK_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -26,8 +26,8 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// phi(x) of one row. The default map comes first and in line: a step loads two
-// rows a head, and the others' code would stand in its way.
+// phi(x) of one row. The default map comes first and inline: a step loads two
+// rows per head, and the code of the others would slow it down.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadOtherFeatures(
     FeatureMap map, DType dtype, const void* src, int64_t width, float* dst) {
   WithFeatureMap(map, [&](auto m) HWY_ATTR {
@@ -59,7 +59,7 @@ HWY_INLINE float QueryFactor(const LinearAttentionOptions& options,
   for (int64_t i = 0; i < padded; i += kLanes) {
     best = hn::Max(hn::Abs(hn::LoadU(d, features + i)), best);
   }
-  // The usual case without a maximum across lanes.
+  // The usual case needs no maximum across lanes.
   if (HWY_LIKELY(!hn::AllFalse(d, hn::Ge(best, hn::Set(d, 0x1p-30f))) &&
                  hn::AllTrue(d, hn::Le(best, hn::Set(d, 0x1p30f))))) {
     return 1.0f;
@@ -168,7 +168,7 @@ HWY_INLINE void RowSums(const float* rows, int64_t begin, int64_t end,
 }
 
 // phi(k) of the chunk into [chunk, ld], zero rows where there is no kept key;
-// their sum into sums [ld] unless null.
+// their sum into sums [ld] unless that is null.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadKeys(
     const LinearAttentionOptions& options, const LinearAttentionInputs& in,
     const Sequence& s, const ChunkRows& rows, int64_t head, int64_t chunk,
@@ -255,8 +255,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void ScaleQueriesT(
       for (int64_t k = 0; k < d_key; k += 4) {  // padding rows are zero
         HWY_UNROLL(4)
         for (int u = 0; u < 4; ++u) {
-          // A NaN in `best` is replaced by the next entry, a NaN entry wins
-          // or not by target; either way the row's output is NaN.
+          // A NaN in `best` is replaced by the next entry; whether a NaN entry
+          // wins depends on the target. Either way the row's output is NaN.
           best[u] =
               hn::Max(hn::Abs(hn::LoadU(d, column + (k + u) * chunk)), best[u]);
         }
@@ -286,7 +286,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void ScaleQueriesT(
   }
 }
 
-// Multiplies rows of phi(q) by their factors; whether any of them changed.
+// Multiplies rows of phi(q) by their factors; returns whether any changed.
 HWY_INLINE bool ScaleQueries(const LinearAttentionOptions& options,
                              const ChunkRows& rows, float* queries,
                              int64_t ld) {

@@ -56,8 +56,8 @@ inline Sequence SequenceAt(const LinearAttentionOptions& options,
 }
 
 // carries: whether states other than the initial one come in or go out. A short
-// sequence without any is one chunk: it then has no state at all, as long as
-// that is no narrower than the chunk, whose scores grow with its square.
+// sequence without any is one chunk and so has no state at all, provided that
+// the state is no narrower than the chunk, whose scores grow with its square.
 inline int64_t ChunkTokens(const LinearAttentionOptions& options,
                            const LinearAttentionInputs& in, bool carries) {
   constexpr int64_t kBestChunk = 16;  // see docs/kernels.md
@@ -77,7 +77,7 @@ inline int64_t ChunkTokens(const LinearAttentionOptions& options,
   return kBestChunk;
 }
 
-// Whether every sequence is one chunk and no state comes to it or leaves it: a
+// Whether every sequence is one chunk without a state before or after it: a
 // chunk then has all that its gradients need.
 inline bool IsOneChunk(const LinearAttentionOptions& options,
                        const LinearAttentionInputs& in, bool carries) {
@@ -96,12 +96,12 @@ struct ChunkRows {
   int64_t rows;      // rows in use, from 0
   int64_t query_begin, query_end;
   int64_t key_begin, key_end;
-  // Whether the walk comes to it with a state, and whether anybody reads the
-  // state that it leaves: the first and the last chunk of a walk have half the
-  // work, a sequence of one chunk has none of it.
+  // Whether the walk reaches the chunk with a state, and whether the state that
+  // it leaves is read: the first and the last chunk of a walk have half the
+  // work, and a sequence of one chunk has none of it.
   bool reads_state = true, leaves_state = true;
-  // Rows that row tiles cover; scores of all of them are written, since rows
-  // behind `rows` are zero but a product with stale scratch may not be.
+  // Rows that row tiles cover. Scores of all of them are written, because rows
+  // after `rows` are zero but their product with stale scratch may not be.
   int64_t tile_rows() const { return (rows + 3) / 4 * 4; }
   bool has_queries() const { return query_begin < query_end; }
   bool has_keys() const { return key_begin < key_end; }
@@ -113,8 +113,8 @@ struct ChunkRows {
   }
 };
 
-// Of chunk `index` in a walk that begins with a state or without, and that is
-// to end with one or not.
+// Sets the state flags of chunk `index` in a walk that begins with a state or
+// without, and that is to end with one or not.
 inline void TellOfState(const Sequence& s, int64_t index, bool forward,
                         bool begins_with, bool ends_with, ChunkRows& rows) {
   const bool first = index == s.first_chunk, last = index + 1 == s.last_chunk;
@@ -139,8 +139,8 @@ inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
 
 // Adjacent heads that one task walks together, chunk by chunk: in a time-first
 // layout their rows touch, so that a page or line is fetched once instead of
-// once a head. Few enough to leave every worker two tasks and to keep the
-// states (`state_floats` a head) within 128 KiB.
+// once per head. They are few enough to leave every worker two tasks and to
+// keep the states (`state_floats` per head) within 128 KiB.
 inline int64_t HeadsPerTask(int64_t heads, int64_t sequences, int width,
                             int64_t state_floats) {
   constexpr int64_t kMostHeads = 4, kStateFloats = 32768;

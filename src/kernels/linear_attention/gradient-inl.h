@@ -91,7 +91,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
     const float d = grad.denominators[(c.s.batch * in.queries.size[1] + t) *
                                           in.values.size[2] +
                                       value_head];
-    if (d == 0.0f) {  // empty row: no gradient, whatever grad_out holds
+    if (d == 0.0f) {  // empty row: no gradient for any grad_out
       ZeroRows(row, 0, 1, c.at.value);
       continue;
     }
@@ -125,7 +125,7 @@ HWY_INLINE void MapGradientRow(const float* features, const float* gradient,
 }
 
 // to[r] = slope * factor * gradient over one padded row; `to` may be one of the
-// others. The default map in line, as in LoadFeatures.
+// others. The default map is inline, as in LoadFeatures.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void OtherGradientRow(
     FeatureMap map, const float* features, const float* gradient, float factor,
     int64_t padded, float* to) {
@@ -143,7 +143,7 @@ HWY_INLINE void FeatureGradientRow(FeatureMap map, const float* features,
   }
 }
 
-// dq = slope * factor * da of the chunk's rows, stored; da is overwritten. phi:
+// Stores dq = slope * factor * da of the chunk's rows; da is overwritten. phi:
 // features without their factors, which are 1 unless `scaled`.
 HWY_MAYBE_UNUSED static void StoreQueryGradients(const ChunkContext& c,
                                                  const float* phi, bool scaled,

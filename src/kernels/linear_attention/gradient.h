@@ -1,4 +1,4 @@
-// What both sweeps of the gradient are told, and where their scratch lies.
+// What both sweeps of the gradient receive, and where their scratch lies.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,8 @@ struct BackwardLayout {
     queries = plan.Take(chunk * key);
     keys = plan.Take(chunk * key);
     keys_t = plan.Take(chunk * key);
-    // Parts that are not in use at the same time share their place: all of them
-    // and a state of 64 x 64 are to stay in L1.
+    // Parts that are not in use at the same time share their place, so that all
+    // of them and a state of 64 x 64 stay in L1.
     values = grad_col = plan.Take(chunk * wide);
     values_t = grad_out_t = staging = plan.Take(chunk * wide);
     grad_out = grad_queries = plan.Take(chunk * wide);

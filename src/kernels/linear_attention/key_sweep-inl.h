@@ -1,6 +1,6 @@
-// The gradient's sweep over keys: backward in time, dL/dS and dL/dz carried,
-// dk and dv; of sequences of one chunk dq as well, from the same rows and the
-// same gradient of the scores.
+// The gradient's sweep over keys: backward in time, with dL/dS and dL/dz
+// carried; makes dk and dv and, for sequences of one chunk, dq as well, from
+// the same rows and the same gradient of the scores.
 
 #if defined(TARN_KERNELS_LINEAR_ATTENTION_KEY_SWEEP_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -69,8 +69,8 @@ HWY_MAYBE_UNUSED static void ValuesTimesState(const ChunkContext& c,
             at.key);
 }
 
-// acc += the rows at and after each row's own, of `b`: row j of the tile takes
-// sum over i >= j of scores[i, j] b_i, i < rows.
+// acc += the rows of `b` at and after each row's own: row j of the tile takes
+// the sum over i >= j of scores[i, j] b_i, i < rows.
 template <int kRows, int kVectors>
 HWY_MAYBE_UNUSED static HWY_INLINE void AddLaterRows(
     const ChunkContext& c, const float* scores, const float* b, int64_t ld,
@@ -174,7 +174,7 @@ HWY_MAYBE_UNUSED static void UpdateNormalizer(const ChunkContext& c,
   }
 }
 
-// da += dP b, which is all of it where no state is read.
+// da += dP b, which is all of da where no state is read.
 HWY_MAYBE_UNUSED static void AddQueryGradients(const ChunkContext& c,
                                                int64_t g) {
   const BackwardLayout& at = c.at;
@@ -199,8 +199,8 @@ HWY_MAYBE_UNUSED static void AddQueryGradients(const ChunkContext& c,
   });
 }
 
-// dq from the rows of phi(q) in `queries`; those that factors changed are
-// loaded again.
+// dq from the rows of phi(q) in `queries`; rows that factors changed are loaded
+// again.
 HWY_MAYBE_UNUSED static void FinishAllQueryGradients(const ChunkContext& c,
                                                      bool changed) {
   float* features = c.w + c.at.queries;

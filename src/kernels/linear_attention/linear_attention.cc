@@ -73,7 +73,7 @@ struct ForwardHead {
 };
 
 // d_i = q_i . z + sum_j scores_ij for the chunk's queries, lanes over tokens,
-// and what their numerators are multiplied by.
+// and the factors of their numerators.
 static HWY_NOINLINE void Denominators(const ForwardTask& task, const float* z,
                                       const ChunkRows& rows,
                                       const ForwardLayout& at) {
@@ -100,7 +100,7 @@ static HWY_NOINLINE void Denominators(const ForwardTask& task, const float* z,
     }
     if (options.denominator == Denominator::kCompat) {
       total = hn::Add(total, hn::Set(d, options.eps));
-    } else {  // NaN passes
+    } else {  // NaN stays NaN
       total = hn::IfThenZeroElse(hn::Le(total, hn::Zero(d)), total);
     }
     hn::StoreU(total, d, w + at.denominators + i);
@@ -395,8 +395,9 @@ void LinearAttentionForward(const LinearAttentionOptions& options,
   const int64_t rows = SequenceCount(in) * value_heads;
   const int64_t heads = ForwardHeads(in, width);
   const int64_t blocks = (value_heads + heads - 1) / heads;
-  // Columns of S are independent: slices of a multiple of 32 share the work of
-  // few heads among the workers and change no bit; each computes the scores.
+  // Columns of S are independent: slices of a multiple of 32 divide the work of
+  // few heads among the workers and change no bit; each slice computes the
+  // scores.
   constexpr int64_t kSlice = 2 * kRowPad;
   int64_t slices = 1;
   if (rows > 0 && rows < width) {

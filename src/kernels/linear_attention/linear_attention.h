@@ -54,8 +54,8 @@ struct LinearAttentionOutputs {
   float* denominators = nullptr;  // [B, T, HV] dense
 };
 
-/// Throws ShapeError, DTypeError or ArgumentError naming the argument; reads
-/// no tensor data but key_lengths and cu_seqlens.
+/// Throws ShapeError, DTypeError or ArgumentError naming the argument; reads no
+/// tensor data except key_lengths and cu_seqlens.
 void CheckLinearAttention(const LinearAttentionOptions& options,
                           const LinearAttentionInputs& inputs,
                           const LinearAttentionOutputs& outputs);
@@ -66,9 +66,10 @@ size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
                                      const LinearAttentionInputs& inputs,
                                      int width, bool backward);
 
-/// Chunked form: O(T K V) time, nothing of size T x S, T x K x V. Checks first
-/// (as above), then runs on `executor`. Inputs are not modified; outputs must
-/// not overlap inputs. Same bits for any executor width. T, S, B = 0 are valid.
+/// Chunked form: O(T K V) time, and no memory of size T x S or T x K x V.
+/// Checks first (as above), then runs on `executor`. Inputs are not modified;
+/// outputs must not overlap inputs. Same bits for any executor width.
+/// T, S, B = 0 are valid.
 void LinearAttentionForward(const LinearAttentionOptions& options,
                             const LinearAttentionInputs& inputs,
                             const LinearAttentionOutputs& outputs,
@@ -106,8 +107,9 @@ void LinearAttentionStep(const LinearAttentionOptions& options,
                          float* state_z, const TensorView& out,
                          Executor& executor);
 
-/// A state before and after: S [B, HV, K, V], z [B, HV, K], dense. The next one
-/// may be the same memory, and overlaps the old one in no other way.
+/// A state before and after: S [B, HV, K, V], z [B, HV, K], dense. The next
+/// state may be the same memory, but must not overlap the old one in any other
+/// way.
 struct LinearAttentionState {
   const float *S = nullptr, *z = nullptr;
   float *next_S = nullptr, *next_z = nullptr;
@@ -121,8 +123,8 @@ void LinearAttentionStepInto(const LinearAttentionOptions& options,
                              const TensorView& out, Executor& executor);
 
 /// Recurrent prefill: T tokens one after the other in the arithmetic of
-/// LinearAttentionStep, so any split of a prompt gives the same bits. Shapes
-/// as in Step with T instead of 1.
+/// LinearAttentionStep, so any split of a prompt gives the same bits. Shapes as
+/// in LinearAttentionStep with T instead of 1.
 void LinearAttentionPrefill(const LinearAttentionOptions& options,
                             const TensorView& queries, const TensorView& keys,
                             const TensorView& values, float* state_S,

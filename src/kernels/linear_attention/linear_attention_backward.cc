@@ -6,9 +6,9 @@
 //     P = tril(a b^T);  dv = P^T G + b R;  db = dP^T a + V R^T + 1 r^T
 //     R += a^T G;  r += a^T e
 // The sweeps are independent tasks and nothing is saved between chunks. The
-// price against one reverse sweep over stored states is computing dP twice.
-// A sequence of one chunk has no states: there the second sweep alone makes all
-// three gradients, da = dP b.
+// price compared with one reverse sweep over stored states is computing dP
+// twice. A sequence of one chunk has no states: there the second sweep alone
+// makes all three gradients, da = dP b.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -31,7 +31,7 @@ namespace tarn {
 HWY_EXPORT(QuerySweep);
 HWY_EXPORT(KeySweep);
 
-// sweeps: of each head, a task each.
+// sweeps: the number of sweeps over each head, one task each.
 static int64_t BackwardHeads(const LinearAttentionInputs& in, int sweeps,
                              int width) {
   return HeadsPerTask(in.keys.size[2], sweeps * SequenceCount(in), width,
@@ -41,7 +41,7 @@ static int64_t BackwardHeads(const LinearAttentionInputs& in, int sweeps,
 
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
                               const LinearAttentionInputs& in, int width) {
-  // Enough with states that are carried and without, where chunks are longer.
+  // Enough with states that are carried, and without, where chunks are longer.
   int64_t most = 0;
   for (const bool carries : {false, true}) {
     const bool one = IsOneChunk(options, in, carries);

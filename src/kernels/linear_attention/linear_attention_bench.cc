@@ -63,8 +63,8 @@ class Buffers {
   std::vector<Values> held_;
 };
 
-// FLOP a token and head at chunks of C tokens (docs/kernels.md), products
-// whose result has a causal half counted by that half: 2 C becomes C.
+// FLOP per token and head at chunks of C tokens (docs/kernels.md); products
+// whose result has a causal half are counted by that half: 2 C becomes C.
 double ForwardFlop(const Shape& s, double chunk, double halves) {
   const double K = static_cast<double>(s.d_key);
   const double V = static_cast<double>(s.d_value);
@@ -167,7 +167,7 @@ class Recurrent : public Case {
     const double K = static_cast<double>(shape_.d_key);
     const double V = static_cast<double>(shape_.d_value);
     work_.useful_flop = work_.executed_flop = shape_.TokenHeads() * 4 * K * V;
-    // The state is read and written once a call; rows of tokens once.
+    // The state is read and written once per call, and rows of tokens once.
     work_.bytes = static_cast<double>(states) * 8 * (K * V + K) +
                   shape_.TokenHeads() * 2 * (K + V) *
                       static_cast<double>(DTypeBytes(shape_.dtype));

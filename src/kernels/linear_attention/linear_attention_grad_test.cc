@@ -33,7 +33,7 @@ double Value(const Problem& p, const Loss& loss) {
 }
 
 // Kernel gradients of batch rows, each with its own problem. states: whether
-// the gradients of states are given and asked for.
+// the gradients of states are given and wanted.
 std::vector<reference::Gradients> RunBackward(
     const std::vector<Problem>& problems, const std::vector<Loss>& losses,
     DType dtype, bool spread, bool packed, Executor& executor,
@@ -104,11 +104,11 @@ void CheckGradient(const Problem& p, uint64_t seed, DType dtype, bool spread,
   const reference::Gradients ref =
       reference::Backward(p, loss.out, loss.S, loss.z);
   Tolerance t = GradientTolerance(dtype);
-  // The gradient reads the rounded output in e = -(g . o) / d, which a 16-bit
-  // type adds to the rounding of the result itself.
+  // The gradient reads the rounded output in e = -(g . o) / d, which for a
+  // 16-bit type adds to the rounding of the result itself.
   if (dtype != DType::kF32) t = {2 * t.r, 2 * t.m};
-  // One feature: the output ignores the query, dq is a sum that cancels. So it
-  // is where relu leaves a query one feature.
+  // With one feature the output ignores the query, and dq is a sum that
+  // cancels. The same holds where relu leaves a query one feature.
   const bool sparse = p.options.feature_map == FeatureMap::kRelu ||
                       p.options.feature_map == FeatureMap::kRelu2;
   const double near = p.d_key == 1 ? 0.1 : sparse ? 0.01 : 0;
@@ -118,7 +118,7 @@ void CheckGradient(const Problem& p, uint64_t seed, DType dtype, bool spread,
   const Tolerance s = dtype == DType::kF32 ? Tolerance{2e-6, 5e-5} : t;
   ExpectClose(got.S, ref.S, p.d_value, s.r, s.m, what + " dS");
   ExpectClose(got.z, ref.z, p.d_key, s.r, s.m, what + " dz");
-  // The same without states before and after, which then are left out.
+  // The same without states before and after, which are then left out.
   Problem bare = p;
   bare.S.clear();
   bare.z.clear();
@@ -130,7 +130,7 @@ void CheckGradient(const Problem& p, uint64_t seed, DType dtype, bool spread,
                           std::vector<double>(loss.z.size()));
   const std::string of = what + " without states";
   // A query that reads one key has an output that ignores both: sums cancel,
-  // those of many queries where there is no other key.
+  // and those of many queries do if there is no other key.
   const double least = std::max(near, p.seq_len_k == 1       ? 1.0
                                       : dtype == DType::kF32 ? 0.1
                                                              : 0.5);
@@ -187,7 +187,7 @@ class LinearAttentionGradTest : public ::testing::TestWithParam<std::string> {
 TEST_P(LinearAttentionGradTest, LengthsMatchReference) {
   for (int64_t T :
        {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 100, 255, 257}) {
-    // The wide ones are one chunk up to 64 tokens where nothing is carried.
+    // The wide ones are one chunk up to 64 tokens if no state is carried.
     for (const auto& [d_key, d_value] : {std::pair{20, 33}, {64, 70}}) {
       const Shape shape{T, -1, 1, 1, d_key, d_value};
       CheckGradient(MakeProblem(shape, {}, 17 + T), 5, DType::kF32, T % 2,

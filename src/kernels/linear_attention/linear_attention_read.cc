@@ -73,7 +73,7 @@ static float InverseDenominator(const ReadTask& task, int64_t t, float factor,
   if (task.options->denominator == Denominator::kCompat) {
     return 1.0f / (denominator + task.options->eps);
   }
-  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN passes
+  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN stays NaN
 }
 
 // acc += S^T phi(q) over `width` features, kVectors columns at a time. Even and
@@ -164,7 +164,7 @@ namespace {
 void CheckRead(const LinearAttentionOptions& options, const TensorView& queries,
                const float* state_S, const float* state_z,
                const TensorView& out) {
-  // No keys and no values: what is left of the checks of the whole operator.
+  // No keys and no values: what remains of the checks of the whole operator.
   TensorView none = queries, values = out;
   none.size[1] = values.size[1] = 0;
   LinearAttentionInputs in;

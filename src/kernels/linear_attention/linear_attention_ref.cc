@@ -23,7 +23,7 @@ double Slope(FeatureMap map, double x) {
 struct Row {
   std::vector<double> weights;  // a_i . b_j for allowed j, else 0
   std::vector<double> numerator;
-  double denominator = 1;  // what divides; 0 for an empty row
+  double denominator = 1;  // the divisor; 0 for an empty row
 };
 
 class Walk {
@@ -83,7 +83,7 @@ class Walk {
       case Denominator::kCompat:
         row.denominator = sum + p_.options.eps;
         break;
-      case Denominator::kSigned:  // not the kernel's
+      case Denominator::kSigned:  // not in the kernel
       case Denominator::kExact:
         row.denominator = sum <= 0 ? 0 : sum;
         break;

@@ -11,8 +11,8 @@
 
 namespace tarn::reference {
 
-/// One batch row or packed sequence, dense, time first. `kept[j]` tells which
-/// keys take part. Empty state vectors mean zeros.
+/// One batch row or packed sequence, dense, time first. `kept[j]`: whether key
+/// j takes part. Empty state vectors mean zeros.
 struct Problem {
   int64_t seq_len_q = 0, seq_len_k = 0, heads = 1, value_heads = 1;
   int64_t d_key = 1, d_value = 1;

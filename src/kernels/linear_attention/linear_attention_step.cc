@@ -1,4 +1,4 @@
-// Recurrent form: one pass over the state a token, S read and written once.
+// Recurrent form: one pass over the state per token, S read and written once.
 //   S += phi(k) v^T;  z += phi(k);  o = S^T phi(q) / z . phi(q)
 // (Katharopoulos et al. 2020, eq. 18-20: update, then read.)
 #include <algorithm>
@@ -104,7 +104,7 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
     case Denominator::kSigned:  // refused by the checks
       break;
   }
-  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN passes
+  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN stays NaN
 }
 
 // kVectors columns of S, from `old` into `state`; acc gets S^T phi(q). Even and odd
@@ -154,7 +154,7 @@ HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
   }
 }
 
-// Columns that fill no vector, one by one.
+// Columns that do not fill a vector, one by one.
 static void UpdateTail(const Features& f, int64_t width, const float* values,
                        int64_t columns, const float* old, float* state,
                        int64_t ld, float* acc) {
@@ -199,8 +199,8 @@ static void StepToken(const StepTask& task, int64_t t) {
   HWY_ALIGN float values[kColumns];
   HWY_ALIGN float acc[kColumns];
   // A step meets each state once: while one head's is updated, the next one's
-  // comes into L2. (The hardware stops at the end of a page, which is often
-  // just a head.)
+  // is prefetched into L2. (The hardware stops at the end of a page, which is
+  // often exactly one head.)
   const int64_t next = task.queries->size[1] == 1 ? d_key * d_value : 0;
   for (int64_t column = 0; column < d_value; column += kColumns) {
     const int64_t columns = std::min(kColumns, d_value - column);
@@ -209,7 +209,7 @@ static void StepToken(const StepTask& task, int64_t t) {
             columns, values);
     ZeroRows(acc, 0, 1, kColumns);
     for (int64_t block = 0; block < d_key; block += kKeyBlock) {
-      // With one block its features are still in f.
+      // With a single block, its features are still in f.
       if (d_key > kKeyBlock) LoadBlock(task, t, block, factor, f);
       UpdateBlock(f, std::min(kKeyBlock, d_key - block), values, columns,
                   old + block * d_value + column,

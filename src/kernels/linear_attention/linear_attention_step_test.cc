@@ -142,7 +142,7 @@ TEST_P(LinearAttentionStepTest, VerySmallFeaturesStillAverage) {
   for (double x : s.out) EXPECT_NEAR(3, x, 3e-6);
 }
 
-// ---- Reading a state that stays as it is.
+// ---- Reads of a state that does not change.
 
 std::vector<double> Read(const Problem& p, const std::vector<int64_t>& runs,
                          DType dtype, bool spread, Executor& executor) {
@@ -200,8 +200,8 @@ TEST_P(LinearAttentionStepTest, ReadOfAnEmptyStateIsZero) {
   for (double x : Read(p, {2}, DType::kF32, false, serial)) EXPECT_EQ(0.0, x);
 }
 
-// What float32 sums lose over a million tokens: z ends near 1.16e6, where one
-// addition rounds to 1 part in 2^24; the errors of both signs add up like a
+// The error of float32 sums over a million tokens: z ends near 1.16e6, where
+// one addition rounds to 1 part in 2^24; the errors of both signs add up like a
 // random walk, to about 1e-5 of the whole.
 TEST_P(LinearAttentionStepTest, AMillionTokensAgainstFloat64) {
   constexpr int64_t kWidth = 4, kBlock = 1000, kBlocks = 1000;

@@ -1,4 +1,4 @@
-// Forward against the double reference, on every SIMD target.
+// The forward pass against the double reference, on every SIMD target.
 #include "kernels/linear_attention/linear_attention.h"
 
 #include "core/error.h"
@@ -13,7 +13,7 @@ struct Outcome {
 };
 
 // Runs the kernel on problems of one shape as batch rows, or packed. states:
-// whether the last ones are asked for.
+// whether the final states are wanted.
 std::vector<Outcome> RunForward(const std::vector<Problem>& problems,
                                 DType dtype, bool spread, bool packed,
                                 Executor& executor, bool states = true) {
@@ -76,7 +76,7 @@ void CheckAgainstReference(const Problem& p, DType dtype, bool spread,
   ExpectClose(run.out, ref.out, p.d_value, t.r, t.m, what + " out");
   ExpectClose(Wide(run.S), ref.S, p.d_value, state.r, state.m, what + " S");
   ExpectClose(Wide(run.z), ref.z, p.d_key, state.r, state.m, what + " z");
-  // The same without states before and after, which then are left out.
+  // The same without states before and after, which are then left out.
   Problem bare = p;
   bare.S.clear();
   bare.z.clear();
@@ -102,7 +102,7 @@ std::string Label(const Shape& s) {
 TEST_P(LinearAttentionTest, LengthsMatchReference) {
   for (int64_t T :
        {0, 1, 2, 3, 7, 15, 16, 17, 31, 63, 64, 65, 100, 255, 257, 500}) {
-    // The wide ones are one chunk up to 64 tokens where nothing is carried.
+    // The wide ones are one chunk up to 64 tokens if no state is carried.
     for (const auto& [d_key, d_value] : {std::pair{20, 33}, {64, 70}}) {
       const Shape shape{T, -1, 1, 1, d_key, d_value};
       CheckAgainstReference(MakeProblem(shape, {}, 7 + T), DType::kF32, T % 2,

@@ -1,4 +1,4 @@
-// Asking for the rows of the next chunk while the products of this one run.
+// Prefetches the rows of the next chunk while the products of this one run.
 
 #if defined(TARN_KERNELS_LINEAR_ATTENTION_PREFETCH_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -22,23 +22,23 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of one head lie a whole token apart, too far for the hardware to
-// foresee. They are asked for one chunk ahead, spread evenly over the pauses
-// between parts of the products: asked for all at once they would fill the line
-// buffers, and the products' own loads would wait.
+// predict. They are prefetched one chunk ahead, spread evenly over the pauses
+// between parts of the products: all at once they would fill the line buffers,
+// and the products' own loads would wait.
 class RowPrefetcher {
  public:
-  // The next `tokens` rows of `view` from `row` on.
+  // Adds the next `tokens` rows of `view` from `row` on.
   void Add(const TensorView& view, const char* row, int64_t width) {
     const int64_t bytes = static_cast<int64_t>(DTypeBytes(view.dtype));
     stream_[streams_++] = {reinterpret_cast<uintptr_t>(row),
                            view.stride[1] * bytes, width * bytes};
   }
-  // `pauses`: how often Next is going to be called.
+  // `pauses`: how often Next will be called.
   void Start(int64_t tokens, int64_t pauses) {
     left_ = rows_ = tokens * streams_;
     pauses_ = pauses;
-    // First one line of every page: the page walks, long in a virtual machine,
-    // then overlap instead of stopping the products one by one.
+    // First one line of every page: the page walks, which are long in a virtual
+    // machine, then overlap instead of stopping the products one by one.
     for (int n = 0; n < streams_; ++n) {
       const Stream& s = stream_[n];
       const int64_t bytes = std::max<int64_t>(std::abs(s.stride), 1);
@@ -49,7 +49,7 @@ class RowPrefetcher {
       }
     }
   }
-  // A pause: asks for this pause's share of the rows.
+  // A pause: prefetches this pause's share of the rows.
   HWY_INLINE void Next() {
     if (left_ == 0) return;
     for (due_ += rows_; due_ >= pauses_ && left_ > 0; due_ -= pauses_) Row();
@@ -61,7 +61,7 @@ class RowPrefetcher {
     int64_t stride, bytes;
   };
 
-  // One row of one tensor. (An address past the tensor is only a hint.)
+  // One row of one tensor. (A prefetch past the tensor does no harm.)
   HWY_INLINE void Row() {
     --left_;
     Stream& s = stream_[next_];

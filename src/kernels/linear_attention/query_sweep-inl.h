@@ -1,4 +1,4 @@
-// The gradient's sweep over queries: forward in time, S and z rebuilt, dq.
+// The gradient's sweep over queries: forward in time, rebuilds S, z; makes dq.
 
 #if defined(TARN_KERNELS_LINEAR_ATTENTION_QUERY_SWEEP_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -74,7 +74,7 @@ HWY_MAYBE_UNUSED static HWY_INLINE void QueryPanel(const ChunkContext& c,
   }
 }
 
-// phi(q) again, and dq from it.
+// Recomputes phi(q), and dq from it.
 HWY_MAYBE_UNUSED static void FinishQueryGradients(const ChunkContext& c,
                                                   RowPrefetcher& prefetch) {
   float* features = c.w + c.at.grad_queries;
@@ -84,7 +84,7 @@ HWY_MAYBE_UNUSED static void FinishQueryGradients(const ChunkContext& c,
                       prefetch);
 }
 
-// Rows one chunk on in the walk, of every tensor that the sweep touches.
+// Prefetches rows one chunk on in the walk, of all tensors the sweep touches.
 HWY_MAYBE_UNUSED static void AskForQueryRows(const ChunkContext& c,
                                              int64_t value_head,
                                              RowPrefetcher& prefetch) {

@@ -37,11 +37,11 @@ constexpr int kScoreRows = 2;
 enum class Half { kLaneNotBefore, kLaneNotAfter };
 
 // c[x, y] = a_x . b_y + row_add[x] + lane_add[y] for the tokens y >= x
-// (kLaneNotBefore: y are queries) or y <= x (kLaneNotAfter: y are keys); within
+// (kLaneNotBefore: y are queries) or y <= x (kLaneNotAfter: y are keys). Within
 // diagonal blocks the other entries are zero (selected, so a NaN there is
-// gone), blocks of the other half are not written. a [rows, kWidth] dense, b_t
-// = B^T [width, chunk]. kWidth: a's row stride when it is known, else 0. Null
-// terms are left out.
+// removed); blocks of the other half are not written. a [rows, kWidth] dense,
+// b_t = B^T [width, chunk]. kWidth: a's row stride when it is known, else 0.
+// Null terms are left out.
 struct ScoreArgs {
   const float* a;
   int64_t a_stride;

@@ -20,7 +20,7 @@
 
 namespace tarn::testing {
 
-// All maps that the kernels hold.
+// All maps that the kernels contain.
 constexpr FeatureMap kElementwiseMaps[] = {
     FeatureMap::kElu1, FeatureMap::kIdentity, FeatureMap::kRelu,
     FeatureMap::kRelu2, FeatureMap::kSoftplus};
@@ -39,7 +39,7 @@ inline std::vector<double> Random(int64_t n, std::mt19937_64& rng,
   return x;
 }
 
-// 16-bit conversions by value, apart from the kernel's bit tricks.
+// 16-bit conversions by value, independent of the kernel's bit tricks.
 inline uint16_t F32ToBF16(float f) {
   uint32_t bits;
   std::memcpy(&bits, &f, 4);
@@ -144,7 +144,7 @@ class GuardedTensor {
     bytes_.assign(elements * DTypeBytes(dtype), char(0xFF));  // NaN everywhere
     view_.data = bytes_.data() + (8 + (spread ? 1 : 0)) * DTypeBytes(dtype);
   }
-  // A copy's view is of its own bytes. A moved tensor keeps its bytes' place.
+  // A copy's view is of its own bytes. A moved tensor's bytes stay in place.
   GuardedTensor(const GuardedTensor& other)
       : view_(other.view_), bytes_(other.bytes_) {
     view_.data = bytes_.data() + (static_cast<char*>(other.view_.data) -
@@ -283,7 +283,7 @@ struct AlignedFree {
 };
 using Workspace = std::unique_ptr<void, AlignedFree>;
 
-// NaN-filled scratch, so that anything read before it is written shows.
+// Scratch filled with NaN, so that reading it before it is written shows.
 inline Workspace MakeWorkspace(size_t bytes) {
   void* p = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
   std::memset(p, 0xFF, (bytes + 127) / 64 * 64);
@@ -316,7 +316,7 @@ inline void ExpectClose(const std::vector<double>& x,
                                   ? std::numeric_limits<double>::infinity()
                                   : std::abs(error[i + j]));
     }
-    // Rows far below the tensor's scale are noise of cancelling sums.
+    // Errors of rows far below the tensor's scale are noise of cancelling sums.
     const double row_scale = std::max({Rms(&ref[i], row), 1e-3 * scale, floor});
     ASSERT_LE(worst, m * row_scale + tiny)
         << what << ": m, row " << i / row << " of " << n / row;

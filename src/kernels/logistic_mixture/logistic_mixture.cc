@@ -1,5 +1,5 @@
-// One lane a row: sums over components need no sum over lanes, and any K fills
-// the vectors. Components are read by gathers, 3 K floats apart.
+// Each row takes one lane: sums over components need no sum over lanes, and any
+// K fills the vectors. Components are read by gathers, 3 K floats apart.
 #include "kernels/logistic_mixture/logistic_mixture.h"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ HWY_INLINE Component ComponentAt(VF y, MF low, MF high, VF mean, VF log_scale) {
   const VF w = hn::Mul(hn::Set(d, 2 * kHalfBin), inverse);
   const VF width = hn::Neg(hn::Expm1(d, hn::Neg(w)));
   const MF edge = hn::Or(low, high);
-  // Each edge lacks the tail on its own side, and the width.
+  // Bytes at an end lack the tail on that side, and the width.
   const VF tail_above = hn::IfThenZeroElse(high, above.softplus);
   const VF tail_below = hn::IfThenZeroElse(low, below.softplus);
   const VF slope_above = hn::IfThenZeroElse(high, above.sig);
@@ -83,7 +83,7 @@ HWY_INLINE Component ComponentAt(VF y, MF low, MF high, VF mean, VF log_scale) {
   VF scale_slope = hn::Sub(
       hn::Sub(hn::Mul(b, slope_below), hn::Mul(a, slope_above)), narrowing);
 
-  // p <= w, so a small w decides too: the logarithm of 0 is no number.
+  // p <= w, so a small w decides too: the logarithm of 0 is not finite.
   const MF likely = hn::And(hn::Gt(log_p, hn::Set(d, kLogThreshold)),
                             hn::Gt(w, hn::Set(d, kThreshold)));
   const MF density = hn::Not(hn::Or(likely, edge));
@@ -119,7 +119,7 @@ struct LogSum {
   HWY_INLINE VF Log() const { return hn::Add(largest, hn::Log(DF(), sum)); }
 };
 
-// The rows that the lanes work on. Behind the last row, lanes repeat it: they
+// The rows that the lanes work on. After the last row, lanes repeat it: they
 // compute and write what is there already.
 struct Lanes {
   const float* params;
@@ -137,13 +137,13 @@ struct Lanes {
   }
 };
 
-// What the first pass found out about the lanes' rows.
+// What the first pass learns about the lanes' rows.
 struct Sums {
   LogSum logits, joint;
-  VF bad;  // NaN where a row holds what it must not, else 0
+  VF bad;  // NaN where a row holds an invalid value, else 0
 };
 
-// Leaves, where gradients are wanted, ln p_k and its slopes in their place.
+// Stores, if gradients are wanted, ln p_k and its slopes in their place.
 HWY_INLINE Sums SumComponents(const Lanes& lanes, int64_t k, VF y, MF low,
                               MF high) {
   const DF d;
@@ -206,7 +206,7 @@ static void LossOfRows(const LogisticMixtureArgs& args, int64_t first,
     HWY_ALIGN int32_t offset[kRowPad];
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const int64_t at = std::min(lane, count - 1);
-      // 255 and 0 exactly 1 and -1; the others by one rounding.
+      // 255 and 0 give exactly 1 and -1, other bytes round once.
       y[lane] = static_cast<float>(2 * args.targets[row + at] - 255) / 255.0f;
       weight[lane] = args.weights == nullptr ? 1.0f : args.weights[row + at];
       offset[lane] = static_cast<int32_t>(at * 3 * k);

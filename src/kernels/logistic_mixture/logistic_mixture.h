@@ -32,23 +32,24 @@ struct LogisticMixtureArgs {
 };
 
 /// Throws ShapeError for negative rows or K outside [1, 2^20], ArgumentError
-/// for null data, before any work. Of each loss and each product s dloss/dmu
-/// the error is some 1e-6 plus what rounding y - mu means, 1e-7 / s. A logit
+/// for null data, before any work. The error of each loss and each product s
+/// dloss/dmu is some 1e-6 plus the effect of rounding y - mu, 1e-7 / s. A logit
 /// of -inf has weight 0 and a log-scale of -inf counts as -7; with any other
 /// infinity or a NaN among a row's parameters its loss and gradients are NaN,
-/// those of other rows as ever. Gradients of a row of weight 0 are 0 whatever
-/// it holds. Means count as at most 1e30 from y. One read of the parameters
-/// (two with gradients); allocates nothing; same bits for any executor.
+/// and other rows are not affected. Gradients of a row of weight 0 are 0
+/// whatever it holds. Means count as at most 1e30 from y. One read of the
+/// parameters (two with gradients); allocates nothing; same bits for any
+/// executor.
 void LogisticMixtureLoss(const LogisticMixtureArgs& args, Executor& executor);
 
 /// Draws a byte from one row of parameters, [3 K]: a component by the weights
 /// softmax(l / temperature), then x = mu + temperature s (ln u - ln(1 - u)),
-/// the byte nearest to x clamped to [-1, 1]. Temperature 1 draws from the
-/// distribution above, 0 takes the mean of the heaviest component (the first
-/// of equals). Two steps of `rng` whatever the arguments, so a row's draw is a
+/// then the byte nearest to x clamped to [-1, 1]. Temperature 1 draws from the
+/// distribution above, 0 takes the mean of the heaviest component (the first of
+/// equals). Takes two steps of `rng` for any arguments, so a row's draw is a
 /// function of its place in the stream. Throws ShapeError for k < 1,
 /// ArgumentError for null or a temperature outside [0, 100], NumericError for
-/// NaN or an infinity that the loss would not take. O(K); double inside.
+/// NaN or an infinity that the loss would not take. O(K); computes in double.
 uint8_t LogisticMixtureSample(const float* params, int64_t k, Rng& rng,
                               double temperature = 1.0);
 

@@ -1,5 +1,5 @@
-// Benchmark cases of the mixture of logistics: rows=8192 mixtures=10. FLOP
-// count each exponential, logarithm and division as one: arithmetic bounds it.
+// Benchmark cases of the mixture of logistics: rows=8192 mixtures=10. Each
+// exponential, logarithm and division counts as one FLOP: arithmetic bounds it.
 #include "core/rng.h"
 #include "kernels/bench_case.h"
 #include "kernels/logistic_mixture/logistic_mixture.h"

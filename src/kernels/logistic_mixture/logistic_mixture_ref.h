@@ -10,8 +10,8 @@ namespace tarn::reference {
 struct LogisticMixtureRow {
   double loss = 0;
   std::vector<double> gradient;  // [3 K]
-  // How far ln p_k is from ln 1e-5, where the formula changes: the least of all
-  // components that count, infinity for the bytes at the ends.
+  // The distance of ln p_k from ln 1e-5, where the formula changes: the least
+  // over all components that count, infinity for the bytes at the ends.
   double threshold_distance = 0;
 };
 

@@ -1,4 +1,4 @@
-// Draws: scalar and in double, for a byte takes a whole step of a model.
+// Draws are scalar and in double: a byte takes a whole step of a model anyway.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -47,7 +47,7 @@ int64_t Component(const float* logits, int64_t k, double largest,
   double total = 0;
   for (int64_t i = 0; i < k; ++i) total += weight(i);
   double rest = share * total;
-  int64_t last = 0;  // with a weight: rounding may leave a rest behind it
+  int64_t last = 0;  // with a weight: rounding may leave a rest after it
   for (int64_t i = 0; i < k; ++i) {
     const double w = weight(i);
     if (w == 0) continue;

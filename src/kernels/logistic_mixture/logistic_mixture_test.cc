@@ -39,7 +39,7 @@ struct Problem {
       add([&] { return 3 * rng.Uniform() - 1.5; });
       add([&] { return 11 * rng.Uniform() - 9; });  // some are clamped
       weights.push_back(static_cast<float>(rng.Normal()));
-      // A quarter at the ends of the range.
+      // A quarter of the targets are at the ends of the range.
       const uint64_t end = rng.Below(8);
       targets.push_back(end == 0   ? 0
                         : end == 1 ? 255
@@ -67,7 +67,7 @@ struct Problem {
     const auto begin = params.begin() + row * 3 * k;
     return {begin, begin + 3 * k};
   }
-  // The steepest component's 1 / s: what rounding y - mu is multiplied with.
+  // The steepest component's 1 / s, which multiplies the rounding of y - mu.
   double Steepness(int64_t row) const {
     const Doubles p = Row(row);
     const double least = *std::min_element(p.begin() + 2 * k, p.end());
@@ -80,8 +80,8 @@ struct Problem {
 TEST(LogisticMixtureReference, GradientEqualsDifferences) {
   constexpr double kStep = 1e-6;
   for (const int byte : {0, 1, 100, 127, 254, 255}) {
-    // The last component is clamped, the second in the tail where the density
-    // stands for the probability (but for the byte it lies at).
+    // The last component is clamped, the second lies in the tail where the
+    // density stands for the probability (except for the byte at its mean).
     const Doubles params = {0.3, -0.4, 1.0, -0.2, 0.9, 0.1, -2.0, -4.5, -7.5};
     const auto row =
         reference::LogisticMixture(params, static_cast<uint8_t>(byte));

@@ -1,12 +1,13 @@
 // Register tiles over packed panels. For one panel and up to kRowChunk rows a
-// tile of results lives on the stack (12 KiB); blocks of kDepth inputs pass by,
-// so that the part of the panel in use (32 KiB) stays in L1 while all rows
-// meet it. Stopping a chain at a block's end and going on later changes no bit.
+// tile of results lives on the stack (12 KiB); blocks of kDepth inputs follow
+// each other, so that the part of the panel in use (32 KiB) stays in L1 while
+// all rows meet it. Stopping a chain at a block's end and resuming it later
+// changes no bit.
 //
-// Weights come from memory once a product. While a block is in use, the tiles
-// fetch the next one into L2, a line or so an input: panels lie one behind the
-// other, so that there is always a next one. A single row runs through the
-// panel at the speed of memory and fetches kAhead bytes in front of itself.
+// Weights come from memory once per product. While a block is in use, the tiles
+// fetch the next one into L2, about one line per input: panels lie one behind
+// the other, so that there is always a next one. A single row runs through the
+// panel at the speed of memory and prefetches kAhead bytes ahead of itself.
 #include "kernels/matmul/matmul.h"
 
 #include <algorithm>
@@ -37,8 +38,9 @@ struct PanelTask {
 };
 constexpr int64_t kRowChunk = 48;  // a multiple of every tile height
 constexpr int64_t kDepth = 128;
-// Bytes between a single row's weights and those it fetches: memory answers
-// within some 2 KiB of its stream, huge pages let it reach further.
+// Distance in bytes between a single row's weights and those it prefetches:
+// memory answers within some 2 KiB of its stream, and huge pages let the
+// prefetch reach further.
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kLine = 64;  // bytes of a cache line
 }  // namespace tarn
@@ -63,7 +65,7 @@ constexpr bool kManyRegisters = false;
 struct Fetch {
   const char* next;
   int lines;     // at each input
-  int64_t left;  // lines that nobody has fetched yet
+  int64_t left;  // lines that are not fetched yet
 
   void Pass(int64_t depth) {
     next += depth * lines * kLine;
@@ -157,7 +159,7 @@ HWY_INLINE void RowTiles(const float* x, int64_t x_stride, int64_t rows,
   }
 }
 
-// The fetch of what follows a block, spread over the tiles that `rows` make.
+// The fetch of what follows a block, spread over the tiles of `rows` rows.
 template <typename T>
 HWY_INLINE Fetch NextBlock(const T* block, int64_t depth, int64_t rows) {
   const int lines = static_cast<int>(kPanel * sizeof(T) / kLine);
@@ -178,7 +180,7 @@ template <typename T>
 HWY_INLINE void MultiplyBlocks(const float* x, int64_t x_stride, int64_t rows,
                                const T* panel, int64_t inputs, int64_t columns,
                                float* c) {
-  // bf16 is widened once a block where several tiles use it: the products then
+  // bf16 is widened once per block if several tiles use it: the products then
   // have the vector units to themselves.
   constexpr int64_t kWidenFrom = 7;
   HWY_ALIGN float wide[sizeof(T) == 2 ? kDepth * kPanel : 1];
@@ -197,7 +199,7 @@ HWY_INLINE void MultiplyBlocks(const float* x, int64_t x_stride, int64_t rows,
   }
 }
 
-// What is to be stored at y, in place of the product in c [kPanel].
+// Turns the product in c [kPanel] into what is to be stored at y.
 HWY_INLINE void FinishRow(MatMulFinish finish, int64_t columns, const float* y,
                           float* c) {
   switch (finish) {
@@ -261,8 +263,8 @@ static void MultiplyPanels(const PanelTask& task) {
   }
 }
 
-// One row through a range of panels. The last kAhead bytes of each fetch the
-// first of the next one, or of what `next` says: memory is never idle.
+// One row through a range of panels. The last kAhead bytes of each panel
+// prefetch the first of the next one, or those at `next`: memory is never idle.
 template <typename T>
 HWY_INLINE void MultiplyRow(const RowPanels& task) {
   HWY_ALIGN float c[kPanel];
@@ -331,8 +333,8 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
     kernel({x, x_stride, &w, &y, 0, rows, 0, panels, finish});
     return;
   }
-  // Small pieces let all workers end together (the pool hands out many at
-  // once while many are left); rows are cut as well where panels are few.
+  // Small pieces let all workers end together (the pool hands out many at once
+  // while many are left); rows are cut as well if panels are few.
   const int64_t width = executor.width();
   const int64_t panel_groups = std::min(panels, 16 * width);
   const int64_t row_chunk =

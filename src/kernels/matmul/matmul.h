@@ -9,7 +9,7 @@
 
 namespace tarn {
 
-/// Where rows of results go: row m at rows[m] when `rows` is set, else at
+/// Where rows of results go: row m goes to rows[m] if `rows` is set, else to
 /// data + m * stride. Each row holds outputs() floats.
 struct OutputRows {
   float* data = nullptr;
@@ -20,11 +20,12 @@ struct OutputRows {
   }
 };
 
-/// What becomes of a product on its way out. All but the first save a pass over
-/// the rows: relu(y), y Phi(y) (the exact GELU), the sum with what stood there,
-/// for residual connections, and silu(y) times what stood there. SwiGLU is the
-/// product with W3 stored, then the one with W1 finished by kSwiglu in the same
-/// place; its bits are those of SwigluForward (kernels/swiglu).
+/// How a product is finished before it is stored. All but the first save a pass
+/// over the rows: relu(y), y Phi(y) (the exact GELU), the sum with the old
+/// contents, for residual connections, and silu(y) times the old contents.
+/// SwiGLU is the product with W3 stored, then the one with W1 finished by
+/// kSwiglu in the same place; its bits are those of SwigluForward
+/// (kernels/swiglu).
 enum class MatMulFinish { kStore, kRelu, kGelu, kAdd, kSwiglu };
 
 /// x: `rows` rows of w.inputs() floats, `x_stride` floats apart; y: as many
@@ -41,18 +42,18 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   Executor& executor,
                   MatMulFinish finish = MatMulFinish::kStore);
 
-/// A piece of a product with one row of inputs: what one worker of a Team
-/// takes of it.
+/// A piece of a product with one row of inputs: the share of one worker of a
+/// Team.
 struct RowPanels {
   const float* x = nullptr;  // [w.inputs()]
   const PackedMatrix* w = nullptr;
   int64_t panel_begin = 0, panel_end = 0;  // a range of [0, w.panels())
   float* y = nullptr;  // [w.outputs()]; only the panels' part is written
   MatMulFinish finish = MatMulFinish::kStore;
-  // What stood there, [w.outputs()]; may be y. kAdd: y = residual + W x;
+  // The old contents, [w.outputs()]; may be y. kAdd: y = residual + W x;
   // kSwiglu: y = silu(W x) * residual.
   const float* residual = nullptr;
-  /// What this thread will read next, fetched in time; null: nothing.
+  /// What this thread will read next, prefetched in time; null: nothing.
   const void* next = nullptr;
 };
 
@@ -60,7 +61,7 @@ struct RowPanels {
 /// nothing. Thread-safe. Arguments are not checked.
 void PackedRowMatMul(const RowPanels& panels);
 
-/// Asks for `bytes` bytes from `from` on (null: nothing) to come into L2. Never
+/// Prefetches `bytes` bytes from `from` on (null: nothing) into L2. Never
 /// faults, returns at once.
 void FetchMemory(const void* from, int64_t bytes);
 

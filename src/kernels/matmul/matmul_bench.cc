@@ -42,7 +42,7 @@ class MatMul final : public Case {
   }
 
  private:
-  // As the runtime lays rows out: no multiple of 1024 floats.
+  // The row stride of the runtime: no multiple of 1024 floats.
   static int64_t Stride(int64_t width) { return width + 16; }
 
   int64_t rows_, inputs_, outputs_;

@@ -1,5 +1,5 @@
-// Packed product against a double sum, on every SIMD target; and its promise
-// that a row has the same bits in any company.
+// The packed product against a double sum, on every SIMD target, and its
+// promise that a row has the same bits in any batch.
 #include "kernels/matmul/matmul.h"
 
 #include <gtest/gtest.h>
@@ -224,8 +224,8 @@ TEST_P(MatMulTest, AnySplitOfRowsGivesTheSameBits) {
   }
 }
 
-// Any range of panels, whatever is fetched after it, and a residual that stands
-// elsewhere: the bits of the whole product.
+// Any range of panels, whatever is fetched after it and with a residual
+// elsewhere, has the bits of the whole product.
 TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
@@ -327,7 +327,7 @@ TEST(PackedMatrixTest, RowsComeBackAndMayBeSetInParts) {
         EXPECT_EQ(dtype == DType::kF32 ? w : NearestBF16(w), a[k]);
       }
     }
-    // The zeros behind the last output count.
+    // The zeros after the last output count.
     EXPECT_EQ(192 * 37 * static_cast<int64_t>(DTypeBytes(dtype)) + 192 * 4,
               parts.bytes());
   }

@@ -57,7 +57,7 @@ uint8_t* WeightMemory::Take(int64_t bytes) {
 
 int64_t PackedMatrix::WeightBytes(int64_t outputs, int64_t inputs,
                                   DType dtype) {
-  // A panel is a multiple of 64 bytes: nothing is lost between matrices.
+  // A panel is a multiple of 64 bytes, so no bytes are lost between matrices.
   int64_t bytes;
   if (__builtin_mul_overflow((outputs + kPanel - 1) / kPanel * kPanel, inputs,
                              &bytes) ||

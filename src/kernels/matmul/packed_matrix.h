@@ -1,4 +1,4 @@
-// A weight matrix as the matrix product reads it: packed once, at load.
+// A weight matrix as the matrix product reads it: packed once, when loaded.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace tarn {
 
 /// One block for the weights of many matrices, in the order in which a step
-/// reads them: small matrices then share huge pages. Handed out front to back
-/// by one thread; the matrices keep it alive.
+/// reads them: small matrices then share huge pages. One thread takes memory
+/// from front to back; the matrices keep the block alive.
 class WeightMemory {
  public:
   explicit WeightMemory(int64_t bytes) : block_(bytes) {}

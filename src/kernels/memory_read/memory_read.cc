@@ -38,7 +38,7 @@ static uint64_t SumPiece(const uint64_t* words, int64_t count) {
     e = hn::Add(e, hn::LoadU(d, words + i + 2 * lanes));
     f = hn::Add(f, hn::LoadU(d, words + i + 3 * lanes));
   }
-  // Lane by lane: the intrinsic for it adds signed words, which may not wrap.
+  // Lane by lane: the intrinsic for this adds signed words, which may not wrap.
   HWY_ALIGN uint64_t words_of_lanes[hn::MaxLanes(d)];
   hn::Store(hn::Add(hn::Add(a, b), hn::Add(e, f)), d, words_of_lanes);
   uint64_t sum = 0;
@@ -57,8 +57,8 @@ HWY_EXPORT(SumPiece);
 
 uint64_t SumWords(const uint64_t* words, int64_t count, Executor& executor) {
   if (count < 0) throw ShapeError("SumWords: count", ">= 0", StrCat(count));
-  // Contiguous pieces of 256 KiB: small beside any time worth measuring, large
-  // beside the price of claiming one.
+  // Contiguous pieces of 256 KiB: small compared with any time worth measuring,
+  // large compared with the cost of claiming one.
   constexpr int64_t kPiece = 262144 / sizeof(uint64_t);
   std::atomic<uint64_t> total{0};
   executor.ParallelFor((count + kPiece - 1) / kPiece, [&](int64_t task, int) {
@@ -79,8 +79,8 @@ double ReadBandwidth(int64_t bytes, int passes, Executor& executor) {
   for (int64_t i = 0; i < words; i += 8) {
     buffer.data()[i] = static_cast<uint64_t>(i);
   }
-  // A pass over a small buffer is too short for a clock and a pool: repeated
-  // until it has read 64 MiB.
+  // A pass over a small buffer is too short for a clock and a pool: it is
+  // repeated until it has read 64 MiB.
   const int64_t rounds = std::max<int64_t>(1, (int64_t{1} << 23) / words);
   std::vector<double> rates;
   uint64_t sink = 0;
@@ -95,7 +95,7 @@ double ReadBandwidth(int64_t bytes, int passes, Executor& executor) {
       rates.push_back(static_cast<double>(words * rounds) * 8 / taken.count());
     }
   }
-  // Keeps the sums from being dropped; never true: words hold small numbers.
+  // Keeps the sums from being optimised away; never true: words are small.
   if (sink == UINT64_MAX) return 0;
   std::nth_element(rates.begin(), rates.begin() + passes / 2, rates.end());
   return rates[static_cast<size_t>(passes / 2)];

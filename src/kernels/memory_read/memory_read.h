@@ -1,5 +1,5 @@
-// Reading memory as fast as it comes: the limit that a decode step is held
-// against.
+// Reads memory as fast as it can be read: the limit that a decode step is
+// compared with.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace tarn {
 /// Thread-safe, allocates nothing. Throws ShapeError for a negative count.
 uint64_t SumWords(const uint64_t* words, int64_t count, Executor& executor);
 
-/// Bytes a second at which `executor` reads a buffer of `bytes` bytes (at least
-/// 1 MiB is taken), median of `passes` passes over touched memory after one
+/// Bytes per second at which `executor` reads a buffer of `bytes` bytes (at
+/// least 1 MiB): the median of `passes` passes over touched memory after one
 /// that does not count. A buffer that fits a cache measures that cache.
 /// Allocates the buffer. Throws ArgumentError for bytes < 0 or passes < 1.
 double ReadBandwidth(int64_t bytes, int passes, Executor& executor);

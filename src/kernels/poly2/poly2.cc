@@ -4,8 +4,8 @@
 
 namespace tarn {
 
-// Every run below is a product of one number with a row: the compiler makes
-// vectors of it, and every feature's bits depend on its two entries alone.
+// Every loop below is a product of one number with a row: the compiler
+// vectorises it, and every feature's bits depend on its two entries alone.
 void Poly2Row(const float* x, int64_t width, float* features) {
   const double root = std::sqrt(2.0);
   const double lambda = 1.0 / std::sqrt(static_cast<double>(width));

@@ -1,4 +1,4 @@
-// Position tables shared by trainer and runtime, computed in double and
+// Position tables that trainer and runtime share, computed in double and
 // rounded once, so that both sides hold the same bits.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace tarn {
 
-/// What a position is divided by (sinusoidal) or multiplied by (rotary) to give
-/// the angles: (width + 1) / 2 or d_key / 2 doubles. The powers are most of a
-/// row's cost; whoever needs many rows takes them once.
+/// The divisors (sinusoidal) or factors (rotary) that turn a position into the
+/// angles: (width + 1) / 2 or d_key / 2 doubles. The powers are most of a row's
+/// cost; callers that need many rows compute them once.
 void SinusoidalPeriods(int64_t width, double* periods);
 void RotaryFrequencies(int64_t d_key, double base, double* frequencies);
 

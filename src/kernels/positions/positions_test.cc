@@ -65,7 +65,7 @@ TEST(Rotary, MatchesTheFormulaAndStaysOnTheCircle) {
   }
 }
 
-// The property rotary positions exist for: the product of two turned rows
+// The property that rotary positions exist for: the product of two turned rows
 // depends on the distance alone.
 TEST(Rotary, ProductsDependOnDistanceOnly) {
   const int64_t d_key = 8, half = d_key / 2;

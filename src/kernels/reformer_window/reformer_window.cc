@@ -30,7 +30,7 @@ class Pairs {
         allowed_(width_),
         count_(width_) {}
 
-  /// To chunk c of a plane: what its keys are, once for all rows.
+  /// Enters chunk c of a plane: loads what its keys are, once for all rows.
   void Enter(int64_t plane, int64_t c) {
     plane_ = plane;
     at_ = plane * in_.chunks() + c;
@@ -51,7 +51,7 @@ class Pairs {
     }
   }
 
-  /// Fills allowed() for row a of the chunk; its position, -1 for none.
+  /// Fills allowed() for row a of the chunk; returns its position, -1 for none.
   int64_t Allow(int64_t a) {
     const int64_t i = own_[at_ * in_.chunk + a];
     int32_t* allowed = allowed_.data();
@@ -101,7 +101,7 @@ class Pairs {
     }
   }
 
-  /// Fills count() with N_ij; 0 only where nothing is allowed.
+  /// Fills count() with N_ij, which is 0 only where nothing is allowed.
   void CountRounds(int64_t i) {
     int32_t* count = count_.data();
     const int64_t width = width_;
@@ -131,8 +131,8 @@ class Pairs {
   const int32_t* count() const { return count_.data(); }      // [W]
 
  private:
-  // Behind every position (a sequence is shorter: its chunks are numbered in
-  // 32 bits).
+  // Greater than every position (a sequence is shorter: its chunks are numbered
+  // in 32 bits).
   static constexpr int32_t kNoKey = std::numeric_limits<int32_t>::max();
 
   const int32_t* ChunkOf(int64_t i) const {
@@ -186,7 +186,7 @@ void ReformerSort(const int32_t* buckets, const uint8_t* kept, int64_t batch,
     const auto bucket_of = [&](int64_t t) {
       return keeps == nullptr || keeps[t] != 0 ? buckets[begin + t] : kPadding;
     };
-    std::vector<int64_t> next(kPadding + 2);  // place of a bucket's next one
+    std::vector<int64_t> next(kPadding + 2);  // next free place of each bucket
     for (int64_t t = 0; t < seq_len; ++t) ++next[bucket_of(t) + 1];
     for (int32_t b = 0; b <= kPadding; ++b) next[b + 1] += next[b];
     for (int64_t t = 0; t < seq_len; ++t) {

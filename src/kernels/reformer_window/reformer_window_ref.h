@@ -9,7 +9,7 @@
 namespace tarn {
 
 /// One plane by definition: position_of[r] holds the positions sorted for round
-/// r. What the bias of query i and key j is in `round`: -infinity or -log N_ij.
+/// r. Gives the bias of query i and key j in `round`: -infinity or -log N_ij.
 class ReferenceWindow {
  public:
   ReferenceWindow(const ReformerWindowInputs& in, int64_t plane,

@@ -35,8 +35,8 @@ HWY_INLINE void AddN(VF x, float* p, int64_t n) {
 }
 
 // s of one row; returns the sum that its norm begins with: of the entries, or
-// of their squares. Entries behind the row are 0 in every vector here, as LoadN
-// clears them and factors and bias multiply or follow that.
+// of their squares. Entries after the row are 0 in every vector here, because
+// LoadN clears them and factors and bias multiply or follow that.
 template <NormKind kKind>
 HWY_INLINE float AddResidual(const DropoutKey& key, int64_t row, int64_t width,
                              const ResidualNormTensors& t, float* s) {
@@ -58,7 +58,7 @@ HWY_INLINE float AddResidual(const DropoutKey& key, int64_t row, int64_t width,
 }
 
 // y of one row from s, which may be the same, and the sum of its squares; the
-// row is in L1 by now.
+// row is then in L1.
 HWY_INLINE void ScaleRow(const float* s, float squares, int64_t width,
                          double eps, const float* gamma, float* y,
                          float* inverse) {
@@ -107,8 +107,8 @@ HWY_INLINE VF NormalOf(VF s, VF center, VF inverse) {
   return hn::Mul(hn::Sub(s, center), inverse);
 }
 
-// The row's means; adds to the sums for gamma and beta, and makes y again,
-// where wanted.
+// The row's means; adds to the sums for gamma and beta, and recomputes y, if
+// wanted.
 template <NormKind kKind>
 HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
                               int64_t width, float* sum_gamma,
@@ -143,7 +143,7 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
           hn::Set(d, SumLanes(sum_gn) / count)};
 }
 
-// ds and dx of one row. m is read only where a gradient comes through the norm.
+// ds and dx of one row. m is read only if a gradient comes through the norm.
 template <NormKind kKind>
 HWY_INLINE void GradientRow(const DropoutKey& key,
                             const ResidualNormGradients& g, int64_t row,

@@ -17,14 +17,14 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-// A function a kind, not inlined into one: side by side in one function, the
-// kinds cost each other registers (5 % of the instructions of a layer norm).
+// One function per kind, not inlined: together in one function, the kinds cost
+// each other registers (5 % of the instructions of a layer norm).
 template <NormKind kKind>
 HWY_NOINLINE void ForwardRowsOf(const DropoutKey& key, double eps,
                                 int64_t first, int64_t last, int64_t width,
                                 const ResidualNormTensors& t) {
   for (int64_t row = first; row < last; ++row) {
-    // Without a place for s it passes through y, row by row.
+    // Without memory for s it is stored in y, row by row.
     float* s = (t.s != nullptr ? t.s : t.y) + row * width;
     const float sum = AddResidual<kKind>(key, row, width, t, s);
     if (t.gamma == nullptr) continue;
@@ -108,7 +108,7 @@ void WantData(const char* name, const void* data, bool empty) {
   }
 }
 
-// An RMS norm adds nothing: what would be ignored is refused.
+// An RMS norm adds no beta: what would be ignored is refused.
 void WantNoBeta(const char* name, const void* data, NormKind kind) {
   if (data != nullptr && kind == NormKind::kRms) {
     throw ArgumentError(StrCat("residual_norm: ", name),

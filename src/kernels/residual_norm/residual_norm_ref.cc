@@ -9,7 +9,7 @@ struct Moments {
   double mean = 0, inverse = 0;
 };
 
-// The mean that is taken away, 0 in an RMS norm, and the root of what is left.
+// The mean that is subtracted, 0 in an RMS norm, and the root of the rest.
 Moments MomentsOf(const ResidualNormProblem& p, const double* s) {
   const int64_t width = p.width;
   Moments m;
@@ -46,8 +46,8 @@ ResidualNormResult ResidualNorm(const ResidualNormProblem& p) {
 }
 
 // Through y_i = n_i gamma_i + beta_i, n = (s - mean) / sqrt(var + eps): the
-// Jacobian of n by s is inverse * (delta_ij - 1 / D - n_i n_j / D), where the
-// mean was taken away; else without 1 / D.
+// Jacobian of n by s is inverse * (delta_ij - 1 / D - n_i n_j / D) where the
+// mean was subtracted, else without 1 / D.
 ResidualNormGradient ResidualNormBackward(const ResidualNormProblem& p,
                                           const std::vector<double>& grad_y,
                                           const std::vector<double>& grad_s) {

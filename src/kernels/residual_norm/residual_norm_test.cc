@@ -25,7 +25,7 @@ const float* DataOrNull(const std::vector<float>& x) {
   return x.empty() ? nullptr : x.data();
 }
 
-// What is there besides x: each kind of call is a subset.
+// What is given besides x: each kind of call is a subset.
 struct Parts {
   bool residual, bias, norm, grad_y, grad_s;
 };
@@ -181,7 +181,8 @@ void ExpectEqualsTheReference(Problem problem) {
   const auto r = reference::ResidualNorm(in);
   ExpectNear(r.s, problem.s, 1e-6);
   // Rows of two entries may lie close together: their difference is amplified
-  // by up to 1 / sqrt(eps). An RMS norm takes none, but a row may be near 0.
+  // by up to 1 / sqrt(eps). An RMS norm takes no difference, but a row may be
+  // near 0.
   const double bound = problem.width < 4 ? 3e-4 : 1e-5;
   ExpectNear(r.y, problem.y, bound);
   const auto g = reference::ResidualNormBackward(in, Widen(problem.grad_y),
@@ -249,7 +250,7 @@ TEST_P(ResidualNormTest, GradientMakesTheSameRowsAgain) {
       const std::vector<float> d_x = problem.d_x;
       problem.again = again.data();
       problem.Run(executor);
-      EXPECT_EQ(again, problem.y);  // the mark behind the rows too
+      EXPECT_EQ(again, problem.y);  // including the guard after the rows
       EXPECT_EQ(d_x, problem.d_x);
     }
   }
@@ -303,7 +304,7 @@ TEST(ResidualNormArguments, RefusedBeforeWork) {
   };
   EXPECT_EQ("residual_norm: beta", of_rms());
   t.beta = nullptr;
-  EXPECT_EQ("residual_norm: inverse", of_rms());  // no mean is wanted
+  EXPECT_EQ("residual_norm: inverse", of_rms());  // needs no mean
   EXPECT_EQ(5.0f, y);
   ResidualNormGradients g;
   g.grad_beta = &y;

@@ -15,7 +15,7 @@ namespace HWY_NAMESPACE {
 
 static void RmsNorm(const float* x, int64_t width, const float* gamma,
                     float eps, float* y) {
-  // Entries behind the row are loaded as 0 and add nothing.
+  // Entries after the row are loaded as 0 and add nothing.
   const float squares = ReduceRow(x, width, [](VF v, int64_t, VF sum) HWY_ATTR {
     return hn::MulAdd(v, v, sum);
   });

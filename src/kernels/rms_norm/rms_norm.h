@@ -1,6 +1,6 @@
 // Root-mean-square normalisation of one row (Zhang and Sennrich 2019, eq. (4)).
 //   y = x / sqrt(mean(x^2) + eps) * gamma
-// with eps inside the root (as torch.nn.RMSNorm); no mean is taken away and no
+// with eps inside the root (as torch.nn.RMSNorm); no mean is subtracted and no
 // bias added.
 #pragma once
 

@@ -50,7 +50,7 @@ TEST_P(RmsNormTest, MatchesTheDoubleReference) {
           Reference({x.begin() + offset, x.end()},
                     {gamma.begin() + offset, gamma.end()}, 1e-5);
       for (int64_t i = 0; i < width; ++i) {
-        // A handful of roundings of 2^-24; the sum's average out.
+        // A handful of roundings of 2^-24; those of the sum average out.
         ASSERT_NEAR(want[i], y[offset + i], 1e-6 * (1 + std::fabs(want[i])))
             << "width " << width << " entry " << i;
       }

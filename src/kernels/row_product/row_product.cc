@@ -16,7 +16,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-// Neighbouring lanes added: those of `low`, then those of `high`.
+// Adds neighbouring lanes: those of `low`, then those of `high`.
 static VF Joined(VF low, VF high) {
   const DF d;
   return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
@@ -27,8 +27,8 @@ static VF Joined(VF low, VF high) {
 constexpr int64_t kTileRows =
     std::max<int64_t>(1, static_cast<int64_t>(hn::MaxLanes(DF())) / 4);
 
-// The sums of the lanes of four vectors a row, [kTileRows, 4]: neighbours are
-// added while vectors are joined, so that four take the additions of one.
+// The sums of the lanes of four vectors per row, [kTileRows, 4]: neighbours are
+// added while vectors are joined, so that four sums take the additions of one.
 static void SumsOfLanes(const VF (&sums)[kTileRows][4], float* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(sums[0][i]);
@@ -48,7 +48,7 @@ static void SumsOfLanes(const VF (&sums)[kTileRows][4], float* out) {
 #endif
 }
 
-// Four outputs of kTileRows rows: a weight that was loaded meets all of them.
+// Four outputs of kTileRows rows: all of them use a weight once it is loaded.
 static void TileOutputs(const float* x, const float* weight, int64_t inputs,
                         float* sums) {
   const DF d;
@@ -81,8 +81,8 @@ static void TileOutputs(const float* x, const float* weight, int64_t inputs,
   SumsOfLanes(acc, sums);
 }
 
-// Four outputs of one row, a vector of partial sums each: four independent
-// chains hide the latency of a multiply-add, and x is read once for the four.
+// Four outputs of one row, with a vector of partial sums each: four independent
+// chains hide the latency of a multiply-add, and x is read once for all four.
 static void FourOutputs(const float* x, const float* weight, int64_t inputs,
                         float* sums) {
   const DF d;
@@ -136,8 +136,8 @@ static float OneOutput(const float* x, const float* weight, int64_t inputs) {
   return hn::GetLane(hn::SumOfLanes(d, a));
 }
 
-// Outputs [begin, end) of one map. Rows are the inner loop: weights of four
-// outputs stay in the first cache for all of them.
+// Outputs [begin, end) of one map. Rows are the inner loop: the weights of four
+// outputs stay in the L1 cache for all of them.
 static void SomeOutputs(const float* x, int64_t rows, int64_t inputs,
                         const RowProductMap& map, int64_t begin, int64_t end) {
   HWY_ALIGN float sums[4 * kTileRows];
@@ -215,7 +215,7 @@ void RowProductPart(const float* x, int64_t rows, int64_t inputs,
 void RowProduct(const float* x, int64_t rows, int64_t inputs,
                 const RowProductMap* maps, int64_t count, Executor& executor) {
   Check(x, rows, inputs, maps, count);
-  // A thread joins in for what takes longer than waking it.
+  // Each thread gets work that takes longer than waking it.
   constexpr int64_t kLeastWork = 1 << 14;  // multiply-adds
   int64_t outputs = 0;
   for (int64_t i = 0; i < count; ++i) outputs += maps[i].outputs;
@@ -224,7 +224,7 @@ void RowProduct(const float* x, int64_t rows, int64_t inputs,
       std::clamp<int64_t>(work / kLeastWork, 1, executor.width());
   executor.ParallelFor(parts, [&](int64_t part, int) {
     for (int64_t i = 0; i < count; ++i) {
-      // A share of each map, from a multiple of four on.
+      // A share of each map, which begins at a multiple of four.
       const int64_t fours = (maps[i].outputs + 3) / 4;
       const int64_t begin = fours * part / parts * 4;
       const int64_t end =

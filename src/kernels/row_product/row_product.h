@@ -19,7 +19,7 @@ struct RowProductMap {
 };
 
 /// x [rows, inputs], dense; `count` maps; no y overlaps x or another y. Tasks
-/// are the same parts of the weights at every call of one shape: where the
+/// are the same parts of the weights at every call of one shape: if the
 /// executor gives a task to the same thread again, its part stays in that
 /// core's cache. The order of a sum depends on `inputs` and the SIMD target
 /// alone: the same bits for any executor, and for a row alone or among others.
@@ -28,9 +28,9 @@ struct RowProductMap {
 void RowProduct(const float* x, int64_t rows, int64_t inputs,
                 const RowProductMap* maps, int64_t count, Executor& executor);
 
-/// Outputs [begin, end) of one map alone, on the calling thread, with the same
-/// bits. begin: a multiple of four; end: one too, or all outputs. Arguments are
-/// not checked.
+/// Only outputs [begin, end) of one map, on the calling thread, with the same
+/// bits. begin: a multiple of four; end: a multiple of four too, or all
+/// outputs. Arguments are not checked.
 void RowProductPart(const float* x, int64_t rows, int64_t inputs,
                     const RowProductMap& map, int64_t begin, int64_t end);
 

@@ -1,4 +1,4 @@
-// The same in double, by definition.
+// The same maps in double, by definition.
 #pragma once
 
 #include <cstdint>

@@ -104,7 +104,7 @@ TEST(RowProductTest, ChecksItsArguments) {
   EXPECT_THROW(RowProduct(&y, -1, 1, &map, 1, serial), ShapeError);
   EXPECT_THROW(RowProduct(&y, 1, 1, &map, 1, serial), ArgumentError);
   EXPECT_NO_THROW(RowProduct(nullptr, 0, 1, &map, 1, serial));
-  RowProduct(nullptr, 1, 0, &map, 1, serial);  // a sum of nothing
+  RowProduct(nullptr, 1, 0, &map, 1, serial);  // an empty sum
   EXPECT_EQ(0.0f, y);
   map.outputs = -1;
   EXPECT_THROW(RowProduct(&y, 1, 1, &map, 1, serial), ShapeError);

@@ -80,7 +80,7 @@ inline QueryBlock QueriesAt(const BlockedCall& call, int64_t batch,
     q.keys.begin = std::min(q.keys.begin, q.row[r].begin);
     q.keys.end = std::max(q.keys.end, q.row[r].end);
   }
-  // Lanes without a query read along: their results go nowhere.
+  // Lanes without a query take part, but their results are not stored.
   for (int64_t r = q.rows; r < kQueryBlock; ++r) q.row[r] = q.keys;
   return q;
 }
@@ -89,8 +89,8 @@ inline int64_t QueryBlocks(const BlockedCall& call) {
   return (call.seq_len() + kQueryBlock - 1) / kQueryBlock;
 }
 
-// The part of a key block that a query block reads: rows [begin, end) of it,
-// multiples of 4 as the tiles of products want.
+// The part of a key block that a query block reads: its rows [begin, end),
+// multiples of 4 as the tiles of products require.
 struct KeyBlock {
   int64_t first;       // key of row 0
   int64_t begin, end;  // empty: begin >= end
@@ -116,7 +116,7 @@ inline KeyBlock KeysAt(const QueryBlock& q, int64_t block) {
   return k;
 }
 
-// Scratch of a worker, in floats. Parts of the gradient only: empty without.
+// Scratch of a worker, in floats. Parts for the gradient are empty without it.
 struct BlockLayout {
   int64_t key, value;  // padded K and V
   int64_t queries, queries_t, keys, values, scores_t, out, range_begin,

@@ -19,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-// Scores to weights, in place; updates m and l and leaves c in `correction`.
-// factors_t null: no dropout.
+// Turns scores into weights, in place; updates m and l and leaves c in
+// `correction`. factors_t null: no dropout.
 static HWY_NOINLINE void UpdateSoftmax(const BlockLayout& at,
                                        const QueryBlock& q, const KeyBlock& k,
                                        const float* factors_t, float* w) {

@@ -4,11 +4,11 @@
 //   o_i = sum_{j in A(i)} f_ij p_ij v_j,  f: factors of dropout
 // A(i): the keys that every given mask allows. Blocks keep a running maximum
 // and sum for each query (Milakov and Gimelshein 2018, arXiv 1805.02867; as a
-// kernel Dao et al. 2022, arXiv 2205.14135); the gradient computes the scores
-// again. Key blocks begin at multiples of kKeyBlock whatever the masks, and a
-// block without an allowed key changes nothing of a row, so a row's bits depend
-// on its own allowed keys alone: not on threads, padding, batch or window of
-// other rows.
+// kernel Dao et al. 2022, arXiv 2205.14135); the gradient recomputes the
+// scores. Key blocks begin at multiples of kKeyBlock for any masks, and a block
+// without an allowed key changes nothing of a row, so a row's bits depend on
+// its own allowed keys alone: not on threads, padding, batch or window of other
+// rows.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct BlockedAttentionOptions {
   DropoutOptions dropout;
 };
 
-/// A [B, H, T, S] plane of masks or biases; strides in elements, 0 where it is
-/// broadcast. Null data: absent.
+/// A [B, H, T, S] plane of masks or biases; strides in elements, 0 along an
+/// axis that is broadcast. Null data: absent.
 template <typename T>
 struct ScorePlane {
   const T* data = nullptr;
@@ -44,7 +44,7 @@ struct BlockedAttentionInputs {
   const uint8_t* key_mask = nullptr;     // [B, S] dense, non-zero = keep
   const int64_t* key_lengths = nullptr;  // [B], keys kept at the front
   ScorePlane<uint8_t> mask;              // non-zero = keep
-  ScorePlane<float> bias;                // -infinity hides a pair, as a mask
+  ScorePlane<float> bias;                // -infinity hides a pair, like a mask
 };
 
 /// Written, never read. Must not overlap inputs.
@@ -61,20 +61,20 @@ struct BlockedAttentionGradients {
   TensorView out, grad_out;
   const float* statistics = nullptr;
   TensorView grad_queries, grad_keys, grad_values;  // written, same shapes
-  // Written when not null: dense, each size that of [B, H, T, S] or 1, where
+  // Written when not null: dense; each size is that of [B, H, T, S], or 1 if
   // the sum over that axis is wanted.
   float* grad_bias = nullptr;
   int64_t bias_size[4] = {1, 1, 1, 1};
 };
 
-/// Throws ShapeError, DTypeError or ArgumentError naming the argument; reads
-/// no tensor data but key_lengths.
+/// Throws ShapeError, DTypeError or ArgumentError naming the argument; reads no
+/// tensor data except key_lengths.
 void CheckBlockedAttention(const BlockedAttentionOptions& options,
                            const BlockedAttentionInputs& inputs,
                            const BlockedAttentionOutputs& outputs);
 
 /// Bytes of scratch for an executor of `width` workers, 64-byte aligned:
-/// O(K + V) a worker, with the gradient O(S (K + V)).
+/// O(K + V) per worker, with the gradient O(S (K + V)).
 size_t BlockedAttentionWorkspaceBytes(const BlockedAttentionInputs& inputs,
                                       int width, bool backward);
 
@@ -86,20 +86,21 @@ void BlockedAttentionForward(const BlockedAttentionOptions& options,
                              const BlockedAttentionOutputs& outputs,
                              Executor& executor, void* workspace);
 
-/// A row whose grad_out is 0 sends nothing, NaN in it or not. One task a batch
-/// row and head; grad_bias costs two of the five products
-/// again, in tasks of its own.
+/// A row whose grad_out is 0 contributes nothing, even if it holds NaN. One
+/// task per batch row and head; grad_bias costs two of the five products once
+/// more, in tasks of its own.
 void BlockedAttentionBackward(const BlockedAttentionOptions& options,
                               const BlockedAttentionInputs& inputs,
                               const BlockedAttentionGradients& gradients,
                               Executor& executor, void* workspace);
 
 /// indices [B, H, T, width] dense, width >= 1: the positions of the `width`
-/// allowed keys of the highest scores, ascending, -1 behind the last. Of equal
-/// scores the lower positions are taken; NaN counts as infinity. Scores as in
-/// the forward pass, each one chain of multiply-adds, so equal keys have equal
-/// scores wherever they stand. Reads no values (inputs.values: the keys again).
-/// Scratch: BlockedAttentionTopkBytes. O(B H T S (K + log width)) time.
+/// allowed keys with the highest scores, ascending, -1 after the last. Of equal
+/// scores the lower positions are taken; NaN counts as infinity. Scores are
+/// those of the forward pass, each one chain of multiply-adds, so equal keys
+/// have equal scores wherever they stand. Reads no values (inputs.values: the
+/// keys again). Scratch: BlockedAttentionTopkBytes. O(B H T S (K + log width))
+/// time.
 void BlockedAttentionTopk(const BlockedAttentionOptions& options,
                           const BlockedAttentionInputs& inputs, int64_t width,
                           int64_t* indices, Executor& executor,

@@ -1,9 +1,9 @@
-// Gradient. With P and s of the forward pass computed again block by block, f
-// the factors of dropout and g the gradient of o:
+// Gradient. With P and s of the forward pass recomputed block by block, f the
+// factors of dropout and g the gradient of o:
 //   delta_i = g_i . o_i;  dv_j = sum_i f_ij p_ij g_i
 //   ds_ij = p_ij (f_ij g_i . v_j - delta_i)
 //   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i;  dbias = ds
-// (Dao et al. 2022, arXiv 2205.14135, appendix B.2, with dropout as there.)
+// (Dao et al. 2022, arXiv 2205.14135, appendix B.2, including dropout.)
 #include <algorithm>
 #include <cstdint>
 
@@ -35,7 +35,7 @@ HWY_INLINE bool AnyNonZero(const float* row, int64_t padded) {
 }
 
 // What a query block brings to each of its key blocks: q, g, their transposes,
-// m, 1 / l (0 for a row that sends nothing) and delta.
+// m, 1 / l (0 for a row that contributes nothing) and delta.
 static void LoadQuerySide(const BlockedCall& call, const BlockLayout& at,
                           const BlockedAttentionGradients& g, QueryBlock& q,
                           float* w) {
@@ -53,8 +53,8 @@ static void LoadQuerySide(const BlockedCall& call, const BlockLayout& at,
       2 * ((q.batch * call.heads() + q.head) * call.seq_len() + q.first);
   for (int64_t i = 0; i < kQueryBlock; ++i) {
     const bool used = i < q.rows;
-    // A row without a gradient sends none, whatever it holds: padding may be
-    // NaN.
+    // A row without a gradient contributes nothing, whatever it holds: padding
+    // may be NaN.
     const bool sends =
         used && AnyNonZero(w + at.grad_out + i * at.value, at.value);
     const float sum = sends ? statistics[2 * i + 1] : 0.0f;
@@ -78,8 +78,8 @@ static HWY_NOINLINE void ScoreGradients(const BlockLayout& at,
     for (int64_t j = k.begin; j < k.end; ++j) {
       const int64_t pair = j * kQueryBlock + i;
       const VF score = hn::LoadU(d, w + at.scores_t + pair);
-      // Selected: a row of NaN gives nothing to hidden pairs, a row that sends
-      // nothing gives nothing to any.
+      // Selected: a row of NaN gives nothing to hidden pairs, and a silent row
+      // gives nothing to any.
       const auto none = hn::Or(hn::Eq(score, hn::Set(d, kHidden)), silent);
       const VF p = hn::IfThenZeroElse(
           none, hn::Mul(ExpOfScore(hn::Sub(score, largest)), inverse));
@@ -193,7 +193,7 @@ static void AddToBias(const BlockLayout& at, const QueryBlock& q,
 }
 
 // Everything that is summed into one slice of the bias and one block of its
-// rows; into all of its rows where there is one row only.
+// rows, or into all of its rows if there is only one.
 static void BackwardBias(const BlockedCall& call,
                          const BlockedAttentionGradients& g, int64_t task,
                          float* w) {

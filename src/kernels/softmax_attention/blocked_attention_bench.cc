@@ -38,8 +38,8 @@ class Attention : public Case {
         Values(static_cast<int64_t>(
                    BlockedAttentionWorkspaceBytes(in_, threads, backward) / 4),
                DType::kF32);
-    // Pairs a query may read, the two products each takes; the gradient takes
-    // five.
+    // Pairs a query may read and the two products each takes; the gradient
+    // takes five.
     double pairs = 0;
     for (int64_t i = 0; i < seq_len_; ++i) {
       const int64_t c = options_.local_context;

@@ -14,7 +14,7 @@ void WantFloat32(const char* name, const TensorView& view) {
   }
 }
 
-// A check that passes takes no memory: kernels run it in every call.
+// A check that passes allocates no memory: kernels run it in every call.
 struct Sizes {
   int64_t at[4];
 };

@@ -1,5 +1,5 @@
 // Which rows a row of blocked attention depends on: what is hidden, padded or
-// elsewhere has no influence, bit for bit.
+// in other rows has no influence, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace tarn::testing {
 namespace {
 
-// What is hidden may hold anything: same bits as with zeros there, forward and
-// gradient, whichever term hides it.
+// What is hidden may hold anything: the same bits as with zeros there, in the
+// forward pass and the gradient, whichever term hides it.
 TEST_P(BlockedAttentionTest, HiddenNaNHasNoInfluence) {
   for (const int how : {0, 1, 2, 3, 4}) {
     SCOPED_TRACE(how);
@@ -89,7 +89,7 @@ TEST_P(BlockedAttentionTest, NaNQueryStaysInItsRow) {
     EXPECT_EQ(j <= 10, std::isnan(g.keys[j * 5])) << j;
     EXPECT_EQ(j <= 10, std::isnan(g.values[j * 7])) << j;
   }
-  // Without a gradient of its own the row sends none.
+  // Without a gradient of its own the row contributes none.
   std::vector<double> grad(90 * 7, 1.0);
   std::fill(grad.begin() + 10 * 7, grad.begin() + 11 * 7, 0.0);
   const auto wanted = clean.Backward(grad, serial_);
@@ -155,8 +155,8 @@ TEST_P(BlockedAttentionTest, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-// A sequence alone, and as the second of a batch with more padding: its rows
-// and gradients have the same bits. So has a single query at its offset.
+// A sequence has the same rows and gradients, bit for bit, alone and as the
+// second of a batch with more padding. So has a single query at its offset.
 TEST_P(BlockedAttentionTest, SameBitsForAnyPaddingAndPlace) {
   Kind kind;
   kind.batch = 1, kind.seq_len = 90, kind.heads = 1;

@@ -106,7 +106,7 @@ TEST_P(BlockedAttentionTest, LargeScoresDoNotOverflow) {
   kind.seq_len = 150, kind.options.scale = 300.0f;
   const AttentionProblem p = MakeAttention(kind, 7);
   KernelCall run(p);
-  // An fp32 score near 1000 is off by 1e-4; weights follow.
+  // An fp32 score near 1000 is off by 1e-4, and weights follow.
   EXPECT_LT(
       Difference(reference::SoftmaxAttention(p).out, run.Forward(serial_)),
       2e-3);

@@ -1,4 +1,4 @@
-// The highest scores of each query, block by block: a heap of candidates a
+// The highest scores of each query, block by block: a heap of candidates per
 // query, whose root is the worst of them.
 #include <algorithm>
 #include <cmath>
@@ -88,7 +88,7 @@ void BlockedAttentionTopk(const BlockedAttentionOptions& options,
                           const BlockedAttentionInputs& in, int64_t width,
                           int64_t* indices, Executor& executor,
                           void* workspace) {
-  BlockedAttentionOutputs shape;  // only its shape is looked at
+  BlockedAttentionOutputs shape;  // only its shape is read
   shape.out = in.queries;
   CheckBlockedAttention(options, in, shape);
   const BlockedCall call = {&options, &in, {}};

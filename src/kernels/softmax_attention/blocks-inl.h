@@ -46,8 +46,9 @@ HWY_INLINE VF ExpOfScore(VF x) {
 #endif
 }
 
-// factor * rows [first, first + rows) of one head into [block, ld], zeros
-// behind and where `kept` is 0. Returns whether all that was read is finite.
+// factor * rows [first, first + rows) of one head into [block, ld], with zeros
+// after them and where `kept` is 0. Returns whether all that was read is
+// finite.
 HWY_MAYBE_UNUSED static HWY_NOINLINE bool LoadRows(const TensorView& from,
                                                    int64_t batch, int64_t first,
                                                    int64_t head, int64_t rows,
@@ -83,7 +84,7 @@ HWY_MAYBE_UNUSED static void LoadQueries(const BlockedCall& call,
             kQueryBlock);
 }
 
-// Keys and values of the block, those that are not kept as zeros.
+// Keys and values of the block; those that are not kept are zeros.
 HWY_MAYBE_UNUSED static void LoadKeyBlock(const BlockedCall& call,
                                           const BlockLayout& at,
                                           const QueryBlock& q, KeyBlock& k,
@@ -211,8 +212,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void MaskedScores(const BlockedCall& call,
 }
 
 // factors_t [keys, queries] of the block's pairs. A block of dropout holds two
-// blocks of keys: it is drawn for the first that is visited, `drawn` tells
-// which one lies in scratch.
+// blocks of keys: it is drawn for the first one visited, and `drawn` is the one
+// that lies in scratch.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadFactors(
     const BlockedCall& call, const BlockLayout& at, const QueryBlock& q,
     const KeyBlock& k, int64_t& drawn, float* w) {
@@ -243,7 +244,7 @@ struct BlockProduct {
 };
 
 // C += A B; rows are covered in fours, so A and C reach to the next multiple.
-// Not finite: entries of A that are 0 touch nothing, not even by a product.
+// If not finite, entries of A that are 0 touch nothing, not even by a product.
 // Both ways are the same chain of multiply-adds for each element.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void AddBlockProduct(const BlockProduct& p,
                                                           bool finite,

@@ -16,14 +16,14 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
 
-// Rows of a cache are asked for this many floats before they are used: the
-// processor's own fetching stops at the end of a page, and a head's keys are
-// few pages.
+// Rows of a cache are prefetched this many floats before they are used: the
+// hardware prefetcher stops at the end of a page, and a head's keys are few
+// pages.
 constexpr int64_t kAhead = 1024;
 constexpr int64_t kLine = 16;  // floats of a cache line
 
-// What is asked for in front of row j: the row kAhead floats behind it, or,
-// behind the last, as much of what is read after them.
+// Prefetches ahead of row j: the row kAhead floats after it or, after the last
+// row, as much of what is read next.
 template <bool kStreams>
 struct Ahead {
   const float* rows;
@@ -88,8 +88,8 @@ HWY_INLINE float MaxOfRow(const float* x, int64_t n) {
   return largest;
 }
 
-// x = exp(x - largest); returns the sum. A NaN entry stays one, and so does
-// what it is added to, whichever entry Max took for the largest.
+// x = exp(x - largest); returns the sum. A NaN entry stays NaN and makes the
+// sum NaN, whichever entry Max took for the largest.
 HWY_INLINE float ExpRow(float* x, int64_t n, float largest) {
   const DF d;
   const VF shift = hn::Set(d, largest);
@@ -109,7 +109,7 @@ HWY_INLINE float ExpRow(float* x, int64_t n, float largest) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// Loads `valid` lanes of a column; all of them but in the last vector.
+// Loads `valid` lanes of a column: all lanes except in the last vector.
 HWY_INLINE VF LoadColumns(const float* p, int64_t valid) {
   return valid >= kLanes ? hn::LoadU(DF(), p) : LoadPart(p, valid);
 }
@@ -174,8 +174,8 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
   }
   const float largest = MaxOfRow(scores, cache.seq_len);
   const float factor = 1.0f / ExpRow(scores, cache.seq_len, largest);
-  // As many columns at a time as there are registers for: every line of a
-  // narrow head is met once.
+  // As many columns at a time as there are registers: every line of a narrow
+  // head is read once.
   const auto sum = [&](auto vectors, int64_t c, int64_t columns) HWY_ATTR {
     const float* values = cache.values + c;
     const Ahead<kStreams> ahead{

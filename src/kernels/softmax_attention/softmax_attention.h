@@ -13,8 +13,8 @@ struct KeyValueCache {
   int64_t key_stride = 0, value_stride = 0;  // in floats
   int64_t seq_len = 0;                       // >= 1
   int64_t d_key = 0, d_value = 0;
-  /// Keys and values are read once and come from memory: they are asked for
-  /// in front of their use, and `next` (null: nothing) after the last of them.
+  /// Keys and values are read once and come from memory: they are prefetched
+  /// ahead of their use, and `next` (null: nothing) after the last of them.
   bool streams = false;
   const float* next = nullptr;
 };

@@ -1,5 +1,5 @@
 // Benchmark case of softmax attention over a key-value cache, one token:
-// seq_len=4096 heads=8 d_key=64 d_value=(d_key); one task a head.
+// seq_len=4096 heads=8 d_key=64 d_value=(d_key); one task per head.
 #include "kernels/bench_case.h"
 #include "kernels/softmax_attention/softmax_attention.h"
 

@@ -121,7 +121,7 @@ class KernelCall {
                          scratch.data());
     return indices;
   }
-  // After Forward. `bias_size`: the shape its gradient is summed to.
+  // Call after Forward. `bias_size`: the shape that its gradient is summed to.
   reference::AttentionGradient Backward(const std::vector<double>& grad_out,
                                         Executor& executor,
                                         std::vector<int64_t> bias_size = {}) {
@@ -180,7 +180,7 @@ class KernelCall {
   BlockedAttentionInputs in_;
 };
 
-// Largest difference, of the largest entry or 1.
+// Largest difference, relative to the largest entry or 1.
 inline double Difference(const std::vector<double>& want,
                   const std::vector<double>& got) {
   EXPECT_EQ(want.size(), got.size());

@@ -4,9 +4,9 @@
 // dropout.h.
 //   dgate = dy * d * up * silu'(gate),  silu'(g) = sigma(g) (1 + g sigma(-g))
 //   dup = dy * d * silu(gate)
-// No mask is stored, and y need not be: the gradient computes both again.
-// Matrices [rows, width], dense, float32. Results have the same bits for any
-// executor; MatMulFinish::kSwiglu gives those of the pass without dropout.
+// No mask is stored, and y need not be: the gradient recomputes both. Matrices
+// [rows, width], dense, float32. Results have the same bits for any executor;
+// MatMulFinish::kSwiglu gives those of the pass without dropout.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace tarn {
 
 /// y may be gate or up. Throws ShapeError for negative sizes, ArgumentError for
-/// null data of a size that is not 0 and as MakeDropoutKey. Two reads and one
-/// write; allocates nothing; thread-safe.
+/// null data of a size that is not 0, and whatever MakeDropoutKey throws. Two
+/// reads and one write; allocates nothing; thread-safe.
 void SwigluForward(const DropoutOptions& dropout, int64_t rows, int64_t width,
                    const float* gate, const float* up, float* y,
                    Executor& executor);
@@ -33,7 +33,7 @@ struct SwigluGradients {
   float* y = nullptr;  // as the forward pass gave it, for the next product
 };
 
-/// Throws as the forward pass. Three reads and up to three writes.
+/// Throws like the forward pass. Three reads and up to three writes.
 void SwigluBackward(const DropoutOptions& dropout, int64_t rows, int64_t width,
                     const SwigluGradients& g, Executor& executor);
 

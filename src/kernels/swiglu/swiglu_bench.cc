@@ -1,6 +1,6 @@
 // Benchmark cases of SwiGLU's gated activation with dropout and of its
 // gradient: rows=8192 width=1024 dropout=10 (percent). FLOP count two
-// operations an element: bytes bound it.
+// operations per element; bytes bound it.
 #include "kernels/bench_case.h"
 #include "kernels/swiglu/swiglu.h"
 

@@ -19,7 +19,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 using testing::Normals;
 using testing::Widen;
 
-// Inputs and results of one call; results begin as NaN, a guard behind each.
+// Inputs and results of one call; results begin as NaN, a guard after each.
 struct Problem {
   int64_t rows, width;
   DropoutOptions dropout;
@@ -168,7 +168,7 @@ TEST_P(SwigluTest, WhatIsNotWantedIsNotWritten) {
   EXPECT_TRUE(std::isnan(given.y_again[0]));
 }
 
-// Rows and entries do not meet; far from 0 the curve is 0 or the identity.
+// Rows and entries are independent; far from 0 the curve is 0 or the identity.
 TEST_P(SwigluTest, NaNStaysInItsEntryAndTheTailsAreExact) {
   SerialExecutor serial;
   Problem clean(4, 33, 0.0), poisoned(4, 33, 0.0);

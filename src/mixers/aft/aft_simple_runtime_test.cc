@@ -29,7 +29,7 @@ ModelConfig Config() {
   return config;
 }
 
-// The products are the stack's: matrices of zeros will do.
+// The products belong to the stack: matrices of zeros will do.
 class NoTensors final : public MixerTensors {
  public:
   std::vector<float> Vector(const std::string&) override { return {}; }
@@ -121,7 +121,7 @@ TEST_F(AftRuntimeTest, MixIsTheDefinitionForEverySegment) {
       }
     }
     EXPECT_TRUE(none.SameBits(State()));
-    // The other layer's state is as it was.
+    // The other layer's state is unchanged.
     EXPECT_EQ(-std::numeric_limits<float>::infinity(), first.Tensor(0, 0)[7]);
     EXPECT_TRUE(std::isfinite(first.Tensor(1, 0)[7]));
   }

@@ -11,8 +11,8 @@ namespace {
 
 enum Tensor : int64_t { kM, kA, kB };  // of SimpleState
 
-// Heads play no part: a share is 64 channels of all of them side by side. A
-// channel's bits are its own, so any cut gives the same.
+// Heads do not matter: a share is 64 channels of all heads side by side. A
+// channel depends on no other, so any cut gives the same bits.
 class Simple final : public RuntimeAttention {
  public:
   Simple(const ModelConfig& layer, MixerTensors& tensors)

@@ -1,5 +1,5 @@
 // The runtime half that the attention mixers share: queries, keys and values of
-// all heads side by side in one row, made by one product, and turned where
+// all heads side by side in one row, made by one product, and rotated where
 // positions are rotary.
 #pragma once
 
@@ -36,7 +36,7 @@ class RuntimeAttention : public RuntimeMixer {
   float* Out(const MixerBlock& block, int64_t row, int64_t head) const {
     return block.out[row] + head * d_value_;
   }
-  /// Turns all queries and keys of a row, or those of one head, to its place.
+  /// Rotates all queries and keys of a row, or of one head, by its position.
   void RotateRow(const MixerBlock& block, int64_t row) const;
   void RotateHead(const MixerBlock& block, int64_t row, int64_t head) const;
 

@@ -15,8 +15,8 @@ namespace {
 
 enum Tensor : int64_t { kS, kZ, kNormSums };  // of LinearState
 
-// The power of two that brings the largest entry near 1; 1 where there is
-// none. An exact quotient does not change, and underflows later.
+// The power of two that brings the largest entry near 1; 1 where there is none.
+// Scaling by it leaves an exact quotient unchanged, with later underflow.
 float PowerOfTwoScale(const float* x, int64_t count) {
   float largest = 0.0f;
   for (int64_t i = 0; i < count; ++i) {
@@ -59,8 +59,8 @@ class Linear final : public RuntimeAttention {
     return turned_ ? RowStride(d_key_) : 0;
   }
 
-  // A task is some heads of a segment: all of them where segments are many,
-  // for their states lie in one piece, else one.
+  // A task is some heads of a segment: all heads where there are many segments,
+  // since their states are contiguous, else one.
   void Mix(MixerBlock& block, int64_t layer) const override {
     Rotate(block);
     const int64_t segments = static_cast<int64_t>(block.segments.size());
@@ -126,7 +126,7 @@ class Linear final : public RuntimeAttention {
     });
   }
 
-  // phi(q) and phi(k) into `extra` and, to be turned, in place of q and k.
+  // Puts phi(q), phi(k) into `extra` and, to be rotated, in place of q and k.
   void MapRow(const MixerBlock& block, int64_t row) const {
     float* qk = block.in[row];
     for (int64_t head = 0; head < 2 * heads_; ++head) {
@@ -161,7 +161,7 @@ class Linear final : public RuntimeAttention {
   }
 
   // Rotation after the feature map (Su et al. 2021, eq. (19)): the numerator
-  // sees turned features, the denominator plain ones. Two runs of the
+  // uses rotated features, the denominator plain ones. Two runs of the
   // recurrence:
   //   S += R phi(k) v^T,  n = S^T R phi(q)
   //   z += phi(k) 1,      d = z^T phi(q)      (a state of one value column)
@@ -170,7 +170,7 @@ class Linear final : public RuntimeAttention {
     const int64_t count = segment.count, row = segment.row;
     const int64_t stride = block.in.stride, extra = block.extra.stride;
     const LinearAttentionOptions& options = form_.plain_options();
-    // The kernel sums keys into a normalizer in any case; here nobody reads it.
+    // The kernel always sums keys into a normalizer; here it is not read.
     float* unused = block.Scratch(worker);
     std::fill_n(unused, d_key_, 0.0f);
     SerialExecutor serial;
@@ -196,8 +196,8 @@ class Linear final : public RuntimeAttention {
     }
   }
 
-  // Features of a width of their own, or a signed denominator: token by token,
-  // the features of one query and one key in scratch.
+  // For features with a width of their own or a signed denominator: token by
+  // token, with the features of one query and one key in scratch.
   //   S += phi(k) v^T,  z += phi(k),  n = S^T phi(q)      (the kernel)
   //   b += ||phi(k)||,  o = n / d,  d = z . phi(q) kept away from 0 by
   //   ||phi(q)|| b                                        (here)
@@ -229,7 +229,7 @@ class Linear final : public RuntimeAttention {
   }
 
   // o_i = phi(q_i)^T S / phi(q_i)^T z over all keys (Katharopoulos et al. 2020,
-  // eq. (5)-(6)). Rotation after the feature map: the numerator sees turned
+  // eq. (5)-(6)). Rotation after the feature map: the numerator uses rotated
   // features, the denominator plain ones.
   void ReadAll(MixerBlock& block, const Segment& segment, int64_t head,
                int worker) const {

@@ -38,7 +38,7 @@ void CheckLinear(const ModelConfig& layer) {
     throw ArgumentError("n_dims", StrCat(least, " or more", named),
                         StrCat(layer.n_dims));
   }
-  // The numerator sees turned features, which the kernels make of single
+  // The numerator uses rotated features, which the kernels compute for single
   // entries only.
   if (layer.positions == Positions::kRotary &&
       layer.rotary_place == RotaryPlace::kAfter &&

@@ -98,8 +98,8 @@ class Full final : public RuntimeAttention {
       std::copy_n(Value(block, segment.row + i, head), d_value_,
                   values + at * d_value_);
     }
-    // Several rows read the keys again and again, a single one goes on to the
-    // next head.
+    // Several rows read the keys repeatedly, a single row goes on to the next
+    // head.
     const bool streams = segment.count == 1;
     const float* next =
         head + 1 < heads_ ? std::as_const(state).Row(layer, kKeys, head + 1)

@@ -69,7 +69,7 @@ class Beams {
     if (options.max_tokens > 0) alive_.push_back({{}, 0, options.start});
   }
 
-  // One job for each hypothesis that goes on. Valid until Advance.
+  // Adds one job for each hypothesis that goes on; valid until Advance.
   void AddJobs(std::vector<Job>& jobs) {
     for (size_t i = 0; i < alive_.size(); ++i) {
       jobs.push_back(
@@ -77,7 +77,7 @@ class Beams {
     }
   }
 
-  // The jobs have run: the best continuations take the place of their parents.
+  // Call once the jobs have run: the best continuations replace their parents.
   void Advance() {
     if (alive_.empty()) return;
     const std::vector<Continuation> best = Best();
@@ -91,7 +91,7 @@ class Beams {
         Finish(alive_[c.parent].tokens, c.log_probability, true);
         continue;
       }
-      // The last child takes its parent's state over, the others copy it.
+      // The last child takes its parent's state over; the others copy it.
       State& state = spare_[next.size()];
       if (--children[c.parent] == 0) {
         std::swap(state, states_[c.parent]);
@@ -106,7 +106,7 @@ class Beams {
     if (++length_ == options_.max_tokens) Close();
   }
 
-  // What is still going on ends here.
+  // Ends the hypotheses that still go on, as unfinished ones.
   void Close() {
     for (const Alive& a : alive_) Finish(a.tokens, a.log_probability, false);
     alive_.clear();
@@ -158,7 +158,7 @@ class Beams {
             {i, order_[k], alive_[i].log_probability + logit - sum});
       }
     }
-    // Stable: equals stay in the order of their parents and ids.
+    // The sort is stable: equals keep the order of their parents and ids.
     std::stable_sort(found.begin(), found.end(),
                      [](const Continuation& a, const Continuation& b) {
                        return a.log_probability > b.log_probability;
@@ -169,7 +169,7 @@ class Beams {
 
   const BeamOptions options_;
   const size_t vocab_;
-  std::vector<int32_t> order_;  // of candidates, scratch
+  std::vector<int32_t> order_;  // ids of the candidates, scratch
   std::vector<float> logits_;   // [beam, vocab]
   std::vector<State> states_, spare_;
   std::vector<Alive> alive_;

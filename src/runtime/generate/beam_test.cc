@@ -1,5 +1,5 @@
-// Beam search: greedy with one beam, exhaustive with enough, the same whatever
-// the company, and deterministic among equals.
+// Beam search: greedy with one beam, exhaustive with enough, the same in any
+// batch, and deterministic among equals.
 #include "runtime/generate/beam.h"
 
 #include <gtest/gtest.h>
@@ -151,7 +151,7 @@ TEST_P(BeamTest, CompanyAndThreadsChangeNothing) {
       for (size_t k = 0; k < alone[i].size(); ++k) {
         EXPECT_EQ(alone[i][k].tokens, together[i][k].tokens);
         EXPECT_EQ(alone[i][k].score, together[i][k].score);
-        // Each hypothesis' own state was followed: a clone stays apart.
+        // Each hypothesis follows its own state: clones are independent.
         EXPECT_NEAR(
             LogProbability(one, i, alone[i][k].tokens, alone[i][k].finished),
             alone[i][k].log_probability, 1e-9);
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BeamTest,
                                            AttentionKind::kFull),
                          [](const auto& info) { return Name(info.param); });
 
-// All logits equal: the order is that of the ids.
+// With all logits equal, the order is that of the ids.
 TEST(Beam, EqualsComeInTheOrderOfTheirIds) {
   const TemporaryFolder folder;
   ModelConfig config = SmallConfig();

@@ -16,7 +16,7 @@ double MillisecondsSince(Clock::time_point start) {
       .count();
 }
 
-// Of the whole prompt, before its first block changes the state.
+// Checks the whole prompt, before its first block changes the state.
 void CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;

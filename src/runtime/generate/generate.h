@@ -1,6 +1,6 @@
 // Text from a model, token by token: the one loop behind `tarn generate`, the C
-// interface and Python. Sampling is sampler.h's, search beam.h's, images are
-// pixels.h's.
+// interface and Python. Sampling is in sampler.h, beam search in beam.h, and
+// images are in pixels.h.
 #pragma once
 
 #include <cstdint>
@@ -21,34 +21,35 @@ struct GenerateOptions {
   int64_t max_tokens = 256;  // to generate, >= 0
 };
 
-/// Asked between steps and between blocks of the prompt; true ends the run.
+/// Called between steps and between blocks of the prompt; true ends the run.
 using GenerateStop = std::function<bool()>;
 
 /// A text as it grows, for callers that ask for the next token. A draw is a
 /// function of the logits, the sampler's options and the state's position, and
-/// every token is consumed before the next is drawn: whoever stops at any token
-/// and goes on later from the state gets the text of one run.
+/// every token is consumed before the next is drawn: a caller that stops at any
+/// token and goes on later from the state gets the same text as in one run.
 /// Holds references to its arguments. One thread at a time.
 class Generation {
  public:
-  /// state: goes on from it. Throws ArgumentError for options out of range and
+  /// Goes on from `state`. Throws ArgumentError for options out of range and
   /// for a model that writes no text.
   Generation(const Model& model, const Tokenizer& tokenizer, State& state,
              const GenerateOptions& options);
 
-  /// Consumes the prompt, in blocks so that a long one can be stopped: any
-  /// split gives the same bits. An empty one at position 0 is a newline, or
-  /// token 0 where there is none; later on nothing, and the state must have its
-  /// last logits. Called once, before Next(). False when `stop` ended it.
-  /// Throws ArgumentError for a token outside the vocabulary, with the state
+  /// Consumes the prompt, in blocks so that a long one can be stopped; any
+  /// split gives the same bits. An empty prompt stands for a newline at
+  /// position 0, or for token 0 where the tokenizer has none; at later
+  /// positions it consumes nothing, and the state must have its last logits.
+  /// Called once, before Next(). Returns false when `stop` ended it. Throws
+  /// ArgumentError for a token outside the vocabulary, with the state
   /// unchanged.
   bool Prompt(std::span<const int32_t> tokens, const GenerateStop& stop = {});
 
-  /// Draws a token and consumes it; nothing after max_tokens. Throws
+  /// Draws a token and consumes it; returns nothing after max_tokens. Throws
   /// NumericError when the model gives NaN, with the state unchanged.
   std::optional<int32_t> Next();
 
-  /// The halves of Next(), for who measures them.
+  /// The two halves of Next(), for callers that time them.
   bool done() const { return tokens_ >= options_.max_tokens; }
   int32_t Draw() const;
   void Consume(int32_t token);
@@ -67,12 +68,12 @@ class Generation {
 /// A token that was drawn and consumed.
 struct GeneratedToken {
   int32_t id = 0;
-  std::string_view text;  // its bytes, for the length of the call; they need
+  std::string_view text;  // its bytes, valid during the call; they need
                           // not be whole characters
   double ms = 0;          // the draw and the step
 };
 
-/// Told every token; false ends the run.
+/// Called with every token; false ends the run.
 using TokenSink = std::function<bool(const GeneratedToken& token)>;
 
 struct GenerateResult {
@@ -81,12 +82,12 @@ struct GenerateResult {
   bool stopped = false;       // by `stop`; not by the sink or max_tokens
   double prefill_ms = 0;
   double first_token_ms = 0;  // from the start of prefill to the first draw
-  double decode_ms = 0;       // draws and steps, without what the sink takes
+  double decode_ms = 0;       // draws and steps, without the time in the sink
 };
 
-/// Consumes the prompt and generates: a Generation to its end. Every token told
-/// has been consumed, so that at the end the state holds the whole text.
-/// Thread-safe with states of one's own.
+/// Consumes the prompt and runs a Generation to its end. Every token passed to
+/// the sink has been consumed, so that at the end the state holds the whole
+/// text. Thread-safe where every thread has its own state.
 GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
                         State& state, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenSink& sink,

@@ -23,7 +23,7 @@ GenerateOptions Options(int64_t max_tokens) {
   return options;
 }
 
-// One directory a test, removed with it.
+// One directory per test, removed with it.
 class Generating : public testing::TestWithParam<AttentionKind> {
  protected:
   Generating()
@@ -160,7 +160,7 @@ TEST_P(Generating, RowsWithoutTextAreNeverDrawn) {
   EXPECT_EQ(Written(model, chars, from_zero, zero, options), tokens);
 }
 
-// The message of the call's error, which has changed nothing.
+// The message of the call's error; the call must have changed nothing.
 template <typename Call>
 std::string Refusal(const State& state, const Call& call) {
   const State before = state.Clone();

@@ -12,7 +12,7 @@
 namespace tarn {
 namespace {
 
-// Counters of the generator that belong to one byte: more than a draw takes.
+// Counters of the generator reserved for one byte: more than a draw takes.
 constexpr uint64_t kDrawsPerByte = 16;
 
 void Check(bool good, const char* what, const std::string& wanted,
@@ -28,7 +28,7 @@ void CheckOptions(const ImageOptions& options) {
         "a number from 0 to 100", StrCat(options.temperature));
 }
 
-// Whole images of `bytes` each. Returns their number.
+// Checks that the size is whole images of `bytes` each; returns their number.
 int64_t CountOf(const char* what, size_t size, int64_t bytes) {
   Check(size % static_cast<size_t>(bytes) == 0, what,
         StrCat("a multiple of ", bytes, " bytes"), StrCat(size));
@@ -45,7 +45,7 @@ int64_t BatchOf(const Model& model, const ImageOptions& options,
                              kMost);
 }
 
-// NaN parameters would come out as some byte, or as a likelihood.
+// NaN parameters would otherwise give some byte, or some likelihood.
 void CheckFinite(std::span<const float> params) {
   for (const float x : params) {
     if (std::isfinite(x)) continue;
@@ -54,7 +54,7 @@ void CheckFinite(std::span<const float> params) {
   }
 }
 
-// Images on their way, a group of options.batch at a time.
+// Images that are being drawn, a group of options.batch at a time.
 class Drawing {
  public:
   Drawing(const Model& model, std::span<const uint8_t> given, int64_t starts,
@@ -88,7 +88,7 @@ class Drawing {
   }
 
  private:
-  // Images [first, first + count) as far as they are given, and their states.
+  // Starts images [first, first + count) with their given bytes and states.
   void Begin(int64_t first, int64_t count) {
     while (static_cast<int64_t>(states_.size()) < count) {
       states_.emplace_back(model_);

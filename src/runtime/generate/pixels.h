@@ -28,8 +28,8 @@ struct ImageOptions {
                       // as 256 MiB of states allow, 64 at most
 };
 
-/// Told after every step how many bytes were drawn, of all that will be; false
-/// ends the work.
+/// Called after every step with the bytes drawn so far and the bytes of the
+/// whole work; false ends the work.
 using ImageProgress = std::function<bool(int64_t done, int64_t total)>;
 
 /// Draws options.samples images for each beginning.
@@ -47,11 +47,11 @@ int64_t DrawImages(const Model& model, std::span<const uint8_t> given,
                    const ImageProgress& progress = {});
 
 /// Negative log-likelihood of images [count, bytes] from byte `from` on, each
-/// byte given all before it. nats: [count], the sum over an image's bytes -
-/// from bytes; divided by their number and ln 2 it is bits/dim. from: 1 (what a
-/// model can be asked for) to bytes - 1. Progress counts bytes scored. Returns
-/// how many images were scored. Throws as DrawImages. An image has the same
-/// bits in any company and on any number of threads.
+/// byte given all before it. nats: [count], the sum over the `bytes - from`
+/// bytes of an image; divided by their number and ln 2 it is bits/dim. from: 1
+/// (the first byte that is modelled) to bytes - 1. Progress counts the bytes
+/// scored. Returns how many images were scored. Throws like DrawImages. An
+/// image gets the same bits in any batch and on any number of threads.
 int64_t ScoreImages(const Model& model, std::span<const uint8_t> images,
                     int64_t from, double* nats,
                     const ImageProgress& progress = {});

@@ -76,9 +76,9 @@ std::vector<Candidate> TopK(std::span<const float> logits, int64_t top_k) {
   return candidates;
 }
 
-// Best first, the shortest prefix whose share of the candidates' mass is at
-// least top_p, less those below min_p of the best. Both stages keep a prefix
-// of one order, so a heap popped on demand replaces the sort.
+// Returns, best first, the shortest prefix whose share of the candidates' mass
+// is at least top_p, without those below min_p of the best. Both stages keep a
+// prefix of one order, so a heap popped on demand replaces the sort.
 std::vector<Candidate> TopPMinP(std::vector<Candidate> candidates, float best,
                                 const SamplerOptions& options) {
   double total = 0;
@@ -147,7 +147,7 @@ int32_t Sample(std::span<const float> logits, const SamplerOptions& options,
   const double u =
       Rng(options.seed, options.stream, position).Uniform() * total;
   auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), u);
-  // u < total but for rounding of the product: then the last of weight > 0.
+  // Only rounding of the product gives u >= total: the last of weight > 0 then.
   if (chosen == cumulative.end()) {
     chosen = std::lower_bound(cumulative.begin(), cumulative.end(), total);
   }

@@ -10,7 +10,7 @@
 namespace tarn {
 
 /// The token of "\n", from which a text without a prompt begins; nothing where
-/// the tokenizer has no one token for it.
+/// the tokenizer has no single token for it.
 std::optional<int32_t> NewlineToken(const Tokenizer& tokenizer);
 
 /// `options` for the targets of a sequence-to-sequence model: start and end are

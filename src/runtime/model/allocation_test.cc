@@ -1,5 +1,5 @@
 // Steps, prompts and batches allocate nothing once they have run at that size:
-// counted, not believed.
+// allocations are counted here.
 #include <gtest/gtest.h>
 
 #include <atomic>

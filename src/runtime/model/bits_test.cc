@@ -22,7 +22,7 @@ struct Kind {
   FeatureMap map = FeatureMap::kElu1;
   Denominator denominator = Denominator::kExact;
   Norm norm = Norm::kPre;
-  // With RMS norms and SwiGLU; empty: all layers alike, with neither.
+  // Mixed layers, with RMS norms and SwiGLU; empty: one kind, with neither.
   const char* layers = "";
 };
 

@@ -1,5 +1,5 @@
-// The files of a model directory, read and checked, before anything is packed:
-// what they say needs no runtime that can run the model.
+// The files of a model directory, read and checked before anything is packed.
+// Reading them needs no runtime that can run the model.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 /// DIR/config.json, finished; FormatError or IoError in one line. O(file).
 Result<ModelConfig> ReadModelConfig(const std::string& dir);
 
-/// The error again, with the file's folder in front.
+/// The same error with the file's folder in front.
 Error InFolder(const std::string& dir, const Error& error);
 
 struct ModelFiles {
@@ -26,9 +26,9 @@ struct ModelFiles {
       labels;  // [n_classes] of classify and ctc, else empty
 };
 
-/// DIR/model.safetensors, its tensors those of `config` by name and shape, and
-/// the DIR/labels.json of one that has classes. Of the weights only the header
-/// is read.
+/// Opens DIR/model.safetensors, whose tensors must be those of `config` by name
+/// and shape, and DIR/labels.json for a model with classes. Only the header of
+/// the weights is read.
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
                                   const ModelConfig& config,
                                   bool use_mmap = true);

@@ -47,7 +47,7 @@ struct Model::Impl {
   const uint64_t fingerprint;  // see ModelFingerprint
   const std::shared_ptr<const StateLayout> layout;
   ThreadPool pool;
-  std::mutex turn;  // guards what follows, whose scratch a call uses alone
+  std::mutex turn;  // guards what follows; one call at a time uses its scratch
   std::optional<Forward> forward;  // language models, decoders
   std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
 };

@@ -1,5 +1,5 @@
-// labels.json: what the classes of a classifier, or the symbols of a model of
-// frames, are called.
+// labels.json: the names of a classifier's classes, or of the symbols of a
+// model of frames.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 namespace tarn {
 
 /// A JSON array of `n_classes` distinct, non-empty strings of one line each;
-/// the index is the class. blank: the first is CTC's blank, "", and no other.
-/// FormatError in one line otherwise.
+/// the index is the class. blank: the first string, and no other, is CTC's
+/// blank, "". FormatError in one line otherwise.
 Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
                                                 int64_t n_classes,
                                                 bool blank = false);
 
-/// Has a model of the task a labels.json?
+/// Whether a model of the task has a labels.json.
 constexpr bool HasLabels(Task task) {
   return task == Task::kClassify || task == Task::kCtc;
 }

@@ -11,8 +11,8 @@
 namespace tarn {
 namespace {
 
-// Marks the states of a batch while it is checked: finds one that comes twice
-// without a list of its own, for a step allocates nothing.
+// Marks the states of a batch while it is checked: finds one that is given
+// twice without a list of its own, because a step allocates nothing.
 class BatchMarks {
  public:
   ~BatchMarks() {
@@ -22,7 +22,7 @@ class BatchMarks {
       state = before == state ? nullptr : before;
     }
   }
-  /// False when the state is marked already. The first one's link is itself.
+  /// Returns false when the state is marked already. The first links to itself.
   bool Add(SequenceState& state) {
     if (state.batch_link != nullptr) return false;
     state.batch_link = last_ != nullptr ? last_ : &state;
@@ -107,7 +107,7 @@ void Model::CheckArch(const char* call, Arch wanted) const {
                       StrCat("arch '", Name(impl_->config.arch), "'"));
 }
 
-// Everything that can be wrong with a job, before anything changes.
+// Checks everything that can be wrong with a job before anything changes.
 void Model::CheckJob(const Job& job) const {
   CheckOpen();
   if (job.state == nullptr || job.state->impl_ == nullptr) {
@@ -136,9 +136,9 @@ void Model::CheckJob(const Job& job) const {
   }
 }
 
-// Blocks of as many tokens as fit, taken from the jobs in order. The model is
-// locked for one block at a time, so that a long prompt of one thread does not
-// keep another's single step waiting for all of it.
+// Runs blocks of as many tokens as fit, taken from the jobs in order. The model
+// is locked for one block at a time, so that a long prompt of one thread does
+// not keep another's single step waiting for all of it.
 void Model::RunJobs(std::span<Job> jobs) const {
   for (const Job& job : jobs) {
     SequenceState& state = job.state->impl_->sequence;
@@ -180,7 +180,7 @@ void Model::RequestLogits(const Job& job, int64_t done, int64_t row,
   }
 }
 
-// After a job's last token: the state keeps the logits, the caller gets them.
+// Called after a job's last token: the state and the caller get the logits.
 void Model::KeepLogits(const Job& job) const {
   SequenceState& state = job.state->impl_->sequence;
   const int64_t count = static_cast<int64_t>(job.tokens.size());

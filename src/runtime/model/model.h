@@ -1,7 +1,7 @@
-// A model opened for inference, and its state: one token costs the same however
-// many came before (linear attention), or grows with them (softmax, KV cache).
-// A language model or the decoder of a sequence-to-sequence model generates
-// token by token; the encoder of either reads whole sequences.
+// A model opened for inference, and its state: the cost of a token is constant
+// (linear attention) or grows with the tokens before it (softmax, KV cache). A
+// language model or the decoder of a sequence-to-sequence model generates token
+// by token; the latter's encoder or a classifier reads whole sequences.
 #pragma once
 
 #include <cstdint>
@@ -26,36 +26,37 @@ struct ModelOptions {
 
 class Model;
 
-/// The past of one sequence, as a value: move it, Clone() it; copying is never
-/// implicit. Linear models: a fixed-size block. Softmax models: a KV cache that
-/// grows by doubling. Of a sequence-to-sequence model: also what Encode() made
-/// of its source, which copies share and nobody changes. One writer at a time.
+/// The past of one sequence as a value: it can be moved and Clone()d, and
+/// copying is never implicit. Linear models: a fixed-size block. Softmax
+/// models: a KV cache that grows by doubling. Sequence-to-sequence models: also
+/// what Encode() made of the source, which copies share and nobody changes. One
+/// writer at a time.
 class State {
  public:
-  /// The initial state, position 0. Of a sequence-to-sequence model it has no
-  /// source and serves to CopyFrom() only. Throws ArgumentError for a
-  /// classifier, which has no state.
+  /// The initial state, position 0. For a sequence-to-sequence model it has no
+  /// source and can only be the target of CopyFrom(). Throws ArgumentError for
+  /// a classifier, which has no state.
   explicit State(const Model& model);
   State(State&&) noexcept;
   State& operator=(State&&) noexcept;
   ~State();
   State Clone() const;                // O(bytes), nothing shared
   void CopyFrom(const State& other);  // same model, else ArgumentError
-  void Reset();                       // before the first token; a source stays
+  void Reset();                       // back to position 0; a source stays
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
   /// the cache with its spare room. The last logits (n_outputs floats) are
   /// not counted, nor is the memory of a source.
   int64_t bytes() const;
-  /// Tokens of the source that Encode() read and the bytes it takes, shared by
-  /// all copies; 0 without one.
+  /// Tokens of the source that Encode() read, and bytes of the memory made from
+  /// them, shared by all copies; 0 without a source.
   int64_t source_len() const;
   int64_t memory_bytes() const;
   /// Position, recurrence, source and last logits, bit for bit.
   bool operator==(const State& other) const;
   uint64_t Hash() const;
   /// Logits after the last consumed token, kept with the state (empty before
-  /// the first, and after a call that asked for none).
+  /// the first token, and after a call that asked for no logits).
   std::span<const float> last_logits() const;
 
  private:
@@ -81,11 +82,11 @@ struct Job {
 /// own (calls share the pool and take turns).
 class Model {
  public:
-  /// Opens DIR/config.json, DIR/model.safetensors and, of a classifier,
+  /// Opens DIR/config.json, DIR/model.safetensors and, for a classifier,
   /// DIR/labels.json. Everything is checked before use; failures are
-  /// FormatError or IoError in one line, also for models that this runtime
-  /// does not run (supported.h). Throws ArgumentError for options.threads < 0
-  /// or more than the system gives.
+  /// FormatError or IoError in one line, also for models that this runtime does
+  /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
+  /// more than the system gives.
   static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -102,11 +103,11 @@ class Model {
   int64_t weight_bytes() const;           // as held in memory
   int64_t state_bytes() const;            // of a new state
   int64_t state_bytes_per_token() const;  // 0 for linear models
-  /// Of a source that was encoded: bytes whatever its length, and those of one
-  /// more source token. 0 but for sequence-to-sequence models.
+  /// Bytes of an encoded source that do not depend on its length, and bytes of
+  /// one more source token. 0 except for sequence-to-sequence models.
   int64_t memory_bytes() const;
   int64_t memory_bytes_per_token() const;
-  /// Of a classifier: its classes' names, [n_classes]; else empty.
+  /// The names of a classifier's classes, [n_classes]; empty for other models.
   const std::vector<std::string>& labels() const;
 
   /// Consumes tokens (any count, 0 included). The recurrence runs token by
@@ -115,18 +116,18 @@ class Model {
   /// logits: null, or n_outputs floats for the last token (for no tokens:
   /// a copy of last_logits(), which must not be empty).
   /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
-  /// another model, with nothing changed; NumericError never: NaN weights give
-  /// NaN logits (the sampler refuses them). Nothing is allocated once the model
-  /// has run a block as large (softmax models: as long while the cache has
-  /// room, which doubles when it has none).
+  /// another model, with nothing changed. Never throws NumericError: NaN
+  /// weights give NaN logits (the sampler refuses them). Allocates nothing once
+  /// the model has run a block as large (softmax models: and while the cache
+  /// has room, which doubles when it is full).
   void Prefill(State& state, std::span<const int32_t> tokens,
                float* logits = nullptr) const;
   /// Logits of every token: [tokens.size(), n_outputs].
   void Score(State& state, std::span<const int32_t> tokens,
              float* logits) const;
   void Step(State& state, int32_t token, float* logits = nullptr) const;
-  /// Several sequences at once, weights read once for up to 256 tokens; states
-  /// must be distinct (checked).
+  /// Runs several sequences at once and reads the weights once for up to 256
+  /// tokens; states must be distinct (checked).
   void StepBatch(std::span<Job> jobs) const;
 
   /// Sequence-to-sequence models: reads a source (any length, 0 included) and
@@ -136,11 +137,11 @@ class Model {
   /// Throws ArgumentError for tokens outside [0, vocab_size) and for models
   /// without an encoder and a decoder.
   State Encode(std::span<const int32_t> source) const;
-  /// Classifiers: logits [n_classes] of one sequence of at least one token,
-  /// the mean of the stack's output through the head. Throws as Encode.
+  /// Classifiers: logits [n_classes] of one sequence of at least one token: the
+  /// head of the mean of the stack's output. Throws like Encode.
   void Classify(std::span<const int32_t> tokens, float* logits) const;
-  /// Several sequences: logits [sequences, n_classes]. The same bits as one by
-  /// one; weights are read once for many.
+  /// Several sequences: logits [sequences, n_classes], with the same bits as
+  /// one by one; the weights are read once for many sequences.
   void ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
                      float* logits) const;
 

@@ -18,7 +18,7 @@ class ModelOpenTest : public ::testing::Test {
   void WriteConfig(const ModelConfig& config) {
     WriteFileAtomically(folder_ / "config.json", ConfigToJson(config));
   }
-  // One line that holds all the parts; of the code.
+  // The error has the code and one line that holds all the parts.
   void ExpectRefused(ErrorCode code, const std::vector<std::string>& parts) {
     for (const bool use_mmap : {true, false}) {
       const Result<Model> model =
@@ -134,7 +134,7 @@ TEST_F(ModelOpenTest, GiantClaimsCostNothing) {
   ExpectRefused(ErrorCode::kFormat, {"n_layers = 4096"});
 }
 
-// Few outputs padded to a panel: 64 times the file would be 1.3 GB here.
+// Few outputs are padded to a panel: 64 times the file would be 1.3 GB here.
 TEST_F(ModelOpenTest, PaddingIsBoundedByTheFile) {
   ModelConfig narrow = config_;
   narrow.d_model = 1;
@@ -148,7 +148,7 @@ TEST_F(ModelOpenTest, PaddingIsBoundedByTheFile) {
   ExpectRefused(ErrorCode::kFormat, {"8-fold"});
 }
 
-// Before the weights are looked at: they are those of a decoder here.
+// The refusal comes before the weights are read: they are a decoder's here.
 TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
   const auto refused = [&](auto change, const std::string& key,
                            const std::string& value) {

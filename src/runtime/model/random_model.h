@@ -26,7 +26,7 @@ inline ModelConfig TinyConfig(AttentionKind attention) {
   return config;
 }
 
-/// The same of another architecture; three classes where there are any.
+/// The same for another architecture; three classes where it has classes.
 inline ModelConfig TinyConfig(Arch arch) {
   ModelConfig config = TinyConfig(AttentionKind::kLinear);
   config.arch = arch;
@@ -58,9 +58,9 @@ inline ModelConfig TinyImageConfig(AttentionKind attention) {
   return config;
 }
 
-/// Writes config.json, tokenizer.json, model.safetensors and, of classify and
+/// Writes config.json, tokenizer.json, model.safetensors and, for classify and
 /// ctc, labels.json ("label 0", ...; ctc's first is "") into `dir`, which is
-/// made if need be. Weights are uniform in [-0.5, 0.5).
+/// created if necessary. Weights are uniform in [-0.5, 0.5).
 inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
                              const Tokenizer& tokenizer, uint64_t seed) {
   std::filesystem::create_directories(dir);

@@ -1,5 +1,5 @@
-// The whole forward pass once more: plain loops in double, mixers in their
-// quadratic form, no code of the runtime.
+// The whole forward pass a second time: plain loops in double, mixers in their
+// quadratic form, and no code of the runtime.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace tarn::testing {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-/// The whole of every model the runtime runs. A layer asks its own view of the
-/// configuration, so stacks may mix their mixers.
+/// Every model that the runtime runs, from tokens to logits. A layer uses its
+/// own view of the configuration, so stacks may mix their mixers.
 class ReferenceModel {
  public:
   using Row = std::vector<double>;
@@ -26,7 +26,7 @@ class ReferenceModel {
   ReferenceModel(const ModelConfig& config, const Tensors& tensors)
       : config_(config), tensors_(tensors) {}
 
-  /// Of a language model: logits[t][v].
+  /// The logits of a language model: logits[t][v].
   Rows Logits(const std::vector<int32_t>& tokens) const {
     Rows x = Embed("value_embedding.weight", "pos_embedding.weight", tokens);
     for (int64_t i = 0; i < config_.n_layers; ++i) {
@@ -35,7 +35,7 @@ class ReferenceModel {
     return Head(Last("norm", x), "value_embedding.weight");
   }
 
-  /// Of a sequence-to-sequence model, for the target's tokens.
+  /// The logits of a sequence-to-sequence model for the target's tokens.
   Rows TargetLogits(const std::vector<int32_t>& source,
                     const std::vector<int32_t>& target) const {
     Rows memory =
@@ -52,7 +52,7 @@ class ReferenceModel {
     return Head(Last("decoder.norm", x), "target_embedding.weight");
   }
 
-  /// Of a classifier: the head on the mean of the stack's rows.
+  /// The logits of a classifier: the head on the mean of the stack's rows.
   Row ClassLogits(const std::vector<int32_t>& tokens) const {
     Rows x = Embed("value_embedding.weight", "pos_embedding.weight", tokens);
     for (int64_t i = 0; i < config_.n_layers; ++i) {
@@ -123,7 +123,7 @@ class ReferenceModel {
     return x;
   }
 
-  // Without the bias where the model has no such tensor.
+  // The bias is left out where the model has no such tensor.
   Row Affine(const std::string& weight, const std::string& bias,
              const Row& x) const {
     const auto& w = tensors_.at(weight);
@@ -142,7 +142,7 @@ class ReferenceModel {
 
   static double Sigma(double x) { return 1 / (1 + std::exp(-x)); }
 
-  // RMS norm takes no mean away and has no bias.
+  // RMS norm subtracts no mean and has no bias.
   Row Norm(const std::string& name, const Row& x) const {
     const bool centred = config_.norm_kind == NormKind::kLayer;
     double mean = 0, variance = 0;
@@ -274,7 +274,7 @@ class ReferenceModel {
   }
 
   // Weights of the first `count` values for one query, in the quadratic form.
-  // turn: whether rows stand at positions (rotary).
+  // turn: whether rows are turned by their positions (rotary).
   Row HeadWeights(const ModelConfig& view, const Row& query, size_t t,
                   const Rows& keys, size_t count, bool turn) const {
     if (view.attention == AttentionKind::kFull) {

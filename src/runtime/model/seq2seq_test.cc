@@ -169,7 +169,7 @@ TEST_P(Seq2seqTest, MatchesTheReference) {
   }
 }
 
-// The decoder's part of model_bits_test.cc, and the encoder's.
+// The decoder's part of bits_test.cc, and the encoder's.
 TEST_P(Seq2seqTest, AnySplitBatchAndThreadCountGiveTheSameBits) {
   const auto source = RandomTokens(config_, 90, 5);
   const auto other_source = RandomTokens(config_, 31, 6);

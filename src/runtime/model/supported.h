@@ -1,4 +1,4 @@
-// What of all models the runtime can run.
+// Which models the runtime can run.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 namespace tarn {
 
 /// Nothing for a finished config whose model the runtime can run, otherwise a
-/// FormatError that names the key of config.json, what would do, and what is
-/// there.
+/// FormatError that names the key of config.json, the accepted values, and the
+/// value found.
 std::optional<Error> CheckSupported(const ModelConfig& config);
 
 /// Layers of the causal stack of a finished config: 0 for an encoder.

@@ -23,7 +23,7 @@ std::string Where(const TensorEntry& entry, uint64_t offset) {
                 offset);
 }
 
-// Bits of an infinity or NaN: the exponent is all ones.
+// An infinity or NaN has an exponent of all ones.
 bool IsFiniteBits(DType dtype, const uint8_t* element) {
   if (dtype == DType::kF32) {
     uint32_t bits;
@@ -104,7 +104,7 @@ void CheckTokenizer(const std::string& dir,
     if (!tokenizer.ok()) problems.push_back(tokenizer.error());
     return;
   }
-  // Nothing to compare with: the file by itself.
+  // There is nothing to compare with: the file is checked by itself.
   Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(dir);
   if (!tokenizer.ok()) problems.push_back(tokenizer.error());
 }

@@ -34,7 +34,7 @@ void WriteOne(const std::string& dir, DType dtype, const std::vector<T>& data) {
                    {{"one", dtype, shape, data.data()}}, {});
 }
 
-// The report's faults about finiteness.
+// The report's problems about finiteness.
 std::vector<std::string> NotFinite(const std::string& dir) {
   std::vector<std::string> found;
   for (const Error& problem : VerifyModel(dir).problems) {

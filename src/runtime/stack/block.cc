@@ -31,7 +31,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
     out_width_ = std::max(out_width_, layer.mixer->out().inputs());
     extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
   }
-  if (config.arch == Arch::kSeq2seq) {  // of cross attention
+  if (config.arch == Arch::kSeq2seq) {  // cross attention
     const int64_t values = config.n_heads * config.d_value;
     in_width_ = std::max(in_width_,
                          2 * config.n_heads * config.d_key + values);
@@ -44,7 +44,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
   positions.reserve(static_cast<size_t>(piece_rows_));
 }
 
-// Lays the arrays one behind the other.
+// Lays out the arrays one behind the other.
 void Block::AssignScratch(int64_t rows) {
   if (rows > 0) scratch_ = AlignedBuffer<float>(rows * row_floats_);
   float* next = scratch_.data();
@@ -106,7 +106,7 @@ void Block::Embed(int64_t row) {
   weights_.embedding.ReadRow(tokens_[row], x);
   switch (config_.positions) {
     case Positions::kLearned: {
-      // Past the table the last row stands for every position.
+      // Beyond the table its last row stands for every position.
       const int64_t at = std::min(positions[row], config_.max_positions - 1);
       AddToRow(weights_.positions.data() + at * d_model, d_model, x);
       break;

@@ -1,7 +1,7 @@
 // Rows of tokens on their way through a stack of layers: what a causal decoder
 // and an encoder have in common. Everything here treats each row by itself or
-// is a matrix product over rows, which gives a row the same bits in any
-// company; attention is the business of Forward and Encoder.
+// is a matrix product over rows, which gives a row the same bits in any block;
+// attention is left to Forward and Encoder.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +26,21 @@ class Block : public MixerBlock {
 
   void ClearRows();
   void AddRows(std::span<const int32_t> tokens, int64_t position);
-  /// Room for rows(); allocates when they are more than ever before.
+  /// Makes room for rows(); allocates when there are more than ever before.
   void GrowScratch(int64_t most);
-  /// At least `floats` floats of scratch for each worker.
+  /// Makes room for at least `floats` floats of scratch for each worker.
   void GrowWorkerScratch(int64_t floats);
   /// Gives back the scratch of a long sequence.
   void Shrink();
 
   void EmbedRows();
-  /// to = W norm(x), where the norm is that of pre-norm models, nothing in
-  /// others.
+  /// to = W norm(x) in pre-norm models, W x in others.
   void Project(const NormWeights& norm, const PackedMatrix& w, Rows to);
   /// x += W out, then the norm of post-norm models.
   void AddOut(const NormWeights& norm, const PackedMatrix& w);
-  /// x += FFN(in(x)), likewise.
+  /// x += FFN(in(x)), with norms as above.
   void FeedForward(const LayerWeights& w);
-  /// The row of the stack's output: through the final norm, if there is one.
+  /// The row of the stack's output, after the final norm if there is one.
   void FinalRow(int64_t row, float* out) const;
   void Norm(const NormWeights& norm, const float* from, float* to) const;
   /// How the product with linear1 ends.

@@ -92,7 +92,7 @@ void Encoder::FillHead(const Segment& segment, int64_t layer, int64_t head,
                        int worker, CrossMemory& memory) {
   const int64_t d_key = config_.d_key, d_value = config_.d_value;
   float* block = memory.Head(layer, head);
-  if (segment.count == 0) return;  // sums over nothing: zero as they are
+  if (segment.count == 0) return;  // sums over nothing stay zero
   const int64_t key_width = config_.n_heads * d_key;
   float* row = in[segment.row];
   const HeadRows keys = {row + key_width + head * d_key, in.stride,

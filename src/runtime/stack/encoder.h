@@ -1,7 +1,7 @@
 // Whole sequences through a stack that sees everything: the encoder of a
-// sequence-to-sequence model, or that of a classifier. Each layer is finished
-// for all rows before the next begins, for its attention needs them all.
-// Memory is O(tokens d_model); a row's bits depend on its own sequence alone.
+// sequence-to-sequence model, or a classifier. Each layer is finished for all
+// rows before the next begins, because its attention needs them all. Memory is
+// O(tokens d_model); a row's bits depend on its own sequence alone.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace tarn {
 
-/// Keeps its scratch from call to call, as far as it is no larger than that of
-/// a short sequence. One thread at a time.
+/// Keeps its scratch from call to call if it is no larger than a short sequence
+/// needs. One thread at a time.
 class Encoder : private Block {
  public:
   Encoder(const ModelConfig& config, const Weights& weights,
@@ -27,11 +27,11 @@ class Encoder : private Block {
   using Block::rows;
   /// Runs all sequences added since Clear.
   void Run();
-  /// Then, of sequence i: its mean row through the head [n_classes]. The
-  /// sequence must have tokens.
+  /// After Run: the head [n_classes] on the mean row of sequence i, which must
+  /// have tokens.
   void Classify(int64_t i, float* logits);
-  /// Or: the keys and values of all decoder layers. `memory` is one of
-  /// sequence i's length.
+  /// After Run: the keys and values of sequence i for all decoder layers.
+  /// `memory` must be made for the sequence's length.
   void FillMemory(int64_t i, CrossMemory& memory);
 
  private:

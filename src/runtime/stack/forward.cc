@@ -38,7 +38,7 @@ void Forward::WantLogits(int64_t row, float* out) {
   head_out_.push_back(out);
 }
 
-// Everything that allocates, before anything changes.
+// Does everything that allocates, before anything changes.
 void Forward::Prepare() {
   GrowScratch(piece_rows_);
   int64_t wanted = 0;
@@ -74,8 +74,8 @@ void Forward::RunLayer(int64_t layer) {
   FeedForward(w);
 }
 
-// Logits of the rows somebody asked for, and of no others. The rows are
-// gathered first, so that the head's weights pass by once.
+// Computes logits for the rows that were asked for, and no others. The rows are
+// gathered first, so that the head's weights are read once.
 void Forward::RunHead() {
   const int64_t wanted = static_cast<int64_t>(head_rows_.size());
   if (wanted == 0) return;

@@ -2,9 +2,9 @@
 // sequences, through a causal stack: a language model, or the decoder of a
 // sequence-to-sequence model. A block's projections are matrix products over
 // all its rows; the recurrence runs token by token, head by head; everything
-// else row by row. Each of these gives a row the same bits in any company,
-// hence so does the whole pass: any split of a prompt, any batch, any thread
-// count.
+// else runs row by row. Each of these gives a row the same bits in any block,
+// hence so does the whole pass: for any split of a prompt, any batch and any
+// thread count.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class Forward : private Block {
 
   /// Starts a new block.
   void Clear();
-  /// Appends tokens of one sequence (each sequence once a block) as far as the
-  /// block has room; returns how many. Tokens must be in [0, vocab_size), a
+  /// Appends tokens of one sequence (each sequence once per block) as far as
+  /// the block has room; returns how many. Tokens must be in [0, vocab_size), a
   /// softmax state must have Reserve()d their positions, and a state of a
   /// sequence-to-sequence model must have its memory.
   int64_t Add(SequenceState& state, std::span<const int32_t> tokens);
@@ -36,7 +36,7 @@ class Forward : private Block {
   bool full() const { return rows() == piece_rows_; }
   /// Asks for the logits of a row: vocab_size floats to `out`.
   void WantLogits(int64_t row, float* out);
-  /// Runs the block; states advance by the tokens they gave.
+  /// Runs the block; states advance by the tokens added for them.
   void Run();
 
  private:

@@ -1,10 +1,10 @@
-// One token of one sequence: every layer in one region of the executor. A step
-// reads each weight once and does little else, so what counts is that memory
-// never waits: a worker keeps the same share of every product, fetches the
-// beginning of the next one while it ends the last, and norms are computed by
-// whoever needs them instead of by one while the others wait.
+// One token of one sequence, with every layer in one region of the executor. A
+// step reads each weight once and does little else, so what counts is that the
+// memory is never idle: a worker keeps the same share of every product and
+// prefetches the beginning of the next one while it ends the last, and every
+// worker computes the norms it needs instead of waiting for another to do it.
 //
-// Five phases a layer, each of `width` shares:
+// Each layer has five phases of `width` shares each:
 //   0  in = W_in In(x)                  shares of panels
 //   1  a = Mix(in)                      shares of heads
 //   2  y = Res(x) + W_out a             shares of panels
@@ -21,17 +21,17 @@ namespace tarn {
 namespace {
 
 constexpr int64_t kPhases = 5;  // of a layer
-// Of one layer: below, a hand-over costs more than a share saves.
+// The least bytes of a layer: below, a hand-over costs more than a share saves.
 constexpr int64_t kLeastBytes = 262144;
-// What a product's end has fetched of the next one, and what a worker that
-// waits for the others fetches behind it.
+// Bytes of the next product that the end of one prefetches, and bytes behind
+// them that a worker prefetches while it waits for the others.
 constexpr int64_t kFetched = 4096, kIdleFetch = 8192;
 
 struct Range {
   int64_t begin, end;
 };
 
-// The part of `count` things that falls to a share.
+// The part of `count` items that belongs to a share.
 Range Part(int64_t count, int share, int width) {
   return {count * share / width, count * (share + 1) / width};
 }
@@ -69,7 +69,7 @@ void Forward::RunStep() {
       });
 }
 
-// The matrix of a phase; null for attention, and behind the last.
+// The matrix of a phase; null for attention, and after the last phase.
 const PackedMatrix* Forward::StepMatrix(int64_t phase) const {
   const size_t layer = static_cast<size_t>(phase / kPhases);
   if (layer == weights_.layers.size()) {
@@ -104,9 +104,9 @@ const void* Forward::NextOfStep(int64_t phase, int share) const {
                      Part(mixer.shares(), share, team_.width()).begin);
 }
 
-// Res of a sublayer, for `sublayer` 2 l (attention of layer l) or 2 l + 1: the
-// row it reads, closed by the norm of the sublayer before in post-norm models
-// (then in the worker's scratch).
+// The row Res of a sublayer, for `sublayer` 2 l (attention of layer l) or
+// 2 l + 1: the row it reads, closed by the norm of the sublayer before in
+// post-norm models (then in the worker's scratch).
 const float* Forward::StepResidual(int64_t sublayer, int worker) {
   const float* x = sublayer % 2 == 0 ? x_[0] : normed_[0];
   if (config_.norm == tarn::Norm::kPre || sublayer == 0) return x;
@@ -117,7 +117,7 @@ const float* Forward::StepResidual(int64_t sublayer, int worker) {
   return closed;
 }
 
-// In of a sublayer.
+// The row In of a sublayer.
 const float* Forward::StepInput(int64_t sublayer, int worker) {
   const float* x = StepResidual(sublayer, worker);
   if (config_.norm != tarn::Norm::kPre) return x;
@@ -160,8 +160,8 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
       task.x = StepInput(2 * layer + 1, worker);
       task.y = hidden_[0];
       if (config_.feed_forward == FeedForwardKind::kSwiglu) {
-        // The second factor first, then what it is multiplied with: both
-        // matrices have the same panels.
+        // The second factor comes first, then the one that it is multiplied
+        // with: both matrices have the same panels.
         const PackedMatrix& gate =
             weights_.layers[static_cast<size_t>(layer)].linear1;
         const void* next = task.next;

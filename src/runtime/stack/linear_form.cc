@@ -31,7 +31,7 @@ LinearForm LinearForm::Plain() const {
 
 void LinearForm::Map(const float* x, float* features) const {
   if (Traits(options_.feature_map).pairs) return Poly2Row(x, d_key_, features);
-  // Of single entries; the others are refused when a model is opened.
+  // Elementwise maps; all others are refused when a model is opened.
   FeatureMapRow(options_.feature_map, x, d_key_, features);
 }
 
@@ -48,7 +48,7 @@ void LinearForm::Divide(float d, float bound, int64_t width, float* out) const {
     case Denominator::kSigned: {
       constexpr float kTau = 1e-6f;
       const float least = kTau * bound;
-      // Comparisons with NaN are false: it stays what it is.
+      // Comparisons with NaN are false, so NaN stays NaN.
       if (std::fabs(d) < least) d = d < 0.0f ? -least : least;
       break;
     }
@@ -61,8 +61,8 @@ void LinearForm::Divide(float d, float bound, int64_t width, float* out) const {
 }
 
 float DotRow(const float* a, const float* b, int64_t width) {
-  constexpr int64_t kSums = 16;  // apart from each other, so that they are
-  float sums[kSums] = {0};       // vectors to the compiler
+  constexpr int64_t kSums = 16;  // independent sums, which the compiler can
+  float sums[kSums] = {0};       // keep in vectors
   int64_t i = 0;
   for (; i + kSums <= width; i += kSums) {
     for (int64_t j = 0; j < kSums; ++j) sums[j] += a[i + j] * b[i + j];

@@ -14,14 +14,14 @@ namespace tarn {
 class LinearForm {
  public:
   explicit LinearForm(const ModelConfig& config);
-  /// The form of rows that are features already, without a division.
+  /// The form for rows that are features already, without a division.
   LinearForm Plain() const;
 
   int64_t d_feature() const { return d_feature_; }
   /// Features are written out, a token at a time, and the kernel sees them
   /// through the identity map; the division is Divide()'s.
   bool outside() const { return outside_; }
-  /// Sums of ||phi(k)|| belong to the state, one a head.
+  /// Sums of ||phi(k)|| belong to the state, one per head.
   bool norm_sums() const { return norm_sums_; }
   /// For a kernel that maps and divides by itself (not outside()).
   const LinearAttentionOptions& options() const { return options_; }
@@ -34,8 +34,8 @@ class LinearForm {
   /// out /= d by the rule of the model's denominator: exact (zero where d is
   /// not positive), compat (d + eps), none, or signed: sgn(d) max(|d|, tau
   /// bound), sgn(0) = +1, where bound = ||phi(q)|| sum ||phi(k)|| and tau =
-  /// 1e-6; below it a float32 sum is rounding noise. An empty row is zero; NaN
-  /// passes.
+  /// 1e-6; below tau bound a float32 sum is rounding noise. An empty row is
+  /// zero; NaN stays NaN.
   void Divide(float d, float bound, int64_t width, float* out) const;
 
  private:

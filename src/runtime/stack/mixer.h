@@ -1,8 +1,8 @@
-// The runtime half of a mixer: one object a layer, which holds the layer's
+// The runtime half of a mixer: one object per layer, which holds the layer's
 // weights and turns rows into rows over the state. A layer runs it in three
-// parts, in = W_in norm(x), out = Mix(in), x += W_out out; the two products are
-// the stack's, the middle is the mixer's. Calls are virtual once a layer and
-// piece of work, never in an inner loop.
+// parts, in = W_in norm(x), out = Mix(in), x += W_out out; the two products
+// belong to the stack, the middle to the mixer. Virtual calls are made once per
+// layer and piece of work, never in an inner loop.
 #pragma once
 
 #include <cstdint>
@@ -29,23 +29,23 @@ class RuntimeMixer {
   /// Bytes of all weights as held.
   virtual int64_t bytes() const { return in_.bytes() + out_.bytes(); }
 
-  /// Floats that it keeps in `extra` for each row, and scratch of a worker for
-  /// the segments of a block.
+  /// Floats that the mixer keeps in `extra` for each row, and floats of scratch
+  /// that a worker needs for the segments of a block.
   virtual int64_t row_floats() const { return 0; }
   virtual int64_t WorkerFloats(const MixerBlock&) const { return 0; }
 
-  /// The segments' rows in order, each over its state, which advances (the
-  /// position is the caller's). The bits of a row depend on its sequence alone,
-  /// not on the split into segments, on the company or on the workers.
+  /// Mixes the segments' rows in order, each over its state, which advances
+  /// (the caller advances the position). The bits of a row depend on its
+  /// sequence alone, not on the split into segments, the batch or the workers.
   virtual void Mix(MixerBlock& block, int64_t layer) const = 0;
-  /// Whole sequences at once, without states; rows see all of their segment.
-  /// Only of mixers whose spec is bidirectional.
+  /// Mixes whole sequences at once, without states; rows see all of their
+  /// segment. Only for mixers whose spec is bidirectional.
   virtual void MixSequences(MixerBlock& block) const;
 
   /// A block of one row, layer by layer in one region of all workers: whether
-  /// the mixer takes part, the number of shares of its work (heads), its part
-  /// [begin, end) of them with the bits of Mix, and where a share begins to
-  /// read its state, to be fetched in time.
+  /// the mixer takes part, the number of shares of its work (heads), the work
+  /// of shares [begin, end) with the bits of Mix, and where a share begins to
+  /// read its state, so that it can be prefetched.
   virtual bool one_region() const { return true; }
   virtual int64_t shares() const = 0;
   virtual void Step(MixerBlock& block, int64_t layer, int64_t begin,
@@ -63,8 +63,8 @@ class MixerTensors {
  public:
   virtual ~MixerTensors() = default;
   virtual std::vector<float> Vector(const std::string& name) = 0;
-  /// The matrices `names` below one another, with name.bias where `biases`, as
-  /// one that a step reads: [sum of rows, inputs].
+  /// The matrices `names` below one another (with name.bias if `biases`), as
+  /// one matrix that a step reads: [sum of rows, inputs].
   virtual PackedMatrix Stack(const std::vector<std::string>& names,
                              const std::vector<int64_t>& rows, int64_t inputs,
                              bool biases) = 0;
@@ -73,7 +73,7 @@ class MixerTensors {
 /// One row of the runtime's registry.
 struct RuntimeMixerRow {
   const char* name;  // of a MixerSpec
-  /// Nothing where this build can run such a layer, else what it can.
+  /// Nothing if this build can run such a layer, else what it can run.
   std::optional<Error> (*check)(const ModelConfig& layer);
   std::unique_ptr<RuntimeMixer> (*make)(const ModelConfig& layer,
                                         MixerTensors& tensors);
@@ -86,7 +86,7 @@ void RegisterRuntimeMixer(const RuntimeMixerRow& row);
 const RuntimeMixerRow* FindRuntimeMixer(const std::string& name);
 std::vector<const char*> RuntimeMixerNames();
 
-/// The rows that every build has; defined by src/mixers, one line a family.
+/// The rows that every build has; defined by src/mixers, one line per family.
 std::vector<RuntimeMixerRow> BuiltinRuntimeMixers();
 
 }  // namespace tarn

@@ -10,7 +10,7 @@
 
 namespace tarn {
 
-/// One vector beyond the width: rows 4096 bytes apart would share L1 sets.
+/// One vector more than the width: rows 4096 bytes apart would share L1 sets.
 constexpr int64_t RowStride(int64_t width) {
   return (width + 15) / 16 * 16 + 16;
 }
@@ -30,8 +30,8 @@ struct Segment {
   int64_t row = 0, count = 0;
 };
 
-/// One thread at a time, but for what tasks of ForTasks may touch: rows of
-/// their own and their worker's scratch.
+/// One thread at a time, except for what tasks of ForTasks may touch: their own
+/// rows and their worker's scratch.
 class MixerBlock {
  public:
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }

@@ -7,7 +7,7 @@
 namespace tarn {
 namespace {
 
-// At least the rows of a block, so that those of a prompt never meet.
+// At least the rows of a block, so that those of a prompt never share a place.
 constexpr int64_t kPlaces = 256;
 
 size_t Place(int64_t position) {
@@ -43,7 +43,7 @@ std::span<const int64_t> PositionRows::Claim(
   if (width_ == 0) return {};
   for (const int64_t position : positions) {
     const size_t place = Place(position);
-    // A row that this block found or took must stay till its end.
+    // A row that this block found or took must stay until the block ends.
     if (claimed_[place] == call_) continue;
     claimed_[place] = call_;
     if (kept_[place] == position) continue;

@@ -1,5 +1,5 @@
-// Rows of computed positions, sinusoidal and rotary, kept for the sequences
-// that stand at the same place and for those that come by again.
+// Rows of computed positions, sinusoidal and rotary, kept for sequences at the
+// same position and for those that reach it later.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace tarn {
 
 /// A cache with one place for each position modulo its size: a batch of
-/// sequences in step computes a row once. A block calls Claim, alone; then Fill
-/// for what Claim returned and Get for all, on any threads, one after the
-/// other. Nothing allocates after construction.
+/// sequences at one position computes a row once. A block calls Claim on one
+/// thread, then Fill for what Claim returned, then Get for all rows, both on
+/// any threads. Nothing allocates after construction.
 class PositionRows {
  public:
   explicit PositionRows(const ModelConfig& config);
@@ -23,7 +23,7 @@ class PositionRows {
   /// sines] of rotary positions; 0 when positions are not computed.
   int64_t width() const { return width_; }
   /// Takes places for the positions (>= 0) that have none; returns those to
-  /// Fill. Where two meet at one place, the first keeps it.
+  /// Fill. Where two positions share a place, the first keeps it.
   std::span<const int64_t> Claim(std::span<const int64_t> positions);
   void Fill(int64_t position);
   /// Writes the row to out [width()]; computes it when it has no place. The

@@ -48,10 +48,10 @@ TEST(PositionRowsTest, KeptOrComputedTheSameBits) {
     PositionRows rows(config);
     Block(rows, config, {0, 1, 2, 1000000}, 4);
     Block(rows, config, {1, 1, 1, 3}, 1);       // many sequences at one place
-    Block(rows, config, {5, 261, 5 + 512}, 1);  // three that meet
+    Block(rows, config, {5, 261, 5 + 512}, 1);  // three share a place
     Block(rows, config, {261, 5}, 1);           // the first keeps the place
     Block(rows, config, {5}, 1);
-    ExpectRow(rows, config, 77);  // nobody claimed it
+    ExpectRow(rows, config, 77);  // never claimed
   }
 }
 

@@ -10,9 +10,9 @@
 namespace tarn {
 
 /// Linear cross attention: per layer and head S [C, V], z [C] and, for the
-/// signed denominator, the sum of ||phi(k)||: as large for any source. Softmax:
-/// keys [source_len, K], values [source_len, V]. Filled once, then read by
-/// any number of threads.
+/// signed denominator, the sum of ||phi(k)||: the same size for any source.
+/// Softmax: keys [source_len, K], values [source_len, V]. Filled once, then
+/// read by any number of threads.
 class CrossMemory {
  public:
   CrossMemory(const ModelConfig& config, int64_t source_len);

@@ -18,7 +18,7 @@ TensorView View(const HeadRows& rows, int64_t width) {
           DType::kF32};
 }
 
-// No queries: the operator then only sums its keys.
+// Without queries the operator only sums its keys.
 LinearAttentionInputs KeysOnly(const HeadRows& keys, const HeadRows& values,
                                int64_t width, int64_t d_value) {
   LinearAttentionInputs in;

@@ -1,5 +1,6 @@
-// Linear attention to a whole sequence at once: sums over its keys, built once,
-// and read by any number of queries (an encoder's own, or a decoder's).
+// Linear attention to a whole sequence at once: sums over its keys that are
+// built once and read by any number of queries (an encoder's own, or a
+// decoder's).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct LinearMemory {
 int64_t BuildLinearMemoryFloats(const LinearForm& form, int64_t d_key,
                                 int64_t d_value);
 
-/// Fills S [C, V], z [C] and norm_sum (only of forms that carry it) from keys
+/// Fills S [C, V], z [C] and norm_sum (only for forms that carry it) from keys
 /// [count, d_key] and values [count, d_value]. The bits depend on these alone.
 void BuildLinearMemory(const LinearForm& form, HeadRows keys, HeadRows values,
                        int64_t d_key, int64_t d_value, float* S, float* z,

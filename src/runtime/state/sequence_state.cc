@@ -19,7 +19,7 @@ SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
   FillInitial();
 }
 
-// What does not begin with 0, into a block that is zero, padding included.
+// Writes initial values that are not 0 into a block of zeros, padding included.
 void SequenceState::FillInitial() {
   for (const auto& layer : layout_->layers) {
     for (const StatePlace& place : layer) {
@@ -52,7 +52,7 @@ void SequenceState::CopyCache(const SequenceState& other) {
 void SequenceState::CopyFrom(const SequenceState& other) {
   if (this == &other) return;
   if (other.position > capacity_ && layout_->grows()) {
-    // Before anything is copied: what this state held is not wanted.
+    // Allocates before anything is copied: the old contents are not needed.
     AlignedBuffer<float> cache(other.cache_.size());
     cache_ = std::move(cache);
     capacity_ = other.capacity_;

@@ -18,7 +18,7 @@ class SequenceState {
   explicit SequenceState(std::shared_ptr<const StateLayout> layout);
 
   const StateLayout& layout() const { return *layout_; }
-  /// Tensor number `tensor` of a layer's StateSpec. Of one that grows, row 0.
+  /// Tensor number `tensor` of a layer's StateSpec; row 0 of one that grows.
   const float* Tensor(int64_t layer, int64_t tensor) const {
     const StatePlace& place = layout_->At(layer, tensor);
     return place.tensor.grows ? cache_.data() + place.offset * capacity_
@@ -66,7 +66,7 @@ class SequenceState {
   std::shared_ptr<const CrossMemory> memory;
   int64_t position = 0;     // tokens consumed
   bool has_logits = false;  // logits() belong to the last token
-  // Of Model::StepBatch, which finds a state that comes twice by it.
+  // Model::StepBatch finds a state that is given twice by it.
   SequenceState* batch_link = nullptr;
 
  private:
@@ -89,7 +89,7 @@ class SequenceState {
   std::shared_ptr<const StateLayout> layout_;
   int64_t capacity_ = 0;
   AlignedBuffer<float> block_;  // fixed tensors
-  AlignedBuffer<float> cache_;  // those that grow
+  AlignedBuffer<float> cache_;  // growing tensors
   AlignedBuffer<float> logits_;
 };
 

@@ -19,12 +19,12 @@ namespace {
 
 constexpr char kFormat[] = "tarn-state";
 constexpr int64_t kVersion = 2;
-// Beyond it doubles, in which angles of positions are computed, skip integers.
+// Beyond 2^53, doubles, which hold the angles of positions, skip integers.
 constexpr int64_t kMaxPosition = int64_t{1} << 53;
-// A bound, so that products of sizes fit; no memory is taken by it.
+// A bound, so that products of sizes do not overflow; it takes no memory.
 constexpr int64_t kMaxSource = int64_t{1} << 31;
 
-// What a state holds beside its tensors.
+// What a state holds besides its tensors.
 struct Facts {
   int64_t position = 0;
   int64_t source_len = -1;  // -1: no source
@@ -48,7 +48,7 @@ template <typename Float>
 struct Part {
   std::string name;
   std::vector<int64_t> shape;
-  float initial = 0.0f;  // may stand there though it is not finite
+  float initial = 0.0f;  // allowed in the file even if not finite
   std::vector<Float*> runs;
 
   size_t floats() const {
@@ -59,9 +59,9 @@ struct Part {
   size_t run_floats() const { return floats() / runs.size(); }
 };
 
-// Names and shapes only: a file is compared with them before memory is taken.
-// A tensor of a layer is layers.{i}.{name}; one that grows has its tokens
-// behind its first axis, as in memory.
+// Names and shapes only: a file is compared with them before memory is taken. A
+// tensor of a layer is layers.{i}.{name}; a growing tensor has its tokens after
+// its first axis, as in memory.
 template <typename Float>
 std::vector<Part<Float>> Shapes(const ModelConfig& config,
                                 const StateLayout& layout, const Facts& facts) {
@@ -135,7 +135,7 @@ class Metadata {
     }
   }
 
-  // What an earlier version wrote is not read: its recurrence is a prompt away.
+  // Files of earlier versions are not read: a prompt restores the recurrence.
   void RequireVersion() const {
     const std::string& given = Text("version", StrCat(kVersion));
     if (given == StrCat(kVersion)) return;
@@ -207,8 +207,8 @@ void CheckParts(const SafetensorsFile& file, const std::string& path,
   }
 }
 
-// Reads checked parts to where they belong. What is hashed and checked is the
-// copy, so that a file that changes meanwhile is found out.
+// Reads checked parts into their places. The copy is what is hashed and
+// checked, so that a change of the file in the meantime is found.
 uint64_t ReadParts(const SafetensorsFile& file, const std::string& path,
                    const std::vector<Part<float>>& parts, uint64_t hash) {
   for (const auto& part : parts) {
@@ -310,7 +310,7 @@ uint64_t ModelFingerprint(const SafetensorsFile& file,
   constexpr uint64_t kBlock = 64, kSteps = 16;
   uint64_t hash = Mix(HashBytes(ConfigIdentity(config)));
   hash = Mix(hash ^ static_cast<uint64_t>(held));
-  // In the model's order: that of the file does not change a model.
+  // Uses the model's order: the order in the file does not change a model.
   for (const auto& [name, shape] : WeightShapes(config)) {
     const TensorEntry* entry = file.Find(name);
     if (entry == nullptr) continue;  // CheckWeights refuses such a file
@@ -320,7 +320,7 @@ uint64_t ModelFingerprint(const SafetensorsFile& file,
     const uint64_t bytes = entry->end - entry->begin;
     const uint64_t block = std::min(bytes, kBlock), last = bytes - block;
     for (uint64_t i = 0; i <= kSteps; ++i) {
-      // Quotient and rest apart: last * i might wrap.
+      // Quotient and remainder are taken apart: last * i might wrap.
       const uint64_t at = last / kSteps * i + last % kSteps * i / kSteps;
       hash = AddToHash(hash, file.Data(*entry) + at, block);
     }

@@ -146,8 +146,8 @@ TEST_F(StateFileTest, SameBytesForTheSameStateAndOneFile) {
   EXPECT_EQ(state.Hash(), LoadState(again, path_).Take().Hash());
 }
 
-// A tensor may hold what it begins with, be it no finite number; another one
-// may not.
+// A tensor may hold its initial value even if that is not finite; another
+// tensor may not.
 TEST_F(StateFileTest, AftSimpleBeginsWithMinusInfinity) {
   ModelConfig config = SmallConfig();
   SetAftSimple(config);
@@ -183,7 +183,7 @@ TEST_F(StateFileTest, AftSimpleBeginsWithMinusInfinity) {
 
 TEST_F(StateFileTest, WithoutSourceOrLogits) {
   const Model model = Open(SmallConfigOf(Arch::kSeq2seq));
-  const State none(model);  // serves to be copied to
+  const State none(model);  // can only be copied to
   SaveState(model, none, path_);
   EXPECT_TRUE(LoadState(model, path_).Take() == none);
   State quiet = Begin(model);
@@ -211,7 +211,7 @@ TEST_F(StateFileTest, BelongsToItsModel) {
   EXPECT_THROW((void)LoadState(classifier, path_), ArgumentError);
 }
 
-// Files saved when config.json was of format 2 belong to their models still.
+// Files saved when config.json was of format 2 still belong to their models.
 TEST_F(StateFileTest, FingerprintIsThatOfFormatTwo) {
   const ModelConfig config = SmallConfig();
   Tensors tensors = RandomTensors(config, 1);
@@ -226,7 +226,7 @@ TEST_F(StateFileTest, FingerprintIsThatOfFormatTwo) {
   EXPECT_EQ("6c9828591efde443", file.metadata().at("model"));
 }
 
-// One weight of the model anywhere in a sampled block makes another model.
+// A change of one weight anywhere in a sampled block makes another model.
 TEST_F(StateFileTest, FingerprintSeesFirstAndLastWeights) {
   const ModelConfig config = SmallConfig();
   const Model model = Open(config);
@@ -307,8 +307,8 @@ TEST_F(StateFileTest, TensorsAreComparedWithWhatTheModelNeeds) {
   }
 }
 
-// A cache as long as a header claims, or a source, takes no memory before the
-// file has it.
+// A cache or a source as long as a header claims takes no memory before the
+// file is known to hold it.
 TEST_F(StateFileTest, GiantCountsAreRefusedWithoutTheMemory) {
   ModelConfig config = SmallConfigOf(Arch::kSeq2seq);
   config.attention = AttentionKind::kFull;

@@ -10,15 +10,15 @@
 
 namespace tarn {
 
-/// One tensor of one layer. Fixed ones lie in one block, each padded to 64
-/// bytes; those that grow in another, whose room for tokens doubles: shape
+/// One tensor of one layer. Fixed tensors lie in one block, each padded to 64
+/// bytes; growing ones lie in another, whose room for tokens doubles: shape
 /// [R, W...] of a token is held as [R, capacity, W...], so that what a head
-/// reads lies in one piece, and streams.
+/// reads is contiguous and can be streamed.
 struct StatePlace {
   StateTensor tensor;
-  int64_t offset = 0;  // floats into the block; of one that grows, a token's
-  int64_t rows = 1;    // R of one that grows
-  int64_t width = 0;   // floats of a row, W...; of a fixed one, of all
+  int64_t offset = 0;  // floats into the block; growing: into one token
+  int64_t rows = 1;    // R of a growing tensor
+  int64_t width = 0;   // floats of a row, W...; of a fixed tensor, of all
   bool operator==(const StatePlace&) const = default;
 };
 
@@ -31,7 +31,7 @@ struct StateLayout {
   int64_t outputs = 0;       // floats in a row of logits
   int64_t fixed_floats = 0;  // of the block of fixed tensors, padded
   int64_t token_floats = 0;  // of one token in the other
-  bool cross = false;        // a sequence is nothing without its CrossMemory
+  bool cross = false;        // a sequence needs its CrossMemory
 
   const StatePlace& At(int64_t layer, int64_t tensor) const {
     return layers[static_cast<size_t>(layer)][static_cast<size_t>(tensor)];

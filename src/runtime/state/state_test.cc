@@ -48,7 +48,7 @@ TEST_F(StateTest, LastLogitsTravelWithTheState) {
   model.Prefill(state, {}, again.data());
   EXPECT_EQ(logits_, again);
   EXPECT_TRUE(clone == state);
-  // A call that asks for none leaves none; the states differ in that alone.
+  // A call that asks for no logits leaves none; the states differ only in that.
   model.Step(state, 3);
   EXPECT_TRUE(state.last_logits().empty());
   State other = clone.Clone();
@@ -100,7 +100,7 @@ TEST_F(StateTest, StatesBelongToTheirModel) {
   ExpectRefused(state, "state", [&] { model.Step(state, 1); });
   State own(model);
   ExpectRefused(own, "CopyFrom", [&] { own.CopyFrom(state); });
-  EXPECT_TRUE(own == state);  // the same bits all the same
+  EXPECT_TRUE(own == state);  // the bits are the same nevertheless
 }
 
 TEST_F(StateTest, MovesLeaveAnErrorBehind) {

@@ -11,21 +11,21 @@ namespace tarn {
 namespace {
 
 constexpr int64_t kMostListed = 8;
-// Lower bound of the tensors in one layer; keeps a configuration that claims
-// millions of layers from making us list their names.
+// Lower bound of the tensors in one layer; a configuration that claims millions
+// of layers is refused before their names are listed.
 constexpr int64_t kTensorsPerLayer = 8;
-// Memory that a model may take whatever the size of its file.
+// Memory that a model may take regardless of the size of its file.
 constexpr double kFreeBytes = 64 << 20;
 
-// The parts of WeightShapes() that PackWeights names; kept in step by
-// CheckWeights, which runs first.
+// Reads the parts of WeightShapes() that PackWeights names; CheckWeights, which
+// runs first, makes sure that they exist.
 class Reader {
  public:
   explicit Reader(const SafetensorsFile& file) : file_(file) {}
 
   std::vector<float> Vector(const std::string& name) {
     const TensorEntry* entry = file_.Find(name);
-    if (entry == nullptr) {  // CheckWeights was not asked
+    if (entry == nullptr) {  // CheckWeights was not called
       throw FormatError("weight file", name, "no such tensor");
     }
     std::vector<float> values(static_cast<size_t>(entry->elements()));
@@ -68,7 +68,7 @@ class Reader {
   int64_t parameters_ = 0;
 };
 
-// Where a stack's tensors stand in the file.
+// The names of a stack's tensors in the file.
 struct StackNames {
   std::string embedding, positions;  // with ".weight"
   std::string prefix;                // of layers and norm
@@ -95,7 +95,7 @@ CrossWeights PackCross(Reader& reader, const ModelConfig& config,
   CrossWeights w;
   w.query = reader.Linear(name + "query_projection", keys, config.d_model,
                           dtype, memory);
-  // Read once a source, not once a token: apart from the others.
+  // Read once per source, not once per token: kept apart from the others.
   w.key_value = PackedMatrix(keys + values, config.d_model, dtype);
   reader.Linear(name + "key_projection", 0, keys, w.key_value);
   reader.Linear(name + "value_projection", keys, values, w.key_value);
@@ -104,7 +104,7 @@ CrossWeights PackCross(Reader& reader, const ModelConfig& config,
   return w;
 }
 
-// What one mixer reads of the file, under the prefix of its layer.
+// The tensors that one mixer reads from the file, under its layer's prefix.
 class LayerTensors final : public MixerTensors {
  public:
   LayerTensors(Reader& reader, std::string prefix, DType dtype,
@@ -211,8 +211,8 @@ double PackedBytes(const ModelConfig& config) {
   return bytes;
 }
 
-// Bytes of the matrices that a pass through a stack reads, the head's apart; at
-// least, for a mixer packs some of its own as one.
+// Bytes that hold the matrices a pass through a stack reads, without the
+// head's; some to spare where a mixer packs several of its own as one.
 int64_t PassBytes(const ModelConfig& config, int64_t layers, bool cross,
                   DType dtype) {
   const auto bytes = [dtype](int64_t outputs, int64_t inputs) {
@@ -277,7 +277,7 @@ std::optional<Error> CheckWeights(const std::string& path,
                                   const SafetensorsFile& file,
                                   const ModelConfig& config) {
   const int64_t found = static_cast<int64_t>(file.tensors().size());
-  // More than twice too many layers is no near miss: no list of names helps.
+  // With more than twice too many layers, a list of names does not help.
   const auto too_many = [found](int64_t layers) {
     return layers > 64 + 2 * found / kTensorsPerLayer;
   };
@@ -315,8 +315,8 @@ std::optional<Error> CheckWeights(const std::string& path,
                          ShapeText(entry.shape));
     }
   }
-  // Twice for 16-bit files, twice for padding of 33 outputs and more, and
-  // twice to spare; small models may do as they like.
+  // A factor of 2 for 16-bit files, 2 for padding of 33 outputs and more, and 2
+  // to spare; small models are not limited.
   const double limit = 8 * static_cast<double>(DataBytes(file)) + kFreeBytes;
   if (PackedBytes(config) > limit) {
     return FormatError(path + ": tensors",

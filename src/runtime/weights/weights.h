@@ -21,7 +21,7 @@ struct NormWeights {
 };
 
 // Cross attention of a decoder layer. Keys and values share a matrix: both are
-// products of the memory, once a source.
+// products of the memory, computed once per source.
 struct CrossWeights {
   PackedMatrix query;      // [H K, d_model]
   PackedMatrix key_value;  // [H (K + V), d_model], keys first
@@ -63,11 +63,11 @@ struct Weights {
   }
 };
 
-/// Compares the file with WeightShapes(config): every tensor there with its
-/// shape (any dtype the reader knows), nothing else. Else a FormatError in one
-/// line: file, tensor, byte offset, expected, found; of missing tensors the
-/// first eight. Allocates in proportion to the file's own list of tensors,
-/// whatever sizes the configuration claims.
+/// Compares the file with WeightShapes(config): every tensor must be there with
+/// its shape (any dtype the reader knows), and nothing else. Otherwise a
+/// FormatError in one line: file, tensor, byte offset, expected, found; of
+/// missing tensors the first eight. Allocates in proportion to the file's own
+/// list of tensors, regardless of the sizes that the configuration claims.
 std::optional<Error> CheckWeights(const std::string& path,
                                   const SafetensorsFile& file,
                                   const ModelConfig& config);

@@ -21,21 +21,21 @@ namespace tarn::nn {
 ///         y = norm3(x2 + drop(FFN(x2)))
 ///   pre:  x1 = x + drop(Self(norm1(x)));  x2 = x1 + drop(Cross(norm2(x1), m));
 ///         y = x2 + drop(FFN(norm3(x2)))
-/// The memory m is taken as given. Norms and FFN as in the encoder layer.
+/// The memory m is used as given. Norms and FFN are those of the encoder layer.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
-  /// config: of the model, finished (FinishConfig), of which the layer takes
-  /// its view. index: of the layer in its stack.
+  /// config: the model's finished config (FinishConfig); the layer takes its
+  /// view of it. index: the layer's place in its stack.
   explicit DecoderLayerImpl(const ModelConfig& config, int64_t index = 0);
 
   /// x [B, T, d_model] and the state of a memory of B sequences (made by
-  /// cross_attention->MemoryState) -> [B, T, d_model]. key_mask [B, T] bool,
-  /// undefined: all, for kinds whose outputs depend on later tokens; the rest
-  /// are strictly causal.
+  /// cross_attention->MemoryState) -> [B, T, d_model]. key_mask [B, T] bool
+  /// (undefined: all) serves kinds whose outputs depend on later tokens; the
+  /// rest are strictly causal.
   torch::Tensor forward(const torch::Tensor& x, const MixerState& memory,
                         const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
-  /// The tokens after a state, which is replaced; see Mixer::Prefill.
+  /// Takes in the tokens after `state` and replaces it; see Mixer::Prefill.
   torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
                         const MixerState& memory,
                         const RotaryTable& rotary = {},
@@ -60,8 +60,8 @@ class DecoderImpl : public torch::nn::Module {
   explicit DecoderImpl(const ModelConfig& config);
 
   /// What each layer's cross attention reads: memory [B, S, d_model] under
-  /// key_mask [B, S] bool (undefined: all). Made once for an input. lengths
-  /// [B]: as Mixer::MemoryState.
+  /// key_mask [B, S] bool (undefined: all). It is made once for an input.
+  /// lengths [B]: as in Mixer::MemoryState.
   std::vector<MixerState> MemoryStates(
       const torch::Tensor& memory, const torch::Tensor& key_mask = {},
       const torch::Tensor& lengths = {}) const;
@@ -70,7 +70,7 @@ class DecoderImpl : public torch::nn::Module {
                         const std::vector<MixerState>& memories,
                         const torch::Tensor& key_mask = {});
 
-  /// The recurrent form; errors as Mixer::InitialState and Prefill.
+  /// The recurrent form; errors as in Mixer::InitialState and Prefill.
   StackState InitialState(std::vector<MixerState> memories) const;
   std::pair<torch::Tensor, StackState> Prefill(
       const torch::Tensor& x, const StackState& state,

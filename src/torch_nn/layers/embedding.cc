@@ -21,7 +21,7 @@ void CheckTokens(const char* where, const torch::Tensor& tokens,
   if (tokens.scalar_type() != torch::kInt64) {
     throw DTypeError(name, "int64", c10::toString(tokens.scalar_type()));
   }
-  // Elsewhere the check would wait for the device at every step.
+  // On other devices the check would wait for the device at every step.
   if (!tokens.is_cpu() || tokens.numel() == 0) return;
   const auto [least, largest] = torch::aminmax(tokens);
   const int64_t low = least.item<int64_t>();

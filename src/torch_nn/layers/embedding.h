@@ -1,4 +1,4 @@
-// Tokens or frames to vectors and back: embeddings with positions, the head.
+// Maps tokens or frames to vectors and back: embeddings, positions, the head.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace tarn::nn {
 
-/// Adds positions to what is embedded. No module itself: its table, where it
-/// has one, is the owner's `pos_embedding`, or `{prefix}pos_embedding` for a
-/// prefix but "value_"; N(0, 0.02^2).
+/// Adds positions to embedded tokens or frames. It is no module itself: its
+/// table, if any, is the owner's `pos_embedding`, or `{prefix}pos_embedding`
+/// for a prefix other than "value_"; N(0, 0.02^2).
 class PositionEmbedding {
  public:
   PositionEmbedding(torch::nn::Module& owner, const ModelConfig& config,
                     const std::string& prefix);
-  /// x [B, T, EmbeddingWidth] -> [B, T, d_model]; places as TokenEmbedding.
+  /// x [B, T, EmbeddingWidth] -> [B, T, d_model]; places as in TokenEmbedding.
   torch::Tensor operator()(const torch::Tensor& x, const torch::Tensor& places);
 
  private:
@@ -29,9 +29,9 @@ class PositionEmbedding {
   std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
 };
 
-/// Token and position embedding. No module itself, since the keys of a model
-/// file have no prefix for it: its tables belong to the model, as `prefix`
-/// "value_" or "target_" names them.
+/// Token and position embedding. It is no module itself, since the keys of a
+/// model file have no prefix for it: its tables belong to the model, as
+/// `prefix` "value_" or "target_" names them.
 class TokenEmbedding {
  public:
   /// Registers `{prefix}embedding` and, for learned positions,
@@ -57,11 +57,11 @@ class TokenEmbedding {
   PositionEmbedding positions_;
 };
 
-/// Frames of numbers, projected, with positions. Like TokenEmbedding it is no
+/// Projects frames of numbers and adds positions. Like TokenEmbedding it is no
 /// module: `input_projection` belongs to the model.
 class FrameEmbedding {
  public:
-  /// The projection begins as torch::nn::Linear does.
+  /// The projection is initialised as in torch::nn::Linear.
   FrameEmbedding(torch::nn::Module& owner, const ModelConfig& config);
   /// frames [B, T, input_dim] as CheckFrames leaves them -> [B, T, d_model].
   torch::Tensor operator()(const torch::Tensor& frames);

@@ -22,8 +22,8 @@ namespace tarn::nn {
 /// is the part of config.feed_forward.
 class EncoderLayerImpl : public torch::nn::Module {
  public:
-  /// config: finished, as the layer sees it (LayerView); throws ArgumentError
-  /// otherwise.
+  /// config: the finished config as the layer sees it (LayerView); throws
+  /// ArgumentError otherwise.
   explicit EncoderLayerImpl(const ModelConfig& config,
                             MixerPlace place = {});
 
@@ -32,7 +32,7 @@ class EncoderLayerImpl : public torch::nn::Module {
   /// default generator, in training mode only.
   torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
-  /// The tokens after a state, which is replaced; see Mixer::Prefill.
+  /// Takes in the tokens after `state` and replaces it; see Mixer::Prefill.
   torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
                         const RotaryTable& rotary = {},
                         const torch::Tensor& lengths = {});
@@ -60,7 +60,7 @@ class EncoderImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_mask = {});
 
-  /// The recurrent form; errors as Mixer::InitialState and Prefill.
+  /// The recurrent form; errors as in Mixer::InitialState and Prefill.
   StackState InitialState(int64_t batch) const;
   std::pair<torch::Tensor, StackState> Prefill(
       const torch::Tensor& x, const StackState& state,

@@ -106,7 +106,7 @@ TEST(EncoderLayer, DropoutPlaces) {
 
 void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
 
-// torch's layer from ours: in_proj holds the rows of q, k and v in thirds.
+// Copies the weights to torch's layer: in_proj holds q, k and v in thirds.
 void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
                EncoderLayerImpl* from) {
   const auto& attention = dynamic_cast<const ProjectedMixer&>(*from->attention);

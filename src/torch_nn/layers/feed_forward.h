@@ -9,9 +9,9 @@
 
 namespace tarn::nn {
 
-/// What stands between the mixer and the end of a layer, row by row. No module
-/// itself, since the keys of a model file have no prefix for it: its linear
-/// maps belong to the layer.
+/// The part of a layer between the mixer and the layer's end, applied row by
+/// row. It is no module itself, since the keys of a model file have no prefix
+/// for it: its linear maps belong to the layer.
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
@@ -19,19 +19,19 @@ class FeedForward {
   /// residual adds (ops::ResidualNorm).
   virtual torch::Tensor operator()(const torch::Tensor& x,
                                    const ops::Dropout& dropout) const = 0;
-  /// [d_model]; undefined for a kind without.
+  /// [d_model]; undefined for a kind without an output bias.
   virtual torch::Tensor OutputBias() const { return {}; }
-  /// Sets what ops::LayerRest needs of it; false for a kind that the operator
-  /// does not know.
+  /// Sets the fields that ops::LayerRest needs of it; returns false for a kind
+  /// that the operator does not know.
   virtual bool Describe(ops::LayerRestArguments&) const { return false; }
 };
 
-/// The part of config.feed_forward, registered in `owner`; each map begins as
-/// torch::nn::Linear does. A new kind is a row in feed_forward.cc.
+/// The part of config.feed_forward, registered in `owner`; each map is
+/// initialised as in torch::nn::Linear. A new kind is a row in feed_forward.cc.
 ///   mlp     linear2(drop(act(linear1(x)))): linear1 [F, D], linear2 [D, F],
 ///           with biases; act relu or exact gelu (config.activation)
 ///   swiglu  linear2(drop(silu(linear1(x)) * linear3(x))): linear1 and linear3
-///           [F, D], linear2 [D, F], without (Shazeer 2020, eq. (6))
+///           [F, D], linear2 [D, F], without biases (Shazeer 2020, eq. (6))
 std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
                                              const ModelConfig& config);
 

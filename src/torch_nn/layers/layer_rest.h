@@ -1,5 +1,5 @@
-// What a layer does after its last mixer: one operator where it knows the
-// parts, else part by part.
+// The rest of a layer after its last mixer: one operator where that knows the
+// parts, otherwise part by part.
 #pragma once
 
 #include "torch_nn/layers/feed_forward.h"
@@ -9,27 +9,27 @@
 
 namespace tarn::nn {
 
-/// What a mixer found, before the maps that the rest of the layer takes along.
+/// A mixer's output before the maps that the rest of the layer applies itself.
 struct Mixed {
   torch::Tensor rows;    // [B, T, V]
-  torch::Tensor weight;  // [d_model, V]; undefined: the rows are whole
+  torch::Tensor weight;  // [d_model, V]; undefined: rows need no product
   torch::Tensor bias;    // [d_model]; undefined: zeros
 };
 
-/// `rows`, of Mixer::Unprojected or ReadUnprojected.
+/// The `rows` of Mixer::Unprojected or ReadUnprojected.
 Mixed Unfinished(torch::Tensor rows, const Mixer& mixer);
-/// `rows`, of Mixer::Prefill: the bias alone is left.
+/// The `rows` of Mixer::Prefill, which lack only the bias.
 Mixed Finished(torch::Tensor rows, const Mixer& mixer);
 
-/// The rows with their last product: [B, T, d_model], but for the bias.
+/// The rows after their last product, without the bias: [B, T, d_model].
 torch::Tensor Projected(const Mixed& mixed);
 
-/// The parts behind the mixer. `end`: the norm of the result, null: pre-norm.
+/// The parts after the mixer. `end`: the norm of the result, null: pre-norm.
 struct RestParts {
   const NormLayer& middle;
   const NormLayer* end;
   const FeedForward& feed_forward;
-  double dropout;  // 0 but in training
+  double dropout;  // 0 outside training
 };
 
 /// s = x + drop(mixed), n = middle(s); pre-norm s + drop(FFN(n)), post-norm

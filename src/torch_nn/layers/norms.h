@@ -9,9 +9,9 @@
 
 namespace tarn::nn {
 
-/// A norm of d_model entries: it owns its weights and says of itself what
-/// ops::ResidualNorm needs, so that a residual sum and the norm behind it are
-/// one pass.
+/// A norm of d_model entries. It owns its weights and describes itself to
+/// ops::ResidualNorm, so that a residual sum and the norm after it are one
+/// pass.
 class NormLayer : public torch::nn::Module {
  public:
   /// y = norm(x), x [..., d_model].

@@ -34,19 +34,19 @@ RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
 
 namespace {
 
-// Rows for a table that holds `have` and is asked for `want`: at least twice as
-// many, so that sequences that grow by a token each cost O(1) a row.
+// Rows to make for a table that has `have` and needs `want`: at least twice as
+// many, so that sequences that grow token by token cost O(1) a row.
 int64_t RowsToMake(int64_t have, int64_t want) {
   return std::max(want, 2 * have);
 }
 
-// Rows of a table that can serve on `device`: none where it lies on another, so
-// that it is made there once and not carried over at every call.
+// Rows of a table that can be used on `device`: none if it lies on another, so
+// that it is made there once and not copied at every call.
 int64_t RowsOn(at::Device device, const at::Tensor& table) {
   return table.defined() && table.device() == device ? table.size(0) : 0;
 }
 
-// What a table is made like: it is kept in float32, whoever asks.
+// The options of a kept table: float32, whatever the dtype of `like`.
 at::Tensor InFloat32(const at::Tensor& like) {
   return torch::empty({0}, like.options().dtype(torch::kFloat32));
 }
@@ -104,8 +104,8 @@ at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {
 
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
   if (!table.defined()) return heads;
-  // Under autocast heads are narrower than the table: turned in float32, they
-  // stay what values beside them are.
+  // Under autocast the heads are narrower than the table: they are rotated in
+  // float32 and keep their dtype, which is also that of the values.
   return ops::RotateHeads(heads, table.cos, table.sin).to(heads.scalar_type());
 }
 

@@ -31,12 +31,12 @@ struct RotaryTable {
 RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
                             const at::Tensor& like);
 
-/// The tables of one module, kept between calls and grown when a longer
-/// sequence comes: a row costs width sines and is the same in every table.
-/// Thread-safe. Holds the longest table asked for.
+/// The tables of one module, kept between calls and grown for a longer
+/// sequence: a row costs width sines and is the same in every table.
+/// Thread-safe. Holds the longest table requested so far.
 class PositionTables {
  public:
-  /// As SinusoidalTable and MakeRotaryTable. One width and config an object.
+  /// As SinusoidalTable and MakeRotaryTable, with one width and config each.
   at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like);
   RotaryTable Rotary(const ModelConfig& config, int64_t seq_len,
                      const at::Tensor& like);
@@ -49,13 +49,13 @@ class PositionTables {
 
  private:
   std::mutex mutex_;
-  at::Tensor sinusoidal_;  // [rows, width] float32, where it was asked for last
+  at::Tensor sinusoidal_;  // [rows, width] float32, on the last caller's device
   RotaryTable rotary_;     // [rows, 1, d_key / 2] each
 };
 
 /// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
 /// 2021): (x_i, x_{i+K/2}) -> (x_i cos - x_{i+K/2} sin, x_{i+K/2} cos + x_i
-/// sin). The dtype of `heads`, which it returns when the table is undefined.
+/// sin). Keeps the dtype of `heads`; returns `heads` for an undefined table.
 at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
 
 /// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.

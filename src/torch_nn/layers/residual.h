@@ -1,4 +1,4 @@
-// Residual sums as the layers use them: one pass each, with the norm behind.
+// Residual sums of the layers: one pass each, with the norm that follows.
 #pragma once
 
 #include "torch_nn/layers/norms.h"

@@ -1,7 +1,7 @@
-// A mixer as a module: rows of a layer in, rows out, for a whole sequence, for
-// a memory, and piece by piece with a state. One class a mixer, one folder a
-// family; what configurations say of it stands in src/mixers under the same
-// name.
+// A mixer as a module: it maps rows of a layer to rows, for a whole sequence,
+// for a memory, and piece by piece with a state. Each mixer is one class and
+// each family one folder; what configurations say of it stands in src/mixers
+// under the same name.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace tarn::nn {
 struct MixerPlace {
   bool causal = true;  // a decoder stack: no row depends on later ones
   bool cross = false;  // keys and values come from a memory
-  int64_t index = 0;   // its number in the model: what it draws depends on it
+  int64_t index = 0;   // its number in the model: random draws depend on it
 };
 
 /// The base of every mixer. It checks what callers give and leaves the
@@ -28,8 +28,8 @@ struct MixerPlace {
 /// change nothing, and their results are a function of the input.
 class Mixer : public torch::nn::Module {
  public:
-  /// layer: finished (FinishConfig), as the layer sees it (LayerView or, for
-  /// cross attention, CrossView); throws ArgumentError otherwise.
+  /// layer: the finished config (FinishConfig) as the layer sees it (LayerView
+  /// or, for cross attention, CrossView); throws ArgumentError otherwise.
   Mixer(const ModelConfig& layer, MixerPlace place);
 
   /// x [B, T, d_model] -> [B, T, d_model], dtype and device of x. `rotary`:
@@ -41,17 +41,17 @@ class Mixer : public torch::nn::Module {
   /// (ops::ResidualNorm).
   torch::Tensor Unbiased(const torch::Tensor& x, const RotaryTable& rotary = {},
                          const torch::Tensor& key_mask = {});
-  /// [d_model]; undefined for a mixer without.
+  /// [d_model]; undefined for a mixer without an output bias.
   virtual torch::Tensor OutputBias() const { return {}; }
   /// Unbiased of norm(x) (null: of x) before the last product, for a caller
-  /// that takes it along with what follows (ops::LayerRest): [B, T, V],
+  /// that computes it together with what follows (ops::LayerRest): [B, T, V],
   /// Unbiased = rows OutputWeight^T.
   torch::Tensor Unprojected(const torch::Tensor& x,
                             const RotaryTable& rotary = {},
                             const torch::Tensor& key_mask = {},
                             const NormLayer* norm = nullptr);
-  /// [d_model, V]; undefined for a mixer that ends otherwise: its rows are
-  /// whole.
+  /// [d_model, V]; undefined for a mixer that ends otherwise: its rows need no
+  /// further product.
   virtual torch::Tensor OutputWeight() const { return {}; }
 
   /// Cross attention. The state of memory [B, S, d_model] under key_mask [B, S]
@@ -79,8 +79,8 @@ class Mixer : public torch::nn::Module {
       const torch::Tensor& x, const MixerState& state,
       const RotaryTable& rotary = {}, const torch::Tensor& lengths = {});
 
-  /// Before update `step`: draws anew what is drawn and not trained, where the
-  /// options say so. See ModelImpl::RedrawFeatures.
+  /// Called before update `step`: draws anew the tensors that are drawn and not
+  /// trained, where the options say so. See ModelImpl::RedrawFeatures.
   virtual void Redraw(int64_t /*step*/) {}
 
   AttentionKind kind() const { return config_.attention; }
@@ -92,17 +92,16 @@ class Mixer : public torch::nn::Module {
     torch::Tensor added;    // the same filled in, on the CPU
   };
 
-  /// Unprojected, of arguments that are checked.
+  /// Unprojected, with arguments that are already checked.
   virtual torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
                             const torch::Tensor& key_mask) = 0;
-  /// Mix of norm(x), for mixers that take the norm along with their first
+  /// Mix of norm(x), for mixers that compute the norm together with their first
   /// product.
   virtual torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
                                   const RotaryTable& rotary,
                                   const torch::Tensor& key_mask);
   /// Prefill before OutputWeight: replaces the tensors of `state`; its lengths
-  /// are the caller's.
-  /// Called only where the spec has a state.
+  /// are left to the caller. Called only where the spec has a state.
   virtual torch::Tensor Continue(const torch::Tensor& x,
                                  const RotaryTable& rotary, const Taken& taken,
                                  MixerState& state);
@@ -119,8 +118,8 @@ class Mixer : public torch::nn::Module {
 
   const ModelConfig config_;
   const MixerPlace place_;
-  /// What its states are like: as the spec says; null without a recurrent form.
-  /// A constructor adds the tensors that only this side carries along.
+  /// The form of its states, as the spec says; null without a recurrent form. A
+  /// constructor adds the tensors that only this side has.
   std::shared_ptr<StateForm> state_form_;
   /// The same for memories; null for a mixer that reads none.
   std::shared_ptr<StateForm> memory_form_;

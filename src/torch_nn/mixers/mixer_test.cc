@@ -118,7 +118,7 @@ std::vector<double> TurnedRow(const ModelConfig& config,
   return row;
 }
 
-// What a query or key row enters the numerator and the denominator as.
+// The features of a query or key row in the numerator and the denominator.
 struct Row {
   std::vector<double> numerator, denominator;
 };
@@ -194,7 +194,7 @@ torch::Tensor LoopAttention(const ModelConfig& config,
   return plain::Affine(weights, "out_projection", out.flatten(2));
 }
 
-// Kept tables hold the rows that a table made anew holds, whatever came before.
+// Kept tables equal freshly made ones, whatever was requested before.
 TEST(PositionTables, EqualFreshTables) {
   ModelConfig config = SmallConfig();
   config.positions = Positions::kRotary;

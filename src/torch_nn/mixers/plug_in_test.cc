@@ -66,7 +66,7 @@ MixerSpec Row() {
           .cost = nullptr};
 }
 
-// Made known once for all tests of this program.
+// Registered once for all tests of this program.
 void Register() {
   static const bool done = [] {
     RegisterMixer(Row());

@@ -18,9 +18,9 @@ struct MixerRow {
 };
 
 /// Adds the module of a mixer that RegisterMixer has made known. Throws
-/// ArgumentError for a name that no mixer has, or whose module is there
-/// already, and without a factory. Thread-safe; call it before a model needs
-/// the mixer.
+/// ArgumentError for a name that no mixer has, for one whose module is already
+/// registered, and for a null factory. Thread-safe; call it before a model
+/// needs the mixer.
 void RegisterTorchMixer(const char* name, MixerFactory factory);
 
 /// The module of layer.attention. Throws ArgumentError for a mixer without one.

@@ -52,7 +52,7 @@ torch::Tensor Step(Seq2SeqImpl& model, const std::vector<int64_t>& next,
   return log_probabilities;
 }
 
-// A hypothesis that goes on, and the row of the state it stands in.
+// A hypothesis that continues, and its row of the state.
 struct Alive {
   std::vector<int64_t> tokens;
   double log_probability = 0;
@@ -77,7 +77,7 @@ std::vector<Continuation> Best(const std::vector<Alive>& alive,
       found.push_back({&each, token, each.log_probability + row[token]});
     }
   }
-  // Stable: equals stay in the order of their parents and ids.
+  // The sort is stable: equals stay in the order of their parents and ids.
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) {
                      return a.log_probability > b.log_probability;
@@ -91,7 +91,7 @@ struct Source {
   std::vector<Hypothesis> ended;
 };
 
-// The best continuations take the place of what was alive.
+// Replaces the live hypotheses of a source by the best continuations.
 void Advance(Source& source, const torch::Tensor& log_probabilities,
              const DecodeOptions& options) {
   std::vector<Alive> next;
@@ -127,7 +127,7 @@ std::vector<Hypothesis> GreedyDecode(Seq2SeqImpl& model,
     const torch::Tensor best = log_probabilities.argmax(-1);
     for (size_t b = 0; b < batch; ++b) {
       Hypothesis& each = found[b];
-      if (each.finished) continue;  // takes its last step again and again
+      if (each.finished) continue;  // its last step is repeated
       const int64_t row = static_cast<int64_t>(b);
       next[b] = best[row].item<int64_t>();
       each.log_probability += log_probabilities[row][next[b]].item<double>();
@@ -160,7 +160,7 @@ std::vector<std::vector<Hypothesis>> BeamSearch(Seq2SeqImpl& model,
   }
   for (int64_t i = 0; i < options.max_len && !next.empty(); ++i) {
     const torch::Tensor log_probabilities = Step(model, next, state);
-    // Rows of the state after the step, one for each hypothesis that goes on.
+    // Rows of the state after the step, one for each hypothesis that continues.
     std::vector<int64_t> rows;
     next.clear();
     for (Source& source : sources) {

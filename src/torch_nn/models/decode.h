@@ -1,5 +1,5 @@
-// Sequences out of a sequence-to-sequence model: greedy and beam search over
-// states that are values. The same rules as the runtime's search.
+// Decoding with a sequence-to-sequence model: greedy and beam search over
+// states that are values. The rules are those of the runtime's search.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct Hypothesis {
   bool finished = false;        // ended by the end token, not by max_len
 };
 
-/// The likeliest token each time, ties to the lower id. tokens [B, T] int64,
-/// lengths [B] int64 (undefined: T) as in Seq2Seq::Encode; one hypothesis a
-/// source. Runs in the mode the model is in: call eval() first. Throws what
-/// Encode throws, ArgumentError for options, NumericError when logits are not
-/// finite.
+/// Takes the likeliest token each time, the lower id among equals. tokens
+/// [B, T] int64, lengths [B] int64 (undefined: T) as in Seq2Seq::Encode; one
+/// hypothesis a source. Runs in the mode the model is in: call eval() first.
+/// Throws what Encode throws, ArgumentError for options, NumericError when
+/// logits are not finite.
 std::vector<Hypothesis> GreedyDecode(Seq2SeqImpl& model,
                                      const torch::Tensor& tokens,
                                      const torch::Tensor& lengths = {},

@@ -29,7 +29,7 @@ Seq2Seq TinyModel(AttentionKind kind, uint64_t seed) {
   torch::manual_seed(seed);
   Seq2Seq model(config);
   model->eval();
-  // Sharper than at birth: the beginnings of sequences differ.
+  // Sharper than at initialisation: the beginnings of sequences differ.
   torch::NoGradGuard no_grad;
   for (auto& parameter : model->parameters()) parameter.mul_(2.0);
   return model;
@@ -44,7 +44,7 @@ DecodeOptions Options(int64_t beam, double penalty = 1.0) {
   return {beam, kMaxLen, penalty, kStart, kEnd};
 }
 
-// log p of tokens (and the end, where finished) given source b, at once.
+// log p of tokens (and the end, where finished) given source b, in one call.
 double LogProbability(Seq2Seq& model, int64_t b, std::vector<int64_t> tokens,
                       bool finished) {
   if (finished) tokens.push_back(kEnd);

@@ -85,13 +85,13 @@ std::vector<Case> Cases() {
   add("seq2seq", Arch::kSeq2seq, Task::kSeq2seq, nothing);
   add("seq2seq_full", Arch::kSeq2seq, Task::kSeq2seq,
       [](ModelConfig& c) { c.attention = AttentionKind::kFull; });
-  // Not lstm and cnn: torch's cells and convolutions have a form a device, and
-  // this one has none.
+  // lstm and cnn are left out: torch's cells and convolutions have a form for
+  // each device, and this one has none.
   add("rnn", Arch::kRnn, Task::kLm, nothing);
   return cases;
 }
 
-// The same weights on both.
+// The same weights on both devices.
 struct Both {
   explicit Both(const ModelConfig& config) {
     torch::manual_seed(4);
@@ -103,7 +103,7 @@ struct Both {
   std::shared_ptr<ModelImpl> here, there;
 };
 
-// Kernels here, composed forms there: sums in another order.
+// Kernels run here, composed forms there: they sum in another order.
 void ExpectNear(const torch::Tensor& there, const torch::Tensor& here) {
   ASSERT_EQ(there.device(), kDevice);
   EXPECT_EQ(there.scalar_type(), here.scalar_type());
@@ -116,7 +116,7 @@ torch::Tensor Tokens() {
   return torch::arange(kBatch * kSeqLen).reshape({kBatch, kSeqLen}) % kVocab;
 }
 
-// Of what the case's task reads, with lengths, which stay on the CPU.
+// A batch of what the case's task reads; its lengths stay on the CPU.
 Batch RowsOf(const ModelConfig& config) {
   Batch batch;
   if (config.input_dim > 0 && config.task == Task::kCtc) {
@@ -137,7 +137,7 @@ Batch RowsOf(const ModelConfig& config) {
 
 class DeviceTest : public testing::TestWithParam<Case> {};
 
-// What is past a length may be anything.
+// Logits past a length are unspecified, so they are set to 0.
 torch::Tensor Counted(const torch::Tensor& logits, const Batch& batch) {
   if (logits.dim() < 3) return logits;
   const torch::Tensor lengths =
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Models, DeviceTest, testing::ValuesIn(Cases()),
                            return name;
                          });
 
-// The check can fail: an index on the CPU, tensors elsewhere.
+// The check can fail: the index is on the CPU, the tensors elsewhere.
 TEST(OtherDeviceTest, RefusesTensorsOfAnotherDevice) {
   const torch::Tensor there = torch::ones({3, 2}).to(kDevice);
   EXPECT_EQ(there.sum().item<float>(), 6);

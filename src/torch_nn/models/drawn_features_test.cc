@@ -1,4 +1,4 @@
-// What models draw: random features anew by update, hashes the same in eval.
+// Random draws of models: features anew by update, hashes the same in eval.
 #include <gtest/gtest.h>
 
 #include "core/test_util.h"
@@ -33,7 +33,7 @@ TEST(Model, HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm) {
   }
 }
 
-// Drawn in training only, by update, and a function of seed, layer and update.
+// They are drawn in training only, a function of seed, layer and update.
 TEST(Model, RandomFeaturesAreRedrawn) {
   ModelConfig config = SmallConfig(Arch::kSeq2seq);
   config.feature_map = FeatureMap::kFavor;

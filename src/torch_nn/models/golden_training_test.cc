@@ -63,7 +63,7 @@ void TrainBeside(const ModelConfig& config) {
     for (auto& item : model->named_parameters()) {
       torch::Tensor& plain_weight = weights.at(item.key());
       torch::Tensor& gradient = plain_weight.mutable_grad();
-      // Against the largest entry: float32 rounds sums of 280 tokens.
+      // Relative to the largest entry: float32 rounds sums of 280 tokens.
       const double largest = gradient.abs().max().item<double>();
       EXPECT_LT((item.value().grad() - gradient).abs().max().item<double>(),
                 1e-4 * largest + 1e-7)

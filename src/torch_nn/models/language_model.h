@@ -1,5 +1,5 @@
 // The decoder-only language model as a torch::nn module: token embedding,
-// positions, causal stack, head. Of task image it reads the bytes of a picture
+// positions, causal stack, head. For task image it reads the bytes of a picture
 // and its head gives mixtures of logistics.
 #pragma once
 

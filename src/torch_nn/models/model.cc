@@ -21,8 +21,8 @@ ModelConfig Finished(ModelConfig config) {
   return config;
 }
 
-// That of the first parameter found. A list of all of them takes longer than
-// some products of a step.
+// The device of the first parameter found. Listing all parameters takes longer
+// than some products of a step.
 std::optional<torch::Device> DeviceOf(const torch::nn::Module& module) {
   for (const torch::Tensor& own : module.parameters(/*recurse=*/false)) {
     return own.device();

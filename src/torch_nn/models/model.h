@@ -26,8 +26,8 @@ struct Batch {
   torch::Tensor target_lengths;  // [B] int64 in [0, U]
 };
 
-/// The batch with tokens, frames and targets on `device`. Lengths stay where they
-/// are: they are read before the model runs, by this side.
+/// The batch with tokens, frames and targets on `device`. Lengths stay where
+/// they are: this side reads them before the model runs.
 Batch ToDevice(const Batch& batch, torch::Device device);
 
 /// The base of every model. Not thread-safe while training; in eval mode under

@@ -1,9 +1,9 @@
 // A device besides the CPU for tests on machines that have none: torch's
 // PrivateUse1 over plain memory. It has two properties of a real one that the
-// CPU lacks: an operator that meets tensors of both is refused, and no kernel of
-// the CPU is chosen for its tensors. Arithmetic is done by copies on the CPU, so
-// that it has numbers, and every operator of torch has a form. Included by one
-// file of a test program.
+// CPU lacks: an operator that meets tensors of both is refused, and no kernel
+// of the CPU is chosen for its tensors. Arithmetic is done on copies on the
+// CPU, so that it gives numbers and every operator of torch has a form. It is
+// included by one file of a test program.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -92,8 +92,8 @@ inline torch::Tensor CopyFromAndResize(const torch::Tensor& from,
   return CopyFrom(from, to, false);
 }
 
-// Of operators without a form of their own here. As on any device, tensors of
-// another one are refused unless they are single numbers.
+// Runs operators without a form of their own here. As on any device, tensors of
+// another device are refused unless they are single numbers.
 inline void OnCopies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto check = [&](const torch::Tensor& tensor) {
     TORCH_CHECK(!tensor.defined() || tensor.device() == kDevice ||
@@ -117,8 +117,8 @@ inline void OnCopies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
 
-// The tensor itself, whoever holds it: Module::to moves only between devices
-// that torch knows by name.
+// Moves the tensor itself, for all its holders: Module::to moves only between
+// devices that torch knows by name.
 inline void Move(const torch::Tensor& tensor) {
   const torch::Tensor there = tensor.detach().to(kDevice);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();

@@ -16,8 +16,8 @@ namespace tarn::plain {
 
 using Weights = std::map<std::string, torch::Tensor>;
 
-/// Copies of a module's parameters, converted, leaves that require gradients,
-/// and of its buffers.
+/// Copies of a module's parameters, converted, as leaves that require
+/// gradients, and of its buffers.
 inline Weights CopyWeights(const torch::nn::Module& module,
                            torch::ScalarType dtype) {
   Weights weights;
@@ -226,8 +226,8 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
   return numerators / denominators;
 }
 
-// x [B, T, D] asks, memory [B, S, D] answers: [B, T, D]. config: as the layer
-// sees it.
+// Queries from x [B, T, D], keys and values from memory [B, S, D]: [B, T, D].
+// config: as the layer sees it.
 inline torch::Tensor Attention(const ModelConfig& config,
                                const Weights& weights, const std::string& name,
                                const torch::Tensor& x,

@@ -1,5 +1,5 @@
-// Models in eval mode, batches whose rows differ in length, and what the oracle
-// makes of one row alone.
+// Models in eval mode, batches whose rows differ in length, and the oracle's
+// result for one row alone.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kRecurrentModel[] = "RecurrentModel";
 
-// torch warns of dropout where there is nothing between layers.
+// torch warns about dropout if there is only one layer.
 double BetweenLayers(const ModelConfig& config) {
   return config.n_layers > 1 ? config.dropout : 0.0;
 }
@@ -55,7 +55,7 @@ torch::Tensor RecurrentModelImpl::Run(const torch::Tensor& x,
   if (x.size(0) == 0 || x.size(1) == 0) {  // torch's layers refuse
     return torch::zeros({x.size(0), x.size(1), config_.d_model}, x.options());
   }
-  // Forwards, what follows a token cannot touch it. Backwards it comes first:
+  // Forwards, later tokens cannot affect a token. Backwards they come first:
   // packed, each sequence begins at its own end.
   if (config_.bidirectional && lengths.defined()) {
     const torch::Tensor some = lengths.clamp_min(1).to(torch::kCPU);

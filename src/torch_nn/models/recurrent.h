@@ -1,6 +1,6 @@
-// The models before the transformer that carry a state from token to token:
-// the vanilla RNN (Elman 1990) and the LSTM (Hochreiter and Schmidhuber 1997),
-// by torch's own layers.
+// The models from before the transformer that carry a state from token to
+// token: the vanilla RNN (Elman 1990) and the LSTM (Hochreiter and Schmidhuber
+// 1997), built from torch's own layers.
 #pragma once
 
 #include <optional>

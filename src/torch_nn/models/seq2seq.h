@@ -23,13 +23,13 @@ class Seq2SeqImpl : public ModelImpl {
   /// Logits [B, U, vocab_size] of the batch's target_in given its tokens.
   torch::Tensor Logits(const Batch& batch) override;
 
-  /// What the decoder knows before its first token: the source read once.
+  /// The decoder's state before its first token: the source has been read once.
   /// tokens [B, T] int64, lengths [B] int64 (undefined: T). Throws
   /// ArgumentError with the reason for a kind of self-attention that has no
   /// recurrent form.
   StackState Encode(const torch::Tensor& tokens,
                     const torch::Tensor& lengths = {});
-  /// The state of sources without a token: what every state is like.
+  /// The state for sources without tokens: it has the form of every state.
   StackState InitialState(int64_t batch) const;
   StackState EmptyState() const override {
     const torch::NoGradGuard no_grad;

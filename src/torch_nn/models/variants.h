@@ -38,7 +38,7 @@ inline std::vector<ModelConfig> KindVariants(Arch arch) {
   std::vector<ModelConfig> configs;
   const auto add = [&](const std::function<void(ModelConfig&)>& change) {
     configs.push_back(SmallConfig(arch));
-    configs.back().d_value = 4;  // aft wants d_key
+    configs.back().d_value = 4;  // aft: as d_key
     change(configs.back());
   };
   using enum AttentionKind;
@@ -100,7 +100,7 @@ inline std::vector<ModelConfig> HybridVariants(Arch arch) {
     for (const Norm norm : {Norm::kPre, Norm::kPost}) {
       ModelConfig config = SmallConfig(arch);
       config.n_layers = 3;
-      config.d_value = 4;  // aft wants d_key
+      config.d_value = 4;  // aft: as d_key
       config.eps = 0.25;
       config.norm = norm;
       config.layers = LayersFromText(layers);
@@ -142,7 +142,7 @@ inline std::vector<ModelConfig> HashVariants(Arch arch) {
     try {
       FinishConfig(config);
     } catch (const ArgumentError&) {
-      continue;  // of the other causality
+      continue;  // has the other causality
     }
     configs.push_back(config);
   }
@@ -174,7 +174,7 @@ inline bool HasRecurrentForm(const ModelConfig& config) {
   return true;
 }
 
-// Both tasks of an earlier model, and what else it may choose.
+// Both tasks of an earlier model, and its other options.
 inline std::vector<ModelConfig> EarlierVariants(Arch arch) {
   std::vector<ModelConfig> configs;
   for (const Task task : {Task::kLm, Task::kClassify}) {

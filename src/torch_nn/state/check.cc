@@ -15,11 +15,11 @@ std::string TypeText(const torch::Tensor& tensor) {
                 ShapeText(tensor.sizes().vec()));
 }
 
-// One tensor against the same of an initial state, which has no sequences.
+// Checks one tensor against that of an initial state without sequences.
 void CheckTensor(const std::string& where, const StateSlot& slot,
                  const torch::Tensor& given, torch::Tensor like, int64_t batch,
                  const Fail& fail) {
-  if (slot.mask) {  // may be there or not
+  if (slot.mask) {  // may be absent
     if (!given.defined()) return;
     like = torch::empty({0, 0}, torch::kBool);
   }
@@ -73,11 +73,11 @@ int64_t CountTokens(const std::string& where, const MixerState& part,
   return tokens;
 }
 
-// Tensors are checked already; lengths must say what those hold.
+// Tensors are checked already; lengths must agree with what they hold.
 void CheckLayerLengths(const std::string& where, const MixerState& part,
                        int64_t tokens, const Fail& fail) {
   int64_t most = part.form().max_length;
-  // Until something has left the window, a sequence is no longer than it.
+  // Until a token leaves the window, a sequence is no longer than the window.
   if (tokens >= 0 && tokens < part.form().window) most = std::min(most, tokens);
   CheckRange(where, part.lengths, most, fail);
 }
@@ -98,7 +98,7 @@ void CheckMemoryLengths(const std::string& where, const MixerState& part,
   }
 }
 
-// One layer or memory against the same of an initial state.
+// Checks one layer or memory against that of an initial state.
 void CheckPart(const std::string& where, const MixerState& part,
                const MixerState& like, int64_t batch, bool memory,
                const Fail& fail) {

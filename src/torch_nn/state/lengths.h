@@ -8,8 +8,8 @@
 namespace tarn::nn {
 
 /// Throws ShapeError, DTypeError or ArgumentError ("where: lengths") unless
-/// lengths, where defined, is [B] int64 in [0, T] for rows [B, T, ...]. Reads them:
-/// lengths on another device than the CPU are waited for.
+/// lengths, where defined, is [B] int64 in [0, T] for rows [B, T, ...]. Reads
+/// lengths, so it waits for them where they lie on a device other than the CPU.
 void CheckLengths(const char* where, const torch::Tensor& lengths,
                   const torch::Tensor& rows);
 

@@ -1,7 +1,7 @@
 // What a mixer carries from token to token, as a value: an ordered map from
-// names to tensors, described by the mixer's StateSpec. Copying a state is a
-// handle a tensor, and no call changes a tensor that a state holds. So a fork
-// is a copy, a beam is a reordering, and neither touches what it came from.
+// names to tensors, described by the mixer's StateSpec. Copying a state copies
+// one handle per tensor, and no call changes a tensor that a state holds. So a
+// fork is a copy, a beam is a reordering, and neither changes its source.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tarn::nn {
 
-/// No sequence is as long; sums of such lengths fit.
+/// No sequence is as long as this; sums of such lengths do not overflow.
 inline constexpr int64_t kMaxLength = int64_t{1} << 40;
 
 /// One tensor of a state: [B, shape...], or [B, tokens, shape...] where it
@@ -29,7 +29,7 @@ struct StateSlot {
   bool mask = false;
 };
 
-/// What the states of one mixer are like; everything that is done with a state
+/// The form of the states of one mixer; everything that is done with a state
 /// follows from it.
 struct StateForm {
   AttentionKind kind = AttentionKind::kLinear;
@@ -42,7 +42,7 @@ struct StateForm {
 /// cross attention, Mixer::MemoryState.
 class MixerState {
  public:
-  MixerState() = default;  // of no mixer
+  MixerState() = default;  // belongs to no mixer
   /// B sequences that have seen nothing; `like`: dtype and device of the
   /// mixer's weights.
   MixerState(std::shared_ptr<const StateForm> form, int64_t batch,
@@ -65,11 +65,11 @@ class MixerState {
   /// Row i of the result is row rows[i] of this state. rows int64, any length,
   /// repeats allowed. Throws ArgumentError for a row that is not there.
   MixerState IndexSelect(const torch::Tensor& rows) const;
-  /// The state with the rows where `which` [B] bool holds at their beginning.
+  /// The state with rows selected by `which` [B] bool reset to the beginning.
   MixerState Reset(const torch::Tensor& which) const;
   /// Bytes of all its tensors, lengths among them.
   int64_t bytes() const;
-  /// The same mixer's, with the same numbers; NaN equals nothing.
+  /// True for the same mixer with the same numbers; NaN equals nothing.
   bool operator==(const MixerState& other) const;
 
  private:

@@ -18,12 +18,12 @@ namespace tarn::nn {
 namespace {
 
 constexpr char kFormat[] = "tarn-stack-state";
-// 1 knew one set of tensors for all mixers; 2 has the names of their specs.
+// Version 1 knew one set of tensors for all mixers; 2 has their specs' names.
 constexpr char kVersion[] = "2";
 
 using Metadata = std::map<std::string, std::string>;
 
-// What must be the same in the model that goes on: its configuration (mixers,
+// A hash of what the reading model must share: its configuration (mixers,
 // sizes, feature map, denominator) and its random directions.
 uint64_t Fingerprint(const ModelImpl& model) {
   uint64_t hash = HashBytes(ConfigIdentity(model.config()));
@@ -63,7 +63,7 @@ std::optional<torch::Tensor> ParseLengths(const std::string& text) {
   return torch::tensor(lengths, torch::kInt64);
 }
 
-// As a file holds it: masks as 0 and 1.
+// The tensor as a file holds it: masks as 0 and 1.
 torch::Tensor Stored(const torch::Tensor& tensor) {
   const torch::Tensor cpu = tensor.detach().to(torch::kCPU);
   return (cpu.scalar_type() == torch::kBool ? cpu.to(torch::kHalf) : cpu)

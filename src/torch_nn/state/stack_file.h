@@ -12,7 +12,7 @@ namespace tarn::nn {
 /// Writes the state of a model (LanguageModel or Seq2Seq) as one safetensors
 /// file that appears by rename, the same bytes for the same state; history for
 /// gradients is not kept. Throws ArgumentError for a state that is not the
-/// model's, DTypeError for float64 (no file of ours holds it), IoError.
+/// model's, DTypeError for float64 (which files do not hold), IoError.
 void SaveState(const ModelImpl& model, const StackState& state,
                const std::string& path);
 

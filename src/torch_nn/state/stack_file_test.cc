@@ -162,7 +162,7 @@ TEST_F(StackStateFile, ComesBackBitForBitAndGoesOn) {
     const auto model = EvalModel(config);
     StackState state = ReadState(*model);
     SaveState(*model, state, path_);
-    // Another model of the same weights, as another process has it.
+    // Another model with the same weights, as in another process.
     StackState loaded = LoadState(*EvalModel(config), path_);
     EXPECT_TRUE(loaded == state);
     for (const int64_t pieces : {1, 4}) {
@@ -210,7 +210,7 @@ TEST_F(StackStateFile, OtherModelsAreRefused) {
   config.feature_map = FeatureMap::kRff;
   const auto model = EvalModel(config);
   SaveState(*model, ReadState(*model), path_);
-  // Trained on: the same state goes on. Other features: it means nothing.
+  // After more training the state still fits; with other features it does not.
   const auto trained = EvalModel(config);
   {
     const torch::NoGradGuard no_grad;
@@ -282,7 +282,7 @@ TEST_F(StackStateFile, MetadataAndLengthsAreChecked) {
     Rewrite([&](Metadata& metadata, Tensors&) { metadata.erase(key); });
     ExpectRefused(*model, key);
   }
-  // An older file says what to do.
+  // The error for an older file says what to do.
   Rewrite([&](Metadata& metadata, Tensors&) { metadata["version"] = "1"; });
   ExpectRefused(*model, "give the model the tokens once more");
   // A header that claims many sequences takes no memory for them.
@@ -319,7 +319,7 @@ TEST_F(StackStateFile, TensorsAreComparedWithWhatTheModelHas) {
           name = tensors[i].name;
           edit(tensors, tensors[i]);
         });
-        // Of a mask that is gone or short, the lengths tell.
+        // The lengths reveal a mask that is missing or too short.
         ExpectRefused(*model, name.substr(0, name.rfind('.')));
       };
       change([&](Tensors& list, auto&) {

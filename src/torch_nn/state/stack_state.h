@@ -12,7 +12,7 @@
 namespace tarn::nn {
 
 /// States of all layers of a stack, and of the memories its cross attention
-/// reads (empty without).
+/// reads (empty without cross attention).
 struct StackState {
   std::vector<MixerState> layers;
   std::vector<MixerState> memories;
@@ -39,12 +39,11 @@ void ForEachPart(State& state, const Visit& visit) {
   }
 }
 
-/// Hash of every name, length and number, after what `seed` stands for.
-/// O(bytes).
+/// Hash of every name, length and number, continued from `seed`. O(bytes).
 uint64_t HashState(const StackState& state, uint64_t seed = 0);
 
-/// Throws ArgumentError ("where: state") unless tokens [B, T] are those of as
-/// many sequences as the state has.
+/// Throws ArgumentError ("where: state") unless tokens [B, T] have as many
+/// sequences as the state.
 void CheckStateBatch(const char* where, const StackState& state,
                      const torch::Tensor& tokens);
 

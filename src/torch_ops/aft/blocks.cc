@@ -7,9 +7,9 @@
 // over the entries of the block that masks leave. With the sum of both ranges
 // at most kSafeRange, a sum of weights is at least exp(-kSafeRange) relative to
 // a_i + b_c: with 40 in float32 that leaves a factor exp(-47) before products
-// underflow, far below rounding (exp(-16)); 300 in float64 alike. Otherwise,
-// and where a value is not finite (0 NaN is NaN), the block goes pair by pair
-// and channel by channel, in slices of kSliceElements.
+// underflow, far below rounding (exp(-16)); 300 does the same in float64.
+// Otherwise, and where a value is not finite (0 NaN is NaN), the block is
+// computed pair by pair and channel by channel, in slices of kSliceElements.
 #include "torch_ops/aft/blocks.h"
 
 #include <ATen/TensorOperators.h>
@@ -118,7 +118,7 @@ struct Factors {
 at::Tensor PairLogits(const AftBlock& b, int64_t begin, int64_t end) {
   at::Tensor logits = b.w.slice(0, begin, end).unsqueeze(2) + b.k.unsqueeze(0);
   if (!b.read.defined()) return logits;
-  // A NaN in a key that other rows read.
+  // A key that other rows read may hold NaN.
   const at::Tensor read =
       b.read.size(0) == 1 ? b.read : b.read.slice(0, begin, end);
   return logits.masked_fill(read.logical_not().unsqueeze(2), -kInfinity);

@@ -1,5 +1,5 @@
-// torch.ops.tarn.aft_full: sequences one by one (heads too where a mask tells
-// them apart) through the blocks of blocks.h, so that no result depends
+// torch.ops.tarn.aft_full: sequences (and heads, where a mask differs between
+// them) go one by one through the blocks of blocks.h, so that no result depends
 // on batch mates. Average and normaliser are kept for the gradient.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>

@@ -122,8 +122,8 @@ Results Dispatch(const Call& in) {
                      in.causal_offset);
 }
 
-// Arguments that may need a gradient stand by themselves, as apply() sees only
-// those; `in` holds them again with the rest.
+// Arguments that may need a gradient are passed separately, as apply() sees
+// only those; `in` holds them again with the rest.
 struct AftSimpleFunction : public torch::autograd::Function<AftSimpleFunction> {
   static constexpr bool is_traceable = true;
 

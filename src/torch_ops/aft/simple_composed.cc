@@ -4,8 +4,7 @@
 //   (m_1, a_1, b_1) + (m_2, a_2, b_2) =
 //       (m, a_1 exp(m_1 - m) + a_2 exp(m_2 - m), b_1 exp(m_1 - m) + ...)
 // so all prefixes come from rounds that combine each state with the one 1, 2,
-// 4,
-// ... places before: inside chunks of 32 keys, then over the chunks. No
+// 4, ... places before: inside chunks of 32 keys, then over the chunks. No
 // exponent is ever positive. O(S log 32) time. Sizes may be symbolic.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
@@ -63,7 +62,7 @@ States Earlier(const States& states, int64_t axis, int64_t step) {
   });
 }
 
-// Every state with all before it along an axis.
+// Every state combined with all before it along an axis.
 States Through(States states, int64_t axis) {
   const c10::SymInt count = states.m.sym_size(axis);
   for (int64_t step = 1; count > step; step *= 2) {
@@ -100,7 +99,7 @@ States Prefixes(const States& keys, const States& initial) {
           with_initial(initial.b, all.b)};
 }
 
-// Everything at once: [B, 1, R].
+// All keys combined at once: [B, 1, R].
 States Whole(const States& keys, const States& initial) {
   if (keys.m.sym_size(1) == 0) return initial;
   const at::Tensor m = at::amax(keys.m, {1}, /*keepdim=*/true);
@@ -168,7 +167,7 @@ AftSimpleResults ComposedAftSimple(const AftSimpleCall& in) {
         .unflatten_symint(1, {in.queries.sym_size(2), in.queries.sym_size(3)})
         .contiguous();
   };
-  // A query of padding may be NaN where it reads nothing: the gate meets 0.
+  // A padding query, which reads nothing, may be NaN: its output stays 0.
   return {at::where(averages == 0, Zero(out), out)
               .view_symint(in.queries.sym_sizes())
               .to(in.queries.scalar_type()),

@@ -103,7 +103,7 @@ class Tasks {
         width_(held.q.size(2) * held.q.size(3)),
         slices_((width_ + kSlice - 1) / kSlice) {
     for (at::Tensor* x : {&held.q, &held.k, &held.v}) *x = x->contiguous();
-    // Where a query reads beyond either end it does not matter how far.
+    // How far beyond either end a query reads does not matter.
     reach_ = in.causal ? std::clamp<int64_t>(in.causal_offset.expect_int(),
                                              -held.q.size(1), held.k.size(1))
                        : held.k.size(1);

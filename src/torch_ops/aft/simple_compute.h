@@ -1,5 +1,5 @@
-// What aft-simple computes of a checked call: float32 by the kernel (bfloat16
-// and float16 widened first), float64 by the scan of scan.h.
+// The computation of a checked call of aft-simple: float32 by the kernel
+// (bfloat16 and float16 widened first), float64 by the scan of scan.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,12 +24,12 @@ struct AftSimpleCall {
 using AftSimpleResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-/// Gradients of those; undefined: zero.
+/// Gradients of the results; undefined: zero.
 struct AftSimpleResultGradients {
   at::Tensor out, m, a, b;
 };
 
-/// Of queries, keys, values, and the initial m, a, b.
+/// Gradients of queries, keys, values, and the initial m, a, b.
 using AftSimpleGradientResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor,
                at::Tensor>;

@@ -1,7 +1,7 @@
-// Under torch's autocast: which arguments of an operator are cast, and to what.
+// Which arguments of an operator are cast under torch's autocast, and to what.
 // Products take the lower precision that autocast asks for; what sums over a
 // sequence (states, statistics, biases of scores) and the losses stay float32,
-// as the operators accumulate in float32 whatever their inputs.
+// as the operators accumulate in float32 for inputs of any type.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -19,8 +19,8 @@ struct Rule {
   std::initializer_list<const char*> arguments;
 };
 
-// Of residual_norm x and residual alone could be halves; its parameters are
-// float32 masters, and a residual stream wants the precision.
+// In residual_norm only x and residual could be halves; its parameters are
+// float32 masters, and a residual stream needs the precision.
 const Rule kRules[] = {
     {"linear_attention", true, {"queries", "keys", "values"}},
     {"linear_attention_step", true, {"queries", "keys", "values"}},
@@ -43,7 +43,7 @@ const Rule kRules[] = {
     {"logistic_mixture_loss", false, {"params"}},
 };
 
-// The arguments at these places of the stack, cast; then the operator itself,
+// Casts the arguments at these places of the stack, then calls the operator,
 // which no longer sees autocast.
 class Casting : public c10::OperatorKernel {
  public:

@@ -164,7 +164,7 @@ KernelCall MakeKernelCall(const Operands& in, const Settings& settings) {
   WantDType("values", in.values, {in.queries.scalar_type()});
   AddLengths(call);
   AddState(call);
-  // Only the shape of the output is looked at here.
+  // Only the shape of the output is used here.
   LinearAttentionOutputs outputs;
   outputs.out = call.inputs.queries;
   outputs.out.size[2] = call.inputs.values.size[2];

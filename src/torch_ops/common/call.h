@@ -77,7 +77,7 @@ StepResults CallStep(const StepOperands& in, const Settings& settings);
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,
                                 bool return_state);
 
-/// The same of one token.
+/// The same for one token.
 StepResults ComposedLinearAttentionStep(const StepOperands& in,
                                         const Settings& settings);
 

@@ -1,5 +1,5 @@
 // torch.ops.tarn.finish_config, config_text, weight_shapes and the tables they
-// stand on (config/tables.h), for Python, as JSON texts.
+// rest on (config/tables.h), for Python, as JSON texts.
 #include <torch/library.h>
 
 #include "config/declared_mixer.h"
@@ -16,8 +16,8 @@ ModelConfig Read(const std::string& json) {
   return std::move(config).value();
 }
 
-// Absent keys at their defaults, sizes derived, everything checked; all keys
-// side by side.
+// The config with absent keys at their defaults, sizes derived and everything
+// checked; all keys in one flat object.
 std::string Finished(const std::string& json) {
   return WithTorchErrors([&] { return ConfigToFlatJson(Read(json)); });
 }

@@ -19,7 +19,7 @@ struct Region {
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   std::exception_ptr error = nullptr;
 
-  // The slot's number is the worker, which holds whichever threads torch uses.
+  // The slot's number is the worker's, whichever threads torch uses.
   void RunSlot(int64_t slot) {
     try {
       for (int64_t task; (task = next.fetch_add(1)) < tasks;) {

@@ -17,7 +17,7 @@ namespace {
 
 thread_local bool force_composed = false;
 
-// A transform of torch.func is at work: it follows torch's operators alone.
+// Whether a torch.func transform is active: it follows torch's operators only.
 bool InsideTransform() {
   return c10::impl::tls_is_dispatch_key_included(
              c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||

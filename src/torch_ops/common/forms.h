@@ -17,8 +17,8 @@ namespace tarn::ops {
 /// Whether composed forms are forced on this thread.
 bool ComposedForced();
 
-/// Whether any tensor can carry a forward-mode derivative just now: asked once,
-/// it spares lists of tensors a lock each.
+/// Whether any tensor can carry a forward-mode derivative at present: asked
+/// once, it spares lists of tensors a lock each.
 bool TangentsExist();
 
 /// Whether a forward-mode derivative is carried along.
@@ -29,7 +29,7 @@ bool HasTangent(const std::optional<at::Tensor>& x);
 /// of torch.func, composed forms not forced.
 bool KernelsHere(const at::Tensor& x);
 
-/// The same for a call: nor has x or another differentiable argument a tangent.
+/// The same for a call: no differentiable argument may have a tangent either.
 template <typename... Tensors>
 bool OnKernelDevice(const at::Tensor& x, const Tensors&... others) {
   return KernelsHere(x) && !(HasTangent(x) || ... || HasTangent(others));
@@ -47,7 +47,7 @@ bool KernelServesAttention(const at::Tensor& x, const Tensors&... others) {
   return x.scalar_type() != at::kDouble && OnKernelDevice(x, others...);
 }
 
-/// While it lives, every operator called on this thread takes its composed
+/// While it exists, every operator called on this thread takes its composed
 /// form, on any device: for tests and comparisons.
 /// torch.ops.tarn.force_composed from Python.
 class ForceComposed {

@@ -84,8 +84,8 @@ class BlockCache final : public c10::Allocator {
     return new CachedBlock{data, bytes};
   }
 
-  // Before `bytes` more are taken from the system: the whole stays within a
-  // quarter above the peak. The largest free blocks go first.
+  // Called before `bytes` more are taken from the system: keeps the total
+  // within a quarter above the peak. The largest free blocks go first.
   void Trim(size_t bytes) {
     const size_t peak = std::max(peak_, in_use_ + bytes);
     while (!free_.empty() && in_use_ + bytes + cached_ > peak + peak / 4) {
@@ -120,7 +120,7 @@ class BlockCache final : public c10::Allocator {
 at::Tensor EmptyDense(at::IntArrayRef sizes, at::ScalarType dtype) {
   size_t bytes = c10::elementSize(dtype);
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
-  // Not through the dispatcher: a training step makes hundreds of small ones.
+  // This bypasses the dispatcher: a training step makes hundreds of small ones.
   c10::Allocator* from = &BlockCache::Get();
   if (bytes < kSmallest) from = c10::GetAllocator(c10::DeviceType::CPU);
   return at::detail::empty_generic(sizes, from,

@@ -1,5 +1,5 @@
-// From the flat argument lists of the schemas in library.cc to the values
-// of call.h: one implementation a dispatch key is then a short function.
+// From the flat argument lists of the schemas in library.cc to the values of
+// call.h, so that each dispatch key's implementation is a short function.
 #pragma once
 
 #include "torch_ops/common/call.h"

@@ -1,5 +1,5 @@
 // Batches in parts: what torch's operators hold between them grows with the
-// rows that go through at once, so long batches go through some rows at a time.
+// rows computed at once, so long batches are computed some rows at a time.
 #pragma once
 
 #include <algorithm>

@@ -6,10 +6,10 @@
 
 namespace tarn::ops {
 
-/// The tensor [B, T, sum of widths] whose pieces these are, in their order,
-/// where they are: each [B, T, width], or [B, T, heads, width of one]. A view;
-/// undefined where they are anything else, symbolic sizes and other devices
-/// included. Of the first alone to autograd: not for tensors with a graph.
+/// The tensor [B, T, sum of widths] of which these are consecutive pieces, if
+/// they are: each [B, T, width], or [B, T, heads, width of one]. A view;
+/// undefined otherwise, also for symbolic sizes and other devices. To autograd
+/// it is a view of the first piece alone: not for tensors with a graph.
 at::Tensor SideBySide(at::TensorList pieces);
 
 }  // namespace tarn::ops

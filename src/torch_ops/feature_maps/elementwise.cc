@@ -1,6 +1,6 @@
-// torch.ops.tarn.elementwise_features: a map of single entries by its name, from
-// plain torch operators, differentiable to any order. What a row of the table of
-// maps (core/feature_map.h) makes is thereby a map of Python too.
+// torch.ops.tarn.elementwise_features: a map of single entries by its name,
+// from plain torch operators, differentiable to any order. So every row of the
+// table of maps (core/feature_map.h) is a map in Python too.
 #include <torch/library.h>
 
 #include "torch_ops/common/call.h"

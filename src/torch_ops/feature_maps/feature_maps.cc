@@ -113,7 +113,7 @@ at::Tensor Poly2(const FeatureMapOptions& options, const at::Tensor& rows) {
   if (a[1] > 0) parts.push_back(x * std::sqrt(a[1]));
   if (a[2] > 0) {
     parts.push_back(x.square() * std::sqrt(a[2]));
-    // Slices rather than index_select, whose gradient scatters one by one.
+    // Slices are used, as the gradient of index_select scatters one by one.
     const at::Tensor scaled = x * std::sqrt(2 * a[2]);
     for (int64_t i = 0; i + 1 < d_key; ++i) {
       parts.push_back(scaled.narrow(-1, i, 1) *

@@ -36,7 +36,7 @@ struct FeatureMapOptions {
   FeatureFunction query_fn, key_fn;
 };
 
-/// Columns of omega, 0 for maps without. n_dims 0 means d_key. Throws
+/// Columns of omega, 0 for maps without omega. n_dims 0 means d_key. Throws
 /// ArgumentError for an n_dims that leaves no frequency.
 int64_t FeatureFrequencies(FeatureMap map, int64_t d_key, int64_t n_dims = 0);
 /// C, the width of phi(x). poly2 has no features where a coefficient is 0.
@@ -54,7 +54,7 @@ at::Tensor RandomProjection(const FeatureMapOptions& options,
 /// favor's exponents +-u - |x~|^2 / 2, without |x~| if not `with_norm`.
 at::Tensor FavorExponents(const FeatureMapOptions& options, const at::Tensor& x,
                           bool with_norm);
-/// By name; throw ArgumentError listing all.
+/// The value of that name; throws ArgumentError listing all names.
 FeatureMap ParseFeatureMap(const std::string& name);
 Denominator ParseDenominator(const std::string& name);
 /// Throws ArgumentError unless there are three.

@@ -1,4 +1,4 @@
-// torch.ops.tarn.poly2, favor, rff, smoothed_rff, grf and their kin:
+// torch.ops.tarn.poly2, favor, rff, smoothed_rff, grf and related operators:
 // compositions, which autograd and compilers see through.
 #include <torch/library.h>
 
@@ -55,7 +55,7 @@ at::Tensor SmoothedRffOp(const at::Tensor& x, const at::Tensor& omega,
   return Features(options, x);
 }
 
-// None means 1 / sqrt(K) here: the default of 1 stands in the schema.
+// None means 1 / sqrt(K) here; the default of 1 is in the schema.
 std::optional<double> GrfTemperature(std::optional<double> softmax_temp,
                                      const at::Tensor& x) {
   if (softmax_temp.has_value()) return softmax_temp;

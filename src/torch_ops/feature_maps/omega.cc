@@ -63,7 +63,7 @@ at::Tensor DrawOmega(int64_t d_key, int64_t n_freq, bool orthogonal,
                            static_cast<uint64_t>(step));
   at::Tensor omega = at::empty({d_key, n_freq}, at::kFloat);
   float* entries = omega.data_ptr<float>();
-  std::vector<Vector> block;  // unit columns of the block at work
+  std::vector<Vector> block;  // unit columns of the current block
   Vector column(static_cast<size_t>(d_key)), length(column.size());
   for (int64_t f = 0; f < n_freq; ++f) {
     Normals(rng, column);

@@ -42,7 +42,7 @@ at::Tensor ScalesCpu(const at::Tensor& seed, c10::SymInt rows,
   });
 }
 
-// On other devices: drawn where x is, by a generator of its own with that seed.
+// For devices besides the CPU: drawn there by a generator with that seed.
 at::Tensor ScalesDrawn(const at::Tensor& seed, c10::SymInt rows,
                        c10::SymInt width, double probability,
                        const OptionalTensor& like) {
@@ -85,7 +85,8 @@ TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
   m.impl("dropout_scales", &ScalesDrawn);
 }
 
-// Differentiating a gradient again is an error, not zeros: Differentiable calls compose theirs.
+// Differentiating these gradients again is an error, not zeros; those that may
+// be differentiated are composed (Differentiable).
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
   for (const char* op :
        {"affine_backward", "feed_forward_backward",
@@ -164,7 +165,7 @@ at::Tensor ComposedDropout(const at::Tensor& x, double probability,
   c10::SymInt rows = 1;
   for (int64_t axis = 0; axis + 1 < x.dim(); ++axis) rows *= x.sym_size(axis);
   static const auto handle = FindOp<ScalesSignature>("tarn::dropout_scales");
-  // `like` says where to draw, where that is not the CPU.
+  // `like` says where to draw, if not on the CPU.
   const at::Tensor scales = handle.call(
       *seed, rows, x.sym_size(-1), probability,
       x.device() == seed->device() ? OptionalTensor() : x.detach());

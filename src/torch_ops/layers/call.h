@@ -23,7 +23,7 @@ namespace tarn::ops {
 void WantLike(const char* op, const char* name, const at::Tensor& tensor,
               const at::Tensor& x, at::SymIntArrayRef shape);
 
-/// Dense, as [rows, last size]; x has at least one axis.
+/// x as dense rows [rows, last size]; x has at least one axis.
 at::Tensor AsRows(const at::Tensor& x);
 
 /// The shape of x with another last size.
@@ -64,10 +64,10 @@ c10::TypedOperatorHandle<Signature> FindOp(const char* name) {
 }
 
 /// The operator of a gradient, for the backward pass of an operator whose
-/// gradients of gradients are composed: called below autograd, which has
+/// gradients of gradients are composed. It is called below autograd, which has
 /// nothing to record there, and whose fallback for operators without a formula
-/// would box every call. Called by itself the operator still tells that it has
-/// none.
+/// would box every call. Called by itself the operator still reports that it
+/// has no formula.
 template <typename Signature>
 struct GradientOp;
 template <typename Result, typename... Arguments>

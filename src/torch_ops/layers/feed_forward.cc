@@ -23,7 +23,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 // out, hidden [rows, F] and, for gelu, x weight1^T [rows, F]; [0] for relu.
 using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-// Of x, weight1, bias1, weight2.
+// Gradients of x, weight1, bias1, weight2.
 using Gradients4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Signature = Outputs(const at::Tensor&, const at::Tensor&,
                           const at::Tensor&, const at::Tensor&,
@@ -215,7 +215,7 @@ struct FeedForwardFunction
     ctx->saved_data["activation"] = activation;
     ctx->saved_data["probability"] = probability;
     ctx->mark_non_differentiable({hidden, product});
-    // Else every call fills a gradient of zeros as large as the hidden rows.
+    // Otherwise every call fills a gradient of zeros as large as hidden rows.
     ctx->set_materialize_grads(false);
     return {out, hidden, product};
   }

@@ -132,7 +132,7 @@ at::Tensor Chain(const Arguments& a) {
                 a.biases.empty() ? OptionalTensor() : at::cat(a.biases));
 }
 
-// Dense tensors, and the kernel's words for a call.
+// Dense tensors, and a call in the kernel's terms.
 struct Call {
   TensorList held;
   std::vector<LayerHeadsMap> maps;
@@ -333,7 +333,7 @@ struct LayerHeadsFunction
                           NoneOr(a.beta), a.eps, Name(a.kind), saved[last - 2],
                           saved[last - 1]);
     }
-    found.emplace_back();  // of the settings
+    found.emplace_back();  // none for the settings
     return found;
   }
 };

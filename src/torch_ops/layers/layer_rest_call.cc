@@ -45,7 +45,7 @@ void Check(const TensorList& in, const Settings& settings) {
   if (in[kBias2].defined()) WantLike(kOp, "bias2", in[kBias2], x, {width});
   WantNorm("end_gamma", in[kEndGamma], "end_beta", in[kEndBeta], x,
            settings.norm());
-  (void)settings.relu();  // a known name
+  (void)settings.relu();  // checks the name
   if (!settings.dropout.empty() && settings.dropout.size() != 3) {
     throw ArgumentError(StrCat(kOp, ": dropout"), "three probabilities or none",
                         StrCat(settings.dropout.size()));

@@ -1,6 +1,6 @@
 // What the operator layer_rest is made of: its arguments as lists and settings,
-// their checks, the same operators one by one, and the kernel's words for a
-// call.
+// their checks, the same operators one by one, and a call in the kernel's
+// terms.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -33,7 +33,7 @@ enum Input {
   kEndBeta,
   kInputs
 };
-// And of what the kernel leaves.
+// Places in the list of what the kernel leaves.
 enum Output {
   kY,
   kS,
@@ -73,7 +73,7 @@ void Check(const TensorList& in, const Settings& settings);
 /// The operators one by one.
 at::Tensor Chain(const TensorList& in, const Settings& settings);
 
-/// Dense inputs, and the kernel's words for a call.
+/// Dense inputs, and a call in the kernel's terms.
 struct Call {
   TensorList held;
   LayerRestOptions options;
@@ -82,8 +82,8 @@ struct Call {
   LayerRestTensors tensors;
 
   Call(const TensorList& in, const Settings& settings);
-  /// Where the results lie; [0] tensors are null. Makes the place for what is
-  /// not kept, of some rows.
+  /// Sets where the results lie; [0] tensors are null. Allocates what is not
+  /// kept, for `rows` rows.
   void Leave(const TensorList& out, int64_t rows);
 
  private:

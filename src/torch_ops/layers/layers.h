@@ -48,16 +48,16 @@ at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& weight1,
                        Activation activation, const Dropout& dropout = {});
 
 /// drop(silu(x weight1^T) * (x weight3^T)) weight2^T, without biases (Shazeer
-/// 2020, eq. (6)): weight1 makes the gate, weight3 what it opens for, weight2
-/// leads down. x [rows, D], weight1 and weight3 [F, D], weight2 [E, F]; returns
-/// [rows, E]. For its gradient it keeps both products, not what is made of
+/// 2020, eq. (6)): weight1 makes the gate, weight3 what is gated, weight2 maps
+/// back down. x [rows, D], weight1 and weight3 [F, D], weight2 [E, F]; returns
+/// [rows, E]. For its gradient it keeps both products, not what follows from
 /// them.
 at::Tensor SwigluFeedForward(const at::Tensor& x, const at::Tensor& weight1,
                              const at::Tensor& weight2,
                              const at::Tensor& weight3,
                              const Dropout& dropout = {});
 
-/// s = residual + drop(x + bias), y = LayerNorm(s) gamma + beta; of kind kRms
+/// s = residual + drop(x + bias), y = LayerNorm(s) gamma + beta; with kind kRms
 /// y = s / sqrt(mean(s^2) + eps) gamma.
 struct ResidualNormResult {
   at::Tensor y;  // [rows, D]; undefined without gamma
@@ -111,7 +111,7 @@ struct LayerRestArguments {
 at::Tensor LayerRest(const LayerRestArguments& arguments);  // y [rows, D]
 
 /// Linear attention on one tensor [B, T, 2 H K + HV V] that holds queries, keys
-/// and values side by side, as one product for all three writes them; returns
+/// and values side by side, as written by one product for all three; returns
 /// [B, T, HV V]. Its gradient is one such tensor too.
 struct PackedHeads {
   int64_t heads = 1, value_heads = 1, d_key = 1;

@@ -62,7 +62,7 @@ void Check(const at::Tensor& params, const at::Tensor& targets) {
   }
 }
 
-// Dense uint8 [rows]; throws ArgumentError for what is no byte.
+// Dense uint8 [rows]; throws ArgumentError for a value that is no byte.
 at::Tensor Bytes(const at::Tensor& targets) {
   if (targets.scalar_type() == at::kByte) return targets.contiguous();
   const at::Tensor dense = targets.contiguous();

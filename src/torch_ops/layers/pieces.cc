@@ -1,6 +1,6 @@
 // torch.ops.tarn.pieces: a tensor [B, T, sum of widths] cut along its last
 // axis, as torch's split does. Its gradient is free where those of the pieces
-// lie side by side as well, which the attention operators see to: torch's split
+// lie side by side as well, which the attention operators ensure: torch's split
 // would copy them together.
 #include <ATen/ops/cat.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -29,7 +29,7 @@ struct PiecesFunction : public torch::autograd::Function<PiecesFunction> {
 
   static variable_list backward(AutogradContext*, variable_list grads) {
     at::Tensor whole;
-    // A view of the first alone would leave the others out of a graph.
+    // In a graph a view of the first alone would leave out the others.
     if (!at::GradMode::is_enabled()) whole = SideBySide(grads);
     return {whole.defined() ? whole : at::cat(grads, -1), at::Tensor()};
   }

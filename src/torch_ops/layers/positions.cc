@@ -1,7 +1,7 @@
 // Position information for models in Python: rows of the tables of
 // kernels/positions/positions.h at any places, and the rotation, composed from
-// torch's operators. Rows are computed on the CPU, in its one way, and sent where
-// the places are: few numbers, the same bits on every device.
+// torch's operators. Rows are always computed on the CPU and sent to the device
+// of the places: they are few numbers, and the same bits on every device.
 #include "torch_ops/layers/positions.h"
 
 #include <ATen/TensorOperators.h>

@@ -25,8 +25,8 @@ using torch::autograd::variable_list;
 // y ([0] without gamma), s ([0] where it would be x itself), mean ([0] but for
 // a layer norm) and inverse ([0] without gamma), [rows].
 using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-// Of residual, x ([0] where it equals the residual's), bias, gamma, beta ([0]
-// where absent).
+// Gradients of residual, x ([0] where it equals the residual's), bias, gamma,
+// beta ([0] where absent).
 using Gradients5 =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Signature = Outputs(const at::Tensor&, const OptionalTensor&,
@@ -61,7 +61,7 @@ void Check(const at::Tensor& x, const OptionalTensor& residual,
   }
 }
 
-// A result that is not there; a tensor of its own, as results may not alias.
+// An absent result: a tensor of its own, as results may not alias.
 at::Tensor Absent(const at::Tensor& like) {
   return at::empty({0}, like.options());
 }

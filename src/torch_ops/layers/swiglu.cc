@@ -1,7 +1,7 @@
 // torch.ops.tarn.swiglu_feed_forward: drop(silu(x weight1^T) * (x weight3^T))
 // weight2^T. What stands between the products is one pass over both, and so is
-// its gradient, which also gives the second product's rows again: they are not
-// kept, and no mask is.
+// its gradient, which also recomputes the rows of the last product: they are
+// not kept, and no mask is.
 #include "kernels/swiglu/swiglu.h"
 
 #include <ATen/TensorOperators.h>
@@ -25,7 +25,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 // out, gate = x weight1^T and up = x weight3^T, both [rows, F].
 using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-// Of x, weight1, weight2, weight3.
+// Gradients of x, weight1, weight2, weight3.
 using Gradients4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Signature = Outputs(const at::Tensor&, const at::Tensor&,
                           const at::Tensor&, const at::Tensor&, double,
@@ -192,7 +192,7 @@ struct SwigluFunction : public torch::autograd::Function<SwigluFunction> {
         {x, weight1, weight2, weight3, gate, up, UndefinedOr(seed)});
     ctx->saved_data["probability"] = probability;
     ctx->mark_non_differentiable({gate, up});
-    // Else every call fills a gradient of zeros as large as the hidden rows.
+    // Otherwise every call fills a gradient of zeros as large as hidden rows.
     ctx->set_materialize_grads(false);
     return {out, gate, up};
   }

@@ -1,7 +1,7 @@
 // Autograd of the linear-attention operators. The kernels' gradient saves the
 // inputs, the output and the denominators, nothing of size T x K x V; a
-// gradient of that gradient takes the composed form, whose own graph has any
-// order.
+// gradient of that gradient takes the composed form, whose own graph gives
+// gradients of any order.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -46,8 +46,8 @@ Settings SavedSettings(AutogradContext* ctx) {
           data["chunk_size"].toInt()};
 }
 
-// Arguments that may need a gradient stand by themselves, as apply() sees only
-// those; `in` holds them again with the rest.
+// Arguments that may need a gradient are passed separately, as apply() sees
+// only those; `in` holds them again with the rest.
 struct LinearAttentionFunction
     : public torch::autograd::Function<LinearAttentionFunction> {
   static constexpr bool is_traceable = true;

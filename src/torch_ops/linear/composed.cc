@@ -52,7 +52,7 @@ at::Tensor ScaledQueries(const at::Tensor& features,
                               at::ones_like(factor));
 }
 
-// One device for all, and lengths that are lengths.
+// Checks for one device, and the dtype and shape of lengths.
 void CheckDevices(const Operands& in) {
   const c10::Device device = in.queries.device();
   const auto want = [&](const char* name, const OptionalTensor& x) {
@@ -81,7 +81,7 @@ void CheckDevices(const Operands& in) {
 }
 
 // Shapes and ranges, before any work. What a compiler traces has no addresses
-// and symbolic sizes: there the operators below say what does not fit.
+// and symbolic sizes: there the operators below report what does not fit.
 LinearAttentionOptions Checked(const Operands& in, const Settings& settings) {
   return WithTorchErrors([&] {
     if (!IsTraced(in.queries)) {
@@ -173,7 +173,7 @@ class Composed {
         .transpose(1, 2);
   }
 
-  // phi(Q) times what each chunk knows of earlier ones, or `known` by all.
+  // phi(Q) times the sums before each chunk, or times `known` for all chunks.
   at::Tensor FromState(const at::Tensor& known) const {
     at::Tensor state = known.defined() ? layout_.ByChunk(known)
                                        : layout_.Before(sums_);

@@ -28,7 +28,7 @@ at::Tensor Pad(const at::Tensor& x, int64_t axis_from_last,
   return at::constant_pad_nd_symint(x, pad, 0);
 }
 
-// The few sizes between which a compiler need not trace again.
+// The chunk size: one of few, between which a compiler need not trace again.
 int64_t ChunkFor(int64_t wanted, const c10::SymInt& tokens) {
   for (const int64_t small : {1, 16}) {
     if (small < wanted && tokens <= small) return small;
@@ -112,7 +112,7 @@ at::Tensor ChunkLayout::TakeQueries(const at::Tensor& chunks) const {
 
 // Sums through each chunk, of its own sequence. Packed: in rounds, each adding
 // what ends 1, 2, 4, ... chunks before, so that a sum never holds another
-// sequence, not even to take it away again.
+// sequence, not even to subtract it again.
 at::Tensor ChunkLayout::Through(const at::Tensor& sums) const {
   if (!packed_) return sums.cumsum(2);
   at::Tensor through = sums;

@@ -4,7 +4,7 @@
 //
 // A query that reads keys j <= i + offset stands `offset` slots behind its own
 // index, or the keys stand -offset behind theirs. Sequences packed along one
-// axis begin at a chunk each, so that no chunk holds two of them.
+// axis each begin at a new chunk, so that no chunk holds two of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ class ChunkLayout {
   at::Tensor TakeQueries(const at::Tensor& chunks) const;
 
   /// sums [B, H, N, ...] of the chunks -> of all chunks before each one in its
-  /// own sequence. O(N) time, packed O(N log N): no sum is ever taken away again.
+  /// own sequence. O(N) time, packed O(N log N): no sum is ever subtracted.
   at::Tensor Before(const at::Tensor& sums) const;
   /// The sums of whole sequences, [sequences, H, ...].
   at::Tensor Total(const at::Tensor& sums) const;

@@ -95,7 +95,7 @@ Results ForwardMeta(const Operands& in, const Settings&, bool return_state) {
   return EmptyResults(in, return_state);
 }
 
-// The kernel of the gradient: float32, bfloat16, float16.
+// The gradient's kernel must have the dtype: float32, bfloat16 or float16.
 void WantKernelDType(const at::Tensor& queries) {
   if (queries.scalar_type() != at::kDouble) return;
   throw DTypeError("linear_attention_backward: queries",

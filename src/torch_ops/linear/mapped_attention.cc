@@ -45,7 +45,7 @@ void CheckOptions(const char* op, const MappedAttentionOptions& options) {
         StrCat(op, ": omega"), "[d_key, n_freq]",
         f.omega.has_value() ? StrCat(f.omega->dim(), " axes") : "none");
   }
-  if (IsElementwise(f.map)) TemperatureRoot(f, 1);  // has none
+  if (IsElementwise(f.map)) TemperatureRoot(f, 1);  // which has none
   if (!f.stabilise) return;
   if (HasFunctions(f) ||
       (f.map != FeatureMap::kFavor && f.map != FeatureMap::kFavorPositive)) {
@@ -61,7 +61,7 @@ void CheckOptions(const char* op, const MappedAttentionOptions& options) {
   }
 }
 
-// Under autocast to its dtype, as the operator's arguments are: modules in C++
+// Casts to autocast's dtype, as the operator's arguments are: modules in C++
 // call the functions below without the dispatcher.
 template <typename Call>
 void CastAlike(Call& in) {
@@ -136,7 +136,7 @@ void CheckState(const char* op, const LinearState& initial,
   }
 }
 
-// What the kernel's checks, which see features, cannot name.
+// Checks what the kernel's checks, which see features, cannot name.
 void CheckMappedCall(const char* op, const Operands& in,
                      const MappedAttentionOptions& options,
                      const LinearState& initial) {

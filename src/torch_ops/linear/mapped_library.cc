@@ -1,5 +1,5 @@
-// torch.ops.tarn.mapped_linear_attention and its kin: compositions, which
-// autograd and compilers see through.
+// torch.ops.tarn.mapped_linear_attention and related operators: compositions,
+// which autograd and compilers see through.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>

@@ -1,4 +1,4 @@
-// What other forms of linear attention take from the packed one.
+// What other forms of linear attention use of the packed form.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,9 +8,9 @@
 namespace tarn::ops {
 
 /// Gradients of queries, keys and values that lie side by side in one tensor,
-/// as views of one tensor in the same places: what reads them in one product
-/// then copies nothing. Undefined where they lie otherwise, and for calls that
-/// the packed operator does not know: states, packed sequences, an offset.
+/// as views of one tensor in the same places, so that one product can read them
+/// without a copy. Undefined where they lie otherwise, and for calls that the
+/// packed operator does not know: states, packed sequences, an offset.
 Operands GradientsSideBySide(const Operands& in, const GradientOperands& from,
                              const Settings& settings);
 

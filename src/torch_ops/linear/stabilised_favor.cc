@@ -73,7 +73,7 @@ class Walk {
   int64_t queries() const { return Size(queries_, 2); }
   int64_t keys() const { return Size(keys_, 2); }
 
-  // Keys [begin, end) into the state.
+  // Adds keys [begin, end) to the state.
   void Absorb(int64_t begin, int64_t end) {
     if (begin >= end) return;
     const at::Tensor e = keys_.narrow(2, begin, end - begin);
@@ -256,7 +256,7 @@ MappedAttentionResult Packed(const Operands& in,
   const int64_t* at = bounds.const_data_ptr<int64_t>();
   const int64_t count = Size(bounds, 0) - 1;
   CheckBounds(at, count, in);
-  // Something to join where there is no sequence.
+  // There must be something to join where there is no sequence.
   std::vector<at::Tensor> outs = {in.values.slice(1, 0, 0)}, S, z, extras;
   for (int64_t n = 0; n < count; ++n) {
     const auto part = [&](const at::Tensor& x) {

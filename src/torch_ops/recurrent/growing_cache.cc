@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kFirstRoom = 64;  // tokens
 
-// What stands behind the memory of a storage of ours.
+// The record behind the memory of a storage made here.
 struct Room {
   at::DataPtr memory;
   int64_t capacity;           // tokens
@@ -21,7 +21,7 @@ struct Room {
 
 void Delete(void* room) { delete static_cast<Room*>(room); }
 
-// Null where the memory is somebody else's.
+// Null for memory that was not made here.
 Room* RoomOf(const at::Tensor& cache) {
   const at::DataPtr& data = cache.storage().data_ptr();
   if (data.get_deleter() != &Delete || cache.storage_offset() != 0) {
@@ -59,7 +59,7 @@ at::Tensor Grown(int64_t batch, int64_t tokens, int64_t heads, int64_t width) {
   return View(std::move(storage), batch, tokens, heads, width, capacity);
 }
 
-// Whether the tensor is all of the tokens in its memory, laid out as ours.
+// Whether the tensor is all of the tokens in its memory, in this layout.
 bool IsWhole(const at::Tensor& cache, const Room& room) {
   const int64_t width = cache.size(3), token = cache.size(2) * width;
   return cache.stride(3) == 1 && cache.stride(2) == width &&
@@ -80,7 +80,7 @@ at::Tensor WithRoom(const OptionalTensor& cache, at::IntArrayRef first_sizes) {
   const int64_t heads = cache->size(2), width = cache->size(3);
   if (Room* room = RoomOf(*cache)) {
     int64_t last = tokens;
-    // One appends in place, who comes later has to copy.
+    // The first to append does so in place, a later one has to copy.
     if (tokens < room->capacity && IsWhole(*cache, *room) &&
         room->used.compare_exchange_strong(last, tokens + 1)) {
       return View(cache->storage(), batch, tokens + 1, heads, width,

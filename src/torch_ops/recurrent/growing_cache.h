@@ -1,7 +1,7 @@
-// Keys or values of all tokens so far, as tensors that are values: what is
-// appended to one is a new tensor. Where nothing was appended to it before, the
-// two share memory, in which there is room for more: a token costs no copy of
-// those before it.
+// Keys or values of all tokens so far, as tensors that are values: appending to
+// one gives a new tensor. Where nothing was appended to it before, the two
+// share memory, in which there is room for more: a token costs no copy of those
+// before it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // One token of each sequence through a whole language model: its embedding and
 // place, the layers, the norm and the map to logits; and tokens after it, each
-// chosen by the logits of the one before: a step's arithmetic is small beside
-// the cost of more operators and of the way from Python.
+// chosen by the logits of the one before. A step's arithmetic is small beside
+// the cost of more operators and of calls from Python.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/max.h>
@@ -81,14 +81,14 @@ void Check(const Tokens& in, const After& after) {
   }
 }
 
-// A place, or a token, that must be one of `count`.
+// Returns a place or a token, which must be one of `count`.
 int64_t Want(const char* name, int64_t value, int64_t count) {
   if (value >= 0 && value < count) return value;
   throw ArgumentError(StrCat(kOp, ": ", name), StrCat("0 to ", count - 1),
                       StrCat(value));
 }
 
-// Where all is at hand; what it reads is float32 on the CPU.
+// Embeds tokens that hold data; what it reads is float32 on the CPU.
 at::Tensor Read(const Tokens& in) {
   const int64_t batch = in.tokens.size(0), width = in.embedding.size(1);
   const at::Tensor tokens = in.tokens.contiguous();
@@ -147,8 +147,8 @@ bool ReadServes(const Tokens& in) {
          !WantsGradient(in.embedding, in.positions);
 }
 
-// Tokens that follow each other: how many are read, and what is added to the
-// logits of all but the last before the largest of them is the next token.
+// A run of tokens: how many are read, and what is added to the logits of all
+// but the last, the largest of which gives the next token.
 struct Following {
   int64_t count = 1;
   OptionalTensor noise;  // [count - 1, B, outputs]; none: nothing
@@ -165,9 +165,9 @@ void Check(const Following& following, const Tokens& in, const After& after) {
       {following.count - 1, in.tokens.sym_size(0), after.head->sym_size(0)});
 }
 
-// logits [B, outputs], states, the place after the last token, and, of more
-// than one token, those chosen [count - 1, B] and the logits, with noise, that
-// chose them.
+// logits [B, outputs], states, the place after the last token, and, for more
+// than one token, the chosen ones [count - 1, B] and the logits, with noise, by
+// which they were chosen.
 using Results =
     std::tuple<at::Tensor, std::vector<at::Tensor>, std::vector<at::Tensor>,
                at::Tensor, std::vector<at::Tensor>>;

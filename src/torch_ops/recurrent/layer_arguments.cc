@@ -61,7 +61,7 @@ void CheckLastNorm(const at::Tensor& x, const After& after) {
       throw ArgumentError(StrCat(kOp, ": beta"), "none without a gamma",
                           "a tensor");
     }
-    if (x.dim() != 2) return;  // the layers say so
+    if (x.dim() != 2) return;  // the layers report it
     const c10::SymInt width = x.sym_size(1);
     if (gamma.has_value()) WantLike(kOp, "gamma", *gamma, x, {width});
     if (beta.has_value()) WantLike(kOp, "beta", *beta, x, {width});

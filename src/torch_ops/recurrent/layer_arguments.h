@@ -1,4 +1,4 @@
-// Flat arguments of a token through layers, as torch has them, made values.
+// Makes values of the flat arguments that torch has for a token's layers.
 #pragma once
 
 #include <ATen/core/List.h>
@@ -9,7 +9,7 @@ namespace tarn::ops::layer_step {
 
 using TensorList = c10::List<OptionalTensor>;
 
-/// Throws what is wrong with the words.
+/// Throws an error for unknown words.
 Kind MakeKind(int64_t n_heads, c10::string_view activation,
               c10::string_view norm_kind, double norm_eps, bool pre_norm);
 
@@ -21,7 +21,7 @@ std::vector<Call> MakeLayers(const at::Tensor& x, at::TensorList S,
                              at::TensorList z, const TensorList& weights,
                              const Kind& kind);
 
-/// Throws what is wrong with the norm after the last layer.
+/// Throws an error for an invalid norm after the last layer.
 void CheckLastNorm(const at::Tensor& x, const After& after);
 
 }  // namespace tarn::ops::layer_step

@@ -35,7 +35,7 @@ enum Place {
   kGamma2,
   kBeta2,
   kPlaces,
-  // Of a layer that also attends to a memory, behind the others.
+  // Weights of a layer that also attends to a memory, after the others.
   kCrossQuery = kPlaces,
   kCrossQueryBias,
   kCrossOut,
@@ -82,17 +82,17 @@ using ThreeHeads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 /// Throws ShapeError, DTypeError or ArgumentError that names the argument.
 void Check(const Call& in);
 
-/// Where the kernels serve: float32 on the CPU, nothing differentiated.
+/// Whether the kernels serve: float32 on the CPU, nothing differentiated.
 /// tangents: whether there can be any (TangentsExist).
 bool KernelsServe(const Call& in, bool tangents);
 
-/// What layers give: [B, D] (of a head [B, outputs]) and a new state for each.
+/// What layers return: [B, D] (with a head [B, outputs]) and new states.
 struct LayersResults {
   at::Tensor out;
   std::vector<at::Tensor> S, z;
 };
 
-/// What follows the layers, where there is such: a norm, a map to logits.
+/// What follows the layers, if anything: a norm, a map to logits.
 struct After {
   OptionalTensor gamma, beta, head, head_bias;
 };
@@ -102,13 +102,13 @@ struct After {
 LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
                         const After& after);
 
-/// A token through layers of one kind, and what follows them. Throws what is
-/// wrong with a layer.
+/// A token through layers of one kind, and what follows them. Throws an error
+/// for an invalid layer.
 LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
                     const Kind& kind, const After& after);
 
-/// Queries, keys and values; and what becomes of x with what its attention
-/// found, `attended` [B, H, d_value].
+/// Queries, keys and values; and the rest of the layer, given what its
+/// attention found, `attended` [B, H, d_value].
 ThreeHeads Heads(const Call& in);
 at::Tensor Rest(const Call& in, const at::Tensor& attended);
 

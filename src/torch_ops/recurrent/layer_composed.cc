@@ -34,7 +34,7 @@ void Check(const Call& in) {
       throw ArgumentError(StrCat(kOp, ": ", name(place)), "a tensor", "none");
     }
   }
-  // What a bias and a beta stand beside.
+  // A bias needs a layer that is not gated, a beta a layer norm.
   const bool gated = in.weights[kLinear3].has_value();
   const bool betas = in.kind.norm == NormKind::kLayer;
   const std::tuple<Place, bool> kinds[] = {
@@ -196,7 +196,7 @@ at::Tensor SoftmaxOver(const Call& in, const at::Tensor& queries,
   return (weights * values.to(dtype)).sum(1).to(queries.scalar_type());
 }
 
-// What the memory says to rows y.
+// What rows y read from the memory.
 at::Tensor ComposedRead(const Call& in, const at::Tensor& y) {
   const at::Tensor rows =
       Affine(y, in.weight(kCrossQuery), in.weights[kCrossQueryBias]);

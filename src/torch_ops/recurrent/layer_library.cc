@@ -1,5 +1,5 @@
-// The operators of a token through layers, as torch has them: values are made
-// of flat arguments here.
+// The torch operators of a token through layers: flat arguments are turned into
+// values here.
 #include <torch/library.h>
 
 #include "torch_ops/recurrent/layer_arguments.h"
@@ -59,7 +59,7 @@ FlatResults FlatFullSteps(const at::Tensor& x, at::TensorList keys,
   return Flat(x, keys, values, weights, gamma, beta, kind);
 }
 
-// Of decoders: `memory` has the two tensors of every layer's memory.
+// For decoders: `memory` has the two tensors of every layer's memory.
 FlatResults FlatDecoderSteps(
     const at::Tensor& x, at::TensorList S, at::TensorList z,
     at::TensorList memory_S, at::TensorList memory_z, const TensorList& weights,
@@ -112,7 +112,7 @@ at::Tensor FlatRest(const at::Tensor& x, const at::Tensor& attended,
       attended);
 }
 
-// One function for every device and for autograd: it asks for itself which form
+// One function for every device and for autograd: it decides itself which form
 // serves, and the composed form is made of operators that have gradients.
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(

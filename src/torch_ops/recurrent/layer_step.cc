@@ -48,7 +48,7 @@ class Kernels {
               Map(kValue, kValueBias, v)});
   }
 
-  // What becomes of x with what its attention found.
+  // The rest of the layer for x, given what its attention found.
   void Rest(const float* x, const float* attended, float* out) {
     Products(attended, values_, {Map(kOut, kPlaces, product_)});
     if (kind_.pre_norm) {
@@ -80,8 +80,8 @@ class Kernels {
     return {Data(weight), Data(bias), held_[weight].size(0), y};
   }
 
-  // Few rows are bound by the weights' way through memory; for more of them
-  // torch's product is the faster one.
+  // Few rows are bound by reading the weights from memory; for more of them
+  // torch's product is faster.
   void Products(const float* x, int64_t inputs,
                 std::initializer_list<RowProductMap> maps) {
     constexpr int64_t kFew = 8;
@@ -104,7 +104,7 @@ class Kernels {
     }
   }
 
-  // s = residual + (x + bias) and its norm; kPlaces: without. Returns y.
+  // s = residual + (x + bias) and its norm; kPlaces: none. Returns y.
   float* Normed(const float* x, const float* residual, Place bias, Place gamma,
                 float* s, float* y) {
     const Place beta =
@@ -119,7 +119,7 @@ class Kernels {
     return y;
   }
 
-  // Into product_, without the last bias.
+  // Writes to product_, without the last bias.
   void FeedForwardRows(const float* x) {
     float* hidden = Take(hidden_);
     if (held_[kLinear3].defined()) {

@@ -17,8 +17,8 @@
 namespace tarn::ops::layer_step {
 namespace {
 
-// Multiply-adds of a layer for which a thread joins in: below, a hand-over
-// costs more than a share saves.
+// Multiply-adds of a layer that are worth one more thread: below this, handing
+// work over costs more than sharing it saves.
 constexpr int64_t kLeastWork = 1 << 15;
 
 // Addresses of dense weights; what had to be made dense is held.
@@ -100,15 +100,15 @@ float ScaleOf(const std::optional<double>& temperature,
       temperature.value_or(1.0 / std::sqrt(static_cast<double>(call.d_key))));
 }
 
-// The attentions of layers that go together, and what they remember.
+// The attentions of layers computed together, and their states.
 class Memory {
  public:
   virtual ~Memory() = default;
   virtual void Clear() = 0;
-  // One layer more: its state is read, the next one is made in `results`.
+  // Adds a layer: its state is read, the next one is made in `results`.
   virtual void Add(const Call& in, const LayerStepCall& call, Weights& weights,
                    LayersResults& results) = 0;
-  // What they do; `call` and this have to outlive it.
+  // The attention of all layers; `call` and this have to outlive it.
   virtual std::unique_ptr<StepAttention> Attention(const LayerStepCall& call,
                                                    int width) = 0;
 };
@@ -173,7 +173,7 @@ class FullMemory final : public Memory {
   at::Tensor scores_;
 };
 
-// Layers that also read a memory: it stays, so that nothing is made of it.
+// Layers that also read a memory, which stays: no new one is made.
 class DecoderMemory final : public Memory {
  public:
   DecoderMemory(const Kind& kind, std::unique_ptr<Memory> self)
@@ -251,7 +251,7 @@ LayersResults TeamSteps(const std::vector<Call>& layers, const at::Tensor& x,
   Weights weights;
   std::vector<LayerStepLayer> parts;
   const std::unique_ptr<Memory> memory = MakeMemory(layers.front().kind);
-  // Layers of the same sizes go together: as a rule, all.
+  // Layers of the same sizes are computed together: as a rule, all.
   for (size_t begin = 0, end; begin < count; begin = end) {
     const Call& first = layers[begin];
     LayerStepCall call = SizesOf(first);

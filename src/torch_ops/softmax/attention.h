@@ -4,8 +4,8 @@
 //
 // With A(i) the allowed keys of query i and s_ij = softmax_temp q_i . k_j +
 // bias_ij:
-//   p_ij = exp(s_ij) / sum_{l in A(i)} exp(s_il);  o_i = sum_{j in A(i)} p_ij
-//   v_j
+//   p_ij = exp(s_ij) / sum_{l in A(i)} exp(s_il)
+//   o_i = sum_{j in A(i)} p_ij v_j
 // What is not allowed is skipped, never multiplied by zero: NaN there has no
 // influence. A query that may read nothing gets 0 and sends no gradient.
 //

@@ -86,7 +86,7 @@ SoftmaxCall SavedCall(AutogradContext* ctx, const variable_list& saved) {
           data["local_context"].toSymInt()};
 }
 
-// What may need a gradient stands by itself, as apply() sees only that.
+// What may need a gradient is passed separately, as apply() sees only that.
 struct SoftmaxFunction : public torch::autograd::Function<SoftmaxFunction> {
   static constexpr bool is_traceable = true;
 

@@ -59,8 +59,8 @@ at::Tensor ComposedSoftmaxOutput(const SoftmaxCall& call,
                                  const at::Tensor& weights);
 
 /// The operator's composed form, with empty statistics: a window of keys in
-/// blocks of queries, O(T c) for local_context c, else every key at once. Where
-/// nothing but causality is asked for, a device other than the CPU runs torch's
+/// blocks of queries, O(T c) for local_context c, else every key at once. For
+/// causality alone, a device other than the CPU runs torch's
 /// scaled_dot_product_attention, which keeps no T x S array.
 TwoTensors ComposedSoftmax(const SoftmaxCall& call);
 

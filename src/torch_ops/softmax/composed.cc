@@ -58,7 +58,7 @@ at::Tensor Window(const SoftmaxCall& call) {
       .unsqueeze(0);
 }
 
-// Every allowed pair, those that a bias of -infinity hides left out.
+// Every allowed pair except those that a bias of -infinity hides.
 at::Tensor Allowed(const SoftmaxCall& call) {
   at::Tensor allowed = AllowedPairs(call.masks, call.queries, call.keys);
   const auto also = [&](const at::Tensor& term) {
@@ -168,8 +168,8 @@ at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
       .to(call.values.scalar_type());
 }
 
-// Whether torch's own fused attention computes the call: elsewhere than on the
-// CPU, where it would be a rival's kernel in place of tarn's definition.
+// Whether torch's own fused attention computes the call: on other devices than
+// the CPU, where it would be a rival's kernel in place of tarn's definition.
 bool ServedByTorch(const SoftmaxCall& call) {
   const AttentionMasks& masks = call.masks;
   if (call.queries.is_cpu() || call.queries.is_meta() || ComposedForced() ||
@@ -230,8 +230,8 @@ at::Tensor Chosen(const at::Tensor& rows, const at::Tensor& chosen,
 }
 
 // One block of queries: out [B, H, T, V] and weights [B, H, T, S] (undefined
-// unless wanted). Sums over the chosen keys are running sums: one order for
-// any number of empty places behind.
+// unless wanted). Sums over the chosen keys are running sums, whose order is
+// the same for any number of empty places behind.
 std::pair<at::Tensor, at::Tensor> TopkBlock(const SoftmaxCall& call,
                                             const at::Tensor& chosen,
                                             const at::Tensor& factors,
@@ -294,7 +294,7 @@ at::Tensor ComposedTopkIndices(const SoftmaxCall& call,
       at::sort(scores, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
   const at::Tensor first = order.narrow_symint(-1, 0, width);
   const at::Tensor hidden = ordered.narrow_symint(-1, 0, width) == -INFINITY;
-  // Ascending, what is hidden behind.
+  // Ascending, with hidden ones last.
   const at::Tensor places = at::where(
       hidden, at::full_symint({}, call.keys.sym_size(1), first.options()),
       first);

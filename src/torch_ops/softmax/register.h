@@ -1,6 +1,6 @@
-// From the flat argument lists of the softmax schemas (autograd.cc)
-// to the values of call.h: one implementation a dispatch key is
-// then a short function.
+// From the flat argument lists of the softmax schemas (autograd.cc) to the
+// values of call.h, so that each dispatch key's implementation is a short
+// function.
 #pragma once
 
 #include <optional>

@@ -97,7 +97,7 @@ ClusteredPlan Plan(const Call& in, const at::Tensor& cluster) {
   const ClusteredOptions& o = in.options;
   ClusteredPlan plan;
   plan.kind = ParseKind(in.kind);
-  // No more than queries can be used.
+  // No more clusters than queries can be used.
   plan.clusters =
       std::min(o.clusters, std::max<int64_t>(1, in.queries.size(1)));
   plan.topk = o.topk;

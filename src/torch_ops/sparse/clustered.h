@@ -7,8 +7,8 @@
 //               m_c softmax over T_c of softmax_temp q_i . k_j, m_c = their
 //               share of w_c; the other keys keep w_cj
 //   causal-improved: softmax over {j in T_c, j <= i} alone
-// causal-improved is NOT strictly causal: which keys a cluster looks at depends
-// on later queries and keys. There is no recurrent form.
+// causal-improved is NOT strictly causal: which keys a cluster reads depends on
+// later queries and keys. There is no recurrent form.
 //
 // Everything discrete is decided per sequence and head, from hash_seed and
 // positions within the sequence: neither batch mates nor padding matter.

@@ -207,7 +207,7 @@ class Clustered {
     return allowed.defined() ? allowed.logical_and(before) : before;
   }
 
-  // Another seed than that of the weights a cluster shares.
+  // Uses another seed than the weights that a cluster shares.
   at::Tensor DropTop(const at::Tensor& weights) const {
     if (plan_.dropout.probability == 0.0) return weights;
     return ComposedDropout(weights, plan_.dropout.probability,

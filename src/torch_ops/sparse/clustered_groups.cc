@@ -1,5 +1,5 @@
-// The discrete choices inside clustered attention: which keys a cluster looks
-// at, and which queries are computed together. Plain loops over CPU data; tensors
+// The discrete choices inside clustered attention: which keys a cluster reads,
+// and which queries are computed together. Plain loops over CPU data; tensors
 // of other devices are fetched, and what was chosen goes back.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>

@@ -88,7 +88,7 @@ ReformerPlan Plan(const Call& in) {
   return plan;
 }
 
-// A part of a call: rows of the batch, and of those some of the heads.
+// A part of a call: rows of the batch, and some of their heads.
 struct Part {
   int64_t row, rows, head, heads;
   at::Tensor Of(const at::Tensor& x) const {  // [B, T, H, ...]
@@ -118,8 +118,8 @@ ReformerPlan PlanOf(const ReformerPlan& plan, const Part& part) {
   return found;
 }
 
-// f(part) over the call, in parts whose tensors fit the caches; one head of a
-// long row is the smallest. Dropout is drawn for whole rows, which stay whole.
+// f(part) over the call, in parts whose tensors fit the caches; the smallest is
+// one head of a long row. Dropout is drawn for whole rows, which stay whole.
 template <typename F>
 void ForCallParts(const Call& in, const F& f) {
   const int64_t seq_len = in.queries.size(1), heads = in.queries.size(2);

@@ -36,7 +36,7 @@ struct ReformerOptions {
   int64_t bits = 63;         // columns of W, 1 to 63: 2 bits buckets
   int64_t rounds = 4;        // R >= 1
   bool masked = false;       // i reads itself only where nothing else is left
-  bool same_bucket = false;  // P_i^r also asks for equal buckets
+  bool same_bucket = false;  // P_i^r also requires equal buckets
   bool compat = false;       // mean of the rounds
   std::optional<double> softmax_temp;  // none: 1 / sqrt(K); 0 is honoured
   Dropout dropout;                     // on each round's weights

@@ -172,7 +172,7 @@ class Reformer {
     return sums;
   }
 
-  // Every round draws its own.
+  // Every round draws its own mask.
   at::Tensor Drop(const at::Tensor& weights, int64_t r) const {
     const Dropout& dropout = plan_.options.dropout;
     if (dropout.probability == 0.0) return weights;

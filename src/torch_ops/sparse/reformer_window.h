@@ -10,8 +10,8 @@
 
 namespace tarn::ops {
 
-/// One round's, on the plan's device. P planes (sequence and head), C chunks of s
-/// places, W = 2 s or, with one chunk, s.
+/// The window of one round, on the plan's device. P planes (sequence and head),
+/// C chunks of s places, W = 2 s or, with one chunk, s.
 struct ReformerWindow {
   at::Tensor own;    // [P, C, s] positions; -1 beyond the last
   at::Tensor keys;   // [P, C, W] positions; -1 where there is none

@@ -7,10 +7,10 @@
 namespace tarn::train {
 
 /// torch's autocast on `device` as `precision` says: with bf16, products take
-/// their inputs in bfloat16 (parameters once a scope), what sums or normalises
-/// stays float32, and gradients of float32 parameters are float32. f32 switches
-/// autocast off. What was set before is set again at the end, and the copies of
-/// parameters are let go: the next update has other weights. Of this thread.
+/// their inputs in bfloat16 (parameters once a scope), sums and normalisations
+/// stay float32, and gradients of float32 parameters are float32. f32 switches
+/// autocast off. The end restores what was set before and drops the copies of
+/// parameters: the next update has other weights. It acts on this thread only.
 class Autocast {
  public:
   Autocast(torch::DeviceType device, Precision precision);
@@ -25,7 +25,7 @@ class Autocast {
 };
 
 /// Whether products in bfloat16 are known to cost more than those in float32 on
-/// `device`: so on x86 processors without AMX, where torch widens or emulates
+/// `device`, as on x86 processors without AMX, where torch widens or emulates
 /// what it multiplies. False where nothing is known. Thread-safe.
 bool NarrowProductsCostMore(torch::DeviceType device);
 

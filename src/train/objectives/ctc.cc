@@ -1,4 +1,4 @@
-// Speech: letters from frames, without an alignment given.
+// Speech: letters from frames, without a given alignment.
 #include <algorithm>
 #include <numeric>
 
@@ -50,7 +50,7 @@ class SpeechObjective final : public Objective {
     return rows;
   }
 
-  // A sum over letters.
+  // The loss is a sum over letters.
   PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
     const UtteranceRows& some = static_cast<const SpeechRows&>(rows).rows;
     return {CtcLoss(LogitsOf(model, some.batch), some)};
@@ -76,7 +76,7 @@ class SpeechObjective final : public Objective {
   }
 
  private:
-  // Of the training recordings, each once and as it is.
+  // Frames of the training recordings, each counted once and unchanged.
   int64_t EpochFrames() const {
     const LogMelOptions mel = MelOf(data_.digits, UtterancesOf(options_));
     int64_t frames = 0;
@@ -86,8 +86,8 @@ class SpeechObjective final : public Objective {
     return frames;
   }
 
-  // Mean loss a letter of the utterances that CTC counts, edits a letter of
-  // all.
+  // Mean loss per letter over the utterances that CTC counts, and edits per
+  // letter over all.
   void LookAt(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
               std::optional<double>& loss, std::optional<double>& error_rate) {
     const std::vector<int64_t> order = OrderByLength(utterances);

@@ -11,7 +11,7 @@ namespace device_test {
 
 using nn::other_device::kDevice;
 
-// float32, sums in another order: of losses near 2, over two updates.
+// float32 sums in another order: losses near 2, over two updates.
 constexpr double kBound = 1e-4;
 
 NamedTensors ParametersOf(const nn::ModelImpl& model) {
@@ -61,8 +61,8 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
   }
 }
 
-// Not lstm and cnn: torch's cells and convolutions have a form a device, and
-// this one has none.
+// lstm and cnn are left out: torch's cells and convolutions have a form for
+// each device, and this one has none.
 INSTANTIATE_TEST_SUITE_P(Models, DeviceTest,
                          testing::Values("linear", "full", "hybrid", "favor",
                                          "rotary", "labels", "pairs"),

@@ -67,8 +67,8 @@ HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
       batch.push_back(corpus.HeldOutWindow(i));
       loss.tokens += static_cast<int64_t>(batch.back().tokens.size()) - 1;
     }
-    // A row that ended early is filled up: in a causal model what follows a
-    // token does not touch it, and its targets are ignored.
+    // A row that ended early is padded: in a causal model later tokens do not
+    // affect a token, and their targets are ignored.
     const Rows rows = MakeRows(batch, seq_len);
     const torch::Tensor logits = LogitsOf(model, rows.inputs);
     loss.nats += torch::nn::functional::cross_entropy(

@@ -29,14 +29,14 @@ struct Rows {
 inline constexpr int64_t kIgnored = -100;  // torch's own default
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len);
 
-/// model.Logits of a batch that lies anywhere, on the model's device, and float32
-/// where autocast made them narrower: a loss sums over all of them.
+/// model.Logits of a batch on any device: on the model's device, and in float32
+/// where autocast made them narrower, since a loss sums over all of them.
 torch::Tensor LogitsOf(nn::ModelImpl& model, const nn::Batch& batch);
-/// Of full rows of tokens [B, T]: [B, T, outputs].
+/// The same for full rows of tokens [B, T]: [B, T, outputs].
 torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs);
 
-/// Every held-out window once, in eval mode, without gradients; the mode is
-/// restored. Sums in double, in window order.
+/// Evaluates every held-out window once, in eval mode, without gradients; the
+/// mode is restored. Sums in double, in window order.
 HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
                      int64_t seq_len);
 

@@ -1,4 +1,4 @@
-// Generated rows: what is asked for at labelled places, from all tokens before.
+// Generated rows: labelled places are predicted from all tokens before them.
 #include "core/error.h"
 #include "train/objectives/evaluate.h"
 #include "train/tasks/generated_data.h"
@@ -7,7 +7,7 @@
 namespace tarn::train {
 namespace {
 
-// Of a forward pass. inputs, targets: [rows, seq_len] int64.
+// The rows of a forward pass. inputs, targets: [rows, seq_len] int64.
 struct Asked final : TrainingRows {
   torch::Tensor inputs, targets;
   int64_t count = 0;  // labelled places
@@ -15,8 +15,8 @@ struct Asked final : TrainingRows {
 
 // Sums over labelled places: nats, and how often the likeliest token is right.
 PartLoss Tell(nn::ModelImpl& model, const Asked& asked) {
-  // logits: [labelled, vocab_size]; only there are they asked for. Where that
-  // is, is found before the model runs: their number would be waited for.
+  // logits: [labelled, vocab_size], at labelled places only. These are found
+  // before the model runs: later their number would be waited for.
   const torch::Device device = model.device();
   const torch::Tensor labelled =
       asked.targets.flatten().ne(kIgnored).nonzero().squeeze(1);

@@ -30,7 +30,7 @@ void AddGradient(Objective& objective, nn::ModelImpl& model,
       return objective.Loss(model, *rows);
     }();
     (part.loss / weight).backward();
-    // Fetched last: a device need not wait between the two passes.
+    // The loss is fetched last: a device need not wait between the passes.
     totals.nats += part.loss.item<double>();
     totals.right += part.right;
   }

@@ -35,7 +35,7 @@ ImageRows MakeImageRows(const ImageSet& images,
   return rows;
 }
 
-// Of every predicted byte, nats: [B, n - 1].
+// The loss of every predicted byte in nats: [B, n - 1].
 torch::Tensor Losses(nn::ModelImpl& model, const ImageRows& rows) {
   // [B, n - 1, 3 * n_mixtures]
   const torch::Tensor params = LogitsOf(model, rows.inputs);
@@ -54,7 +54,7 @@ class ImageObjective final : public Objective {
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     std::vector<int64_t> which;
     for (int64_t row = 0; row < part.rows; ++row) {
-      // Numbered through all updates.
+      // Images are numbered through all updates.
       which.push_back(order_.At(part.pass * part.rows + row));
     }
     auto rows =
@@ -63,7 +63,7 @@ class ImageObjective final : public Objective {
     return rows;
   }
 
-  // The mean over the bytes of a part: parts have equally many.
+  // The loss is the mean over the bytes of a part: parts have equally many.
   PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
     return {Losses(model, static_cast<const ImageRows&>(rows)).mean()};
   }
@@ -91,8 +91,8 @@ class ImageObjective final : public Objective {
     figures.val_bits_per_dim = *figures.val_loss / std::numbers::ln2;
   }
 
-  // Drawing an image byte by byte would read all of it anew for every byte
-  // here; `tarn draw` does that in constant time. So figures of one image.
+  // Drawing an image byte by byte would read all of it again for every byte
+  // here; `tarn draw` does that in constant time. So this reports on one image.
   std::string Sample(nn::ModelImpl& model) override {
     const EvalMode eval(model);
     const torch::Tensor bits =

@@ -22,9 +22,9 @@ torch::Tensor MelFilters(const LogMelOptions& options);
 torch::Tensor LogMel(const torch::Tensor& samples,
                      const LogMelOptions& options);
 
-/// features [T, bands] with every band's mean taken away and divided by
+/// features [T, bands] with every band's mean subtracted and divided by
 /// sqrt(variance + 0.25): loudness, microphone and room drop out, and a band
-/// without any change does not blow up. Over one utterance: not causal.
+/// without any change does not blow up. Means over an utterance are not causal.
 torch::Tensor NormaliseUtterance(const torch::Tensor& features);
 
 }  // namespace tarn::train

@@ -1,5 +1,5 @@
-// What a model learns: its rows, its loss, and how it is judged. One objective
-// a task; the trainer around it is the same for all.
+// What a model learns: its rows, its loss, and how it is judged. Each task has
+// one objective; the trainer around it is the same for all.
 #pragma once
 
 #include <memory>
@@ -24,21 +24,21 @@ struct Part {
 /// The rows of one part, as an objective made them for itself.
 struct TrainingRows {
   virtual ~TrainingRows() = default;
-  // The loss of an update is the sum of its parts' losses over that of their
-  // weights: 1 where the loss of a part is a mean, the number of predictions
-  // where it is their sum.
+  // The loss of an update is the sum of its parts' losses divided by the sum of
+  // their weights: 1 where the loss of a part is a mean, the number of
+  // predictions where it is a sum.
   int64_t weight = 1;
   int64_t tokens = 0;  // learned from: read with a label, or predicted
   int64_t bytes = 0;   // of text that predicted tokens stand for
 };
 
-/// Of one part. loss: a scalar with its graph, nats.
+/// The loss of one part: a scalar with its graph, in nats.
 struct PartLoss {
   torch::Tensor loss;
-  int64_t right = 0;  // predictions that were, where that is counted
+  int64_t right = 0;  // correct predictions, where they are counted
 };
 
-/// Of all parts of an update.
+/// Sums over all parts of an update.
 struct UpdateTotals {
   double nats = 0;     // sum of the parts' losses
   int64_t weight = 0;  // at least 1
@@ -53,29 +53,29 @@ class Objective {
   /// The rows of a part, a pure function of it.
   virtual std::unique_ptr<TrainingRows> RowsOf(const Part& part) = 0;
 
-  /// Their loss, a pure function of weights and rows (torch's generator, which
-  /// dropout draws from, is seeded by the caller). rows: from RowsOf. Computed on
-  /// the model's device; float32, also under autocast.
+  /// The loss of these rows, a pure function of weights and rows (torch's
+  /// generator, which dropout draws from, is seeded by the caller). rows: from
+  /// RowsOf. Computed on the model's device; float32, also under autocast.
   virtual PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) = 0;
 
-  /// Figures of an update besides loss and tokens, which are there already.
+  /// Fills in the figures of an update besides loss and tokens, already set.
   virtual void Describe(const UpdateTotals& totals,
                         StepFigures& figures) const = 0;
 
-  /// Fills in the figures of held-out data, in eval mode, without gradients, and
-  /// in the weights' own type: of the model that the files hold;
-  /// the model's mode is restored. Sums in double, in a fixed order.
+  /// Fills in the figures of held-out data, in eval mode, without gradients,
+  /// and in the weights' own type, so that they are those of the model in the
+  /// files. The model's mode is restored. Sums in double, in a fixed order.
   virtual void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) = 0;
 
-  /// A piece of what the model does now, for people. Leaves torch's generator
-  /// alone.
+  /// An example of the model's present output, for people. Leaves torch's
+  /// generator alone.
   virtual std::string Sample(nn::ModelImpl& model) = 0;
 };
 
 /// The objective of the plan's task.
 std::unique_ptr<Objective> MakeObjective(const RunPlan& plan);
 
-/// One a kind of data; `plan` holds it.
+/// One for each kind of data, which `plan` holds.
 std::unique_ptr<Objective> MakeTextObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeGeneratedObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeLabelObjective(const RunPlan& plan);
@@ -83,11 +83,11 @@ std::unique_ptr<Objective> MakeTargetObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan);
 
-/// Adds the gradient of update `step` to the parameters: of the mean loss over
-/// everything that all rows of its options.accumulate parts predict. The losses
-/// run under options.precision, their backward passes in the types that those
-/// chose; gradients have the parameters' type. Fills in
-/// loss, tokens (those of this update alone) and the objective's own figures.
+/// Adds the gradient of update `step` to the parameters: that of the mean loss
+/// over everything that all rows of its options.accumulate parts predict.
+/// Losses run under options.precision, their backward passes in the types
+/// chosen there; gradients have the parameters' type. Fills in loss, tokens
+/// (those of this update alone) and the objective's own figures.
 void AddGradient(Objective& objective, nn::ModelImpl& model,
                  const TrainOptions& options, int64_t step,
                  StepFigures& figures);

@@ -264,7 +264,7 @@ TEST(GeneratedObjectiveTest, FiguresAreSumsOverLabelledPlaces) {
                        static_cast<double>(want.right) / count);
       EXPECT_EQ(figures.tokens, want.count);
       EXPECT_FALSE(figures.bits_per_byte.has_value());
-      // Of a softmax: gradients of a row of logits sum to 0; those of tokens
+      // With a softmax, gradients of a row of logits sum to 0; those of tokens
       // that no labelled place holds are 0.
       const torch::Tensor gradient = model.parameters()[0].grad();
       EXPECT_LT(gradient.sum(1).abs().max().item<double>(), 1e-6);

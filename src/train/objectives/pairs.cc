@@ -34,7 +34,7 @@ int64_t CountRight(const torch::Tensor& logits, const torch::Tensor& labels) {
   return logits.argmax(-1).to(torch::kCPU).eq(labels).sum().item<int64_t>();
 }
 
-// Greedy decodes without a recurrent form: all of a target is read again for
+// Greedy decodes without a recurrent form: the whole target is read again for
 // every token, O(max_tokens^2).
 std::vector<std::vector<int32_t>> GreedyByLogits(nn::ModelImpl& model,
                                                  nn::Batch batch,
@@ -45,7 +45,7 @@ std::vector<std::vector<int32_t>> GreedyByLogits(nn::ModelImpl& model,
   std::vector<bool> ended(count);
   batch.target_in = torch::full({count, 1}, newline, torch::kInt64);
   for (int64_t u = 0, running = count; u < max_tokens && running > 0; ++u) {
-    // [B]: of each row, what follows the tokens so far.
+    // [B]: the token that follows the tokens of each row so far.
     const torch::Tensor next =
         LogitsOf(model, batch).select(1, u).argmax(-1).to(torch::kCPU);
     for (int64_t r = 0; r < count; ++r) {
@@ -153,7 +153,7 @@ class TargetObjective final : public PairObjective {
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     PairObjective::LookAtHeldOut(model, figures);
-    // A loss that is no number ends the run: there is nothing to decode.
+    // A loss that is not finite ends the run: there is nothing to decode.
     if (!decodes_ || !std::isfinite(*figures.val_loss)) return;
     int64_t edits = 0, tokens = 0;
     for (const auto& which : ByLength(*data_.held_out, kPairsAtOnce)) {
@@ -185,7 +185,7 @@ class TargetObjective final : public PairObjective {
       try {
         return GreedyBySteps(*steps, rows.batch);
       } catch (const ArgumentError&) {
-        // A kind of attention without a recurrent form.
+        // This kind of attention has no recurrent form.
       }
     }
     return GreedyByLogits(model, rows.batch, newline_, options_.seq_len);
@@ -199,7 +199,7 @@ class TargetObjective final : public PairObjective {
     std::vector<std::vector<int32_t>> decoded;
     for (const nn::Hypothesis& found :
          nn::GreedyDecode(model, batch.tokens, batch.lengths, options)) {
-      // Cut by the limit there are as many tokens as there are steps.
+      // A decode cut by the limit has as many tokens as there were steps.
       const auto count = std::min(std::ssize(found.tokens), options_.seq_len);
       decoded.emplace_back(found.tokens.begin(), found.tokens.begin() + count);
     }

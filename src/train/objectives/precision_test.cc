@@ -51,7 +51,7 @@ TEST_P(PrecisionTest, LossAndGradientComeNearThoseOfFloat32) {
   const Gradient again = GradientOf(p, *model, Precision::kBF16);
   EXPECT_EQ(again.loss, narrow.loss);
   EXPECT_TRUE(again.flat.equal(narrow.flat));
-  // And leaves nothing behind.
+  // It also leaves nothing behind.
   const Gradient last = GradientOf(p, *model, Precision::kF32);
   EXPECT_EQ(last.loss, wide.loss);
   EXPECT_TRUE(last.flat.equal(wide.flat));

@@ -38,7 +38,7 @@ class TextObjective final : public Objective {
     return rows;
   }
 
-  // The mean over the tokens of a part: parts have equally many.
+  // The loss is the mean over the tokens of a part: parts have equally many.
   PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
     const Rows& text = static_cast<const TextRows&>(rows).rows;
     // logits: [batch, seq_len, vocab_size]

@@ -36,8 +36,8 @@ struct Draft {
   int64_t samples = 0;
 };
 
-// Joined, with white noise over the whole: torch's float32 in [-1, 1] but for
-// the noise.
+// The recordings joined, with white noise over the whole: float32, in [-1, 1]
+// apart from the noise.
 torch::Tensor SoundOf(const SpokenDigits& digits, const Draft& draft,
                       double noise_db, Rng& rng) {
   torch::Tensor sound = torch::zeros({draft.samples}, torch::kFloat32);
@@ -218,8 +218,8 @@ UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
 }
 
 torch::Tensor CtcLoss(const torch::Tensor& logits, const UtteranceRows& rows) {
-  if (logits.size(0) == 0) return logits.sum();  // torch refuses no rows
-  // torch wants [T, B, classes].
+  if (logits.size(0) == 0) return logits.sum();  // torch rejects 0 rows
+  // torch expects [T, B, classes].
   return torch::ctc_loss(logits.log_softmax(-1).transpose(0, 1),
                          rows.letters.to(logits.device()), rows.batch.lengths,
                          rows.letter_counts, /*blank=*/0, at::Reduction::Sum,

@@ -23,12 +23,12 @@ class Utterances {
              const UtteranceOptions& options);
 
   /// Row `row` of update `step` (1, ...): a pure function of recordings, seed,
-  /// step and row. A recording drawn from all of the training speakers, then
-  /// others of the same speaker; below them white noise 60 dB under the peak.
+  /// step and row. A recording drawn from all training speakers comes first,
+  /// then others of the same speaker, with white noise 60 dB under the peak.
   /// With augment a, uniformly drawn: vocal tract e^(+-0.25 a), speed
   /// e^(+-0.2 a), noise up to 35 a dB louder; then two stretches of up to 8 a
   /// bands are set to the mean (the frequency masks of Park et al. 2019; their
-  /// masks of time hide whole letters of so short utterances).
+  /// time masks would hide whole letters of such short utterances).
   Utterance Training(int64_t step, int64_t row) const;
 
   /// Every recording of the held-out (test) speakers once, unchanged but for
@@ -53,7 +53,7 @@ struct UtteranceRows {
   torch::Tensor letters;        // [sum of counts] int64
   torch::Tensor letter_counts;  // [B] int64
   int64_t frames = 0, total_letters = 0;
-  // Of the rows that CtcLoss counts: what makes its sum a mean.
+  // Letters of the rows that CtcLoss counts, which turn its sum into a mean.
   int64_t counted_letters = 0;
 };
 UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
@@ -63,10 +63,10 @@ UtteranceRows MakeUtteranceRows(const std::vector<Utterance>& utterances,
 /// log-likelihood of each row's letters, summed over rows, in nats; blank is
 /// class 0. logits [B, T, classes]. A row with fewer frames than its letters
 /// need (one each, and a blank between equal neighbours) counts as 0, with no
-/// gradient, and its letters are no counted_letters, as if it were not there.
+/// gradient and no counted_letters, as if it were not there.
 torch::Tensor CtcLoss(const torch::Tensor& logits, const UtteranceRows& rows);
 
-/// The likeliest class of every frame, repeats made one and blanks taken out
+/// The likeliest class of every frame, with repeats merged and blanks removed
 /// (best path decoding, Graves et al. 2006, section 3.2): classes of each row.
 std::vector<std::vector<int64_t>> GreedyLetters(const torch::Tensor& logits,
                                                 const torch::Tensor& lengths);

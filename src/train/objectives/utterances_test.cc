@@ -151,7 +151,7 @@ TEST(Utterances, HeldOutRowsDoNotDependOnSeedOrAugmentation) {
   for (size_t i = 0; i < held_out.size(); ++i) {
     EXPECT_TRUE(Same(held_out[i], again[i]));
   }
-  // A bound takes some of the same.
+  // With a bound some of the same utterances are left.
   const std::vector<Utterance> some = TestSet().Make(Joined(0)).HeldOut(2);
   ASSERT_EQ(some.size(), 2u);
   EXPECT_TRUE(Same(some[0], held_out[0]));

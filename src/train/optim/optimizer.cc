@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kUpdatesKey[] = "updates";
 
-// Factors that bring gradients to norm `largest`: each its own, or all by one.
+// Factors that scale gradients to norm `largest`: one each, or one for all.
 std::vector<double> ClipFactors(const std::vector<double>& norms, double total,
                                 bool each, double largest) {
   std::vector<double> factors;

@@ -17,9 +17,9 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 /// Parameters with their optimiser state. One thread at a time.
 class Optimizer {
  public:
-  /// parameters: name and leaf tensor, float32, all on one device, where the
-  /// state lies too. clip: 0 is off; AdamW clips
-  /// the norm over all gradients, RAdam that of each tensor (the paper's code).
+  /// parameters: name and leaf tensor, float32, all on one device, which also
+  /// holds the state. clip: 0 is off; AdamW clips the norm over all gradients,
+  /// RAdam that of each tensor (the paper's code).
   Optimizer(NamedTensors parameters, OptimizerKind kind, double weight_decay,
             double clip);
 

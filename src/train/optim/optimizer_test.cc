@@ -71,7 +71,7 @@ TEST(OptimizerTest, RAdamClipsEachTensor) {
 }
 
 // AdamW's step forgets the gradient's scale, its second moment does not: two
-// optimisers agree when one is given what clipping makes of the gradients.
+// optimisers agree when one is given the clipped gradients.
 TEST(OptimizerTest, AdamWClipsTheNormOverAll) {
   const auto ours = Leaves(), theirs = Leaves();
   Optimizer clipping(Named(ours), OptimizerKind::kAdamW, 0.1, 0.5);

@@ -88,8 +88,8 @@ std::string Footer(const std::string& program) {
          "data or\nmodel file, 130 interrupted (Ctrl-C saves first).\n";
 }
 
-// The parser over the three tables. It collects words alone: what they mean,
-// and their ranges, is the business of the tables.
+// The parser over the three tables. It only collects words: their meaning and
+// their ranges are left to the tables.
 class Parser {
  public:
   explicit Parser(const std::string& program)
@@ -166,8 +166,8 @@ class Parser {
     throw ArgumentError(FlagName(flag.name), flag.metavar, "nothing");
   }
 
-  // What the parser knows no place for: a misspelt flag is told before the
-  // words that follow it.
+  // Rejects what the parser knows no place for; a misspelt flag is reported
+  // before the words that follow it.
   void RefuseExtras() const {
     const std::vector<std::string> extras = app_.remaining();
     for (const std::string& word : extras) {
@@ -188,7 +188,7 @@ class Parser {
       const size_t distance = EditDistance(word, known);
       if (distance < least) least = distance, nearest = known;
     }
-    // Further away than half its letters is no suggestion.
+    // A flag further away than half the word's letters is not suggested.
     const bool near = least <= word.size() / 2;
     throw ArgumentError(
         "unknown flag " + word +

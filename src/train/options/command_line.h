@@ -14,8 +14,8 @@ struct CommandLine {
 };
 
 /// Reads "--name value", "--name=value", "--data FILE FILE..." and switches.
-/// Throws ArgumentError for an argument that is no flag (with the nearest one
-/// that is), a flag without its value and a value without a flag.
+/// Throws ArgumentError for an argument that is no flag (naming the nearest
+/// flag), a flag without its value and a value without a flag.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
 
 /// What --help prints: every flag with its default, presets, examples.

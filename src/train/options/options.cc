@@ -14,7 +14,7 @@ namespace tarn::train {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
-// Numbers of a frame of speech where nothing else is asked for.
+// Numbers in a frame of speech by default.
 constexpr int64_t kMelBands = 40;
 
 bool IsModelKey(std::string_view name) {
@@ -37,7 +37,7 @@ std::string Absolute(const std::string& path) {
 }
 
 ModelConfig ReadConfig(const std::string& path) {
-  // A file the user named and that is not there is bad data, not a full disk.
+  // A missing file that the user named is bad data, not a full disk.
   Result<std::string> text = ReadFile(path, kMaxConfigBytes);
   if (!text.ok()) throw FormatError(text.error().what());
   Result<ModelConfig> config = ConfigFromJson(text.value());
@@ -91,8 +91,8 @@ const Preset* FindPreset(const std::string& name) {
   throw ArgumentError("--preset", names, "\"" + name + "\"");
 }
 
-// The preset's options, then those given: a flag beats a preset. What it beats
-// is left out, since a resumed run is held to every value it is given.
+// The preset's options, then those given: a flag overrides a preset. What it
+// overrides is left out, since a resumed run is held to every value given.
 Given Expand(const Given& given) {
   const std::string* preset = Find(given, "preset");
   Given all = preset == nullptr ? Given() : FindPreset(*preset)->options;
@@ -103,11 +103,11 @@ Given Expand(const Given& given) {
   return all;
 }
 
-// The flags of the model that are among `given`, on top of `model`: the last one
-// of a name counts. What hangs on the kind of model, and is no size, is worked
-// out anew where a flag changes the kind. A kind of attention and a pattern of
-// layers say the same thing: a flag of one replaces what stood there of the
-// other.
+// The flags of the model that are among `given`, on top of `model`: the last
+// one of a name counts. Values that depend on the kind of model, except sizes,
+// are derived anew where a flag changes the kind. A kind of attention and a
+// pattern of layers say the same thing: a flag for one replaces the earlier
+// value of the other.
 void SetModelFlags(TrainOptions& options, const Given& given) {
   const std::string* attention = Find(given, "attention");
   const std::string* layers = Find(given, "layers");
@@ -135,17 +135,17 @@ void SetModelFlags(TrainOptions& options, const Given& given) {
   }
 }
 
-// A model file stands below the flags, and gives every size it holds: none is
-// worked out anew because a flag changed another, unless that flag is 0. Options
-// of a preset stand below the file, so that only those that say how to train are
-// left of them.
+// A model file ranks below the flags and gives every size it holds: no size is
+// derived anew because a flag changed another, only where its own flag is 0.
+// Options of a preset rank below the file, so that only those that say how to
+// train are left of them.
 const Given& ModelFlags(const Given& given, const Given& expanded) {
   const bool file = Find(expanded, "config") != nullptr ||
                     Find(expanded, "init") != nullptr;
   return file ? given : expanded;
 }
 
-// With --init the model is what it is; only what acts in training may change.
+// With --init the model is fixed; only what acts in training may change.
 void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
   ModelConfig same = now.model;
   same.dropout = was.dropout;
@@ -155,8 +155,8 @@ void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
                       "flags that change the model in " + now.init);
 }
 
-// Classes are counted in the data, images have their size; until then there are
-// as few as possible.
+// Classes are counted in the data, which also give the size of images; until
+// then both are as small as possible.
 void OpenClasses(ModelConfig& model) {
   if (model.task == Task::kImage && model.image_height == 0) {
     model.image_height = model.image_width = model.image_channels = 1;
@@ -184,14 +184,14 @@ void ExtendPositions(TrainOptions& options, const Given& given) {
   }
 }
 
-// Generated tokens are numbers and no text: the tokenizer follows.
+// Generated tokens are numbers, not text: the tokenizer follows.
 void SetGeneratedTokenizer(TrainOptions& options, const Given& given) {
   if (options.generator.kind == GeneratorKind::kNone) return;
   if (Find(given, "tokenizer") != nullptr) return;
   options.model.tokenizer = TokenizerKind::kIds;
 }
 
-// Recordings are one set, split by who speaks.
+// Recordings are one set, split by speaker.
 void CheckSpeechOptions(const TrainOptions& options) {
   if (options.model.task == Task::kCtc) {
     if (options.data.size() > 1 ||
@@ -214,7 +214,7 @@ void CheckSpeechOptions(const TrainOptions& options) {
   if (options.augment != 0) refuse("--augment");
 }
 
-// What acts on running text alone is refused where examples are read.
+// Options for running text alone are rejected where examples are read.
 void CheckTaskOptions(const TrainOptions& options) {
   MetricOf(options);
   CheckGeneratorOptions(options);
@@ -265,7 +265,7 @@ void Check(const TrainOptions& options) {
   CheckTaskOptions(options);
 }
 
-// What the data decided, of the model of a run.
+// Takes from the model of a run what the data decided.
 void TakeFromData(const ModelConfig& saved, const Given& given,
                   ModelConfig& model) {
   model.vocab_size = saved.vocab_size;
@@ -345,7 +345,7 @@ TrainOptions BuildOptions(const Given& given) {
     ExtendPositions(options, all);
     SetGeneratedTokenizer(options, all);
   }
-  // For checks alone: the data have the last word on vocabulary and classes.
+  // For checks only: the data decide the vocabulary and the classes.
   OpenClasses(options.model);
   FinishConfig(options.model);
   if (init != nullptr) CheckInitKeeps(was, options);
@@ -372,7 +372,7 @@ TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
     if (name == "threads" && options.threads == 0) {
       options.threads = saved.threads;
     }
-    // More steps are more of the same unless the rates hang on their number.
+    // More steps continue the same run unless the rates depend on their number.
     const bool frozen =
         info->changes_bits &&
         !(name == "steps" && saved.schedule.schedule != Schedule::kCosine &&

@@ -21,7 +21,7 @@ enum class Device { kCpu, kCuda };
 /// What products are computed in: "f32", or "bf16" by torch's autocast. Weights,
 /// losses, sums and states are float32 either way.
 enum class Precision { kF32, kBF16 };
-/// What held-out data are judged by: "auto", "loss", "accuracy", "error".
+/// The metric on held-out data: "auto", "loss", "accuracy", "error".
 enum class EvalMetric { kAuto, kLoss, kAccuracy, kError };
 
 struct TrainOptions {
@@ -90,11 +90,10 @@ const std::vector<Preset>& Presets();
 
 /// Options from what a command line gave: defaults, then --preset, then the
 /// model of --config FILE or --init DIR, then the rest of `given`. Sizes that
-/// none of these gives, or gives as 0, are worked out; a model file gives all of
-/// its sizes. A learned position table has a row for
-/// each token of the longest training row unless max_positions is given. The
-/// vocabulary and the number of classes stay open (the data decide them) except
-/// with --init. Throws
+/// none of these gives, or gives as 0, are derived; a model file gives all of
+/// its sizes. A learned position table has a row for each token of the longest
+/// training row unless max_positions is given. The vocabulary and the number of
+/// classes stay open (the data decide them) except with --init. Throws
 /// ArgumentError naming the flag, and FormatError or IoError for a model file
 /// that cannot be used.
 TrainOptions BuildOptions(const Given& given);

@@ -58,7 +58,7 @@ TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
         [](const auto& option) { return option.first == "generator"; });
     Given given = With({{"preset", preset.name}});
     if (generated) {
-      // Both is refused.
+      // Giving both is refused.
       EXPECT_THROW(BuildOptions(given), ArgumentError);
       std::erase_if(given, [](const auto& one) { return one.first == "data"; });
     }
@@ -145,7 +145,7 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
                                                {"d_ff", "0"}}));
   EXPECT_EQ(anew.model.d_key, 32);
   EXPECT_EQ(anew.model.d_ff, 512);
-  // What hangs on the kind of model and is no size follows its flags.
+  // Values that depend on the kind of model, except sizes, follow its flags.
   EXPECT_EQ(
       BuildOptions(With({{"config", path}, {"arch", "encoder"}})).model.task,
       Task::kClassify);

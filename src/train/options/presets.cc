@@ -139,7 +139,7 @@ const std::vector<Preset>& Presets() {
       // logistics, RAdam at 1e-4, batch 10, 250 epochs of 60,000; 128 of the
       // 256 values read are positions, ReLU and dropout, as in its code. Colour
       // images: batch 4, 7 days of a GPU there; rate and number of updates are
-      // its code's.
+      // those of its code.
       {"mnist",
        "6.4 million, images of 28 x 28 as in the paper; days to weeks on a CPU",
        {{"task", "image"},
@@ -198,7 +198,7 @@ const std::vector<Preset>& Presets() {
         {"eval_windows", "256"},
         {"steps", "12000"}}},
       // Katharopoulos et al. 2020, section 4.3: 9 layers of 6 heads of 32,
-      // RAdam at 1e-4, halved where held-out data do not improve; utterances
+      // RAdam at 1e-4, halved where held-out results do not improve; utterances
       // of about 800 frames. Only the size is that of the paper: the data are
       // spoken digits here.
       {"speech",
@@ -240,7 +240,7 @@ const std::vector<Preset>& Presets() {
         {"decay_factor", "0.5"},
         {"steps", "20000"},
         {"eval_every", "250"}}},
-      // Single digits first: that is what makes CTC leave its blanks within
+      // Single digits come first: they make CTC leave its blanks within
       // minutes.
       {"speech-small",
        "0.9 million, spoken digits to letters, minutes on two cores",

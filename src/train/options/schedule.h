@@ -17,20 +17,20 @@ struct ScheduleOptions {
   double lr_min = 0;              // cosine, plateau: the lowest rate
   std::vector<int64_t> decay_at;  // step: updates after which the rate falls
   double decay_factor = 0.1;      // step, plateau: by this factor each time
-  int64_t patience = 10;          // plateau: looks at held-out data
+  int64_t patience = 10;          // plateau: evaluations on held-out data
 };
 
 /// How far --schedule plateau has come; part of a checkpoint.
 struct Plateau {
-  int64_t looks = 0;  // at held-out data since it was best, or the rate fell
+  int64_t looks = 0;  // evaluations since the best one, or since the rate fell
   int64_t drops = 0;  // times the rate fell
-  // At looks that count: the one at the end of a run does not, since a longer
-  // run would not have had it.
+  // The best among evaluations that count: the one at the end of a run does
+  // not, since a longer run would not have had it.
   std::optional<double> best;
 };
 
-/// Counts a look at held-out data. better: than Plateau::best, which the caller
-/// keeps. The rate falls with the `patience`-th look in a row that is not.
+/// Counts an evaluation on held-out data. better: than Plateau::best, which the
+/// caller keeps. The rate falls with the `patience`-th in a row that is not.
 void CountLook(Plateau& plateau, bool better, int64_t patience);
 
 /// Rate of update `step` in [1, steps]. Warm-up: lr * step / warmup. Then

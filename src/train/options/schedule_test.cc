@@ -75,7 +75,7 @@ TEST(PlateauTest, FallsAfterSoManyLooksInARowWithoutABetterOne) {
   options.decay_factor = 0.5;
   options.patience = 3;
   Plateau plateau;
-  // better, then three looks that are not: down; one better look starts anew.
+  // Three evaluations in a row that are not better: down; a better one resets.
   const bool better[] = {true,  false, false, false, false, false,
                          true,  false, false, false, false, false,
                          false, false, false, false};
@@ -86,7 +86,7 @@ TEST(PlateauTest, FallsAfterSoManyLooksInARowWithoutABetterOne) {
     EXPECT_DOUBLE_EQ(LearningRate(options, 50, plateau.drops), rates[i]) << i;
   }
   EXPECT_EQ(plateau.drops, 4);
-  // Warm-up is as ever.
+  // Warm-up is unchanged.
   EXPECT_DOUBLE_EQ(LearningRate(options, 2, 1), 0.5);
 }
 

@@ -208,8 +208,8 @@ const std::vector<OptionInfo>& OptionTable() {
                  }},
       TARN_COUNT("threads", threads, 0, 1024, true,
                  "0: all the process may use"),
-      // A run may go on elsewhere: sums there are taken in another order, which
-      // the log shows.
+      // A run may continue on another device, which sums in another order; the
+      // log shows it.
       TARN_WORD("device", device, kDevices, false,
                 "where it is trained; a resumed run may change it"),
       TARN_WORD("precision", precision, kPrecisions, true,

@@ -43,7 +43,7 @@ TEST(StepLogTest, DropsWhatFollowsTheCheckpoint) {
 TEST(StepLogTest, FullDiskIsAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "/dev/full is missing";
   // Writes to it fail with "no space left"; it can be neither cut nor sought,
-  // so either way the caller hears of it.
+  // so either way the caller gets an error.
   EXPECT_THROW(StepLog("/dev/full", 0).Write(StepFigures()), IoError);
 }
 
@@ -148,7 +148,7 @@ TEST(ProgressTest, PlainOutputIsSparseAndTerminalsAreRewritten) {
     }
     progress.Note("done");
   };
-  // A hundred steps within ten seconds say nothing by themselves.
+  // A hundred steps within ten seconds print nothing by themselves.
   EXPECT_EQ(Written(false, false, hundred_steps), "done\n");
   EXPECT_EQ(Written(false, true, hundred_steps), "");
   const auto held_out = [](Progress& progress) {

@@ -29,7 +29,7 @@ FileDescriptor LockRun(const RunFolder& folder) {
   FileDescriptor lock(
       open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.get() < 0) throw SystemError(folder.path, "a folder", errno);
-  // Some file systems know no locks: then there is nothing to hold.
+  // Some file systems have no locks: then there is nothing to hold.
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw IoError(folder.path, "a folder of its own",
                   "another run that writes to it");

@@ -14,24 +14,24 @@ namespace tarn::train {
 /// example where it has a label. Shares are from 0 to 1.
 struct StepFigures {
   int64_t step = 0;  // updates made
-  // Where and in what it was made: a run may go on on another device.
+  // The device and precision used: a run may continue on another device.
   Device device = Device::kCpu;
   Precision precision = Precision::kF32;
-  // Of the training rows of this update.
+  // Figures of the training rows of this update.
   double loss = 0;
   std::optional<double> bits_per_byte;  // text
   std::optional<double> bits_per_dim;   // images: a predicted byte
   std::optional<double> accuracy;       // labels
-  // Of what is held out, where it was measured.
+  // Figures of held-out data, where they were measured.
   std::optional<double> val_loss, val_bits_per_byte, val_bits_per_dim,
       val_accuracy,
       val_token_error_rate;  // edits a target token (letter) of greedy decodes
-  // Of what no model is chosen by, measured at the same moments.
+  // Test figures, by which no model is chosen, measured at the same moments.
   std::optional<double> test_loss, test_token_error_rate;
   double lr = 0;
   double grad_norm = 0;  // before clipping, over all tensors
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted
-  // Of an epoch, beside held-out figures: frames of all training recordings.
+  // Frames of an epoch (all training recordings), beside held-out figures.
   std::optional<int64_t> epoch_tokens;
   // Time and rate; everything above is the same in a resumed run.
   // cpu_s: of all threads of the process.

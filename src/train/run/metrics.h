@@ -20,7 +20,7 @@ enum class Metric {
 /// ArgumentError when the task has no such metric.
 Metric MetricOf(const TrainOptions& options);
 
-/// The metric among the figures of a look at held-out data.
+/// The metric among the figures of an evaluation on held-out data.
 double MetricValue(Metric metric, const StepFigures& figures);
 
 /// Whether `a` is strictly better than `b`.

@@ -10,11 +10,11 @@
 
 namespace tarn::train {
 
-/// Devices besides the CPU that this process can train on. This folder knows no
-/// torch: who calls PlanRun looks.
+/// Devices besides the CPU that this process can train on. This folder does not
+/// use torch: the caller of PlanRun finds them.
 struct DevicesHere {
   bool cuda = false;
-  // Why not, as the message says it.
+  // Why there is no CUDA device, in the words of the message.
   std::string no_cuda = "the torch of this program has no CUDA device";
 };
 
@@ -34,9 +34,9 @@ struct RunPlan {
 RunPlan PlanRun(const Given& given, const DevicesHere& here = {});
 
 /// Bytes of memory a run will need, roughly: weights, gradients, optimiser
-/// state, and the activations of one forward pass. Of the machine's memory: with
-/// another device what a step needs lies there, and a copy of weights and
-/// optimiser state passes through here at a checkpoint.
+/// state, and the activations of one forward pass. Only the machine's memory
+/// counts: another device holds what a step needs itself, and a copy of weights
+/// and optimiser state passes through here at a checkpoint.
 double MemoryEstimate(const TrainOptions& options);
 
 }  // namespace tarn::train

@@ -17,7 +17,7 @@ std::string Format(const char* format, double value) {
   return buffer;
 }
 
-// What an update adds to the sum since the line before.
+// Adds the figure of an update to the sum since the last line.
 void Add(std::optional<double>& sum, const std::optional<double>& value) {
   if (value) sum = sum.value_or(0) + *value;
 }
@@ -54,7 +54,7 @@ std::string HeldOutText(const StepFigures& figures) {
 }  // namespace
 
 std::string DurationText(double seconds) {
-  // Before the first two steps there is nothing to reckon from.
+  // Before the first two steps there is nothing to estimate from.
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   char buffer[64];
@@ -148,7 +148,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
   const auto now = Clock::now();
   const bool due = now - shown_ >= (terminal_ ? Clock::duration(kTerminalPause)
                                               : Clock::duration(kPlainPause));
-  // A look at held-out text is always told, and stays on the screen.
+  // An evaluation on held-out text is always reported and stays on the screen.
   if (due || figures.val_loss) {
     StepFigures mean = figures;
     mean.loss = loss_ / static_cast<double>(count_);
@@ -160,7 +160,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
       mean.tokens_per_s =
           static_cast<double>(figures.tokens - tokens_shown_) / pause;
     }
-    // ETA from this process's own speed, looks at held-out text included.
+    // ETA from this process's own speed, evaluations on held-out text included.
     const double done = static_cast<double>(figures.step - first_step_);
     const double left = done > 0
                             ? (figures.elapsed_s - first_elapsed_s_) / done *

@@ -25,7 +25,7 @@ std::string ProgressLine(const StepFigures& mean, int64_t steps,
 /// Writes to a stream that the caller keeps open. One thread at a time.
 class Progress final : public Reporter {
  public:
-  /// terminal: whether lines may be rewritten; quiet: say nothing at all.
+  /// terminal: whether lines may be rewritten; quiet: print nothing at all.
   Progress(std::FILE* stream, bool terminal, bool quiet);
   /// Clears the line in progress, so that what follows starts clean.
   ~Progress() override;

@@ -1,4 +1,4 @@
-// What a run is compared with when it goes on, and the file of its state.
+// What a resumed run is compared with, and the file of its state.
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
   const auto resume = [&](const Given& given) {
     return ResumeOptions(saved, given);
   };
-  // The same again, or what is free to change.
+  // Options may be repeated, and those that are free may change.
   EXPECT_EQ(resume({{"lr", "1e-1"},
                     {"d_model", "64"},
                     {"threads", "2"},

@@ -93,7 +93,7 @@ TrainState TrainStateFromJson(std::string_view text) {
     state.options.data = json.at("data").get<std::vector<std::string>>();
     ReadOptions(json.at("options"), state.options);
     state.options.model = ConfigFromJson(json.at("model").dump()).Take();
-    // Runs of the first version learned text only: so many in every step.
+    // Runs of the first version learned text only: so many tokens a step.
     const TrainOptions& o = state.options;
     state.tokens = json.contains("tokens")
                        ? json.at("tokens").get<int64_t>()

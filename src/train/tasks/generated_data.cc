@@ -6,7 +6,7 @@
 namespace tarn::train {
 namespace {
 
-// Other numbers for the same seed and step are another version.
+// Different numbers for the same seed and step need a new version.
 constexpr uint64_t kGeneratorVersion = 1;
 constexpr double kMostRepeated = 1e-3;
 

@@ -21,8 +21,8 @@ struct GeneratedData final : TaskData {
   std::string TokenizerJson() const override {
     return Tokenizer::Ids(generator.vocab_size()).ToJson();
   }
-  /// Of the generator's version: seed and sizes are options of the run, which
-  /// a resumed one must repeat anyway.
+  /// A hash of the generator's version: seed and sizes are options of the run,
+  /// which a resumed run must repeat anyway.
   uint64_t fingerprint() const override;
 };
 
@@ -30,10 +30,10 @@ struct GeneratedData final : TaskData {
 /// tasks other than language models. Throws ArgumentError naming the flag.
 void CheckGeneratorOptions(const TrainOptions& options);
 
-/// Sets options.model.vocab_size for a new model; one to start from must have
-/// the generator's. Throws ArgumentError for sizes that do not fit, and where
-/// more than one held-out row in 1,000 would be expected among the training
-/// rows.
+/// Sets options.model.vocab_size for a new model; a model to start from must
+/// have that of the generator. Throws ArgumentError for sizes that do not fit,
+/// and where more than one held-out row in 1,000 would be expected among the
+/// training rows.
 std::unique_ptr<TaskData> MakeGeneratedData(TrainOptions& options,
                                             const std::string& model_dir);
 

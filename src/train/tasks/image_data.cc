@@ -20,7 +20,7 @@ std::string SizeText(const ImageSet& images) {
   return StrCat(images.height, " x ", images.width, " x ", images.channels);
 }
 
-// Images of `size`'s sizes, none of them yet.
+// An empty set for images of the sizes of `size`.
 ImageSet EmptyLike(const ImageSet& size) {
   ImageSet images;
   images.height = size.height;
@@ -34,7 +34,7 @@ void Append(ImageSet& images, std::string_view image) {
   ++images.count;
 }
 
-// One image in kHoldOutOneIn, or of a few the one of least hash.
+// Holds out one image in kHoldOutOneIn, or of a few the one of least hash.
 void HoldOut(const ImageSet& all, ImageData& data) {
   uint64_t least = UINT64_MAX;
   bool any = false;
@@ -122,7 +122,7 @@ std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
           paths[i], StrCat("images of ", SizeText(all), " as in ", paths[0]),
           SizeText(read));
     }
-    // The file that is held out whole stands first.
+    // The file that is held out whole comes first.
     ImageSet& to = i == 0 && !options.held_out.empty() ? data->held_out : all;
     to.bytes += read.bytes;
     to.count += read.count;
@@ -149,7 +149,7 @@ std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
     throw FormatError("data", "images of two bytes or more", SizeText(all));
   }
   if (model_dir.empty()) {
-    // Tables with a row for every byte that is read.
+    // Tables need a row for every byte that is read.
     model.max_positions = std::max(model.max_positions, options.seq_len);
     if (HasPositionTable(model)) {
       model.max_sequence_length =

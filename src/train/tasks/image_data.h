@@ -14,7 +14,7 @@ namespace tarn::train {
 
 /// What an image model learns from: all images of one size, pooled.
 struct ImageData final : TaskData {
-  ImageSet training, held_out;  // held_out: those that are looked at
+  ImageSet training, held_out;  // held_out: those evaluated
   int64_t files = 0;
   uint64_t bytes = 0;          // of all files, unpacked and without headers
   int64_t held_out_count = 0;  // as the files have them
@@ -41,19 +41,19 @@ std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
 
 /// Epochs of images: each holds every image once, in an order of its own. A
 /// pure function of count, seed and index. Not thread-safe: it keeps the order
-/// of the epoch asked for last (8 bytes an image).
+/// of the last epoch requested (8 bytes an image).
 class ImageOrder {
  public:
   /// count: >= 1.
   ImageOrder(int64_t count, uint64_t seed) : count_(count), seed_(seed) {}
-  /// The image that stands at place `index` of all epochs one after the other.
-  /// O(1) within an epoch, O(count) for the first of one.
+  /// The image at place `index` of all epochs one after the other. O(1) within
+  /// an epoch, O(count) for the first of one.
   int64_t At(int64_t index);
 
  private:
   int64_t count_;
   uint64_t seed_;
-  int64_t epoch_ = -1;  // that order_ is of
+  int64_t epoch_ = -1;  // the epoch of order_
   std::vector<int64_t> order_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace tarn::train {
 
-/// What becomes of recordings: see utterances.h.
+/// How recordings become utterances: see utterances.h.
 struct UtteranceOptions {
   int64_t bands = 40;
   /// Recordings of one speaker are joined, with gaps of 20 to 150 ms before all
@@ -24,10 +24,10 @@ struct UtteranceOptions {
 };
 
 UtteranceOptions UtterancesOf(const TrainOptions& options);
-/// The features of recordings as they are.
+/// The features of unchanged recordings.
 LogMelOptions MelOf(const SpokenDigits& digits,
                     const UtteranceOptions& options);
-/// Speed changes of --augment 1 are e^ of up to this either way.
+/// With --augment 1 the speed changes by up to e^ of this either way.
 inline constexpr double kSpeedRange = 0.2;
 /// The most frames that an utterance can have under these options.
 int64_t LongestUtterance(const SpokenDigits& digits,
@@ -38,9 +38,9 @@ struct SpeechData final : TaskData {
   SpeakerSplit split;
 
   std::string Describe() const override;
-  /// Letters come out, no text goes in.
+  /// Empty: letters come out, no text goes in.
   std::string TokenizerJson() const override { return ""; }
-  /// The letters behind the blank, "".
+  /// The letters after the blank, "".
   std::string LabelsJson() const override;
   uint64_t fingerprint() const override { return digits.fingerprint(); }
 };

@@ -146,7 +146,7 @@ std::vector<std::string> InputFiles(const TrainOptions& options) {
 }
 
 void CheckInputs(const TrainOptions& options) {
-  // A folder is as good as an archive: what is in it is checked on reading.
+  // A folder serves as an archive does: its contents are checked on reading.
   std::error_code error;
   if (options.model.task == Task::kCtc &&
       std::filesystem::is_directory(options.data[0], error)) {

@@ -24,7 +24,7 @@ class TaskData {
   /// empty: the model has none.
   virtual std::string TokenizerJson() const = 0;
   virtual std::string LabelsJson() const { return ""; }
-  /// Of everything read: a run goes on only with the data it began with.
+  /// A hash of everything read: a run continues only with the same data.
   virtual uint64_t fingerprint() const = 0;
 };
 

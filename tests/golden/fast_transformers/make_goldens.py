@@ -109,7 +109,7 @@ def attentions():
                 att.LinearAttention(E), limit, attention_dropout=0.0
             ),
         )
-    # One chunk holds the whole sequence, so buckets decide nothing but order.
+    # One chunk holds the whole sequence, so buckets only decide the order.
     chunk = {"chunk_size": L, "bits": 4, "rounds": 1, **plain}
     inner("reformer", att.ReformerAttention, chunk, ("full", "causal"), True, width=E)
     inner("reformer_masked", att.ReformerAttention, {**chunk, "masked": True}, ("full",), True, E)
@@ -118,7 +118,7 @@ def attentions():
 
 
 def clustered():
-    """As many clusters as queries, all of them far apart: each its own."""
+    """As many clusters as queries, all of them far apart, so that each has its own."""
     for name, cls, mask in (
         ("clustered", att.ClusteredAttention, "full"),
         ("improved_clustered", att.ImprovedClusteredAttention, "full"),
@@ -131,7 +131,7 @@ def clustered():
         q, k, v = qkv(4, 6 if mask == "full" else 4)
         attn_mask = masking.FullMask(4, 6) if mask == "full" else masking.TriangularCausalMask(4)
         keys = k.shape[1]
-        # Start positions are all queries, so no draw may change the result.
+        # The start positions are all queries, so no draw can change the result.
         outs = [
             module(q, k, v, attn_mask, lengths([4, 4], 4), lengths([keys, keys], keys))
             for _ in range(40)
@@ -193,7 +193,7 @@ SETTINGS = {
 
 
 def weights_of(module):
-    """Every weight away from its initial value, norms included."""
+    """Weights that all differ from their initial values, norms included."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

@@ -93,7 +93,7 @@ def test_every_kind_builds_and_copies(kind):
         for name, tensor in model.state_dict().items():
             assert torch.equal(other.state_dict()[name], tensor)
         assert all(a is not b for a, b in zip(other.parameters(), model.parameters()))
-    # The list of the layer's own names; kinds add theirs behind inner_attention.
+    # The list of the layer's own names; kinds add theirs under inner_attention.
     own = [n for n in model.state_dict() if "inner_attention" not in n]
     linear = [f"{m}.{p}" for m in ("linear1", "linear2", "norm1", "norm2") for p in "wb"]
     projections = [f"attention.{p}_projection" for p in ("query", "key", "value", "out")]
@@ -242,7 +242,7 @@ def test_wrong_nesting_is_an_error(kind):
 
 
 def test_none_is_kept_until_something_needs_it():
-    """A namespace has None for what was not given."""
+    """A namespace holds None for options that were not given."""
     names = ("n_layers", "n_heads", "value_dimensions", "dropout")
     given = argparse.Namespace(**dict.fromkeys(names), clusters=None, softmax_temp=None)
     builder = TransformerEncoderBuilder.from_namespace(given)
@@ -291,7 +291,7 @@ def registered():
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_registered_attention_need_not_be_a_module(registered, nested):
     class Mean:
-        """Also hears which layer it stands in, as tarn's own kinds do."""
+        """It is also given the number of its layer, like tarn's own kinds."""
 
         layer = None
 
@@ -313,8 +313,8 @@ def test_a_registered_attention_need_not_be_a_module(registered, nested):
 
 
 def test_names_of_tarns_own_parameters_are_free(registered):
-    """A kind written for fast-transformers may call its parameters so; names that
-    it shares with kinds of fast-transformers have one Spec, as there."""
+    """A kind written for fast-transformers may use them for its own parameters; names
+    that it shares with kinds of fast-transformers have one Spec, as there."""
 
     class Kind:
         def __init__(self, eps, n_dims, query_dimensions):
@@ -338,7 +338,7 @@ def test_names_of_tarns_own_parameters_are_free(registered):
 
 
 def test_a_factory_without_a_signature_can_be_registered(registered):
-    """Python cannot tell what functions written in C take."""
+    """Python cannot tell which arguments functions written in C take."""
     with pytest.raises(ValueError):
         inspect.signature(type)
     registered("typed", type)
@@ -373,7 +373,7 @@ def test_from_dictionary_is_strict():
 
 @pytest.mark.parametrize("kind", ["linear", "causal-linear"])
 def test_query_dimensions_reach_the_attention(kind):
-    """Never set by hand: fast-transformers fails to build there."""
+    """They are never set by hand; fast-transformers then fails to build."""
     builder = TransformerEncoderBuilder.from_kwargs(n_layers=1, attention_type=kind)
     assert builder.get().layers[0].attention.inner_attention.feature_map.query_dims == 64
     decoder = TransformerDecoderBuilder.from_kwargs(

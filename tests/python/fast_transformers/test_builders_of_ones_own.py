@@ -37,7 +37,7 @@ class OwnProjections(torch.nn.Module):
 
 
 def test_builders_of_ones_own_choose_other_classes():
-    """The methods that fast-transformers names for classes that inherit."""
+    """They override the methods that fast-transformers has for derived classes."""
 
     class Own(TransformerEncoderBuilder):
         def _get_encoder_layer_class(self):

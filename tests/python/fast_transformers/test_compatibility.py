@@ -52,7 +52,7 @@ def test_example(example):
 
 
 def test_example_unedited(example, tmp_path):
-    """The very program with its import lines as they were."""
+    """The same program with its original import lines."""
     source = EXAMPLE.read_text()
     original = source.replace("from tarn", "from fast_transformers")
     assert "tarn" not in original.replace("start", "").split('"""')[2]
@@ -119,7 +119,7 @@ PARTS_LEFT_OUT = {
 
 @pytest.fixture(scope="module")
 def imported():
-    """What each import of a part says, in one process: {part: three lines}."""
+    """What each import of a part prints, in one process: {part: three lines}."""
     out = run(
         "-c",
         textwrap.dedent(
@@ -189,7 +189,7 @@ def test_causal_product_and_its_gradient(sizes):
 
 
 def test_causal_product_by_name():
-    """forward and backward called as a package around the class would."""
+    """forward and backward are called as a package that wraps the class would."""
 
     class Around(torch.autograd.Function):
         @staticmethod
@@ -215,7 +215,7 @@ def test_the_compiled_module_writes_into_its_arguments(sizes, dtype):
     gradients = torch.autograd.grad(wanted, exact, grad_out)
     tolerance = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {}
     inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in exact]
-    # Strided, and holding NaN: nothing of what was there may be read.
+    # It is strided and holds NaN: nothing of its contents may be read.
     product = torch.full((2, rows, 3, 3), float("nan"), dtype=dtype).transpose(1, 2)
     assert causal_product_cpu.causal_dot_product(*inputs, product) is None
     torch.testing.assert_close(product, wanted.detach().to(dtype), **tolerance)
@@ -256,8 +256,8 @@ def test_causal_linear_is_the_product_with_heads_inside(sizes):
 
 @pytest.mark.parametrize("sizes", [(6, 15), (5, 3), (1, 4)])
 def test_orthogonal_random_matrix(sizes):
-    """Columns of a block are orthogonal, but not of one length; the generator
-    of torch decides, so that a seed repeats the draw."""
+    """Columns of a block are orthogonal, but not of one length; torch's generator
+    draws them, so that a seed repeats the draw."""
     rows, columns = sizes
     torch.manual_seed(4)
     w = torch.zeros(rows, columns, requires_grad=True)
@@ -278,7 +278,7 @@ def test_orthogonal_random_matrix(sizes):
 
 
 def test_every_test_of_the_defects_exists():
-    """The numbered table of docs/migration.md, which tests cite by number."""
+    """They are those of the numbered table of docs/migration.md, which tests cite."""
     page = (ROOT / "docs" / "migration.md").read_text()
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page, re.M)
     assert [int(number) for number, _ in rows] == list(range(1, 16))

@@ -1,4 +1,4 @@
-"""Events: dispatchers, filters, and that nobody listening costs nothing."""
+"""Events: dispatchers, filters, and that events without listeners cost nothing."""
 
 import copy
 import gc
@@ -91,7 +91,7 @@ def test_a_dispatcher_of_ones_own_hears_of_every_event():
 
 
 class Equal:
-    """Equal to everything and not to be hashed."""
+    """An object that equals everything and cannot be hashed."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -148,7 +148,7 @@ def test_filters_combine():
     ]
     for each, for_a, for_b in cases:
         assert (each(of_a), each(of_b)) == (for_a, for_b)
-        # What is foretold without the event never rules out one that passes.
+        # The verdict without the event never rules out an event that passes.
         assert each.verdict(type(of_a), A) in ((True, None) if for_a else (False, None))
         assert each.verdict(type(of_b), B) in ((True, None) if for_b else (False, None))
     with pytest.raises(TypeError):

@@ -181,7 +181,7 @@ def test_mask(name):
 
 
 def test_compat_is_what_makes_them_equal():
-    """Without the switch the linear kinds differ, by no more than eps brings."""
+    """Without the switch the linear kinds differ, by no more than the effect of eps."""
     golden = Golden("linear_full")
     q, k, v = (golden.inputs[key] for key in ("queries", "keys", "values"))
     mask = masking.LengthMask(torch.tensor(golden.options["key_lengths"]), k.shape[1])

@@ -1,4 +1,4 @@
-"""Masks: values, sizes, errors, and what attention modules make of them."""
+"""Masks: values, sizes, errors, and how attention modules use them."""
 
 import copy
 import pickle

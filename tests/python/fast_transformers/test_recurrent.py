@@ -72,7 +72,7 @@ def step_all(model, x, state=None):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("kind, options", KINDS, ids=IDS)
 def test_steps_prefill_and_batch_agree(kind, options, norm):
-    # Weights of both signs: a denominator may come close to 0.
+    # Weights have both signs, so a denominator may come close to 0.
     most = 1e-4 if "rff" in options.values() else 2e-5
     batch, twin = pair(kind, options, norm=norm)
     x = torch.randn(N, L, D)
@@ -86,11 +86,11 @@ def test_steps_prefill_and_batch_agree(kind, options, norm):
     torch.testing.assert_close(torch.cat([first, second], 1), wanted, rtol=0, atol=most)
     for a, b, c in zip(state, filled_state, both, strict=True):
         assert a.steps.tolist() == b.steps.tolist() == [L] * N
-        # local keeps a right-aligned ring in every form, caches are in order.
+        # local keeps a right-aligned ring in every form; caches are in order.
         for u, v, w in zip(a, b, c, strict=True):
             torch.testing.assert_close(u, v, rtol=1e-4, atol=2e-5)
             torch.testing.assert_close(u, w, rtol=1e-4, atol=2e-5)
-    # Nothing is the identity.
+    # Zero tokens leave everything as it is.
     empty, same = twin.prefill(x[:, :0], state=both)
     assert empty.shape == (N, 0, D)
     assert all(a == b for a, b in zip(same, both, strict=True))
@@ -135,7 +135,7 @@ def test_state_is_a_value(kind, options, tmp_path):
     torch.testing.assert_close(y[::2], wanted, rtol=0, atol=most)
     y, _ = twin(x[:, 6][[2, 0]], state=recurrent.reorder(state, [2, 0]))
     torch.testing.assert_close(y, wanted[[2, 0]], rtol=0, atol=most)
-    # A row begins anew, the others do not notice.
+    # One row starts over; the others are not affected.
     partly = recurrent.reset(state, [1])
     y, _ = twin(x[:, 6], state=partly)
     fresh, _ = twin(x[:, 6])
@@ -201,7 +201,7 @@ def test_random_map_redrawn_means_another_state():
 @pytest.mark.parametrize("training, compat", [(True, False), (False, True)])
 @pytest.mark.parametrize("prefill", [False, True])
 def test_random_maps_draw_for_each_new_sequence_and_never_inside_one(training, compat, prefill):
-    """In training, and in evaluation under compat, as fast-transformers does."""
+    """They draw in training, and in evaluation under compat, as in fast-transformers."""
     layer = RecurrentLinearAttention(6, feature_map="favor", compat=compat).train(training)
     q = torch.randn(2, 5, 4, 6)
     drawn = []

@@ -1,8 +1,7 @@
-"""The C++ and the Python modules are two shells around one set of operators: the
+"""The C++ and the Python modules are two wrappers around one set of operators: the
 same weights and the same batch give the same bits. Two models differ in the last
-places: torch's LSTM, whose products the two sides cut differently, and linear
-cross attention, which C++ reads from a state and Python's whole-sequence form does
-not."""
+digits: torch's LSTM, whose products the two sides split differently, and linear
+cross attention, which C++ reads from a state, unlike Python's whole-sequence form."""
 
 import subprocess
 
@@ -53,7 +52,7 @@ TOLERANCE = 4e-6  # on logits of size about 1, where the bits are not the same
 
 
 def same_bits(model):
-    """Whether the two shells call the same operators on the same tensors."""
+    """Whether the two wrappers call the same operators on the same tensors."""
     return isinstance(
         model, (models.LanguageModel, models.Classifier, models.FrameClassifier)
     ) or (model.config["arch"] == "seq2seq" and model.config["cross_attention"] == "full")
@@ -113,7 +112,7 @@ def test_same_weights_same_logits(task, arch, keys, one_thread, tmp_path, record
     tolerance = 0 if same_bits(model) else TOLERANCE
     largest = 0.0
     for row in range(len(given)):
-        # Past its length a row of frames means nothing.
+        # Past its length a row of frames is unspecified.
         valid = slice(LENGTHS[row]) if task == "ctc" else slice(None)
         torch.testing.assert_close(given[row, valid], wanted[row, valid], rtol=0, atol=tolerance)
         largest = max(largest, (given[row, valid] - wanted[row, valid]).abs().max().item())

@@ -57,7 +57,7 @@ def test_exports(keys):
 
 @pytest.mark.parametrize("keys", STACKS[:4], ids=str)
 def test_gradients_of_each_row_at_once(keys):
-    """vmap of grad over a batch: what per-sample methods need."""
+    """vmap of grad over a batch, which per-sample methods need."""
     model, tokens = model_and_tokens(keys)
     model.eval()
     parameters = {name: p.detach() for name, p in model.named_parameters()}

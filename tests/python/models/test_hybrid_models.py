@@ -89,7 +89,7 @@ def test_a_view_takes_the_options_of_its_entry():
     assert kinds == [CausalLinearAttention] * 2 + [LocalAttention, CausalLinearAttention]
 
 
-# What the lean runtime runs: linear with maps that are pure functions, and full.
+# The kinds that the lean runtime runs: linear with maps that are pure functions, and full.
 LEAN = [
     dict(layers=FULL),
     dict(layers=FULL, **MODERN),

@@ -34,7 +34,7 @@ DECODERS = [
     dict(positions="none", tied_head=True, final_norm=False),
 ]
 IDS = ["-".join(str(value) for value in keys.values()) for keys in DECODERS]
-# What the lean runtime runs: linear with maps that are pure functions, and full.
+# The kinds that the lean runtime runs: linear with maps that are pure functions, and full.
 LEAN = [
     keys
     for keys in DECODERS
@@ -61,7 +61,7 @@ def test_forward_prefill_and_step_agree(keys):
         row, state = model.step(tokens[:, t], state)
         rows.append(row)
     torch.testing.assert_close(torch.stack(rows, 1), wanted, rtol=0, atol=3e-5)
-    # The weights carry the names and shapes of the model file.
+    # The weights have the names and shapes of the model file.
     shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     assert shapes == models.weight_shapes(model.config)
 
@@ -246,7 +246,7 @@ def test_seq2seq_forms_agree_and_beam_one_is_greedy(attention, norm):
 
 
 def test_beam_search_finds_the_best_of_all():
-    """Against every target of up to three tokens of a vocabulary of five."""
+    """It is compared with every target of up to three tokens of a vocabulary of five."""
     model = models.Seq2Seq(**{**SMALL, "vocab_size": 5}).eval()
     source = tokens_of(1, 4, 5)[0]
     end, scores = 0, {}
@@ -345,7 +345,7 @@ def test_frames_are_labelled_whatever_the_padding(keys, tmp_path):
     padded[:2, :5].sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     alone = model(frames[1:2, :5])
-    if keys.get("attention") != "reformer":  # whose hashes are drawn by size
+    if keys.get("attention") != "reformer":  # whose hashes depend on the size
         torch.testing.assert_close(alone[0], out[1, :5], rtol=0, atol=2e-5)
     assert model(frames[:, :0]).shape == (3, 0, 5)
     assert model(frames[:0]).shape == (0, 9, 5)

@@ -1,5 +1,5 @@
 """Model directories of formats 1 to 3, written by an earlier build
-(tests/golden/make_old_models.py), mean what they meant."""
+(tests/golden/make_old_models.py), still mean the same."""
 import json
 import pathlib
 

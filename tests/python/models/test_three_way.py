@@ -1,5 +1,5 @@
-"""Training forward, prefill and step of `tarn.models.LanguageModel` are one
-function, over kinds, their mixtures and feature maps x positions x place of the
+"""Training forward, prefill and step of `tarn.models.LanguageModel` are one function,
+for all combinations of kind, mixture or feature map, positions and place of the
 norm."""
 
 import itertools
@@ -46,15 +46,15 @@ BATCH, LENGTH, FILLED = 2, 14, 6
 
 
 def bound(kind):
-    """On logits of size about 1, float32. Without a feature map, and with rff's
-    cosines, the weights of the keys have both signs, so that a denominator may come
-    close to 0: each form alone is up to 3e-5 from float64 with rff."""
+    """The bound on logits of size about 1, float32. Without a feature map, and with
+    rff's cosines, the weights of the keys have both signs, so that a denominator may
+    come close to 0: each form alone is up to 3e-5 from float64 with rff."""
     return {"identity": 2e-4, "rff": 1e-4}.get(kind.get("feature_map"), 3e-5)
 
 
 def supported(kind, position):
-    """Whether there is such a model. Rotary positions turn queries and keys whose
-    product is taken; after a feature map, those that act on each entry."""
+    """Whether there is such a model. Rotary positions need queries and keys whose
+    product is taken; after a feature map, they need an elementwise one."""
     if position["positions"] != "rotary":
         return True
     mixers = kind.get("layers", [kind.get("attention", "linear")])
@@ -68,7 +68,7 @@ def supported(kind, position):
 
 def difference(model):
     """The largest difference on logits [B, T, 256] between the training forward
-    and prefill in two pieces, and between it and one step a token."""
+    and prefill in two pieces, and between it and one step per token."""
     tokens = torch.randint(256, (BATCH, LENGTH))
     with torch.no_grad():
         wanted = model(tokens)
@@ -80,7 +80,7 @@ def difference(model):
             rows.append(row)
         alone, _ = model.step(tokens[:, -1])
     filled, stepped = torch.cat([first, rest], 1), torch.stack(rows, 1)
-    # Control: the context counts, so that a lost state would be seen.
+    # Control: the context has an effect, so that a lost state would be seen.
     assert wanted.isfinite().all() and (alone - wanted[:, -1]).abs().max() > 1e-2
     return max((given - wanted).abs().max().item() for given in (filled, stepped))
 

@@ -68,7 +68,7 @@ def test_shapes_and_defaults(kind):
     q, k, v = inputs(kind)
     out = module(q, k, v, mask_for(kind))
     assert out.shape == (N, L, H, v.shape[3]) and out.isfinite().all()
-    # No mask, a mask of ones and lengths that keep all say the same.
+    # No mask, a mask of ones and lengths that keep everything mean the same.
     masks = (
         mask_for(kind) or FullMask(L, k.shape[1]),
         LengthMask.full(N, L),
@@ -166,7 +166,7 @@ def test_key_masks_of_a_wrong_size_are_errors(kind):
 
 @pytest.mark.parametrize("kind", ["full", "exact-topk", "local", "aft-full", "reformer", BELOW])
 def test_masks_per_sample_and_head(kind):
-    """One mask a sequence equals each sequence under its own."""
+    """One mask per sequence equals each sequence alone under its own."""
     module = make(kind)
     q, k, v = inputs(kind)
     kept = torch.rand(N, L, k.shape[1]) > 0.4
@@ -199,8 +199,8 @@ def linear_weights(q, k):
 @pytest.mark.parametrize("sizes", [(7, 4), (4, 7), (1, 3), (3, 1), (5, 5)])
 @pytest.mark.parametrize("offset", [0, 2, -1])
 def test_causal_linear_of_unequal_lengths(sizes, offset):
-    """Defect 1 of docs/migration.md: queries beyond the keys see all of them; none are read
-    that are not there."""
+    """Defect 1 of docs/migration.md: queries beyond the keys see all of them; no missing
+    keys are read."""
     rows, columns = sizes
     q, k, v = inputs("causal-linear", rows, columns)
     mask = TriangularCausalMask(rows, keys=columns, offset=offset)
@@ -276,8 +276,8 @@ def test_aft_is_as_published():
 
 @pytest.mark.parametrize("kind", ALL)
 def test_tensors_of_two_devices_are_named(kind):
-    """Before any work. (Defect 14 of docs/migration.md: there is no missing back end,
-    as composed forms run on every device.)"""
+    """The error comes before any work. (Defect 14 of docs/migration.md: no back end is
+    missing, as composed forms run on every device.)"""
     q, k, v = inputs(kind)
     away = "keys" if kind != "reformer" else "values"
     with pytest.raises(ValueError, match=f"{away}: want .*cpu.*, got .*meta"):
@@ -342,8 +342,8 @@ def test_dropout_is_of_training_only(kind):
 
 @pytest.mark.parametrize("kind", ["full", "exact-topk"])
 def test_attention_event(kind):
-    """The matrix [N, H, L, S] that made the output, before dropout, and only
-    where somebody listens to it."""
+    """It has the matrix [N, H, L, S] that made the output, before dropout, and is only
+    sent where somebody listens."""
     module = make(kind)
     module.event_dispatcher = dispatcher = EventDispatcher()
     q, k, v = inputs(kind)

@@ -1,5 +1,5 @@
-"""A step of a decoder in one call: the same numbers as part by part, and part by part
-wherever anybody could tell the difference."""
+"""A step of a decoder in one call gives the same numbers as part by part, and goes part
+by part wherever a caller could see the difference."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_same_numbers_as_part_by_part(kind, cross, batch, activation):
 @pytest.mark.parametrize("cross", ("linear", "full"))
 @torch.no_grad()
 def test_memories_of_unequal_lengths(cross):
-    """A mask is in a linear memory, of a full one some keys do not count."""
+    """A linear memory has the mask applied; in a full one some keys are left out."""
     model, x, memory = decoder("linear", cross), torch.randn(4, 2, 16), torch.randn(2, 5, 16)
     mask = LengthMask(torch.tensor([5, 3]))
     count, (got, _) = calls_of(lambda: run(model, x, memory, mask), ONE_CALL)

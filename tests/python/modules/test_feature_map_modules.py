@@ -51,7 +51,7 @@ def test_widths_copies_and_gradients(name):
 
 
 def own_functions(feature_map):
-    """The same map as far as the operators can tell only by its functions."""
+    """The same map, but the operators only see its functions."""
     twin = copy.deepcopy(feature_map)
     twin.register_forward_hook(lambda *args: None)
     assert callable(twin.arguments()["feature_map"][0])
@@ -141,7 +141,7 @@ def test_a_map_of_ones_own():
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_omega_is_there_from_the_start_and_a_function_of_its_key(name):
-    """Defect 11 of docs/migration.md: not zero before the first call."""
+    """Defect 11 of docs/migration.md: it is not zero before the first call."""
     first, same = made(name), made(name)
     assert first.omega.abs().sum() > 0 and torch.equal(first.omega, same.omega)
     assert first.omega.shape[0] == E and list(first.state_dict()) == ["omega"]
@@ -213,7 +213,7 @@ def test_checkpoint_holds_omega():
 
 @pytest.mark.parametrize("positive", [False, True])
 def test_stabilised_favor_equals_the_plain_one(positive):
-    """Where nothing overflows; and it stays finite where the plain one is 0."""
+    """They agree where nothing overflows; it stays finite where the plain one is 0."""
     name = "favor-positive" if positive else "favor"
     q, k, v = torch.randn(N, L, H, E), torch.randn(N, L, H, E), torch.randn(N, L, H, M)
     plain, stable = (
@@ -229,7 +229,7 @@ def test_stabilised_favor_equals_the_plain_one(positive):
 @pytest.mark.parametrize("name", ["rff", "smoothed-rff", "favor"])
 def test_maps_are_normalised_by_the_columns_made(name):
     """Odd n_dims: the mean of phi(x).phi(x) over omega is the kernel's. Under
-    compat it is that times made / asked for."""
+    compat it is that times made / requested."""
     feature_map = made(name, n_dims=E + 1 if name != "smoothed-rff" else E, softmax_temp=0.05)
     x = 0.1 * torch.randn(50, E)
     squares = feature_map(x).square().sum(-1)
@@ -244,8 +244,8 @@ def test_maps_are_normalised_by_the_columns_made(name):
 
 
 def test_a_map_of_another_class():
-    """Any object with the methods of a feature map, as fast-transformers calls
-    them; queries and keys may differ."""
+    """Any object with the methods of a feature map is accepted, as fast-transformers
+    calls them; queries and keys may differ."""
 
     class Own:
         drawn = 0
@@ -290,8 +290,8 @@ def test_a_map_of_another_class():
 
 @pytest.mark.parametrize("cls", [Favor, FavorPositive])
 def test_stabilise_has_one_meaning_under_two_spellings(cls):
-    """tarn's word is that of config.json; fast-transformers' is taken too, also at
-    its place among the arguments."""
+    """tarn's spelling is that of config.json; fast-transformers' is accepted too, also
+    at its place among the arguments."""
     E = 4
     for made in (cls(E, stabilise=True), cls(E, stabilize=True), cls(E, 8, None, True, True)):
         assert made.stabilise and made.stabilize

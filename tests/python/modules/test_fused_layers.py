@@ -1,4 +1,4 @@
-"""Layers end each part in one fused pass where nobody could tell: the numbers are
+"""Layers end each part in one fused pass where no caller could see it: the numbers are
 those of the modules one by one, which run wherever somebody listens, a module is of
 another class, or the tensors are of another kind."""
 
@@ -49,7 +49,7 @@ def decoder(**form):
 
 
 def heard(model):
-    """A copy to each of whose modules somebody listens: nothing is fused."""
+    """A copy with a listener on each of its modules, so that nothing is fused."""
     model = copy.deepcopy(model)
     for module in model.modules():
         module.register_forward_hook(lambda *_: None)
@@ -129,11 +129,11 @@ def test_the_rest_of_a_layer_is_one_call():
         model = encoder(norm=norm)
         assert rests(model, x, TriangularCausalMask(L)) == 2
         assert rests(decoder(norm=norm), x, memory, TriangularCausalMask(L)) == 1
-        # What is not the operator's, or too small for it, goes part by part.
+        # What the operator does not compute, or is too small for it, goes part by part.
         assert rests(model, x[:, :3], TriangularCausalMask(3)) == 0
         model.layers[0].norm2.eps = 1e-3
         model.layers[1].linear3 = torch.nn.Linear(D, 40, bias=False)
-        expected = 1 if norm == "pre" else 0  # where norm2 stands behind norm1
+        expected = 1 if norm == "pre" else 0  # where norm2 comes after norm1
         assert rests(model, x, TriangularCausalMask(L)) == expected
     assert rests(encoder(feed_forward="swiglu"), x, TriangularCausalMask(L)) == 0
 
@@ -224,6 +224,6 @@ def test_dropout_is_a_function_of_the_generator(feed_forward):
     assert torch.equal(layer.eval()(x), layer(x))
     ours = "residual_norm" if feed_forward == "swiglu" else "layer_rest"
     assert any(ours in name for name in operators(lambda: layer.train()(x)))
-    layer.dropout.p = 1.0  # the kernels take less; all parts vanish
+    layer.dropout.p = 1.0  # the kernels take less than 1; all parts vanish
     layer.norm1, layer.norm2 = torch.nn.Identity(), torch.nn.Identity()
     assert torch.equal(layer(x), x)

@@ -1,5 +1,5 @@
-"""A step of a language model in one call: the same numbers as part by part, and part
-by part wherever anybody could tell the difference."""
+"""A step of a language model in one call gives the same numbers as part by part, and
+goes part by part wherever a caller could see the difference."""
 
 import pytest
 import torch
@@ -315,7 +315,7 @@ def test_a_longer_text_begins_with_the_shorter_one():
 @pytest.mark.parametrize("tokens", (1, 2, 63, 64, 65, 66, 150))
 @torch.no_grad()
 def test_generate_writes_many_tokens_in_one_call(temperature, tokens):
-    """The same as token by token, which a listener asks for."""
+    """They are the same as token by token, which a listener enforces."""
     torch.manual_seed(6)
     model, prompt = make(max_positions=40), torch.randint(31, (2, 3))
 

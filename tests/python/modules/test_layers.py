@@ -11,7 +11,7 @@ from tarn import ops
 
 
 def close(given, wanted, bound=3e-6):
-    """Largest difference, against the largest entry."""
+    """Checks the largest difference against the largest entry."""
     error = (given.double() - wanted.double()).abs().max().item()
     assert error <= bound * max(1.0, wanted.abs().max().item()), error
 

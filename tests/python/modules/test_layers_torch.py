@@ -96,7 +96,7 @@ def test_opcheck_scales():
 
 
 def test_gradcheck_double():
-    """The composed forms; the kernels are checked against them elsewhere."""
+    """Checks the composed forms; the kernels are checked against them elsewhere."""
     d = torch.float64
     x = rand(2, 3, 4, dtype=d)
     assert gradcheck(ops.affine, (x, rand(5, 4, dtype=d), rand(5, dtype=d)))
@@ -199,7 +199,7 @@ def test_empty_batches():
 
 
 def test_threads_give_the_same_bits():
-    """Products are torch's, so they are left out: the passes alone."""
+    """Only the passes are tested: products are torch's own."""
     results = []
     x, r = torch.randn(500, 40, requires_grad=True), torch.randn(500, 40)
     gamma, beta = torch.randn(40, requires_grad=True), torch.randn(40)

@@ -1,5 +1,5 @@
-"""The modules as citizens of torch: hooks, copies, replaced projections,
-compilation, several processes, checkpoints, second thoughts of autograd."""
+"""The modules inside torch: hooks, copies, replaced projections, compilation,
+several processes, checkpoints, recomputation by autograd."""
 
 import copy
 import io
@@ -250,7 +250,7 @@ def test_mirror_shares_parameters_and_buffers():
 
 
 def test_a_mirror_needs_the_parameters_alone():
-    """Buffers of one's own, such as a table of positions, need not be there."""
+    """Own buffers of a module, such as a table of positions, need not exist."""
     source, target = encoder("linear", feature_map="favor"), encoder("linear", feature_map="favor")
     for name, size in (("table", 7), ("longer", 7), ("shared", 7)):
         source.register_buffer(name, torch.ones(size))

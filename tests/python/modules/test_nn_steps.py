@@ -27,7 +27,7 @@ def words(keys):
 
 
 def in_pieces(layer, x, at):
-    """The rows of two prefills, and of one step a row; both last states."""
+    """The rows of two prefills, and of one step per row; both last states."""
     first, state = layer.prefill(x[:, :at])
     kept = recurrent.clone(state)
     rest, filled = layer.prefill(x[:, at:], state)
@@ -50,7 +50,7 @@ def test_an_attention_in_pieces_is_the_whole(keys, at):
     bound = 2e-3 if keys.get("feature_map") in ("identity", "rff") else 2e-5
     torch.testing.assert_close(filled, wanted, rtol=bound, atol=bound)
     torch.testing.assert_close(stepped, wanted, rtol=bound, atol=bound)
-    # Control: the past counts.
+    # Control: the past has an effect.
     alone, _ = layer.step(x[:, -1])
     assert (alone - wanted[:, -1]).abs().max() > 1e-3
     assert one.kind == other.kind and one.steps.tolist() == other.steps.tolist() == [L] * N
@@ -65,12 +65,12 @@ def test_an_encoder_in_pieces_is_the_whole(keys, norm):
     x = torch.randn(N, L, D)
     wanted = encoder(x)
     filled, stepped, one, other = in_pieces(encoder, x, 6)
-    # Sums that nothing divides grow with the tokens.
+    # Undivided sums grow with the tokens.
     bound = 2e-4 if keys.get("denominator") == "none" else 2e-5
     torch.testing.assert_close(filled, wanted, rtol=0, atol=bound)
     torch.testing.assert_close(stepped, wanted, rtol=0, atol=bound)
     assert len(one) == len(other) == 2
-    # Rows of different lengths, each then going on from its own end.
+    # Rows of different lengths; each continues from its own end.
     lengths = torch.tensor([5, 0, 3])
     _, ragged = encoder.prefill(x[:, :5], lengths=lengths)
     given, _ = encoder.step(x[torch.arange(N), lengths], ragged)

@@ -1,5 +1,5 @@
-"""A step of layers in one call: the same numbers as part by part, and part by part
-wherever anybody could tell the difference."""
+"""A step of layers in one call gives the same numbers as part by part, and goes part by
+part wherever a caller could see the difference."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ ONE_CALL = ONE_CALLS["linear"]
 
 
 def calls_of(function, name=ONE_CALL):
-    """How often a step was made in one call, or another operator called."""
+    """How often a step was made in one call, or another operator was called."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         result = function()
     return sum(e.count for e in profile.key_averages() if e.key == name), result
@@ -50,7 +50,7 @@ def test_same_numbers_as_part_by_part(kind, batch, activation):
     want, held = run(model, x)  # records gradients: part by part
     with torch.no_grad():
         count, (got, state) = calls_of(lambda: run(model, x), ONE_CALLS[kind])
-    assert count == 5  # three layers a call
+    assert count == 5  # three layers per call
     torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
     for part, other in zip(state, held, strict=True):
         assert part.facts == other.facts and torch.equal(part.steps, other.steps)
@@ -163,7 +163,7 @@ def break_listener(model):
 def test_what_is_not_plain_goes_part_by_part(change, stepped):
     model, x = encoder(), torch.randn(2, 16)
     if stepped:
-        model(x)  # what was found out about the layers no longer holds
+        model(x)  # the plan of the layers no longer holds
     change(model)
     count, _ = calls_of(lambda: model(x))
     assert count == 2  # of three layers
@@ -243,8 +243,8 @@ def test_a_layer_in_anothers_place_is_seen():
 
 @torch.no_grad()
 def test_full_attention_of_sequences_apart():
-    """Forked, reordered and of unequal lengths: part by part where one call would
-    read what is not there, the same numbers everywhere."""
+    """Forked, reordered and of unequal lengths: they go part by part where one call
+    would read missing tokens, with the same numbers everywhere."""
     model, x = encoder("full"), torch.randn(6, 3, 16)
     _, state = run(model, x)
     rows = [2, 0, 0]

@@ -62,7 +62,7 @@ def test_steps_go_on_from_a_plain_pair(kind, container):
 
 @pytest.mark.parametrize("kind", SELF)
 def test_rows_of_a_plain_pair_may_be_taken(kind):
-    """Beam search by indexing, as programs for fast-transformers have it."""
+    """Beam search by indexing, as programs for fast-transformers do it."""
     attention = SELF[kind]().eval()
     rows, state = torch.tensor([2, 0, 0, 1]), None
     for q, k, v in tokens(4):
@@ -184,7 +184,7 @@ class Latest:
 
 
 class First:
-    """The same for a memory; it counts on a mask."""
+    """The same for a memory; it relies on a mask."""
 
     def __call__(self, query, keys, values, key_lengths, state=None):
         assert state is None or keys is values is None

@@ -1,6 +1,6 @@
-"""`prefill` and `step` of the layers, stacks and models themselves: one function
-with the whole-sequence form, nothing built on the way, the same work at every
-token. Work is counted, not timed."""
+"""`prefill` and `step` of the layers, stacks and models themselves: they are one
+function with the whole-sequence form, build nothing on the way, and do the same work
+at every token. Work is counted, not timed."""
 
 import pytest
 import torch
@@ -74,7 +74,7 @@ def test_a_seq2seq_builds_nothing_at_a_step(built):
     state = model.initial_state(tokens)
     _, state = model.prefill(tokens[:, :2], state)
     model.step(tokens[:, 2], state)
-    # What the masks of the source are is no part of the model.
+    # The masks of the source are no part of the model.
     assert built == []
 
 
@@ -95,7 +95,7 @@ def test_a_step_of_linear_attention_is_the_same_work_at_every_token():
     assert per_layer <= MOST_OPERATORS_A_LAYER
 
 
-# Views and transposes of weights among them.
+# Views and transposes of weights are included.
 MOST_OPERATORS_A_LAYER = 20
 
 KINDS = [
@@ -128,7 +128,7 @@ def test_encoders_of_every_kind_run_as_recurrences(kind, options):
     # States are values: nothing changed the one in the middle.
     _, again = encoder.prefill(x[:, :4])
     assert again == kept
-    # Rows of different lengths, each then going on from its own end.
+    # Rows of different lengths; each continues from its own end.
     lengths = torch.tensor([4, 1, 2])
     _, ragged = encoder.prefill(x[:, :4], lengths)
     given, _ = encoder.step(x[torch.arange(N), lengths], ragged)

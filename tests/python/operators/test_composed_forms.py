@@ -1,6 +1,6 @@
 """The composed forms, which serve every device without kernels: forced on the CPU
-they agree with the kernels, gradients included; they trace on meta, and
-torch.func, forward-mode derivatives and autocast see through them."""
+they agree with the kernels, gradients included; they trace on meta, and work with
+torch.func, forward-mode derivatives and autocast."""
 
 import contextlib
 
@@ -104,7 +104,7 @@ def test_torch_func(name):
     direction = torch.randn_like(x)
     _, slope = torch.func.jvp(loss, (x,), (direction,))
     near(slope, (wanted * direction).sum(), 1e-12)
-    # Against float64: what float32 loses in sums and quotients of x's size.
+    # The bound against float64 is what float32 loses in sums and quotients of x's size.
     near(torch.func.grad(loss)(x.float()), wanted.float(), 1e-4)
 
 
@@ -121,7 +121,7 @@ def test_torch_func(name):
     ],
 )
 def test_forward_mode_of_any_argument(call):
-    """A tangent of another argument than the first is no reason to lose it."""
+    """A tangent of another argument than the first is not lost."""
     x, w = random_x().detach(), random_x().detach().flip(1)
     direction = torch.randn_like(w)
     with torch.autograd.forward_ad.dual_level():
@@ -174,7 +174,7 @@ def test_autocast_takes_operands_of_two_dtypes():
 
 
 def test_linear_memory():
-    """Nothing of size T x T: the peak of a traced run grows with T, not T^2."""
+    """Nothing has size T x T: the peak of a traced run grows with T, not T^2."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):

@@ -1,5 +1,5 @@
-"""torch.ops.tarn.decoder_layers_step: one call against the operators that it stands
-for, in float64, and what it refuses."""
+"""torch.ops.tarn.decoder_layers_step: one call against the operators that it replaces,
+in float64, and what it refuses."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_equals_the_operators_in_float64(kinds, batch, options):
     got = step(x, *lists, weights, *kinds, **options)
     wide = [widened(part) for part in lists]
     want = step(x.double(), *wide, widened(weights), *kinds, **options)
-    # Six norms of rows that random weights make large: each may widen a rounding.
+    # Six norms of rows that random weights make large: each may magnify a rounding.
     near = dict(atol=2e-4, rtol=2e-4)
     torch.testing.assert_close(got[0].double(), want[0], **near)
     for a, b in zip(got[1] + got[2], want[1] + want[2], strict=True):
@@ -68,7 +68,7 @@ def test_equals_the_operators_in_float64(kinds, batch, options):
 
 @pytest.mark.parametrize("kinds", KINDS)
 def test_the_memory_is_read_between_the_others(kinds):
-    """The composed form against the sublayers by hand."""
+    """Compares the composed form with the sublayers called by hand."""
     x, *lists, weights = decoder(2, *kinds, dtype=torch.float64, layers=1)
     (S,), (z,), (memory_S,), (memory_z,) = lists
     map_rows, norm = torch.nn.functional.linear, torch.nn.functional.layer_norm

@@ -1,5 +1,5 @@
 """torch.ops.tarn.full_layers_step: one token through layers with softmax attention
-over all keys and values, which grow without a copy and stay values all the same."""
+over all keys and values, which grow without a copy and still are values."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_equals_the_operators_in_float64(batch, tokens, options):
 
 
 def test_equals_attention_over_the_whole_cache():
-    """The composed form against torch's own attention."""
+    """Compares the composed form with torch's own attention."""
     x, keys, values, weights = make(2, 9, torch.float64)
     with ops.composed_forms():
         out, (all_keys,), (all_values,) = step(x, keys, values, weights)
@@ -76,11 +76,11 @@ def copies(tensors):
 
 @pytest.mark.parametrize("batch", (1, 4))
 def test_states_are_values(batch):
-    """What was appended to a state once is appended to it again: neither sees the
-    other's token, nor does the state they come from."""
+    """Two tokens are appended to one state, one after the other: neither result sees
+    the other's token, nor does the state they come from."""
     x, keys, values, weights = make(batch, 0)
     state = [[], []]
-    for token in range(150):  # past what there is room for at first
+    for token in range(150):  # more than there is room for at first
         other = torch.randn_like(x)
         before = [copies(part) for part in state]
         one = step(x + token, *state, weights)
@@ -111,7 +111,7 @@ def test_tokens_cost_no_copy_of_those_before():
 
 @pytest.mark.parametrize("part", ("rows", "fewer", "heads"))
 def test_views_of_a_state_are_copied(part):
-    """A part of a state has no room behind it that is its own."""
+    """A part of a state has no room of its own behind it."""
     x, keys, values, weights = make(4, 3)
     _, keys, values = step(x, keys, values, weights)
     cut = {

@@ -1,5 +1,5 @@
-"""The hand-over to flash-linear-attention, beside a kernel of its signature in
-torch: what is handed over gives what tarn gives, and the rest stays."""
+"""The hand-over to flash-linear-attention, tested with a kernel of its signature in
+torch: calls that are handed over give tarn's results, and all others stay."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from tarn.ops import _fla
 def chunk_linear_attn(
     q, k, v, scale=None, initial_state=None, output_final_state=False, normalize=True
 ):
-    """The sums alone, as the rival's kernel returns them: [B, T, H, V] and the
-    state [B, H, K, V]."""
+    """The sums alone, as the kernel of flash-linear-attention returns them:
+    [B, T, H, V] and the state [B, H, K, V]."""
     assert scale == 1.0 and normalize is False and output_final_state
     products = torch.einsum("bthk,bthv->bthkv", k, v).cumsum(1)
     if initial_state is not None:
@@ -22,7 +22,7 @@ def chunk_linear_attn(
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The hand-over, as if on CUDA; counts what went through it."""
+    """The hand-over, as if on CUDA; counts the calls that went through it."""
     count = []
 
     def chunk(*args, **kwargs):
@@ -52,7 +52,7 @@ KEPT = torch.rand(2, 7) > 0.3
 
 
 @pytest.mark.parametrize("value_heads", [2, 4])
-# Of identity the undivided sums alone: those of both signs may divide by nothing.
+# identity is tested with undivided sums only: sums of both signs may divide by zero.
 @pytest.mark.parametrize(
     ("feature_map", "denominator"),
     [(m, d) for m in ("elu1", "relu2") for d in ("exact", "compat", "none")]

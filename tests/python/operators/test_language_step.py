@@ -1,5 +1,5 @@
-"""torch.ops.tarn.language_step: one call against the operators that it stands for,
-in float64, and what it refuses."""
+"""torch.ops.tarn.language_step: one call against the operators that it replaces, in
+float64, and what it refuses."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ VOCAB, HEADS, WIDTH, HIDDEN, PLACES, LAYERS = 11, 2, 8, 13, 5, 2
 
 
 def step(**call):
-    """Of one token: (logits, S, z)."""
+    """The results for one token: (logits, S, z)."""
     *results, later, chosen = operator(**call)
     places = call["places"]
     assert torch.equal(later, torch.ones(1, dtype=torch.int64) if places is None else places + 1)
@@ -63,7 +63,7 @@ def widened(value):
 
 
 def by_operators(call):
-    """The same by the operators that torch and this package have beside it."""
+    """The same by other operators of torch and this package."""
     call = dict(call)
     x = torch.nn.functional.embedding(call.pop("tokens"), call.pop("embedding"))
     places, table = call.pop("places"), call.pop("positions")
@@ -133,9 +133,9 @@ def test_places_of_each_row_and_past_the_table():
 @pytest.mark.parametrize("noisy", (False, True))
 @pytest.mark.parametrize("past", (0, 3))
 def test_tokens_that_follow(composed, attention, positions, noisy, past):
-    """Each is what the logits before it choose, with noise if there is any."""
+    """Each is the one that the logits before it choose, with noise if there is any."""
     count, call = 4, make(3, attention=attention, past=past) | POSITIONS[positions]
-    # A model may choose what it reads: as many outputs as there are tokens.
+    # A model may read what it chooses: it has as many outputs as there are tokens.
     call |= dict(head=torch.randn(VOCAB, WIDTH), head_bias=torch.randn(VOCAB))
     noise = 3 * torch.randn(count - 1, 3, VOCAB) if noisy else None
     with contextlib.ExitStack() as stack:

@@ -1,5 +1,5 @@
-"""layer_heads and layer_rest: what stands before and after a mixer, against torch's
-own operators in float64, and inside torch's own checks."""
+"""layer_heads and layer_rest: the parts before and after a mixer, against torch's own
+operators in float64, and inside torch's own checks."""
 
 import pytest
 import torch
@@ -90,7 +90,7 @@ def wide(tensors):
 
 def with_gradients(call, tensors):
     y = call(*tensors)
-    drawn = torch.Generator().manual_seed(1)  # sums over rows do not cancel
+    drawn = torch.Generator().manual_seed(1)  # so that sums over rows do not cancel
     weights = torch.randn(y.shape, generator=drawn, dtype=torch.float64).to(y.dtype)
     return [y, *torch.autograd.grad((y * weights).sum(), flat(tensors))]
 

@@ -1,5 +1,5 @@
-"""torch.ops.tarn.linear_layers_step: one call against the operators that it stands
-for, in float64, and what it refuses."""
+"""torch.ops.tarn.linear_layers_step: one call against the operators that it replaces,
+in float64, and what it refuses."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ HEADS, WIDTH, D_KEY, D_VALUE, HIDDEN = 3, 12, 5, 4, 17
 
 
 def step(x, S, z, weights, *arguments, **options):
-    """Of one layer: (out, S, z)."""
+    """The results of one layer: (out, S, z)."""
     given = [[] if t is None else [t] for t in (S, z)]
     out, S, z = steps(x, *given, weights, None, None, *arguments, **options)
     return out, S[0], z[0]
@@ -103,8 +103,7 @@ def test_strided_tensors():
 
 @pytest.mark.parametrize("gated", (False, True))
 def test_gradients(gated):
-    """They are those of the composed form, which is made of operators that have
-    them."""
+    """They are those of the composed form, whose operators have gradients."""
     x, S, z, weights = make(2, torch.float64, gated=gated)
     for tensor in (x, S, z, weights[0], weights[6], weights[10]):
         tensor.requires_grad_()

@@ -1,4 +1,4 @@
-"""What must hold of linear attention apart from any reference: averages, NaN
+"""What must hold for linear attention without any reference: averages, NaN
 isolation, causality, equal bits for equal work, equal forms."""
 
 import pytest
@@ -34,13 +34,13 @@ def gradients(out, tensors):
 @pytest.mark.parametrize("level", [0.0, -5.0, -30.0, -80.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_constant_value_comes_back(level, dtype):
-    """Exact denominators: an average of equal values is that value, also where
+    """With exact denominators an average of equal values is that value, also where
     phi is tiny; compat denominators shrink it (0.9945 at level -5, width 4)."""
     queries = torch.full((1, 100, 1, 4), level, dtype=dtype)
     values = torch.full((1, 100, 1, 3), 0.7, dtype=dtype)
     for causal in (True, False):
         out = linear_attention(queries, queries, values, causal=causal)
-        # Two sums of 100 terms, rounded apart; or the rounding of a coarser type.
+        # Two sums of 100 terms, rounded separately; or the rounding of a coarser type.
         torch.testing.assert_close(out, values, rtol=max(2e-6, torch.finfo(dtype).eps), atol=0)
     state = None
     for t in range(5):
@@ -83,7 +83,7 @@ def test_empty_rows_are_zero_and_send_no_gradient(denominator, dtype):
         queries, keys, values, key_mask=mask, causal_offset=-3, denominator=denominator
     )
     assert not out[:, :13].any() and out[:, 13:].ne(0).all()
-    # A NaN in the gradient of a row without keys stays there, exact or none.
+    # A NaN in the gradient of a row without keys stays there, under "exact" and "none".
     grad = torch.ones_like(out)
     grad[:, :13] = 1e30
     d_queries, d_keys, d_values = torch.autograd.grad(out, (queries, keys, values), grad)
@@ -142,7 +142,7 @@ def test_bad_numbers_stay_in_their_sequence_and_head(bad):
 @pytest.mark.parametrize("where", ["queries", "keys", "values"])
 @pytest.mark.parametrize("position", [0, 15, 16, 31, 33, 49])
 def test_future_tokens_change_nothing(where, position):
-    """Not a bit of an earlier row, even if the future is NaN."""
+    """No bit of an earlier row changes, even if the future is NaN."""
     queries, keys, values = operands()
     clean = linear_attention(queries, keys, values)
     tensors = {"queries": queries, "keys": keys, "values": values}

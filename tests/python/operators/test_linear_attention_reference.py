@@ -95,7 +95,7 @@ def check(arguments, dtype):
     backward(parts, grads)
     r, m = GRADIENT_TOLERANCE[dtype]
     if dtype in (torch.bfloat16, torch.float16):
-        # do . o enters with the rounded output, beside the result's own rounding.
+        # do . o is computed from the rounded output, in addition to the result's rounding.
         r, m = 2 * r, 2 * m
     for name, tensor in problem.tensors.items():
         assert tensor.grad.dtype == tensor.dtype
@@ -137,7 +137,7 @@ def test_gradient_of_output_or_state_alone():
 
 
 def test_gradient_of_some_inputs():
-    """Inputs that need no gradient get none; the others the same bits."""
+    """Inputs that need no gradient get none; the others get the same bits."""
     problem = make_problem(T=40, H=2, K=6, V=7, state=True)
     names = list(problem.tensors)
     full = torch.autograd.grad(problem.run()[0].sum(), list(problem.tensors.values()))

@@ -32,7 +32,7 @@ def arguments(dtype, batch=B, rows=None, state=False, requires_grad=True):
 # ---- Operator checks: schema, autograd registration, fake tensors, AOT autograd.
 
 
-# float64 composes many operators, whose tracing takes seconds: the richest kind.
+# float64 composes many operators, whose tracing takes seconds: only the richest kind.
 @pytest.mark.parametrize(
     "kind, dtype",
     [(k, torch.float32) for k in ("plain", "masked", "packed", "not-causal")]

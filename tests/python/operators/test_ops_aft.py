@@ -16,7 +16,7 @@ TARN = torch.ops.tarn
 
 
 def reference(q, k, v, allowed, w=None):
-    """By definition, one query and head at a time; allowed [B, H, T, S] bool."""
+    """The result by definition, one query and head at a time; allowed [B, H, T, S] bool."""
     batch, seq_len, heads, _ = q.shape
     rows = []
     for b in range(batch):
@@ -190,7 +190,7 @@ def test_keys_up_to_300_neither_overflow_nor_underflow(pattern, causal):
 def test_weights_add_to_one():
     """Defect of the original: the causal sum of constant values gave 4.28 = H_40
     (its weights are divided at the key's step), and a causal mask with signed keys
-    NaN. A constant value must come back."""
+    gave NaN. A constant value must be reproduced."""
     q = torch.full((1, 40, 1, 2), 200.0)
     ones = torch.ones(1, 40, 1, 2)
     for k in (torch.zeros_like(ones), torch.randn_like(ones)):
@@ -226,7 +226,7 @@ def test_strictly_causal(op):
 @pytest.mark.parametrize("op", ["simple", "full"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_and_batch_mates_do_not_matter(op, causal):
-    """NaN everywhere in padding: values and gradients of the rest as if alone."""
+    """With NaN everywhere in padding, values and gradients of the rest are as if alone."""
     lengths = torch.tensor([5, 0, 9])
     q, k, v = draw(3, 9, 9, 2, 3, dtype=torch.float32)
     w = torch.randn(9, 9)
@@ -332,7 +332,7 @@ def test_the_kernel_has_the_gradients_of_the_scan(causal, offset):
     wide = list(draw(2, 70, 75, 3, 40, scale=3.0))
     _, state = ops.aft_simple_attention(*draw(2, 3, 3, 3, 40), return_state=True)
     key_mask = torch.rand(2, 75) < 0.7
-    # The running maximum is exact: both must hold the same keys.
+    # The running maximum is exact, so both must hold the same keys.
     wide = [x.float().double().requires_grad_() for x in (*wide, *state)]
     narrow = [x.detach().float().requires_grad_() for x in wide]
     heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in narrow[:3]]
@@ -356,7 +356,7 @@ def test_the_kernel_has_the_gradients_of_the_scan(causal, offset):
 
 @pytest.mark.parametrize("scale", [1.0, 400.0])
 def test_gradcheck_full(scale):
-    """400: the form that goes pair by pair."""
+    """Scale 400 takes the form that goes pair by pair."""
     q, k, v = draw(2, 4, 5, 2, 2)
     w = torch.randn(5, 6, dtype=D)
     w[:, 1] *= scale

@@ -127,7 +127,7 @@ def test_improved_with_every_key_on_top_is_full_attention(clusters):
 
 def test_one_cluster_a_query_is_full_attention():
     """Defect of the original: more clusters than queries fails. Distinct starts
-    and distinct hashes leave every query alone."""
+    and distinct hashes give every query its own cluster."""
     q, k, v = draw(1, 12, 9, 1, 16, 4)
     got = ops.clustered_attention(q, k, v, clusters=30, bits=63)
     assert largest(got, full(q, k, v)) < 1e-13
@@ -136,7 +136,7 @@ def test_one_cluster_a_query_is_full_attention():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, D])
 def test_padding_and_batch_mates_do_not_matter(kind, dtype):
-    """NaN everywhere in padding: values and gradients of the rest as if alone.
+    """With NaN everywhere in padding, values and gradients of the rest are as if alone.
     Defect of the original: padded values leaked where a sequence has fewer keys
     than topk, and starts were shared by the batch and might be padding."""
     q, k, v = (x.requires_grad_() for x in draw(4, 20, 23, 2, 6, 3, dtype))
@@ -190,8 +190,8 @@ def test_nothing_later_is_read_by_the_causal_kind_and_seeds_decide(kind):
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("topk", [7, 50])
 def test_nothing_later_is_read_by_the_causal_kind_not_even_nan(topk, poison, dtype):
-    """What only causality hides reaches no earlier row and no gradient of one;
-    a row that reads it is NaN."""
+    """Entries that only causality hides reach no earlier row and no gradient of one;
+    a row that reads them is NaN."""
     inputs = draw(2, 50, 50, 2, 8, 4, dtype)
     weights = torch.randn_like(inputs[2])[:, :30]
 
@@ -207,8 +207,8 @@ def test_nothing_later_is_read_by_the_causal_kind_not_even_nan(topk, poison, dty
         spoiled = run(*later)
         for one, other in zip(clean, spoiled):
             assert other[:, :30].isfinite().all()
-            # Later values decide nothing; later keys, where every key is chosen,
-            # only the order of sums; later queries the clusters.
+            # Later values decide nothing; later keys decide only the order of sums,
+            # where every key is chosen; later queries decide the clusters.
             if which == 2:
                 assert torch.equal(one[:, :30], other[:, :30])
             elif which == 1 and topk == 50:

@@ -1,4 +1,4 @@
-"""Denominators of linear attention: what a constant value comes back as, sums
+"""Denominators of linear attention: whether a constant value is reproduced, sums
 near zero, the signed form."""
 
 import feature_map_reference as reference
@@ -57,7 +57,7 @@ def test_signed_denominator_is_kept_away_from_zero(dtype):
         *call, feature_map="identity", return_state=True, return_clamped=True
     )
     # Rows: d = 2 exact; 0 -> 1e-6 * 4; 1e-7 -> 1e-6 * 4.0000001; q = 0: nothing;
-    # d = -1e-7 + 1e-7 -> + or -, in any case clamped.
+    # d = -1e-7 + 1e-7 -> + or -, clamped in either case.
     assert clamped.item() == 3
     numerators = torch.tensor([2.0, -4.0, -4 + 5e-7], dtype=dtype)
     wanted = numerators / torch.tensor([2.0, 4e-6, 4e-6], dtype=dtype)

@@ -166,8 +166,8 @@ def test_omega_is_a_function_of_its_arguments():
     assert torch.equal(omega, ops.draw_omega(6, 33, **call)[:, :20])
 
 
-# draw_omega(3, 2) as checkpoints know it: a change of these draws would change
-# models that are redrawn while they train.
+# draw_omega(3, 2) as checkpoints rely on it: a change of these draws would change
+# models whose omega is redrawn while they train.
 GAUSSIAN = [
     [-0.6762005090713501, -0.9746429920196533],
     [-1.1361980438232422, -0.1547250747680664],

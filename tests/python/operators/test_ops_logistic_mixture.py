@@ -13,7 +13,7 @@ LOSS = torch.ops.tarn.logistic_mixture_loss.default
 
 
 def reference(params, targets):
-    """Semantics by definition: params [..., 3 K] float64, targets [...]."""
+    """The loss by definition: params [..., 3 K] float64, targets [...]."""
     logits, means, log_scales = params.chunk(3, -1)
     scales = log_scales.clamp(min=-7).exp()
     y = (2 * targets.double() / 255 - 1)[..., None]
@@ -106,7 +106,7 @@ def test_opcheck(dtype, kind):
 
 def test_gradcheck_twice():
     params, targets = problem(4, mixtures=3, dtype=torch.float64)
-    # Far in the tail: the density; and a clamped scale.
+    # Far in the tail, where the density counts; and a clamped scale.
     params[1, 3:6], params[1, 6:] = 0.5, -5.0
     targets[1] = 3
     params[2, 6] = -8.0

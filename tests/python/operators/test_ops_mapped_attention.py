@@ -49,8 +49,8 @@ def test_matches_the_definition(name, case):
     phi = [reference.features(name, x, mapped.get("omega")) for x in leaves[:2]]
     denominator = "signed" if name in reference.SIGNED else "exact"
     wanted = reference.attend(*phi, leaves[2], pairs, denominator)
-    # The row of a signed map may be a small difference of large terms: only those
-    # whose denominator is a fair sum are compared.
+    # The row of a signed map may be a small difference of large terms: only rows
+    # whose denominator is large enough are compared.
     fair = torch.ones(wanted.shape[:3], dtype=torch.bool)
     if name in reference.SIGNED:
         fair = fair_rows(*phi, pairs)
@@ -179,7 +179,7 @@ def test_a_state_is_a_value(name, stabilise):
 
 @pytest.mark.parametrize("name, stabilise", STATEFUL)
 def test_a_state_can_be_read_by_queries_alone(name, stabilise):
-    """As cross attention does: no keys, the memory's state."""
+    """This is what cross attention does: no keys, the memory's state."""
     q, k, v = operands(T=9, S=13)
     mapped = arguments(name, stabilise=stabilise)
     wanted, state = mapped_linear_attention(q, k, v, **mapped, causal=False, return_state=True)

@@ -130,7 +130,7 @@ def masks_of(kind, batch, heads, n):
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_is_its_definition(kind, options):
-    """Lengths that are no multiple of the chunk, M != E, T = 0 and 1."""
+    """Covers lengths that are no multiple of the chunk, M != E, T = 0 and 1."""
     for case, (n, chunk_size) in enumerate(((23, 4), (12, 5), (5, 5), (1, 3), (0, 4))):
         q, v = draw(2, n, 2, 5, 3)
         masks = masks_of(kind, 2, 2, n)
@@ -178,7 +178,7 @@ def test_zero_and_extreme_queries():
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_padding_and_batch_mates_do_not_matter(options):
-    """NaN everywhere in padding: values and gradients of the rest as if alone."""
+    """With NaN everywhere in padding, values and gradients of the rest are as if alone."""
     lengths = torch.tensor([21, 9, 0, 1])
     q, v = (x.requires_grad_() for x in draw(4, 21, 2, 6, 3, torch.float32))
     with torch.no_grad():
@@ -233,8 +233,8 @@ def test_nothing_later_is_read_under_a_causal_mask_and_seeds_decide():
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_nothing_later_is_read_not_even_nan(options, poison, dtype):
-    """What only causality hides reaches no earlier row and no gradient of one;
-    rows that read it are NaN."""
+    """Entries that only causality hides reach no earlier row and no gradient of one;
+    rows that read them are NaN."""
     q, v = draw(2, 50, 2, 8, 4, dtype)
     weights = torch.randn_like(v)
     weights[:, 30:] = 0.0
@@ -251,7 +251,7 @@ def test_nothing_later_is_read_not_even_nan(options, poison, dtype):
         spoiled = run(q, later)
         for one, other in zip(clean, spoiled):
             assert torch.equal(one[:, :30], other[:, :30])
-        # Where i reads anything beside itself it need not read itself.
+        # Where i reads anything besides itself it need not read itself.
         rows = spoiled[0][:, 30:].isnan().all(-1)
         assert rows.any() if options.get("masked") else rows.all()
         # Queries are keys: later ones decide the order, so only NaN is looked for.
@@ -393,7 +393,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 
 def test_no_pairs_are_kept():
     """At N = 16,384 all pairs would take 1 GiB in float32, and 256 MiB as a mask
-    of bytes; two rounds of chunks take 8 MiB a tensor."""
+    of bytes; two rounds of chunks take 8 MiB per tensor."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True
     )

@@ -152,8 +152,8 @@ def test_compiles_without_graph_breaks():
 
 
 def test_other_devices_compose():
-    """Fake tensors of a device without a kernel: shapes and devices. (Without
-    gradients: those ask for the device itself.)"""
+    """Checks shapes and devices of fake tensors on a device without a kernel. (There
+    are no gradients: those need the device itself.)"""
     with FakeTensorMode():
         x, gamma = torch.randn(2, 5, 8, device="cuda"), torch.randn(8, device="cuda")
         for case in ({"beta": gamma}, {"kind": "rms"}):
@@ -163,7 +163,7 @@ def test_other_devices_compose():
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_composed_form_equals_the_kernel(kind):
-    """What other devices run, forced on the CPU in float32, gradients included."""
+    """The form of other devices, forced on the CPU in float32, gradients included."""
     x, residual, bias, gamma = call("all", (3, 50, 19))[:4]
     beta = None if kind == "rms" else rand(19)
     arguments = (x, residual, bias, gamma, beta, 1e-5, 0.25, SEED, kind)

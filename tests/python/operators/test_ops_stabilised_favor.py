@@ -18,7 +18,7 @@ def seed():
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("size", [0.1, 1.0, 3.0, 10.0, 30.0])
 def test_stabilised_favor_matches_logarithms(size, positive):
-    """Where plain favor under- or overflows, to the accuracy of the exponents."""
+    """They agree to the accuracy of the exponents where plain favor under- or overflows."""
     name = "favor-positive" if positive else "favor"
     q, k, v = operands(T=41, K=32, dtype=torch.float64)
     q, k = size * q, size * k

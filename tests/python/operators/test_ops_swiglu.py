@@ -24,7 +24,7 @@ def call(rows=(2, 3), d_model=5, d_ff=7, d_out=4, dtype=torch.float32, grad=True
 
 
 def plain(x, weight1, weight2, weight3, dropout):
-    """By definition, from torch's own operators, under the same mask."""
+    """The result by definition, from torch's own operators, under the same mask."""
     hidden = silu(linear(x, weight1)) * linear(x, weight3)
     if dropout > 0:
         rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
@@ -135,8 +135,8 @@ def test_compiles_without_graph_breaks():
 
 
 def test_other_devices_compose():
-    """Fake tensors of a device without a kernel: shapes and devices. (Without
-    gradients: those ask for the device itself.)"""
+    """Checks shapes and devices of fake tensors on a device without a kernel. (There
+    are no gradients: those need the device itself.)"""
     with FakeTensorMode():
         tensors = [torch.randn(t.shape, device="cuda") for t in call()]
         y = ops.swiglu_feed_forward(*tensors)
@@ -144,7 +144,7 @@ def test_other_devices_compose():
 
 
 def test_composed_form_equals_the_kernel():
-    """What other devices run, forced on the CPU in float32, gradients included."""
+    """The form of other devices, forced on the CPU in float32, gradients included."""
     tensors = call((3, 50), 20, 33, 18)
     op, composed = TARN.swiglu_feed_forward.default, torch._C.DispatchKey.CompositeExplicitAutograd
     weights, results = torch.randn(3, 50, 18), []

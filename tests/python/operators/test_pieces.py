@@ -56,7 +56,7 @@ def test_a_piece_changed_in_place():
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("masked", [True, False])
 def test_attention_on_pieces_gives_one_gradient(causal, masked):
-    """As on tensors of their own, and what comes back was never put together."""
+    """The results are as on separate tensors, and the gradient is never joined by a copy."""
     x = packed(2, 37)
     mask = torch.rand(2, 37) < 0.8 if masked else None
     grads = []
@@ -76,7 +76,7 @@ def test_attention_on_pieces_gives_one_gradient(causal, masked):
     "change",
     [
         lambda q, k, v: (k, q, v),  # another order
-        lambda q, k, v: (q, k, v[:, :, :, :2]),  # not all of it
+        lambda q, k, v: (q, k, v[:, :, :, :2]),  # not the whole tensor
         lambda q, k, v: (q[:, 1:], k[:, 1:], v[:, 1:]),
         lambda q, k, v: (q, q, v),
     ],
@@ -113,7 +113,7 @@ def test_gradients_by_differences_and_of_gradients():
 
 
 def test_gradients_of_gradients_that_lie_side_by_side():
-    """Those of torch.cat are pieces of one tensor; each has a graph of its own."""
+    """The gradients of torch.cat are pieces of one tensor; each has its own graph."""
     x = packed(1, 3)
     whole = torch.cat(PIECES(x, WIDTHS), dim=-1)
     (first,) = torch.autograd.grad(whole.pow(3).sum(), x, create_graph=True)

@@ -40,7 +40,7 @@ PHI = {
 
 
 def by_definition(q, k, v, config, causal, keep=None):
-    """[B, T, H, .] -> [B, T, H, V], every pair of places by itself."""
+    """[B, T, H, .] -> [B, T, H, V], every pair of positions by itself."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     phi = PHI[config["feature_map"]]
     weights = phi(q) @ phi(k).mT
@@ -114,7 +114,7 @@ def test_the_recurrent_twin_in_double(name, denominator):
     first, state = model.prefill(tokens[:, :4], lengths)
     for row, length in enumerate(lengths):
         torch.testing.assert_close(first[row, :length], wanted[row, :length], rtol=0, atol=1e-10)
-    # Each row goes on from its own place.
+    # Each row continues from its own position.
     for t in range(4):
         at = lengths + t
         logits, state = model.step(tokens[torch.arange(3), at], state)
@@ -165,7 +165,7 @@ def test_seq2seq_forms_agree():
 
 
 def test_conditional_full_turns_what_it_runs():
-    """Short sequences as full attention, longer ones as linear attention whose
+    """Short sequences run as full attention, longer ones as linear attention whose
     features are turned."""
     keys = {**SMALL, **AFTER}
     both = models.LanguageModel(attention="conditional-full", length_limit=5, **keys).eval()

@@ -1,4 +1,5 @@
-"""Gradients of gradients: which operators have them, and that the other says so by an error which names it, and in its docstring."""
+"""Gradients of gradients: which operators have them; the other one raises an error that
+names it, and says so in its docstring."""
 
 import pytest
 import torch

@@ -153,7 +153,7 @@ def test_topk_of_every_key_is_full():
                 atol=1e-6,
                 rtol=0,
             )
-    # At most 20 allowed keys: topk 20 of them are all.
+    # At most 20 keys are allowed, so that topk 20 takes all of them.
     mask = torch.zeros(50, 50, dtype=torch.bool)
     mask[:, ::3] = True
     torch.testing.assert_close(
@@ -200,7 +200,7 @@ def test_a_hundred_steps_equal_the_sequence(kind):
     q, k, v = tensors(B=10, T=100, H=4, K=25, V=64)
     whole = op(q, k, v, causal=True)
     for t in range(100):
-        # A ring holds the window alone: blocks of keys begin elsewhere, and sums
+        # A ring holds the window alone, so blocks of keys begin elsewhere, and sums
         # differ by rounding.
         first = max(0, t - 8) if kind == "local" else 0
         seen = slice(first, t + 1)
@@ -274,7 +274,7 @@ def test_hidden_keys_and_values_may_be_nan(kind, how):
         assert torch.equal(given[:, :rows], wanted[:, :rows])
         grads = torch.autograd.grad(given[:, :rows], dirty, grad[:, :rows])
         assert torch.equal(grads[0][:, :rows], wanted_grads[0][:, :rows])
-        # Later queries do read them: what they send, 0 times NaN, is 0 from the
+        # Later queries do read them: their contribution, 0 times NaN, is 0 from the
         # kernel and NaN from torch's operators.
         if how == "causal" and kind == "exact-topk":
             continue

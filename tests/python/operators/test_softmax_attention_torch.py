@@ -28,7 +28,7 @@ def tensors(dtype=torch.float32, requires_grad=True):
 
 
 def masks(dtype=torch.float32, requires_grad=True):
-    """The operators' arguments behind queries, keys, values, all in use."""
+    """The operators' arguments after queries, keys and values, all of them in use."""
     return (
         torch.rand(B, 1, T, S) > 0.2,
         torch.rand(B, S) > 0.2,
@@ -239,7 +239,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 def test_peak_memory_is_far_below_the_square(call, limit_mib):
     """Forward and gradient at N = 16,384: one N x N float32 buffer is 1,024
     MiB, one of bool 256. Keys, values, gradients and scratch are 1 MiB each;
-    top-k keeps 8 keys and values a query, 16 MiB and the same again a step."""
+    top-k keeps 8 keys and values per query, 16 MiB and the same again per step."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK.replace("{call}", call)],
         capture_output=True,

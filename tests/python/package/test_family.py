@@ -1,8 +1,8 @@
-"""The table of docs/family.md: which form of which kind is held by which test.
+"""The table of docs/family.md: which test covers which form of which kind.
 
-A cell is a test of tests/python (collected in the same run), a GoogleTest (asked
-of its program), or a refusal, which is provoked here and cited. Written by
-`python tests/python/package/test_family.py`; the tests compare.
+A cell is a test of tests/python (collected in the same run), a GoogleTest (listed
+by its program), or a refusal, which is provoked here and cited. The table is written
+by `python tests/python/package/test_family.py`; the tests compare.
 """
 
 import os
@@ -208,7 +208,7 @@ def _source_of(test):
 
 
 def table():
-    """The table, a tick or a dash a cell, then what each of them refers to."""
+    """The table, with a tick or a dash per cell, then what each of them refers to."""
     lines = ["| kind | " + " | ".join(_COLUMNS) + " |", "|---" * (len(_COLUMNS) + 1) + "|"]
     tests, refusals = {}, {}
     for kind, cells in _rows():

@@ -70,7 +70,7 @@ def test_no_torch(monkeypatch):
     with pytest.raises(ImportError) as error:
         _library.load()
     assert "want torch" in one_line(error) and "tarn.runtime" in one_line(error)
-    _library.check_torch()  # the runtime part goes on
+    _library.check_torch()  # the runtime part still works
 
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "python" / "tarn"
@@ -78,7 +78,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "python" / "tarn"
 
 def imported(module, names):
     """The modules of tarn that a file imports, inside functions too. The package
-    itself imports nothing before it is asked."""
+    itself imports nothing before first use."""
     for node in ast.walk(ast.parse((PACKAGE.parent / names[module]).read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,5 +1,5 @@
 """Runs docs/python.md: its Python blocks, in order, in a folder that holds the
-models they name; those that do not ask for torch, without one."""
+models they name; those that do not need torch run without it."""
 
 import importlib.util
 import pathlib

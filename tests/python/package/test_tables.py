@@ -1,5 +1,5 @@
-"""The tables of the C++ side, and what is derived from them: nothing that a row says
-is said a second time by hand, and the pages list what the rows list."""
+"""The tables of the C++ side, and what is derived from them: nothing in a row is
+repeated by hand, and the pages list what the rows list."""
 
 import inspect
 import pathlib
@@ -58,7 +58,7 @@ def test_every_row_is_a_map_of_python(name):
 
 
 def test_a_map_without_a_class_is_one_by_its_row(monkeypatch):
-    """What a new row of single entries needs of Python: nothing."""
+    """A new row of an elementwise map needs nothing in Python."""
     from tarn.feature_maps import selection
 
     wanted = feature_maps.by_name("relu2")(4)
@@ -111,7 +111,7 @@ def test_states_of_python_are_those_of_the_specs(keys):
     _, state = model.prefill(torch.zeros(3, 6, dtype=torch.int64))
     for part, tensors in zip(state, tables.layer_states(model.config), strict=True):
         assert part.kind == model.config["attention"]
-        # What a denominator of both signs keeps stands under a name of its own.
+        # The sums that the signed denominator keeps have a name of their own.
         names = {"norm_sums": "extra"}
         given = {name: tuple(t.shape) for name, t in part.tensors.items()}
         for row in tensors:
@@ -195,7 +195,7 @@ def test_the_page_of_the_format_lists_the_keys():
 
 
 def test_no_list_of_python_repeats_a_row():
-    """Modules that asked for names by hand ask the tables."""
+    """Modules that listed names by hand now read the tables."""
     from tarn.models import _config, _stack
 
     for module in (checks, _stack, _config):

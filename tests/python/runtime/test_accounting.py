@@ -78,7 +78,7 @@ def test_equals_tarn_info(kind, tmp_path):
     if kind == "seq2seq":
         with pytest.raises(ValueError, match="arch"):
             accounting.scaling(tmp_path, 128)
-    if kind in ("seq2seq", "encoder"):  # no text that grows
+    if kind in ("seq2seq", "encoder"):  # these have no growing text
         return
     table = facts["scaling"]
     for i, n in enumerate(table["tokens"]):
@@ -127,7 +127,7 @@ def test_crossings_are_where_costs_meet(widths):
     tokens = accounting.memory_crossover_tokens(head)
     each = accounting.softmax_cache_bytes(head, 1)
     assert tokens * each == pytest.approx(accounting.linear_state_bytes(head))
-    # Leading terms: exact as the length and the widths grow together.
+    # The leading terms are exact as the length and the widths grow together.
     causal = accounting.crossover_tokens(head)
     assert causal == 2 * accounting.crossover_tokens(head, causal=False)
     d_key, d_value, d_feature = widths

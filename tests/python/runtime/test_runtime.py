@@ -75,7 +75,7 @@ def test_state_in_a_file_goes_on(model, model_dir, tmp_path):
     assert loaded.position == 3 and np.array_equal(loaded.last_logits, state.last_logits)
     again = model.load_state(tmp_path / "state")
     assert again == state and np.array_equal(model.step(again, 4), model.step(state, 4))
-    with pytest.raises(runtime.FormatError):  # weights held otherwise
+    with pytest.raises(runtime.FormatError):  # weights held in another type
         runtime.Model(model_dir, weights="bf16").load_state(tmp_path / "state")
     with pytest.raises(OSError, match="none"):
         model.load_state(tmp_path / "none")
@@ -99,7 +99,7 @@ def test_stream_is_reproducible_and_goes_on(model):
 
 
 def test_stream_is_draws_and_steps(model):
-    """The loop of the runtime against one written out."""
+    """Compares the loop of the runtime with one written out."""
     state, tokens, options = model.state(), [], {"temperature": 1.5, "top_k": 0, "seed": 3}
     logits = model.prefill(state, model.encode("ab"))
     for _ in range(30):

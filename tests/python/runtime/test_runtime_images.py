@@ -71,7 +71,7 @@ def test_completions_keep_what_is_given(model, images):
     again = model.complete(others.reshape(images.shape), 10, samples=3, seed=5)
     np.testing.assert_array_equal(again, done)
     np.testing.assert_array_equal(model.complete(images, BYTES)[:, 0], images)
-    # A strided view is as good as a copy.
+    # A strided view gives the same as a copy.
     np.testing.assert_array_equal(
         model.complete(np.repeat(images, 2, axis=0)[::2], 10, samples=3, seed=5), done
     )

@@ -1,6 +1,6 @@
-"""Attentions as recurrences: what `prefill` and `step` of the attention modules,
-and what reading a memory, come to. The modules of `tarn.attention` derive from
-these beside their whole-sequence form, those of `tarn.recurrent` alone."""
+"""Attentions as recurrences: the implementation of `prefill` and `step` of the
+attention modules, and of reading a memory. The modules of `tarn.attention` add these
+to their whole-sequence form, those of `tarn.recurrent` have these alone."""
 
 from tarn.attention._steps.aft import AftFullSteps, AftSimpleSteps
 from tarn.attention._steps.base import CausalSteps

@@ -16,7 +16,7 @@ from tarn.recurrent._state import AttentionState
 
 class AftFullSteps(CachedSteps):
     """Every key and value is kept; the state grows with the tokens. A sequence
-    longer than max_sequence_length is a ValueError."""
+    longer than max_sequence_length raises ValueError."""
 
     kind = "aft-full"
     max_sequence_length: int
@@ -43,13 +43,13 @@ class AftFullSteps(CachedSteps):
         return ops.aft_full_attention(queries, keys, values, bias, **masks)
 
     def _ragged(self, queries, keys, values, masks):
-        """Sequences at different places read different rows of the bias: one
-        call a sequence."""
+        """Sequences at different positions read different rows of the bias: each
+        takes its own call."""
         seq_len, total = queries.shape[1], keys.shape[1]
         allowed = masks["attention_mask"]
         rows = []
         for n in range(queries.shape[0]):
-            # Key 0 is allowed up to offset steps[n]: count the first query's.
+            # The first query may read steps[n] + 1 keys: their number gives its position.
             first = int(allowed[n, 0, 0].sum()) - 1
             index = (first + torch.arange(seq_len)).clamp(max=self.max_sequence_length - 1)
             bias = self.u[index.to(self.u.device)] @ self.v[:total].T

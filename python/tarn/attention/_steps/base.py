@@ -1,4 +1,4 @@
-"""What every recurrent form has."""
+"""The base of every recurrent form."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tarn.recurrent._state import AttentionState
 
 class CausalSteps:
     """Causal self attention piece by piece: `step` takes one token of each
-    sequence, `prefill` any number. A state is a value: neither changes one."""
+    sequence, `prefill` any number. A state is a value: neither modifies it."""
 
-    kind: str  # of its states
+    kind: str  # the kind of its states
     steps_by_heads = True  # one token [N, H, .] of each sequence -> [N, H, M]
 
     def step(

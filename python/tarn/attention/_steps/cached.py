@@ -26,7 +26,7 @@ class CachedSteps(CausalSteps):
     them: O(t) time and memory at token t. Kinds define `attend`.
 
     State: keys [N, t, H, E] and values [N, t, H, M]; a plain pair of them, in
-    the order [N, H, t, .] of fast-transformers, is one too."""
+    the order [N, H, t, .] of fast-transformers, is a state too."""
 
     def attend(
         self,
@@ -50,8 +50,8 @@ class CachedSteps(CausalSteps):
         return {"heads": heads, "d_key": d_key, "d_value": d_value, "dtype": str(dtype)}
 
     def _adopt(self, keys: torch.Tensor, values: torch.Tensor) -> AttentionState:
-        """A state of plain caches, keys [N, H, t, E] and values [N, H, t, M], of
-        which every token counts."""
+        """A state made of plain caches, keys [N, H, t, E] and values [N, H, t, M],
+        all of whose tokens are valid."""
         want_part("keys", keys, (None,) * 4)
         want_part("values", values, (*keys.shape[:3], None))
         tensors = {"keys": keys.transpose(1, 2), "values": values.transpose(1, 2)}
@@ -66,8 +66,8 @@ class CachedSteps(CausalSteps):
         value: torch.Tensor,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """As CausalSteps.step: sequences of one length need none of what prefill
-        does for others."""
+        """As CausalSteps.step. Sequences of equal length skip what prefill does for
+        unequal ones."""
         batch = query.shape[0]
         facts = self.facts(key, value)
         held = begin(state, self.kind, batch, facts, _NAMES, self._adopt)
@@ -116,7 +116,7 @@ class CachedSteps(CausalSteps):
             for name, value in masks.items()
         }
         out = self.attend(queries, keys, values, masks, first)
-        # What padding left behind the longest sequence is not kept.
+        # Padding after the longest sequence is not kept.
         kept = int(total.max()) if batch else 0
         tensors = {"keys": keys[:, :kept], "values": values[:, :kept]}
         return out, AttentionState(self.kind, tensors, total, facts)

@@ -1,5 +1,5 @@
 """Linear attention as an RNN (Katharopoulos et al. 2020, eq. (18)-(20)), and over
-a memory that stays."""
+a fixed memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tarn.recurrent._state import AttentionState
 
 def feature_map_version(feature_map: torch.nn.Module) -> str:
     """Name of the map and a checksum of its random matrix: a state written
-    under one matrix means nothing under another. Read once a drawing."""
+    under one matrix means nothing under another. Computed once per drawing."""
     name = type(feature_map).__name__
     omega = getattr(feature_map, "omega", None)
     if omega is None:
@@ -33,7 +33,7 @@ def feature_map_version(feature_map: torch.nn.Module) -> str:
 
 
 class LinearSums:
-    """Linear attention whose sums are a state; beside a LinearAttentionBase,
+    """Linear attention whose sums are a state; mixed into a LinearAttentionBase,
     which has the map and the denominator."""
 
     kind: str
@@ -48,7 +48,7 @@ class LinearSums:
     def facts_of(
         self, arguments: dict[str, Any], heads: int, d_key: int, d_value: int
     ) -> dict[str, Any]:
-        """The same by sizes."""
+        """The same facts from the sizes."""
         denominator = arguments["denominator"]
         return {
             "feature_map": feature_map_version(self.feature_map),
@@ -70,10 +70,10 @@ class LinearSums:
     def state_of_pair(
         self, S: torch.Tensor, z: torch.Tensor, facts: dict[str, Any]
     ) -> AttentionState:
-        """A state of the plain pair S [N, H, C, M], z [N, H, C]. Of what else a
-        denominator of both signs keeps, the sum of |phi(k)|, the pair tells only
-        that it is at least |z|, so that is taken. Raises ValueError where a
-        running maximum would be needed."""
+        """A state made of the plain pair S [N, H, C, M], z [N, H, C]. The signed
+        denominator also keeps the sum of |phi(k)|; the pair only implies that it is
+        at least |z|, which is taken. Raises ValueError where a running maximum would
+        be needed."""
         want_part("S", S, (None, facts["heads"], None, facts["d_value"]))
         want_part("z", z, S.shape[:3])
         arguments = self.arguments()
@@ -96,7 +96,7 @@ class LinearSums:
 
 class LinearSteps(LinearSums, CausalSteps):
     """State, of a fixed size: S [N, H, C, M] and z [N, H, C], float32, and what
-    the feature map needs (`extra`). A plain pair [S, z] is one too."""
+    the feature map needs (`extra`). A plain pair [S, z] is a state too."""
 
     kind = "linear"
 
@@ -117,7 +117,7 @@ class LinearSteps(LinearSums, CausalSteps):
     ) -> tuple[torch.Tensor, AttentionState]:
         """As CausalSteps.step. O(H C M) time, the same at every token."""
         batch = query.shape[0]
-        if state is None:  # a new sequence: random maps may draw, facts tell which
+        if state is None:  # a new sequence: random maps may draw, and facts name the draw
             self.feature_map.new_feature_map(query.device)
         facts = self.facts(key, value)
         state = self._begin(state, batch, facts)
@@ -160,7 +160,7 @@ class LinearSteps(LinearSums, CausalSteps):
 
 class LinearMemory(LinearSums, MemoryReader):
     """State: S [N, H, C, M] and z [N, H, C] of the whole memory; a read costs
-    O(H C M) however long the memory was. A plain pair [S, z] is one too."""
+    O(H C M) for any length of the memory. A plain pair [S, z] is a state too."""
 
     kind = "cross-linear"
     _names = ("S", "z")

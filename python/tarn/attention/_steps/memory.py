@@ -1,4 +1,4 @@
-"""Attention to a memory that stays: the state is built once from it, every query
+"""Attention to a fixed memory: the state is built from it once, and every query
 then only reads."""
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def keep_of(key_lengths, batch_size: int, seq_len: int, device) -> torch.Tensor 
 
 
 class MemoryReader:
-    """How a query is answered. The state is built, or is the plain pair that
-    fast-transformers has there."""
+    """Answers queries from a memory. The state is built, or is the plain pair that
+    fast-transformers uses for it."""
 
     _names: tuple[str, str]
 
     def build_state(self, keys, values, key_lengths=None) -> AttentionState:
-        """What a memory comes to: keys [N, S, H, E], values [N, S, H, M],
+        """The state of a memory: keys [N, S, H, E], values [N, S, H, M],
         key_lengths a mask, [N] lengths or None."""
         raise NotImplementedError(f"{type(self).__name__}: build_state is not defined")
 
     def adopt(self, first, second, query, key_lengths) -> AttentionState:
-        """A state of a plain pair, for queries [N, ..., H, E]."""
+        """A state made of a plain pair, for queries [N, ..., H, E]."""
         raise NotImplementedError(f"{type(self).__name__}: adopt is not defined")
 
     def read(self, queries: torch.Tensor, state: AttentionState) -> torch.Tensor:
@@ -51,8 +51,8 @@ class MemoryReader:
         raise NotImplementedError(f"{type(self).__name__}: read is not defined")
 
     def begin(self, query, keys, values, key_lengths, state: State) -> AttentionState:
-        """The state to read: built from keys and values, given, or of a pair,
-        whose mask is key_lengths."""
+        """The state to read: built from keys and values, the given one, or one made of
+        a plain pair, whose mask is key_lengths."""
         if state is None:
             return self.build_state(keys, values, key_lengths)
         if isinstance(state, AttentionState):
@@ -62,8 +62,8 @@ class MemoryReader:
 
 class FullMemory(MemoryReader):
     """State: keys [N, S, H, E], values [N, S, H, M] and which of them are kept. A
-    plain pair [keys, values] is one too; its mask then is the call's. Beside a
-    SoftmaxAttention, which has temperature and dropout."""
+    plain pair [keys, values] is a state too; its mask is that of the call. Mixed into
+    a SoftmaxAttention, which has temperature and dropout."""
 
     memory_kind = "cross-full"
     _names = ("keys", "values")

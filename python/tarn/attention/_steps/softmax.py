@@ -1,4 +1,4 @@
-"""The softmax kinds that have a recurrent form; beside a SoftmaxAttention, which
+"""The softmax kinds that have a recurrent form; mixed into a SoftmaxAttention, which
 has temperature, dropout and events."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tarn.recurrent._state import AttentionState
 
 
 class _Softmax:
-    """What these expect of the class beside them."""
+    """What these classes expect of the class they are mixed into."""
 
     event_dispatcher: EventDispatcher
     _softmax_arguments: Callable[[], dict[str, Any]]
@@ -45,7 +45,7 @@ class FullSteps(CachedSteps, _Softmax):
 
 
 class TopKSteps(CachedSteps, _Softmax):
-    """Every key and value is kept, of which a query reads the best."""
+    """Every key and value is kept; a query reads those with the largest scores."""
 
     kind = "exact-topk"
     topk: int
@@ -98,15 +98,15 @@ class LocalSteps(CausalSteps, _Softmax):
             past_values = values.new_zeros(batch, slots, *values.shape[2:])
         else:
             steps, past_keys, past_values = state.steps, state["keys"], state["values"]
-        # The ring in front of the new tokens makes one sequence; its own
-        # queries are not wanted, only its keys.
+        # The ring and the new tokens after it make one sequence; of the ring
+        # only the keys are needed, not the queries.
         all_keys = torch.cat([past_keys, keys], dim=1)
         all_values = torch.cat([past_values, values], dim=1)
         held = steps.clamp(max=slots)
         places = torch.arange(slots + seq_len)
         keep = (places >= slots - held[:, None]) & (places < slots + new[:, None])
         if seq_len == 1:
-            # Keys 1 .. slots are the window of the one query.
+            # Keys 1 to slots are the window of the one query.
             out = self._attend(
                 ops.full_attention, queries, all_keys[:, 1:], all_values[:, 1:], keep[:, 1:]
             )

@@ -12,7 +12,7 @@ namespace {
 // Zhai et al. 2021 start the position tables small.
 constexpr double kDeviation = 0.01;
 
-// w = u v^T, the weights of pairs of places, are two tables under
+// The weights of pairs of places, w = u v^T, are held as two tables under
 // `inner_attention`.
 class AftFull : public CachedMixer {
  public:
@@ -37,8 +37,8 @@ class AftFull : public CachedMixer {
         Masks(key_mask, place_.causal, 0));
   }
 
-  // Weights depend on places, so rows of one length at a time; most often there
-  // is one length.
+  // Weights depend on places, so the rows of one length are computed at a time;
+  // most often there is one length.
   torch::Tensor AttendCache(const Heads& heads, const Heads& /*all*/,
                             const torch::Tensor& added,
                             const MixerState& state) override {

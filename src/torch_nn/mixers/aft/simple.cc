@@ -5,8 +5,8 @@
 namespace tarn::nn {
 namespace {
 
-// The state is, per channel, the running maximum and the sums below it: m, a, b
-// [B, H, V], constant.
+// The state is, per channel, the running maximum and the sums relative to it:
+// m, a, b [B, H, V], of constant size.
 class AftSimple : public ProjectedMixer {
  public:
   using ProjectedMixer::ProjectedMixer;

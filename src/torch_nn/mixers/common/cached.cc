@@ -5,12 +5,12 @@
 namespace tarn::nn {
 namespace {
 
-// The `kept` last of the tokens of each row, aligned at the end: row b of
+// The last `kept` tokens of each row, aligned at the end: row b of
 // `rows` [B, t + T, ...] holds its tokens in [t - before[b], t + added[b]).
 torch::Tensor AlignAtEnd(const torch::Tensor& rows, const torch::Tensor& added,
                          int64_t taken, int64_t kept) {
   const int64_t size = rows.size(1);
-  // Row b moves right by T - added[b]; the same for all: a plain view.
+  // Row b moves right by T - added[b]; if all move alike, a view suffices.
   const torch::Tensor shift = taken - added;  // [B]
   const int64_t batch = rows.size(0);
   const bool same = batch == 0 || (shift == shift[0]).all().item<bool>();
@@ -45,8 +45,8 @@ torch::Tensor CachedMixer::ContinueHeads(const Heads& heads,
   return out;
 }
 
-// Old keys end at t, new ones begin there: what a row holds is one stretch, and
-// query i stands at t + i.
+// Old keys end at t and new ones begin there: the keys of a row are contiguous,
+// and query i stands at t + i.
 torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
                         const MixerState& state) {
   const int64_t before = state["keys"].size(1), taken = heads.keys.size(1);

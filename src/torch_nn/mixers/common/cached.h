@@ -14,9 +14,9 @@ class CachedMixer : public ProjectedMixer {
   using ProjectedMixer::ProjectedMixer;
 
  protected:
-  /// T new tokens behind t in the cache. heads: the new ones, turned; all: the
-  /// same queries, and the keys and values of the cache with the new ones
-  /// behind them. Returns [B, T, H, V].
+  /// Takes T new tokens that follow t in the cache. heads: those of the new
+  /// tokens, turned; all: the same queries, and the keys and values of the
+  /// cache followed by the new ones. Returns [B, T, H, V].
   virtual torch::Tensor AttendCache(const Heads& heads, const Heads& all,
                                     const torch::Tensor& added,
                                     const MixerState& state) = 0;

@@ -28,7 +28,7 @@ ProjectedMixer::ProjectedMixer(const ModelConfig& layer, MixerPlace place)
       register_module("out_projection", torch::nn::Linear(values, d_model));
 }
 
-// All three of x or of norm(x), side by side.
+// Queries, keys and values of x or of norm(x), side by side.
 torch::Tensor ProjectedMixer::ProjectPacked(const torch::Tensor& x,
                                             const NormLayer* norm) const {
   ops::LayerHeadsArguments a;

@@ -35,11 +35,11 @@ class ProjectedMixer : public Mixer {
   virtual torch::Tensor AttendPacked(const torch::Tensor& packed,
                                      const RotaryTable& rotary,
                                      const torch::Tensor& key_mask);
-  /// Tokens that follow a state, which they advance: [B, T, H, V].
+  /// Takes tokens that follow a state and advances it: [B, T, H, V].
   virtual torch::Tensor ContinueHeads(const Heads& heads,
                                       const RotaryTable& rotary,
                                       const Taken& taken, MixerState& state);
-  /// Keys and values of a memory into its state.
+  /// Puts the keys and values of a memory into its state.
   virtual void FillHeads(const torch::Tensor& keys, const torch::Tensor& values,
                          const torch::Tensor& key_mask,
                          MixerState& state) const;
@@ -47,7 +47,7 @@ class ProjectedMixer : public Mixer {
   virtual torch::Tensor ReadHeads(const torch::Tensor& queries,
                                   const MixerState& memory);
 
-  /// With config.attention_dropout, in training mode only.
+  /// Draws by config.attention_dropout, in training mode only.
   ops::Dropout DrawAttentionDropout() const;
 
   torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
@@ -68,7 +68,7 @@ class ProjectedMixer : public Mixer {
   Heads Split(const torch::Tensor& packed) const;
 };
 
-/// Queries and keys turned by the table; as they are without one.
+/// Queries and keys turned by the table; unchanged without one.
 Heads Turned(const Heads& heads, const RotaryTable& rotary);
 
 ops::AttentionMasks Masks(const torch::Tensor& key_mask, bool causal,

@@ -44,8 +44,8 @@ torch::Tensor AttendLinearHeads(const ModelConfig& config,
   return Call(heads, std::move(options), sums);
 }
 
-// Turned features may be negative, so only the numerator sees them and the
-// weights are no average any more.
+// Turned features may be negative, so only the numerator uses them and the
+// weights no longer form an average.
 torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
@@ -55,8 +55,8 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
   torch::Tensor phi_queries = ops::Features(phi, heads.queries);
   const torch::Tensor phi_keys = ops::Features(phi, heads.keys);
   if (config.denominator == Denominator::kExact) {
-    // The ratio is free of the scale of phi(q); bring each row's largest entry
-    // to 1, so that the denominator does not underflow before its time.
+    // The ratio is free of the scale of phi(q); scale each row's largest entry
+    // to 1, so that the denominator does not underflow early.
     const torch::Tensor largest = phi_queries.detach().abs().amax(-1, true);
     phi_queries =
         phi_queries / largest.clamp_min(std::numeric_limits<float>::min());
@@ -94,7 +94,7 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
     return numerators / (denominators + config.eps);
   }
   // Rows without a positive denominator are 0, and so is their gradient: the
-  // quotient is taken by 1 there, never by 0.
+  // numerator is divided by 1 there, never by 0.
   const torch::Tensor positive = denominators > 0;
   return torch::where(
       positive,

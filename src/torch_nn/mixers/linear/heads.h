@@ -1,6 +1,6 @@
-// Linear attention of a layer's heads as one function of their state, whole
-// sequences being the case without one; with the rotation after the feature
-// map, which takes two calls of the operator.
+// Linear attention of a layer's heads as one function of their state; whole
+// sequences are the case without a state. A rotation after the feature map
+// takes two calls of the operator.
 #pragma once
 
 #include "config/model_config.h"
@@ -20,23 +20,23 @@ struct LinearHeads {
   bool causal = true;
 };
 
-/// -> [B, T, H, V] by the config's feature map and denominator. Keys join
-/// `sums` (undefined tensors: zeros), which are replaced by what they come to,
-/// where given; differentiable. O(T + S) time.
+/// -> [B, T, H, V] by the config's feature map and denominator. Where `sums` is
+/// given, the keys are added to it (undefined tensors: zeros) and it is
+/// replaced by the new sums; differentiable. O(T + S) time.
 torch::Tensor AttendLinearHeads(const ModelConfig& config,
                                 const LinearHeads& heads,
                                 ops::LinearState* sums);
 
 /// The same with queries and keys turned after the feature map (Su et al. 2021,
 /// eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i)
-/// . phi(k_j). S holds turned features, z those that are not.
+/// . phi(k_j). S holds turned features, z unturned ones.
 torch::Tensor AttendTurnedAfter(const ModelConfig& config,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums);
 
-/// Either, as the config's rotary_place and the table say; an undefined table
-/// turns nothing.
+/// One of the two above, as the config's rotary_place and the table say; an
+/// undefined table turns nothing.
 torch::Tensor AttendTurned(const ModelConfig& config, const LinearHeads& heads,
                            const RotaryTable& rotary, ops::LinearState* sums);
 

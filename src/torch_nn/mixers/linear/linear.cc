@@ -18,8 +18,8 @@ LinearAttentionOptions KernelOptions(const ModelConfig& config, bool causal) {
   return options;
 }
 
-// What the denominator or the feature map carries along beside S and z; null:
-// nothing. See ops::LinearState.
+// The name of the tensor that the denominator or the feature map needs beside S
+// and z; null: none. See ops::LinearState.
 const char* ExtraOf(const ModelConfig& config) {
   if (config.denominator == Denominator::kSigned) return "norm_sums";
   return config.stabilise ? "maxima" : nullptr;
@@ -76,7 +76,7 @@ class Linear : public ProjectedMixer {
   void FillHeads(const torch::Tensor& keys, const torch::Tensor& values,
                  const torch::Tensor& key_mask,
                  MixerState& state) const override {
-    // Nothing is asked yet.
+    // There are no queries yet.
     LinearHeads in = In({keys.slice(1, 0, 0), keys, values}, /*causal=*/false);
     in.key_mask = key_mask;
     ops::LinearState sums;
@@ -86,7 +86,7 @@ class Linear : public ProjectedMixer {
 
   torch::Tensor ReadHeads(const torch::Tensor& queries,
                           const MixerState& memory) override {
-    // No key joins the memory.
+    // No key is added to the memory.
     const auto nothing = [&](int64_t width) {
       return torch::empty({queries.size(0), 0, config_.n_heads, width},
                           queries.options());

@@ -5,7 +5,7 @@
 namespace tarn::nn {
 namespace {
 
-// The module at `path`, each part of it made anew.
+// The module at `path`; every module on the path is created.
 torch::nn::Module& Descend(torch::nn::Module& owner, const std::string& path) {
   const size_t dot = path.find('.');
   const std::string name = path.substr(0, dot);

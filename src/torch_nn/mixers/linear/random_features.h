@@ -9,16 +9,16 @@
 namespace tarn::nn {
 
 /// omega [d_key, columns] of a layer's feature map, a buffer
-/// `{path}.feature_map.omega` of its owner; no tensor for maps without.
+/// `{path}.feature_map.omega` of its owner; maps without directions have none.
 class RandomFeatures {
  public:
-  /// path: modules between the owner and the map, apart by dots. Drawn for
-  /// update 0, a function of config.feature_seed and `index` alone.
+  /// path: the modules between the owner and the map, separated by dots. Drawn
+  /// for update 0, a function of config.feature_seed and `index` alone.
   RandomFeatures(torch::nn::Module& owner, const std::string& path,
                  const ModelConfig& config, int64_t index);
   /// Draws the directions of an update anew where config.redraw says so.
   void Redraw(int64_t step);
-  /// Undefined for maps without.
+  /// Undefined for maps without directions.
   const torch::Tensor& omega() const { return omega_; }
 
  private:

@@ -18,7 +18,7 @@ class Conditional : public ProjectedMixer {
  protected:
   torch::Tensor AttendHeads(const Heads& heads, const RotaryTable& rotary,
                             const torch::Tensor& key_mask) override {
-    // By the tensor's size, padding included: the switch is the batch's.
+    // The tensor's size decides, padding included: a batch switches as a whole.
     if (heads.queries.size(1) > config_.length_limit) {
       LinearHeads in;
       in.queries = heads.queries;

@@ -79,8 +79,8 @@ class Local : public Softmax {
                                config_.local_context, masks, Options());
   }
 
-  // The window is that of places in one sequence: queries stand behind those
-  // that the kept keys had, whose results are dropped.
+  // The window counts places in one sequence: the queries are placed after
+  // those of the kept keys, whose results are dropped.
   torch::Tensor AttendCache(const Heads& heads, const Heads& all,
                             const torch::Tensor& added,
                             const MixerState& state) override {

@@ -18,7 +18,7 @@ class Hashing : public ProjectedMixer {
   }
 };
 
-// What follows the last token kept is padding, as a query too: [B].
+// Tokens after the last one kept are padding, also as queries: [B].
 torch::Tensor QueryLengths(const torch::Tensor& key_mask) {
   const torch::Tensor places = torch::arange(
       1, key_mask.size(1) + 1, key_mask.options().dtype(torch::kInt64));
@@ -61,7 +61,7 @@ class Clustered : public Hashing {
   }
 };
 
-// Its key projection is there, as its checkpoints have it, and is not used.
+// It has a key projection, as its checkpoints do, but does not use it.
 class Reformer : public Hashing {
  public:
   using Hashing::Hashing;

@@ -1,6 +1,6 @@
 // Attention through hashes: clustered queries (Vyas et al. 2020) and reformer
-// (Kitaev et al. 2020). They hash by their place in eval mode, by torch's
-// default generator in training, and have no recurrent form.
+// (Kitaev et al. 2020). Their hashes are drawn by their place in eval mode and
+// by torch's default generator in training; they have no recurrent form.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-"""Attention to a memory that stays: the state is built once from it, every
-query then only reads."""
+"""Attention to a fixed memory: the state is built from it once, and every query
+then only reads."""
 
 from tarn.recurrent.attention.cross_attention import _refused as _refused
 from tarn.recurrent.attention.cross_attention.attention_layer import (

@@ -10,8 +10,8 @@ from tarn.recurrent._state import AttentionState
 
 
 class CrossAttention(MemoryReader, torch.nn.Module):
-    """A module that reads a memory one query a call. The state is built by the
-    first call, or is the plain pair that fast-transformers has there."""
+    """A module that reads a memory, one query per call. The state is built by the
+    first call, or is the plain pair that fast-transformers uses for it."""
 
     def forward(
         self,

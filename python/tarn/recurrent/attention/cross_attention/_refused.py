@@ -1,4 +1,4 @@
-"""The kinds that cannot keep a memory: asking for one says why."""
+"""The kinds that cannot keep a memory: requesting one raises an error that says why."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class RecurrentCrossAttentionLayer(Projections):
         n_heads: number of heads H.
         d_keys, d_values: widths of a head; None: d_model // n_heads.
         event_dispatcher: name or object; QKVEvent is sent through it:
-            keys and values when the state is built, queries at every call, what
-            is not there None.
+            keys and values when the state is built, queries at every call; None
+            stands for the absent ones.
         d_memory: width of the memory; None: d_model.
     """
 
@@ -48,9 +48,9 @@ class RecurrentCrossAttentionLayer(Projections):
         super().__init__(attention, *sizes, event_dispatcher, d_memory or None)
 
     def build_state(self, keys, values, key_lengths=None) -> AttentionState:
-        """What the memory comes to: keys, values [N, S, D_memory] (usually the
-        same tensor), key_lengths a mask over them or None. Built once; every
-        query then only reads. Of an attention of this package only."""
+        """The state of the memory: keys, values [N, S, D_memory] (usually the
+        same tensor), key_lengths a mask over them or None. It is built once; every
+        query then only reads. For an attention of this package only."""
         heads = self._project(keys, values)
         state = self.inner_attention.build_state(*heads, key_lengths)
         return replace(state, source=(weakref.ref(keys), keys._version))
@@ -65,8 +65,8 @@ class RecurrentCrossAttentionLayer(Projections):
     ) -> tuple[torch.Tensor, Any]:
         """query [N, D] -> ([N, D], state). The first call builds the state from
         keys and values [N, S, D]; later ones take it, with keys None or the very
-        tensor it was built from. Raises ValueError for another one: it would
-        have no influence. A plain state, which knows no source, comes with the
+        tensor it was built from. Raises ValueError for another one, which would
+        have no influence. A plain state, which does not know its source, needs the
         mask of its memory at every call, as in fast-transformers."""
         queries = self._queries(query)
         if isinstance(self.inner_attention, CrossAttention):
@@ -85,7 +85,7 @@ class RecurrentCrossAttentionLayer(Projections):
         key_lengths: Lengths | None = None,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """query [N, L, D] -> ([N, L, D], state): L queries at once. Of an
+        """query [N, L, D] -> ([N, L, D], state): L queries at once. For an
         attention of this package only."""
         queries = self._queries(query)
         held = self._state(queries, keys, values, key_lengths, state)

@@ -1,4 +1,4 @@
-"""Softmax attention to a memory, its keys and values projected once."""
+"""Softmax attention to a memory, whose keys and values are projected once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RecurrentCrossFullAttention(FullMemory, CrossAttention, SoftmaxAttention):
             listens, weights [N, H, 1, S].
 
     State: keys [N, S, H, E], values [N, S, H, M] and which of them are kept. A
-    plain pair [keys, values] is one too; its mask then is the call's.
+    plain pair [keys, values] is a state too; its mask is that of the call.
     """
 
     kind = FullMemory.memory_kind

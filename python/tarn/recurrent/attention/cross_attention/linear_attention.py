@@ -11,10 +11,10 @@ from tarn.recurrent.attention.cross_attention._base import CrossAttention
 class RecurrentCrossLinearAttention(LinearMemory, CrossAttention, LinearAttentionBase):
     """The recurrent form of `tarn.attention.LinearAttention` over a memory.
 
-    Args: as RecurrentLinearAttention.
+    Args: as in RecurrentLinearAttention.
 
     State: S [N, H, C, M] and z [N, H, C] of the whole memory; a read costs
-    O(H C M) however long the memory was. A plain pair [S, z] is one too.
+    O(H C M) for any length of the memory. A plain pair [S, z] is a state too.
     """
 
     _one_call = True

@@ -1,4 +1,4 @@
-"""Self attention as a recurrence: one query, key and value a call, and a
+"""Self attention as a recurrence: one query, key and value per call, and a
 state. The causal mask is implied. Every module also has `prefill` for whole
 sequences."""
 

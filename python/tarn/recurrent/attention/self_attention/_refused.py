@@ -1,4 +1,4 @@
-"""Kinds without a recurrent form: asking for one says why."""
+"""Kinds without a recurrent form: requesting one raises an error that says why."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The call that fast-transformers has: one token, and the state under its old
-name too."""
+"""The calling convention of fast-transformers: one token, and the state also under
+its old name."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ class RecurrentAFTFullAttention(AftFullSteps, StepForward, torch.nn.Module):
     mask, with the same parameters u and v.
 
     Args:
-        max_sequence_length: rows of the position tables; a longer sequence is
-            a ValueError.
+        max_sequence_length: rows of the position tables; a longer sequence
+            raises ValueError.
         aft_parameterization: rank of the position bias.
 
-    State: keys and values of all tokens; grows with them.
+    State: keys and values of all tokens; it grows with them.
     """
 
     def __init__(

@@ -71,8 +71,8 @@ class RecurrentAttentionLayer(Projections):
     ) -> tuple[torch.Tensor, AttentionState]:
         """Whole sequences at once: [N, L, D] -> ([N, L, D], state), equal to L
         calls of forward. lengths: [N] or a LengthMask; each sequence's state
-        stops at its own length, rows past it are unspecified. L = 0 is valid. Of
-        an attention of this package only."""
+        stops at its own length, and rows past it are unspecified. L = 0 is valid.
+        For an attention of this package only."""
         queries, keys, values = self._all_heads(query, key, value)
         out, new_state = self.inner_attention.prefill(queries, keys, values, lengths, state)
         return whole(self._out(out, 2)), new_state

@@ -19,11 +19,11 @@ class RecurrentExactTopKAttention(TopKSteps, StepForward, SoftmaxAttention):
     mask.
 
     Args:
-        topk: keys a query attends to, those of the largest scores.
+        topk: keys a query attends to, those with the largest scores.
         softmax_temp: factor of the scores; None: 1 / sqrt(E).
         attention_dropout: probability of dropping a weight, in training.
 
-    State: keys and values of all tokens; grows with them.
+    State: keys and values of all tokens; it grows with them.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class RecurrentFullAttention(FullSteps, StepForward, SoftmaxAttention):
         event_dispatcher: name or object; AttentionEvent is sent where somebody
             listens, weights [N, H, 1, t].
 
-    State: keys and values of all tokens; grows with them.
+    State: keys and values of all tokens; it grows with them.
     """
 
     _one_call = True

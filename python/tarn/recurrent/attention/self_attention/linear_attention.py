@@ -11,10 +11,10 @@ from tarn.recurrent.attention.self_attention._skin import StepForward
 class RecurrentLinearAttention(LinearSteps, StepForward, LinearAttentionBase):
     """The recurrent form of `tarn.attention.CausalLinearAttention`.
 
-    Args: as CausalLinearAttention.
+    Args: as in CausalLinearAttention.
 
     State, of a fixed size: S [N, H, C, M] and z [N, H, C], float32, and what
-    the feature map needs (`extra`). A plain pair [S, z] is one too.
+    the feature map needs (`extra`). A plain pair [S, z] is a state too.
     """
 
     _one_call = True

@@ -16,7 +16,7 @@ from tarn.recurrent.attention.self_attention._skin import StepForward
 
 class RecurrentLocalAttention(LocalSteps, StepForward, SoftmaxAttention):
     """The recurrent form of `tarn.attention.LocalAttention` under a causal
-    mask: a token reads the floor(local_context / 2) before it and itself.
+    mask: a token reads itself and the floor(local_context / 2) tokens before it.
 
     Args:
         local_context: width c of the window.
