@@ -27,7 +27,7 @@ _BUILD = pathlib.Path(
     or pathlib.Path(os.environ.get("TARN_LIBRARY", _HERE.parents[2] / "build" / "x")).parent
 )
 _COLUMNS = (
-    "forward", "gradient", "masks", "recurrent", "prefill", "C++ shell", "Python shell", "runtime",
+    "forward", "gradient", "masks", "recurrent", "prefill", "C++ module", "Python module", "runtime",
 )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def table():
             else:
                 texts.append(f"[✓][{tests.setdefault(cell, len(tests) + 1)}]")
         lines.append(f"| **{kind}** | " + " | ".join(texts) + " |")
-    lines += ["", "Refused, in these words:", ""]
+    lines += ["", "The error messages behind the dashes:", ""]
     lines += [f"{number}. {words}" for words, number in refusals.items()]
     lines += [""]
     lines += [f'[{n}]: ../{_source_of(test)} "{test}"' for test, n in tests.items()]
@@ -262,12 +262,6 @@ def test_every_googletest_of_the_table_exists():
 
 
 if __name__ == "__main__":
-    intro = (
-        "# The family\n\nWhich form of which kind is there: a tick links to the test that holds "
-        "it (its name is the link's title), a dash\nto the refusal. Written by "
-        "`tests/python/package/test_family.py`, which also compares it.\n"
-        "Masks of each kind are in [attention.md](attention.md); cross attention has recurrent "
-        "forms for linear and full.\n\n"
-    )
+    intro = _PAGE.read_text().partition(_BEGIN)[0]  # people write what stands before the table
     _PAGE.write_text(intro + _BEGIN + "\n" + table() + "\n" + _END + "\n")
     print(_PAGE, file=sys.stderr)
