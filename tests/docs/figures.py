@@ -11,7 +11,9 @@ formats, plans. Either holds for what follows it, up to the next of its kind or 
 next heading.
 A figure is a number with a unit in running text, or a number of a table whose
 column, row or cell has one. It is found in a source when a number there rounds to
-it, to the digits it is given with or to three significant ones."""
+it, to the digits it is given with or, from 1,000 on, to three significant ones. What
+it does not see: numbers without a unit, and whether a number that fits stands in
+the right row of its source; the narrower the path, the less is left to chance."""
 
 import json
 import math

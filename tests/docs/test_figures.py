@@ -2,6 +2,7 @@
 result file. docs/benchmarks, docs/paper and docs/demonstrations are written by
 programs from such files, and their own tests compare them."""
 
+import re
 import subprocess
 
 import figures
@@ -42,6 +43,14 @@ def test_sources_are_committed():
     for one in sorted(named):
         path = str((figures.DOCS / one).resolve().relative_to(figures.ROOT))
         assert listed(path) == [path], path
+
+
+def test_the_readme_counts_the_missed_goals_as_the_benchmarks_do():
+    told = re.search(r"Of tarn's own (\d+) speed goals (\d+) are missed",
+                     (figures.ROOT / "README.md").read_text("utf-8"))
+    report = (figures.DOCS / "benchmarks" / "README.md").read_text("utf-8")
+    counted = re.search(r"\*\*AVX3\*\*: \d+ of (\d+) goals hold, (\d+) are missed", report)
+    assert told and counted and told.groups() == counted.groups()
 
 
 @pytest.mark.parametrize(("text", "found"), [

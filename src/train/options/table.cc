@@ -151,7 +151,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_NAMES("held_out_speakers", held_out_speakers,
                  "ctc: whom the best model is chosen by; none named: the last"),
       TARN_NAMES("test_speakers", test_speakers,
-                 "ctc: looked at beside them and never chosen by"),
+                 "ctc: evaluated beside them; no model is chosen by them"),
       TARN_COUNT("join_frames", join_frames, 0, kMaxCount, true,
                  "ctc: recordings are joined up to so many frames; 0: not"),
       TARN_REAL("augment", augment, 0, 1,
@@ -193,7 +193,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_REAL("decay_factor", schedule.decay_factor, 0, 1,
                 "what it is multiplied with"),
       TARN_COUNT("patience", schedule.patience, 1, kMaxSteps, true,
-                 "looks at held-out data, none of them the best so far, after "
+                 "evaluations in a row, none of them the best so far, after "
                  "which --schedule plateau lowers the rate"),
       TARN_WORD("optimizer", optimizer, kOptimizers, true,
                 "radam: the paper's, clips each tensor's gradient"),
@@ -214,13 +214,13 @@ const std::vector<OptionInfo>& OptionTable() {
                 "where it is trained; a resumed run may change it"),
       TARN_WORD("precision", precision, kPrecisions, true,
                 "bf16: products in bfloat16, by torch's autocast; weights, "
-                "losses, looks at held-out data and files stay float32"),
+                "losses, held-out evaluations and files stay float32"),
       TARN_COUNT("checkpoint_every", checkpoint_every, 1, kMaxSteps, false,
                  "steps between checkpoints"),
       TARN_COUNT("eval_every", eval_every, 1, kMaxSteps, true,
-                 "steps between looks at held-out text"),
+                 "steps between held-out evaluations"),
       TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
-                 "held-out windows, examples or images looked at, at most"),
+                 "held-out windows, examples or images evaluated, at most"),
       TARN_WORD("eval_metric", eval_metric, kMetrics, true,
                 "what the best model is best in; auto: accuracy of classes, "
                 "error rate of decoded tokens, loss of text"),

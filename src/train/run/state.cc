@@ -107,7 +107,8 @@ TrainState TrainStateFromJson(std::string_view text) {
   if (state.plateau.looks < 0 || state.plateau.drops < 0 ||
       state.plateau.drops > state.step) {
     throw FormatError("train.json: plateau_drops",
-                      StrCat("0 to ", state.step, ", and no negative looks"),
+                      StrCat("0 to ", state.step,
+                             ", and no negative count of evaluations"),
                       StrCat(state.plateau.drops));
   }
   if (state.step < 0 || state.step > state.options.schedule.steps) {

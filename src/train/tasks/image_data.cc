@@ -97,7 +97,7 @@ std::string ImageData::Describe() const {
              " to learn (", overlapping, " held out dropped), ", held_out_count,
              " held out");
   if (held_out.count < held_out_count) {
-    line += StrCat(" (", held_out.count, " looked at)");
+    line += StrCat(" (", held_out.count, " evaluated)");
   }
   return line;
 }

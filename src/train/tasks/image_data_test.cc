@@ -100,7 +100,7 @@ TEST(ImageDataTest, AFileHeldOutWhole) {
     EXPECT_EQ(data.held_out.image(i), test.image(3 * i));
   }
   EXPECT_NE(data.Describe().find("28 images of 4 x 6 x 1 to learn (2 held out "
-                                 "dropped), 12 held out (4 looked at)"),
+                                 "dropped), 12 held out (4 evaluated)"),
             std::string::npos)
       << data.Describe();
 }

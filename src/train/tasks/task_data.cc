@@ -121,7 +121,7 @@ std::string TextData::Describe() const {
                 " duplicates dropped), ", split.held_out_records,
                 " held out; training on ", corpus->training_bytes(),
                 " bytes, held out ", corpus->held_out_bytes(),
-                corpus->covers_held_out() ? "" : " (looked at in part)");
+                corpus->covers_held_out() ? "" : " (evaluated in part)");
 }
 
 std::string PairData::Describe() const {
@@ -131,7 +131,7 @@ std::string PairData::Describe() const {
                                        overlapping, " held out dropped), ",
                                        held_out_count, " held out");
   if (held_out->size() < held_out_count) {
-    line += StrCat(" (", held_out->size(), " looked at)");
+    line += StrCat(" (", held_out->size(), " evaluated)");
   }
   if (labels) line += StrCat("; ", labels->size(), " labels");
   return line;
