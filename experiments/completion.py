@@ -10,27 +10,20 @@ import numpy as np
 
 from experiments import completion_page, images
 from experiments.core import (
-    Criterion,
     Experiment,
     ExperimentError,
-    Figures,
     JsonDict,
-    Page,
     Progress,
     Settings,
     TrainingRun,
     measure,
     pack_images,
     tarn_json,
-    unpack_images,
 )
 from experiments.core.packing import unpacked
 
 LABELS, TRAIN_LABELS = "t10k-labels-idx1-ubyte", "train-labels-idx1-ubyte"
 NEIGHBOURS = 5  # training images that vote on the class of a sample
-# Share of the samples that their neighbours must put into the class of the
-# image they complete; by chance it is one class in ten.
-LEAST_ALIKE = 0.6
 MOST_LABELS = 1_000_000
 CHECKED = 3  # images whose stepping is compared with prefill, of each model
 
@@ -163,24 +156,41 @@ def _voted(points: np.ndarray, known: np.ndarray, labels: np.ndarray) -> np.ndar
     return np.array([np.bincount(labels[row]).argmax() for row in nearest], np.int64)
 
 
-def _classes(settings: Settings, model: pathlib.Path, completed: JsonDict, wanted: list[int],
-             count: int) -> JsonDict:
-    """Shares of samples and of true images that look like the class wanted:
-    by the nearest of the first `count` training images."""
-    labels = _labels(settings.data_file(images.DATA, TRAIN_LABELS))
-    if not labels or not wanted:
-        return {"samples_alike": None, "true_alike": None}
+def _judged(settings: Settings, model: pathlib.Path, labels: list[int], count: int,
+            known_count: int) -> JsonDict:
+    """How many drawn lower halves look like their image's class: by the nearest
+    lower halves of training images, the given half left out. Beside them what
+    bounds such a share: the true lower halves above; blank ones, and the true
+    ones of an image of the next class, below. One sample of each of the first
+    `count` test images."""
+    known_labels = _labels(settings.data_file(images.DATA, TRAIN_LABELS))
+    if not labels or not known_labels:
+        return {"images": 0}
     pool, side = images.setup_of(settings).pool, 28 // images.setup_of(settings).pool
+    pixels = side // 2 * side
+    lower = lambda drawn: drawn.reshape(-1, side * side)[:, pixels:]
+    program = _Program(settings, model, pool)
+    true = lower(program.complete(f"0-{count - 1}", side * side, 1)[0])
+    drawn = lower(program.complete(f"0-{count - 1}", pixels, 1, settings.seed)[0])
     # Given as a whole, they come back as the model reads them.
-    known, _ = _Program(settings, model, pool, images.TRAIN).complete(
-        f"0-{count - 1}", side * side, 1)
-    flat, votes = known.reshape(count, -1), np.array(labels[:count])
-    drawn = unpack_images(completed["drawn"])  # [images, samples, H, W]
-    of_samples = _voted(drawn.reshape(-1, side * side), flat, votes)
-    of_true = _voted(unpack_images(completed["true"]).reshape(-1, side * side), flat, votes)
-    asked = np.array(wanted)
-    return {"samples_alike": float((of_samples == asked.repeat(drawn.shape[1])).mean()),
-            "true_alike": float((of_true == asked).mean()), "training_images": count}
+    known = lower(_Program(settings, model, pool, images.TRAIN).complete(
+        f"0-{known_count - 1}", side * side, 1)[0])
+    votes, wanted = np.array(known_labels[:known_count]), np.array(labels[:count])
+    others = _of_another_class(true, wanted)
+    halves = {"samples": drawn, "true": true, "blank": np.zeros_like(true), "another": others}
+    return {"images": count, "training_images": known_count,
+            **{name: float((_voted(half, known, votes) == wanted).mean())
+               for name, half in halves.items()}}
+
+
+def _of_another_class(halves: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """For each image the half of the next one, in their order and around its end,
+    that is of another class. The same where all are of one class."""
+    chosen = []
+    for place, label in enumerate(labels):
+        later = [(place + step) % len(labels) for step in range(1, len(labels))]
+        chosen.append(next((one for one in later if labels[one] != label), place))
+    return halves[chosen]
 
 
 def _from_nothing(settings: Settings, model: pathlib.Path, count: int) -> JsonDict:
@@ -210,10 +220,13 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     nothing = settings.pick(quick=4, cpu=48, full=48)
     scored = settings.pick(quick=20, cpu=2000, full=10_000)
     known = settings.pick(quick=500, cpu=10_000, full=60_000)
+    judged = settings.pick(quick=20, cpu=500, full=2000)
     scale = settings.pick(quick=0.1, cpu=1.0, full=20.0)
+    trained = [kind for kind in images.KINDS if kind in others.attentions]
     progress.plan({
-        **{kind: 0.1 for kind in others.attentions},  # trained by images, as a rule
-        **{f"{what} {kind}": seconds * scale for kind in others.attentions
+        # trained by images, as a rule
+        **{images.part_of(kind, settings.seed): 0.1 for kind in trained},
+        **{f"{what} {kind}": seconds * scale for kind in trained
            for what, seconds in (("complete,", 10.0), ("classes,", 5.0),
                                  ("from nothing,", 10.0), ("lower half,", 30.0))},
     })
@@ -221,7 +234,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     labels = _labels(settings.data_file(images.DATA, LABELS))
     chosen = _one_a_class(labels, count)
     inputs: JsonDict = {"chosen": chosen, "samples": samples, "count": nothing, "scored": scored,
-                        "known": known}
+                        "known": known, "judged": judged}
     kinds: JsonDict = {}
     wanted = [labels[index] for index in chosen] if labels else []
     for kind, one in models.items():
@@ -232,9 +245,8 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
         kinds[kind] = {
             "updates": len(one.log),
             "completed": completed,
-            "classes": measure(settings, progress, f"classes, {kind}", inputs,
-                               lambda m=model, c=completed: _classes(settings, m, c, wanted,
-                                                                     known)),
+            "judged": measure(settings, progress, f"classes, {kind}", inputs,
+                              lambda m=model: _judged(settings, m, labels, judged, known)),
             "from_nothing": measure(settings, progress, f"from nothing, {kind}", inputs,
                                     lambda m=model: _from_nothing(settings, m, nothing)),
             **measure(settings, progress, f"lower half, {kind}", inputs,
@@ -246,54 +258,20 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
             "samples": samples, "kinds": kinds}
 
 
-def criteria(result: JsonDict) -> list[Criterion]:
-    kinds = result["measured"]["kinds"]
-    done = [one["completed"] for one in kinds.values()]
-    different = sum(one["given_bytes_different"] for one in done)
-    given = sum(one["given_bytes"] for one in done)
-    stepping = all(one["stepping_is_prefill"] for one in done)
-    bits = ", ".join(f"{kind} {one['lower_half']['bits_per_dim']:.4f}"
-                     for kind, one in kinds.items())
-    return [
-        Criterion("given pixels are unchanged", "0 bytes differ",
-                  f"{different} of {given:,} bytes differ", different == 0),
-        Criterion("sampling after prefill is sampling after steps, bit for bit", "equal",
-                  "equal" if stepping else "different", stepping),
-        Criterion("bits/dim of the true lower half given the upper", "measured",
-                  f"{bits} bits/dim", bool(kinds), stated=True),
-        *(_alike(kind, one["classes"], result["size"]) for kind, one in kinds.items()),
-    ]
-
-
-def _alike(kind: str, classes: JsonDict, size: str) -> Criterion:
-    """What the eye sees on the grids, as a figure."""
-    name = f"samples look like their class, {kind}"
-    wanted = f"at least {LEAST_ALIKE:.0%} by {NEIGHBOURS} nearest training images"
-    share = classes["samples_alike"]
-    if share is None or size == "quick":
-        return Criterion(name, wanted, "not measured: " + (
-            "no labels" if share is None else "a smoke run"), None)
-    return Criterion(name, wanted, f"{share:.0%} (the true images: {classes['true_alike']:.0%})",
-                     share >= LEAST_ALIKE)
-
-
-def page(result: JsonDict, figures: Figures) -> Page:
-    return completion_page.page(result, figures)
-
-
 EXPERIMENT = Experiment(
     name="completion",
     title="Images completed",
     paper="Figures 3, 4",
     claim="Models with linear attention complete images whose upper half is given and draw "
     "images from nothing (shown without a figure).",
-    sources=("experiments/completion.py", "experiments/images.py", "src/config", "src/core", "src/data",
+    sources=("experiments/completion.py", "experiments/images.py", "experiments/image_runs.py",
+             "experiments/colour.py", "src/config", "src/core", "src/data",
              "src/kernels", "src/torch_nn", "src/torch_ops", "src/train", "src/runtime", "src/text", "src/cli",
              "python/tarn/runtime"),
     data=(images.DATA,),
     attention=("linear", "softmax"),
-    minutes={"quick": 0.3, "cpu": 3.0, "full": 60.0},
+    minutes={"quick": 0.3, "cpu": 1.9, "full": 60.0},
     run=run,
-    criteria=criteria,
-    page=page,
+    criteria=completion_page.criteria,
+    page=completion_page.page,
 )

@@ -4,15 +4,55 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.core import Figures, JsonDict, Page, Picture, Section, Table, number, unpack_images
+from experiments.core import Criterion, Figures, JsonDict, Page, Picture, Section, Table, number, unpack_images
 from experiments.images_page import data_title
 
 # Zalando's names of the classes of Fashion-MNIST, in their order.
 _CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker",
             "bag", "ankle boot")
 
+# A sample's half must be read as its class at least as often as midway between
+# the better of the two controls and the true halves.
+_MIDWAY = 0.5
+
 _TRIED = ("the samples are drawn at temperature 1 from the models of `images` and none is "
           "picked; neither a lower temperature nor a longer training was tried.")
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    kinds = result["measured"]["kinds"]
+    done = [one["completed"] for one in kinds.values()]
+    different = sum(one["given_bytes_different"] for one in done)
+    given = sum(one["given_bytes"] for one in done)
+    stepping = all(one["stepping_is_prefill"] for one in done)
+    bits = ", ".join(f"{kind} {one['lower_half']['bits_per_dim']:.4f}"
+                     for kind, one in kinds.items())
+    return [
+        Criterion("given pixels are unchanged", "0 bytes differ",
+                  f"{different} of {given:,} bytes differ", different == 0),
+        Criterion("sampling after prefill is sampling after steps, bit for bit", "equal",
+                  "equal" if stepping else "different", stepping),
+        Criterion("bits/dim of the true lower half given the upper", "measured",
+                  f"{bits} bits/dim", bool(kinds), reported=True),
+        *(_alike(kind, one["judged"], result["size"]) for kind, one in kinds.items()),
+    ]
+
+
+def _alike(kind: str, judged: JsonDict, size: str) -> Criterion:
+    """What the eye sees on the grids, as a figure."""
+    name = f"drawn halves that look like their class, {kind}"
+    part = f"{kind}'s completions look like the image's class"
+    if not judged["images"] or size == "quick":
+        why = "no labels" if not judged["images"] else "a smoke run"
+        return Criterion(name, "midway between controls and true halves, or more",
+                         f"not measured: {why}", None, part=part)
+    least = max(judged["blank"], judged["another"])
+    wanted = least + _MIDWAY * (judged["true"] - least)
+    return Criterion(
+        name, f"at least {wanted:.0%}, midway between controls and true halves",
+        f"{judged['samples']:.0%} of {judged['images']} (true halves {judged['true']:.0%}, blank "
+        f"{judged['blank']:.0%}, another class's {judged['another']:.0%})",
+        judged["samples"] >= wanted, part=part, opposite=judged["samples"] <= least)
 
 
 def _class_names(data: str, labels: list[int]) -> str:
@@ -54,18 +94,21 @@ def _sample_grid(measured: JsonDict, kind: str, figures: Figures) -> Picture:
 def _bits_table(measured: JsonDict) -> Table:
     rows = []
     for kind, one in measured["kinds"].items():
-        half, whole, alike = one["lower_half"], one["whole"], one["classes"]
+        half, whole, judged = one["lower_half"], one["whole"], one["judged"]
         rows.append([
             kind, f"{half['bits_per_dim']:.4f}", f"{half['standard_error']:.4f}",
-            f"{whole['bits_per_dim']:.4f}", _share(alike["samples_alike"]),
-            _share(alike["true_alike"]), number(one["completed"]["images_a_second"]),
+            f"{whole['bits_per_dim']:.4f}",
+            *(_share(judged.get(name)) for name in ("samples", "true", "blank", "another")),
+            number(one["completed"]["images_a_second"]),
             number(one["from_nothing"]["images_a_second"])])
     count = next(iter(measured["kinds"].values()))["lower_half"]["images"]
     return Table(
         ["attention", "bits/dim, lower half given the upper", "standard error",
-         "bits/dim, whole image", "samples like their class", "true images like their class",
+         "bits/dim, whole image", "drawn halves like their class", "true halves",
+         "blank halves", "halves of another class",
          "completions a second", "images a second"], rows,
-        f"Of the first {count:,} test images. Like their class: by the nearest training images.")
+        f"bits/dim of the first {count:,} test images. Like their class: a lower half alone, "
+        "by a vote of the 5 nearest lower halves of training images.")
 
 
 def _stepped(done: list[JsonDict], stepping: bool) -> str:
@@ -77,6 +120,17 @@ def _stepped(done: list[JsonDict], stepping: bool) -> str:
 
 def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:.0%}"
+
+
+def _alike_told(kinds: JsonDict) -> str:
+    """What the vote says of the samples, in a sentence."""
+    told = [f"{one['judged']['samples']:.0%} of {kind}'s" for kind, one in kinds.items()
+            if one["judged"]["images"]]
+    if not told:
+        return ""
+    one = next(iter(kinds.values()))["judged"]
+    return (f"By the drawn half alone {' and '.join(told)} samples are taken for their image's "
+            f"class, of true halves {one['true']:.0%}, of another class's {one['another']:.0%}. ")
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -99,8 +153,9 @@ def page(result: JsonDict, figures: Figures) -> Page:
         headline=f"{exact[0].lower()}{exact[1:]}"
         + ("" if stepping else "; stepping and prefill differ") + "; the true lower half costs "
         f"{bits} bits/dim",
-        agrees=f"{exact} ({given:,} bytes compared), and {_stepped(done, stepping)}. The paper shows such images without a figure; how "
-        "good ours look depends on the size of the model and the length of its training.",
+        agrees=f"{exact} ({given:,} bytes compared), and {_stepped(done, stepping)}. {_alike_told(kinds)}The paper "
+        "shows such images without a figure; how good ours look depends on the size of the model "
+        "and the length of its training.",
         differences=[
             f"data: {data_title(measured['data'])}, {side} x {side} pixels (MNIST, 28 x 28)",
             f"models: those of the experiment `images`, {updates:,} updates (250 epochs)",
@@ -114,5 +169,5 @@ def page(result: JsonDict, figures: Figures) -> Page:
         ],
         theirs="images without a figure: MNIST (figure 3), CIFAR-10 (figure 4)",
         picture=completed.get("linear") or next(iter(completed.values())),
-        tried={f"samples look like their class, {kind}": _TRIED for kind in kinds},
+        tried={f"drawn halves that look like their class, {kind}": _TRIED for kind in kinds},
     )

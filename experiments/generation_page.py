@@ -106,9 +106,9 @@ def criteria(result: JsonDict) -> list[Criterion]:
         share = 100 * read["f32"]["share"] if read else None
         lines += [
             Criterion.at_least(f"{column.shape}: batch 1, float32, of what read bandwidth allows",
-                               share, 85, "%"),
+                               share, 85, "%", goal=True),
             Criterion.at_least(f"{column.shape}: batch 1, bfloat16 weights against float32",
-                               read["speedup"] if read else None, 1.7, "x"),
+                               read["speedup"] if read else None, 1.7, "x", goal=True),
         ]
         wanted = (
             ("cached softmax, best batch of each", "cached", True, column.cached[target]),
@@ -116,8 +116,9 @@ def criteria(result: JsonDict) -> list[Criterion]:
             ("recomputing softmax, batch 1", "naive", False, column.naive_single))
         for text, generator, best, bound in wanted:
             got = None if quick else _ratio(result, column.shape, generator, best)
-            lines.append(Criterion.at_least(f"{column.shape}: against {text} ({target})", got,
-                                            bound, "x"))
+            name = f"{column.shape}: against {text} ({target})"
+            lines.append(Criterion.at_least(name, got, bound, "x", part=f"faster than {text}",
+                                            opposite=got is not None and got < 1))
     return lines
 
 

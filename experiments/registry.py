@@ -14,6 +14,10 @@ MODULES = {
     "completion": "experiments.completion",
     "speech": "experiments.speech",
     "long": "experiments.long",
+    "maps": "experiments.maps",
+    "recall": "experiments.recall",
+    "earlier": "experiments.earlier",
+    "same_start": "experiments.same_start",
 }
 
 

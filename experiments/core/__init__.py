@@ -6,7 +6,7 @@ from experiments.core.points import measure
 from experiments.core.program import run_tarn, tarn_json
 from experiments.core.progress import Progress, duration
 from experiments.core.settings import Experiment, Settings
-from experiments.core.training import TrainingRun, looks, thinned, train
+from experiments.core.training import TrainingRun, evaluations, thinned, train, train_together
 from experiments.core.types import (
     ATTENTION_FLAG,
     Criterion,
@@ -32,7 +32,7 @@ __all__ = [
     "Table",
     "TrainingRun",
     "duration",
-    "looks",
+    "evaluations",
     "measure",
     "number",
     "pack_images",
@@ -41,5 +41,6 @@ __all__ = [
     "tarn_json",
     "thinned",
     "train",
+    "train_together",
     "unpack_images",
 ]

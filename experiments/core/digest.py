@@ -15,7 +15,7 @@ from experiments.core.places import ROOT, programs
 _TELLING = {"criteria", "page"}
 # What drives every experiment: flags, clocks, when a point serves again.
 DRIVING = ("experiments/core/points.py", "experiments/core/program.py",
-           "experiments/core/training.py")
+           "experiments/core/job.py", "experiments/core/training.py")
 _SKIPPED = ("_test.cc", "_bench.cc", "_ref.cc", ".md")
 
 

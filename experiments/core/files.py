@@ -23,12 +23,17 @@ def rounded(value: Any, digits: int = 6) -> Any:
     return value
 
 
-def write_text(path: pathlib.Path, text: str) -> None:
+def write_bytes(path: pathlib.Path, content: bytes) -> None:
     """Whole or not at all: a stop leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, "utf-8")
+    temporary.write_bytes(content)
     os.replace(temporary, path)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """As write_bytes(), in UTF-8."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: pathlib.Path, value: JsonDict) -> None:

@@ -61,8 +61,6 @@ class Page:
     theirs       the paper's figure or table in a few words, with its numbers
     picture      the one to show in the summary, if any
     notes        what else is to be said
-    unseen       parts of the claim that these figures do not show, a few words
-                 each: they stand beside the verdict, whatever the criteria say
     tried        by the name of a criterion, one sentence or two on what was tried
                  to reach it: printed only where that criterion is missed
     """
@@ -74,7 +72,6 @@ class Page:
     theirs: str = ""
     picture: Picture | None = None
     notes: Sequence[str] = field(default=())
-    unseen: Sequence[str] = field(default=())
     tried: Mapping[str, str] = field(default_factory=dict)
 
 

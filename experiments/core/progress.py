@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 _TERMINAL_PAUSE_S, _PLAIN_PAUSE_S = 0.2, 30.0
@@ -106,6 +106,14 @@ class Progress:
             self._end(name)
         finally:
             self._part, self._part_began, self._part_reused = outer
+
+    @contextlib.contextmanager
+    def parts(self, names: Sequence[str]) -> Iterator[None]:
+        """Several at once: what they are planned to take is one part's."""
+        together = " and ".join(names)
+        self._planned[together] = sum(self._planned.pop(name, 0.0) for name in names)
+        with self.part(together):
+            yield
 
     def at(self, share: float, text: str = "") -> None:
         """The current part is at `share` of 1; `text` tells rate and figures."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from experiments import registry
@@ -31,29 +31,42 @@ class Told:
 
 
 def verdict(criteria: Sequence[Criterion]) -> str:
-    """All criteria together: "yes (5 of 5)", "no", "in part", "as far as
-    measured (2 of 5)", "not measured". What was not measured never passes; what
-    only had to be stated does not count."""
-    criteria = [one for one in criteria if not one.stated]
-    measured = [one.holds for one in criteria if one.holds is not None]
-    if not measured:
+    """What the criteria of a claim say together, in the words of a referee:
+
+    shown              every one holds
+    in part            some hold; what does not is named, with "contradicted here"
+                       where the figures show the opposite
+    contradicted here  none holds and for at least one the opposite is measured
+    not shown          none holds, and nothing opposite is measured
+
+    What was not measured is not shown. What is only reported, and goals of tarn's
+    own, do not count."""
+    claims = [one for one in criteria if one.claims]
+    if all(one.holds is None for one in claims):
         return "not measured"
-    held = sum(measured)
-    if held == len(criteria):
-        text = "**yes**"
-    elif held == len(measured):
-        text = "as far as measured"
-    else:
-        text = "**no**" if held == 0 else "in part"
-    return f"{text} ({held} of {len(criteria)})"
+    held = [one for one in claims if one.holds]
+    if len(held) == len(claims):
+        return f"**shown** ({len(held)} of {len(claims)})"
+    opposite = [one for one in claims if one.holds is False and one.opposite]
+    word = "in part" if held else "contradicted here" if opposite else "not shown"
+    texts = [f"**{word}** ({len(held)} of {len(claims)})"]
+    missing = [one for one in claims if one not in held and one not in opposite]
+    if missing and word != "not shown":
+        texts.append(f"not shown: {_parts(missing)}")
+    if opposite:
+        texts.append(f"contradicted here: {_parts(opposite)}")
+    return "; ".join(texts)
 
 
-def _holds(told: Told) -> str:
-    """The verdict, and what of the claim the figures do not show."""
-    if told.result["size"] == "quick":
-        return "smoke size"
-    unseen = ", ".join(told.page.unseen)
-    return verdict(told.criteria) + (f"; not seen here: {unseen}" if unseen else "")
+def _parts(criteria: Sequence[Criterion]) -> str:
+    """Each part of a claim once, with a mark where it was not measured."""
+    return ", ".join(dict.fromkeys(
+        (one.part or one.name) + (" (not measured)" if one.holds is None else "")
+        for one in criteria))
+
+
+def _verdict(told: Told) -> str:
+    return "smoke size" if told.result["size"] == "quick" else verdict(told.criteria)
 
 
 def stored(folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -147,13 +160,29 @@ def _machine_text(result: JsonDict) -> str:
     return text
 
 
+_HEAD = ("criterion", "wanted", "got", "holds")
+
+
 def _criteria_table(criteria: Sequence[Criterion]) -> str:
     rows = [[one.name, one.wanted, one.got, _mark(one)] for one in criteria]
-    return Table(["criterion", "wanted", "got", "holds"], rows).markdown()
+    return Table(_HEAD, rows).markdown()
 
 
 def _mark(criterion: Criterion) -> str:
-    return "stated" if criterion.stated and criterion.holds else _HOLDS[criterion.holds]
+    if criterion.reported and criterion.holds:
+        return "reported"
+    if criterion.holds is False and criterion.opposite:
+        return "**no: the opposite**"
+    return _HOLDS[criterion.holds]
+
+
+def _claims(criteria: Sequence[Criterion]) -> list[Criterion]:
+    """All but goals of tarn's own."""
+    return [one for one in criteria if not one.goal]
+
+
+def _goals(criteria: Sequence[Criterion]) -> list[Criterion]:
+    return [one for one in criteria if one.goal]
 
 
 def _missed(told: Told) -> list[str]:
@@ -203,6 +232,7 @@ def page_text(told: Told) -> str:
     parts = [
         f"# {experiment.title}",
         f"**The {_whose(experiment)}claim** ({experiment.paper}): {experiment.claim}",
+        f"**Verdict**: {_verdict(told)}",
         f"**Here**: {page.headline}",
         page.agrees,
     ]
@@ -213,7 +243,11 @@ def page_text(told: Told) -> str:
     for section in page.sections:
         parts.append(f"## {section.title}")
         parts += [one if isinstance(one, str) else one.markdown() for one in section.parts]
-    parts += ["## Criteria", _criteria_table(told.criteria)]
+    parts += ["## Criteria", _criteria_table(_claims(told.criteria))]
+    goals = _goals(told.criteria)
+    if goals:
+        parts += ["Goals of tarn's own, which decide nothing about the claim:",
+                  _criteria_table(goals)]
     missed = _missed(told)
     if missed:
         parts += ["What was tried for those that are missed:", "\n".join(missed)]
@@ -235,17 +269,21 @@ _INTRODUCTION = (
     "setting is the same.")
 
 
+_VERDICTS = (
+    "**Shown**: every criterion of the claim holds. **In part**: some hold, and what does not is "
+    "named. **Contradicted here**: the figures show the opposite, for the whole claim or for the "
+    "part that is named. What was not measured is not shown. Criteria that only ask for a figure "
+    "are reported and decide nothing.")
+
+
 def summary_text(told: Sequence[Told]) -> str:
     """README.md: what a newcomer reads first."""
     rows = [[f"[{one.experiment.title}]({one.experiment.name}.md)",
-             f"{one.experiment.claim} ({one.experiment.paper})", _holds(one),
+             f"{one.experiment.claim} ({one.experiment.paper})", _verdict(one),
              one.page.headline] for one in told]
     parts = ["# The paper's experiments", _INTRODUCTION.format(whence=_whence(told)),
-             Table(["experiment", "claim", "holds here", "by how much"],
-                   rows).markdown(),
-             "\"Holds\" counts the criteria below; one that was not measured does not hold, "
-             "and one that asks only for a statement does not count. Parts of a claim that the "
-             "figures do not show are named beside it."]
+             Table(["experiment", "claim", "verdict", "by how much"], rows).markdown(),
+             _VERDICTS]
     missing = [name for name in registry.MODULES if name not in
                [one.experiment.name for one in told]]
     if missing:
@@ -254,8 +292,11 @@ def summary_text(told: Sequence[Told]) -> str:
         parts += [f"## {one.experiment.title}", one.page.agrees]
         if one.page.picture is not None:
             parts.append(_linked(one.page.picture, f"{one.experiment.name}.md"))
-    parts += ["## Criteria", _all_criteria(told), "## Machine, commit, command",
-              *_machines(told)]
+    parts += ["## Criteria", _all_criteria(told, _claims)]
+    if any(_goals(one.criteria) for one in told):
+        parts += ["## Goals of tarn's own", "They decide nothing about a claim.",
+                  _all_criteria(told, _goals)]
+    parts += ["## Machine, commit, command", *_machines(told)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -271,10 +312,11 @@ def _linked(picture: Picture, page: str) -> str:
     return f"[![{picture.alt}]({picture.file})]({page})"
 
 
-def _all_criteria(told: Sequence[Told]) -> str:
+def _all_criteria(told: Sequence[Told],
+                  of: Callable[[Sequence[Criterion]], list[Criterion]]) -> str:
     rows = [[one.experiment.name, c.name, c.wanted, c.got, _mark(c)]
-            for one in told for c in one.criteria]
-    return Table(["experiment", "criterion", "wanted", "got", "holds"], rows).markdown()
+            for one in told for c in of(one.criteria)]
+    return Table(["experiment", *_HEAD], rows).markdown()
 
 
 def _machines(told: Sequence[Told]) -> list[str]:

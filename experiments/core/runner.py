@@ -83,7 +83,8 @@ def _tell(settings: Settings, result: JsonDict) -> None:
     name = settings.experiment.name
     marks = {True: "holds", False: "MISSED", None: "not measured"}
     for one in settings.experiment.criteria(result):
-        mark = "stated" if one.stated and one.holds else marks[one.holds]
+        mark = "reported" if one.reported and one.holds else marks[one.holds]
+        mark += " (a goal of tarn's own)" if one.goal else ""
         print(f"{name}: {mark}: {one.name}: wanted {one.wanted}, got {one.got}")
     print(f"{name}: result in {results.path_of(settings)}")
     sys.stdout.flush()

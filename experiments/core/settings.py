@@ -36,14 +36,14 @@ class Experiment:
     criteria: Callable[[JsonDict], list[Criterion]]
     page: Callable[[JsonDict, Figures], Page]
     # Names of core/data.py; "mnist|fashion-mnist" is the first that is found,
-    # "?cifar10" is used where --data names it.
+    # "?cifar10" is used where it is there.
     data: tuple[str, ...] = ()
     # What --attention may pick from, in the order of the tables.
     attention: tuple[str, ...] = ("linear", "softmax")
     # What --device may name: "cpu" alone where nothing is trained and no operator
     # of torch is run.
     devices: tuple[str, ...] = DEVICES
-    # Planned wall time on two AVX2 cores, by size.
+    # Planned wall time on two AVX-512 cores, by size.
     minutes: Mapping[str, float] = field(
         default_factory=lambda: {"quick": 0.3, "cpu": 10.0, "full": 600.0})
 
@@ -77,9 +77,16 @@ class Settings:
         first that is found. ExperimentError (3) names what was looked at."""
         return self._found(names)[1]
 
-    def given(self, name: str) -> bool:
-        """Whether --data names an optional set ("?name" of the experiment)."""
-        return name in self.data_paths
+    def has(self, name: str) -> bool:
+        """Whether an optional set ("?name" of the experiment) is there: named by
+        --data, or where sets lie. One that is named and not there is an error."""
+        if name in self.data_paths:
+            return True
+        try:
+            data_sets.find(name, self.data_paths)
+        except ExperimentError:
+            return False
+        return True
 
     def data_name(self, names: str) -> str:
         """Which of "a|b" is the one found."""
@@ -111,7 +118,7 @@ class Settings:
             "settings": self.recorded(),
             "data": [data_sets.describe(names.removeprefix("?"), self.data_paths)
                      for names in self.experiment.data
-                     if not names.startswith("?") or self.given(names[1:])],
+                     if not names.startswith("?") or self.has(names[1:])],
             "sources": digest.of_sources((*self.experiment.sources, *digest.DRIVING)),
         }
 
@@ -130,6 +137,6 @@ class Settings:
         if self.device != "cpu":
             words += ["--device", self.device]
         for names in self.experiment.data:
-            if names.startswith("?") and self.given(names[1:]):
+            if names.startswith("?") and names[1:] in self.data_paths:
                 words += ["--data", f"{names[1:]}=PATH"]
         return " ".join(words)

@@ -27,43 +27,63 @@ class ExperimentError(Exception):
 
 @dataclass(frozen=True)
 class Criterion:
-    """One line of the pass table. `holds` is None where this size or machine
-    does not measure it; `got` then says why. One that is `stated` asks only for
-    a figure, whichever it is: it is shown, and counts neither as passed nor as
-    missed."""
+    """One line of the table on which a verdict rests.
+
+    part      what of the claim it decides, in a few words for the verdict; the
+              name where it is empty
+    holds     None where this size or machine does not measure it; `got` then
+              says why
+    opposite  with `holds` False: the figures show the opposite of the claim, not
+              merely less than it asks
+    reported    it asks only for a figure, whichever it is: it is shown, and counts
+              neither for the claim nor against it
+    goal      an engineering goal of tarn's own: it stands in a table of its own
+              and decides nothing about the claim
+    """
 
     name: str
     wanted: str
     got: str
     holds: bool | None
-    stated: bool = False
+    part: str = ""
+    opposite: bool = False
+    reported: bool = False
+    goal: bool = False
+
+    @property
+    def claims(self) -> bool:
+        """Whether the verdict on the claim rests on it."""
+        return not self.reported and not self.goal
 
     @classmethod
-    def at_most(cls, name: str, value: float | None, bound: float, unit: str = "") -> Criterion:
-        """value <= bound; a missing or NaN value is not measured, not passed."""
-        return cls._compare(name, value, bound, unit, "at most", lambda v: v <= bound)
+    def at_most(cls, name: str, value: float | None, bound: float, unit: str = "",
+                **more: Any) -> Criterion:
+        """value <= bound; a missing or NaN value is not measured, not passed.
+        `more`: part, opposite, reported or goal."""
+        return cls._compare(name, value, bound, unit, "at most", lambda v: v <= bound, more)
 
     @classmethod
-    def at_least(cls, name: str, value: float | None, bound: float, unit: str = "") -> Criterion:
-        """value >= bound; a missing or NaN value is not measured, not passed."""
-        return cls._compare(name, value, bound, unit, "at least", lambda v: v >= bound)
+    def at_least(cls, name: str, value: float | None, bound: float, unit: str = "",
+                 **more: Any) -> Criterion:
+        """value >= bound; as at_most()."""
+        return cls._compare(name, value, bound, unit, "at least", lambda v: v >= bound, more)
 
     @classmethod
     def between(cls, name: str, value: float | None, low: float, high: float,
-                unit: str = "") -> Criterion:
-        """low <= value <= high; a missing or NaN value is not measured."""
+                unit: str = "", **more: Any) -> Criterion:
+        """low <= value <= high; as at_most()."""
         wanted = f"{low:g} to {high:g}{_space(unit)}"
         if value is None or value != value:
-            return cls(name, wanted, "not measured", None)
-        return cls(name, wanted, f"{value:.4g}{_space(unit)}", low <= value <= high)
+            return cls(name, wanted, "not measured", None, **more)
+        return cls(name, wanted, f"{value:.4g}{_space(unit)}", low <= value <= high, **more)
 
     @classmethod
     def _compare(cls, name: str, value: float | None, bound: float, unit: str, word: str,
-                 test: Callable[[float], bool]) -> Criterion:
+                 test: Callable[[float], bool], more: JsonDict) -> Criterion:
         wanted = f"{word} {bound:g}{_space(unit)}"
         if value is None or value != value:
-            return cls(name, wanted, "not measured", None)
-        return cls(name, wanted, f"{value:.4g}{_space(unit)}", test(value))
+            return cls(name, wanted, "not measured", None, **more)
+        return cls(name, wanted, f"{value:.4g}{_space(unit)}", test(value), **more)
 
 
 def _space(unit: str) -> str:

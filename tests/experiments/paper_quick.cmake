@@ -17,7 +17,8 @@ if(NOT code EQUAL 0)
   message(FATAL_ERROR "tarn experiment report: exit code ${code}")
 endif()
 foreach(file README.md results/scaling.json results/copy.json results/images.json
-    results/generation.json results/completion.json results/speech.json results/long.json)
+    results/generation.json results/completion.json results/speech.json results/long.json
+    results/maps.json results/recall.json results/earlier.json results/same_start.json)
   if(NOT EXISTS ${OUT}/report/${file})
     message(FATAL_ERROR "want ${OUT}/report/${file}, got no such file")
   endif()

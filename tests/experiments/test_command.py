@@ -137,9 +137,9 @@ def test_a_device_has_its_own_folder_and_reaches_the_trainer(text, monkeypatch, 
     assert written == [(pathlib.Path("models/paper/cpu-cuda"), pathlib.Path("docs/paper-cuda"))]
     asked = []
 
-    def stop(words, *rest):
+    def stop(jobs, *rest):
         del rest
-        asked.append(words)
+        asked.extend(job.command for job in jobs)
         raise ExperimentError("enough")
 
     monkeypatch.setattr(training, "_run", stop)

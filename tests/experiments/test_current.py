@@ -256,13 +256,26 @@ def test_failure_of_one_keeps_no_other_from_running(settings, monkeypatch, capsy
     assert "copy: error: " in said and ("Traceback" in said) == isinstance(error, ValueError)
 
 
-def test_optional_and_undeclared_data(settings, text):
+def test_optional_and_undeclared_data(settings, text, monkeypatch, tmp_path):
+    monkeypatch.setenv("TARN_DATA", str(tmp_path / "nothing"))
     experiment = dataclasses.replace(toy.EXPERIMENT, data=("text-shakespeare", "?cifar10"))
     plain = dataclasses.replace(settings, experiment=experiment)
     more = dataclasses.replace(plain, data_paths={**settings.data_paths, "cifar10": text})
-    assert not plain.given("cifar10") and more.given("cifar10")
+    assert not plain.has("cifar10") and more.has("cifar10")
     assert [one["name"] for one in plain.inputs()["data"]] == ["text-shakespeare"]
     assert [one["name"] for one in more.inputs()["data"]] == ["text-shakespeare", "cifar10"]
     assert more.command().endswith("--data cifar10=PATH") and more.data("cifar10") == text
     with pytest.raises(ValueError, match="got 'mnist'"):
         settings.data("mnist")
+
+
+def test_an_optional_set_is_found_by_itself(settings, text, monkeypatch, tmp_path):
+    """Where sets lie; the command that repeats the run needs no name for it."""
+    folder = tmp_path / "sets" / "cifar10"
+    folder.mkdir(parents=True)
+    (folder / "data_batch_1.bin").write_bytes(b"x")
+    monkeypatch.setenv("TARN_DATA", str(tmp_path / "sets"))
+    experiment = dataclasses.replace(toy.EXPERIMENT, data=("text-shakespeare", "?cifar10"))
+    found = dataclasses.replace(settings, experiment=experiment)
+    assert found.has("cifar10") and "--data" not in found.command()
+    assert [one["name"] for one in found.inputs()["data"]] == ["text-shakespeare", "cifar10"]

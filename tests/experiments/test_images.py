@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from experiments import completion, images
+from experiments import colour, completion, completion_page, images, images_page
 from experiments.core import (
     ExperimentError,
     Figures,
@@ -18,88 +18,94 @@ from experiments.core import (
 )
 from experiments.core.files import write_json
 from experiments.core.packing import unpacked
+from experiments.image_runs import at_time, equal_time
 
 
-def looks(*rows):
+def evaluations(*rows):
     return [{"step": 10 * (i + 1), "elapsed_s": s, "cpu_s": 2 * s, "val_bits_per_dim": y}
             for i, (s, y) in enumerate(rows)]
 
 
-def a_kind(*rows):
-    held_out = looks(*rows)
-    return {"parameters": 100, "updates": 10 * len(rows), "seconds": rows[-1][0],
-            "cpu_seconds": 2 * rows[-1][0], "seconds_an_update": rows[-1][0] / 10 / len(rows),
-            "training": [{"step": 10, "elapsed_s": 1.0, "cpu_s": 2.0, "bits_per_dim": 5.0}],
-            "held_out": held_out,
-            "test": {"images": 40, "bits_per_dim": rows[-1][1], "standard_error": 0.01,
-                     "seconds": 1.0}}
+CURVES = {"linear": ((1, 6.0), (2, 4.0), (3, 3.0)), "softmax": ((2, 5.0), (4, 3.5), (6, 2.9)),
+          "reformer": ((3, 5.5), (6, 5.0), (9, 4.0))}
 
 
-def images_result(size="cpu", kinds=("linear", "softmax"), difference=0.02):
-    both = {"linear": a_kind((1, 6.0), (2, 4.0), (3, 3.0)),
-            "softmax": a_kind((2, 5.0), (4, 3.5), (6, 2.9))}
-    chosen = {kind: both[kind] for kind in kinds}
-    two = len(kinds) == 2
+def a_run(kind, seed=0, test=3.0):
+    rows = CURVES[kind]
+    return {"kind": kind, "seed": seed, "parameters": 100, "updates": 10 * len(rows),
+            "seconds": rows[-1][0], "cpu_seconds": 2 * rows[-1][0],
+            "seconds_an_update": rows[-1][0] / 10 / len(rows), "held_out": evaluations(*rows),
+            "test": None if kind == "reformer" else {
+                "images": 40, "bits_per_dim": test, "standard_error": 0.01, "seconds": 1.0}}
+
+
+def images_result(size="cpu", kinds=("linear", "softmax"), relative=(0.02, 0.03),
+                  colour=((6.7, 6.8), (6.9, 7.0))):
+    """`relative`: linear's gap by seed; `colour`: test bits/dim of linear, of softmax."""
+    runs = [a_run(kind, seed) for seed in range(len(relative)) for kind in kinds]
+    pairs = []
+    for seed, one in enumerate(relative if len(kinds) == 2 else ()):
+        both = {run["kind"]: run for run in runs if run["seed"] == seed}
+        pairs.append({"seed": seed, "equal_updates": {
+            "difference": 3 * one, "standard_error": 0.003, "relative": one},
+            "equal_time": equal_time(both, "elapsed_s"),
+            "equal_cpu_time": equal_time(both, "cpu_s")})
+    large = [a_run(kind, seed, value) for kind, values in zip(("linear", "softmax"), colour or ())
+             for seed, value in enumerate(values)] + [a_run("reformer")]
     measured = {
-        "seeds": [0], "data": "fashion-mnist", "side": 14,
+        "seeds": [0, 1], "data": "fashion-mnist", "side": 14,
         "setup": {"pool": 2, "n_layers": 4, "d_model": 128, "updates": 2500, "batch": 16,
-                  "lr": "0.003", "norm": "pre", "test_images": 2000, "eval_images": 500},
-        "kinds": chosen,
-        "equal_updates": {"difference": difference, "standard_error": 0.003} if two else None,
-        "equal_time": images.equal_time(chosen, "elapsed_s"),
-        "equal_cpu_time": images.equal_time(chosen, "cpu_s"),
-        "colour": {"data": "cifar10-lossless-4k", "pool": 4, "side": 8, "kinds": chosen},
+                  "lr": "0.003", "norm": "pre", "activation": "gelu", "dropout": 0.0,
+                  "test_images": 2000, "eval_images": 500},
+        "runs": runs, "pairs": pairs,
+        "colour": {"data": "cifar10-lossless-4k", "side": 32, "seconds": 345.0,
+                   "test_images": 100, "runs": large} if colour else None,
     }
     return {"size": size, "measured": measured}
 
 
-def test_a_curve_is_read_between_its_looks():
-    curve = looks((1, 6.0), (2, 4.0), (4, 3.0))
-    assert images.at_time(curve, 1, "elapsed_s") == 6.0
-    assert images.at_time(curve, 1.5, "elapsed_s") == 5.0
-    assert images.at_time(curve, 3, "elapsed_s") == 3.5
-    assert images.at_time(curve, 8, "cpu_s") == 3.0
-    assert images.at_time(curve, 0.5, "elapsed_s") is None
-    assert images.at_time(curve, 4.5, "elapsed_s") is None
-    assert images.at_time([], 1, "elapsed_s") is None
+def test_a_curve_is_read_between_its_evaluations():
+    curve = evaluations((1, 6.0), (2, 4.0), (4, 3.0))
+    assert at_time(curve, 1, "elapsed_s") == 6.0
+    assert at_time(curve, 1.5, "elapsed_s") == 5.0
+    assert at_time(curve, 3, "elapsed_s") == 3.5
+    assert at_time(curve, 8, "cpu_s") == 3.0
+    assert at_time(curve, 0.5, "elapsed_s") is None
+    assert at_time(curve, 4.5, "elapsed_s") is None
+    assert at_time([], 1, "elapsed_s") is None
 
 
 def test_the_winner_is_who_is_lower_when_the_first_has_finished():
-    kinds = {"linear": a_kind((1, 6.0), (2, 4.0), (3, 3.0)),
-             "softmax": a_kind((2, 5.0), (4, 3.5), (6, 2.9))}
-    equal = images.equal_time(kinds, "elapsed_s")
-    assert equal == {"seconds": 3, "bits_per_dim": {"linear": 3.0, "softmax": 4.25},
-                     "winner": "linear"}
-    assert images.equal_time({"linear": kinds["linear"]}, "elapsed_s") is None
+    kinds = {"linear": a_run("linear"), "softmax": a_run("softmax")}
+    assert equal_time(kinds, "elapsed_s") == {
+        "seconds": 3, "bits_per_dim": {"linear": 3.0, "softmax": 4.25}, "winner": "linear"}
+    assert equal_time({"linear": kinds["linear"]}, "elapsed_s") is None
     no_clock = {kind: {**one, "held_out": [{**row, "cpu_s": None} for row in one["held_out"]]}
                 for kind, one in kinds.items()}
-    assert images.equal_time(no_clock, "cpu_s") is None
+    assert equal_time(no_clock, "cpu_s") is None
 
 
-@pytest.mark.parametrize(("difference", "holds"), [(0.02, True), (-0.02, True), (0.051, False),
-                                                   (-0.051, False)])
-def test_the_gap_is_judged_either_way(difference, holds):
-    gap, winner = images.criteria(images_result(difference=difference))
-    assert gap.holds is holds and winner.holds is True and "linear" in winner.got
+def test_the_gap_is_the_mean_over_the_seeds_of_softmaxs_share():
+    apart = images._apart([3.3, 3.1], [3.0, 3.0])
+    assert apart["difference"] == pytest.approx(0.2) and apart["relative"] == pytest.approx(1 / 15)
+    for relative, holds in (((0.02, 0.05), True), ((0.02, 0.06), False), ((-0.1, -0.2), True)):
+        gap, *_ = images_page.criteria(images_result(relative=relative))
+        assert gap.holds is holds and "3.7 %" in gap.wanted
+
+
+@pytest.mark.parametrize("colour, holds, opposite", [
+    (((6.7, 6.8), (6.9, 7.0)), True, False), (((6.7, 6.95), (6.9, 7.0)), False, False),
+    (((7.1, 7.2), (6.9, 7.0)), False, True)])
+def test_every_pair_of_seeds_must_be_lower_in_the_same_time(colour, holds, opposite):
+    _, long, short = images_page.criteria(images_result(colour=colour))
+    assert (long.holds, long.opposite) == (holds, opposite)
+    assert short.reported and "linear" in short.got
 
 
 def test_what_was_not_measured_is_not_passed():
-    assert images.criteria(images_result("quick"))[0].holds is None
-    assert [one.holds for one in images.criteria(images_result(kinds=("linear",)))] == [None, None]
-
-
-@pytest.mark.parametrize("kinds", [("linear", "softmax"), ("softmax",)])
-def test_the_page_of_images(tmp_path, kinds):
-    page = images.page(images_result(kinds=kinds), Figures(tmp_path, "images"))
-    text = "\n".join(part if isinstance(part, str) else part.markdown()
-                     for section in page.sections for part in section.parts)
-    assert "Fashion-MNIST" in page.differences[0] and "14 x 14" in page.differences[0]
-    for kind in kinds:
-        assert kind in text
-    assert "not in any way" not in text and "no way comparable" in text
-    assert page.picture is not None and (tmp_path / page.picture.file).stat().st_size > 1000
-    if len(kinds) == 2:
-        assert "+0.0200" in text and "**linear** is ahead" in text
+    assert [one.holds for one in images_page.criteria(images_result("quick"))][:2] == [None, None]
+    only = images_page.criteria(images_result(kinds=("linear",), colour=None))
+    assert [one.holds for one in only] == [None] * 3
 
 
 def told(page):
@@ -107,56 +113,58 @@ def told(page):
                      for section in page.sections for part in section.parts)
 
 
-def test_what_chance_may_do_names_no_one_ahead(tmp_path):
-    """0.003 of 2,000 images is 0.006 of 500: two of these are level."""
-    near = images_result(difference=0.005)
-    near["measured"]["equal_time"]["bits_per_dim"] = {"linear": 3.0, "softmax": 3.011}
-    page = images.page(near, Figures(tmp_path, "images"))
-    assert "level at equal time" in page.headline and "One seed" in told(page)
-    assert told(page).count("level within two standard errors") == 2  # CPU time is far apart
-    assert "level" in images.criteria(near)[1].got and "linear" in images.criteria(near)[1].got
-    near["measured"]["equal_time"]["bits_per_dim"]["softmax"] = 3.013
-    page = images.page(near, Figures(tmp_path, "images"))
-    assert "ahead at equal time: linear" in page.headline
+@pytest.mark.parametrize("kinds", [("linear", "softmax"), ("softmax",)])
+def test_the_page_of_images(tmp_path, kinds):
+    page = images_page.page(images_result(kinds=kinds), Figures(tmp_path, "images"))
+    text = told(page)
+    assert "Fashion-MNIST" in page.differences[0] and "14 x 14" in page.differences[0]
+    assert "gelu, dropout 0.0" in page.differences[1]
+    for kind in (*kinds, "reformer"):
+        assert kind in text
+    assert "no way comparable" in text and "3,072 positions" in page.sections[1].title
+    assert page.picture is not None and (tmp_path / page.picture.file).stat().st_size > 1000
+    if len(kinds) == 2:
+        assert "+2.0 %" in text and "linear +2.5 %" in page.headline
+    assert not images_page.page(images_result(kinds=kinds, colour=None),
+                                Figures(tmp_path, "images")).notes[0].startswith("Rate")
 
 
 def test_what_was_tried_names_criteria(tmp_path):
-    result = images_result(difference=0.06)
-    names = {one.name for one in images.criteria(result)}
-    page = images.page(result, Figures(tmp_path, "images"))
-    assert page.tried.keys() <= names and images.criteria(result)[0].name in page.tried
+    result = images_result(relative=(0.06, 0.06))
+    names = {one.name for one in images_page.criteria(result)}
+    page = images_page.page(result, Figures(tmp_path, "images"))
+    assert page.tried.keys() <= names and images_page.criteria(result)[0].name in page.tried
     result = completion_result(alike=0.1)
-    names = {one.name for one in completion.criteria(result)}
-    page = completion.page(result, Figures(tmp_path, "completion"))
+    names = {one.name for one in completion_page.criteria(result)}
+    page = completion_page.page(result, Figures(tmp_path, "completion"))
     assert page.tried and page.tried.keys() <= names
 
 
 def _fake(monkeypatch, measured):
-    """images without any training: two finished runs, each measured once."""
-    def models(settings, progress):
-        runs = {}
-        for kind in settings.attentions:
-            with progress.part(kind):
-                progress.reused(100.0, 200.0)
-            folder = settings.out / "runs" / kind
-            write_json(folder / "checkpoint" / "train.json", {
-                "model": {"model": {"n_layers": 2, "d_model": 32}, "norm": {"place": "pre"}},
-                "options": {"lr": "0.003", "batch": "8", "eval_windows": "32"}})
-            runs[kind] = TrainingRun(folder, [{"step": 1}], 100.0, 200.0)
-        return runs
+    """images without any training: finished runs, each measured once."""
+    def run_of(settings, progress, kind, seed):
+        with progress.part(images.part_of(kind, seed)):
+            progress.reused(100.0, 200.0)
+        folder = settings.out / "runs" / kind
+        write_json(folder / "checkpoint" / "train.json", {
+            "model": {"model": {"n_layers": 2, "d_model": 32}, "norm": {"place": "pre"}},
+            "options": {"lr": "0.003", "batch": "8", "eval_windows": "32"}})
+        return TrainingRun(folder, [{"step": 1}], 100.0, 200.0)
 
-    def test(settings, run, file, setup):
+    def test(settings, run, file, pool, count):
         measured.append(run.folder.name)
         return {"images": 2, "bits_per_dim": 3.0, "standard_error": 0.1, "seconds": 1.0,
                 "bits_per_dim_of_images": [2.9, 3.1]}
 
-    monkeypatch.setattr(images, "models", models)
-    monkeypatch.setattr(images, "_figures", lambda settings, run: {"held_out": []})
-    monkeypatch.setattr(images, "_test", test)
+    monkeypatch.setattr(images, "_run_of", run_of)
+    monkeypatch.setattr(images, "figures_of", lambda settings, run: {"held_out": []})
+    monkeypatch.setattr(images, "test", test)
 
 
 @pytest.fixture
-def fake_settings(tmp_path):
+def fake_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARN_DATA", str(tmp_path))
+    monkeypatch.setattr("experiments.core.data.ROOT", tmp_path / "root")
     folder = tmp_path / "mnist"
     folder.mkdir()
     for stem in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
@@ -173,17 +181,36 @@ def test_one_kind_first_then_both(monkeypatch, fake_settings):
     for kinds in (("linear",), (), ()):
         found = images.run(fake_settings(images.EXPERIMENT, *kinds),
                            Progress("images", quiet=True))
-        assert set(found["kinds"]) == set(kinds or ("linear", "softmax"))
+        assert {run["kind"] for run in found["runs"]} == set(kinds or ("linear", "softmax"))
+        assert len(found["pairs"]) == (0 if kinds else 1) and found["colour"] is None
     assert measured == ["linear", "softmax"]
 
 
 def test_time_of_the_models_is_not_counted_twice(monkeypatch, fake_settings):
     _fake(monkeypatch, [])
-    for name in ("_completions", "_classes", "_from_nothing", "_lower_half"):
+    for name in ("_completions", "_judged", "_from_nothing", "_lower_half"):
         monkeypatch.setattr(completion, name, lambda *arguments: {})
     progress = Progress("completion", quiet=True)
     completion.run(fake_settings(completion.EXPERIMENT), progress)
     assert progress.reused_s == progress.reused_cpu_s == 0
+
+
+def test_colour_images_are_split_before_anything_is_learned(fake_settings, tmp_path):
+    """The last ones judge; what is no whole number of images is refused."""
+    folder = tmp_path / "cifar10"
+    folder.mkdir()
+    record = 3073
+    data = bytes(i % 251 for i in range(40 * record))
+    (folder / "data_batch_1.bin").write_bytes(data)
+    settings = fake_settings(images.EXPERIMENT)
+    assert colour.found(settings) == "cifar10"
+    learned, judging = colour._split(settings, "cifar10")
+    assert learned.read_bytes() + judging.read_bytes() == data
+    assert judging.stat().st_size == 8 * record
+    (folder / "data_batch_1.bin").write_bytes(data[:-1])
+    with pytest.raises(ExperimentError, match="whole images"):
+        colour._split(settings, "cifar10")
+    assert set(colour.planned(settings)) >= {"colour: linear, seed 0", "colour: reformer, seed 0"}
 
 
 # --- Completion ---------------------------------------------------------------
@@ -199,7 +226,9 @@ def completion_result(different=0, alike=0.8, size="cpu"):
                       "checked": 3, "given_bytes": 108, "given_bytes_different": different,
                       "stepping_is_prefill": different == 0, "seconds": 1.0,
                       "images_a_second": 6.0},
-        "classes": {"samples_alike": alike, "true_alike": 1.0, "training_images": 10},
+        "judged": {"images": 0} if alike is None else {
+            "images": 100, "training_images": 10, "samples": alike, "true": 0.9, "blank": 0.1,
+            "another": 0.02},
         "from_nothing": {"drawn": pack_images(true), "seconds": 1.0, "images_a_second": 3.0},
         "lower_half": {"images": 20, "bits_per_dim": 4.5, "standard_error": 0.1},
         "whole": {"images": 20, "bits_per_dim": 4.0, "standard_error": 0.1},
@@ -210,17 +239,26 @@ def completion_result(different=0, alike=0.8, size="cpu"):
 
 
 def test_completions_must_be_exact_and_alike():
-    assert [one.holds for one in completion.criteria(completion_result())] == [True] * 5
-    wrong = completion.criteria(completion_result(different=1, alike=0.1))
+    criteria = completion_page.criteria
+    assert [one.holds for one in criteria(completion_result())] == [True] * 5
+    wrong = criteria(completion_result(different=1, alike=0.3))
     assert [one.holds for one in wrong] == [False, False, True, False, False]
-    quick = completion.criteria(completion_result(size="quick"))
+    assert not wrong[3].opposite and "at least 50%" in wrong[3].wanted  # midway of 10 and 90
+    assert criteria(completion_result(alike=0.1))[3].opposite  # no better than blank halves
+    quick = criteria(completion_result(size="quick"))
     assert [one.holds for one in quick][3:] == [None, None]
-    unread = completion.criteria(completion_result(alike=None))
+    unread = criteria(completion_result(alike=None))
     assert [one.holds for one in unread][3:] == [None, None]
 
 
+def test_halves_of_another_class_are_of_another_class():
+    halves, labels = np.arange(5)[:, None], np.array([1, 1, 2, 1, 2])
+    assert completion._of_another_class(halves, labels)[:, 0].tolist() == [2, 2, 3, 4, 0]
+    assert completion._of_another_class(halves[:2], labels[:2])[:, 0].tolist() == [0, 1]
+
+
 def test_the_page_of_completion(tmp_path):
-    page = completion.page(completion_result(), Figures(tmp_path, "completion"))
+    page = completion_page.page(completion_result(), Figures(tmp_path, "completion"))
     pictures = sorted(path.name for path in tmp_path.iterdir())
     assert pictures == ["completion-completed-linear.png", "completion-completed-softmax.png",
                         "completion-drawn-linear.png", "completion-drawn-softmax.png"]
@@ -230,11 +268,11 @@ def test_the_page_of_completion(tmp_path):
 
 def test_a_difference_is_told(tmp_path):
     result = completion_result()
-    page = completion.page(result, Figures(tmp_path, "completion"))
+    page = completion_page.page(result, Figures(tmp_path, "completion"))
     assert "sample is the same" in page.agrees and "first 3 images of each" in page.agrees
     result["measured"]["kinds"]["softmax"]["completed"] = {
         **result["measured"]["kinds"]["softmax"]["completed"], "stepping_is_prefill": False}
-    page = completion.page(result, Figures(tmp_path, "completion"))
+    page = completion_page.page(result, Figures(tmp_path, "completion"))
     assert "**not** always the same" in page.agrees and "differ" in page.headline
 
 

@@ -183,46 +183,63 @@ def test_between():
     assert Criterion.at_least("x", 2.5, 1.7, "x").got == "2.5x"
 
 
+def _line(name, holds, **more):
+    return Criterion(name, "", "", holds, **more)
+
+
 @pytest.mark.parametrize("holds, text", [
-    ([], "not measured"), ([None], "not measured"), ([True, None], "as far as measured (1 of 2)"),
-    ([True, False], "in part (1 of 2)"), ([False, None], "**no** (0 of 2)"), ([True, False, None], "in part (1 of 3)"),
-    ([True, True], "**yes** (2 of 2)"),
+    ([], "not measured"), ([None], "not measured"), ([True, True], "**shown** (2 of 2)"),
+    ([True, None], "**in part** (1 of 2); not shown: b (not measured)"),
+    ([True, False], "**in part** (1 of 2); not shown: b"),
+    ([False, None], "**not shown** (0 of 2)"),
+    ([True, False, None], "**in part** (1 of 3); not shown: b, c (not measured)"),
 ])
 def test_verdict(holds, text):
-    assert report.verdict([Criterion("x", "", "", one) for one in holds]) == text
+    assert report.verdict([_line(name, one) for name, one in zip("abc", holds)]) == text
 
 
-def test_what_must_only_be_stated_does_not_count():
-    told = Criterion("x", "", "", True, stated=True)
-    assert report.verdict([told]) == "not measured"
-    assert report.verdict([told, Criterion("y", "", "", True)]) == "**yes** (1 of 1)"
-    assert report.verdict([told, Criterion("y", "", "", False)]) == "**no** (0 of 1)"
+def test_the_opposite_is_a_word_of_its_own():
+    """And only where it is measured."""
+    line = _line("b", False, part="faster", opposite=True)
+    assert report.verdict([line]) == "**contradicted here** (0 of 1); contradicted here: faster"
+    both = [_line("a", True), line, _line("c", False, part="smaller"), _line("d", False, part="smaller")]
+    assert report.verdict(both) == ("**in part** (1 of 4); not shown: smaller; "
+                                    "contradicted here: faster")
+    for holds in (True, None):
+        assert "contradicted" not in report.verdict([_line("a", True), _line("b", holds, opposite=True)])
+
+
+def test_what_must_only_be_stated_and_goals_of_our_own_do_not_count():
+    for told in (_line("x", True, reported=True), _line("x", False, goal=True)):
+        assert report.verdict([told]) == "not measured"
+        assert report.verdict([told, _line("y", True)]) == "**shown** (1 of 1)"
+        assert report.verdict([told, _line("y", False)]) == "**not shown** (0 of 1)"
+
+
+def test_goals_stand_in_a_table_of_their_own(stored, tmp_path):
+    told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
+    full = {**told.result, "size": "cpu"}
+    lines = [Criterion("x", "1", "1", True), Criterion("fast", "9", "8", False, goal=True)]
+    one = report.Told(told.experiment, full, Page("h", "a", [], []), lines, [])
+    for text in (report.page_text(one), report.summary_text([one])):
+        claim, goals = text.split("oals of tarn's own")
+        assert "| fast | 9 | 8 |" in goals and "| x | 1 | 1 | yes |" in claim
+        assert "| fast" not in claim and "**shown** (1 of 1)" in claim
 
 
 def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
     told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
     page = Page("h", "a", [], [], tried={"x": "Twice the work.", "y": "Half of it."})
     lines = [Criterion("x", "1", "2", False), Criterion("y", "1", "1", True),
-             Criterion("z", "1", "2", False), Criterion("u", "told", "3", True, stated=True)]
+             Criterion("z", "1", "2", False), Criterion("u", "told", "3", True, reported=True)]
     full = {**told.result, "size": "cpu"}
     text = report.page_text(report.Told(told.experiment, full, page, lines, []))
     assert "- x: Twice the work." in text and "Half of it" not in text
-    assert "- z: nothing further is on record." in text and "| u | told | 3 | stated |" in text
+    assert "- z: nothing further is on record." in text and "| u | told | 3 | reported |" in text
     text = report.page_text(report.Told(told.experiment, full, page, lines[1:2], []))
     assert "tried" not in text
     text = report.page_text(report.Told(told.experiment, told.result, page, lines, []))
     assert "tried" not in text  # a smoke run misses nothing
-
-
-def test_what_the_figures_do_not_show_stands_beside_the_verdict(stored, tmp_path):
-    told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
-    page = Page("h", "a", [], [], unseen=["as fast", "as good"])
-    full = {**told.result, "size": "cpu"}
-    lines = [Criterion("x", "1", "1", True)]
-    text = report.summary_text([report.Told(told.experiment, full, page, lines, [])])
-    assert "| **yes** (1 of 1); not seen here: as fast, as good |" in text
-    text = report.summary_text([report.Told(told.experiment, full, Page("h", "a", [], []), lines, [])])
-    assert "| **yes** (1 of 1) |" in text and "not seen here" not in text
 
 
 @pytest.mark.parametrize("value, text", [

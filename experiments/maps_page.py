@@ -1,0 +1,312 @@
+"""The page of the feature maps, from its stored result."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from experiments.core import (
+    Criterion,
+    Figures,
+    JsonDict,
+    Page,
+    Panel,
+    Picture,
+    Section,
+    Series,
+    Table,
+    number,
+)
+
+_TASKS = {"copy": "copy", "recall": "recall", "text": "text"}
+_UNITS = {"copy": "nats", "recall": "nats", "text": "bits a byte"}
+_MAPS = ("elu1", "relu", "relu2", "identity", "poly2", "favor", "rff")
+_KINDS = (*_MAPS, "softmax")
+_NAMES = {"elu1": "elu + 1", "relu": "ReLU", "relu2": "ReLU squared", "identity": "identity",
+          "poly2": "degree 2", "favor": "favor", "rff": "rff", "softmax": "softmax"}
+_COLOURS = {"elu1": "linear", "relu": "naive", "relu2": "cached", "identity": "lstm",
+            "poly2": "reformer", "favor": "", "rff": "", "softmax": "softmax"}
+_DASHES = {"relu2": 1, "rff": 1, "identity": 1}
+_EXPONENT = (-0.6, -0.4)
+_THEORY = -0.5
+_MODERATE = 0.25  # deviation of the entries for which the exponent is judged
+
+
+def _runs(result: JsonDict, task: str, kind: str) -> list[JsonDict]:
+    return [run for run in result["measured"]["runs"]
+            if run["task"] == task and run["kind"] == kind]
+
+
+def _losses(result: JsonDict, task: str, kind: str) -> list[float]:
+    """Of the seeds, held out, after the last update."""
+    return [float(run["held_out"][-1]["loss"]) for run in _runs(result, task, kind)]
+
+
+def _medians(result: JsonDict, task: str, kinds: Sequence[str] = _MAPS) -> dict[str, float]:
+    known = {kind: _losses(result, task, kind) for kind in kinds}
+    return {kind: statistics.median(losses) for kind, losses in known.items() if losses}
+
+
+def _range(values: Sequence[float]) -> float:
+    return max(values) - min(values)
+
+
+# --- Criteria -----------------------------------------------------------------
+
+
+def _spread(result: JsonDict, task: str) -> Criterion:
+    """Whether maps differ by more than seeds do."""
+    name = f"{_TASKS[task]}: loss of the worst map less that of the best, medians"
+    wanted, part = "more than the seeds' range of either", f"the choice matters for {_TASKS[task]}"
+    medians = _medians(result, task)
+    if result["size"] == "quick" or len(medians) < 2 or _seeds(result) < 2:
+        return Criterion(name, wanted, "not measured", None, part=part)
+    best, worst = min(medians, key=lambda k: medians[k]), max(medians, key=lambda k: medians[k])
+    apart = medians[worst] - medians[best]
+    ranges = max(_range(_losses(result, task, kind)) for kind in (best, worst))
+    got = (f"{number(apart)} ({_NAMES[worst]} {medians[worst]:.4f}, {_NAMES[best]} "
+           f"{medians[best]:.4f}), range {number(ranges)}")
+    return Criterion(name, wanted, got, apart > ranges, part=part)
+
+
+def _relu(result: JsonDict, task: str) -> Criterion:
+    """Every seed of one against every seed of the other."""
+    name = f"{_TASKS[task]}: ReLU's loss against that of elu + 1"
+    wanted, part = "larger, all seeds", f"ReLU is worse on {_TASKS[task]}"
+    relu, elu = _losses(result, task, "relu"), _losses(result, task, "elu1")
+    if result["size"] == "quick" or min(len(relu), len(elu)) < 2:
+        return Criterion(name, wanted, "not measured", None, part=part)
+    got = (f"{min(relu):.4f} to {max(relu):.4f} against {min(elu):.4f} to {max(elu):.4f} "
+           f"{_UNITS[task]}")
+    return Criterion(name, wanted, got, min(relu) > max(elu), part=part,
+                     opposite=max(relu) < min(elu))
+
+
+def _seeds(result: JsonDict) -> int:
+    return len({run["seed"] for run in result["measured"]["runs"]})
+
+
+def _kernels(result: JsonDict) -> list[JsonDict]:
+    return result["measured"].get("kernel", [])
+
+
+def _estimators(kernel: JsonDict) -> list[str]:
+    return list(dict.fromkeys(row["map"] for row in kernel["rows"]))
+
+
+def _errors(kernel: JsonDict, name: str) -> list[JsonDict]:
+    return sorted((row for row in kernel["rows"] if row["map"] == name),
+                  key=lambda row: row["features"])
+
+
+def _exponent(kernel: JsonDict, name: str) -> float | None:
+    """Of the error as a power of the features, by least squares of logarithms,
+    from two features a column on: fewer are no whole block of directions."""
+    points = [(math.log(row["features"]), math.log(row["error"]))
+              for row in _errors(kernel, name)
+              if row["features"] >= 2 * kernel["d_key"] and row["error"] > 0]
+    if len(points) < 3:
+        return None
+    x, y = (statistics.fmean(one[i] for one in points) for i in range(2))
+    return (sum((a - x) * (b - y) for a, b in points)
+            / sum((a - x) ** 2 for a, _ in points))
+
+
+def _falls(result: JsonDict, kernel: JsonDict) -> list[Criterion]:
+    """A claim for short queries and keys; for long ones the figure is reported."""
+    judged = kernel["deviation"] == _MODERATE
+    lines = []
+    for name in _estimators(kernel):
+        title = f"{name}: exponent of the error, entries of {kernel['deviation']:g}"
+        found = _exponent(kernel, name) if result["size"] != "quick" else None
+        if judged:
+            lines.append(Criterion.between(
+                title, found, *_EXPONENT, part="error as one over the root of the features",
+                opposite=found is not None and found >= 0))
+        else:
+            lines.append(Criterion(title, "a figure", "not measured" if found is None else
+                                   f"{found:.3g}", None if found is None else True, reported=True))
+    return lines
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    lines = [_spread(result, task) for task in _TASKS] + [_relu(result, task) for task in _TASKS]
+    for kernel in _kernels(result):
+        lines += _falls(result, kernel)
+    return lines
+
+
+# --- The page -----------------------------------------------------------------
+
+
+def _learning(result: JsonDict, figures: Figures, name: str, tasks: Sequence[str]) -> Picture:
+    panels = []
+    for task in tasks:
+        lines = []
+        for kind in _KINDS:
+            runs = _runs(result, task, kind)
+            points, band = [], []
+            for row in zip(*(run["held_out"] for run in runs)):
+                losses = [one["loss"] for one in row]
+                points.append((row[0]["step"], statistics.median(losses)))
+                band.append((row[0]["step"], min(losses), max(losses)))
+            if points:
+                lines.append(Series(_NAMES[kind], points, _COLOURS[kind] or kind, band=band,
+                                    dash=_DASHES.get(kind, 0)))
+        panels.append(Panel(lines, "updates", f"held-out loss, {_UNITS[task]}", task.capitalize(),
+                            log_y=True))
+    return figures.lines(
+        name, panels, f"Held-out loss over updates, {' and '.join(tasks)}, a line a feature map",
+        "Medians of the seeds and their range; the same model, rows and rate for all.")
+
+
+def _table(result: JsonDict) -> Table:
+    """Loss with the seeds' range, task by task, and what an update takes."""
+    rows = []
+    for kind in _KINDS:
+        if not any(_runs(result, task, kind) for task in _TASKS):
+            continue
+        cells: list[object] = [_NAMES[kind]]
+        for task in _TASKS:
+            losses = _losses(result, task, kind)
+            text = f"{statistics.median(losses):.4f}" if losses else "-"
+            if len(losses) > 1:
+                text += f" ({min(losses):.4f} to {max(losses):.4f})"
+            cells.append(text)
+        for task in ("copy", "recall"):
+            cells.append(_accuracy(result, task, kind))
+        runs = _runs(result, "copy", kind)
+        cells.append(number(1000 * statistics.median(run["seconds"] / run["updates"]
+                                                     for run in runs)) if runs else None)
+        rows.append(cells)
+    return Table(
+        ["map", "copy, nats", "recall, nats", "text, bits a byte", "copy right, %",
+         "recall right, %", "ms an update (copy)"], rows,
+        "Of held-out rows after the last update: medians of the seeds and their range.")
+
+
+def _accuracy(result: JsonDict, task: str, kind: str) -> str | None:
+    found = [run["held_out"][-1]["accuracy"] for run in _runs(result, task, kind)]
+    return f"{100 * statistics.median(found):.1f}" if found else None
+
+
+def _kernel_picture(result: JsonDict, figures: Figures) -> Picture:
+    panels = []
+    for kernel in _kernels(result):
+        lines, colours = [], ("linear", "softmax", "reformer", "naive")
+        for colour, name in zip(colours, _estimators(kernel)):
+            rows = _errors(kernel, name)
+            lines.append(Series(
+                name, [(row["features"], row["error"]) for row in rows], colour, marker=True,
+                band=[(row["features"], row["low"], row["high"]) for row in rows]))
+        first = _errors(kernel, _estimators(kernel)[0])
+        last = first[-1]
+        lines.append(Series("1 / root", [
+            (row["features"], last["error"] * (row["features"] / last["features"]) ** _THEORY)
+            for row in first], "bound", dash=2))
+        panels.append(Panel(lines, "features", "relative error",
+                            f"Entries of deviation {kernel['deviation']:g}", log_x=True,
+                            log_y=True, x_ticks=[row["features"] for row in first[::2]]))
+    return figures.lines(
+        "kernel", panels, "Relative error of random features against the exponential kernel",
+        "Mean over pairs and draws of |phi(q).phi(k) - e| / e with e = exp(q.k / sqrt(d)); the band "
+        "is from the lowest tenth of the draws to the highest. Dotted: the slope of 1 / sqrt(m), "
+        "through the last point of the first line.")
+
+
+def _kernel_section(result: JsonDict, figures: Figures) -> Section:
+    kernels = _kernels(result)
+    rows = []
+    for kernel in kernels:
+        for name in _estimators(kernel):
+            errors, exponent = _errors(kernel, name), _exponent(kernel, name)
+            rows.append([f"{kernel['deviation']:g}", name, number(errors[0]["error"]),
+                         number(errors[-1]["error"]),
+                         None if exponent is None else f"{exponent:.2f}"])
+    first = _errors(kernels[0], _estimators(kernels[0])[0])
+    return Section("Random features and softmax's kernel", [
+        f"Queries and keys of width {kernels[0]['d_key']} with normal entries, "
+        f"{number(kernels[0]['pairs'])} pairs, {number(kernels[0]['draws'])} draws of directions. "
+        "favor: positive features [exp(u); exp(-u)] on orthogonal directions; independent: on "
+        "independent ones; favor-positive: exp(u) alone; rff: sines and cosines, whose Gaussian "
+        "kernel is scaled to the exponential one. An average of m independent draws errs by "
+        "1 / sqrt(m). Orthogonal directions do better until a block of them is full, at two "
+        f"features a column, here {2 * kernels[0]['d_key']}; from there on they fall with the same "
+        "slope, and that is where the exponent is fitted.",
+        _kernel_picture(result, figures),
+        Table(["deviation of the entries", "map", f"error, {number(first[0]['features'])} features",
+               f"error, {number(first[-1]['features'])} features", "exponent"], rows),
+        "The variance of positive features grows as the exponential of |q + k|^2 / sqrt(d), that of "
+        "sines and cosines, scaled, as that of |q|^2 and |k|^2 apart. " + _far(kernels[-1])])
+
+
+def _far(kernel: JsonDict) -> str:
+    """What is left with long queries and keys."""
+    last = {name: _errors(kernel, name)[-1] for name in _estimators(kernel)}
+    text = ", ".join(f"{name} {number(row['error'])}" for name, row in last.items())
+    features = number(next(iter(last.values()))["features"])
+    return (f"With entries of deviation {kernel['deviation']:g}, {features} features still err by "
+            f"this much of the kernel: {text}.")
+
+
+def _order(result: JsonDict, task: str) -> str:
+    medians = _medians(result, task, _KINDS)
+    return ", ".join(f"{_NAMES[kind]} {medians[kind]:.3f}"
+                     for kind in sorted(medians, key=lambda k: medians[k]))
+
+
+def _agrees(result: JsonDict) -> str:
+    if result["size"] == "quick":
+        return "This size is too short to say."
+    parts = [f"{task.capitalize()}, from the best: {_order(result, task)}." for task in _TASKS
+             if _medians(result, task, _KINDS)]
+    told = [one for one in criteria(result) if one.part.startswith("ReLU is worse")]
+    worse = [one.part.split()[-1] for one in told if one.holds]
+    better = [one.part.split()[-1] for one in told if one.opposite]
+    even = [one.part.split()[-1] for one in told if one.holds is False and not one.opposite]
+    for tasks, text in ((worse, "is worse than elu + 1 on"), (better, "is better than elu + 1 on"),
+                        (even, "does not differ from elu + 1 by these seeds on")):
+        if tasks:
+            parts.append(f"ReLU {text} {' and '.join(tasks)}.")
+    return " ".join(parts)
+
+
+def _headline(result: JsonDict) -> str:
+    best = []
+    for task in _TASKS:
+        medians = _medians(result, task)
+        if medians:
+            best.append(f"{task} {_NAMES[min(medians, key=lambda k: medians[k])]}")
+    return f"the best map: {', '.join(best)}" if best else "no map was trained"
+
+
+def page(result: JsonDict, figures: Figures) -> Page:
+    # Two pictures: three panels in one would be too small to read.
+    picture = _learning(result, figures, "learning", ("copy", "recall"))
+    text = _learning(result, figures, "text", ("text",))
+    sections = [Section("Three tasks", [
+        "The same model for all: two layers of 4 heads, 16 columns each, D 64; what differs is the "
+        "map of queries and keys, or softmax in its place. Copy: rows `w 0 w` of 32 tokens. Recall: "
+        "8 keys and their values, then each key again. Text: characters of Shakespeare's plays in "
+        "rows of 64. favor and rff draw their directions once a model, "
+        f"{result['measured']['n_dims']} features a head. Degree 2 has 153 features a head, the "
+        "others 16: what a state holds differs with the map.",
+        picture, text, _table(result),
+        "What the losses say is which map learns better in so many updates. That ReLU's zeros are "
+        "the cause is not measured: ReLU squared has the same zeros."])]
+    if _kernels(result):
+        sections.append(_kernel_section(result, figures))
+    tried = {one.name: "rate, rows and schedule are the same for all maps, and those of the tasks' "
+                       "own presets; none was tuned for a map." for one in criteria(result)}
+    for one in criteria(result):
+        if "exponent" in one.name:
+            tried[one.name] = "the fit begins where a block of orthogonal directions is full."
+    return Page(
+        headline=_headline(result), agrees=_agrees(result), picture=picture, sections=sections,
+        theirs="none: the paper trains with elu(x) + 1 alone and says of ReLU that its gradient is "
+               "zero for negative inputs",
+        differences=["the paper compares no maps; tasks and models here are small and trained for "
+                     "minutes",
+                     "rates are those of elu + 1's presets, which favours it if anything"],
+        tried=tried)

@@ -1,0 +1,130 @@
+"""Beyond the paper: associative recall to convergence, and how much a state of
+fixed size holds. One layer pairs each value with its key in all models alike;
+the one that recalls is linear, with keys of different widths, or softmax."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+
+from experiments.core import Experiment, JsonDict, Progress, Settings, TrainingRun, evaluations, train_together
+from experiments.core.data import sha256
+from experiments.recall_page import criteria, page
+
+# Each number of pairs is learned from the weights of the one before.
+_PAIRS = {"quick": (4, 8), "cpu": (4, 8, 16, 32), "full": (4, 8, 16, 32, 64)}
+# Of the one head, which is all the room that the state of a value's width has.
+_D_KEYS = {"quick": (8,), "cpu": (8, 16, 32, 64), "full": (8, 16, 32, 64)}
+_SOFTMAX_D_KEY = {"quick": 8, "cpu": 32, "full": 32}
+_STEPS = {"quick": 6, "cpu": 1500, "full": 6000}
+_SEEDS = {"quick": 1, "cpu": 3, "full": 5}
+_BATCH = {4: 32, 8: 32, 16: 32, 32: 16, 64: 16}  # rows; 4 at the quick size
+# Seconds of 1,000 updates as planned of one of two runs at once, halved; by pairs.
+_PLAN = {4: 2.0, 8: 3.6, 16: 7.0, 32: 7.5, 64: 15.0}
+_KEPT = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+def _models(settings: Settings) -> list[tuple[str, int]]:
+    """Kind and width of its keys."""
+    models = [("linear", one) for one in _D_KEYS[settings.size] if "linear" in settings.attentions]
+    if "softmax" in settings.attentions:
+        models.append(("softmax", _SOFTMAX_D_KEY[settings.size]))
+    return models
+
+
+def _part(kind: str, d_key: int, pairs: int, seed: int, alone: bool = False) -> str:
+    how = ", from the start" if alone else ""
+    return f"{kind}, d_key {d_key}, {pairs} pairs{how}, seed {seed}"
+
+
+def _start(settings: Settings, before: TrainingRun) -> pathlib.Path:
+    """A copy of a model in a folder named by its weights: what a run depends on is
+    its flags, and of a folder the name."""
+    to = settings.out / "starts" / sha256(before.model / "model.safetensors")[:16]
+    to.mkdir(parents=True, exist_ok=True)
+    for name in _KEPT:
+        if (before.model / name).is_file():
+            shutil.copyfile(before.model / name, to / name)
+    return to
+
+
+def _symbols(settings: Settings) -> int:
+    """Keys and values, halves of it: more than the longest row has tokens."""
+    return 4 * max(_PAIRS[settings.size]) + 4
+
+
+def _flags(settings: Settings, kind: str, d_key: int, pairs: int) -> list[str]:
+    """Rows hold nothing but the pairs and, once each, the keys with a place for
+    the value. One layer of local attention sees two tokens: it brings key and
+    value together, and the other one recalls. Without positions: what is learned
+    of short rows serves long ones."""
+    second = "linear" if kind == "linear" else "full"
+    steps = _STEPS[settings.size]
+    return ["--preset", "mqar", "--layers", f"local:local_context=2,{second}", "--n-layers", "2",
+            "--d-model", "32" if settings.size == "quick" else "64", "--n-heads", "1",
+            "--d-key", str(d_key), "--d-value", "64", "--d-ff", "128", "--positions", "none",
+            "--symbols", str(_symbols(settings)), "--pairs", str(pairs), "--seq-len", str(4 * pairs),
+            "--batch", "4" if settings.size == "quick" else str(_BATCH[pairs]),
+            "--schedule", "cosine", "--steps", str(steps), "--warmup", str(min(100, steps // 3)),
+            "--sample-every", "0", "--checkpoint-every", str(steps),
+            "--eval-every", str(steps // (2 if settings.size == "quick" else 8)),
+            "--eval-windows", "16" if settings.size == "quick" else "128"]
+
+
+def _figures_of(model: tuple[str, int], pairs: int, seed: int, done: TrainingRun) -> JsonDict:
+    held_out = [{"step": step, "accuracy": accuracy, "loss": loss}
+                for (step, accuracy), (_, loss) in zip(
+                    evaluations(done.log, "val_accuracy"), evaluations(done.log, "val_loss"), strict=True)]
+    return {"kind": model[0], "d_key": model[1], "pairs": pairs, "seed": seed,
+            "updates": len(done.log), "seconds": done.seconds, "cpu_seconds": done.cpu_seconds,
+            "held_out": held_out}
+
+
+def run(settings: Settings, progress: Progress) -> JsonDict:
+    """All models and seeds with few pairs, then with more; at last the largest
+    number without the others before it."""
+    size, models, pairs = settings.size, _models(settings), _PAIRS[settings.size]
+    seeds = [settings.seed + i for i in range(_SEEDS[size])]
+    seconds = {n: 0.8 + _STEPS[size] / 1000 * _PLAN[n] for n in pairs}
+    progress.plan({
+        **{_part(*model, n, seed): seconds[n] for n in pairs for seed in seeds
+           for model in models},
+        **{_part(*model, pairs[-1], settings.seed, True): seconds[pairs[-1]]
+           for model in _widest(models)}})
+    runs: list[JsonDict] = []
+    before: dict[tuple[tuple[str, int], int], TrainingRun] = {}
+    for n in pairs:
+        jobs = {}
+        for seed in seeds:
+            for model in models:
+                start = ["--init", str(_start(settings, before[model, seed]))] if before else []
+                jobs[_part(*model, n, seed)] = [
+                    *_flags(settings, *model, n), "--seed", str(seed), *start]
+        done = train_together(settings, progress, jobs)
+        before = {(model, seed): done[_part(*model, n, seed)] for seed in seeds
+                  for model in models}
+        runs += [_figures_of(model, n, seed, one) for (model, seed), one in before.items()]
+    alone = {_part(*model, pairs[-1], settings.seed, True): [
+        *_flags(settings, *model, pairs[-1]), "--seed", str(settings.seed)]
+        for model in _widest(models)}
+    done = train_together(settings, progress, alone)
+    return {"seeds": seeds, "runs": runs, "from_the_start": [
+        _figures_of(model, pairs[-1], settings.seed,
+                    done[_part(*model, pairs[-1], settings.seed, True)])
+        for model in _widest(models)], "d_value": 64, "key_symbols": _symbols(settings) // 2 - 1}
+
+
+def _widest(models: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Of each kind the model with the widest keys."""
+    return list({kind: (kind, d_key) for kind, d_key in sorted(models)}.values())
+
+
+EXPERIMENT = Experiment(
+    name="recall", title="What a state of fixed size recalls", paper="beyond the paper",
+    claim="Softmax attention recalls any number of pairs; the state of linear attention holds as "
+          "many as its keys have columns, and beyond them recall falls.",
+    sources=("experiments/recall.py", "src/config", "src/core", "src/data", "src/kernels",
+             "src/text", "src/torch_nn", "src/torch_ops", "src/train"),
+    attention=("linear", "softmax"), devices=("cpu", "cuda"),
+    minutes={"quick": 0.3, "cpu": 8.8, "full": 300},
+    run=run, criteria=criteria, page=page)

@@ -1,0 +1,342 @@
+"""The page of recall, from its stored result."""
+
+from __future__ import annotations
+
+import statistics
+
+from experiments.core import (
+    Criterion,
+    Figures,
+    JsonDict,
+    Page,
+    Panel,
+    Picture,
+    Section,
+    Series,
+    Table,
+    number,
+)
+
+_SOLVED = 0.99
+_HELD = 0.95  # where there is room for all pairs
+_FELL = 0.05  # of recall, from where there is room to where there is none
+_CONVERGED = 0.01  # change of accuracy over the last quarter of the updates
+_MORE = 1.25  # times d_key: more than that is not "as many as columns"
+_COLOURS = {8: "naive", 16: "cached", 32: "linear", 64: "reformer"}
+
+
+def _runs(result: JsonDict, kind: str, d_key: int | None = None,
+          pairs: int | None = None) -> list[JsonDict]:
+    return [run for run in result["measured"]["runs"]
+            if run["kind"] == kind and d_key in (None, run["d_key"])
+            and pairs in (None, run["pairs"])]
+
+
+def _pairs(result: JsonDict) -> list[int]:
+    return sorted({run["pairs"] for run in result["measured"]["runs"]})
+
+
+def _widths(result: JsonDict) -> list[int]:
+    """d_key of the linear models."""
+    return sorted({run["d_key"] for run in _runs(result, "linear")})
+
+
+def _accuracies(runs: list[JsonDict]) -> list[float]:
+    """Of the seeds, held out, after the last update."""
+    return [float(run["held_out"][-1]["accuracy"]) for run in runs]
+
+
+def _median(runs: list[JsonDict]) -> float:
+    return statistics.median(_accuracies(runs))
+
+
+def _of(result: JsonDict, d_key: int, pairs: int) -> float:
+    return _median(_runs(result, "linear", d_key, pairs))
+
+
+# --- Criteria -----------------------------------------------------------------
+
+
+def _solved(result: JsonDict) -> Criterion:
+    name = "softmax: the least accuracy of all sizes and seeds"
+    found = _accuracies(_runs(result, "softmax"))
+    least = 100 * min(found) if found and result["size"] != "quick" else None
+    return Criterion.at_least(name, least, 100 * _SOLVED, "%", part="softmax recalls every size")
+
+
+def _room(result: JsonDict, d_key: int) -> Criterion:
+    """A state of so many columns holds so many pairs."""
+    name = f"linear, d_key {d_key}: the least accuracy with at most {d_key} pairs, medians"
+    known = [_of(result, d_key, n) for n in _pairs(result) if n <= d_key]
+    least = 100 * min(known) if known and result["size"] != "quick" else None
+    return Criterion.at_least(name, least, 100 * _HELD, "%",
+                              part=f"d_key {d_key} holds {d_key} pairs")
+
+
+def _falls(result: JsonDict, d_key: int) -> Criterion | None:
+    """Recall beyond the columns, against where there is room; None where no size
+    goes beyond."""
+    within = [n for n in _pairs(result) if n <= d_key]
+    beyond = [n for n in _pairs(result) if n > d_key]
+    if not beyond:
+        return None
+    first = within[-1] if within else "no"
+    name = f"linear, d_key {d_key}: accuracy lost from {first} pairs to {beyond[-1]}"
+    lost = None
+    if within and result["size"] != "quick":
+        lost = 100 * (_of(result, d_key, within[-1]) - _of(result, d_key, beyond[-1]))
+    return Criterion.at_least(name, lost, 100 * _FELL, "points",
+                              part=f"beyond d_key {d_key} recall falls",
+                              opposite=lost is not None and lost < -100 * _FELL)
+
+
+def _at_most_columns(result: JsonDict, d_key: int) -> Criterion | None:
+    """How many pairs a state recalls, by accuracy times pairs, where there are more
+    than its columns."""
+    most = _pairs(result)[-1]
+    if most < 2 * d_key:
+        return None
+    name = f"linear, d_key {d_key}: pairs recalled of {most}, over d_key"
+    ratio = _of(result, d_key, most) * most / d_key if result["size"] != "quick" else None
+    return Criterion.at_most(name, ratio, _MORE, "x", part=f"d_key {d_key} holds no more",
+                             opposite=ratio is not None and ratio > 2 * _MORE)
+
+
+def _grows(result: JsonDict) -> Criterion:
+    """Each width above the one before, all seeds, or both solve it."""
+    most = _pairs(result)[-1]
+    name = f"linear, {most} pairs: accuracy by d_key"
+    wanted = "each above the one before, all seeds"
+    part = "more columns recall more"
+    widths = _widths(result)
+    if result["size"] == "quick" or len(widths) < 2:
+        return Criterion(name, wanted, "not measured", None, part=part)
+    rows = [_accuracies(_runs(result, "linear", one, most)) for one in widths]
+    got = ", ".join(f"{one}: {100 * statistics.median(row):.1f} %"
+                    for one, row in zip(widths, rows))
+    steps = list(zip(rows, rows[1:]))
+    return Criterion(
+        name, wanted, got, all(min(b) > max(a) or min(*a, *b) >= _SOLVED for a, b in steps),
+        part=part, opposite=all(max(b) < min(a) for a, b in steps))
+
+
+def _change(result: JsonDict) -> float | None:
+    """Of accuracy over the last quarter of the updates, in points: the largest
+    median. Held-out rows are the same, so that theirs is no noise of it."""
+    changes = []
+    for kind, d_key, pairs in dict.fromkeys(
+            (run["kind"], run["d_key"], run["pairs"]) for run in result["measured"]["runs"]):
+        found = []
+        for run in _runs(result, kind, d_key, pairs):
+            rows = run["held_out"]
+            early = [row["accuracy"] for row in rows if row["step"] <= 0.75 * rows[-1]["step"]]
+            if early:
+                found.append(abs(rows[-1]["accuracy"] - early[-1]))
+        if found:
+            changes.append(100 * statistics.median(found))
+    return max(changes) if changes and result["size"] != "quick" else None
+
+
+def _still(result: JsonDict) -> Criterion:
+    """Whether more updates would have changed much: of the experiment, not of the
+    claim."""
+    name = "change of accuracy over the last quarter of the updates, the largest median"
+    return Criterion.at_most(name, _change(result), 100 * _CONVERGED, "points",
+                             part="trained to convergence", goal=True)
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    lines: list[Criterion | None] = [_solved(result), _grows(result)]
+    for d_key in _widths(result):
+        lines += [_room(result, d_key), _falls(result, d_key), _at_most_columns(result, d_key)]
+    return [one for one in (*lines, _still(result)) if one is not None]
+
+
+# --- The page -----------------------------------------------------------------
+
+
+def _line(result: JsonDict, kind: str, d_key: int, label: str, colour: str) -> Series:
+    points, band = [], []
+    for pairs in _pairs(result):
+        found = _accuracies(_runs(result, kind, d_key, pairs))
+        if found:
+            points.append((pairs, 100 * statistics.median(found)))
+            band.append((pairs, 100 * min(found), 100 * max(found)))
+    return Series(label, points, colour, marker=True, band=band)
+
+
+def _capacity(result: JsonDict, figures: Figures) -> Picture:
+    pairs, lines = _pairs(result), []
+    for run in _runs(result, "softmax")[:1]:
+        lines.append(_line(result, "softmax", run["d_key"], "softmax", "softmax"))
+    for d_key in _widths(result):
+        lines.append(_line(result, "linear", d_key, f"linear, {d_key}", _COLOURS.get(d_key, "")))
+    ratios = []
+    for d_key in _widths(result):
+        found = [(n / d_key, 100 * _of(result, d_key, n)) for n in pairs]
+        ratios.append(Series(f"linear, {d_key}", found, _COLOURS.get(d_key, ""), marker=True))
+    reach = sorted({n / d for n in pairs for d in _widths(result)})
+    bound = [(x, 100 * min(1.0, 1 / x)) for x in reach]
+    if bound:
+        ratios.append(Series("d_key pairs", bound, "bound", dash=2))
+    panels = [Panel(lines, "pairs", "accuracy, %", "By pairs", log_x=True, x_ticks=pairs,
+                    y_limits=(0, 104))]
+    if ratios:
+        panels.append(Panel(ratios, "pairs over d_key", "", "By pairs a column", log_x=True,
+                            x_ticks=_thin(reach), y_limits=(0, 104)))
+    return figures.lines(
+        "capacity", panels, "Accuracy of recall over the number of pairs, by width of the keys",
+        "Left: held-out accuracy, medians of the seeds and their range. Right: the same over pairs "
+        "a column; dotted: what a state recalls that holds d_key pairs exactly and none beside.")
+
+
+def _thin(ticks: list[float], most: int = 6) -> list[float]:
+    """Few enough to stand apart on half a page."""
+    step = -(-len(ticks) // most)
+    return ticks[::step]
+
+
+def _learning(result: JsonDict, figures: Figures) -> Picture:
+    panels = []
+    # The first and the last: more panels would be too small to read.
+    for pairs in dict.fromkeys((_pairs(result)[0], _pairs(result)[-1])):
+        lines = []
+        for run in result["measured"]["runs"]:
+            kind, d_key = run["kind"], run["d_key"]
+            if run["pairs"] != pairs or run["seed"] != result["measured"]["runs"][0]["seed"]:
+                continue
+            points, band = [], []
+            for row in zip(*(one["held_out"] for one in _runs(result, kind, d_key, pairs))):
+                found = [100 * one["accuracy"] for one in row]
+                points.append((row[0]["step"], statistics.median(found)))
+                band.append((row[0]["step"], min(found), max(found)))
+            label = "softmax" if kind == "softmax" else f"linear, {d_key}"
+            colour = "softmax" if kind == "softmax" else _COLOURS.get(d_key, "")
+            lines.append(Series(label, points, colour, band=band))
+        panels.append(Panel(lines, "updates", "accuracy, %" if pairs == _pairs(result)[0] else "",
+                            f"{pairs} pairs", y_limits=(0, 104)))
+    return figures.lines("learning", panels, "Held-out accuracy over updates, fewest and most pairs",
+                         "Each number of pairs goes on from the weights of the one before. Medians "
+                         "of the seeds and their range.")
+
+
+def _table(result: JsonDict) -> Table:
+    rows = []
+    models = dict.fromkeys((run["kind"], run["d_key"]) for run in result["measured"]["runs"])
+    for kind, d_key in sorted(models):
+        cells: list[object] = [kind, str(d_key), _state_text(result, kind, d_key)]
+        for pairs in _pairs(result):
+            found = _accuracies(_runs(result, kind, d_key, pairs))
+            text = f"{100 * statistics.median(found):.1f}" if found else "-"
+            if len(found) > 1:
+                text += f" ({100 * min(found):.1f} to {100 * max(found):.1f})"
+            cells.append(text)
+        rows.append([*cells, number(sum(run["seconds"] for run in _runs(result, kind, d_key))
+                                    / len({r["seed"] for r in _runs(result, kind, d_key)}))])
+    return Table(["attention", "d_key", "numbers kept",
+                  *(f"{pairs} pairs, %" for pairs in _pairs(result)), "seconds"], rows,
+                 "Held-out accuracy, median of the seeds and their range. Numbers kept: S and z of "
+                 "the layer that recalls, or its keys and values after the row. Seconds: all sizes "
+                 "of one seed.")
+
+
+def _state_text(result: JsonDict, kind: str, d_key: int) -> str:
+    d_value = result["measured"]["d_value"]
+    if kind == "linear":
+        return number(d_key * (d_value + 1))
+    return number(4 * _pairs(result)[-1] * (d_key + d_value))
+
+
+def _left(result: JsonDict) -> str:
+    """What more updates might add."""
+    change = _change(result)
+    if change is None:
+        return ""
+    return (f"Over the last quarter of the updates, where the rate goes to zero, accuracies still "
+            f"change by up to {change:.1f} points. What narrow states lack may be less after more "
+            "updates, not more.")
+
+
+def _alone(result: JsonDict) -> str:
+    """The largest size without those before it."""
+    runs = result["measured"]["from_the_start"]
+    if not runs:
+        return ""
+    text = "; ".join(f"{run['kind']} {100 * _median([run]):.1f} %" for run in runs)
+    pairs = runs[0]["pairs"]
+    chance = 100 / pairs
+    stuck = all(_median([run]) < 2 / pairs for run in runs)
+    return (f"{pairs} pairs from the start, in as many updates: {text}; naming any value of the row "
+            f"is right in {chance:.1f} %. "
+            + ("Neither has begun to learn: what keeps it at chance there is the search for the "
+               "pairs, not the size of a state." if stuck and len(runs) > 1 else ""))
+
+
+def _recalled(result: JsonDict) -> str:
+    most = _pairs(result)[-1]
+    return ", ".join(f"{100 * _of(result, one, most):.0f} % with d_key {one}"
+                     for one in _widths(result))
+
+
+def _agrees(result: JsonDict) -> str:
+    if result["size"] == "quick":
+        return "This size is too short to say."
+    most, parts = _pairs(result)[-1], []
+    softmax = _runs(result, "softmax", pairs=most)
+    if _widths(result):
+        parts.append(f"Of {most} pairs linear attention recalls {_recalled(result)}"
+                     + (f"; softmax {100 * _median(softmax):.0f} %." if softmax else "."))
+    narrow = _widths(result)[:1]
+    if narrow and most > narrow[0]:
+        count = most * _of(result, narrow[0], most)
+        parts.append(
+            f"With {narrow[0]} columns that is {count:.1f} pairs: recall falls as pairs outnumber "
+            "the columns, gradually. Only orthogonal keys are read without error, and there are "
+            "d_key of them; but to name a value it need only score highest, so that more can be "
+            "recalled with error than are held exactly." if count > narrow[0] else
+            f"With {narrow[0]} columns that is {count:.1f} pairs.")
+    return " ".join(parts)
+
+
+def _headline(result: JsonDict) -> str:
+    most = _pairs(result)[-1]
+    parts = []
+    if _widths(result):
+        parts.append(f"{most} pairs: linear {_recalled(result)}")
+    softmax = _runs(result, "softmax", pairs=most)
+    if softmax:
+        parts.append(f"softmax {100 * _median(softmax):.0f} %")
+    return ", ".join(parts)
+
+
+def page(result: JsonDict, figures: Figures) -> Page:
+    capacity, learning = _capacity(result, figures), _learning(result, figures)
+    updates = sorted({run["updates"] for run in result["measured"]["runs"]})
+    task = (
+        "Multi-query associative recall: a row holds keys and their values, then each key once "
+        "more, in random order, and its value is to be named. Two layers, the same for all "
+        "but for the second one's attention: the first is local attention over two tokens, which "
+        "brings each value and its key together; the second, of one head, recalls, by softmax or "
+        "from a linear state of d_key columns (elu + 1). There are no positions. Each model learns "
+        f"{', then '.join(str(n) for n in _pairs(result))} pairs, {number(updates[-1])} updates "
+        "each, every size from the weights of the one before, with a cosine schedule of its own.")
+    theory = (
+        "The state S is the sum of phi(k) v^T. Read with phi(q) it gives back a value without error "
+        "if the features of the keys are orthogonal, and of those there are d_key at most; other "
+        "keys add their values in proportion to how alike their features are. elu + 1 has positive "
+        "features, which are never orthogonal unless they share no column. And which keys stand in a "
+        f"row is chance: they are drawn from {result['measured']['key_symbols']}, which cannot all "
+        "be orthogonal in fewer columns, so that a narrow state confuses some keys even where "
+        "there are few.")
+    tried = ("tried before: two linear layers without the local one, one head and two, rates of "
+             "0.003 and 0.006. None of it changes the order of the widths; without the smaller "
+             "sizes first, the largest one stays at chance for 1,500 updates and more.")
+    return Page(
+        headline=_headline(result), agrees=_agrees(result), picture=capacity, theirs="none",
+        differences=["the paper has no such task; the model is small, its first layer is local "
+                     "attention, and sizes follow each other in training"],
+        sections=[Section("The task", [task]),
+                  Section("How much is recalled", [theory, capacity, _table(result)]),
+                  Section("Training", [learning, *(text for text in (_left(result), _alone(result))
+                                                   if text)])],
+        tried={one.name: tried for one in criteria(result)})

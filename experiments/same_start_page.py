@@ -1,0 +1,191 @@
+"""The page of same_start, from its stored result."""
+
+from __future__ import annotations
+
+from experiments.core import (
+    Criterion,
+    Figures,
+    JsonDict,
+    Page,
+    Panel,
+    Picture,
+    Section,
+    Series,
+    Table,
+    number,
+)
+
+_START = 1e-5  # nats, of the first loss: float32 holds a loss of 2.4 to 2e-7
+_EARLY, _EARLY_APART = 100, 1e-3  # updates, nats: rounding has not grown far yet
+_ROUNDINGS = 3.0  # times what rounding by itself makes of the peer
+_RUNS = {
+    "peer": ("fast-transformers", "torch's", "peer"),
+    "tarn": ("tarn", "torch's", "linear"),
+    "tarn_radam": ("tarn, own RAdam", "tarn's", "cached"),
+    "peer_moved": ("moved weights", "torch's", "naive"),
+}
+_DRAWN = ("tarn", "tarn_radam", "peer_moved")
+_FLOOR = 1e-8  # a difference of zero has no place on a log axis
+
+
+def _runs(result: JsonDict) -> dict[str, JsonDict]:
+    return result["measured"].get("runs", {})
+
+
+def _most(result: JsonDict, run: str, last: int | None = None) -> float | None:
+    """The largest difference from fast-transformers' loss, of the first `last` updates."""
+    runs = _runs(result)
+    return max(runs[run]["differences"][:last]) if run in runs else None
+
+
+def _start(result: JsonDict, run: str) -> float | None:
+    return _most(result, run, 1)
+
+
+def criteria(result: JsonDict) -> list[Criterion]:
+    """The first loss is measured at every size, the course of training from the
+    cpu size on: ten updates tell nothing. How far runs may lie apart is measured
+    too: fast-transformers against itself from weights one rounding away."""
+    long = result["size"] != "quick"
+    lines = [Criterion.at_most("first loss, tarn against fast-transformers",
+                               _start(result, "tarn"), _START, "nats", part="the same function")]
+    for run, part in (("tarn", "the same course"),
+                      ("tarn_radam", "the same course with tarn's own optimiser")):
+        text = _RUNS[run][0]
+        early = _most(result, run, _EARLY) if long else None
+        lines.append(Criterion.at_most(
+            f"{text}: largest difference of a loss within {_EARLY} updates", early, _EARLY_APART,
+            "nats", part=part))
+        most, moved = _most(result, run), _most(result, "peer_moved")
+        ratio = None
+        if long and most is not None and moved is not None:
+            ratio = most / max(moved, _FLOOR)
+        lines.append(Criterion.at_most(
+            f"{text}: largest difference of all, over what rounding makes of fast-transformers",
+            ratio, _ROUNDINGS, "x", part=part))
+    worst = None
+    if long and _runs(result):
+        worst = max(run["losses"][-1] / run["losses"][0] for run in _runs(result).values())
+    # Losses that stay where they began would agree whatever the libraries compute.
+    lines.append(Criterion.at_most("last loss over the first, the worst run", worst, 0.9, "x",
+                                   part="a course that leads anywhere"))
+    return [*lines, *(_apart(result, run) for run in _DRAWN)]
+
+
+def _apart(result: JsonDict, run: str) -> Criterion:
+    """In nats, for whoever wants the figure."""
+    most = _most(result, run) if result["size"] != "quick" else None
+    return Criterion(
+        f"{_RUNS[run][0]}: largest difference from fast-transformers' loss", "a figure",
+        "not measured" if most is None else f"{most:.2g} nats", None if most is None else True,
+        reported=True)
+
+
+# --- The page -----------------------------------------------------------------
+
+
+def _curve(values: list[float], most: int = 250) -> list[tuple[float, float]]:
+    """Means over bins of updates."""
+    size = max(1, -(-len(values) // most))
+    bins = [values[i:i + size] for i in range(0, len(values), size)]
+    return [(size * (i + 1), sum(one) / len(one)) for i, one in enumerate(bins)]
+
+
+def _highest(values: list[float]) -> list[tuple[float, float]]:
+    """The largest so far."""
+    points, most = [], 0.0
+    for step, value in enumerate(values, 1):
+        most = max(most, value)
+        points.append((step, max(most, _FLOOR)))
+    return points
+
+
+def _picture(result: JsonDict, figures: Figures) -> Picture:
+    runs = _runs(result)
+    losses = [Series(_RUNS[name][0], _curve(runs[name]["losses"]), _RUNS[name][2], dash=dash)
+              for name, dash in (("peer", 0), ("tarn", 1))]
+    apart = [Series(_RUNS[name][0], _highest(runs[name]["differences"]), _RUNS[name][2])
+             for name in _DRAWN]
+    return figures.lines(
+        "losses", [Panel(losses, "updates", "loss, nats", "Losses, one upon the other"),
+                   Panel(apart, "updates", "largest difference so far, nats",
+                         "Distance between them", log_y=True)],
+        "Losses of both libraries from the same weights, and how far they lie apart",
+        "Left: the loss of each update before its step. Right: the largest difference so far from "
+        "fast-transformers' loss; moved weights: fast-transformers against itself, each weight "
+        "moved to the float32 number beside it.")
+
+
+def _table(result: JsonDict) -> Table:
+    rows = []
+    for name, run in _runs(result).items():
+        text, optimiser, _ = _RUNS[name]
+        text = f"fast-transformers, {text}" if name == "peer_moved" else text
+        differences = run["differences"]
+        rows.append([
+            text, optimiser, f"{run['losses'][-1]:.6f}",
+            *(None if name == "peer" else f"{one:.1e}" for one in
+              (differences[0], max(differences[:50]), max(differences), differences[-1])),
+            number(1000 * run["seconds"] / len(run["losses"]))])
+    return Table(
+        ["run", "RAdam", "last loss, nats", "apart at first", "in 50 updates", "in all",
+         "at the end", "ms an update"], rows,
+        "Differences from the first row, in nats. Times hold the drawing of the rows and are no "
+        "benchmark: the runs follow each other, once each.")
+
+
+def _agrees(result: JsonDict) -> str:
+    most, moved = _most(result, "tarn"), _most(result, "peer_moved")
+    if result["size"] == "quick" or most is None or moved is None:
+        return "This size is too short to say."
+    text = (f"From the same weights the first losses differ by {_start(result, 'tarn'):.1e} nats, "
+            f"all {number(result['measured']['asked']['steps'])} by at most {most:.1e}. ")
+    if most <= _ROUNDINGS * moved:
+        text += (f"That is what rounding does: fast-transformers differs from itself by {moved:.1e} "
+                 "where each weight is moved to the float32 number beside it.")
+    else:
+        text += (f"Rounding alone makes {moved:.1e} of it: so much does fast-transformers differ "
+                 "from itself where each weight is moved to the float32 number beside it.")
+    return text
+
+
+def _missing(result: JsonDict) -> Page:
+    """Where the environment with the peer was not there."""
+    return Page(
+        headline="not measured", agrees=f"Not measured: {result['measured']['missing']}.",
+        differences=["the paper compares no two implementations"], sections=[],
+        theirs="none")
+
+
+def page(result: JsonDict, figures: Figures) -> Page:
+    if not _runs(result):
+        return _missing(result)
+    measured, asked = result["measured"], result["measured"]["asked"]
+    picture = _picture(result, figures)
+    most = _most(result, "tarn")
+    headline = (f"losses at most {most:.1e} nats apart within {number(asked['steps'])} updates, "
+                f"{_start(result, 'tarn'):.1e} at first")
+    about = (
+        f"The copy task in rows of {asked['seq_len']}, batch {asked['batch']}: {asked['n_layers']} "
+        f"layers, {asked['n_heads']} heads, D {asked['d_model']}, "
+        f"{number(measured['parameters'])} parameters. The "
+        f"encoder is built by fast-transformers {measured['peer_version']} and by tarn, through the "
+        "same calls; its weights are copied by name. Embedding, positions, head, rows and loss are "
+        "the same code, in one process. Dropout is 0: the libraries draw their random numbers "
+        "differently.")
+    apart = (
+        "Two programs that add the same numbers in another order round differently, and training "
+        "makes such differences grow: each update starts from slightly other weights. Neither run "
+        "is nearer to exact arithmetic. fast-transformers adds 1e-6 to the denominator of linear "
+        "attention and tarn, as it is by default, nothing; that is the one term that differs.")
+    return Page(
+        headline=headline, agrees=_agrees(result), picture=picture, theirs="none",
+        differences=["the paper compares no two implementations; model, rows and optimiser are "
+                     "those of its copy task" + ("" if result["size"] == "full" else
+                     ", smaller and shorter"),
+                     "dropout 0 instead of 0.1, and no clipping of gradients"],
+        sections=[Section("Both libraries", [about, picture, _table(result)]),
+                  Section("Why they drift apart at all", [apart])],
+        tried={one.name: "the runs share rows, loss, optimiser and weights; the difference that "
+                         "rounding makes by itself stands beside it."
+               for one in criteria(result)})
