@@ -155,10 +155,12 @@ def _missed(target, tables):
     goals = [goal for table in tables.values() for goal in table["goals"]]
     judged = [goal for goal in goals if goal["holds"] is not None]
     missed = [goal for goal in judged if not goal["holds"]]
+    moved = [goal for goal in judged if goal["holds"] and not goal["valid"]]
     if not judged:
         return f"- **{target}**: no goal was measured."
+    beside = f" ({len(moved)} of them in runs whose limits moved)" if moved else ""
     return (
-        f"- **{target}**: {len(judged) - len(missed)} of {len(judged)} goals hold, "
+        f"- **{target}**: {len(judged) - len(missed)} of {len(judged)} goals hold{beside}, "
         f"{len(missed)} are missed."
     )
 

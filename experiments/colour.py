@@ -5,21 +5,24 @@ and softmax attention, and LSH attention beside them, each for the same wall tim
 from __future__ import annotations
 
 import pathlib
-import statistics
 
 from experiments.core import ATTENTION_FLAG, JsonDict, Progress, Settings, TrainingRun, measure, train
 from experiments.core.files import write_bytes
 from experiments.core.packing import unpacked
 from experiments.core.types import ExperimentError
-from experiments.image_runs import figures_of, test
+from experiments.image_runs import figures_of, pairs, test
 
 # The first that is there, by --data or beside the checkout.
 SETS = ("cifar10", "cifar10-lossless-4k")
 _RECORD = 1 + 3 * 32 * 32  # a label, then three planes
 _MOST_BYTES = 64 << 20
-_TEST = {"quick": 8, "cpu": 100, "full": 1000}  # images that judge, seen by nothing else
+_TEST = {"quick": 8, "cpu": 200, "full": 1000}  # images that judge, seen by nothing else
 _SECONDS = {"quick": 2.0, "cpu": 270.0, "full": 600_000.0}  # of one training
-_TIMED = {"quick": 2, "cpu": 8, "full": 8}  # updates whose median time is an update's
+# Updates that are not timed, while caches and the allocator settle, and those whose
+# mean time is an update's: checkpoints and evaluations come on top of it.
+_SETTLING = {"quick": 1, "cpu": 12, "full": 20}
+_TIMED = {"quick": 2, "cpu": 40, "full": 100}
+_EVALUATIONS = 10  # of a training
 # A run takes over four minutes. LSH attention is shown beside, not compared.
 _SEEDS = {"quick": {"linear": 1, "softmax": 1, "reformer": 1},
           "cpu": {"linear": 2, "softmax": 2, "reformer": 1},
@@ -65,24 +68,28 @@ def _flags(settings: Settings, kind: str, learned: pathlib.Path) -> list[str]:
     return flags
 
 
-def _seconds_an_update(settings: Settings, progress: Progress, kind: str,
-                       learned: pathlib.Path) -> float:
-    """Median of the first updates but one, without evaluations."""
-    steps = 1 + _TIMED[settings.size]
+def _updates_of(settings: Settings, progress: Progress, kind: str,
+                learned: pathlib.Path) -> int:
+    """As many as fit into the wall time beside the evaluations, as the updates behind
+    the first ones and one evaluation tell."""
+    settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
+    steps = settling + timed + 1
     done = train(settings, progress, f"colour: time of an update, {kind}", [
         *_flags(settings, kind, learned), "--seed", str(settings.seed), "--steps", str(steps),
         "--warmup", "1", "--eval-every", str(steps), "--checkpoint-every", str(steps)])
-    # elapsed_s of the last line holds the evaluation.
-    ends = [row["elapsed_s"] for row in done.log[:-1]]
-    return statistics.median(b - a for a, b in zip(ends, ends[1:])) if len(ends) > 1 else ends[0]
+    ends = [row["elapsed_s"] for row in done.log]
+    update = (ends[-2] - ends[settling - 1]) / timed
+    evaluation = max(0.0, ends[-1] - ends[-2] - update)
+    return max(3, round((_SECONDS[settings.size] - _EVALUATIONS * evaluation) / update))
 
 
 def _trained(settings: Settings, progress: Progress, kind: str, seed: int, steps: int,
              learned: pathlib.Path) -> TrainingRun:
+    every = str(max(1, -(-steps // _EVALUATIONS)))
     return train(settings, progress, f"colour: {kind}, seed {seed}", [
         *_flags(settings, kind, learned), "--seed", str(seed), "--steps", str(steps),
-        "--warmup", str(min(100, steps // 10)), "--eval-every", str(max(1, steps // 10)),
-        "--checkpoint-every", str(max(1, steps // 10))])
+        "--warmup", str(min(100, steps // 10)), "--eval-every", every,
+        "--checkpoint-every", every])
 
 
 def _tested(settings: Settings, progress: Progress, kind: str, seed: int, done: TrainingRun,
@@ -95,7 +102,7 @@ def _tested(settings: Settings, progress: Progress, kind: str, seed: int, done: 
     found = measure(settings, progress, f"colour: test images, {kind}, seed {seed}",
                     {"images": count, "updates": len(done.log)},
                     lambda: test(settings, done, judging, pool, count))
-    return {key: value for key, value in found.items() if key != "bits_per_dim_of_images"}
+    return found
 
 
 def _kinds(settings: Settings) -> list[str]:
@@ -107,14 +114,14 @@ def planned(settings: Settings) -> dict[str, float]:
     if found(settings) is None:
         return {}
     seconds, seeds = _SECONDS[settings.size], _SEEDS[settings.size]
-    parts = {f"colour: time of an update, {kind}": 2.0 for kind in _kinds(settings)}
+    parts = {f"colour: time of an update, {kind}": 0.04 * seconds for kind in _kinds(settings)}
     for seed in range(max(seeds.values())):
         for kind in _kinds(settings):
             if seed < seeds[kind]:
                 parts[f"colour: {kind}, seed {settings.seed + seed}"] = seconds
                 if kind != "reformer":
                     parts[f"colour: test images, {kind}, seed {settings.seed + seed}"] = (
-                        seconds / 40)
+                        seconds / 25)
     return parts
 
 
@@ -126,8 +133,8 @@ def run(settings: Settings, progress: Progress) -> JsonDict | None:
         return None
     learned, judging = _split(settings, name)
     seeds, runs = _SEEDS[settings.size], []
-    steps = {kind: max(3, round(_SECONDS[settings.size] / _seconds_an_update(
-        settings, progress, kind, learned))) for kind in _kinds(settings)}
+    steps = {kind: _updates_of(settings, progress, kind, learned)
+             for kind in _kinds(settings)}
     for index in range(max(seeds.values())):
         for kind in _kinds(settings):
             if index >= seeds[kind]:
@@ -136,5 +143,10 @@ def run(settings: Settings, progress: Progress) -> JsonDict | None:
             done = _trained(settings, progress, kind, seed, steps[kind], learned)
             runs.append({"kind": kind, "seed": seed, **figures_of(settings, done),
                          "test": _tested(settings, progress, kind, seed, done, judging)})
+    found_pairs = pairs(runs, {(run["kind"], run["seed"]): run["test"] for run in runs})
+    for one in runs:
+        if one["test"]:  # each image's bits/dim served the pairs
+            one["test"] = {key: value for key, value in one["test"].items()
+                           if key != "bits_per_dim_of_images"}
     return {"data": name, "side": 32 // _POOL[settings.size], "seconds": _SECONDS[settings.size],
-            "test_images": _TEST[settings.size], "runs": runs}
+            "test_images": _TEST[settings.size], "runs": runs, "pairs": found_pairs}

@@ -262,8 +262,8 @@ EXPERIMENT = Experiment(
     name="completion",
     title="Images completed",
     paper="Figures 3, 4",
-    claim="Models with linear attention complete images whose upper half is given and draw "
-    "images from nothing (shown without a figure).",
+    claim="Models with linear attention complete images whose upper half is given (shown as "
+    "pictures, without numbers).",
     sources=("experiments/completion.py", "experiments/images.py", "experiments/image_runs.py",
              "experiments/colour.py", "src/config", "src/core", "src/data",
              "src/kernels", "src/torch_nn", "src/torch_ops", "src/train", "src/runtime", "src/text", "src/cli",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 
@@ -39,26 +40,43 @@ def _runs(result: JsonDict, kind: str) -> list[JsonDict]:
     return [run for run in result["measured"]["runs"] if run["kind"] == kind]
 
 
-def _at(run: JsonDict, updates: int) -> float:
-    """Bits of the last evaluation within so many updates; of the first one where
-    none is."""
-    within = [one["bits"] for one in run["held_out"] if one["step"] <= updates]
-    return float(within[-1] if within else run["held_out"][0]["bits"])
+_TIME, _UPDATES = "elapsed_s", "step"  # of an evaluation
 
 
-def _common(result: JsonDict) -> int:
-    """Updates that every kind made."""
-    return min(run["updates"] for run in result["measured"]["runs"])
+def _at(run: JsonDict, place: float, clock: str) -> float | None:
+    """Bits after so many seconds or updates, on the straight line between two
+    evaluations; None before the first and after the last."""
+    rows = run["held_out"]
+    for a, b in zip(rows, rows[1:]):
+        if a[clock] <= place <= b[clock]:
+            share = (place - a[clock]) / (b[clock] - a[clock]) if b[clock] > a[clock] else 1.0
+            return float(a["bits"] + share * (b["bits"] - a["bits"]))
+    return float(rows[0]["bits"]) if rows and rows[0][clock] == place else None
 
 
-def _bits(result: JsonDict, kind: str, common: bool = False) -> list[float]:
-    """Of the seeds, after the wall time or after the updates that all made."""
-    last = _common(result) if common else 1 << 62
-    return [_at(run, last) for run in _runs(result, kind)]
+def _common(result: JsonDict, clock: str) -> float:
+    """Seconds or updates that every run came to, at its last evaluation."""
+    return min(run["held_out"][-1][clock] for run in result["measured"]["runs"])
 
 
-def _median(result: JsonDict, kind: str, common: bool = False) -> float:
-    return statistics.median(_bits(result, kind, common))
+def _bits(result: JsonDict, kind: str, clock: str = _TIME) -> list[float]:
+    """Of the seeds, after the seconds or the updates that all came to; none where a
+    run was first evaluated later."""
+    place = _common(result, clock)
+    found = [_at(run, place, clock) for run in _runs(result, kind)]
+    return [] if None in found else [one for one in found if one is not None]
+
+
+def _median(result: JsonDict, kind: str, clock: str = _TIME) -> float | None:
+    found = _bits(result, kind, clock)
+    return statistics.median(found) if found else None
+
+
+def _medians(result: JsonDict, kinds: Sequence[str], clock: str = _TIME) -> dict[str, float]:
+    """Of the kinds that have one, from the best."""
+    found = {kind: _median(result, kind, clock) for kind in kinds}
+    known = {kind: value for kind, value in found.items() if value is not None}
+    return dict(sorted(known.items(), key=lambda one: one[1]))
 
 
 # --- Criteria -----------------------------------------------------------------
@@ -68,23 +86,37 @@ def _unmeasured(name: str, wanted: str, part: str) -> Criterion:
     return Criterion(name, wanted, "not measured", None, part=part)
 
 
-def _better(result: JsonDict, kinds: Sequence[str], than: Sequence[str], common: bool,
+def _reported(one: Criterion) -> Criterion:
+    """Shown beside what the claim names, and decides nothing."""
+    return dataclasses.replace(one, wanted="reported", holds=None if one.holds is None else True,
+                               opposite=False, reported=True)
+
+
+def _better(result: JsonDict, kinds: Sequence[str], than: Sequence[str], clock: str,
             part: str) -> Criterion:
     """Whether the worst of `kinds` lies below the best of `than`, by medians;
     the opposite where no seed of it does."""
-    when = "the same updates" if common else "the same time"
+    when = "the same updates" if clock == _UPDATES else "the same time"
     name = (f"held-out bits a byte after {when}: {' and '.join(_NAMES[k] for k in kinds)} against "
             f"the best of {', '.join(_NAMES[k] for k in than)}")
     wanted = "lower, all seeds"
     if result["size"] == "quick" or not {*kinds, *than} <= {*_kinds(result)}:
         return _unmeasured(name, wanted, part)
-    worst = max(kinds, key=lambda kind: _median(result, kind, common))
-    best = min(than, key=lambda kind: _median(result, kind, common))
-    ours, theirs = _bits(result, worst, common), _bits(result, best, common)
-    got = (f"{_median(result, worst, common):.3f} ({_NAMES[worst]}) against "
-           f"{_median(result, best, common):.3f} ({_NAMES[best]})")
+    own, other = (_medians(result, some, clock) for some in (kinds, than))
+    if len(own) < len(kinds) or len(other) < len(than):
+        return _unmeasured(name, wanted, part)
+    worst, best = [*own][-1], next(iter(other))
+    ours, theirs = _bits(result, worst, clock), _bits(result, best, clock)
+    got = (f"{own[worst]:.3f} ({_NAMES[worst]}) against {other[best]:.3f} ({_NAMES[best]}), after "
+           f"{_place(result, clock)}")
     return Criterion(name, wanted, got, max(ours) < min(theirs), part=part,
                      opposite=min(ours) > max(theirs))
+
+
+def _place(result: JsonDict, clock: str) -> str:
+    """The common one in words: "22.1 s"."""
+    place = _common(result, clock)
+    return f"{place:,} updates" if clock == _UPDATES else f"{number(place)} s"
 
 
 def _parity(result: JsonDict) -> Criterion:
@@ -92,9 +124,13 @@ def _parity(result: JsonDict) -> Criterion:
     part = "linear trains as well as softmax"
     if result["size"] == "quick" or not {"linear", "softmax"} <= {*_kinds(result)}:
         return _unmeasured(name, wanted, part)
-    more = _median(result, "linear") - _median(result, "softmax")
+    linear, softmax = (_median(result, kind) for kind in ("linear", "softmax"))
+    if linear is None or softmax is None:
+        return _unmeasured(name, wanted, part)
+    more = linear - softmax
     apart = min(_bits(result, "linear")) > max(_bits(result, "softmax"))
-    return Criterion(name, wanted, f"{more:+.3f}", more <= _PARITY, part=part,
+    return Criterion(name, wanted, f"{more:+.3f} after {_place(result, _TIME)}", more <= _PARITY,
+                     part=part,
                      opposite=more > 2 * _PARITY and apart)
 
 
@@ -157,14 +193,14 @@ def _equal(result: JsonDict) -> Criterion:
 def criteria(result: JsonDict) -> list[Criterion]:
     transformers = ("linear", "softmax")
     return [
-        *(_cost(result, kind) for kind in ("rnn", "lstm", "cnn")),
+        *(_cost(result, kind) for kind in _RECURRENT), _reported(_cost(result, "cnn")),
         *(_sequential(result, kind) for kind in _RECURRENT),
-        _better(result, transformers, _RECURRENT, True,
+        _better(result, transformers, _RECURRENT, _UPDATES,
                 "transformers learn more from an update than recurrent networks"),
-        _better(result, transformers, _RECURRENT, False,
+        _better(result, transformers, _RECURRENT, _TIME,
                 "transformers learn more in a time than recurrent networks"),
-        _better(result, transformers, ("cnn",), False,
-                "transformers learn more in a time than convolutions"),
+        _reported(_better(result, transformers, ("cnn",), _TIME,
+                          "transformers learn more in a time than convolutions")),
         _cost(result, "softmax"), _parity(result), _cost(result, "linear"),
         _sequential(result, "linear"), _equal(result)]
 
@@ -216,28 +252,37 @@ def _generating(result: JsonDict, figures: Figures) -> Picture:
 
 def _table(result: JsonDict) -> Table:
     rows = []
-    common, times = _common(result), {one["kind"]: one for one in result["measured"]["updates"]}
+    times = {one["kind"]: one for one in result["measured"]["updates"]}
     for kind in _kinds(result):
         runs = _runs(result, kind)
         bits = _bits(result, kind)
         spread = f"{min(bits):.3f} to {max(bits):.3f}" if len(bits) > 1 else None
+        medians = [_median(result, kind, clock) for clock in (_UPDATES, _TIME)]
         rows.append([_NAMES[kind], f"{runs[0]['parameters']:,}",
                      f"{result['measured']['rates'][kind]:g}",
                      number(times[kind]["ms"]), number(times[kind]["many_rows_ms"]),
                      number(times[kind]["one_row_ms"]),
-                     f"{runs[0]['updates']:,}", f"{_median(result, kind, True):.3f}",
-                     f"{_median(result, kind):.3f}", spread,
-                     number(statistics.median(run["seconds"] for run in runs)),
+                     f"{runs[0]['updates']:,}",
+                     *(None if one is None else f"{one:.3f}" for one in medians), spread,
+                     _spread_of([run["seconds"] for run in runs]),
                      number(statistics.median(run["cpu_seconds"] for run in runs))])
     batch, seq_len = result["measured"]["rows"]
     many = result["measured"]["many_rows"]
     return Table(
         ["model", "parameters", "rate", "ms an update", "many rows", "one row", "updates",
-         f"bits after {common:,}", "bits at the end", "seeds", "seconds", "CPU seconds"], rows,
+         f"bits after {_place(result, _UPDATES)}", f"bits after {_place(result, _TIME)}", "seeds",
+         "seconds", "CPU seconds"], rows,
         f"An update reads {batch} rows of {seq_len} characters. Many rows, one row: ms of an update "
         f"of {many[0]} rows of {many[1]}, and of one row of as many characters. Bits a byte of "
-        "held-out text, medians over the seeds; seconds are the trainer's own, evaluations "
-        "included.")
+        "held-out text, medians over the seeds, after the updates and the seconds that all runs came "
+        "to, on the straight line between two evaluations. Seconds are the trainer's own, evaluations "
+        "included: the median of the seeds and their range.")
+
+
+def _spread_of(values: Sequence[float]) -> str:
+    """Median and range."""
+    text = number(statistics.median(values))
+    return text if len(values) < 2 else f"{text} ({number(min(values))} to {number(max(values))})"
 
 
 def _token_table(result: JsonDict) -> Table:
@@ -252,17 +297,13 @@ def _token_table(result: JsonDict) -> Table:
                  "Microseconds a token.")
 
 
-def _best(result: JsonDict) -> str:
-    return min(_kinds(result), key=lambda kind: _median(result, kind))
-
-
 def _agrees(result: JsonDict) -> str:
     if result["size"] == "quick":
         return "This size is too short to say."
-    order = sorted(_kinds(result), key=lambda kind: _median(result, kind))
-    text = ("Held-out bits a byte after the same time, from the best: " + ", ".join(
-        f"{_NAMES[kind]} {_median(result, kind):.3f}" for kind in order) + ". ")
-    growths = {kind: _growth(result, kind) for kind in order}
+    text = f"Held-out bits a byte after {_place(result, _TIME)}, from the best: " + ", ".join(
+        f"{_NAMES[kind]} {value:.3f}"
+        for kind, value in _medians(result, _kinds(result)).items()) + ". "
+    growths = {kind: _growth(result, kind) for kind in _kinds(result)}
     text += "A token after the longest context costs, of one after the shortest: " + ", ".join(
         f"{_NAMES[kind]} {growth:.2f}x" for kind, growth in growths.items()
         if growth is not None) + "."
@@ -270,14 +311,19 @@ def _agrees(result: JsonDict) -> str:
 
 
 def _headline(result: JsonDict) -> str:
-    kinds = _kinds(result)
-    text = f"{_NAMES[_best(result)]} learns most in {number(result['measured']['seconds'])} s"
-    if "linear" in kinds:
-        text += f"; linear {_median(result, 'linear'):.3f} bits a byte"
-    for kind in ("softmax", "lstm"):
-        if kind in kinds:
-            text += f", {_NAMES[kind]} {_median(result, kind):.3f}"
-    return text
+    medians = _medians(result, _kinds(result))
+    if not medians:
+        return "no time that all runs came to"
+    text = f"{_NAMES[next(iter(medians))]} learns most in {_place(result, _TIME)}"
+    told = [f"{_NAMES[kind]} {medians[kind]:.3f}" for kind in ("linear", "softmax", "lstm")
+            if kind in medians]
+    return f"{text}; bits a byte: {', '.join(told)}" if told else text
+
+
+def _shortest_and_longest(result: JsonDict) -> str:
+    taken = [run["seconds"] for run in result["measured"]["runs"]]
+    low, high = number(min(taken)), number(max(taken))
+    return f"{low} seconds" if low == high else f"{low} to {high} seconds"
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -293,17 +339,19 @@ def page(result: JsonDict, figures: Figures) -> Page:
             for kind, keys in models.items() if "kernel_size" in keys}
     about = [
         f"Characters of Shakespeare's plays, in rows of {seq_len}, batch {batch}, AdamW. "
-        f"{shapes}. Each kind learns for {number(result['measured']['seconds'])} seconds, as many "
-        "updates as fit; an update is timed before. Recurrent networks are torch's own, whose "
-        "state begins at zero in every row.", picture, _table(result)]
+        f"{shapes}. Each kind is given the updates that should fit into "
+        f"{number(result['measured']['seconds'])} seconds, as an update timed before tells; the runs "
+        f"took {_shortest_and_longest(result)}, and what is compared is where all of them came to. "
+        "Rates were chosen by short runs ahead, kind by kind, and sizes by the number of parameters "
+        "alone. Recurrent networks are torch's own, whose state begins at zero in every row.", picture,
+        _table(result)]
     token = ["One more token of one sequence, by the Python package. Recurrent networks and linear "
              "attention carry a state of fixed size, softmax attention keeps all keys and values. "
              "Both transformers have sinusoidal positions here, and rotary ones in training"
              + (f"; the convolutions see {seen['cnn']} tokens and compute them anew, for the "
                 "package keeps no state of theirs" if seen else "") + ".",
              _generating(result, figures), _token_table(result)]
-    tried = ("rates were chosen by short runs ahead, kind by kind; sizes by the number of "
-             "parameters alone.")
+    tried = "beyond the choice of rates, which is told above, nothing is on record."
     return Page(
         headline=_headline(result), agrees=_agrees(result), picture=picture, theirs="none",
         differences=[
@@ -311,8 +359,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
             "alone",
             f"rows of {seq_len} characters: what lies further back is of no use to any of them, "
             "which favours models with a short memory",
-            "a CPU has few cores: what stands still while a recurrent network goes from one "
-            "position to the next is little beside what stands still on a GPU",
+            "a CPU has few cores, so sequential steps waste less of it than of a GPU",
             "a constant rate, and no dropout"],
         sections=[Section("Training", about), Section("Generating", token)],
         tried={one.name: tried for one in criteria(result)})

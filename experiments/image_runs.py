@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from experiments.core import JsonDict, Settings, TrainingRun, tarn_json
 
+COMPARED = ("linear", "softmax")  # image by image; others are shown beside
+
 
 def held_out(run: TrainingRun) -> list[JsonDict]:
     """bits/dim of held-out images over updates, wall and CPU seconds."""
@@ -58,3 +60,32 @@ def equal_time(runs: Mapping[str, JsonDict], clock: str) -> JsonDict | None:
         return None
     return {"seconds": seconds, "bits_per_dim": found,
             "winner": min(found, key=lambda kind: found[kind] or math.inf)}
+
+
+def apart(linear: Sequence[float], softmax: Sequence[float]) -> JsonDict:
+    """Linear minus softmax on the same images: mean, its standard error over the
+    images, and the mean's share of softmax's."""
+    differences = [a - b for a, b in zip(linear, softmax, strict=True)]
+    mean = math.fsum(differences) / len(differences)
+    squares = math.fsum((x - mean) ** 2 for x in differences)
+    error = math.sqrt(squares / max(len(differences) - 1, 1) / len(differences))
+    return {"difference": mean, "standard_error": error,
+            "relative": mean / (math.fsum(softmax) / len(softmax))}
+
+
+def pairs(runs: Sequence[JsonDict],
+          tests: Mapping[tuple[str, int], JsonDict | None]) -> list[JsonDict]:
+    """A row a seed that both kinds have: how far they are apart on the test images
+    when both have ended, and on held-out images at the same time. tests: by kind and
+    seed, with the bits/dim of each image."""
+    rows = []
+    for seed in sorted({run["seed"] for run in runs}):
+        both = {run["kind"]: run for run in runs
+                if run["seed"] == seed and run["kind"] in COMPARED}
+        if set(both) == set(COMPARED):
+            found = [tests[kind, seed] for kind in COMPARED]
+            images = [one["bits_per_dim_of_images"] for one in found if one]
+            rows.append({"seed": seed, "equal_updates": apart(*images),
+                         "equal_time": equal_time(both, "elapsed_s"),
+                         "equal_cpu_time": equal_time(both, "cpu_s")})
+    return rows

@@ -5,8 +5,7 @@ and 2)."""
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from experiments import colour, images_page
@@ -21,11 +20,11 @@ from experiments.core import (
     train,
 )
 from experiments.core.files import read_json
-from experiments.image_runs import equal_time, figures_of, test
+from experiments.image_runs import COMPARED as KINDS
+from experiments.image_runs import figures_of, pairs, test
 
 DATA = "mnist|fashion-mnist"
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
-KINDS = ("linear", "softmax")  # those that are compared at equal updates
 _SEEDS = {"quick": 1, "cpu": 3, "full": 1}
 
 
@@ -96,30 +95,6 @@ def _run_of(settings: Settings, progress: Progress, kind: str, seed: int) -> Tra
 # --- What is measured ----------------------------------------------------------
 
 
-def _apart(linear: Sequence[float], softmax: Sequence[float]) -> JsonDict:
-    """Linear minus softmax on the same images: mean, its standard error over the
-    images, and the mean's share of softmax's."""
-    apart = [a - b for a, b in zip(linear, softmax, strict=True)]
-    mean = math.fsum(apart) / len(apart)
-    squares = math.fsum((x - mean) ** 2 for x in apart)
-    error = math.sqrt(squares / max(len(apart) - 1, 1) / len(apart))
-    return {"difference": mean, "standard_error": error,
-            "relative": mean / (math.fsum(softmax) / len(softmax))}
-
-
-def _pairs(runs: Sequence[JsonDict], tests: Mapping[str, JsonDict]) -> list[JsonDict]:
-    """A row a seed that both kinds have: how far they are apart."""
-    rows = []
-    for seed in sorted({run["seed"] for run in runs}):
-        both = {run["kind"]: run for run in runs if run["seed"] == seed}
-        if set(both) == set(KINDS):
-            images = [tests[part_of(kind, seed)]["bits_per_dim_of_images"] for kind in KINDS]
-            rows.append({"seed": seed, "equal_updates": _apart(*images),
-                         "equal_time": equal_time(both, "elapsed_s"),
-                         "equal_cpu_time": equal_time(both, "cpu_s")})
-    return rows
-
-
 def run(settings: Settings, progress: Progress) -> JsonDict:
     """Seed by seed, so that a stopped run has pairs; then the colour images."""
     setup = setup_of(settings)
@@ -143,7 +118,9 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
                  if key != "bits_per_dim_of_images"}
         runs.append({"kind": kind, "seed": seed, **figures_of(settings, done), "test": shown})
     return {"seeds": list(seeds), "data": settings.data_name(DATA), "side": 28 // setup.pool,
-            "setup": used, "runs": runs, "pairs": _pairs(runs, tests),
+            "setup": used, "runs": runs,
+            "pairs": pairs(runs, {(run["kind"], run["seed"]): tests[part_of(run["kind"], run["seed"])]
+                                  for run in runs}),
             "colour": colour.run(settings, progress)}
 
 
@@ -159,7 +136,7 @@ EXPERIMENT = Experiment(
              "src/runtime", "src/text", "src/cli"),
     data=(DATA, *(f"?{name}" for name in colour.SETS)),
     attention=("linear", "softmax", "reformer"),
-    minutes={"quick": 0.4, "cpu": 38.0, "full": 75_000.0},
+    minutes={"quick": 0.4, "cpu": 38.5, "full": 75_000.0},
     run=run,
     criteria=images_page.criteria,
     page=images_page.page,

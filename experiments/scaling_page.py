@@ -21,6 +21,7 @@ from experiments.core import (
 
 NAMES = {"linear": "linear", "softmax": "softmax, blocked", "naive": "softmax, naive",
          "reformer": "reformer"}
+_PROSE = {"softmax": "blocked softmax", "naive": "naive softmax", "reformer": "reformer"}
 # Below it the fixed part of a process weighs in the memory of naive softmax.
 _NAIVE_FROM = 1024
 
@@ -51,7 +52,7 @@ def _forms(result: JsonDict) -> list[str]:
 def criteria(result: JsonDict) -> list[Criterion]:
     """Growth of time and memory of linear attention and of both softmax forms,
     and where the crossover lies. The paper's softmax keeps its scores, which is
-    what grows as N^2 in memory; in blocks it does not, and that is measured too."""
+    what grows as N^2 in memory; in blocks it does not, and that is only reported."""
     found = []
     for width in _widths(result):
         grows = lambda form, what: (f"{NAMES[form]}, {width} wide: {what} grows as N to the "
@@ -65,18 +66,23 @@ def criteria(result: JsonDict) -> list[Criterion]:
                               _slope(result, "linear", width, "memory"), 0.9, 1.1,
                               part="linear attention's memory in proportion to N"),
             Criterion.between(grows("softmax", "time"), _slope(result, "softmax", width, "time"),
-                              1.8, 2.2, part="softmax's time as N^2"),
-            # Its scores leave the caches on the way: more than the square is no less.
-            Criterion.at_least(grows("naive", "time"), naive_time, 1.8,
-                               part="softmax's time as N^2"),
+                              1.8, 2.2, part="blocked softmax's time as N^2"),
+            # Its scores leave the caches on the way, which adds to the square; N^3 it is not.
+            Criterion.between(grows("naive", "time"), naive_time, 1.8, 2.5,
+                              part="naive softmax's time as N^2"),
             Criterion.between(grows("naive", "memory"), naive_memory, 1.8, 2.2,
                               part="naive softmax's memory as N^2"),
-            Criterion.between(grows("softmax", "memory"),
-                              _slope(result, "softmax", width, "memory"), 0.9, 1.1,
-                              part="blocked softmax's memory in proportion to N"),
+            _reported(grows("softmax", "memory"), _slope(result, "softmax", width, "memory")),
             _crossover(result, width),
         ]
     return found
+
+
+def _reported(name: str, value: float | None) -> Criterion:
+    """A number that counts neither for the claim nor against it."""
+    if value is None:
+        return Criterion(name, "reported", "not measured", None, reported=True)
+    return Criterion(name, "reported", f"{value:.4g}", True, reported=True)
 
 
 def _growth(rows: list[JsonDict], key: str, least: int = _NAIVE_FROM) -> float | None:
@@ -228,27 +234,54 @@ def _headline(result: JsonDict) -> str:
     ratios = [r for w in _widths(result) if (r := _ratio(result, "softmax", w))]
     faster = " and ".join(f"{number(r[1])}x" for r in ratios)
     return (f"Time grows as N^{low} (linear) and N^{high} (blocked softmax); "
-            f"{faster} faster at N = {ratios[0][0]:,}.")
+            f"linear is {faster} faster at N = {ratios[0][0]:,}; softmax is faster "
+            f"{_softmax_faster(result)}.")
+
+
+def _softmax_faster(result: JsonDict) -> str:
+    """The lengths at which either form of softmax is faster than linear: "to N =
+    48" where these are the shortest ones measured, else each; by width where the
+    widths differ."""
+    faster, lengths = _faster(result), _lengths(result)
+    told = {}
+    for width in _widths(result):
+        found = sorted({n for form in ("softmax", "naive") for n in faster.get((form, width), [])})
+        told[width] = ("at no length measured" if not found
+                       else f"to N = {number(found[-1])}" if found == lengths[width][:len(found)]
+                       else f"at N = {_listed(found)}")
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return ", ".join(f"{text} ({width} wide)" for width, text in told.items())
+
+
+def _lengths(result: JsonDict) -> dict[int, list[int]]:
+    """By width, at which lengths linear is timed, both short and long."""
+    crossed = result["measured"]["crossover"]
+    return {width: sorted({row["seq_len"] for rows in (
+        crossed.get(str(width), {"rows": []})["rows"], _rows(result, "linear", width))
+        for row in rows}) for width in _widths(result)}
 
 
 def _agrees(result: JsonDict) -> str:
-    grown = [one.holds for one in criteria(result) if one.claims]
-    if any(one is None for one in grown):
+    claims = [one for one in criteria(result) if one.claims]
+    missed = [one for one in claims if one.holds is False]
+    if any(one.holds is None for one in claims):
         text = "Growth is not fitted: that takes lengths from 4,096 up of linear and softmax. "
-    elif all(grown):
+    elif not missed:
         text = ("As in the paper, linear attention grows in proportion to N in time and memory, "
                 "softmax as N^2 in time, and in memory where it keeps its scores. ")
     else:
-        text = ("The paper's linear and quadratic growth are not met everywhere: the criteria "
-                "say where. ")
+        found = "; ".join(f"{one.name} {one.got}, where {one.wanted} agrees" for one in missed)
+        text = (f"The paper's growth is met in {len(claims) - len(missed)} of {len(claims)} "
+                f"criteria. It is not met here: {found}. ")
     if not _rows(result, "linear", _widths(result)[0]):
         return text
     return text + _fastest(result) + _memory_of_softmax(result)
 
 
-def _fastest(result: JsonDict) -> str:
-    """Which form is faster than linear attention, and at which lengths: of the
-    short lengths, timed in turn, and of the long ones."""
+def _faster(result: JsonDict) -> dict[tuple[str, int], list[int]]:
+    """By form and width the lengths at which it is faster than linear attention:
+    of the short lengths, timed in turn, and of the long ones."""
     faster: dict[tuple[str, int], list[int]] = {}
     for width, crossed in result["measured"]["crossover"].items():
         for row in crossed["rows"]:
@@ -261,16 +294,23 @@ def _fastest(result: JsonDict) -> str:
             for row in _rows(result, form, width):
                 if row["sample_s"] < linear.get(row["seq_len"], 0.0):
                     faster.setdefault((form, width), []).append(row["seq_len"])
+    return {key: sorted(set(lengths)) for key, lengths in sorted(faster.items())}
+
+
+def _fastest(result: JsonDict) -> str:
+    """Which form is faster than linear attention, and at which lengths."""
+    if set(_forms(result)) == {"linear"}:
+        return ""
+    faster = _faster(result)
     if not faster:
         return "Linear attention is the fastest at every length measured. "
-    parts = ", ".join(f"{NAMES[form]} at N = {_span(lengths)} ({width} wide)"
-                      for (form, width), lengths in sorted(faster.items()))
-    return f"At short lengths another form is faster: {parts}; linear attention is at all others. "
+    parts = "; ".join(f"{_PROSE[form]} at N = {_listed(lengths)} ({width} wide)"
+                      for (form, width), lengths in faster.items())
+    return f"Another form is faster than linear attention at some lengths: {parts}. "
 
 
-def _span(lengths: list[int]) -> str:
-    shortest, longest = min(lengths), max(lengths)
-    return number(shortest) if shortest == longest else f"{number(shortest)} to {number(longest)}"
+def _listed(lengths: list[int]) -> str:
+    return ", ".join(number(one) for one in lengths)
 
 
 def _memory_of_softmax(result: JsonDict) -> str:
@@ -282,7 +322,7 @@ def _memory_of_softmax(result: JsonDict) -> str:
     powers = " and ".join(dict.fromkeys(f"N^{one:.2f}" for one in grown))
     if max(grown) > 1.1:
         return f"The blocked form's memory grows as {powers}."
-    return (f"Softmax in blocks, as everybody runs it today, needs memory in proportion to N as "
+    return (f"Softmax in blocks, as FlashAttention computes it, needs memory in proportion to N as "
             f"well ({powers}): against it the difference is in time alone.")
 
 

@@ -21,6 +21,9 @@ TITLES = {"lstm": "Bi-LSTM", "softmax": "softmax", "reformer": "reformer", "line
 # seconds an epoch, on WSJ and the authors' GPU.
 PAPER = {"lstm": (10.94, 1047), "softmax": (5.12, 2711), "reformer": (9.33, 2250),
          "linear": (8.08, 824)}
+# Trial runs that chose the settings printed the errors of these two speakers:
+# they are shown, and judge nothing.
+TUNED_ON = ("theo", "yweweler")
 # An output of blanks only misses every letter: 100 %. Half of that passes.
 _MOST_ERRORS = 50.0
 _MOST_SPEAKERS = 2 / 3  # on more of them one must err less, to be called better
@@ -28,9 +31,21 @@ _FASTEST_FROM = 800
 
 
 def _errors(measured: JsonDict, kind: str) -> dict[str, float]:
-    """Letter errors in percent by unseen speaker."""
+    """Letter errors in percent by unseen speaker, of all of them."""
     return {one["unseen"]: 100 * one["test_error"] for one in measured["models"]
             if one["kind"] == kind}
+
+
+def _untouched(errors: dict[str, float]) -> dict[str, float]:
+    """Of the speakers that had no part in the choice of the settings."""
+    return {name: error for name, error in errors.items() if name not in TUNED_ON}
+
+
+def _judged(result: JsonDict) -> dict[str, dict[str, float]]:
+    """Errors of the untouched speakers by kind; none of a smoke run."""
+    trained = result["size"] != "quick"
+    return {kind: _untouched(_errors(result["measured"], kind)) if trained else {}
+            for kind in TITLES}
 
 
 def _mean(errors: dict[str, float]) -> float | None:
@@ -43,20 +58,24 @@ def _wins(ours: dict[str, float], theirs: dict[str, float]) -> int:
 
 
 def criteria(result: JsonDict) -> list[Criterion]:
-    """Errors of unseen speakers, all compared speaker by speaker, and who is the
-    fastest from 800 frames on."""
-    measured = result["measured"]
-    trained = result["size"] != "quick"
-    errors = {kind: _errors(measured, kind) if trained else {} for kind in TITLES}
-    lines = [
-        Criterion.at_most(f"letter error on unseen speakers, mean, {TITLES[kind]}",
-                          _mean(errors[kind]), _MOST_ERRORS, "%",
-                          part=f"{TITLES[kind]} learns to recognise")
-        for kind in TITLES]
-    lines.append(_better(errors, "linear", ("lstm",), "linear better than a Bi-LSTM"))
-    lines.append(_better(errors, "softmax", ("lstm", "reformer", "linear"),
-                         "softmax the most accurate"))
-    return [*lines, *(_fastest(measured, fixed) for fixed in ("batch", "frames"))]
+    """Errors of the untouched speakers, compared speaker by speaker, and who is the
+    fastest from 800 frames on. That each model learns at all is a goal."""
+    errors = _judged(result)
+    return [
+        *(Criterion.at_most(f"letter error on unseen speakers, mean, {TITLES[kind]}",
+                            _mean(errors[kind]), _MOST_ERRORS, "%",
+                            part=f"{TITLES[kind]} learns to recognise", goal=True)
+          for kind in TITLES),
+        _linear_better(errors), _softmax_best(errors),
+        *(_fastest(result["measured"], fixed) for fixed in ("batch", "frames"))]
+
+
+def _linear_better(errors: dict[str, dict[str, float]]) -> Criterion:
+    return _better(errors, "linear", ("lstm",), "linear better than a Bi-LSTM")
+
+
+def _softmax_best(errors: dict[str, dict[str, float]]) -> Criterion:
+    return _better(errors, "softmax", ("lstm", "reformer", "linear"), "softmax the most accurate")
 
 
 def _better(errors: dict[str, dict[str, float]], kind: str, others: tuple[str, ...],
@@ -64,19 +83,20 @@ def _better(errors: dict[str, dict[str, float]], kind: str, others: tuple[str, .
     """Whether a kind errs less than each other one, in the mean and on more than
     two thirds of the speakers; the opposite where another one does so to it."""
     name = f"{TITLES[kind]} errs less than {' and '.join(TITLES[one] for one in others)}"
-    wanted = "lower mean, and lower on more than 2/3 of the speakers"
+    wanted = "lower mean, and lower on more than 2/3 of the speakers untouched by the settings"
     ours = errors[kind]
     if not ours or not all(errors[one] for one in others):
         return Criterion(name, wanted, "not measured", None, part=part)
-
-    def clearly(a: dict[str, float], b: dict[str, float]) -> bool:
-        return (_mean(a) or 0.0) < (_mean(b) or 0.0) and _wins(a, b) > _MOST_SPEAKERS * len(a)
-
     got = f"{TITLES[kind]} {_mean_text(ours)}; " + ", ".join(
         f"{TITLES[one]} {_mean_text(errors[one])} (lower on {_wins(ours, errors[one])} of "
         f"{len(ours)})" for one in others)
-    return Criterion(name, wanted, got, all(clearly(ours, errors[one]) for one in others),
-                     part=part, opposite=any(clearly(errors[one], ours) for one in others))
+    return Criterion(name, wanted, got, all(_clearly(ours, errors[one]) for one in others),
+                     part=part, opposite=any(_clearly(errors[one], ours) for one in others))
+
+
+def _clearly(a: dict[str, float], b: dict[str, float]) -> bool:
+    """Whether a errs less than b in the mean and on enough of the speakers."""
+    return (_mean(a) or 0.0) < (_mean(b) or 0.0) and _wins(a, b) > _MOST_SPEAKERS * len(a)
 
 
 def _mean_text(errors: dict[str, float]) -> str:
@@ -109,17 +129,22 @@ def _errors_table(measured: JsonDict) -> Table:
         if not errors:
             continue
         runs = [one for one in measured["models"] if one["kind"] == kind]
-        spread = statistics.stdev(errors.values()) if len(errors) > 1 else None
-        rows.append([TITLES[kind], _mean_text(errors),
+        judged = _untouched(errors)
+        spread = statistics.stdev(judged.values()) if len(judged) > 1 else None
+        rows.append([TITLES[kind], _mean_text(judged) if judged else None,
                      None if spread is None else f"{spread:.1f}",
                      *(f"{errors[name]:.1f}" if name in errors else None for name in speakers),
                      runs[0]["updates"], number(statistics.median(one["seconds"] for one in runs))])
     return Table(
-        ["model", "mean", "standard deviation", *speakers, "updates", "seconds"], rows,
+        ["model", "mean", "standard deviation",
+         *(f"{name} (not judged)" if name in TUNED_ON else name for name in speakers),
+         "updates", "seconds"], rows,
         "Letter error in percent of each speaker where that speaker was unseen: edits a letter of "
         "greedy decodes. Four speakers are learned from, a fifth chooses the update, at which the "
         "sixth is read off. Seconds are the trainer's own, evaluations included (median of the "
-        "speakers). A model that outputs blanks only has 100 %.")
+        "speakers). A model that outputs blanks only has 100 %. The settings were chosen with the "
+        f"errors of {' and '.join(TUNED_ON)} in sight: both are shown, and neither counts in the "
+        "mean, in the standard deviation or in a criterion.")
 
 
 def _epochs_table(measured: JsonDict, fixed: str) -> Table:
@@ -144,10 +169,12 @@ def _paper_table() -> Table:
 
 
 def _curves(measured: JsonDict) -> list[Panel]:
-    """Errors over time, mean over the speakers and their range; epochs over length."""
+    """Errors over time, mean over the untouched speakers and their range; epochs over
+    length."""
     errors = []
     for kind, title in TITLES.items():
-        runs = [one["evaluations"] for one in measured["models"] if one["kind"] == kind]
+        runs = [one["evaluations"] for one in measured["models"]
+                if one["kind"] == kind and one["unseen"] not in TUNED_ON]
         points, band = [], []
         for row in zip(*runs):
             at = statistics.fmean(one["elapsed_s"] for one in row)
@@ -166,37 +193,69 @@ def _curves(measured: JsonDict) -> list[Panel]:
             Panel(epochs, "frames of an utterance", "seconds an epoch", log_y=True)]
 
 
-def _agrees(measured: JsonDict) -> str:
-    means = {kind: _mean(_errors(measured, kind)) for kind in TITLES}
-    means = {kind: mean for kind, mean in means.items() if mean is not None}
-    if not {"linear", "softmax", "lstm"} <= set(means):
-        return "Not all models were trained: nothing is compared."
+def _agrees(result: JsonDict) -> str:
+    """The order of the means, then both comparisons as their criteria decide them."""
+    if result["size"] == "quick":
+        return "This size is too short to compare errors."
+    errors = _judged(result)
+    means = {kind: statistics.fmean(found.values()) for kind, found in errors.items() if found}
+    compared = [_softmax_told(errors), _linear_told(errors)]
+    if not any(compared):
+        return "Not all models were trained: no errors are compared."
     order = " < ".join(TITLES[kind] for kind in sorted(means, key=means.__getitem__))
-    best = min(means, key=means.__getitem__)
-    text = f"Mean errors here after the same time: {order}. "
-    text += ("As in the paper softmax attention makes the fewest errors. " if best == "softmax"
-             else f"In the paper softmax makes the fewest errors, here {TITLES[best]} does. ")
-    text += ("As there, linear attention errs less than the Bi-LSTM. "
-             if means["linear"] < means["lstm"]
-             else "There linear attention beats the Bi-LSTM; here it does not. ")
-    return text + "Parity with softmax is not claimed."
+    return " ".join([f"Mean errors here after the same time: {order}.",
+                     *(text for text in compared if text)])
 
 
-# What differs from the paper at each size: models, optimiser.
+def _softmax_told(errors: dict[str, dict[str, float]]) -> str:
+    one, ours = _softmax_best(errors), errors["softmax"]
+    others = {kind: found for kind, found in errors.items() if kind != "softmax"}
+    if one.holds is None:
+        return ""
+    if one.holds:
+        return "As in the paper, softmax attention makes the fewest errors."
+    if one.opposite:
+        better = " and ".join(TITLES[kind] for kind, found in others.items()
+                              if _clearly(found, ours))
+        return ("In the paper softmax attention makes the fewest errors; here fewer are made by "
+                f"{better}.")
+    close = ", ".join(f"lower on {_wins(ours, found)} of {len(ours)} speakers than {TITLES[kind]}"
+                      for kind, found in others.items() if not _clearly(ours, found))
+    return f"Softmax attention makes the fewest errors in the paper; here not clearly: {close}."
+
+
+def _linear_told(errors: dict[str, dict[str, float]]) -> str:
+    one, ours, theirs = _linear_better(errors), errors["linear"], errors["lstm"]
+    if one.holds is None:
+        return ""
+    if one.holds:
+        return "As in the paper, linear attention errs less than the Bi-LSTM."
+    if one.opposite:
+        return "In the paper linear attention errs less than the Bi-LSTM; here it errs more."
+    return ("Linear attention errs less than the Bi-LSTM in the paper; here not clearly: lower on "
+            f"{_wins(ours, theirs)} of {len(ours)} speakers.")
+
+
+# What differs from the paper at each size: models, optimiser. {updates} and
+# {seconds} are filled from the result.
 _OF_SIZE = {
     "quick": (
-        "Size: 1 layer, 48 wide, for 12 updates: that the parts work together, no more.",
+        "Size: 1 layer, 48 wide, for a few updates ({updates}): that the parts work together, no "
+        "more.",
+        "Activation: GELU, dropout 0.05 (the authors' library has ReLU and 0.1 unless told).",
         "Optimiser: AdamW, the rate falling along a cosine."),
     "cpu": (
         "Size: 3 layers of 6 heads x 32 (feed-forward 384) and a Bi-LSTM of 2 layers, 128 wide "
         "each way; the paper has 9 layers and 3 of 320.",
-        "Optimiser: AdamW, 1e-3 (Bi-LSTM 3e-3) falling along a cosine, to learn within minutes; "
-        "the paper has RAdam 1e-4 halved on plateaus, for days."),
+        "Activation: GELU, dropout 0.05 (the authors' library has ReLU and 0.1 unless told).",
+        "Optimiser: AdamW, 1e-3 (Bi-LSTM 3e-3) falling along a cosine, to learn within "
+        "{seconds} s ({updates} updates); the paper has RAdam 1e-4 halved on plateaus, for days."),
     "full": (
         "Size: the paper's, 9 layers of 6 heads x 32 and a Bi-LSTM of 3 layers, 320 wide each "
         "way: 4.0 and 5.9 million parameters for 15 minutes of sound to learn from.",
-        "Optimiser: the paper's, RAdam 1e-4 (Bi-LSTM: Adam 1e-3) halved on plateaus, for 20,000 "
-        "updates of 16 utterances; the paper trains for days."),
+        "Activation: GELU, dropout 0.1 (the authors' library has ReLU and 0.1 unless told).",
+        "Optimiser: the paper's, RAdam 1e-4 (Bi-LSTM: Adam 1e-3) halved on plateaus, for {seconds} "
+        "s of updates of 16 utterances ({updates}); the paper trains for days."),
 }
 
 
@@ -209,7 +268,15 @@ def _hashing(reformer: dict[str, int]) -> str:
             "digit in two.")
 
 
-def _differences(size: str, reformer: dict[str, int]) -> list[str]:
+def _updates(measured: JsonDict) -> str:
+    """Of one training, by kind: "Bi-LSTM 400, linear 900"."""
+    of = {one["kind"]: one["updates"] for one in measured["models"]}
+    return ", ".join(f"{TITLES[kind]} {number(of[kind])}" for kind in TITLES if kind in of)
+
+
+def _differences(result: JsonDict) -> list[str]:
+    measured = result["measured"]
+    filled = {"updates": _updates(measured), "seconds": number(measured["training_s"])}
     return [
         "Data: the Free Spoken Digit Dataset (six speakers, 22 minutes, 8 kHz), letters of "
         "the digits' names; the paper has 80 hours of WSJ and phonemes.",
@@ -217,8 +284,8 @@ def _differences(size: str, reformer: dict[str, int]) -> list[str]:
         "by, four to learn from.",
         "Time: every model learns for the same wall time, as many updates as fit in it; the paper "
         "trains each to convergence.",
-        *_OF_SIZE[size],
-        _hashing(reformer),
+        *(line.format(**filled) for line in _OF_SIZE[result["size"]]),
+        _hashing(measured["reformer"]),
         "Utterances to learn from are single digits, changed in voice, speed and noise and "
         "masked in bands; the paper's have about 800 frames. Longer ones are joined for the "
         "times.",
@@ -232,7 +299,7 @@ def _differences(size: str, reformer: dict[str, int]) -> list[str]:
 _CHOSEN = (
     "The settings were found in earlier trial runs that printed the errors of two of the speakers "
     "(theo, yweweler): single digits to learn from, the changes of voice, the size of the models "
-    "and the Bi-LSTM's rate. The other four had no part in that choice.")
+    "and the Bi-LSTM's rate. The other four had no part in that choice, and they alone judge.")
 
 
 # For an error above the limit.
@@ -253,14 +320,15 @@ def page(result: JsonDict, figures: Figures) -> Page:
     measured = result["measured"]
     picture = figures.lines("curves", _curves(measured),
                             "Letter errors over time, and seconds an epoch over lengths",
-                            "Mean over the unseen speakers, and their range. Epochs at a fixed "
-                            "batch.")
-    means = {kind: _mean(_errors(measured, kind)) for kind in TITLES}
+                            "Mean over the unseen speakers that judge, and their range. Epochs at "
+                            "a fixed batch.")
+    means = {kind: _mean(_untouched(_errors(measured, kind))) for kind in TITLES}
+    goals = [line for line in criteria(result) if line.goal]
     told = ", ".join(f"{TITLES[kind]} {mean:.1f} %" for kind, mean in means.items()
                      if mean is not None)
     return Page(
         headline=f"letter errors on unseen speakers: {told}{_speed(measured)}",
-        agrees=_agrees(measured),
+        agrees=_agrees(result),
         theirs="phoneme error 10.94 % (Bi-LSTM), 5.12 % (softmax), 9.33 % (LSH-4), 8.08 % "
                "(linear); 1047, 2711, 2250 and 824 s an epoch",
         picture=picture,
@@ -273,5 +341,6 @@ def page(result: JsonDict, figures: Figures) -> Page:
                 _epochs_table(measured, "batch"), _epochs_table(measured, "frames")]),
             Section("The paper's table", [_paper_table()]),
         ],
-        differences=_differences(result["size"], measured["reformer"]),
-        notes=[_TRIED] if any(line.holds is False for line in criteria(result)[:4]) else [])
+        differences=_differences(result),
+        tried={line.name: "The notes tell what was tried." for line in goals},
+        notes=[_TRIED] if any(line.holds is False for line in goals) else [])

@@ -102,7 +102,7 @@ def _table_of(table, name, layers, steps, every, work, ctx):
         reading = steps * weight_bytes / rate
         table.goal(
             f"generation, {layers} layers, {steps:,} steps, batch 1, {kind} weights, "
-            "against fast-transformers",
+            "against fast-transformers (either build)",
             results.at_least(goal),
             harness.ratio(samples["fast-transformers"], samples[f"tarn {kind}"]),
             valid=limit["valid"],

@@ -92,7 +92,7 @@ def _pairs(table, ctx, what, cases, make):
                 table.rows.append(limits.row(side, samples[side.name], limit))
             micro = {s.name: samples[s.name].median / tokens * 1e6 for s in both}
             table.goal(
-                f"recurrent {what}, {kind}, batch {batch}, against fast-transformers",
+                f"recurrent {what}, {kind}, batch {batch}, against fast-transformers (either build)",
                 results.at_least(goal),
                 harness.ratio(samples[NAMES[PEER]], samples["tarn"]),
                 valid=limit["valid"],

@@ -34,10 +34,9 @@ def verdict(criteria: Sequence[Criterion]) -> str:
     """What the criteria of a claim say together, in the words of a referee:
 
     shown              every one holds
-    in part            some hold; what does not is named, with "contradicted here"
-                       where the figures show the opposite
+    in part            what holds is counted, what does not is named, with
+                       "contradicted here" where the figures show the opposite
     contradicted here  none holds and for at least one the opposite is measured
-    not shown          none holds, and nothing opposite is measured
 
     What was not measured is not shown. What is only reported, and goals of tarn's
     own, do not count."""
@@ -48,14 +47,13 @@ def verdict(criteria: Sequence[Criterion]) -> str:
     if len(held) == len(claims):
         return f"**shown** ({len(held)} of {len(claims)})"
     opposite = [one for one in claims if one.holds is False and one.opposite]
-    word = "in part" if held else "contradicted here" if opposite else "not shown"
-    texts = [f"**{word}** ({len(held)} of {len(claims)})"]
     missing = [one for one in claims if one not in held and one not in opposite]
-    if missing and word != "not shown":
-        texts.append(f"not shown: {_parts(missing)}")
-    if opposite:
-        texts.append(f"contradicted here: {_parts(opposite)}")
-    return "; ".join(texts)
+    counted = f"({len(held)} of {len(claims)})"
+    unshown = [f"not shown: {_parts(missing)}"] if missing else []
+    if opposite and not held:
+        return "; ".join([f"**contradicted here** {counted}: {_parts(opposite)}", *unshown])
+    contradicted = [f"contradicted here: {_parts(opposite)}"] if opposite else []
+    return "; ".join([f"**in part** {counted}", *unshown, *contradicted])
 
 
 def _parts(criteria: Sequence[Criterion]) -> str:
@@ -169,7 +167,7 @@ def _criteria_table(criteria: Sequence[Criterion]) -> str:
 
 
 def _mark(criterion: Criterion) -> str:
-    if criterion.reported and criterion.holds:
+    if criterion.reported and criterion.holds is not None:
         return "reported"
     if criterion.holds is False and criterion.opposite:
         return "**no: the opposite**"
@@ -187,11 +185,11 @@ def _goals(criteria: Sequence[Criterion]) -> list[Criterion]:
 
 def _missed(told: Told) -> list[str]:
     """For each criterion missed, what was tried; one of a smoke run tells
-    nothing."""
+    nothing, and one that is reported misses nothing."""
     if told.result["size"] == "quick":
         return []
     return [f"- {one.name}: {told.page.tried.get(one.name, 'nothing further is on record.')}"
-            for one in told.criteria if one.holds is False]
+            for one in told.criteria if one.holds is False and not one.reported]
 
 
 def _data_text(result: JsonDict) -> str:
@@ -264,16 +262,16 @@ def page_text(told: Told) -> str:
 
 _INTRODUCTION = (
     "What *Transformers are RNNs* ([arXiv 2006.16236](https://arxiv.org/abs/2006.16236)) claims, "
-    "measured again by tarn on one machine. {whence}; nothing here "
-    "is written by hand. Published figures stand on the pages, beside ours only where the "
-    "setting is the same.")
+    "measured again by tarn on one machine. {whence}. Tables and figures are written by the "
+    "program; what was tried is told by hand. Published figures stand on the pages, beside ours "
+    "only where the setting is the same.")
 
 
 _VERDICTS = (
-    "**Shown**: every criterion of the claim holds. **In part**: some hold, and what does not is "
-    "named. **Contradicted here**: the figures show the opposite, for the whole claim or for the "
-    "part that is named. What was not measured is not shown. Criteria that only ask for a figure "
-    "are reported and decide nothing.")
+    "**Shown**: every criterion of the claim holds. **In part**: as many hold as are counted, none "
+    "where it says 0, and what does not hold is named. **Contradicted here**: the figures show the "
+    "opposite of the part that is named; where it comes first, no criterion holds. What was not "
+    "measured is not shown. Criteria that only ask for a figure are reported and decide nothing.")
 
 
 def summary_text(told: Sequence[Told]) -> str:
@@ -301,11 +299,13 @@ def summary_text(told: Sequence[Told]) -> str:
 
 
 def _whence(told: Sequence[Told]) -> str:
-    """`make paper` runs each with nothing but its size."""
+    """`make paper` runs each with nothing but its size, all of them at one commit."""
     plain = all(one.result["command"] == f"tarn experiment {one.experiment.name} --size cpu"
                 for one in told)
-    return ("Every figure comes from `make paper`" if plain else
+    text = ("Every figure comes from `make paper`" if plain else
             "Every figure comes from the commands below, which are not all those of `make paper`")
+    commits = list(dict.fromkeys(one.result["commit"] for one in told))
+    return text + (f", run at several commits ({', '.join(commits)})" if len(commits) > 1 else "")
 
 
 def _linked(picture: Picture, page: str) -> str:

@@ -125,26 +125,30 @@ def figures(text: str) -> Iterator[tuple[Figure, _Scope]]:
 # --- The sources ----------------------------------------------------------------
 
 
-def _numbers(value: object) -> Iterator[float]:
+def _numbers(value: object, unit: str) -> Iterator[float]:
+    """All that may stand for a figure of this unit: what a file lists under a unit
+    (docs/recorded.json) has that unit and no other."""
     if isinstance(value, dict):
-        for one in value.values():
-            yield from _numbers(one)
+        for key, one in value.items():
+            if key == unit or key not in _UNITS or not isinstance(one, list):
+                yield from _numbers(one, unit)
     elif isinstance(value, list):
         for one in value:
-            yield from _numbers(one)
+            yield from _numbers(one, unit)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield float(value)
 
 
-def numbers_of(source: str) -> list[float]:
-    """Of "file.json#key/key". KeyError or OSError where there is no such place."""
+def numbers_of(source: str, unit: str) -> list[float]:
+    """Of "file.json#key/key", for figures of this unit. KeyError or OSError where
+    there is no such place."""
     name, _, path = source.partition("#")
     text = (DOCS / name).read_text("utf-8")
     value = ([json.loads(line) for line in text.splitlines()] if name.endswith(".jsonl")
              else json.loads(text))
     for key in path.split("/") if path else []:
         value = value[int(key)] if isinstance(value, list) else value[key]
-    return list(_numbers(value))
+    return list(_numbers(value, unit))
 
 
 def is_held(figure: Figure, numbers: list[float]) -> bool:
@@ -161,15 +165,15 @@ def is_held(figure: Figure, numbers: list[float]) -> bool:
 
 def unsourced(text: str) -> list[str]:
     """A line for each figure that none of its sources holds."""
-    known: dict[str, list[float]] = {}
+    known: dict[tuple[str, str], list[float]] = {}
     missing = []
     for figure, scope in figures(text):
         if any(re.match(rf"{re.escape(figure.text)}\b", one) for one in scope.not_measured):
             continue
         for source in scope.sources:
-            if source not in known:
-                known[source] = numbers_of(source)
-        if not any(is_held(figure, known[source]) for source in scope.sources):
+            if (source, figure.unit) not in known:
+                known[source, figure.unit] = numbers_of(source, figure.unit)
+        if not any(is_held(figure, known[source, figure.unit]) for source in scope.sources):
             where = ", ".join(scope.sources) or "no source is named"
             missing.append(f"line {figure.line}: {figure.text} {figure.unit}: {where}")
     return missing

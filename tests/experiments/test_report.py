@@ -53,7 +53,11 @@ def test_report_names_the_commands_that_were_not_of_make_paper(stored, tmp_path)
     assert "not all those of `make paper`" in report.summary_text([told])
     plain = dict(told.result, size="cpu", command="tarn experiment scaling --size cpu")
     told = report.Told(told.experiment, plain, told.page, told.criteria, [])
-    assert "comes from `make paper`;" in report.summary_text([told])
+    text = report.summary_text([told])
+    assert "comes from `make paper`. " in text and "what was tried is told by hand" in text
+    other = report.Told(told.experiment, dict(plain, commit="0123456789"), told.page, told.criteria, [])
+    assert (f"`make paper`, run at several commits ({plain['commit']}, 0123456789)."
+            in report.summary_text([told, other]))
 
 
 def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
@@ -191,7 +195,7 @@ def _line(name, holds, **more):
     ([], "not measured"), ([None], "not measured"), ([True, True], "**shown** (2 of 2)"),
     ([True, None], "**in part** (1 of 2); not shown: b (not measured)"),
     ([True, False], "**in part** (1 of 2); not shown: b"),
-    ([False, None], "**not shown** (0 of 2)"),
+    ([False, None], "**in part** (0 of 2); not shown: a, b (not measured)"),
     ([True, False, None], "**in part** (1 of 3); not shown: b, c (not measured)"),
 ])
 def test_verdict(holds, text):
@@ -201,7 +205,9 @@ def test_verdict(holds, text):
 def test_the_opposite_is_a_word_of_its_own():
     """And only where it is measured."""
     line = _line("b", False, part="faster", opposite=True)
-    assert report.verdict([line]) == "**contradicted here** (0 of 1); contradicted here: faster"
+    assert report.verdict([line]) == "**contradicted here** (0 of 1): faster"
+    assert report.verdict([line, _line("x", False), _line("y", None)]) == (
+        "**contradicted here** (0 of 3): faster; not shown: x, y (not measured)")
     both = [_line("a", True), line, _line("c", False, part="smaller"), _line("d", False, part="smaller")]
     assert report.verdict(both) == ("**in part** (1 of 4); not shown: smaller; "
                                     "contradicted here: faster")
@@ -213,7 +219,16 @@ def test_what_must_only_be_stated_and_goals_of_our_own_do_not_count():
     for told in (_line("x", True, reported=True), _line("x", False, goal=True)):
         assert report.verdict([told]) == "not measured"
         assert report.verdict([told, _line("y", True)]) == "**shown** (1 of 1)"
-        assert report.verdict([told, _line("y", False)]) == "**not shown** (0 of 1)"
+        assert report.verdict([told, _line("y", False)]) == "**in part** (0 of 1); not shown: y"
+
+
+def test_every_word_of_a_verdict_is_explained():
+    lines = [_line("a", True), _line("b", False), _line("c", False, opposite=True)]
+    words = {word for n in range(1, 8) for word in re.findall(r"\*\*(.+?)\*\*", report.verdict(
+        [one for i, one in enumerate(lines) if n >> i & 1]))}
+    assert words == {"shown", "in part", "contradicted here"}
+    for word in words:
+        assert f"**{word.capitalize()}**" in report._VERDICTS
 
 
 def test_goals_stand_in_a_table_of_their_own(stored, tmp_path):
@@ -231,11 +246,12 @@ def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
     told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
     page = Page("h", "a", [], [], tried={"x": "Twice the work.", "y": "Half of it."})
     lines = [Criterion("x", "1", "2", False), Criterion("y", "1", "1", True),
-             Criterion("z", "1", "2", False), Criterion("u", "told", "3", True, reported=True)]
+             Criterion("z", "1", "2", False), Criterion("u", "told", "3", False, reported=True)]
     full = {**told.result, "size": "cpu"}
     text = report.page_text(report.Told(told.experiment, full, page, lines, []))
     assert "- x: Twice the work." in text and "Half of it" not in text
     assert "- z: nothing further is on record." in text and "| u | told | 3 | reported |" in text
+    assert "- u:" not in text
     text = report.page_text(report.Told(told.experiment, full, page, lines[1:2], []))
     assert "tried" not in text
     text = report.page_text(report.Told(told.experiment, told.result, page, lines, []))

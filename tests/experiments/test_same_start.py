@@ -54,6 +54,14 @@ def test_the_quick_size_judges_the_first_loss_alone():
 def test_figures_are_stated_beside():
     reported = [one for one in EXPERIMENT.criteria(result(moved=4e-3)) if one.reported]
     assert [one.got for one in reported] == ["0.005 nats", "0.005 nats", "0.004 nats"]
+    assert {one.wanted for one in reported} == {"reported"}
+
+
+def test_page_names_the_build_and_all_terms_that_differ(tmp_path):
+    page = EXPERIMENT.page(result(), Figures(tmp_path, "same_start"))
+    text = " ".join(str(part) for section in page.sections for part in section.parts)
+    assert "build that pip makes" in text and "1e-6 to the denominator" in text
+    assert "elu(x) + 1 is exp(x) in tarn" in text and "one term that differs" not in text
 
 
 @pytest.mark.parametrize("late, told", [(5e-3, "That is what rounding does"),

@@ -11,6 +11,7 @@ import pytest
 
 from experiments import scaling
 from experiments.core import Figures
+from experiments.core.report import verdict
 from experiments.core.settings import Settings
 from experiments.core.types import SIZES
 
@@ -174,18 +175,56 @@ def held(result):
 
 
 def test_criteria_hold_where_the_slopes_are_right():
-    """Time and memory of linear, time of blocked and naive softmax, their memory,
-    the crossover."""
+    """Time and memory of linear, time of blocked and naive softmax, memory of
+    naive softmax; memory of blocked softmax and the crossover are reported."""
     assert held(_result()) == [True] * 7
     # Time 1.2 (linear) and 1.7 (blocked) instead of 1 and 2.
     assert held(_result((1.2, 1.7))) == [False, True, False, True, True, True, True]
-    assert held(_result(memory=(1.0, 1.7, 2.0))) == [True] * 5 + [False, True]
+    assert held(_result(memory=(1.0, 1.7, 2.0))) == [True] * 7
     assert held(_result(memory=(1.0, 1.0, 1.0))) == [True] * 4 + [False, True, True]
     short = _result()
     short["measured"]["slopes"], short["measured"]["crossover"] = [], {}
     for row in short["measured"]["rows"]:
         row["fits"] = row["fits"] and row["seq_len"] <= 2048
     assert held(short) == [None] * 7
+
+
+def test_memory_of_blocked_softmax_never_counts():
+    for memory in (1.0, 1.7, 2.0):
+        found = scaling.criteria(_result(memory=(1.0, memory, 2.0)))
+        assert verdict(found) == "**shown** (5 of 5)"
+        (one,) = [one for one in found if one.reported and "memory" in one.name]
+        assert (one.wanted, one.got) == ("reported", f"{memory:g}")
+
+
+@pytest.mark.parametrize("power, holds", [(1.7, False), (2.4, True), (3.0, False)])
+def test_time_of_naive_softmax_has_two_bounds(power, holds):
+    result = _result()
+    for row in result["measured"]["rows"]:
+        if row["form"] == "naive" and row["fits"]:
+            row["sample_s"] = 1e-6 * row["seq_len"]**power
+    (one,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
+    assert one.holds is holds
+
+
+def _crossed(ratios):
+    """Short lengths with softmax's time over linear's, blocked and naive, by length."""
+    return {"rows": [{"seq_len": n, "batch": 1, "linear_s": 1e-5, "softmax_s": 1e-5,
+                      "naive_s": 1e-5, "softmax_over_linear": blocked, "naive_over_linear": naive}
+                     for n, (blocked, naive) in ratios.items()],
+            "crossover_softmax": 16, "crossover_naive": 16}
+
+
+@pytest.mark.parametrize("naive, headline, agrees", [
+    ({16: 2, 32: 2, 48: 2}, "softmax is faster at no length measured.", "Linear attention is the"),
+    ({16: 0.6, 32: 0.9, 48: 2}, "softmax is faster to N = 32.", "naive softmax at N = 16, 32 (32"),
+    ({16: 0.6, 32: 2, 48: 0.9}, "softmax is faster at N = 16, 48.", "at N = 16, 48 (32 wide)")])
+def test_lengths_at_which_softmax_is_faster_are_named(naive, headline, agrees, tmp_path):
+    result = _result()
+    result["measured"]["crossover"]["32"] = _crossed({n: (2.0, one) for n, one in naive.items()})
+    page = scaling.page(result, Figures(tmp_path, "scaling"))
+    assert page.headline.endswith(headline) and agrees in page.agrees
+    assert "short lengths" not in page.agrees and "all others" not in page.agrees
 
 
 def test_page_tells_all_lengths(tmp_path):
@@ -200,9 +239,10 @@ def test_page_tells_all_lengths(tmp_path):
     short = _result()
     short["measured"]["crossover"]["32"]["rows"][0]["naive_over_linear"] = 0.9
     told = scaling.page(short, Figures(tmp_path, "scaling")).agrees
-    assert "another form is faster: softmax, naive at N = 64 (32 wide)" in told
-    worse = scaling.page(_result((1.2, 2.0)), Figures(tmp_path, "scaling"))
-    assert "not met everywhere" in worse.agrees
+    assert "at some lengths: naive softmax at N = 64 (32 wide)" in told
+    worse = scaling.page(_result((1.2, 2.0)), Figures(tmp_path, "scaling")).agrees
+    assert "met in 4 of 5 criteria" in worse
+    assert "linear, 32 wide: time grows as N to the power of 1.2, where 0.9 to 1.1" in worse
 
 
 def test_page_of_one_kind_claims_nothing_of_the_others(tmp_path):
@@ -212,7 +252,7 @@ def test_page_of_one_kind_claims_nothing_of_the_others(tmp_path):
     measured["slopes"], measured["crossover"] = scaling.slopes(measured["rows"]), {}
     page = scaling.page(result, Figures(tmp_path, "scaling"))
     assert "no growth is fitted" in page.headline and "not fitted" in page.agrees
-    assert "softmax needs" not in page.agrees
+    assert "softmax needs" not in page.agrees and "fastest" not in page.agrees
 
 
 def test_page_tells_what_was_measured_and_how(tmp_path):
@@ -239,7 +279,8 @@ def test_each_slope_that_is_missed_has_its_note(tmp_path):
 def test_crossover_only_needs_to_be_stated():
     result = _result()
     result["measured"]["crossover"]["32"]["crossover_naive"] = None
-    (reported,) = [one for one in scaling.criteria(result) if one.reported]
+    (reported,) = [one for one in scaling.criteria(result)
+                   if one.reported and "faster" in one.name]
     assert reported.holds and "none against naive" in reported.got
 
 
