@@ -52,6 +52,20 @@ if(TARN_BUILD_TORCH AND TARGET tarn_pytorch AND TARGET tarn-train)
     INSTALL_RPATH "$ORIGIN/${tarn_bin_to_operators};${TARN_TORCH_DIR}/lib")
   install(TARGETS tarn-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
           COMPONENT training)
+  # `tarn train --ranks`: the trainer as a library, and the launcher.
+  set_target_properties(tarn_train PROPERTIES
+    INSTALL_RPATH "$ORIGIN;${TARN_TORCH_DIR}/lib")
+  install(TARGETS tarn_train LIBRARY DESTINATION ${tarn_operators_dir}
+          COMPONENT training)
+  file(RELATIVE_PATH tarn_bin_to_python
+       /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${tarn_python_dir})
+  set(TARN_RANKS_PACKAGE "$here/${tarn_bin_to_python}")
+  set(TARN_RANKS_LIBRARIES "$package/tarn/lib")
+  set(TARN_RANKS_PYTHON python3)
+  configure_file(cmake/tarn-train-ranks.in
+    ${PROJECT_BINARY_DIR}/installed/tarn-train-ranks @ONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/tarn-train-ranks
+          DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT training)
   install(TARGETS tarn_pytorch LIBRARY DESTINATION ${tarn_operators_dir}
           COMPONENT training)
   install(DIRECTORY python/tarn DESTINATION ${tarn_python_dir}

@@ -43,6 +43,7 @@ _PARTS = (
     "attention_registry",
     "builders",
     "causal_product",
+    "distributed",
     "events",
     "feature_maps",
     "masking",

@@ -23,6 +23,8 @@ namespace {
 // Streams of the seed besides those of the windows (the steps, below 2^40).
 constexpr uint64_t kWeightStream = ~uint64_t{0};
 constexpr uint64_t kDropoutStream = ~uint64_t{1};
+// And those of the ranks behind the first.
+constexpr uint64_t kRankStreams = uint64_t{1} << 62;
 
 void SeedTorch(uint64_t seed, uint64_t stream, int64_t step) {
   torch::manual_seed(Rng(seed, stream, static_cast<uint64_t>(step)).Next());
@@ -49,7 +51,7 @@ NamedTensors ParametersOf(const nn::ModelImpl& model) {
 // model's parameters.
 class Run {
  public:
-  Run(RunPlan plan, Reporter& reporter);
+  Run(RunPlan plan, const RunRanks& ranks, Reporter& reporter);
   TrainResult Go(const std::atomic<bool>& stop);
 
  private:
@@ -66,13 +68,23 @@ class Run {
   void SaveCheckpoint();
   [[noreturn]] void FailAt(int64_t step, const std::string& what);
 
+  // The figures of held-out data, which the first rank measures, to all.
+  void ShareHeldOut(StepFigures& figures);
+  // Whether any rank was asked to stop.
+  bool Stopping(const std::atomic<bool>& stop);
+
   RunPlan plan_;
+  RunRanks all_ranks_;
+  Ranks& ranks_;  // all of them
   Reporter& reporter_;
   TrainOptions& options_;
   TrainState& state_;
   int64_t saved_step_ = -1;  // of the newest checkpoint
   std::shared_ptr<nn::ModelImpl> model_;
-  Optimizer optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
+  // Null where gradients are not summed while they are computed: with one rank,
+  // and where the optimiser does it.
+  std::unique_ptr<GradientExchange> exchange_;
   std::unique_ptr<Objective> objective_;
   Metric metric_;
   std::unique_ptr<StepLog> log_;
@@ -93,30 +105,50 @@ std::shared_ptr<nn::ModelImpl> NewModel(const TrainOptions& options) {
   return model;
 }
 
-Run::Run(RunPlan plan, Reporter& reporter)
+Run::Run(RunPlan plan, const RunRanks& ranks, Reporter& reporter)
     : plan_(std::move(plan)),
+      all_ranks_(ranks),
+      ranks_(ranks.all),
       reporter_(reporter),
       options_(plan_.state.options),
       state_(plan_.state),
       model_(NewModel(options_)),
-      optimizer_(ParametersOf(*model_), options_.optimizer,
-                 options_.weight_decay, options_.clip),
+      optimizer_(MakeOptimizer(
+          ParametersOf(*model_),
+          {options_.optimizer, options_.weight_decay, options_.clip}, ranks_,
+          options_.shard_optimizer)),
+      exchange_(options_.shard_optimizer
+                    ? nullptr
+                    : ranks_.Exchange(model_->parameters())),
       objective_(MakeObjective(plan_)),
       metric_(MetricOf(options_)) {
   if (plan_.from_checkpoint) {
     nn::LoadWeights(*model_, plan_.folder.checkpoint() + "/model.safetensors");
-    optimizer_.Load(plan_.folder.checkpoint() + "/optimizer.safetensors");
-    if (optimizer_.updates() != state_.step) {
+    optimizer_->Load(plan_.folder.checkpoint() + "/optimizer.safetensors");
+    if (optimizer_->updates() != state_.step) {
       throw FormatError(plan_.folder.checkpoint(),
                         StrCat(state_.step, " updates, as train.json says"),
-                        StrCat(optimizer_.updates()));
+                        StrCat(optimizer_->updates()));
     }
     saved_step_ = state_.step;
   } else if (!options_.init.empty()) {
     nn::LoadWeights(*model_, options_.init + "/model.safetensors");
   }
-  WriteDescription(plan_.folder.path);
-  log_ = std::make_unique<StepLog>(plan_.folder.log(), state_.log_bytes);
+  // The same numbers everywhere, also where processors draw or read differently.
+  std::vector<torch::Tensor> tensors = model_->parameters();
+  for (const torch::Tensor& buffer : model_->buffers()) {
+    tensors.push_back(buffer);
+  }
+  {
+    const torch::NoGradGuard no_grad;
+    ranks_.Broadcast(tensors);
+  }
+  // The others read the files above while the first had not written any.
+  ranks_.Wait();
+  if (ranks_.is_first()) {
+    WriteDescription(plan_.folder.path);
+    log_ = std::make_unique<StepLog>(plan_.folder.log(), state_.log_bytes);
+  }
   // As if the parts of a resumed run had followed each other without a gap.
   start_ = std::chrono::steady_clock::now() -
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -154,6 +186,25 @@ void Run::Describe(Reporter& reporter) {
           "are faster in f32");
     }
   }
+  if (ranks_.size() > 1) {
+    const RowShare share = all_ranks_.RowsOf(options_.batch);
+    std::string tokens;
+    if (const nn::SequenceRanks* sequence = all_ranks_.sequence) {
+      const nn::SequenceCut cut = {sequence, options_.seq_len};
+      tokens = StrCat(", of each the tokens ", cut.begin(), " to ",
+                      cut.end() - 1);
+    }
+    reporter.Note(StrCat("rank ", ranks_.rank(), " of ", ranks_.size(), ": ",
+                         share.count, " of the ", options_.batch,
+                         " rows of a pass", tokens, "; ",
+                         optimizer_->state_bytes(),
+                         " bytes of optimiser state"));
+    if (plan_.from_checkpoint && state_.ranks != ranks_.size()) {
+      reporter.Note(StrCat("the checkpoint is of ", state_.ranks,
+                           " ranks: the same rows are dealt anew, and sums are "
+                           "taken in another order"));
+    }
+  }
   if (plan_.from_checkpoint) {
     const bool moved = plan_.began_on != options_.device;
     reporter.Note(StrCat(
@@ -175,14 +226,25 @@ StepFigures Run::Step(int64_t step) {
   figures.step = step;
   figures.device = options_.device;
   figures.precision = options_.precision;
-  SeedTorch(options_.seed, kDropoutStream, step);
+  // What is dropped differs from rank to rank, as it does from row to row.
+  SeedTorch(options_.seed,
+            ranks_.is_first()
+                ? kDropoutStream
+                : kRankStreams + static_cast<uint64_t>(ranks_.rank()),
+            step);
   model_->RedrawFeatures(step);
-  AddGradient(*objective_, *model_, options_, step, figures);
+  const double exchanged = all_ranks_.seconds();
+  AddGradient(*objective_, *model_, options_, step, all_ranks_,
+              exchange_.get(), figures);
   if (!std::isfinite(figures.loss)) {
     FailAt(step, StrCat("the loss is ", figures.loss));
   }
   figures.lr = LearningRate(options_.schedule, step, state_.plateau.drops);
-  figures.grad_norm = optimizer_.Step(figures.lr);
+  figures.grad_norm = optimizer_->Step(figures.lr);
+  if (ranks_.size() > 1) {
+    figures.ranks = ranks_.size();
+    figures.exchange_s = all_ranks_.seconds() - exchanged;
+  }
   if (!std::isfinite(figures.grad_norm)) {
     FailAt(step, StrCat("the gradient's norm is ", figures.grad_norm));
   }
@@ -202,7 +264,8 @@ void Run::FailAt(int64_t step, const std::string& what) {
 }
 
 void Run::LookAtHeldOut(StepFigures& figures) {
-  objective_->LookAtHeldOut(*model_, figures);
+  if (ranks_.is_first()) objective_->LookAtHeldOut(*model_, figures);
+  ShareHeldOut(figures);
   if (!std::isfinite(*figures.val_loss)) {
     FailAt(figures.step, StrCat("the held-out loss is ", *figures.val_loss));
   }
@@ -222,12 +285,38 @@ void Run::LookAtHeldOut(StepFigures& figures) {
   }
 }
 
+void Run::ShareHeldOut(StepFigures& figures) {
+  if (ranks_.size() == 1) return;
+  std::optional<double>* const all[] = {
+      &figures.val_loss,     &figures.val_bits_per_byte,
+      &figures.val_bits_per_dim, &figures.val_accuracy,
+      &figures.val_token_error_rate, &figures.test_loss,
+      &figures.test_token_error_rate};
+  std::vector<double> values;  // whether it is there, and what it is
+  for (const std::optional<double>* one : all) {
+    values.push_back(one->has_value() ? 1 : 0);
+    values.push_back(one->value_or(0));
+  }
+  ranks_.Broadcast(values);
+  for (size_t i = 0; i < std::size(all); ++i) {
+    if (values[2 * i] != 0) *all[i] = values[2 * i + 1];
+  }
+}
+
+bool Run::Stopping(const std::atomic<bool>& stop) {
+  if (ranks_.size() == 1) return stop;
+  double asked[] = {stop ? 1.0 : 0.0};
+  ranks_.Sum(asked);
+  return asked[0] > 0;
+}
+
 void Run::WriteDescription(const std::string& dir) {
   WriteModelFiles(dir, options_.model, plan_.data->TokenizerJson(),
                   plan_.data->LabelsJson());
 }
 
 void Run::SaveBest() {
+  if (!ranks_.is_first()) return;
   ReplaceFolder(plan_.folder.best(), std::to_string(state_.step),
                 [&](const std::string& dir) {
                   WriteDescription(dir);
@@ -247,13 +336,19 @@ void Run::SaveCheckpoint() {
   }
   state_.elapsed_s = Elapsed();
   state_.cpu_s = CpuSeconds();
+  state_.ranks = ranks_.size();
+  if (!ranks_.is_first()) {
+    optimizer_->Save("");  // its part of the state, if it has one of its own
+    saved_step_ = state_.step;
+    return;
+  }
   state_.log_bytes = log_->bytes();
   log_->Sync();
   nn::SaveWeights(*model_, plan_.folder.model());
   ReplaceFolder(plan_.folder.checkpoint(), std::to_string(state_.step),
                 [&](const std::string& dir) {
                   nn::SaveWeights(*model_, dir + "/model.safetensors");
-                  optimizer_.Save(dir + "/optimizer.safetensors");
+                  optimizer_->Save(dir + "/optimizer.safetensors");
                   WriteFileAtomically(dir + "/train.json",
                                       TrainStateToJson(state_));
                 });
@@ -264,19 +359,23 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   Describe(reporter_);
   const int64_t steps = options_.schedule.steps;
   if (!plan_.from_checkpoint) SaveCheckpoint();
-  while (state_.step < steps && !stop) {
+  bool stopping = Stopping(stop);
+  // One rank alone may stop at any time; several only where all know it.
+  const auto alone_stops = [&] { return ranks_.size() == 1 && stop; };
+  while (state_.step < steps && !stopping && !alone_stops()) {
     StepFigures figures = Step(state_.step + 1);
     const bool last = state_.step == steps;
     if (last || state_.step % options_.eval_every == 0) LookAtHeldOut(figures);
     figures.elapsed_s = Elapsed();
     figures.cpu_s = CpuSeconds();
-    log_->Write(figures);
+    if (log_ != nullptr) log_->Write(figures);
     reporter_.Step(figures, steps);
+    stopping = Stopping(stop);
     // The line is in the log before the checkpoint counts it.
-    if (last || stop || state_.step % options_.checkpoint_every == 0) {
+    if (last || stopping || state_.step % options_.checkpoint_every == 0) {
       SaveCheckpoint();
     }
-    if (options_.sample_every > 0 &&
+    if (ranks_.is_first() && options_.sample_every > 0 &&
         (last || state_.step % options_.sample_every == 0)) {
       reporter_.Sample(objective_->Sample(*model_));
     }
@@ -284,6 +383,8 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   // A stop came after the last check, or before the first step.
   if (saved_step_ != state_.step) SaveCheckpoint();
   TrainResult result;
+  result.ranks = ranks_.size();
+  result.exchange_s = all_ranks_.seconds();
   result.step = state_.step;
   result.finished = state_.step == steps;
   result.elapsed_s = state_.elapsed_s;
@@ -309,14 +410,53 @@ void SetUpTorch(int64_t threads) {
   at::globalContext().setAllowTF32CuDNN(false);
 }
 
+// The first rank looks at the folder, and the others begin from where it says: a
+// checkpoint may appear, or go, while they look.
+RunPlan PlanOf(const Given& given, const DevicesHere& here, Ranks& ranks) {
+  if (ranks.size() == 1) return PlanRun(given, here);
+  for (const auto& [name, value] : given) {
+    if (name != "data" || value != "-") continue;
+    throw ArgumentError("--data", "files, which every rank reads by itself",
+                        "-, standard input");
+  }
+  double from[2] = {};  // whether there is a checkpoint, and of what step
+  RunPlan plan;
+  if (ranks.is_first()) {
+    plan = PlanRun(given, here);
+    from[0] = plan.from_checkpoint ? 1 : 0;
+    from[1] = static_cast<double>(plan.state.step);
+  }
+  ranks.Broadcast(from);
+  if (!ranks.is_first()) {
+    plan = FollowRun(given, here, from[0] != 0);
+    if (static_cast<double>(plan.state.step) != from[1]) {
+      throw FormatError(plan.folder.checkpoint(),
+                        StrCat("step ", from[1], ", which rank 0 sees"),
+                        StrCat("step ", plan.state.step));
+    }
+  }
+  // The same rows everywhere.
+  double prints[2] = {static_cast<double>(plan.state.fingerprint >> 32),
+                      static_cast<double>(plan.state.fingerprint & 0xffffffff)};
+  const double own[2] = {prints[0], prints[1]};
+  ranks.Broadcast(prints);
+  if (own[0] != prints[0] || own[1] != prints[1]) {
+    throw FormatError("data", "the data that rank 0 reads", "others");
+  }
+  return plan;
+}
+
 }  // namespace
 
 TrainResult Train(const Given& given, const std::atomic<bool>& stop,
-                  Reporter& reporter) {
-  RunPlan plan = PlanRun(given, {.cuda = at::hasCUDA() &&
-                                         torch::cuda::device_count() > 0});
+                  Reporter& reporter, const RunRanks& ranks) {
+  DevicesHere here;
+  here.cuda = at::hasCUDA() && torch::cuda::device_count() > 0;
+  here.ranks = ranks.all.size();
+  here.pieces = ranks.sequence == nullptr ? 1 : ranks.sequence->size();
+  RunPlan plan = PlanOf(given, here, ranks.all);
   SetUpTorch(plan.state.options.threads);
-  return Run(std::move(plan), reporter).Go(stop);
+  return Run(std::move(plan), ranks, reporter).Go(stop);
 }
 
 }  // namespace tarn::train

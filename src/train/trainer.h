@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "train/distributed/sequence.h"
 #include "train/run/log.h"
 #include "train/run/metrics.h"
 #include "train/options/options.h"
@@ -34,6 +35,8 @@ class Reporter {
 };
 
 struct TrainResult {
+  int64_t ranks = 1;
+  double exchange_s = 0;  // of elapsed_s, spent on numbers of other ranks
   int64_t step = 0;
   bool finished = false;  // false: stopped by `stop` after a checkpoint
   double elapsed_s = 0;   // training, over all parts of a resumed run
@@ -51,7 +54,17 @@ struct TrainResult {
 /// (output). NumericError: the loss is no longer a number; names the step and
 /// the last good checkpoint. One run at a time in a process; two processes
 /// cannot train into one folder.
+///
+/// With several ranks every one calls it with the same options. The first reads
+/// what there is, writes all files and measures held-out data; the others follow,
+/// and need to see the same files. A stop that one was asked for stops all.
 TrainResult Train(const Given& given, const std::atomic<bool>& stop,
-                  Reporter& reporter);
+                  Reporter& reporter, const RunRanks& ranks);
+/// A run by itself.
+inline TrainResult Train(const Given& given, const std::atomic<bool>& stop,
+                         Reporter& reporter) {
+  const auto alone = OneRank();
+  return Train(given, stop, reporter, {*alone});
+}
 
 }  // namespace tarn::train

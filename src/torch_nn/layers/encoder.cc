@@ -28,6 +28,15 @@ torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
                             *attention));
 }
 
+torch::Tensor EncoderLayerImpl::Piece(const torch::Tensor& x,
+                                      const SequenceCut& cut,
+                                      const RotaryTable& rotary) {
+  return Rest(x, Unfinished(attention->UnprojectedPiece(
+                                x, cut, rotary,
+                                pre_norm_ ? norm1.get() : nullptr),
+                            *attention));
+}
+
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
                                         MixerState& state,
                                         const RotaryTable& rotary,
@@ -54,6 +63,20 @@ torch::Tensor EncoderImpl::forward(const torch::Tensor& x,
   torch::Tensor hidden = x;
   for (const auto& layer : *layers) {
     hidden = layer->as<EncoderLayer>()->forward(hidden, rotary, key_mask);
+  }
+  return norm ? norm->forward(hidden) : hidden;
+}
+
+torch::Tensor EncoderImpl::Piece(const torch::Tensor& x,
+                                 const SequenceCut& cut) {
+  RotaryTable rotary = tables_->Rotary(config_, cut.end(), x);
+  if (rotary.defined()) {
+    rotary.cos = rotary.cos.slice(0, cut.begin());
+    rotary.sin = rotary.sin.slice(0, cut.begin());
+  }
+  torch::Tensor hidden = x;
+  for (const auto& layer : *layers) {
+    hidden = layer->as<EncoderLayer>()->Piece(hidden, cut, rotary);
   }
   return norm ? norm->forward(hidden) : hidden;
 }

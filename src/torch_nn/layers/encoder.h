@@ -32,6 +32,10 @@ class EncoderLayerImpl : public torch::nn::Module {
   /// default generator, in training mode only.
   torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
+  /// The rows of a piece of a sequence that is cut over ranks, [B, size, d_model];
+  /// see Mixer::UnprojectedPiece.
+  torch::Tensor Piece(const torch::Tensor& x, const SequenceCut& cut,
+                      const RotaryTable& rotary = {});
   /// Takes in the tokens after `state` and replaces it; see Mixer::Prefill.
   torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
                         const RotaryTable& rotary = {},
@@ -59,6 +63,9 @@ class EncoderImpl : public torch::nn::Module {
   /// are not kept have no influence on those that are.
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_mask = {});
+
+  /// The same of a piece of a sequence that is cut over ranks, without padding.
+  torch::Tensor Piece(const torch::Tensor& x, const SequenceCut& cut);
 
   /// The recurrent form; errors as in Mixer::InitialState and Prefill.
   StackState InitialState(int64_t batch) const;

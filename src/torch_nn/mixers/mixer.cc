@@ -76,14 +76,46 @@ torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
                                  const torch::Tensor& key_mask,
                                  const NormLayer* norm) {
   CheckInput("x", x);
-  if (config_.positions == Positions::kRotary &&
-      (!rotary.defined() || rotary.seq_len() != x.size(1))) {
-    throw ShapeError(
-        "Mixer: rotary", StrCat("a table of ", x.size(1), " tokens"),
-        rotary.defined() ? ShapeText(rotary.cos.sizes().vec()) : "none");
-  }
+  CheckRotary(rotary, x);
   return norm == nullptr ? Mix(x, rotary, key_mask)
                          : MixNormed(x, *norm, rotary, key_mask);
+}
+
+void Mixer::CheckRotary(const RotaryTable& rotary,
+                        const torch::Tensor& x) const {
+  if (config_.positions != Positions::kRotary) return;
+  if (rotary.defined() && rotary.seq_len() == x.size(1)) return;
+  throw ShapeError(
+      "Mixer: rotary", StrCat("a table of ", x.size(1), " tokens"),
+      rotary.defined() ? ShapeText(rotary.cos.sizes().vec()) : "none");
+}
+
+torch::Tensor Mixer::UnprojectedPiece(const torch::Tensor& x,
+                                      const SequenceCut& cut,
+                                      const RotaryTable& rotary,
+                                      const NormLayer* norm) {
+  CheckInput("x", x);
+  CheckRotary(rotary, x);
+  if (x.size(1) != cut.size()) {
+    throw ShapeError("Mixer: x", StrCat("a piece of ", cut.size(), " tokens"),
+                     ShapeText(x.sizes().vec()));
+  }
+  if (place_.cross || !place_.causal) {
+    throw ArgumentError("Mixer: UnprojectedPiece", "causal self-attention",
+                        place_.cross ? "cross attention"
+                                     : "a layer that sees later tokens");
+  }
+  if (state_form_ == nullptr) {
+    Refuse("UnprojectedPiece", "a mixer whose sequences can be cut over ranks",
+           kind(), WhyNotRecurrent());
+  }
+  return MixPiece(x, cut, rotary, norm);
+}
+
+torch::Tensor Mixer::MixPiece(const torch::Tensor&, const SequenceCut&,
+                              const RotaryTable&, const NormLayer*) {
+  Refuse("UnprojectedPiece", "a mixer whose sequences can be cut over ranks",
+         kind(), "which cannot");
 }
 
 torch::Tensor Mixer::MixNormed(const torch::Tensor& x, const NormLayer& norm,

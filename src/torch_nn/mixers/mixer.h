@@ -11,6 +11,7 @@
 #include "torch_nn/layers/norms.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/state/mixer_state.h"
+#include "torch_nn/state/sequence_cut.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {
@@ -50,6 +51,13 @@ class Mixer : public torch::nn::Module {
                             const RotaryTable& rotary = {},
                             const torch::Tensor& key_mask = {},
                             const NormLayer* norm = nullptr);
+  /// Unprojected of a piece of a sequence that is cut over ranks: equals the rows
+  /// of the piece in Unprojected of the whole. `rotary`: the table of the piece's
+  /// places. All ranks call it. Throws ArgumentError for a mixer that is not causal
+  /// or whose module cannot be cut.
+  torch::Tensor UnprojectedPiece(const torch::Tensor& x, const SequenceCut& cut,
+                                 const RotaryTable& rotary = {},
+                                 const NormLayer* norm = nullptr);
   /// [d_model, V]; undefined for a mixer that ends otherwise: its rows need no
   /// further product.
   virtual torch::Tensor OutputWeight() const { return {}; }
@@ -100,6 +108,10 @@ class Mixer : public torch::nn::Module {
   virtual torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
                                   const RotaryTable& rotary,
                                   const torch::Tensor& key_mask);
+  /// UnprojectedPiece of norm(x) (null: of x): called only for causal mixers.
+  virtual torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
+                                 const RotaryTable& rotary,
+                                 const NormLayer* norm);
   /// Prefill before OutputWeight: replaces the tensors of `state`; its lengths
   /// are left to the caller. Called only where the spec has a state.
   virtual torch::Tensor Continue(const torch::Tensor& x,
@@ -127,6 +139,7 @@ class Mixer : public torch::nn::Module {
  private:
   torch::Tensor Projected(const torch::Tensor& rows) const;
   void CheckInput(const char* name, const torch::Tensor& x) const;
+  void CheckRotary(const RotaryTable& rotary, const torch::Tensor& x) const;
   void CheckState(const char* name, const MixerState& state,
                   const torch::Tensor& x) const;
   torch::TensorOptions WeightOptions() const;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "config/model_config.h"
+#include "torch_nn/state/sequence_cut.h"
 #include "torch_nn/state/stack_state.h"
 #include "torch_nn/torch.h"
 
@@ -24,6 +25,9 @@ struct Batch {
   // seq2seq: what the decoder reads, and its lengths (undefined: U)
   torch::Tensor target_in;       // [B, U] int64
   torch::Tensor target_lengths;  // [B] int64 in [0, U]
+  // lm, image: tokens are the piece here of a sequence that is cut over ranks; no
+  // lengths then. Null: a whole sequence. Outlives the batch.
+  const SequenceCut* cut = nullptr;
 };
 
 /// The batch with tokens, frames and targets on `device`. Lengths stay where

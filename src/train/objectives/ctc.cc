@@ -40,12 +40,13 @@ class SpeechObjective final : public Objective {
 
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     std::vector<Utterance> utterances;
-    for (int64_t row = 0; row < part.rows; ++row) {
-      utterances.push_back(utterances_.Training(part.step, part.first + row));
+    for (int64_t row = 0; row < part.count; ++row) {
+      utterances.push_back(
+          utterances_.Training(part.step, part.first + part.begin + row));
     }
     auto rows = std::make_unique<SpeechRows>();
     rows->rows = MakeUtteranceRows(utterances, bands_);
-    rows->weight = rows->rows.counted_letters;
+    rows->weight = static_cast<double>(rows->rows.counted_letters);
     rows->tokens = rows->rows.frames;
     return rows;
   }

@@ -4,7 +4,7 @@
 
 #include "torch_nn/models/other_device.h"
 #include "train/objectives/test_plans.h"
-#include "train/optim/optimizer.h"
+#include "train/distributed/thread_ranks.h"
 
 namespace tarn::train {
 namespace device_test {
@@ -29,8 +29,8 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
   const TrainOptions& options = p.plan.state.options;
   const auto here = p.NewModel(), there = p.NewModel();
   nn::other_device::Move(*there);
-  Optimizer here_optimizer(ParametersOf(*here), options.optimizer, 0.01, 1.0);
-  Optimizer there_optimizer(ParametersOf(*there), options.optimizer, 0.01, 1.0);
+  AloneOptimizer here_optimizer(ParametersOf(*here), options.optimizer, 0.01, 1.0);
+  AloneOptimizer there_optimizer(ParametersOf(*there), options.optimizer, 0.01, 1.0);
   for (int64_t step = 1; step <= 2; ++step) {
     StepFigures wanted, given;
     AddGradient(*p.objective, *here, options, step, wanted);
@@ -38,7 +38,7 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
     EXPECT_NEAR(given.loss, wanted.loss, kBound);
     EXPECT_EQ(given.tokens, wanted.tokens);
     EXPECT_EQ(given.accuracy.has_value(), wanted.accuracy.has_value());
-    EXPECT_NEAR(there_optimizer.Step(0.01), here_optimizer.Step(0.01), kBound);
+    EXPECT_NEAR(there_optimizer->Step(0.01), here_optimizer->Step(0.01), kBound);
   }
   StepFigures wanted, given;
   p.objective->LookAtHeldOut(*here, wanted);
@@ -48,11 +48,11 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
 
   // Files have no device: what is written there is read here.
   nn::SaveWeights(*there, p.dir / "weights");
-  there_optimizer.Save(p.dir / "state");
+  there_optimizer->Save(p.dir / "state");
   nn::LoadWeights(*here, p.dir / "weights");
-  here_optimizer.Load(p.dir / "state");
-  there_optimizer.Load(p.dir / "state");
-  EXPECT_EQ(here_optimizer.updates(), 2);
+  here_optimizer->Load(p.dir / "state");
+  there_optimizer->Load(p.dir / "state");
+  EXPECT_EQ(here_optimizer->updates(), 2);
   StepFigures again;
   p.objective->LookAtHeldOut(*here, again);
   EXPECT_NEAR(*again.val_loss, *given.val_loss, kBound);

@@ -36,6 +36,14 @@ torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs) {
   return LogitsOf(model, batch);
 }
 
+torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs,
+                       const nn::SequenceCut& cut) {
+  nn::Batch batch;
+  batch.tokens = inputs;
+  if (cut.ranks != nullptr) batch.cut = &cut;
+  return LogitsOf(model, batch);
+}
+
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len) {
   const int64_t count = static_cast<int64_t>(windows.size());
   Rows rows;

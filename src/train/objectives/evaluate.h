@@ -34,6 +34,10 @@ Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len);
 torch::Tensor LogitsOf(nn::ModelImpl& model, const nn::Batch& batch);
 /// The same for full rows of tokens [B, T]: [B, T, outputs].
 torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs);
+/// The same for the piece of rows that are cut over ranks; a cut without ranks
+/// leaves them whole.
+torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs,
+                       const nn::SequenceCut& cut);
 
 /// Evaluates every held-out window once, in eval mode, without gradients; the
 /// mode is restored. Sums in double, in window order.

@@ -22,7 +22,7 @@ PartLoss Tell(nn::ModelImpl& model, const Asked& asked) {
       asked.targets.flatten().ne(kIgnored).nonzero().squeeze(1);
   const torch::Tensor targets =
       asked.targets.flatten().index_select(0, labelled).to(device);
-  const torch::Tensor logits = LogitsOf(model, asked.inputs)
+  const torch::Tensor logits = LogitsOf(model, asked.inputs, asked.cut)
                                    .flatten(0, 1)
                                    .index_select(0, labelled.to(device));
   PartLoss told;
@@ -40,11 +40,18 @@ class GeneratedObjective final : public Objective {
         data_(DataOf<GeneratedData>(*plan.data)) {}
 
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
-    auto rows = std::make_unique<Asked>(MakeRows(part.rows, [&](int64_t row) {
+    auto rows = std::make_unique<Asked>(MakeRows(part.count, [&](int64_t row) {
       return data_.generator.TrainingRow(options_.seed, part.step,
-                                         part.first + row);
+                                         part.first + part.begin + row);
     }));
-    rows->weight = rows->tokens = rows->count;
+    if (part.sequence != nullptr) {
+      rows->cut = part.Cut(data_.seq_len);
+      rows->inputs = rows->cut.Piece(rows->inputs);
+      rows->targets = rows->cut.Piece(rows->targets).contiguous();
+      rows->count = rows->targets.ne(kIgnored).sum().item<int64_t>();
+    }
+    rows->tokens = rows->count;
+    rows->weight = static_cast<double>(rows->count);
     return rows;
   }
 
@@ -54,8 +61,7 @@ class GeneratedObjective final : public Objective {
 
   void Describe(const UpdateTotals& totals,
                 StepFigures& figures) const override {
-    figures.accuracy = static_cast<double>(totals.right) /
-                       static_cast<double>(totals.weight);
+    figures.accuracy = totals.right / totals.weight;
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

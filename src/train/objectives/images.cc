@@ -38,7 +38,7 @@ ImageRows MakeImageRows(const ImageSet& images,
 // The loss of every predicted byte in nats: [B, n - 1].
 torch::Tensor Losses(nn::ModelImpl& model, const ImageRows& rows) {
   // [B, n - 1, 3 * n_mixtures]
-  const torch::Tensor params = LogitsOf(model, rows.inputs);
+  const torch::Tensor params = LogitsOf(model, rows.inputs, rows.cut);
   return ops::LogisticMixtureLoss(params.flatten(0, 1),
                                   rows.targets.flatten().to(params.device()))
       .view_as(rows.inputs);
@@ -53,13 +53,19 @@ class ImageObjective final : public Objective {
 
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     std::vector<int64_t> which;
-    for (int64_t row = 0; row < part.rows; ++row) {
+    for (int64_t row = 0; row < part.count; ++row) {
       // Images are numbered through all updates.
-      which.push_back(order_.At(part.pass * part.rows + row));
+      which.push_back(order_.At(part.pass * part.rows + part.begin + row));
     }
     auto rows =
         std::make_unique<ImageRows>(MakeImageRows(data_.training, which));
-    rows->tokens = part.rows * options_.seq_len;
+    rows->weight = rows->scale = part.share(options_.seq_len);
+    rows->tokens = part.counts_rows() ? part.count * options_.seq_len : 0;
+    if (part.sequence != nullptr) {
+      rows->cut = part.Cut(rows->inputs.size(1));
+      rows->inputs = rows->cut.Piece(rows->inputs);
+      rows->targets = rows->cut.Piece(rows->targets).contiguous();
+    }
     return rows;
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "torch_nn/models/model.h"
+#include "train/distributed/sequence.h"
 #include "train/run/log.h"
 #include "train/run/plan.h"
 
@@ -19,15 +20,38 @@ struct Part {
                       // among them
   int64_t first = 0;  // row of the update
   int64_t rows = 0;   // as many as options.batch
+  // Of these rows, those of this process: [begin, begin + count).
+  int64_t begin = 0, count = 0;
+  // Of the tokens of each of them, those here: the ranks of a sequence that is cut
+  // over them; null: all.
+  const nn::SequenceRanks* sequence = nullptr;
+
+  /// The share of the tokens of rows of `seq_len` that is here.
+  double share(int64_t seq_len) const {
+    const double rows_here =
+        static_cast<double>(count) / static_cast<double>(rows);
+    if (sequence == nullptr) return rows_here;
+    return rows_here * static_cast<double>(Cut(seq_len).size()) /
+           static_cast<double>(seq_len);
+  }
+  nn::SequenceCut Cut(int64_t seq_len) const { return {sequence, seq_len}; }
+  /// The first of the ranks that share these rows.
+  bool counts_rows() const {
+    return sequence == nullptr || sequence->rank() == 0;
+  }
 };
 
-/// The rows of one part, as an objective made them for itself.
+/// The rows of one part that are here, as an objective made them for itself.
 struct TrainingRows {
   virtual ~TrainingRows() = default;
-  // The loss of an update is the sum of its parts' losses divided by the sum of
-  // their weights: 1 where the loss of a part is a mean, the number of
-  // predictions where it is a sum.
-  int64_t weight = 1;
+  // The loss of an update is the sum of its parts' scaled losses over that of
+  // their weights. Where the loss of a part is a mean over its rows, both are the
+  // share of the rows that is here, 1 of all; where it is a sum of predictions,
+  // the weight is their number and the scale 1.
+  double weight = 1, scale = 1;
+  // What the model is given with the piece of a cut sequence; without ranks where
+  // the rows are whole.
+  nn::SequenceCut cut;
   int64_t tokens = 0;  // learned from: read with a label, or predicted
   int64_t bytes = 0;   // of text that predicted tokens stand for
 };
@@ -38,11 +62,11 @@ struct PartLoss {
   int64_t right = 0;  // correct predictions, where they are counted
 };
 
-/// Sums over all parts of an update.
+/// Sums over all parts of an update and over all ranks.
 struct UpdateTotals {
-  double nats = 0;     // sum of the parts' losses
-  int64_t weight = 0;  // at least 1
-  int64_t right = 0, bytes = 0;
+  double nats = 0;    // sum of the parts' scaled losses
+  double weight = 0;  // at least 1
+  double right = 0, bytes = 0;
 };
 
 /// One thread at a time. Must not outlive the plan it was made for.
@@ -50,7 +74,8 @@ class Objective {
  public:
   virtual ~Objective() = default;
 
-  /// The rows of a part, a pure function of it.
+  /// The rows of a part that are here, a pure function of it. part.count is 1 or
+  /// more; null where the last batch of an epoch is so short that none is here.
   virtual std::unique_ptr<TrainingRows> RowsOf(const Part& part) = 0;
 
   /// The loss of these rows, a pure function of weights and rows (torch's
@@ -83,14 +108,25 @@ std::unique_ptr<Objective> MakeTargetObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeImageObjective(const RunPlan& plan);
 std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan);
 
-/// Adds the gradient of update `step` to the parameters: that of the mean loss
-/// over everything that all rows of its options.accumulate parts predict.
-/// Losses run under options.precision, their backward passes in the types
-/// chosen there; gradients have the parameters' type. Fills in loss, tokens
-/// (those of this update alone) and the objective's own figures.
+/// Adds the gradient of update `step` to the parameters: of the mean loss over
+/// everything that all rows of its options.accumulate parts predict, on all
+/// ranks, each of which takes its share of every part's rows. exchange: adds the
+/// gradients of the ranks up; null: they stay apart. Losses run under
+/// options.precision, their backward passes in the types chosen there; gradients
+/// have the parameters' type. Fills in loss, tokens (those of this update alone)
+/// and the objective's own figures.
 void AddGradient(Objective& objective, nn::ModelImpl& model,
                  const TrainOptions& options, int64_t step,
+                 const RunRanks& ranks, GradientExchange* exchange,
                  StepFigures& figures);
+
+/// The same of a run by itself.
+inline void AddGradient(Objective& objective, nn::ModelImpl& model,
+                        const TrainOptions& options, int64_t step,
+                        StepFigures& figures) {
+  const auto alone = OneRank();
+  AddGradient(objective, model, options, step, {*alone}, nullptr, figures);
+}
 
 /// Eval mode (no dropout) without gradients, for the length of a scope.
 class EvalMode {

@@ -73,9 +73,13 @@ class PairObjective : public Objective {
 
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     auto rows = std::make_unique<PairRows>();
-    rows->rows =
-        MakeExampleRows(*data_.training, order_.Batch(part.pass), newline_);
-    rows->weight = rows->rows.predicted;
+    const std::vector<int64_t> whole = order_.Batch(part.pass);
+    const std::vector<int64_t> here(
+        whole.begin() + std::min(part.begin, std::ssize(whole)),
+        whole.begin() + std::min(part.begin + part.count, std::ssize(whole)));
+    if (here.empty()) return nullptr;
+    rows->rows = MakeExampleRows(*data_.training, here, newline_);
+    rows->weight = static_cast<double>(rows->rows.predicted);
     rows->tokens = rows->rows.tokens;
     return rows;
   }
@@ -93,8 +97,7 @@ class PairObjective : public Objective {
   void Describe(const UpdateTotals& totals,
                 StepFigures& figures) const override {
     if (newline_ >= 0) return;
-    figures.accuracy =
-        static_cast<double>(totals.right) / static_cast<double>(totals.weight);
+    figures.accuracy = totals.right / totals.weight;
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

@@ -21,20 +21,27 @@ class TextObjective final : public Objective {
 
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     // A long update reads the same number of tokens as one row, so that states
-    // far beyond seq_len tokens are learned too.
+    // far beyond seq_len tokens are learned too; a rank reads as many tokens of it
+    // as it would have in rows.
     const bool is_long =
         options_.long_every > 0 && part.step % options_.long_every == 0;
     const int64_t seq_len =
-        is_long ? part.rows * options_.seq_len : options_.seq_len;
+        is_long ? part.count * options_.seq_len : options_.seq_len;
     std::vector<Window> windows;
-    for (int64_t row = 0; row < (is_long ? 1 : part.rows); ++row) {
-      windows.push_back(corpus_.TrainingWindow(options_.seed, part.step,
-                                               part.first + row, seq_len));
+    for (int64_t row = 0; row < (is_long ? 1 : part.count); ++row) {
+      windows.push_back(corpus_.TrainingWindow(
+          options_.seed, part.step, part.first + part.begin + row, seq_len));
     }
     auto rows = std::make_unique<TextRows>();
     rows->rows = MakeRows(windows, seq_len);
-    rows->tokens = part.rows * options_.seq_len;
-    rows->bytes = rows->rows.target_bytes;
+    rows->weight = rows->scale = part.share(seq_len);
+    rows->tokens = part.counts_rows() ? part.count * options_.seq_len : 0;
+    rows->bytes = part.counts_rows() ? rows->rows.target_bytes : 0;
+    if (part.sequence != nullptr) {
+      rows->cut = part.Cut(seq_len);
+      rows->rows.inputs = rows->cut.Piece(rows->rows.inputs);
+      rows->rows.targets = rows->cut.Piece(rows->rows.targets).contiguous();
+    }
     return rows;
   }
 
@@ -42,7 +49,7 @@ class TextObjective final : public Objective {
   PartLoss Loss(nn::ModelImpl& model, const TrainingRows& rows) override {
     const Rows& text = static_cast<const TextRows&>(rows).rows;
     // logits: [batch, seq_len, vocab_size]
-    const torch::Tensor logits = LogitsOf(model, text.inputs);
+    const torch::Tensor logits = LogitsOf(model, text.inputs, rows.cut);
     return {torch::nn::functional::cross_entropy(
         logits.flatten(0, 1), text.targets.flatten().to(logits.device()))};
   }
@@ -53,7 +60,7 @@ class TextObjective final : public Objective {
         static_cast<double>(options_.batch * options_.seq_len);
     figures.bits_per_byte =
         totals.nats * tokens /
-        (static_cast<double>(totals.bytes) * std::numbers::ln2);
+        (totals.bytes * std::numbers::ln2);
   }
 
   void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {

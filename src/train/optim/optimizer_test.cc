@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/test_util.h"
+#include "train/distributed/thread_ranks.h"
 
 namespace tarn::train {
 namespace optimizer_test {
@@ -34,12 +35,12 @@ NamedTensors Named(const std::vector<torch::Tensor>& leaves) {
 
 TEST(OptimizerTest, AdamWAgreesWithTorch) {
   const auto ours = Leaves(), theirs = Leaves();
-  Optimizer optimizer(Named(ours), OptimizerKind::kAdamW, 0.05, 0);
+  AloneOptimizer optimizer(Named(ours), OptimizerKind::kAdamW, 0.05, 0);
   torch::optim::AdamW reference(
       theirs, torch::optim::AdamWOptions(0.02).weight_decay(0.05));
   for (int step = 0; step < 40; ++step) {
     Loss(ours).backward();
-    optimizer.Step(0.02);
+    optimizer->Step(0.02);
     reference.zero_grad();
     Loss(theirs).backward();
     reference.step();
@@ -59,8 +60,8 @@ TEST(OptimizerTest, RAdamClipsEachTensor) {
     leaf.mutable_grad() = torch::full_like(leaf, 2.0);
   }
   leaves[1].mutable_grad() = torch::full_like(leaves[1], 1e-3);
-  Optimizer optimizer(Named(leaves), OptimizerKind::kRAdam, 0, 1);
-  const double norm = optimizer.Step(1.0);
+  AloneOptimizer optimizer(Named(leaves), OptimizerKind::kRAdam, 0, 1);
+  const double norm = optimizer->Step(1.0);
   EXPECT_NEAR(norm, std::sqrt(4 * (12.0 + 7) + 20e-6), 1e-5);
   const auto moved = [&](size_t i) {
     return (leaves[i].detach() - before[i]).norm().item<double>();
@@ -74,16 +75,16 @@ TEST(OptimizerTest, RAdamClipsEachTensor) {
 // optimisers agree when one is given the clipped gradients.
 TEST(OptimizerTest, AdamWClipsTheNormOverAll) {
   const auto ours = Leaves(), theirs = Leaves();
-  Optimizer clipping(Named(ours), OptimizerKind::kAdamW, 0.1, 0.5);
-  Optimizer plain(Named(theirs), OptimizerKind::kAdamW, 0.1, 0);
+  AloneOptimizer clipping(Named(ours), OptimizerKind::kAdamW, 0.1, 0.5);
+  AloneOptimizer plain(Named(theirs), OptimizerKind::kAdamW, 0.1, 0);
   for (int step = 0; step < 5; ++step) {
     const double norm = (step + 1) * 2 * std::sqrt(12.0 + 20 + 7);
     for (size_t i = 0; i < ours.size(); ++i) {
       ours[i].mutable_grad() = torch::full_like(ours[i], 2.0 * (step + 1));
       theirs[i].mutable_grad() = ours[i].grad() * (0.5 / norm);
     }
-    EXPECT_NEAR(clipping.Step(0.1), norm, 1e-4);
-    EXPECT_NEAR(plain.Step(0.1), 0.5, 1e-5);
+    EXPECT_NEAR(clipping->Step(0.1), norm, 1e-4);
+    EXPECT_NEAR(plain->Step(0.1), 0.5, 1e-5);
     for (size_t i = 0; i < ours.size(); ++i) {
       ASSERT_TRUE(torch::allclose(ours[i], theirs[i], 1e-5, 1e-6)) << step;
     }
@@ -93,13 +94,13 @@ TEST(OptimizerTest, AdamWClipsTheNormOverAll) {
 TEST(OptimizerTest, NoNumberChangesNothing) {
   const auto leaves = Leaves();
   const torch::Tensor before = leaves[0].detach().clone();
-  Optimizer optimizer(Named(leaves), OptimizerKind::kAdamW, 0.1, 1);
+  AloneOptimizer optimizer(Named(leaves), OptimizerKind::kAdamW, 0.1, 1);
   for (const torch::Tensor& leaf : leaves) {
     leaf.mutable_grad() = torch::full_like(leaf, NAN);
   }
-  EXPECT_TRUE(std::isnan(optimizer.Step(0.1)));
+  EXPECT_TRUE(std::isnan(optimizer->Step(0.1)));
   EXPECT_TRUE(torch::equal(leaves[0].detach(), before));
-  EXPECT_EQ(optimizer.updates(), 0);
+  EXPECT_EQ(optimizer->updates(), 0);
 }
 
 class OptimizerStateTest : public testing::TestWithParam<OptimizerKind> {};
@@ -108,23 +109,23 @@ TEST_P(OptimizerStateTest, SavedStateContinuesToTheBit) {
   const TemporaryFolder dir;
   const auto straight = Leaves();
   auto resumed = Leaves();
-  Optimizer whole(Named(straight), GetParam(), 0.01, 1);
+  AloneOptimizer whole(Named(straight), GetParam(), 0.01, 1);
   const auto learn = [](const std::vector<torch::Tensor>& leaves,
-                        Optimizer& optimizer, int steps) {
+                        AloneOptimizer& optimizer, int steps) {
     for (int i = 0; i < steps; ++i) {
       Loss(leaves).backward();
-      optimizer.Step(0.03);
+      optimizer->Step(0.03);
     }
   };
   learn(straight, whole, 20);
   {
-    Optimizer first(Named(resumed), GetParam(), 0.01, 1);
+    AloneOptimizer first(Named(resumed), GetParam(), 0.01, 1);
     learn(resumed, first, 9);
-    first.Save(dir / "state");
+    first->Save(dir / "state");
   }
-  Optimizer second(Named(resumed), GetParam(), 0.01, 1);
-  second.Load(dir / "state");
-  EXPECT_EQ(second.updates(), 9);
+  AloneOptimizer second(Named(resumed), GetParam(), 0.01, 1);
+  second->Load(dir / "state");
+  EXPECT_EQ(second->updates(), 9);
   learn(resumed, second, 11);
   for (size_t i = 0; i < straight.size(); ++i) {
     EXPECT_TRUE(torch::equal(straight[i], resumed[i]));
@@ -134,15 +135,15 @@ TEST_P(OptimizerStateTest, SavedStateContinuesToTheBit) {
 TEST_P(OptimizerStateTest, RefusesStateOfAnotherModel) {
   const TemporaryFolder dir;
   const auto leaves = Leaves();
-  Optimizer(Named(leaves), GetParam(), 0, 0).Save(dir / "state");
+  AloneOptimizer(Named(leaves), GetParam(), 0, 0)->Save(dir / "state");
   auto fewer = leaves;
   fewer.pop_back();
   auto other = leaves;
   other[2] = torch::zeros({8}).requires_grad_();
-  Optimizer few(Named(fewer), GetParam(), 0, 0);
-  EXPECT_THROW(few.Load(dir / "state"), FormatError);
-  Optimizer wider(Named(other), GetParam(), 0, 0);
-  EXPECT_THROW(wider.Load(dir / "state"), FormatError);
+  AloneOptimizer few(Named(fewer), GetParam(), 0, 0);
+  EXPECT_THROW(few->Load(dir / "state"), FormatError);
+  AloneOptimizer wider(Named(other), GetParam(), 0, 0);
+  EXPECT_THROW(wider->Load(dir / "state"), FormatError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerStateTest,

@@ -31,6 +31,11 @@ const std::vector<Flag>& RunFlags() {
       {"resume", "", "go on from DIR/checkpoint, to the bit"},
       {"overwrite", "", "start anew where DIR holds a run"},
       {"quiet", "", "no progress, only the final figures"},
+      {"ranks", "N", "train with N processes of this machine (torchrun's way)"},
+      {"backend", "auto|gloo|nccl", "of several ranks: what they talk by"},
+      {"timeout", "SECONDS", "of several ranks: how long one may be silent"},
+      {"sequence_parallel", "P", "cut rows of decoders over P ranks each"},
+      {"shard_optimizer", "", "each rank keeps its part of the optimiser's state"},
   };
   return flags;
 }

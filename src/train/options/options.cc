@@ -1,6 +1,7 @@
 #include "train/options/options.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "config/mixer_spec.h"
@@ -16,6 +17,16 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
 // Numbers in a frame of speech by default.
 constexpr int64_t kMelBands = 40;
+
+// The processors that this process may use, shared with the other ranks of this
+// machine: torchrun says how many there are.
+int64_t ThreadsOfThisRank() {
+  int64_t ranks = 1;
+  if (const char* here = std::getenv("LOCAL_WORLD_SIZE")) {
+    ranks = std::max(1, std::atoi(here));
+  }
+  return std::max<int64_t>(1, DefaultThreads() / ranks);
+}
 
 bool IsModelKey(std::string_view name) {
   const auto& keys = ConfigKeys();
@@ -62,8 +73,13 @@ bool SetSpecial(TrainOptions& options, const std::string& name,
     options.overwrite = true;
   } else if (name == "quiet") {
     options.quiet = true;
+  } else if (name == "shard_optimizer") {
+    options.shard_optimizer = true;
   } else {
-    return name == "config" || name == "preset";
+    // The last three are the business of who starts the processes.
+    return name == "config" || name == "preset" || name == "ranks" ||
+           name == "backend" || name == "timeout" ||
+           name == "sequence_parallel";
   }
   return true;
 }
@@ -354,7 +370,7 @@ TrainOptions BuildOptions(const Given& given) {
     throw ArgumentError("--seq-len", "none for images, whose size the data say",
                         *seq_len);
   }
-  if (options.threads == 0) options.threads = DefaultThreads();
+  if (options.threads == 0) options.threads = ThreadsOfThisRank();
   Check(options);
   return options;
 }

@@ -59,6 +59,9 @@ struct TrainOptions {
   EvalMetric eval_metric = EvalMetric::kAuto;
   int64_t sample_every = 1000;  // 0: never
   bool resume = false, overwrite = false, quiet = false;
+  // Each rank keeps its part of the optimiser's state. No bits depend on it but
+  // those of the sums' order.
+  bool shard_optimizer = false;
 };
 
 /// An option as given: its name in words of config.json ("d_model") and text.

@@ -51,6 +51,10 @@ std::string LogLine(const StepFigures& figures) {
   Field(line, "tokens_per_s", figures.tokens_per_s);
   Field(line, "elapsed_s", figures.elapsed_s);
   Field(line, "cpu_s", figures.cpu_s);
+  if (figures.ranks > 1) {
+    line += StrCat(", \"ranks\": ", figures.ranks);
+    Field(line, "exchange_s", figures.exchange_s);
+  }
   line += StrCat(", \"device\": \"", DeviceName(figures.device),
                  "\", \"precision\": \"", PrecisionName(figures.precision),
                  "\"");

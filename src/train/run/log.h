@@ -33,6 +33,10 @@ struct StepFigures {
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted
   // Frames of an epoch (all training recordings), beside held-out figures.
   std::optional<int64_t> epoch_tokens;
+  // Of several ranks: how many there are, and the seconds of this update in which
+  // this one exchanged numbers with them or waited for theirs.
+  int64_t ranks = 1;
+  double exchange_s = 0;
   // Time and rate; everything above is the same in a resumed run.
   // cpu_s: of all threads of the process.
   double tokens_per_s = 0, elapsed_s = 0, cpu_s = 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "config/mixer_spec.h"
 #include "core/folder.h"
 
 namespace tarn::train {
@@ -20,15 +21,37 @@ int64_t Parameters(const ModelConfig& config) {
   return count;
 }
 
-void CheckMemory(const TrainOptions& options) {
+void CheckMemory(const TrainOptions& options, const DevicesHere& here) {
   const double machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                          static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  const double need = MemoryEstimate(options);
+  const double need = MemoryEstimate(options, here.ranks);
   if (need <= machine) return;
   throw ArgumentError(
       "sizes (--batch, --seq-len, --d-model, --n-layers)",
       StrCat("at most ", machine / kGiB, " GiB, this machine's memory"),
       StrCat("about ", need / kGiB, " GiB"));
+}
+
+// Rows of models that read from left to right can be cut, where every layer has a
+// state that a piece may begin from.
+void CheckCut(const TrainOptions& options, int64_t pieces) {
+  if (pieces == 1) return;
+  const ModelConfig& model = options.model;
+  constexpr char kFlag[] = "--sequence-parallel";
+  if (model.arch != Arch::kDecoder) {
+    throw ArgumentError(kFlag, "a decoder, whose rows can be cut into pieces",
+                        StrCat("'", Name(model.arch), "'"));
+  }
+  for (int64_t i = 0; i < model.n_layers; ++i) {
+    const AttentionKind kind = LayerView(model, i).attention;
+    if (Spec(kind).state != nullptr) continue;
+    throw ArgumentError(kFlag, "mixers whose sequences can be cut over ranks",
+                        StrCat("'", Name(kind), "', which has no state"));
+  }
+  if (options.seq_len < pieces) {
+    throw ArgumentError("--seq-len", StrCat(pieces, " or more, a token a rank"),
+                        StrCat(options.seq_len));
+  }
 }
 
 void CheckDevice(const TrainOptions& options, const DevicesHere& here) {
@@ -55,6 +78,15 @@ bool Has(const Given& given, const char* wanted) {
   return false;
 }
 
+TrainState SavedState(const RunFolder& folder, const Given& given,
+                      Device* began_on) {
+  TrainState state = ReadState(folder);
+  *began_on = state.options.device;
+  state.options = ResumeOptions(state.options, given);
+  state.options.out = folder.path;
+  return state;
+}
+
 // Resuming a folder that holds nothing yet begins the run: a process may have
 // been killed before its first checkpoint.
 TrainState StartState(const RunFolder& folder, const Given& given,
@@ -64,11 +96,7 @@ TrainState StartState(const RunFolder& folder, const Given& given,
   if (*from_checkpoint) {
     RecoverFolder(folder.checkpoint());
     RecoverFolder(folder.best());
-    state = ReadState(folder);
-    *began_on = state.options.device;
-    state.options = ResumeOptions(state.options, given);
-    state.options.out = folder.path;
-    return state;
+    return SavedState(folder, given, began_on);
   }
   state.options = BuildOptions(given);
   if (state.options.data.empty() &&
@@ -89,10 +117,12 @@ TrainState StartState(const RunFolder& folder, const Given& given,
 
 }  // namespace
 
-double MemoryEstimate(const TrainOptions& options) {
+double MemoryEstimate(const TrainOptions& options, int64_t ranks) {
   const ModelConfig& model = options.model;
-  const double rows =
-      static_cast<double>(options.batch) * static_cast<double>(options.seq_len);
+  // Ranks share rows, or the tokens of rows.
+  const double rows = static_cast<double>(options.batch) *
+                      static_cast<double>(options.seq_len) /
+                      static_cast<double>(ranks);
   const double heads = static_cast<double>(model.n_heads);
   const double width = static_cast<double>(model.d_model);
   // Floats a token that autograd keeps: norms, projections, both halves of
@@ -114,23 +144,11 @@ double MemoryEstimate(const TrainOptions& options) {
   return 4 * (4 * static_cast<double>(Parameters(model)) + rows * token);
 }
 
-RunPlan PlanRun(const Given& given, const DevicesHere& here) {
-  RunPlan plan;
-  plan.folder.path = OutOf(given);
-  plan.state = StartState(plan.folder, given, &plan.from_checkpoint,
-                          &plan.began_on);
-  TrainOptions& options = plan.state.options;
-  CheckDevice(options, here);
-  CheckMemory(options);
-  CheckInputs(options);
-  MakeWritableFolder(plan.folder.path);
-  plan.lock = LockRun(plan.folder);
-  RemoveLeftovers(plan.folder.path);
-  const int64_t weights = 4 * Parameters(options.model);
-  // Old and new checkpoint (weights and two means), last and best model.
-  CheckFreeSpace(plan.folder.path, static_cast<uint64_t>(10 * weights));
+namespace {
 
-  // From here on it takes time: everything cheap has been checked.
+// Reads the data of a plan whose options are checked, and what follows from them.
+void ReadData(RunPlan& plan, const DevicesHere& here) {
+  TrainOptions& options = plan.state.options;
   plan.data = ReadTaskData(
       options, plan.from_checkpoint ? plan.folder.path : options.init,
       plan.folder.path);
@@ -140,8 +158,47 @@ RunPlan PlanRun(const Given& given, const DevicesHere& here) {
   }
   plan.state.fingerprint = fingerprint;
   FinishConfig(options.model);
-  CheckMemory(options);
+  CheckMemory(options, here);
+}
+
+}  // namespace
+
+RunPlan PlanRun(const Given& given, const DevicesHere& here) {
+  RunPlan plan;
+  plan.folder.path = OutOf(given);
+  plan.state = StartState(plan.folder, given, &plan.from_checkpoint,
+                          &plan.began_on);
+  TrainOptions& options = plan.state.options;
+  CheckDevice(options, here);
+  CheckMemory(options, here);
+  CheckCut(options, here.pieces);
+  CheckInputs(options);
+  MakeWritableFolder(plan.folder.path);
+  plan.lock = LockRun(plan.folder);
+  RemoveLeftovers(plan.folder.path);
+  const int64_t weights = 4 * Parameters(options.model);
+  // Old and new checkpoint (weights and two means), last and best model.
+  CheckFreeSpace(plan.folder.path, static_cast<uint64_t>(10 * weights));
+
+  // From here on it takes time: everything cheap has been checked.
+  ReadData(plan, here);
   if (!plan.from_checkpoint) RemoveRun(plan.folder);
+  return plan;
+}
+
+RunPlan FollowRun(const Given& given, const DevicesHere& here,
+                  bool from_checkpoint) {
+  RunPlan plan;
+  plan.folder.path = OutOf(given);
+  plan.from_checkpoint = from_checkpoint;
+  if (from_checkpoint) {
+    plan.state = SavedState(plan.folder, given, &plan.began_on);
+  } else {
+    plan.state.options = BuildOptions(given);
+  }
+  CheckDevice(plan.state.options, here);
+  CheckInputs(plan.state.options);
+  ReadData(plan, here);
   return plan;
 }
 

@@ -10,12 +10,14 @@
 
 namespace tarn::train {
 
-/// Devices besides the CPU that this process can train on. This folder does not
-/// use torch: the caller of PlanRun finds them.
+/// Devices besides the CPU that this process can train on, and how many processes
+/// train. This folder knows no torch, so the caller of PlanRun looks.
 struct DevicesHere {
   bool cuda = false;
   // Why there is no CUDA device, in the words of the message.
   std::string no_cuda = "the torch of this program has no CUDA device";
+  int64_t ranks = 1;
+  int64_t pieces = 1;  // into which every row is cut
 };
 
 struct RunPlan {
@@ -33,10 +35,16 @@ struct RunPlan {
 /// is removed as the last thing).
 RunPlan PlanRun(const Given& given, const DevicesHere& here = {});
 
+/// The plan of another process of the run that PlanRun has planned in the first:
+/// the same checks and data, but nothing is locked, written or removed.
+/// from_checkpoint: what the first found.
+RunPlan FollowRun(const Given& given, const DevicesHere& here,
+                  bool from_checkpoint);
+
 /// Bytes of memory a run will need, roughly: weights, gradients, optimiser
 /// state, and the activations of one forward pass. Only the machine's memory
 /// counts: another device holds what a step needs itself, and a copy of weights
 /// and optimiser state passes through here at a checkpoint.
-double MemoryEstimate(const TrainOptions& options);
+double MemoryEstimate(const TrainOptions& options, int64_t ranks = 1);
 
 }  // namespace tarn::train

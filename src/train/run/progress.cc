@@ -99,6 +99,10 @@ std::string ProgressLine(const StepFigures& mean, int64_t steps,
   if (mean.accuracy) line += Format("  accuracy %.1f %%", 100 * *mean.accuracy);
   line += rate >= 10000 ? Format("  %.1fk tokens/s", rate / 1000)
                         : Format("  %.0f tokens/s", rate);
+  if (mean.ranks > 1) {
+    line += Format(" (%.0f a rank)", rate / static_cast<double>(mean.ranks));
+    line += Format("  exchange %.0f %%", 100 * mean.exchange_s);
+  }
   return line + "  ETA " + DurationText(seconds_left);
 }
 
@@ -142,6 +146,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
   }
   ++count_;
   loss_ += figures.loss;
+  exchange_s_ += figures.exchange_s;
   Add(bits_, figures.bits_per_byte);
   Add(bits_per_dim_, figures.bits_per_dim);
   Add(accuracy_, figures.accuracy);
@@ -159,6 +164,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
     if (pause > 0) {
       mean.tokens_per_s =
           static_cast<double>(figures.tokens - tokens_shown_) / pause;
+      mean.exchange_s = exchange_s_ / pause;
     }
     // ETA from this process's own speed, evaluations on held-out text included.
     const double done = static_cast<double>(figures.step - first_step_);
@@ -174,7 +180,7 @@ void Progress::Step(const StepFigures& figures, int64_t steps) {
     }
     shown_ = now;
     count_ = 0;
-    loss_ = 0;
+    loss_ = exchange_s_ = 0;
     bits_.reset();
     bits_per_dim_.reset();
     accuracy_.reset();

@@ -17,6 +17,7 @@ std::string DurationText(double seconds);
 /// terminal would act on as '?'.
 std::string OneLine(const std::string& text);
 
+/// mean.exchange_s: the share of the time, 0 to 1, that it stands for.
 /// "step 120/4000  loss 1.873  2.702 bits/byte  15.2k tokens/s  ETA 3 min
 /// 07 s" from figures averaged since the line before.
 std::string ProgressLine(const StepFigures& mean, int64_t steps,
@@ -47,7 +48,7 @@ class Progress final : public Reporter {
   double first_elapsed_s_ = 0;
   // Sums since the last line.
   int64_t count_ = 0;
-  double loss_ = 0;
+  double loss_ = 0, exchange_s_ = 0;
   std::optional<double> bits_, bits_per_dim_, accuracy_;
   int64_t tokens_shown_ = 0;
   double elapsed_shown_ = 0;

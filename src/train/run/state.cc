@@ -53,6 +53,7 @@ std::string TrainStateToJson(const TrainState& state) {
   json["cpu_s"] = state.cpu_s;
   json["log_bytes"] = state.log_bytes;
   json["tokens"] = state.tokens;
+  json["ranks"] = state.ranks;
   // As text: readers that hold numbers as doubles would round it.
   json["fingerprint"] = std::to_string(state.fingerprint);
   json["last_held_out"] = OptionalNumber(state.last_held_out);
@@ -80,6 +81,7 @@ TrainState TrainStateFromJson(std::string_view text) {
     state.elapsed_s = json.at("elapsed_s").get<double>();
     // Earlier checkpoints had neither.
     state.cpu_s = json.value("cpu_s", 0.0);
+    state.ranks = json.value("ranks", int64_t{1});
     state.plateau.looks = json.value("plateau_looks", int64_t{0});
     state.plateau.drops = json.value("plateau_drops", int64_t{0});
     if (json.contains("plateau_best")) {

@@ -17,6 +17,7 @@ struct TrainState {
   double cpu_s = 0;          // likewise, of all threads of the process
   uint64_t log_bytes = 0;    // length of log.jsonl at this step
   int64_t tokens = 0;        // learned from so far
+  int64_t ranks = 1;         // that made the newest part of the run
   uint64_t fingerprint = 0;  // of the text
   // Held-out figures in the run's metric (metrics.h), once there are any.
   std::optional<double> last_held_out, best_held_out;

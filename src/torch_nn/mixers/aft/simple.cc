@@ -22,6 +22,30 @@ class AftSimple : public ProjectedMixer {
         .out;
   }
 
+  // Sums relative to their own maxima: brought to the common one, they add up.
+  void StateBefore(const Heads& heads, const RotaryTable&,
+                   const SequenceCut& cut, MixerState& state) override {
+    ops::AftSimpleOptions options;
+    options.causal = true;
+    const ops::AftState own = ops::AftSimple(heads.queries.slice(1, 0, 0),
+                                             heads.keys, heads.values, options)
+                                  .state;
+    const auto earlier =
+        cut.Earlier({own.m, own.a, own.b}, {state["m"], state["a"], state["b"]});
+    torch::Tensor m = earlier[0][0], a = earlier[0][1], b = earlier[0][2];
+    for (size_t i = 1; i < earlier.size(); ++i) {
+      const torch::Tensor highest = torch::maximum(m, earlier[i][0]);
+      const torch::Tensor ours = (m - highest).exp();
+      const torch::Tensor theirs = (earlier[i][0] - highest).exp();
+      a = a * ours + earlier[i][1] * theirs;
+      b = b * ours + earlier[i][2] * theirs;
+      m = highest;
+    }
+    state["m"] = m;
+    state["a"] = a;
+    state["b"] = b;
+  }
+
   torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable&,
                               const Taken& taken, MixerState& state) override {
     ops::AftSimpleOptions options;

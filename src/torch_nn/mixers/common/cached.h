@@ -23,6 +23,10 @@ class CachedMixer : public ProjectedMixer {
 
   torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable& rotary,
                               const Taken& taken, MixerState& state) final;
+  /// Keys and values of all earlier tokens, or of the window: every rank sends
+  /// its own to all.
+  void StateBefore(const Heads& heads, const RotaryTable& rotary,
+                   const SequenceCut& cut, MixerState& state) final;
 };
 
 /// Which of t + T keys a row may read at all, [B, t + T] bool; undefined where

@@ -70,6 +70,25 @@ torch::Tensor ProjectedMixer::MixNormed(const torch::Tensor& x,
   return AttendPacked(ProjectPacked(x, &norm), rotary, key_mask);
 }
 
+// The state before the piece, then the piece as tokens that follow it.
+torch::Tensor ProjectedMixer::MixPiece(const torch::Tensor& x,
+                                       const SequenceCut& cut,
+                                       const RotaryTable& rotary,
+                                       const NormLayer* norm) {
+  const Heads heads = Split(ProjectPacked(x, norm));
+  const int64_t batch = x.size(0);
+  MixerState state = InitialState(batch);
+  StateBefore(heads, rotary, cut, state);
+  state.lengths = torch::full({batch}, cut.begin(), torch::kInt64);
+  const Taken all = {{}, torch::full({batch}, cut.size(), torch::kInt64)};
+  return ContinueHeads(heads, rotary, all, state).flatten(2);
+}
+
+void ProjectedMixer::StateBefore(const Heads& heads, const RotaryTable& rotary,
+                                 const SequenceCut& cut, MixerState&) {
+  Mixer::MixPiece(heads.queries, cut, rotary, nullptr);  // refuses
+}
+
 torch::Tensor ProjectedMixer::AttendPacked(const torch::Tensor& packed,
                                            const RotaryTable& rotary,
                                            const torch::Tensor& key_mask) {

@@ -47,6 +47,12 @@ class ProjectedMixer : public Mixer {
   virtual torch::Tensor ReadHeads(const torch::Tensor& queries,
                                   const MixerState& memory);
 
+  /// Fills `state`, that of no tokens, with what the earlier pieces of the sequence
+  /// leave; its lengths are set by the caller. heads: of the piece here. Refuses by
+  /// default.
+  virtual void StateBefore(const Heads& heads, const RotaryTable& rotary,
+                           const SequenceCut& cut, MixerState& state);
+
   /// Draws by config.attention_dropout, in training mode only.
   ops::Dropout DrawAttentionDropout() const;
 
@@ -55,6 +61,9 @@ class ProjectedMixer : public Mixer {
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
                           const RotaryTable& rotary,
                           const torch::Tensor& key_mask) final;
+  torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
+                         const RotaryTable& rotary,
+                         const NormLayer* norm) final;
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
                          const Taken& taken, MixerState& state) final;
   void FillMemory(const torch::Tensor& memory, const torch::Tensor& key_mask,

@@ -73,6 +73,33 @@ class Linear : public ProjectedMixer {
     return out;
   }
 
+  // Sums add up, whatever the order of tokens; relative to their own maxima they
+  // are first brought to common ones.
+  void StateBefore(const Heads& heads, const RotaryTable& rotary,
+                   const SequenceCut& cut, MixerState& state) override {
+    ops::LinearState own;
+    if (rotary.defined() && config_.rotary_place == RotaryPlace::kAfter) {
+      AttendTurned(config_, In(heads, /*causal=*/true), rotary, &own);
+    } else {
+      const Heads turned = Turned(heads, rotary);
+      AttendLinearHeads(config_,
+                        In({turned.queries.slice(1, 0, 0), turned.keys,
+                            turned.values},
+                           /*causal=*/false),
+                        &own);
+    }
+    std::vector<torch::Tensor> parts = {own.S, own.z};
+    const char* extra = ExtraOf(config_);
+    if (extra != nullptr) parts.push_back(own.extra);
+    const auto earlier = cut.Earlier(parts, state.tensors());
+    ops::LinearState sums = {earlier[0][0], earlier[0][1], {}};
+    if (extra != nullptr) sums.extra = earlier[0][2];
+    for (size_t i = 1; i < earlier.size(); ++i) {
+      sums = Joined(sums, earlier[i]);
+    }
+    Store(sums, state);
+  }
+
   void FillHeads(const torch::Tensor& keys, const torch::Tensor& values,
                  const torch::Tensor& key_mask,
                  MixerState& state) const override {
@@ -106,6 +133,22 @@ class Linear : public ProjectedMixer {
     in.omega = features_.omega();
     in.causal = causal;
     return in;
+  }
+
+  // The state of two pieces. S [B, H, C, V], z [B, H, C]; extra: sums [B, H], or
+  // maxima [B, H, C], the exponents that S and z are relative to.
+  ops::LinearState Joined(const ops::LinearState& a,
+                          const std::vector<torch::Tensor>& b) const {
+    if (!config_.stabilise || config_.denominator == Denominator::kSigned) {
+      ops::LinearState sums = {a.S + b[0], a.z + b[1], {}};
+      if (b.size() > 2) sums.extra = a.extra + b[2];
+      return sums;
+    }
+    const torch::Tensor highest = torch::maximum(a.extra, b[2]);
+    const torch::Tensor from_a = (a.extra - highest).exp();
+    const torch::Tensor from_b = (b[2] - highest).exp();
+    return {a.S * from_a.unsqueeze(-1) + b[0] * from_b.unsqueeze(-1),
+            a.z * from_a + b[1] * from_b, highest};
   }
 
   ops::LinearState Sums(const MixerState& state) const {

@@ -1,0 +1,41 @@
+// The ranks of a sequence that is cut over them, by the exchanges of Ranks.
+#pragma once
+
+#include "torch_nn/state/sequence_cut.h"
+#include "train/distributed/ranks.h"
+
+namespace tarn::train {
+
+/// Outlives every graph made with it, and `ranks` outlives it. One thread at a time.
+class RankedSequence final : public nn::SequenceRanks {
+ public:
+  explicit RankedSequence(Ranks& ranks) : ranks_(ranks) {}
+  int64_t rank() const override { return ranks_.rank(); }
+  int64_t size() const override { return ranks_.size(); }
+  torch::Tensor Gather(const torch::Tensor& own) const override;
+  double seconds() const { return ranks_.seconds(); }
+
+ private:
+  Ranks& ranks_;
+};
+
+/// The ranks of a run.
+struct RunRanks {
+  Ranks& all;
+  // Those that share the tokens of the same rows: consecutive ones of all. Null:
+  // every rank has whole rows.
+  const RankedSequence* sequence = nullptr;
+
+  /// Spent on numbers of other ranks so far.
+  double seconds() const {
+    return all.seconds() + (sequence == nullptr ? 0 : sequence->seconds());
+  }
+
+  /// The rows of this rank: those that share tokens have the same.
+  RowShare RowsOf(int64_t rows) const {
+    const int64_t pieces = sequence == nullptr ? 1 : sequence->size();
+    return ShareOfRows(rows, all.rank() / pieces, all.size() / pieces);
+  }
+};
+
+}  // namespace tarn::train

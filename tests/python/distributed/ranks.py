@@ -1,0 +1,26 @@
+"""Runs a function in several processes that form a process group (Gloo)."""
+
+import datetime
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def _one(rank, size, store, work, arguments):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size,
+                            timeout=datetime.timedelta(seconds=120))
+    try:
+        work(*arguments)
+    finally:
+        dist.destroy_process_group()
+
+
+def run(size, work, *arguments):
+    """`work(*arguments)` once a rank; what one raises is raised here."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_one, (size, os.path.join(folder, "store"), work, arguments), nprocs=size)
