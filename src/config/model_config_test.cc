@@ -304,7 +304,7 @@ TEST(Config, FinishDerivesTaskCrossAttentionAndFeatures) {
   EXPECT_EQ(Finished(encoder), encoder);
 }
 
-// Widths by semantics section 3, odd sizes included.
+// The widths of docs/feature-maps.md, odd sizes included.
 TEST(Config, FeatureWidths) {
   struct Case {
     FeatureMap map;

@@ -62,7 +62,7 @@ class Run {
   // with the weights as they were.
   StepFigures Step(int64_t step);
   // Fills in the figures; saves the model when it is the best so far.
-  void LookAtHeldOut(StepFigures& figures);
+  void EvaluateHeldOut(StepFigures& figures);
   void WriteDescription(const std::string& dir);
   void SaveBest();
   void SaveCheckpoint();
@@ -234,6 +234,8 @@ StepFigures Run::Step(int64_t step) {
             step);
   model_->RedrawFeatures(step);
   const double exchanged = all_ranks_.seconds();
+  const RankedSequence* sequence = all_ranks_.sequence;
+  const int64_t given = sequence == nullptr ? 0 : sequence->bytes();
   AddGradient(*objective_, *model_, options_, step, all_ranks_,
               exchange_.get(), figures);
   if (!std::isfinite(figures.loss)) {
@@ -244,6 +246,7 @@ StepFigures Run::Step(int64_t step) {
   if (ranks_.size() > 1) {
     figures.ranks = ranks_.size();
     figures.exchange_s = all_ranks_.seconds() - exchanged;
+    if (sequence != nullptr) figures.sequence_bytes = sequence->bytes() - given;
   }
   if (!std::isfinite(figures.grad_norm)) {
     FailAt(step, StrCat("the gradient's norm is ", figures.grad_norm));
@@ -263,8 +266,8 @@ void Run::FailAt(int64_t step, const std::string& what) {
                             "); a lower --lr or a longer --warmup may help"));
 }
 
-void Run::LookAtHeldOut(StepFigures& figures) {
-  if (ranks_.is_first()) objective_->LookAtHeldOut(*model_, figures);
+void Run::EvaluateHeldOut(StepFigures& figures) {
+  if (ranks_.is_first()) objective_->EvaluateHeldOut(*model_, figures);
   ShareHeldOut(figures);
   if (!std::isfinite(*figures.val_loss)) {
     FailAt(figures.step, StrCat("the held-out loss is ", *figures.val_loss));
@@ -275,7 +278,7 @@ void Run::LookAtHeldOut(StepFigures& figures) {
     std::optional<double>& best = state_.plateau.best;
     const bool better = !best || IsBetter(metric_, value, *best);
     if (better) best = value;
-    CountLook(state_.plateau, better, options_.schedule.patience);
+    CountEvaluation(state_.plateau, better, options_.schedule.patience);
   }
   if (!state_.best_held_out ||
       IsBetter(metric_, value, *state_.best_held_out)) {
@@ -360,15 +363,21 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   const int64_t steps = options_.schedule.steps;
   if (!plan_.from_checkpoint) SaveCheckpoint();
   bool stopping = Stopping(stop);
+  bool told = false;  // what an update exchanges
   // One rank alone may stop at any time; several only where all know it.
   const auto alone_stops = [&] { return ranks_.size() == 1 && stop; };
   while (state_.step < steps && !stopping && !alone_stops()) {
     StepFigures figures = Step(state_.step + 1);
     const bool last = state_.step == steps;
-    if (last || state_.step % options_.eval_every == 0) LookAtHeldOut(figures);
+    if (last || state_.step % options_.eval_every == 0) EvaluateHeldOut(figures);
     figures.elapsed_s = Elapsed();
     figures.cpu_s = CpuSeconds();
     if (log_ != nullptr) log_->Write(figures);
+    if (figures.sequence_bytes && !told) {
+      reporter_.Note(StrCat("an update exchanges ", *figures.sequence_bytes,
+                            " bytes a rank along the rows"));
+    }
+    told = true;
     reporter_.Step(figures, steps);
     stopping = Stopping(stop);
     // The line is in the log before the checkpoint counts it.

@@ -32,7 +32,19 @@ std::vector<std::vector<torch::Tensor>> SequenceCut::Earlier(
   return earlier;
 }
 
-torch::Tensor SequenceCut::EarlierRows(const torch::Tensor& rows) const {
+// Every rank gives its last rows, and takes those of the rank before it.
+torch::Tensor SequenceCut::LastRowsBefore(const torch::Tensor& rows,
+                                          int64_t last) const {
+  const torch::Tensor own = rows.slice(1, rows.size(1) - last);
+  const torch::Tensor all = ranks->Gather(own.flatten());
+  const int64_t rank = ranks->rank();
+  return all[std::max<int64_t>(rank - 1, 0)].view(own.sizes()).slice(
+      1, 0, rank == 0 ? 0 : last);
+}
+
+torch::Tensor SequenceCut::EarlierRows(const torch::Tensor& rows,
+                                       int64_t last) const {
+  if (last <= tokens / ranks->size()) return LastRowsBefore(rows, last);
   // Ranks with a token less fill up; the filling is cut off again.
   const int64_t most = Begin(1) - Begin(0);
   std::vector<int64_t> filling = rows.sizes().vec();
@@ -46,7 +58,7 @@ torch::Tensor SequenceCut::EarlierRows(const torch::Tensor& rows) const {
     pieces.push_back(all[rank].view(even.sizes()).slice(
         1, 0, Begin(rank + 1) - Begin(rank)));
   }
-  return torch::cat(pieces, 1);
+  return torch::cat(pieces, 1).slice(1, std::max<int64_t>(begin() - last, 0));
 }
 
 }  // namespace tarn::nn

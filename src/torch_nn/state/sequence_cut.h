@@ -50,10 +50,14 @@ struct SequenceCut {
   std::vector<std::vector<torch::Tensor>> Earlier(
       const std::vector<torch::Tensor>& own,
       const std::vector<torch::Tensor>& initial) const;
-  /// rows [B, size(), ...] -> the rows of all earlier ranks, [B, begin(), ...];
-  /// differentiable, and to be used on every rank. One exchange of the rows of all
-  /// ranks.
-  torch::Tensor EarlierRows(const torch::Tensor& rows) const;
+  /// rows [B, size(), ...] -> the rows of the `last` tokens in front of this piece,
+  /// [B, min(begin(), last), ...]; differentiable, and to be used on every rank. One
+  /// exchange of the rows of all ranks, or of as many as `last` where no piece is
+  /// shorter than that.
+  torch::Tensor EarlierRows(const torch::Tensor& rows, int64_t last) const;
+
+ private:
+  torch::Tensor LastRowsBefore(const torch::Tensor& rows, int64_t last) const;
 };
 
 }  // namespace tarn::nn

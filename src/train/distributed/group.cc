@@ -179,6 +179,7 @@ class GroupRanks final : public Ranks {
       torch::Tensor input = all;
       ScatterSums(*group_, own, input)->wait();
     });
+    bytes_ += static_cast<int64_t>(all.nbytes() - own.nbytes());
     return own;
   }
 
@@ -188,6 +189,7 @@ class GroupRanks final : public Ranks {
       torch::Tensor input = own;
       GatherAll(*group_, all, input)->wait();
     });
+    bytes_ += static_cast<int64_t>(all.nbytes() - own.nbytes());
     return all;
   }
 

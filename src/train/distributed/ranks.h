@@ -49,6 +49,8 @@ class Ranks {
   /// Spent in the calls below, and in waiting for gradients, so far.
   double seconds() const { return seconds_; }
   void AddSeconds(double seconds) { seconds_ += seconds; }
+  /// What this rank gave to the others in Gather and SumOwn, so far.
+  int64_t bytes() const { return bytes_; }
 
   /// In place, over all ranks: the same bits on each.
   virtual void Sum(std::span<double> values) = 0;
@@ -68,6 +70,7 @@ class Ranks {
  protected:
   Ranks(int64_t rank, int64_t size) : rank_(rank), size_(size) {}
   double seconds_ = 0;
+  int64_t bytes_ = 0;
 
  private:
   int64_t rank_, size_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <sstream>
 
 #include "train/distributed/thread_ranks.h"
 #include "train/objectives/test_plans.h"
@@ -93,18 +94,25 @@ INSTANTIATE_TEST_SUITE_P(Plans, DealtTest,
                          testing::Values("text", "linear", "full", "hybrid",
                                          "lstm", "labels", "pairs"));
 
-class CutTest : public testing::TestWithParam<std::string> {};
+// Options of a model, "key=value" with semicolons between them.
+class CutTest : public testing::TestWithParam<std::string> {
+ protected:
+  static Given Options() {
+    Given given = TextPlan();
+    std::stringstream words(GetParam());
+    for (std::string word; std::getline(words, word, ';');) {
+      const size_t at = word.find('=');
+      given.emplace_back(word.substr(0, at), word.substr(at + 1));
+    }
+    return given;
+  }
+};
 
 // Rows of 23 tokens over 2, 3 and 4 ranks, which do not divide them.
 TEST_P(CutTest, GradientIsThatOfWholeRows) {
-  Given given = TextPlan();
+  Given given = Options();
   given.emplace_back("seq_len", "23");
   given.emplace_back("accumulate", "2");
-  const std::string layers = GetParam();
-  const std::string map = layers.starts_with("favor") ? "favor" : "elu1";
-  given.emplace_back("layers", map == "favor" ? "linear" : layers);
-  given.emplace_back("feature_map", map);
-  if (layers == "full") given.emplace_back("positions", "rotary");
   const Planned p(given);
   const TrainOptions& options = p.plan.state.options;
   const auto whole = p.NewModel();
@@ -136,11 +144,23 @@ TEST_P(CutTest, GradientIsThatOfWholeRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, CutTest,
-                         testing::Values("linear", "full", "aft-simple",
-                                         "aft-full", "favor",
-                                         "local:local_context=8",
-                                         "linear,full,aft-simple"));
+INSTANTIATE_TEST_SUITE_P(
+    Layers, CutTest,
+    testing::Values("layers=linear", "layers=full;positions=rotary",
+                    "layers=aft-simple", "layers=aft-full",
+                    "layers=local:local_context=8",
+                    "layers=linear,full,aft-simple"));
+INSTANTIATE_TEST_SUITE_P(
+    LinearForms, CutTest,
+    testing::Values("feature_map=relu", "feature_map=relu2",
+                    "feature_map=softplus", "feature_map=identity;denominator=none",
+                    "feature_map=poly2", "feature_map=favor",
+                    "feature_map=favor-positive", "feature_map=rff",
+                    "feature_map=smoothed-rff", "feature_map=grf",
+                    "feature_map=favor;stabilise=true",
+                    "feature_map=rff;denominator=signed",
+                    "denominator=compat", "positions=rotary",
+                    "positions=rotary;rotary_place=after"));
 
 class ShardedTest : public testing::TestWithParam<OptimizerKind> {};
 

@@ -14,6 +14,7 @@ class RankedSequence final : public nn::SequenceRanks {
   int64_t size() const override { return ranks_.size(); }
   torch::Tensor Gather(const torch::Tensor& own) const override;
   double seconds() const { return ranks_.seconds(); }
+  int64_t bytes() const { return ranks_.bytes(); }
 
  private:
   Ranks& ranks_;

@@ -59,12 +59,12 @@ class SpeechObjective final : public Objective {
 
   void Describe(const UpdateTotals&, StepFigures&) const override {}
 
-  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);
     figures.epoch_tokens = EpochFrames();
-    LookAt(model, held_out_, figures.val_loss, figures.val_token_error_rate);
+    EvaluateSet(model, held_out_, figures.val_loss, figures.val_token_error_rate);
     if (test_.empty()) return;
-    LookAt(model, test_, figures.test_loss, figures.test_token_error_rate);
+    EvaluateSet(model, test_, figures.test_loss, figures.test_token_error_rate);
   }
 
   std::string Sample(nn::ModelImpl& model) override {
@@ -89,7 +89,7 @@ class SpeechObjective final : public Objective {
 
   // Mean loss per letter over the utterances that CTC counts, and edits per
   // letter over all.
-  void LookAt(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
+  void EvaluateSet(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
               std::optional<double>& loss, std::optional<double>& error_rate) {
     const std::vector<int64_t> order = OrderByLength(utterances);
     double nats = 0;

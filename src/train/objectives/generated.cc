@@ -64,7 +64,7 @@ class GeneratedObjective final : public Objective {
     figures.accuracy = totals.right / totals.weight;
   }
 
-  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);
     double nats = 0;
     int64_t right = 0, count = 0;

@@ -78,7 +78,7 @@ class ImageObjective final : public Objective {
     figures.bits_per_dim = figures.loss / std::numbers::ln2;
   }
 
-  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);
     const ImageSet& images = data_.held_out;
     double nats = 0;

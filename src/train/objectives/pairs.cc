@@ -100,7 +100,7 @@ class PairObjective : public Objective {
     figures.accuracy = totals.right / totals.weight;
   }
 
-  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const EvalMode eval(model);
     double nats = 0;
     int64_t predicted = 0, right = 0;
@@ -154,8 +154,8 @@ class TargetObjective final : public PairObjective {
                       NewlineToken(DataOf<PairData>(*plan.data).tokenizer)),
         decodes_(MetricOf(options_) == Metric::kTokenErrorRate) {}
 
-  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
-    PairObjective::LookAtHeldOut(model, figures);
+  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+    PairObjective::EvaluateHeldOut(model, figures);
     // A loss that is not finite ends the run: there is nothing to decode.
     if (!decodes_ || !std::isfinite(*figures.val_loss)) return;
     int64_t edits = 0, tokens = 0;

@@ -65,9 +65,9 @@ TEST(PrecisionTest, HeldOutDataAreLookedAtInFloat32) {
   Planned p(GivenOf("linear"));
   const auto model = p.NewModel();
   StepFigures wide, narrow;
-  p.objective->LookAtHeldOut(*model, wide);
+  p.objective->EvaluateHeldOut(*model, wide);
   p.options().precision = Precision::kBF16;
-  p.objective->LookAtHeldOut(*model, narrow);
+  p.objective->EvaluateHeldOut(*model, narrow);
   EXPECT_EQ(*wide.val_loss, *narrow.val_loss);
 }
 

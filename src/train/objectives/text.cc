@@ -63,7 +63,7 @@ class TextObjective final : public Objective {
         (totals.bytes * std::numbers::ln2);
   }
 
-  void LookAtHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
     const HeldOutLoss loss = Evaluate(model, corpus_, options_.seq_len);
     figures.val_loss = loss.nats_per_token();
     figures.val_bits_per_byte = loss.bits_per_byte();

@@ -5,10 +5,10 @@
 
 namespace tarn::train {
 
-void CountLook(Plateau& plateau, bool better, int64_t patience) {
-  plateau.looks = better ? 0 : plateau.looks + 1;
-  if (plateau.looks < patience) return;
-  plateau.looks = 0;
+void CountEvaluation(Plateau& plateau, bool better, int64_t patience) {
+  plateau.evaluations = better ? 0 : plateau.evaluations + 1;
+  if (plateau.evaluations < patience) return;
+  plateau.evaluations = 0;
   ++plateau.drops;
 }
 

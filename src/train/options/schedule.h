@@ -22,7 +22,7 @@ struct ScheduleOptions {
 
 /// How far --schedule plateau has come; part of a checkpoint.
 struct Plateau {
-  int64_t looks = 0;  // evaluations since the best one, or since the rate fell
+  int64_t evaluations = 0;  // since the best one, or since the rate fell
   int64_t drops = 0;  // times the rate fell
   // The best among evaluations that count: the one at the end of a run does
   // not, since a longer run would not have had it.
@@ -31,7 +31,7 @@ struct Plateau {
 
 /// Counts an evaluation on held-out data. better: than Plateau::best, which the
 /// caller keeps. The rate falls with the `patience`-th in a row that is not.
-void CountLook(Plateau& plateau, bool better, int64_t patience);
+void CountEvaluation(Plateau& plateau, bool better, int64_t patience);
 
 /// Rate of update `step` in [1, steps]. Warm-up: lr * step / warmup. Then
 /// constant; or lr_min + (lr - lr_min) (1 + cos(pi x)) / 2 with x from 0 at the

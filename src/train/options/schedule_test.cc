@@ -66,7 +66,7 @@ TEST(LearningRateTest, StepsDownAfterTheNamedUpdates) {
   EXPECT_DOUBLE_EQ(LearningRate(options, 5001), 1e-5);
 }
 
-TEST(PlateauTest, FallsAfterSoManyLooksInARowWithoutABetterOne) {
+TEST(PlateauTest, FallsAfterSoManyEvaluationsInARowWithoutABetterOne) {
   ScheduleOptions options;
   options.schedule = Schedule::kPlateau;
   options.lr = 1.0;
@@ -82,7 +82,7 @@ TEST(PlateauTest, FallsAfterSoManyLooksInARowWithoutABetterOne) {
   const double rates[] = {1,   1,    1,    0.5,  0.5, 0.5, 0.5, 0.5,
                           0.5, 0.25, 0.25, 0.25, 0.2, 0.2, 0.2, 0.2};
   for (int i = 0; i < 16; ++i) {
-    CountLook(plateau, better[i], options.patience);
+    CountEvaluation(plateau, better[i], options.patience);
     EXPECT_DOUBLE_EQ(LearningRate(options, 50, plateau.drops), rates[i]) << i;
   }
   EXPECT_EQ(plateau.drops, 4);
@@ -92,9 +92,9 @@ TEST(PlateauTest, FallsAfterSoManyLooksInARowWithoutABetterOne) {
 
 TEST(PlateauTest, PatienceOfOneFallsAtOnce) {
   Plateau plateau;
-  for (int i = 0; i < 3; ++i) CountLook(plateau, false, 1);
+  for (int i = 0; i < 3; ++i) CountEvaluation(plateau, false, 1);
   EXPECT_EQ(plateau.drops, 3);
-  EXPECT_EQ(plateau.looks, 0);
+  EXPECT_EQ(plateau.evaluations, 0);
 }
 
 }  // namespace

@@ -54,6 +54,9 @@ std::string LogLine(const StepFigures& figures) {
   if (figures.ranks > 1) {
     line += StrCat(", \"ranks\": ", figures.ranks);
     Field(line, "exchange_s", figures.exchange_s);
+    if (figures.sequence_bytes) {
+      line += StrCat(", \"sequence_bytes\": ", *figures.sequence_bytes);
+    }
   }
   line += StrCat(", \"device\": \"", DeviceName(figures.device),
                  "\", \"precision\": \"", PrecisionName(figures.precision),

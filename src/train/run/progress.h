@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "train/trainer.h"
+#include "train/run/reporter.h"
 
 namespace tarn::train {
 

@@ -158,7 +158,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.options.model, state.options.model);
   EXPECT_EQ(read.fingerprint, state.fingerprint);
   EXPECT_EQ(read.cpu_s, state.cpu_s);
-  EXPECT_EQ(read.plateau.looks, 2);
+  EXPECT_EQ(read.plateau.evaluations, 2);
   EXPECT_EQ(read.plateau.drops, 3);
   EXPECT_EQ(read.plateau.best, 1.0 / 7);
   EXPECT_EQ(read.best_held_out, state.best_held_out);

@@ -59,7 +59,7 @@ std::string TrainStateToJson(const TrainState& state) {
   json["last_held_out"] = OptionalNumber(state.last_held_out);
   json["best_held_out"] = OptionalNumber(state.best_held_out);
   json["best_step"] = state.best_step;
-  json["plateau_looks"] = state.plateau.looks;
+  json["plateau_looks"] = state.plateau.evaluations;
   json["plateau_drops"] = state.plateau.drops;
   json["plateau_best"] = OptionalNumber(state.plateau.best);
   json["data"] = state.options.data;
@@ -82,7 +82,7 @@ TrainState TrainStateFromJson(std::string_view text) {
     // Earlier checkpoints had neither.
     state.cpu_s = json.value("cpu_s", 0.0);
     state.ranks = json.value("ranks", int64_t{1});
-    state.plateau.looks = json.value("plateau_looks", int64_t{0});
+    state.plateau.evaluations = json.value("plateau_looks", int64_t{0});
     state.plateau.drops = json.value("plateau_drops", int64_t{0});
     if (json.contains("plateau_best")) {
       state.plateau.best = ReadOptional(json.at("plateau_best"));
@@ -106,7 +106,7 @@ TrainState TrainStateFromJson(std::string_view text) {
     // nlohmann's messages name key and byte; stoull's are of no use but rare.
     throw FormatError("train.json", "the state of a run", error.what());
   }
-  if (state.plateau.looks < 0 || state.plateau.drops < 0 ||
+  if (state.plateau.evaluations < 0 || state.plateau.drops < 0 ||
       state.plateau.drops > state.step) {
     throw FormatError("train.json: plateau_drops",
                       StrCat("0 to ", state.step,
