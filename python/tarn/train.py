@@ -142,17 +142,20 @@ def _launch(own: argparse.Namespace, words: Sequence[str]) -> int:
         rdzv_endpoint="localhost:0", local_addr="localhost", run_id=f"tarn-{os.getpid()}",
         max_restarts=0)
     command = [sys.executable, "-P", "-m", "tarn.train", "--backend", own.backend,
-               "--timeout", f"{own.timeout:g}",
-               "--sequence-parallel", str(own.sequence_parallel), *words]
+               "--timeout", f"{own.timeout:g}", *words]
     try:
         elastic_launch(config, command[0])(*command[1:])
     except SignalException as stopped:
         return 128 + int(stopped.sigval)
     except ChildFailedError as error:
         codes = [one.exitcode for one in error.failures.values()]
-        _, first = error.get_first_failure()
+        rank, first = error.get_first_failure()
         code = next((one for one in codes if one in (2, 3)), first.exitcode)
-        return code if code > 0 else 128 - code
+        if code > 0:
+            return code
+        print(f"tarn train: error: rank {rank} of {own.ranks} was ended by signal {-code}; "
+              "--resume goes on from the last checkpoint", file=sys.stderr)
+        return 128 - code
     return 0
 
 
@@ -160,6 +163,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs `tarn train` with these arguments as one rank, or starts all of them.
     Returns the exit status of `tarn train`."""
     own, rest = _own_flags(sys.argv[1:] if words is None else words)
+    if own.sequence_parallel != 1:  # the trainer names it again where it says how to go on
+        rest += ["--sequence-parallel", str(own.sequence_parallel)]
     for name, value in _POOLS.items():
         os.environ.setdefault(name, value)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:

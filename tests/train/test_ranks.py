@@ -197,6 +197,16 @@ def test_a_killed_rank_ends_the_others(tmp_path, text):
     assert (tmp_path / "out" / "checkpoint" / "train.json").is_file()
 
 
+def test_a_killed_rank_is_named_by_the_launcher(tmp_path, text):
+    process = conftest.start("--data", text, *TINY, "--steps", 100_000, "--threads", "1", "--ranks",
+                             2, "--out", tmp_path / "out")
+    assert wait_for_line(process, tmp_path / "out", 5)
+    os.kill(workers(process)[-1], signal.SIGKILL)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert b"of 2 was ended by signal 9; --resume goes on" in errors
+
+
 def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):
     process = conftest.start("--data", text, *TINY, "--steps", 100_000, "--threads", "1", "--ranks",
                              2, "--out", tmp_path / "out")
@@ -216,6 +226,7 @@ def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):
     (["--ranks", 2, "--data", "nothing.txt"], 3, "nothing.txt"),
     (["--ranks", 2, "--batch", "many"], 2, "--batch"),
     (["--ranks", 3, "--sequence-parallel", 2], 2, "--sequence-parallel: want a divisor"),
+    (["--sequence-parallel", 2], 2, "--sequence-parallel: want 1, or as many processes"),
     (["--ranks", 2, "--sequence-parallel", 2, "--arch", "lstm"], 2, "--sequence-parallel: want"),
     (["--ranks", 2, "--sequence-parallel", 2, "--attention", "conditional-full"], 2,
      "sequences can be cut over ranks"),
