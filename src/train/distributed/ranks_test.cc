@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("layers=linear", "layers=full;positions=rotary",
                     "layers=aft-simple", "layers=aft-full",
                     "layers=local:local_context=8",
-                    "layers=linear,full,aft-simple"));
+                    "layers=linear,full,aft-simple;n_layers=3"));
 INSTANTIATE_TEST_SUITE_P(
     LinearForms, CutTest,
     testing::Values("feature_map=relu", "feature_map=relu2",

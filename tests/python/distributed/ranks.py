@@ -19,6 +19,15 @@ def _one(rank, size, store, work, arguments):
         dist.destroy_process_group()
 
 
+def told(case, work, *arguments):
+    """`work(*arguments)`; what it raises says in which case."""
+    try:
+        work(*arguments)
+    except Exception as error:
+        error.add_note(f"in the case {case}")
+        raise
+
+
 def run(size, work, *arguments):
     """`work(*arguments)` once a rank; what one raises is raised here."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
