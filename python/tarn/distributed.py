@@ -66,7 +66,8 @@ def linear_attention(
         initial state on another rank than the first.
 
     Every rank of the group makes the same calls in the same order, and
-    differentiates the result if one of them does; a rank that raises leaves the others waiting until the group's timeout. Once differentiable.
+    differentiates the result if one of them does; a rank that raises leaves the
+    others waiting until the group's timeout. Once differentiable.
     Costs one all-gather of B HV C (V + 1) float32 numbers a rank forward and one
     backward, and the sums of a rank's own keys and values are taken twice. Results
     agree with those of one rank up to rounding, and are the same bits from run to
@@ -158,6 +159,6 @@ class _Sums(torch.autograd.Function):
 def _gathered(own: Tensor, group: Optional[dist.ProcessGroup]) -> list[Tensor]:
     """What every rank gives, in their order."""
     own = own.contiguous()
-    all_of_them = own.new_empty((dist.get_world_size(group), *own.shape))
-    dist.all_gather_into_tensor(all_of_them, own, group=group)
-    return list(all_of_them.unbind())
+    parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, own, group=group)
+    return parts

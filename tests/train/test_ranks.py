@@ -166,12 +166,18 @@ def wait_for_line(agent, folder, count):
     return False
 
 
-@pytest.mark.parametrize("draw", range(int(os.environ.get("TARN_KILLED_RANKS", "3"))))
-def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, draw):
+@pytest.fixture(scope="module")
+def undisturbed(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks") / "whole"
+    ran("--data", text, *TINY, "--threads", "1", "--out", folder, "--ranks", 2)
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("draw", range(int(os.environ.get("TARN_KILLED_RANKS", "2"))))
+def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, undisturbed, draw):
     """At a drawn update, either rank: the weights are those of a run that nobody
     disturbed, to the bit."""
     flags = ["--data", text, *TINY, "--threads", "1"]
-    ran(*flags, "--out", tmp_path / "whole", "--ranks", 2)
     chance = random.Random(draw)
     agent = torchrun(*flags, "--out", tmp_path / "hurt", restarts=3)
     if wait_for_line(agent, tmp_path / "hurt", chance.randint(1, 50)):
@@ -180,9 +186,7 @@ def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, draw
             os.kill(chance.choice(victims), signal.SIGKILL)
     _, errors = agent.communicate(timeout=600)
     assert agent.returncode == 0, errors
-    weights = [(tmp_path / folder / "model.safetensors").read_bytes()
-               for folder in ("whole", "hurt")]
-    assert weights[0] == weights[1]
+    assert (tmp_path / "hurt" / "model.safetensors").read_bytes() == undisturbed
 
 
 def test_a_killed_rank_ends_the_others(tmp_path, text):
@@ -224,7 +228,6 @@ def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):
     (["--ranks", 2, "--backend", "smoke"], 2, "--backend"),
     (["--ranks", 2, "--data", "-"], 2, "--data: want files"),
     (["--ranks", 2, "--data", "nothing.txt"], 3, "nothing.txt"),
-    (["--ranks", 2, "--batch", "many"], 2, "--batch"),
     (["--ranks", 3, "--sequence-parallel", 2], 2, "--sequence-parallel: want a divisor"),
     (["--sequence-parallel", 2], 2, "--sequence-parallel: want 1, or as many processes"),
     (["--ranks", 2, "--sequence-parallel", 2, "--arch", "lstm"], 2, "--sequence-parallel: want"),

@@ -375,19 +375,17 @@ TrainOptions BuildOptions(const Given& given) {
   return options;
 }
 
-// Given options go on top of the saved ones one by one, so that the message can
-// name the first that differs.
+// Given options go on top of the saved ones; of one that is given twice the last
+// counts, as at the beginning of a run.
 TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
   TrainOptions options = saved;
   options.data.clear();
   const Given all = Expand(given);
+  for (const auto& [name, value] : all) Set(options, name, value);
+  if (options.threads == 0) options.threads = saved.threads;
   for (const auto& [name, value] : all) {
-    Set(options, name, value);
     const OptionInfo* info = FindOption(name);
     if (info == nullptr) continue;
-    if (name == "threads" && options.threads == 0) {
-      options.threads = saved.threads;
-    }
     // More steps continue the same run unless the rates depend on their number.
     const bool frozen =
         info->changes_bits &&

@@ -48,6 +48,9 @@ TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
                     {"checkpoint_every", "3"}})
                 .checkpoint_every,
             3);
+  // Of a flag that is given twice the last counts, as at the beginning of a run.
+  EXPECT_NO_THROW(resume({{"threads", "1"}, {"threads", "2"}}));
+  EXPECT_THROW(resume({{"threads", "2"}, {"threads", "1"}}), ArgumentError);
   const Given bad = {
       {"lr", "0.2"},       {"batch", "9"},       {"seed", "1"},
       {"threads", "1"},    {"d_model", "32"},    {"dropout", "0.5"},
