@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import os
 import pathlib
 import sys
@@ -58,18 +57,10 @@ def _library() -> pathlib.Path:
                      "(build it with `make build`, or set TARN_TRAIN_LIBRARY)")
 
 
-def _has(words: Sequence[str], flag: str) -> bool:
-    return any(one == flag or one.startswith(flag + "=") for one in words)
-
-
-def _after_restart(words: Sequence[str]) -> list[str]:
+def _going_on(words: Sequence[str]) -> list[str]:
     """Processes that torchrun has started again go on where the checkpoint is."""
-    words = list(words)
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
-        words = [one for one in words if one != "--overwrite"]
-        if "--resume" not in words:
-            words.append("--resume")
-    return words
+    words = [one for one in words if one != "--overwrite"]
+    return words if "--resume" in words else [*words, "--resume"]
 
 
 def _run(words: Sequence[str], group: str | None, sequence: str | None = None) -> int:
@@ -110,6 +101,8 @@ def _join(own: argparse.Namespace, words: Sequence[str]) -> int:
     import torch
     import torch.distributed as dist
 
+    from tarn import _process_group
+
     # Losses and decisions travel as numbers of the CPU, also where models do not.
     both = torch.cuda.is_available() and dist.is_nccl_available()
     if own.backend == "nccl" and not both:
@@ -119,9 +112,15 @@ def _join(own: argparse.Namespace, words: Sequence[str]) -> int:
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if both and local < torch.cuda.device_count():
         torch.cuda.set_device(local)
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=own.timeout))
+    try:
+        again = _process_group.join(backend, own.timeout)
+    except RuntimeError as error:
+        print(f"tarn train: error: rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: the "
+              f"ranks do not find each other: {error}", file=sys.stderr)
+        return 1
+    words = _going_on(words) if again else words
     sequence = _sequence_group(own.sequence_parallel)
-    code = _run(_after_restart(words), dist.group.WORLD.group_name, sequence)
+    code = _run(words, dist.group.WORLD.group_name, sequence)
     if code == 0:
         dist.destroy_process_group()
     return code

@@ -267,7 +267,9 @@ void Run::FailAt(int64_t step, const std::string& what) {
 }
 
 void Run::EvaluateHeldOut(StepFigures& figures) {
-  if (ranks_.is_first()) objective_->EvaluateHeldOut(*model_, figures);
+  if (all_ranks_.evaluates()) {
+    objective_->EvaluateHeldOut(*model_, all_ranks_.sequence, figures);
+  }
   ShareHeldOut(figures);
   if (!std::isfinite(*figures.val_loss)) {
     FailAt(figures.step, StrCat("the held-out loss is ", *figures.val_loss));

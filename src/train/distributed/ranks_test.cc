@@ -117,6 +117,8 @@ TEST_P(CutTest, GradientIsThatOfWholeRows) {
   const TrainOptions& options = p.plan.state.options;
   const auto whole = p.NewModel();
   StepFigures wanted;
+  StepFigures seen;
+  p.objective->EvaluateHeldOut(*whole, nullptr, seen);
   AddGradient(*p.objective, *whole, options, 3, wanted);
   for (const int64_t size : {2, 3, 4}) {
     std::mutex one_at_a_time;
@@ -127,6 +129,11 @@ TEST_P(CutTest, GradientIsThatOfWholeRows) {
       }();
       const RankedSequence sequence(ranks);
       const auto exchange = ranks.Exchange(model->parameters());
+      StepFigures held_out;
+      objective->EvaluateHeldOut(*model, &sequence, held_out);
+      EXPECT_NEAR(*held_out.val_loss, *seen.val_loss, kBound * 4);
+      EXPECT_NEAR(*held_out.val_bits_per_byte, *seen.val_bits_per_byte,
+                  kBound * 4);
       StepFigures figures;
       AddGradient(*objective, *model, options, 3, {ranks, &sequence},
                   exchange.get(), figures);

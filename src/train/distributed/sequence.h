@@ -13,6 +13,8 @@ class RankedSequence final : public nn::SequenceRanks {
   int64_t rank() const override { return ranks_.rank(); }
   int64_t size() const override { return ranks_.size(); }
   torch::Tensor Gather(const torch::Tensor& own) const override;
+  /// In place, over these ranks: the same bits on each.
+  void Sum(std::span<double> values) const { ranks_.Sum(values); }
   double seconds() const { return ranks_.seconds(); }
   int64_t bytes() const { return ranks_.bytes(); }
 
@@ -32,6 +34,11 @@ struct RunRanks {
     return all.seconds() + (sequence == nullptr ? 0 : sequence->seconds());
   }
 
+  /// Whether this rank works on held-out data: the first, and those that share the
+  /// tokens of its rows.
+  bool evaluates() const {
+    return all.rank() < (sequence == nullptr ? 1 : sequence->size());
+  }
   /// The rows of this rank: those that share tokens have the same.
   RowShare RowsOf(int64_t rows) const {
     const int64_t pieces = sequence == nullptr ? 1 : sequence->size();

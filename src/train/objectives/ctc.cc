@@ -59,7 +59,8 @@ class SpeechObjective final : public Objective {
 
   void Describe(const UpdateTotals&, StepFigures&) const override {}
 
-  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence*,
+                       StepFigures& figures) override {
     const EvalMode eval(model);
     figures.epoch_tokens = EpochFrames();
     EvaluateSet(model, held_out_, figures.val_loss, figures.val_token_error_rate);

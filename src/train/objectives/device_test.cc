@@ -41,8 +41,8 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
     EXPECT_NEAR(there_optimizer->Step(0.01), here_optimizer->Step(0.01), kBound);
   }
   StepFigures wanted, given;
-  p.objective->EvaluateHeldOut(*here, wanted);
-  p.objective->EvaluateHeldOut(*there, given);
+  p.objective->EvaluateHeldOut(*here, nullptr, wanted);
+  p.objective->EvaluateHeldOut(*there, nullptr, given);
   EXPECT_NEAR(*given.val_loss, *wanted.val_loss, kBound);
   EXPECT_FALSE(p.objective->Sample(*there).empty());
 
@@ -54,7 +54,7 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
   there_optimizer->Load(p.dir / "state");
   EXPECT_EQ(here_optimizer->updates(), 2);
   StepFigures again;
-  p.objective->EvaluateHeldOut(*here, again);
+  p.objective->EvaluateHeldOut(*here, nullptr, again);
   EXPECT_NEAR(*again.val_loss, *given.val_loss, kBound);
   for (const auto& [name, parameter] : ParametersOf(*there)) {
     EXPECT_EQ(parameter.device(), kDevice) << name;

@@ -9,8 +9,9 @@
 namespace tarn::train {
 namespace {
 
-// Wide enough to keep the cores busy, small beside a training step's memory.
-constexpr int64_t kWindowsAtOnce = 16;
+// Wide enough to keep the cores busy, small beside a training step's memory: so
+// many windows, and of long ones no more than have so many tokens.
+constexpr int64_t kWindowsAtOnce = 16, kTokensAtOnce = 65'536;
 constexpr int64_t kPromptTokens = 16;
 
 }  // namespace
@@ -60,31 +61,40 @@ Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len) {
   return rows;
 }
 
+void TakePiece(const nn::SequenceCut& cut, Rows& rows) {
+  rows.inputs = cut.Piece(rows.inputs);
+  rows.targets = cut.Piece(rows.targets).contiguous();
+}
+
 HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
-                     int64_t seq_len) {
+                     int64_t seq_len, const RankedSequence* sequence) {
   const EvalMode eval(model);
   const auto options = torch::nn::functional::CrossEntropyFuncOptions()
                            .ignore_index(kIgnored)
                            .reduction(torch::kSum);
+  const nn::SequenceCut cut = {sequence, seq_len};
   HeldOutLoss loss;
   const int64_t windows = corpus.held_out_windows();
-  for (int64_t first = 0; first < windows; first += kWindowsAtOnce) {
+  const int64_t at_once = std::clamp<int64_t>(
+      kTokensAtOnce / std::max<int64_t>(seq_len, 1), 1, kWindowsAtOnce);
+  for (int64_t first = 0; first < windows; first += at_once) {
     std::vector<Window> batch;
-    for (int64_t i = first; i < std::min(first + kWindowsAtOnce, windows);
-         ++i) {
+    for (int64_t i = first; i < std::min(first + at_once, windows); ++i) {
       batch.push_back(corpus.HeldOutWindow(i));
       loss.tokens += static_cast<int64_t>(batch.back().tokens.size()) - 1;
     }
     // A row that ended early is padded: in a causal model later tokens do not
     // affect a token, and their targets are ignored.
-    const Rows rows = MakeRows(batch, seq_len);
-    const torch::Tensor logits = LogitsOf(model, rows.inputs);
+    Rows rows = MakeRows(batch, seq_len);
+    if (sequence != nullptr) TakePiece(cut, rows);
+    const torch::Tensor logits = LogitsOf(model, rows.inputs, cut);
     loss.nats += torch::nn::functional::cross_entropy(
                      logits.flatten(0, 1),
                      rows.targets.flatten().to(logits.device()), options)
                      .item<double>();
     loss.bytes += rows.target_bytes;
   }
+  if (sequence != nullptr) sequence->Sum({&loss.nats, 1});
   return loss;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "torch_nn/models/model.h"
+#include "train/distributed/sequence.h"
 #include "data/text/corpus.h"
 
 namespace tarn::train {
@@ -28,6 +29,8 @@ struct Rows {
 };
 inline constexpr int64_t kIgnored = -100;  // torch's own default
 Rows MakeRows(const std::vector<Window>& windows, int64_t seq_len);
+/// Leaves of the rows what is here of a sequence that is cut over ranks.
+void TakePiece(const nn::SequenceCut& cut, Rows& rows);
 
 /// model.Logits of a batch on any device: on the model's device, and in float32
 /// where autocast made them narrower, since a loss sums over all of them.
@@ -40,9 +43,10 @@ torch::Tensor LogitsOf(nn::ModelImpl& model, const torch::Tensor& inputs,
                        const nn::SequenceCut& cut);
 
 /// Evaluates every held-out window once, in eval mode, without gradients; the
-/// mode is restored. Sums in double, in window order.
+/// mode is restored. Sums in double, in window order. sequence: the ranks that
+/// share the tokens of every window, all of which call this; null: none do.
 HeldOutLoss Evaluate(nn::ModelImpl& model, const Corpus& corpus,
-                     int64_t seq_len);
+                     int64_t seq_len, const RankedSequence* sequence = nullptr);
 
 /// Continues the start of the held-out text by `tokens` tokens, drawn with the
 /// sampler's defaults and `seed`. Sees at most seq_len tokens at a time, as in

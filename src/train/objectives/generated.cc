@@ -11,6 +11,14 @@ namespace {
 struct Asked final : TrainingRows {
   torch::Tensor inputs, targets;
   int64_t count = 0;  // labelled places
+
+  // Leaves what is here of a sequence that is cut over ranks.
+  void TakePiece(const nn::SequenceCut& here) {
+    cut = here;
+    inputs = cut.Piece(inputs);
+    targets = cut.Piece(targets).contiguous();
+    count = targets.ne(kIgnored).sum().item<int64_t>();
+  }
 };
 
 // Sums over labelled places: nats, and how often the likeliest token is right.
@@ -45,10 +53,7 @@ class GeneratedObjective final : public Objective {
                                          part.first + part.begin + row);
     }));
     if (part.sequence != nullptr) {
-      rows->cut = part.Cut(data_.seq_len);
-      rows->inputs = rows->cut.Piece(rows->inputs);
-      rows->targets = rows->cut.Piece(rows->targets).contiguous();
-      rows->count = rows->targets.ne(kIgnored).sum().item<int64_t>();
+      rows->TakePiece(part.Cut(data_.seq_len));
     }
     rows->tokens = rows->count;
     rows->weight = static_cast<double>(rows->count);
@@ -64,21 +69,22 @@ class GeneratedObjective final : public Objective {
     figures.accuracy = totals.right / totals.weight;
   }
 
-  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence* sequence,
+                       StepFigures& figures) override {
     const EvalMode eval(model);
-    double nats = 0;
-    int64_t right = 0, count = 0;
+    double sums[] = {0, 0, 0};  // nats, right, count
     for (int64_t first = 0; first < data_.held_out; first += options_.batch) {
-      const Asked asked =
+      Asked asked =
           HeldOut(first, std::min(options_.batch, data_.held_out - first));
+      if (sequence != nullptr) asked.TakePiece({sequence, data_.seq_len});
       const PartLoss told = Tell(model, asked);
-      nats += told.loss.item<double>();
-      right += told.right;
-      count += asked.count;
+      sums[0] += told.loss.item<double>();
+      sums[1] += static_cast<double>(told.right);
+      sums[2] += static_cast<double>(asked.count);
     }
-    figures.val_loss = nats / static_cast<double>(count);
-    figures.val_accuracy =
-        static_cast<double>(right) / static_cast<double>(count);
+    if (sequence != nullptr) sequence->Sum(sums);
+    figures.val_loss = sums[0] / sums[2];
+    figures.val_accuracy = sums[1] / sums[2];
   }
 
   std::string Sample(nn::ModelImpl& model) override {

@@ -16,6 +16,13 @@ constexpr int64_t kImagesAtOnce = 16;
 // [B, n - 1] uint8, all but the first, which is given.
 struct ImageRows final : TrainingRows {
   torch::Tensor inputs, targets;
+
+  // Leaves what is here of a sequence that is cut over ranks.
+  void TakePiece(const nn::SequenceRanks* ranks) {
+    cut = {ranks, inputs.size(1)};
+    inputs = cut.Piece(inputs);
+    targets = cut.Piece(targets).contiguous();
+  }
 };
 
 ImageRows MakeImageRows(const ImageSet& images,
@@ -62,9 +69,7 @@ class ImageObjective final : public Objective {
     rows->weight = rows->scale = part.share(options_.seq_len);
     rows->tokens = part.counts_rows() ? part.count * options_.seq_len : 0;
     if (part.sequence != nullptr) {
-      rows->cut = part.Cut(rows->inputs.size(1));
-      rows->inputs = rows->cut.Piece(rows->inputs);
-      rows->targets = rows->cut.Piece(rows->targets).contiguous();
+      rows->TakePiece(part.sequence);
     }
     return rows;
   }
@@ -78,7 +83,8 @@ class ImageObjective final : public Objective {
     figures.bits_per_dim = figures.loss / std::numbers::ln2;
   }
 
-  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence* sequence,
+                       StepFigures& figures) override {
     const EvalMode eval(model);
     const ImageSet& images = data_.held_out;
     double nats = 0;
@@ -88,10 +94,11 @@ class ImageObjective final : public Objective {
            ++i) {
         which.push_back(i);
       }
-      nats += Losses(model, MakeImageRows(images, which))
-                  .sum(torch::kFloat64)
-                  .item<double>();
+      ImageRows rows = MakeImageRows(images, which);
+      if (sequence != nullptr) rows.TakePiece(sequence);
+      nats += Losses(model, rows).sum(torch::kFloat64).item<double>();
     }
+    if (sequence != nullptr) sequence->Sum({&nats, 1});
     figures.val_loss =
         nats / static_cast<double>(images.count * options_.seq_len);
     figures.val_bits_per_dim = *figures.val_loss / std::numbers::ln2;

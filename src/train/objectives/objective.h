@@ -90,7 +90,11 @@ class Objective {
   /// Fills in the figures of held-out data, in eval mode, without gradients,
   /// and in the weights' own type, so that they are those of the model in the
   /// files. The model's mode is restored. Sums in double, in a fixed order.
-  virtual void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) = 0;
+  /// sequence: those that share the tokens of every row, all of which call this;
+  /// null: rows are whole.
+  virtual void EvaluateHeldOut(nn::ModelImpl& model,
+                               const RankedSequence* sequence,
+                               StepFigures& figures) = 0;
 
   /// An example of the model's present output, for people. Leaves torch's
   /// generator alone.

@@ -88,7 +88,7 @@ TEST(LabelObjectiveTest, AccuracyAndLossByHand) {
   // Probabilities 1/8, 5/8, 2/8: two of four are v.
   TableModel model(p.config(), torch::tensor({{1.0, 5.0, 2.0}}).log());
   StepFigures figures;
-  p.objective->EvaluateHeldOut(model, figures);
+  p.objective->EvaluateHeldOut(model, nullptr, figures);
   EXPECT_DOUBLE_EQ(*figures.val_accuracy, 0.5);
   const double want =
       -(std::log(1 / 8.0) + 2 * std::log(5 / 8.0) + std::log(2 / 8.0)) / 4;
@@ -130,7 +130,7 @@ TEST(TargetObjectiveTest, TokenErrorAndLossByHand) {
   ASSERT_EQ(p.config().vocab_size, 5);
   TableModel model(p.config(), Cycle());
   StepFigures figures;
-  p.objective->EvaluateHeldOut(model, figures);
+  p.objective->EvaluateHeldOut(model, nullptr, figures);
   EXPECT_DOUBLE_EQ(*figures.val_token_error_rate, (0 + 1 + 2 + 3) / 12.0);
   // Transitions that the table expects, of all (ends included): xy 3 of 3; x 1
   // of 2; xyxy 4 of 5, all but y to x; yxxyx 1 of 6, x to y alone.
@@ -145,7 +145,7 @@ TEST(TargetObjectiveTest, LossAloneSkipsDecoding) {
   Planned p("seq2seq", kPairs, "a\tz\nq\tx\n", {{"eval_metric", "loss"}});
   const auto model = nn::MakeModel(p.config());
   StepFigures figures;
-  p.objective->EvaluateHeldOut(*model, figures);
+  p.objective->EvaluateHeldOut(*model, nullptr, figures);
   EXPECT_TRUE(figures.val_loss.has_value());
   EXPECT_FALSE(figures.val_token_error_rate.has_value());
 }
@@ -191,7 +191,7 @@ TEST(TargetObjectiveTest, BatchedDecodesAreThoseOfSingleExamples) {
       for (auto& parameter : model->parameters()) parameter.mul_(2);
     }
     StepFigures figures;
-    p.objective->EvaluateHeldOut(*model, figures);
+    p.objective->EvaluateHeldOut(*model, nullptr, figures);
     EXPECT_DOUBLE_EQ(*figures.val_token_error_rate,
                      SlowErrorRate(*model, DataOf<PairData>(*p.plan.data), 9))
         << attention;
@@ -274,7 +274,7 @@ TEST(GeneratedObjectiveTest, FiguresAreSumsOverLabelledPlaces) {
       for (int64_t row = 0; row < 37; ++row) {
         held_out.Add(g.generator.HeldOutRow(3, row), table);
       }
-      g.objective->EvaluateHeldOut(model, figures);
+      g.objective->EvaluateHeldOut(model, nullptr, figures);
       const auto held_count = static_cast<double>(held_out.count);
       EXPECT_NEAR(*figures.val_loss, held_out.nats / held_count, 1e-5);
       EXPECT_DOUBLE_EQ(*figures.val_accuracy,

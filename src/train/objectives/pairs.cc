@@ -100,7 +100,8 @@ class PairObjective : public Objective {
     figures.accuracy = totals.right / totals.weight;
   }
 
-  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
+  void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence*,
+                       StepFigures& figures) override {
     const EvalMode eval(model);
     double nats = 0;
     int64_t predicted = 0, right = 0;
@@ -154,8 +155,9 @@ class TargetObjective final : public PairObjective {
                       NewlineToken(DataOf<PairData>(*plan.data).tokenizer)),
         decodes_(MetricOf(options_) == Metric::kTokenErrorRate) {}
 
-  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
-    PairObjective::EvaluateHeldOut(model, figures);
+  void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence* sequence,
+                       StepFigures& figures) override {
+    PairObjective::EvaluateHeldOut(model, sequence, figures);
     // A loss that is not finite ends the run: there is nothing to decode.
     if (!decodes_ || !std::isfinite(*figures.val_loss)) return;
     int64_t edits = 0, tokens = 0;

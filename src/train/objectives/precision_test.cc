@@ -65,9 +65,9 @@ TEST(PrecisionTest, HeldOutDataAreLookedAtInFloat32) {
   Planned p(GivenOf("linear"));
   const auto model = p.NewModel();
   StepFigures wide, narrow;
-  p.objective->EvaluateHeldOut(*model, wide);
+  p.objective->EvaluateHeldOut(*model, nullptr, wide);
   p.options().precision = Precision::kBF16;
-  p.objective->EvaluateHeldOut(*model, narrow);
+  p.objective->EvaluateHeldOut(*model, nullptr, narrow);
   EXPECT_EQ(*wide.val_loss, *narrow.val_loss);
 }
 

@@ -39,8 +39,7 @@ class TextObjective final : public Objective {
     rows->bytes = part.counts_rows() ? rows->rows.target_bytes : 0;
     if (part.sequence != nullptr) {
       rows->cut = part.Cut(seq_len);
-      rows->rows.inputs = rows->cut.Piece(rows->rows.inputs);
-      rows->rows.targets = rows->cut.Piece(rows->rows.targets).contiguous();
+      TakePiece(rows->cut, rows->rows);
     }
     return rows;
   }
@@ -63,8 +62,10 @@ class TextObjective final : public Objective {
         (totals.bytes * std::numbers::ln2);
   }
 
-  void EvaluateHeldOut(nn::ModelImpl& model, StepFigures& figures) override {
-    const HeldOutLoss loss = Evaluate(model, corpus_, options_.seq_len);
+  void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence* sequence,
+                       StepFigures& figures) override {
+    const HeldOutLoss loss =
+        Evaluate(model, corpus_, options_.seq_len, sequence);
     figures.val_loss = loss.nats_per_token();
     figures.val_bits_per_byte = loss.bits_per_byte();
   }
