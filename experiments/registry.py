@@ -18,12 +18,20 @@ MODULES = {
     "recall": "experiments.recall",
     "earlier": "experiments.earlier",
     "same_start": "experiments.same_start",
+    "distributed": "experiments.distributed",
 }
+# Not of `all`, and so not of `make paper`: run by their name alone.
+APART = ("distributed",)
 
 
 def names() -> list[str]:
     """All experiments whose module is there."""
     return [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+
+
+def in_all() -> list[str]:
+    """Those that `all` runs."""
+    return [name for name in names() if name not in APART]
 
 
 def find(name: str) -> Experiment:

@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
                      formatter_class=argparse.RawDescriptionHelpFormatter)
     known = list(registry.MODULES)
     parser.add_argument("what", choices=[*known, "all", "list", "report"], metavar="WHAT",
-                        help=f"{', '.join(known)}; all of them; list; report")
+                        help=f"{', '.join(known)}; all, which are those of `make paper`; list; report")
     parser.add_argument("--size", choices=SIZES, default="cpu",
                         help="quick: smoke; cpu: minutes on two cores; full: the paper's "
                         "(default cpu)")
@@ -124,6 +124,13 @@ def _out(line: Any) -> pathlib.Path:
     if line.device != "cpu":
         name += f"-{line.device}"
     return pathlib.Path("models") / "paper" / name
+
+
+def _names(what: str) -> list[str]:
+    """Of the experiments that a command is about."""
+    if what == "all":
+        return registry.in_all()
+    return registry.names() if what == "list" else [what]
 
 
 def _settings(line: Any, names: Sequence[str]) -> list[Settings]:
@@ -203,7 +210,7 @@ def _run(arguments: Sequence[str]) -> int:
     everything = line.what in ("all", "list")
     if not everything and line.what not in registry.names():
         raise ExperimentError(f"{line.what} is not in this build")
-    wanted = _settings(line, registry.names() if everything else [line.what])
+    wanted = _settings(line, _names(line.what))
     if line.what == "list":
         _list(wanted)
     else:

@@ -102,6 +102,9 @@ def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
     to draw again); returns the pages. ExperimentError (3) where there is no
     result or one is broken, with nothing removed."""
     paths = stored(source)
+    if paths:  # what `all` leaves out stays as it was last told
+        paths |= {name: path for name, path in stored(to / "results").items()
+                  if name in registry.APART and name not in paths}
     if not paths:
         raise ExperimentError(f"{source}: want results of experiments, got none (run "
                               "`tarn experiment all` first)", 3)
@@ -283,7 +286,7 @@ def summary_text(told: Sequence[Told]) -> str:
              Table(["experiment", "claim", "verdict", "by how much"], rows).markdown(),
              _VERDICTS]
     missing = [name for name in registry.MODULES if name not in
-               [one.experiment.name for one in told]]
+               [*registry.APART, *(one.experiment.name for one in told)]]
     if missing:
         parts.append(f"Not run: {', '.join(missing)}.")
     for one in told:
@@ -302,8 +305,11 @@ def _whence(told: Sequence[Told]) -> str:
     """`make paper` runs each with nothing but its size, all of them at one commit."""
     plain = all(one.result["command"] == f"tarn experiment {one.experiment.name} --size cpu"
                 for one in told)
-    text = ("Every figure comes from `make paper`" if plain else
-            "Every figure comes from the commands below, which are not all those of `make paper`")
+    text = "Every figure comes from the commands below, which are not all those of `make paper`"
+    if plain:
+        apart = [f"`{one.result['command']}`" for one in told
+                 if one.experiment.name in registry.APART]
+        text = " or from ".join(["Every figure comes from `make paper`", *apart])
     commits = list(dict.fromkeys(one.result["commit"] for one in told))
     return text + (f", run at several commits ({', '.join(commits)})" if len(commits) > 1 else "")
 

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import registry
 from experiments.core import data, digest
+from experiments.core.command import _names
 from experiments.core.progress import Progress
 from experiments.core.settings import Experiment, Settings
 from experiments.core.types import SIZES, ExperimentError
@@ -73,7 +74,9 @@ def test_time_is_kept(size, most, tmp_path):
     except ExperimentError as error:
         pytest.skip(f"data are missing: {str(error).splitlines()[0]}")
     declared = {one.name: one.minutes[size] for one in _all()}
-    assert sum(declared.values()) <= most and sum(planned.values()) <= most, planned
+    together = registry.in_all()
+    assert sum(declared[name] for name in together) <= most, declared
+    assert sum(planned[name] for name in together) <= most, planned
     for name, minutes in planned.items():
         assert size == "quick" or minutes <= 1.05 * declared[name], (name, minutes)
 
@@ -151,6 +154,11 @@ def test_the_check_sees_what_is_missing():
 
 def test_what_drives_the_runs_is_there():
     assert all((ROOT / source).is_file() for source in digest.DRIVING)
+
+
+def test_all_leaves_out_what_runs_by_its_name():
+    assert set(_names("all")) == set(registry.names()) - {"distributed"}
+    assert _names("list") == registry.names() and _names("distributed") == ["distributed"]
 
 
 def test_unknown_name():

@@ -1,12 +1,18 @@
 """Pages and figures from stored results, hostile ones among them."""
 
+import dataclasses
+import importlib.machinery
 import importlib.metadata
 import json
 import pathlib
 import re
+import shutil
+import sys
+import types
 
 import numpy as np
 import pytest
+import toy
 
 from experiments import registry
 from experiments.core import files, report, result
@@ -58,6 +64,44 @@ def test_report_names_the_commands_that_were_not_of_make_paper(stored, tmp_path)
     other = report.Told(told.experiment, dict(plain, commit="0123456789"), told.page, told.criteria, [])
     assert (f"`make paper`, run at several commits ({plain['commit']}, 0123456789)."
             in report.summary_text([told, other]))
+
+
+@pytest.fixture
+def apart(settings, monkeypatch):
+    """Settings of an experiment that `all` leaves out."""
+    module = types.ModuleType("other_toy")
+    module.__spec__ = importlib.machinery.ModuleSpec("other_toy", None)
+    module.EXPERIMENT = dataclasses.replace(toy.EXPERIMENT, name="other")
+    monkeypatch.setitem(sys.modules, "other_toy", module)
+    monkeypatch.setattr(registry, "MODULES", {"scaling": "toy", "other": "other_toy"})
+    monkeypatch.setattr(registry, "APART", ("other",))
+    return dataclasses.replace(settings, experiment=module.EXPERIMENT,
+                               out=settings.out.parent / "other")
+
+
+def test_what_all_leaves_out_keeps_its_page(stored, apart, tmp_path):
+    """Where the work folder has no result of it, and is not said to be missing."""
+    paper = tmp_path / "paper"
+    assert registry.in_all() == ["scaling"]
+    assert "Not run" not in report.write(stored, paper)[0].read_text()
+    run_all([apart], quiet=True)
+    assert [one.name for one in report.write(stored, paper)] == [
+        "README.md", "scaling.md", "other.md"]
+    before = (paper / "other.md").read_text()
+    shutil.rmtree(apart.out)
+    summary = report.write(stored, paper)[0].read_text()
+    assert "(other.md)" in summary and (paper / "other.md").read_text() == before
+
+
+def test_summary_names_the_command_of_what_all_leaves_out(stored, apart, tmp_path):
+    run_all([apart], quiet=True)
+    told = []
+    for name in ("scaling", "other"):
+        one = report.tell(stored / name / "result.json", name, tmp_path)
+        plain = dict(one.result, size="cpu", command=f"tarn experiment {name} --size cpu")
+        told.append(report.Told(one.experiment, plain, one.page, one.criteria, []))
+    assert ("comes from `make paper` or from `tarn experiment other --size cpu`."
+            in report.summary_text(told))
 
 
 def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
