@@ -135,8 +135,9 @@ def _wire_errors(result: JsonDict) -> list[float]:
     rows = [*measured["rows"], *measured["passing"]]
     found = [abs(row["sent"] / alpha_beta.sent(row["op"], row["bytes"], row["ranks"]) - 1)
              for row in rows if row["sent"] and row["bytes"] >= _LEAST_COUNTED]
-    found += [abs(row["sent"] / row["foretold_sent"] - 1) for row in measured["trained"]
-              if row["sent"] and "foretold_sent" in row]
+    if result["size"] != "quick":  # whose updates are over before they can be told apart
+        found += [abs(row["sent"] / row["foretold_sent"] - 1) for row in measured["trained"]
+                  if row["sent"] and "foretold_sent" in row]
     return [100 * one for one in found]
 
 
