@@ -1,11 +1,11 @@
 // Prefetches the rows of the next chunk while the products of this one run.
 
-#if defined(TARN_KERNELS_LINEAR_ATTENTION_PREFETCH_INL_H_) == \
+#if defined(TARN_KERNELS_PREFETCH_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_LINEAR_ATTENTION_PREFETCH_INL_H_
-#undef TARN_KERNELS_LINEAR_ATTENTION_PREFETCH_INL_H_
+#ifdef TARN_KERNELS_PREFETCH_INL_H_
+#undef TARN_KERNELS_PREFETCH_INL_H_
 #else
-#define TARN_KERNELS_LINEAR_ATTENTION_PREFETCH_INL_H_
+#define TARN_KERNELS_PREFETCH_INL_H_
 #endif
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // Masked scores of a chunk: products of rows with rows, lanes over tokens.
 
-#if defined(TARN_KERNELS_LINEAR_ATTENTION_SCORES_INL_H_) == \
+#if defined(TARN_KERNELS_SCORES_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_LINEAR_ATTENTION_SCORES_INL_H_
-#undef TARN_KERNELS_LINEAR_ATTENTION_SCORES_INL_H_
+#ifdef TARN_KERNELS_SCORES_INL_H_
+#undef TARN_KERNELS_SCORES_INL_H_
 #else
-#define TARN_KERNELS_LINEAR_ATTENTION_SCORES_INL_H_
+#define TARN_KERNELS_SCORES_INL_H_
 #endif
 
 #include <algorithm>
