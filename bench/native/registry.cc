@@ -32,6 +32,9 @@ const Registry& Entries() {
     RegisterAftSimple(all);
     RegisterBiasActivation(all);
     RegisterBlockedAttention(all);
+    RegisterDecayAttention(all);
+    RegisterDeltaAttention(all);
+    RegisterDplrAttention(all);
     RegisterDropout(all);
     RegisterGemm(all);
     RegisterHash(all);
@@ -48,6 +51,7 @@ const Registry& Entries() {
     RegisterRmsNorm(all);
     RegisterRotary(all);
     RegisterRowProduct(all);
+    RegisterShortConvolution(all);
     RegisterSoftmaxAttention(all);
     RegisterSwiglu(all);
     return all;

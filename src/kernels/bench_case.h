@@ -72,6 +72,9 @@ void RegisterAdam(Registry& registry);
 void RegisterAftSimple(Registry& registry);
 void RegisterBiasActivation(Registry& registry);
 void RegisterBlockedAttention(Registry& registry);
+void RegisterDecayAttention(Registry& registry);
+void RegisterDeltaAttention(Registry& registry);
+void RegisterDplrAttention(Registry& registry);
 void RegisterDropout(Registry& registry);
 void RegisterGemm(Registry& registry);
 void RegisterHash(Registry& registry);
@@ -88,6 +91,7 @@ void RegisterResidualNorm(Registry& registry);
 void RegisterRmsNorm(Registry& registry);
 void RegisterRotary(Registry& registry);
 void RegisterRowProduct(Registry& registry);
+void RegisterShortConvolution(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);
 void RegisterSwiglu(Registry& registry);
 

@@ -1,0 +1,172 @@
+// Recurrent form: step and prefill against the double reference; bits that do
+// not depend on how a prompt is split, on the batch or on threads.
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "kernels/decay/decay_attention.h"
+#include "kernels/decay/step_stream.h"
+#include "kernels/decay/test_problem.h"
+
+namespace tarn::testing {
+namespace {
+
+RecurrentOutcome Feed(const DecayProblem& p, const std::vector<int64_t>& runs,
+                      DType dtype, bool spread, Executor& executor) {
+  return FeedTokens(p, {}, runs, dtype, spread, executor, DecayAttentionStep);
+}
+
+class DecayAttentionStepTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ForceSimdTarget(GetParam()); }
+  void TearDown() override { ResetSimdTarget(); }
+};
+
+TEST_P(DecayAttentionStepTest, MatchesReference) {
+  SerialExecutor serial;
+  int seed = 0;
+  for (auto [K, V] : {std::pair<int64_t, int64_t>{1, 1},
+                      {3, 16},
+                      {25, 64},
+                      {64, 33},
+                      {300, 130}}) {
+    for (Gate gate : kGateKinds) {
+      for (bool bonus : {false, true}) {
+        for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+          const DecayProblem p =
+              MakeDecayProblem({40, 2, 4, K, V}, gate, ++seed, dtype,
+                               {0.3, seed % 2 == 0}, seed % 3 != 0, bonus);
+          const reference::DecayResult ref = reference::DecayForward(p);
+          const RecurrentOutcome s =
+              Feed(p, std::vector<int64_t>(40, 1), dtype, seed % 2, serial);
+          const Tolerance t = OutputTolerance(dtype);
+          const std::string what = "case " + std::to_string(seed);
+          const double floor = V == 1 ? 0.1 : 0;
+          ExpectClose(s.out, ref.out, V, t.r, t.m, what, floor);
+          ExpectClose(WideFloats(s.S), ref.S, V, 2e-6, 5e-5, what + " S",
+                      floor);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DecayAttentionStepTest, AnySplitAndThreadCountGiveTheSameBits) {
+  SerialExecutor serial;
+  ThreadPool two(2), three(3);
+  for (Gate gate : kGateKinds) {
+    const DecayProblem p = MakeDecayProblem({64, 4, 4, 64, 100}, gate, 3);
+    const RecurrentOutcome whole = Feed(p, {64}, DType::kF32, false, serial);
+    std::mt19937_64 rng(4);
+    for (int round = 0; round < 6; ++round) {
+      std::vector<int64_t> runs;
+      for (int64_t left = 64; left > 0; left -= runs.back()) {
+        runs.push_back(std::min<int64_t>(left, rng() % (2 * round + 2)));
+      }
+      Executor& executor = round % 3 == 0   ? static_cast<Executor&>(serial)
+                           : round % 3 == 1 ? static_cast<Executor&>(two)
+                                            : three;
+      EXPECT_TRUE(SameOutcome(
+          whole, Feed(p, runs, DType::kF32, round % 2, executor)));
+    }
+  }
+}
+
+TEST_P(DecayAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
+  SerialExecutor serial;
+  for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
+    std::vector<DecayProblem> problems;
+    for (int64_t T : {5, 3, 0, 4}) {
+      problems.push_back(MakeDecayProblem({T, 1, 2, 20, 24}, gate, 8));
+    }
+    RecurrentCall call(problems, {}, DType::kF32, true, false);
+    call.in.initial_state = nullptr;
+    const int64_t size = 2 * 20 * 24;
+    // A ring of 9 slots: row b reads slot 2 b and writes slot 2 b + 1, except
+    // row 1, which is skipped.
+    std::vector<float> pool(9 * size, PoisonFloat());
+    std::vector<int64_t> reads, writes;
+    for (int64_t b = 0; b < 4; ++b) {
+      std::copy_n(call.S.begin() + b * size, size,
+                  pool.begin() + 2 * b * size);
+      reads.push_back(b == 1 ? -1 : 2 * b);
+      writes.push_back(2 * b + 1);
+    }
+    GuardedTensor out(4, 5, 2, 24, DType::kF32, true);
+    DecayAttentionStep(call.options, call.in,
+                       {pool.data(), pool.data(), reads.data(), writes.data()},
+                       out.view(), serial);
+    EXPECT_TRUE(out.GuardsIntact());
+    for (int64_t b = 0; b < 4; ++b) {
+      const auto rows = out.Read(b, 0, 5);
+      const RecurrentOutcome alone = Feed(
+          problems[b], {problems[b].seq_len}, DType::kF32, false, serial);
+      const bool skipped = b == 1;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        EXPECT_EQ(skipped || i >= alone.out.size() ? 0.0 : alone.out[i],
+                  rows[i]);
+      }
+      const std::vector<float> after(pool.begin() + (2 * b + 1) * size,
+                                     pool.begin() + (2 * b + 2) * size);
+      EXPECT_EQ(skipped, std::isnan(after[0]));
+      if (!skipped) EXPECT_TRUE(SameVectorBits(after, alone.S));
+      EXPECT_EQ(0, std::memcmp(&pool[2 * b * size], &call.S[b * size],
+                               size * sizeof(float)));
+    }
+  }
+}
+
+TEST_P(DecayAttentionStepTest, AgreesWithTheChunkedForm) {
+  SerialExecutor serial;
+  for (Gate gate : kGateKinds) {
+    for (bool bonus : {false, true}) {
+      const DecayProblem p =
+          MakeDecayProblem({100, 2, 2, 32, 48}, gate, 9, DType::kF32,
+                           {0.3, true}, true, bonus);
+      const RecurrentOutcome chunked = RunRecurrent(
+          {p}, {}, DType::kF32, false, false, serial,
+          [](const auto& options, const auto& in, const auto& out,
+             Executor& executor) {
+            const Workspace workspace = MakeWorkspace(
+                DecayAttentionWorkspaceBytes(in, executor.width()));
+            DecayAttentionForward(options, in, out, executor, workspace.get());
+          })[0];
+      const RecurrentOutcome steps = Feed(p, {100}, DType::kF32, false, serial);
+      ExpectClose(steps.out, chunked.out, 48, 4e-6, 1e-4, "out");
+      ExpectClose(WideFloats(steps.S), WideFloats(chunked.S), 48, 4e-6, 1e-4,
+                  "S");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, DecayAttentionStepTest,
+                         ::testing::ValuesIn(SimdTargets()),
+                         [](const auto& info) { return info.param; });
+
+TEST(DecayAttentionStepErrors, NameArgumentWantedAndGiven) {
+  float data[64] = {0};
+  RecurrentInputs in;
+  in.queries = in.keys = in.values = TensorView::Dense(data, 1, 1, 2, 4);
+  SerialExecutor serial;
+  const auto message = [&](const RecurrentInputs& i, const RecurrentState& s) {
+    try {
+      DecayAttentionStep({}, i, s, in.values, serial);
+      return std::string("accepted");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(
+      "decay_attention step: state: want a state before and after, got a null "
+      "pointer",
+      message(in, {data, nullptr}));
+  RecurrentInputs bad = in;
+  bad.initial_state = data;
+  EXPECT_EQ(
+      "decay_attention step: initial_state: want none: a step works on states, "
+      "got one",
+      message(bad, {data, data}));
+}
+
+}  // namespace
+}  // namespace tarn::testing

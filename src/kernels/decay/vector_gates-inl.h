@@ -1,0 +1,302 @@
+// Chunks whose decay differs by channel (GLA, HGRN2, RWKV-6, KDA). The scores
+//   P_ij = sum_c q_ic k_jc E_ij,c,   E_ij,c = gamma_{j+1,c} ... gamma_{i,c}
+// are no matrix product. With 16 keys in the lanes, one vector per channel holds
+// the keys as they have decayed by token i, so that a channel and token cost one
+// product and one multiply-add more than without gates.
+
+#if defined(TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_
+#undef TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_
+#else
+#define TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/decay/prepare-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Masks over the lanes of a block: lane == i, lane >= i and lane < i.
+struct LaneMasks {
+  uint32_t same[16][16] = {}, from[16][16] = {}, before[16][16] = {};
+  constexpr LaneMasks() {
+    for (int i = 0; i < 16; ++i) {
+      for (int lane = 0; lane < 16; ++lane) {
+        same[i][lane] = lane == i ? 0xFFFFFFFFu : 0u;
+        from[i][lane] = lane >= i ? 0xFFFFFFFFu : 0u;
+        before[i][lane] = lane < i ? 0xFFFFFFFFu : 0u;
+      }
+    }
+  }
+};
+alignas(64) static constexpr LaneMasks kLaneMasks;
+
+HWY_INLINE VF LaneMask(const uint32_t (&masks)[16][16], int64_t i, int v) {
+  return hn::BitCast(DF(), hn::LoadU(DU(), masks[i] + v * kLanes));
+}
+
+// Rows at once: their sums of one or two sets of scores fill half the registers.
+constexpr int kScoreSums =
+    HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
+
+// first [i, j] = sum_c x_ic k_jc E_ij,c for j <= i, and with a second set of rows
+// the same sums of y, all by rows over i. `past`: the second set reads before
+// the decay of its own token, E_{i-1,j}. keys_t [d_key, 16]; kept: [d_key, 16],
+// scratch. Entries beyond the diagonal are zero; those of x or y that are not
+// read on it are for the caller to clear.
+template <bool kSecond, bool kPastFirst, bool kPastSecond>
+HWY_MAYBE_UNUSED static HWY_NOINLINE void VectorScores(
+    const float* HWY_RESTRICT x, const float* HWY_RESTRICT y, int64_t ld,
+    const float* HWY_RESTRICT keys_t, const float* HWY_RESTRICT gamma,
+    int64_t d_key, float* HWY_RESTRICT kept, float* first, float* second) {
+  const DF d;
+  constexpr int64_t C = kRecurrentChunk;
+  constexpr int kRows =
+      std::max(1, kScoreSums / kBlockVectors / (kSecond ? 2 : 1));
+  for (int64_t i = 0; i < C; i += kRows) {
+    VF sum[kRows][kBlockVectors], other[kRows][kBlockVectors];
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < kBlockVectors; ++v) {
+        sum[r][v] = other[r][v] = hn::Zero(d);
+      }
+    }
+    for (int64_t c = 0; c < d_key; ++c) {
+      VF key[kBlockVectors], decayed[kBlockVectors];
+      HWY_UNROLL(16)
+      for (int v = 0; v < kBlockVectors; ++v) {
+        key[v] = hn::LoadU(d, keys_t + c * C + v * kLanes);
+        decayed[v] =
+            i == 0 ? hn::Zero(d) : hn::LoadU(d, kept + c * C + v * kLanes);
+      }
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        const int64_t at = (i + r) * ld + c;
+        const VF factor = hn::Set(d, gamma[at]);
+        const VF a = hn::Set(d, x[at]);
+        const VF b = kSecond ? hn::Set(d, y[at]) : a;
+        HWY_UNROLL(16)
+        for (int v = 0; v < kBlockVectors; ++v) {
+          if (kPastFirst) sum[r][v] = hn::MulAdd(a, decayed[v], sum[r][v]);
+          if (kSecond && kPastSecond) {
+            other[r][v] = hn::MulAdd(b, decayed[v], other[r][v]);
+          }
+          const VF own = hn::And(LaneMask(kLaneMasks.same, i + r, v), key[v]);
+          decayed[v] = hn::MulAdd(decayed[v], factor, own);
+          if (!kPastFirst) sum[r][v] = hn::MulAdd(a, decayed[v], sum[r][v]);
+          if (kSecond && !kPastSecond) {
+            other[r][v] = hn::MulAdd(b, decayed[v], other[r][v]);
+          }
+        }
+      }
+      HWY_UNROLL(16)
+      for (int v = 0; v < kBlockVectors; ++v) {
+        hn::StoreU(decayed[v], d, kept + c * C + v * kLanes);
+      }
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < kBlockVectors; ++v) {
+        hn::StoreU(sum[r][v], d, first + (i + r) * C + v * kLanes);
+        if (kSecond) {
+          hn::StoreU(other[r][v], d, second + (i + r) * C + v * kLanes);
+        }
+      }
+    }
+  }
+}
+
+// to[c, lanes i] += sum_{j <= i} weights_ij E_ij,c keys_jc by Horner's rule:
+// weights_t by rows over j. `past`: E_{i-1,j} instead, whose weights are strict.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedKeys(
+    const float* HWY_RESTRICT weights_t, const float* HWY_RESTRICT keys,
+    const float* HWY_RESTRICT gamma, int64_t ld, int64_t d_key, bool past,
+    float* HWY_RESTRICT to) {
+  const DF d;
+  constexpr int64_t C = kRecurrentChunk;
+  const VF one = hn::Set(d, 1.0f);
+  const int64_t later = past ? 1 : 0;
+  for (int64_t c = 0; c < d_key; ++c) {
+    BlockLanes sum(0.0f);
+    for (int64_t j = 0; j < C; ++j) {
+      const VF factor = hn::Set(d, gamma[j * ld + c]);
+      const VF key = hn::Set(d, keys[j * ld + c]);
+      HWY_UNROLL(16)
+      for (int v = 0; v < kBlockVectors; ++v) {
+        // Lanes that end before token j keep their sums.
+        const VF masked =
+            j + later < C
+                ? hn::IfVecThenElse(LaneMask(kLaneMasks.from, j + later, v),
+                                    factor, one)
+                : one;
+        sum.at[v] = hn::MulAdd(
+            key, hn::LoadU(d, weights_t + j * C + v * kLanes),
+            hn::Mul(sum.at[v], masked));
+      }
+    }
+    HWY_UNROLL(16)
+    for (int v = 0; v < kBlockVectors; ++v) {
+      float* at = to + c * C + v * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(d, at), sum.at[v]), d, at);
+    }
+  }
+}
+
+// to[c, lanes j] += sum_{i >= j} E_ij,c (weights_ij x_ic + more_ij y_ic), both by
+// rows over i; y null: without the second sum. past_x, past_y: E_{i-1,j}.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedQueries(
+    const float* HWY_RESTRICT weights, const float* HWY_RESTRICT x, bool past_x,
+    const float* HWY_RESTRICT more, const float* HWY_RESTRICT y, bool past_y,
+    const float* HWY_RESTRICT gamma, int64_t ld, int64_t d_key,
+    float* HWY_RESTRICT to) {
+  const DF d;
+  constexpr int64_t C = kRecurrentChunk;
+  const VF one = hn::Set(d, 1.0f);
+  for (int64_t c = 0; c < d_key; ++c) {
+    BlockLanes sum(0.0f);
+    for (int64_t i = C - 1; i >= 0; --i) {
+      const VF factor = hn::Set(d, gamma[i * ld + c]);
+      const VF a = hn::Set(d, x[i * ld + c]);
+      const auto add = [&](VF scalar, const float* from) HWY_ATTR {
+        HWY_UNROLL(16)
+        for (int v = 0; v < kBlockVectors; ++v) {
+          sum.at[v] = hn::MulAdd(
+              scalar, hn::LoadU(d, from + i * C + v * kLanes), sum.at[v]);
+        }
+      };
+      if (!past_x) add(a, weights);
+      if (y != nullptr && !past_y) add(hn::Set(d, y[i * ld + c]), more);
+      HWY_UNROLL(16)
+      for (int v = 0; v < kBlockVectors; ++v) {
+        sum.at[v] = hn::Mul(
+            sum.at[v], hn::IfVecThenElse(LaneMask(kLaneMasks.before, i, v),
+                                         factor, one));
+      }
+      if (past_x) add(a, weights);
+      if (y != nullptr && past_y) add(hn::Set(d, y[i * ld + c]), more);
+    }
+    HWY_UNROLL(16)
+    for (int v = 0; v < kBlockVectors; ++v) {
+      float* at = to + c * C + v * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(d, at), sum.at[v]), d, at);
+    }
+  }
+}
+
+// F_i (or F_{i-1}: exclusive) into from_start, E_Cj into to_end, F_C into
+// end_decay, all from the factors of the chunk, by rows.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void VectorDecays(const ChunkParts& at,
+                                                       bool exclusive,
+                                                       float* w) {
+  const DF d;
+  constexpr int64_t C = kRecurrentChunk;
+  for (int64_t k = 0; k < at.key; k += kLanes) {
+    const float* gamma = w + at.gates + k;
+    float* from_start = w + at.from_start + k;
+    float* to_end = w + at.to_end + k;
+    VF down = hn::Set(d, 1.0f), up = down;
+    for (int64_t i = 0; i < C; ++i) {
+      if (exclusive) hn::StoreU(down, d, from_start + i * at.key);
+      down = hn::Mul(down, hn::LoadU(d, gamma + i * at.key));
+      if (!exclusive) hn::StoreU(down, d, from_start + i * at.key);
+      const int64_t j = C - 1 - i;
+      hn::StoreU(up, d, to_end + j * at.key);
+      up = hn::Mul(up, hn::LoadU(d, gamma + j * at.key));
+    }
+    hn::StoreU(up, d, w + at.end_decay + k);
+  }
+}
+
+// to = a * b * factor, entry by entry over [16, ld].
+HWY_INLINE void MultiplyRows(const float* a, const float* b, float factor,
+                             int64_t ld, float* to) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  for (int64_t i = 0; i < kRecurrentChunk * ld; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), f), d,
+               to + i);
+  }
+}
+
+// Loads the factors of a chunk's vector gates; 1 in padding rows and columns.
+HWY_MAYBE_UNUSED static void LoadVectorGates(const RecurrentInputs& in,
+                                             const ChunkSpan& s,
+                                             int64_t value_head,
+                                             const ChunkParts& at, float* w) {
+  const DF d;
+  float* gates = w + at.gates;
+  LoadTokens(in.gates, s, value_head, 0, in.gates.size[3], gates, at.key);
+  for (int64_t i = 0; i < kRecurrentChunk * at.key; i += kLanes) {
+    hn::StoreU(DecayFactor(hn::LoadU(d, gates + i)), d, gates + i);
+  }
+}
+
+// The scores of a chunk with vector gates, P by rows over queries into scores
+// and for the delta rule X with its diagonal into `solve`; keys_t holds K^T.
+template <bool kDelta>
+HWY_MAYBE_UNUSED static void PrepareVectorScores(
+    const RecurrentOptions& options, const RecurrentInputs& in,
+    int64_t value_head, const ChunkParts& at, float* w) {
+  constexpr int64_t C = kRecurrentChunk;
+  const int64_t d_key = in.keys.size[3];
+  const float *queries = w + at.queries, *keys = w + at.keys;
+  const float *keys_t = w + at.keys_t, *gates = w + at.gates;
+  float *kept = w + at.spare, *scores = w + at.scores;
+  if (kDelta) {
+    VectorScores<true, false, false>(queries, keys, at.key, keys_t, gates,
+                                     d_key, kept, scores, w + at.solve);
+  } else if (in.bonus != nullptr) {
+    VectorScores<false, true, false>(queries, nullptr, at.key, keys_t, gates,
+                                     d_key, kept, scores, nullptr);
+  } else {
+    VectorScores<false, false, false>(queries, nullptr, at.key, keys_t, gates,
+                                      d_key, kept, scores, nullptr);
+  }
+  if (options.scale != 1.0f) ScaleRow(scores, C * C, options.scale);
+  if (in.bonus != nullptr) {
+    AddBonus(in, at, value_head, options.scale, queries, keys, scores);
+  }
+}
+
+// As PrepareScalar, with P by rows over queries.
+template <bool kDelta>
+HWY_MAYBE_UNUSED static void PrepareVector(const RecurrentOptions& options,
+                                           const RecurrentInputs& in,
+                                           const ChunkSpan& s,
+                                           int64_t value_head,
+                                           const ChunkParts& at, float* w) {
+  constexpr int64_t C = kRecurrentChunk;
+  LoadVectorGates(in, s, value_head, at, w);
+  VectorDecays(at, in.bonus != nullptr, w);
+  Transpose(w + at.keys, at.key, C, at.key, w + at.keys_t, C);
+  PrepareVectorScores<kDelta>(options, in, value_head, at, w);
+  MultiplyRows(w + at.queries, w + at.from_start, options.scale, at.key,
+               w + at.queries);
+  Transpose(w + at.queries, at.key, C, at.key, w + at.queries_t, C);
+  if constexpr (kDelta) {
+    MultiplyRows(w + at.keys, w + at.from_start, -1.0f, at.key, w + at.spare);
+    Transpose(w + at.spare, at.key, C, at.key, w + at.past_keys_t, C);
+    // X by rows over queries becomes -X by rows over keys.
+    HWY_ALIGN float rows[C * C];
+    std::copy_n(w + at.solve, C * C, rows);
+    Transpose(rows, C, C, C, w + at.solve, C);
+    NegateScores(w + at.solve);
+    LoadScalars(in.betas, s, value_head, 0.0f, w + at.betas);
+  }
+  MultiplyRows(w + at.keys, w + at.to_end, 1.0f, at.key, w + at.keys);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

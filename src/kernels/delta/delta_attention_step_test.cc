@@ -1,0 +1,101 @@
+// Recurrent form: step and prefill against the double reference; bits that do
+// not depend on how a prompt is split or on threads.
+#include <algorithm>
+#include <string>
+
+#include "kernels/decay/step_stream.h"
+#include "kernels/delta/delta_attention.h"
+#include "kernels/delta/test_problem.h"
+
+namespace tarn::testing {
+namespace {
+
+RecurrentOutcome Feed(const DeltaProblem& p, const std::vector<int64_t>& runs,
+                      DType dtype, bool spread, Executor& executor) {
+  return FeedTokens(p.inputs, {p.betas}, runs, dtype, spread, executor,
+                    DeltaAttentionStep);
+}
+
+class DeltaAttentionStepTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ForceSimdTarget(GetParam()); }
+  void TearDown() override { ResetSimdTarget(); }
+};
+
+TEST_P(DeltaAttentionStepTest, MatchesReference) {
+  SerialExecutor serial;
+  int seed = 0;
+  for (auto [K, V] : {std::pair<int64_t, int64_t>{1, 1},
+                      {3, 16},
+                      {25, 64},
+                      {64, 33},
+                      {300, 130}}) {
+    for (Gate gate : kGateKinds) {
+      for (BetaStyle betas : {BetaStyle::kInside, BetaStyle::kOutside}) {
+        for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+          const DeltaProblem p =
+              MakeDeltaProblem({40, 2, 4, K, V}, gate, ++seed, dtype,
+                               {0.3, seed % 2 == 0}, seed % 3 != 0, betas);
+          const reference::DecayResult ref = reference::DeltaForward(p);
+          const RecurrentOutcome s =
+              Feed(p, std::vector<int64_t>(40, 1), dtype, seed % 2, serial);
+          const Tolerance t = OutputTolerance(dtype);
+          const std::string what = "case " + std::to_string(seed);
+          const double floor = V == 1 ? 0.1 : 0;
+          ExpectClose(s.out, ref.out, V, t.r, t.m, what, floor);
+          ExpectClose(WideFloats(s.S), ref.S, V, 2e-6, 5e-5, what + " S",
+                      floor);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DeltaAttentionStepTest, AnySplitAndThreadCountGiveTheSameBits) {
+  SerialExecutor serial;
+  ThreadPool two(2), three(3);
+  for (Gate gate : kGateKinds) {
+    const DeltaProblem p = MakeDeltaProblem({64, 4, 4, 64, 100}, gate, 3);
+    const RecurrentOutcome whole = Feed(p, {64}, DType::kF32, false, serial);
+    std::mt19937_64 rng(4);
+    for (int round = 0; round < 6; ++round) {
+      std::vector<int64_t> runs;
+      for (int64_t left = 64; left > 0; left -= runs.back()) {
+        runs.push_back(std::min<int64_t>(left, rng() % (2 * round + 2)));
+      }
+      Executor& executor = round % 3 == 0   ? static_cast<Executor&>(serial)
+                           : round % 3 == 1 ? static_cast<Executor&>(two)
+                                            : three;
+      EXPECT_TRUE(SameOutcome(
+          whole, Feed(p, runs, DType::kF32, round % 2, executor)));
+    }
+  }
+}
+
+TEST_P(DeltaAttentionStepTest, AgreesWithTheChunkedForm) {
+  SerialExecutor serial;
+  for (Gate gate : kGateKinds) {
+    const DeltaProblem p =
+        MakeDeltaProblem({100, 2, 2, 32, 48}, gate, 9, DType::kF32,
+                         {0.3, true}, true, BetaStyle::kOutside);
+    const RecurrentOutcome chunked = RunRecurrent(
+        {p.inputs}, {p.betas}, DType::kF32, false, false, serial,
+        [](const auto& options, const auto& in, const auto& out,
+           Executor& executor) {
+          const Workspace workspace =
+              MakeWorkspace(DeltaAttentionWorkspaceBytes(in, executor.width()));
+          DeltaAttentionForward(options, in, out, executor, workspace.get());
+        })[0];
+    const RecurrentOutcome steps = Feed(p, {100}, DType::kF32, false, serial);
+    ExpectClose(steps.out, chunked.out, 48, 4e-6, 1e-4, "out");
+    ExpectClose(WideFloats(steps.S), WideFloats(chunked.S), 48, 4e-6, 1e-4,
+                "S");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, DeltaAttentionStepTest,
+                         ::testing::ValuesIn(SimdTargets()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tarn::testing

@@ -1,0 +1,80 @@
+// Argument checks: everything here runs before any work.
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "kernels/short_convolution/channels.h"
+
+namespace tarn {
+namespace {
+constexpr char kConvolution[] = "short_convolution: ";
+}  // namespace
+
+void CheckConvolutionTensor(const ShortConvolutionInputs& in,
+                            const TensorView& view, const char* name) {
+  const std::string where = StrCat(kConvolution, name);
+  if (!std::equal(view.size, view.size + 4, in.inputs.size)) {
+    throw ShapeError(where, ShapeText(in.inputs.Shape()),
+                     ShapeText(view.Shape()));
+  }
+  if (view.dtype != in.inputs.dtype) {
+    throw DTypeError(where, DTypeName(in.inputs.dtype), DTypeName(view.dtype));
+  }
+  if (view.data == nullptr && view.size[0] * view.size[1] != 0) {
+    throw ArgumentError(where, "data", "a null pointer");
+  }
+}
+
+void CheckShortConvolution(const ShortConvolutionInputs& in,
+                           const TensorView& out) {
+  const auto where = [](const char* name) { return StrCat(kConvolution, name); };
+  const int64_t batch = in.inputs.size[0], seq_len = in.inputs.size[1];
+  if (batch < 0 || seq_len < 0 || in.inputs.size[2] != 1 ||
+      in.inputs.size[3] < 1) {
+    throw ShapeError(where("inputs"), "[B, T, 1, D] with D >= 1",
+                     ShapeText(in.inputs.Shape()));
+  }
+  if (in.width < 2 || in.width > kMostTaps) {
+    throw ArgumentError(where("width"), StrCat("2 to ", kMostTaps),
+                        StrCat(in.width));
+  }
+  if (in.weights == nullptr) {
+    throw ArgumentError(where("weights"), "data", "a null pointer");
+  }
+  if (in.inputs.data == nullptr && batch * seq_len != 0) {
+    throw ArgumentError(where("inputs"), "data", "a null pointer");
+  }
+  CheckConvolutionTensor(in, out, "out");
+  if (in.lengths != nullptr && in.cu_seqlens != nullptr) {
+    throw ArgumentError(where("lengths"), "no lengths beside cu_seqlens",
+                        "both");
+  }
+  for (int64_t b = 0; in.lengths != nullptr && b < batch; ++b) {
+    if (in.lengths[b] < 0 || in.lengths[b] > seq_len) {
+      throw ArgumentError(StrCat(kConvolution, "lengths[", b, "]"),
+                          StrCat("0 to ", seq_len), StrCat(in.lengths[b]));
+    }
+  }
+  if (in.cu_seqlens == nullptr) return;
+  if (batch != 1) {
+    throw ShapeError(where("inputs (with cu_seqlens)"), "B = 1",
+                     ShapeText(in.inputs.Shape()));
+  }
+  if (in.sequences < 0 || in.cu_seqlens[0] != 0 ||
+      in.cu_seqlens[in.sequences] != seq_len) {
+    throw ArgumentError(where("cu_seqlens"), StrCat("0, ..., ", seq_len),
+                        in.sequences < 0
+                            ? std::string("nothing")
+                            : StrCat(in.cu_seqlens[0], ", ..., ",
+                                     in.cu_seqlens[in.sequences]));
+  }
+  for (int64_t s = 0; s < in.sequences; ++s) {
+    if (in.cu_seqlens[s] > in.cu_seqlens[s + 1]) {
+      throw ArgumentError(StrCat(kConvolution, "cu_seqlens[", s + 1, "]"),
+                          StrCat("at least ", in.cu_seqlens[s]),
+                          StrCat(in.cu_seqlens[s + 1]));
+    }
+  }
+}
+
+}  // namespace tarn

@@ -1,0 +1,161 @@
+// The kernels of the gated recurrences on checked calls of the CPU.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "kernels/decay/decay_attention.h"
+#include "kernels/delta/delta_attention.h"
+#include "torch_ops/common/executor.h"
+#include "torch_ops/common/memory.h"
+#include "torch_ops/common/tensors.h"
+#include "torch_ops/gated/call.h"
+
+namespace tarn::ops {
+namespace {
+
+// Dense float32; the tensor is replaced by the copy where one is needed.
+const float* Floats(OptionalTensor& x) {
+  if (!x.has_value()) return nullptr;
+  x = x->to(at::kFloat).contiguous();
+  return x->const_data_ptr<float>();
+}
+
+const int64_t* Longs(OptionalTensor& x) {
+  if (!x.has_value()) return nullptr;
+  x = x->to(at::kLong).contiguous();
+  return x->const_data_ptr<int64_t>();
+}
+
+float* Out(const at::Tensor& x) {
+  return x.numel() == 0 ? nullptr : x.data_ptr<float>();
+}
+
+// A call and the tensors that its pointers reach into.
+struct Held {
+  GatedCall call;
+  at::Tensor gates, betas;  // with four axes
+  RecurrentOptions options;
+  RecurrentInputs inputs;
+
+  explicit Held(const GatedCall& given) : call(given) {
+    options.scale = static_cast<float>(call.scale);
+    inputs.queries = ViewOf("queries", call.queries);
+    inputs.keys = ViewOf("keys", call.keys);
+    inputs.values = ViewOf("values", call.values);
+    if (call.gates.has_value()) {
+      if (call.gates->dim() == 1) {
+        inputs.head_gates = Floats(call.gates);
+      } else {
+        gates = FourAxes(*call.gates);
+        inputs.gates = ViewOf("gates", gates);
+      }
+    }
+    if (call.delta) {
+      betas = FourAxes(*call.betas);
+      inputs.betas = ViewOf("betas", betas);
+    }
+    inputs.bonus = Floats(call.bonus);
+    inputs.lengths = Longs(call.lengths);
+    inputs.cu_seqlens = Longs(call.cu_seqlens);
+    if (call.cu_seqlens.has_value()) {
+      inputs.sequences = call.cu_seqlens->size(0) - 1;
+    }
+    inputs.initial_state = Floats(call.initial_state);
+  }
+
+  // float64 gates of float32 queries are no more exact than the state.
+  static at::Tensor FourAxes(const at::Tensor& x) {
+    const at::Tensor narrow = x.scalar_type() == at::kDouble ? x.to(at::kFloat) : x;
+    return narrow.dim() == 4 ? narrow : narrow.unsqueeze(-1);
+  }
+
+  std::vector<int64_t> StateSizes(int64_t states) const {
+    return {states, inputs.values.size[2], inputs.keys.size[3],
+            inputs.values.size[3]};
+  }
+};
+
+}  // namespace
+
+GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
+  Held held(call);
+  const RecurrentInputs& in = held.inputs;
+  at::Tensor out = EmptyDense(call.values.sizes(), call.values.scalar_type());
+  const auto states = [&](bool wanted, int64_t count) {
+    return wanted ? EmptyDense(held.StateSizes(count))
+                  : at::empty({0}, at::kFloat);
+  };
+  const at::Tensor state = states(call.return_state, in.SequenceCount());
+  const at::Tensor kept = states(checkpoints, RecurrentCheckpoints(in));
+  const RecurrentOutputs outputs = {ViewOf("out", out), Out(state), Out(kept)};
+  TorchExecutor executor;
+  if (call.delta) {
+    const Workspace workspace(DeltaAttentionWorkspaceBytes(in, executor.width()));
+    DeltaAttentionForward(held.options, in, outputs, executor, workspace.data());
+  } else {
+    const Workspace workspace(DecayAttentionWorkspaceBytes(in, executor.width()));
+    DecayAttentionForward(held.options, in, outputs, executor, workspace.data());
+  }
+  return {out, state, kept};
+}
+
+GatedGradients ComputeGatedGradients(const GatedCall& call,
+                                     const at::Tensor& checkpoints,
+                                     const at::Tensor& grad_out,
+                                     const at::Tensor& grad_state) {
+  Held held(call);
+  const RecurrentInputs& in = held.inputs;
+  const auto dense = [](const at::Tensor& x) {
+    return EmptyDense(x.sizes(), x.scalar_type());
+  };
+  at::Tensor queries = dense(call.queries), keys = dense(call.keys);
+  at::Tensor values = dense(call.values);
+  at::Tensor gates = at::empty({0}, at::kFloat), extra = at::empty({0}, at::kFloat);
+  at::Tensor initial = at::empty({0}, at::kFloat);
+  at::Tensor wide_out = (grad_out.defined() ? grad_out : at::zeros_like(call.values))
+                            .to(call.values.scalar_type());
+  OptionalTensor wide_state = NoneOr(grad_state);
+  RecurrentGradients g;
+  g.grad_out = ViewOf("grad_out", wide_out);
+  g.grad_final_state = Floats(wide_state);
+  g.checkpoints = Out(checkpoints);
+  g.grad_queries = ViewOf("grad_queries", queries);
+  g.grad_keys = ViewOf("grad_keys", keys);
+  g.grad_values = ViewOf("grad_values", values);
+  if (in.head_gates != nullptr) {
+    gates = EmptyDense({in.values.size[2]});
+    g.grad_head_gates = Out(gates);
+  } else if (held.gates.defined()) {
+    gates = dense(held.gates);
+    g.grad_gates = ViewOf("grad_gates", gates);
+  }
+  if (call.delta) {
+    extra = dense(held.betas);
+    g.grad_betas = ViewOf("grad_betas", extra);
+  } else if (in.bonus != nullptr) {
+    extra = EmptyDense({in.values.size[2], in.keys.size[3]});
+    g.grad_bonus = Out(extra);
+  }
+  if (in.initial_state != nullptr) {
+    initial = EmptyDense(held.StateSizes(in.SequenceCount()));
+    g.grad_initial_state = Out(initial);
+  }
+  TorchExecutor executor;
+  const bool saved = g.checkpoints != nullptr;
+  if (call.delta) {
+    const Workspace workspace(DeltaAttentionGradientBytes(in, executor.width(), saved));
+    DeltaAttentionBackward(held.options, in, g, executor, workspace.data());
+  } else {
+    const Workspace workspace(DecayAttentionGradientBytes(in, executor.width(), saved));
+    DecayAttentionBackward(held.options, in, g, executor, workspace.data());
+  }
+  const auto as = [](const at::Tensor& gradient, const OptionalTensor& like) {
+    return like.has_value()
+               ? gradient.view(like->sizes()).to(like->scalar_type())
+               : gradient;
+  };
+  return {queries, keys, values, as(gates, call.gates),
+          as(extra, call.delta ? call.betas : call.bonus), initial};
+}
+
+}  // namespace tarn::ops
