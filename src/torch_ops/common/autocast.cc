@@ -34,6 +34,8 @@ const Rule kRules[] = {
     {"exact_topk_attention", true, {"queries", "keys", "values"}},
     {"clustered_attention", true, {"queries", "keys", "values"}},
     {"reformer_attention", true, {"queries", "values"}},
+    {"decay_attention", true, {"queries", "keys", "values"}},
+    {"delta_attention", true, {"queries", "keys", "values"}},
     {"aft_full", true, {"queries", "keys", "values", "position_bias"}},
     {"aft_simple", true, {"queries", "keys", "values"}},
     {"affine", true, {"x", "weight", "bias"}},

@@ -18,29 +18,43 @@ struct GatedCall {
   double scale = 1.0;
   bool return_state = false;
 
-  const char* name() const { return delta ? "delta_attention" : "decay_attention"; }
+  const char* name() const {
+    return delta ? "delta_attention" : "decay_attention";
+  }
 };
 
-/// out, final_state ([0] unless asked for), checkpoints ([0] unless a gradient will
-/// ask for them).
+/// out, final_state ([0] unless asked for), checkpoints ([0] unless a gradient
+/// will ask for them).
 using GatedResults = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-/// Gradients of queries, keys, values, gates, betas or bonus, initial_state; [0]
-/// for what is absent.
-using GatedGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor,
-                                  at::Tensor, at::Tensor>;
+/// Gradients of queries, keys, values, gates, betas or bonus, initial_state;
+/// [0] for what is absent.
+using GatedGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor,
+                                  at::Tensor, at::Tensor, at::Tensor>;
 
-/// Throws tarn::Error naming the argument; reads no data. Sizes may be symbolic.
+/// Throws tarn::Error naming the argument; reads no data. Sizes may be
+/// symbolic.
 void CheckGated(const GatedCall& call);
 
-/// From plain torch operators, differentiable to any order: chunk by chunk, with
-/// products of decay factors as in the kernels and no sum of logarithms. O(T)
-/// operators; O(C^2 K) memory a chunk of C = 16 tokens under gates a channel.
+/// Throws ArgumentError unless lengths and cu_seqlens hold numbers that fit;
+/// those on other devices than the CPU, or that a compiler follows, pass
+/// unread, but for bounds, which decide shapes. The kernels check the same by
+/// themselves.
+void CheckGatedSequences(const GatedCall& call);
+
+/// x as dense int64 on the CPU.
+at::Tensor HostLongs(const at::Tensor& x);
+
+/// From plain torch operators, differentiable to any order: chunk by chunk,
+/// with products of decay factors as in the kernels and no sum of logarithms.
+/// O(T) operators; O(C^2 K) memory a chunk of C = 16 tokens under gates a
+/// channel.
 GatedResults ComposedGated(const GatedCall& call);
 
-/// The kernels on a checked call of the CPU. checkpoints: whether a gradient will
-/// follow.
+/// The kernels on a checked call of the CPU. checkpoints: whether a gradient
+/// will follow.
 GatedResults ComputeGated(const GatedCall& call, bool checkpoints);
-/// checkpoints: of ComputeGated, or [0]. grad_out and grad_state undefined: zero.
+/// checkpoints: of ComputeGated, or [0]. grad_out and grad_state undefined:
+/// zero.
 GatedGradients ComputeGatedGradients(const GatedCall& call,
                                      const at::Tensor& checkpoints,
                                      const at::Tensor& grad_out,

@@ -28,7 +28,8 @@ class Wants {
     if (x.sym_sizes() == c10::SymIntArrayRef(wanted)) return;
     throw ShapeError(Argument(name), Text(wanted), Text(x.sym_sizes()));
   }
-  void DType(const char* name, const at::Tensor& x, at::ScalarType wanted) const {
+  void DType(const char* name, const at::Tensor& x,
+             at::ScalarType wanted) const {
     if (x.scalar_type() == wanted) return;
     throw DTypeError(Argument(name), c10::toString(wanted),
                      c10::toString(x.scalar_type()));
@@ -52,7 +53,8 @@ class Wants {
   const GatedCall& call_;
 };
 
-void CheckGates(const GatedCall& in, const Wants& want, const c10::SymInt& heads) {
+void CheckGates(const GatedCall& in, const Wants& want,
+                const c10::SymInt& heads) {
   const at::Tensor& gates = *in.gates;
   want.Device("gates", gates);
   want.Floating("gates", gates);
@@ -86,17 +88,20 @@ void CheckGated(const GatedCall& in) {
                      Text(x.sym_sizes()));
   };
   want.Floating("queries", in.queries);
-  for (const auto& [name, x] : {std::pair{"queries", &in.queries},
-                                std::pair{"keys", &in.keys},
-                                std::pair{"values", &in.values}}) {
+  for (const auto& [name, x] :
+       {std::pair{"queries", &in.queries}, std::pair{"keys", &in.keys},
+        std::pair{"values", &in.values}}) {
     axes(name, *x);
     want.DType(name, *x, in.queries.scalar_type());
     want.Device(name, *x);
   }
   want.Sizes("keys", in.keys, in.queries.sym_sizes().vec());
-  const c10::SymInt batch = in.queries.sym_size(0), tokens = in.queries.sym_size(1);
-  const c10::SymInt heads = in.values.sym_size(2), d_key = in.queries.sym_size(3);
-  want.Sizes("values", in.values, {batch, tokens, heads, in.values.sym_size(3)});
+  const c10::SymInt batch = in.queries.sym_size(0),
+                    tokens = in.queries.sym_size(1);
+  const c10::SymInt heads = in.values.sym_size(2),
+                    d_key = in.queries.sym_size(3);
+  want.Sizes("values", in.values,
+             {batch, tokens, heads, in.values.sym_size(3)});
   const c10::SymInt query_heads = in.queries.sym_size(2);
   if (query_heads < 1 || d_key < 1 || in.values.sym_size(3) < 1 ||
       heads % query_heads != 0 || heads < 1) {
@@ -138,6 +143,39 @@ void CheckGated(const GatedCall& in) {
     want.DType("initial_state", *in.initial_state, ComputeType(in.queries));
     want.Sizes("initial_state", *in.initial_state,
                {states, heads, d_key, in.values.sym_size(3)});
+  }
+}
+
+at::Tensor HostLongs(const at::Tensor& x) {
+  return x.to(at::kCPU).to(at::kLong).contiguous();
+}
+
+void CheckGatedSequences(const GatedCall& in) {
+  const Wants want(in);
+  if (in.lengths.has_value() && HoldsData(*in.lengths)) {
+    const at::Tensor lengths = HostLongs(*in.lengths);
+    const int64_t seq_len = in.queries.size(1);
+    const int64_t* at = lengths.const_data_ptr<int64_t>();
+    for (int64_t b = 0; b < lengths.size(0); ++b) {
+      if (at[b] >= 0 && at[b] <= seq_len) continue;
+      throw ArgumentError(want.Argument(StrCat("lengths[", b, "]").c_str()),
+                          StrCat("0 to ", seq_len), StrCat(at[b]));
+    }
+  }
+  if (!in.cu_seqlens.has_value() || IsTraced(*in.cu_seqlens)) return;
+  const at::Tensor bounds = HostLongs(*in.cu_seqlens);
+  const int64_t last = bounds.size(0) - 1, seq_len = in.queries.size(1);
+  const int64_t* at = bounds.const_data_ptr<int64_t>();
+  if (at[0] != 0 || at[last] != seq_len) {
+    throw ArgumentError(want.Argument("cu_seqlens"),
+                        StrCat("0, ..., ", seq_len),
+                        StrCat(at[0], ", ..., ", at[last]));
+  }
+  for (int64_t i = 0; i < last; ++i) {
+    if (at[i] <= at[i + 1]) continue;
+    throw ArgumentError(
+        want.Argument(StrCat("cu_seqlens[", i + 1, "]").c_str()),
+        StrCat("at least ", at[i]), StrCat(at[i + 1]));
   }
 }
 

@@ -1,11 +1,12 @@
 // The gated recurrences from plain torch operators, chunk by chunk. With
-// gamma = exp(gates), E_ij = gamma_{j+1} ... gamma_i and F_i = gamma_0 ... gamma_i
-// of a chunk, its queries read
+// gamma = exp(gates), E_ij = gamma_{j+1} ... gamma_i and F_i = gamma_0 ...
+// gamma_i of a chunk, its queries read
 //   O = (Q * F) S + tril(sum_c q_ic k_jc E_ijc) U,   S' = F_C S + (K * E_C)^T U
 // where U are the values or, under the delta rule, U = beta R with
 //   (I + strict(sum_c k_ic k_jc E_ijc) Diag(beta)) R = V - (K * F) S
-// (Yang et al. 2024, arXiv 2412.06464, section 3.3, with products in place of sums of
-// logarithms: a gate of -inf is a factor 0, and no difference of sums arises.)
+// (Yang et al. 2024, arXiv 2412.06464, section 3.3, with products in place of
+// sums of logarithms: a gate of -inf is a factor 0, and no difference of sums
+// arises.)
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cumprod.h>
@@ -27,17 +28,22 @@
 namespace tarn::ops {
 namespace {
 
-constexpr int64_t kChunk = 64;         // a gate a head or token
-constexpr int64_t kChannelChunk = 16;  // a gate a channel: pairs take C^2 K numbers
+constexpr int64_t kChunk = 64;  // a gate a head or token
+constexpr int64_t kChannelChunk =
+    16;  // a gate a channel: pairs take C^2 K numbers
 
-// One call of whole sequences. Everything is [B, HV, T, width] in the compute type;
-// gamma has a width of 1 or K.
+// One call of whole sequences. Everything is [B, HV, T, width] in the compute
+// type; gamma has a width of 1 or K.
 class Chunks {
  public:
-  explicit Chunks(const GatedCall& in)
-      : seq_len_(in.queries.sym_size(1).guard_int(__FILE__, __LINE__)) {
+  // kept [B, T] bool: tokens that are no pads; undefined: those of in.lengths.
+  explicit Chunks(const GatedCall& in, at::Tensor kept = {})
+      : seq_len_(in.queries.sym_size(1).guard_int(__FILE__, __LINE__)),
+        kept_(std::move(kept)) {
+    if (!kept_.defined()) {
+      kept_ = KeptPositions({}, in.lengths, in.queries.sym_size(1));
+    }
     const c10::SymInt group = in.values.sym_size(2) / in.queries.sym_size(2);
-    kept_ = KeptPositions({}, in.lengths, in.queries.sym_size(1));
     queries_ = Heads(Wide(in.queries), group) * in.scale;
     keys_ = Kept(Heads(Wide(in.keys), group), 0);
     values_ = Kept(Heads(Wide(in.values), 1), 0);
@@ -46,11 +52,12 @@ class Chunks {
     if (in.bonus.has_value()) {
       bonus_ = Wide(*in.bonus).unsqueeze(1);  // [HV, 1, K]
     }
-    state_ = in.initial_state.has_value()
-                 ? *in.initial_state
-                 : at::zeros_symint({in.queries.sym_size(0), in.values.sym_size(2),
-                                     in.queries.sym_size(3), in.values.sym_size(3)},
-                                    values_.options());
+    state_ =
+        in.initial_state.has_value()
+            ? *in.initial_state
+            : at::zeros_symint({in.queries.sym_size(0), in.values.sym_size(2),
+                                in.queries.sym_size(3), in.values.sym_size(3)},
+                               values_.options());
   }
 
   // out [B, T, HV, V] and the last state.
@@ -79,7 +86,8 @@ class Chunks {
 
   at::Tensor Factors(const GatedCall& in) const {
     if (!in.gates.has_value()) {
-      return at::ones_symint({1, 1, in.queries.sym_size(1), 1}, values_.options());
+      return at::ones_symint({1, 1, in.queries.sym_size(1), 1},
+                             values_.options());
     }
     const at::Tensor gamma = Wide(*in.gates).exp();
     if (gamma.dim() == 4) return gamma.transpose(1, 2);
@@ -107,10 +115,14 @@ class Chunks {
 
   // The output of `count` tokens; the state moves behind them.
   at::Tensor Next(int64_t begin, int64_t count) {
-    const auto piece = [&](const at::Tensor& x) { return x.narrow(2, begin, count); };
-    const at::Tensor q = piece(queries_), k = piece(keys_), gamma = piece(gamma_);
+    const auto piece = [&](const at::Tensor& x) {
+      return x.narrow(2, begin, count);
+    };
+    const at::Tensor q = piece(queries_), k = piece(keys_),
+                     gamma = piece(gamma_);
     const at::Tensor index = Range(count, q);
-    const at::Tensor row = index.view({count, 1, 1}), column = index.view({count, 1});
+    const at::Tensor row = index.view({count, 1, 1}),
+                     column = index.view({count, 1});
     // Products begin behind the key; above the diagonal stands 0.
     const at::Tensor pairs =
         at::where(row <= column, Zero(gamma),
@@ -122,12 +134,12 @@ class Chunks {
     at::Tensor written = piece(values_);
     if (betas_.defined()) {
       const at::Tensor beta = piece(betas_);
-      const at::Tensor system =
-          Scores(k, k, pairs) * beta.transpose(-1, -2) +
-          at::eye(count, k.options());
-      written = beta * at::linalg_solve_triangular(
-                           system, written - at::matmul(k * from_start, state_),
-                           /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
+      const at::Tensor system = Scores(k, k, pairs) * beta.transpose(-1, -2) +
+                                at::eye(count, k.options());
+      written =
+          beta * at::linalg_solve_triangular(
+                     system, written - at::matmul(k * from_start, state_),
+                     /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
     }
     at::Tensor scores, read = from_start;
     if (bonus_.defined()) {
@@ -137,8 +149,10 @@ class Chunks {
     } else {
       scores = Scores(q, k, decays);
     }
-    const at::Tensor out = at::matmul(q * read, state_) + at::matmul(scores, written);
-    const at::Tensor left = decays.select(-3, count - 1);  // of each key at the end
+    const at::Tensor out =
+        at::matmul(q * read, state_) + at::matmul(scores, written);
+    const at::Tensor left =
+        decays.select(-3, count - 1);  // of each key at the end
     state_ = from_start.select(-2, count - 1).unsqueeze(-1) * state_ +
              at::matmul((k * left).transpose(-1, -2), written);
     return out;
@@ -148,21 +162,57 @@ class Chunks {
   at::Tensor kept_, queries_, keys_, values_, gamma_, betas_, bonus_, state_;
 };
 
+// [N, T] bool: which tokens belong to which packed sequence.
+at::Tensor Members(const at::Tensor& bounds, const at::Tensor& queries) {
+  const at::Tensor tokens = Range(queries.sym_size(1), queries);
+  const c10::SymInt count = bounds.sym_size(0) - 1;
+  const auto column = [&](int64_t first) {
+    return bounds.narrow_symint(0, first, count).to(at::kLong).unsqueeze(1);
+  };
+  return (tokens >= column(0)).logical_and(tokens < column(1));
+}
+
+// Where bounds cannot be read, as a compiler or a transform follows them: each
+// sequence is a row of its own in which the other tokens are pads, which costs
+// as many times the work as there are sequences.
+std::pair<at::Tensor, at::Tensor> RunMembers(const GatedCall& in) {
+  const at::Tensor members = Members(*in.cu_seqlens, in.queries);
+  const c10::SymInt count = members.sym_size(0);
+  const auto rows = [&](const at::Tensor& x) {
+    std::vector<c10::SymInt> sizes = x.sym_sizes().vec();
+    sizes[0] = count;
+    return x.expand_symint(sizes);
+  };
+  GatedCall all = in;
+  all.cu_seqlens.reset();
+  all.queries = rows(in.queries);
+  all.keys = rows(in.keys);
+  all.values = rows(in.values);
+  if (in.gates.has_value() && in.gates->dim() > 1) all.gates = rows(*in.gates);
+  if (in.betas.has_value()) all.betas = rows(*in.betas);
+  const auto [out, state] = Chunks(all, members).Run();
+  return {out.sum(0, /*keepdim=*/true), state};
+}
+
 // Each packed sequence by itself.
 std::pair<at::Tensor, at::Tensor> RunPacked(const GatedCall& in) {
-  const at::Tensor bounds = in.cu_seqlens->to(at::kCPU).to(at::kLong).contiguous();
+  if (IsTraced(*in.cu_seqlens)) return RunMembers(in);
+  const at::Tensor bounds = HostLongs(*in.cu_seqlens);
   const int64_t* at = bounds.const_data_ptr<int64_t>();
   const int64_t count = bounds.size(0) - 1;
   std::vector<at::Tensor> out = {Wide(in.values.narrow(1, 0, 0))}, states;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t tokens = at[i + 1] - at[i];
-    const auto piece = [&](const at::Tensor& x) { return x.narrow(1, at[i], tokens); };
+    const auto piece = [&](const at::Tensor& x) {
+      return x.narrow(1, at[i], tokens);
+    };
     GatedCall one = in;
     one.cu_seqlens.reset();
     one.queries = piece(in.queries);
     one.keys = piece(in.keys);
     one.values = piece(in.values);
-    if (in.gates.has_value() && in.gates->dim() > 1) one.gates = piece(*in.gates);
+    if (in.gates.has_value() && in.gates->dim() > 1)
+      one.gates = piece(*in.gates);
     if (in.betas.has_value()) one.betas = piece(*in.betas);
     if (in.initial_state.has_value()) {
       one.initial_state = in.initial_state->narrow(0, i, 1);
@@ -183,6 +233,7 @@ std::pair<at::Tensor, at::Tensor> RunPacked(const GatedCall& in) {
 
 GatedResults ComposedGated(const GatedCall& in) {
   CheckGated(in);
+  CheckGatedSequences(in);
   const auto [out, state] =
       in.cu_seqlens.has_value() ? RunPacked(in) : Chunks(in).Run();
   const at::Tensor none = at::empty({0}, state.options());

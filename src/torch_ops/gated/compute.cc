@@ -65,7 +65,8 @@ struct Held {
 
   // float64 gates of float32 queries are no more exact than the state.
   static at::Tensor FourAxes(const at::Tensor& x) {
-    const at::Tensor narrow = x.scalar_type() == at::kDouble ? x.to(at::kFloat) : x;
+    const at::Tensor narrow =
+        x.scalar_type() == at::kDouble ? x.to(at::kFloat) : x;
     return narrow.dim() == 4 ? narrow : narrow.unsqueeze(-1);
   }
 
@@ -90,11 +91,15 @@ GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
   const RecurrentOutputs outputs = {ViewOf("out", out), Out(state), Out(kept)};
   TorchExecutor executor;
   if (call.delta) {
-    const Workspace workspace(DeltaAttentionWorkspaceBytes(in, executor.width()));
-    DeltaAttentionForward(held.options, in, outputs, executor, workspace.data());
+    const Workspace workspace(
+        DeltaAttentionWorkspaceBytes(in, executor.width()));
+    DeltaAttentionForward(held.options, in, outputs, executor,
+                          workspace.data());
   } else {
-    const Workspace workspace(DecayAttentionWorkspaceBytes(in, executor.width()));
-    DecayAttentionForward(held.options, in, outputs, executor, workspace.data());
+    const Workspace workspace(
+        DecayAttentionWorkspaceBytes(in, executor.width()));
+    DecayAttentionForward(held.options, in, outputs, executor,
+                          workspace.data());
   }
   return {out, state, kept};
 }
@@ -110,10 +115,12 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   };
   at::Tensor queries = dense(call.queries), keys = dense(call.keys);
   at::Tensor values = dense(call.values);
-  at::Tensor gates = at::empty({0}, at::kFloat), extra = at::empty({0}, at::kFloat);
+  at::Tensor gates = at::empty({0}, at::kFloat),
+             extra = at::empty({0}, at::kFloat);
   at::Tensor initial = at::empty({0}, at::kFloat);
-  at::Tensor wide_out = (grad_out.defined() ? grad_out : at::zeros_like(call.values))
-                            .to(call.values.scalar_type());
+  at::Tensor wide_out =
+      (grad_out.defined() ? grad_out : at::zeros_like(call.values))
+          .to(call.values.scalar_type());
   OptionalTensor wide_state = NoneOr(grad_state);
   RecurrentGradients g;
   g.grad_out = ViewOf("grad_out", wide_out);
@@ -143,10 +150,12 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   TorchExecutor executor;
   const bool saved = g.checkpoints != nullptr;
   if (call.delta) {
-    const Workspace workspace(DeltaAttentionGradientBytes(in, executor.width(), saved));
+    const Workspace workspace(
+        DeltaAttentionGradientBytes(in, executor.width(), saved));
     DeltaAttentionBackward(held.options, in, g, executor, workspace.data());
   } else {
-    const Workspace workspace(DecayAttentionGradientBytes(in, executor.width(), saved));
+    const Workspace workspace(
+        DecayAttentionGradientBytes(in, executor.width(), saved));
     DecayAttentionBackward(held.options, in, g, executor, workspace.data());
   }
   const auto as = [](const at::Tensor& gradient, const OptionalTensor& like) {
@@ -154,8 +163,12 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
                ? gradient.view(like->sizes()).to(like->scalar_type())
                : gradient;
   };
-  return {queries, keys, values, as(gates, call.gates),
-          as(extra, call.delta ? call.betas : call.bonus), initial};
+  return {queries,
+          keys,
+          values,
+          as(gates, call.gates),
+          as(extra, call.delta ? call.betas : call.bonus),
+          initial};
 }
 
 }  // namespace tarn::ops

@@ -1,5 +1,5 @@
-// torch.ops.tarn.decay_attention and delta_attention: schemas, shapes, autograd.
-// Both are one call with betas or with a bonus in the same place.
+// torch.ops.tarn.decay_attention and delta_attention: schemas, shapes,
+// autograd. Both are one call with betas or with a bonus in the same place.
 #include "torch_ops/gated/gated.h"
 
 #include <ATen/core/grad_mode.h>
@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "kernels/decay/walk.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/gated/call.h"
 #include "torch_ops/layers/call.h"
@@ -21,13 +22,13 @@ using torch::autograd::variable_list;
 using Signature = GatedResults(const at::Tensor&, const at::Tensor&,
                                const at::Tensor&, const OptionalTensor&,
                                const OptionalTensor&, const OptionalTensor&,
-                               const OptionalTensor&, const OptionalTensor&, double,
-                               bool, bool);
+                               const OptionalTensor&, const OptionalTensor&,
+                               double, bool, bool);
 using BackwardSignature = GatedGradients(
-    const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&,
+    const at::Tensor&, const at::Tensor&, const at::Tensor&,
     const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-    const OptionalTensor&, const at::Tensor&, const OptionalTensor&,
-    const OptionalTensor&, double);
+    const OptionalTensor&, const OptionalTensor&, const at::Tensor&,
+    const OptionalTensor&, const OptionalTensor&, double);
 
 template <bool kDelta>
 const char* Name() {
@@ -39,8 +40,9 @@ template <bool kDelta>
 GatedCall Call(const at::Tensor& queries, const at::Tensor& keys,
                const at::Tensor& values, const OptionalTensor& gates,
                const OptionalTensor& extra, const OptionalTensor& lengths,
-               const OptionalTensor& cu_seqlens, const OptionalTensor& initial_state,
-               double scale, bool return_state) {
+               const OptionalTensor& cu_seqlens,
+               const OptionalTensor& initial_state, double scale,
+               bool return_state) {
   GatedCall call;
   call.delta = kDelta;
   call.queries = queries;
@@ -65,7 +67,8 @@ GatedResults Dispatch(const GatedCall& in, bool checkpoints) {
   static const auto delta = FindOp<Signature>(Name<true>());
   return (in.delta ? delta : decay)
       .call(in.queries, in.keys, in.values, in.gates, Extra(in), in.lengths,
-            in.cu_seqlens, in.initial_state, in.scale, in.return_state, checkpoints);
+            in.cu_seqlens, in.initial_state, in.scale, in.return_state,
+            checkpoints);
 }
 
 GatedResults ForwardComposed(const GatedCall& in, bool) {
@@ -73,14 +76,15 @@ GatedResults ForwardComposed(const GatedCall& in, bool) {
 }
 
 GatedResults ForwardCpu(const GatedCall& in, bool checkpoints) {
-  if (!KernelServesAttention(in.queries)) return ForwardComposed(in, checkpoints);
+  if (!KernelServesAttention(in.queries))
+    return ForwardComposed(in, checkpoints);
   return WithTorchErrors([&] {
     CheckGated(in);
     return ComputeGated(in, checkpoints);
   });
 }
 
-// A state every 256 tokens, in the shape that ComputeGated gives them.
+// As many saved states as RecurrentCheckpoints (kernels/decay) counts.
 GatedResults ForwardMeta(const GatedCall& in, bool checkpoints) {
   return WithTorchErrors([&]() -> GatedResults {
     CheckGated(in);
@@ -95,9 +99,8 @@ GatedResults ForwardMeta(const GatedCall& in, bool checkpoints) {
                               options);
     };
     const c10::SymInt tokens = in.queries.sym_size(1);
-    const c10::SymInt kept = in.cu_seqlens.has_value()
-                                 ? tokens / kGroupTokens + count
-                                 : count * ((tokens + (kGroupTokens - 1)) / kGroupTokens);
+    const c10::SymInt kept =
+        in.queries.sym_size(0) * (tokens / kRecurrentGroup);
     return {at::empty_symint(in.values.sym_sizes(), in.values.options()),
             states(in.return_state, count), states(checkpoints, kept)};
   });
@@ -116,15 +119,16 @@ GatedGradients BackwardCpu(const GatedCall& in, const at::Tensor& checkpoints,
 GatedGradients BackwardMeta(const GatedCall& in, const at::Tensor&,
                             const OptionalTensor&, const OptionalTensor&) {
   const auto like = [&](const OptionalTensor& x) {
-    return x.has_value() ? at::empty_symint(x->sym_sizes(), x->options())
-                         : at::empty({0}, in.queries.options().dtype(at::kFloat));
+    return x.has_value()
+               ? at::empty_symint(x->sym_sizes(), x->options())
+               : at::empty({0}, in.queries.options().dtype(at::kFloat));
   };
   return {like(in.queries), like(in.keys),   like(in.values),
           like(in.gates),   like(Extra(in)), like(in.initial_state)};
 }
 
-// Arguments that may need a gradient are passed separately, as apply() sees only
-// those; `in` holds them again with the rest.
+// Arguments that may need a gradient are passed separately, as apply() sees
+// only those; `in` holds them again with the rest.
 struct GatedFunction : public torch::autograd::Function<GatedFunction> {
   static constexpr bool is_traceable = true;
 
@@ -134,10 +138,10 @@ struct GatedFunction : public torch::autograd::Function<GatedFunction> {
                                const OptionalTensor&, const GatedCall& in) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [out, state, checkpoints] = Dispatch(in, /*checkpoints=*/true);
-    ctx->save_for_backward({in.queries, in.keys, in.values, UndefinedOr(in.gates),
-                            UndefinedOr(Extra(in)), UndefinedOr(in.initial_state),
-                            UndefinedOr(in.lengths), UndefinedOr(in.cu_seqlens),
-                            checkpoints});
+    ctx->save_for_backward(
+        {in.queries, in.keys, in.values, UndefinedOr(in.gates),
+         UndefinedOr(Extra(in)), UndefinedOr(in.initial_state),
+         UndefinedOr(in.lengths), UndefinedOr(in.cu_seqlens), checkpoints});
     ctx->saved_data["delta"] = in.delta;
     ctx->saved_data["scale"] = in.scale;
     ctx->saved_data["return_state"] = in.return_state;
@@ -187,10 +191,11 @@ struct GatedFunction : public torch::autograd::Function<GatedFunction> {
         FindGradientOp<BackwardSignature>("tarn::delta_attention_backward");
     const auto [q, k, v, gates, extra, state] =
         (in.delta ? delta : decay)
-            .call(in.queries, in.keys, in.values, in.gates, Extra(in), in.lengths,
-                  in.cu_seqlens, in.initial_state, saved[8], NoneOr(grads[0]),
-                  NoneOr(grads[1]), in.scale);
-    const auto wanted = [](const OptionalTensor& x, const at::Tensor& gradient) {
+            .call(in.queries, in.keys, in.values, in.gates, Extra(in),
+                  in.lengths, in.cu_seqlens, in.initial_state, saved[8],
+                  NoneOr(grads[0]), NoneOr(grads[1]), in.scale);
+    const auto wanted = [](const OptionalTensor& x,
+                           const at::Tensor& gradient) {
       return x.has_value() ? gradient : at::Tensor();
     };
     return {q,
@@ -204,8 +209,8 @@ struct GatedFunction : public torch::autograd::Function<GatedFunction> {
 };
 
 GatedResults ForwardAutograd(const GatedCall& in, bool checkpoints) {
-  if (!KernelServesAttention(in.queries, in.keys, in.values, in.gates, Extra(in),
-                             in.initial_state)) {
+  if (!KernelServesAttention(in.queries, in.keys, in.values, in.gates,
+                             Extra(in), in.initial_state)) {
     return ForwardComposed(in, checkpoints);
   }
   WithTorchErrors([&] { CheckGated(in); });
@@ -232,9 +237,9 @@ GatedResults Flat(const at::Tensor& queries, const at::Tensor& keys,
                   checkpoints);
 }
 
-template <bool kDelta,
-          GatedGradients (*kBackward)(const GatedCall&, const at::Tensor&,
-                                      const OptionalTensor&, const OptionalTensor&)>
+template <bool kDelta, GatedGradients (*kBackward)(
+                           const GatedCall&, const at::Tensor&,
+                           const OptionalTensor&, const OptionalTensor&)>
 GatedGradients FlatBackward(
     const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
     const OptionalTensor& gates, const OptionalTensor& extra,
@@ -242,10 +247,10 @@ GatedGradients FlatBackward(
     const OptionalTensor& initial_state, const at::Tensor& checkpoints,
     const OptionalTensor& grad_out, const OptionalTensor& grad_state,
     double scale) {
-  return kBackward(Call<kDelta>(queries, keys, values, gates, extra, lengths,
-                                cu_seqlens, initial_state, scale,
-                                grad_state.has_value()),
-                   checkpoints, grad_out, grad_state);
+  return kBackward(
+      Call<kDelta>(queries, keys, values, gates, extra, lengths, cu_seqlens,
+                   initial_state, scale, grad_state.has_value()),
+      checkpoints, grad_out, grad_state);
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
@@ -277,29 +282,33 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "Tensor grad_betas, Tensor grad_initial_state)");
 }
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  m.impl("decay_attention", TORCH_FN(Flat<false, &ForwardCpu>));
-  m.impl("delta_attention", TORCH_FN(Flat<true, &ForwardCpu>));
-  m.impl("decay_attention_backward", TORCH_FN(FlatBackward<false, &BackwardCpu>));
-  m.impl("delta_attention_backward", TORCH_FN(FlatBackward<true, &BackwardCpu>));
+  m.impl("decay_attention", TORCH_FN((Flat<false, &ForwardCpu>)));
+  m.impl("delta_attention", TORCH_FN((Flat<true, &ForwardCpu>)));
+  m.impl("decay_attention_backward",
+         TORCH_FN((FlatBackward<false, &BackwardCpu>)));
+  m.impl("delta_attention_backward",
+         TORCH_FN((FlatBackward<true, &BackwardCpu>)));
 }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
-  m.impl("decay_attention", TORCH_FN(Flat<false, &ForwardMeta>));
-  m.impl("delta_attention", TORCH_FN(Flat<true, &ForwardMeta>));
-  m.impl("decay_attention_backward", TORCH_FN(FlatBackward<false, &BackwardMeta>));
-  m.impl("delta_attention_backward", TORCH_FN(FlatBackward<true, &BackwardMeta>));
+  m.impl("decay_attention", TORCH_FN((Flat<false, &ForwardMeta>)));
+  m.impl("delta_attention", TORCH_FN((Flat<true, &ForwardMeta>)));
+  m.impl("decay_attention_backward",
+         TORCH_FN((FlatBackward<false, &BackwardMeta>)));
+  m.impl("delta_attention_backward",
+         TORCH_FN((FlatBackward<true, &BackwardMeta>)));
 }
 // Devices without kernels, and torch.func.vmap.
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
-  m.impl("decay_attention", TORCH_FN(Flat<false, &ForwardComposed>));
-  m.impl("delta_attention", TORCH_FN(Flat<true, &ForwardComposed>));
+  m.impl("decay_attention", TORCH_FN((Flat<false, &ForwardComposed>)));
+  m.impl("delta_attention", TORCH_FN((Flat<true, &ForwardComposed>)));
 }
 TORCH_LIBRARY_IMPL(tarn, FuncTorchBatched, m) {
-  m.impl("decay_attention", TORCH_FN(Flat<false, &ForwardComposed>));
-  m.impl("delta_attention", TORCH_FN(Flat<true, &ForwardComposed>));
+  m.impl("decay_attention", TORCH_FN((Flat<false, &ForwardComposed>)));
+  m.impl("delta_attention", TORCH_FN((Flat<true, &ForwardComposed>)));
 }
 TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
-  m.impl("decay_attention", TORCH_FN(Flat<false, &ForwardAutograd>));
-  m.impl("delta_attention", TORCH_FN(Flat<true, &ForwardAutograd>));
+  m.impl("decay_attention", TORCH_FN((Flat<false, &ForwardAutograd>)));
+  m.impl("delta_attention", TORCH_FN((Flat<true, &ForwardAutograd>)));
   m.impl("decay_attention_backward",
          torch::autograd::autogradNotImplementedFallback());
   m.impl("delta_attention_backward",

@@ -2,10 +2,10 @@
 // and takes in a key and a value a token. kernels/decay/decay_attention.h and
 // kernels/delta/delta_attention.h have the equations and their sources.
 //
-// float32, bfloat16 and float16 by the kernels on the CPU; float64, other devices,
-// torch.func and gradients of gradients by the composed form. Errors arrive as
-// torch's: c10::TypeError for dtypes, c10::ValueError for the rest, before any work.
-// Thread-safe; the same bits for any number of threads.
+// float32, bfloat16 and float16 by the kernels on the CPU; float64, other
+// devices, torch.func and gradients of gradients by the composed form. Errors
+// arrive as torch's: c10::TypeError for dtypes, c10::ValueError for the rest,
+// before any work. Thread-safe; the same bits for any number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,12 +18,12 @@
 namespace tarn::ops {
 
 /// What both operators take besides queries, keys [B, T, H, K] and values
-/// [B, T, HV, V] of one dtype; HV is a multiple of H, and value head h reads the
-/// queries and keys of head h / (HV / H).
+/// [B, T, HV, V] of one dtype; HV is a multiple of H, and value head h reads
+/// the queries and keys of head h / (HV / H).
 struct GatedOptions {
-  // Natural logarithms of decay factors: [HV], one a value head; [B, T, HV], one
-  // a token too; [B, T, HV, K], one a channel. -inf is an exact reset. Absent: no
-  // decay.
+  // Natural logarithms of decay factors: [HV], one a value head; [B, T, HV],
+  // one a token too; [B, T, HV, K], one a channel. -inf is an exact reset.
+  // Absent: no decay.
   OptionalTensor gates;
   OptionalTensor lengths;        // [B] int32 or int64: tokens in use
   OptionalTensor cu_seqlens;     // [N + 1]: sequences packed along T; B = 1
@@ -37,16 +37,16 @@ struct GatedResult {
   at::Tensor final_state;  // [B or N, HV, K, V]; [0] unless asked for
 };
 
-/// bonus [HV, K]: the read comes before the token is taken in, which adds itself
-/// by `bonus` alone (RWKV-6). O(B T HV K V) time. Saves the inputs and a state
-/// every 256 tokens for the gradient.
+/// bonus [HV, K]: the read comes before the token is taken in, which adds
+/// itself by `bonus` alone (RWKV-6). O(B T HV K V) time. Saves the inputs and a
+/// state every 256 tokens for the gradient.
 GatedResult DecayAttention(const at::Tensor& queries, const at::Tensor& keys,
                            const at::Tensor& values,
                            const GatedOptions& options = {},
                            const OptionalTensor& bonus = {});
 
-/// betas [B, T, HV]: how much of a value is written over what the state holds at
-/// its key; any number, 0 to 1 (or 2) where keys have length 1.
+/// betas [B, T, HV]: how much of a value is written over what the state holds
+/// at its key; any number, 0 to 1 (or 2) where keys have length 1.
 GatedResult DeltaAttention(const at::Tensor& queries, const at::Tensor& keys,
                            const at::Tensor& values, const at::Tensor& betas,
                            const GatedOptions& options = {});
