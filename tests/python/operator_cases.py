@@ -39,6 +39,16 @@ def _state(x):
     return x[:, :4].transpose(1, 2), x[:, 0].square() + 1
 
 
+def _gates(x):
+    """[2, 6, 2, 4] below 0."""
+    return -torch.nn.functional.softplus(x.flip(1))
+
+
+def _unit(x):
+    """Keys of length 1, as the delta rule wants them."""
+    return torch.nn.functional.normalize(x, dim=-1)
+
+
 def _one_row(x):
     """Both rows of x packed as one of 6 tokens."""
     return x[:1] + x[1:]
@@ -108,6 +118,94 @@ CASES = {
     "causal product": (
         causal_product.causal_dot_product,
         lambda x: causal_product.causal_dot_product(x, x, x),
+    ),
+    "decay": (ops.decay_attention, lambda x: ops.decay_attention(x, x, x)),
+    "decay head": (
+        ops.decay_attention,
+        lambda x: ops.decay_attention(x, x, x.repeat(1, 1, 2, 1), gates=-_row(x, 0).exp()),
+    ),
+    "decay token": (
+        ops.decay_attention,
+        lambda x: ops.decay_attention(
+            x, x, x, gates=_gates(x)[..., 0], lengths=LENGTHS, initial_state=_state(x)[0], scale=0.5
+        ),
+    ),
+    "decay channel": (
+        ops.decay_attention,
+        lambda x: ops.decay_attention(x, x, x, gates=_gates(x)),
+    ),
+    "decay bonus": (
+        ops.decay_attention,
+        lambda x: ops.decay_attention(x, x, x, gates=_gates(x), bonus=x[0, 0]),
+    ),
+    "decay final state": (
+        ops.decay_attention,
+        lambda x: ops.decay_attention(x, x, x, gates=_gates(x), return_state=True)[1],
+    ),
+    "decay packed": (
+        ops.decay_attention,
+        lambda x: ops.decay_attention(
+            *[_one_row(x)] * 3, gates=_gates(_one_row(x))[..., 0], cu_seqlens=STARTS
+        ),
+    ),
+    "delta": (
+        ops.delta_attention,
+        lambda x: ops.delta_attention(x, _unit(x), x, x[..., 0].sigmoid()),
+    ),
+    "delta token": (
+        ops.delta_attention,
+        lambda x: ops.delta_attention(
+            x,
+            _unit(x),
+            x.repeat(1, 1, 2, 1),
+            x.flatten(2)[..., :4].sigmoid(),
+            gates=_gates(x).flatten(2)[..., :4],
+            lengths=LENGTHS,
+        ),
+    ),
+    "delta channel": (
+        ops.delta_attention,
+        lambda x: ops.delta_attention(
+            x, _unit(x), x, x[..., 0].sigmoid(), gates=_gates(x), initial_state=_state(x)[0]
+        ),
+    ),
+    "delta packed state": (
+        ops.delta_attention,
+        lambda x: ops.delta_attention(
+            x[:1],
+            _unit(_one_row(x)),
+            x[1:],
+            x[:1, ..., 0].sigmoid(),
+            cu_seqlens=STARTS,
+            return_state=True,
+        )[1],
+    ),
+    "retention": (ops.retention, lambda x: ops.retention(x, x, x)),
+    "lightning": (ops.lightning_attention, lambda x: ops.lightning_attention(x, x, x, 1, 4)),
+    "gla": (
+        ops.gated_linear_attention,
+        lambda x: ops.gated_linear_attention(x, x, x, _gates(x)),
+    ),
+    "rwkv6": (ops.rwkv6, lambda x: ops.rwkv6(x, x, x, _gates(x), x[0, 0])),
+    "delta rule": (
+        ops.delta_rule,
+        lambda x: ops.delta_rule(x, _unit(x), x, x[..., 0].sigmoid()),
+    ),
+    "gated delta rule": (
+        ops.gated_delta_rule,
+        lambda x: ops.gated_delta_rule(
+            x, x, x, _gates(x)[..., 1], x[..., 0].sigmoid(), normalize=True
+        ),
+    ),
+    "kda": (
+        ops.kda,
+        lambda x: ops.kda(x, x, x, _gates(x), x[..., 0].sigmoid(), normalize=True),
+    ),
+    "ssd": (
+        ops.ssd,
+        lambda x: ops.ssd(
+            x, x[..., 0].exp(), -x[0, 0, :, 0].exp(), x[:, :, :1], x[:, :, 1:], D=x[0, 0, :, 1]
+        ),
     ),
     "full": (ops.full_attention, lambda x: ops.full_attention(x, x, x)),
     "full masked": (

@@ -226,8 +226,9 @@ def ssd(
     The state is [B, heads, N, P]. `lengths`, `cu_seqlens`, `initial_state` and
     `return_state` are those of :func:`decay_attention`; there is no scale.
     """
-    for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C}.items():
-        checks.want_tensor("ssd", name, tensor)
+    for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D}.items():
+        if tensor is not None or name != "D":
+            checks.want_tensor("ssd", name, tensor)
     if "scale" in options or "gates" in options or "bonus" in options:
         raise checks.type_error("ssd", "options", "lengths, cu_seqlens, initial_state, return_state",
                                 ", ".join(sorted(options)))
@@ -235,8 +236,6 @@ def ssd(
     found = decay_attention(C, B, values, gates=dt * A, scale=1.0, **options)
     if D is None:
         return found
-    direct = x * D.view(-1, 1)
-    if options.get("return_state"):
-        out, state = found
-        return out + direct, state
-    return found + direct
+    out = found[0] if isinstance(found, tuple) else found
+    summed = (out + x * D.view(-1, 1)).to(out.dtype)
+    return (summed, found[1]) if isinstance(found, tuple) else summed

@@ -115,6 +115,9 @@ def test_torch_func(name):
         lambda x, w: ops.linear_attention(x, x, w),
         lambda x, w: ops.full_attention(x, x, w),
         lambda x, w: ops.aft_simple_attention(x, w, x),
+        lambda x, w: ops.decay_attention(x, x, x, gates=w),
+        lambda x, w: ops.decay_attention(x, x, x, bonus=w[0, 0]),
+        lambda x, w: ops.delta_attention(x, x, x, w[..., 0]),
         lambda x, w: ops.affine(x, w[0, :4, 0]),
         lambda x, w: ops.residual_norm(x, w, gamma=x[0, 0, 0], beta=x[0, 1, 0])[0],
         lambda x, w: ops.swiglu_feed_forward(x, x[0, :4, 0], x[1, :4, 0], w[0, :4, 0]),
@@ -201,5 +204,7 @@ def test_linear_memory():
         ),
         lambda x: ops.local_attention(x, x, x, local_context=32),
         lambda x: ops.aft_simple_attention(x, x, x, causal=True),
+        lambda x: ops.decay_attention(x, x, x, gates=-x.exp()),
+        lambda x: ops.delta_attention(x, x, x, x[..., 0], gates=-x[..., 1].exp()),
     ):
         assert largest(call, 4096) <= 4.2 * largest(call, 1024)

@@ -78,7 +78,7 @@ def call(x, **options):
 
 
 def error(ours, theirs):
-    ours, theirs = ours.double(), theirs.double()
+    ours, theirs = ours.detach().double(), theirs.detach().double()
     return float((ours - theirs).norm() / max(float(theirs.norm()), 1e-30))
 
 
