@@ -54,6 +54,11 @@ def _one_row(x):
     return x[:1] + x[1:]
 
 
+def _taps(x):
+    """[8, 4]: a filter of 4 tokens for each of 8 channels."""
+    return x[0, :4].flatten(1).t()
+
+
 # name -> (operator, call). Each kind of options of an operator has a case.
 CASES = {
     "linear": (ops.linear_attention, lambda x: ops.linear_attention(x, x, x)),
@@ -205,6 +210,25 @@ CASES = {
         ops.ssd,
         lambda x: ops.ssd(
             x, x[..., 0].exp(), -x[0, 0, :, 0].exp(), x[:, :, :1], x[:, :, 1:], D=x[0, 0, :, 1]
+        ),
+    ),
+    "short convolution": (
+        ops.short_convolution,
+        lambda x: ops.short_convolution(
+            x.flatten(2), _taps(x), x[0, 5].flatten(), lengths=LENGTHS
+        ).view_as(x),
+    ),
+    "short convolution state": (
+        ops.short_convolution,
+        lambda x: ops.short_convolution(
+            x.flatten(2), _taps(x), activation="none", initial_state=x[:, :3].flatten(2),
+            return_state=True,
+        )[1],
+    ),
+    "short convolution packed": (
+        ops.short_convolution,
+        lambda x: ops.short_convolution(
+            _one_row(x).flatten(2), _taps(x), cu_seqlens=STARTS
         ),
     ),
     "full": (ops.full_attention, lambda x: ops.full_attention(x, x, x)),

@@ -35,6 +35,7 @@ from tarn.ops._feature_maps import (  # noqa: E402
     rff,
     smoothed_rff,
 )
+from tarn.ops._convolution import short_convolution  # noqa: E402
 from tarn.ops._gated import (  # noqa: E402
     decay_attention,
     delta_attention,
@@ -127,6 +128,7 @@ __all__ = [
     "rff",
     "rms_norm",
     "rwkv6",
+    "short_convolution",
     "smoothed_rff",
     "ssd",
     "swiglu_feed_forward",

@@ -118,6 +118,7 @@ def test_torch_func(name):
         lambda x, w: ops.decay_attention(x, x, x, gates=w),
         lambda x, w: ops.decay_attention(x, x, x, bonus=w[0, 0]),
         lambda x, w: ops.delta_attention(x, x, x, w[..., 0]),
+        lambda x, w: ops.short_convolution(x.flatten(2), w[0, :4].flatten(1).t()),
         lambda x, w: ops.affine(x, w[0, :4, 0]),
         lambda x, w: ops.residual_norm(x, w, gamma=x[0, 0, 0], beta=x[0, 1, 0])[0],
         lambda x, w: ops.swiglu_feed_forward(x, x[0, :4, 0], x[1, :4, 0], w[0, :4, 0]),

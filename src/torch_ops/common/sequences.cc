@@ -1,0 +1,55 @@
+#include "torch_ops/common/sequences.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "core/error.h"
+#include "torch_ops/common/forms.h"
+
+namespace tarn::ops {
+namespace sequences {
+namespace {
+
+at::Tensor HostLongs(const at::Tensor& x) {
+  return x.to(at::kCPU).to(at::kLong).contiguous();
+}
+
+void CheckLengths(const char* op, const at::Tensor& given, int64_t seq_len) {
+  const at::Tensor lengths = HostLongs(given);
+  const int64_t* at = lengths.const_data_ptr<int64_t>();
+  for (int64_t b = 0; b < lengths.size(0); ++b) {
+    if (at[b] >= 0 && at[b] <= seq_len) continue;
+    throw ArgumentError(StrCat(op, ": lengths[", b, "]"),
+                        StrCat("0 to ", seq_len), StrCat(at[b]));
+  }
+}
+
+void CheckBounds(const char* op, const at::Tensor& given, int64_t seq_len) {
+  const at::Tensor bounds = HostLongs(given);
+  const int64_t last = bounds.size(0) - 1;
+  const int64_t* at = bounds.const_data_ptr<int64_t>();
+  if (at[0] != 0 || at[last] != seq_len) {
+    throw ArgumentError(StrCat(op, ": cu_seqlens"), StrCat("0, ..., ", seq_len),
+                        StrCat(at[0], ", ..., ", at[last]));
+  }
+  for (int64_t i = 0; i < last; ++i) {
+    if (at[i] <= at[i + 1]) continue;
+    throw ArgumentError(StrCat(op, ": cu_seqlens[", i + 1, "]"),
+                        StrCat("at least ", at[i]), StrCat(at[i + 1]));
+  }
+}
+
+}  // namespace
+}  // namespace sequences
+
+void CheckSequences(const char* op, const std::optional<at::Tensor>& lengths,
+                    const std::optional<at::Tensor>& cu_seqlens,
+                    int64_t seq_len) {
+  if (lengths.has_value() && !IsTraced(*lengths)) {
+    sequences::CheckLengths(op, *lengths, seq_len);
+  }
+  if (cu_seqlens.has_value() && !IsTraced(*cu_seqlens)) {
+    sequences::CheckBounds(op, *cu_seqlens, seq_len);
+  }
+}
+
+}  // namespace tarn::ops
