@@ -4,8 +4,9 @@ With PyTorch: ``tarn.ops`` (operators with gradients), ``tarn.nn`` and
 ``tarn.optim`` (fused layers, optimisers), and under the module paths of
 fast-transformers ``tarn.attention``, ``tarn.builders``, ``tarn.transformers``,
 ``tarn.recurrent``, ``tarn.masking``, ``tarn.events``, ``tarn.feature_maps``,
-``tarn.weight_mapper``; ``tarn.models``, ``tarn.save_model`` and
-``tarn.load_model`` share model directories with the command line.
+``tarn.weight_mapper``; ``tarn.fla`` has the functions of flash-linear-attention;
+``tarn.models``, ``tarn.save_model`` and ``tarn.load_model`` share model directories
+with the command line.
 
 Without PyTorch: ``tarn.runtime`` runs such a directory, numpy in and out, and
 ``tarn.accounting`` counts its parameters and costs.
@@ -46,6 +47,7 @@ _PARTS = (
     "distributed",
     "events",
     "feature_maps",
+    "fla",
     "masking",
     "models",
     "nn",

@@ -1,7 +1,6 @@
 // Prefetches the rows of the next chunk while the products of this one run.
 
-#if defined(TARN_KERNELS_PREFETCH_INL_H_) == \
-    defined(HWY_TARGET_TOGGLE)
+#if defined(TARN_KERNELS_PREFETCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_PREFETCH_INL_H_
 #undef TARN_KERNELS_PREFETCH_INL_H_
 #else

@@ -1,7 +1,6 @@
 // Masked scores of a chunk: products of rows with rows, lanes over tokens.
 
-#if defined(TARN_KERNELS_SCORES_INL_H_) == \
-    defined(HWY_TARGET_TOGGLE)
+#if defined(TARN_KERNELS_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_SCORES_INL_H_
 #undef TARN_KERNELS_SCORES_INL_H_
 #else

@@ -80,6 +80,17 @@ HWY_INLINE float ReduceRow(const float* x, int64_t width, const F& f) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
+// exp(x) for x <= 0 to 2 ulp; 1 at 0, 0 below -87 (so that nothing is
+// subnormal), NaN for NaN. A lane's bits do not depend on the lanes beside it,
+// which ExpNonPositive alone does not promise on targets without AVX-512.
+HWY_INLINE VF ExpOfLane(VF x) {
+  const DF d;
+  const VF least = hn::Set(d, -87.0f);
+  const VF e = ExpNonPositive(hn::IfThenElse(hn::Ge(x, least), x, least));
+  return hn::IfThenElse(hn::IsNaN(x), x,
+                        hn::IfThenZeroElse(hn::Lt(x, least), e));
+}
+
 // exp that keeps NaN (the library's gives 0 for it).
 HWY_INLINE VF ExpKeepingNaN(VF x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(DF(), x));

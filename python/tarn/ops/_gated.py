@@ -136,9 +136,18 @@ def normalized(x: Tensor, eps: float = 1e-6) -> Tensor:
 # --- Families: their gates, their defaults -------------------------------------------
 
 
-def retention_gates(heads: int, *, device: torch.device | None = None) -> Tensor:
-    """[heads] float32: log(1 - 2^(-5 - h)), RetNet's decays (Sun et al. 2023, eq. 8)."""
-    return torch.log1p(-torch.exp2(-5 - torch.arange(heads, dtype=torch.float64))).float().to(device)
+def _as_gates(logarithms: Tensor, like: Tensor | None) -> Tensor:
+    if like is None:
+        return logarithms.float()
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    return logarithms.to(like.device, dtype)
+
+
+def retention_gates(heads: int, *, like: Tensor | None = None) -> Tensor:
+    """[heads]: log(1 - 2^(-5 - h)), RetNet's decays (Sun et al. 2023, eq. 8). float32 on
+    the CPU, or beside `like`: on its device, in float64 where it is that."""
+    logarithms = torch.log1p(-torch.exp2(-5 - torch.arange(heads, dtype=torch.float64)))
+    return _as_gates(logarithms, like)
 
 
 def retention(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Any:
@@ -148,19 +157,20 @@ def retention(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> 
     options.setdefault("gates", None)
     if options["gates"] is None:
         checks.want_tensor("retention", "values", values)
-        options["gates"] = retention_gates(values.shape[2], device=values.device)
+        options["gates"] = retention_gates(values.shape[2], like=values)
     return decay_attention(queries, keys, values, **options)
 
 
 def lightning_gates(heads: int, layer: int, n_layers: int, *,
-                    device: torch.device | None = None) -> Tensor:
-    """[heads] float32: -2^(-8 (h + 1) / heads) (1 - layer / (n_layers - 1) + 1e-5), as
-    MiniMax-01's models have it (arXiv 2501.08313); layer counts from 0."""
+                    like: Tensor | None = None) -> Tensor:
+    """[heads]: -2^(-8 (h + 1) / heads) (1 - layer / (n_layers - 1) + 1e-5), as
+    MiniMax-01's models have it (arXiv 2501.08313); layer counts from 0. Dtype and device as in
+    :func:`retention_gates`."""
     if not 0 <= layer < n_layers:
         raise checks.value_error("lightning_gates", "layer", f"0 to {n_layers - 1}", layer)
     slopes = torch.exp2(-8 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
     share = 1 - layer / (n_layers - 1 + 1e-5) + 1e-5
-    return (-slopes * share).float().to(device)
+    return _as_gates(-slopes * share, like)
 
 
 def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: int,
@@ -168,7 +178,7 @@ def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: in
     """Lightning attention: :func:`decay_attention` with :func:`lightning_gates`. Its
     models apply silu to queries, keys and values themselves, and use no scale."""
     checks.want_tensor("lightning_attention", "values", values)
-    gates = lightning_gates(values.shape[2], layer, n_layers, device=values.device)
+    gates = lightning_gates(values.shape[2], layer, n_layers, like=values)
     return decay_attention(queries, keys, values, gates=gates, scale=scale, **options)
 
 

@@ -92,8 +92,7 @@ void CheckGates(const RecurrentOp& op, const RecurrentInputs& in) {
   for (const TensorView* view : {&in.reads, &in.writes}) {
     const char* name = view == &in.reads ? "reads" : "writes";
     if (op.pair) {
-      WantShape(op, name, *view,
-                {batch, seq_len, in.queries.size[2], d_key});
+      WantShape(op, name, *view, {batch, seq_len, in.queries.size[2], d_key});
       WantDType(op, name, *view, in.queries);
       WantData(op, name, *view);
     } else if (view->size[3] != 0) {
@@ -127,11 +126,10 @@ void CheckSequences(const RecurrentOp& op, const RecurrentInputs& in) {
   }
   if (in.sequences < 0 || in.cu_seqlens[0] != 0 ||
       in.cu_seqlens[in.sequences] != seq_len) {
-    throw ArgumentError(
-        Where(op, "cu_seqlens"), StrCat("0, ..., ", seq_len),
-        in.sequences < 0
-            ? std::string("nothing")
-            : StrCat(in.cu_seqlens[0], ", ..., ", in.cu_seqlens[in.sequences]));
+    throw ArgumentError(Where(op, "cu_seqlens"), StrCat("0, ..., ", seq_len),
+                        in.sequences < 0 ? std::string("nothing")
+                                         : StrCat(in.cu_seqlens[0], ", ..., ",
+                                                  in.cu_seqlens[in.sequences]));
   }
   for (int64_t s = 0; s < in.sequences; ++s) {
     if (in.cu_seqlens[s] > in.cu_seqlens[s + 1]) {

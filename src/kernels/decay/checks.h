@@ -6,11 +6,11 @@
 
 namespace tarn {
 
-// Which operator is asked for: it names itself in messages and says which of the
-// optional tensors are its own.
+// Which operator is asked for: it names itself in messages and says which of
+// the optional tensors are its own.
 struct RecurrentOp {
-  const char* name;  // "decay_attention"
-  bool delta;        // takes betas
+  const char* name;   // "decay_attention"
+  bool delta;         // takes betas
   bool pair = false;  // takes reads and writes
 };
 

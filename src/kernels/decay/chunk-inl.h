@@ -17,6 +17,7 @@
 #include "kernels/decay/walk.h"
 #include "kernels/panels-inl.h"
 #include "kernels/scores-inl.h"
+#include "kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -25,14 +26,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(kRecurrentChunk == kBlock);
 
-// exp(g), exact 0 for -inf and below -104; NaN stays NaN.
+// exp(g), exact 0 below -87; NaN stays NaN. Neither a reset nor a growing gate
+// changes a bit of the tokens and channels beside it.
 HWY_INLINE VF DecayFactor(VF gate) {
   const DF d;
-  if (HWY_LIKELY(hn::AllFalse(d, hn::Gt(gate, hn::Zero(d))))) {
-    return ExpNonPositive(gate);
-  }
-  const VF factor = hn::Exp(d, hn::Min(gate, hn::Set(d, 100.0f)));
-  return hn::IfThenElse(hn::IsNaN(gate), gate, factor);
+  const auto grows = hn::Gt(gate, hn::Zero(d));
+  const VF factor = ExpOfLane(hn::IfThenZeroElse(grows, gate));
+  if (HWY_LIKELY(hn::AllFalse(d, grows))) return factor;
+  // Infinite long before 100, beyond which the library's is not defined.
+  const VF growth = hn::Exp(d, hn::Min(gate, hn::Set(d, 100.0f)));
+  return hn::IfThenElse(grows, growth, factor);
 }
 
 // dst[r] = columns [column, column + width) of the chunk's row r, zero rows
@@ -75,7 +78,7 @@ HWY_INLINE void LoadScalars(const TensorView& view, const ChunkSpan& s,
       std::memcpy(dst + r, view.Row(s.batch, s.first + r, head), sizeof(float));
     }
   } else {
-    HWY_ALIGN float row[kRowPad];
+    HWY_ALIGN float row[kRowPad] = {0};
     for (int64_t r = 0; r < s.rows; ++r) {
       LoadRow(view.dtype, view.Row(s.batch, s.first + r, head), 1, row);
       dst[r] = row[0];
@@ -124,6 +127,10 @@ struct BlockLanes {
       at[v] = hn::Mul(at[v], factor.at[v]);
     }
   }
+  HWY_INLINE void Add(const BlockLanes& a) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < kBlockVectors; ++v) at[v] = hn::Add(at[v], a.at[v]);
+  }
   HWY_INLINE void MultiplyAdd(const BlockLanes& a, const BlockLanes& b) {
     HWY_UNROLL(16)
     for (int v = 0; v < kBlockVectors; ++v) {
@@ -152,8 +159,8 @@ struct BlockLanes {
 // over j, F_i = gamma_0 ... gamma_i, what is left of token j at the end of the
 // chunk, and the state's factor. Rows and columns of E beyond the diagonal are
 // zero. `gates` holds the factors; `exclusive`: the read comes before the decay
-// of its own token, so that E_{i-1,j} and F_{i-1} take their places in pairs and
-// from_start.
+// of its own token, so that E_{i-1,j} and F_{i-1} take their places in pairs
+// and from_start.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void ScalarDecays(const ChunkParts& at,
                                                        bool exclusive,
                                                        float* w) {

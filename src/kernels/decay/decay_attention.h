@@ -26,8 +26,8 @@ void CheckDecayAttention(const RecurrentOptions& options,
                          const RecurrentInputs& in,
                          const RecurrentOutputs& outputs);
 
-/// Bytes of 64-byte aligned scratch that the forward call needs with an executor
-/// of `width` workers; none of it grows with T.
+/// Bytes of 64-byte aligned scratch that the forward call needs with an
+/// executor of `width` workers; none of it grows with T.
 size_t DecayAttentionWorkspaceBytes(const RecurrentInputs& in, int width);
 
 /// The same for the gradient, which without checkpoints needs room for those of
@@ -44,9 +44,9 @@ void DecayAttentionForward(const RecurrentOptions& options,
                            const RecurrentOutputs& outputs, Executor& executor,
                            void* workspace);
 
-/// Chunked gradient: one walk in reverse over groups of 256 tokens, whose states
-/// are rebuilt from the checkpoints. The same bits with and without saved
-/// checkpoints, and for any executor width.
+/// Chunked gradient: one walk in reverse over groups of 256 tokens, whose
+/// states are rebuilt from the checkpoints. The same bits with and without
+/// saved checkpoints, and for any executor width.
 void DecayAttentionBackward(const RecurrentOptions& options,
                             const RecurrentInputs& in,
                             const RecurrentGradients& gradients,

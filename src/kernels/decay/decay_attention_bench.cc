@@ -22,8 +22,8 @@ void RegisterDecayAttention(Registry& registry) {
                       MakeRecurrentCase<RecurrentForwardCase<DecayOp>>});
   registry.push_back({"decay_attention_gradient",
                       MakeRecurrentCase<RecurrentGradientCase<DecayOp>>});
-  registry.push_back({"decay_attention_step",
-                      MakeRecurrentCase<RecurrentStepCase<DecayOp>>});
+  registry.push_back(
+      {"decay_attention_step", MakeRecurrentCase<RecurrentStepCase<DecayOp>>});
 }
 
 }  // namespace tarn::bench

@@ -65,8 +65,7 @@ DecayResult DecayForward(const DecayProblem& p) {
         result.out[at] = p.scale * sum;
       }
     }
-    result.S.insert(result.S.end(), states.back().begin(),
-                    states.back().end());
+    result.S.insert(result.S.end(), states.back().begin(), states.back().end());
   }
   return result;
 }

@@ -33,18 +33,19 @@ TEST_P(DecayAttentionStepTest, MatchesReference) {
     for (Gate gate : kGateKinds) {
       for (bool bonus : {false, true}) {
         for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+          ++seed;
           const DecayProblem p =
-              MakeDecayProblem({40, 2, 4, K, V}, gate, ++seed, dtype,
+              MakeDecayProblem({40, 2, 4, K, V}, gate, seed, dtype,
                                {0.3, seed % 2 == 0}, seed % 3 != 0, bonus);
           const reference::DecayResult ref = reference::DecayForward(p);
           const RecurrentOutcome s =
               Feed(p, std::vector<int64_t>(40, 1), dtype, seed % 2, serial);
-          const Tolerance t = OutputTolerance(dtype);
+          const RowTolerance t =
+              RowsOf(p, OutputTolerance(dtype), dtype, ref.out.size());
           const std::string what = "case " + std::to_string(seed);
-          const double floor = V == 1 ? 0.1 : 0;
-          ExpectClose(s.out, ref.out, V, t.r, t.m, what, floor);
+          ExpectClose(s.out, ref.out, V, t.r, t.m, what, t.floor);
           ExpectClose(WideFloats(s.S), ref.S, V, 2e-6, 5e-5, what + " S",
-                      floor);
+                      t.floor);
         }
       }
     }
@@ -66,8 +67,8 @@ TEST_P(DecayAttentionStepTest, AnySplitAndThreadCountGiveTheSameBits) {
       Executor& executor = round % 3 == 0   ? static_cast<Executor&>(serial)
                            : round % 3 == 1 ? static_cast<Executor&>(two)
                                             : three;
-      EXPECT_TRUE(SameOutcome(
-          whole, Feed(p, runs, DType::kF32, round % 2, executor)));
+      EXPECT_TRUE(
+          SameOutcome(whole, Feed(p, runs, DType::kF32, round % 2, executor)));
     }
   }
 }
@@ -87,8 +88,7 @@ TEST_P(DecayAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
     std::vector<float> pool(9 * size, PoisonFloat());
     std::vector<int64_t> reads, writes;
     for (int64_t b = 0; b < 4; ++b) {
-      std::copy_n(call.S.begin() + b * size, size,
-                  pool.begin() + 2 * b * size);
+      std::copy_n(call.S.begin() + b * size, size, pool.begin() + 2 * b * size);
       reads.push_back(b == 1 ? -1 : 2 * b);
       writes.push_back(2 * b + 1);
     }
@@ -99,8 +99,8 @@ TEST_P(DecayAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
     EXPECT_TRUE(out.GuardsIntact());
     for (int64_t b = 0; b < 4; ++b) {
       const auto rows = out.Read(b, 0, 5);
-      const RecurrentOutcome alone = Feed(
-          problems[b], {problems[b].seq_len}, DType::kF32, false, serial);
+      const RecurrentOutcome alone =
+          Feed(problems[b], {problems[b].seq_len}, DType::kF32, false, serial);
       const bool skipped = b == 1;
       for (size_t i = 0; i < rows.size(); ++i) {
         EXPECT_EQ(skipped || i >= alone.out.size() ? 0.0 : alone.out[i],
@@ -109,7 +109,7 @@ TEST_P(DecayAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
       const std::vector<float> after(pool.begin() + (2 * b + 1) * size,
                                      pool.begin() + (2 * b + 2) * size);
       EXPECT_EQ(skipped, std::isnan(after[0]));
-      if (!skipped) EXPECT_TRUE(SameVectorBits(after, alone.S));
+      EXPECT_TRUE(skipped || SameVectorBits(after, alone.S));
       EXPECT_EQ(0, std::memcmp(&pool[2 * b * size], &call.S[b * size],
                                size * sizeof(float)));
     }
@@ -120,9 +120,8 @@ TEST_P(DecayAttentionStepTest, AgreesWithTheChunkedForm) {
   SerialExecutor serial;
   for (Gate gate : kGateKinds) {
     for (bool bonus : {false, true}) {
-      const DecayProblem p =
-          MakeDecayProblem({100, 2, 2, 32, 48}, gate, 9, DType::kF32,
-                           {0.3, true}, true, bonus);
+      const DecayProblem p = MakeDecayProblem(
+          {100, 2, 2, 32, 48}, gate, 9, DType::kF32, {0.3, true}, true, bonus);
       const RecurrentOutcome chunked = RunRecurrent(
           {p}, {}, DType::kF32, false, false, serial,
           [](const auto& options, const auto& in, const auto& out,

@@ -37,8 +37,8 @@ inline size_t RecurrentForwardBytes(const RecurrentInputs& in, int width) {
          sizeof(float);
 }
 
-// run(RecurrentTask) for every sequence and block of heads. Columns of the state
-// are independent: where there are fewer heads than workers, slices of a
+// run(RecurrentTask) for every sequence and block of heads. Columns of the
+// state are independent: where there are fewer heads than workers, slices of a
 // multiple of 32 divide the work and change no bit; each computes the scores.
 template <class F>
 void RunRecurrentForward(const RecurrentOptions& options,
@@ -114,18 +114,17 @@ void RunRecurrentGradient(const RecurrentOptions& options,
   float* bonus = w + plan.bonus_sums(width);
   if (plan.head_gates) std::fill_n(gates, plan.states, 0.0);
   if (plan.bonus) std::fill_n(bonus, plan.states * plan.key, 0.0f);
-  executor.ParallelFor(
-      in.SequenceCount() * heads, [&](int64_t index, int worker) {
-        const int64_t sequence = index / heads, head = index % heads;
-        const int64_t row = sequence * value_heads + head * group;
-        run(RecurrentGradientTask{&options, &in, &grad, sequence, head, group,
-                                  w + worker * plan.worker_floats,
-                                  plan.head_gates ? gates + row : nullptr,
-                                  plan.bonus ? bonus + row * plan.key
-                                             : nullptr});
-      });
-  for (int64_t h = 0; h < value_heads && grad.grad_head_gates != nullptr &&
-                      plan.head_gates;
+  executor.ParallelFor(in.SequenceCount() * heads, [&](int64_t index,
+                                                       int worker) {
+    const int64_t sequence = index / heads, head = index % heads;
+    const int64_t row = sequence * value_heads + head * group;
+    run(RecurrentGradientTask{&options, &in, &grad, sequence, head, group,
+                              w + worker * plan.worker_floats,
+                              plan.head_gates ? gates + row : nullptr,
+                              plan.bonus ? bonus + row * plan.key : nullptr});
+  });
+  for (int64_t h = 0;
+       h < value_heads && grad.grad_head_gates != nullptr && plan.head_gates;
        ++h) {
     double sum = 0;
     for (int64_t n = 0; n < in.SequenceCount(); ++n) {
@@ -133,8 +132,8 @@ void RunRecurrentGradient(const RecurrentOptions& options,
     }
     grad.grad_head_gates[h] = static_cast<float>(sum);
   }
-  for (int64_t i = 0; i < value_heads * d_key && grad.grad_bonus != nullptr &&
-                      plan.bonus;
+  for (int64_t i = 0;
+       i < value_heads * d_key && grad.grad_bonus != nullptr && plan.bonus;
        ++i) {
     float sum = 0.0f;
     for (int64_t n = 0; n < in.SequenceCount(); ++n) {

@@ -72,11 +72,10 @@ static HWY_INLINE void RecurrentPanel(const ChunkParts& at, int64_t d_key,
                   at.value);
     const auto store = [&](auto type) HWY_ATTR {
       constexpr DType kType = decltype(type)::value;
-      StoreOutputTile<kType>(
-          tile,
-          out.data + i * out.stride +
-              v * static_cast<int64_t>(DTypeBytes(kType)),
-          out.stride);
+      StoreOutputTile<kType>(tile,
+                             out.data + i * out.stride +
+                                 v * static_cast<int64_t>(DTypeBytes(kType)),
+                             out.stride);
     };
     WithDType(out.dtype, store);
   });
@@ -89,10 +88,12 @@ static HWY_INLINE void RecurrentPanel(const ChunkParts& at, int64_t d_key,
 
 // Loads a chunk of one value head and prepares its products.
 template <bool kDelta>
-HWY_MAYBE_UNUSED static ScoreView PrepareChunk(
-    const RecurrentOptions& options, const RecurrentInputs& in,
-    const ChunkSpan& s, int64_t value_head, int64_t column, int64_t columns,
-    const ChunkParts& at, float* w) {
+HWY_MAYBE_UNUSED static ScoreView PrepareChunk(const RecurrentOptions& options,
+                                               const RecurrentInputs& in,
+                                               const ChunkSpan& s,
+                                               int64_t value_head,
+                                               int64_t column, int64_t columns,
+                                               const ChunkParts& at, float* w) {
   const int64_t key_head = value_head / (in.values.size[2] / in.keys.size[2]);
   const int64_t d_key = in.keys.size[3];
   LoadTokens(in.keys, s, key_head, 0, d_key, w + at.keys, at.key);
@@ -122,7 +123,8 @@ static void RecurrentForwardChunk(const RecurrentTask& task, int64_t value_head,
   const ScoreView scores = PrepareChunk<kDelta>(
       *task.options, in, s, value_head, task.column, task.columns, at, w);
   const TensorView& out = task.out->out;
-  const int64_t skip = task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
+  const int64_t skip =
+      task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
   RowPrefetcher prefetch;
   const int64_t next = s.first + kRecurrentChunk;
   prefetch.Add(in.keys, in.keys.Row(s.batch, next, key_head), in.keys.size[3]);
@@ -135,9 +137,9 @@ static void RecurrentForwardChunk(const RecurrentTask& task, int64_t value_head,
     prefetch.Add(in.gates, in.gates.Row(s.batch, next, value_head),
                  in.gates.size[3]);
   }
-  prefetch.Start(kRecurrentChunk, (kDelta ? 3 : 2) *
-                                      ProductPauses(kRecurrentChunk, at.key,
-                                                    at.value));
+  prefetch.Start(
+      kRecurrentChunk,
+      (kDelta ? 3 : 2) * ProductPauses(kRecurrentChunk, at.key, at.value));
   const bool direct = s.rows == kRecurrentChunk && task.columns == at.value;
   RecurrentOutputRows to = {reinterpret_cast<char*>(w + layout.out),
                             at.value * static_cast<int64_t>(sizeof(float)),
@@ -174,8 +176,9 @@ HWY_MAYBE_UNUSED static void ZeroPadding(const TensorView& view,
   }
 }
 
-// Walks the heads of a task over its sequence, chunk by chunk: chunk(value_head,
-// span, layout, state). States come in, are saved at checkpoints and go out.
+// Walks the heads of a task over its sequence, chunk by chunk:
+// chunk(value_head, span, layout, state). States come in, are saved at
+// checkpoints and go out.
 template <class F>
 HWY_INLINE void ForwardWalk(const RecurrentTask& task, const F& chunk) {
   const RecurrentInputs& in = *task.in;
@@ -200,8 +203,7 @@ HWY_INLINE void ForwardWalk(const RecurrentTask& task, const F& chunk) {
   for (int64_t c = 0; c < span.chunks(); ++c) {
     ChunkSpan s = ChunkAt(span, c);
     s.reads_state = c > 0 || in.initial_state != nullptr;
-    s.leaves_state =
-        c + 1 < span.chunks() || task.out->final_state != nullptr;
+    s.leaves_state = c + 1 < span.chunks() || task.out->final_state != nullptr;
     for (int64_t h = 0; h < task.heads; ++h) {
       if (c > 0 && c % kGroupChunks == 0) {
         const int64_t slot = span.checkpoint + c / kGroupChunks - 1;
@@ -219,11 +221,11 @@ HWY_INLINE void ForwardWalk(const RecurrentTask& task, const F& chunk) {
 
 template <bool kDelta>
 static void RecurrentForwardSequence(const RecurrentTask& task) {
-  ForwardWalk(task, [&](int64_t value_head, const ChunkSpan& s,
-                        const RecurrentForwardLayout& layout,
-                        float* state) HWY_ATTR {
-    RecurrentForwardChunk<kDelta>(task, value_head, s, layout, state);
-  });
+  ForwardWalk(
+      task, [&](int64_t value_head, const ChunkSpan& s,
+                const RecurrentForwardLayout& layout, float* state) HWY_ATTR {
+        RecurrentForwardChunk<kDelta>(task, value_head, s, layout, state);
+      });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -4,10 +4,15 @@
 //   dq_i = F_i (S dO_i) + sum_{j <= i} dP_ij E_ij k_j
 //   dk_j = E_Cj (dS U_j) + sum_{i >= j} dP_ij E_ij q_i
 //   dS <- Gamma dS + Qt^T dO
-//   h_i = q_i dq_i - k_i dk_i;  h_C += rowsum(S' dS);  dg_i = sum_{l >= i} h_l
+// A gate n has a part in each path from a key j < n, or from S, to a query
+// i >= n, or to S' (the telescoped sum of q_i dq_i - k_i dk_i is the same, but
+// what does not pass the gate cancels there, which costs strong gates their
+// digits):
+//   dg_n = sum_{j < n <= i} dP_ij P_ij + sum_{i >= n} q_i F_i (S dO_i)
+//          + sum_{j < n} k_j E_Cj (dS U_j) + <Gamma S, dS>
 // Delta rule: (I + X^T Diag(beta)) w = dU, dV = beta w, dY = -beta w,
 // dbeta_i = w_i . R_i, and k stands as a second query p with the gradient dY,
-// whose scores X are strict: dP, dq, dS and h gain its terms, dk gains dp.
+// whose scores X are strict: dP, dq, dS and dg gain its terms, dk gains dp.
 // Products with states have the tokens in their lanes, so that no state is
 // transposed.
 
@@ -34,7 +39,7 @@ struct GradientContext {
   const RecurrentGradientTask& task;
   const RecurrentGradientLayout& layout;
   const ChunkParts& at;
-  ChunkSpan s;  // reads_state: S is not zero; leaves_state: dS goes on
+  ChunkSpan s;          // reads_state: S is not zero; leaves_state: dS goes on
   bool has_grad_state;  // dS is not zero
   int64_t g, value_head;
   const float *state, *next_state;  // S, S'
@@ -55,12 +60,16 @@ struct StateProduct {
   const float *a, *weights;
   const float *more, *more_weights;
   float* to;
+  // With both: parts [16 lanes] = sum over rows of the state's term times with.
+  const float* with = nullptr;
+  float* parts = nullptr;
 };
 HWY_MAYBE_UNUSED static HWY_NOINLINE void StateTimesTokens(
     const ChunkParts& at, int64_t d_value, const StateProduct& p) {
   const DF d;
   constexpr int64_t C = kRecurrentChunk;
   const VF scale = hn::Set(d, p.scale);
+  BlockLanes parts(0.0f);
   for (int64_t k = 0; k < at.key; k += kScoreRows) {
     Tile<kScoreRows, kBlockVectors> tile;
     tile.Clear();
@@ -75,8 +84,16 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void StateTimesTokens(
         for (int v = 0; v < kBlockVectors; ++v) {
           const float* factor =
               p.factor + (k + r) * p.factor_stride + v * kLanes;
-          tile.at[r][v] = hn::Mul(tile.at[r][v],
-                                  hn::Mul(hn::LoadU(d, factor), scale));
+          tile.at[r][v] =
+              hn::Mul(tile.at[r][v], hn::Mul(hn::LoadU(d, factor), scale));
+        }
+      }
+      for (int r = 0; p.parts != nullptr && r < kScoreRows; ++r) {
+        HWY_UNROLL(16)
+        for (int v = 0; v < kBlockVectors; ++v) {
+          const float* with = p.with + (k + r) * C + v * kLanes;
+          parts.at[v] =
+              hn::MulAdd(tile.at[r][v], hn::LoadU(d, with), parts.at[v]);
         }
       }
     }
@@ -88,6 +105,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void StateTimesTokens(
     }
     tile.Store(p.to + k * C, C);
   }
+  if (p.parts != nullptr) parts.Store(p.parts);
 }
 
 // Columns of one panel of dU = P^T dO + Kb dS into grad_values, or of w.
@@ -109,8 +127,8 @@ HWY_INLINE void ValueGradientPanel(const GradientContext& c, const ScoreView& p,
     }
     const float* scores = p.at + j * p.key;
     const int64_t next = j + kRows;
-    tile.AddUpper(scores + j * p.query, p.key, p.query,
-                  grad_out + j * at.value, at.value);
+    tile.AddUpper(scores + j * p.query, p.key, p.query, grad_out + j * at.value,
+                  at.value);
     tile.AddProduct(scores + next * p.query, p.key, p.query,
                     grad_out + next * at.value, at.value, C - next);
     if (kDelta) {
@@ -144,13 +162,13 @@ HWY_MAYBE_UNUSED static void DeltaValueGradients(const GradientContext& c,
   StoreScalars(grad_betas, c.s, c.value_head, c.task.grad->grad_betas);
 }
 
-// The sum over all entries of S' dS, panel by panel.
+// The sum over all entries of S dS, panel by panel.
 HWY_MAYBE_UNUSED static float StatesDot(const GradientContext& c) {
   const DF d;
   VF sum[2] = {hn::Zero(d), hn::Zero(d)};
   ForPanels(c.at.value, [&](auto n, int64_t v) HWY_ATTR {
     constexpr int kVectors = decltype(n)::value;
-    const float* a = c.next_state + v * c.at.key;
+    const float* a = c.state + v * c.at.key;
     const float* b = c.grad_state + v * c.at.key;
     for (int64_t k = 0; k < c.at.key; ++k) {
       HWY_UNROLL(2)
@@ -182,36 +200,59 @@ HWY_MAYBE_UNUSED static void StateRowDots(const GradientContext& c) {
   }
 }
 
-// dg of a gate per token or head, from the transposed rows; zero where the
-// factor is, where the sum would be the noise of what cancels.
+// sum_{j < n <= i} of pair_parts for every n, or over j < n < i where a read
+// has not seen the decay of its own token.
+HWY_INLINE BlockLanes PairsAcross(const GradientContext& c, bool exclusive) {
+  constexpr int64_t C = kRecurrentChunk;
+  HWY_ALIGN float rows[C * C];
+  HWY_ALIGN float columns[C * C];
+  BlockLanes before(0.0f);  // sum over keys j < n, by queries
+  for (int64_t n = 0; n < C; ++n) {
+    before.Store(rows + n * C);
+    before.Add(BlockLanes(c.w + c.layout.pair_parts + n * C));
+  }
+  Transpose(rows, C, C, C, columns, C);
+  BlockLanes sum(0.0f);
+  for (int64_t i = 0; i < C; ++i) {
+    const int64_t end = exclusive ? i : i + 1;
+    BlockLanes row(columns + i * C);
+    HWY_UNROLL(16)
+    for (int v = 0; end < C && v < kBlockVectors; ++v) {
+      row.at[v] = hn::And(LaneMask(kLaneMasks.before, end, v), row.at[v]);
+    }
+    sum.Add(row);
+  }
+  return sum;
+}
+
+// dg of a gate per token or head.
 HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
   constexpr int64_t C = kRecurrentChunk;
   const RecurrentGradientLayout& l = c.layout;
   float* w = c.w;
-  const bool delta = c.in().HasBetas();
-  BlockLanes queries(0.0f), keys(0.0f);
-  for (int64_t k = 0; k < c.in().keys.size[3]; ++k) {
-    const BlockLanes key(w + c.at.keys_t + k * C);
-    queries.MultiplyAdd(BlockLanes(w + c.at.queries_t + k * C),
-                        BlockLanes(w + l.queries_t_grad + k * C));
-    keys.MultiplyAdd(key, BlockLanes(w + l.keys_t_grad + k * C));
-    if (delta) {
-      queries.MultiplyAdd(key, BlockLanes(w + l.past_t_grad + k * C));
-    }
-  }
-  HWY_ALIGN float from_queries[C + 1], from_keys[C];
-  queries.Store(from_queries);
-  keys.Store(from_keys);
-  from_queries[C] = 0.0f;
-  // An exclusive read at token i has seen the decays up to i - 1.
-  const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
-  float sum = c.has_grad_state ? StatesDot(c) : 0.0f;
+  const bool exclusive = c.in().bonus != nullptr;
+  HWY_ALIGN float across[C];
+  HWY_ALIGN float queries[C + 1];
+  PairsAcross(c, exclusive).Store(across);
+  BlockLanes from_queries(w + l.query_parts);
+  if (c.in().HasBetas()) from_queries.Add(BlockLanes(w + l.past_parts));
+  from_queries.Store(queries);
+  queries[C] = 0.0f;
+  const int64_t shift = exclusive ? 1 : 0;
+  float following = 0.0f;
   float* to = w + l.gate_rows;
+  for (int64_t n = C - 1; n >= 0; --n) {
+    following += queries[n + shift];
+    to[n] = across[n] + following;
+  }
+  float before = c.has_grad_state && c.s.reads_state
+                     ? w[c.at.end_decay] * StatesDot(c)
+                     : 0.0f;
   double total = 0;
-  for (int64_t i = C - 1; i >= 0; --i) {
-    sum += from_queries[i + shift] - from_keys[i];
-    to[i] = w[c.at.gates + i] == 0.0f ? 0.0f : sum;
-    if (i < c.s.rows) total += static_cast<double>(to[i]);
+  for (int64_t n = 0; n < C; ++n) {
+    to[n] = w[c.at.gates + n] == 0.0f ? 0.0f : to[n] + before;
+    before += w[l.key_parts + n];
+    if (n < c.s.rows) total += static_cast<double>(to[n]);
   }
   if (c.task.head_gate_sums != nullptr) c.task.head_gate_sums[c.g] += total;
   if (c.in().HasGates()) {
@@ -219,7 +260,8 @@ HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
   }
 }
 
-// The same for vector gates, from rows.
+// dg of vector gates from rows, as the telescoped sum: what passes no gate is
+// one product of 16 a channel here, not a sum over channels.
 HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
   const DF d;
   constexpr int64_t C = kRecurrentChunk;
@@ -230,8 +272,8 @@ HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
   const int64_t key = c.at.key;
   if (c.has_grad_state) StateRowDots(c);
   for (int64_t k = 0; k < key; k += kLanes) {
-    VF sum = c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k)
-                              : hn::Zero(d);
+    VF sum =
+        c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k) : hn::Zero(d);
     for (int64_t i = C - 1; i >= 0; --i) {
       const int64_t row = i * key + k, read = row + shift * key;
       const VF own = hn::LoadU(d, w + c.at.keys + row);
@@ -242,8 +284,7 @@ HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
                             hn::LoadU(d, w + l.queries_grad + read), change);
       }
       if (delta) {
-        change =
-            hn::MulAdd(own, hn::LoadU(d, w + l.past_grad + row), change);
+        change = hn::MulAdd(own, hn::LoadU(d, w + l.past_grad + row), change);
       }
       sum = hn::Add(sum, change);
       const auto reset =

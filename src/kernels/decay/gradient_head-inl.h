@@ -78,12 +78,30 @@ HWY_MAYBE_UNUSED static void GradientWeights(const GradientContext& c,
     }
   }
   if (strict) ZeroDiagonal(w + weights);
-  if (!c.in().VectorGates()) {
-    DecayScores(w + weights, w + c.at.pairs, scale);
-  } else if (scale != 1.0f) {
+  if (c.in().VectorGates() && scale != 1.0f) {
     ScaleRow(w + weights, C * C, scale);
   }
   Transpose(w + weights, C, C, C, w + weights_t, C);
+}
+
+// Decays the weights of scalar gates, and adds dP_ij P_ij (scores P by rows
+// over keys, times sign) to pair_parts, or begins with it.
+HWY_MAYBE_UNUSED static void DecayWeights(const GradientContext& c, float scale,
+                                          const float* scores, float sign,
+                                          bool first, int64_t weights,
+                                          int64_t weights_t) {
+  constexpr int64_t C = kRecurrentChunk;
+  float* w = c.w;
+  for (int64_t j = 0; IsGated(c.in()) && j < C; ++j) {
+    float* parts = w + c.layout.pair_parts + j * C;
+    BlockLanes product(w + weights_t + j * C);
+    product.Multiply(BlockLanes(scores + j * C));
+    product.Multiply(hn::Set(DF(), sign));
+    if (!first) product.Add(BlockLanes(parts));
+    product.Store(parts);
+  }
+  DecayScores(w + weights, w + c.at.pairs, scale);
+  DecayScores(w + weights_t, w + c.at.pairs_t, scale);
 }
 
 // dq, dk and dp of the chunk, transposed and by rows.
@@ -105,20 +123,24 @@ HWY_MAYBE_UNUSED static void RowGradients(const GradientContext& c) {
   const auto weights = [&](int64_t part) {
     return vector ? nullptr : w + part;
   };
-  StateTimesTokens(at, d_value,
-                   {state, w + l.grad_out_t, from_start, stride, scale,
-                    w + at.keys, weights(l.weights_t), nullptr, nullptr,
-                    w + l.queries_t_grad});
+  const auto parts = [&](int64_t part) {
+    return !vector && IsGated(in) ? w + part : nullptr;
+  };
   StateTimesTokens(
       at, d_value,
-      {grad_state, w + l.values_t, to_end, stride, 1.0f, w + at.queries,
-       weights(l.weights), w + at.keys,
-       kDelta ? weights(l.past_weights) : nullptr, w + l.keys_t_grad});
+      {state, w + l.grad_out_t, from_start, stride, scale, w + at.keys,
+       weights(l.weights_t), nullptr, nullptr, w + l.queries_t_grad,
+       w + at.queries_t, parts(l.query_parts)});
+  StateTimesTokens(at, d_value,
+                   {grad_state, w + l.values_t, to_end, stride, 1.0f,
+                    w + at.queries, weights(l.weights), w + at.keys,
+                    kDelta ? weights(l.past_weights) : nullptr,
+                    w + l.keys_t_grad, w + at.keys_t, parts(l.key_parts)});
   if (kDelta) {
     StateTimesTokens(at, d_value,
                      {state, w + l.grad_past_t, from_start, stride, 1.0f,
                       w + at.keys, weights(l.past_weights_t), nullptr, nullptr,
-                      w + l.past_t_grad});
+                      w + l.past_t_grad, w + at.keys_t, parts(l.past_parts)});
   }
   if (vector) {
     const float* gamma = w + at.gates;
@@ -212,10 +234,19 @@ HWY_MAYBE_UNUSED static void GradientValueHead(const GradientContext& c,
   Transpose(w + l.grad_out, at.value, C, at.value, w + l.grad_out_t, C);
   GradientWeights(c, l.grad_out, c.task.options->scale, in.bonus != nullptr,
                   l.weights, l.weights_t);
+  const bool scalar = !in.VectorGates();
+  if (scalar) {
+    DecayWeights(c, c.task.options->scale, w + at.scores, 1.0f, true, l.weights,
+                 l.weights_t);
+  }
   if (kDelta) {
     Transpose(w + l.grad_past, at.value, C, at.value, w + l.grad_past_t, C);
     GradientWeights(c, l.grad_past, 1.0f, true, l.past_weights,
                     l.past_weights_t);
+    if (scalar) {
+      DecayWeights(c, 1.0f, solve, -1.0f, false, l.past_weights,
+                   l.past_weights_t);
+    }
   }
   RowGradients<kDelta>(c);
   if (in.VectorGates()) {

@@ -18,17 +18,19 @@ struct RecurrentGradientLayout {
   int64_t decayed_queries, decayed_keys_t, past_keys;  // Qt, Kb^T, Pt or Ct
   int64_t values_t, grad_out, grad_out_t, grad_values, grad_past, grad_past_t;
   int64_t weights, weights_t, past_weights, past_weights_t;  // dP E, dX E
-  int64_t from_start_t, to_end_t;  // [key, C], vector gates
+  int64_t from_start_t, to_end_t;                    // [key, C], vector gates
   int64_t queries_t_grad, keys_t_grad, past_t_grad;  // [key, C]
   int64_t queries_grad, keys_grad, past_grad;        // [C, key]
   int64_t queries_sum, keys_sum;                     // over a group's heads
   int64_t bonus_lanes;  // dO_i . v_i * scale [C]: the exclusive read
+  int64_t pair_parts;   // dP_ij P_ij by rows over keys [C, C]: dg
+  int64_t query_parts, past_parts, key_parts;  // q dq, p dp, k dk of states [C]
   int64_t gate_rows, state_rows;  // dg [C] or [C, key]; rowsum(S' dS) [key]
   int64_t state_floats, states, grad_states, checkpoints;
   int64_t kept_floats, kept;  // R and -X of every chunk of a group: delta
   int64_t heads, slots;       // value heads of a task; checkpoints of each
-  // The low-rank pair: Z^T, dP of q with b and of c with b, Bb^T, F_{i-1}^T, db.
-  // Where the delta rule has Pt, dY and dp, the pair has Ct, dZ and dc.
+  // The low-rank pair: Z^T, dP of q with b and of c with b, Bb^T, F_{i-1}^T,
+  // db. Where the delta rule has Pt, dY and dp, the pair has Ct, dZ and dc.
   int64_t values_read_t, write_weights, write_weights_t, pair_weights,
       pair_weights_t, decayed_writes_t, past_start_t, writes_t_grad,
       writes_grad;
@@ -66,6 +68,10 @@ struct RecurrentGradientLayout {
     queries_sum = plan.Take(C * key);
     keys_sum = plan.Take(C * key);
     bonus_lanes = plan.Take(C);
+    pair_parts = plan.Take(C * C);
+    query_parts = plan.Take(C);
+    past_parts = plan.Take(C);
+    key_parts = plan.Take(C);
     gate_rows = plan.Take(vector ? C * key : C);
     state_rows = plan.Take(key);
     state_floats = key * PadState(in.values.size[3]);

@@ -21,8 +21,8 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// How GradientWalk rebuilds and differentiates a chunk of decay_attention, or of
-// delta_attention. One query/key head and the value heads that it serves.
+// How GradientWalk rebuilds and differentiates a chunk of decay_attention, or
+// of delta_attention. One query/key head and the value heads that it serves.
 template <bool kDelta>
 struct GatedCore {
   // Whether a chunk keeps more of the forward walk than the states.
@@ -98,8 +98,7 @@ class GradientWalk {
   template <class T>
   T* Dense(T* base, int64_t row, int64_t g) const {
     if (base == nullptr) return nullptr;
-    return base +
-           (row * in_.values.size[2] + Head(g)) * d_key() * d_value();
+    return base + (row * in_.values.size[2] + Head(g)) * d_key() * d_value();
   }
 
   // Chunk c of the sequence in the walk forward: with a state before it, and
@@ -166,9 +165,10 @@ class GradientWalk {
     for (int64_t g = 0; g < task_.group; ++g) {
       LoadGroupState(n, g);
       for (int64_t c = 0; c < count; ++c) {
-        // The state after the group serves the gradient of gates.
-        const bool used = c + 1 < count || (IsGated(in_) &&
-                                            HasGradState(first + c));
+        // The state after the group serves the gradient of decays by channel.
+        const bool vector =
+            in_.VectorGates() || (in_.HasPair() && IsGated(in_));
+        const bool used = c + 1 < count || (vector && HasGradState(first + c));
         if (!used && !Core::kSolves) break;
         Core::Rebuild(task_, layout_, Forward(first + c, used), g,
                       w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
@@ -181,8 +181,8 @@ class GradientWalk {
   // Chunk `index` of the sequence, which is chunk c of its group.
   void Chunk(int64_t index, int64_t c) const {
     constexpr int64_t C = kRecurrentChunk;
-    ChunkSpan s = Forward(
-        index, index > 0 || task_.grad->grad_initial_state != nullptr);
+    ChunkSpan s =
+        Forward(index, index > 0 || task_.grad->grad_initial_state != nullptr);
     LoadTokens(in_.queries, s, task_.head, 0, d_key(), w_ + at_.queries,
                at_.key);
     LoadTokens(in_.keys, s, task_.head, 0, d_key(), w_ + at_.keys, at_.key);
@@ -190,11 +190,10 @@ class GradientWalk {
     Transpose(w_ + at_.keys, at_.key, C, at_.key, w_ + at_.keys_t, C);
     Core::LoadShared(task_, layout_, s);
     for (int64_t g = 0; g < task_.group; ++g) {
-      Core::ValueHead(
-          {task_, layout_, at_, s, HasGradState(index), g, Head(g),
-           w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
-           w_ + layout_.GradState(g), w_},
-          w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c));
+      Core::ValueHead({task_, layout_, at_, s, HasGradState(index), g, Head(g),
+                       w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
+                       w_ + layout_.GradState(g), w_},
+                      w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c));
       const auto sum = [&](int64_t from, int64_t to) HWY_ATTR {
         if (g == 0) {
           std::copy_n(w_ + from, C * at_.key, w_ + to);
@@ -205,7 +204,8 @@ class GradientWalk {
       sum(layout_.queries_grad, layout_.queries_sum);
       sum(layout_.keys_grad, layout_.keys_sum);
     }
-    const TensorView &dq = task_.grad->grad_queries, &dk = task_.grad->grad_keys;
+    const TensorView &dq = task_.grad->grad_queries,
+                     &dk = task_.grad->grad_keys;
     for (int64_t r = 0; r < s.rows; ++r) {
       StoreRow(dq.dtype, w_ + layout_.queries_sum + r * at_.key, d_key(),
                dq.Row(s.batch, s.first + r, task_.head));

@@ -27,8 +27,8 @@ struct ScoreView {
   int64_t query, key;  // strides
 };
 
-// The chunk's factors exp(g) of one value head into gates [16]; the tokens after
-// the last decay nothing.
+// The chunk's factors exp(g) of one value head into gates [16]; the tokens
+// after the last decay nothing.
 HWY_INLINE void LoadScalarGates(const RecurrentInputs& in, const ChunkSpan& s,
                                 int64_t value_head, float* gates) {
   if (in.HasGates()) {
@@ -84,8 +84,8 @@ HWY_INLINE void NegateScores(float* scores) {
 }
 
 // A chunk with no gate or one per token, from its rows `queries` and `keys`:
-// queries_t becomes Qt^T, keys become Kb, scores (rows over keys) P, and for the
-// delta rule past_keys_t -Pt^T, solve -X without betas.
+// queries_t becomes Qt^T, keys become Kb, scores (rows over keys) P, and for
+// the delta rule past_keys_t -Pt^T, solve -X without betas.
 template <bool kDelta>
 HWY_MAYBE_UNUSED static void PrepareScalar(const RecurrentOptions& options,
                                            const RecurrentInputs& in,

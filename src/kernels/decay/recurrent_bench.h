@@ -50,9 +50,9 @@ class RecurrentBuffers {
     in.values = Take(shape.value_heads, shape.d_value, shape.dtype);
     if (shape.gate_width() > 0) {
       in.gates = Take(shape.value_heads, shape.gate_width(), DType::kF32);
-      MakeGates(static_cast<float*>(in.gates.data),
-                shape.batch * shape.seq_len * shape.value_heads *
-                    shape.gate_width());
+      MakeGates(
+          static_cast<float*>(in.gates.data),
+          shape.batch * shape.seq_len * shape.value_heads * shape.gate_width());
     } else if (shape.gate == "head") {
       float* gates = Floats(shape.value_heads);
       MakeGates(gates, shape.value_heads);
@@ -92,8 +92,8 @@ class RecurrentBuffers {
 // Bytes of a token and value head of a call that reads q, k, v and the gates
 // once; `rows`: how many tensors of each width move.
 inline double RecurrentBytes(const RecurrentShape& s, bool delta, double rows) {
-  const double share = static_cast<double>(s.heads) /
-                       static_cast<double>(s.value_heads);
+  const double share =
+      static_cast<double>(s.heads) / static_cast<double>(s.value_heads);
   const double elements = rows * (share * static_cast<double>(s.d_key) +
                                   static_cast<double>(s.d_value));
   const double scalars =
@@ -110,7 +110,8 @@ inline double RecurrentFlop(const RecurrentShape& s, bool delta,
   const double K = static_cast<double>(s.d_key);
   const double V = static_cast<double>(s.d_value);
   if (!delta) {
-    return gradient ? 10 * K * V + C * (3 * K + 2 * V) : 4 * K * V + C * (K + V);
+    return gradient ? 10 * K * V + C * (3 * K + 2 * V)
+                    : 4 * K * V + C * (K + V);
   }
   return gradient ? 16 * K * V + C * (6 * K + 5 * V) + C * C / 3
                   : 6 * K * V + C * (2 * K + 2 * V) + C * C / 3;
@@ -149,7 +150,8 @@ class RecurrentGradientCase final : public Case {
     const RecurrentInputs& in = buffers_.in;
     grad_.grad_out =
         buffers_.Take(shape_.value_heads, shape_.d_value, shape_.dtype);
-    grad_.grad_queries = buffers_.Take(shape_.heads, shape_.d_key, shape_.dtype);
+    grad_.grad_queries =
+        buffers_.Take(shape_.heads, shape_.d_key, shape_.dtype);
     grad_.grad_keys = buffers_.Take(shape_.heads, shape_.d_key, shape_.dtype);
     grad_.grad_values =
         buffers_.Take(shape_.value_heads, shape_.d_value, shape_.dtype);

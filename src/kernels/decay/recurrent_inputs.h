@@ -31,9 +31,9 @@ struct RecurrentInputs {
   // The low-rank pair, each [B, T, H, K] with H = HV: dplr alone. What is read
   // from the state before its decay, and where that is written.
   TensorView reads, writes;
-  const int64_t* lengths = nullptr;     // [B]: tokens in use, the rest pads
-  const int64_t* cu_seqlens = nullptr;  // [sequences + 1], host memory
-  int64_t sequences = 0;                // with cu_seqlens
+  const int64_t* lengths = nullptr;      // [B]: tokens in use, the rest pads
+  const int64_t* cu_seqlens = nullptr;   // [sequences + 1], host memory
+  int64_t sequences = 0;                 // with cu_seqlens
   const float* initial_state = nullptr;  // [B or sequences, HV, K, V] dense
 
   int64_t SequenceCount() const {
@@ -62,11 +62,11 @@ struct RecurrentGradients {
   TensorView grad_out;                 // [B, T, HV, V]
   const float* grad_final_state = nullptr;
   TensorView grad_queries, grad_keys, grad_values;  // written, same shapes
-  TensorView grad_gates;             // as gates; written when gates are given
-  TensorView grad_betas;             // as betas; written when betas are given
+  TensorView grad_gates;               // as gates; written when gates are given
+  TensorView grad_betas;               // as betas; written when betas are given
   TensorView grad_reads, grad_writes;  // as reads and writes, likewise
-  float* grad_head_gates = nullptr;  // [HV]
-  float* grad_bonus = nullptr;       // [HV, K]
+  float* grad_head_gates = nullptr;    // [HV]
+  float* grad_bonus = nullptr;         // [HV, K]
   float* grad_initial_state = nullptr;
 };
 

@@ -64,8 +64,8 @@ HWY_INLINE void ForRowTilesDown(const F& f) {
   }
 }
 
-// Rows of U = Diag(beta) R into `values`, R into `residuals`, for the columns of
-// one panel, with (I + X Diag(beta)) R = V - Pt S. `solve`: -X Diag(beta) by
+// Rows of U = Diag(beta) R into `values`, R into `residuals`, for the columns
+// of one panel, with (I + X Diag(beta)) R = V - Pt S. `solve`: -X Diag(beta) by
 // rows over keys.
 template <int kVectors>
 HWY_INLINE void SolveResiduals(const ChunkParts& at, int64_t d_key,

@@ -43,8 +43,7 @@ HWY_MAYBE_UNUSED static void LoadStepBlock(const RecurrentStepTask& task,
   const DF d;
   const RecurrentInputs& in = *task.in;
   const int64_t width = std::min(kStepKeys, in.keys.size[3] - block);
-  const int64_t skip =
-      block * static_cast<int64_t>(DTypeBytes(in.keys.dtype));
+  const int64_t skip = block * static_cast<int64_t>(DTypeBytes(in.keys.dtype));
   LoadRow(in.keys.dtype, in.keys.Row(task.batch, t, task.head) + skip, width,
           rows.key);
   LoadRow(in.queries.dtype, in.queries.Row(task.batch, t, task.head) + skip,
@@ -188,9 +187,8 @@ HWY_INLINE void PassTail(const StepRows& rows, int64_t width,
       const float left = rows.decay[k] * before;
       if (Predicts(kPass)) {
         at.out[i] += rows.query[k] * left;
-        at.prediction[i] += kPass == StepPass::kPredict
-                                ? rows.key[k] * left
-                                : rows.read[k] * before;
+        at.prediction[i] += kPass == StepPass::kPredict ? rows.key[k] * left
+                                                        : rows.read[k] * before;
         continue;
       }
       float after = left + rows.key[k] * at.values[i];
@@ -227,18 +225,18 @@ HWY_MAYBE_UNUSED static float QueryDotKey(const RecurrentStepTask& task,
   const RecurrentInputs& in = *task.in;
   if (in.bonus == nullptr) return RowDot(rows.query, rows.key, PadRow(width));
   HWY_ALIGN float scaled[kStepKeys];
-  LoadRow(DType::kF32,
-          in.bonus + task.value_head * in.keys.size[3] + block, width, scaled);
+  LoadRow(DType::kF32, in.bonus + task.value_head * in.keys.size[3] + block,
+          width, scaled);
   for (int64_t k = 0; k < PadRow(width); k += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(DF(), scaled + k),
-                       hn::LoadU(DF(), rows.query + k)),
-               DF(), scaled + k);
+    hn::StoreU(
+        hn::Mul(hn::LoadU(DF(), scaled + k), hn::LoadU(DF(), rows.query + k)),
+        DF(), scaled + k);
   }
   return RowDot(scaled, rows.key, PadRow(width));
 }
 
-// The rule of a step: decay_attention (with a bonus or without), the delta rule,
-// or the low-rank pair.
+// The rule of a step: decay_attention (with a bonus or without), the delta
+// rule, or the low-rank pair.
 enum class StepRule { kDecay, kDelta, kPair };
 
 template <StepRule kRule>
@@ -288,8 +286,9 @@ HWY_MAYBE_UNUSED static void StepToken(const RecurrentStepTask& task,
     std::fill(prediction, prediction + kStepColumns, 0.0f);
     const auto at = [&](int64_t block) HWY_ATTR {
       const int64_t first = block * d_value + column;
-      return StepColumns{values,     old + first, task.state + first, out,
-                         prediction, d_value,     next};
+      return StepColumns{values, old + first, task.state + first,
+                         out,    prediction,  d_value,
+                         next};
     };
     if (kDelta) {
       for_blocks([&](int64_t block, int64_t width) HWY_ATTR {
@@ -313,8 +312,8 @@ HWY_MAYBE_UNUSED static void StepToken(const RecurrentStepTask& task,
       // out += (q . b) e + (q . k) v.
       const VF qb = hn::Set(d, write_dot), qk = hn::Set(d, dot);
       for (int64_t c = 0; c < PadRow(columns); c += kLanes) {
-        VF sum = hn::MulAdd(qb, hn::Load(d, prediction + c),
-                            hn::Load(d, out + c));
+        VF sum =
+            hn::MulAdd(qb, hn::Load(d, prediction + c), hn::Load(d, out + c));
         sum = hn::MulAdd(qk, hn::Load(d, values + c), sum);
         hn::Store(sum, d, out + c);
       }
@@ -327,9 +326,9 @@ HWY_MAYBE_UNUSED static void StepToken(const RecurrentStepTask& task,
       });
       const VF factor = hn::Set(d, dot);
       for (int64_t c = 0; c < PadRow(columns); c += kLanes) {
-        hn::Store(hn::MulAdd(factor, hn::Load(d, values + c),
-                             hn::Load(d, out + c)),
-                  d, out + c);
+        hn::Store(
+            hn::MulAdd(factor, hn::Load(d, values + c), hn::Load(d, out + c)),
+            d, out + c);
       }
     } else {
       for_blocks([&](int64_t block, int64_t width) HWY_ATTR {
@@ -352,9 +351,9 @@ HWY_MAYBE_UNUSED static void StepHead(const RecurrentStepTask& task) {
                 static_cast<size_t>(floats) * sizeof(float));
   }
   for (int64_t t = task.tokens; t < in.queries.size[1]; ++t) {
-    std::memset(task.out->Row(task.batch, t, task.value_head), 0,
-                static_cast<size_t>(in.values.size[3]) *
-                    DTypeBytes(task.out->dtype));
+    std::memset(
+        task.out->Row(task.batch, t, task.value_head), 0,
+        static_cast<size_t>(in.values.size[3]) * DTypeBytes(task.out->dtype));
   }
 }
 

@@ -56,8 +56,7 @@ inline std::vector<double> RandomGates(int64_t n, const GateStyle& style,
 
 // Inputs are rounded to `dtype` first: the reference sees what the kernel sees.
 inline DecayProblem MakeDecayProblem(const RecurrentShape& shape, Gate gate,
-                                     uint64_t seed,
-                                     DType dtype = DType::kF32,
+                                     uint64_t seed, DType dtype = DType::kF32,
                                      const GateStyle& style = {},
                                      bool state = true, bool bonus = false) {
   std::mt19937_64 rng(seed);
@@ -266,7 +265,8 @@ struct RecurrentGradientOutcome {
 };
 
 // Runs `backward(options, in, gradients, executor)`. states: whether gradients
-// of states come in and are wanted. Sums over the batch go to the first problem.
+// of states come in and are wanted. Sums over the batch go to the first
+// problem.
 template <class F>
 std::vector<RecurrentGradientOutcome> RunRecurrentGradients(
     const std::vector<DecayProblem>& problems,
@@ -284,8 +284,8 @@ std::vector<RecurrentGradientOutcome> RunRecurrentGradients(
   GuardedTensor dq = like(p0.heads, p0.d_key, dtype);
   GuardedTensor dk = like(p0.heads, p0.d_key, dtype);
   GuardedTensor dv = like(p0.value_heads, p0.d_value, dtype);
-  GuardedTensor dg = like(p0.value_heads, call.gates.view().size[3],
-                          DType::kF32);
+  GuardedTensor dg =
+      like(p0.value_heads, call.gates.view().size[3], DType::kF32);
   GuardedTensor db = like(p0.value_heads, 1, DType::kF32);
   const int64_t size = p0.value_heads * p0.d_key * p0.d_value;
   std::vector<float> grad_S, dS(call.count * size, PoisonFloat());
@@ -357,15 +357,60 @@ inline std::vector<double> ByHead(const std::vector<double>& x, int64_t heads,
   return y;
 }
 
+// Tolerances of rows of outputs and their gradients. Where gates close, a row
+// is a product of one query and one key, which may cancel, and a row of one
+// number is one sum over keys: such rows are measured against the size of their
+// terms. The RMS of n roundings to 16 bits scatters by 1 / sqrt(n), and more
+// where a few numbers are most of it.
+struct RowTolerance {
+  double r, m, floor;
+};
+inline RowTolerance RowsOf(const DecayProblem& p, Tolerance t, DType dtype,
+                           size_t numbers) {
+  const double n = static_cast<double>(std::max<size_t>(numbers, 1));
+  const double scatter = dtype == DType::kF32 ? 1 : 1 + 4 / std::sqrt(n);
+  const bool single = p.d_key == 1 || p.d_value == 1;
+  const double keys = p.scale * std::sqrt(static_cast<double>(p.d_key));
+  return {t.r * scatter, t.m,
+          single ? std::max(0.1, 0.1 * keys) : std::max(0.03, 0.01 * keys)};
+}
+
+// The same problem with a constant gate given anew at every token.
+inline DecayProblem WithTokenGates(const DecayProblem& p) {
+  DecayProblem tokens = p;
+  tokens.gate_kind = Gate::kToken;
+  tokens.gates.clear();
+  for (int64_t t = 0; t < p.seq_len; ++t) {
+    tokens.gates.insert(tokens.gates.end(), p.gates.begin(), p.gates.end());
+  }
+  return tokens;
+}
+
+// A constant gate's gradient is a sum over tokens, which may cancel: it is
+// measured against the sum of its terms' sizes. terms: of every token [T, HV].
+inline void ExpectCloseSums(const std::vector<double>& x,
+                            const std::vector<double>& ref,
+                            const std::vector<double>& terms, double r,
+                            const std::string& what, double floor = 0) {
+  ASSERT_EQ(x.size(), ref.size()) << what;
+  for (size_t h = 0; h < ref.size(); ++h) {
+    double size = floor;
+    for (size_t i = h; i < terms.size(); i += ref.size()) {
+      size += std::abs(terms[i]);
+    }
+    EXPECT_LE(std::abs(x[h] - ref[h]), r * size + 1e-30) << what << " " << h;
+  }
+}
+
 // Gates and betas: a single number may cancel, so the measure is a head's.
 inline void ExpectCloseByHead(const std::vector<double>& x,
                               const std::vector<double>& ref, int64_t heads,
                               int64_t width, double r, double m,
-                              const std::string& what) {
+                              const std::string& what, double floor = 0) {
   ASSERT_EQ(x.size(), ref.size()) << what;
   if (x.empty()) return;
   ExpectClose(ByHead(x, heads, width), ByHead(ref, heads, width),
-              static_cast<int64_t>(x.size()) / heads, r, m, what);
+              static_cast<int64_t>(x.size()) / heads, r, m, what, floor);
 }
 
 }  // namespace tarn::testing

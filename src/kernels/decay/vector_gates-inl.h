@@ -1,8 +1,8 @@
 // Chunks whose decay differs by channel (GLA, HGRN2, RWKV-6, KDA). The scores
 //   P_ij = sum_c q_ic k_jc E_ij,c,   E_ij,c = gamma_{j+1,c} ... gamma_{i,c}
-// are no matrix product. With 16 keys in the lanes, one vector per channel holds
-// the keys as they have decayed by token i, so that a channel and token cost one
-// product and one multiply-add more than without gates.
+// are no matrix product. With 16 keys in the lanes, one vector per channel
+// holds the keys as they have decayed by token i, so that a channel and token
+// cost one product and one multiply-add more than without gates.
 
 #if defined(TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -42,15 +42,15 @@ HWY_INLINE VF LaneMask(const uint32_t (&masks)[16][16], int64_t i, int v) {
   return hn::BitCast(DF(), hn::LoadU(DU(), masks[i] + v * kLanes));
 }
 
-// Rows at once: their sums of one or two sets of scores fill half the registers.
-constexpr int kScoreSums =
-    HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
+// Rows at once: their sums of one or two sets of scores fill half the
+// registers.
+constexpr int kScoreSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
 
-// first [i, j] = sum_c x_ic k_jc E_ij,c for j <= i, and with a second set of rows
-// the same sums of y, all by rows over i. `past`: the second set reads before
-// the decay of its own token, E_{i-1,j}. keys_t [d_key, 16]; kept: [d_key, 16],
-// scratch. Entries beyond the diagonal are zero; those of x or y that are not
-// read on it are for the caller to clear.
+// first [i, j] = sum_c x_ic k_jc E_ij,c for j <= i, and with a second set of
+// rows the same sums of y, all by rows over i. `past`: the second set reads
+// before the decay of its own token, E_{i-1,j}. keys_t [d_key, 16]; kept:
+// [d_key, 16], scratch. Entries beyond the diagonal are zero; those of x or y
+// that are not read on it are for the caller to clear.
 template <bool kSecond, bool kPastFirst, bool kPastSecond>
 HWY_MAYBE_UNUSED static HWY_NOINLINE void VectorScores(
     const float* HWY_RESTRICT x, const float* HWY_RESTRICT y, int64_t ld,
@@ -116,7 +116,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void VectorScores(
 }
 
 // to[c, lanes i] += sum_{j <= i} weights_ij E_ij,c keys_jc by Horner's rule:
-// weights_t by rows over j. `past`: E_{i-1,j} instead, whose weights are strict.
+// weights_t by rows over j. `past`: E_{i-1,j} instead, whose weights are
+// strict.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedKeys(
     const float* HWY_RESTRICT weights_t, const float* HWY_RESTRICT keys,
     const float* HWY_RESTRICT gamma, int64_t ld, int64_t d_key, bool past,
@@ -138,9 +139,9 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedKeys(
                 ? hn::IfVecThenElse(LaneMask(kLaneMasks.from, j + later, v),
                                     factor, one)
                 : one;
-        sum.at[v] = hn::MulAdd(
-            key, hn::LoadU(d, weights_t + j * C + v * kLanes),
-            hn::Mul(sum.at[v], masked));
+        sum.at[v] =
+            hn::MulAdd(key, hn::LoadU(d, weights_t + j * C + v * kLanes),
+                       hn::Mul(sum.at[v], masked));
       }
     }
     HWY_UNROLL(16)
@@ -151,8 +152,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedKeys(
   }
 }
 
-// to[c, lanes j] += sum_{i >= j} E_ij,c (weights_ij x_ic + more_ij y_ic), both by
-// rows over i; y null: without the second sum. past_x, past_y: E_{i-1,j}.
+// to[c, lanes j] += sum_{i >= j} E_ij,c (weights_ij x_ic + more_ij y_ic), both
+// by rows over i; y null: without the second sum. past_x, past_y: E_{i-1,j}.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedQueries(
     const float* HWY_RESTRICT weights, const float* HWY_RESTRICT x, bool past_x,
     const float* HWY_RESTRICT more, const float* HWY_RESTRICT y, bool past_y,
@@ -178,8 +179,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedQueries(
       HWY_UNROLL(16)
       for (int v = 0; v < kBlockVectors; ++v) {
         sum.at[v] = hn::Mul(
-            sum.at[v], hn::IfVecThenElse(LaneMask(kLaneMasks.before, i, v),
-                                         factor, one));
+            sum.at[v],
+            hn::IfVecThenElse(LaneMask(kLaneMasks.before, i, v), factor, one));
       }
       if (past_x) add(a, weights);
       if (y != nullptr && past_y) add(hn::Set(d, y[i * ld + c]), more);

@@ -29,8 +29,8 @@ struct TokenSpan {
   }
 };
 
-// A packed sequence finds its checkpoints by its first token: floor(cu[n] / 256)
-// leaves every sequence the floor(tokens / 256) slots that it needs.
+// A packed sequence finds its checkpoints by its first token: floor(cu[n] /
+// 256) leaves every sequence the floor(tokens / 256) slots that it needs.
 inline TokenSpan SpanAt(const RecurrentInputs& in, int64_t index) {
   if (in.cu_seqlens != nullptr) {
     const int64_t first = in.cu_seqlens[index];

@@ -28,8 +28,8 @@ void CheckDeltaAttention(const RecurrentOptions& options,
                          const RecurrentInputs& in,
                          const RecurrentOutputs& outputs);
 
-/// Bytes of 64-byte aligned scratch that the forward call needs with an executor
-/// of `width` workers; none of it grows with T.
+/// Bytes of 64-byte aligned scratch that the forward call needs with an
+/// executor of `width` workers; none of it grows with T.
 size_t DeltaAttentionWorkspaceBytes(const RecurrentInputs& in, int width);
 
 /// The same for the gradient, which without checkpoints needs room for those of

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "kernels/decay/checks.h"
-#include "kernels/delta/delta_attention.h"
 #include "kernels/decay/dispatch.h"
 #include "kernels/decay/gradient_layout.h"
+#include "kernels/delta/delta_attention.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention_backward.cc"

@@ -1,7 +1,7 @@
 // Benchmark cases of delta_attention: forward, gradient and step (or prefill).
 // The parameters stand in kernels/decay/recurrent_bench.h.
-#include "kernels/delta/delta_attention.h"
 #include "kernels/decay/recurrent_bench.h"
+#include "kernels/delta/delta_attention.h"
 
 namespace tarn::bench {
 namespace {
@@ -22,8 +22,8 @@ void RegisterDeltaAttention(Registry& registry) {
                       MakeRecurrentCase<RecurrentForwardCase<DeltaOp>>});
   registry.push_back({"delta_attention_gradient",
                       MakeRecurrentCase<RecurrentGradientCase<DeltaOp>>});
-  registry.push_back({"delta_attention_step",
-                      MakeRecurrentCase<RecurrentStepCase<DeltaOp>>});
+  registry.push_back(
+      {"delta_attention_step", MakeRecurrentCase<RecurrentStepCase<DeltaOp>>});
 }
 
 }  // namespace tarn::bench

@@ -1,6 +1,6 @@
-// Scalar double reference of delta_attention: the recurrence token by token, and
-// its gradient by reverse differentiation of that loop. Shares nothing with the
-// kernel. For tests and benchmarks' checks only.
+// Scalar double reference of delta_attention: the recurrence token by token,
+// and its gradient by reverse differentiation of that loop. Shares nothing with
+// the kernel. For tests and benchmarks' checks only.
 #pragma once
 
 #include <vector>

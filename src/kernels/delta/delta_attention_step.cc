@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "kernels/decay/checks.h"
-#include "kernels/delta/delta_attention.h"
 #include "kernels/decay/step.h"
+#include "kernels/delta/delta_attention.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention_step.cc"

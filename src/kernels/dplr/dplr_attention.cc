@@ -73,7 +73,8 @@ static void DplrChunk(const RecurrentTask& task, int64_t head,
     DplrPanel<decltype(n)::value>(task, s, layout, state, v);
   });
   const TensorView& out = task.out->out;
-  const int64_t skip = task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
+  const int64_t skip =
+      task.column * static_cast<int64_t>(DTypeBytes(out.dtype));
   for (int64_t r = 0; r < s.rows; ++r) {
     StoreRow(out.dtype, w + layout.out + r * at.value, task.columns,
              out.Row(s.batch, s.first + r, head) + skip);
@@ -82,10 +83,8 @@ static void DplrChunk(const RecurrentTask& task, int64_t head,
 
 static void DplrForwardSequence(const RecurrentTask& task) {
   ForwardWalk(task, [&](int64_t head, const ChunkSpan& s,
-                        const RecurrentForwardLayout& layout,
-                        float* state) HWY_ATTR {
-    DplrChunk(task, head, s, layout, state);
-  });
+                        const RecurrentForwardLayout& layout, float* state)
+                        HWY_ATTR { DplrChunk(task, head, s, layout, state); });
 }
 
 }  // namespace HWY_NAMESPACE

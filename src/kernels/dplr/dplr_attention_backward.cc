@@ -147,8 +147,8 @@ static void PairGateGradients(const GradientContext& c) {
     return hn::Mul(hn::LoadU(d, w + a + row), hn::LoadU(d, w + b + row));
   };
   for (int64_t k = 0; k < key; k += kLanes) {
-    VF sum = c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k)
-                              : hn::Zero(d);
+    VF sum =
+        c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k) : hn::Zero(d);
     for (int64_t i = C - 1; i >= 0; --i) {
       const int64_t row = i * key + k;
       VF change = hn::Sub(times(at.queries, l.queries_grad, row),

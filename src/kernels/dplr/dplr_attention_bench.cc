@@ -85,8 +85,8 @@ class DplrGradientCase final : public DplrCase {
     grad_.grad_gates = Take(d_key_, DType::kF32);
     grad_.grad_reads = Take(d_key_, dtype_);
     grad_.grad_writes = Take(d_key_, dtype_);
-    workspace_ = AlignedBuffer<uint8_t>(static_cast<int64_t>(
-        DplrAttentionGradientBytes(in_, threads, false)));
+    workspace_ = AlignedBuffer<uint8_t>(
+        static_cast<int64_t>(DplrAttentionGradientBytes(in_, threads, false)));
     Count(22 * K() * V() + 16 * (12 * K() + 10 * V()) + 256.0 / 3, 8, 3);
   }
   void Run(Executor& executor) override {

@@ -61,8 +61,7 @@ DecayResult DplrForward(const DplrProblem& problem) {
     }
     for (int64_t i = 0; i < K * V; ++i) {
       const double initial = p.S.empty() ? 0 : p.S[h * K * V + i];
-      result.S[h * K * V + i] =
-          steps.empty() ? initial : steps.back().after[i];
+      result.S[h * K * V + i] = steps.empty() ? initial : steps.back().after[i];
     }
   }
   return result;

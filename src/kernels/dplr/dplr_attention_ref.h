@@ -9,8 +9,8 @@
 
 namespace tarn::reference {
 
-/// The tensors of a DecayProblem (without a bonus) with value_heads = heads, and
-/// the low-rank pair, each [T, H, K].
+/// The tensors of a DecayProblem (without a bonus) with value_heads = heads,
+/// and the low-rank pair, each [T, H, K].
 struct DplrProblem {
   DecayProblem inputs;
   std::vector<double> reads, writes;

@@ -19,10 +19,10 @@ void CheckForward(const DplrProblem& p, DType dtype, bool spread,
                   const std::string& what) {
   const reference::DecayResult ref = reference::DplrForward(p);
   const RecurrentOutcome run = RunOne(p, dtype, spread);
-  const Tolerance t = OutputTolerance(dtype);
+  const RowTolerance t =
+      RowsOf(p.inputs, OutputTolerance(dtype), dtype, ref.out.size());
   const int64_t d_value = p.inputs.d_value;
-  // A row of one number is one sum, which may cancel.
-  const double floor = d_value == 1 || p.inputs.d_key == 1 ? 0.1 : 0;
+  const double floor = t.floor;
   ExpectClose(run.out, ref.out, d_value, t.r, t.m, what + " out", floor);
   ExpectClose(WideFloats(run.S), ref.S, d_value, 2e-6, 5e-5, what + " S",
               floor);
@@ -44,10 +44,11 @@ void CheckGradient(const DplrProblem& problem, uint64_t seed, DType dtype,
   if (!states) std::fill(loss.S.begin(), loss.S.end(), 0.0);
   const reference::DplrGradients ref =
       reference::DplrBackward(problem, loss.out, loss.S);
-  const Tolerance t = GradientTolerance(dtype);
-  // A row of one number is one sum, which may cancel; so may the first tokens'
-  // without a state.
-  const double near = p.d_key == 1 || p.d_value == 1 || !states ? 0.3 : 0;
+  const RowTolerance t =
+      RowsOf(p, GradientTolerance(dtype), dtype, ref.queries.size());
+  // Without a state the first tokens' sums may cancel too.
+  const double near =
+      states && t.floor < 0.1 ? t.floor : std::max(0.3, t.floor);
   const auto rows = [&](const std::vector<double>& x,
                         const std::vector<double>& y, int64_t width,
                         const char* name) {
@@ -62,10 +63,16 @@ void CheckGradient(const DplrProblem& problem, uint64_t seed, DType dtype,
     ExpectClose(WideFloats(got.rest.S), ref.S, p.d_value, 2e-6, 5e-5,
                 what + " dS", near);
   }
-  if (p.gate_kind != Gate::kNone) {
+  if (p.gate_kind == Gate::kHead) {
+    DplrProblem tokens = problem;
+    tokens.inputs = WithTokenGates(p);
+    ExpectCloseSums(got.rest.gates, ref.gates,
+                    reference::DplrBackward(tokens, loss.out, loss.S).gates,
+                    3e-6, what + " dg", states ? 0 : 0.3);
+  } else if (p.gate_kind != Gate::kNone) {
     ExpectCloseByHead(got.rest.gates, ref.gates, p.heads,
                       p.gate_kind == Gate::kChannel ? p.d_key : 1, 3e-6, 2e-4,
-                      what + " dg");
+                      what + " dg", states ? 0 : 0.3);
   }
 }
 
@@ -142,8 +149,9 @@ TEST_P(DplrAttentionTest, GatesOfAnySizeAndResetsMatchReference) {
     for (double size : {0.01, 0.1, 1.0, 10.0}) {
       for (bool resets : {false, true}) {
         const RecurrentShape shape{100, 2, 2, 24, 20};
-        const DplrProblem p = MakeDplrProblem(shape, gate, ++seed, DType::kF32,
-                                              {size, resets});
+        ++seed;
+        const DplrProblem p =
+            MakeDplrProblem(shape, gate, seed, DType::kF32, {size, resets});
         const std::string what = RecurrentLabel(shape, gate) + " size " +
                                  std::to_string(size) +
                                  (resets ? " resets" : "");
@@ -174,25 +182,23 @@ TEST_P(DplrAttentionTest, PackedAndPaddedRowsAndCheckpointsAndThreads) {
   std::vector<DplrProblem> problems;
   std::vector<RecurrentLoss> losses;
   for (int64_t T : {15, 85, 0, 300, 1, 1, 530}) {
-    problems.push_back(
-        MakeDplrProblem({T, 2, 2, 20, 33}, Gate::kChannel, 60));
+    problems.push_back(MakeDplrProblem({T, 2, 2, 20, 33}, Gate::kChannel, 60));
     losses.push_back(MakeRecurrentLoss(problems.back().inputs, T));
   }
   for (bool packed : {false, true}) {
-    const auto out =
-        RunDplr(problems, DType::kF32, packed, packed, pool);
-    const auto grad = RunDplrGradients(problems, losses, DType::kF32, packed,
-                                       packed, pool);
+    const auto out = RunDplr(problems, DType::kF32, packed, packed, pool);
+    const auto grad =
+        RunDplrGradients(problems, losses, DType::kF32, packed, packed, pool);
     for (size_t n = 0; n < problems.size(); ++n) {
       std::vector<float> checkpoints;
-      EXPECT_TRUE(SameOutcome(
-          out[n], RunDplr({problems[n]}, DType::kF32, false, false, reversed,
-                          true, &checkpoints)[0]))
+      EXPECT_TRUE(
+          SameOutcome(out[n], RunDplr({problems[n]}, DType::kF32, false, false,
+                                      reversed, true, &checkpoints)[0]))
           << n;
       EXPECT_TRUE(SameDplrGradients(
-          grad[n], RunDplrGradients({problems[n]}, {losses[n]}, DType::kF32,
-                                    false, false, serial, true,
-                                    &checkpoints)[0]))
+          grad[n],
+          RunDplrGradients({problems[n]}, {losses[n]}, DType::kF32, false,
+                           false, serial, true, &checkpoints)[0]))
           << n;
     }
   }
@@ -206,17 +212,17 @@ TEST_P(DplrAttentionTest, StepMatchesReferenceAndAnySplitGivesTheSameBits) {
        {std::pair<int64_t, int64_t>{1, 1}, {25, 64}, {64, 33}, {300, 130}}) {
     for (Gate gate : kGateKinds) {
       for (DType dtype : {DType::kF32, DType::kBF16}) {
-        const DplrProblem p = MakeDplrProblem({40, 2, 2, K, V}, gate, ++seed,
+        ++seed;
+        const DplrProblem p = MakeDplrProblem({40, 2, 2, K, V}, gate, seed,
                                               dtype, {0.3, seed % 2 == 0});
         const reference::DecayResult ref = reference::DplrForward(p);
-        const RecurrentOutcome s = FeedDplr(p, std::vector<int64_t>(40, 1),
-                                            dtype, seed % 2, serial);
+        const RecurrentOutcome s =
+            FeedDplr(p, std::vector<int64_t>(40, 1), dtype, seed % 2, serial);
         const Tolerance t = OutputTolerance(dtype);
         const double floor = V == 1 ? 0.1 : 0;
         ExpectClose(s.out, ref.out, V, t.r, t.m, std::to_string(seed), floor);
         ExpectClose(WideFloats(s.S), ref.S, V, 2e-6, 5e-5, "S", floor);
-        EXPECT_TRUE(
-            SameOutcome(s, FeedDplr(p, {40}, dtype, seed % 2, two)));
+        EXPECT_TRUE(SameOutcome(s, FeedDplr(p, {40}, dtype, seed % 2, two)));
         EXPECT_TRUE(SameOutcome(
             s, FeedDplr(p, {3, 0, 20, 1, 16}, dtype, seed % 2, serial)));
       }
@@ -237,8 +243,8 @@ TEST_P(DplrAttentionTest, TheDeltaRuleIsACaseOfIt) {
     for (int64_t k = 0; k < 24; ++k) {
       const int64_t i = row * 24 + k;
       delta.keys[i] = -p.reads[i];
-      p.reads[i] = static_cast<float>(std::exp(p.inputs.gates[i]) *
-                                      delta.keys[i]);
+      p.reads[i] =
+          static_cast<float>(std::exp(p.inputs.gates[i]) * delta.keys[i]);
       p.writes[i] = static_cast<float>(-betas[row] * delta.keys[i]);
       p.inputs.keys[i] = static_cast<float>(betas[row] * delta.keys[i]);
     }

@@ -48,9 +48,9 @@ HWY_INLINE void MultiplyByPast(const ChunkParts& at, const float* rows,
   std::copy_n(rows, at.key, to);
   const DF d;
   for (int64_t i = at.key; i < kRecurrentChunk * at.key; i += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, rows + i),
-                       hn::LoadU(d, from_start + i - at.key)),
-               d, to + i);
+    hn::StoreU(
+        hn::Mul(hn::LoadU(d, rows + i), hn::LoadU(d, from_start + i - at.key)),
+        d, to + i);
   }
 }
 
@@ -75,14 +75,12 @@ HWY_MAYBE_UNUSED static void PairScores(const RecurrentOptions& options,
                                         const ChunkParts& at, float* w) {
   constexpr int64_t C = kRecurrentChunk;
   const int64_t d_key = in.keys.size[3];
-  VectorScores<true, false, true>(w + at.queries, w + at.reads, at.key,
-                                  w + at.keys_t, w + at.gates, d_key,
-                                  w + at.spare, w + at.scores,
-                                  w + at.past_scores);
-  VectorScores<true, false, true>(w + at.queries, w + at.reads, at.key,
-                                  w + at.writes_t, w + at.gates, d_key,
-                                  w + at.spare, w + at.write_scores,
-                                  w + at.solve);
+  VectorScores<true, false, true>(
+      w + at.queries, w + at.reads, at.key, w + at.keys_t, w + at.gates, d_key,
+      w + at.spare, w + at.scores, w + at.past_scores);
+  VectorScores<true, false, true>(
+      w + at.queries, w + at.reads, at.key, w + at.writes_t, w + at.gates,
+      d_key, w + at.spare, w + at.write_scores, w + at.solve);
   if (options.scale != 1.0f) {
     ScaleRow(w + at.scores, C * C, options.scale);
     ScaleRow(w + at.write_scores, C * C, options.scale);

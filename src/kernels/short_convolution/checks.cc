@@ -27,7 +27,9 @@ void CheckConvolutionTensor(const ShortConvolutionInputs& in,
 
 void CheckShortConvolution(const ShortConvolutionInputs& in,
                            const TensorView& out) {
-  const auto where = [](const char* name) { return StrCat(kConvolution, name); };
+  const auto where = [](const char* name) {
+    return StrCat(kConvolution, name);
+  };
   const int64_t batch = in.inputs.size[0], seq_len = in.inputs.size[1];
   if (batch < 0 || seq_len < 0 || in.inputs.size[2] != 1 ||
       in.inputs.size[3] < 1) {
@@ -63,10 +65,9 @@ void CheckShortConvolution(const ShortConvolutionInputs& in,
   if (in.sequences < 0 || in.cu_seqlens[0] != 0 ||
       in.cu_seqlens[in.sequences] != seq_len) {
     throw ArgumentError(where("cu_seqlens"), StrCat("0, ..., ", seq_len),
-                        in.sequences < 0
-                            ? std::string("nothing")
-                            : StrCat(in.cu_seqlens[0], ", ..., ",
-                                     in.cu_seqlens[in.sequences]));
+                        in.sequences < 0 ? std::string("nothing")
+                                         : StrCat(in.cu_seqlens[0], ", ..., ",
+                                                  in.cu_seqlens[in.sequences]));
   }
   for (int64_t s = 0; s < in.sequences; ++s) {
     if (in.cu_seqlens[s] > in.cu_seqlens[s + 1]) {

@@ -28,14 +28,12 @@ static HWY_INLINE void ConvolveLanes(const ConvolutionTask& task,
   constexpr int64_t kBytes = static_cast<int64_t>(DTypeBytes(kType));
   const int64_t rows = task.sequence * (kWidth - 1) * width + first;
   const bool silu = in.activation == ConvolutionActivation::kSilu;
-  const auto left = [&](int v) {
-    return task.channels - lane - v * kLanes;
-  };
+  const auto left = [&](int v) { return task.channels - lane - v * kLanes; };
   Window<kWidth> window[kVectors];
   for (int v = 0; v < kVectors; ++v) {
-    const float* state =
-        in.initial_state == nullptr ? nullptr
-                                    : in.initial_state + rows + v * kLanes;
+    const float* state = in.initial_state == nullptr
+                             ? nullptr
+                             : in.initial_state + rows + v * kLanes;
     window[v].Load(state, width, left(v));
   }
   for (int64_t t = 0; t < span.tokens; ++t) {
@@ -104,8 +102,7 @@ void ShortConvolutionForward(const ShortConvolutionInputs& in,
       std::min(kConvolutionChannels, in.inputs.size[3] - channel)});
   };
   const int64_t tasks = in.SequenceCount() * blocks;
-  if (in.inputs.size[0] * in.inputs.size[1] * in.inputs.size[3] <
-      kInlineWork) {
+  if (in.inputs.size[0] * in.inputs.size[1] * in.inputs.size[3] < kInlineWork) {
     SerialExecutor().ParallelFor(tasks, run);
   } else {
     executor.ParallelFor(tasks, run);

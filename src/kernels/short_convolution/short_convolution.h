@@ -21,10 +21,10 @@ enum class ConvolutionActivation { kNone, kSilu };
 /// Tensors of one call. Inputs are float32, bfloat16 or float16, arithmetic and
 /// states float32. With cu_seqlens, B = 1 and N sequences are packed along T.
 struct ShortConvolutionInputs {
-  TensorView inputs;                // [B, T, 1, D]
-  const float* weights = nullptr;   // [D, W] dense
-  const float* bias = nullptr;      // [D] or null
-  int64_t width = 0;                // W, 2 to 8
+  TensorView inputs;               // [B, T, 1, D]
+  const float* weights = nullptr;  // [D, W] dense
+  const float* bias = nullptr;     // [D] or null
+  int64_t width = 0;               // W, 2 to 8
   ConvolutionActivation activation = ConvolutionActivation::kSilu;
   const int64_t* lengths = nullptr;     // [B]: tokens in use, the rest pads
   const int64_t* cu_seqlens = nullptr;  // [sequences + 1], host memory
@@ -38,23 +38,24 @@ struct ShortConvolutionInputs {
 };
 
 struct ShortConvolutionGradients {
-  TensorView grad_out;                        // [B, T, 1, D]
-  const float* grad_final_state = nullptr;    // null means zero
-  TensorView grad_inputs;                     // written, as inputs
-  float* grad_weights = nullptr;              // [D, W], written when not null
-  float* grad_bias = nullptr;                 // [D], likewise
-  float* grad_initial_state = nullptr;        // likewise
+  TensorView grad_out;                      // [B, T, 1, D]
+  const float* grad_final_state = nullptr;  // null means zero
+  TensorView grad_inputs;                   // written, as inputs
+  float* grad_weights = nullptr;            // [D, W], written when not null
+  float* grad_bias = nullptr;               // [D], likewise
+  float* grad_initial_state = nullptr;      // likewise
 };
 
 /// Throws ShapeError, DTypeError or ArgumentError naming the argument.
 void CheckShortConvolution(const ShortConvolutionInputs& in,
                            const TensorView& out);
 
-/// out [B, T, 1, D], dtype of the inputs; rows of padding are zero. final_state,
-/// null or [B or sequences, W - 1, D], may be the initial state's memory: a step
-/// is a call with T = 1 and the state in both places, and any split of a
-/// sequence gives the same bits. Checks first, then runs on `executor`.
-/// Allocates nothing. Same bits for any executor width. T, B = 0 are valid.
+/// out [B, T, 1, D], dtype of the inputs; rows of padding are zero.
+/// final_state, null or [B or sequences, W - 1, D], may be the initial state's
+/// memory: a step is a call with T = 1 and the state in both places, and any
+/// split of a sequence gives the same bits. Checks first, then runs on
+/// `executor`. Allocates nothing. Same bits for any executor width. T, B = 0
+/// are valid.
 void ShortConvolutionForward(const ShortConvolutionInputs& in,
                              const TensorView& out, float* final_state,
                              Executor& executor);

@@ -89,20 +89,19 @@ static HWY_INLINE void GradientLanes(const ConvolutionTask& task,
     const int64_t s = t - kPast;
     const int64_t kept = s - (span.tokens - kPast);  // its row of the state
     if (kept >= 0 && grad.grad_final_state != nullptr) {
-      dx = hn::Add(dx, LoadChannels<DType::kF32>(
-                           reinterpret_cast<const char*>(
-                               state(grad.grad_final_state, kept)),
-                           left));
+      dx = hn::Add(
+          dx, LoadChannels<DType::kF32>(reinterpret_cast<const char*>(
+                                            state(grad.grad_final_state, kept)),
+                                        left));
     }
     if (s >= 0) {
-      StoreChannels<kType>(dx,
-                           grad.grad_inputs.Row(span.batch, span.first + s, 0) +
-                               first * kBytes,
-                           left);
+      StoreChannels<kType>(
+          dx,
+          grad.grad_inputs.Row(span.batch, span.first + s, 0) + first * kBytes,
+          left);
     } else if (grad.grad_initial_state != nullptr) {
       StoreChannels<DType::kF32>(
-          dx,
-          reinterpret_cast<char*>(state(grad.grad_initial_state, t)), left);
+          dx, reinterpret_cast<char*>(state(grad.grad_initial_state, t)), left);
     }
   }
   for (int j = 0; j <= kWidth; ++j) {
@@ -155,22 +154,21 @@ void ShortConvolutionBackward(const ShortConvolutionInputs& in,
   const int64_t blocks = ConvolutionBlocks(in), width = in.inputs.size[3];
   const int64_t floats = (in.width + 1) * width;
   float* sums = static_cast<float*>(workspace);
-  executor.ParallelFor(
-      in.SequenceCount() * blocks, [&](int64_t index, int) {
-        const int64_t channel = index % blocks * kConvolutionChannels;
-        const int64_t sequence = index / blocks;
-        HWY_DYNAMIC_DISPATCH(ConvolutionGradientBlock)
-        ({&in, nullptr, nullptr, &grad, sums + sequence * floats, sequence,
-          channel, std::min(kConvolutionChannels, width - channel)});
-      });
+  executor.ParallelFor(in.SequenceCount() * blocks, [&](int64_t index, int) {
+    const int64_t channel = index % blocks * kConvolutionChannels;
+    const int64_t sequence = index / blocks;
+    HWY_DYNAMIC_DISPATCH(ConvolutionGradientBlock)
+    ({&in, nullptr, nullptr, &grad, sums + sequence * floats, sequence, channel,
+      std::min(kConvolutionChannels, width - channel)});
+  });
   // In the order of the sequences.
   for (int64_t c = 0; c < width; ++c) {
     for (int64_t j = 0; j <= in.width; ++j) {
-      float* to = j == in.width
-                      ? (grad.grad_bias ? grad.grad_bias + c : nullptr)
-                      : (grad.grad_weights
-                             ? grad.grad_weights + c * in.width + j
-                             : nullptr);
+      float* to =
+          j == in.width
+              ? (grad.grad_bias ? grad.grad_bias + c : nullptr)
+              : (grad.grad_weights ? grad.grad_weights + c * in.width + j
+                                   : nullptr);
       if (to == nullptr) continue;
       float sum = 0.0f;
       for (int64_t n = 0; n < in.SequenceCount(); ++n) {

@@ -90,7 +90,7 @@ struct ConvolutionOutcome {
   std::vector<float> state, d_state, dw, db;
 };
 
-std::vector<ConvolutionOutcome> Run(
+std::vector<ConvolutionOutcome> RunConvolution(
     const std::vector<ConvolutionProblem>& problems,
     const std::vector<std::vector<double>>& grad_outs,
     const std::vector<float>& grad_state, DType dtype, bool spread, bool packed,
@@ -153,8 +153,8 @@ void Check(const ConvolutionProblem& p, uint64_t seed, DType dtype, bool spread,
       Floats((p.width - 1) * p.channels, rng);
   SerialExecutor serial;
   const ConvolutionOutcome got =
-      Run({p}, {grad_out}, {grad_state.begin(), grad_state.end()}, dtype,
-          spread, false, serial)[0];
+      RunConvolution({p}, {grad_out}, {grad_state.begin(), grad_state.end()},
+                     dtype, spread, false, serial)[0];
   const auto ref = reference::ConvolutionForward(p);
   const auto grad = reference::ConvolutionBackward(p, grad_out, grad_state);
   const Tolerance t = OutputTolerance(dtype), g = GradientTolerance(dtype);
@@ -255,16 +255,16 @@ TEST_P(ShortConvolutionTest, PackedEqualsPaddedEqualsAloneBitwise) {
     for (double& x : grad_outs.back()) x = static_cast<float>(x);
   }
   for (double x : Random(5 * 300, rng)) grad_state.push_back(float(x));
-  const auto packed =
-      Run(problems, grad_outs, grad_state, DType::kF32, true, true, pool);
-  const auto padded =
-      Run(problems, grad_outs, grad_state, DType::kF32, false, false, serial);
+  const auto packed = RunConvolution(problems, grad_outs, grad_state,
+                                     DType::kF32, true, true, pool);
+  const auto padded = RunConvolution(problems, grad_outs, grad_state,
+                                     DType::kF32, false, false, serial);
   EXPECT_EQ(packed[0].dw, padded[0].dw);
   for (size_t n = 0; n < problems.size(); ++n) {
     const std::vector<float> own(grad_state.begin() + 300 * n,
                                  grad_state.begin() + 300 * (n + 1));
-    const auto alone = Run({problems[n]}, {grad_outs[n]}, own, DType::kF32,
-                           false, false, serial)[0];
+    const auto alone = RunConvolution({problems[n]}, {grad_outs[n]}, own,
+                                      DType::kF32, false, false, serial)[0];
     EXPECT_TRUE(SameBits(packed[n], alone, false)) << n;
     EXPECT_TRUE(SameBits(padded[n], alone, false)) << n;
   }
@@ -276,17 +276,19 @@ TEST_P(ShortConvolutionTest, ThreadsAndOrderChangeNoBit) {
   const ConvolutionProblem p = MakeConvolution(300, 200, 4, 2);
   std::vector<double> grad_out = Random(300 * 200, rng);
   const auto one =
-      Run({p}, {grad_out}, {}, DType::kF32, false, false, serial)[0];
+      RunConvolution({p}, {grad_out}, {}, DType::kF32, false, false, serial)[0];
   for (int threads : {2, 3, 8}) {
     ThreadPool pool(threads);
     EXPECT_TRUE(SameBits(
-        one, Run({p}, {grad_out}, {}, DType::kF32, false, false, pool)[0],
+        one,
+        RunConvolution({p}, {grad_out}, {}, DType::kF32, false, false, pool)[0],
         true));
   }
   ReversedExecutor reversed;
-  EXPECT_TRUE(SameBits(
-      one, Run({p}, {grad_out}, {}, DType::kF32, false, false, reversed)[0],
-      true));
+  EXPECT_TRUE(SameBits(one,
+                       RunConvolution({p}, {grad_out}, {}, DType::kF32, false,
+                                      false, reversed)[0],
+                       true));
 }
 
 TEST_P(ShortConvolutionTest, StepsInPlaceGiveTheBitsOfTheWhole) {
@@ -316,10 +318,10 @@ TEST_P(ShortConvolutionTest, OneBadChannelStaysAlone) {
   ConvolutionProblem p = MakeConvolution(20, 10, 4, 2);
   const std::vector<double> grad_out(200, 1.0);
   const auto clean =
-      Run({p}, {grad_out}, {}, DType::kF32, false, false, serial)[0];
+      RunConvolution({p}, {grad_out}, {}, DType::kF32, false, false, serial)[0];
   p.inputs[5 * 10 + 3] = std::nan("");
   const auto run =
-      Run({p}, {grad_out}, {}, DType::kF32, false, false, serial)[0];
+      RunConvolution({p}, {grad_out}, {}, DType::kF32, false, false, serial)[0];
   for (int64_t t = 0; t < 20; ++t) {
     for (int64_t c = 0; c < 10; ++c) {
       if (c == 3 && t >= 5 && t < 9) {

@@ -57,11 +57,12 @@ HWY_INLINE void StoreChannels(VF x, char* to, int64_t n) {
   std::memcpy(to, part, static_cast<size_t>(n) * DTypeBytes(kType));
 }
 
-// 1 / (1 + exp(-z)); no exponential overflows, NaN stays NaN.
+// 1 / (1 + exp(-z)); no exponential overflows, NaN stays NaN, and a channel's
+// bits do not depend on those beside it.
 HWY_INLINE VF Sigmoid(VF z) {
   const DF d;
   const VF one = hn::Set(d, 1.0f);
-  const VF e = ExpNonPositive(hn::Neg(hn::Abs(z)));
+  const VF e = ExpOfLane(hn::Neg(hn::Abs(z)));
   const VF above = hn::IfThenElse(hn::Lt(z, hn::Zero(d)), e, one);
   return hn::Div(above, hn::Add(one, e));
 }

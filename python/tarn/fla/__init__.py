@@ -1,0 +1,78 @@
+"""The functions of flash-linear-attention 0.6 on the CPU, over `tarn.ops`: its names,
+its arguments with their order and defaults, its results. Each family is a module too, so
+that a program changes `fla.ops` to `tarn.fla` in its imports.
+
+What the original refuses or loses is computed here: float32 in every function, any T,
+any K and V, gates of -inf and of any size, without sums of logarithms. What chooses a
+kernel there (chunk_size, safe_gate, ...) is taken and changes no number. Context
+parallelism (cp_context) and the layout with heads first are refused.
+
+Each call runs the kernels of `tarn.ops` where they serve it, and is differentiable to
+any order. The functions of mamba_ssm that Mamba-2's models call stand beside them.
+"""
+
+from tarn.fla.delta_rule import (
+    chunk_delta_rule,
+    fused_chunk_delta_rule,
+    fused_recurrent_delta_rule,
+)
+from tarn.fla.gated_delta_rule import (
+    chunk_gated_delta_rule,
+    chunk_gdn,
+    fused_recurrent_gated_delta_rule,
+    fused_recurrent_gdn,
+)
+from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
+from tarn.fla.kda import chunk_kda, fused_recurrent_kda
+from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
+from tarn.fla.linear_attn import (
+    chunk_linear_attn,
+    fused_chunk_linear_attn,
+    fused_recurrent_linear_attn,
+)
+from tarn.fla.mamba import mamba_chunk_scan_combined, selective_state_update
+from tarn.fla.retention import (
+    chunk_retention,
+    fused_chunk_retention,
+    fused_recurrent_retention,
+    parallel_retention,
+)
+from tarn.fla.rwkv6 import chunk_rwkv6, fused_recurrent_rwkv6
+from tarn.fla.simple_gla import (
+    chunk_simple_gla,
+    fused_chunk_simple_gla,
+    fused_recurrent_simple_gla,
+    parallel_simple_gla,
+)
+
+__all__ = [
+    "chunk_delta_rule",
+    "chunk_gated_delta_rule",
+    "chunk_gdn",
+    "chunk_gla",
+    "chunk_kda",
+    "chunk_lightning_attn",
+    "chunk_linear_attn",
+    "chunk_retention",
+    "chunk_rwkv6",
+    "chunk_simple_gla",
+    "fused_chunk_delta_rule",
+    "fused_chunk_gla",
+    "fused_chunk_linear_attn",
+    "fused_chunk_retention",
+    "fused_chunk_simple_gla",
+    "fused_recurrent_delta_rule",
+    "fused_recurrent_gated_delta_rule",
+    "fused_recurrent_gdn",
+    "fused_recurrent_gla",
+    "fused_recurrent_kda",
+    "fused_recurrent_lightning_attn",
+    "fused_recurrent_linear_attn",
+    "fused_recurrent_retention",
+    "fused_recurrent_rwkv6",
+    "fused_recurrent_simple_gla",
+    "mamba_chunk_scan_combined",
+    "parallel_retention",
+    "parallel_simple_gla",
+    "selective_state_update",
+]

@@ -1,0 +1,165 @@
+"""mamba_ssm's two functions of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060), by its names
+and layouts: states have values first, [B, H, P, N]."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tarn import ops
+from tarn.fla import _call
+from tarn.ops import _checks as checks
+
+__all__ = ["mamba_chunk_scan_combined", "selective_state_update"]
+
+
+def _steps(dt: Tensor, dt_bias: Tensor | None, dt_softplus: bool) -> Tensor:
+    steps = _call.wide(dt)
+    if dt_bias is not None:
+        steps = steps + _call.wide(dt_bias)
+    return F.softplus(steps) if dt_softplus else steps
+
+
+def _resets(gates: Tensor, seq_idx: Tensor) -> Tensor:
+    """Gates [B, T, H] that forget exactly where the number of the sequence changes; the
+    initial state is that of sequence 0, as there."""
+    before = F.pad(seq_idx[:, :-1], (1, 0)) if seq_idx.shape[1] else seq_idx
+    return gates.masked_fill((seq_idx != before).unsqueeze(-1), -torch.inf)
+
+
+def mamba_chunk_scan_combined(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,
+    return_varlen_states: bool = False,
+) -> Any:
+    """S_t = exp(d_t A) S_{t-1} + B_t (d_t x_t)^T, out_t = (S_t^T C_t + D x_t) silu(z_t) with
+    d = dt + dt_bias, its softplus under dt_softplus, clamped to dt_limit.
+
+    x, z: [B, T, H, P]; dt: [B, T, H]; A, dt_bias: [H]; B, C: [B, T, G, N], G a divisor of
+    H; D: [H] or [H, P]; initial_states: [B, H, P, N]; seq_idx: [B, T] integers, the state
+    starts anew where they change. chunk_size is a hint. Returns out [B, T, H, P] in the
+    dtype of x, with the states asked for behind it: those at the end of the rows, and
+    under return_varlen_states (B = 1) those at the ends of the sequences of cu_seqlens,
+    which is read for nothing else, [sequences, H, P, N]."""
+    op = "mamba_chunk_scan_combined"
+    for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C}.items():
+        checks.want_tensor(op, name, tensor)
+    if x.dim() != 4 or B.dim() != 4:
+        name, given = ("x", x) if x.dim() != 4 else ("B", B)
+        raise checks.value_error(op, name, "4 axes", checks.shape_text(given.shape))
+    heads, states = x.shape[2], (x.shape[0], x.shape[2], x.shape[3], B.shape[3])
+    checks.want_shape(op, "dt", dt, x.shape[:3])
+    checks.want_shape(op, "A", A, (heads,))
+    if initial_states is not None:
+        checks.want_shape(op, "initial_states", initial_states, states)
+    if seq_idx is not None:
+        checks.want_shape(op, "seq_idx", seq_idx, x.shape[:2])
+    if return_varlen_states and (cu_seqlens is None or x.shape[0] != 1):
+        wanted = "a tensor and a batch of 1 beside return_varlen_states"
+        raise checks.value_error(op, "cu_seqlens", wanted, cu_seqlens if x.shape[0] == 1 else x.shape[0])
+    steps = _steps(dt, dt_bias, dt_softplus).clamp(*dt_limit)
+    gates = steps * _call.wide(A)
+    if seq_idx is not None:
+        gates = _resets(gates, seq_idx)
+    dtype = torch.promote_types(torch.promote_types(x.dtype, B.dtype), C.dtype)
+    values = (x * steps.unsqueeze(-1)).to(dtype)
+    kind = torch.float64 if dtype == torch.float64 else torch.float32
+    initial = None if initial_states is None else initial_states.to(kind).mT
+    main = (C.to(dtype), B.to(dtype), values)
+    out, last = ops.decay_attention(
+        *main, gates=gates, scale=1.0, initial_state=initial, return_state=True)
+    out = _finished(out, x, D, z)
+    found = [out] + ([last.mT.contiguous()] if return_final_states else [])
+    if return_varlen_states:
+        assert cu_seqlens is not None
+        _, ends = ops.decay_attention(
+            *main, gates=gates, scale=1.0, cu_seqlens=cu_seqlens, return_state=True,
+            initial_state=_first_alone(initial, cu_seqlens))
+        found.append(ends.mT.contiguous())
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _first_alone(initial: Tensor | None, cu_seqlens: Tensor) -> Tensor | None:
+    """The initial state of a row for its first sequence, zeros for the others."""
+    if initial is None:
+        return None
+    count = cu_seqlens.shape[0] - 1
+    return torch.cat([initial, initial.new_zeros(count, *initial.shape[1:])])[:count]
+
+
+def _finished(out: Tensor, x: Tensor, D: Tensor | None, z: Tensor | None) -> Tensor:
+    if D is not None:
+        out = out + x * (D if D.dim() == 2 else D.unsqueeze(-1))
+    if z is not None:
+        out = _call.wide(out) * F.silu(_call.wide(z))
+    return out.to(x.dtype)
+
+
+def selective_state_update(
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+    state_batch_indices: Tensor | None = None,
+) -> Tensor:
+    """One token: `state` is changed in place, the result is out in the shape of x.
+
+    state: [B, H, P, N]; x, dt, z: [B, H, P]; A: [H, P, N]; B, C: [B, G, N], G a divisor
+    of H; D, dt_bias: [H, P]; each without its axis H (and G) for a single head. With
+    state_batch_indices [B], row b is that row of `state`. Every number of A may differ,
+    as in Mamba-1: torch's operators compute it, in float32, in a few passes."""
+    op = "selective_state_update"
+    one_head = state.dim() == 3
+    if one_head:
+        every = [one if one is None else one.unsqueeze(1) for one in (state, x, dt, B, C, z)]
+        shared = [one if one is None else one.unsqueeze(0) for one in (A, D, dt_bias)]
+        rows, x_, dt_, B_, C_, z_ = every
+        A_, D_, bias = shared
+    else:
+        rows, x_, dt_, B_, C_, z_, A_, D_, bias = state, x, dt, B, C, z, A, D, dt_bias
+    assert rows is not None and x_ is not None and B_ is not None and C_ is not None
+    assert A_ is not None and dt_ is not None
+    heads, width, states = rows.shape[1:]
+    batch = rows.shape[0] if state_batch_indices is None else state_batch_indices.shape[0]
+    checks.want_shape(op, "x", x_, (batch, heads, width))
+    checks.want_shape(op, "dt", dt_, x_.shape)
+    checks.want_shape(op, "A", A_, rows.shape[1:])
+    if heads % B_.shape[1] != 0:
+        raise checks.value_error(op, "B", f"groups that divide {heads}", B_.shape[1])
+    checks.want_shape(op, "B", B_, (batch, B_.shape[1], states))
+    checks.want_shape(op, "C", C_, B_.shape)
+    steps = _steps(dt_, bias, dt_softplus).unsqueeze(-1)
+    keys, queries = (_call.wide(one).repeat_interleave(heads // B_.shape[1], 1) for one in (B_, C_))
+    old = rows if state_batch_indices is None else rows[state_batch_indices]
+    new = (old * (steps * _call.wide(A_)).exp()
+           + steps * _call.wide(x_).unsqueeze(-1) * keys.unsqueeze(2))
+    if state_batch_indices is None:
+        rows.copy_(new)
+    else:
+        rows[state_batch_indices] = new.to(rows.dtype)
+    out = (new * queries.unsqueeze(2)).sum(-1)
+    if D_ is not None:
+        out = out + x_ * D_
+    if z_ is not None:
+        out = out * F.silu(_call.wide(z_))
+    return out.to(x.dtype).reshape(x.shape)
