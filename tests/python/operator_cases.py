@@ -218,7 +218,7 @@ CASES = {
             x.flatten(2), _taps(x), x[0, 5].flatten(), lengths=LENGTHS
         ).view_as(x),
     ),
-    "short convolution state": (
+    "short convolution final state": (
         ops.short_convolution,
         lambda x: ops.short_convolution(
             x.flatten(2), _taps(x), activation="none", initial_state=x[:, :3].flatten(2),
