@@ -4,7 +4,8 @@ With PyTorch: ``tarn.ops`` (operators with gradients), ``tarn.nn`` and
 ``tarn.optim`` (fused layers, optimisers), and under the module paths of
 fast-transformers ``tarn.attention``, ``tarn.builders``, ``tarn.transformers``,
 ``tarn.recurrent``, ``tarn.masking``, ``tarn.events``, ``tarn.feature_maps``,
-``tarn.weight_mapper``; ``tarn.fla`` has the functions of flash-linear-attention;
+``tarn.weight_mapper``; ``tarn.fla`` has the functions of flash-linear-attention,
+and ``tarn.accelerate_transformers`` gives them to transformers' own models;
 ``tarn.models``, ``tarn.save_model`` and ``tarn.load_model`` share model directories
 with the command line.
 
@@ -24,12 +25,14 @@ from tarn import _library
 if TYPE_CHECKING:
     from tarn._compatibility import install_as_fast_transformers
     from tarn._model_files import load_model, save_model
+    from tarn._transformers import accelerate_transformers
     from tarn.ops import LinearState
 
 __version__ = "0.1.0"
 __all__ = [
     "LinearState",
     "__version__",
+    "accelerate_transformers",
     "install_as_fast_transformers",
     "load_model",
     "save_model",
@@ -61,6 +64,7 @@ _PARTS = (
 )
 _NAMES = {
     "LinearState": "tarn.ops",
+    "accelerate_transformers": "tarn._transformers",
     "install_as_fast_transformers": "tarn._compatibility",
     "load_model": "tarn._model_files",
     "save_model": "tarn._model_files",

@@ -8,9 +8,11 @@ kernel there (chunk_size, safe_gate, ...) is taken and changes no number. Contex
 parallelism (cp_context) and the layout with heads first are refused.
 
 Each call runs the kernels of `tarn.ops` where they serve it, and is differentiable to
-any order. The functions of mamba_ssm that Mamba-2's models call stand beside them.
+any order. The functions of mamba_ssm and causal_conv1d that Mamba-2's models call stand
+beside them.
 """
 
+from tarn.fla.causal_conv1d import causal_conv1d_fn, causal_conv1d_update
 from tarn.fla.delta_rule import (
     chunk_delta_rule,
     fused_chunk_delta_rule,
@@ -46,6 +48,8 @@ from tarn.fla.simple_gla import (
 )
 
 __all__ = [
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
     "chunk_delta_rule",
     "chunk_gated_delta_rule",
     "chunk_gdn",

@@ -1,9 +1,10 @@
-"""Names, order and defaults of arguments are those of flash-linear-attention 0.6.0 and
-of mamba_ssm, kept in signatures.json. The first part of the file is written by
+"""Names, order and defaults of arguments are those of flash-linear-attention 0.6.0, of
+mamba_ssm and of causal_conv1d, kept in signatures.json. The first part of the file is written by
 
     python tests/python/flash_linear/test_fla_signatures.py FOLDER
 
-with the unpacked package `fla` as FOLDER; the second, "mamba_ssm", is written by hand."""
+with the unpacked package `fla` as FOLDER; "mamba_ssm" and "causal_conv1d" are written by
+hand."""
 
 import ast
 import inspect

@@ -1,0 +1,103 @@
+"""causal_conv1d's functions, by its layouts, against torch's own convolution."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tarn.fla import causal_conv1d_fn, causal_conv1d_update
+
+B, D, T, W = 3, 10, 21, 4
+
+
+@pytest.fixture
+def given():
+    torch.manual_seed(2)
+    return torch.randn(B, D, T), torch.randn(D, W), torch.randn(D)
+
+
+def reference(x, weight, bias, state=None):
+    before = x.new_zeros(*x.shape[:2], W - 1) if state is None else state
+    return F.silu(F.conv1d(torch.cat([before, x], -1), weight[:, None], bias, groups=D))
+
+
+def near(got, wanted):
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("word", ["silu", "swish"])
+def test_whole_sequences(given, word):
+    x, weight, bias = given
+    near(causal_conv1d_fn(x, weight, bias, activation=word), reference(x, weight, bias))
+    plain = causal_conv1d_fn(x, weight)
+    near(F.silu(plain), reference(x, weight, None))
+
+
+def test_states_go_in_and_out(given):
+    x, weight, bias = given
+    state, room = torch.randn(B, D, W - 1), torch.full((B, D, W - 1), torch.nan)
+    out, final = causal_conv1d_fn(
+        x, weight, bias, initial_states=state, return_final_states=True, final_states_out=room,
+        activation="silu")
+    near(out, reference(x, weight, bias, state))
+    assert final is room and torch.equal(room, x[..., 1 - W:])
+
+
+def test_sequences_of_one_number_are_kept_apart(given):
+    x, weight, bias = given
+    seq_idx = torch.tensor([[0] * 5 + [1] * 16, [0] * 21, [4] * 20 + [5]], dtype=torch.int32)
+    out = causal_conv1d_fn(x, weight, bias, seq_idx=seq_idx, activation="silu")
+    for row, cut in ((0, 5), (1, 21), (2, 20)):
+        for part in (slice(0, cut), slice(cut, T)):
+            if part.start < T:
+                near(out[row:row + 1, :, part], reference(x[row:row + 1, :, part], weight, bias))
+
+
+@pytest.mark.parametrize("length", [W - 1, W, W + 3])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_steps_continue_in_place(given, length, indexed):
+    x, weight, bias = given
+    wanted = reference(x, weight, bias)
+    states = torch.zeros(2 * B, D, length)
+    rows = torch.tensor([4, 0, 3])
+    state = states if indexed else torch.zeros(B, D, length)
+    options = {"conv_state_indices": rows} if indexed else {}
+    at = 0
+    for count in (1, 1, 3, 1, 15):
+        piece = x[..., at:at + count]
+        piece = piece[..., 0] if count == 1 else piece
+        out = causal_conv1d_update(piece, state, weight, bias, "silu", **options)
+        assert out.shape == piece.shape
+        near(out.view(B, D, count), wanted[..., at:at + count])
+        at += count
+    kept = state[rows] if indexed else state
+    assert torch.equal(kept, F.pad(x, (length, 0))[..., -length:])
+    if indexed:
+        assert not states[[1, 2, 5]].any()
+
+
+def test_halves_and_gradients(given):
+    x, weight, bias = given
+    out = causal_conv1d_fn(x.bfloat16(), weight.bfloat16(), bias.bfloat16(), activation="silu")
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), reference(x, weight, bias), rtol=0.05, atol=0.05)
+    leaves = [one.clone().requires_grad_() for one in given]
+    causal_conv1d_fn(*leaves, activation="silu").square().sum().backward()
+    theirs = [one.clone().requires_grad_() for one in given]
+    reference(*theirs).square().sum().backward()
+    for ours, wanted in zip(leaves, theirs, strict=True):
+        torch.testing.assert_close(ours.grad, wanted.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda x, w, b: causal_conv1d_fn(x[0], w, b), "x: want .batch, channels, seq_len."),
+    (lambda x, w, b: causal_conv1d_fn(x, w[:4], b), r"weight: want \[10, width\], got \[4, 4\]"),
+    (lambda x, w, b: causal_conv1d_fn(x, w, b, activation="relu"), "activation: want None, silu"),
+    (lambda x, w, b: causal_conv1d_fn(
+        x, w, b, seq_idx=torch.zeros(B, T), return_final_states=True), "return_final_states"),
+    (lambda x, w, b: causal_conv1d_update(x[..., 0], torch.zeros(B, D, 2), w), "conv_state: want"),
+    (lambda x, w, b: causal_conv1d_update(
+        x[..., 0], torch.zeros(B, D, 3), w, cache_seqlens=torch.zeros(B)), "cache_seqlens"),
+])
+def test_refusals(given, call, words):
+    with pytest.raises(ValueError, match=words):
+        call(*given)
