@@ -117,7 +117,7 @@ def delta_attention(
 
     betas: [B, T, HV], any number; keys are meant to have length 1
     (:func:`normalized`), where 0 to 1 forgets and up to 2 reflects. Everything else
-    is as in :func:`decay_attention`. After Yang et al. 2024 (arXiv 2406.06484, and
+    is as in :func:`decay_attention`. Differentiable to any order. After Yang et al. 2024 (arXiv 2406.06484, and
     2412.06464 with gates).
     """
     return _call(
@@ -153,7 +153,7 @@ def retention_gates(heads: int, *, like: Tensor | None = None) -> Tensor:
 def retention(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Any:
     """RetNet: :func:`decay_attention` with one constant decay a head. `gates` [HV] may
     be given; the default is :func:`retention_gates`. Rotary positions are the
-    caller's."""
+    caller's. Differentiable to any order."""
     options.setdefault("gates", None)
     if options["gates"] is None:
         checks.want_tensor("retention", "values", values)
@@ -176,7 +176,8 @@ def lightning_gates(heads: int, layer: int, n_layers: int, *,
 def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: int,
                         n_layers: int, *, scale: float | None = 1.0, **options: Any) -> Any:
     """Lightning attention: :func:`decay_attention` with :func:`lightning_gates`. Its
-    models apply silu to queries, keys and values themselves, and use no scale."""
+    models apply silu to queries, keys and values themselves, and use no scale.
+    Differentiable to any order."""
     checks.want_tensor("lightning_attention", "values", values)
     gates = lightning_gates(values.shape[2], layer, n_layers, like=values)
     return decay_attention(queries, keys, values, gates=gates, scale=scale, **options)
@@ -185,27 +186,28 @@ def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: in
 def gated_linear_attention(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor,
                            **options: Any) -> Any:
     """GLA and HGRN2 (keys 1 - exp(gates)): :func:`decay_attention` with a gate a
-    channel, gates [B, T, HV, K]."""
+    channel, gates [B, T, HV, K]. Differentiable to any order."""
     return decay_attention(queries, keys, values, gates=gates, **options)
 
 
 def rwkv6(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, bonus: Tensor, *,
           scale: float | None = 1.0, **options: Any) -> Any:
     """RWKV-6 (Peng et al. 2024, arXiv 2404.05892): the read comes before the decay.
-    queries are its receptance, gates [B, T, H, K] its -exp(w), bonus [H, K] its u."""
+    queries are its receptance, gates [B, T, H, K] its -exp(w), bonus [H, K] its u.
+    Differentiable to any order."""
     return decay_attention(queries, keys, values, gates=gates, bonus=bonus, scale=scale, **options)
 
 
 def delta_rule(queries: Tensor, keys: Tensor, values: Tensor, betas: Tensor,
                **options: Any) -> Any:
-    """DeltaNet: :func:`delta_attention` without gates."""
+    """DeltaNet: :func:`delta_attention` without gates. Differentiable to any order."""
     return delta_attention(queries, keys, values, betas, **options)
 
 
 def gated_delta_rule(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor,
                      betas: Tensor, *, normalize: bool = False, **options: Any) -> Any:
     """Gated DeltaNet: :func:`delta_attention` with gates [B, T, HV]. normalize: queries
-    and keys are brought to length 1 first."""
+    and keys are brought to length 1 first. Differentiable to any order."""
     if normalize:
         queries, keys = normalized(queries), normalized(keys)
     return delta_attention(queries, keys, values, betas, gates=gates, **options)
@@ -214,7 +216,7 @@ def gated_delta_rule(queries: Tensor, keys: Tensor, values: Tensor, gates: Tenso
 def kda(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, betas: Tensor, *,
         normalize: bool = False, **options: Any) -> Any:
     """Kimi delta attention (arXiv 2510.26692): :func:`gated_delta_rule` with a gate a
-    channel, gates [B, T, HV, K]."""
+    channel, gates [B, T, HV, K]. Differentiable to any order."""
     return gated_delta_rule(queries, keys, values, gates, betas, normalize=normalize, **options)
 
 
@@ -235,6 +237,7 @@ def ssd(
     B, C: [B, T, groups, N], consecutive heads sharing a group; D: [heads] or None.
     The state is [B, heads, N, P]. `lengths`, `cu_seqlens`, `initial_state` and
     `return_state` are those of :func:`decay_attention`; there is no scale.
+    Differentiable to any order.
     """
     for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D}.items():
         if tensor is not None or name != "D":

@@ -15,7 +15,6 @@
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -44,13 +43,14 @@ class Chunks {
       kept_ = KeptPositions({}, in.lengths, in.queries.sym_size(1));
     }
     const c10::SymInt group = in.values.sym_size(2) / in.queries.sym_size(2);
-    queries_ = Heads(Wide(in.queries), group) * in.scale;
-    keys_ = Kept(Heads(Wide(in.keys), group), 0);
-    values_ = Kept(Heads(Wide(in.values), 1), 0);
-    gamma_ = Kept(Factors(in), 1);
-    if (in.delta) betas_ = Kept(Heads(Wide(*in.betas).unsqueeze(-1), 1), 0);
+    const at::ScalarType type = ComputeType(in.queries);
+    queries_ = Kept(Heads(Wide(in.queries), group)) * in.scale;
+    keys_ = Kept(Heads(Wide(in.keys), group));
+    values_ = Kept(Heads(Wide(in.values), 1));
+    gamma_ = Kept(Logarithms(in)).exp();
+    if (in.delta) betas_ = Kept(Heads(in.betas->to(type).unsqueeze(-1), 1));
     if (in.bonus.has_value()) {
-      bonus_ = Wide(*in.bonus).unsqueeze(1);  // [HV, 1, K]
+      bonus_ = in.bonus->to(type).unsqueeze(1);  // [HV, 1, K]
     }
     state_ =
         in.initial_state.has_value()
@@ -68,7 +68,7 @@ class Chunks {
       out.push_back(Next(begin, std::min(chunk, seq_len_ - begin)));
     }
     const at::Tensor rows = at::cat(out, 2);
-    return {Kept(rows, 0).transpose(1, 2), state_};
+    return {Kept(rows).transpose(1, 2), state_};
   }
 
  private:
@@ -78,22 +78,23 @@ class Chunks {
     return group == 1 ? heads : heads.repeat_interleave_symint(group, 1);
   }
 
-  // Pads neither decay nor write, NaN in them does not spread.
-  at::Tensor Kept(const at::Tensor& x, double otherwise) const {
+  // 0 at pads: they neither decay nor write nor read. NaN in them spreads
+  // neither to a result nor to a gradient, as nothing is computed with it.
+  at::Tensor Kept(const at::Tensor& x) const {
     if (!kept_.defined()) return x;
-    return at::where(kept_.unsqueeze(1).unsqueeze(-1), x, Zero(x) + otherwise);
+    return at::where(kept_.unsqueeze(1).unsqueeze(-1), x, Zero(x));
   }
 
-  at::Tensor Factors(const GatedCall& in) const {
+  at::Tensor Logarithms(const GatedCall& in) const {
     if (!in.gates.has_value()) {
-      return at::ones_symint({1, 1, in.queries.sym_size(1), 1},
-                             values_.options());
+      return at::zeros_symint({1, 1, in.queries.sym_size(1), 1},
+                              values_.options());
     }
-    const at::Tensor gamma = Wide(*in.gates).exp();
-    if (gamma.dim() == 4) return gamma.transpose(1, 2);
-    if (gamma.dim() == 3) return gamma.transpose(1, 2).unsqueeze(-1);
-    return gamma.view_symint({1, gamma.sym_size(0), 1, 1})
-        .expand_symint({1, gamma.sym_size(0), in.queries.sym_size(1), 1});
+    const at::Tensor gates = in.gates->to(values_.scalar_type());
+    if (gates.dim() == 4) return gates.transpose(1, 2);
+    if (gates.dim() == 3) return gates.transpose(1, 2).unsqueeze(-1);
+    return gates.view_symint({1, gates.sym_size(0), 1, 1})
+        .expand_symint({1, gates.sym_size(0), in.queries.sym_size(1), 1});
   }
 
   // sum_c x_ic y_jc E_ijc, with E [.., C, C, 1 or K].

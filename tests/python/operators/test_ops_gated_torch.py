@@ -134,6 +134,51 @@ def test_strided_and_misaligned_input(kind):
     assert torch.equal(call(turned), wanted[0])
 
 
+@pytest.mark.parametrize("composed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gates", ["head", "token", "channel"])
+def test_nan_in_pads_reaches_no_gradient(kind, gates, composed):
+    x = problem(kind, gates, 20)
+    short = {name: one[1:, :7] if name in TOKENS and one.dim() > 1 else one
+             for name, one in x.items()} | {"initial_state": x["initial_state"][1:]}
+    for name in TOKENS:
+        if name in x and x[name].dim() > 1:
+            x[name] = x[name].clone()
+            x[name][1, 7:] = torch.nan
+    for one in (*x.values(), *short.values()):
+        one.requires_grad_()
+    before = TARN.force_composed(composed)
+    try:
+        out, state = call(x, lengths=torch.tensor([0, 7]), return_state=True)
+        wanted, last = call(short, return_state=True)
+        ours = torch.autograd.grad(out.square().sum() + state[1].sum(), list(x.values()))
+        theirs = torch.autograd.grad(wanted.square().sum() + last.sum(), list(short.values()))
+    finally:
+        TARN.force_composed(before)
+    assert torch.equal(state[0], x["initial_state"][0])
+    for name, one, other in zip(x, ours, theirs, strict=True):
+        if name in TOKENS and x[name].dim() > 1:
+            assert not one[0].any() and not one[1, 7:].any(), name
+            one, other = one[1, :7], other[0]
+        elif name == "initial_state":
+            one, other = one[1], other[0]
+        assert error(one, other) <= 1e-6, name
+
+
+def test_float64_gates_of_float32_queries():
+    """They are no more exact than the state; their gradient has their dtype."""
+    x = problem("delta", "channel", 20)
+    y = x | {name: x[name].double().requires_grad_() for name in ("gates", "betas")}
+    before = TARN.force_composed(False)
+    for composed in (False, True):
+        TARN.force_composed(composed)
+        out, state = call(y, return_state=True)
+        (slope,) = torch.autograd.grad(out.sum(), y["gates"])
+        assert out.dtype == state.dtype == torch.float32 and slope.dtype == torch.float64
+        assert error(out, call(x)) <= 1e-6
+    TARN.force_composed(before)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_of_0(kind):
     x = problem(kind, "token", 5)
