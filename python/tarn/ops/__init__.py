@@ -39,6 +39,7 @@ from tarn.ops._gated import (  # noqa: E402
     decay_attention,
     delta_attention,
     delta_rule,
+    dplr_attention,
     gated_delta_rule,
     gated_linear_attention,
     kda,
@@ -47,6 +48,7 @@ from tarn.ops._gated import (  # noqa: E402
     retention,
     retention_gates,
     rwkv6,
+    rwkv7,
     ssd,
 )
 from tarn.ops._layers import (  # noqa: E402
@@ -93,6 +95,7 @@ __all__ = [
     "decay_attention",
     "delta_attention",
     "delta_rule",
+    "dplr_attention",
     "draw_omega",
     "draw_seed",
     "draw_seeds",
@@ -127,6 +130,7 @@ __all__ = [
     "rff",
     "rms_norm",
     "rwkv6",
+    "rwkv7",
     "smoothed_rff",
     "ssd",
     "swiglu_feed_forward",

@@ -1,6 +1,6 @@
-"""Recurrences with decay and with the delta rule: one state S [K, V] a value head
-that forgets, takes in a key and a value a token, and is read by a query. Two
-operators compute all of them; the families below are their names for them."""
+"""Recurrences with decay, the delta rule or a low-rank change: one state S [K, V] a value head
+that forgets, takes in a key and a value a token, and is read by a query.
+Three operators compute all of them; the families below are their names for them."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ __all__ = [
     "decay_attention",
     "delta_attention",
     "delta_rule",
+    "dplr_attention",
     "gated_delta_rule",
     "gated_linear_attention",
     "kda",
@@ -21,6 +22,7 @@ __all__ = [
     "retention",
     "retention_gates",
     "rwkv6",
+    "rwkv7",
     "ssd",
 ]
 
@@ -36,12 +38,20 @@ def _call(op: str, operands: dict[str, Tensor], optional: dict[str, Tensor | Non
         scale = operands["queries"].shape[-1] ** -0.5
     if not isinstance(scale, (int, float)):
         raise checks.type_error(op, "scale", "a number or None", type(scale).__name__)
-    delta = "betas" in operands
-    function = torch.ops.tarn.delta_attention if delta else torch.ops.tarn.decay_attention
+    first = [operands["queries"], operands["keys"], operands["values"]]
+    gates = optional["gates"]
+    if "reads" in operands:
+        function = torch.ops.tarn.dplr_attention
+        first += [operands["reads"], operands["writes"], gates]
+    elif "betas" in operands:
+        function = torch.ops.tarn.delta_attention
+        first += [gates, operands["betas"]]
+    else:
+        function = torch.ops.tarn.decay_attention
+        first += [gates, optional["bonus"]]
     out, state, _ = function.default(
-        operands["queries"], operands["keys"], operands["values"], optional["gates"],
-        operands["betas"] if delta else optional["bonus"], optional["lengths"],
-        optional["cu_seqlens"], optional["initial_state"], float(scale), bool(return_state))
+        *first, optional["lengths"], optional["cu_seqlens"], optional["initial_state"],
+        float(scale), bool(return_state))
     return (out, state) if return_state else out
 
 
@@ -127,6 +137,36 @@ def delta_attention(
          "initial_state": initial_state}, scale, return_state)
 
 
+def dplr_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: Tensor,
+    writes: Tensor,
+    *,
+    gates: Tensor | None = None,
+    lengths: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    scale: float | None = None,
+    return_state: bool = False,
+) -> Any:
+    """A state that changes by a diagonal plus a low-rank matrix:
+    ``S_t = Diag(exp(g_t)) S_{t-1} + b_t (S_{t-1}^T c_t)^T + k_t v_t^T``,
+    ``out_t = scale S_t^T q_t``. It stays bounded only where the transition
+    ``Diag(exp(g)) + b c^T`` does not grow.
+
+    reads (c), writes (b): [B, T, H, K] in the dtype of queries; c meets the state before
+    its decay. values have H heads. Everything else is as in :func:`decay_attention`.
+    Differentiable to any order. After Peng et al. 2025 (arXiv 2503.14456).
+    """
+    return _call(
+        "dplr_attention",
+        {"queries": queries, "keys": keys, "values": values, "reads": reads, "writes": writes},
+        {"gates": gates, "lengths": lengths, "cu_seqlens": cu_seqlens,
+         "initial_state": initial_state}, scale, return_state)
+
+
 def normalized(x: Tensor, eps: float = 1e-6) -> Tensor:
     """x [..., K] at length 1: ``x / sqrt(sum x^2 + eps)``, computed in float32 at least."""
     wide = x if x.dtype == torch.float64 else x.float()
@@ -196,6 +236,14 @@ def rwkv6(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, bonus: T
     queries are its receptance, gates [B, T, H, K] its -exp(w), bonus [H, K] its u.
     Differentiable to any order."""
     return decay_attention(queries, keys, values, gates=gates, bonus=bonus, scale=scale, **options)
+
+
+def rwkv7(queries: Tensor, gates: Tensor, keys: Tensor, values: Tensor, reads: Tensor,
+          writes: Tensor, *, scale: float | None = 1.0, **options: Any) -> Any:
+    """RWKV-7 (Peng et al. 2025, arXiv 2503.14456): :func:`dplr_attention` with the order of
+    its r, w, k, v, a, b: queries are its receptance, gates [B, T, H, K] its log decay, reads
+    its -kappa and writes its kappa * alpha. Differentiable to any order."""
+    return dplr_attention(queries, keys, values, reads, writes, gates=gates, scale=scale, **options)
 
 
 def delta_rule(queries: Tensor, keys: Tensor, values: Tensor, betas: Tensor,

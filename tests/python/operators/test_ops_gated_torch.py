@@ -1,25 +1,32 @@
-"""How decay_attention and delta_attention behave inside torch: operator checks,
+"""How decay_, delta_ and dplr_attention behave inside torch: operator checks,
 compilation, strides, halves, saved states, sizes of 0, numbers that do not fit."""
 
 import pytest
 import torch
-from test_ops_gated import BOUND, KINDS, call, doubles, error, problem, reference
+from test_ops_gated import BOUND, KINDS, TOKENS, call, doubles, error, problem, reference
 from torch.library import opcheck
 
 from tarn import ops
 
 TARN = torch.ops.tarn
-TOKENS = ("queries", "keys", "values", "gates", "betas")
 STARTS = torch.tensor([0, 3, 3, 19])
 
 
 def flat(x, lengths=None, cu_seqlens=None):
-    """The operator's overload and its first eight arguments."""
+    """The operator's overload and its first arguments, up to the initial state."""
+    if "reads" in x:
+        names = ("queries", "keys", "values", "reads", "writes", "gates")
+        rest = (lengths, cu_seqlens, x.get("initial_state"))
+        return TARN.dplr_attention.default, (*(x.get(name) for name in names), *rest)
     delta = "betas" in x
     op = TARN.delta_attention.default if delta else TARN.decay_attention.default
     extra = x.get("betas") if delta else x.get("bonus")
     return op, (x["queries"], x["keys"], x["values"], x.get("gates"), extra, lengths, cu_seqlens,
                 x.get("initial_state"))
+
+
+def backward_of(op):
+    return getattr(TARN, op._schema.name.split("::")[1] + "_backward").default
 
 
 def one_row(x, states=3):
@@ -53,8 +60,7 @@ def test_opcheck_backward(kind):
     op, arguments = flat(x)
     out, state, saved = op(*arguments, return_state=True, checkpoints=True)
     assert saved.shape == (2, *state.shape[1:])  # one for each 256 whole tokens of a row
-    delta = "betas" in x
-    backward = (TARN.delta_attention_backward if delta else TARN.decay_attention_backward).default
+    backward = backward_of(op)
     rest = (saved, torch.randn_like(out), torch.randn_like(state), 1.0)
     opcheck(backward, (*arguments, *rest))
 
@@ -64,7 +70,7 @@ def test_saved_states_change_no_bit_of_a_gradient(kind):
     x = problem(kind, "channel", 600)
     op, arguments = flat(x)
     out, state, saved = op(*arguments, return_state=True, checkpoints=True)
-    backward = TARN.delta_attention_backward if "betas" in x else TARN.decay_attention_backward
+    backward = backward_of(op)
     flow = (torch.randn_like(out), torch.randn_like(state), 1.0)
     kept = backward(*arguments, saved, *flow)
     again = backward(*arguments, saved.new_empty(0), *flow)
