@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from fla_reference import draw, reference
+from fla_reference import draw, reference, unit
 
 from tarn import fla
 
@@ -226,3 +226,13 @@ def test_a_bounded_gate_without_a_rate():
 def test_refusals(call, error_type, words):
     with pytest.raises(error_type, match=words):
         call(floats(draw("q, k, v", 9)))
+
+
+def test_the_root_of_a_length_holds_its_eps():
+    """Keys and queries far below 1e-3 stay short instead of being blown up to 1."""
+    x = draw("q, k, v, g, beta", 9)
+    x["q"], x["k"] = 1e-3 * x["q"], 1e-3 * x["k"]
+    x["k"][:, 4] = 0
+    out, _ = fla.chunk_gdn(**floats(x), use_qk_l2norm_in_kernel=True)
+    o, _ = reference(unit(x["q"]), unit(x["k"]), x["v"], token=x["g"], beta=x["beta"])
+    assert error(out, o) <= 2e-6
