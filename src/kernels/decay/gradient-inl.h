@@ -287,8 +287,8 @@ HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
   }
 }
 
-// dg of vector gates from rows, as the telescoped sum: what passes no gate is
-// one product of 16 a channel here, not a sum over channels.
+// dg of vector gates from rows, by the telescoped sum: pairs are not kept for
+// each channel, so a gate far below 1 has the rounding of what cancels.
 HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
   const DF d;
   constexpr int64_t C = kRecurrentChunk;
