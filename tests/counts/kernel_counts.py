@@ -32,6 +32,34 @@ SKIPPED = 77  # ctest's SKIP_RETURN_CODE
 # Name: case of the kernel's benchmark, its parameters. Small shapes: valgrind
 # takes some 50 times the time, and a fused multiply-add far more.
 KERNELS = {
+    "decay_attention_forward": (
+        "decay_attention_forward", "seq_len=256 heads=1 d_key=64"),
+    "decay_attention_forward_channel": (  # a gate for each channel
+        "decay_attention_forward", "seq_len=256 heads=1 d_key=64 gate=channel"),
+    "decay_attention_gradient": (
+        "decay_attention_gradient", "seq_len=256 heads=1 d_key=64"),
+    "decay_attention_gradient_channel": (
+        "decay_attention_gradient",
+        "seq_len=256 heads=1 d_key=64 gate=channel"),
+    "decay_attention_step": (
+        "decay_attention_step", "batch=4 heads=8 d_key=64"),
+    "delta_attention_forward": (
+        "delta_attention_forward", "seq_len=256 heads=1 d_key=64"),
+    "delta_attention_forward_channel": (
+        "delta_attention_forward", "seq_len=256 heads=1 d_key=64 gate=channel"),
+    "delta_attention_gradient": (
+        "delta_attention_gradient", "seq_len=256 heads=1 d_key=64"),
+    "delta_attention_gradient_channel": (
+        "delta_attention_gradient",
+        "seq_len=256 heads=1 d_key=64 gate=channel"),
+    "delta_attention_step": (
+        "delta_attention_step", "batch=4 heads=8 d_key=64"),
+    "dplr_attention_forward": (
+        "dplr_attention_forward", "seq_len=256 heads=1 d_key=64"),
+    "dplr_attention_gradient": (
+        "dplr_attention_gradient", "seq_len=256 heads=1 d_key=64"),
+    "dplr_attention_step": (
+        "dplr_attention_step", "batch=4 heads=8 d_key=64"),
     "gemm": (
         "gemm", "rows=128 columns=128 depth=128"),
     "gemm_gradient": (
@@ -60,6 +88,10 @@ KERNELS = {
         "matmul", "rows=64 inputs=256 outputs=256"),
     "matmul_decode_bf16": (
         "matmul", "rows=1 inputs=1024 outputs=512 dtype=bf16"),
+    "short_convolution_forward": (
+        "short_convolution_forward", "seq_len=256 channels=128"),
+    "short_convolution_gradient": (
+        "short_convolution_gradient", "seq_len=256 channels=128"),
     "softmax_attention_forward": (
         "softmax_attention_forward", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_gradient": (

@@ -185,6 +185,39 @@ CASES = {
             return_state=True,
         )[1],
     ),
+    "dplr": (
+        ops.dplr_attention,
+        lambda x: ops.dplr_attention(x, x, x, -_unit(x), _unit(x) * x.flip(2).sigmoid()),
+    ),
+    "dplr channel": (
+        ops.dplr_attention,
+        lambda x: ops.dplr_attention(
+            x,
+            x.flip(1),
+            x,
+            -_unit(x),
+            _unit(x) * x.flip(2).sigmoid(),
+            gates=_gates(x),
+            lengths=LENGTHS,
+            initial_state=_state(x)[0],
+        ),
+    ),
+    "dplr packed": (
+        ops.dplr_attention,
+        lambda x: ops.dplr_attention(
+            x[:1],
+            _one_row(x),
+            x[1:],
+            -_unit(x[:1]),
+            _unit(x[1:]),
+            gates=_gates(_one_row(x))[..., 0],
+            cu_seqlens=STARTS,
+        ),
+    ),
+    "rwkv7": (
+        ops.rwkv7,
+        lambda x: ops.rwkv7(x, _gates(x), x, x, -_unit(x), _unit(x) * x.sigmoid()),
+    ),
     "retention": (ops.retention, lambda x: ops.retention(x, x, x)),
     "lightning": (ops.lightning_attention, lambda x: ops.lightning_attention(x, x, x, 1, 4)),
     "gla": (

@@ -24,6 +24,10 @@ from tarn.fla.gated_delta_rule import (
     fused_recurrent_gated_delta_rule,
     fused_recurrent_gdn,
 )
+from tarn.fla.generalized_delta_rule import (
+    chunk_dplr_delta_rule,
+    fused_recurrent_dplr_delta_rule,
+)
 from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
 from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
@@ -40,6 +44,11 @@ from tarn.fla.retention import (
     parallel_retention,
 )
 from tarn.fla.rwkv6 import chunk_rwkv6, fused_recurrent_rwkv6
+from tarn.fla.rwkv7 import (
+    chunk_rwkv7,
+    fused_mul_recurrent_rwkv7,
+    fused_recurrent_rwkv7,
+)
 from tarn.fla.simple_gla import (
     chunk_simple_gla,
     fused_chunk_simple_gla,
@@ -51,6 +60,7 @@ __all__ = [
     "causal_conv1d_fn",
     "causal_conv1d_update",
     "chunk_delta_rule",
+    "chunk_dplr_delta_rule",
     "chunk_gated_delta_rule",
     "chunk_gdn",
     "chunk_gla",
@@ -59,13 +69,16 @@ __all__ = [
     "chunk_linear_attn",
     "chunk_retention",
     "chunk_rwkv6",
+    "chunk_rwkv7",
     "chunk_simple_gla",
     "fused_chunk_delta_rule",
     "fused_chunk_gla",
     "fused_chunk_linear_attn",
     "fused_chunk_retention",
     "fused_chunk_simple_gla",
+    "fused_mul_recurrent_rwkv7",
     "fused_recurrent_delta_rule",
+    "fused_recurrent_dplr_delta_rule",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
     "fused_recurrent_gla",
@@ -74,6 +87,7 @@ __all__ = [
     "fused_recurrent_linear_attn",
     "fused_recurrent_retention",
     "fused_recurrent_rwkv6",
+    "fused_recurrent_rwkv7",
     "fused_recurrent_simple_gla",
     "mamba_chunk_scan_combined",
     "parallel_retention",

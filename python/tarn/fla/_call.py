@@ -135,6 +135,7 @@ def recurrence(
     value_gates: Tensor | None = None,
     betas: Tensor | None = None,
     bonus: Tensor | None = None,
+    pair: tuple[Tensor, Tensor] | None = None,
     scale: float | None = None,
     initial_state: Tensor | None = None,
     output_final_state: bool = False,
@@ -143,7 +144,7 @@ def recurrence(
     reverse: bool = False,
     grouped: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """(o, final_state): o in the dtype of v; the state in float32 (float64 for float64),
+    """pair: what the low-rank change reads and writes. (o, final_state): o in the dtype of v; the state in float32 (float64 for float64),
     None unless asked for. q, k and v may differ in dtype; the widest is computed with."""
     _want_call(op, q, k, v, initial_state, state_v_first, cu_seqlens, grouped)
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
@@ -158,11 +159,15 @@ def recurrence(
     if reverse:
         cu_seqlens, turned = _flipped(cu_seqlens, q, k, values, gates, betas)
         q, k, values, gates, betas = turned
+        pair = None if pair is None else (pair[0].flip(1), pair[1].flip(1))
         state = state if cu_seqlens is None or state is None else state.flip(0)
     options: dict[str, Any] = dict(
         gates=gates, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, return_state=True)
     main = (q.to(dtype), k.to(dtype), values.to(dtype))
-    if betas is None:
+    if pair is not None:
+        reads, writes = (x.to(dtype) for x in pair)
+        out, state = ops.dplr_attention(*main, reads, writes, **options)
+    elif betas is None:
         out, state = ops.decay_attention(*main, bonus=bonus, **options)
     else:
         out, state = ops.delta_attention(*main, betas, **options)

@@ -40,6 +40,7 @@ from tarn.ops._gated import (  # noqa: E402
     decay_attention,
     delta_attention,
     delta_rule,
+    dplr_attention,
     gated_delta_rule,
     gated_linear_attention,
     kda,
@@ -48,6 +49,7 @@ from tarn.ops._gated import (  # noqa: E402
     retention,
     retention_gates,
     rwkv6,
+    rwkv7,
     ssd,
 )
 from tarn.ops._layers import (  # noqa: E402
@@ -94,6 +96,7 @@ __all__ = [
     "decay_attention",
     "delta_attention",
     "delta_rule",
+    "dplr_attention",
     "draw_omega",
     "draw_seed",
     "draw_seeds",
@@ -128,6 +131,7 @@ __all__ = [
     "rff",
     "rms_norm",
     "rwkv6",
+    "rwkv7",
     "short_convolution",
     "smoothed_rff",
     "ssd",

@@ -1,6 +1,6 @@
-"""Recurrences with decay and with the delta rule: one state S [K, V] a value head
-that forgets, takes in a key and a value a token, and is read by a query. Two
-operators compute all of them; the families below are their names for them."""
+"""Recurrences with decay, the delta rule or a low-rank change: one state S [K, V] a value head
+that forgets, takes in a key and a value a token, and is read by a query.
+Three operators compute all of them; the families below are their names for them."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ __all__ = [
     "decay_attention",
     "delta_attention",
     "delta_rule",
+    "dplr_attention",
     "gated_delta_rule",
     "gated_linear_attention",
     "kda",
@@ -21,6 +22,7 @@ __all__ = [
     "retention",
     "retention_gates",
     "rwkv6",
+    "rwkv7",
     "ssd",
 ]
 
@@ -36,12 +38,20 @@ def _call(op: str, operands: dict[str, Tensor], optional: dict[str, Tensor | Non
         scale = operands["queries"].shape[-1] ** -0.5
     if not isinstance(scale, (int, float)):
         raise checks.type_error(op, "scale", "a number or None", type(scale).__name__)
-    delta = "betas" in operands
-    function = torch.ops.tarn.delta_attention if delta else torch.ops.tarn.decay_attention
+    first = [operands["queries"], operands["keys"], operands["values"]]
+    gates = optional["gates"]
+    if "reads" in operands:
+        function = torch.ops.tarn.dplr_attention
+        first += [operands["reads"], operands["writes"], gates]
+    elif "betas" in operands:
+        function = torch.ops.tarn.delta_attention
+        first += [gates, operands["betas"]]
+    else:
+        function = torch.ops.tarn.decay_attention
+        first += [gates, optional["bonus"]]
     out, state, _ = function.default(
-        operands["queries"], operands["keys"], operands["values"], optional["gates"],
-        operands["betas"] if delta else optional["bonus"], optional["lengths"],
-        optional["cu_seqlens"], optional["initial_state"], float(scale), bool(return_state))
+        *first, optional["lengths"], optional["cu_seqlens"], optional["initial_state"],
+        float(scale), bool(return_state))
     return (out, state) if return_state else out
 
 
@@ -117,12 +127,42 @@ def delta_attention(
 
     betas: [B, T, HV], any number; keys are meant to have length 1
     (:func:`normalized`), where 0 to 1 forgets and up to 2 reflects. Everything else
-    is as in :func:`decay_attention`. After Yang et al. 2024 (arXiv 2406.06484, and
+    is as in :func:`decay_attention`. Differentiable to any order. After Yang et al. 2024 (arXiv 2406.06484, and
     2412.06464 with gates).
     """
     return _call(
         "delta_attention",
         {"queries": queries, "keys": keys, "values": values, "betas": betas},
+        {"gates": gates, "lengths": lengths, "cu_seqlens": cu_seqlens,
+         "initial_state": initial_state}, scale, return_state)
+
+
+def dplr_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: Tensor,
+    writes: Tensor,
+    *,
+    gates: Tensor | None = None,
+    lengths: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    scale: float | None = None,
+    return_state: bool = False,
+) -> Any:
+    """A state that changes by a diagonal plus a low-rank matrix:
+    ``S_t = Diag(exp(g_t)) S_{t-1} + b_t (S_{t-1}^T c_t)^T + k_t v_t^T``,
+    ``out_t = scale S_t^T q_t``. It stays bounded only where the transition
+    ``Diag(exp(g)) + b c^T`` does not grow.
+
+    reads (c), writes (b): [B, T, H, K] in the dtype of queries; c meets the state before
+    its decay. values have H heads. Everything else is as in :func:`decay_attention`.
+    Differentiable to any order. After Peng et al. 2025 (arXiv 2503.14456).
+    """
+    return _call(
+        "dplr_attention",
+        {"queries": queries, "keys": keys, "values": values, "reads": reads, "writes": writes},
         {"gates": gates, "lengths": lengths, "cu_seqlens": cu_seqlens,
          "initial_state": initial_state}, scale, return_state)
 
@@ -153,7 +193,7 @@ def retention_gates(heads: int, *, like: Tensor | None = None) -> Tensor:
 def retention(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Any:
     """RetNet: :func:`decay_attention` with one constant decay a head. `gates` [HV] may
     be given; the default is :func:`retention_gates`. Rotary positions are the
-    caller's."""
+    caller's. Differentiable to any order."""
     options.setdefault("gates", None)
     if options["gates"] is None:
         checks.want_tensor("retention", "values", values)
@@ -176,7 +216,8 @@ def lightning_gates(heads: int, layer: int, n_layers: int, *,
 def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: int,
                         n_layers: int, *, scale: float | None = 1.0, **options: Any) -> Any:
     """Lightning attention: :func:`decay_attention` with :func:`lightning_gates`. Its
-    models apply silu to queries, keys and values themselves, and use no scale."""
+    models apply silu to queries, keys and values themselves, and use no scale.
+    Differentiable to any order."""
     checks.want_tensor("lightning_attention", "values", values)
     gates = lightning_gates(values.shape[2], layer, n_layers, like=values)
     return decay_attention(queries, keys, values, gates=gates, scale=scale, **options)
@@ -185,27 +226,36 @@ def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: in
 def gated_linear_attention(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor,
                            **options: Any) -> Any:
     """GLA and HGRN2 (keys 1 - exp(gates)): :func:`decay_attention` with a gate a
-    channel, gates [B, T, HV, K]."""
+    channel, gates [B, T, HV, K]. Differentiable to any order."""
     return decay_attention(queries, keys, values, gates=gates, **options)
 
 
 def rwkv6(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, bonus: Tensor, *,
           scale: float | None = 1.0, **options: Any) -> Any:
     """RWKV-6 (Peng et al. 2024, arXiv 2404.05892): the read comes before the decay.
-    queries are its receptance, gates [B, T, H, K] its -exp(w), bonus [H, K] its u."""
+    queries are its receptance, gates [B, T, H, K] its -exp(w), bonus [H, K] its u.
+    Differentiable to any order."""
     return decay_attention(queries, keys, values, gates=gates, bonus=bonus, scale=scale, **options)
+
+
+def rwkv7(queries: Tensor, gates: Tensor, keys: Tensor, values: Tensor, reads: Tensor,
+          writes: Tensor, *, scale: float | None = 1.0, **options: Any) -> Any:
+    """RWKV-7 (Peng et al. 2025, arXiv 2503.14456): :func:`dplr_attention` with the order of
+    its r, w, k, v, a, b: queries are its receptance, gates [B, T, H, K] its log decay, reads
+    its -kappa and writes its kappa * alpha. Differentiable to any order."""
+    return dplr_attention(queries, keys, values, reads, writes, gates=gates, scale=scale, **options)
 
 
 def delta_rule(queries: Tensor, keys: Tensor, values: Tensor, betas: Tensor,
                **options: Any) -> Any:
-    """DeltaNet: :func:`delta_attention` without gates."""
+    """DeltaNet: :func:`delta_attention` without gates. Differentiable to any order."""
     return delta_attention(queries, keys, values, betas, **options)
 
 
 def gated_delta_rule(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor,
                      betas: Tensor, *, normalize: bool = False, **options: Any) -> Any:
     """Gated DeltaNet: :func:`delta_attention` with gates [B, T, HV]. normalize: queries
-    and keys are brought to length 1 first."""
+    and keys are brought to length 1 first. Differentiable to any order."""
     if normalize:
         queries, keys = normalized(queries), normalized(keys)
     return delta_attention(queries, keys, values, betas, gates=gates, **options)
@@ -214,7 +264,7 @@ def gated_delta_rule(queries: Tensor, keys: Tensor, values: Tensor, gates: Tenso
 def kda(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, betas: Tensor, *,
         normalize: bool = False, **options: Any) -> Any:
     """Kimi delta attention (arXiv 2510.26692): :func:`gated_delta_rule` with a gate a
-    channel, gates [B, T, HV, K]."""
+    channel, gates [B, T, HV, K]. Differentiable to any order."""
     return gated_delta_rule(queries, keys, values, gates, betas, normalize=normalize, **options)
 
 
@@ -235,6 +285,7 @@ def ssd(
     B, C: [B, T, groups, N], consecutive heads sharing a group; D: [heads] or None.
     The state is [B, heads, N, P]. `lengths`, `cu_seqlens`, `initial_state` and
     `return_state` are those of :func:`decay_attention`; there is no scale.
+    Differentiable to any order.
     """
     for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D}.items():
         if tensor is not None or name != "D":

@@ -147,7 +147,8 @@ int64_t RecurrentCheckpoints(const RecurrentInputs& in) {
 }
 
 void CheckRecurrent(const RecurrentOp& op, const RecurrentOptions& options,
-                    const RecurrentInputs& in, const TensorView& out) {
+                    const RecurrentInputs& in, const TensorView& out,
+                    const char* name) {
   if (options.scale * 0.0f != 0.0f) {
     throw ArgumentError(Where(op, "scale"), "a finite number",
                         StrCat(options.scale));
@@ -155,11 +156,11 @@ void CheckRecurrent(const RecurrentOp& op, const RecurrentOptions& options,
   CheckShapes(op, in);
   CheckGates(op, in);
   CheckSequences(op, in);
-  WantShape(op, "out", out,
+  WantShape(op, name, out,
             {in.queries.size[0], in.queries.size[1], in.values.size[2],
              in.values.size[3]});
-  WantDType(op, "out", out, in.queries);
-  WantData(op, "out", out);
+  WantDType(op, name, out, in.queries);
+  WantData(op, name, out);
 }
 
 void CheckRecurrentGradients(const RecurrentOp& op, const RecurrentInputs& in,

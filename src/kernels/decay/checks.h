@@ -14,8 +14,10 @@ struct RecurrentOp {
   bool pair = false;  // takes reads and writes
 };
 
+// `name`: what messages call `out`, which is grad_out in a gradient.
 void CheckRecurrent(const RecurrentOp& op, const RecurrentOptions& options,
-                    const RecurrentInputs& in, const TensorView& out);
+                    const RecurrentInputs& in, const TensorView& out,
+                    const char* name = "out");
 void CheckRecurrentGradients(const RecurrentOp& op, const RecurrentInputs& in,
                              const RecurrentGradients& gradients);
 void CheckRecurrentStep(const RecurrentOp& op, const RecurrentInputs& in,

@@ -197,6 +197,23 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void ScalarDecays(const ChunkParts& at,
   }
 }
 
+// Whether none of n floats, a multiple of 16, is infinite or NaN.
+HWY_INLINE bool AllFinite(const float* x, int64_t n) {
+  const DF d;
+  BlockLanes sum(0.0f);
+  for (int64_t i = 0; i < n; i += kRecurrentChunk) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < kBlockVectors; ++v) {
+      const VF part = hn::LoadU(d, x + i + v * kLanes);
+      sum.at[v] = hn::Add(sum.at[v], hn::Sub(part, part));
+    }
+  }
+  VF all = hn::Zero(d);
+  HWY_UNROLL(16)
+  for (int v = 0; v < kBlockVectors; ++v) all = hn::Add(all, sum.at[v]);
+  return hn::AllTrue(d, hn::Eq(all, hn::Zero(d)));
+}
+
 // rows [16, ld] *= factor[r].
 HWY_INLINE void ScaleRows(float* rows, int64_t ld, const float* factor) {
   for (int64_t r = 0; r < kRecurrentChunk; ++r) {

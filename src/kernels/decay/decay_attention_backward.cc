@@ -39,7 +39,7 @@ void DecayAttentionBackward(const RecurrentOptions& options,
                             const RecurrentGradients& gradients,
                             Executor& executor, void* workspace) {
   constexpr RecurrentOp kOp = {"decay_attention", false};
-  CheckRecurrent(kOp, options, in, gradients.grad_out);
+  CheckRecurrent(kOp, options, in, gradients.grad_out, "grad_out");
   CheckRecurrentGradients(kOp, in, gradients);
   RunRecurrentGradient(options, in, gradients, executor, workspace,
                        [](const RecurrentGradientTask& task) {

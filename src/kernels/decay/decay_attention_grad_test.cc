@@ -270,6 +270,39 @@ TEST_P(DecayAttentionGradTest, OneBadHeadStaysAlone) {
   }
 }
 
+TEST_P(DecayAttentionGradTest, NaNReachesNoGradientThatDoesNotDependOnIt) {
+  SerialExecutor serial;
+  for (Gate gate : kGateKinds) {
+    for (bool bonus : {false, true}) {
+      const DecayProblem p = MakeDecayProblem({40, 1, 1, 16, 16}, gate, 74,
+                                              DType::kF32, {}, true, bonus);
+      const RecurrentLoss loss = MakeRecurrentLoss(p, 75);
+      const RecurrentGradientOutcome clean = RunOne(p, loss, serial);
+      DecayProblem bad_key = p, bad_query = p;
+      RecurrentLoss bad_loss = loss;
+      bad_key.keys[20 * 16 + 3] = std::nan("");
+      bad_query.queries[20 * 16 + 3] = std::nan("");
+      bad_loss.out[20 * 16 + 3] = std::nan("");
+      const auto key = RunOne(bad_key, loss, serial);
+      const auto query = RunOne(bad_query, loss, serial);
+      const auto output = RunOne(p, bad_loss, serial);
+      for (int64_t i = 0; i < 40 * 16; ++i) {
+        const int64_t t = i / 16;
+        // A key reaches later queries; a query and an output earlier keys.
+        if (t < 20) EXPECT_EQ(clean.queries[i], key.queries[i]) << t;
+        if (t != 20) EXPECT_EQ(clean.queries[i], query.queries[i]) << t;
+        if (t != 20) EXPECT_EQ(clean.queries[i], output.queries[i]) << t;
+        if (t != 20) EXPECT_EQ(clean.keys[i], key.keys[i]) << t;
+        if (t > 20) EXPECT_EQ(clean.keys[i], query.keys[i]) << t;
+        if (t > 20) EXPECT_EQ(clean.keys[i], output.keys[i]) << t;
+        if (t != 20) EXPECT_EQ(clean.values[i], key.values[i]) << t;
+        if (t > 20) EXPECT_EQ(clean.values[i], query.values[i]) << t;
+        if (t > 20) EXPECT_EQ(clean.values[i], output.values[i]) << t;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, DecayAttentionGradTest,
                          ::testing::ValuesIn(SimdTargets()),
                          [](const auto& info) { return info.param; });
@@ -306,6 +339,16 @@ TEST(DecayAttentionGradErrors, NameArgumentWantedAndGiven) {
     EXPECT_STREQ(
         "decay_attention gradient: grad_gates: want [1, 2, 2, 1] F32, got "
         "[0, 0, 0, 0] F32",
+        error.what());
+  }
+  grad.grad_gates = in.gates;
+  grad.grad_out.size[1] = 1;
+  try {
+    DecayAttentionBackward({}, in, grad, serial, nullptr);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        "decay_attention: grad_out: want [1, 2, 2, 4], got [1, 1, 2, 4]",
         error.what());
   }
 }

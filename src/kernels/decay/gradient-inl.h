@@ -42,6 +42,9 @@ struct GradientContext {
   ChunkSpan s;          // reads_state: S is not zero; leaves_state: dS goes on
   bool has_grad_state;  // dS is not zero
   int64_t g, value_head;
+  // Whether all queries and keys of the chunk are: products of hidden pairs are
+  // weights of 0, which do not remove a NaN.
+  bool finite;
   const float *state, *next_state;  // S, S'
   float* grad_state;                // dS
   float* w;
@@ -63,7 +66,28 @@ struct StateProduct {
   // With both: parts [16 lanes] = sum over rows of the state's term times with.
   const float* with = nullptr;
   float* parts = nullptr;
+  bool finite = true;  // a and more; if not, weights of 0 are skipped
 };
+
+// tile += a^T weights over 16 tokens, as Tile::AddProduct, without what has a
+// weight of 0.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void AddSkippingZeros(
+    const float* a, int64_t ld, const float* weights,
+    Tile<kScoreRows, kBlockVectors>& tile) {
+  const DF d;
+  constexpr int64_t C = kRecurrentChunk;
+  for (int64_t j = 0; j < C; ++j) {
+    for (int r = 0; r < kScoreRows; ++r) {
+      const VF x = hn::Set(d, a[j * ld + r]);
+      for (int v = 0; v < kBlockVectors; ++v) {
+        const VF weight = hn::LoadU(d, weights + j * C + v * kLanes);
+        tile.at[r][v] =
+            hn::IfThenElse(hn::Eq(weight, hn::Zero(d)), tile.at[r][v],
+                           hn::MulAdd(x, weight, tile.at[r][v]));
+      }
+    }
+  }
+}
 HWY_MAYBE_UNUSED static HWY_NOINLINE void StateTimesTokens(
     const ChunkParts& at, int64_t d_value, const StateProduct& p) {
   const DF d;
@@ -97,12 +121,15 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void StateTimesTokens(
         }
       }
     }
-    if (p.weights != nullptr) {
-      tile.AddProduct(p.a + k, 1, at.key, p.weights, C, C);
-    }
-    if (p.more_weights != nullptr) {
-      tile.AddProduct(p.more + k, 1, at.key, p.more_weights, C, C);
-    }
+    const auto add = [&](const float* a, const float* weights) HWY_ATTR {
+      if (weights == nullptr) return;
+      if (HWY_LIKELY(p.finite)) {
+        return tile.AddProduct(a + k, 1, at.key, weights, C, C);
+      }
+      AddSkippingZeros(a + k, at.key, weights, tile);
+    };
+    add(p.a, p.weights);
+    add(p.more, p.more_weights);
     tile.Store(p.to + k * C, C);
   }
   if (p.parts != nullptr) parts.Store(p.parts);
@@ -260,8 +287,8 @@ HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
   }
 }
 
-// dg of vector gates from rows, as the telescoped sum: what passes no gate is
-// one product of 16 a channel here, not a sum over channels.
+// dg of vector gates from rows, by the telescoped sum: pairs are not kept for
+// each channel, so a gate far below 1 has the rounding of what cancels.
 HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
   const DF d;
   constexpr int64_t C = kRecurrentChunk;

@@ -123,6 +123,8 @@ HWY_MAYBE_UNUSED static void RowGradients(const GradientContext& c) {
   const auto weights = [&](int64_t part) {
     return vector ? nullptr : w + part;
   };
+  // A NaN reaches every token through the delta rule's solve in any case.
+  const bool finite = kDelta || c.finite;
   const auto parts = [&](int64_t part) {
     return !vector && IsGated(in) ? w + part : nullptr;
   };
@@ -130,12 +132,13 @@ HWY_MAYBE_UNUSED static void RowGradients(const GradientContext& c) {
       at, d_value,
       {state, w + l.grad_out_t, from_start, stride, scale, w + at.keys,
        weights(l.weights_t), nullptr, nullptr, w + l.queries_t_grad,
-       w + at.queries_t, parts(l.query_parts)});
-  StateTimesTokens(at, d_value,
-                   {grad_state, w + l.values_t, to_end, stride, 1.0f,
-                    w + at.queries, weights(l.weights), w + at.keys,
-                    kDelta ? weights(l.past_weights) : nullptr,
-                    w + l.keys_t_grad, w + at.keys_t, parts(l.key_parts)});
+       w + at.queries_t, parts(l.query_parts), finite});
+  StateTimesTokens(
+      at, d_value,
+      {grad_state, w + l.values_t, to_end, stride, 1.0f, w + at.queries,
+       weights(l.weights), w + at.keys,
+       kDelta ? weights(l.past_weights) : nullptr, w + l.keys_t_grad,
+       w + at.keys_t, parts(l.key_parts), finite});
   if (kDelta) {
     StateTimesTokens(at, d_value,
                      {state, w + l.grad_past_t, from_start, stride, 1.0f,
@@ -145,10 +148,10 @@ HWY_MAYBE_UNUSED static void RowGradients(const GradientContext& c) {
   if (vector) {
     const float* gamma = w + at.gates;
     AddDecayedKeys(w + l.weights_t, w + at.keys, gamma, at.key, d_key,
-                   exclusive, w + l.queries_t_grad);
+                   exclusive, w + l.queries_t_grad, finite);
     AddDecayedQueries(w + l.weights, w + at.queries, exclusive,
                       w + l.past_weights, kDelta ? w + at.keys : nullptr, false,
-                      gamma, at.key, d_key, w + l.keys_t_grad);
+                      gamma, at.key, d_key, w + l.keys_t_grad, finite);
     if (kDelta) {
       AddDecayedKeys(w + l.past_weights_t, w + at.keys, gamma, at.key, d_key,
                      false, w + l.past_t_grad);

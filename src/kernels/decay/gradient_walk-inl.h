@@ -188,12 +188,15 @@ class GradientWalk {
     LoadTokens(in_.keys, s, task_.head, 0, d_key(), w_ + at_.keys, at_.key);
     Transpose(w_ + at_.queries, at_.key, C, at_.key, w_ + at_.queries_t, C);
     Transpose(w_ + at_.keys, at_.key, C, at_.key, w_ + at_.keys_t, C);
+    const bool finite = AllFinite(w_ + at_.queries, C * at_.key) &&
+                        AllFinite(w_ + at_.keys, C * at_.key);
     Core::LoadShared(task_, layout_, s);
     for (int64_t g = 0; g < task_.group; ++g) {
-      Core::ValueHead({task_, layout_, at_, s, HasGradState(index), g, Head(g),
-                       w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
-                       w_ + layout_.GradState(g), w_},
-                      w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c));
+      Core::ValueHead(
+          {task_, layout_, at_, s, HasGradState(index), g, Head(g), finite,
+           w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
+           w_ + layout_.GradState(g), w_},
+          w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c));
       const auto sum = [&](int64_t from, int64_t to) HWY_ATTR {
         if (g == 0) {
           std::copy_n(w_ + from, C * at_.key, w_ + to);

@@ -115,10 +115,16 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void VectorScores(
   }
 }
 
-// to[c, lanes i] += sum_{j <= i} weights_ij E_ij,c keys_jc by Horner's rule:
-// weights_t by rows over j. `past`: E_{i-1,j} instead, whose weights are
-// strict.
-HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedKeys(
+// a * weight + sum; with kSkip weights of 0 add nothing, not even a NaN.
+template <bool kSkip>
+HWY_INLINE VF AddWeighted(VF a, VF weight, VF sum) {
+  const VF next = hn::MulAdd(a, weight, sum);
+  if (!kSkip) return next;
+  return hn::IfThenElse(hn::Eq(weight, hn::Zero(DF())), sum, next);
+}
+
+template <bool kSkip>
+HWY_MAYBE_UNUSED static HWY_NOINLINE void DecayedKeys(
     const float* HWY_RESTRICT weights_t, const float* HWY_RESTRICT keys,
     const float* HWY_RESTRICT gamma, int64_t ld, int64_t d_key, bool past,
     float* HWY_RESTRICT to) {
@@ -139,22 +145,31 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedKeys(
                 ? hn::IfVecThenElse(LaneMask(kLaneMasks.from, j + later, v),
                                     factor, one)
                 : one;
-        sum.at[v] =
-            hn::MulAdd(key, hn::LoadU(d, weights_t + j * C + v * kLanes),
-                       hn::Mul(sum.at[v], masked));
+        sum.at[v] = AddWeighted<kSkip>(
+            key, hn::LoadU(d, weights_t + j * C + v * kLanes),
+            hn::Mul(sum.at[v], masked));
       }
     }
-    HWY_UNROLL(16)
-    for (int v = 0; v < kBlockVectors; ++v) {
-      float* at = to + c * C + v * kLanes;
-      hn::StoreU(hn::Add(hn::LoadU(d, at), sum.at[v]), d, at);
-    }
+    BlockLanes total(to + c * C);
+    total.Add(sum);
+    total.Store(to + c * C);
   }
 }
 
-// to[c, lanes j] += sum_{i >= j} E_ij,c (weights_ij x_ic + more_ij y_ic), both
-// by rows over i; y null: without the second sum. past_x, past_y: E_{i-1,j}.
-HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedQueries(
+// to[c, lanes i] += sum_{j <= i} weights_ij E_ij,c keys_jc by Horner's rule:
+// weights_t by rows over j. `past`: E_{i-1,j} instead, whose weights are
+// strict.
+HWY_INLINE void AddDecayedKeys(const float* weights_t, const float* keys,
+                               const float* gamma, int64_t ld, int64_t d_key,
+                               bool past, float* to, bool finite = true) {
+  if (HWY_LIKELY(finite)) {
+    return DecayedKeys<false>(weights_t, keys, gamma, ld, d_key, past, to);
+  }
+  DecayedKeys<true>(weights_t, keys, gamma, ld, d_key, past, to);
+}
+
+template <bool kSkip>
+HWY_MAYBE_UNUSED static HWY_NOINLINE void DecayedQueries(
     const float* HWY_RESTRICT weights, const float* HWY_RESTRICT x, bool past_x,
     const float* HWY_RESTRICT more, const float* HWY_RESTRICT y, bool past_y,
     const float* HWY_RESTRICT gamma, int64_t ld, int64_t d_key,
@@ -170,7 +185,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedQueries(
       const auto add = [&](VF scalar, const float* from) HWY_ATTR {
         HWY_UNROLL(16)
         for (int v = 0; v < kBlockVectors; ++v) {
-          sum.at[v] = hn::MulAdd(
+          sum.at[v] = AddWeighted<kSkip>(
               scalar, hn::LoadU(d, from + i * C + v * kLanes), sum.at[v]);
         }
       };
@@ -185,12 +200,25 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void AddDecayedQueries(
       if (past_x) add(a, weights);
       if (y != nullptr && past_y) add(hn::Set(d, y[i * ld + c]), more);
     }
-    HWY_UNROLL(16)
-    for (int v = 0; v < kBlockVectors; ++v) {
-      float* at = to + c * C + v * kLanes;
-      hn::StoreU(hn::Add(hn::LoadU(d, at), sum.at[v]), d, at);
-    }
+    BlockLanes total(to + c * C);
+    total.Add(sum);
+    total.Store(to + c * C);
   }
+}
+
+// to[c, lanes j] += sum_{i >= j} E_ij,c (weights_ij x_ic + more_ij y_ic), both
+// by rows over i; y null: without the second sum. past_x, past_y: E_{i-1,j}.
+HWY_INLINE void AddDecayedQueries(const float* weights, const float* x,
+                                  bool past_x, const float* more,
+                                  const float* y, bool past_y,
+                                  const float* gamma, int64_t ld, int64_t d_key,
+                                  float* to, bool finite = true) {
+  if (HWY_LIKELY(finite)) {
+    return DecayedQueries<false>(weights, x, past_x, more, y, past_y, gamma, ld,
+                                 d_key, to);
+  }
+  DecayedQueries<true>(weights, x, past_x, more, y, past_y, gamma, ld, d_key,
+                       to);
 }
 
 // F_i (or F_{i-1}: exclusive) into from_start, E_Cj into to_end, F_C into

@@ -330,7 +330,7 @@ void DplrAttentionBackward(const RecurrentOptions& options,
                            const RecurrentGradients& gradients,
                            Executor& executor, void* workspace) {
   constexpr RecurrentOp kOp = {"dplr_attention", false, true};
-  CheckRecurrent(kOp, options, in, gradients.grad_out);
+  CheckRecurrent(kOp, options, in, gradients.grad_out, "grad_out");
   CheckRecurrentGradients(kOp, in, gradients);
   RunRecurrentGradient(options, in, gradients, executor, workspace,
                        [](const RecurrentGradientTask& task) {

@@ -36,6 +36,7 @@ const Rule kRules[] = {
     {"reformer_attention", true, {"queries", "values"}},
     {"decay_attention", true, {"queries", "keys", "values"}},
     {"delta_attention", true, {"queries", "keys", "values"}},
+    {"dplr_attention", true, {"queries", "keys", "values", "reads", "writes"}},
     {"short_convolution", true, {"inputs"}},
     {"aft_full", true, {"queries", "keys", "values", "position_bias"}},
     {"aft_simple", true, {"queries", "keys", "values"}},

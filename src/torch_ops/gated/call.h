@@ -10,26 +10,36 @@
 
 namespace tarn::ops {
 
-/// Shapes as in GatedOptions. delta: betas are there; else bonus may be.
+enum class GatedKind { kDecay, kDelta, kDplr };
+
+/// Shapes as in GatedOptions. betas: delta alone, and required there; bonus:
+/// decay alone; reads and writes: dplr alone, and required there.
 struct GatedCall {
-  bool delta = false;
+  GatedKind kind = GatedKind::kDecay;
   at::Tensor queries, keys, values;
-  OptionalTensor gates, betas, bonus, lengths, cu_seqlens, initial_state;
+  OptionalTensor gates, betas, bonus, reads, writes;
+  OptionalTensor lengths, cu_seqlens, initial_state;
   double scale = 1.0;
   bool return_state = false;
 
+  bool delta() const { return kind == GatedKind::kDelta; }
+  bool dplr() const { return kind == GatedKind::kDplr; }
+  const OptionalTensor& extra() const { return delta() ? betas : bonus; }
   const char* name() const {
-    return delta ? "delta_attention" : "decay_attention";
+    return delta()  ? "delta_attention"
+           : dplr() ? "dplr_attention"
+                    : "decay_attention";
   }
 };
 
 /// out, final_state ([0] unless asked for), checkpoints ([0] unless a gradient
 /// will ask for them).
 using GatedResults = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-/// Gradients of queries, keys, values, gates, betas or bonus, initial_state;
-/// [0] for what is absent.
-using GatedGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor,
-                                  at::Tensor, at::Tensor, at::Tensor>;
+/// Gradients of the tensors of these names, extra: of betas or bonus; [0] for
+/// what is absent.
+struct GatedGradients {
+  at::Tensor queries, keys, values, gates, extra, initial_state, reads, writes;
+};
 
 /// Throws tarn::Error naming the argument; reads no data. Sizes may be
 /// symbolic.

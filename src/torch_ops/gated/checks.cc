@@ -111,7 +111,7 @@ void CheckGated(const GatedCall& in) {
                      Text(in.values.sym_sizes()));
   }
   if (in.gates.has_value()) CheckGates(in, want, heads);
-  if (in.delta) {
+  if (in.delta()) {
     want.Device("betas", *in.betas);
     want.Floating("betas", *in.betas);
     want.Sizes("betas", *in.betas, {batch, tokens, heads});
@@ -119,6 +119,16 @@ void CheckGated(const GatedCall& in) {
     want.Device("bonus", *in.bonus);
     want.Floating("bonus", *in.bonus);
     want.Sizes("bonus", *in.bonus, {heads, d_key});
+  }
+  if (in.dplr()) {
+    want.Sizes("values", in.values,
+               {batch, tokens, query_heads, in.values.sym_size(3)});
+    for (const auto& [name, x] :
+         {std::pair{"reads", &*in.reads}, std::pair{"writes", &*in.writes}}) {
+      want.Device(name, *x);
+      want.DType(name, *x, in.queries.scalar_type());
+      want.Sizes(name, *x, in.queries.sym_sizes().vec());
+    }
   }
   c10::SymInt states = batch;
   if (in.lengths.has_value()) {

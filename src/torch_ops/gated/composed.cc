@@ -6,7 +6,8 @@
 //   (I + strict(sum_c k_ic k_jc E_ijc) Diag(beta)) R = V - (K * F) S
 // (Yang et al. 2024, arXiv 2412.06464, section 3.3, with products in place of
 // sums of logarithms: a gate of -inf is a factor 0, and no difference of sums
-// arises.)
+// arises.) The low-rank pair adds a second set of keys, `writes`, whose values
+// are what `reads` find (Found).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cumprod.h>
@@ -15,7 +16,6 @@
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -44,13 +44,18 @@ class Chunks {
       kept_ = KeptPositions({}, in.lengths, in.queries.sym_size(1));
     }
     const c10::SymInt group = in.values.sym_size(2) / in.queries.sym_size(2);
-    queries_ = Heads(Wide(in.queries), group) * in.scale;
-    keys_ = Kept(Heads(Wide(in.keys), group), 0);
-    values_ = Kept(Heads(Wide(in.values), 1), 0);
-    gamma_ = Kept(Factors(in), 1);
-    if (in.delta) betas_ = Kept(Heads(Wide(*in.betas).unsqueeze(-1), 1), 0);
+    const at::ScalarType type = ComputeType(in.queries);
+    queries_ = Kept(Heads(Wide(in.queries), group)) * in.scale;
+    keys_ = Kept(Heads(Wide(in.keys), group));
+    values_ = Kept(Heads(Wide(in.values), 1));
+    gamma_ = Kept(Logarithms(in)).exp();
+    if (in.delta()) betas_ = Kept(Heads(in.betas->to(type).unsqueeze(-1), 1));
     if (in.bonus.has_value()) {
-      bonus_ = Wide(*in.bonus).unsqueeze(1);  // [HV, 1, K]
+      bonus_ = in.bonus->to(type).unsqueeze(1);  // [HV, 1, K]
+    }
+    if (in.dplr()) {
+      reads_ = Kept(Heads(Wide(*in.reads), 1));
+      writes_ = Kept(Heads(Wide(*in.writes), 1));
     }
     state_ =
         in.initial_state.has_value()
@@ -68,7 +73,7 @@ class Chunks {
       out.push_back(Next(begin, std::min(chunk, seq_len_ - begin)));
     }
     const at::Tensor rows = at::cat(out, 2);
-    return {Kept(rows, 0).transpose(1, 2), state_};
+    return {Kept(rows).transpose(1, 2), state_};
   }
 
  private:
@@ -78,22 +83,23 @@ class Chunks {
     return group == 1 ? heads : heads.repeat_interleave_symint(group, 1);
   }
 
-  // Pads neither decay nor write, NaN in them does not spread.
-  at::Tensor Kept(const at::Tensor& x, double otherwise) const {
+  // 0 at pads: they neither decay nor write nor read. NaN in them spreads
+  // neither to a result nor to a gradient, as nothing is computed with it.
+  at::Tensor Kept(const at::Tensor& x) const {
     if (!kept_.defined()) return x;
-    return at::where(kept_.unsqueeze(1).unsqueeze(-1), x, Zero(x) + otherwise);
+    return at::where(kept_.unsqueeze(1).unsqueeze(-1), x, Zero(x));
   }
 
-  at::Tensor Factors(const GatedCall& in) const {
+  at::Tensor Logarithms(const GatedCall& in) const {
     if (!in.gates.has_value()) {
-      return at::ones_symint({1, 1, in.queries.sym_size(1), 1},
-                             values_.options());
+      return at::zeros_symint({1, 1, in.queries.sym_size(1), 1},
+                              values_.options());
     }
-    const at::Tensor gamma = Wide(*in.gates).exp();
-    if (gamma.dim() == 4) return gamma.transpose(1, 2);
-    if (gamma.dim() == 3) return gamma.transpose(1, 2).unsqueeze(-1);
-    return gamma.view_symint({1, gamma.sym_size(0), 1, 1})
-        .expand_symint({1, gamma.sym_size(0), in.queries.sym_size(1), 1});
+    const at::Tensor gates = in.gates->to(values_.scalar_type());
+    if (gates.dim() == 4) return gates.transpose(1, 2);
+    if (gates.dim() == 3) return gates.transpose(1, 2).unsqueeze(-1);
+    return gates.view_symint({1, gates.sym_size(0), 1, 1})
+        .expand_symint({1, gates.sym_size(0), in.queries.sym_size(1), 1});
   }
 
   // sum_c x_ic y_jc E_ijc, with E [.., C, C, 1 or K].
@@ -149,18 +155,45 @@ class Chunks {
     } else {
       scores = Scores(q, k, decays);
     }
-    const at::Tensor out =
-        at::matmul(q * read, state_) + at::matmul(scores, written);
-    const at::Tensor left =
-        decays.select(-3, count - 1);  // of each key at the end
-    state_ = from_start.select(-2, count - 1).unsqueeze(-1) * state_ +
-             at::matmul((k * left).transpose(-1, -2), written);
+    at::Tensor out = at::matmul(q * read, state_) + at::matmul(scores, written);
+    // Of each key at the end of the chunk.
+    const at::Tensor left = decays.select(-3, count - 1);
+    at::Tensor added = at::matmul((k * left).transpose(-1, -2), written);
+    if (reads_.defined()) {
+      const at::Tensor b = piece(writes_);
+      const at::Tensor found = Found(piece(reads_), k, b, Later(decays, -3, 0),
+                                     Later(from_start, -2, 1), written);
+      out = out + at::matmul(Scores(q, b, decays), found);
+      added = added + at::matmul((b * left).transpose(-1, -2), found);
+    }
+    state_ = from_start.select(-2, count - 1).unsqueeze(-1) * state_ + added;
     return out;
   }
 
+  // What the low-rank pair reads from the states before the tokens, Z of
+  //   (I - strict(sum_c c_ic b_jc E_{i-1,j,c})) Z
+  //       = (C * F_{i-1}) S + strict(sum_c c_ic k_jc E_{i-1,j,c}) V.
+  at::Tensor Found(const at::Tensor& c, const at::Tensor& k,
+                   const at::Tensor& b, const at::Tensor& decays,
+                   const at::Tensor& from_start,
+                   const at::Tensor& values) const {
+    const at::Tensor system =
+        at::eye(c.size(-2), c.options()) - Scores(c, b, decays);
+    return at::linalg_solve_triangular(
+        system,
+        at::matmul(c * from_start, state_) +
+            at::matmul(Scores(c, k, decays), values),
+        /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
+  }
+
   int64_t seq_len_;
-  at::Tensor kept_, queries_, keys_, values_, gamma_, betas_, bonus_, state_;
+  at::Tensor kept_, queries_, keys_, values_, gamma_, betas_, bonus_, reads_,
+      writes_, state_;
 };
+
+// What a call may have for each token besides queries, keys, values and gates.
+constexpr OptionalTensor GatedCall::*kTokenMembers[] = {
+    &GatedCall::betas, &GatedCall::reads, &GatedCall::writes};
 
 // [N, T] bool: which tokens belong to which packed sequence.
 at::Tensor Members(const at::Tensor& bounds, const at::Tensor& queries) {
@@ -189,7 +222,9 @@ std::pair<at::Tensor, at::Tensor> RunMembers(const GatedCall& in) {
   all.keys = rows(in.keys);
   all.values = rows(in.values);
   if (in.gates.has_value() && in.gates->dim() > 1) all.gates = rows(*in.gates);
-  if (in.betas.has_value()) all.betas = rows(*in.betas);
+  for (auto member : kTokenMembers) {
+    if ((in.*member).has_value()) all.*member = rows(*(in.*member));
+  }
   const auto [out, state] = Chunks(all, members).Run();
   return {out.sum(0, /*keepdim=*/true), state};
 }
@@ -213,7 +248,9 @@ std::pair<at::Tensor, at::Tensor> RunPacked(const GatedCall& in) {
     one.values = piece(in.values);
     if (in.gates.has_value() && in.gates->dim() > 1)
       one.gates = piece(*in.gates);
-    if (in.betas.has_value()) one.betas = piece(*in.betas);
+    for (auto member : kTokenMembers) {
+      if ((in.*member).has_value()) one.*member = piece(*(in.*member));
+    }
     if (in.initial_state.has_value()) {
       one.initial_state = in.initial_state->narrow(0, i, 1);
     }

@@ -5,6 +5,7 @@
 
 #include "kernels/decay/decay_attention.h"
 #include "kernels/delta/delta_attention.h"
+#include "kernels/dplr/dplr_attention.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
@@ -30,6 +31,29 @@ float* Out(const at::Tensor& x) {
   return x.numel() == 0 ? nullptr : x.data_ptr<float>();
 }
 
+// The functions of one operator.
+struct Kernels {
+  size_t (*bytes)(const RecurrentInputs&, int);
+  decltype(&DecayAttentionForward) forward;
+  decltype(&DecayAttentionGradientBytes) gradient_bytes;
+  decltype(&DecayAttentionBackward) backward;
+};
+
+Kernels KernelsOf(GatedKind kind) {
+  switch (kind) {
+    case GatedKind::kDelta:
+      return {&DeltaAttentionWorkspaceBytes, &DeltaAttentionForward,
+              &DeltaAttentionGradientBytes, &DeltaAttentionBackward};
+    case GatedKind::kDplr:
+      return {&DplrAttentionWorkspaceBytes, &DplrAttentionForward,
+              &DplrAttentionGradientBytes, &DplrAttentionBackward};
+    case GatedKind::kDecay:
+      break;
+  }
+  return {&DecayAttentionWorkspaceBytes, &DecayAttentionForward,
+          &DecayAttentionGradientBytes, &DecayAttentionBackward};
+}
+
 // A call and the tensors that its pointers reach into.
 struct Held {
   GatedCall call;
@@ -50,9 +74,13 @@ struct Held {
         inputs.gates = ViewOf("gates", gates);
       }
     }
-    if (call.delta) {
+    if (call.delta()) {
       betas = FourAxes(*call.betas);
       inputs.betas = ViewOf("betas", betas);
+    }
+    if (call.dplr()) {
+      inputs.reads = ViewOf("reads", *call.reads);
+      inputs.writes = ViewOf("writes", *call.writes);
     }
     inputs.bonus = Floats(call.bonus);
     inputs.lengths = Longs(call.lengths);
@@ -90,17 +118,9 @@ GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
   const at::Tensor kept = states(checkpoints, RecurrentCheckpoints(in));
   const RecurrentOutputs outputs = {ViewOf("out", out), Out(state), Out(kept)};
   TorchExecutor executor;
-  if (call.delta) {
-    const Workspace workspace(
-        DeltaAttentionWorkspaceBytes(in, executor.width()));
-    DeltaAttentionForward(held.options, in, outputs, executor,
-                          workspace.data());
-  } else {
-    const Workspace workspace(
-        DecayAttentionWorkspaceBytes(in, executor.width()));
-    DecayAttentionForward(held.options, in, outputs, executor,
-                          workspace.data());
-  }
+  const Kernels kernels = KernelsOf(call.kind);
+  const Workspace workspace(kernels.bytes(in, executor.width()));
+  kernels.forward(held.options, in, outputs, executor, workspace.data());
   return {out, state, kept};
 }
 
@@ -136,7 +156,7 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
     gates = dense(held.gates);
     g.grad_gates = ViewOf("grad_gates", gates);
   }
-  if (call.delta) {
+  if (call.delta()) {
     extra = dense(held.betas);
     g.grad_betas = ViewOf("grad_betas", extra);
   } else if (in.bonus != nullptr) {
@@ -147,28 +167,26 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
     initial = EmptyDense(held.StateSizes(in.SequenceCount()));
     g.grad_initial_state = Out(initial);
   }
-  TorchExecutor executor;
-  const bool saved = g.checkpoints != nullptr;
-  if (call.delta) {
-    const Workspace workspace(
-        DeltaAttentionGradientBytes(in, executor.width(), saved));
-    DeltaAttentionBackward(held.options, in, g, executor, workspace.data());
-  } else {
-    const Workspace workspace(
-        DecayAttentionGradientBytes(in, executor.width(), saved));
-    DecayAttentionBackward(held.options, in, g, executor, workspace.data());
+  at::Tensor reads = at::empty({0}, at::kFloat), writes = reads;
+  if (call.dplr()) {
+    reads = dense(*call.reads);
+    writes = dense(*call.writes);
+    g.grad_reads = ViewOf("grad_reads", reads);
+    g.grad_writes = ViewOf("grad_writes", writes);
   }
+  TorchExecutor executor;
+  const Kernels kernels = KernelsOf(call.kind);
+  const Workspace workspace(
+      kernels.gradient_bytes(in, executor.width(), g.checkpoints != nullptr));
+  kernels.backward(held.options, in, g, executor, workspace.data());
   const auto as = [](const at::Tensor& gradient, const OptionalTensor& like) {
     return like.has_value()
                ? gradient.view(like->sizes()).to(like->scalar_type())
                : gradient;
   };
-  return {queries,
-          keys,
-          values,
-          as(gates, call.gates),
-          as(extra, call.delta ? call.betas : call.bonus),
-          initial};
+  return {
+      queries, keys,  values, as(gates, call.gates), as(extra, call.extra()),
+      initial, reads, writes};
 }
 
 }  // namespace tarn::ops

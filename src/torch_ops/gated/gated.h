@@ -1,6 +1,6 @@
 // Gated recurrences on torch tensors: a state S [K, V] a value head that decays
-// and takes in a key and a value a token. kernels/decay/decay_attention.h and
-// kernels/delta/delta_attention.h have the equations and their sources.
+// and takes in a key and a value a token. decay_attention.h, delta_attention.h
+// and dplr_attention.h under kernels/ have the equations and their sources.
 //
 // float32, bfloat16 and float16 by the kernels on the CPU; float64, other
 // devices, torch.func and gradients of gradients by the composed form. Errors
@@ -17,7 +17,7 @@
 
 namespace tarn::ops {
 
-/// What both operators take besides queries, keys [B, T, H, K] and values
+/// What the operators take besides queries, keys [B, T, H, K] and values
 /// [B, T, HV, V] of one dtype; HV is a multiple of H, and value head h reads
 /// the queries and keys of head h / (HV / H).
 struct GatedOptions {
@@ -50,5 +50,13 @@ GatedResult DecayAttention(const at::Tensor& queries, const at::Tensor& keys,
 GatedResult DeltaAttention(const at::Tensor& queries, const at::Tensor& keys,
                            const at::Tensor& values, const at::Tensor& betas,
                            const GatedOptions& options = {});
+
+/// A diagonal plus a low-rank matrix before each token (RWKV-7): `reads`
+/// [B, T, H, K] says what is read from the state before its decay, `writes`
+/// [B, T, H, K] where that is added behind it; HV = H.
+GatedResult DplrAttention(const at::Tensor& queries, const at::Tensor& keys,
+                          const at::Tensor& values, const at::Tensor& reads,
+                          const at::Tensor& writes,
+                          const GatedOptions& options = {});
 
 }  // namespace tarn::ops

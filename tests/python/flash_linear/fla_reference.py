@@ -8,7 +8,7 @@ HEADS, K, V = 2, 5, 3
 
 
 def reference(q, k, v, *, head=None, token=None, key=None, value=None, beta=None, bonus=None,
-              state=None, scale=None, reverse=False):
+              pair=None, state=None, scale=None, reverse=False):
     """(o [B, T, HV, V], state [B, HV, K, V]) of whole rows. Gates are logarithms: of heads
     [HV], tokens [B, T, HV], channels of keys [B, T, HV, K] and of values [B, T, HV, V]."""
     batch, tokens, heads, width = v.shape
@@ -30,13 +30,16 @@ def reference(q, k, v, *, head=None, token=None, key=None, value=None, beta=None
         k_t = k[:, t].repeat_interleave(group, 1)
         seen = S
         S = S * decay
+        if pair is not None:
+            found = torch.einsum("bhkv,bhk->bhv", seen, pair[0][:, t])
+            S = S + torch.einsum("bhk,bhv->bhkv", pair[1][:, t], found)
         written = v[:, t]
         if beta is not None:
             rate = beta[:, t] if beta.dim() == 4 else beta[:, t].unsqueeze(-1)
             written = rate * (written - torch.einsum("bhkv,bhk->bhv", S, k_t))
-        pair = torch.einsum("bhk,bhv->bhkv", k_t, written)
-        S = S + pair
-        seen = S if bonus is None else seen + bonus.unsqueeze(-1) * pair
+        product = torch.einsum("bhk,bhv->bhkv", k_t, written)
+        S = S + product
+        seen = S if bonus is None else seen + bonus.unsqueeze(-1) * product
         rows[t] = torch.einsum("bhkv,bhk->bhv", seen, q_t)
     return (torch.stack(rows, 1) if tokens else torch.zeros_like(v)), S
 
@@ -66,6 +69,10 @@ def draw(names, tokens, batch=2, heads=HEADS, value_heads=HEADS, seed=0):
         "gk": lambda: logsigmoid(normal(*row, value_heads, K)),
         "gv": lambda: logsigmoid(normal(*row, value_heads, V)),
         "w": lambda: -normal(*row, heads, K).exp(),
+        "a": lambda: -unit(normal(*row, heads, K)),
+        "b": lambda: unit(normal(*row, heads, K)) * normal(*row, heads, K).sigmoid(),
+        "kk": lambda: unit(normal(*row, heads, K)),
+        "a share": lambda: normal(*row, heads, K).sigmoid(),
         "u": lambda: normal(heads, K),
         "beta": lambda: normal(*row, value_heads).sigmoid(),
         "beta raw": lambda: normal(*row, value_heads),
@@ -168,6 +175,17 @@ CASES = {
                     lambda x: dict(key=x["w"], bonus=x["u"])),
     "recurrent rwkv6": ("fused_recurrent_rwkv6", "r, k, v, w, u", {}, 2,
                         lambda x: dict(key=x["w"], bonus=x["u"])),
+    "chunk dplr": ("chunk_dplr_delta_rule", "q, k, v, a, b, gk", {}, 2,
+                   lambda x: dict(key=x["gk"], pair=(x["a"], x["b"]))),
+    "recurrent dplr": ("fused_recurrent_dplr_delta_rule", "q, k, v, a, b, gk", {}, 2,
+                       lambda x: dict(key=x["gk"], pair=(x["a"], x["b"]))),
+    "chunk rwkv7": ("chunk_rwkv7", "r, w, k, v, a, b", dict(scale=None), 2,
+                    lambda x: dict(key=x["w"], pair=(x["a"], x["b"]))),
+    "recurrent rwkv7": ("fused_recurrent_rwkv7", "r, w, k, v, a, b", {}, 2,
+                        lambda x: dict(key=x["w"], pair=(x["a"], x["b"]))),
+    "recurrent rwkv7 shares": ("fused_mul_recurrent_rwkv7", "r, w, k, v, kk, a share",
+                               dict(scale=None), 2,
+                               lambda x: dict(key=x["w"], pair=(-x["kk"], x["kk"] * x["a"]))),
 }
 
 

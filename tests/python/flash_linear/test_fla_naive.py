@@ -46,7 +46,7 @@ def naive(monkeypatch):
 
     def load(family, file, function):
         path = folder / "ops" / family / file
-        spec = importlib.util.spec_from_file_location(f"naive_{family}", path)
+        spec = importlib.util.spec_from_file_location("naive_" + family.replace("/", "_"), path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, function)
@@ -86,6 +86,11 @@ def test_naive_functions(naive):
     o, S = naive("rwkv6", "recurrent_naive.py", "naive_recurrent_rwkv6")(
         *heads_first(q, k, v, channel["g"]), channel["u"], **given)
     ours, last = fla.chunk_rwkv6(q, k, v, channel["g"], channel["u"], **given)
+    assert error(ours, o.transpose(1, 2)) <= 2e-6 and error(last, S) <= 2e-6
+    pair = floats(draw("a, b, gk", 40, seed=2))
+    o, S = naive("generalized_delta_rule/dplr", "naive.py", "dplr_recurrence")(
+        *heads_first(q, k, v, *pair.values()), state)
+    ours, last = fla.chunk_dplr_delta_rule(q, k, v, **pair, **given)
     assert error(ours, o.transpose(1, 2)) <= 2e-6 and error(last, S) <= 2e-6
     o = naive("retention", "naive.py", "naive_retention")(*heads_first(q, k, v))
     assert error(fla.chunk_retention(q, k, v)[0], o.transpose(1, 2)) <= 2e-6

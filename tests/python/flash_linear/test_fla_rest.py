@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from fla_reference import draw, reference
+from fla_reference import draw, reference, unit
 
 from tarn import fla
 
@@ -161,6 +161,14 @@ def test_the_former_name_of_the_layout():
         fla.fused_recurrent_gla(**x, state_v_first=True, transpose_state_layout=False)
 
 
+def test_the_two_scales_of_rwkv7():
+    """The original's defaults differ: 1 for the chunked form, K^-1/2 for the recurrent."""
+    x = floats(draw("r, w, k, v, a, b", 9))
+    out, nothing = fla.chunk_rwkv7(**x, chunk_size=16, safe_gate=True)
+    other, state = fla.fused_recurrent_rwkv7(**x)
+    assert nothing is None and state is not None and error(other * 5**0.5, out) <= 1e-6
+
+
 def test_a_rate_of_minus_infinity_never_decays():
     x = floats(draw("q, k, v, g raw, beta, A_log", 9))
     x["A_log"].fill_(-math.inf)
@@ -195,6 +203,12 @@ def test_a_bounded_gate_without_a_rate():
                              A_log=torch.zeros(3)), ValueError, r"A_log: want \[2\], got \[3\]"),
     (lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], chunk_size=16), ValueError,
      "chunk_size: want one of 32, 64"),
+    (lambda x: fla.chunk_dplr_delta_rule(**x, a=x["q"], b=x["v"], gk=x["q"]), ValueError,
+     r"b: want \[2, 9, 2, 5\], got \[2, 9, 2, 3\]"),
+    (lambda x: fla.chunk_dplr_delta_rule(**x, a=x["q"], b=x["q"], gk=x["q"], lower_bound=1.0),
+     ValueError, "lower_bound: want a number below 0, got 1.0"),
+    (lambda x: fla.chunk_rwkv7(x["q"], x["q"], x["k"], x["v"], x["q"], x["q"], cp_context=1),
+     ValueError, "cp_context: want None"),
     (lambda x: fla.chunk_gla(**x, g=x["v"]), ValueError, r"g: want \[2, 9, 2, 5\]"),
     (lambda x: fla.chunk_simple_gla(**x, cu_seqlens=torch.tensor([0, 9])), ValueError,
      "q .with cu_seqlens.: want a batch of 1, got 2"),
@@ -212,3 +226,13 @@ def test_a_bounded_gate_without_a_rate():
 def test_refusals(call, error_type, words):
     with pytest.raises(error_type, match=words):
         call(floats(draw("q, k, v", 9)))
+
+
+def test_the_root_of_a_length_holds_its_eps():
+    """Keys and queries far below 1e-3 stay short instead of being blown up to 1."""
+    x = draw("q, k, v, g, beta", 9)
+    x["q"], x["k"] = 1e-3 * x["q"], 1e-3 * x["k"]
+    x["k"][:, 4] = 0
+    out, _ = fla.chunk_gdn(**floats(x), use_qk_l2norm_in_kernel=True)
+    o, _ = reference(unit(x["q"]), unit(x["k"]), x["v"], token=x["g"], beta=x["beta"])
+    assert error(out, o) <= 2e-6

@@ -16,7 +16,7 @@ import pytest
 
 TABLE = pathlib.Path(__file__).with_name("signatures.json")
 FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "delta_rule",
-            "gated_delta_rule", "kda", "rwkv6")
+            "gated_delta_rule", "kda", "rwkv6", "rwkv7", "generalized_delta_rule/dplr")
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
@@ -71,7 +71,7 @@ def test_all_of_them_are_there():
 
     assert set(SIGNATURES) == set(fla.__all__)
     for family in FAMILIES:
-        module = __import__(f"tarn.fla.{family}", fromlist=["__all__"])
+        module = __import__(f"tarn.fla.{family.split('/')[0]}", fromlist=["__all__"])
         assert all(getattr(fla, name) is getattr(module, name) for name in module.__all__)
 
 

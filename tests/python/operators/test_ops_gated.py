@@ -1,5 +1,5 @@
-"""decay_attention and delta_attention against their definitions, token by token in
-float64, and the families against the two."""
+"""decay_, delta_ and dplr_attention against their definitions, token by token in
+float64, and the families against them."""
 
 import math
 
@@ -11,16 +11,18 @@ from tarn import ops
 BATCH, HEADS, GROUP, K, V = 2, 2, 2, 5, 3
 VALUE_HEADS = HEADS * GROUP
 LENGTHS = (0, 1, 15, 16, 17, 70)
+TOKENS = ("queries", "keys", "values", "gates", "betas", "reads", "writes")
 GATES = ("none", "head", "token", "channel")
-KINDS = ("decay", "delta", "bonus")
+KINDS = ("decay", "delta", "bonus", "dplr")
 # Relative error of the whole tensor: ||a - b|| / ||b||.
 BOUND = {torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-13}
 
 
 def reference(x, scale):
     """out [B, T, HV, V] and the state [B, HV, K, V] behind each token's row."""
-    q, k = (x[name].repeat_interleave(GROUP, 2) for name in ("queries", "keys"))
     v, state, rows = x["values"], x["initial_state"], []
+    group = v.shape[2] // x["queries"].shape[2]
+    q, k = (x[name].repeat_interleave(group, 2) for name in ("queries", "keys"))
     gates = x.get("gates")
     for t in range(q.shape[1]):
         decay = torch.ones(VALUE_HEADS, 1, dtype=v.dtype)
@@ -32,7 +34,10 @@ def reference(x, scale):
             seen = state + x["bonus"].unsqueeze(-1) * written
             state = decay.unsqueeze(-1) * state + written
         else:
-            state = decay.unsqueeze(-1) * state
+            before, state = state, decay.unsqueeze(-1) * state
+            if "reads" in x:
+                found = (before * x["reads"][:, t].unsqueeze(-1)).sum(-2)
+                written = written + x["writes"][:, t].unsqueeze(-1) * found.unsqueeze(-2)
             if "betas" in x:
                 held = (state * k[:, t].unsqueeze(-1)).sum(-2)
                 change = x["betas"][:, t].unsqueeze(-1) * (v[:, t] - held)
@@ -48,7 +53,8 @@ def problem(kind, gates, tokens, dtype=torch.float32, resets=False, seed=0):
     def normal(*sizes):
         return torch.randn(*sizes, generator=draw, dtype=torch.float64)
 
-    x = {"queries": normal(BATCH, tokens, HEADS, K), "keys": normal(BATCH, tokens, HEADS, K),
+    heads = VALUE_HEADS if kind == "dplr" else HEADS
+    x = {"queries": normal(BATCH, tokens, heads, K), "keys": normal(BATCH, tokens, heads, K),
          "values": normal(BATCH, tokens, VALUE_HEADS, V),
          "initial_state": normal(BATCH, VALUE_HEADS, K, V)}
     sizes = {"head": (VALUE_HEADS,), "token": (BATCH, tokens, VALUE_HEADS),
@@ -62,6 +68,10 @@ def problem(kind, gates, tokens, dtype=torch.float32, resets=False, seed=0):
     if kind == "delta":
         x["keys"] = torch.nn.functional.normalize(x["keys"], dim=-1)
         x["betas"] = torch.rand(BATCH, tokens, VALUE_HEADS, generator=draw, dtype=torch.float64)
+    if kind == "dplr":  # as RWKV-7: -kappa of length 1, and kappa times a share
+        x["reads"] = -torch.nn.functional.normalize(normal(BATCH, tokens, heads, K), dim=-1)
+        x["writes"] = -x["reads"] * torch.rand(BATCH, tokens, heads, K, generator=draw,
+                                               dtype=torch.float64)
     if kind == "bonus":
         x["bonus"] = normal(VALUE_HEADS, K)
     exact = ("gates", "initial_state", "bonus", "betas")
@@ -74,6 +84,9 @@ def call(x, **options):
     main = [arguments.pop(name) for name in ("queries", "keys", "values")]
     if "betas" in arguments:
         return ops.delta_attention(*main, arguments.pop("betas"), **arguments, **options)
+    if "reads" in arguments:
+        pair = [arguments.pop(name) for name in ("reads", "writes")]
+        return ops.dplr_attention(*main, *pair, **arguments, **options)
     return ops.decay_attention(*main, **arguments, **options)
 
 
@@ -147,7 +160,7 @@ def test_gradcheck_of_the_composed_form(kind, gates):
 def test_pads_touch_nothing(kind):
     x = problem(kind, "channel", 20)
     lengths = torch.tensor([20, 7])
-    for name in ("queries", "keys", "values", "gates", "betas"):
+    for name in TOKENS:
         if name in x:
             x[name][1, 7:] = math.nan
     out, state = call(x, lengths=lengths, return_state=True)
@@ -182,7 +195,7 @@ def test_a_state_goes_on(kind):
     whole, last = call(x, return_state=True)
     state, rows = x["initial_state"], []
     for begin, end in ((0, 11), (11, 12), (12, 30)):
-        piece = {name: one[:, begin:end] if name in ("queries", "keys", "values", "gates", "betas")
+        piece = {name: one[:, begin:end] if name in TOKENS
                  else one for name, one in x.items()}
         out, state = call(piece | {"initial_state": state}, return_state=True)
         rows.append(out)
@@ -221,6 +234,21 @@ def test_families():
     ]
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_the_pair_is_the_delta_rule_in_other_words():
+    """c = -exp(g) beta k and b = k, with the value beta v: u = beta (v - W^T k)."""
+    x = problem("delta", "channel", 40)
+    q, k = (x[name].repeat_interleave(GROUP, 2) for name in ("queries", "keys"))
+    beta = x["betas"].unsqueeze(-1)
+    reads = -x["gates"].exp() * k * beta
+    options = {"gates": x["gates"], "initial_state": x["initial_state"], "return_state": True}
+    out, state = ops.dplr_attention(q, k, beta * x["values"], reads, k, **options)
+    wanted, last = call(x, return_state=True)
+    assert error(out, wanted) <= 2e-6 and error(state, last) <= 2e-6
+    same = ops.rwkv7(q, x["gates"], k, beta * x["values"], reads, k, scale=K**-0.5,
+                     initial_state=x["initial_state"])
+    assert torch.equal(same, out)
 
 
 def test_lightning_gates_are_those_of_minimax():

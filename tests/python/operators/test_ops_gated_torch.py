@@ -1,25 +1,32 @@
-"""How decay_attention and delta_attention behave inside torch: operator checks,
+"""How decay_, delta_ and dplr_attention behave inside torch: operator checks,
 compilation, strides, halves, saved states, sizes of 0, numbers that do not fit."""
 
 import pytest
 import torch
-from test_ops_gated import BOUND, KINDS, call, doubles, error, problem, reference
+from test_ops_gated import BOUND, KINDS, TOKENS, call, doubles, error, problem, reference
 from torch.library import opcheck
 
 from tarn import ops
 
 TARN = torch.ops.tarn
-TOKENS = ("queries", "keys", "values", "gates", "betas")
 STARTS = torch.tensor([0, 3, 3, 19])
 
 
 def flat(x, lengths=None, cu_seqlens=None):
-    """The operator's overload and its first eight arguments."""
+    """The operator's overload and its first arguments, up to the initial state."""
+    if "reads" in x:
+        names = ("queries", "keys", "values", "reads", "writes", "gates")
+        rest = (lengths, cu_seqlens, x.get("initial_state"))
+        return TARN.dplr_attention.default, (*(x.get(name) for name in names), *rest)
     delta = "betas" in x
     op = TARN.delta_attention.default if delta else TARN.decay_attention.default
     extra = x.get("betas") if delta else x.get("bonus")
     return op, (x["queries"], x["keys"], x["values"], x.get("gates"), extra, lengths, cu_seqlens,
                 x.get("initial_state"))
+
+
+def backward_of(op):
+    return getattr(TARN, op._schema.name.split("::")[1] + "_backward").default
 
 
 def one_row(x, states=3):
@@ -53,8 +60,7 @@ def test_opcheck_backward(kind):
     op, arguments = flat(x)
     out, state, saved = op(*arguments, return_state=True, checkpoints=True)
     assert saved.shape == (2, *state.shape[1:])  # one for each 256 whole tokens of a row
-    delta = "betas" in x
-    backward = (TARN.delta_attention_backward if delta else TARN.decay_attention_backward).default
+    backward = backward_of(op)
     rest = (saved, torch.randn_like(out), torch.randn_like(state), 1.0)
     opcheck(backward, (*arguments, *rest))
 
@@ -64,7 +70,7 @@ def test_saved_states_change_no_bit_of_a_gradient(kind):
     x = problem(kind, "channel", 600)
     op, arguments = flat(x)
     out, state, saved = op(*arguments, return_state=True, checkpoints=True)
-    backward = TARN.delta_attention_backward if "betas" in x else TARN.decay_attention_backward
+    backward = backward_of(op)
     flow = (torch.randn_like(out), torch.randn_like(state), 1.0)
     kept = backward(*arguments, saved, *flow)
     again = backward(*arguments, saved.new_empty(0), *flow)
@@ -132,6 +138,51 @@ def test_strided_and_misaligned_input(kind):
     # Keys first in memory, as a projection split by columns gives them.
     turned = x | {"keys": x["keys"].transpose(-1, -2).contiguous().transpose(-1, -2)}
     assert torch.equal(call(turned), wanted[0])
+
+
+@pytest.mark.parametrize("composed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gates", ["head", "token", "channel"])
+def test_nan_in_pads_reaches_no_gradient(kind, gates, composed):
+    x = problem(kind, gates, 20)
+    short = {name: one[1:, :7] if name in TOKENS and one.dim() > 1 else one
+             for name, one in x.items()} | {"initial_state": x["initial_state"][1:]}
+    for name in TOKENS:
+        if name in x and x[name].dim() > 1:
+            x[name] = x[name].clone()
+            x[name][1, 7:] = torch.nan
+    for one in (*x.values(), *short.values()):
+        one.requires_grad_()
+    before = TARN.force_composed(composed)
+    try:
+        out, state = call(x, lengths=torch.tensor([0, 7]), return_state=True)
+        wanted, last = call(short, return_state=True)
+        ours = torch.autograd.grad(out.square().sum() + state[1].sum(), list(x.values()))
+        theirs = torch.autograd.grad(wanted.square().sum() + last.sum(), list(short.values()))
+    finally:
+        TARN.force_composed(before)
+    assert torch.equal(state[0], x["initial_state"][0])
+    for name, one, other in zip(x, ours, theirs, strict=True):
+        if name in TOKENS and x[name].dim() > 1:
+            assert not one[0].any() and not one[1, 7:].any(), name
+            one, other = one[1, :7], other[0]
+        elif name == "initial_state":
+            one, other = one[1], other[0]
+        assert error(one, other) <= 1e-6, name
+
+
+def test_float64_gates_of_float32_queries():
+    """They are no more exact than the state; their gradient has their dtype."""
+    x = problem("delta", "channel", 20)
+    y = x | {name: x[name].double().requires_grad_() for name in ("gates", "betas")}
+    before = TARN.force_composed(False)
+    for composed in (False, True):
+        TARN.force_composed(composed)
+        out, state = call(y, return_state=True)
+        (slope,) = torch.autograd.grad(out.sum(), y["gates"])
+        assert out.dtype == state.dtype == torch.float32 and slope.dtype == torch.float64
+        assert error(out, call(x)) <= 1e-6
+    TARN.force_composed(before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
