@@ -289,15 +289,22 @@ TEST_P(DecayAttentionGradTest, NaNReachesNoGradientThatDoesNotDependOnIt) {
       for (int64_t i = 0; i < 40 * 16; ++i) {
         const int64_t t = i / 16;
         // A key reaches later queries; a query and an output earlier keys.
-        if (t < 20) EXPECT_EQ(clean.queries[i], key.queries[i]) << t;
-        if (t != 20) EXPECT_EQ(clean.queries[i], query.queries[i]) << t;
-        if (t != 20) EXPECT_EQ(clean.queries[i], output.queries[i]) << t;
-        if (t != 20) EXPECT_EQ(clean.keys[i], key.keys[i]) << t;
-        if (t > 20) EXPECT_EQ(clean.keys[i], query.keys[i]) << t;
-        if (t > 20) EXPECT_EQ(clean.keys[i], output.keys[i]) << t;
-        if (t != 20) EXPECT_EQ(clean.values[i], key.values[i]) << t;
-        if (t > 20) EXPECT_EQ(clean.values[i], query.values[i]) << t;
-        if (t > 20) EXPECT_EQ(clean.values[i], output.values[i]) << t;
+        const bool before = t < 20;
+        const bool after = t > 20;
+        const bool other = t != 20;
+        const auto same = [&](bool wanted, const std::vector<double>& x,
+                              const std::vector<double>& y, const char* what) {
+          EXPECT_TRUE(!wanted || x[i] == y[i]) << what << " " << t;
+        };
+        same(before, clean.queries, key.queries, "dq of a key");
+        same(other, clean.queries, query.queries, "dq of a query");
+        same(other, clean.queries, output.queries, "dq of an output");
+        same(other, clean.keys, key.keys, "dk of a key");
+        same(after, clean.keys, query.keys, "dk of a query");
+        same(after, clean.keys, output.keys, "dk of an output");
+        same(other, clean.values, key.values, "dv of a key");
+        same(after, clean.values, query.values, "dv of a query");
+        same(after, clean.values, output.values, "dv of an output");
       }
     }
   }
@@ -321,6 +328,28 @@ TEST(DecayAttentionGradMemory, IsBoundedByTokensAndCheckpoints) {
   EXPECT_EQ(bytes(65536, false) - bytes(1024, false),
             2 * (65536 - 1024) / 256 * 64 * 64 * 4);
   EXPECT_LT(bytes(65536, true), 2 * 512 * 1024);
+}
+
+TEST(DecayAttentionGradErrors, EmptyBatchAndNoTokensAreFine) {
+  SerialExecutor serial;
+  for (auto [B, T] : {std::pair<int64_t, int64_t>{0, 5}, {2, 0}}) {
+    RecurrentInputs in;
+    in.queries = in.keys = TensorView::Dense(nullptr, B, T, 2, 4);
+    in.values = TensorView::Dense(nullptr, B, T, 2, 3);
+    const float head_gates[2] = {-1.0f, -2.0f};
+    const std::vector<float> S(B * 2 * 4 * 3, 2.0f);
+    std::vector<float> dS(S.size(), NAN), d_head(2, NAN);
+    in.head_gates = head_gates;
+    RecurrentGradients grad;
+    grad.grad_out = grad.grad_values = in.values;
+    grad.grad_queries = grad.grad_keys = in.queries;
+    grad.grad_final_state = S.data();
+    grad.grad_initial_state = dS.data();
+    grad.grad_head_gates = d_head.data();
+    Backward({}, in, grad, serial);
+    EXPECT_EQ(S, dS);
+    EXPECT_EQ(std::vector<float>(2, 0.0f), d_head);
+  }
 }
 
 TEST(DecayAttentionGradErrors, NameArgumentWantedAndGiven) {

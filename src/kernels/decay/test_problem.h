@@ -322,7 +322,10 @@ std::vector<RecurrentGradientOutcome> RunRecurrentGradients(
     if (!beta_rows.empty()) all[n].betas = db.Read(b, t0, tokens);
     all[n].S.assign(dS.begin() + n * size, dS.begin() + (n + 1) * size);
     for (int64_t t = tokens; !packed && t < T; ++t) {
-      for (const GuardedTensor* x : {&dq, &dk, &dv}) {
+      std::vector<const GuardedTensor*> written = {&dq, &dk, &dv};
+      if (call.in.HasGates()) written.push_back(&dg);
+      if (!beta_rows.empty()) written.push_back(&db);
+      for (const GuardedTensor* x : written) {
         for (double value : x->Read(n, t, 1)) EXPECT_EQ(0.0, value);
       }
     }

@@ -32,6 +32,10 @@ inline int64_t ConvolutionBlocks(const ShortConvolutionInputs& in) {
   return (in.inputs.size[3] + kConvolutionChannels - 1) / kConvolutionChannels;
 }
 
+// CheckShortConvolution for a result that messages call `name`.
+void CheckConvolutionCall(const ShortConvolutionInputs& in,
+                          const TensorView& out, const char* name);
+
 // Throws unless `view` has the shape and dtype of the inputs, and data.
 void CheckConvolutionTensor(const ShortConvolutionInputs& in,
                             const TensorView& view, const char* name);

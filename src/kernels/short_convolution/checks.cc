@@ -1,4 +1,5 @@
-// Argument checks: everything here runs before any work.
+// Argument checks: everything here runs before any work, and allocates only
+// when it throws.
 #include <algorithm>
 #include <string>
 
@@ -12,21 +13,27 @@ constexpr char kConvolution[] = "short_convolution: ";
 
 void CheckConvolutionTensor(const ShortConvolutionInputs& in,
                             const TensorView& view, const char* name) {
-  const std::string where = StrCat(kConvolution, name);
+  const auto where = [&] { return StrCat(kConvolution, name); };
   if (!std::equal(view.size, view.size + 4, in.inputs.size)) {
-    throw ShapeError(where, ShapeText(in.inputs.Shape()),
+    throw ShapeError(where(), ShapeText(in.inputs.Shape()),
                      ShapeText(view.Shape()));
   }
   if (view.dtype != in.inputs.dtype) {
-    throw DTypeError(where, DTypeName(in.inputs.dtype), DTypeName(view.dtype));
+    throw DTypeError(where(), DTypeName(in.inputs.dtype),
+                     DTypeName(view.dtype));
   }
   if (view.data == nullptr && view.size[0] * view.size[1] != 0) {
-    throw ArgumentError(where, "data", "a null pointer");
+    throw ArgumentError(where(), "data", "a null pointer");
   }
 }
 
 void CheckShortConvolution(const ShortConvolutionInputs& in,
                            const TensorView& out) {
+  CheckConvolutionCall(in, out, "out");
+}
+
+void CheckConvolutionCall(const ShortConvolutionInputs& in,
+                          const TensorView& out, const char* name) {
   const auto where = [](const char* name) {
     return StrCat(kConvolution, name);
   };
@@ -46,7 +53,7 @@ void CheckShortConvolution(const ShortConvolutionInputs& in,
   if (in.inputs.data == nullptr && batch * seq_len != 0) {
     throw ArgumentError(where("inputs"), "data", "a null pointer");
   }
-  CheckConvolutionTensor(in, out, "out");
+  CheckConvolutionTensor(in, out, name);
   if (in.lengths != nullptr && in.cu_seqlens != nullptr) {
     throw ArgumentError(where("lengths"), "no lengths beside cu_seqlens",
                         "both");

@@ -149,7 +149,7 @@ size_t ShortConvolutionGradientBytes(const ShortConvolutionInputs& in) {
 void ShortConvolutionBackward(const ShortConvolutionInputs& in,
                               const ShortConvolutionGradients& grad,
                               Executor& executor, void* workspace) {
-  CheckShortConvolution(in, grad.grad_inputs);
+  CheckConvolutionCall(in, grad.grad_inputs, "grad_inputs");
   CheckConvolutionTensor(in, grad.grad_out, "grad_out");
   const int64_t blocks = ConvolutionBlocks(in), width = in.inputs.size[3];
   const int64_t floats = (in.width + 1) * width;

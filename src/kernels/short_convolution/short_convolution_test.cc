@@ -364,6 +364,44 @@ TEST(ShortConvolutionErrors, NameArgumentWantedAndGiven) {
       message(bad, in.inputs));
   EXPECT_EQ("short_convolution: out: want [1, 2, 1, 4], got [1, 1, 1, 4]",
             message(in, TensorView::Dense(data, 1, 1, 1, 4)));
+  ShortConvolutionGradients grad;
+  grad.grad_out = in.inputs;
+  grad.grad_inputs = TensorView::Dense(data, 1, 1, 1, 4);
+  SerialExecutor serial;
+  try {
+    ShortConvolutionBackward(in, grad, serial, nullptr);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        "short_convolution: grad_inputs: want [1, 2, 1, 4], got [1, 1, 1, 4]",
+        error.what());
+  }
+}
+
+TEST(ShortConvolutionErrors, EmptyBatchAndNoTokensAreFine) {
+  SerialExecutor serial;
+  for (auto [B, T] : {std::pair<int64_t, int64_t>{0, 5}, {2, 0}}) {
+    ShortConvolutionInputs in;
+    std::vector<float> weights(12, 1.0f), bias(3, 1.0f), dw(12, NAN),
+        db(3, NAN);
+    std::vector<float> state(B * 9, 2.0f), out(B * 9, NAN), d_state(B * 9, NAN);
+    in.inputs = TensorView::Dense(nullptr, B, T, 1, 3);
+    in.weights = weights.data();
+    in.bias = bias.data();
+    in.width = 4;
+    in.initial_state = state.data();
+    ShortConvolutionForward(in, in.inputs, out.data(), serial);
+    EXPECT_EQ(state, out);
+    const Workspace workspace =
+        MakeWorkspace(ShortConvolutionGradientBytes(in));
+    ShortConvolutionBackward(in,
+                             {in.inputs, state.data(), in.inputs, dw.data(),
+                              db.data(), d_state.data()},
+                             serial, workspace.get());
+    EXPECT_EQ(state, d_state);
+    EXPECT_EQ(std::vector<float>(12, 0.0f), dw);
+    EXPECT_EQ(std::vector<float>(3, 0.0f), db);
+  }
 }
 
 }  // namespace
