@@ -81,7 +81,8 @@ def _ring(held: Tensor, coming: Tensor, rank: int, ranks: int) -> None:
     for _ in range(ranks - 1):
         waits = [dist.isend(held, (rank + 1) % ranks), dist.irecv(coming, (rank - 1) % ranks)]
         for one in waits:
-            one.wait()
+            if one is not None:  # None: a process outside the group
+                one.wait()
         held, coming = coming, held
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import os
 import secrets
+import socket
 import time
 
 import torch.distributed as dist
@@ -51,12 +52,14 @@ def _store_of_first(agent: dist.Store, timeout_s: float) -> dist.Store:
     while time.monotonic() < end:
         host, port, name = agent.get(_ADDRESS).decode().split()
         try:
+            # torch's own client would try for seconds, and tell of it at length.
+            socket.create_connection((host, int(port)), _TRY_S).close()
             store = dist.TCPStore(host, int(port), is_master=False,
                                   timeout=datetime.timedelta(seconds=_TRY_S))
             if store.get(_NAME).decode() == name:
                 store.set_timeout(datetime.timedelta(seconds=timeout_s))
                 return store
-        except RuntimeError:  # of an earlier attempt: nobody is there, or somebody else
+        except (OSError, RuntimeError):  # of an earlier attempt: nobody, or somebody else
             pass
         time.sleep(_PAUSE_S)
     raise RuntimeError(f"want the first rank within {timeout_s:g} s, got no answer")

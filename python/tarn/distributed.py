@@ -83,7 +83,7 @@ def linear_attention(
     shared: dict[str, Any] = {
         "feature_map": feature_map, "denominator": denominator, "eps": eps, "scale": scale}
     # The sums of this rank's own tokens: no query asks for anything.
-    _, own = ops.linear_attention(
+    _, own = _call(
         queries[:, :0], keys, values, causal=False, key_mask=key_mask, key_lengths=key_lengths,
         initial_state=initial_state, return_state=True, **shared)
     before, total = states_before(own, group=group)
@@ -96,6 +96,10 @@ def linear_attention(
             queries, keys, values, key_mask=key_mask, key_lengths=key_lengths,
             initial_state=_start(initial_state, before), chunk_size=chunk_size, **shared)
     return (out, total) if return_state else out
+
+
+def _call(*tensors: Tensor, **options: Any) -> Any:
+    return ops.linear_attention(*tensors, **options)
 
 
 def _start(initial_state: Any, before: LinearState) -> LinearState:

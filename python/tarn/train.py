@@ -18,6 +18,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 _NAME = "libtarn_train.so"
 _TIMEOUT_S = 600.0
@@ -90,7 +91,7 @@ def _sequence_group(pieces: int) -> str | None:
         raise SystemExit(2)
     mine = None
     for first in range(0, size, pieces):  # every rank makes all groups
-        group = dist.new_group(list(range(first, first + pieces)))
+        group: Any = dist.new_group(list(range(first, first + pieces)))
         if first <= rank < first + pieces:
             mine = group.group_name
     return mine
@@ -120,7 +121,8 @@ def _join(own: argparse.Namespace, words: Sequence[str]) -> int:
         return 1
     words = _going_on(words) if again else words
     sequence = _sequence_group(own.sequence_parallel)
-    code = _run(words, dist.group.WORLD.group_name, sequence)
+    world: Any = dist.group.WORLD
+    code = _run(words, world.group_name, sequence)
     if code == 0:
         dist.destroy_process_group()
     return code

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -131,10 +132,16 @@ def test_rows_may_be_cut_over_ranks(tmp_path, text, layers, positions):
         assert len(given) == 1 and f"exchanges {min(given)} bytes a rank" in done.stderr
 
 
-def torchrun(*flags, restarts=0):
-    """In a session of its own, so that its processes can be found."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-               "2", "--max-restarts", str(restarts), "-m", "tarn.train", *map(str, flags)]
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def torchrun(*flags, restarts=0, where=("--standalone", "--nproc-per-node", "2")):
+    """One agent, in a session of its own, so that its processes can be found."""
+    command = [sys.executable, "-m", "torch.distributed.run", *where,
+               "--max-restarts", str(restarts), "-m", "tarn.train", *map(str, flags)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     build = pathlib.Path(PROGRAM).resolve().parent
     environment.setdefault("TARN_LIBRARY", str(build / "libtarn_pytorch.so"))
@@ -175,17 +182,23 @@ def undisturbed(text, tmp_path_factory):
 
 @pytest.mark.parametrize("draw", range(int(os.environ.get("TARN_KILLED_RANKS", "2"))))
 def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, undisturbed, draw):
-    """At a drawn update, either rank: the weights are those of a run that nobody
-    disturbed, to the bit."""
-    flags = ["--data", text, *TINY, "--threads", "1"]
+    """At a drawn update, either rank, of one agent or of two: the weights are those of
+    a run that nobody disturbed, to the bit."""
+    flags = ["--data", text, *TINY, "--threads", "1", "--out", tmp_path / "hurt"]
     chance = random.Random(draw)
-    agent = torchrun(*flags, "--out", tmp_path / "hurt", restarts=3)
-    if wait_for_line(agent, tmp_path / "hurt", chance.randint(1, 50)):
-        victims = workers(agent)
+    if draw % 2 == 0:
+        agents = [torchrun(*flags, restarts=3)]
+    else:  # as on two machines
+        where = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+                 "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1"]
+        agents = [torchrun(*flags, restarts=3, where=where) for _ in range(2)]
+    if wait_for_line(agents[0], tmp_path / "hurt", chance.randint(1, 50)):
+        victims = [one for agent in agents for one in workers(agent)]
         if victims:
             os.kill(chance.choice(victims), signal.SIGKILL)
-    _, errors = agent.communicate(timeout=600)
-    assert agent.returncode == 0, errors
+    for agent in agents:
+        _, errors = agent.communicate(timeout=600)
+        assert agent.returncode == 0, errors
     assert (tmp_path / "hurt" / "model.safetensors").read_bytes() == undisturbed
 
 

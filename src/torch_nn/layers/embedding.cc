@@ -46,13 +46,14 @@ PositionEmbedding::PositionEmbedding(torch::nn::Module& owner,
 
 torch::Tensor PositionEmbedding::Sinusoids(const torch::Tensor& x,
                                            const torch::Tensor& places,
-                                           int64_t width) {
+                                           int64_t width, int64_t first) {
   return places.defined() ? tables_->SinusoidalAt(places, width, x)
-                          : tables_->Sinusoidal(x.size(1), width, x);
+                          : tables_->Sinusoidal(x.size(1), width, x, first);
 }
 
 torch::Tensor PositionEmbedding::operator()(const torch::Tensor& x,
-                                            const torch::Tensor& places) {
+                                            const torch::Tensor& places,
+                                            int64_t first) {
   if (!config_.HasAttention()) return x;
   const int64_t seq_len = x.size(1);
   switch (config_.positions) {
@@ -60,17 +61,17 @@ torch::Tensor PositionEmbedding::operator()(const torch::Tensor& x,
       const torch::Tensor rows =
           places.defined()
               ? places.clamp_max(config_.max_positions - 1).to(x.device())
-              : LearnedRows(seq_len, config_.max_positions, x);
+              : LearnedRows(seq_len, config_.max_positions, x, first);
       return x + learned_(rows);
     }
     case Positions::kSinusoidal: {
       if (config_.position_combine == PositionCombine::kAdd) {
-        return x + Sinusoids(x, places, config_.d_model);
+        return x + Sinusoids(x, places, config_.d_model, first);
       }
       const int64_t width = config_.d_model - config_.EmbeddingWidth();
-      return torch::cat(
-          {x, Sinusoids(x, places, width).expand({x.size(0), seq_len, width})},
-          -1);
+      return torch::cat({x, Sinusoids(x, places, width, first)
+                                .expand({x.size(0), seq_len, width})},
+                        -1);
     }
     case Positions::kNone:
     case Positions::kRotary:  // applied inside the attention layers
@@ -103,9 +104,10 @@ TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
 
 torch::Tensor TokenEmbedding::operator()(const char* where,
                                          const torch::Tensor& tokens,
-                                         const torch::Tensor& places) {
+                                         const torch::Tensor& places,
+                                         int64_t first) {
   CheckTokens(where, tokens, vocab_size_);
-  return positions_(tokens_(tokens), places);
+  return positions_(tokens_(tokens), places, first);
 }
 
 FrameEmbedding::FrameEmbedding(torch::nn::Module& owner,

@@ -18,11 +18,12 @@ class PositionEmbedding {
   PositionEmbedding(torch::nn::Module& owner, const ModelConfig& config,
                     const std::string& prefix);
   /// x [B, T, EmbeddingWidth] -> [B, T, d_model]; places as in TokenEmbedding.
-  torch::Tensor operator()(const torch::Tensor& x, const torch::Tensor& places);
+  torch::Tensor operator()(const torch::Tensor& x, const torch::Tensor& places,
+                           int64_t first = 0);
 
  private:
   torch::Tensor Sinusoids(const torch::Tensor& x, const torch::Tensor& places,
-                          int64_t width);
+                          int64_t width, int64_t first);
 
   ModelConfig config_;
   torch::nn::Embedding learned_{nullptr};  // learned positions only
@@ -42,12 +43,12 @@ class TokenEmbedding {
                  const std::string& prefix, bool shared);
 
   /// tokens [B, T] int64 -> [B, T, d_model]. `places` [B, T] int64 on the CPU:
-  /// where the tokens stand; undefined: 0, 1, ... Throws ShapeError,
-  /// DTypeError, and ArgumentError for a token outside the vocabulary (checked
-  /// on the CPU; on other devices torch's embedding asserts), all naming
-  /// `where`.
+  /// where the tokens stand; undefined: first, first + 1, ... Throws
+  /// ShapeError, DTypeError, and ArgumentError for a token outside the
+  /// vocabulary (checked on the CPU; on other devices torch's embedding
+  /// asserts), all naming `where`.
   torch::Tensor operator()(const char* where, const torch::Tensor& tokens,
-                           const torch::Tensor& places = {});
+                           const torch::Tensor& places = {}, int64_t first = 0);
   /// [vocab, EmbeddingWidth].
   const torch::Tensor& weight() const { return tokens_->weight; }
 

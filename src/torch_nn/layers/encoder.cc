@@ -69,11 +69,8 @@ torch::Tensor EncoderImpl::forward(const torch::Tensor& x,
 
 torch::Tensor EncoderImpl::Piece(const torch::Tensor& x,
                                  const SequenceCut& cut) {
-  RotaryTable rotary = tables_->Rotary(config_, cut.end(), x);
-  if (rotary.defined()) {
-    rotary.cos = rotary.cos.slice(0, cut.begin());
-    rotary.sin = rotary.sin.slice(0, cut.begin());
-  }
+  const RotaryTable rotary =
+      tables_->Rotary(config_, cut.size(), x, cut.begin());
   torch::Tensor hidden = x;
   for (const auto& layer : *layers) {
     hidden = layer->as<EncoderLayer>()->Piece(hidden, cut, rotary);

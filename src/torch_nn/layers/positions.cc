@@ -9,23 +9,23 @@
 namespace tarn::nn {
 
 at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
-                           const at::Tensor& like) {
+                           const at::Tensor& like, int64_t first) {
   at::Tensor table = torch::empty({seq_len, width}, torch::kFloat32);
   float* rows = table.data_ptr<float>();
   for (int64_t t = 0; t < seq_len; ++t) {
-    SinusoidalRow(t, width, rows + t * width);
+    SinusoidalRow(first + t, width, rows + t * width);
   }
   return table.to(like.options());
 }
 
 RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
-                            const at::Tensor& like) {
+                            const at::Tensor& like, int64_t first) {
   if (config.positions != Positions::kRotary) return {};
   const int64_t half = config.d_key / 2;
   at::Tensor cos = torch::empty({seq_len, 1, half}, torch::kFloat32);
   at::Tensor sin = torch::empty({seq_len, 1, half}, torch::kFloat32);
   for (int64_t t = 0; t < seq_len; ++t) {
-    RotaryRow(t, config.d_key, config.rotary_base,
+    RotaryRow(first + t, config.d_key, config.rotary_base,
               cos.data_ptr<float>() + t * half,
               sin.data_ptr<float>() + t * half);
   }
@@ -34,10 +34,21 @@ RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
 
 namespace {
 
+// Rows [first, first + count) of a table.
+struct RowRange {
+  int64_t first, count;
+  bool Holds(const RowRange& other) const {
+    return count > 0 && first <= other.first &&
+           other.first + other.count <= first + count;
+  }
+};
+
 // Rows to make for a table that has `have` and needs `want`: at least twice as
-// many, so that sequences that grow token by token cost O(1) a row.
-int64_t RowsToMake(int64_t have, int64_t want) {
-  return std::max(want, 2 * have);
+// many where it grows, so that sequences that grow token by token cost O(1) a
+// row.
+int64_t RowsToMake(const RowRange& have, const RowRange& want) {
+  const bool grows = have.first == want.first;
+  return grows ? std::max(want.count, 2 * have.count) : want.count;
 }
 
 // Rows of a table that can be used on `device`: none if it lies on another, so
@@ -59,27 +70,33 @@ int64_t RowsFor(const at::Tensor& places) {
 }  // namespace
 
 at::Tensor PositionTables::Sinusoidal(int64_t seq_len, int64_t width,
-                                      const at::Tensor& like) {
+                                      const at::Tensor& like, int64_t first) {
   const std::lock_guard lock(mutex_);
-  const int64_t have = RowsOn(like.device(), sinusoidal_);
-  if (have < seq_len || have == 0) {
-    sinusoidal_ = SinusoidalTable(RowsToMake(have, seq_len), width,
-                                  InFloat32(like));
+  const RowRange have = {sinusoidal_first_, RowsOn(like.device(), sinusoidal_)};
+  const RowRange want = {first, seq_len};
+  if (!have.Holds(want)) {
+    sinusoidal_ =
+        SinusoidalTable(RowsToMake(have, want), width, InFloat32(like), first);
+    sinusoidal_first_ = first;
   }
-  return sinusoidal_.narrow(0, 0, seq_len).to(like.options());
+  return sinusoidal_.narrow(0, first - sinusoidal_first_, seq_len)
+      .to(like.options());
 }
 
 RotaryTable PositionTables::Rotary(const ModelConfig& config, int64_t seq_len,
-                                   const at::Tensor& like) {
+                                   const at::Tensor& like, int64_t first) {
   if (config.positions != Positions::kRotary) return {};
   const std::lock_guard lock(mutex_);
-  const int64_t have = RowsOn(like.device(), rotary_.cos);
-  if (have < seq_len || have == 0) {
+  const RowRange have = {rotary_first_, RowsOn(like.device(), rotary_.cos)};
+  const RowRange want = {first, seq_len};
+  if (!have.Holds(want)) {
     rotary_ =
-        MakeRotaryTable(config, RowsToMake(have, seq_len), InFloat32(like));
+        MakeRotaryTable(config, RowsToMake(have, want), InFloat32(like), first);
+    rotary_first_ = first;
   }
-  return {rotary_.cos.narrow(0, 0, seq_len).to(like.options()),
-          rotary_.sin.narrow(0, 0, seq_len).to(like.options())};
+  const int64_t row = first - rotary_first_;
+  return {rotary_.cos.narrow(0, row, seq_len).to(like.options()),
+          rotary_.sin.narrow(0, row, seq_len).to(like.options())};
 }
 
 at::Tensor PositionTables::SinusoidalAt(const at::Tensor& places, int64_t width,
@@ -110,8 +127,9 @@ at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
 }
 
 at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
-                       const at::Tensor& like) {
-  return torch::arange(seq_len, like.options().dtype(torch::kInt64))
+                       const at::Tensor& like, int64_t first) {
+  return torch::arange(first, first + seq_len,
+                       like.options().dtype(torch::kInt64))
       .clamp_max(max_positions - 1);
 }
 

@@ -1,6 +1,6 @@
 // Position information as tensors: the sinusoidal table, the rotary table and
-// the rotation itself. Values come from kernels/positions/positions.h, so that the runtime
-// holds the same bits.
+// the rotation itself. Values come from kernels/positions/positions.h, so that
+// the runtime holds the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,10 +12,10 @@
 
 namespace tarn::nn {
 
-/// Rows 0 .. seq_len - 1 of the sinusoidal table: [seq_len, width], with the
-/// dtype and device of `like`. O(seq_len width) time.
+/// Rows first .. first + seq_len - 1 of the sinusoidal table: [seq_len, width],
+/// with the dtype and device of `like`. O(seq_len width) time.
 at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
-                           const at::Tensor& like);
+                           const at::Tensor& like, int64_t first = 0);
 
 /// Cosines and sines of the rotary angles, [seq_len, 1, d_key / 2] each, or
 /// [B, seq_len, 1, d_key / 2] where the sequences stand at different places:
@@ -26,20 +26,22 @@ struct RotaryTable {
   int64_t seq_len() const { return cos.size(-3); }
 };
 
-/// Table for tokens 0 .. seq_len - 1, dtype and device of `like`; an undefined
-/// table when the config's positions are not rotary.
+/// Table for tokens first .. first + seq_len - 1, dtype and device of `like`;
+/// an undefined table when the config's positions are not rotary.
 RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
-                            const at::Tensor& like);
+                            const at::Tensor& like, int64_t first = 0);
 
 /// The tables of one module, kept between calls and grown for a longer
 /// sequence: a row costs width sines and is the same in every table.
-/// Thread-safe. Holds the longest table requested so far.
+/// Thread-safe. Holds the longest table requested so far; of sequences that are
+/// cut over ranks, the rows of the piece that is here and no others.
 class PositionTables {
  public:
   /// As SinusoidalTable and MakeRotaryTable, with one width and config each.
-  at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like);
+  at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like,
+                        int64_t first = 0);
   RotaryTable Rotary(const ModelConfig& config, int64_t seq_len,
-                     const at::Tensor& like);
+                     const at::Tensor& like, int64_t first = 0);
   /// The rows of tokens at `places` [B, T] int64 on the CPU, 0 or more:
   /// [B, T, width], and tables [B, T, 1, d_key / 2].
   at::Tensor SinusoidalAt(const at::Tensor& places, int64_t width,
@@ -51,6 +53,7 @@ class PositionTables {
   std::mutex mutex_;
   at::Tensor sinusoidal_;  // [rows, width] float32, on the last caller's device
   RotaryTable rotary_;     // [rows, 1, d_key / 2] each
+  int64_t sinusoidal_first_ = 0, rotary_first_ = 0;  // of the rows above
 };
 
 /// Rotates heads [B, T, H, K] by the table of T tokens, halves form (Su et al.
@@ -61,9 +64,10 @@ at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
 /// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.
 at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len);
 
-/// Row of the learned table for each token: 0, 1, ..., with the last row for
-/// every token past it. Returns int64 [seq_len] on the device of `like`.
+/// Row of the learned table for each token: first, first + 1, ..., with the
+/// last row for every token past it. Returns int64 [seq_len] on the device of
+/// `like`.
 at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
-                       const at::Tensor& like);
+                       const at::Tensor& like, int64_t first = 0);
 
 }  // namespace tarn::nn

@@ -200,13 +200,17 @@ TEST(PositionTables, EqualFreshTables) {
   config.positions = Positions::kRotary;
   PositionTables tables;
   const torch::Tensor like = torch::empty({0}, torch::kFloat64);
-  for (const int64_t seq_len : {0, 5, 3, 6, 40, 39}) {
-    EXPECT_TRUE(torch::equal(tables.Sinusoidal(seq_len, 7, like),
-                             SinusoidalTable(seq_len, 7, like)));
-    const RotaryTable given = tables.Rotary(config, seq_len, like);
-    const RotaryTable wanted = MakeRotaryTable(config, seq_len, like);
-    EXPECT_TRUE(torch::equal(given.cos, wanted.cos));
-    EXPECT_TRUE(torch::equal(given.sin, wanted.sin));
+  const std::pair<int64_t, int64_t> asked[] = {  // tokens, and the first of them
+      {0, 0}, {5, 0}, {3, 0}, {6, 0}, {40, 0}, {39, 0}, {9, 31},
+      {9, 70}, {4, 72}, {9, 71}, {8, 66}, {0, 70}, {7, 0}};
+  for (const auto& [seq_len, first] : asked) {
+    EXPECT_TRUE(torch::equal(tables.Sinusoidal(seq_len, 7, like, first),
+                             SinusoidalTable(first + seq_len, 7, like)
+                                 .slice(0, first)));
+    const RotaryTable given = tables.Rotary(config, seq_len, like, first);
+    const RotaryTable wanted = MakeRotaryTable(config, first + seq_len, like);
+    EXPECT_TRUE(torch::equal(given.cos, wanted.cos.slice(0, first)));
+    EXPECT_TRUE(torch::equal(given.sin, wanted.sin.slice(0, first)));
   }
 }
 

@@ -28,17 +28,12 @@ torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens) {
 
 torch::Tensor LanguageModelImpl::Logits(const Batch& batch) {
   if (batch.cut != nullptr) {
-    const torch::Tensor places =
-        torch::arange(batch.cut->begin(), batch.cut->end(), torch::kInt64)
-            .expand({batch.tokens.size(0), batch.cut->size()});
-    return predictor_(
-        encoder_->Piece(embedding_(kLanguageModel, batch.tokens, places),
-                        *batch.cut),
-        embedding_.weight());
+    const torch::Tensor x =
+        embedding_(kLanguageModel, batch.tokens, {}, batch.cut->begin());
+    return predictor_(encoder_->Piece(x, *batch.cut), embedding_.weight());
   }
   const torch::Tensor x = embedding_(kLanguageModel, batch.tokens);
-  const torch::Tensor key_mask =
-      PrefixMask(kLanguageModel, batch.lengths, x);
+  const torch::Tensor key_mask = PrefixMask(kLanguageModel, batch.lengths, x);
   return predictor_(encoder_(x, key_mask), embedding_.weight());
 }
 
