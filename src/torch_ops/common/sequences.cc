@@ -9,10 +9,6 @@ namespace tarn::ops {
 namespace sequences {
 namespace {
 
-at::Tensor HostLongs(const at::Tensor& x) {
-  return x.to(at::kCPU).to(at::kLong).contiguous();
-}
-
 void CheckLengths(const char* op, const at::Tensor& given, int64_t seq_len) {
   const at::Tensor lengths = HostLongs(given);
   const int64_t* at = lengths.const_data_ptr<int64_t>();
@@ -41,14 +37,20 @@ void CheckBounds(const char* op, const at::Tensor& given, int64_t seq_len) {
 }  // namespace
 }  // namespace sequences
 
+at::Tensor HostLongs(const at::Tensor& x) {
+  return x.to(at::kCPU).to(at::kLong).contiguous();
+}
+
 void CheckSequences(const char* op, const std::optional<at::Tensor>& lengths,
                     const std::optional<at::Tensor>& cu_seqlens,
-                    int64_t seq_len) {
-  if (lengths.has_value() && !IsTraced(*lengths)) {
-    sequences::CheckLengths(op, *lengths, seq_len);
+                    const c10::SymInt& seq_len) {
+  if (lengths.has_value() && HoldsData(*lengths)) {
+    sequences::CheckLengths(op, *lengths,
+                            seq_len.guard_int(__FILE__, __LINE__));
   }
   if (cu_seqlens.has_value() && !IsTraced(*cu_seqlens)) {
-    sequences::CheckBounds(op, *cu_seqlens, seq_len);
+    sequences::CheckBounds(op, *cu_seqlens,
+                           seq_len.guard_int(__FILE__, __LINE__));
   }
 }
 

@@ -10,7 +10,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "torch_ops/common/forms.h"
 #include "torch_ops/common/sequences.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/convolution/call.h"
@@ -53,10 +52,8 @@ Sequences SequencesOf(const ConvolutionCall& call) {
 
 ConvolutionResults Composed(const ConvolutionCall& call) {
   Check(call);
-  if (!IsTraced(call.inputs)) {
-    CheckSequences("short_convolution", call.lengths, call.cu_seqlens,
-                   call.inputs.size(1));
-  }
+  CheckSequences("short_convolution", call.lengths, call.cu_seqlens,
+                 call.inputs.sym_size(1));
   const c10::SymInt batch = call.inputs.sym_size(0),
                     tokens = call.inputs.sym_size(1),
                     channels = call.inputs.sym_size(2);

@@ -45,15 +45,6 @@ struct GatedGradients {
 /// symbolic.
 void CheckGated(const GatedCall& call);
 
-/// Throws ArgumentError unless lengths and cu_seqlens hold numbers that fit;
-/// those on other devices than the CPU, or that a compiler follows, pass
-/// unread, but for bounds, which decide shapes. The kernels check the same by
-/// themselves.
-void CheckGatedSequences(const GatedCall& call);
-
-/// x as dense int64 on the CPU.
-at::Tensor HostLongs(const at::Tensor& x);
-
 /// From plain torch operators, differentiable to any order: chunk by chunk,
 /// with products of decay factors as in the kernels and no sum of logarithms.
 /// O(T) operators; O(C^2 K) memory a chunk of C = 16 tokens under gates a

@@ -156,37 +156,4 @@ void CheckGated(const GatedCall& in) {
   }
 }
 
-at::Tensor HostLongs(const at::Tensor& x) {
-  return x.to(at::kCPU).to(at::kLong).contiguous();
-}
-
-void CheckGatedSequences(const GatedCall& in) {
-  const Wants want(in);
-  if (in.lengths.has_value() && HoldsData(*in.lengths)) {
-    const at::Tensor lengths = HostLongs(*in.lengths);
-    const int64_t seq_len = in.queries.size(1);
-    const int64_t* at = lengths.const_data_ptr<int64_t>();
-    for (int64_t b = 0; b < lengths.size(0); ++b) {
-      if (at[b] >= 0 && at[b] <= seq_len) continue;
-      throw ArgumentError(want.Argument(StrCat("lengths[", b, "]").c_str()),
-                          StrCat("0 to ", seq_len), StrCat(at[b]));
-    }
-  }
-  if (!in.cu_seqlens.has_value() || IsTraced(*in.cu_seqlens)) return;
-  const at::Tensor bounds = HostLongs(*in.cu_seqlens);
-  const int64_t last = bounds.size(0) - 1, seq_len = in.queries.size(1);
-  const int64_t* at = bounds.const_data_ptr<int64_t>();
-  if (at[0] != 0 || at[last] != seq_len) {
-    throw ArgumentError(want.Argument("cu_seqlens"),
-                        StrCat("0, ..., ", seq_len),
-                        StrCat(at[0], ", ..., ", at[last]));
-  }
-  for (int64_t i = 0; i < last; ++i) {
-    if (at[i] <= at[i + 1]) continue;
-    throw ArgumentError(
-        want.Argument(StrCat("cu_seqlens[", i + 1, "]").c_str()),
-        StrCat("at least ", at[i]), StrCat(at[i + 1]));
-  }
-}
-
 }  // namespace tarn::ops

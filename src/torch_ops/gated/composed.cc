@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "torch_ops/common/sequences.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/gated/call.h"
 
@@ -270,7 +271,7 @@ std::pair<at::Tensor, at::Tensor> RunPacked(const GatedCall& in) {
 
 GatedResults ComposedGated(const GatedCall& in) {
   CheckGated(in);
-  CheckGatedSequences(in);
+  CheckSequences(in.name(), in.lengths, in.cu_seqlens, in.queries.sym_size(1));
   const auto [out, state] =
       in.cu_seqlens.has_value() ? RunPacked(in) : Chunks(in).Run();
   const at::Tensor none = at::empty({0}, state.options());
