@@ -1,5 +1,6 @@
 // The gradient of one chunk and value head of decay_attention or
-// delta_attention, put together from gradient-inl.h.
+// delta_attention, put together from gradient-inl.h and
+// gate_gradient-inl.h.
 
 #if defined(TARN_KERNELS_DECAY_GRADIENT_HEAD_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -13,7 +14,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/gradient-inl.h"
+#include "kernels/decay/gate_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

@@ -1,0 +1,170 @@
+// dg of one chunk of a gated recurrence, from what gradient-inl.h leaves.
+// A gate n has a part in each path from a key j < n, or from S, to a query
+// i >= n, or to S' (the telescoped sum of q_i dq_i - k_i dk_i is the same, but
+// what does not pass the gate cancels there, which costs strong gates their
+// digits):
+//   dg_n = sum_{j < n <= i} dP_ij P_ij + sum_{i >= n} q_i F_i (S dO_i)
+//          + sum_{j < n} k_j E_Cj (dS U_j) + <Gamma S, dS>
+// Vector gates take the telescoped sum nonetheless: their pairs are summed over
+// tokens channel by channel, and none is kept.
+
+#if defined(TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_
+#undef TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_
+#else
+#define TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/decay/gradient-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tarn {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The sum over all entries of S dS, panel by panel.
+HWY_MAYBE_UNUSED static float StatesDot(const GradientContext& c) {
+  const DF d;
+  VF sum[2] = {hn::Zero(d), hn::Zero(d)};
+  ForPanels(c.at.value, [&](auto n, int64_t v) HWY_ATTR {
+    constexpr int kVectors = decltype(n)::value;
+    const float* a = c.state + v * c.at.key;
+    const float* b = c.grad_state + v * c.at.key;
+    for (int64_t k = 0; k < c.at.key; ++k) {
+      HWY_UNROLL(2)
+      for (int i = 0; i < kVectors; ++i) {
+        const int64_t at = k * kPanel + i * kLanes;
+        sum[i] = hn::MulAdd(hn::LoadU(d, a + at), hn::LoadU(d, b + at), sum[i]);
+      }
+    }
+  });
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[0], sum[1])));
+}
+
+// rowsum(S' dS) of every row of the states into state_rows [key].
+HWY_MAYBE_UNUSED static void StateRowDots(const GradientContext& c) {
+  const DF d;
+  for (int64_t k = 0; k < c.at.key; ++k) {
+    VF sum = hn::Zero(d);
+    ForPanels(c.at.value, [&](auto n, int64_t v) HWY_ATTR {
+      constexpr int kVectors = decltype(n)::value;
+      const int64_t row = v * c.at.key + k * kPanel;
+      HWY_UNROLL(2)
+      for (int i = 0; i < kVectors; ++i) {
+        const int64_t at = row + i * kLanes;
+        sum = hn::MulAdd(hn::LoadU(d, c.next_state + at),
+                         hn::LoadU(d, c.grad_state + at), sum);
+      }
+    });
+    c.w[c.layout.state_rows + k] = hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+// sum_{j < n <= i} of pair_parts for every n, or over j < n < i where a read
+// has not seen the decay of its own token.
+HWY_INLINE BlockLanes PairsAcross(const GradientContext& c, bool exclusive) {
+  constexpr int64_t C = kRecurrentChunk;
+  HWY_ALIGN float rows[C * C];
+  HWY_ALIGN float columns[C * C];
+  BlockLanes before(0.0f);  // sum over keys j < n, by queries
+  for (int64_t n = 0; n < C; ++n) {
+    before.Store(rows + n * C);
+    before.Add(BlockLanes(c.w + c.layout.pair_parts + n * C));
+  }
+  Transpose(rows, C, C, C, columns, C);
+  BlockLanes sum(0.0f);
+  for (int64_t i = 0; i < C; ++i) {
+    const int64_t end = exclusive ? i : i + 1;
+    BlockLanes row(columns + i * C);
+    HWY_UNROLL(16)
+    for (int v = 0; end < C && v < kBlockVectors; ++v) {
+      row.at[v] = hn::And(LaneMask(kLaneMasks.before, end, v), row.at[v]);
+    }
+    sum.Add(row);
+  }
+  return sum;
+}
+
+// dg of a gate per token or head.
+HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
+  constexpr int64_t C = kRecurrentChunk;
+  const RecurrentGradientLayout& l = c.layout;
+  float* w = c.w;
+  const bool exclusive = c.in().bonus != nullptr;
+  HWY_ALIGN float across[C];
+  HWY_ALIGN float queries[C + 1];
+  PairsAcross(c, exclusive).Store(across);
+  BlockLanes from_queries(w + l.query_parts);
+  if (c.in().HasBetas()) from_queries.Add(BlockLanes(w + l.past_parts));
+  from_queries.Store(queries);
+  queries[C] = 0.0f;
+  const int64_t shift = exclusive ? 1 : 0;
+  float following = 0.0f;
+  float* to = w + l.gate_rows;
+  for (int64_t n = C - 1; n >= 0; --n) {
+    following += queries[n + shift];
+    to[n] = across[n] + following;
+  }
+  float before = c.has_grad_state && c.s.reads_state
+                     ? w[c.at.end_decay] * StatesDot(c)
+                     : 0.0f;
+  double total = 0;
+  for (int64_t n = 0; n < C; ++n) {
+    to[n] = w[c.at.gates + n] == 0.0f ? 0.0f : to[n] + before;
+    before += w[l.key_parts + n];
+    if (n < c.s.rows) total += static_cast<double>(to[n]);
+  }
+  if (c.task.head_gate_sums != nullptr) c.task.head_gate_sums[c.g] += total;
+  if (c.in().HasGates()) {
+    StoreScalars(to, c.s, c.value_head, c.task.grad->grad_gates);
+  }
+}
+
+// dg of vector gates from rows, by the telescoped sum: pairs are not kept for
+// each channel, so a gate far below 1 has the rounding of what cancels.
+HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
+  const DF d;
+  constexpr int64_t C = kRecurrentChunk;
+  const RecurrentGradientLayout& l = c.layout;
+  float* w = c.w;
+  const bool delta = c.in().HasBetas();
+  const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
+  const int64_t key = c.at.key;
+  if (c.has_grad_state) StateRowDots(c);
+  for (int64_t k = 0; k < key; k += kLanes) {
+    VF sum =
+        c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k) : hn::Zero(d);
+    for (int64_t i = C - 1; i >= 0; --i) {
+      const int64_t row = i * key + k, read = row + shift * key;
+      const VF own = hn::LoadU(d, w + c.at.keys + row);
+      VF change = hn::Mul(own, hn::LoadU(d, w + l.keys_grad + row));
+      change = hn::Neg(change);
+      if (i + shift < C) {
+        change = hn::MulAdd(hn::LoadU(d, w + c.at.queries + read),
+                            hn::LoadU(d, w + l.queries_grad + read), change);
+      }
+      if (delta) {
+        change = hn::MulAdd(own, hn::LoadU(d, w + l.past_grad + row), change);
+      }
+      sum = hn::Add(sum, change);
+      const auto reset =
+          hn::Eq(hn::LoadU(d, w + c.at.gates + row), hn::Zero(d));
+      hn::StoreU(hn::IfThenZeroElse(reset, sum), d, w + l.gate_rows + row);
+    }
+  }
+  const TensorView& to = c.task.grad->grad_gates;
+  for (int64_t r = 0; r < c.s.rows; ++r) {
+    StoreRow(to.dtype, w + l.gate_rows + r * key, c.in().keys.size[3],
+             to.Row(c.s.batch, c.s.first + r, c.value_head));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tarn
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
