@@ -51,7 +51,7 @@ def read(folder: pathlib.Path) -> dict[str, list[str]]:
 
 
 TABLES = json.loads(TABLE.read_text()) if TABLE.exists() else {"fla": {}, "mamba_ssm": {}}
-SIGNATURES = {**TABLES["fla"], **TABLES["mamba_ssm"]}
+SIGNATURES = {name: row for table in TABLES.values() for name, row in table.items()}
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
