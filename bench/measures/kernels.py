@@ -26,6 +26,10 @@ CASES = [
     ("softmax_attention_step", {"seq_len": 131072}),
 ]
 
+# Kernels that have a length in place of rows.
+_OF_SEQUENCES = ("cluster_queries", "decay_attention", "delta_attention", "dplr_attention",
+                 "hash_buckets", "reformer_bias", "short_convolution")
+
 
 def _small(name, params, ctx):
     """The same case cut down, for the smoke test."""
@@ -35,7 +39,7 @@ def _small(name, params, ctx):
         if name == "adam_step":
             return {"count": 1000}
         # Cases of sequences are cut by batch or length, the others by their rows.
-        if name in ("cluster_queries", "hash_buckets", "reformer_bias"):
+        if name.startswith(_OF_SEQUENCES):
             return {"seq_len": 64}
         return {"batch": 1} if name.startswith("aft_simple") else {"rows": 64}
     most = {"batch": 8, "seq_len": 64, "rows": 8, "inputs": 64, "outputs": 64}
