@@ -32,4 +32,16 @@ at::Tensor KeptPositions(const std::optional<at::Tensor>& mask,
   return kept;
 }
 
+const float* DenseFloats(std::optional<at::Tensor>& x) {
+  if (!x.has_value()) return nullptr;
+  x = x->to(at::kFloat).contiguous();
+  return x->const_data_ptr<float>();
+}
+
+const int64_t* DenseLongs(std::optional<at::Tensor>& x) {
+  if (!x.has_value()) return nullptr;
+  x = x->to(at::kLong).contiguous();
+  return x->const_data_ptr<int64_t>();
+}
+
 }  // namespace tarn::ops

@@ -11,19 +11,6 @@
 namespace tarn::ops::convolution {
 namespace {
 
-// Dense float32; the tensor is replaced by the copy where one is needed.
-const float* Floats(OptionalTensor& x) {
-  if (!x.has_value()) return nullptr;
-  x = x->to(at::kFloat).contiguous();
-  return x->const_data_ptr<float>();
-}
-
-const int64_t* Longs(OptionalTensor& x) {
-  if (!x.has_value()) return nullptr;
-  x = x->to(at::kLong).contiguous();
-  return x->const_data_ptr<int64_t>();
-}
-
 // A call and the tensors that its pointers reach into.
 struct Held {
   ConvolutionCall call;
@@ -34,18 +21,18 @@ struct Held {
   explicit Held(const ConvolutionCall& given)
       : call(given), tokens(given.inputs.unsqueeze(2)), weights(given.weights) {
     inputs.inputs = ViewOf("inputs", tokens);
-    inputs.weights = Floats(weights);
-    inputs.bias = Floats(call.bias);
+    inputs.weights = DenseFloats(weights);
+    inputs.bias = DenseFloats(call.bias);
     inputs.width = call.weights.size(1);
     inputs.activation = call.activation == "silu"
                             ? ConvolutionActivation::kSilu
                             : ConvolutionActivation::kNone;
-    inputs.lengths = Longs(call.lengths);
-    inputs.cu_seqlens = Longs(call.cu_seqlens);
+    inputs.lengths = DenseLongs(call.lengths);
+    inputs.cu_seqlens = DenseLongs(call.cu_seqlens);
     if (call.cu_seqlens.has_value()) {
       inputs.sequences = call.cu_seqlens->size(0) - 1;
     }
-    inputs.initial_state = Floats(call.initial_state);
+    inputs.initial_state = DenseFloats(call.initial_state);
   }
 
   std::vector<int64_t> StateSizes() const {
@@ -90,7 +77,7 @@ Gradients ComputeGradients(const ConvolutionCall& call,
   OptionalTensor state = NoneOr(grad_state);
   ShortConvolutionGradients g;
   g.grad_out = ViewOf("grad_out", given);
-  g.grad_final_state = Floats(state);
+  g.grad_final_state = DenseFloats(state);
   g.grad_inputs = ViewOf("grad_inputs", rows);
   g.grad_weights = weights.data_ptr<float>();
   if (call.bias.has_value()) g.grad_bias = bias.data_ptr<float>();

@@ -2,56 +2,13 @@
 #include <vector>
 
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/common/wants.h"
 #include "torch_ops/gated/call.h"
 
 namespace tarn::ops {
 namespace {
 
 using Shape = std::vector<c10::SymInt>;
-
-std::string Text(c10::SymIntArrayRef sizes) {
-  std::string text = "[";
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    text += StrCat(i == 0 ? "" : ", ", sizes[i]);
-  }
-  return text + "]";
-}
-
-class Wants {
- public:
-  explicit Wants(const GatedCall& call) : call_(call) {}
-
-  [[nodiscard]] std::string Argument(const char* name) const {
-    return StrCat(call_.name(), ": ", name);
-  }
-  void Sizes(const char* name, const at::Tensor& x, const Shape& wanted) const {
-    if (x.sym_sizes() == c10::SymIntArrayRef(wanted)) return;
-    throw ShapeError(Argument(name), Text(wanted), Text(x.sym_sizes()));
-  }
-  void DType(const char* name, const at::Tensor& x,
-             at::ScalarType wanted) const {
-    if (x.scalar_type() == wanted) return;
-    throw DTypeError(Argument(name), c10::toString(wanted),
-                     c10::toString(x.scalar_type()));
-  }
-  void Floating(const char* name, const at::Tensor& x) const {
-    const at::ScalarType type = x.scalar_type();
-    if (type == at::kFloat || type == at::kDouble || type == at::kBFloat16 ||
-        type == at::kHalf) {
-      return;
-    }
-    throw DTypeError(Argument(name), "float32, float64, bfloat16 or float16",
-                     c10::toString(type));
-  }
-  void Device(const char* name, const at::Tensor& x) const {
-    if (x.device() == call_.queries.device()) return;
-    throw DeviceError(Argument(name), call_.queries.device().str(),
-                      x.device().str());
-  }
-
- private:
-  const GatedCall& call_;
-};
 
 void CheckGates(const GatedCall& in, const Wants& want,
                 const c10::SymInt& heads) {
@@ -66,26 +23,18 @@ void CheckGates(const GatedCall& in, const Wants& want,
   }
   throw ShapeError(want.Argument("gates"),
                    "[heads], [batch, seq_len, heads] or one more axis of d_key",
-                   Text(gates.sym_sizes()));
-}
-
-void CheckLengthsOf(const char* name, const at::Tensor& x, const Wants& want) {
-  want.Device(name, x);
-  if (x.scalar_type() != at::kInt && x.scalar_type() != at::kLong) {
-    throw DTypeError(want.Argument(name), "Int or Long",
-                     c10::toString(x.scalar_type()));
-  }
+                   SizesText(gates.sym_sizes()));
 }
 
 }  // namespace
 
 void CheckGated(const GatedCall& in) {
-  const Wants want(in);
+  const Wants want(in.name(), in.queries);
   const auto axes = [&](const char* name, const at::Tensor& x) {
     if (x.dim() == 4) return;
     throw ShapeError(want.Argument(name),
                      "4 axes [batch, seq_len, heads, width]",
-                     Text(x.sym_sizes()));
+                     SizesText(x.sym_sizes()));
   };
   want.Floating("queries", in.queries);
   for (const auto& [name, x] :
@@ -108,7 +57,7 @@ void CheckGated(const GatedCall& in) {
     throw ShapeError(want.Argument("values"),
                      StrCat("heads in a multiple of the ", query_heads,
                             " of queries, widths of 1 or more"),
-                     Text(in.values.sym_sizes()));
+                     SizesText(in.values.sym_sizes()));
   }
   if (in.gates.has_value()) CheckGates(in, want, heads);
   if (in.delta()) {
@@ -132,14 +81,14 @@ void CheckGated(const GatedCall& in) {
   }
   c10::SymInt states = batch;
   if (in.lengths.has_value()) {
-    CheckLengthsOf("lengths", *in.lengths, want);
+    want.Lengths("lengths", *in.lengths);
     want.Sizes("lengths", *in.lengths, {batch});
   }
   if (in.cu_seqlens.has_value()) {
-    CheckLengthsOf("cu_seqlens", *in.cu_seqlens, want);
+    want.Lengths("cu_seqlens", *in.cu_seqlens);
     if (in.cu_seqlens->dim() != 1 || in.cu_seqlens->sym_size(0) < 1) {
       throw ShapeError(want.Argument("cu_seqlens"), "[n] with n >= 1",
-                       Text(in.cu_seqlens->sym_sizes()));
+                       SizesText(in.cu_seqlens->sym_sizes()));
     }
     if (batch != 1 || in.lengths.has_value()) {
       throw ArgumentError(want.Argument("cu_seqlens"),

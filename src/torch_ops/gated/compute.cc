@@ -14,19 +14,6 @@
 namespace tarn::ops {
 namespace {
 
-// Dense float32; the tensor is replaced by the copy where one is needed.
-const float* Floats(OptionalTensor& x) {
-  if (!x.has_value()) return nullptr;
-  x = x->to(at::kFloat).contiguous();
-  return x->const_data_ptr<float>();
-}
-
-const int64_t* Longs(OptionalTensor& x) {
-  if (!x.has_value()) return nullptr;
-  x = x->to(at::kLong).contiguous();
-  return x->const_data_ptr<int64_t>();
-}
-
 float* Out(const at::Tensor& x) {
   return x.numel() == 0 ? nullptr : x.data_ptr<float>();
 }
@@ -68,7 +55,7 @@ struct Held {
     inputs.values = ViewOf("values", call.values);
     if (call.gates.has_value()) {
       if (call.gates->dim() == 1) {
-        inputs.head_gates = Floats(call.gates);
+        inputs.head_gates = DenseFloats(call.gates);
       } else {
         gates = FourAxes(*call.gates);
         inputs.gates = ViewOf("gates", gates);
@@ -82,13 +69,13 @@ struct Held {
       inputs.reads = ViewOf("reads", *call.reads);
       inputs.writes = ViewOf("writes", *call.writes);
     }
-    inputs.bonus = Floats(call.bonus);
-    inputs.lengths = Longs(call.lengths);
-    inputs.cu_seqlens = Longs(call.cu_seqlens);
+    inputs.bonus = DenseFloats(call.bonus);
+    inputs.lengths = DenseLongs(call.lengths);
+    inputs.cu_seqlens = DenseLongs(call.cu_seqlens);
     if (call.cu_seqlens.has_value()) {
       inputs.sequences = call.cu_seqlens->size(0) - 1;
     }
-    inputs.initial_state = Floats(call.initial_state);
+    inputs.initial_state = DenseFloats(call.initial_state);
   }
 
   // float64 gates of float32 queries are no more exact than the state.
@@ -144,7 +131,7 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   OptionalTensor wide_state = NoneOr(grad_state);
   RecurrentGradients g;
   g.grad_out = ViewOf("grad_out", wide_out);
-  g.grad_final_state = Floats(wide_state);
+  g.grad_final_state = DenseFloats(wide_state);
   g.checkpoints = Out(checkpoints);
   g.grad_queries = ViewOf("grad_queries", queries);
   g.grad_keys = ViewOf("grad_keys", keys);
