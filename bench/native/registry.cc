@@ -36,6 +36,8 @@ const Registry& Entries() {
     RegisterDeltaAttention(all);
     RegisterDplrAttention(all);
     RegisterDropout(all);
+    RegisterGateRows(all);
+    RegisterGatedNorm(all);
     RegisterGemm(all);
     RegisterHash(all);
     RegisterLayerHeads(all);

@@ -60,6 +60,12 @@ KERNELS = {
         "dplr_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "dplr_attention_step": (
         "dplr_attention_step", "batch=4 heads=8 d_key=64"),
+    "gated_norm_forward": (
+        "gated_norm_forward", "seq_len=64 groups=4 width=64"),
+    "gated_norm_forward_first": (  # the gate before the norm
+        "gated_norm_forward", "seq_len=64 groups=4 width=64 first=1"),
+    "gated_norm_gradient": (
+        "gated_norm_gradient", "seq_len=64 groups=4 width=64"),
     "gemm": (
         "gemm", "rows=128 columns=128 depth=128"),
     "gemm_gradient": (

@@ -80,6 +80,23 @@ const std::map<std::string, std::vector<std::string>> kCases = {
     {"dplr_attention_step", {"batch=3 d_key=64", "batch=3 d_key=7 d_value=19"}},
     {"dropout_scales", {"rows=300 width=37"}},
     {"layer_norm", {"rows=70 width=37"}},
+    {"decay_gates",
+     {"rows=70 heads=3 width=37", "rows=70 heads=37 width=1",
+      "rows=70 heads=3 width=37 form=bounded",
+      "rows=70 heads=3 width=37 form=log_sigmoid",
+      "rows=70 heads=3 width=37 form=exponential",
+      "rows=70 heads=3 width=37 form=sigmoid"}},
+    {"silu", {"rows=70 width=37"}},
+    {"sigmoid", {"rows=70 width=37"}},
+    {"softplus", {"rows=70 width=37"}},
+    {"tanh", {"rows=70 width=37"}},
+    {"unit_rows", {"rows=70 heads=3 width=37"}},
+    {"gated_norm_forward",
+     {"seq_len=300 groups=3 width=37", "seq_len=70 groups=2 width=64 first=1",
+      "seq_len=70 groups=2 width=37 first=1 centred=1 dtype=bf16"}},
+    {"gated_norm_gradient",
+     {"seq_len=300 groups=3 width=37", "seq_len=70 groups=2 width=64 first=1",
+      "seq_len=70 groups=2 width=37 first=1 centred=1 dtype=bf16"}},
     {"gemm",
      {"rows=70 columns=200 depth=300", "rows=70 columns=200 depth=300 form=nn",
       "rows=70 columns=200 depth=300 form=tn"}},
@@ -119,8 +136,7 @@ const std::map<std::string, std::vector<std::string>> kCases = {
      {"rows=300 width=37", "rows=300 width=37 dropout=0",
       "rows=300 width=37 kind=rms"}},
     {"rms_norm", {"rows=70 width=37"}},
-    {"layer_step",
-     {"rows=1 width=20 hidden=33", "rows=5 width=20 hidden=33"}},
+    {"layer_step", {"rows=1 width=20 hidden=33", "rows=5 width=20 hidden=33"}},
     {"row_product", {"rows=3 inputs=131 outputs=66"}},
     {"poly2", {"rows=70 width=13", "rows=3 width=1"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},
@@ -247,6 +263,7 @@ TEST(KernelAllocation, EveryFolderOfKernelsHasCases) {
   }
   ASSERT_FALSE(folders.empty());
   folders.erase("activation");   // relu, gelu, elu1, add
+  folders.erase("gate_rows");    // decay_gates, silu, unit_rows, ...
   folders.erase("memory_read");  // the tests below
   folders.erase("positions");
   folders.erase("hash");  // kWithOwnMemory

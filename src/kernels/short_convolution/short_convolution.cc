@@ -42,11 +42,11 @@ static HWY_INLINE void ConvolveLanes(const ConvolutionTask& task,
     char* to = task.out->Row(span.batch, span.first + t, 0) + first * kBytes;
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
-      const VF x = LoadChannels<kType>(from + v * kLanes * kBytes, left(v));
+      const VF x = LoadPiece<kType>(from + v * kLanes * kBytes, left(v));
       VF z = window[v].Convolve(taps, lane + v * kLanes, x);
       window[v].Push(x);
       if (silu) z = hn::Mul(z, Sigmoid(z));
-      StoreChannels<kType>(z, to + v * kLanes * kBytes, left(v));
+      StorePiece<kType>(z, to + v * kLanes * kBytes, left(v));
     }
   }
   for (int v = 0; v < kVectors && task.final_state != nullptr; ++v) {

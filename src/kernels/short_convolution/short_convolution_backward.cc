@@ -58,9 +58,9 @@ static HWY_INLINE void GradientLanes(const ConvolutionTask& task,
     VF slope = hn::Zero(d);
     if (t < span.tokens) {
       const int64_t token = span.first + t;
-      const VF now = LoadChannels<kType>(
+      const VF now = LoadPiece<kType>(
           in.inputs.Row(span.batch, token, 0) + first * kBytes, left);
-      slope = LoadChannels<kType>(
+      slope = LoadPiece<kType>(
           grad.grad_out.Row(span.batch, token, 0) + first * kBytes, left);
       if (silu) {
         slope = hn::Mul(slope, SiluSlope(x.Convolve(taps, lane, now)));
@@ -90,24 +90,20 @@ static HWY_INLINE void GradientLanes(const ConvolutionTask& task,
     const int64_t kept = s - (span.tokens - kPast);  // its row of the state
     if (kept >= 0 && grad.grad_final_state != nullptr) {
       dx = hn::Add(
-          dx, LoadChannels<DType::kF32>(reinterpret_cast<const char*>(
-                                            state(grad.grad_final_state, kept)),
-                                        left));
+          dx, LoadPiece<DType::kF32>(state(grad.grad_final_state, kept), left));
     }
     if (s >= 0) {
-      StoreChannels<kType>(
+      StorePiece<kType>(
           dx,
           grad.grad_inputs.Row(span.batch, span.first + s, 0) + first * kBytes,
           left);
     } else if (grad.grad_initial_state != nullptr) {
-      StoreChannels<DType::kF32>(
-          dx, reinterpret_cast<char*>(state(grad.grad_initial_state, t)), left);
+      StorePiece<DType::kF32>(dx, state(grad.grad_initial_state, t), left);
     }
   }
   for (int j = 0; j <= kWidth; ++j) {
-    StoreChannels<DType::kF32>(
-        hn::Add(total[j], sum[j]),
-        reinterpret_cast<char*>(task.sums + j * width + first), left);
+    StorePiece<DType::kF32>(hn::Add(total[j], sum[j]),
+                            task.sums + j * width + first, left);
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/panels-inl.h"
+#include "kernels/pieces-inl.h"
 #include "kernels/short_convolution/channels.h"
 #include "kernels/vectors-inl.h"
 
@@ -38,23 +39,6 @@ HWY_MAYBE_UNUSED static void LoadTaps(const ShortConvolutionInputs& in,
     for (int64_t j = 0; j < in.width; ++j) taps.weight[j][c] = from[j];
     if (in.bias != nullptr) taps.bias[c] = in.bias[channel + c];
   }
-}
-
-// `n` >= kLanes: a whole vector; else the first n elements, zeros after them.
-template <DType kType>
-HWY_INLINE VF LoadChannels(const char* from, int64_t n) {
-  if (HWY_LIKELY(n >= kLanes)) return LoadVector<kType>(DF(), from);
-  alignas(64) char part[kRowPad * 4] = {0};
-  std::memcpy(part, from, static_cast<size_t>(n) * DTypeBytes(kType));
-  return LoadVector<kType>(DF(), part);
-}
-
-template <DType kType>
-HWY_INLINE void StoreChannels(VF x, char* to, int64_t n) {
-  if (HWY_LIKELY(n >= kLanes)) return StoreVector<kType>(DF(), x, to);
-  alignas(64) char part[kRowPad * 4];
-  StoreVector<kType>(DF(), x, part);
-  std::memcpy(to, part, static_cast<size_t>(n) * DTypeBytes(kType));
 }
 
 // 1 / (1 + exp(-z)); no exponential overflows, NaN stays NaN, and a channel's
@@ -98,16 +82,13 @@ struct Window {
   // From rows of a state, `stride` floats apart, or zeros.
   HWY_INLINE void Load(const float* state, int64_t stride, int64_t n) {
     for (int j = 0; j + 1 < kWidth; ++j) {
-      at[j] = state == nullptr
-                  ? hn::Zero(DF())
-                  : LoadChannels<DType::kF32>(
-                        reinterpret_cast<const char*>(state + j * stride), n);
+      at[j] = state == nullptr ? hn::Zero(DF())
+                               : LoadPiece<DType::kF32>(state + j * stride, n);
     }
   }
   HWY_INLINE void Store(float* state, int64_t stride, int64_t n) const {
     for (int j = 0; j + 1 < kWidth; ++j) {
-      StoreChannels<DType::kF32>(
-          at[j], reinterpret_cast<char*>(state + j * stride), n);
+      StorePiece<DType::kF32>(at[j], state + j * stride, n);
     }
   }
   HWY_INLINE void Push(VF x) {

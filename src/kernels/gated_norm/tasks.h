@@ -1,0 +1,61 @@
+// How the rows of a gated norm are cut into tasks. Plain integers, no tensor
+// data.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/gated_norm/gated_norm.h"
+#include "kernels/scratch.h"
+
+namespace tarn {
+
+/// Rows of a call in the order [B, T, G], at least 16,384 entries a task (some
+/// microseconds: below, waking a worker costs more) and at most 64 tasks, each
+/// of which has sums of its own. Depends on the sizes alone, so that the sums
+/// have the same bits for any number of workers.
+class GatedNormTasks {
+ public:
+  explicit GatedNormTasks(const TensorView& x)
+      : rows_(x.size[0] * x.size[1] * x.size[2]),
+        share_(std::max({(rows_ + 63) / 64, (16383 + x.size[3]) / x.size[3],
+                         int64_t{1}})) {}
+
+  int64_t count() const { return (rows_ + share_ - 1) / share_; }
+  int64_t begin(int64_t task) const { return task * share_; }
+  int64_t end(int64_t task) const {
+    return std::min(rows_, (task + 1) * share_);
+  }
+
+ private:
+  int64_t rows_, share_;
+};
+
+/// Entries of weight, each of which has two sums: for weight and for bias.
+inline int64_t GatedNormWeights(const GatedNormOptions& options) {
+  return options.weight_by_group ? options.groups * options.width
+                                 : options.width;
+}
+
+/// Padded rows of scratch that a worker needs for the gradient of a row.
+constexpr int64_t kGatedNormScratchRows = 4;
+
+/// Visits rows [begin, end): f(b, t, g).
+template <typename F>
+void ForGatedNormRows(const TensorView& x, int64_t begin, int64_t end,
+                      const F& f) {
+  if (begin >= end) return;
+  const int64_t tokens = x.size[1], groups = x.size[2];
+  int64_t g = begin % groups, t = begin / groups % tokens;
+  int64_t b = begin / groups / tokens;
+  for (int64_t row = begin; row < end; ++row) {
+    f(b, t, g);
+    if (++g < groups) continue;
+    g = 0;
+    if (++t < tokens) continue;
+    t = 0;
+    ++b;
+  }
+}
+
+}  // namespace tarn
