@@ -264,6 +264,16 @@ CASES = {
             _one_row(x).flatten(2), _taps(x), cu_seqlens=STARTS
         ),
     ),
+    "gated norm": (
+        ops.gated_norm,
+        lambda x: ops.gated_norm(x, _row(x, 0), _row(x, 1), x.flip(1)),
+    ),
+    "gated norm first": (
+        ops.gated_norm,
+        lambda x: ops.gated_norm(
+            x, x[0, 0], x[0, 1], x.flip(1), centred=True, activation="sigmoid", gate_first=True
+        ),
+    ),
     "full": (ops.full_attention, lambda x: ops.full_attention(x, x, x)),
     "full masked": (
         ops.full_attention,

@@ -52,6 +52,7 @@ from tarn.ops._gated import (  # noqa: E402
     rwkv7,
     ssd,
 )
+from tarn.ops._gated_norm import gated_norm  # noqa: E402
 from tarn.ops._layers import (  # noqa: E402
     affine,
     draw_seed,
@@ -109,6 +110,7 @@ __all__ = [
     "full_attention",
     "gated_delta_rule",
     "gated_linear_attention",
+    "gated_norm",
     "grf",
     "improved_clustered_attention",
     "kda",

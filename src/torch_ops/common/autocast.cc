@@ -44,6 +44,7 @@ const Rule kRules[] = {
     {"feed_forward", true, {"x", "weight1", "bias1", "weight2"}},
     {"swiglu_feed_forward", true, {"x", "weight1", "weight2", "weight3"}},
     {"residual_norm", false, {"x", "residual", "bias", "gamma", "beta"}},
+    {"gated_norm", false, {"x", "gate"}},
     {"logistic_mixture_loss", false, {"params"}},
 };
 

@@ -75,6 +75,24 @@ struct ResidualNormArguments {
 };
 ResidualNormResult ResidualNorm(const ResidualNormArguments& arguments);
 
+/// The norm behind a recurrence with its output gate, a = silu or sigmoid
+/// (kernels/gated_norm has the equations and their sources):
+///   (n(x) weight + bias) a(gate), or gate_first: n(x a(gate)) weight + bias
+/// over the last axis; n is an RMS norm, or centred a layer norm. float32,
+/// bfloat16 and float16 by the kernel, the rest by the composed form;
+/// differentiable to any order. Keeps its inputs alone for the gradient.
+struct GatedNormCall {
+  at::Tensor x;         // [B, T, G, W]
+  at::Tensor weight;    // [W], or one a group [G, W]; any floating dtype
+  OptionalTensor bias;  // as weight; absent: zeros
+  OptionalTensor gate;  // as x; absent: ones in place of a(gate)
+  double eps = 1e-5;
+  bool centred = false;
+  std::string activation = "silu";  // or "sigmoid"
+  bool gate_first = false;
+};
+at::Tensor GatedNorm(const GatedNormCall& call);  // as x, dense
+
 /// A norm and the maps that read it, side by side (kernels/layer_heads):
 /// n = norm(x), y = [n W_0^T + b_0, n W_1^T + b_1, ...].
 struct LayerHeadsArguments {

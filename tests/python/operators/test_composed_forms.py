@@ -119,6 +119,8 @@ def test_torch_func(name):
         lambda x, w: ops.decay_attention(x, x, x, bonus=w[0, 0]),
         lambda x, w: ops.delta_attention(x, x, x, w[..., 0]),
         lambda x, w: ops.short_convolution(x.flatten(2), w[0, :4].flatten(1).t()),
+        lambda x, w: ops.gated_norm(x, x[0, 0, 0], gate=w),
+        lambda x, w: ops.gated_norm(x, w[0, 0], w[0, 1]),
         lambda x, w: ops.affine(x, w[0, :4, 0]),
         lambda x, w: ops.residual_norm(x, w, gamma=x[0, 0, 0], beta=x[0, 1, 0])[0],
         lambda x, w: ops.swiglu_feed_forward(x, x[0, :4, 0], x[1, :4, 0], w[0, :4, 0]),
@@ -163,7 +165,7 @@ def test_autocast(name, composed):
     form = ops.composed_forms() if composed else contextlib.nullcontext()
     with torch.autocast("cpu", dtype=torch.bfloat16), form:
         out = first(call(x))
-    wide = name.startswith(("residual", "rms", "logistic", "layer rest"))
+    wide = name.startswith(("residual", "rms", "logistic", "layer rest", "gated norm"))
     wide = wide or name.endswith(("final state", "packed state"))
     assert out.dtype == (torch.float32 if wide else torch.bfloat16), out.dtype
     # bfloat16 has 8 bits, and the cast operands are rounded before any product.
