@@ -51,7 +51,7 @@ ConvolutionResults Compute(const ConvolutionCall& call) {
   const at::Tensor state =
       call.return_state ? EmptyDense(held.StateSizes()) : Absent();
   at::Tensor rows = out.unsqueeze(2);
-  TorchExecutor executor;
+  TorchExecutor executor(WorkersFor(call.inputs.numel()));
   ShortConvolutionForward(held.inputs, ViewOf("out", rows),
                           call.return_state ? state.data_ptr<float>() : nullptr,
                           executor);
@@ -84,7 +84,7 @@ Gradients ComputeGradients(const ConvolutionCall& call,
   if (call.initial_state.has_value()) {
     g.grad_initial_state = initial.data_ptr<float>();
   }
-  TorchExecutor executor;
+  TorchExecutor executor(WorkersFor(call.inputs.numel()));
   const Workspace workspace(ShortConvolutionGradientBytes(held.inputs));
   ShortConvolutionBackward(held.inputs, g, executor, workspace.data());
   return {inputs, weights.to(call.weights.scalar_type()),

@@ -24,21 +24,25 @@ struct Kernels {
   decltype(&DecayAttentionForward) forward;
   decltype(&DecayAttentionGradientBytes) gradient_bytes;
   decltype(&DecayAttentionBackward) backward;
+  decltype(&DecayAttentionStep) step;
 };
 
 Kernels KernelsOf(GatedKind kind) {
   switch (kind) {
     case GatedKind::kDelta:
       return {&DeltaAttentionWorkspaceBytes, &DeltaAttentionForward,
-              &DeltaAttentionGradientBytes, &DeltaAttentionBackward};
+              &DeltaAttentionGradientBytes, &DeltaAttentionBackward,
+              &DeltaAttentionStep};
     case GatedKind::kDplr:
       return {&DplrAttentionWorkspaceBytes, &DplrAttentionForward,
-              &DplrAttentionGradientBytes, &DplrAttentionBackward};
+              &DplrAttentionGradientBytes, &DplrAttentionBackward,
+              &DplrAttentionStep};
     case GatedKind::kDecay:
       break;
   }
   return {&DecayAttentionWorkspaceBytes, &DecayAttentionForward,
-          &DecayAttentionGradientBytes, &DecayAttentionBackward};
+          &DecayAttentionGradientBytes, &DecayAttentionBackward,
+          &DecayAttentionStep};
 }
 
 // A call and the tensors that its pointers reach into.
@@ -91,6 +95,24 @@ struct Held {
   }
 };
 
+// Workers for so many state entries read and written; below a quarter of a
+// million, some 50 us of one thread, waking another costs more than it saves,
+// above all where other processes hold a core.
+int WorkersFor(const RecurrentInputs& in) {
+  constexpr int64_t kLeastEntries = 1 << 18;
+  const int64_t entries = in.queries.size[0] * in.queries.size[1] *
+                          in.values.size[2] * in.keys.size[3] *
+                          in.values.size[3];
+  return entries < kLeastEntries ? 1 : std::numeric_limits<int>::max();
+}
+
+// One token that follows a state, as in decoding: a chunk would be filled up.
+bool IsStep(const GatedCall& call, bool checkpoints) {
+  return call.return_state && !checkpoints && call.queries.sym_size(1) == 1 &&
+         call.initial_state.has_value() && !call.lengths.has_value() &&
+         !call.cu_seqlens.has_value();
+}
+
 }  // namespace
 
 GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
@@ -103,9 +125,17 @@ GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
   };
   const at::Tensor state = states(call.return_state, in.SequenceCount());
   const at::Tensor kept = states(checkpoints, RecurrentCheckpoints(in));
-  const RecurrentOutputs outputs = {ViewOf("out", out), Out(state), Out(kept)};
-  TorchExecutor executor;
+  TorchExecutor executor(WorkersFor(in));
   const Kernels kernels = KernelsOf(call.kind);
+  if (IsStep(call, checkpoints)) {
+    RecurrentInputs token = in;
+    token.initial_state = nullptr;
+    kernels.step(held.options, token,
+                 {.state = in.initial_state, .next = Out(state)},
+                 ViewOf("out", out), executor);
+    return {out, state, kept};
+  }
+  const RecurrentOutputs outputs = {ViewOf("out", out), Out(state), Out(kept)};
   const Workspace workspace(kernels.bytes(in, executor.width()));
   kernels.forward(held.options, in, outputs, executor, workspace.data());
   return {out, state, kept};
@@ -161,7 +191,7 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
     g.grad_reads = ViewOf("grad_reads", reads);
     g.grad_writes = ViewOf("grad_writes", writes);
   }
-  TorchExecutor executor;
+  TorchExecutor executor(WorkersFor(in));
   const Kernels kernels = KernelsOf(call.kind);
   const Workspace workspace(
       kernels.gradient_bytes(in, executor.width(), g.checkpoints != nullptr));
