@@ -5,7 +5,8 @@ With PyTorch: ``tarn.ops`` (operators with gradients), ``tarn.nn`` and
 fast-transformers ``tarn.attention``, ``tarn.builders``, ``tarn.transformers``,
 ``tarn.recurrent``, ``tarn.masking``, ``tarn.events``, ``tarn.feature_maps``,
 ``tarn.weight_mapper``; ``tarn.fla`` has the functions of flash-linear-attention,
-and ``tarn.accelerate_transformers`` gives them to transformers' own models;
+``tarn.install_as_fla`` runs that package's own models on them, and
+``tarn.accelerate_transformers`` transformers' own;
 ``tarn.models``, ``tarn.save_model`` and ``tarn.load_model`` share model directories
 with the command line.
 
@@ -24,6 +25,7 @@ from tarn import _library
 
 if TYPE_CHECKING:
     from tarn._compatibility import install_as_fast_transformers
+    from tarn._fla_package import install_as_fla
     from tarn._model_files import load_model, save_model
     from tarn._transformers import accelerate_transformers
     from tarn.ops import LinearState
@@ -34,6 +36,7 @@ __all__ = [
     "__version__",
     "accelerate_transformers",
     "install_as_fast_transformers",
+    "install_as_fla",
     "load_model",
     "save_model",
     "simd_target",
@@ -66,6 +69,7 @@ _NAMES = {
     "LinearState": "tarn.ops",
     "accelerate_transformers": "tarn._transformers",
     "install_as_fast_transformers": "tarn._compatibility",
+    "install_as_fla": "tarn._fla_package",
     "load_model": "tarn._model_files",
     "save_model": "tarn._model_files",
 }

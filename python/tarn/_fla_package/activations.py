@@ -1,0 +1,42 @@
+"""The activations of fla.modules on the CPU, in torch's operators: computed in float32
+for smaller types, and rounded once."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from tarn.fla._call import wide
+
+sigmoid = torch.sigmoid
+swish = F.silu
+
+
+def elu_p1(x):
+    """x + 1 above 0, exp(x) below: never (exp(x) - 1) + 1, which cancels."""
+    values = wide(x)
+    return torch.where(values > 0, values + 1, values.clamp(max=0).exp()).to(x.dtype)
+
+
+def sqrelu(x):
+    return F.relu(wide(x)).square().to(x.dtype)
+
+
+def logsigmoid(x, temperature=1.0):
+    return (F.logsigmoid(wide(x)) / temperature).to(x.dtype)
+
+
+def swiglu(x, y):
+    return (F.silu(wide(x)) * wide(y)).to(x.dtype)
+
+
+def swiglu_linear(x, y, weight, bias):
+    return F.linear(swiglu(x, y), weight, bias)
+
+
+def sigmoidglu(x, y):
+    return (wide(x).sigmoid() * wide(y)).to(x.dtype)
+
+
+def sigmoidglu_linear(x, y, weight, bias):
+    return F.linear(sigmoidglu(x, y), weight, bias)

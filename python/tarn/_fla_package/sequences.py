@@ -1,0 +1,136 @@
+"""What in fla.modules and in its RWKV layers looks back in time or mixes tokens, on the
+CPU: convolutions by `tarn.ops`, the rest in torch's operators."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tarn import ops
+from tarn.fla._call import want_none, wide
+from tarn.ops import _checks as checks
+
+
+def _last_inputs(x: Tensor, count: int, initial_state: Tensor | None,
+                 cu_seqlens: Tensor | None) -> Tensor:
+    """[N, D, count]: the last inputs of each sequence of x [B, T, D], the oldest first;
+    before its first those of initial_state [N, D, count], or zeros."""
+    if cu_seqlens is None:
+        before = (x.new_zeros(x.shape[0], x.shape[2], count) if initial_state is None
+                  else initial_state.to(x.dtype))
+        return torch.cat([before, x.transpose(1, 2)], -1)[..., -count:].contiguous()
+    bounds = cu_seqlens.long()
+    place = bounds[1:, None] + torch.arange(-count, 0, device=x.device)
+    known = place >= bounds[:-1, None]
+    found = x[0][place.clamp(min=0)] * known[..., None]
+    if initial_state is not None:
+        back = (place - bounds[:-1, None] + count).clamp(0, count - 1)
+        old = initial_state.to(x.dtype).transpose(1, 2)
+        old = old.gather(1, back[..., None].expand(-1, -1, x.shape[2]))
+        found = torch.where(known[..., None], found, old)
+    return found.transpose(1, 2).contiguous()
+
+
+def _wanted(op: str, weight: Tensor | None) -> Tensor:
+    """The original's default is None too, which no call can mean."""
+    checks.want_tensor(op, "weight", weight)
+    assert weight is not None
+    return weight
+
+
+def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None,
+                  output_final_state=False, activation=None, backend="triton", cu_seqlens=None,
+                  cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, **kwargs):
+    if cp_context is not None:
+        raise want_none("causal_conv1d", "cp_context", cp_context)
+    weight = _wanted("causal_conv1d", weight)
+    rows = x.flatten(2)
+    state = None if initial_state is None else wide(initial_state[..., 1:].transpose(1, 2))
+    y = ops.short_convolution(
+        rows, weight, bias, activation="none" if activation is None else "silu",
+        cu_seqlens=cu_seqlens, initial_state=state).view(x.shape)
+    final_state = None
+    if output_final_state:
+        final_state = _last_inputs(rows, weight.shape[1], initial_state, cu_seqlens)
+    return y if residual is None else y + residual, final_state
+
+
+def causal_conv1d_update(x, cache, residual=None, weight=None, bias=None, activation=None):
+    """One token of each of N sequences; cache [N, D, W] is changed in place."""
+    weight = _wanted("causal_conv1d_update", weight)
+    rows = x.reshape(cache.shape[0], 1, cache.shape[1])
+    state = wide(cache[..., 1:].transpose(1, 2)).contiguous()
+    y = ops.short_convolution(
+        rows, weight, bias, activation="none" if activation is None else "silu",
+        initial_state=state).view(x.shape)
+    cache.copy_(torch.cat([cache[..., 1:], rows.transpose(1, 2).to(cache.dtype)], -1))
+    return y if residual is None else y + residual, cache
+
+
+def token_shift(x, cu_seqlens=None, cache=None, output_cache=False, chunk_indices=None):
+    """The token before each, less the token itself; before the first stands `cache`
+    [N, D] or zero. The new cache is the last token of each sequence."""
+    shifted = F.pad(x, (0, 0, 1, -1)) if x.shape[1] > 0 else x
+    if cu_seqlens is None:
+        if cache is not None:
+            shifted = torch.cat([cache.to(x.dtype).view(x.shape[0], 1, -1), shifted[:, 1:]], 1)
+        return (shifted - x, x[:, -1]) if output_cache else shifted - x
+    bounds = cu_seqlens.long()
+    filled = bounds[1:] > bounds[:-1]
+    first = bounds[:-1][filled]
+    start = (torch.zeros_like(x[0, :1]).expand(len(first), -1) if cache is None
+             else cache.to(x.dtype).view(len(filled), -1)[filled])
+    shifted = shifted[0].index_copy(0, first, start)[None]
+    if not output_cache:
+        return shifted - x
+    return shifted - x, _last_inputs(
+        x, 1, None if cache is None else cache.view(len(filled), -1, 1), cu_seqlens)[..., 0]
+
+
+def rotary_embedding(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0,
+                     cu_seqlens=None, chunk_indices=None):
+    """x [B, T, H, D], tables [positions, R]; the first 2 R channels are turned. A token
+    whose position is not in the tables becomes zero there."""
+    width = 2 * cos.shape[-1]
+    place = torch.arange(x.shape[1], device=x.device)[None]
+    if cu_seqlens is not None:
+        bounds = cu_seqlens.long()
+        sequence = torch.searchsorted(bounds[1:].contiguous(), place[0], right=True)
+        place = place - bounds[sequence]
+        if isinstance(seqlen_offsets, Tensor):
+            place = place + seqlen_offsets[sequence]
+    elif isinstance(seqlen_offsets, Tensor):
+        place = place + seqlen_offsets[:, None]
+    if not isinstance(seqlen_offsets, Tensor):
+        place = place + seqlen_offsets
+    known = ((place >= 0) & (place < len(cos)))[..., None, None]
+    place = place.clamp(0, len(cos) - 1)
+    cos, sin = (wide(table)[place].unsqueeze(2) for table in (cos, sin))
+    turned = wide(x[..., :width])
+    if interleaved:
+        a, b = turned[..., ::2], turned[..., 1::2]
+        y = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+    else:
+        a, b = turned.chunk(2, -1)
+        y = torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+    y = torch.cat((torch.where(known, y, 0.0).to(x.dtype), x[..., width:]), -1)
+    return x.copy_(y) if inplace else y
+
+
+# ---- RWKV-7's own.
+
+
+def fused_addcmul_rwkv7(hidden_states, delta, xr, xw, xk, xv, xa, xg=None):
+    mixed = [None if one is None else torch.addcmul(hidden_states, delta, one)
+             for one in (xr, xw, xk, xv, xa, xg)]
+    return tuple(mixed)
+
+
+def fused_k_rwkv7(k, a, ka, cu_seqlens=None, cu_seqlens_cpu=None):
+    return k.addcmul(k * (a - 1), ka)
+
+
+def gate_output_correction(o, r, k, r_k, v, g):
+    seen = (r * k * r_k).sum(-1, keepdim=True) * v
+    return (o + seen.reshape(o.shape)) * g

@@ -1,0 +1,144 @@
+"""flash-linear-attention's own package after tarn.install_as_fla(): nine of its models run
+and train on the CPU. Skipped where it is not installed; its modules' functions are held by
+test_fla_package_forms.py everywhere."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+FOLDER = pathlib.Path(__file__).parent
+MODELS = ("retnet", "gla", "hgrn2", "delta_net", "gated_deltanet", "kda", "rwkv6", "rwkv7",
+          "linear_attn")
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("fla") is None or importlib.util.find_spec("transformers") is None,
+    reason="flash-linear-attention is not installed")
+
+
+def program(*arguments):
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=1200, env=dict(os.environ, HF_HUB_OFFLINE="1"))
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fla") / "told"
+    done = program(FOLDER / "fla_models.py", path, *MODELS)
+    assert done.returncode == 0, done.stderr
+    return torch.load(path)
+
+
+def distance(ours, theirs):
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+@installed
+@pytest.mark.parametrize("name", MODELS)
+def test_prefill_and_steps_give_the_whole(told, name):
+    found = told[name]
+    assert found["logits"].shape == (2, 100, 97)
+    assert distance(found["steps"], found["logits"]) < 1e-5
+
+
+@installed
+@pytest.mark.parametrize("name", MODELS)
+def test_padded_and_packed_rows_are_rows_alone(told, name):
+    found = told[name]
+    assert distance(found["padded"], found["short"]) < 1e-5
+    if name != "linear_attn":  # whose model hands no bounds to its layers
+        assert distance(found["packed"], found["short"]) < 1e-5
+
+
+@installed
+@pytest.mark.parametrize("name", MODELS)
+def test_training_agrees_with_the_composed_forms(told, name):
+    """tarn's composed forms are torch's operators and autograd alone."""
+    found = told[name]
+    (loss, ours), (composed, theirs) = found["kernels"], found["composed"]
+    torch.testing.assert_close(loss, found["loss"], rtol=1e-5, atol=0)
+    torch.testing.assert_close(loss, composed, rtol=1e-5, atol=0)
+    assert all(gradient is not None for gradient in ours.values())
+    size = max(gradient.norm() for gradient in theirs.values())
+    for weight, gradient in theirs.items():
+        assert (ours[weight] - gradient).norm() < 1e-4 * gradient.norm() + 1e-6 * size, weight
+
+
+@installed
+def test_signatures():
+    done = program("-c", """
+import inspect, importlib, tarn
+tarn.install_as_fla()
+from tarn import _fla_package as package
+for part, places in package._FORMS.items():
+    forms = importlib.import_module(f"tarn._fla_package.{part}")
+    for path, names in places.items():
+        for name in names:
+            theirs = getattr(importlib.import_module(f"fla.{path}"), name).__wrapped__
+            if inspect.ismethod(theirs) or inspect.isbuiltin(theirs):
+                continue  # a Function's apply, which has no names
+            wanted, given = (
+                [(one.name, one.default) for one in inspect.signature(f).parameters.values()]
+                for f in (theirs, getattr(forms, name)))
+            assert wanted == given, (name, wanted, given)
+""")
+    assert done.returncode == 0, done.stderr
+
+
+@installed
+def test_the_rest_of_the_process():
+    """Triton stays away, a package that was imported without it fills, a second call changes
+    nothing, what has no form says so, and torch.compile still finds its way."""
+    if importlib.util.find_spec("triton") is not None:
+        pytest.skip("Triton is installed")
+    done = program("-c", """
+import sys, warnings
+warnings.simplefilter("ignore")
+import fla, tarn
+assert not fla.__all__, "Triton is installed"
+tarn.install_as_fla()
+assert fla.GLAForCausalLM
+import fla.layers.gla as layer
+before = layer.chunk_gla
+tarn.install_as_fla()
+assert layer.chunk_gla is before and before.__wrapped__ is not before
+try:
+    import triton
+    raise SystemExit("triton")
+except ModuleNotFoundError:
+    pass
+import torch
+from fla.ops.based import fused_chunk_based
+x = torch.randn(1, 64, 2, 16)
+try:
+    fused_chunk_based(x, x, x)
+    raise SystemExit("launched")
+except RuntimeError as error:
+    print(error)
+f = torch.compile(lambda x: x.sin() + 1, backend="aot_eager")
+torch.testing.assert_close(f(x), x.sin() + 1)
+try:
+    tarn.accelerate_transformers()
+except RuntimeError as error:
+    print(error)
+""")
+    assert done.returncode == 0, done.stderr
+    assert "want a GPU and Triton, got a call on the CPU" in done.stdout
+    assert "accelerate_transformers: want it called before" in done.stdout
+
+
+def test_refusals():
+    done = program("-c", """
+import sys, tarn
+tarn.accelerate_transformers()
+try:
+    tarn.install_as_fla()
+except RuntimeError as error:
+    print(error)
+""")
+    if "No module named 'transformers'" in done.stderr:
+        pytest.skip("transformers is not installed")
+    assert "install_as_fla: want it called without accelerate_transformers" in done.stdout
