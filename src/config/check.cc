@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/fields.h"
+#include "config/gated_softmax_form.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -129,11 +130,24 @@ void CheckCausality(const ModelConfig& config, const MixerSpec& spec) {
 }
 
 void CheckMixers(const ModelConfig& config) {
+  bool turned = false;  // any layer's queries and keys
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
     const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
     const MixerSpec& spec = Spec(layer.attention);
-    if (config.positions == Positions::kRotary && !spec.can.rotary) {
+    turned |= spec.can.rotary;
+    // All layers read one table of angles.
+    if (layer.rotary_width != config.rotary_width ||
+        (config.positions == Positions::kRotary && spec.can.rotary &&
+         config.RotaryWidth() != config.d_key &&
+         std::string_view(spec.name) != kGatedSoftmax)) {
+      RefuseKey("rotary_width",
+                "one width for all layers that turn queries and keys, and "
+                "d_key where one of them is not 'gated-full'",
+                StrCat(layer.rotary_width));
+    }
+    if (config.positions == Positions::kRotary && !spec.can.rotary &&
+        !spec.can.without_rotary) {
       RefuseKey("positions",
                 "none, sinusoidal or learned where no products "
                 "of queries and keys are taken",
@@ -141,6 +155,12 @@ void CheckMixers(const ModelConfig& config) {
     }
     CheckCausality(config, spec);
     if (spec.check != nullptr) spec.check(layer);
+  }
+  if (config.positions == Positions::kRotary && !turned) {
+    RefuseKey("positions",
+              StrCat("none, sinusoidal or learned for attention '",
+                     LayersText(config), "'"),
+              "rotary");
   }
   if (config.arch != Arch::kSeq2seq) return;
   const ModelConfig cross = CrossView(config);

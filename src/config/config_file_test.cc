@@ -21,7 +21,9 @@ using Json = nlohmann::json;
 // The default as format 3 wrote it: all keys side by side.
 Json DefaultJson() {
   Json json = Json::parse(ConfigToFlatJson(ModelConfig{}));
-  for (const char* key : {"norm_kind", "feed_forward"}) json.erase(key);
+  for (const char* key : {"norm_kind", "feed_forward", "key_heads", "conv_width",
+                          "gate_rank", "negative_eigenvalues", "rotary_width",
+                          "output_gate", "query_key_norm"}) json.erase(key);
   json["format_version"] = 3;
   return json;
 }
@@ -138,12 +140,21 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"input_dim", "40"},
       {"norm_kind", "rms"},
       {"feed_forward", "swiglu"},
+      {"key_heads", "3"},
+      {"conv_width", "2"},
+      {"gate_rank", "7"},
+      {"negative_eigenvalues", "true"},
+      {"rotary_width", "4"},
+      {"output_gate", "false"},
+      {"query_key_norm", "false"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
   const std::set<std::string> alone = {
       "stabilise",    "kernel_size",  "tied_head",   "n_classes",      "bidirectional",
       "n_mixtures",
-      "image_height", "image_width", "image_channels", "input_dim"};
+      "image_height", "image_width", "image_channels", "input_dim",
+      "key_heads", "conv_width", "gate_rank", "negative_eigenvalues",
+      "rotary_width", "output_gate", "query_key_norm"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());
@@ -169,6 +180,35 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
     if (!default_json.contains(key)) continue;  // layers: none by default
     EXPECT_NE(value, default_json.at(key)) << key;
   }
+}
+
+// The keys of the gated mixers, which no other model of this file reads.
+TEST(Config, KeysOfGatedMixersGoThroughJson) {
+  ModelConfig config;
+  for (const auto& [key, value] :
+       std::map<std::string, std::string>{{"layers", "kda,gdn:conv_width=0,gated-full"},
+                                          {"n_heads", "4"},
+                                          {"n_layers", "3"},
+                                          {"positions", "rotary"},
+                                          {"key_heads", "2"},
+                                          {"conv_width", "3"},
+                                          {"gate_rank", "5"},
+                                          {"rotary_width", "6"},
+                                          {"output_gate", "false"},
+                                          {"negative_eigenvalues", "true"}}) {
+    Set(config, key, value);
+  }
+  config = Finished(config);
+  const ModelConfig back = ConfigFromJson(ConfigToJson(config)).Take();
+  EXPECT_EQ(back, config);
+  EXPECT_EQ(back.key_heads, 2);
+  EXPECT_EQ(back.gate_rank, 5);
+  EXPECT_TRUE(back.negative_eigenvalues);
+  EXPECT_EQ(back.rotary_width, 6);
+  EXPECT_FALSE(back.output_gate);
+  EXPECT_TRUE(back.query_key_norm);
+  EXPECT_EQ(LayerView(back, 0).conv_width, 3);
+  EXPECT_EQ(LayerView(back, 1).conv_width, 0);
 }
 
 TEST(Config, FileMustHoldEveryKeyAndNoOther) {
@@ -231,10 +271,17 @@ TEST(Config, IdentityOutlivesTheFormat) {
     std::string text, line;
     while (std::getline(lines, line)) {
       const std::string key = line.substr(0, line.find(':'));
-      const bool fourth = key == "  \"norm_kind\"" || key == "  \"feed_forward\"";
+      const bool fourth =
+          key == "  \"norm_kind\"" || key == "  \"feed_forward\"";
+      // Added to format 4 later, and in no text of a model without them.
+      const bool gated =
+          key == "  \"key_heads\"" || key == "  \"conv_width\"" ||
+          key == "  \"gate_rank\"" || key == "  \"negative_eigenvalues\"" ||
+          key == "  \"rotary_width\"" || key == "  \"output_gate\"" ||
+          key == "  \"query_key_norm\"";
       const bool third = key.starts_with("  \"image_") ||
                          key == "  \"n_mixtures\"" || key == "  \"input_dim\"";
-      if (fourth || (third && version < 3)) continue;
+      if (gated || (fourth && version < 4) || (third && version < 3)) continue;
       if (line == "}" && text.ends_with(",\n")) text.erase(text.size() - 2, 1);
       text += line + "\n";
     }
@@ -263,7 +310,7 @@ TEST(Config, IdentityOutlivesTheFormat) {
   ModelConfig hybrid;
   hybrid.layers = LayersFromText("linear,full");
   FinishConfig(hybrid);
-  EXPECT_EQ(ConfigIdentity(hybrid), ConfigToFlatJson(hybrid));
+  EXPECT_EQ(ConfigIdentity(hybrid), written(hybrid, 4));
   EXPECT_TRUE(Contains(ConfigIdentity(hybrid), "\"layers\": [\"linear\", "));
   image.d_model = 0;
   EXPECT_THROW((void)ConfigIdentity(image), ArgumentError);

@@ -63,6 +63,7 @@ constexpr int64_t kMaxCount = int64_t{1} << 20;   // of keys, classes, updates
 constexpr int64_t kMaxRounds = int64_t{1} << 10;  // of hashing, of clustering
 constexpr int64_t kMaxBits = 63;                  // a code is one int64
 constexpr int64_t kMaxKernel = int64_t{1} << 12;
+constexpr int64_t kMaxShortWidth = 8;
 constexpr int64_t kMaxMixtures = int64_t{1} << 10;
 constexpr int64_t kMaxSide = int64_t{1} << 12;  // of an image, in pixels
 constexpr int64_t kMaxChannels = 3;
@@ -182,6 +183,22 @@ constexpr ConfigField kFields[] = {
      IntegerField{&C::image_channels, 0, kMaxChannels}, 3, "image", "channels"},
     {"input_dim", "numbers of a frame in ctc; 0 for other tasks",
      IntegerField{&C::input_dim, 0, kMaxWidth}, 3, "model"},
+    {"key_heads", "heads of keys, which value heads share; 0: n_heads",
+     IntegerField{&C::key_heads, 0, kMaxHeads}, 4, "grouping"},
+    {"conv_width", "tokens that a short convolution sees; 0: none",
+     IntegerField{&C::conv_width, 0, kMaxShortWidth}, 4,
+     "short_convolution", "width"},
+    {"gate_rank", "of low-rank gates; 0: as docs/attention.md says",
+     IntegerField{&C::gate_rank, 0, kMaxWidth}, 4, "gates", "rank"},
+    {"negative_eigenvalues",
+     "the delta rule writes with betas up to 2, not up to 1",
+     BoolField{&C::negative_eigenvalues}, 4, "delta"},
+    {"rotary_width", "channels that turn in 'gated-full'; 0: d_key",
+     IntegerField{&C::rotary_width, 0, kMaxWidth}, 4, "gated_softmax"},
+    {"output_gate", "sigmoid gates multiply the values of 'gated-full'",
+     BoolField{&C::output_gate}, 4, "gated_softmax"},
+    {"query_key_norm", "'gated-full' normalises queries and keys",
+     BoolField{&C::query_key_norm}, 4, "gated_softmax"},
 };
 
 template <typename... F>
@@ -274,7 +291,9 @@ void AddOwnFields(const char* section, const std::vector<MixerKey>& keys) {
 std::vector<std::string_view> SectionNames() {
   std::vector<std::string_view> names = {
       "model",     "layers", "linear",       "softmax", "sparse",    "aft",
-      "positions", "norm",   "feed_forward", "image",   "recurrent", "convolution"};
+      "positions", "norm",   "feed_forward", "image",   "recurrent", "convolution",
+      "grouping",  "short_convolution", "gates", "delta",
+      "gated_softmax"};
   const Rows& rows = TheRows();
   names.insert(names.end(), rows.sections.begin(), rows.sections.end());
   return names;

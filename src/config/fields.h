@@ -79,7 +79,9 @@ std::string Wanted(const ConfigField& field, bool finished);
 std::string ValueText(const ConfigField& field, const ModelConfig& config);
 /// All keys of a finished config side by side, those of one version only: the
 /// form of formats before 4, of what identities hash and of what Python reads.
-std::string FieldsText(const ModelConfig& finished, int version);
+/// unread: whether keys of format 4 that no part of the model reads are there.
+std::string FieldsText(const ModelConfig& finished, int version,
+                       bool unread = true);
 /// Whether some part of a finished model reads the keys of a section.
 bool ReadsSection(const ModelConfig& finished, std::string_view section);
 /// The row of a key, or null.

@@ -18,7 +18,7 @@ std::string ConfigIdentity(const ModelConfig& config) {
     if (ValueText(field, finished) == ValueText(field, defaults)) continue;
     version = std::max(version, field.since);
   }
-  return FieldsText(finished, version);
+  return FieldsText(finished, version, /*unread=*/false);
 }
 
 }  // namespace tarn

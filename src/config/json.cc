@@ -303,12 +303,16 @@ Result<ModelConfig> ReadConfig(std::string_view json, bool whole) {
 
 }  // namespace
 
-std::string FieldsText(const ModelConfig& finished, int version) {
+std::string FieldsText(const ModelConfig& finished, int version,
+                       bool unread) {
   std::string json = StrCat("{\n  \"format_version\": ", version);
   for (const ConfigField& field : ConfigFields()) {
     if (field.since > version) continue;
     // A program's own mixer leaves no trace in models without it.
-    if (field.own() && !ReadsSection(finished, field.section)) continue;
+    if ((field.own() || (!unread && field.since >= 4)) &&
+        !ReadsSection(finished, field.section)) {
+      continue;
+    }
     json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
   }
   if (!finished.layers.empty()) {

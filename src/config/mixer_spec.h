@@ -50,6 +50,8 @@ struct MixerCapabilities {
   bool recurrent = false;     // has a state: prefill and step
   bool dropout = false;       // attention_dropout acts on its weights
   bool rotary = true;         // takes products of queries and keys
+  // Rows of its layers are not turned, while other layers of a model are.
+  bool without_rotary = false;
   bool position_table = false;  // has weights for max_sequence_length positions
 };
 

@@ -117,6 +117,13 @@ struct ModelConfig {
   // Format version 4 adds the rest, and sections.
   NormKind norm_kind = NormKind::kLayer;
   FeedForwardKind feed_forward = FeedForwardKind::kMlp;
+  int64_t key_heads = 0;   // heads of keys that value heads share; 0: n_heads
+  int64_t conv_width = 4;  // tokens of a short convolution; 0: none
+  int64_t gate_rank = 0;   // of low-rank gates; 0: see the mixer's form
+  bool negative_eigenvalues = false;  // betas from 0 to 2, not to 1
+  int64_t rotary_width = 0;    // channels that turn in gated-full; 0: d_key
+  bool output_gate = true;     // of gated-full
+  bool query_key_norm = true;  // likewise
   /// The pattern of a stack of mixed layers, repeated over its depth; empty
   /// where all layers are alike, whose mixer is then `attention` (otherwise
   /// FinishConfig sets `attention` to the first entry's).
@@ -128,6 +135,8 @@ struct ModelConfig {
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
   /// positions are concatenated.
   int64_t EmbeddingWidth() const;
+  /// Channels of a query or key that rotary positions turn.
+  int64_t RotaryWidth() const { return rotary_width > 0 ? rotary_width : d_key; }
   /// Whether the model is made of attention layers.
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
   /// Whether any of its attention layers maps queries and keys to features.
@@ -223,7 +232,8 @@ const char* Name(TokenizerKind);
 /// what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);
-/// Whether a tensor of that name is drawn, not trained: omega.
+/// Whether a tensor of that name is drawn or fixed, not trained: omega,
+/// log_decay, lower_bound.
 bool IsBuffer(std::string_view name);
 /// Elements of all tensors that are trained.
 int64_t ParameterCount(const ModelConfig& config);

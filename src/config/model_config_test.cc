@@ -83,7 +83,8 @@ TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
            {"attention", "Linear",
             "one of linear, full, local, exact-topk, conditional-full, "
             "clustered, improved-clustered, causal-improved-clustered, "
-            "reformer, aft-full, aft-simple"},
+            "reformer, aft-full, aft-simple, retnet, lightning, mamba2, gla, "
+            "hgrn2, deltanet, gdn, kda, rwkv6, rwkv7, gated-full"},
            {"task", "derived", "one of lm, classify, seq2seq, image, ctc"},
            {"bits", "64", "an integer from 1 to 63"},
            {"positions", "", "one of none, sinusoidal, learned, rotary"}}) {
@@ -133,7 +134,33 @@ TEST(Config, FinishRefusesCombinations) {
       {"d_ff", [](ModelConfig& c) { c.d_ff = -1; }},
       {"vocab_size", [](ModelConfig& c) { c.vocab_size = INT64_MAX; }},
       {"attention",
-       [](ModelConfig& c) { c.attention = static_cast<AttentionKind>(11); }},
+       [](ModelConfig& c) { c.attention = static_cast<AttentionKind>(1000); }},
+      {"positions",
+       [](ModelConfig& c) {
+         SetConfigField(c, "attention", "gdn");  // turns no rows
+         c.positions = Positions::kRotary;
+       }},
+      {"key_heads",
+       [](ModelConfig& c) {
+         SetConfigField(c, "attention", "mamba2");
+         c.key_heads = 3;
+       }},
+      {"rotary_width",
+       [](ModelConfig& c) {
+         c.layers = LayersFromText("gated-full,full");
+         c.positions = Positions::kRotary;
+         c.rotary_width = 16;
+       }},
+      {"rotary_width",
+       [](ModelConfig& c) {
+         SetConfigField(c, "attention", "gated-full");
+         c.rotary_width = 3;
+       }},
+      {"conv_width",
+       [](ModelConfig& c) {
+         SetConfigField(c, "attention", "kda");
+         c.conv_width = 1;
+       }},
       {"task", [](ModelConfig& c) { c.task = static_cast<Task>(-2); }},
   };
   for (const auto& [key, change] : cases) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "config/fields.h"
+#include "config/gated_form.h"
 #include "core/json.h"
 #include "core/text.h"
 
@@ -66,6 +67,56 @@ void AddKind(const ConfigField& field, Json& row) {
              field.kind);
 }
 
+const char* Word(DecayGate gate) {
+  switch (gate) {
+    case DecayGate::kNone:
+      break;
+    case DecayGate::kConstant:
+      return "constant";
+    case DecayGate::kHead:
+      return "head";
+    case DecayGate::kChannel:
+      return "channel";
+    case DecayGate::kLogSigmoid:
+      return "log-sigmoid";
+    case DecayGate::kBounded:
+      return "bounded";
+  }
+  return "none";
+}
+
+const char* Word(OutputGate gate) {
+  if (gate == OutputGate::kNone) return "none";
+  return gate == OutputGate::kSilu ? "silu" : "sigmoid";
+}
+
+const char* Word(NormSpan span) {
+  if (span == NormSpan::kHead) return "head";
+  return span == NormSpan::kAll ? "all" : "group";
+}
+
+// The row of config/gated_form.h; null for other mixers.
+Json FormOf(const char* name) {
+  const GatedForm* form = FindGatedForm(name);
+  if (form == nullptr) return nullptr;
+  return {{"gate", Word(form->gate)},
+          {"delta", form->delta},
+          {"convolution", form->convolution},
+          {"silu_queries", form->silu_queries},
+          {"silu_keys_values", form->silu_keys_values},
+          {"unit", form->unit},
+          {"grouped", form->grouped},
+          {"scaled", form->scaled},
+          {"output_gate", Word(form->output_gate)},
+          {"low_rank_output_gate", form->low_rank_output_gate},
+          {"gate_first", form->gate_first},
+          {"span", Word(form->span)},
+          {"skip", form->skip},
+          {"rotary", form->rotary},
+          {"log_sigmoid_divisor", kLogSigmoidDivisor},
+          {"unit_eps", kUnitEps}};
+}
+
 }  // namespace
 
 std::string FeatureMapTable() {
@@ -109,7 +160,8 @@ std::string MixerTable() {
                      {"cross", spec.can.cross},
                      {"recurrent", spec.can.recurrent},
                      {"dropout", spec.can.dropout},
-                     {"rotary", spec.can.rotary}});
+                     {"rotary", spec.can.rotary},
+                     {"form", FormOf(name)}});
   }
   return table.dump();
 }

@@ -22,7 +22,9 @@ std::string FeatureMapTable();
 std::string ConfigFieldTable();
 
 /// [{"name", "family", "sections", "causal", "bidirectional", "cross",
-/// "recurrent", "dropout", "rotary"}, ...], one object per registered mixer.
+/// "recurrent", "dropout", "rotary", "form"}, ...], one object per registered
+/// mixer. form: the row of config/gated_form.h, its words in lower case; null
+/// for a mixer that has none.
 std::string MixerTable();
 
 /// The state of a sequence: for each layer of a finished configuration a list

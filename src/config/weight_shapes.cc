@@ -12,7 +12,9 @@ namespace {
 // any machine here can hold, and small enough that byte counts cannot overflow.
 constexpr int64_t kMaxParameters = int64_t{1} << 40;
 constexpr int64_t kMaxStateValues = int64_t{1} << 30;
-constexpr std::string_view kOmega = ".omega";
+// Tensors that are drawn or fixed, not trained.
+constexpr std::string_view kBuffers[] = {".omega", ".log_decay",
+                                         ".lower_bound"};
 
 using Shapes = std::vector<NamedShape>;
 
@@ -247,7 +249,12 @@ int64_t StateValues(const ModelConfig& config) {
 
 }  // namespace
 
-bool IsBuffer(std::string_view name) { return name.ends_with(kOmega); }
+bool IsBuffer(std::string_view name) {
+  return std::any_of(
+      std::begin(kBuffers), std::end(kBuffers), [&](std::string_view ending) {
+        return name.ends_with(ending) || name == ending.substr(1);
+      });
+}
 
 int64_t ModelConfig::EmbeddingWidth() const {
   const bool concat =

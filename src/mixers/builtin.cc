@@ -1,7 +1,9 @@
 // The mixers of every build, one line a family. Configurations written before
 // format 4 count them: the order is that of AttentionKind.
 #include "mixers/aft/spec.h"
+#include "mixers/gated/spec.h"
 #include "mixers/linear/spec.h"
+#include "mixers/rwkv/spec.h"
 #include "mixers/softmax/spec.h"
 #include "mixers/sparse/spec.h"
 
@@ -17,6 +19,9 @@ std::vector<MixerSpec> BuiltinMixers() {
   add(mixers::ConditionalMixers());
   add(mixers::SparseMixers());
   add(mixers::AftMixers());
+  add(mixers::GatedMixers());
+  add(mixers::RwkvMixers());
+  add(mixers::GatedSoftmaxMixers());
   return rows;
 }
 

@@ -1,6 +1,8 @@
 // The mixers that every build of the runtime can run, one line a family.
 #include "mixers/aft/runtime.h"
+#include "mixers/gated/runtime.h"
 #include "mixers/linear/runtime.h"
+#include "mixers/rwkv/runtime.h"
 #include "mixers/softmax/runtime.h"
 
 namespace tarn {
@@ -13,6 +15,9 @@ std::vector<RuntimeMixerRow> BuiltinRuntimeMixers() {
   add(mixers::LinearRuntimeMixers());
   add(mixers::SoftmaxRuntimeMixers());
   add(mixers::AftRuntimeMixers());
+  add(mixers::GatedRuntimeMixers());
+  add(mixers::RwkvRuntimeMixers());
+  add(mixers::GatedSoftmaxRuntimeMixers());
   return rows;
 }
 

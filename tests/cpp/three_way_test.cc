@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "config/model_config.h"
+#include "config/rwkv_form.h"
 #include "core/test_util.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/torch.h"
@@ -232,6 +233,55 @@ std::vector<ModelConfig> HybridConfigs() {
   return configs;
 }
 
+// Mixers with a decaying state, by themselves and with others, heads of keys
+// shared or not, widths and ranks of their own.
+std::vector<ModelConfig> GatedConfigs() {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](const char* layers, Positions positions) {
+    for (int row = 0; row < 4; ++row) {
+      ModelConfig config = SmallConfig(Arch::kDecoder);
+      config.n_layers = 4;
+      config.layers = LayersFromText(layers);
+      for (const LayerConfig& layer : config.layers) {
+        if (IsRwkv(Name(layer.attention))) config.d_value = config.d_key;
+      }
+      config.positions = positions;
+      config.norm_kind = row & 1 ? NormKind::kRms : NormKind::kLayer;
+      config.feed_forward =
+          row & 2 ? FeedForwardKind::kSwiglu : FeedForwardKind::kMlp;
+      config.norm = row == 1 ? Norm::kPost : Norm::kPre;
+      configs.push_back(config);
+      FinishConfig(configs.back());
+    }
+  };
+  for (const char* layers :
+       {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
+        "kda", "mamba2:key_heads=2:conv_width=0", "gla:gate_rank=3",
+        "deltanet:key_heads=1:negative_eigenvalues=true",
+        "deltanet:conv_width=0", "gdn:key_heads=2:conv_width=8",
+        "kda:key_heads=2:conv_width=2:gate_rank=5", "mamba2,mamba2,full",
+        "kda,full", "gla,linear"}) {
+    add(layers, Positions::kNone);
+  }
+  for (const char* layers :
+       {"retnet", "gdn,gdn,gdn,full", "retnet,linear", "mamba2,full"}) {
+    add(layers, Positions::kRotary);
+  }
+  add("gdn,gdn,gdn,full", Positions::kLearned);
+  for (const char* layers :
+       {"gated-full", "gated-full:output_gate=false:key_heads=2",
+        "gated-full:query_key_norm=false", "gdn,gdn,gdn,gated-full:key_heads=2",
+        "mamba2,gated-full:key_heads=1", "kda,rwkv6:gate_rank=4,gated-full"}) {
+    add(layers, Positions::kNone);
+    add(layers, Positions::kRotary);
+  }
+  for (const char* layers :
+       {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full"}) {
+    add(layers, Positions::kNone);
+  }
+  return configs;
+}
+
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ",
                 LayersText(c), " ", Name(c.norm_kind), " ",
@@ -413,6 +463,8 @@ TEST(ThreeWay, Classifiers) {
 }
 
 TEST(ThreeWay, Hybrids) { CompareAll(HybridConfigs(), "hybrids", 3e-5); }
+
+TEST(ThreeWay, Gated) { CompareAll(GatedConfigs(), "gated mixers"); }
 
 TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }
 

@@ -8,5 +8,6 @@
 namespace tarn::mixers {
 
 std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers();
+std::vector<RuntimeMixerRow> GatedSoftmaxRuntimeMixers();
 
 }  // namespace tarn::mixers

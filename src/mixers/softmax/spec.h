@@ -12,6 +12,8 @@ namespace tarn::mixers {
 std::vector<MixerSpec> SoftmaxMixers();
 /// conditional-full: full up to length_limit tokens, then linear.
 std::vector<MixerSpec> ConditionalMixers();
+/// config/gated_softmax_form.h.
+std::vector<MixerSpec> GatedSoftmaxMixers();
 
 /// One head over n tokens at once: scores and weighted sums, 2 n^2 (K + V), or
 /// n (n + 1) (K + V) where a token sees itself and what came before, without

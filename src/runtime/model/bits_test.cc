@@ -60,6 +60,16 @@ const Kind kKinds[] = {
     {"HybridAftSimple", AttentionKind::kLinear, Positions::kSinusoidal,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "linear,aft-simple,full"},
+    {"DecayFamilies", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre,
+     "retnet,lightning,mamba2,gla,hgrn2,rwkv6"},
+    {"DeltaFamiliesBF16", AttentionKind::kLinear, Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},
+    {"GatedSoftmax", AttentionKind::kLinear, Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "gdn,gated-full:key_heads=2,gated-full"},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -80,7 +90,8 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     if (*GetParam().layers != '\0') {
       SetLayers(config_, GetParam().layers);
       SetRmsSwiglu(config_);
-      config_.n_layers = 3;
+      config_.n_layers =
+          std::max<int64_t>(3, static_cast<int64_t>(config_.layers.size()));
     }
     FinishConfig(config_);
     WriteModel(folder_.path(), config_, RandomTensors(config_, 1));

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "runtime/model/reference_recurrent.h"
+#include "runtime/model/reference_softmax.h"
 
 namespace tarn::testing {
 
@@ -374,6 +376,12 @@ class ReferenceModel {
   Rows Attention(const ModelConfig& view, const std::string& name,
                  const Rows& x, const Rows& memory, bool causal,
                  bool turn) const {
+    if (ReferenceRecurrent::Knows(tarn::Name(view.attention))) {
+      return ReferenceRecurrent(view, tensors_, name).Run(x);
+    }
+    if (std::string(tarn::Name(view.attention)) == "gated-full") {
+      return ReferenceGatedSoftmax(view, tensors_, name).Run(x);
+    }
     Rows q, k, v, out;
     for (const Row& row : x) {
       q.push_back(Linear(name + "query_projection", row));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "config/rwkv_form.h"
 #include "core/file.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
@@ -62,6 +63,7 @@ inline void SetLayers(ModelConfig& config, const std::string& layers) {
   config.layers = LayersFromText(layers);
   for (const LayerConfig& layer : config.layers) {
     if (layer.attention == AttentionKind::kAftSimple) SetAftSimple(config);
+    if (IsRwkv(Name(layer.attention))) config.d_value = config.d_key;
   }
 }
 
@@ -97,8 +99,12 @@ inline Tensors RandomTensors(const ModelConfig& config, uint64_t seed) {
                          : 0.2);
     std::vector<float>& values = tensors[name];
     for (int64_t i = 0; i < count; ++i) {
-      values.push_back(
-          static_cast<float>((norm_weight ? 1.0 : 0.0) + size * rng.Normal()));
+      const double x = (norm_weight ? 1.0 : 0.0) + size * rng.Normal();
+      // Factors of decay stay below 1, and their bounds between 0 and 1.
+      const double value = name.ends_with("log_decay")     ? -std::fabs(x)
+                           : name.ends_with("lower_bound") ? std::fabs(std::tanh(x))
+                                                           : x;
+      values.push_back(static_cast<float>(value));
     }
   }
   return tensors;

@@ -27,7 +27,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
       weights_(weights),
       position_rows_(config) {
   for (const LayerWeights& layer : weights.layers) {
-    in_width_ = std::max(in_width_, layer.mixer->in().outputs());
+    in_width_ = std::max(in_width_, layer.mixer->in_width());
     out_width_ = std::max(out_width_, layer.mixer->out().inputs());
     extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
   }
@@ -167,6 +167,12 @@ void Block::CloseSublayer(const NormWeights& norm) {
 void Block::Project(const NormWeights& norm, const PackedMatrix& w, Rows to) {
   ForPieces([&](int64_t begin, int64_t count) {
     const Rows from = Input(norm, begin, count);
+    if (w.outputs() == 0) {
+      ForTasks(count, config_.d_model, [&](int64_t i, int) {
+        std::copy_n(from[i], config_.d_model, to[begin + i]);
+      });
+      return;
+    }
     PackedMatMul(from.data, from.stride, count, w, {to[begin], to.stride},
                  executor_);
   });

@@ -34,7 +34,8 @@ class Block : public MixerBlock {
   void Shrink();
 
   void EmbedRows();
-  /// to = W norm(x) in pre-norm models, W x in others.
+  /// to = W norm(x) in pre-norm models, W x in others; an empty W is the
+  /// identity.
   void Project(const NormWeights& norm, const PackedMatrix& w, Rows to);
   /// x += W out, then the norm of post-norm models.
   void AddOut(const NormWeights& norm, const PackedMatrix& w);

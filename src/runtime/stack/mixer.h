@@ -1,7 +1,8 @@
 // The runtime half of a mixer: one object per layer, which holds the layer's
 // weights and turns rows into rows over the state. A layer runs it in three
 // parts, in = W_in norm(x), out = Mix(in), x += W_out out; the two products
-// belong to the stack, the middle to the mixer. Virtual calls are made once per
+// belong to the stack, the middle to the mixer. A mixer without W_in gets in =
+// norm(x). Virtual calls are made once per
 // layer and piece of work, never in an inner loop.
 #pragma once
 
@@ -25,6 +26,8 @@ class RuntimeMixer {
   virtual ~RuntimeMixer() = default;
 
   const PackedMatrix& in() const { return in_; }    // [in width, d_model]
+  /// Numbers of a row of `in`; d_model where in() is empty.
+  virtual int64_t in_width() const { return in_.outputs(); }
   const PackedMatrix& out() const { return out_; }  // [d_model, out width]
   /// Bytes of all weights as held.
   virtual int64_t bytes() const { return in_.bytes() + out_.bytes(); }

@@ -36,11 +36,13 @@ class MixerBlock {
  public:
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
   int workers() const { return executor_.width(); }
+  /// For kernels that split their work themselves.
+  Executor& executor() { return executor_; }
 
   Rows in;      // [in().outputs()] of the mixer: what its first product made
   Rows out;     // [out().inputs()]: what its last product reads
   Rows extra;   // [row_floats()] of the mixer
-  Rows places;  // cosines and sines of rotary positions, half d_key each
+  Rows places;  // cosines and sines of rotary positions, half RotaryWidth() each
   std::vector<int64_t> positions;  // [rows]
   std::vector<Segment> segments;
 

@@ -19,9 +19,9 @@ size_t Place(int64_t position) {
 PositionRows::PositionRows(const ModelConfig& config)
     : rotary_(config.positions == Positions::kRotary) {
   if (rotary_) {
-    width_ = config.d_key;
-    factors_.resize(static_cast<size_t>(config.d_key / 2));
-    RotaryFrequencies(config.d_key, config.rotary_base, factors_.data());
+    width_ = config.RotaryWidth();
+    factors_.resize(static_cast<size_t>(width_ / 2));
+    RotaryFrequencies(width_, config.rotary_base, factors_.data());
   } else if (config.positions == Positions::kSinusoidal) {
     width_ = config.position_combine == PositionCombine::kConcat
                  ? config.d_model - config.EmbeddingWidth()

@@ -51,6 +51,11 @@ std::vector<ModelConfig> Variants() {
     });
     add(arch, [](ModelConfig& c) { SetLayers(c, "linear,aft-simple"); });
   }
+  add(Arch::kDecoder, [](ModelConfig& c) { SetLayers(c, "gdn,full"); });
+  add(Arch::kDecoder, [](ModelConfig& c) { SetLayers(c, "rwkv7,mamba2"); });
+  add(Arch::kDecoder, [](ModelConfig& c) {
+    SetLayers(c, "gdn,gated-full:key_heads=1");
+  });
   return configs;
 }
 

@@ -21,11 +21,11 @@ at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
 RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
                             const at::Tensor& like, int64_t first) {
   if (config.positions != Positions::kRotary) return {};
-  const int64_t half = config.d_key / 2;
+  const int64_t half = config.RotaryWidth() / 2;
   at::Tensor cos = torch::empty({seq_len, 1, half}, torch::kFloat32);
   at::Tensor sin = torch::empty({seq_len, 1, half}, torch::kFloat32);
   for (int64_t t = 0; t < seq_len; ++t) {
-    RotaryRow(first + t, config.d_key, config.rotary_base,
+    RotaryRow(first + t, config.RotaryWidth(), config.rotary_base,
               cos.data_ptr<float>() + t * half,
               sin.data_ptr<float>() + t * half);
   }

@@ -1,7 +1,9 @@
 // The modules of every build, one line a family.
 #include "torch_nn/mixers/aft/aft.h"
+#include "torch_nn/mixers/gated/gated.h"
 #include "torch_nn/mixers/linear/linear.h"
 #include "torch_nn/mixers/registry.h"
+#include "torch_nn/mixers/rwkv/rwkv.h"
 #include "torch_nn/mixers/softmax/softmax.h"
 #include "torch_nn/mixers/sparse/sparse.h"
 
@@ -16,6 +18,9 @@ std::vector<MixerRow> BuiltinMixerRows() {
   add(SoftmaxRows());
   add(SparseRows());
   add(AftRows());
+  add(GatedRows());
+  add(RwkvRows());
+  add(GatedSoftmaxRows());
   return rows;
 }
 

@@ -80,6 +80,11 @@ std::vector<Case> Cases() {
       c.local_context = kind == AttentionKind::kLocal ? 4 : 0;
     });
   }
+  for (const char* name : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
+                           "deltanet", "gdn", "kda"}) {
+    decoder(name,
+            [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
+  }
   add("classifier", Arch::kEncoder, Task::kClassify, nothing);
   add("frames", Arch::kEncoder, Task::kCtc, nothing);
   add("seq2seq", Arch::kSeq2seq, Task::kSeq2seq, nothing);

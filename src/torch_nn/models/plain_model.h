@@ -10,6 +10,8 @@
 #include <string>
 
 #include "config/model_config.h"
+#include "torch_nn/models/plain_gated_softmax.h"
+#include "torch_nn/models/plain_rwkv.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::plain {
@@ -232,6 +234,12 @@ inline torch::Tensor Attention(const ModelConfig& config,
                                const Weights& weights, const std::string& name,
                                const torch::Tensor& x,
                                const torch::Tensor& memory, Rule rule) {
+  if (std::string(Name(config.attention)) == "gated-full") {
+    return GatedSoftmaxMix(config, weights, name + ".", x);
+  }
+  if (IsRecurrent(config)) {
+    return RecurrentMix(config, weights, name + ".", x);
+  }
   const auto own = [&](const char* part) {
     const auto found = weights.find(name + ".inner_attention." + part);
     return found == weights.end() ? torch::Tensor() : found->second;

@@ -125,6 +125,49 @@ inline std::vector<ModelConfig> HybridVariants(Arch arch) {
   return configs;
 }
 
+// Mixers with a decaying state, by themselves and among others: decoders only.
+inline std::vector<ModelConfig> GatedVariants() {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](const char* layers) -> ModelConfig& {
+    ModelConfig config = SmallConfig(Arch::kDecoder);
+    config.n_layers = 3;
+    config.norm_eps = 0.01;  // large, so that its place would show
+    SetConfigField(config, "layers", layers);
+    configs.push_back(config);
+    return configs.back();
+  };
+  for (const char* layers :
+       {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
+        "kda", "gdn:key_heads=1:negative_eigenvalues=true",
+        "mamba2:key_heads=1:conv_width=2", "deltanet:conv_width=0",
+        "gla:gate_rank=3,local:local_context=4"}) {
+    add(layers);
+    add(layers).norm = Norm::kPost;
+    ModelConfig& modern = add(layers);
+    modern.norm_kind = NormKind::kRms;
+    modern.feed_forward = FeedForwardKind::kSwiglu;
+    modern.positions = Positions::kNone;
+    modern.tied_head = true;
+  }
+  for (const char* layers : {"retnet", "gdn,gdn,full", "retnet,linear"}) {
+    add(layers).positions = Positions::kRotary;
+  }
+  for (const char* layers :
+       {"gated-full", "gated-full:output_gate=false:query_key_norm=false",
+        "gated-full:key_heads=1", "gdn,gdn,gated-full:key_heads=1"}) {
+    add(layers);
+    add(layers).positions = Positions::kRotary;
+    ModelConfig& partial = add(layers);
+    partial.positions = Positions::kRotary;
+    partial.rotary_width = 2;
+  }
+  for (const char* layers : {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,full"}) {
+    ModelConfig& config = add(layers);
+    config.d_value = config.d_key;
+  }
+  return configs;
+}
+
 // Kinds that decide by hashes: whole sequences only.
 inline std::vector<ModelConfig> HashVariants(Arch arch) {
   std::vector<ModelConfig> configs;
@@ -250,6 +293,10 @@ inline std::vector<ModelConfig> Variants(Arch arch) {
   configs.insert(configs.end(), kinds.begin(), kinds.end());
   const std::vector<ModelConfig> hybrids = HybridVariants(arch);
   configs.insert(configs.end(), hybrids.begin(), hybrids.end());
+  if (arch == Arch::kDecoder) {
+    const std::vector<ModelConfig> gated = GatedVariants();
+    configs.insert(configs.end(), gated.begin(), gated.end());
+  }
   if (arch == Arch::kEncoder) configs.push_back(OfFrames(hybrids.front()));
   if (arch == Arch::kDecoder) configs.push_back(OfImages(hybrids.front()));
   for (ModelConfig& each : configs) FinishConfig(each);

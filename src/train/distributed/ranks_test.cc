@@ -158,6 +158,16 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=local:local_context=8",
                     "layers=linear,full,aft-simple;n_layers=3"));
 INSTANTIATE_TEST_SUITE_P(
+    Gated, CutTest,
+    testing::Values("layers=retnet;positions=rotary", "layers=lightning",
+                    "layers=mamba2:key_heads=1", "layers=gla", "layers=hgrn2",
+                    "layers=deltanet:negative_eigenvalues=true",
+                    "layers=gdn:conv_width=8", "layers=kda:key_heads=1",
+                    "layers=gdn,full,mamba2;n_layers=3;positions=rotary",
+                    "layers=rwkv6", "layers=rwkv7",
+                    "layers=gated-full:key_heads=1;positions=rotary",
+                    "layers=gdn,gated-full;positions=rotary;rotary_width=4"));
+INSTANTIATE_TEST_SUITE_P(
     LinearForms, CutTest,
     testing::Values("feature_map=relu", "feature_map=relu2",
                     "feature_map=softplus", "feature_map=identity;denominator=none",

@@ -71,6 +71,18 @@ TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
   EXPECT_EQ(options.model.d_key, 32);
 }
 
+// "0.9 million" to the help's one digit.
+TEST(BuildOptionsTest, RecurrentPresetsHaveAboutAMillionParameters) {
+  for (const char* name :
+       {"gdn", "kda", "mamba2", "retnet", "gla", "deltanet"}) {
+    const TrainOptions options = BuildOptions(With({{"preset", name}}));
+    EXPECT_STREQ(Name(options.model.attention), name);
+    const double millions =
+        1e-6 * static_cast<double>(ParameterCount(options.model));
+    EXPECT_NEAR(millions, 0.9, 0.05) << name;
+  }
+}
+
 TEST(BuildOptionsTest, ImagesRefuseWhatTheirDataDecide) {
   const Given image = {{"task", "image"}};
   EXPECT_EQ(BuildOptions(With(image)).model.n_mixtures, 10);

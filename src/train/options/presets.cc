@@ -1,6 +1,34 @@
 #include "train/options/options.h"
 
 namespace tarn::train {
+namespace {
+
+// The demo's width, depth, rows and schedule for a mixer that needs no table of
+// positions, with the norm and the feed-forward part that such models have;
+// d_ff gives the latter as many parameters as the demo's.
+Preset Recurrent(const char* mixer, const char* help,
+                 const char* positions = "none") {
+  return {mixer,
+          help,
+          {{"attention", mixer},
+           {"positions", positions},
+           {"norm_kind", "rms"},
+           {"feed_forward", "swiglu"},
+           {"d_model", "128"},
+           {"n_layers", "4"},
+           {"n_heads", "4"},
+           {"d_ff", "344"},
+           {"batch", "8"},
+           {"seq_len", "128"},
+           {"long_every", "8"},
+           {"lr", "0.002"},
+           {"warmup", "100"},
+           {"schedule", "cosine"},
+           {"steps", "7500"},
+           {"sample_every", "250"}}};
+}
+
+}  // namespace
 
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> presets = {
@@ -27,6 +55,12 @@ const std::vector<Preset>& Presets() {
         {"schedule", "cosine"},
         {"steps", "7500"},
         {"sample_every", "250"}}},
+      Recurrent("gdn", "0.9 million, Gated DeltaNet on the demo's text"),
+      Recurrent("kda", "0.9 million, Kimi Delta Attention, likewise"),
+      Recurrent("mamba2", "0.9 million, Mamba-2, likewise"),
+      Recurrent("retnet", "0.9 million, RetNet, likewise", "rotary"),
+      Recurrent("gla", "0.9 million, gated linear attention, likewise"),
+      Recurrent("deltanet", "0.9 million, DeltaNet, likewise"),
       {"small",
        "5 million, a night on a few cores",
        {{"d_model", "256"},

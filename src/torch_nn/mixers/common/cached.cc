@@ -3,10 +3,6 @@
 #include <algorithm>
 
 namespace tarn::nn {
-namespace {
-
-// The last `kept` tokens of each row, aligned at the end: row b of
-// `rows` [B, t + T, ...] holds its tokens in [t - before[b], t + added[b]).
 torch::Tensor AlignAtEnd(const torch::Tensor& rows, const torch::Tensor& added,
                          int64_t taken, int64_t kept) {
   const int64_t size = rows.size(1);
@@ -27,8 +23,6 @@ torch::Tensor AlignAtEnd(const torch::Tensor& rows, const torch::Tensor& added,
   return rows.index(
       {torch::arange(batch, places.options()).unsqueeze(1), places});
 }
-
-}  // namespace
 
 torch::Tensor CachedMixer::ContinueHeads(const Heads& heads,
                                          const RotaryTable& rotary,

@@ -34,4 +34,10 @@ class CachedMixer : public ProjectedMixer {
 torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
                         const MixerState& state);
 
+/// The last `kept` tokens of each row, aligned at the end: row b of rows
+/// [B, t + T, ...], T = `taken`, holds its tokens in [t - before[b], t +
+/// added[b]).
+torch::Tensor AlignAtEnd(const torch::Tensor& rows, const torch::Tensor& added,
+                         int64_t taken, int64_t kept);
+
 }  // namespace tarn::nn

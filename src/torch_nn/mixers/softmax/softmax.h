@@ -10,6 +10,8 @@ namespace tarn::nn {
 
 /// full, local, exact-topk, conditional-full.
 std::vector<MixerRow> SoftmaxRows();
+/// config/gated_softmax_form.h.
+std::vector<MixerRow> GatedSoftmaxRows();
 
 /// conditional-full: full up to length_limit tokens, then linear.
 std::shared_ptr<Mixer> MakeConditional(const ModelConfig& layer,

@@ -1,0 +1,110 @@
+#include "config/gated_form.h"
+
+#include <cmath>
+
+namespace tarn {
+namespace {
+
+constexpr int64_t kGlaRank = 16;  // Yang et al. 2023, section 5
+
+constexpr GatedForm kForms[] = {
+    // Sun et al. 2023, arXiv 2307.08621.
+    {.name = "retnet",
+     .gate = DecayGate::kConstant,
+     .output_gate = OutputGate::kSilu,
+     .rotary = true},
+    // Qin et al. 2024, arXiv 2401.04658, as MiniMax-01 has it.
+    {.name = "lightning",
+     .gate = DecayGate::kConstant,
+     .silu_queries = true,
+     .silu_keys_values = true,
+     .scaled = false,
+     .output_gate = OutputGate::kSigmoid,
+     .span = NormSpan::kAll},
+    // Dao and Gu 2024, arXiv 2405.21060: queries are C, keys B.
+    {.name = "mamba2",
+     .gate = DecayGate::kHead,
+     .convolution = true,
+     .convolution_bias = true,
+     .grouped = true,
+     .scaled = false,
+     .output_gate = OutputGate::kSilu,
+     .gate_first = true,
+     .span = NormSpan::kGroup,
+     .skip = true},
+    // Yang et al. 2023, arXiv 2312.06635.
+    {.name = "gla",
+     .gate = DecayGate::kLogSigmoid,
+     .output_gate = OutputGate::kSilu},
+    // Qin et al. 2024, arXiv 2404.07904.
+    {.name = "hgrn2",
+     .gate = DecayGate::kBounded,
+     .silu_queries = true,
+     .span = NormSpan::kAll},
+    // Yang et al. 2024, arXiv 2406.06484.
+    {.name = "deltanet",
+     .delta = true,
+     .convolution = true,
+     .unit = true,
+     .grouped = true},
+    // Yang et al. 2024, arXiv 2412.06464, as Qwen3-Next has it.
+    {.name = "gdn",
+     .gate = DecayGate::kHead,
+     .delta = true,
+     .convolution = true,
+     .unit = true,
+     .grouped = true,
+     .output_gate = OutputGate::kSilu},
+    // Kimi Team 2025, arXiv 2510.26692.
+    {.name = "kda",
+     .gate = DecayGate::kChannel,
+     .delta = true,
+     .convolution = true,
+     .unit = true,
+     .grouped = true,
+     .output_gate = OutputGate::kSigmoid,
+     .low_rank_output_gate = true},
+};
+
+int64_t Rank(const GatedForm& form, const ModelConfig& layer) {
+  if (layer.gate_rank > 0) return layer.gate_rank;
+  return form.gate == DecayGate::kLogSigmoid ? kGlaRank : layer.d_value;
+}
+
+}  // namespace
+
+std::span<const GatedForm> GatedForms() { return kForms; }
+
+const GatedForm* FindGatedForm(std::string_view name) {
+  for (const GatedForm& form : kForms) {
+    if (name == form.name) return &form;
+  }
+  return nullptr;
+}
+
+GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
+  GatedSizes s;
+  s.d_model = layer.d_model;
+  s.heads = layer.n_heads;
+  s.key_heads =
+      form.grouped && layer.key_heads > 0 ? layer.key_heads : layer.n_heads;
+  s.d_key = layer.d_key;
+  s.d_value = layer.d_value;
+  s.keys = s.key_heads * s.d_key;
+  s.values = s.heads * s.d_value;
+  s.gates = !form.projected() ? 0 : form.channels() ? s.heads * s.d_key : s.heads;
+  s.rank = form.low_rank() ? Rank(form, layer) : 0;
+  s.width = form.convolution ? layer.conv_width : 0;
+  s.channels = 2 * s.keys + s.values;
+  s.norm_groups = form.span == NormSpan::kHead  ? s.heads
+                  : form.span == NormSpan::kAll ? 1
+                                                : s.key_heads;
+  s.norm_width = s.values / s.norm_groups;
+  s.shared_norm = form.span == NormSpan::kHead;
+  s.scale = form.scaled ? static_cast<float>(
+                              1.0 / std::sqrt(static_cast<double>(s.d_key)))
+                        : 1.0f;
+  return s;
+}
+
+}  // namespace tarn

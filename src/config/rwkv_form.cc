@@ -1,0 +1,31 @@
+#include "config/rwkv_form.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tarn {
+
+bool IsRwkv(std::string_view name) {
+  return name == "rwkv6" || name == "rwkv7";
+}
+
+// Ranks grow with the root of the width, in steps of 8, as in the authors'
+// models.
+RwkvSizes RwkvSizesOf(const ModelConfig& layer) {
+  RwkvSizes s;
+  s.seven = std::string_view(Name(layer.attention)) == "rwkv7";
+  s.d_model = layer.d_model;
+  s.heads = layer.n_heads;
+  s.d_key = layer.d_key;
+  s.width = s.heads * s.d_key;
+  s.inputs = s.seven ? 6 : 5;
+  const int64_t root = static_cast<int64_t>(
+      std::lround(2.5 * std::sqrt(static_cast<double>(s.d_model)) / 8)) * 8;
+  s.rank = layer.gate_rank > 0 ? layer.gate_rank : std::max<int64_t>(8, root);
+  s.gate_rank = 2 * s.rank;
+  s.shift_rank = s.rank;
+  s.norm_eps = layer.norm_eps * static_cast<double>(s.d_key);
+  return s;
+}
+
+}  // namespace tarn

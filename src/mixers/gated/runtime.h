@@ -1,0 +1,12 @@
+// The runtime half of the mixers of config/gated_form.h.
+#pragma once
+
+#include <vector>
+
+#include "runtime/stack/mixer.h"
+
+namespace tarn::mixers {
+
+std::vector<RuntimeMixerRow> GatedRuntimeMixers();
+
+}  // namespace tarn::mixers

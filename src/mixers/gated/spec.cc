@@ -1,0 +1,110 @@
+#include "mixers/gated/spec.h"
+
+#include "config/gated_form.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tarn::mixers {
+namespace {
+
+std::vector<NamedShape> Weights(const GatedForm& form,
+                                const ModelConfig& layer) {
+  const GatedSizes s = SizesOf(form, layer);
+  const int64_t d = s.d_model;
+  std::vector<NamedShape> shapes = {{"query_projection.weight", {s.keys, d}}};
+  const auto add = [&](bool has, const char* name, std::vector<int64_t> shape) {
+    if (has) shapes.push_back({name, std::move(shape)});
+  };
+  const bool gated = form.output_gate != OutputGate::kNone;
+  add(!form.bounded(), "key_projection.weight", {s.keys, d});
+  add(true, "value_projection.weight", {s.values, d});
+  add(gated && !form.low_rank_output_gate, "gate_projection.weight",
+      {s.values, d});
+  add(form.low_rank_output_gate, "gate_down_projection.weight", {s.rank, d});
+  add(form.low_rank_output_gate, "gate_up_projection.weight",
+      {s.values, s.rank});
+  add(form.projected() && !form.low_rank(), "decay_projection.weight",
+      {s.gates, d});
+  add(form.low_rank(), "decay_down_projection.weight", {s.rank, d});
+  add(form.low_rank(), "decay_up_projection.weight", {s.gates, s.rank});
+  add(form.gate == DecayGate::kLogSigmoid, "decay_up_projection.bias",
+      {s.gates});
+  add(form.delta, "beta_projection.weight", {s.heads, d});
+  add(form.constant(), "log_decay", {s.heads});
+  add(form.bounded(), "lower_bound", {s.gates});
+  add(form.softplus(), "A_log", {s.heads});
+  add(form.softplus(), "dt_bias", {s.gates});
+  add(form.skip, "D", {s.heads});
+  add(s.width > 0, "convolution.weight", {s.channels, s.width});
+  add(s.width > 0 && form.convolution_bias, "convolution.bias", {s.channels});
+  add(true, "norm.weight", {s.shared_norm ? s.norm_width : s.values});
+  add(true, "out_projection.weight", {d, s.values});
+  return shapes;
+}
+
+// S, and the inputs of the convolution that the next token still meets.
+StateSpec State(const GatedForm& form, const ModelConfig& layer) {
+  const GatedSizes s = SizesOf(form, layer);
+  StateSpec state = {{.name = "S", .shape = {s.heads, s.d_key, s.d_value}}};
+  if (s.width > 0) {
+    state.push_back({.name = "window", .shape = {s.width - 1, s.channels}});
+  }
+  return state;
+}
+
+// A token decays S, reads it and adds to it; the delta rule reads it twice.
+MixerCost Cost(const GatedForm& form, const ModelConfig& layer, int64_t n) {
+  const int64_t entries = layer.d_key * layer.d_value;
+  const int64_t decays = form.gate == DecayGate::kNone ? 0 : 1;
+  const int64_t step = entries * (4 + decays + (form.delta ? 2 : 0));
+  return {.sequence_flop = n * step,
+          .step_flop = step,
+          .step_bytes = 4 * entries};
+}
+
+void Check(const GatedForm& form, const ModelConfig& layer) {
+  const std::string named = StrCat(" for attention '", form.name, "'");
+  if (form.grouped && layer.key_heads > 0 &&
+      layer.n_heads % layer.key_heads != 0) {
+    throw ArgumentError(
+        "key_heads",
+        StrCat("0 or a divisor of n_heads = ", layer.n_heads, named),
+        StrCat(layer.key_heads));
+  }
+  if (form.convolution && layer.conv_width == 1) {
+    throw ArgumentError("conv_width", "0, or from 2 to 8" + named, "1");
+  }
+}
+
+MixerSpec Row(const GatedForm& form) {
+  MixerSpec row;
+  row.name = form.name;
+  row.family = "gated";
+  if (form.grouped) row.sections.push_back("grouping");
+  if (form.convolution) row.sections.push_back("short_convolution");
+  if (form.low_rank()) row.sections.push_back("gates");
+  if (form.delta) row.sections.push_back("delta");
+  row.can = {.bidirectional = false,
+             .recurrent = true,
+             .rotary = form.rotary,
+             .without_rotary = !form.rotary};
+  row.check = [&form](const ModelConfig& layer) { Check(form, layer); };
+  row.weights = [&form](const ModelConfig& layer) {
+    return Weights(form, layer);
+  };
+  row.state = [&form](const ModelConfig& layer) { return State(form, layer); };
+  row.cost = [&form](const ModelConfig& layer, int64_t n, bool) {
+    return Cost(form, layer, n);
+  };
+  return row;
+}
+
+}  // namespace
+
+std::vector<MixerSpec> GatedMixers() {
+  std::vector<MixerSpec> rows;
+  for (const GatedForm& form : GatedForms()) rows.push_back(Row(form));
+  return rows;
+}
+
+}  // namespace tarn::mixers

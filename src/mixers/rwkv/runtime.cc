@@ -1,0 +1,261 @@
+#include "mixers/rwkv/runtime.h"
+
+#include "config/gated_form.h"
+#include "kernels/decay/decay_attention.h"
+#include "kernels/dplr/dplr_attention.h"
+#include "kernels/gate_rows/gate_rows.h"
+#include "mixers/rwkv/runtime_token_shift.h"
+
+namespace tarn::mixers {
+namespace {
+
+class Seven final : public TokenShift {
+ public:
+  Seven(const ModelConfig& layer, MixerTensors& tensors)
+      : TokenShift(layer, tensors),
+        key_scale_(tensors.Vector("key_scale")),
+        key_rate_(tensors.Vector("key_rate")) {
+    const int64_t d = s_.d_model, w = s_.width;
+    const auto matrix = [&](const char* name, int64_t rows, int64_t inputs,
+                            bool bias = false) {
+      return Matrix(tensors, name, rows, inputs, bias);
+    };
+    w_query_ = matrix("query_projection", w, d);
+    w_key_ = matrix("key_projection", w, d);
+    w_value_ = matrix("value_projection", w, d);
+    decay_down_w_ = matrix("decay_down_projection", s_.rank, d);
+    decay_up_ = matrix("decay_up_projection", w, s_.rank, true);
+    rate_down_w_ = matrix("rate_down_projection", s_.rank, d);
+    rate_up_ = matrix("rate_up_projection", w, s_.rank, true);
+    gate_down_w_ = matrix("gate_down_projection", s_.gate_rank, d);
+    gate_up_ = matrix("gate_up_projection", w, s_.gate_rank);
+    rate_down_ = Keep(s_.rank);
+    gate_down_ = Keep(s_.gate_rank);
+    rate_ = Keep(w);  // a, then what is written: c a
+    reads_ = Keep(w);
+    gate_ = Keep(w);
+    decay_ = {.form = GateForm::kSigmoid,
+              .heads = s_.heads,
+              .width = s_.d_key,
+              .scale = static_cast<float>(kRwkvDecay)};
+  }
+
+ protected:
+  void Shift(MixerBlock& block, int64_t layer) const override {
+    const int64_t d = s_.d_model;
+    block.ForRows(s_.inputs * d, [&](int64_t row) {
+      const float* y = block.in[row];
+      const float* before = Before(block, row, layer);
+      for (int64_t n = 0; n < s_.inputs; ++n) {
+        const float* shift = shift_.data() + n * d;
+        float* mixed = block.extra[row] + mixed_ + n * d;
+        for (int64_t i = 0; i < d; ++i) {
+          mixed[i] = y[i] + shift[i] * (before[i] - y[i]);
+        }
+      }
+    });
+  }
+
+  void Project(MixerBlock& block) const override {
+    const int64_t d = s_.d_model;
+    Multiply(block, w_query_, mixed_ + kShiftQuery * d, query_);
+    Multiply(block, w_key_, mixed_ + kShiftKey * d, key_);
+    Multiply(block, w_value_, mixed_ + kShiftValue * d, value_);
+    Multiply(block, decay_down_w_, mixed_ + kShiftDecay * d, decay_down_);
+    Multiply(block, rate_down_w_, mixed_ + kShiftRate * d, rate_down_);
+    Multiply(block, gate_down_w_, mixed_ + kShiftGate * d, gate_down_);
+    block.ForRows(4 * (s_.rank + s_.gate_rank), [&](int64_t row) {
+      float* extra = block.extra[row];
+      TanhRow(extra + decay_down_, s_.rank, extra + decay_down_);
+      SigmoidRow(extra + gate_down_, s_.gate_rank, extra + gate_down_);
+    });
+    Multiply(block, decay_up_, decay_down_, gates_);
+    Multiply(block, rate_up_, rate_down_, rate_);
+    Multiply(block, gate_up_, gate_down_, gate_);
+    block.ForRows(16 * s_.width, [&](int64_t row) { Prepare(block, row); });
+  }
+
+  void Advance(const MixerBlock& block, const Segment& segment, int64_t head,
+               float* state) const override {
+    const auto view = [&](int64_t column) {
+      return View(block, segment, column + head * s_.d_key, s_.d_key);
+    };
+    RecurrentInputs in;
+    in.queries = view(query_);
+    in.keys = view(key_);
+    in.values = view(value_);
+    in.gates = view(gates_);
+    in.reads = view(reads_);
+    in.writes = view(rate_);
+    SerialExecutor serial;
+    DplrAttentionStep({}, in, {.state = state, .next = state},
+                      OutView(block, segment, head), serial);
+  }
+
+  void Finish(const MixerBlock& block, int64_t row) const override {
+    const float* extra = block.extra[row];
+    float* out = block.out[row];
+    GatedNormRow(norm_, out, /*gate=*/nullptr, norm_weight_.data(),
+                 norm_bias_.data(), out);
+    for (int64_t head = 0; head < s_.heads; ++head) {
+      const int64_t at = head * s_.d_key;
+      const float* q = extra + query_ + at;
+      const float* k = extra + key_ + at;
+      const float* v = extra + value_ + at;
+      const float* u = bonus_.data() + at;
+      const float* gate = extra + gate_ + at;
+      float weight = 0.0f;
+      for (int64_t i = 0; i < s_.d_key; ++i) weight += q[i] * k[i] * u[i];
+      for (int64_t i = 0; i < s_.d_key; ++i) {
+        out[at + i] = (out[at + i] + weight * v[i]) * gate[i];
+      }
+    }
+  }
+
+ private:
+  void Prepare(const MixerBlock& block, int64_t row) const {
+    float* extra = block.extra[row];
+    float *gates = extra + gates_, *rate = extra + rate_, *key = extra + key_,
+          *reads = extra + reads_;
+    DecayGateRow(decay_, gates, gates, nullptr);
+    SigmoidRow(rate, s_.width, rate);
+    for (int64_t i = 0; i < s_.width; ++i) {
+      const size_t c = static_cast<size_t>(i);
+      reads[i] = -key[i] * key_scale_[c];
+      key[i] *= 1.0f + (rate[i] - 1.0f) * key_rate_[c];
+    }
+    UnitRow(s_.heads, s_.d_key, kUnitEps, reads);
+    for (int64_t i = 0; i < s_.width; ++i) rate[i] *= -reads[i];
+  }
+
+
+  const std::vector<float> key_scale_, key_rate_;  // [H K]
+  PackedMatrix w_query_, w_key_, w_value_, decay_down_w_, decay_up_;
+  PackedMatrix rate_down_w_, rate_up_, gate_down_w_, gate_up_;
+  GateRow decay_;
+  int64_t rate_down_ = -1, gate_down_ = -1, rate_ = -1, reads_ = -1, gate_ = -1;
+};
+
+class Six final : public TokenShift {
+ public:
+  Six(const ModelConfig& layer, MixerTensors& tensors)
+      : TokenShift(layer, tensors), base_(tensors.Vector("shift_base")) {
+    const int64_t d = s_.d_model, w = s_.width;
+    const auto matrix = [&](const char* name, int64_t rows, int64_t inputs,
+                            bool bias = false) {
+      return Matrix(tensors, name, rows, inputs, bias);
+    };
+    shift_down_w_ =
+        matrix("shift_down_projection", s_.inputs * s_.shift_rank, d);
+    shift_up_ = tensors.Vector("shift_up_projection.weight");
+    w_query_ = matrix("query_projection", w, d);
+    w_key_ = matrix("key_projection", w, d);
+    w_value_ = matrix("value_projection", w, d);
+    decay_down_w_ = matrix("decay_down_projection", s_.rank, d);
+    decay_up_ = matrix("decay_up_projection", w, s_.rank, true);
+    w_gate_ = matrix("gate_projection", w, d);
+    shift_down_ = Keep(s_.inputs * s_.shift_rank);
+    gate_ = Keep(w);
+    decay_ = {.form = GateForm::kExponential,
+              .heads = s_.heads,
+              .width = s_.d_key};
+  }
+
+ protected:
+  // The shifts depend on a first mixture of the two rows.
+  void Shift(MixerBlock& block, int64_t layer) const override {
+    const int64_t d = s_.d_model, rank = s_.shift_rank;
+    block.ForRows(d, [&](int64_t row) {
+      const float* y = block.in[row];
+      const float* before = Before(block, row, layer);
+      float* mixed = block.extra[row] + mixed_;
+      for (int64_t i = 0; i < d; ++i) {
+        mixed[i] = y[i] + base_[static_cast<size_t>(i)] * (before[i] - y[i]);
+      }
+    });
+    Multiply(block, shift_down_w_, mixed_, shift_down_);
+    block.ForRows(s_.inputs * d * rank, [&](int64_t row) {
+      float* down = block.extra[row] + shift_down_;
+      TanhRow(down, s_.inputs * rank, down);
+      const float* y = block.in[row];
+      const float* before = Before(block, row, layer);
+      for (int64_t n = 0; n < s_.inputs; ++n) {
+        const float* up = shift_up_.data() + n * d * rank;
+        float* mixed = block.extra[row] + mixed_ + n * d;
+        for (int64_t i = 0; i < d; ++i) {
+          float shift = shift_[static_cast<size_t>(n * d + i)];
+          for (int64_t r = 0; r < rank; ++r) {
+            shift += up[i * rank + r] * down[n * rank + r];
+          }
+          mixed[i] = y[i] + shift * (before[i] - y[i]);
+        }
+      }
+    });
+  }
+
+  void Project(MixerBlock& block) const override {
+    const int64_t d = s_.d_model;
+    Multiply(block, w_query_, mixed_ + kShiftQuery * d, query_);
+    Multiply(block, w_key_, mixed_ + kShiftKey * d, key_);
+    Multiply(block, w_value_, mixed_ + kShiftValue * d, value_);
+    Multiply(block, decay_down_w_, mixed_ + kShiftDecay * d, decay_down_);
+    Multiply(block, w_gate_, mixed_ + kShiftGate * d, gate_);
+    block.ForRows(4 * s_.rank, [&](int64_t row) {
+      float* down = block.extra[row] + decay_down_;
+      TanhRow(down, s_.rank, down);
+    });
+    Multiply(block, decay_up_, decay_down_, gates_);
+    block.ForRows(8 * s_.width, [&](int64_t row) {
+      float* gates = block.extra[row] + gates_;
+      DecayGateRow(decay_, gates, gates, nullptr);
+    });
+  }
+
+  void Advance(const MixerBlock& block, const Segment& segment, int64_t head,
+               float* state) const override {
+    const auto view = [&](int64_t column) {
+      return View(block, segment, column + head * s_.d_key, s_.d_key);
+    };
+    RecurrentInputs in;
+    in.queries = view(query_);
+    in.keys = view(key_);
+    in.values = view(value_);
+    in.gates = view(gates_);
+    in.bonus = bonus_.data() + head * s_.d_key;
+    SerialExecutor serial;
+    DecayAttentionStep({}, in, {.state = state, .next = state},
+                       OutView(block, segment, head), serial);
+  }
+
+  void Finish(const MixerBlock& block, int64_t row) const override {
+    float* out = block.out[row];
+    GatedNormRow(norm_, out, block.extra[row] + gate_, norm_weight_.data(),
+                 norm_bias_.data(), out);
+  }
+
+ private:
+  const std::vector<float> base_;  // shift_base [D]
+  std::vector<float> shift_up_;    // [inputs, D, rank]
+  PackedMatrix shift_down_w_, w_query_, w_key_, w_value_, w_gate_;
+  PackedMatrix decay_down_w_, decay_up_;
+  GateRow decay_;
+  int64_t shift_down_ = -1, gate_ = -1;
+};
+
+std::unique_ptr<RuntimeMixer> MakeSix(const ModelConfig& layer,
+                                      MixerTensors& tensors) {
+  return std::make_unique<Six>(layer, tensors);
+}
+
+std::unique_ptr<RuntimeMixer> MakeSeven(const ModelConfig& layer,
+                                        MixerTensors& tensors) {
+  return std::make_unique<Seven>(layer, tensors);
+}
+
+}  // namespace
+
+std::vector<RuntimeMixerRow> RwkvRuntimeMixers() {
+  return {{"rwkv6", nullptr, MakeSix}, {"rwkv7", nullptr, MakeSeven}};
+}
+
+}  // namespace tarn::mixers

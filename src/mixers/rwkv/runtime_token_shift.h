@@ -1,0 +1,84 @@
+// What the two RWKV mixers share in the runtime: rows and the rows before them,
+// products of shifted rows, and the recurrence over segments and heads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/rwkv_form.h"
+#include "core/tensor_view.h"
+#include "kernels/decay/recurrent_inputs.h"
+#include "kernels/gated_norm/gated_norm.h"
+#include "runtime/stack/mixer.h"
+
+namespace tarn::mixers {
+
+/// The mixer has no first product of its own: `in` holds the normalised rows,
+/// and every product reads another mixture of a row and the one before it.
+class TokenShift : public RuntimeMixer {
+ public:
+  int64_t in_width() const override { return s_.d_model; }
+  int64_t bytes() const override;
+  int64_t row_floats() const override { return extra_width_; }
+
+  void Mix(MixerBlock& block, int64_t layer) const final;
+
+  // Each product reads rows that all heads have part in.
+  bool one_region() const override { return false; }
+  int64_t shares() const override { return 1; }
+  void Step(MixerBlock& block, int64_t layer, int64_t, int64_t,
+            int) const override {
+    Mix(block, layer);
+  }
+  const void* Reads(const SequenceState& state, int64_t layer,
+                    int64_t) const override {
+    return state.Tensor(layer, kS);
+  }
+
+ protected:
+  enum Tensor : int64_t { kS, kShift };  // of the spec's state
+
+  TokenShift(const ModelConfig& layer, MixerTensors& tensors);
+
+  /// Makes the mixtures of all rows: MixRow for each, and what stands between.
+  virtual void Shift(MixerBlock& block, int64_t layer) const = 0;
+  /// Makes queries, keys, values, gates and what else a head reads.
+  virtual void Project(MixerBlock& block) const = 0;
+  /// The recurrence of one head over the rows of a segment, S [K, K].
+  virtual void Advance(const MixerBlock& block, const Segment& segment,
+                       int64_t head, float* state) const = 0;
+  /// The output of a row, in place.
+  virtual void Finish(const MixerBlock& block, int64_t row) const = 0;
+
+  /// The row before `row` in its sequence.
+  const float* Before(const MixerBlock& block, int64_t row,
+                      int64_t layer) const;
+  /// Columns of `extra` for `width` numbers of a row.
+  int64_t Keep(int64_t width);
+  /// extra columns `to` = W times `from`, for all rows.
+  void Multiply(MixerBlock& block, const PackedMatrix& w, int64_t from,
+                int64_t to) const;
+  /// A matrix without a bias, or with one; its bytes are counted.
+  PackedMatrix Matrix(MixerTensors& tensors, const std::string& name,
+                      int64_t rows, int64_t inputs, bool bias = false);
+  /// The rows of a segment, `width` columns of `extra`.
+  TensorView View(const MixerBlock& block, const Segment& segment,
+                  int64_t column, int64_t width) const;
+  TensorView OutView(const MixerBlock& block, const Segment& segment,
+                     int64_t head) const;
+
+  const RwkvSizes s_;
+  const std::vector<float> shift_;  // token_shift [inputs, D]
+  const std::vector<float> bonus_;  // [H, K]
+  const std::vector<float> norm_weight_, norm_bias_;  // [H K]
+  GatedNormOptions norm_;
+  int64_t mixed_ = -1;  // the mixtures [inputs, D]
+  int64_t query_ = -1, key_ = -1, value_ = -1;
+  int64_t decay_down_ = -1, gates_ = -1;
+
+ private:
+  int64_t extra_width_ = 0, matrix_bytes_ = 0;
+};
+
+}  // namespace tarn::mixers

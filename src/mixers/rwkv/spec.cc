@@ -1,0 +1,89 @@
+#include "mixers/rwkv/spec.h"
+
+#include "config/rwkv_form.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tarn::mixers {
+namespace {
+
+std::vector<NamedShape> Weights(const ModelConfig& layer) {
+  const RwkvSizes s = RwkvSizesOf(layer);
+  const int64_t d = s.d_model, w = s.width;
+  std::vector<NamedShape> shapes = {{"token_shift", {s.inputs, d}}};
+  const auto add = [&](const char* name, std::vector<int64_t> shape) {
+    shapes.push_back({name, std::move(shape)});
+  };
+  if (!s.seven) {
+    add("shift_base", {d});
+    add("shift_down_projection.weight", {s.inputs * s.shift_rank, d});
+    add("shift_up_projection.weight", {s.inputs * d, s.shift_rank});
+  }
+  add("query_projection.weight", {w, d});
+  add("key_projection.weight", {w, d});
+  add("value_projection.weight", {w, d});
+  add("decay_down_projection.weight", {s.rank, d});
+  add("decay_up_projection.weight", {w, s.rank});
+  add("decay_up_projection.bias", {w});
+  if (s.seven) {
+    add("rate_down_projection.weight", {s.rank, d});
+    add("rate_up_projection.weight", {w, s.rank});
+    add("rate_up_projection.bias", {w});
+    add("gate_down_projection.weight", {s.gate_rank, d});
+    add("gate_up_projection.weight", {w, s.gate_rank});
+    add("key_scale", {w});
+    add("key_rate", {w});
+  } else {
+    add("gate_projection.weight", {w, d});
+  }
+  add("bonus", {s.heads, s.d_key});
+  add("norm.weight", {w});
+  add("norm.bias", {w});
+  add("out_projection.weight", {d, w});
+  return shapes;
+}
+
+// S, and the row before the next token's.
+StateSpec State(const ModelConfig& layer) {
+  const RwkvSizes s = RwkvSizesOf(layer);
+  return {{.name = "S", .shape = {s.heads, s.d_key, s.d_key}},
+          {.name = "shift", .shape = {s.d_model}}};
+}
+
+// A token decays S, reads it and adds to it; RWKV-7 also reads what it turns.
+MixerCost Cost(const ModelConfig& layer, int64_t n, bool) {
+  const int64_t entries = layer.d_key * layer.d_key;
+  const int64_t step = entries * (RwkvSizesOf(layer).seven ? 9 : 5);
+  return {.sequence_flop = n * step,
+          .step_flop = step,
+          .step_bytes = 4 * entries};
+}
+
+void Check(const ModelConfig& layer) {
+  if (layer.d_key == layer.d_value) return;
+  throw ArgumentError("d_value",
+                      StrCat("d_key = ", layer.d_key, " for attention '",
+                             Name(layer.attention), "'"),
+                      StrCat(layer.d_value));
+}
+
+}  // namespace
+
+std::vector<MixerSpec> RwkvMixers() {
+  MixerSpec six = {.name = "rwkv6",
+                   .family = "rwkv",
+                   .sections = {"gates"},
+                   .can = {.bidirectional = false,
+                           .recurrent = true,
+                           .rotary = false,
+                           .without_rotary = true},
+                   .check = Check,
+                   .weights = Weights,
+                   .state = State,
+                   .cost = Cost};
+  MixerSpec seven = six;
+  seven.name = "rwkv7";
+  return {six, seven};
+}
+
+}  // namespace tarn::mixers

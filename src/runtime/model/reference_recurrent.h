@@ -1,0 +1,422 @@
+// The layers of RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated
+// DeltaNet, KDA, RWKV-6 and RWKV-7 a second time: token by token in double,
+// each written from its paper's equations, and no code of the project but the
+// names of tensors and sizes.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/model_config.h"
+
+namespace tarn::testing {
+
+class ReferenceRecurrent {
+ public:
+  using Row = std::vector<double>;
+  using Rows = std::vector<Row>;
+
+  /// name: the prefix of the layer's tensors, "layers.0.attention.".
+  ReferenceRecurrent(const ModelConfig& view,
+                     const std::map<std::string, std::vector<float>>& tensors,
+                     std::string name)
+      : c_(view),
+        tensors_(tensors),
+        name_(std::move(name)),
+        kind_(Name(view.attention)),
+        heads_(view.n_heads),
+        keys_(view.d_key),
+        values_(view.d_value) {}
+
+  static bool Knows(const std::string& kind) {
+    for (const char* known :
+         {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
+          "kda", "rwkv6", "rwkv7"}) {
+      if (kind == known) return true;
+    }
+    return false;
+  }
+
+  Rows Run(const Rows& x) const {
+    return kind_.starts_with("rwkv") ? Rwkv(x) : Gated(x);
+  }
+
+ private:
+  bool Is(const char* kind) const { return kind_ == kind; }
+
+  Row Weight(const std::string& name) const {
+    const auto& floats = tensors_.at(name_ + name);
+    return Row(floats.begin(), floats.end());
+  }
+  Row Linear(const std::string& name, const Row& x) const {
+    const Row w = Weight(name + ".weight");
+    const auto bias = tensors_.find(name_ + name + ".bias");
+    Row y;
+    for (size_t n = 0; n < w.size() / x.size(); ++n) {
+      double sum = bias == tensors_.end() ? 0 : bias->second[n];
+      for (size_t k = 0; k < x.size(); ++k) sum += w[n * x.size() + k] * x[k];
+      y.push_back(sum);
+    }
+    return y;
+  }
+  static double Sigma(double x) { return 1 / (1 + std::exp(-x)); }
+  static double Softplus(double x) {
+    return x > 30 ? x : std::log1p(std::exp(x));
+  }
+  template <typename F>
+  static Row Each(Row x, const F& f) {
+    for (double& v : x) v = f(v);
+    return x;
+  }
+  static Row Silu(Row x) {
+    return Each(std::move(x), [](double v) { return v * Sigma(v); });
+  }
+
+  // y_t = silu(bias + sum_j w_j x_{t-W+1+j}), a channel of q, k, v.
+  Rows Convolved(const Rows& x) const {
+    if (c_.conv_width == 0) {
+      Rows y;
+      for (const Row& row : x) y.push_back(Silu(row));
+      return y;
+    }
+    const Row w = Weight("convolution.weight");
+    const Row bias = Is("mamba2") ? Weight("convolution.bias") : Row{};
+    Rows y;
+    for (int64_t t = 0; t < static_cast<int64_t>(x.size()); ++t) {
+      Row row;
+      for (size_t ch = 0; ch < x[0].size(); ++ch) {
+        double sum = bias.empty() ? 0 : bias[ch];
+        for (int64_t j = 0; j < c_.conv_width; ++j) {
+          const int64_t at = t - c_.conv_width + 1 + j;
+          if (at >= 0) {
+            sum += w[ch * static_cast<size_t>(c_.conv_width) +
+                     static_cast<size_t>(j)] *
+                   x[static_cast<size_t>(at)][ch];
+          }
+        }
+        row.push_back(sum);
+      }
+      y.push_back(Silu(row));
+    }
+    return y;
+  }
+
+  static void Unit(Row& x, int64_t width) {
+    for (size_t at = 0; at < x.size(); at += static_cast<size_t>(width)) {
+      double sum = 1e-6;
+      for (int64_t i = 0; i < width; ++i) sum += x[at + i] * x[at + i];
+      for (int64_t i = 0; i < width; ++i) x[at + i] /= std::sqrt(sum);
+    }
+  }
+  // Root mean square, or variance after the mean, over runs of `width`.
+  Row Normed(Row x, int64_t width, bool centred, double eps) const {
+    const Row weight = Weight("norm.weight");
+    const Row bias = centred ? Weight("norm.bias") : Row{};
+    for (size_t at = 0; at < x.size(); at += static_cast<size_t>(width)) {
+      double mean = 0, square = 0;
+      for (int64_t i = 0; centred && i < width; ++i) {
+        mean += x[at + i] / static_cast<double>(width);
+      }
+      for (int64_t i = 0; i < width; ++i) {
+        square += (x[at + i] - mean) * (x[at + i] - mean) /
+                  static_cast<double>(width);
+      }
+      for (int64_t i = 0; i < width; ++i) {
+        x[at + i] = (x[at + i] - mean) / std::sqrt(square + eps) *
+                        weight[(at + i) % weight.size()] +
+                    (centred ? bias[at + i] : 0);
+      }
+    }
+    return x;
+  }
+
+  // Su et al. 2021, halves of each head.
+  Row Turned(const Row& x, size_t t) const {
+    Row y = x;
+    const size_t width = static_cast<size_t>(keys_), half = width / 2;
+    for (size_t at = 0; at < x.size(); at += width) {
+      for (size_t i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(t) *
+            std::pow(c_.rotary_base, -2.0 * static_cast<double>(i) /
+                                         static_cast<double>(width));
+        const double a = x[at + i], b = x[at + i + half];
+        y[at + i] = a * std::cos(angle) - b * std::sin(angle);
+        y[at + i + half] = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+    return y;
+  }
+
+  // Decay factors of a token, [H, K], and for HGRN2 its keys.
+  Row Factors(const Row& x, size_t, Row& keys) const {
+    const size_t count = static_cast<size_t>(heads_ * keys_);
+    Row f(count, 1.0);
+    if (Is("retnet") || Is("lightning")) {
+      const Row log = Weight("log_decay");
+      for (size_t i = 0; i < count; ++i) {
+        f[i] = std::exp(log[i / static_cast<size_t>(keys_)]);
+      }
+    } else if (Is("mamba2") || Is("gdn")) {
+      const Row a = Linear("decay_projection", x), rate = Weight("A_log"),
+                bias = Weight("dt_bias");
+      for (size_t i = 0; i < count; ++i) {
+        const size_t h = i / static_cast<size_t>(keys_);
+        f[i] = std::exp(-std::exp(rate[h]) * Softplus(a[h] + bias[h]));
+      }
+    } else if (Is("kda")) {
+      const Row a = Linear("decay_up_projection",
+                           Linear("decay_down_projection", x)),
+                rate = Weight("A_log"), bias = Weight("dt_bias");
+      for (size_t i = 0; i < count; ++i) {
+        f[i] = std::exp(-std::exp(rate[i / static_cast<size_t>(keys_)]) *
+                        Softplus(a[i] + bias[i]));
+      }
+    } else if (Is("gla")) {
+      const Row a = Linear("decay_up_projection",
+                           Linear("decay_down_projection", x));
+      for (size_t i = 0; i < count; ++i) f[i] = std::pow(Sigma(a[i]), 1.0 / 16);
+    } else if (Is("hgrn2")) {
+      const Row a = Linear("decay_projection", x), low = Weight("lower_bound");
+      keys.clear();
+      for (size_t i = 0; i < count; ++i) {
+        f[i] = low[i] + (1 - low[i]) * Sigma(a[i]);
+        keys.push_back(1 - f[i]);
+      }
+    }
+    return f;
+  }
+
+  // What follows the recurrence of a token.
+  Row Output(Row o, const Row& x, const Row& v) const {
+    if (Is("mamba2")) {
+      const Row d = Weight("D");
+      for (size_t i = 0; i < o.size(); ++i) {
+        o[i] += d[i / static_cast<size_t>(values_)] * v[i];
+      }
+    }
+    Row z(o.size(), 1.0);
+    if (Is("kda")) {
+      z = Each(Linear("gate_up_projection", Linear("gate_down_projection", x)),
+               Sigma);
+    } else if (Is("lightning")) {
+      z = Each(Linear("gate_projection", x), Sigma);
+    } else if (!Is("hgrn2") && !Is("deltanet")) {
+      z = Silu(Linear("gate_projection", x));
+    }
+    const int64_t all = heads_ * values_;
+    const int64_t groups = c_.key_heads > 0 ? c_.key_heads : heads_;
+    const int64_t width = Is("mamba2")                        ? all / groups
+                          : Is("lightning") || Is("hgrn2") ? all
+                                                             : values_;
+    const auto times = [&](Row row) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] *= z[i];
+      return row;
+    };
+    return Is("mamba2") ? Normed(times(o), width, false, c_.norm_eps)
+                        : times(Normed(o, width, false, c_.norm_eps));
+  }
+
+  // S = f S, the delta rule's value, S += k v^T, o = scale S^T q, a head.
+  Rows Gated(const Rows& x) const {
+    const bool delta = Is("deltanet") || Is("gdn") || Is("kda");
+    const bool convolved = delta || Is("mamba2");
+    const bool grouped = convolved;
+    const int64_t key_heads =
+        grouped && c_.key_heads > 0 ? c_.key_heads : heads_;
+    const size_t k_width = static_cast<size_t>(key_heads * keys_);
+    Rows q, k, v, packed, out;
+    for (const Row& row : x) {
+      q.push_back(Linear("query_projection", row));
+      k.push_back(Is("hgrn2") ? Row(k_width) : Linear("key_projection", row));
+      v.push_back(Linear("value_projection", row));
+    }
+    if (convolved) {
+      for (size_t t = 0; t < x.size(); ++t) {
+        Row row = q[t];
+        row.insert(row.end(), k[t].begin(), k[t].end());
+        row.insert(row.end(), v[t].begin(), v[t].end());
+        packed.push_back(row);
+      }
+      packed = Convolved(packed);
+    }
+    std::vector<Row> state(static_cast<size_t>(heads_),
+                           Row(static_cast<size_t>(keys_ * values_)));
+    const double scale = Is("lightning") || Is("mamba2")
+                             ? 1.0
+                             : 1 / std::sqrt(static_cast<double>(keys_));
+    for (size_t t = 0; t < x.size(); ++t) {
+      if (convolved) {
+        const auto at = packed[t].begin();
+        q[t].assign(at, at + k_width);
+        k[t].assign(at + k_width, at + 2 * k_width);
+        v[t].assign(at + 2 * k_width, packed[t].end());
+      }
+      if (delta) {
+        Unit(q[t], keys_);
+        Unit(k[t], keys_);
+      }
+      if (Is("lightning") || Is("hgrn2")) q[t] = Silu(q[t]);
+      if (Is("lightning")) {
+        k[t] = Silu(k[t]);
+        v[t] = Silu(v[t]);
+      }
+      if (Is("retnet") && c_.positions == Positions::kRotary) {
+        q[t] = Turned(q[t], t);
+        k[t] = Turned(k[t], t);
+      }
+      const Row f = Factors(x[t], t, k[t]);
+      const Row plain = v[t];
+      Row step(static_cast<size_t>(heads_), 1.0);
+      if (Is("mamba2")) {
+        const Row a = Linear("decay_projection", x[t]), b = Weight("dt_bias");
+        for (size_t h = 0; h < step.size(); ++h) step[h] = Softplus(a[h] + b[h]);
+      }
+      Row beta(static_cast<size_t>(heads_), 1.0);
+      if (delta) {
+        beta = Each(Linear("beta_projection", x[t]), Sigma);
+        if (c_.negative_eigenvalues) {
+          for (double& b : beta) b *= 2;
+        }
+      }
+      Row o;
+      for (int64_t h = 0; h < heads_; ++h) {
+        Row& s = state[static_cast<size_t>(h)];
+        const double* kh = k[t].data() + h / (heads_ / key_heads) * keys_;
+        const double* qh = q[t].data() + h / (heads_ / key_heads) * keys_;
+        for (int64_t j = 0; j < values_; ++j) {
+          double held = 0, read = 0;
+          for (int64_t i = 0; i < keys_; ++i) {
+            s[i * values_ + j] *= f[static_cast<size_t>(h * keys_ + i)];
+            held += s[i * values_ + j] * kh[i];
+          }
+          double value = step[h] * v[t][static_cast<size_t>(h * values_ + j)];
+          if (delta) value = beta[h] * (value - held);
+          for (int64_t i = 0; i < keys_; ++i) {
+            s[i * values_ + j] += kh[i] * value;
+            read += s[i * values_ + j] * qh[i];
+          }
+          o.push_back(scale * read);
+        }
+      }
+      out.push_back(Linear("out_projection", Output(o, x[t], plain)));
+    }
+    return out;
+  }
+
+  // Rows y + D * mix, D the difference to the row before.
+  static Row Mixed(const Row& y, const Row& before, const Row& mix) {
+    Row row;
+    for (size_t i = 0; i < y.size(); ++i) {
+      row.push_back(y[i] + mix[i] * (before[i] - y[i]));
+    }
+    return row;
+  }
+  // Mixtures for query, decay, key, value, gate, and rate in RWKV-7.
+  std::vector<Row> Mixtures(const Row& y, const Row& before) const {
+    const size_t d = y.size(), inputs = Is("rwkv7") ? 6 : 5;
+    const Row shift = Weight("token_shift");
+    std::vector<Row> mixes;
+    for (size_t n = 0; n < inputs; ++n) {
+      mixes.emplace_back(shift.begin() + n * d, shift.begin() + (n + 1) * d);
+    }
+    if (Is("rwkv6")) {
+      const Row down = Each(
+          Linear("shift_down_projection", Mixed(y, before, Weight("shift_base"))),
+          [](double v) { return std::tanh(v); });
+      const Row up = Weight("shift_up_projection.weight");
+      const size_t rank = down.size() / inputs;
+      for (size_t n = 0; n < inputs; ++n) {
+        for (size_t i = 0; i < d; ++i) {
+          for (size_t r = 0; r < rank; ++r) {
+            mixes[n][i] += up[(n * d + i) * rank + r] * down[n * rank + r];
+          }
+        }
+      }
+    }
+    for (Row& mix : mixes) mix = Mixed(y, before, mix);
+    return mixes;
+  }
+
+  Rows Rwkv(const Rows& x) const {
+    const size_t width = static_cast<size_t>(heads_ * keys_);
+    std::vector<Row> state(static_cast<size_t>(heads_),
+                           Row(static_cast<size_t>(keys_ * keys_)));
+    const Row bonus = Weight("bonus");
+    const auto tanh = [](double v) { return std::tanh(v); };
+    Rows out;
+    for (size_t t = 0; t < x.size(); ++t) {
+      const std::vector<Row> y =
+          Mixtures(x[t], t > 0 ? x[t - 1] : Row(x[t].size()));
+      const Row q = Linear("query_projection", y[0]);
+      Row k = Linear("key_projection", y[2]);
+      const Row v = Linear("value_projection", y[3]);
+      const Row w = Linear("decay_up_projection",
+                           Each(Linear("decay_down_projection", y[1]), tanh));
+      Row f, reads(width), writes(width), gate, o;
+      if (Is("rwkv7")) {
+        const Row a = Each(Linear("rate_up_projection",
+                                  Linear("rate_down_projection", y[5])),
+                           Sigma);
+        gate = Linear("gate_up_projection",
+                      Each(Linear("gate_down_projection", y[4]), Sigma));
+        const Row scale = Weight("key_scale"), rate = Weight("key_rate");
+        Row c;
+        for (size_t i = 0; i < width; ++i) c.push_back(k[i] * scale[i]);
+        Unit(c, keys_);
+        for (size_t i = 0; i < width; ++i) {
+          f.push_back(std::exp(-std::exp(-0.5) * Sigma(w[i])));
+          k[i] *= 1 + (a[i] - 1) * rate[i];
+          reads[i] = -c[i];
+          writes[i] = c[i] * a[i];
+        }
+      } else {
+        gate = Silu(Linear("gate_projection", y[4]));
+        for (size_t i = 0; i < width; ++i) {
+          f.push_back(std::exp(-std::exp(w[i])));
+        }
+      }
+      for (int64_t h = 0; h < heads_; ++h) {
+        Row& s = state[static_cast<size_t>(h)];
+        const size_t at = static_cast<size_t>(h * keys_);
+        for (int64_t j = 0; j < keys_; ++j) {
+          double held = 0, read = 0;
+          for (int64_t i = 0; i < keys_; ++i) {
+            held += s[i * keys_ + j] * reads[at + i];
+          }
+          for (int64_t i = 0; i < keys_; ++i) {
+            double& entry = s[i * keys_ + j];
+            const double add = k[at + i] * v[at + j];
+            if (Is("rwkv6")) read += (entry + bonus[at + i] * add) * q[at + i];
+            entry = f[at + i] * entry + writes[at + i] * held + add;
+            if (Is("rwkv7")) read += entry * q[at + i];
+          }
+          o.push_back(read);
+        }
+      }
+      o = Normed(o, keys_, true, c_.norm_eps * static_cast<double>(keys_));
+      for (int64_t h = 0; Is("rwkv7") && h < heads_; ++h) {
+        const size_t at = static_cast<size_t>(h * keys_);
+        double own = 0;
+        for (int64_t i = 0; i < keys_; ++i) {
+          own += q[at + i] * k[at + i] * bonus[at + i];
+        }
+        for (int64_t i = 0; i < keys_; ++i) o[at + i] += own * v[at + i];
+      }
+      for (size_t i = 0; i < width; ++i) o[i] *= gate[i];
+      out.push_back(Linear("out_projection", o));
+    }
+    return out;
+  }
+
+  const ModelConfig c_;
+  const std::map<std::string, std::vector<float>>& tensors_;
+  const std::string name_, kind_;
+  const int64_t heads_, keys_, values_;
+};
+
+}  // namespace tarn::testing

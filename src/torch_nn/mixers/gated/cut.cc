@@ -1,0 +1,77 @@
+#include "torch_nn/mixers/gated/cut.h"
+
+namespace tarn::nn {
+namespace {
+
+// A piece maps the state S before it to A S + b. Under decay alone A is
+// diagonal, the product of all factors: [B, H, 1] or [B, H, K].
+torch::Tensor TotalDecay(const GatedInputs& in, const SequenceCut& cut) {
+  if (in.gates.dim() > 1) {
+    const torch::Tensor sums = in.gates.sum(1);
+    return (sums.dim() == 2 ? sums.unsqueeze(-1) : sums).exp();
+  }
+  return (in.gates * cut.size())
+      .exp()
+      .unsqueeze(-1)
+      .expand({in.values.size(0), in.gates.size(0), 1});
+}
+
+// Under the delta rule A is a matrix [B, H, K, K]: what becomes of the identity
+// while nothing is written, side by side with b, which begins at 0.
+std::pair<torch::Tensor, torch::Tensor> DeltaMap(const GatedForm& form,
+                                                 const GatedSizes& s,
+                                                 const GatedInputs& in) {
+  std::vector<int64_t> nothing = in.values.sizes().vec();
+  nothing.back() = s.d_key;
+  GatedInputs own = in;
+  own.queries = in.keys;  // nothing is read
+  own.values =
+      torch::cat({in.values, torch::zeros(nothing, in.values.options())}, -1);
+  const torch::TensorOptions options =
+      in.values.options().dtype(WideType(in.values));
+  const torch::Tensor first =
+      torch::cat({torch::zeros({s.d_key, s.d_value}, options),
+                  torch::eye(s.d_key, options)},
+                 -1)
+          .expand({in.values.size(0), s.heads, s.d_key, s.d_value + s.d_key})
+          .contiguous();
+  const torch::Tensor last =
+      Recur(form, s, own, {}, first, /*return_state=*/true).final_state;
+  return {last.slice(-1, 0, s.d_value), last.slice(-1, s.d_value)};
+}
+
+}  // namespace
+
+torch::Tensor StateBefore(const GatedForm& form, const GatedSizes& s,
+                          const GatedInputs& in, const SequenceCut& cut) {
+  torch::Tensor own, map;
+  if (form.delta) {
+    std::tie(own, map) = DeltaMap(form, s, in);
+  } else {
+    own = Recur(form, s, in, {}, {}, /*return_state=*/true).final_state;
+    map = TotalDecay(in, cut);
+  }
+  const auto earlier =
+      cut.Earlier({own, map}, {torch::zeros_like(own), torch::zeros_like(map)});
+  torch::Tensor state = earlier[0][0];
+  for (size_t i = 1; i < earlier.size(); ++i) {
+    const torch::Tensor& step = earlier[i][1];
+    state =
+        (form.delta ? torch::matmul(step, state) : step.unsqueeze(-1) * state) +
+        earlier[i][0];
+  }
+  return state;
+}
+
+torch::Tensor WindowBefore(const torch::Tensor& rows, int64_t width,
+                           const SequenceCut& cut) {
+  const torch::Tensor before = WideRows(cut.EarlierRows(rows, width - 1));
+  const int64_t missing = width - 1 - before.size(1);
+  if (missing == 0) return before;
+  return torch::cat(
+      {torch::zeros({rows.size(0), missing, rows.size(2)}, before.options()),
+       before},
+      1);
+}
+
+}  // namespace tarn::nn

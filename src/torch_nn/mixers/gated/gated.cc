@@ -1,0 +1,229 @@
+#include "torch_nn/mixers/gated/gated.h"
+
+#include "torch_nn/mixers/gated/cut.h"
+#include "torch_nn/mixers/gated/rows.h"
+#include "torch_nn/mixers/gated/weights.h"
+#include "torch_ops/common/tensors.h"
+#include "torch_ops/convolution/convolution.h"
+#include "torch_ops/layers/layers.h"
+
+namespace tarn::nn {
+namespace {
+
+constexpr size_t kMostMaps = 4;  // that ops::LayerHeads takes
+
+// The state is S [B, H, K, V] and, behind a convolution, the rows [B, W - 1, C]
+// that it still reads: of constant size. O(T) time.
+class Gated : public Mixer {
+ public:
+  Gated(const GatedForm& form, const ModelConfig& layer, MixerPlace place)
+      : Mixer(layer, place),
+        form_(form),
+        s_(SizesOf(form, layer)),
+        weights_(*this, form_, s_, DepthOf(layer, place)) {}
+
+  torch::Tensor OutputWeight() const override { return weights_.out->weight; }
+
+ protected:
+  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+                    const torch::Tensor& key_mask) override {
+    return MixWhole(x, nullptr, rotary, key_mask);
+  }
+
+  torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
+                          const RotaryTable& rotary,
+                          const torch::Tensor& key_mask) override {
+    return MixWhole(x, &norm, rotary, key_mask);
+  }
+
+  torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
+                         const RotaryTable& rotary,
+                         const NormLayer* norm) override {
+    const Rows rows = Project(x, norm, {});
+    torch::Tensor window;
+    if (s_.width > 0) window = WindowBefore(rows.mixed, s_.width, cut);
+    const GatedInputs in = Prepare(rows, rotary, {}, {}, window);
+    const torch::Tensor before = StateBefore(form_, s_, in, cut);
+    return Finish(rows, in, Recur(form_, s_, in, {}, before, false).out);
+  }
+
+  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+                         const Taken& taken, MixerState& state) override {
+    const Rows rows = Project(x, nullptr, {});
+    torch::Tensor window;
+    if (s_.width > 0) window = state["window"];
+    const GatedInputs in = Prepare(rows, rotary, {}, taken.lengths, window);
+    const ops::GatedResult result =
+        Recur(form_, s_, in, taken.lengths, state["S"], /*return_state=*/true);
+    state["S"] = result.final_state;
+    if (s_.width > 0) state["window"] = window;
+    return Finish(rows, in, result.out);
+  }
+
+ private:
+  // What the first product makes of a row.
+  struct Rows {
+    torch::Tensor mixed;  // queries, keys (unless bounded) and values
+    torch::Tensor gate, decay, beta;
+  };
+
+  torch::Tensor MixWhole(const torch::Tensor& x, const NormLayer* norm,
+                         const RotaryTable& rotary, const torch::Tensor& kept) {
+    const Rows rows = Project(x, norm, kept);
+    torch::Tensor window;
+    const GatedInputs in = Prepare(rows, rotary, kept, {}, window);
+    return Finish(rows, in, Recur(form_, s_, in, {}, {}, false).out);
+  }
+
+  // One product for all maps of x or of norm(x). Rows that are not kept are
+  // zeros before it, so that gradients of the maps do not meet them, and behind
+  // it, as the norm of zeros may be its bias.
+  Rows Project(const torch::Tensor& x, const NormLayer* norm,
+               const torch::Tensor& kept) const {
+    ops::LayerHeadsArguments a;
+    a.x = Kept(x, kept);
+    a.weights = weights_.FirstMaps();
+    if (a.weights.size() > kMostMaps) {  // the last ones are the narrow ones
+      const torch::Tensor last = torch::cat(std::vector<torch::Tensor>(
+          a.weights.begin() + (kMostMaps - 1), a.weights.end()));
+      a.weights.resize(kMostMaps - 1);
+      a.weights.push_back(last);
+    }
+    if (norm != nullptr) {
+      ops::ResidualNormArguments described;
+      norm->Describe(described);
+      a.gamma = described.gamma;
+      a.beta = described.beta;
+      a.eps = described.eps;
+      a.norm_kind = described.kind;
+    }
+    const torch::Tensor packed = Kept(ops::LayerHeads(a), kept);
+    std::vector<int64_t> widths = {form_.bounded() ? s_.keys + s_.values
+                                                   : s_.channels};
+    for (const auto* map : {&weights_.gate, &weights_.decay, &weights_.beta}) {
+      if (!map->is_empty()) widths.push_back((*map)->weight.size(0));
+    }
+    const auto parts = packed.split_with_sizes(widths, /*dim=*/2);
+    Rows rows;
+    size_t i = 0;
+    rows.mixed = parts[i++];
+    if (!weights_.gate.is_empty()) rows.gate = parts[i++];
+    if (!weights_.decay.is_empty()) rows.decay = parts[i++];
+    if (!weights_.beta.is_empty()) rows.beta = parts[i++];
+    if (!weights_.gate_up.is_empty()) {
+      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight);
+    }
+    if (!weights_.decay_up.is_empty()) {
+      rows.decay = ops::Affine(rows.decay, weights_.decay_up->weight,
+                               ops::NoneOr(weights_.decay_up->bias));
+    }
+    return rows;
+  }
+
+  // Convolution and silu. `window`: the rows before these, undefined: zeros;
+  // where defined it is replaced by the last ones of those in use.
+  torch::Tensor Convolve(const torch::Tensor& mixed,
+                         const torch::Tensor& lengths,
+                         torch::Tensor& window) const {
+    if (s_.width == 0) return torch::silu(mixed);
+    ops::ConvolutionCall call;
+    call.inputs = mixed;
+    call.weights = weights_.filters;
+    call.bias = ops::NoneOr(weights_.filter_bias);
+    call.lengths = ops::NoneOr(lengths);
+    if (window.defined()) {
+      call.initial_state = window;
+      call.return_state = true;
+    }
+    const auto [out, state] = ops::ShortConvolution(call);
+    if (window.defined()) window = state;
+    return out;
+  }
+
+  GatedInputs Prepare(const Rows& rows, const RotaryTable& rotary,
+                      const torch::Tensor& kept, const torch::Tensor& lengths,
+                      torch::Tensor& window) const {
+    const torch::Tensor mixed =
+        form_.convolution ? Convolve(rows.mixed, lengths, window) : rows.mixed;
+    GatedInputs in;
+    if (form_.bounded()) {
+      const auto parts = mixed.split_with_sizes({s_.keys, s_.values}, 2);
+      in.queries = AsHeads(parts[0], s_.key_heads);
+      in.keys = BoundedKeys(s_, weights_, rows.decay);
+      in.values = AsHeads(parts[1], s_.heads);
+    } else if (form_.unit) {  // queries and keys at once
+      const auto parts = mixed.split_with_sizes({2 * s_.keys, s_.values}, 2);
+      const auto unit = Unit(AsHeads(parts[0], 2 * s_.key_heads)).chunk(2, 2);
+      in.queries = unit[0];
+      in.keys = unit[1];
+      in.values = AsHeads(parts[1], s_.heads);
+    } else {
+      const auto parts =
+          mixed.split_with_sizes({s_.keys, s_.keys, s_.values}, 2);
+      in.queries = AsHeads(parts[0], s_.key_heads);
+      in.keys = AsHeads(parts[1], s_.key_heads);
+      in.values = AsHeads(parts[2], s_.heads);
+    }
+    if (!form_.convolution) {
+      if (form_.silu_queries) in.queries = torch::silu(in.queries);
+      if (form_.silu_keys_values) {
+        in.keys = torch::silu(in.keys);
+        in.values = torch::silu(in.values);
+      }
+    }
+    if (form_.rotary) {
+      in.queries = Rotate(in.queries, rotary);
+      in.keys = Rotate(in.keys, rotary);
+    }
+    torch::Tensor steps;
+    if (form_.softplus()) steps = Steps(weights_, rows.decay);
+    in.gates = Gates(form_, s_, weights_, rows.decay, steps);
+    if (form_.skip) {
+      in.skipped = in.values;
+      in.values = (in.values * steps.unsqueeze(-1)).to(mixed.scalar_type());
+    }
+    if (form_.delta) {
+      in.betas = torch::sigmoid(WideRows(rows.beta));
+      if (config_.negative_eigenvalues) in.betas = 2 * in.betas;
+    }
+    // A key of zeros writes nothing and a gate of 0 lets the state pass.
+    in.keys = Kept(in.keys, kept);
+    if (kept.defined() && form_.constant()) {
+      in.gates = in.gates.expand({kept.size(0), kept.size(1), s_.heads});
+    }
+    in.gates = Kept(in.gates, kept);
+    return in;
+  }
+
+  torch::Tensor Finish(const Rows& rows, const GatedInputs& in,
+                       torch::Tensor heads) const {
+    if (form_.skip) {
+      const torch::Tensor skipped =
+          WideRows(in.skipped) * WideRows(weights_.D).unsqueeze(-1);
+      heads = (WideRows(heads) + skipped).to(heads.scalar_type());
+    }
+    return NormOutput(form_, s_, weights_.norm, config_.norm_eps, heads,
+                      rows.gate);
+  }
+
+  const GatedForm& form_;
+  const GatedSizes s_;
+  const GatedWeights weights_;
+};
+
+std::shared_ptr<Mixer> MakeGated(const ModelConfig& layer, MixerPlace place) {
+  return std::make_shared<Gated>(*FindGatedForm(Name(layer.attention)), layer,
+                                 place);
+}
+
+}  // namespace
+
+std::vector<MixerRow> GatedRows() {
+  std::vector<MixerRow> rows;
+  for (const GatedForm& form : GatedForms()) {
+    rows.push_back({form.name, MakeGated});
+  }
+  return rows;
+}
+
+}  // namespace tarn::nn

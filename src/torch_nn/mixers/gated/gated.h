@@ -1,0 +1,14 @@
+// The mixers of config/gated_form.h: RetNet, Lightning, Mamba-2, GLA, HGRN2,
+// DeltaNet, Gated DeltaNet and KDA as one module, which its row of that table
+// builds.
+#pragma once
+
+#include <vector>
+
+#include "torch_nn/mixers/registry.h"
+
+namespace tarn::nn {
+
+std::vector<MixerRow> GatedRows();
+
+}  // namespace tarn::nn

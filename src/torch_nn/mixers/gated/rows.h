@@ -1,0 +1,59 @@
+// What a gated mixer does to rows around its recurrence, differentiable and on
+// any device. Gates are computed in float32 (float64 for float64) whatever the
+// weights' dtype, as their sums decide over a whole sequence.
+#pragma once
+
+#include "config/gated_form.h"
+#include "torch_nn/mixers/gated/weights.h"
+#include "torch_nn/torch.h"
+#include "torch_ops/gated/gated.h"
+
+namespace tarn::nn {
+
+/// What the recurrence of one layer reads, as ops::GatedOptions wants it;
+/// undefined where the form has no such part.
+struct GatedInputs {
+  torch::Tensor queries, keys;  // [B, T, key_heads, K]
+  torch::Tensor values;         // [B, T, H, V]
+  torch::Tensor gates;          // [H], [B, T, H] or [B, T, H, K]
+  torch::Tensor betas;          // [B, T, H]
+  torch::Tensor skipped;        // [B, T, H, V], what D multiplies
+};
+
+/// x with zeros where `kept` [B, T] bool is false, NaN included; x itself
+/// without a mask.
+torch::Tensor Kept(const torch::Tensor& x, const torch::Tensor& kept);
+
+/// Heads [..., K] of length 1: x / sqrt(sum x^2 + kUnitEps).
+torch::Tensor Unit(const torch::Tensor& heads);
+
+/// softplus(x + dt_bias), x [B, T, gates]: the steps of kHead and kChannel.
+torch::Tensor Steps(const GatedWeights& weights, const torch::Tensor& x);
+/// The logarithms of the decay, [B, T, H] or [B, T, H, K], of projected numbers
+/// x [B, T, gates]; steps: Steps of x where the form has them.
+torch::Tensor Gates(const GatedForm& form, const GatedSizes& sizes,
+                    const GatedWeights& weights, const torch::Tensor& x,
+                    const torch::Tensor& steps);
+/// Keys of kBounded, 1 - f = (1 - l) sigma(-x): [B, T, H, K] in the dtype of x.
+torch::Tensor BoundedKeys(const GatedSizes& sizes, const GatedWeights& weights,
+                          const torch::Tensor& x);
+
+/// The output norm and its gate: heads [B, T, H, V], gate [B, T, H V] or
+/// undefined -> [B, T, H V] in the dtype of heads.
+torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& sizes,
+                         const torch::Tensor& weight, double eps,
+                         const torch::Tensor& heads, const torch::Tensor& gate);
+
+/// The recurrence. lengths, initial undefined: all tokens, from zeros.
+ops::GatedResult Recur(const GatedForm& form, const GatedSizes& sizes,
+                       const GatedInputs& in, const torch::Tensor& lengths,
+                       const torch::Tensor& initial, bool return_state);
+
+/// [B, T, heads * width] -> [B, T, heads, width].
+torch::Tensor AsHeads(const torch::Tensor& x, int64_t heads);
+
+/// float64 for float64, else float32; and x in that type.
+torch::ScalarType WideType(const torch::Tensor& x);
+torch::Tensor WideRows(const torch::Tensor& x);
+
+}  // namespace tarn::nn

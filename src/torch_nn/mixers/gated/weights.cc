@@ -1,0 +1,147 @@
+#include "torch_nn/mixers/gated/weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tarn::nn {
+namespace {
+
+// Steps of Mamba-2 and of what followed it begin between these (Gu and Dao
+// 2023, arXiv 2312.00752, section 3.6), rates of their decay likewise.
+constexpr double kLeastStep = 1e-3, kLargestStep = 0.1, kStepFloor = 1e-4;
+constexpr double kLeastRate = 1, kLargestRate = 16;
+
+// RetNet: log(1 - 2^(-5 - h)) (Sun et al. 2023, eq. (8)). Lightning: slopes of
+// ALiBi, flatter from layer to layer up to none in the last (MiniMax-01, arXiv
+// 2501.08313): -2^(-8 (h + 1) / H) (1 - l / (L - 1 + 1e-5) + 1e-5).
+torch::Tensor LogDecay(const GatedForm& form, int64_t heads,
+                       const Depth& depth) {
+  std::vector<float> log_decay;
+  const double l = static_cast<double>(depth.layer);
+  const double last = static_cast<double>(depth.layers - 1);
+  for (int64_t h = 0; h < heads; ++h) {
+    const double place = static_cast<double>(h);
+    const double slope =
+        std::exp2(-8.0 * (place + 1) / static_cast<double>(heads)) *
+        (1 - l / (last + 1e-5) + 1e-5);
+    log_decay.push_back(static_cast<float>(
+        form.rotary ? std::log1p(-std::exp2(-5 - place)) : -slope));
+  }
+  return torch::tensor(log_decay);
+}
+
+// HGRN2 learns bounds that rise from layer to layer (Qin et al. 2024, section
+// 3.1); here they stay where equal weights of the layers put them, l / L.
+torch::Tensor LowerBound(int64_t gates, const Depth& depth) {
+  return torch::full({gates}, static_cast<double>(depth.layer) /
+                                  static_cast<double>(depth.layers));
+}
+
+// The bias whose softplus is a step drawn between the bounds above, evenly in
+// its logarithm.
+torch::Tensor DrawStepBias(int64_t count) {
+  const torch::Tensor steps =
+      torch::empty({count})
+          .uniform_(std::log(kLeastStep), std::log(kLargestStep))
+          .exp()
+          .clamp_min(kStepFloor);
+  return steps + torch::log(-torch::expm1(-steps));
+}
+
+}  // namespace
+
+// A decoder of a sequence-to-sequence model counts its mixers behind those of
+// the encoder, two a layer.
+Depth DepthOf(const ModelConfig& layer, const MixerPlace& place) {
+  Depth depth = {place.index, layer.n_layers};
+  if (layer.arch == Arch::kSeq2seq && place.causal) {
+    depth = {(place.index - layer.n_layers) / 2, layer.n_decoder_layers};
+  }
+  depth.layers = std::max<int64_t>(depth.layers, 1);
+  depth.layer = std::clamp<int64_t>(depth.layer, 0, depth.layers - 1);
+  return depth;
+}
+
+GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
+                           const GatedSizes& s, const Depth& depth) {
+  const auto linear = [&](const char* name, int64_t rows, int64_t columns,
+                          bool bias = false) {
+    return owner.register_module(
+        name,
+        torch::nn::Linear(torch::nn::LinearOptions(columns, rows).bias(bias)));
+  };
+  const bool gated = form.output_gate != OutputGate::kNone;
+  query = linear("query_projection", s.keys, s.d_model);
+  if (!form.bounded()) key = linear("key_projection", s.keys, s.d_model);
+  value = linear("value_projection", s.values, s.d_model);
+  if (form.low_rank_output_gate) {
+    gate = linear("gate_down_projection", s.rank, s.d_model);
+    gate_up = linear("gate_up_projection", s.values, s.rank);
+  } else if (gated) {
+    gate = linear("gate_projection", s.values, s.d_model);
+  }
+  if (form.low_rank()) {
+    const bool bias = form.gate == DecayGate::kLogSigmoid;
+    decay = linear("decay_down_projection", s.rank, s.d_model);
+    decay_up = linear("decay_up_projection", s.gates, s.rank, bias);
+    if (bias) torch::nn::init::zeros_(decay_up->bias);
+  } else if (form.projected()) {
+    decay = linear("decay_projection", s.gates, s.d_model);
+  }
+  if (form.delta) beta = linear("beta_projection", s.heads, s.d_model);
+  if (form.constant()) {
+    log_decay =
+        owner.register_buffer("log_decay", LogDecay(form, s.heads, depth));
+  }
+  if (form.bounded()) {
+    lower_bound =
+        owner.register_buffer("lower_bound", LowerBound(s.gates, depth));
+  }
+  if (form.softplus()) {
+    A_log = owner.register_parameter(
+        "A_log",
+        torch::empty({s.heads}).uniform_(kLeastRate, kLargestRate).log());
+    dt_bias = owner.register_parameter("dt_bias", DrawStepBias(s.gates));
+  }
+  if (form.skip) D = owner.register_parameter("D", torch::ones({s.heads}));
+  if (s.width > 0) {
+    const auto convolution = owner.register_module(
+        "convolution", std::make_shared<torch::nn::Module>("convolution"));
+    const double bound = 1 / std::sqrt(static_cast<double>(s.width));
+    const auto draw = [&](const char* name, std::vector<int64_t> sizes) {
+      return convolution->register_parameter(
+          name, torch::empty(sizes).uniform_(-bound, bound));
+    };
+    filters = draw("weight", {s.channels, s.width});
+    if (form.convolution_bias) filter_bias = draw("bias", {s.channels});
+  }
+  const auto normed = owner.register_module(
+      "norm", std::make_shared<torch::nn::Module>("norm"));
+  norm = normed->register_parameter(
+      "weight", torch::ones({s.shared_norm ? s.norm_width : s.values}));
+  out = linear("out_projection", s.d_model, s.values);
+}
+
+std::vector<torch::nn::Linear> GatedWeights::First() const {
+  std::vector<torch::nn::Linear> maps;
+  for (const torch::nn::Linear& map : {query, key, value, gate, decay, beta}) {
+    if (!map.is_empty()) maps.push_back(map);
+  }
+  return maps;
+}
+
+std::vector<torch::Tensor> GatedWeights::FirstMaps() const {
+  std::vector<torch::Tensor> maps;
+  for (const torch::nn::Linear& map : First()) maps.push_back(map->weight);
+  return maps;
+}
+
+std::vector<int64_t> GatedWeights::FirstWidths() const {
+  std::vector<int64_t> widths;
+  for (const torch::nn::Linear& map : First()) {
+    widths.push_back(map->weight.size(0));
+  }
+  return widths;
+}
+
+}  // namespace tarn::nn

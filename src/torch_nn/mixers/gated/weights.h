@@ -1,0 +1,45 @@
+// The parameters of a gated mixer, under the names of src/mixers/gated/spec.cc.
+#pragma once
+
+#include <vector>
+
+#include "config/gated_form.h"
+#include "torch_nn/mixers/mixer.h"
+#include "torch_nn/torch.h"
+
+namespace tarn::nn {
+
+/// Which of how many layers of its stack a mixer is.
+struct Depth {
+  int64_t layer = 0, layers = 1;
+};
+Depth DepthOf(const ModelConfig& layer, const MixerPlace& place);
+
+/// Registers with `owner` what the form has, and holds it; the rest is null or
+/// undefined. Matrices begin as those of torch.nn.Linear and filters as those
+/// of torch.nn.Conv1d; weights.cc has the other beginnings and their sources.
+struct GatedWeights {
+  GatedWeights(torch::nn::Module& owner, const GatedForm& form,
+               const GatedSizes& sizes, const Depth& depth);
+
+  /// The maps that read a row of the layer, in the order of their results.
+  std::vector<torch::Tensor> FirstMaps() const;
+  /// Rows of each of them.
+  std::vector<int64_t> FirstWidths() const;
+
+  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
+  torch::nn::Linear gate{nullptr};   // of the output, or down to its rank
+  torch::nn::Linear decay{nullptr};  // of the gates, or down to their rank
+  torch::nn::Linear beta{nullptr};
+  torch::nn::Linear gate_up{nullptr}, decay_up{nullptr}, out{nullptr};
+  torch::Tensor log_decay;             // [H], a buffer
+  torch::Tensor lower_bound;           // [H K], a buffer
+  torch::Tensor A_log, dt_bias, D;     // [H], [gates], [H]
+  torch::Tensor filters, filter_bias;  // [C, W], [C]
+  torch::Tensor norm;                  // [V] or [H V]
+
+ private:
+  std::vector<torch::nn::Linear> First() const;
+};
+
+}  // namespace tarn::nn

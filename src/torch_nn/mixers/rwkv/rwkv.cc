@@ -1,0 +1,272 @@
+#include "torch_nn/mixers/rwkv/rwkv.h"
+
+#include "torch_nn/mixers/gated/rows.h"
+#include "torch_nn/mixers/rwkv/weights.h"
+#include "torch_ops/common/tensors.h"
+#include "torch_ops/gated/gated.h"
+#include "torch_ops/layers/layers.h"
+
+namespace tarn::nn {
+namespace {
+
+// Under the root of a key's length, in double for float64 layers.
+constexpr double kLeastSquare = 1e-6;
+
+// What the recurrence of a layer reads, each [B, T, H, K], and what multiplies
+// its normalised result, in RWKV-6 by its silu.
+struct RwkvInputs {
+  torch::Tensor queries, keys, values, gates;
+  torch::Tensor reads, writes;  // RWKV-7
+  torch::Tensor factors;        // [B, T, H K]
+};
+
+// The state is S [B, H, K, K] and the row before the next one, shift [B, D].
+class Rwkv : public Mixer {
+ public:
+  Rwkv(const ModelConfig& layer, MixerPlace place)
+      : Mixer(layer, place),
+        s_(RwkvSizesOf(layer)),
+        w_(*this, s_, DepthOf(layer, place)) {}
+
+  torch::Tensor OutputWeight() const override { return w_.out->weight; }
+
+ protected:
+  virtual std::vector<torch::Tensor> Shifts(const torch::Tensor& /*x*/,
+                                            const torch::Tensor& /*step*/) const {
+    return w_.token_shift.unbind(0);
+  }
+  virtual RwkvInputs Inputs(const std::vector<torch::Tensor>& rows) const = 0;
+  virtual ops::GatedResult Recur(const RwkvInputs& in,
+                                 const ops::GatedOptions& options) const = 0;
+  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable&,
+                    const torch::Tensor& key_mask) override {
+    const torch::Tensor rows = Kept(x, key_mask);
+    RwkvInputs in = Prepare(rows, torch::zeros_like(rows.slice(1, 0, 1)));
+    // A key of zeros writes nothing and a gate of 0 lets the state pass.
+    for (torch::Tensor* part : {&in.keys, &in.gates, &in.writes}) {
+      *part = Kept(*part, key_mask);
+    }
+    return Normed(in, Recur(in, Options(in)).out);
+  }
+
+  // Zeros in front of the norm too, so that its gradient meets no NaN.
+  torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
+                          const RotaryTable& rotary,
+                          const torch::Tensor& key_mask) override {
+    return Mix(norm.forward(Kept(x, key_mask)), rotary, key_mask);
+  }
+
+  torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
+                         const RotaryTable&, const NormLayer* norm) override {
+    const torch::Tensor rows = norm != nullptr ? norm->forward(x) : x;
+    // Zeros come before the first rank's rows, which stay in the graph.
+    const torch::Tensor before =
+        torch::cat({torch::zeros_like(rows.slice(1, 0, 1)),
+                    cut.EarlierRows(rows, 1)},
+                   1);
+    const RwkvInputs in =
+        Prepare(rows, before.slice(1, before.size(1) - 1, before.size(1)));
+    ops::GatedOptions options = Options(in);
+    options.initial_state = StateBefore(in, cut);
+    return Normed(in, Recur(in, options).out);
+  }
+
+  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
+                         const Taken& taken, MixerState& state) override {
+    const torch::Tensor before = state["shift"].unsqueeze(1);
+    const RwkvInputs in = Prepare(x, before.to(x.scalar_type()));
+    ops::GatedOptions options = Options(in);
+    options.initial_state = state["S"];
+    options.lengths = ops::NoneOr(taken.lengths);
+    options.return_state = true;
+    const ops::GatedResult result = Recur(in, options);
+    state["S"] = result.final_state;
+    // Row `lengths` of the earlier row and the new ones is the last in use.
+    const torch::Tensor rows =
+        torch::cat({before, x.to(before.scalar_type())}, 1);
+    const torch::Tensor last = taken.added.to(x.device())
+                                   .view({-1, 1, 1})
+                                   .expand({-1, 1, s_.d_model});
+    state["shift"] = rows.gather(1, last).squeeze(1);
+    return Normed(in, result.out);
+  }
+
+  const RwkvSizes s_;
+  const RwkvWeights w_;
+
+ private:
+  // before: the row in front of x, [B, 1, D].
+  RwkvInputs Prepare(const torch::Tensor& x,
+                     const torch::Tensor& before) const {
+    const torch::Tensor step =
+        torch::cat({before, x.slice(1, 0, std::max<int64_t>(x.size(1) - 1, 0))},
+                   1)
+            .slice(1, 0, x.size(1)) -
+        x;
+    std::vector<torch::Tensor> rows;
+    for (const torch::Tensor& shift : Shifts(x, step)) {
+      rows.push_back(torch::addcmul(x, step, shift));
+    }
+    return Inputs(rows);
+  }
+
+  ops::GatedOptions Options(const RwkvInputs& in) const {
+    ops::GatedOptions options;
+    options.gates = in.gates;
+    return options;
+  }
+
+  // Group norm, each head a group, and what follows it.
+  torch::Tensor Normed(const RwkvInputs& in, const torch::Tensor& heads) const {
+    ops::GatedNormCall call;
+    call.x = heads;
+    call.weight = w_.norm_weight.view({s_.heads, s_.d_key});
+    call.bias = w_.norm_bias.view({s_.heads, s_.d_key});
+    if (!s_.seven) call.gate = AsHeads(in.factors, s_.heads);
+    call.eps = s_.norm_eps;
+    call.centred = true;
+    const torch::Tensor normed = ops::GatedNorm(call);
+    if (!s_.seven) return normed.flatten(2);
+    const torch::Tensor own =
+        (WideRows(in.queries) * WideRows(in.keys) * WideRows(w_.bonus))
+            .sum(-1, true);
+    return ((WideRows(normed) + own * WideRows(in.values)).flatten(2) *
+            WideRows(in.factors))
+        .to(heads.scalar_type());
+  }
+
+  // A piece maps the state S before it to A S + b; A is what becomes of the
+  // identity while nothing is written, side by side with b.
+  torch::Tensor StateBefore(const RwkvInputs& in,
+                            const SequenceCut& cut) const {
+    const int64_t width = s_.d_key;
+    RwkvInputs own = in;
+    own.values =
+        torch::cat({in.values, torch::zeros_like(in.values)}, -1);
+    const torch::TensorOptions wide =
+        in.values.options().dtype(WideType(in.values));
+    ops::GatedOptions options = Options(in);
+    options.initial_state =
+        torch::cat({torch::zeros({width, width}, wide),
+                    torch::eye(width, wide)},
+                   -1)
+            .expand({in.values.size(0), s_.heads, width, 2 * width})
+            .contiguous();
+    options.return_state = true;
+    const torch::Tensor last = Recur(own, options).final_state;
+    const torch::Tensor added = last.slice(-1, 0, width),
+                        map = last.slice(-1, width);
+    const auto earlier = cut.Earlier(
+        {added, map}, {torch::zeros_like(added), torch::zeros_like(map)});
+    torch::Tensor state = earlier[0][0];
+    for (size_t i = 1; i < earlier.size(); ++i) {
+      state = torch::matmul(earlier[i][1], state) + earlier[i][0];
+    }
+    return state;
+  }
+};
+
+class Seven final : public Rwkv {
+ public:
+  using Rwkv::Rwkv;
+
+ protected:
+  RwkvInputs Inputs(const std::vector<torch::Tensor>& y) const override {
+    const auto low = [](const torch::Tensor& x, const torch::nn::Linear& down,
+                        const torch::nn::Linear& up, auto act) {
+      return ops::Affine(act(ops::Affine(x, down->weight)), up->weight,
+                         ops::NoneOr(up->bias));
+    };
+    const auto same = [](const torch::Tensor& x) { return x; };
+    RwkvInputs in;
+    in.queries = Heads(ops::Affine(y[kShiftQuery], w_.query->weight));
+    in.values = Heads(ops::Affine(y[kShiftValue], w_.value->weight));
+    in.gates = Heads(-kRwkvDecay * torch::sigmoid(WideRows(
+                         low(y[kShiftDecay], w_.decay_down, w_.decay_up,
+                             [](const torch::Tensor& x) { return x.tanh(); }))));
+    in.factors = low(y[kShiftGate], w_.gate_down, w_.gate_up,
+                     [](const torch::Tensor& x) { return x.sigmoid(); });
+    const torch::Tensor rates =
+        torch::sigmoid(low(y[kShiftRate], w_.rate_down, w_.rate_up, same));
+    const torch::Tensor keys = ops::Affine(y[kShiftKey], w_.key->weight);
+    const torch::Tensor scaled = WideRows(Heads(keys * w_.key_scale));
+    const torch::Tensor unit =
+        (scaled * torch::rsqrt(scaled.pow(2).sum(-1, true) + kLeastSquare))
+            .to(keys.scalar_type());
+    in.keys = Heads(keys * (1 + (rates - 1) * w_.key_rate));
+    in.reads = -unit;
+    in.writes = unit * Heads(rates);
+    return in;
+  }
+
+  ops::GatedResult Recur(const RwkvInputs& in,
+                         const ops::GatedOptions& options) const override {
+    return ops::DplrAttention(in.queries, in.keys, in.values, in.reads,
+                              in.writes, options);
+  }
+
+
+ private:
+  torch::Tensor Heads(const torch::Tensor& x) const {
+    return AsHeads(x, s_.heads);
+  }
+};
+
+class Six final : public Rwkv {
+ public:
+  using Rwkv::Rwkv;
+
+ protected:
+  // Shifts that depend on a first mixture of the two rows, [B, T, D] each.
+  std::vector<torch::Tensor> Shifts(const torch::Tensor& x,
+                                    const torch::Tensor& step) const override {
+    const torch::Tensor down =
+        ops::Affine(torch::addcmul(x, step, w_.shift_base),
+                    w_.shift_down->weight)
+            .tanh();
+    const auto downs = down.chunk(s_.inputs, 2);
+    const auto ups = w_.shift_up.chunk(s_.inputs, 0);
+    std::vector<torch::Tensor> shifts;
+    for (size_t n = 0; n < downs.size(); ++n) {
+      shifts.push_back(ops::Affine(downs[n], ups[n]) +
+                       w_.token_shift[static_cast<int64_t>(n)]);
+    }
+    return shifts;
+  }
+
+  RwkvInputs Inputs(const std::vector<torch::Tensor>& y) const override {
+    const auto heads = [&](const torch::Tensor& x) {
+      return AsHeads(x, s_.heads);
+    };
+    RwkvInputs in;
+    in.queries = heads(ops::Affine(y[kShiftQuery], w_.query->weight));
+    in.keys = heads(ops::Affine(y[kShiftKey], w_.key->weight));
+    in.values = heads(ops::Affine(y[kShiftValue], w_.value->weight));
+    const torch::Tensor decay = ops::Affine(
+        ops::Affine(y[kShiftDecay], w_.decay_down->weight).tanh(),
+        w_.decay_up->weight, ops::NoneOr(w_.decay_up->bias));
+    in.gates = heads(-WideRows(decay).exp());
+    in.factors = ops::Affine(y[kShiftGate], w_.gate->weight);
+    return in;
+  }
+
+  ops::GatedResult Recur(const RwkvInputs& in,
+                         const ops::GatedOptions& options) const override {
+    return ops::DecayAttention(in.queries, in.keys, in.values, options,
+                               w_.bonus);
+  }
+
+};
+
+template <typename T>
+std::shared_ptr<Mixer> Make(const ModelConfig& layer, MixerPlace place) {
+  return std::make_shared<T>(layer, place);
+}
+
+}  // namespace
+
+std::vector<MixerRow> RwkvRows() {
+  return {{"rwkv6", Make<Six>}, {"rwkv7", Make<Seven>}};
+}
+
+}  // namespace tarn::nn
