@@ -125,4 +125,7 @@ def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **mas
     plain = isinstance(attention, AttentionLayer) and unheard(attention)
     if plain and type(attention).forward is AttentionLayer.forward:
         return attention.unbiased(queries, memory, memory, **masks)
+    masked = getattr(attention, "masked", None)  # of a tarn.nn.Mixer
+    if masked is not None and unheard(attention):
+        return masked(queries, memory, memory, **masks)
     return Branch(attention(queries, memory, memory, **masks))

@@ -6,14 +6,18 @@ piece by piece: `prefill` and `step`, with a state that is a value
 
 from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
+from tarn.nn._gated import GatedMixer
 from tarn.nn._mixer import Mixer, register_mixer
+from tarn.nn._rwkv import RwkvMixer
 
 __all__ = [
     "Attention",
     "Encoder",
     "EncoderLayer",
+    "GatedMixer",
     "LinearAttention",
     "Mixer",
+    "RwkvMixer",
     "make_attention",
     "register_mixer",
 ]

@@ -37,8 +37,13 @@ class Mixer(torch.nn.Module):
         super().__init__()
         self.view = view
         self.kind: str = view["attention"]
-        own = {**view, "n_layers": 1, "arch": "decoder", "task": "lm", "n_classes": 0}
-        (self.state_rows,) = tables.layer_states(own)
+        (self.state_rows,) = tables.layer_states(of_one_layer(view))
+        # Asked for at every step.
+        self._recurrent = self.kind in tables.recurrent_mixers()
+        self._facts = {
+            "initial": {row["name"]: row["initial"] for row in self.state_rows},
+            "shapes": {row["name"]: row["shape"] for row in self.state_rows},
+        }
 
     def mix(
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
@@ -61,12 +66,25 @@ class Mixer(torch.nn.Module):
         """x [B, T, d_model] -> the same shape; the other arguments are those with which
         the layers of `tarn.transformers` call an attention. Raises MaskError for an
         attention mask that is not causal, ValueError for keys other than x."""
+        return whole(self.masked(x, keys, values, attn_mask, query_lengths, key_lengths))
+
+    def masked(
+        self,
+        x: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        attn_mask: BaseMask | None = None,
+        query_lengths: BaseMask | None = None,
+        key_lengths: BaseMask | None = None,
+    ) -> Branch:
+        """forward, as the layers call it."""
         if any(other is not None and other is not x for other in (keys, values)):
             raise ValueError(f"{self.kind}: keys, values: want x itself, got another tensor")
         if attn_mask is not None and attn_mask.causal_offset != 0 and x.shape[1] > 1:
             raise MaskError(f"{self.kind}: attn_mask: want a lower triangular mask, got another")
-        kept = None if key_lengths is None else key_lengths.bool_matrix
-        return self.unbiased(x, kept)[0]
+        if key_lengths is None or key_lengths._all_ones:  # known without reading a matrix
+            return self.unbiased(x)
+        return self.unbiased(x, key_lengths.bool_matrix)
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
         """forward under key_mask [B, T] bool; nothing is left to be applied."""
@@ -89,20 +107,17 @@ class Mixer(torch.nn.Module):
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
     ) -> tuple[Branch, AttentionState]:
         """prefill, as the layers call it."""
-        if self.kind not in tables.recurrent_mixers():
+        if not self._recurrent:
             raise ValueError(f"attention: want a kind with a recurrent form, got {self.kind!r}")
         batch, seq_len = x.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
-        facts = {
-            "initial": {row["name"]: row["initial"] for row in self.state_rows},
-            "shapes": {row["name"]: row["shape"] for row in self.state_rows},
-        }
+        facts = self._facts
         held = begin(state, self.kind, batch, facts, [row["name"] for row in self.state_rows])
         tensors = self._first(x) if held is None else dict(held.tensors)
-        kept = (torch.arange(seq_len) < new[:, None]).to(x.device)
-        out, tensors = self.mix(x, kept, tensors)
-        steps = new if held is None else held.steps + new
-        return Branch(out), AttentionState(self.kind, tensors, steps, facts)
+        before = torch.zeros_like(new) if held is None else held.steps
+        given = None if lengths is None else new
+        branch, tensors = self._continue(x, given, tensors, before)
+        return branch, AttentionState(self.kind, tensors, before + new, facts)
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
@@ -117,6 +132,17 @@ class Mixer(torch.nn.Module):
         branch = Branch(*branch)
         return branch._replace(rows=branch.rows[:, 0]), new_state
 
+    def _continue(
+        self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor
+    ) -> tuple[Branch, Tensors]:
+        """x after the tensors of a state, lengths [B] of it (None: all of T) after steps [B]
+        other tokens."""
+        batch, seq_len = x.shape[:2]
+        new = torch.full((batch,), seq_len) if lengths is None else lengths
+        kept = (torch.arange(seq_len) < new[:, None]).to(x.device)
+        out, tensors = self.mix(x, kept, state)
+        return Branch(out), tensors
+
     def _first(self, x: torch.Tensor) -> Tensors:
         """The state before the first token, by the spec."""
         return {
@@ -125,6 +151,24 @@ class Mixer(torch.nn.Module):
             )
             for row in self.state_rows
         }
+
+
+# What a model says of its task, its positions and its other stack.
+_SECTIONS_AROUND = ("image", "positions")
+_KEYS_AROUND = ("task", "n_classes", "input_dim", "n_decoder_layers", "cross_attention")
+
+
+def of_one_layer(view: View) -> View:
+    """The configuration of a model with one layer as the view has it: what one mixer
+    owns depends neither on the model around it nor on its positions."""
+    fields = tables.config_fields()
+    own = {
+        name: value
+        for name, value in view.items()
+        if name not in _KEYS_AROUND
+        and (name not in fields or fields[name]["section"] not in _SECTIONS_AROUND)
+    }
+    return {**own, "n_layers": 1, "arch": "decoder", "positions": "none"}
 
 
 _MODULES: dict[str, Callable[[View], Mixer]] = {}

@@ -24,6 +24,16 @@ SIZES = {
     "ctc": dict(task="ctc", n_classes=5, input_dim=7),
 }
 LEARNED = dict(positions="learned")
+GATED = (
+    "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+)  # fmt: skip
+
+
+def square(kind):
+    """d_value, where keys and values have one width."""
+    return dict(d_value=8) if kind.startswith("rwkv") else {}
+
+
 CONCAT = dict(positions="sinusoidal", position_combine="concat")
 CASES = [
     ("lm", "decoder", LEARNED),
@@ -35,6 +45,13 @@ CASES = [
     ("lm", "decoder", dict(layers=["linear", "full"])),
     ("lm", "decoder", dict(layers=["aft-simple", "linear"], d_value=8, norm="post")),
     ("lm", "decoder", dict(layers=["linear", {"mixer": "linear", "feature_map": "relu"}])),
+    *(("lm", "decoder", dict(attention=kind, **square(kind))) for kind in GATED),
+    ("lm", "decoder", dict(attention="retnet", positions="rotary", norm="post")),
+    ("lm", "decoder", dict(layers=["gdn", "full"], positions="rotary")),
+    ("lm", "decoder", dict(attention="mamba2", key_heads=1, conv_width=0)),
+    ("lm", "decoder", dict(attention="kda", key_heads=1, gate_rank=5)),
+    ("lm", "decoder", dict(attention="deltanet", negative_eigenvalues=True, norm_kind="rms")),
+    ("image", "decoder", dict(attention="gdn")),
     ("seq2seq", "seq2seq", LEARNED),
     ("seq2seq", "seq2seq", dict(attention="full", positions="sinusoidal")),
     ("classify", "encoder", LEARNED),

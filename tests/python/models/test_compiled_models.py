@@ -15,7 +15,17 @@ STACKS = [
     dict(layers=[{"mixer": "linear", "feature_map": "favor"}, "exact-topk"], norm="post"),
     dict(layers=[{"mixer": "local", "local_context": 5}, "aft-full"]),
     dict(layers=["causal-improved-clustered", "reformer"]),
+    dict(layers=["gdn", "mamba2"], norm_kind="rms", feed_forward="swiglu"),
+    dict(layers=["kda", "retnet"], positions="rotary", norm="post"),
+    dict(layers=["gla", "deltanet"]),
+    dict(layers=["hgrn2", "lightning"]),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_programs_of_other_models():
+    """torch compiles one function for a limited number of models."""
+    torch.compiler.reset()
 
 
 def model_and_tokens(keys):

@@ -11,6 +11,9 @@ from tarn.attention import AFTSimpleAttention, CausalLinearAttention, FullAttent
 
 SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_positions=32)
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
+GATED = (
+    "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+)  # fmt: skip
 FULL = ["linear", "full"]
 AFT = ["linear", "aft-simple"]
 OWN = [
@@ -32,6 +35,10 @@ PATTERNS = [
     dict(layers=FULL, positions="rotary", rotary_place="after"),
     dict(layers=["exact-topk", "aft-full", "linear"], topk=4),
     dict(layers=["linear", "full"], tied_head=True, dropout=0.1, **MODERN),
+    dict(layers=["gdn", "gdn", "full"], **MODERN),
+    dict(layers=["mamba2", {"mixer": "gdn", "conv_width": 2}, "linear"], norm="post"),
+    dict(layers=["kda", {"mixer": "local", "local_context": 4}]),
+    dict(layers=["retnet", "hgrn2", "lightning", "gla"], tied_head=True),
 ]
 
 
@@ -98,6 +105,9 @@ LEAN = [
     dict(layers=["full", "linear", "linear"], positions="rotary", **MODERN),
     dict(attention="linear", norm_kind="rms"),
     dict(attention="full", feed_forward="swiglu"),
+    *(dict(attention=kind, **MODERN) for kind in GATED),
+    dict(layers=["gdn", "gdn", "gdn", "full"], positions="rotary", **MODERN),
+    dict(attention="retnet", positions="rotary", norm="post"),
 ]
 
 

@@ -23,6 +23,8 @@ DECODERS = [
     dict(attention="exact-topk", topk=4),
     dict(attention="aft-full", max_sequence_length=32, aft_parameterization=4),
     dict(attention="aft-simple"),
+    dict(attention="gdn", norm_kind="rms", feed_forward="swiglu"),
+    dict(attention="mamba2", tied_head=True),
     dict(positions="sinusoidal"),
     dict(positions="sinusoidal", position_combine="concat"),
     dict(positions="rotary"),
@@ -38,7 +40,7 @@ IDS = ["-".join(str(value) for value in keys.values()) for keys in DECODERS]
 LEAN = [
     keys
     for keys in DECODERS
-    if keys.get("attention", "linear") in ("linear", "full")
+    if keys.get("attention", "linear") in ("linear", "full", "gdn", "mamba2")
     and keys.get("feature_map", "elu1") in ("elu1", "relu", "relu2", "softplus", "poly2")
 ]
 

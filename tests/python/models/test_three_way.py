@@ -11,6 +11,9 @@ from tarn import models
 
 SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
+GATED = (
+    "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+)  # fmt: skip
 KINDS = [
     *(
         dict(feature_map=name)
@@ -32,6 +35,12 @@ KINDS = [
     dict(feed_forward="swiglu"),
     dict(layers=["linear", "full"], **MODERN),
     dict(layers=["linear", "aft-simple"], **MODERN),
+    *(dict(attention=name) for name in GATED),
+    dict(attention="mamba2", key_heads=1, conv_width=2),
+    dict(attention="gdn", key_heads=1, conv_width=0, negative_eigenvalues=True),
+    dict(attention="kda", gate_rank=3, **MODERN),
+    dict(layers=["gdn", "full"], **MODERN),
+    dict(layers=["gla", {"mixer": "local", "local_context": 5}]),
 ]  # fmt: skip
 POSITIONS = [
     dict(positions="none"),
@@ -58,8 +67,11 @@ def supported(kind, position):
     if position["positions"] != "rotary":
         return True
     mixers = kind.get("layers", [kind.get("attention", "linear")])
+    mixers = [mixer if isinstance(mixer, str) else mixer["mixer"] for mixer in mixers]
     if any(mixer.startswith("aft") for mixer in mixers):
         return False
+    if set(mixers) <= set(GATED) - {"retnet"}:
+        return False  # no layer turns its rows
     if "linear" not in mixers or "rotary_place" not in position:
         return True
     elementwise = kind.get("feature_map", "elu1") in ("elu1", "identity", "relu", "relu2", "softplus")

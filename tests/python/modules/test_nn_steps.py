@@ -5,8 +5,12 @@ import pytest
 import torch
 
 from tarn import nn, recurrent
+from tarn._fused import whole
 
 N, L, D, H = 3, 13, 24, 3
+GATED = (
+    "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+)  # fmt: skip
 MAPS = ("elu1", "identity", "relu", "relu2", "softplus", "poly2", "favor", "rff")
 KINDS = [
     *(dict(feature_map=name) for name in MAPS),
@@ -19,6 +23,9 @@ KINDS = [
     dict(mixer="aft-full", max_sequence_length=20, aft_parameterization=3),
     dict(mixer="aft-simple"),
     dict(d_key=5, d_value=7),
+    *(dict(mixer=kind) for kind in GATED),
+    dict(mixer="gdn", d_key=5, d_value=7, key_heads=1, conv_width=2),
+    dict(mixer="retnet", positions="rotary"),
 ]
 
 
@@ -82,9 +89,9 @@ def test_masked_keys_have_no_influence(keys):
     layer = nn.make_attention(D, H, **keys).eval()
     x = torch.randn(N, L, D)
     key_mask = torch.arange(L) < torch.tensor([L, 4, 9])[:, None]
-    wanted = layer(x, key_mask)
+    wanted = whole(layer.unbiased(x, key_mask))
     other = torch.where(key_mask[..., None], x, 7.0)
-    given = layer(other, key_mask)
+    given = whole(layer.unbiased(other, key_mask))
     assert torch.equal(given[key_mask], wanted[key_mask])
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import tarn
+from tarn import _tables as tables
 from tarn import attention, models
 from tarn.builders import RecurrentAttentionBuilder
 
@@ -187,6 +188,26 @@ def _rows():
             _WHOLE,
             _SHELL.format(kind=kind),
             _runtime(kind) if kind == "aft-full" else _AFT_RUNTIME,
+        ]
+    yield from _gated()
+
+
+def _gated():
+    """The recurrent mixers with a decaying state, by the table."""
+    steps = "test_nn_steps.py::test_an_attention_in_pieces_is_the_whole[{}-6]"
+    for kind, row in tables.mixers().items():
+        if row["family"] not in ("gated", "rwkv"):
+            continue
+        shell = f"{kind}-8" if row["family"] == "rwkv" else kind
+        yield kind, [
+            Cpp("torch_test: Gated.EqualsLoops"),
+            Cpp("torch_test: Gated.GradientEqualsThatOfLoops"),
+            Cpp("torch_test: Gated.MaskedTokensHaveNoInfluence"),
+            steps.format(kind),
+            f"test_gated_mixers.py::test_lengths_leave_padding_out[{kind}]",
+            _WHOLE,
+            f"test_both_shells.py::test_same_weights_same_logits[lm-decoder-{shell}]",
+            f"test_hybrid_models.py::test_runtime_gives_the_same_logits[{kind}-rms-swiglu]",
         ]
 
 

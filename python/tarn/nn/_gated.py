@@ -1,0 +1,237 @@
+"""Mixers with a decaying state, from the table that the C++ side builds its own from
+(config/gated_form.h): RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet
+and KDA differ in which parts they have, not in how a part works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tarn import _tables as tables
+from tarn import ops
+from tarn._fused import Branch
+from tarn.nn._gated_parts import kept_rows, split, unit, wide
+from tarn.nn._gated_weights import GatedWeights
+from tarn.nn._mixer import Tensors
+
+_MOST_MAPS = 4  # of tarn.ops.layer_heads
+
+
+class GatedMixer(GatedWeights):
+    """A mixer whose row of the table of mixers has a form.
+
+    Args:
+        view: a finished configuration as this layer sees it
+            (`tarn.models.layer_view`).
+        layer: its number among the view's n_layers, from which the fixed decays of
+            "lightning" and the bounds of "hgrn2" follow.
+
+    Parameters have the names and shapes of the weight file: query_projection,
+    key_projection, value_projection, out_projection (no biases), norm, and those that
+    the form has besides. What is fixed (log_decay, lower_bound) are buffers. Matrices
+    begin as torch.nn.Linear's, filters as torch.nn.Conv1d's. State: S [B, H, K, V] and,
+    behind a convolution, window [B, W - 1, C], float32 (float64 under float64 weights).
+    """
+
+    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+        """As Mixer.unbiased; out_projection is left to be applied."""
+        if key_mask is not None:
+            key_mask = key_mask.to(x.device).expand(x.shape[:2])
+        return self._run(x, key_mask, None, None, self._places(x))[0]
+
+    def mix(
+        self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
+    ) -> tuple[torch.Tensor, Tensors]:
+        """As Mixer.mix, for tokens that are kept in front of those that are not, and
+        places counted from the first."""
+        branch, new_state = self._run(x, None, kept.sum(1), state, self._places(x))
+        assert branch.weight is not None
+        return ops.affine(branch.rows, branch.weight), new_state
+
+    def extra_repr(self) -> str:
+        return f"kind={self.kind!r}, heads={self.heads}, key_heads={self.key_heads}"
+
+    def _continue(
+        self,
+        x: torch.Tensor,
+        lengths: torch.Tensor | None,
+        state: Tensors,
+        steps: torch.Tensor,
+    ) -> tuple[Branch, Tensors]:
+        lengths = None if lengths is None else lengths.to(x.device)
+        return self._run(x, None, lengths, state, self._places(x, steps[:, None]))
+
+    def _first(self, x: torch.Tensor) -> Tensors:
+        return super()._first(wide(x))
+
+    def _places(self, x: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor | None:
+        """Places of T tokens from `first` on; None where rows are not turned."""
+        if not self.form["rotary"] or self.view["positions"] != "rotary":
+            return None
+        return first + torch.arange(x.shape[1])
+
+    def _run(
+        self,
+        x: torch.Tensor,
+        kept: torch.Tensor | None,
+        lengths: torch.Tensor | None,
+        state: Tensors | None,
+        places: torch.Tensor | None,
+    ) -> tuple[Branch, Tensors]:
+        """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
+        lengths [B]: which count."""
+        mixed, gate, decay, betas = self._project(x, kept)
+        mixed, window = self._convolve(mixed, lengths, state)
+        heads = self._heads(mixed, decay, places)
+        steps = self._steps(decay)
+        gates = self._gates(decay, steps)
+        keys, skipped = kept_rows(heads["keys"], kept), heads["values"]
+        if self.form["skip"]:
+            assert steps is not None
+            heads["values"] = (skipped * steps.unsqueeze(-1)).to(mixed.dtype)
+        if kept is not None and self.form["gate"] == "constant":
+            gates = gates.expand(*kept.shape, self.heads)
+        options: dict[str, Any] = {
+            "gates": kept_rows(gates, kept),
+            "lengths": lengths,
+            "initial_state": None if state is None else state["S"],
+            "scale": self.scale,
+            "return_state": True,
+        }
+        if state is None:
+            options["return_state"] = False
+        operands = [heads["queries"], keys, heads["values"]]
+        if self.form["delta"]:
+            betas = torch.sigmoid(wide(betas))
+            operands.append(2 * betas if self.view["negative_eigenvalues"] else betas)
+            result = ops.delta_attention(*operands, **options)
+        else:
+            result = ops.decay_attention(*operands, **options)
+        out, new_state = (result, {}) if state is None else (result[0], {"S": result[1]})
+        if window is not None and state is not None:
+            new_state["window"] = window
+        if self.form["skip"]:
+            through = wide(skipped) * wide(self.D).unsqueeze(-1)
+            out = (wide(out) + through).to(out.dtype)
+        rows = self._norm_output(out, gate)
+        return Branch(rows, None, self.out_projection.weight), new_state
+
+    def _project(self, x: torch.Tensor, kept: torch.Tensor | None) -> list[Any]:
+        """Queries, keys and values side by side; the output gate, the decays and the
+        betas, None where the form has none. One product for all of them. Rows that are
+        not kept are zeros in front of it, so that gradients of the maps do not meet
+        them, and behind it."""
+        weights = [getattr(self, name).weight for name in self._first_maps]
+        if len(weights) > _MOST_MAPS:  # the last ones are the narrow ones
+            weights = [*weights[: _MOST_MAPS - 1], torch.cat(weights[_MOST_MAPS - 1 :])]
+        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
+        found = iter(packed.split_with_sizes(self._widths, 2))
+        mixed, gate, decay, betas = next(found), None, None, None
+        if self.form["output_gate"] != "none":
+            gate = next(found)
+        if self.form["gate"] not in ("none", "constant"):
+            decay = next(found)
+        if self.form["delta"]:
+            betas = next(found)
+        if self.form["low_rank_output_gate"]:
+            gate = ops.affine(gate, self.gate_up_projection.weight)
+        if self.form["gate"] in ("channel", "log-sigmoid"):
+            up = self.decay_up_projection
+            decay = ops.affine(decay, up.weight, up.bias)
+        return [mixed, gate, decay, betas]
+
+    def _convolve(
+        self, mixed: torch.Tensor, lengths: torch.Tensor | None, state: Tensors | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if not self.form["convolution"]:
+            return mixed, None
+        if not hasattr(self, "convolution"):  # of width 0: silu alone
+            return torch.nn.functional.silu(mixed), None
+        filters = self.convolution
+        bias = getattr(filters, "bias", None)
+        if state is None:
+            return ops.short_convolution(mixed, filters.weight, bias, lengths=lengths), None
+        return ops.short_convolution(
+            mixed,
+            filters.weight,
+            bias,
+            lengths=lengths,
+            initial_state=state["window"],
+            return_state=True,
+        )
+
+    def _heads(
+        self, mixed: torch.Tensor, decay: torch.Tensor | None, places: torch.Tensor | None
+    ) -> dict[str, Any]:
+        """Queries, keys [B, T, key_heads, K] and values [B, T, H, V] as the recurrence
+        reads them, but for the steps of values."""
+        keys, values = self.key_heads * self.d_key, self.heads * self.d_value
+        if self.form["unit"]:  # queries and keys at once
+            both, last = mixed.split_with_sizes([2 * keys, values], 2)
+            found = unit(split(both, 2 * self.key_heads), self.form["unit_eps"]).chunk(2, 2)
+            queries, made = found[0], found[1]
+        else:
+            parts = mixed.split_with_sizes(self._parts, 2)
+            queries, last = split(parts[0], self.key_heads), parts[-1]
+            made = self._bounded_keys(decay) if len(parts) == 2 else split(parts[1], self.key_heads)
+        last = split(last, self.heads)
+        if not self.form["convolution"]:
+            silu = torch.nn.functional.silu
+            if self.form["silu_queries"]:
+                queries = silu(queries)
+            if self.form["silu_keys_values"]:
+                made, last = silu(made), silu(last)
+        if places is not None:
+            cos, sin = torch.ops.tarn.rotary_rows(places, self.d_key, self.view["rotary_base"])
+            tables_ = cos.to(queries).unsqueeze(-2), sin.to(queries).unsqueeze(-2)
+            queries = torch.ops.tarn.rotate(queries, *tables_)
+            made = torch.ops.tarn.rotate(made, *tables_)
+        return {"queries": queries, "keys": made, "values": last}
+
+    def _steps(self, decay: torch.Tensor | None) -> torch.Tensor | None:
+        if decay is None or self.form["gate"] not in ("head", "channel"):
+            return None
+        return torch.nn.functional.softplus(wide(decay) + wide(self.dt_bias))
+
+    def _gates(self, decay: Any, steps: Any) -> Any:
+        """Logarithms of the decay, [H], [B, T, H] or [B, T, H, K], None without one: in
+        float32 whatever the dtype of the weights, as their sums decide over a whole
+        sequence."""
+        gate = self.form["gate"]
+        if gate == "head":
+            return steps * -wide(self.A_log).exp()
+        if gate == "channel":
+            return split(steps, self.heads) * (-wide(self.A_log).exp()).unsqueeze(-1)
+        if gate == "log-sigmoid":
+            gates = torch.nn.functional.logsigmoid(wide(decay))
+            return split(gates, self.heads) / self.form["log_sigmoid_divisor"]
+        if gate == "bounded":
+            # log(l + (1 - l) sigma(x)) from logarithms: sigma(x) may underflow where l = 0.
+            bound = wide(self.lower_bound)
+            rest = torch.log1p(-bound) + torch.nn.functional.logsigmoid(wide(decay))
+            return split(torch.logaddexp(bound.log(), rest), self.heads)
+        return wide(self.log_decay) if gate == "constant" else None
+
+    def _bounded_keys(self, decay: Any) -> torch.Tensor:
+        """1 - f = (1 - l) sigma(-x)."""
+        keys = (1 - wide(self.lower_bound)) * torch.sigmoid(-wide(decay))
+        return split(keys.to(decay.dtype), self.key_heads)
+
+    def _norm_output(self, heads: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+        """The output norm and its gate, [B, T, H, V] -> [B, T, H V]."""
+        groups = {"head": self.heads, "all": 1, "group": self.key_heads}[self.form["span"]]
+        weight = self.norm.weight
+        return ops.gated_norm(
+            split(heads.flatten(2), groups),
+            weight if self.form["span"] == "head" else weight.view(groups, -1),
+            gate=None if gate is None else split(gate, groups),
+            eps=self.view["norm_eps"],
+            activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
+            gate_first=self.form["gate_first"],
+        ).flatten(2)
+
+
+def gated(kind: str) -> bool:
+    """Whether a kind's row of the table of mixers has a form."""
+    return tables.mixers().get(kind, {}).get("form") is not None

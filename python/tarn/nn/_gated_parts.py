@@ -1,0 +1,53 @@
+"""What gated mixers do to rows and tensors around their recurrence."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+
+from tarn import ops
+from tarn.nn._mixer import View, of_one_layer
+
+
+def shapes_of(view: View) -> dict[str, list[int]]:
+    """Names and shapes of a layer's tensors, by the spec."""
+    prefix = "layers.0.attention."
+    config = torch.ops.tarn.config_text(json.dumps(of_one_layer(view)))
+    shapes = json.loads(torch.ops.tarn.weight_shapes(config))
+    return {
+        name.removeprefix(prefix): list(shape)
+        for name, shape in shapes.items()
+        if name.startswith(prefix)
+    }
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """float32, float64 where it is that."""
+    return x if x.dtype == torch.float64 else x.to(torch.float32)
+
+
+def split(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """[B, T, heads * width] -> [B, T, heads, width]."""
+    return x.unflatten(2, (heads, x.shape[2] // heads))
+
+
+def kept_rows(x: Any, kept: torch.Tensor | None) -> Any:
+    """x with zeros where kept [B, T] is False, NaN included."""
+    if kept is None or x is None:
+        return x
+    return torch.where(kept.view(*kept.shape, *[1] * (x.dim() - 2)), x, x.new_zeros(()))
+
+
+def unit(heads: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / sqrt(sum x^2 + eps) over the last axis. An RMS norm whose weight is sqrt(1 / K) and
+    whose eps is eps / K does that, and has a kernel; a weight of 16 bits is too coarse."""
+    width = heads.shape[-1]
+    if heads.dtype in (torch.float32, torch.float64):
+        weight = heads.new_full((width,), 1 / math.sqrt(width))
+        y: Any = ops.rms_norm(heads, weight, eps=eps / width)
+        return y
+    x = wide(heads)
+    return (x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + eps)).to(heads.dtype)

@@ -1,0 +1,96 @@
+"""The tensors of a gated mixer: names and shapes of the spec, first values of the papers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tarn import _tables as tables
+from tarn import ops
+from tarn.nn._gated_parts import shapes_of
+from tarn.nn._mixer import Mixer, View
+
+# What reads a row of the layer, in the order of the results.
+_FIRST = (
+    "query_projection", "key_projection", "value_projection", "gate_projection",
+    "gate_down_projection", "decay_projection", "decay_down_projection", "beta_projection",
+)  # fmt: skip
+# Where steps and rates of a decay begin (Gu and Dao 2023, arXiv 2312.00752, section 3.6).
+_STEPS, _STEP_FLOOR, _RATES = (1e-3, 0.1), 1e-4, (1.0, 16.0)
+
+
+class GatedWeights(Mixer):
+    """What a GatedMixer owns, and the sizes that follow from its view."""
+
+    log_decay: torch.Tensor
+    lower_bound: torch.Tensor
+    A_log: torch.nn.Parameter
+    dt_bias: torch.nn.Parameter
+    D: torch.nn.Parameter
+    convolution: Any
+    norm: Any
+    out_projection: torch.nn.Linear
+    gate_up_projection: torch.nn.Linear
+    decay_up_projection: torch.nn.Linear
+
+    def __init__(self, view: View, layer: int = 0):
+        super().__init__(view)
+        self.form: dict[str, Any] = tables.mixers()[self.kind]["form"]
+        self.heads: int = view["n_heads"]
+        grouped = self.form["grouped"] and view["key_heads"]
+        self.key_heads: int = view["key_heads"] if grouped else self.heads
+        self.d_key: int = view["d_key"]
+        self.d_value: int = view["d_value"]
+        self.scale = self.d_key**-0.5 if self.form["scaled"] else 1.0
+        shapes = shapes_of(view)
+        for name, shape in shapes.items():
+            self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
+        self._begin(layer)
+        first = [name for name in _FIRST if hasattr(self, name)]
+        self._first_maps = tuple(first)
+        keys, values = self.key_heads * self.d_key, self.heads * self.d_value
+        bounded = self.form["gate"] == "bounded"
+        self._parts = [keys, values] if bounded else [keys, keys, values]
+        rest = first[len(self._parts) :]
+        self._widths = [
+            sum(self._parts),
+            *(shapes[f"{name}.weight"][0] for name in rest),
+        ]
+
+    def _register(self, name: str, shape: list[int], bias: bool) -> None:
+        """A tensor of the spec: a map with its bias, a buffer, a parameter."""
+        owner, _, part = name.rpartition(".")
+        if owner.endswith("_projection"):
+            if part == "weight":
+                setattr(self, owner, torch.nn.Linear(shape[1], shape[0], bias=bias))
+        elif owner:
+            if not hasattr(self, owner):
+                setattr(self, owner, torch.nn.Module())
+            getattr(self, owner).register_parameter(part, torch.nn.Parameter(torch.ones(shape)))
+        elif name in ("log_decay", "lower_bound"):
+            self.register_buffer(name, torch.zeros(shape))
+        else:
+            self.register_parameter(name, torch.nn.Parameter(torch.ones(shape)))
+
+    @torch.no_grad()
+    def _begin(self, layer: int) -> None:
+        """First values of what is no matrix: those of the papers, as the trainer's."""
+        gate, count = self.form["gate"], max(self.view["n_layers"], 1)
+        if gate == "constant" and self.form["rotary"]:
+            self.log_decay.copy_(ops.retention_gates(self.heads))
+        elif gate == "constant":
+            self.log_decay.copy_(ops.lightning_gates(self.heads, layer, count))
+        elif gate == "bounded":
+            self.lower_bound.fill_(layer / count)
+        elif gate == "log-sigmoid":
+            torch.nn.init.zeros_(self.decay_up_projection.bias)
+        elif gate in ("head", "channel"):
+            self.A_log.copy_(self.A_log.uniform_(*_RATES).log())
+            steps = self.dt_bias.uniform_(*map(math.log, _STEPS)).exp().clamp(min=_STEP_FLOOR)
+            self.dt_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+        if hasattr(self, "convolution"):
+            bound = self.convolution.weight.shape[1] ** -0.5
+            for parameter in self.convolution.parameters():
+                parameter.uniform_(-bound, bound)

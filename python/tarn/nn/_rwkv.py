@@ -1,0 +1,217 @@
+"""RWKV-6 (Peng et al. 2024, arXiv 2404.05892) and RWKV-7 (Peng et al. 2025, arXiv
+2503.14456): projections of a row mixed with the one before it, around one recurrence.
+config/rwkv_form.h on the C++ side has the equations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tarn import _tables as tables
+from tarn import ops
+from tarn._fused import Branch
+from tarn.nn._gated_parts import kept_rows, shapes_of, split, wide
+from tarn.nn._mixer import Mixer, Tensors, View
+
+_LARGEST_DECAY = math.exp(-0.5)  # of RWKV-7
+_UNIT_EPS = 1e-6  # under the root of a key's length
+
+
+class RwkvMixer(Mixer):
+    """The mixer "rwkv6" or "rwkv7".
+
+    Args:
+        view: a finished configuration as this layer sees it
+            (`tarn.models.layer_view`).
+        layer: its number among the view's n_layers: shifts and decays begin as ramps
+            over the channels that change from layer to layer.
+
+    Parameters have the names and shapes of the weight file. State: S [B, H, K, K] and the
+    row before the next one, shift [B, D], float32 (float64 under float64 weights).
+    """
+
+    token_shift: torch.nn.Parameter
+    shift_base: torch.nn.Parameter
+    bonus: torch.nn.Parameter
+    key_scale: torch.nn.Parameter
+    key_rate: torch.nn.Parameter
+    norm: Any
+    shift_up_projection: Any
+    out_projection: torch.nn.Linear
+
+    def __init__(self, view: View, layer: int = 0):
+        super().__init__(view)
+        self.seven = self.kind == "rwkv7"
+        self.heads: int = view["n_heads"]
+        self.d_key: int = view["d_key"]
+        shapes = shapes_of(view)
+        for name, shape in shapes.items():
+            self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
+        self._begin(layer, max(view["n_layers"], 1))
+
+    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+        """As Mixer.unbiased; out_projection is left to be applied."""
+        if key_mask is not None:
+            key_mask = key_mask.to(x.device).expand(x.shape[:2])
+        return self._run(x, key_mask, None, None)[0]
+
+    def mix(
+        self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
+    ) -> tuple[torch.Tensor, Tensors]:
+        """As Mixer.mix, for tokens that are kept in front of those that are not."""
+        branch, new_state = self._run(x, None, kept.sum(1), state)
+        assert branch.weight is not None
+        return ops.affine(branch.rows, branch.weight), new_state
+
+    def extra_repr(self) -> str:
+        return f"kind={self.kind!r}, heads={self.heads}"
+
+    def _continue(
+        self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor
+    ) -> tuple[Branch, Tensors]:
+        return self._run(x, None, None if lengths is None else lengths.to(x.device), state)
+
+    def _first(self, x: torch.Tensor) -> Tensors:
+        return super()._first(wide(x))
+
+    def _register(self, name: str, shape: list[int], bias: bool) -> None:
+        owner, _, part = name.rpartition(".")
+        if owner.endswith("_projection") and owner != "shift_up_projection":
+            if part == "weight":
+                setattr(self, owner, torch.nn.Linear(shape[1], shape[0], bias=bias))
+        elif owner:
+            if not hasattr(self, owner):
+                setattr(self, owner, torch.nn.Module())
+            getattr(self, owner).register_parameter(part, torch.nn.Parameter(torch.ones(shape)))
+        else:
+            self.register_parameter(name, torch.nn.Parameter(torch.ones(shape)))
+
+    @torch.no_grad()
+    def _begin(self, layer: int, layers: int) -> None:
+        """First values as the trainer's: the first channels look back and forget slowly;
+        the second halves of low rank are small, so that their biases decide at first."""
+        inputs, d = self.token_shift.shape
+        width = self.heads * self.d_key
+        rising, falling = layer / max(layers - 1, 1), 1 - layer / layers
+        channel, ramp = torch.arange(d) / d, torch.arange(width) / max(width - 1, 1)
+        powers = (0.2, 0.9, 0.7, 0.7, 0.2, 0.9) if self.seven else (0.5, 1.0, 1.0, 1.0, 0.5)
+        self.token_shift.copy_(torch.stack([1 - channel ** (p * falling) for p in powers]))
+        ups: dict[str, torch.Tensor] = {}
+        if self.seven:
+            ups["decay"] = -6.5 + 5 * ramp ** (0.85 + math.sqrt(rising))
+            ups["rate"] = torch.zeros(width)
+            self.bonus.fill_(-0.04)
+            self.key_scale.fill_(0.71)
+            self.key_rate.fill_(1.02)
+        else:
+            ups["decay"] = -6 + 5 * ramp ** (0.7 + 1.3 * rising)
+            self.shift_base.copy_(1 - channel**falling)
+            self.shift_up_projection.weight.uniform_(-1e-2, 1e-2)
+            zigzag = 0.1 * ((torch.arange(width) + 1) % 3 - 1)
+            self.bonus.copy_((rising * (1 - ramp) + zigzag).view(self.heads, self.d_key))
+        for name, bias in ups.items():
+            up = getattr(self, f"{name}_up_projection")
+            up.weight.mul_(0.1)
+            up.bias.copy_(bias)
+        self.norm.bias.zero_()
+
+    def _run(
+        self,
+        x: torch.Tensor,
+        kept: torch.Tensor | None,
+        lengths: torch.Tensor | None,
+        state: Tensors | None,
+    ) -> tuple[Branch, Tensors]:
+        """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
+        lengths [B]: which count."""
+        x = kept_rows(x, kept)
+        before = x.new_zeros(x.shape[0], 1, x.shape[2])
+        if state is not None:
+            before = state["shift"].unsqueeze(1).to(x.dtype)
+        rows = self._mixtures(x, torch.cat([before, x[:, :-1]], 1)[:, : x.shape[1]] - x)
+        queries = self._split(self._map("query", rows[0]))
+        keys = self._map("key", rows[2])
+        values = self._split(self._map("value", rows[3]))
+        decays = self._map("decay_up", torch.tanh(self._map("decay_down", rows[1])))
+        options: dict[str, Any] = {"lengths": lengths, "return_state": state is not None}
+        if state is not None:
+            options["initial_state"] = state["S"]
+        if self.seven:
+            factors = self._map("gate_up", torch.sigmoid(self._map("gate_down", rows[4])))
+            rates = torch.sigmoid(self._map("rate_up", self._map("rate_down", rows[5])))
+            scaled = wide(self._split(keys * self.key_scale))
+            length = torch.rsqrt(scaled.pow(2).sum(-1, keepdim=True) + _UNIT_EPS)
+            unit = (scaled * length).to(keys.dtype)
+            keys = kept_rows(self._split(keys * (1 + (rates - 1) * self.key_rate)), kept)
+            writes = kept_rows(unit * self._split(rates), kept)
+            gates = kept_rows(-_LARGEST_DECAY * torch.sigmoid(wide(self._split(decays))), kept)
+            result = ops.dplr_attention(
+                queries, keys, values, -unit, writes, gates=gates, scale=1.0, **options
+            )
+        else:
+            factors = self._map("gate", rows[4])
+            keys = kept_rows(self._split(keys), kept)
+            gates = kept_rows(-wide(self._split(decays)).exp(), kept)
+            result = ops.decay_attention(
+                queries, keys, values, gates=gates, bonus=self.bonus, scale=1.0, **options
+            )
+        out, new_state = (result, {}) if state is None else (result[0], {"S": result[1]})
+        if state is not None:
+            last = x.shape[1] * torch.ones_like(x[:, 0, 0] if x.shape[1] else before[:, 0, 0])
+            at = (last if lengths is None else lengths).long().view(-1, 1, 1)
+            held = torch.cat([state["shift"].unsqueeze(1), x.to(state["shift"].dtype)], 1)
+            new_state["shift"] = held.gather(1, at.expand(-1, 1, x.shape[2]))[:, 0]
+        return Branch(
+            self._finish(out, queries, keys, values, factors), None, self.out_projection.weight
+        ), new_state
+
+    def _map(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        projection = getattr(self, f"{name}_projection")
+        return ops.affine(x, projection.weight, projection.bias)
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        return split(x, self.heads)
+
+    def _mixtures(self, x: torch.Tensor, step: torch.Tensor) -> list[torch.Tensor]:
+        """Rows for queries, decays, keys, values, gates and, in RWKV-7, rates; step: the
+        row before each, less the row."""
+        shifts = list(self.token_shift.unbind(0))
+        if not self.seven:
+            first = torch.addcmul(x, step, self.shift_base)
+            down = torch.tanh(ops.affine(first, self.shift_down_projection.weight))
+            ups = self.shift_up_projection.weight.chunk(len(shifts), 0)
+            shifts = [
+                ops.affine(part.contiguous(), up) + shift
+                for part, up, shift in zip(down.chunk(len(shifts), 2), ups, shifts, strict=True)
+            ]
+        return [torch.addcmul(x, step, shift) for shift in shifts]
+
+    def _finish(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        factors: torch.Tensor,
+    ) -> torch.Tensor:
+        """Group norm, each head a group, and what follows it: [B, T, H K]."""
+        normed = ops.gated_norm(
+            out,
+            self.norm.weight.view(self.heads, self.d_key),
+            self.norm.bias.view(self.heads, self.d_key),
+            None if self.seven else self._split(factors),
+            eps=self.view["norm_eps"] * self.d_key,
+            centred=True,
+        )
+        if not self.seven:
+            return normed.flatten(2)
+        own = (wide(queries) * wide(keys) * wide(self.bonus)).sum(-1, keepdim=True)
+        rows = (wide(normed) + own * wide(values)).flatten(2) * wide(factors)
+        return rows.to(out.dtype)
+
+
+def rwkv(kind: str) -> bool:
+    """Whether a kind is a mixer of this family."""
+    return tables.mixers().get(kind, {}).get("family") == "rwkv"
