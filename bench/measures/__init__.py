@@ -47,5 +47,8 @@ ALL = {
     "million": _own("token 1,000,000 against 1,000", "context", "million"),
     "core_taken": _own("a core taken by another process", "neighbours", "core_taken"),
     "idle": _own("processor time of an idle model", "neighbours", "idle"),
+    "families": _own("decay and delta kernels", "families", "kernels"),
+    "recurrent_forms": _own("operators against torch forms", "families", "forms"),
+    "hybrid_models": _own("transformers' own models", "hybrid_models"),
     "kernels": _own("every kernel at usual shapes", "kernels"),
 }

@@ -87,6 +87,25 @@ def test_both_sides_compute_one_thing():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def test_forms_of_recurrences_compute_one_thing():
+    pytest.importorskip("transformers")
+    code = (
+        "import torch; from measures import families\n"
+        "for name, _ in families.FORMS:\n"
+        "    reads, calls = families._calls(name, families._Operands(192, 16))\n"
+        "    wanted = calls.pop('tarn')(*reads)\n"
+        "    for call in calls.values():\n"
+        "        torch.testing.assert_close(call(*reads), wanted, rtol=1e-4, atol=1e-5)\n"
+    )
+    environment = dict(os.environ, PYTHONPATH=f"{ROOT}/bench:{ROOT}/python")
+    build = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
+    environment["TARN_LIBRARY"] = str(build / "libtarn_pytorch.so")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_unknown_measures_are_refused():
     done = subprocess.run(
         [sys.executable, str(ROOT / "bench/run.py"), "--only", "forwards"],
