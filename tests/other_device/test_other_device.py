@@ -94,6 +94,11 @@ STACKS = [
     dict(layers=["linear", {"mixer": "local", "local_context": 5}], positions="sinusoidal"),
     dict(layers=[{"mixer": "linear", "feature_map": "favor"}, "exact-topk"], norm="post"),
     dict(layers=["aft-full", "linear"], activation="relu"),
+    dict(layers=["gdn", "mamba2"], norm_kind="rms", feed_forward="swiglu"),
+    dict(layers=["kda", "gated-full"], key_heads=1, positions="rotary", rotary_width=4),
+    dict(layers=["rwkv7", "retnet"], positions="rotary"),
+    dict(layers=["hgrn2", "rwkv6"]),
+    dict(layers=["gla", "deltanet"]),
 ]
 
 

@@ -15,9 +15,8 @@ from tarn.feature_maps import by_name
 from tarn.models._config import layer_view
 from tarn.models._rotary import make_attention_layer
 from tarn.nn._attention import attention_type
-from tarn.nn._gated import GatedMixer, gated
-from tarn.nn._mixer import Mixer, make_registered, registered
-from tarn.nn._rwkv import RwkvMixer, rwkv
+from tarn.nn._mixer import Mixer
+from tarn.nn._modules import is_mixer, make_mixer
 from tarn.transformers import (
     TransformerDecoder,
     TransformerDecoderLayer,
@@ -64,12 +63,8 @@ def _attention(
     """The attention layer of a view. number: its place in the model, which makes its
     random draws differ from those of the others. kind: that of cross attention, which
     has no positions; None: the view's own."""
-    if registered(kind or view["attention"]):
-        return make_registered(view)
-    if gated(kind or view["attention"]):
-        return GatedMixer(view, number)
-    if rwkv(kind or view["attention"]):
-        return RwkvMixer(view, number)
+    if kind is None and is_mixer(view["attention"]):
+        return make_mixer(view, number)
     builder = AttentionBuilder()
     for name, value in _settings(view).items():
         if builder.takes(name):

@@ -7,6 +7,7 @@ piece by piece: `prefill` and `step`, with a state that is a value
 from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
 from tarn.nn._gated import GatedMixer
+from tarn.nn._gated_softmax import GatedSoftmaxMixer
 from tarn.nn._mixer import Mixer, register_mixer
 from tarn.nn._rwkv import RwkvMixer
 
@@ -15,6 +16,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "GatedMixer",
+    "GatedSoftmaxMixer",
     "LinearAttention",
     "Mixer",
     "RwkvMixer",

@@ -15,9 +15,8 @@ from tarn.attention._projections import SteppedProjections
 from tarn.attention_registry import AttentionRegistry
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.masking import FullMask, TriangularCausalMask
-from tarn.nn._gated import GatedMixer, gated
-from tarn.nn._mixer import Mixer, make_registered, registered
-from tarn.nn._rwkv import RwkvMixer, rwkv
+from tarn.nn._mixer import Mixer
+from tarn.nn._modules import is_mixer, make_mixer
 from tarn.ops import _checks as checks
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
@@ -161,17 +160,14 @@ def make_attention(
     d_model: int, heads: int, mixer: str = "linear", **options: Any
 ) -> Attention | Mixer:
     """The layer of a kind; arguments as in Attention. Linear attention under an
-    elementwise map is a LinearAttention. A GatedMixer, an RwkvMixer and a kind of
-    `register_mixer` take keys of config.json as options."""
-    if registered(mixer) or gated(mixer) or rwkv(mixer):
+    elementwise map is a LinearAttention. A GatedMixer, an RwkvMixer, a GatedSoftmaxMixer
+    and a kind of `register_mixer` take keys of config.json as options."""
+    if is_mixer(mixer):
         sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
         if not options.pop("causal", True):
             raise ValueError(f"causal: want True for {mixer!r}, got False")
         config = {"attention": mixer, **sizes, **options}
-        view = json.loads(torch.ops.tarn.finish_config(json.dumps(config)))
-        if registered(mixer):
-            return make_registered(view)
-        return GatedMixer(view) if gated(mixer) else RwkvMixer(view)
+        return make_mixer(json.loads(torch.ops.tarn.finish_config(json.dumps(config))))
     own = {"d_key", "d_value", "causal", "feature_map", "denominator", "eps"}
     plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS
     if mixer == "linear" and plain and options.keys() <= own:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
 from tarn.nn._gated_parts import kept_rows, split, unit, wide
@@ -230,8 +229,3 @@ class GatedMixer(GatedWeights):
             activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
             gate_first=self.form["gate_first"],
         ).flatten(2)
-
-
-def gated(kind: str) -> bool:
-    """Whether a kind's row of the table of mixers has a form."""
-    return tables.mixers().get(kind, {}).get("form") is not None

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
 from tarn.nn._gated_parts import kept_rows, shapes_of, split, wide
@@ -39,6 +38,7 @@ class RwkvMixer(Mixer):
     key_rate: torch.nn.Parameter
     norm: Any
     shift_up_projection: Any
+    shift_down_projection: torch.nn.Linear
     out_projection: torch.nn.Linear
 
     def __init__(self, view: View, layer: int = 0):
@@ -210,8 +210,3 @@ class RwkvMixer(Mixer):
         own = (wide(queries) * wide(keys) * wide(self.bonus)).sum(-1, keepdim=True)
         rows = (wide(normed) + own * wide(values)).flatten(2) * wide(factors)
         return rows.to(out.dtype)
-
-
-def rwkv(kind: str) -> bool:
-    """Whether a kind is a mixer of this family."""
-    return tables.mixers().get(kind, {}).get("family") == "rwkv"

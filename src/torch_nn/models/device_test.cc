@@ -81,7 +81,8 @@ std::vector<Case> Cases() {
     });
   }
   for (const char* name : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
-                           "deltanet", "gdn", "kda"}) {
+                           "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+                           "gated-full"}) {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }

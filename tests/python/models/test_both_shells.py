@@ -26,6 +26,7 @@ SIZES = {
 LEARNED = dict(positions="learned")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+    "gated-full",
 )  # fmt: skip
 
 
@@ -51,6 +52,7 @@ CASES = [
     ("lm", "decoder", dict(attention="mamba2", key_heads=1, conv_width=0)),
     ("lm", "decoder", dict(attention="kda", key_heads=1, gate_rank=5)),
     ("lm", "decoder", dict(attention="deltanet", negative_eigenvalues=True, norm_kind="rms")),
+    ("lm", "decoder", dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary")),
     ("image", "decoder", dict(attention="gdn")),
     ("seq2seq", "seq2seq", LEARNED),
     ("seq2seq", "seq2seq", dict(attention="full", positions="sinusoidal")),

@@ -13,6 +13,7 @@ SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+    "gated-full",
 )  # fmt: skip
 FULL = ["linear", "full"]
 AFT = ["linear", "aft-simple"]
@@ -39,6 +40,7 @@ PATTERNS = [
     dict(layers=["mamba2", {"mixer": "gdn", "conv_width": 2}, "linear"], norm="post"),
     dict(layers=["kda", {"mixer": "local", "local_context": 4}]),
     dict(layers=["retnet", "hgrn2", "lightning", "gla"], tied_head=True),
+    dict(layers=["kda", "gated-full"], key_heads=1, norm="post"),
 ]
 
 
@@ -108,6 +110,7 @@ LEAN = [
     *(dict(attention=kind, **MODERN) for kind in GATED),
     dict(layers=["gdn", "gdn", "gdn", "full"], positions="rotary", **MODERN),
     dict(attention="retnet", positions="rotary", norm="post"),
+    dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary", rotary_width=4, **MODERN),
 ]
 
 

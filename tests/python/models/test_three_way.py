@@ -13,6 +13,7 @@ SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+    "gated-full",
 )  # fmt: skip
 KINDS = [
     *(
@@ -40,6 +41,7 @@ KINDS = [
     dict(attention="gdn", key_heads=1, conv_width=0, negative_eigenvalues=True),
     dict(attention="kda", gate_rank=3, **MODERN),
     dict(layers=["gdn", "full"], **MODERN),
+    dict(layers=["gdn", "gated-full"], key_heads=1, **MODERN),
     dict(layers=["gla", {"mixer": "local", "local_context": 5}]),
 ]  # fmt: skip
 POSITIONS = [
@@ -70,7 +72,7 @@ def supported(kind, position):
     mixers = [mixer if isinstance(mixer, str) else mixer["mixer"] for mixer in mixers]
     if any(mixer.startswith("aft") for mixer in mixers):
         return False
-    if set(mixers) <= set(GATED) - {"retnet"}:
+    if set(mixers) <= set(GATED) - {"retnet", "gated-full"}:
         return False  # no layer turns its rows
     if "linear" not in mixers or "rotary_place" not in position:
         return True

@@ -1,5 +1,6 @@
-"""Gated mixers and RWKV as layers by themselves: gradients, composed forms, other dtypes, padding,
-first values, refusals. Whole models of them stand in tests/python/models."""
+"""Gated mixers, RWKV and the softmax attention of hybrids as layers by themselves:
+gradients, composed forms, other dtypes, padding, first values, refusals. Whole models of
+them stand in tests/python/models."""
 
 import math
 
@@ -13,7 +14,8 @@ from tarn._fused import whole
 D, H, N, L = 12, 4, 2, 11
 FORMS = [name for name, row in tables.mixers().items() if row["form"] is not None]
 RWKV = ["rwkv6", "rwkv7"]
-KINDS = FORMS + RWKV
+SOFTMAX = "gated-full"
+KINDS = [*FORMS, *RWKV, SOFTMAX]
 
 
 def sizes_of(kind):
@@ -33,6 +35,7 @@ def test_every_form_has_a_module():
     assert set(FORMS) >= {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda"}
     assert all(type(layer_of(kind)) is nn.GatedMixer for kind in FORMS)
     assert all(type(layer_of(kind)) is nn.RwkvMixer for kind in RWKV)
+    assert type(layer_of(SOFTMAX)) is nn.GatedSoftmaxMixer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +106,9 @@ def test_states_of_16_bit_weights_are_float32(kind):
     layer = layer.bfloat16()
     given, state = layer.prefill(x.bfloat16())
     assert given.dtype == torch.bfloat16
-    assert {tensor.dtype for tensor in state.tensors.values()} == {torch.float32}
+    # A cache is no sum, and has the type of the rows.
+    dtype = torch.bfloat16 if kind == SOFTMAX else torch.float32
+    assert {tensor.dtype for tensor in state.tensors.values()} == {dtype}
     # A rounding of 2^-9 in each of a dozen numbers behind one another.
     torch.testing.assert_close(given.float(), wanted, rtol=0, atol=0.15)
     with torch.autocast("cpu", torch.bfloat16):
@@ -144,6 +149,8 @@ def test_first_values():
         ("kda", dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("mamba2", dict(conv_width=9), "conv_width"),
         ("rwkv7", dict(d_key=6, d_value=5), "d_value: want d_key = 6"),
+        (SOFTMAX, dict(key_heads=3), "key_heads: want 0 or a divisor of n_heads = 4"),
+        (SOFTMAX, dict(d_key=6, rotary_width=3), "rotary_width: want an even width up to d_key"),
     ],
 )
 def test_refusals(kind, options, words):

@@ -21,6 +21,22 @@ from tarn.recurrent._state import AttentionState
 _NAMES = ("keys", "values")
 
 
+def cache_masks(
+    steps: torch.Tensor, new: torch.Tensor, seq_len: int, keys: torch.Tensor
+) -> dict[str, Any]:
+    """Keyword arguments of the operators under which query i of row n, of seq_len, reads
+    the keys [N, t, ...] up to place steps[n] + i, of which steps[n] + new[n] are tokens."""
+    first = same_length(steps)
+    if first is not None and int(new.sum()) == len(new) * seq_len:
+        return {"causal": True, "causal_offset": first}
+    lengths = (steps + new).to(keys.device)
+    if first is not None:
+        return {"causal": True, "causal_offset": first, "key_lengths": lengths}
+    last = steps[:, None] + torch.arange(seq_len)
+    allowed = torch.arange(keys.shape[1]) <= last[:, :, None]
+    return {"attention_mask": allowed[:, None].to(keys.device), "key_lengths": lengths}
+
+
 class CachedSteps(CausalSteps):
     """Appends each token's key and value to the state and attends to all of
     them: O(t) time and memory at token t. Kinds define `attend`.
@@ -101,20 +117,7 @@ class CachedSteps(CausalSteps):
             keys, values = state["keys"], state["values"]
         total = steps + new
         first = same_length(steps)
-        masks: dict[str, Any] = {}
-        if first is not None and int(new.sum()) == batch * seq_len:
-            masks = {"causal": True, "causal_offset": first}
-        elif first is not None:
-            masks = {"causal": True, "causal_offset": first, "key_lengths": total}
-        else:
-            # Each sequence has an offset of its own: j <= steps[n] + i.
-            last = steps[:, None] + torch.arange(seq_len)
-            allowed = torch.arange(keys.shape[1]) <= last[:, :, None]
-            masks = {"attention_mask": allowed[:, None], "key_lengths": total}
-        masks = {
-            name: value.to(queries.device) if isinstance(value, torch.Tensor) else value
-            for name, value in masks.items()
-        }
+        masks = cache_masks(steps, new, seq_len, keys)
         out = self.attend(queries, keys, values, masks, first)
         # Padding after the longest sequence is not kept.
         kept = int(total.max()) if batch else 0

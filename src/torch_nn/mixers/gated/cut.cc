@@ -1,5 +1,7 @@
 #include "torch_nn/mixers/gated/cut.h"
 
+#include "torch_nn/mixers/common/state_maps.h"
+
 namespace tarn::nn {
 namespace {
 
@@ -53,14 +55,7 @@ torch::Tensor StateBefore(const GatedForm& form, const GatedSizes& s,
   }
   const auto earlier =
       cut.Earlier({own, map}, {torch::zeros_like(own), torch::zeros_like(map)});
-  torch::Tensor state = earlier[0][0];
-  for (size_t i = 1; i < earlier.size(); ++i) {
-    const torch::Tensor& step = earlier[i][1];
-    state =
-        (form.delta ? torch::matmul(step, state) : step.unsqueeze(-1) * state) +
-        earlier[i][0];
-  }
-  return state;
+  return StateAfter(earlier);
 }
 
 torch::Tensor WindowBefore(const torch::Tensor& rows, int64_t width,

@@ -1,5 +1,6 @@
 #include "torch_nn/mixers/rwkv/rwkv.h"
 
+#include "torch_nn/mixers/common/state_maps.h"
 #include "torch_nn/mixers/gated/rows.h"
 #include "torch_nn/mixers/rwkv/weights.h"
 #include "torch_ops/common/tensors.h"
@@ -158,11 +159,7 @@ class Rwkv : public Mixer {
                         map = last.slice(-1, width);
     const auto earlier = cut.Earlier(
         {added, map}, {torch::zeros_like(added), torch::zeros_like(map)});
-    torch::Tensor state = earlier[0][0];
-    for (size_t i = 1; i < earlier.size(); ++i) {
-      state = torch::matmul(earlier[i][1], state) + earlier[i][0];
-    }
-    return state;
+    return StateAfter(earlier);
   }
 };
 
