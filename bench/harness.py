@@ -133,6 +133,14 @@ def ratio(slower, faster):
     return statistics.median(a / b for a, b in zip(slower.wall, faster.wall))
 
 
+def bandwidth_share(side, samples, limit):
+    """Median over the pairs of the bytes a second of a side over those of another."""
+    return statistics.median(
+        (side.bytes / a) / (limit.bytes / b)
+        for a, b in zip(samples[side.name].wall, samples[limit.name].wall)
+    )
+
+
 def crossing(points):
     """x from which the ratio of points (x, ratio) stays at 1 or above, between
     measured points on a log scale; the first x if that holds from the beginning,

@@ -14,7 +14,7 @@ import native
 
 
 @functools.lru_cache(maxsize=1)
-def _folder():
+def folder():
     """TARN_BENCH_MODELS, which is kept, or a folder removed when the process ends."""
     named = os.environ.get("TARN_BENCH_MODELS")
     if named:
@@ -26,16 +26,16 @@ def _folder():
 
 def model(name, **options):
     """The directory of a model made with these options of bench/random_model.py."""
-    folder = _folder() / name
-    if not (folder / "model.safetensors").is_file():
+    path = folder() / name
+    if not (path / "model.safetensors").is_file():
         words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
         program = native.ROOT / "bench" / "random_model.py"
         subprocess.run(
-            [sys.executable, str(program), str(folder), *words],
+            [sys.executable, str(program), str(path), *words],
             check=True,
             stdout=subprocess.DEVNULL,
         )
-    return folder
+    return path
 
 
 def m150(quick=False):

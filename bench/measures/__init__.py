@@ -49,6 +49,8 @@ ALL = {
     "idle": _own("processor time of an idle model", "neighbours", "idle"),
     "families": _own("decay and delta kernels", "families", "kernels"),
     "recurrent_forms": _own("operators against torch forms", "families", "forms"),
+    "family_steps": _own("states a second at a server's batch", "family_models", "steps"),
+    "family_models": _own("families at 150 M parameters", "family_models", "models"),
     "hybrid_models": _own("transformers' own models", "hybrid_models"),
     "kernels": _own("every kernel at usual shapes", "kernels"),
 }

@@ -14,15 +14,6 @@ def _read_side(name, bytes_read, threads):
     return harness.of_case(native.Case("limit_read", threads, bytes=bytes_read), name)
 
 
-def _bandwidth_share(side, samples, read):
-    """The share of the read bandwidth, pair by pair."""
-    pairs = sorted(
-        (side.bytes / a) / (read.bytes / b)
-        for a, b in zip(samples[side.name].wall, samples[read.name].wall)
-    )
-    return pairs[len(pairs) // 2]
-
-
 def measure(ctx):
     table = results.Table(
         "decode",
@@ -54,7 +45,7 @@ def _decode(table, ctx, work, f32, bf16):
     samples, limit = limits.group(every, ctx.rounds, 1 << 28, ctx.threads)
     for side in every:
         table.rows.append(limits.row(side, samples[side.name], limit))
-    shares = [_bandwidth_share(s, samples, r) for s, r in zip(steps, reads)]
+    shares = [harness.bandwidth_share(s, samples, r) for s, r in zip(steps, reads)]
     rates = [1 / samples[s.name].median for s in steps]
     table.goal(
         "decode, batch 1, float32 weights, 150 M parameters: of the read bandwidth",
