@@ -123,13 +123,19 @@ def _stored(folder):
 
 
 def _machine_lines(target, tables):
-    newest = max((t["machine"] for t in tables.values()), key=lambda m: m["date"])
+    """The machine of a target's tables; where there were several, which measured what."""
+    by_cpu = {}
+    for name, table in tables.items():
+        by_cpu.setdefault(table["machine"]["cpu"], {})[name] = table["machine"]
     peers = [t["machine"] for t in tables.values() if "fast_transformers" in t["machine"]]
-    yield (
-        f"- **{target}**: {newest['cpu']}, {newest['cores']} cores, {newest['caches']}, "
-        f"{newest['memory_gib']} GiB; {newest['date']}; torch {newest['torch']} "
-        f"({'; '.join(newest['torch_build'])})"
-    )
+    for measured in sorted(by_cpu.values(), key=len, reverse=True):
+        newest = max(measured.values(), key=lambda m: m["date"])
+        what = "" if len(by_cpu) == 1 else f"; measured there: {', '.join(measured)}"
+        yield (
+            f"- **{target}**: {newest['cpu']}, {newest['cores']} cores, {newest['caches']}, "
+            f"{newest['memory_gib']} GiB; {newest['date']}; torch {newest['torch']} "
+            f"({'; '.join(newest['torch_build'])}){what}"
+        )
     if peers:
         yield (
             f"  - fast-transformers {peers[-1]['fast_transformers']}: "

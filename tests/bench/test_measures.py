@@ -143,5 +143,18 @@ def test_torch_forms_agree_with_the_operator():
         assert (form(q, k, v) - wanted).abs().max() < 1e-4
 
 
+def test_every_machine_of_a_target_is_named():
+    """Tables of two machines: each machine once, with what was measured there."""
+    facts = {"cores": 2, "caches": "L2", "memory_gib": 8, "date": "2026-01-01", "torch": "2",
+             "torch_build": ["AVX512"]}
+    tables = {name: {"machine": {**facts, "cpu": cpu}}
+              for name, cpu in (("decode", "A"), ("share", "B"), ("length", "A"))}
+    lines = list(report._machine_lines("AVX3", tables))
+    assert [line.split(",")[0] for line in lines] == ["- **AVX3**: A", "- **AVX3**: B"]
+    assert lines[0].endswith("measured there: decode, length") and lines[1].endswith(": share")
+    del tables["share"]
+    assert "measured there" not in "".join(report._machine_lines("AVX3", tables))
+
+
 def test_figures_are_rounded_in_storage():
     assert report._rounded({"a": [1.23456789]}) == {"a": [1.2346]}
