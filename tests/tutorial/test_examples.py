@@ -80,6 +80,21 @@ def test_copy_task_untrained_is_wrong(capsys):
     assert float(re.search(r"right: ([\d.]+)% of 500 symbols", told).group(1)) < 50
 
 
+def test_tiny_qwen(tmp_path):
+    """Both sides learn, and learn the same: the kernels change no loss."""
+    pytest.importorskip("transformers")
+    text = tmp_path / "text"
+    text.write_bytes(b"To be, or not to be, that is the question. " * 100)
+    told = example(tmp_path, "tiny_qwen.py", 3, text)
+    theirs, ours, quotient = told.splitlines()
+    figures = [re.search(r"([\d.]+) s an update, loss ([\d.]+) to ([\d.]+)", line).groups()
+               for line in (theirs, ours)]
+    assert theirs.startswith("transformers ") and ours.startswith("tarn ")
+    losses = [[float(one) for one in row[1:]] for row in figures]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3) and losses[0][1] < losses[0][0] - 0.5
+    assert re.fullmatch(r"[\d.]+ times as fast", quotient)
+
+
 def test_forks_are_what_the_whole_prompt_gives(tmp_path, model, fork_program):
     told = example(tmp_path, "fork_state.py", model, PROMPT, 3, 40)
     first, *forks, last = told.splitlines(keepends=True)
@@ -147,7 +162,7 @@ def test_readme_names_all_and_its_commands_run(clone):
     commands = re.search(r"```sh\n(.*?)```", README, re.DOTALL).group(1).splitlines()
     told = {}
     for line in commands:
-        if not line.startswith(".venv/bin/python examples/c"):  # these have tests of their own
+        if not re.match(r"\.venv/bin/python examples/(c|tiny)", line):  # these have tests of their own
             line = line.replace('"The "', '"the "').replace(".venv/bin/python", shlex.quote(sys.executable))
             told[line] = clone.shell(line)
         elif "classify_csv" in line:

@@ -14,13 +14,27 @@ import torch
 FOLDER = pathlib.Path(__file__).parent
 MODELS = ("retnet", "gla", "hgrn2", "delta_net", "gated_deltanet", "kda", "rwkv6", "rwkv7",
           "linear_attn")
+PEERS = FOLDER.parents[2] / ".venv-peers/bin/python"
+FOUND = "import importlib.util as u, sys; sys.exit(not (u.find_spec('fla') and u.find_spec('torch')))"
+
+
+def _python():
+    """This Python or that of the peers, whichever has the package; None: neither."""
+    for one in (sys.executable, PEERS):
+        if pathlib.Path(one).is_file() and subprocess.run([one, "-c", FOUND]).returncode == 0:
+            return str(one)
+    return None
+
+
+PYTHON = _python()
 installed = pytest.mark.skipif(
-    importlib.util.find_spec("fla") is None or importlib.util.find_spec("transformers") is None,
-    reason="flash-linear-attention is not installed")
+    PYTHON is None or importlib.util.find_spec("transformers") is None,
+    reason="flash-linear-attention is not installed (make bench-peers)")
 
 
 def program(*arguments):
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True,
+    assert PYTHON is not None
+    return subprocess.run([PYTHON, *map(str, arguments)], capture_output=True, text=True,
                           timeout=1200, env=dict(os.environ, HF_HUB_OFFLINE="1"))
 
 
