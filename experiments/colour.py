@@ -5,8 +5,18 @@ and softmax attention, and LSH attention beside them, each for the same wall tim
 from __future__ import annotations
 
 import pathlib
+import statistics
 
-from experiments.core import ATTENTION_FLAG, JsonDict, Progress, Settings, TrainingRun, measure, train
+from experiments.core import (
+    ATTENTION_FLAG,
+    JsonDict,
+    Progress,
+    Settings,
+    TrainingRun,
+    measure,
+    train,
+    update_time,
+)
 from experiments.core.files import write_bytes
 from experiments.core.packing import unpacked
 from experiments.core.types import ExperimentError
@@ -77,10 +87,8 @@ def _updates_of(settings: Settings, progress: Progress, kind: str,
     done = train(settings, progress, f"colour: time of an update, {kind}", [
         *_flags(settings, kind, learned), "--seed", str(settings.seed), "--steps", str(steps),
         "--warmup", "1", "--eval-every", str(steps), "--checkpoint-every", str(steps)])
-    ends = [row["elapsed_s"] for row in done.log]
-    update = (ends[-2] - ends[settling - 1]) / timed
-    evaluation = max(0.0, ends[-1] - ends[-2] - update)
-    return max(3, round((_SECONDS[settings.size] - _EVALUATIONS * evaluation) / update))
+    return update_time(done.log, settling, statistics.fmean).updates_in(
+        _SECONDS[settings.size], _EVALUATIONS, least=3)
 
 
 def _trained(settings: Settings, progress: Progress, kind: str, seed: int, steps: int,

@@ -5,7 +5,6 @@ parameters, each for the same wall time; and what one more token costs them."""
 from __future__ import annotations
 
 import pathlib
-import statistics
 
 from experiments.core import (
     Experiment,
@@ -18,6 +17,7 @@ from experiments.core import (
     tarn_json,
     thinned,
     train,
+    update_time,
 )
 from experiments.earlier_page import criteria, page
 from experiments.earlier_token import token_times
@@ -87,10 +87,7 @@ def _ms_an_update(settings: Settings, progress: Progress, part: str, kind: str,
     done = train(settings, progress, part, [
         *_flags(settings, kind, text, rows, steps), "--seed", str(settings.seed),
         "--eval-every", str(steps)])
-    # elapsed_s of the last line holds the evaluation.
-    ends = [row["elapsed_s"] for row in done.log[:-1]]
-    return 1000 * (statistics.median(b - a for a, b in zip(ends, ends[1:]))
-                   if len(ends) > 1 else ends[0])
+    return 1000 * update_time(done.log).update
 
 
 def _parameters(settings: Settings, done: TrainingRun) -> int:
@@ -153,7 +150,7 @@ EXPERIMENT = Experiment(
           "every token of the "
           "context; a linear transformer trains as well and generates at a constant cost.",
     sources=("experiments/earlier.py", "experiments/earlier_token.py",
-             "experiments/core/program.py", "python/tarn/models", "src/cli", "src/config",
+             "experiments/core/program.py", "experiments/core/update_time.py", "python/tarn/models", "src/cli", "src/config",
              "src/core", "src/data", "src/kernels", "src/runtime", "src/text", "src/torch_nn",
              "src/torch_ops", "src/train"),
     data=("text-shakespeare",), attention=("linear", "softmax", "lstm"), devices=("cpu",),

@@ -17,6 +17,7 @@ from experiments.core import (
     Series,
     Table,
     number,
+    value_at,
 )
 
 _NAMES = {"rnn": "RNN", "lstm": "LSTM", "cnn": "CNN", "linear": "linear",
@@ -43,17 +44,6 @@ def _runs(result: JsonDict, kind: str) -> list[JsonDict]:
 _TIME, _UPDATES = "elapsed_s", "step"  # of an evaluation
 
 
-def _at(run: JsonDict, place: float, clock: str) -> float | None:
-    """Bits after so many seconds or updates, on the straight line between two
-    evaluations; None before the first and after the last."""
-    rows = run["held_out"]
-    for a, b in zip(rows, rows[1:]):
-        if a[clock] <= place <= b[clock]:
-            share = (place - a[clock]) / (b[clock] - a[clock]) if b[clock] > a[clock] else 1.0
-            return float(a["bits"] + share * (b["bits"] - a["bits"]))
-    return float(rows[0]["bits"]) if rows and rows[0][clock] == place else None
-
-
 def _common(result: JsonDict, clock: str) -> float:
     """Seconds or updates that every run came to, at its last evaluation."""
     return min(run["held_out"][-1][clock] for run in result["measured"]["runs"])
@@ -63,7 +53,7 @@ def _bits(result: JsonDict, kind: str, clock: str = _TIME) -> list[float]:
     """Of the seeds, after the seconds or the updates that all came to; none where a
     run was first evaluated later."""
     place = _common(result, clock)
-    found = [_at(run, place, clock) for run in _runs(result, kind)]
+    found = [value_at(run["held_out"], place, clock, "bits") for run in _runs(result, kind)]
     return [] if None in found else [one for one in found if one is not None]
 
 

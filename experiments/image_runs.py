@@ -7,7 +7,7 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from experiments.core import JsonDict, Settings, TrainingRun, tarn_json
+from experiments.core import JsonDict, Settings, TrainingRun, tarn_json, value_at
 
 COMPARED = ("linear", "softmax")  # image by image; others are shown beside
 
@@ -37,17 +37,6 @@ def test(settings: Settings, run: TrainingRun, file: pathlib.Path, pool: int,
             ("images", "bits_per_dim", "standard_error", "bits_per_dim_of_images", "seconds")}
 
 
-def at_time(rows: Sequence[JsonDict], seconds: float, clock: str) -> float | None:
-    """Held-out bits/dim at a time, on the straight line between two evaluations;
-    None before the first and after the last."""
-    points = [(row[clock], row["val_bits_per_dim"]) for row in rows
-              if row.get(clock) is not None]
-    for (x0, y0), (x1, y1) in zip(points, points[1:]):
-        if x0 <= seconds <= x1:
-            return y0 + (y1 - y0) * (seconds - x0) / (x1 - x0) if x1 > x0 else y1
-    return points[0][1] if points and points[0][0] == seconds else None
-
-
 def equal_time(runs: Mapping[str, JsonDict], clock: str) -> JsonDict | None:
     """Held-out bits/dim of runs by kind when the first of them had finished. The
     winner is the lower; None where a curve does not reach there."""
@@ -55,7 +44,8 @@ def equal_time(runs: Mapping[str, JsonDict], clock: str) -> JsonDict | None:
     if len(ends) < 2 or any(end is None for end in ends):
         return None
     seconds = min(ends)
-    found = {kind: at_time(one["held_out"], seconds, clock) for kind, one in runs.items()}
+    found = {kind: value_at(one["held_out"], seconds, clock, "val_bits_per_dim")
+             for kind, one in runs.items()}
     if any(value is None for value in found.values()):
         return None
     return {"seconds": seconds, "bits_per_dim": found,

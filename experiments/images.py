@@ -131,8 +131,8 @@ EXPERIMENT = Experiment(
     claim="Trained on images pixel by pixel, linear attention reaches nearly the bits/dim of "
     "softmax attention after as many updates, and lower bits/dim in the same time where "
     "sequences are long.",
-    sources=("experiments/images.py", "experiments/image_runs.py", "experiments/colour.py", "src/config", "src/core",
-             "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train",
+    sources=("experiments/images.py", "experiments/image_runs.py", "experiments/colour.py", "experiments/core/curves.py",
+             "experiments/core/update_time.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train",
              "src/runtime", "src/text", "src/cli"),
     data=(DATA, *(f"?{name}" for name in colour.SETS)),
     attention=("linear", "softmax", "reformer"),

@@ -14,6 +14,7 @@ from experiments.core import (
     evaluations,
     TrainingRun,
     train,
+    update_time,
 )
 from experiments.speech_page import criteria, page
 
@@ -92,9 +93,7 @@ def _updates(settings: Settings, progress: Progress, kind: str) -> int:
         *_training_flags(settings, kind), *_speakers(settings, 0), "--seed", str(settings.seed),
         "--steps", str(timed), "--warmup", "0", "--eval-every", str(timed), "--eval-windows", "1",
         "--checkpoint-every", str(timed)])
-    ends = [row["elapsed_s"] for row in done.log[:-1]]  # the last evaluates, too
-    update = statistics.median(b - a for a, b in zip(ends, ends[1:]))
-    return max(_LEAST_UPDATES, round(_TRAINING_S[settings.size] / update))
+    return update_time(done.log).updates_in(_TRAINING_S[settings.size], least=_LEAST_UPDATES)
 
 
 def _error_rates(settings: Settings, progress: Progress, kind: str, index: int,
@@ -177,7 +176,7 @@ EXPERIMENT = Experiment(
     name="speech", title="Speech recognition with CTC", paper="Table 3",
     claim="On speech, linear attention is the fastest transformer per epoch and better than a "
           "Bi-LSTM; softmax is the most accurate.",
-    sources=("experiments/speech.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops",
+    sources=("experiments/speech.py", "experiments/core/update_time.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops",
              "src/text", "src/train"),
     data=("fsdd",), attention=("lstm", "softmax", "reformer", "linear"),
     minutes={"quick": 0.6, "cpu": 14, "full": 3000},

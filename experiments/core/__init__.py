@@ -1,5 +1,6 @@
 """What the experiments share; experiments/README.md says how to write one."""
 
+from experiments.core.curves import value_at
 from experiments.core.figures import Figures, pack_images, unpack_images
 from experiments.core.page import Page, Picture, Section, Table, size
 from experiments.core.points import measure
@@ -13,6 +14,7 @@ from experiments.core.types import (
     ExperimentError,
     JsonDict,
 )
+from experiments.core.update_time import UpdateTime, update_time
 from plotting import Panel, Series, number
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "Settings",
     "Table",
     "TrainingRun",
+    "UpdateTime",
     "duration",
     "evaluations",
     "measure",
@@ -43,4 +46,6 @@ __all__ = [
     "train",
     "train_together",
     "unpack_images",
+    "update_time",
+    "value_at",
 ]

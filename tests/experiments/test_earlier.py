@@ -2,7 +2,6 @@
 
 import pytest
 
-from experiments import earlier_page
 from experiments.core import Figures
 from experiments.core.settings import Settings
 from experiments.core.types import SIZES
@@ -91,15 +90,6 @@ def test_convolutions_are_reported_and_decide_nothing():
         assert len(lines) == 2
         assert all(one.reported and one.wanted == "reported" and one.holds is not False
                    and not one.opposite for one in lines)
-
-
-def test_curves_are_read_between_their_evaluations():
-    """Halfway between two of them, by updates and by seconds alike."""
-    run = {"held_out": [{"step": 100, "elapsed_s": 10.0, "bits": 4.0},
-                        {"step": 200, "elapsed_s": 30.0, "bits": 2.0}]}
-    assert earlier_page._at(run, 150, "step") == 3.0 and earlier_page._at(run, 20.0, "elapsed_s") == 3.0
-    assert earlier_page._at(run, 100, "step") == 4.0 and earlier_page._at(run, 200, "step") == 2.0
-    assert earlier_page._at(run, 99, "step") is None and earlier_page._at(run, 31.0, "elapsed_s") is None
 
 
 def slower(of, kind, factor):

@@ -22,7 +22,7 @@ from experiments.core.files import write_json
 from experiments.core.packing import unpacked
 from experiments.core.report import verdict
 from experiments.image_runs import apart as apart_of
-from experiments.image_runs import at_time, equal_time
+from experiments.image_runs import equal_time
 
 
 def evaluations(*rows):
@@ -79,17 +79,6 @@ def images_result(size="cpu", kinds=("linear", "softmax"), relative=(0.02, 0.03)
                    } if colour else None,
     }
     return {"size": size, "measured": measured}
-
-
-def test_a_curve_is_read_between_its_evaluations():
-    curve = evaluations((1, 6.0), (2, 4.0), (4, 3.0))
-    assert at_time(curve, 1, "elapsed_s") == 6.0
-    assert at_time(curve, 1.5, "elapsed_s") == 5.0
-    assert at_time(curve, 3, "elapsed_s") == 3.5
-    assert at_time(curve, 8, "cpu_s") == 3.0
-    assert at_time(curve, 0.5, "elapsed_s") is None
-    assert at_time(curve, 4.5, "elapsed_s") is None
-    assert at_time([], 1, "elapsed_s") is None
 
 
 def test_the_winner_is_who_is_lower_when_the_first_has_finished():
