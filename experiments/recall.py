@@ -4,11 +4,8 @@ the one that recalls is linear, with keys of different widths, or softmax."""
 
 from __future__ import annotations
 
-import pathlib
-import shutil
-
-from experiments.core import Experiment, JsonDict, Progress, Settings, TrainingRun, evaluations, train_together
-from experiments.core.data import sha256
+from experiments import recall_runs
+from experiments.core import Experiment, JsonDict, Progress, Settings, TrainingRun, train_together
 from experiments.recall_page import criteria, page
 
 # Each number of pairs is learned from the weights of the one before.
@@ -21,7 +18,6 @@ _SEEDS = {"quick": 1, "cpu": 3, "full": 5}
 _BATCH = {4: 32, 8: 32, 16: 32, 32: 16, 64: 16, 128: 16}  # rows; 4 at the quick size
 # Seconds of 1,000 updates as planned of one of two runs at once, halved; by pairs.
 _PLAN = {4: 2.0, 8: 3.6, 16: 7.0, 32: 7.5, 64: 15.0, 128: 30.0}
-_KEPT = ("config.json", "model.safetensors", "tokenizer.json")
 
 
 def _models(settings: Settings) -> list[tuple[str, int]]:
@@ -37,47 +33,25 @@ def _part(kind: str, d_key: int, pairs: int, seed: int, alone: bool = False) -> 
     return f"{kind}, d_key {d_key}, {pairs} pairs{how}, seed {seed}"
 
 
-def _start(settings: Settings, before: TrainingRun) -> pathlib.Path:
-    """A copy of a model in a folder named by its weights: what a run depends on is
-    its flags, and of a folder the name."""
-    to = settings.out / "starts" / sha256(before.model / "model.safetensors")[:16]
-    to.mkdir(parents=True, exist_ok=True)
-    for name in _KEPT:
-        if (before.model / name).is_file():
-            shutil.copyfile(before.model / name, to / name)
-    return to
-
-
-def _symbols(settings: Settings) -> int:
-    """Keys and values, halves of it: more than the longest row has tokens."""
-    return 4 * max(_PAIRS[settings.size]) + 4
-
-
 def _flags(settings: Settings, kind: str, d_key: int, pairs: int) -> list[str]:
-    """Rows hold nothing but the pairs and, once each, the keys with a place for
-    the value. One layer of local attention sees two tokens: it brings key and
-    value together, and the other one recalls. Without positions: what is learned
-    of short rows serves long ones."""
+    """One layer of local attention sees two tokens: it brings key and value together,
+    and the other one recalls."""
+    quick, steps = settings.size == "quick", _STEPS[settings.size]
     second = "linear" if kind == "linear" else "full"
-    steps = _STEPS[settings.size]
-    return ["--preset", "mqar", "--layers", f"local:local_context=2,{second}", "--n-layers", "2",
-            "--d-model", "32" if settings.size == "quick" else "64", "--n-heads", "1",
-            "--d-key", str(d_key), "--d-value", "64", "--d-ff", "128", "--positions", "none",
-            "--symbols", str(_symbols(settings)), "--pairs", str(pairs), "--seq-len", str(4 * pairs),
-            "--batch", "4" if settings.size == "quick" else str(_BATCH[pairs]),
+    return [*recall_runs.rows(pairs, max(_PAIRS[settings.size]), 4 if quick else _BATCH[pairs]),
+            "--layers", f"{recall_runs.PAIRING},{second}", "--n-layers", "2",
+            "--d-model", "32" if quick else "64", "--n-heads", "1",
+            "--d-key", str(d_key), "--d-value", "64", "--d-ff", "128",
             "--schedule", "cosine", "--steps", str(steps), "--warmup", str(min(100, steps // 3)),
             "--sample-every", "0", "--checkpoint-every", str(steps),
-            "--eval-every", str(steps // (2 if settings.size == "quick" else 8)),
-            "--eval-windows", "16" if settings.size == "quick" else "128"]
+            "--eval-every", str(steps // (2 if quick else 8)),
+            "--eval-windows", "16" if quick else "128"]
 
 
 def _figures_of(model: tuple[str, int], pairs: int, seed: int, done: TrainingRun) -> JsonDict:
-    held_out = [{"step": step, "accuracy": accuracy, "loss": loss}
-                for (step, accuracy), (_, loss) in zip(
-                    evaluations(done.log, "val_accuracy"), evaluations(done.log, "val_loss"), strict=True)]
     return {"kind": model[0], "d_key": model[1], "pairs": pairs, "seed": seed,
             "updates": len(done.log), "seconds": done.seconds, "cpu_seconds": done.cpu_seconds,
-            "held_out": held_out}
+            "held_out": recall_runs.held_out(done)}
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
@@ -91,19 +65,12 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
            for model in models},
         **{_part(*model, pairs[-1], settings.seed, True): seconds[pairs[-1]]
            for model in _widest(models)}})
-    runs: list[JsonDict] = []
-    before: dict[tuple[tuple[str, int], int], TrainingRun] = {}
-    for n in pairs:
-        jobs = {}
-        for seed in seeds:
-            for model in models:
-                start = ["--init", str(_start(settings, before[model, seed]))] if before else []
-                jobs[_part(*model, n, seed)] = [
-                    *_flags(settings, *model, n), "--seed", str(seed), *start]
-        done = train_together(settings, progress, jobs)
-        before = {(model, seed): done[_part(*model, n, seed)] for seed in seeds
-                  for model in models}
-        runs += [_figures_of(model, n, seed, one) for (model, seed), one in before.items()]
+    found = recall_runs.grown(
+        settings, progress, pairs, [(*model, seed) for seed in seeds for model in models],
+        lambda model, n: [*_flags(settings, *model[:2], n), "--seed", str(model[2])],
+        lambda model, n: _part(model[0], model[1], n, model[2]))
+    runs = [_figures_of((kind, d_key), n, seed, one)
+            for ((kind, d_key, seed), n), one in found.items()]
     alone = {_part(*model, pairs[-1], settings.seed, True): [
         *_flags(settings, *model, pairs[-1]), "--seed", str(settings.seed)]
         for model in _widest(models)}
@@ -111,7 +78,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     return {"seeds": seeds, "runs": runs, "from_the_start": [
         _figures_of(model, pairs[-1], settings.seed,
                     done[_part(*model, pairs[-1], settings.seed, True)])
-        for model in _widest(models)], "d_value": 64, "key_symbols": _symbols(settings) // 2 - 1}
+        for model in _widest(models)], "d_value": 64, "key_symbols": recall_runs.symbols(pairs[-1]) // 2 - 1}
 
 
 def _widest(models: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -123,7 +90,7 @@ EXPERIMENT = Experiment(
     name="recall", title="What a state of fixed size recalls", paper="beyond the paper",
     claim="Softmax attention recalls every number of pairs tried; the state of linear attention holds as "
           "many as its keys have columns, and beyond them recall falls.",
-    sources=("experiments/recall.py", "src/config", "src/core", "src/data", "src/kernels",
+    sources=("experiments/recall.py", "experiments/recall_runs.py", "src/config", "src/core", "src/data", "src/kernels",
              "src/text", "src/torch_nn", "src/torch_ops", "src/train"),
     attention=("linear", "softmax"), devices=("cpu", "cuda"),
     minutes={"quick": 0.3, "cpu": 10.98, "full": 600},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import recall
+from experiments import recall_runs
 from experiments.core import Figures
 from experiments.core.report import verdict
 from experiments.core.settings import Settings
@@ -128,9 +128,9 @@ def test_a_start_is_named_by_its_weights(tmp_path):
     settings, starts = Settings(EXPERIMENT, "quick", tmp_path), []
     for weights in (b"one", b"two", b"one"):
         (Before.model / "model.safetensors").write_bytes(weights)
-        starts.append(recall._start(settings, Before))
+        starts.append(recall_runs.started_from(settings, Before))
     assert starts[0] == starts[2] != starts[1]
-    assert {one.name for one in starts[0].iterdir()} == set(recall._KEPT)
+    assert {one.name for one in starts[0].iterdir()} == set(recall_runs.KEPT)
 
 
 class Planned(Exception):
