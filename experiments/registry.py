@@ -19,9 +19,10 @@ MODULES = {
     "earlier": "experiments.earlier",
     "same_start": "experiments.same_start",
     "distributed": "experiments.distributed",
+    "families": "experiments.families",
 }
 # Not of `all`, and so not of `make paper`: run by their name alone.
-APART = ("distributed",)
+APART = ("distributed", "families")
 
 
 def names() -> list[str]:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # One colour per kind of model on every page. Everybody can tell them apart (Okabe
-# and Ito's palette), and names stand beside the lines.
+# and Ito's palette), and names stand beside the lines. Kinds that stand on no common
+# page share one.
 COLOURS = {
     "linear": "#0072b2",
     "softmax": "#d55e00",
@@ -21,6 +22,13 @@ COLOURS = {
     "cached": "#cc79a7",
     "peer": "#9aa5ad",
     "bound": "#555555",
+    "retnet": "#e69f00",
+    "mamba2": "#009e73",
+    "gla": "#56b4e9",
+    "gdn": "#aa4499",
+    "kda": "#332288",
+    "rwkv7": "#999933",
+    "hybrid": "#7f7f7f",
 }
 _OTHERS = ("#56b4e9", "#332288", "#999933", "#aa4499")
 _TEXT, _GRID = "#333333", "#e3e3e3"

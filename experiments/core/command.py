@@ -17,10 +17,10 @@ from experiments.core import data, machine, places, result
 from experiments.core.progress import duration
 from experiments.core.runner import run_all
 from experiments.core.settings import Settings
-from experiments.core.types import ATTENTION_FLAG, DEVICES, SIZES, ExperimentError
+from experiments.core.types import ATTENTION_FLAG, DEVICES, FAMILIES, SIZES, ExperimentError
 
 _PROGRAM = "tarn experiment"
-_KINDS = (*ATTENTION_FLAG, "lstm")
+_KINDS = (*ATTENTION_FLAG, "lstm", *FAMILIES)
 _EXAMPLES = """\
 examples:
   tarn experiment list                           what is current, what would run and why

@@ -14,6 +14,8 @@ DEVICES = ("cpu", "cuda")
 
 # `tarn train --attention` by the words of `tarn experiment --attention`.
 ATTENTION_FLAG = {"linear": "linear", "softmax": "full", "reformer": "reformer"}
+# Kinds that came after linear attention of 2020, by the same words.
+FAMILIES = ("retnet", "mamba2", "gla", "gdn", "kda", "rwkv7", "hybrid")
 
 
 class ExperimentError(Exception):

@@ -12,10 +12,10 @@ from experiments.core import data, digest
 from experiments.core.command import _names
 from experiments.core.progress import Progress
 from experiments.core.settings import Experiment, Settings
-from experiments.core.types import SIZES, ExperimentError
+from experiments.core.types import ATTENTION_FLAG, FAMILIES, SIZES, ExperimentError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KINDS = {"linear", "softmax", "reformer", "lstm"}
+KINDS = {*ATTENTION_FLAG, "lstm", *FAMILIES}
 
 
 @pytest.fixture(autouse=True)
@@ -157,8 +157,8 @@ def test_what_drives_the_runs_is_there():
 
 
 def test_all_leaves_out_what_runs_by_its_name():
-    assert set(_names("all")) == set(registry.names()) - {"distributed"}
-    assert _names("list") == registry.names() and _names("distributed") == ["distributed"]
+    assert set(_names("all")) == set(registry.names()) - {"distributed", "families"}
+    assert _names("list") == registry.names() and _names("families") == ["families"]
 
 
 def test_unknown_name():

@@ -1,0 +1,118 @@
+"""The tables of the page of families, from its stored result."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from experiments.core import JsonDict, Table, number
+from experiments.families_criteria import (
+    NAMES,
+    TIME,
+    UPDATES,
+    accuracies,
+    kinds,
+    losses,
+    ms,
+    pairs,
+    place,
+    seconds,
+    updates,
+    widths,
+)
+
+_RULES = {
+    "linear": "keeps all it adds; elu + 1, divided by its sum (Katharopoulos et al. 2020)",
+    "retnet": "decays, by a fixed factor a head (Sun et al. 2023)",
+    "mamba2": "decays, by the token, a factor a head (Dao and Gu 2024)",
+    "gla": "decays, by the token, a factor a channel (Yang et al. 2023)",
+    "gdn": "as Mamba-2, and replaces what a key held: the delta rule (Yang et al. 2024)",
+    "kda": "the same with a factor a channel (Kimi Team 2025)",
+    "rwkv7": "a factor a channel, and a delta rule with a rate a channel (Peng et al. 2025)",
+    "softmax": "keeps every key and value (Vaswani et al. 2017)",
+    "hybrid": "Gated DeltaNet, and softmax in the last layer",
+}
+
+
+def models_of(result: JsonDict, task: str, kind: str) -> list[JsonDict]:
+    return [one for one in result["measured"]["models"]
+            if (one["task"], one["kind"]) == (task, kind)]
+
+
+def numbers_of(result: JsonDict, kind: str, d_key: int) -> int | None:
+    """Of the recurrence of a model that recalls."""
+    return next((one["state"]["recurrence"] for one in models_of(result, "recall", kind)
+                 if one["d_key"] == d_key), None)
+
+
+def models_table(result: JsonDict) -> Table:
+    rows = []
+    for kind in kinds(result):
+        counts = [next((f"{one['parameters']:,}" for one in models_of(result, task, kind)), None)
+                  for task in ("recall", "copy", "text")]
+        found = models_of(result, "text", kind)
+        state = found[0]["state"] if found else None
+        rows.append([
+            NAMES[kind], _RULES[kind], *counts, found[0]["d_ff"] if found else None,
+            found[0].get("positions") if found else None,
+            None if state is None else number(state["recurrence"]),
+            None if state is None else number(state["beside"]),
+            None if state is None else number(state["per_token"])])
+    return Table(
+        ["kind", "what its state does", "parameters, recall", "copy", "text and DNA", "d_ff of text",
+         "positions", "numbers of its states, text", "beside them", "and a token"], rows,
+        "Parameters are counted in the weight files, recall's with the narrowest keys; DNA's models "
+        "are those of text with fewer letters. Numbers of states are those of all layers, counted "
+        "from the configuration; beside them: windows of convolutions and, in RWKV-7, the token "
+        "before; a token: keys and values that softmax keeps of each.")
+
+
+def _percent(found: Sequence[float]) -> str | None:
+    if not found:
+        return None
+    text = f"{100 * statistics.median(found):.1f}"
+    return text if len(found) < 2 else (
+        f"{text} ({100 * min(found):.1f} to {100 * max(found):.1f})")
+
+
+def recall_table(result: JsonDict) -> Table:
+    rows = []
+    for kind in kinds(result):
+        for d_key in widths(result, kind):
+            runs = [run for run in result["measured"]["recall"]
+                    if (run["kind"], run["d_key"]) == (kind, d_key)]
+            size = numbers_of(result, kind, d_key)
+            rows.append([
+                NAMES[kind], str(d_key), number(size) if size else "grows",
+                *(_percent(accuracies(result, kind, d_key, n)) for n in pairs(result)),
+                number(sum(run["seconds"] for run in runs) / len({run["seed"] for run in runs}))])
+    return Table(
+        ["kind", "d_key", "numbers of the state", *(f"{n} pairs, %" for n in pairs(result)),
+         "seconds"], rows,
+        "Held-out accuracy, medians of the seeds and their range. Seconds: all numbers of pairs of "
+        "one seed; two runs train at a time, each on one thread, so that they are no benchmark.")
+
+
+def _spread(found: Sequence[float]) -> str | None:
+    if not found:
+        return None
+    text = f"{statistics.median(found):.4g}"
+    return text if len(found) < 2 else f"{text} ({min(found):.4g} to {max(found):.4g})"
+
+
+def task_table(result: JsonDict, task: str) -> Table:
+    rows = []
+    for kind in kinds(result):
+        each = ms(result, task, kind)
+        rows.append([
+            NAMES[kind], None if each is None else number(each),
+            _spread(losses(result, task, kind, UPDATES)),
+            number(round(place(result, task, kind, TIME))),
+            _spread(losses(result, task, kind, TIME))])
+    count, unit = number(updates(result, task)), "nats" if task == "copy" else "bits"
+    return Table(
+        ["kind", "ms an update", f"{unit} after {count} updates",
+         f"updates in {number(seconds(result, task))} s", f"{unit} after that time"], rows,
+        "Medians of the seeds and their range. The time is that in which the fastest kind makes "
+        "all its updates; the time of an update is the median of a short training by itself, on "
+        "all threads.")
