@@ -1,5 +1,6 @@
 #include "config/accounting.h"
 
+#include "config/feed_forward_form.h"
 #include "core/error.h"
 
 namespace tarn {
@@ -10,10 +11,10 @@ ModelConfig Finished(ModelConfig config) {
   return config;
 }
 
-// Trained numbers of the mixer of a layer.
-int64_t Mixer(const ModelConfig& view) {
+// Trained numbers of some tensors.
+int64_t Trained(const std::vector<NamedShape>& shapes) {
   int64_t total = 0;
-  for (const auto& [name, shape] : Spec(view.attention).weights(view)) {
+  for (const auto& [name, shape] : shapes) {
     if (IsBuffer(name)) continue;
     int64_t elements = 1;
     for (const int64_t size : shape) elements *= size;
@@ -22,15 +23,15 @@ int64_t Mixer(const ModelConfig& view) {
   return total;
 }
 
+// Of the mixer of a layer.
+int64_t Mixer(const ModelConfig& view) {
+  return Trained(Spec(view.attention).weights(view));
+}
+
 int64_t SelfAttention(const ModelConfig& c, int64_t layers) {
   int64_t total = 0;
   for (int64_t i = 0; i < layers; ++i) total += Mixer(LayerView(c, i));
   return total;
-}
-
-int64_t FeedForward(const ModelConfig& c) {
-  if (c.feed_forward == FeedForwardKind::kSwiglu) return 3 * c.d_model * c.d_ff;
-  return 2 * c.d_model * c.d_ff + c.d_ff + c.d_model;
 }
 
 // A weight and, for layer norm, a bias.
@@ -65,12 +66,12 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   const int64_t norm = NormNumbers(c);
   const int64_t final_norm = c.final_norm ? norm : 0;
   parts.attention = SelfAttention(c, layers);
-  parts.feed_forward = layers * FeedForward(c);
+  parts.feed_forward = layers * Trained(FeedForwardShapes(c));
   parts.norms = layers * 2 * norm + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
     parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
-    parts.feed_forward += more * FeedForward(c);
+    parts.feed_forward += more * Trained(FeedForwardShapes(c));
     parts.norms += more * 3 * norm + final_norm;
   }
 }

@@ -34,6 +34,9 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
     config.d_key = config.d_value = 0;  // this kind needs them equal
   }
   if (pick(0, 2) == 0) config.feature_map = FeatureMap::kFavor;
+  // The last kind is for decoders alone.
+  config.feed_forward = static_cast<FeedForwardKind>(
+      pick(0, arch == Arch::kDecoder ? 2 : 1));
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = pick(1, 4);
   const bool classify =
       arch == Arch::kEncoder || (arch >= Arch::kRnn && pick(0, 1) == 1);
@@ -74,6 +77,8 @@ ParameterParts PartsByName(const ModelConfig& config) {
      : has("input_projection")          ? parts.embedding
      : has("attention.")                ? parts.attention
      : has("linear1") || has("linear2") ? parts.feed_forward
+     : has("linear3")                   ? parts.feed_forward
+     : has("token_shift")               ? parts.feed_forward
      : has("norm")                      ? parts.norms
      : has("predictor")                 ? parts.head
                                         : parts.recurrent) += elements;

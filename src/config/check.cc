@@ -2,6 +2,7 @@
 // the key to change.
 #include <algorithm>
 
+#include "config/feed_forward_form.h"
 #include "config/fields.h"
 #include "config/gated_softmax_form.h"
 #include "core/text.h"
@@ -212,6 +213,7 @@ void CheckCombinations(const ModelConfig& config) {
   CheckRecurrent(config);
   if (!config.HasAttention()) return;
   CheckPositions(config);
+  CheckFeedForward(config);
   CheckMixers(config);
 }
 

@@ -32,7 +32,7 @@ constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre"};
 constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
                                           Name(NormKind::kRms)};
-constexpr const char* kFeedForwardWords[] = {"mlp", "swiglu"};
+constexpr const char* kFeedForwardWords[] = {"mlp", "swiglu", "channel-mix"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
 constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
                                            "ids"};
@@ -117,7 +117,8 @@ constexpr ConfigField kFields[] = {
      RealField{&C::norm_eps, kMinEps, 1.0}, 1, "norm", "eps"},
     {"activation", "of the feed-forward part; gelu is the exact form",
      Choice<&C::activation>(kActivationWords), 1, "feed_forward"},
-    {"feed_forward", "two matrices and an activation, or a gated unit",
+    {"feed_forward",
+     "two matrices and an activation, a gated unit, or RWKV's channel mix",
      Choice<&C::feed_forward>(kFeedForwardWords), 4, "feed_forward", "kind"},
     {"dropout", "share of activations dropped in training",
      RealField{&C::dropout, 0.0, kBelowOne}, 1, "model"},

@@ -41,7 +41,7 @@ enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
 enum class Norm { kPost, kPre };               // "post", "pre"
-enum class FeedForwardKind { kMlp, kSwiglu };  // "mlp", "swiglu"
+enum class FeedForwardKind { kMlp, kSwiglu, kChannelMix };  // "mlp", ...
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "config/feed_forward_form.h"
 #include "config/fields.h"
 #include "config/gated_form.h"
 #include "core/json.h"
@@ -171,15 +172,12 @@ std::string StateTable(const ModelConfig& finished) {
   const int64_t count = finished.HasAttention() ? finished.n_layers : 0;
   for (int64_t i = 0; i < count; ++i) {
     const ModelConfig view = LayerView(finished, i);
-    const MixerSpec& spec = Spec(view.attention);
     Json tensors = Json::array();
-    if (spec.state != nullptr) {
-      for (const StateTensor& tensor : spec.state(view)) {
-        tensors.push_back({{"name", tensor.name},
-                           {"shape", tensor.shape},
-                           {"initial", Number(tensor.initial)},
-                           {"grows", tensor.grows}});
-      }
+    for (const StateTensor& tensor : LayerState(view)) {
+      tensors.push_back({{"name", tensor.name},
+                         {"shape", tensor.shape},
+                         {"initial", Number(tensor.initial)},
+                         {"grows", tensor.grows}});
     }
     layers.push_back(std::move(tensors));
   }

@@ -28,8 +28,8 @@ std::string ConfigFieldTable();
 std::string MixerTable();
 
 /// The state of a sequence: for each layer of a finished configuration a list
-/// of {"name", "shape", "initial" (a number, or "-inf"), "grows"}, empty for
-/// mixers without one.
+/// of {"name", "shape", "initial" (a number, or "-inf"), "grows"}, those of its
+/// mixer before that of its feed-forward part; empty for mixers without one.
 std::string StateTable(const ModelConfig& finished);
 
 /// All keys side by side as layer i sees them (LayerView), without the pattern.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "config/feed_forward_form.h"
 #include "config/fields.h"
 #include "core/text.h"
 
@@ -42,18 +43,10 @@ class ShapeList {
       Add(name + shape.first, shape.second);
     }
   }
-  // linear1 and linear2 with biases; or, without biases, those and the gated
-  // unit's second factor linear3.
   void FeedForward() {
-    const int64_t d_ff = config_.d_ff, d_model = config_.d_model;
-    if (config_.feed_forward == FeedForwardKind::kMlp) {
-      Affine("linear1", d_ff, d_model);
-      Affine("linear2", d_model, d_ff);
-      return;
+    for (NamedShape& shape : FeedForwardShapes(config_)) {
+      shapes_.push_back(std::move(shape));
     }
-    Add("linear1.weight", {d_ff, d_model});
-    Add("linear2.weight", {d_model, d_ff});
-    Add("linear3.weight", {d_ff, d_model});
   }
   void Predictor() {
     if (!config_.tied_head) {
@@ -221,9 +214,7 @@ int64_t StateValues(const ModelConfig& config) {
   if (!config.HasAttention()) return 0;
   const auto values = [](const ModelConfig& view) {
     int64_t total = 0;
-    const MixerSpec& spec = Spec(view.attention);
-    if (spec.state == nullptr) return total;
-    for (const StateTensor& tensor : spec.state(view)) {
+    for (const StateTensor& tensor : LayerState(view)) {
       if (!tensor.grows) total += tensor.elements();
     }
     return total;

@@ -62,6 +62,13 @@ TEST(WeightShapesTest, OptionsAddAndRemoveTensors) {
   EXPECT_EQ(shapes.end()[-2].first, "predictor.weight");
   EXPECT_EQ(shapes.end()[-3].first, "layers.3.norm2.bias");
 
+  ModelConfig mixing;
+  mixing.feed_forward = FeedForwardKind::kChannelMix;
+  shapes = WeightShapes(mixing);
+  EXPECT_EQ(shapes.end()[-11].first, "layers.3.token_shift");
+  EXPECT_EQ(shapes.end()[-11].second, (std::vector<int64_t>{128}));
+  EXPECT_EQ(shapes.end()[-9].first, "layers.3.linear2.weight");
+
   ModelConfig tied;
   tied.tied_head = true;
   shapes = WeightShapes(tied);

@@ -1,7 +1,5 @@
 #include "mixers/rwkv/runtime_token_shift.h"
 
-#include <algorithm>
-
 #include "kernels/matmul/matmul.h"
 
 namespace tarn::mixers {
@@ -63,26 +61,10 @@ TensorView TokenShift::OutView(const MixerBlock& block, const Segment& segment,
           DType::kF32};
 }
 
-const float* TokenShift::Before(const MixerBlock& block, int64_t row,
-                                int64_t layer) const {
-  // Segments follow one another: the last that begins at the row or earlier.
-  const auto after = std::upper_bound(
-      block.segments.begin(), block.segments.end(), row,
-      [](int64_t wanted, const Segment& s) { return wanted < s.row; });
-  const Segment& segment = *(after - 1);
-  return row > segment.row
-             ? block.in[row - 1]
-             : std::as_const(*segment.state).Tensor(layer, kShift);
-}
-
 void TokenShift::Mix(MixerBlock& block, int64_t layer) const {
   Shift(block, layer);
   Project(block);
-  for (const Segment& segment : block.segments) {
-    if (segment.count == 0) continue;
-    std::copy_n(block.in[segment.row + segment.count - 1], s_.d_model,
-                segment.state->Tensor(layer, kShift));
-  }
+  block.KeepLastRows(block.in, layer, kShift);
   const int64_t segments = static_cast<int64_t>(block.segments.size());
   // About three state entries a nanosecond.
   block.ForTasks(

@@ -53,7 +53,9 @@ class TokenShift : public RuntimeMixer {
 
   /// The row before `row` in its sequence.
   const float* Before(const MixerBlock& block, int64_t row,
-                      int64_t layer) const;
+                      int64_t layer) const {
+    return block.RowBefore(block.in, row, layer, kShift);
+  }
   /// Columns of `extra` for `width` numbers of a row.
   int64_t Keep(int64_t width);
   /// extra columns `to` = W times `from`, for all rows.

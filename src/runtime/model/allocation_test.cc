@@ -46,6 +46,7 @@ struct Case {
   RotaryPlace place;
   FeatureMap map = FeatureMap::kElu1;
   Denominator denominator = Denominator::kExact;
+  FeedForwardKind feed_forward = FeedForwardKind::kMlp;
 };
 
 constexpr Case kCases[] = {
@@ -59,6 +60,8 @@ constexpr Case kCases[] = {
      FeatureMap::kPoly2, Denominator::kSigned},
     {AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore},
     {AttentionKind::kFull, Positions::kLearned, RotaryPlace::kBefore},
+    {AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore,
+     FeatureMap::kElu1, Denominator::kExact, FeedForwardKind::kChannelMix},
 };
 
 TEST(ModelAllocation, NoStepPromptOrBatchAllocates) {
@@ -71,6 +74,7 @@ TEST(ModelAllocation, NoStepPromptOrBatchAllocates) {
       config.rotary_place = c.place;
       config.feature_map = c.map;
       config.denominator = c.denominator;
+      config.feed_forward = c.feed_forward;
       WriteModel(folder.path(), config, RandomTensors(config, 1));
       const Model model =
           Model::Open(folder.path(), {.weights = weights, .threads = 2}).Take();

@@ -24,6 +24,7 @@ struct Kind {
   Norm norm = Norm::kPre;
   // Mixed layers, with RMS norms and SwiGLU; empty: one kind, with neither.
   const char* layers = "";
+  FeedForwardKind feed_forward = FeedForwardKind::kSwiglu;  // of mixed layers
 };
 
 const Kind kKinds[] = {
@@ -70,6 +71,10 @@ const Kind kKinds[] = {
     {"GatedSoftmax", AttentionKind::kLinear, Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "gdn,gated-full:key_heads=2,gated-full"},
+    {"ChannelMix", AttentionKind::kLinear, Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPost, "rwkv7,linear,full",
+     FeedForwardKind::kChannelMix},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -90,6 +95,7 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     if (*GetParam().layers != '\0') {
       SetLayers(config_, GetParam().layers);
       SetRmsSwiglu(config_);
+      config_.feed_forward = GetParam().feed_forward;
       config_.n_layers =
           std::max<int64_t>(3, static_cast<int64_t>(config_.layers.size()));
     }

@@ -218,6 +218,28 @@ const Variant kVariants[] = {
        SetRmsSwiglu(c);
        c.positions = Positions::kRotary;
      }},
+    {"ChannelMix", SetChannelMix},
+    {"ChannelMixSoftmaxRmsPost",
+     [](ModelConfig& c) {
+       SetChannelMix(c);
+       c.attention = AttentionKind::kFull;
+       c.norm_kind = NormKind::kRms;
+       c.norm = Norm::kPost;
+     }},
+    {"Rwkv7ChannelMix",
+     [](ModelConfig& c) {
+       SetLayers(c, "rwkv7");
+       SetChannelMix(c);
+     }},
+    // Narrow heads: fewer columns than the rows that are mixed.
+    {"GdnFullRwkv6ChannelMixRotary",
+     [](ModelConfig& c) {
+       c.d_key = c.d_value = 2;
+       c.n_layers = 3;
+       SetLayers(c, "gdn,gated-full:output_gate=false,rwkv6");
+       SetChannelMix(c);
+       c.positions = Positions::kRotary;
+     }},
     {"Rwkv7Rwkv6Rms",
      [](ModelConfig& c) {
        SetLayers(c, "rwkv7,rwkv6:gate_rank=3");

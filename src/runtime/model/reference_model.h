@@ -202,6 +202,9 @@ class ReferenceModel {
 
   Rows FeedForward(const std::string& name, const Rows& x) const {
     const bool gated = config_.feed_forward == FeedForwardKind::kSwiglu;
+    if (config_.feed_forward == FeedForwardKind::kChannelMix) {
+      return ChannelMix(name, x);
+    }
     Rows out;
     for (const Row& row : x) {
       Row h = Linear(name + "linear1", row);
@@ -215,6 +218,22 @@ class ReferenceModel {
                   : v / 2 * std::erfc(-v / std::sqrt(2.0));
         }
       }
+      out.push_back(Linear(name + "linear2", h));
+    }
+    return out;
+  }
+
+  // Peng et al. 2025, arXiv 2503.14456: a row and the one before it.
+  Rows ChannelMix(const std::string& name, const Rows& x) const {
+    Rows out;
+    for (size_t t = 0; t < x.size(); ++t) {
+      Row mixed = x[t];
+      for (size_t i = 0; i < mixed.size(); ++i) {
+        const double before = t == 0 ? 0 : x[t - 1][i];
+        mixed[i] += (before - x[t][i]) * tensors_.at(name + "token_shift")[i];
+      }
+      Row h = Linear(name + "linear1", mixed);
+      for (double& v : h) v = v > 0 ? v * v : 0;
       out.push_back(Linear(name + "linear2", h));
     }
     return out;

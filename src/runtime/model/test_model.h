@@ -52,6 +52,11 @@ inline void SetRmsSwiglu(ModelConfig& config) {
   config.feed_forward = FeedForwardKind::kSwiglu;
 }
 
+/// Feed-forward layers that read the row before each.
+inline void SetChannelMix(ModelConfig& config) {
+  config.feed_forward = FeedForwardKind::kChannelMix;
+}
+
 /// aft-simple, whose keys and values have one width.
 inline void SetAftSimple(ModelConfig& config) {
   config.attention = AttentionKind::kAftSimple;

@@ -37,6 +37,9 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
                          2 * config.n_heads * config.d_key + values);
     out_width_ = std::max(out_width_, values);
   }
+  if (config.feed_forward == FeedForwardKind::kChannelMix) {
+    in_width_ = std::max(in_width_, config.d_model);  // rows that it mixes
+  }
   AssignScratch(0);  // measures a row
   piece_rows_ = std::clamp<int64_t>(kMaxScratch / row_floats_, 1, kMaxRows);
   // Lists never grow past a piece, so that steps allocate nothing.
@@ -184,7 +187,11 @@ void Block::AddOut(const NormWeights& norm, const PackedMatrix& w) {
   CloseSublayer(norm);
 }
 
-void Block::FeedForward(const LayerWeights& w) {
+void Block::FeedForward(const LayerWeights& w, int64_t layer) {
+  if (config_.feed_forward == FeedForwardKind::kChannelMix) {
+    ChannelMix(w, layer);
+    return;
+  }
   const bool gated = config_.feed_forward == FeedForwardKind::kSwiglu;
   const MatMulFinish finish = ActivationFinish();
   ForPieces([&](int64_t begin, int64_t count) {

@@ -39,8 +39,10 @@ class Block : public MixerBlock {
   void Project(const NormWeights& norm, const PackedMatrix& w, Rows to);
   /// x += W out, then the norm of post-norm models.
   void AddOut(const NormWeights& norm, const PackedMatrix& w);
-  /// x += FFN(in(x)), with norms as above.
-  void FeedForward(const LayerWeights& w);
+  /// x += FFN(in(x)), with norms as above. The part that reads the row before
+  /// each is in channel_mix.cc; it is for segments with states.
+  void FeedForward(const LayerWeights& w, int64_t layer);
+  void ChannelMix(const LayerWeights& w, int64_t layer);
   /// The row of the stack's output, after the final norm if there is one.
   void FinalRow(int64_t row, float* out) const;
   void Norm(const NormWeights& norm, const float* from, float* to) const;

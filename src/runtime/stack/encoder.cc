@@ -48,7 +48,7 @@ void Encoder::Run() {
     Project(w.norm1, w.mixer->in(), in);
     w.mixer->MixSequences(*this);
     AddOut(w.norm1, w.mixer->out());
-    FeedForward(w);
+    FeedForward(w, 0);  // no part of an encoder has a state
   }
   if (!config_.final_norm) return;
   ForRows(config_.d_model, [&](int64_t row) { FinalRow(row, x_[row]); });

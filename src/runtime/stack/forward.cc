@@ -71,7 +71,7 @@ void Forward::RunLayer(int64_t layer) {
     AttendCross(layer);
     AddOut(w.norm2, w.cross.out);
   }
-  FeedForward(w);
+  FeedForward(w, layer);
 }
 
 // Computes logits for the rows that were asked for, and no others. The rows are

@@ -43,6 +43,8 @@ bool Forward::StepsAsTeam() const {
       weights_.layers.empty()) {
     return false;
   }
+  // All shares would need a row of the state that one of them replaces.
+  if (config_.feed_forward == FeedForwardKind::kChannelMix) return false;
   int64_t bytes = 0;
   for (const LayerWeights& w : weights_.layers) {
     if (!w.mixer->one_region()) return false;

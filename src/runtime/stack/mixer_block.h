@@ -46,6 +46,14 @@ class MixerBlock {
   std::vector<int64_t> positions;  // [rows]
   std::vector<Segment> segments;
 
+  /// What reads the row before each keeps the last row of a sequence as tensor
+  /// number `tensor` of the layer's state. The row before `row` in its
+  /// sequence, one of `from` or the one in the state; and, once all of them are
+  /// read, the last row of every segment into the state.
+  const float* RowBefore(Rows from, int64_t row, int64_t layer,
+                         int64_t tensor) const;
+  void KeepLastRows(Rows from, int64_t layer, int64_t tensor) const;
+
   float* Scratch(int worker) {
     return worker_scratch_.data() + worker * worker_floats_;
   }

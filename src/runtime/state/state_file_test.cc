@@ -56,6 +56,10 @@ std::vector<ModelConfig> Variants() {
   add(Arch::kDecoder, [](ModelConfig& c) {
     SetLayers(c, "gdn,gated-full:key_heads=1");
   });
+  add(Arch::kDecoder, [](ModelConfig& c) {
+    SetLayers(c, "rwkv7,full");
+    SetChannelMix(c);
+  });
   return configs;
 }
 

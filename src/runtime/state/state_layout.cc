@@ -1,5 +1,6 @@
 #include "runtime/state/state_layout.h"
 
+#include "config/feed_forward_form.h"
 #include "runtime/model/supported.h"
 #include "runtime/state/float_runs.h"
 
@@ -15,7 +16,7 @@ StateLayout::StateLayout(const ModelConfig& config)
   for (int64_t i = 0; i < DecoderLayers(config); ++i) {
     const ModelConfig view = LayerView(config, i);
     std::vector<StatePlace>& places = layers.emplace_back();
-    for (StateTensor& tensor : Spec(view.attention).state(view)) {
+    for (StateTensor& tensor : LayerState(view)) {
       StatePlace place;
       place.width = tensor.elements();
       if (tensor.grows) {

@@ -1,5 +1,5 @@
 // Where a model's recurrent state lies in memory: made from the StateSpec of
-// every layer's mixer, and from nothing else.
+// every layer (LayerState), and from nothing else.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,11 @@ struct StateLayout {
 
   const StatePlace& At(int64_t layer, int64_t tensor) const {
     return layers[static_cast<size_t>(layer)][static_cast<size_t>(tensor)];
+  }
+  /// The number of a layer's last tensor: its feed-forward part's, where that
+  /// carries one.
+  int64_t Last(int64_t layer) const {
+    return static_cast<int64_t>(layers[static_cast<size_t>(layer)].size()) - 1;
   }
   bool operator==(const StateLayout&) const = default;
   bool grows() const { return token_floats > 0; }

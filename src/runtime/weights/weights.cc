@@ -152,15 +152,18 @@ LayerWeights PackLayer(Reader& reader, const ModelConfig& config,
         PackCross(reader, config, layer + "cross_attention.", dtype, memory);
     w.norm3 = reader.Norm(layer + "norm3");
   }
-  const bool gated = config.feed_forward == FeedForwardKind::kSwiglu;
+  const bool biases = config.feed_forward == FeedForwardKind::kMlp;
+  if (config.feed_forward == FeedForwardKind::kChannelMix) {
+    w.token_shift = reader.Vector(layer + "token_shift");
+  }
   w.linear1 = reader.Linear(layer + "linear1", config.d_ff, config.d_model,
-                            dtype, memory, !gated);
-  if (gated) {
+                            dtype, memory, biases);
+  if (config.feed_forward == FeedForwardKind::kSwiglu) {
     w.linear3 = reader.Linear(layer + "linear3", config.d_ff, config.d_model,
                               dtype, memory, false);
   }
   w.linear2 = reader.Linear(layer + "linear2", config.d_model, config.d_ff,
-                            dtype, memory, !gated);
+                            dtype, memory, biases);
   w.norm1 = reader.Norm(layer + "norm1");
   w.norm2 = reader.Norm(layer + "norm2");
   return w;
@@ -180,7 +183,7 @@ int64_t HeldBytes(const StackWeights& stack) {
   for (const LayerWeights& layer : stack.layers) {
     bytes += layer.mixer->bytes() + layer.linear1.bytes() +
              layer.linear2.bytes() + layer.linear3.bytes() +
-             NormBytes(layer.norm1) +
+             VectorBytes(layer.token_shift) + NormBytes(layer.norm1) +
              NormBytes(layer.norm2) + layer.cross.query.bytes() +
              layer.cross.key_value.bytes() + layer.cross.out.bytes() +
              NormBytes(layer.norm3);

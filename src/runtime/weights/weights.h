@@ -33,6 +33,7 @@ struct LayerWeights {
   PackedMatrix linear1;  // [d_ff, d_model]
   PackedMatrix linear2;  // [d_model, d_ff]
   PackedMatrix linear3;  // [d_ff, d_model], the second factor of swiglu only
+  std::vector<float> token_shift;  // [d_model], of channel-mix only
   NormWeights norm1, norm2;
   CrossWeights cross;  // decoders of a sequence-to-sequence model only,
   NormWeights norm3;   // as is this
