@@ -279,6 +279,18 @@ std::vector<ModelConfig> GatedConfigs() {
        {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full"}) {
     add(layers, Positions::kNone);
   }
+  // Each of them once more with rows of the feed-forward part in the state.
+  for (const char* layers : {"linear", "full", "rwkv6", "rwkv7",
+                             "gdn,gdn,gdn,gated-full:key_heads=2",
+                             "linear,full"}) {
+    const size_t first = configs.size();
+    add(layers, Positions::kNone);
+    configs.resize(first + 2);  // the others differ in this part alone
+    for (size_t i = first; i < configs.size(); ++i) {
+      configs[i].feed_forward = FeedForwardKind::kChannelMix;
+      FinishConfig(configs[i]);
+    }
+  }
   return configs;
 }
 

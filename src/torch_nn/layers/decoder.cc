@@ -1,11 +1,18 @@
 #include "torch_nn/layers/decoder.h"
 
+#include "config/feed_forward_form.h"
+#include "core/error.h"
 #include "torch_nn/layers/residual.h"
 
 namespace tarn::nn {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
     : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
+  if (!FeedForwardState(config).empty()) {
+    throw ArgumentError("DecoderLayer: feed_forward",
+                        "mlp or swiglu beside a memory",
+                        Name(config.feed_forward));
+  }
   // The encoder's layers come first, then two attentions a layer.
   const int64_t first = config.n_layers + 2 * index;
   self_attention = register_module(

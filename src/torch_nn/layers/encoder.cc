@@ -6,17 +6,18 @@ EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
                                    MixerPlace place)
     : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
   attention = register_module("attention", MakeMixer(config, place));
-  feed_forward_ = MakeFeedForward(*this, config);
+  feed_forward_ = MakeFeedForward(*this, config, place);
   norm1 = register_module("norm1", MakeNorm(config));
   norm2 = register_module("norm2", MakeNorm(config));
 }
 
 torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x,
-                                     const Mixed& mixed) const {
+                                     const Mixed& mixed,
+                                     const RowPlaces& places) const {
   return RestOfLayer(x, mixed,
                      {pre_norm_ ? *norm2 : *norm1,
                       pre_norm_ ? nullptr : norm2.get(), *feed_forward_,
-                      is_training() ? dropout_ : 0.0});
+                      is_training() ? dropout_ : 0.0, places});
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
@@ -25,7 +26,8 @@ torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
   return Rest(x, Unfinished(attention->Unprojected(
                                 x, rotary, key_mask,
                                 pre_norm_ ? norm1.get() : nullptr),
-                            *attention));
+                            *attention),
+              {.key_mask = key_mask});
 }
 
 torch::Tensor EncoderLayerImpl::Piece(const torch::Tensor& x,
@@ -34,7 +36,8 @@ torch::Tensor EncoderLayerImpl::Piece(const torch::Tensor& x,
   return Rest(x, Unfinished(attention->UnprojectedPiece(
                                 x, cut, rotary,
                                 pre_norm_ ? norm1.get() : nullptr),
-                            *attention));
+                            *attention),
+              {.cut = &cut});
 }
 
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
@@ -43,8 +46,10 @@ torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
                                         const torch::Tensor& lengths) {
   auto [attended, next] = attention->Prefill(pre_norm_ ? norm1->forward(x) : x,
                                              state, rotary, lengths);
+  const torch::Tensor added = next.lengths - state.lengths;
   state = std::move(next);
-  return Rest(x, Finished(std::move(attended), *attention));
+  return Rest(x, Finished(std::move(attended), *attention),
+              {.state = &state, .added = added});
 }
 
 EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)

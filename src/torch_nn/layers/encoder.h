@@ -45,7 +45,8 @@ class EncoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<NormLayer> norm1, norm2;
 
  private:
-  torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed) const;
+  torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed,
+                     const RowPlaces& places) const;
   bool pre_norm_;
   double dropout_;
   std::unique_ptr<FeedForward> feed_forward_;

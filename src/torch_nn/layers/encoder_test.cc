@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include "core/text.h"
+#include "torch_nn/layers/decoder.h"
 #include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/models/plain_model.h"
 #include "torch_nn/torch.h"
@@ -102,6 +104,84 @@ TEST(EncoderLayer, DropoutPlaces) {
     layer->eval();
     EXPECT_TRUE(torch::equal(layer(x), layer(x)));
   }
+}
+
+// A part that reads the row before each: ragged pieces equal the whole sequence
+// whatever stands past their ends, and rows that are not kept count as none.
+TEST(EncoderLayer, ChannelMixIgnoresPadding) {
+  for (const Norm norm : {Norm::kPost, Norm::kPre}) {
+    ModelConfig config = SmallConfig();
+    config.norm = norm;
+    config.feed_forward = FeedForwardKind::kChannelMix;
+    torch::manual_seed(9);
+    EncoderLayer layer(config);
+    layer->to(torch::kFloat64);
+    layer->eval();
+    torch::NoGradGuard no_grad;
+    for (torch::Tensor& p : layer->parameters()) p.normal_(0.3, 0.3);
+    const torch::Tensor x = torch::randn({3, 9, 24}, torch::kFloat64);
+    const torch::Tensor whole = layer(x);
+    MixerState state = layer->attention->InitialState(3);
+    EXPECT_EQ(state["channel_shift"].sizes(), torch::IntArrayRef({3, 24}));
+    // Sequence 0 takes 4 and 5 rows, 1 takes 0 and 3, 2 takes 5 and none.
+    const torch::Tensor first = torch::tensor({4, 0, 5}, torch::kInt64);
+    const torch::Tensor second = torch::tensor({5, 3, 0}, torch::kInt64);
+    torch::Tensor piece = x.slice(1, 0, 5).clone();
+    piece[0].slice(0, 4).fill_(NAN);
+    piece[1].fill_(NAN);
+    const torch::Tensor a = layer->Prefill(piece, state, {}, first);
+    piece = torch::full({3, 5, 24}, NAN, torch::kFloat64);
+    piece[0].copy_(x[0].slice(0, 4));
+    piece[1].slice(0, 0, 3).copy_(x[1].slice(0, 0, 3));
+    const torch::Tensor b = layer->Prefill(piece, state, {}, second);
+    const torch::Tensor pieces[] = {a[0].slice(0, 0, 4), b[0],
+                                    b[1].slice(0, 0, 3), a[2]};
+    const torch::Tensor parts[] = {
+        whole[0].slice(0, 0, 4), whole[0].slice(0, 4), whole[1].slice(0, 0, 3),
+        whole[2].slice(0, 0, 5)};
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_LT(LargestError(pieces[i], parts[i]), 1e-12) << i;
+    }
+    EXPECT_TRUE(torch::equal(
+        layer->Prefill(piece.slice(1, 0, 0), state), a.slice(1, 0, 0)));
+
+    torch::Tensor padded = torch::cat({x, x.slice(1, 0, 2)}, 1);
+    padded.slice(1, 9).fill_(NAN);
+    torch::Tensor kept = torch::ones({3, 11}, torch::kBool);
+    kept.slice(1, 9).fill_(false);
+    const auto masked = [&](int64_t shift) {
+      return layer(padded.roll(shift, 1), RotaryTable{}, kept.roll(shift, 1));
+    };
+    EXPECT_LT(LargestError(masked(0).slice(1, 0, 9), whole), 1e-12);
+    // In front of a sequence, too.
+    EXPECT_LT(LargestError(masked(2).slice(1, 2), whole), 1e-12);
+  }
+}
+
+TEST(EncoderLayer, ChannelMixBeginsByChannelAndDepth) {
+  ModelConfig config = SmallConfig();  // 24 channels, 2 layers
+  config.feed_forward = FeedForwardKind::kChannelMix;
+  Encoder encoder(config);
+  for (int64_t i = 0; i < 2; ++i) {
+    const torch::Tensor shift = encoder->named_parameters()[StrCat(
+        "layers.", i, ".token_shift")];
+    for (int64_t c = 0; c < 24; ++c) {
+      const double share = static_cast<double>(c) / 24;
+      EXPECT_NEAR(shift[c].item<double>(),
+                  1 - std::pow(share, i == 0 ? 1.0 : 1.0 / 16), 1e-6);
+    }
+  }
+}
+
+TEST(EncoderLayer, ChannelMixWantsACausalStack) {
+  ModelConfig config = SmallConfig();
+  config.feed_forward = FeedForwardKind::kChannelMix;
+  EXPECT_THROW(EncoderLayer(config, MixerPlace{.causal = false}),
+               ArgumentError);
+  EXPECT_THROW(DecoderLayerImpl(config, 0), ArgumentError);
+  MixerState other = EncoderLayer(SmallConfig())->attention->InitialState(1);
+  EXPECT_THROW(EncoderLayer(config)->Prefill(torch::zeros({1, 2, 24}), other),
+               ArgumentError);
 }
 
 void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }

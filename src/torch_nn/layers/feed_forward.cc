@@ -1,7 +1,12 @@
 #include "torch_nn/layers/feed_forward.h"
 
+#include <cmath>
+
+#include "config/feed_forward_form.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "torch_nn/state/lengths.h"
+#include "torch_nn/state/token_shift.h"
 
 namespace tarn::nn {
 namespace {
@@ -14,7 +19,7 @@ torch::nn::Linear AddLinear(torch::nn::Module& owner, const char* name,
 
 class Mlp : public FeedForward {
  public:
-  Mlp(torch::nn::Module& owner, const ModelConfig& config)
+  Mlp(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
       : activation_(config.activation),
         linear1_(
             AddLinear(owner, "linear1", config.d_model, config.d_ff, true)),
@@ -22,7 +27,8 @@ class Mlp : public FeedForward {
             AddLinear(owner, "linear2", config.d_ff, config.d_model, true)) {}
 
   torch::Tensor operator()(const torch::Tensor& x,
-                           const ops::Dropout& dropout) const override {
+                           const ops::Dropout& dropout,
+                           const RowPlaces&) const override {
     return ops::FeedForward(x, linear1_->weight, linear1_->bias,
                             linear2_->weight, activation_, dropout);
   }
@@ -43,7 +49,7 @@ class Mlp : public FeedForward {
 
 class Swiglu : public FeedForward {
  public:
-  Swiglu(torch::nn::Module& owner, const ModelConfig& config)
+  Swiglu(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
       : linear1_(
             AddLinear(owner, "linear1", config.d_model, config.d_ff, false)),
         linear2_(
@@ -52,7 +58,8 @@ class Swiglu : public FeedForward {
             AddLinear(owner, "linear3", config.d_model, config.d_ff, false)) {}
 
   torch::Tensor operator()(const torch::Tensor& x,
-                           const ops::Dropout& dropout) const override {
+                           const ops::Dropout& dropout,
+                           const RowPlaces&) const override {
     return ops::SwigluFeedForward(x, linear1_->weight, linear2_->weight,
                                   linear3_->weight, dropout);
   }
@@ -61,26 +68,88 @@ class Swiglu : public FeedForward {
   torch::nn::Linear linear1_, linear2_, linear3_;  // gate, down, up
 };
 
+class ChannelMix : public FeedForward {
+ public:
+  ChannelMix(torch::nn::Module& owner, const ModelConfig& config,
+             const Depth& depth)
+      : token_shift_(owner.register_parameter(
+            "token_shift", FirstShift(config.d_model, depth))),
+        linear1_(
+            AddLinear(owner, "linear1", config.d_model, config.d_ff, false)),
+        linear2_(
+            AddLinear(owner, "linear2", config.d_ff, config.d_model, false)) {}
+
+  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
+                           const RowPlaces& places) const override {
+    const torch::Tensor rows = Kept(x, places.key_mask);
+    const torch::Tensor mixed = torch::addcmul(
+        rows, StepBack(rows, Before(rows, places)), token_shift_);
+    torch::Tensor hidden =
+        torch::relu(ops::Affine(mixed, linear1_->weight)).square();
+    if (dropout.probability > 0) {
+      ops::ResidualNormArguments dropped;
+      dropped.x = hidden;
+      dropped.dropout = dropout;
+      hidden = ops::ResidualNorm(dropped).s;
+    }
+    return ops::Affine(hidden, linear2_->weight);
+  }
+
+ private:
+  // The first channels look back, later layers less than earlier ones.
+  static torch::Tensor FirstShift(int64_t d_model, const Depth& depth) {
+    const double left = 1.0 - static_cast<double>(depth.layer) /
+                                  static_cast<double>(depth.layers);
+    const torch::Tensor channel = torch::arange(d_model).to(torch::kFloat32) /
+                                  static_cast<double>(d_model);
+    return 1 - channel.pow(std::pow(left, 4));
+  }
+
+  // The row in front of the rows, [B, 1, D]; a state takes the last of them.
+  static torch::Tensor Before(const torch::Tensor& rows,
+                              const RowPlaces& places) {
+    if (places.cut != nullptr) return RowBeforePiece(rows, *places.cut);
+    if (places.state == nullptr) return NoRowBefore(rows);
+    torch::Tensor& held = (*places.state)[kChannelShift];
+    const torch::Tensor before = held.unsqueeze(1);
+    held = LastRow(rows, before, places.added);
+    return before.to(rows.scalar_type());
+  }
+
+  torch::Tensor token_shift_;           // [D]
+  torch::nn::Linear linear1_, linear2_;  // D -> F -> D
+};
+
 template <typename Kind>
 std::unique_ptr<FeedForward> MakeFeedForwardOf(torch::nn::Module& owner,
-                                               const ModelConfig& config) {
-  return std::make_unique<Kind>(owner, config);
+                                               const ModelConfig& config,
+                                               const Depth& depth) {
+  return std::make_unique<Kind>(owner, config, depth);
 }
 
 struct FeedForwardRow {
   FeedForwardKind kind;
-  std::unique_ptr<FeedForward> (*make)(torch::nn::Module&, const ModelConfig&);
+  std::unique_ptr<FeedForward> (*make)(torch::nn::Module&, const ModelConfig&,
+                                       const Depth&);
 };
 constexpr FeedForwardRow kFeedForwards[] = {
     {FeedForwardKind::kMlp, MakeFeedForwardOf<Mlp>},
-    {FeedForwardKind::kSwiglu, MakeFeedForwardOf<Swiglu>}};
+    {FeedForwardKind::kSwiglu, MakeFeedForwardOf<Swiglu>},
+    {FeedForwardKind::kChannelMix, MakeFeedForwardOf<ChannelMix>}};
 
 }  // namespace
 
 std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
-                                             const ModelConfig& config) {
+                                             const ModelConfig& config,
+                                             const MixerPlace& place) {
+  if (!FeedForwardState(config).empty() && !place.causal) {
+    throw ArgumentError("feed_forward",
+                        "mlp or swiglu in a stack that sees later tokens",
+                        Name(config.feed_forward));
+  }
   for (const FeedForwardRow& row : kFeedForwards) {
-    if (row.kind == config.feed_forward) return row.make(owner, config);
+    if (row.kind != config.feed_forward) continue;
+    return row.make(owner, config, DepthOf(config, place));
   }
   throw ArgumentError("feed_forward", "a kind with a module",
                       Name(config.feed_forward));

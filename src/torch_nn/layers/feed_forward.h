@@ -4,21 +4,34 @@
 #include <memory>
 
 #include "config/model_config.h"
+#include "torch_nn/mixers/mixer.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
 
+/// How the rows of a call lie in their sequences, for a part that reads the row
+/// before each: from the first on, those that key_mask does not keep as zeros;
+/// as a piece of a cut sequence; or after what a state has taken in.
+struct RowPlaces {
+  torch::Tensor key_mask = {};       // [B, T] bool; undefined: all are kept
+  const SequenceCut* cut = nullptr;  // null: no piece
+  MixerState* state = nullptr;       // its channel_shift is replaced
+  torch::Tensor added = {};          // [B] int64: rows that count, beside state
+};
+
 /// The part of a layer between the mixer and the layer's end, applied row by
-/// row. It is no module itself, since the keys of a model file have no prefix
-/// for it: its linear maps belong to the layer.
+/// row, or to each row and the one before it. It is no module itself, since the
+/// keys of a model file have no prefix for it: its linear maps belong to the
+/// layer.
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
   /// x [B, T, d_model] -> the same shape, without OutputBias, which the
   /// residual adds (ops::ResidualNorm).
   virtual torch::Tensor operator()(const torch::Tensor& x,
-                                   const ops::Dropout& dropout) const = 0;
+                                   const ops::Dropout& dropout,
+                                   const RowPlaces& places) const = 0;
   /// [d_model]; undefined for a kind without an output bias.
   virtual torch::Tensor OutputBias() const { return {}; }
   /// Sets the fields that ops::LayerRest needs of it; returns false for a kind
@@ -32,7 +45,14 @@ class FeedForward {
 ///           with biases; act relu or exact gelu (config.activation)
 ///   swiglu  linear2(drop(silu(linear1(x)) * linear3(x))): linear1 and linear3
 ///           [F, D], linear2 [D, F], without biases (Shazeer 2020, eq. (6))
+///   channel-mix  linear2(drop(relu(linear1(x + token_shift * (x' - x)))^2)),
+///           x' the row before x: linear1 [F, D], linear2 [D, F], without
+///           biases, and token_shift [D], which begins as 1 - (c / D)^((1 -
+///           layer / layers)^4) for channel c, as in RWKV-7's own code
+/// place: of the layer's mixer. Throws ArgumentError for a channel mix in a
+/// stack that sees later tokens.
 std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
-                                             const ModelConfig& config);
+                                             const ModelConfig& config,
+                                             const MixerPlace& place = {});
 
 }  // namespace tarn::nn

@@ -25,7 +25,7 @@ torch::Tensor PartByPart(const torch::Tensor& x, const Mixed& mixed,
       AddResidual(Projected(mixed), x, mixed.bias, &parts.middle,
                   ops::DrawDropout(parts.dropout));
   const torch::Tensor hidden =
-      parts.feed_forward(normed, ops::DrawDropout(parts.dropout));
+      parts.feed_forward(normed, ops::DrawDropout(parts.dropout), parts.places);
   const auto last = AddResidual(hidden, pre_norm ? summed : normed,
                                 parts.feed_forward.OutputBias(), parts.end,
                                 ops::DrawDropout(parts.dropout));

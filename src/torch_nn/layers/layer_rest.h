@@ -29,7 +29,8 @@ struct RestParts {
   const NormLayer& middle;
   const NormLayer* end;
   const FeedForward& feed_forward;
-  double dropout;  // 0 outside training
+  double dropout;          // 0 outside training
+  RowPlaces places = {};  // of x, as feed_forward reads them
 };
 
 /// s = x + drop(mixed), n = middle(s); pre-norm s + drop(FFN(n)), post-norm

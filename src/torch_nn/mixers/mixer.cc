@@ -1,5 +1,8 @@
 #include "torch_nn/mixers/mixer.h"
 
+#include <algorithm>
+
+#include "config/feed_forward_form.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "torch_nn/state/lengths.h"
@@ -16,6 +19,18 @@ namespace {
 
 }  // namespace
 
+// A decoder of a sequence-to-sequence model counts its mixers behind those of
+// the encoder, two a layer.
+Depth DepthOf(const ModelConfig& layer, const MixerPlace& place) {
+  Depth depth = {place.index, layer.n_layers};
+  if (layer.arch == Arch::kSeq2seq && place.causal) {
+    depth = {(place.index - layer.n_layers) / 2, layer.n_decoder_layers};
+  }
+  depth.layers = std::max<int64_t>(depth.layers, 1);
+  depth.layer = std::clamp<int64_t>(depth.layer, 0, depth.layers - 1);
+  return depth;
+}
+
 Mixer::Mixer(const ModelConfig& layer, MixerPlace place)
     : config_(layer), place_(place) {
   if (layer.d_key < 1 || layer.d_value < 1 || layer.n_heads < 1) {
@@ -23,11 +38,10 @@ Mixer::Mixer(const ModelConfig& layer, MixerPlace place)
                         StrCat("n_heads ", layer.n_heads, ", d_key ",
                                layer.d_key, ", d_value ", layer.d_value));
   }
-  const MixerSpec& spec = Spec(layer.attention);
-  if (spec.state == nullptr) return;
+  if (Spec(layer.attention).state == nullptr) return;
   state_form_ = std::make_shared<StateForm>();
   state_form_->kind = layer.attention;
-  for (const StateTensor& tensor : spec.state(layer)) {
+  for (const StateTensor& tensor : LayerState(layer)) {
     state_form_->slots.push_back({tensor});
   }
 }

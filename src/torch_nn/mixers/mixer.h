@@ -23,6 +23,13 @@ struct MixerPlace {
   int64_t index = 0;   // its number in the model: random draws depend on it
 };
 
+/// Which of how many layers of its stack a mixer stands in: first values may
+/// depend on it.
+struct Depth {
+  int64_t layer = 0, layers = 1;
+};
+Depth DepthOf(const ModelConfig& layer, const MixerPlace& place);
+
 /// The base of every mixer. It checks what callers give and leaves the
 /// arithmetic to four functions, which see x itself: a mixer owns its
 /// projections and gates. Not thread-safe while training; calls in eval mode
@@ -130,8 +137,9 @@ class Mixer : public torch::nn::Module {
 
   const ModelConfig config_;
   const MixerPlace place_;
-  /// The form of its states, as the spec says; null without a recurrent form. A
-  /// constructor adds the tensors that only this side has.
+  /// The form of its layer's states (LayerState), of which a mixer replaces the
+  /// tensors of its spec; null without a recurrent form. A constructor adds the
+  /// tensors that only this side has.
   std::shared_ptr<StateForm> state_form_;
   /// The same for memories; null for a mixer that reads none.
   std::shared_ptr<StateForm> memory_form_;

@@ -86,6 +86,10 @@ std::vector<Case> Cases() {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }
+  decoder("channel_mix", [](ModelConfig& c) {
+    c.feed_forward = FeedForwardKind::kChannelMix;
+    SetConfigField(c, "layers", "rwkv7,full");
+  });
   add("classifier", Arch::kEncoder, Task::kClassify, nothing);
   add("frames", Arch::kEncoder, Task::kCtc, nothing);
   add("seq2seq", Arch::kSeq2seq, Task::kSeq2seq, nothing);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "config/model_config.h"
 #include "torch_nn/models/plain_gated_softmax.h"
@@ -265,10 +266,24 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
                                  const Weights& weights,
                                  const std::string& name,
                                  const torch::Tensor& x) {
+  const auto product = [&](const char* map, const torch::Tensor& y) {
+    return torch::matmul(y, weights.at(name + map).t());
+  };
+  if (config.feed_forward == FeedForwardKind::kChannelMix) {
+    torch::Tensor before = torch::zeros_like(x.select(1, 0));
+    std::vector<torch::Tensor> out;
+    for (int64_t t = 0; t < x.size(1); ++t) {  // token by token
+      const torch::Tensor row = x.select(1, t);
+      const torch::Tensor& share = weights.at(name + ".token_shift");
+      const torch::Tensor u =
+          product(".linear1.weight", (1 - share) * row + share * before);
+      out.push_back(product(".linear2.weight",
+                            torch::where(u > 0, u * u, torch::zeros_like(u))));
+      before = row;
+    }
+    return torch::stack(out, 1);
+  }
   if (config.feed_forward == FeedForwardKind::kSwiglu) {
-    const auto product = [&](const char* map, const torch::Tensor& y) {
-      return torch::matmul(y, weights.at(name + map).t());
-    };
     const torch::Tensor gate = product(".linear1.weight", x);
     return product(".linear2.weight", gate / (1 + torch::exp(-gate)) *
                                           product(".linear3.weight", x));

@@ -125,6 +125,16 @@ inline std::vector<ModelConfig> HybridVariants(Arch arch) {
   return configs;
 }
 
+// The same model with a head of two logistics a byte.
+inline ModelConfig OfImages(ModelConfig config) {
+  config.task = Task::kImage;
+  config.vocab_size = 256;
+  config.image_height = config.image_width = 2;
+  config.image_channels = 3;
+  config.n_mixtures = 2;
+  return config;
+}
+
 // Mixers with a decaying state, by themselves and among others: decoders only.
 inline std::vector<ModelConfig> GatedVariants() {
   std::vector<ModelConfig> configs;
@@ -165,6 +175,20 @@ inline std::vector<ModelConfig> GatedVariants() {
     ModelConfig& config = add(layers);
     config.d_value = config.d_key;
   }
+  // Feed-forward parts with a row of their own in the state of each layer.
+  for (const char* layers :
+       {"linear", "full", "aft-simple,local:local_context=3", "rwkv7",
+        "gdn,rwkv6,full"}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) {
+      ModelConfig& config = add(layers);
+      config.d_value = config.d_key;
+      config.norm = norm;
+      config.feed_forward = FeedForwardKind::kChannelMix;
+    }
+  }
+  configs.back().norm_kind = NormKind::kRms;
+  configs.push_back(OfImages(SmallConfig(Arch::kDecoder)));
+  configs.back().feed_forward = FeedForwardKind::kChannelMix;
   return configs;
 }
 
@@ -197,16 +221,6 @@ inline ModelConfig OfFrames(ModelConfig config) {
   config.task = Task::kCtc;
   config.n_classes = 5;
   config.input_dim = 7;
-  return config;
-}
-
-// The same model with a head of two logistics a byte.
-inline ModelConfig OfImages(ModelConfig config) {
-  config.task = Task::kImage;
-  config.vocab_size = 256;
-  config.image_height = config.image_width = 2;
-  config.image_channels = 3;
-  config.n_mixtures = 2;
   return config;
 }
 

@@ -35,4 +35,11 @@ torch::Tensor PrefixMask(const char* where, const torch::Tensor& lengths,
   return mask.to(rows.device());
 }
 
+torch::Tensor Kept(const torch::Tensor& x, const torch::Tensor& kept) {
+  if (!kept.defined() || !x.defined()) return x;
+  torch::Tensor beside = kept;
+  while (beside.dim() < x.dim()) beside = beside.unsqueeze(-1);
+  return torch::where(beside, x, torch::zeros({}, x.options()));
+}
+
 }  // namespace tarn::nn

@@ -18,4 +18,8 @@ void CheckLengths(const char* where, const torch::Tensor& lengths,
 torch::Tensor PrefixMask(const char* where, const torch::Tensor& lengths,
                          const torch::Tensor& rows);
 
+/// x [B, T, ...] with zeros where `kept` [B, T] bool is false, NaN included; x
+/// itself without a mask.
+torch::Tensor Kept(const torch::Tensor& x, const torch::Tensor& kept);
+
 }  // namespace tarn::nn

@@ -165,6 +165,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=gdn:conv_width=8", "layers=kda:key_heads=1",
                     "layers=gdn,full,mamba2;n_layers=3;positions=rotary",
                     "layers=rwkv6", "layers=rwkv7",
+                    "layers=rwkv7;feed_forward=channel-mix",
+                    "layers=linear,full;n_layers=2;norm=post;"
+                    "feed_forward=channel-mix",
                     "layers=gated-full:key_heads=1;positions=rotary",
                     "layers=gdn,gated-full;positions=rotary;rotary_width=4"));
 INSTANTIATE_TEST_SUITE_P(

@@ -16,13 +16,6 @@ torch::Tensor AsHeads(const torch::Tensor& x, int64_t heads) {
   return x.unflatten(2, {heads, x.size(2) / heads});
 }
 
-torch::Tensor Kept(const torch::Tensor& x, const torch::Tensor& kept) {
-  if (!kept.defined() || !x.defined()) return x;
-  torch::Tensor beside = kept;
-  while (beside.dim() < x.dim()) beside = beside.unsqueeze(-1);
-  return torch::where(beside, x, torch::zeros({}, x.options()));
-}
-
 // The RMS norm divides by the root of a mean where this divides by that of a
 // sum: with sqrt(1 / K) for its weight and eps / K for its eps they are one,
 // and the norm has a kernel. A weight of 16 bits would be too coarse.

@@ -5,6 +5,7 @@
 
 #include "config/gated_form.h"
 #include "torch_nn/mixers/gated/weights.h"
+#include "torch_nn/state/lengths.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/gated/gated.h"
 
@@ -19,10 +20,6 @@ struct GatedInputs {
   torch::Tensor betas;          // [B, T, H]
   torch::Tensor skipped;        // [B, T, H, V], what D multiplies
 };
-
-/// x with zeros where `kept` [B, T] bool is false, NaN included; x itself
-/// without a mask.
-torch::Tensor Kept(const torch::Tensor& x, const torch::Tensor& kept);
 
 /// Heads [..., K] of length 1: x / sqrt(sum x^2 + kUnitEps).
 torch::Tensor Unit(const torch::Tensor& heads);

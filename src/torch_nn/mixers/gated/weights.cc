@@ -50,18 +50,6 @@ torch::Tensor DrawStepBias(int64_t count) {
 
 }  // namespace
 
-// A decoder of a sequence-to-sequence model counts its mixers behind those of
-// the encoder, two a layer.
-Depth DepthOf(const ModelConfig& layer, const MixerPlace& place) {
-  Depth depth = {place.index, layer.n_layers};
-  if (layer.arch == Arch::kSeq2seq && place.causal) {
-    depth = {(place.index - layer.n_layers) / 2, layer.n_decoder_layers};
-  }
-  depth.layers = std::max<int64_t>(depth.layers, 1);
-  depth.layer = std::clamp<int64_t>(depth.layer, 0, depth.layers - 1);
-  return depth;
-}
-
 GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
                            const GatedSizes& s, const Depth& depth) {
   const auto linear = [&](const char* name, int64_t rows, int64_t columns,

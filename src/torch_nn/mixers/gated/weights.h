@@ -9,12 +9,6 @@
 
 namespace tarn::nn {
 
-/// Which of how many layers of its stack a mixer is.
-struct Depth {
-  int64_t layer = 0, layers = 1;
-};
-Depth DepthOf(const ModelConfig& layer, const MixerPlace& place);
-
 /// Registers with `owner` what the form has, and holds it; the rest is null or
 /// undefined. Matrices begin as those of torch.nn.Linear and filters as those
 /// of torch.nn.Conv1d; weights.cc has the other beginnings and their sources.

@@ -91,7 +91,10 @@ class Linear : public ProjectedMixer {
     std::vector<torch::Tensor> parts = {own.S, own.z};
     const char* extra = ExtraOf(config_);
     if (extra != nullptr) parts.push_back(own.extra);
-    const auto earlier = cut.Earlier(parts, state.tensors());
+    // The layer's state may hold more behind the tensors of the mixer.
+    const auto initial = state.tensors().begin();
+    const auto count = static_cast<std::ptrdiff_t>(parts.size());
+    const auto earlier = cut.Earlier(parts, {initial, initial + count});
     ops::LinearState sums = {earlier[0][0], earlier[0][1], {}};
     if (extra != nullptr) sums.extra = earlier[0][2];
     for (size_t i = 1; i < earlier.size(); ++i) {

@@ -3,6 +3,7 @@
 #include "torch_nn/mixers/common/state_maps.h"
 #include "torch_nn/mixers/gated/rows.h"
 #include "torch_nn/mixers/rwkv/weights.h"
+#include "torch_nn/state/token_shift.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/gated/gated.h"
 #include "torch_ops/layers/layers.h"
@@ -42,7 +43,7 @@ class Rwkv : public Mixer {
   torch::Tensor Mix(const torch::Tensor& x, const RotaryTable&,
                     const torch::Tensor& key_mask) override {
     const torch::Tensor rows = Kept(x, key_mask);
-    RwkvInputs in = Prepare(rows, torch::zeros_like(rows.slice(1, 0, 1)));
+    RwkvInputs in = Prepare(rows, NoRowBefore(rows));
     // A key of zeros writes nothing and a gate of 0 lets the state pass.
     for (torch::Tensor* part : {&in.keys, &in.gates, &in.writes}) {
       *part = Kept(*part, key_mask);
@@ -60,13 +61,7 @@ class Rwkv : public Mixer {
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
                          const RotaryTable&, const NormLayer* norm) override {
     const torch::Tensor rows = norm != nullptr ? norm->forward(x) : x;
-    // Zeros come before the first rank's rows, which stay in the graph.
-    const torch::Tensor before =
-        torch::cat({torch::zeros_like(rows.slice(1, 0, 1)),
-                    cut.EarlierRows(rows, 1)},
-                   1);
-    const RwkvInputs in =
-        Prepare(rows, before.slice(1, before.size(1) - 1, before.size(1)));
+    const RwkvInputs in = Prepare(rows, RowBeforePiece(rows, cut));
     ops::GatedOptions options = Options(in);
     options.initial_state = StateBefore(in, cut);
     return Normed(in, Recur(in, options).out);
@@ -82,13 +77,7 @@ class Rwkv : public Mixer {
     options.return_state = true;
     const ops::GatedResult result = Recur(in, options);
     state["S"] = result.final_state;
-    // Row `lengths` of the earlier row and the new ones is the last in use.
-    const torch::Tensor rows =
-        torch::cat({before, x.to(before.scalar_type())}, 1);
-    const torch::Tensor last = taken.added.to(x.device())
-                                   .view({-1, 1, 1})
-                                   .expand({-1, 1, s_.d_model});
-    state["shift"] = rows.gather(1, last).squeeze(1);
+    state["shift"] = LastRow(x, before, taken.added);
     return Normed(in, result.out);
   }
 
@@ -99,11 +88,7 @@ class Rwkv : public Mixer {
   // before: the row in front of x, [B, 1, D].
   RwkvInputs Prepare(const torch::Tensor& x,
                      const torch::Tensor& before) const {
-    const torch::Tensor step =
-        torch::cat({before, x.slice(1, 0, std::max<int64_t>(x.size(1) - 1, 0))},
-                   1)
-            .slice(1, 0, x.size(1)) -
-        x;
+    const torch::Tensor step = StepBack(x, before);
     std::vector<torch::Tensor> rows;
     for (const torch::Tensor& shift : Shifts(x, step)) {
       rows.push_back(torch::addcmul(x, step, shift));
