@@ -12,11 +12,12 @@ import torch.nn.functional as F
 
 from tarn import _fused as fused
 from tarn import ops
+from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix
 from tarn.events import EventDispatcher
 
 _NORMS = ("post", "pre")
 _NORM_KINDS = {"layer": torch.nn.LayerNorm, "rms": torch.nn.RMSNorm}
-_FEED_FORWARDS = ("mlp", "swiglu")
+_FEED_FORWARDS = ("mlp", "swiglu", "channel-mix")
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 _NAMES = {function: name for name, function in _ACTIVATIONS.items()}
 
@@ -38,9 +39,12 @@ class ResidualLayer(torch.nn.Module):
     norm_kind "rms" divides by the root mean square instead of the deviation.
     feed_forward "swiglu" is linear2(drop(silu(linear1(u)) * linear3(u))) without
     biases and has no activation to choose; "mlp" is
-    linear2(drop(activation(linear1(u))))."""
+    linear2(drop(activation(linear1(u)))); "channel-mix", without biases, is
+    linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)) with u' the row before
+    u in its sequence."""
 
     linear3: torch.nn.Module | None  # in the gated unit only
+    token_shift: torch.nn.Parameter | None  # in the channel mix only
 
     def __init__(
         self,
@@ -64,10 +68,14 @@ class ResidualLayer(torch.nn.Module):
         _want(type(self).__name__, "norm_kind", norm_kind, _NORM_KINDS)
         _want(type(self).__name__, "feed_forward", feed_forward, _FEED_FORWARDS)
         d_ff = d_ff or 4 * d_model
-        gated = feed_forward == "swiglu"
-        self.linear1 = torch.nn.Linear(d_model, d_ff, bias=not gated)
-        self.linear2 = torch.nn.Linear(d_ff, d_model, bias=not gated)
-        if gated:
+        self.token_shift = None
+        if feed_forward == "channel-mix":
+            self.token_shift = torch.nn.Parameter(torch.empty(d_model))
+            begin_token_shift(self.token_shift)
+        bias = feed_forward == "mlp"
+        self.linear1 = torch.nn.Linear(d_model, d_ff, bias=bias)
+        self.linear2 = torch.nn.Linear(d_ff, d_model, bias=bias)
+        if feed_forward == "swiglu":
             self.linear3 = torch.nn.Linear(d_model, d_ff, bias=False)
         else:
             self.linear3 = None
@@ -88,9 +96,12 @@ class ResidualLayer(torch.nn.Module):
         x: torch.Tensor,
         attentions: Sequence[Callable[[torch.Tensor], fused.Branch]],
         norms: Sequence[torch.nn.Module],
-    ) -> torch.Tensor:
+        places: RowPlaces | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The attentions and the feed-forward part, each with its norm:
-        post: x = norm(x + drop(f(x)));  pre: x = x + drop(f(norm(x)))."""
+        post: x = norm(x + drop(f(x)));  pre: x = x + drop(f(norm(x))). places: of the
+        rows, None: whole sequences. Also returns what the feed-forward part carries
+        on."""
         *earlier, last = attentions
         # The pass that adds a part also computes what the next part reads.
         behind = [*norms[1:], None] if self.pre_norm else norms
@@ -101,18 +112,29 @@ class ResidualLayer(torch.nn.Module):
         branch, (middle, end) = last(y), behind[len(earlier) :]
         whole = self._rest(branch, x, middle, end)
         if whole is not None:
-            return whole
+            return whole, None
         y, x = fused.add_residual(branch, x, self.dropout, middle)
         x = x if self.pre_norm else y
-        y, x = fused.add_residual(self._feed_forward(y), x, self.dropout, end)
-        return x if self.pre_norm else y
+        forward, carried = self._last_part(y, places)
+        y, x = fused.add_residual(forward, x, self.dropout, end)
+        return (x if self.pre_norm else y), carried
 
     def _rest(self, branch, x, middle, end) -> torch.Tensor | None:
         """The layer from its last attention on, where one operator computes it; else None."""
-        if self.linear3 is not None:
+        if self.linear3 is not None or self.token_shift is not None:
             return None
         maps, name = (self.linear1, self.linear2), self.activation_name
         return fused.layer_rest(branch, x, self.dropout, (middle, end), maps, name)
+
+    def _last_part(
+        self, x: torch.Tensor, places: RowPlaces | None
+    ) -> tuple[fused.Branch, torch.Tensor | None]:
+        if self.token_shift is None:
+            return self._feed_forward(x), None
+        maps = self.linear1, self.linear2
+        places = places or RowPlaces()
+        rows, carried = channel_mix(x, self.token_shift, maps, places, dropout=self.dropout)
+        return fused.Branch(rows), carried
 
     def _feed_forward(self, x: torch.Tensor) -> fused.Branch:
         first, second, gate = self.linear1, self.linear2, self.linear3

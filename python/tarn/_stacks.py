@@ -4,6 +4,7 @@ parts in the order of fast-transformers, states collected on the way."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +12,11 @@ import torch
 from tarn._fused import Branch, normed
 from tarn._layer_step import layer_step, stack_step
 from tarn._residual_layer import ResidualLayer, make_norm
+from tarn._token_shift import CHANNEL_SHIFT, RowPlaces, places_after
 from tarn.events import EventDispatcher, IntermediateOutput
-from tarn.recurrent._inputs import states_of
+from tarn.masking import BaseMask
+from tarn.recurrent._inputs import Lengths, states_of
+from tarn.recurrent._state import AttentionState
 
 # An attention that continues from a state: rows -> (what it adds, its new state).
 Attend = Callable[[torch.Tensor], tuple[Branch, Any]]
@@ -46,16 +50,33 @@ class EncoderParts(ResidualLayer):
     def _norms(self) -> list[torch.nn.Module]:
         return [self.norm1, self.norm2]
 
+    def _whole(
+        self, x: torch.Tensor, attend: Callable[[torch.Tensor], Branch], mask: BaseMask
+    ) -> torch.Tensor:
+        """Whole sequences, of which a mask tells the valid positions."""
+        places = None
+        if self.token_shift is not None and not mask._all_ones:
+            places = RowPlaces(mask.bool_matrix.to(x.device).expand(x.shape[:2]))
+        return self._run(x, [attend], self._norms(), places)[0]
+
     def _step_with_state(
         self, x: torch.Tensor, state: Any, attend: Attend
     ) -> tuple[torch.Tensor, Any]:
         """As _with_state, for one token after a state; in one call where the result is
         the same."""
-        return layer_step(self, x, state) or self._with_state(x, attend)
+        return layer_step(self, x, state) or self._with_state(x, state, attend)
 
-    def _with_state(self, x: torch.Tensor, attend: Attend) -> tuple[torch.Tensor, Any]:
+    def _with_state(
+        self, x: torch.Tensor, state: Any, attend: Attend, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, Any]:
+        """Rows after a state, which holds what the feed-forward part carries beside
+        the tensors of the attention."""
         sublayer, held = _keeping_state(attend)
-        return self._run(x, [sublayer], self._norms()), held[0]
+        places = None
+        if self.token_shift is not None:
+            places = places_after(x, state, lengths)
+        out, carried = self._run(x, [sublayer], self._norms(), places)
+        return out, with_carried(held[0], carried)
 
 
 class DecoderParts(ResidualLayer):
@@ -80,6 +101,11 @@ class DecoderParts(ResidualLayer):
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
     ):
+        if feed_forward == "channel-mix":
+            raise ValueError(
+                f"{type(self).__name__}: feed_forward: want 'mlp' or 'swiglu' beside a memory, "
+                "which no channel mix has been defined for, got 'channel-mix'"
+            )
         attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
         kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
@@ -94,7 +120,17 @@ class DecoderParts(ResidualLayer):
     ) -> tuple[torch.Tensor, list[Any]]:
         sublayer, past = _keeping_state(attend)
         reader, memory = _keeping_state(read)
-        return self._run(x, [sublayer, reader], self._norms()), [past[0], memory[0]]
+        return self._run(x, [sublayer, reader], self._norms())[0], [past[0], memory[0]]
+
+
+def with_carried(state: Any, carried: torch.Tensor | None) -> Any:
+    """The state of an attention and what the feed-forward part carries beside it."""
+    if carried is None:
+        return state
+    if not isinstance(state, AttentionState):
+        given = type(state).__name__
+        raise TypeError(f"attention: want one whose state is an AttentionState, got {given}")
+    return replace(state, tensors={**state.tensors, CHANNEL_SHIFT: carried})
 
 
 def _keeping_state(attend: Attend) -> tuple[Callable[[torch.Tensor], Branch], list[Any]]:

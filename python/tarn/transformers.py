@@ -58,7 +58,11 @@ class TransformerEncoderLayer(EncoderParts):
         norm: "post" or "pre". norm_eps: inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
-            linear3(u))) without biases; `activation` is then unused.
+            linear3(u))) without biases; `activation` is then unused. "channel-mix":
+            linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)), likewise, with
+            u' the row before u (zeros before the first, and for one that is not valid):
+            RWKV-7's, arXiv 2503.14456. A state then holds the row before the next one
+            too, as channel_shift [N, D].
 
     Raises ValueError.
     """
@@ -87,7 +91,7 @@ class TransformerEncoderLayer(EncoderParts):
                 key_lengths=length_mask,
             )
 
-        return self._run(x, [attend], self._norms())
+        return self._whole(x, attend, length_mask)
 
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
@@ -96,7 +100,9 @@ class TransformerEncoderLayer(EncoderParts):
         forward under a causal mask on all of them. lengths: [N] or a LengthMask,
         tokens of each sequence. For an AttentionLayer only; raises ValueError
         where its kind has no recurrent form."""
-        return self._with_state(x, lambda y: self.attention.unbiased_prefill(y, lengths, state))
+        return self._with_state(
+            x, state, lambda y: self.attention.unbiased_prefill(y, lengths, state), lengths
+        )
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
@@ -157,7 +163,7 @@ class TransformerDecoderLayer(DecoderParts):
                 key_lengths=memory_length_mask,
             )
 
-        return self._run(x, [attend, cross], self._norms())
+        return self._run(x, [attend, cross], self._norms())[0]
 
     def initial_state(
         self, memory: torch.Tensor, memory_length_mask: Lengths | None = None

@@ -91,6 +91,7 @@ STACKS = [
     dict(layers=["linear", "full"], norm_kind="rms", feed_forward="swiglu"),
     dict(positions="rotary"),
     dict(layers=["linear", "aft-simple"]),
+    dict(layers=["rwkv7", "full"], feed_forward="channel-mix"),
     dict(layers=["linear", {"mixer": "local", "local_context": 5}], positions="sinusoidal"),
     dict(layers=[{"mixer": "linear", "feature_map": "favor"}, "exact-topk"], norm="post"),
     dict(layers=["aft-full", "linear"], activation="relu"),

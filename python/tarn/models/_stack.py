@@ -9,6 +9,7 @@ import torch
 
 from tarn import _tables as tables
 from tarn._residual_layer import make_norm
+from tarn._token_shift import begin_token_shift
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.feature_maps import by_name
@@ -98,6 +99,9 @@ def make_encoder(config: Config, causal: bool) -> TransformerEncoder:
         )
         for index in range(config["n_layers"])
     ]
+    for index, layer in enumerate(layers):
+        if layer.token_shift is not None:
+            begin_token_shift(layer.token_shift, index, len(layers))
     return TransformerEncoder(layers, _final_norm(config))
 
 

@@ -113,7 +113,7 @@ class Mixer(torch.nn.Module):
         new = lengths_of(lengths, batch, seq_len)
         facts = self._facts
         held = begin(state, self.kind, batch, facts, [row["name"] for row in self.state_rows])
-        tensors = self._first(x) if held is None else dict(held.tensors)
+        tensors = self._first(x) if held is None else self._own(held.tensors)
         before = torch.zeros_like(new) if held is None else held.steps
         given = None if lengths is None else new
         branch, tensors = self._continue(x, given, tensors, before)
@@ -143,6 +143,10 @@ class Mixer(torch.nn.Module):
         out, tensors = self.mix(x, kept, state)
         return Branch(out), tensors
 
+    def _own(self, tensors: Tensors) -> Tensors:
+        """Those of a layer's state that are the mixer's."""
+        return {name: tensor for name, tensor in tensors.items() if name in self._facts["shapes"]}
+
     def _first(self, x: torch.Tensor) -> Tensors:
         """The state before the first token, by the spec."""
         return {
@@ -154,13 +158,13 @@ class Mixer(torch.nn.Module):
 
 
 # What a model says of its task, its positions and its other stack.
-_SECTIONS_AROUND = ("image", "positions")
+_SECTIONS_AROUND = ("image", "positions", "feed_forward")
 _KEYS_AROUND = ("task", "n_classes", "input_dim", "n_decoder_layers", "cross_attention")
 
 
 def of_one_layer(view: View) -> View:
     """The configuration of a model with one layer as the view has it: what one mixer
-    owns depends neither on the model around it nor on its positions."""
+    owns depends neither on the model around it nor on its layer's other part."""
     fields = tables.config_fields()
     own = {
         name: value

@@ -11,6 +11,7 @@ import torch
 
 from tarn import ops
 from tarn._fused import Branch
+from tarn._token_shift import last_row, step_back
 from tarn.nn._gated_parts import kept_rows, shapes_of, split, wide
 from tarn.nn._mixer import Mixer, Tensors, View
 
@@ -130,7 +131,7 @@ class RwkvMixer(Mixer):
         before = x.new_zeros(x.shape[0], 1, x.shape[2])
         if state is not None:
             before = state["shift"].unsqueeze(1).to(x.dtype)
-        rows = self._mixtures(x, torch.cat([before, x[:, :-1]], 1)[:, : x.shape[1]] - x)
+        rows = self._mixtures(x, step_back(x, before))
         queries = self._split(self._map("query", rows[0]))
         keys = self._map("key", rows[2])
         values = self._split(self._map("value", rows[3]))
@@ -159,10 +160,7 @@ class RwkvMixer(Mixer):
             )
         out, new_state = (result, {}) if state is None else (result[0], {"S": result[1]})
         if state is not None:
-            last = x.shape[1] * torch.ones_like(x[:, 0, 0] if x.shape[1] else before[:, 0, 0])
-            at = (last if lengths is None else lengths).long().view(-1, 1, 1)
-            held = torch.cat([state["shift"].unsqueeze(1), x.to(state["shift"].dtype)], 1)
-            new_state["shift"] = held.gather(1, at.expand(-1, 1, x.shape[2]))[:, 0]
+            new_state["shift"] = last_row(x, state["shift"].unsqueeze(1), lengths)
         return Branch(
             self._finish(out, queries, keys, values, factors), None, self.out_projection.weight
         ), new_state

@@ -28,7 +28,8 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
         norm: "post" or "pre". norm_eps: inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
-            linear3(u))) without biases; `activation` is then unused.
+            linear3(u))) without biases; `activation` is then unused. Or
+            "channel-mix", as in `tarn.transformers.TransformerEncoderLayer`.
     """
 
     attention: Any  # called as a RecurrentAttentionLayer
@@ -54,7 +55,10 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
         return self._with_state(
-            x, lambda y: _whole(self.attention.prefill(y, y, y, lengths, state))
+            x,
+            state,
+            lambda y: _whole(self.attention.prefill(y, y, y, lengths, state)),
+            lengths,
         )
 
 

@@ -54,6 +54,12 @@ CASES = [
     ("lm", "decoder", dict(attention="deltanet", negative_eigenvalues=True, norm_kind="rms")),
     ("lm", "decoder", dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary")),
     ("image", "decoder", dict(attention="gdn")),
+    *(
+        ("lm", "decoder", dict(**keys, norm=norm, feed_forward="channel-mix", d_value=8))
+        for keys in (dict(attention="rwkv7"), dict(layers=["rwkv6", "full"]))
+        for norm in ("pre", "post")
+    ),
+    ("image", "decoder", dict(feed_forward="channel-mix")),
     ("seq2seq", "seq2seq", LEARNED),
     ("seq2seq", "seq2seq", dict(attention="full", positions="sinusoidal")),
     ("classify", "encoder", LEARNED),

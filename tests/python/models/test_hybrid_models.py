@@ -41,6 +41,8 @@ PATTERNS = [
     dict(layers=["kda", {"mixer": "local", "local_context": 4}]),
     dict(layers=["retnet", "hgrn2", "lightning", "gla"], tied_head=True),
     dict(layers=["kda", "gated-full"], key_heads=1, norm="post"),
+    dict(layers=["rwkv7", "linear", "full"], feed_forward="channel-mix"),
+    dict(layers=["rwkv6", "local"], local_context=4, norm="post", feed_forward="channel-mix"),
 ]
 
 
@@ -111,6 +113,9 @@ LEAN = [
     dict(layers=["gdn", "gdn", "gdn", "full"], positions="rotary", **MODERN),
     dict(attention="retnet", positions="rotary", norm="post"),
     dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary", rotary_width=4, **MODERN),
+    dict(feed_forward="channel-mix"),
+    dict(attention="full", positions="rotary", norm="post", feed_forward="channel-mix"),
+    dict(layers=["rwkv7", "rwkv6", "gdn", "full"], feed_forward="channel-mix"),
 ]
 
 
@@ -155,6 +160,77 @@ def test_one_state_holds_recurrent_and_cached_layers(tmp_path):
         wanted, _ = model.step(tokens[:, 5], state)
         given, _ = model.step(tokens[:, 5].flip(0), swapped)
     torch.testing.assert_close(given.flip(0), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["linear", "full", "rwkv7", "gdn"])
+def test_a_channel_mix_carries_its_row(attention, tmp_path):
+    """The row joins the state of the layer: it is saved, reordered, reset and asked for."""
+    keys = dict(attention=attention, feed_forward="channel-mix")
+    model = models.LanguageModel(**SMALL, **keys).eval()
+    tokens = torch.randint(256, (3, 9))
+    with torch.no_grad():
+        wanted = model(tokens)
+        _, state = model.prefill(tokens[:, :5], torch.tensor([5, 2, 0]))
+        assert all(part["channel_shift"].shape == (3, 24) for part in state)
+        recurrent.save_state(state, tmp_path / "state")
+        state = recurrent.reorder(recurrent.load_state(tmp_path / "state"), [2, 1, 0])
+        given, _ = model.step(tokens[[2, 1, 0], [0, 2, 5]], state)
+        torch.testing.assert_close(given, wanted[[2, 1, 0], [0, 2, 5]], rtol=0, atol=3e-5)
+        again, _ = model.step(tokens[:, 0], recurrent.reset(state, [0, 1, 2]))
+        torch.testing.assert_close(again, wanted[:, 0], rtol=0, atol=3e-5)
+        other = models.LanguageModel(**SMALL, attention=attention).eval()
+        _, without = other.prefill(tokens)
+    with pytest.raises(ValueError, match=r"channel_shift: want \[3, 24\], got none"):
+        model.step(tokens[:, 0], without)
+
+
+def test_recurrent_layers_mix_channels_too():
+    layers, attention = tarn.transformers, recurrent.attention
+    whole = layers.TransformerEncoderLayer(
+        tarn.attention.AttentionLayer(CausalLinearAttention(4), 8, 2), 8, feed_forward="channel-mix"
+    ).eval()
+    twin = recurrent.transformers.RecurrentTransformerEncoderLayer(
+        attention.RecurrentAttentionLayer(attention.RecurrentLinearAttention(4), 8, 2),
+        8,
+        feed_forward="channel-mix",
+    ).eval()
+    twin.load_state_dict(whole.state_dict())
+    x, state, rows = torch.randn(3, 7, 8), None, []
+    wanted = whole(x, attn_mask=tarn.masking.TriangularCausalMask(7))
+    for t in range(7):
+        row, state = twin(x[:, t], state)
+        rows.append(row)
+    torch.testing.assert_close(torch.stack(rows, 1), wanted, rtol=0, atol=3e-6)
+    first, state = twin.prefill(x[:, :4])
+    rest, state = twin.prefill(x[:, 4:], state=state)
+    torch.testing.assert_close(torch.cat([first, rest], 1), wanted, rtol=0, atol=3e-6)
+    S, z = state  # still unpacks as fast-transformers' pair
+    assert S.shape == (3, 2, 4, 4) and z.shape == (3, 2, 4)
+    with pytest.raises(TypeError, match="state: want a state that this layer returned, got list"):
+        twin(x[:, 0], [S, z])
+
+
+def test_a_channel_mix_begins_as_the_trainers():
+    encoder = tarn.nn.Encoder(3, 12, 2, feed_forward="channel-mix")
+    model = models.LanguageModel(d_model=12, n_layers=3, n_heads=2, feed_forward="channel-mix")
+    channel = torch.arange(12) / 12
+    for layers in (encoder.layers, model.layers):
+        for index, layer in enumerate(layers):
+            wanted = 1 - channel ** ((1 - index / 3) ** 4)
+            torch.testing.assert_close(layer.token_shift.detach(), wanted)
+
+
+def test_padding_of_a_channel_mix_may_be_anything():
+    layer = tarn.nn.EncoderLayer(8, 2, feed_forward="channel-mix").eval()
+    x = torch.randn(2, 10, 8)
+    kept = torch.arange(10) < torch.tensor([7, 4])[:, None]
+    wanted = layer(x)
+    padded = torch.where(kept[..., None], x, torch.nan)
+    for given in (layer(padded, kept), layer(padded.roll(3, 1), kept.roll(3, 1)).roll(-3, 1)):
+        torch.testing.assert_close(given[kept], wanted[kept], rtol=0, atol=1e-6)
+    filled, state = layer.prefill(padded, lengths=[7, 4])
+    torch.testing.assert_close(filled[kept], wanted[kept], rtol=0, atol=1e-6)
+    assert all(tensor.isfinite().all() for tensor in state.tensors.values())
 
 
 @pytest.mark.parametrize("layers", [FULL, ["linear", "conditional-full"]], ids=str)
@@ -206,7 +282,13 @@ def test_kinds_of_parts_are_named():
     layer = tarn.transformers.TransformerEncoderLayer
     with pytest.raises(ValueError, match="norm_kind: want one of 'layer', 'rms', got 'group'"):
         layer(torch.nn.Identity(), 8, norm_kind="group")
-    with pytest.raises(ValueError, match="feed_forward: want one of 'mlp', 'swiglu', got 'glu'"):
+    with pytest.raises(ValueError, match="feed_forward: want one of .*'swiglu'.*, got 'glu'"):
         layer(torch.nn.Identity(), 8, feed_forward="glu")
+    decoder, parts = tarn.transformers.TransformerDecoderLayer, [torch.nn.Identity()] * 2
+    with pytest.raises(ValueError, match="feed_forward: want 'mlp' or 'swiglu' beside a memory"):
+        decoder(*parts, 8, feed_forward="channel-mix")
+    for make in (models.Seq2Seq, lambda **keys: models.Classifier(**keys, n_classes=2)):
+        with pytest.raises(ValueError, match="feed_forward: want mlp or swiglu for arch"):
+            make(**SMALL, feed_forward="channel-mix")
     with pytest.raises(ValueError, match="layers: want mixers out of linear, .*got 'softmax'"):
         models.LanguageModel(**SMALL, layers=["linear", "softmax"])

@@ -43,6 +43,9 @@ KINDS = [
     dict(layers=["gdn", "full"], **MODERN),
     dict(layers=["gdn", "gated-full"], key_heads=1, **MODERN),
     dict(layers=["gla", {"mixer": "local", "local_context": 5}]),
+    dict(feed_forward="channel-mix"),
+    dict(attention="rwkv7", feed_forward="channel-mix"),
+    dict(layers=["rwkv6", "full"], feed_forward="channel-mix"),
 ]  # fmt: skip
 POSITIONS = [
     dict(positions="none"),

@@ -68,8 +68,16 @@ def test_an_attention_in_pieces_is_the_whole(keys, at):
         torch.testing.assert_close(tensor, other[name], rtol=1e-4, atol=1e-4)
 
 
+MIXING = [
+    dict(**keys, feed_forward="channel-mix")
+    for keys in (dict(), dict(mixer="full"), dict(mixer="rwkv7"), dict(mixer="gated-full"))
+]
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("keys", [dict(), *KINDS[7:]], ids=words)
+@pytest.mark.parametrize(
+    "keys", [dict(), *KINDS[7:], dict(feed_forward="swiglu"), *MIXING], ids=words
+)
 def test_an_encoder_in_pieces_is_the_whole(keys, norm):
     encoder = nn.Encoder(2, D, H, d_ff=40, dropout=0.1, norm=norm, **keys).eval()
     x = torch.randn(N, L, D)

@@ -102,7 +102,14 @@ LINEAR = [
     for name in ("elu1", "poly2", "favor", "rff")
     for denominator in ("exact", "signed", "none")
 ]
-STATEFUL = [dict(attention=name) for name in tables.recurrent_mixers()] + LINEAR
+STATEFUL = [
+    *(dict(attention=name) for name in tables.recurrent_mixers()),
+    *(
+        dict(attention=name, feed_forward="channel-mix")
+        for name in tables.recurrent_mixers()
+    ),
+    *LINEAR,
+]
 
 
 @pytest.mark.parametrize("keys", STATEFUL, ids=lambda keys: "-".join(keys.values()))

@@ -1,0 +1,120 @@
+"""The row before each row of a sequence, which RWKV's mixers and its feed-forward part
+read beside the row itself. What a state carries is the row before the next token's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from tarn import _fused as fused
+from tarn import ops
+from tarn.recurrent._inputs import Lengths, State, lengths_of
+from tarn.recurrent._state import AttentionState
+
+# The name of the feed-forward part's row in the state of a layer.
+CHANNEL_SHIFT = "channel_shift"
+
+
+def step_back(x: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """x' - x for rows x [B, T, D] behind `before` [B, 1, D], x' the row before each."""
+    return torch.cat([before, x[:, :-1]], 1)[:, : x.shape[1]] - x
+
+
+def last_row(
+    x: torch.Tensor, before: torch.Tensor, lengths: torch.Tensor | None
+) -> torch.Tensor:
+    """The last of `lengths` [B] rows of x (None: all) behind `before`, or that row
+    itself: [B, D] in the dtype of `before`."""
+    rows = torch.cat([before, x.to(before.dtype)], 1)
+    if lengths is None:
+        return rows[:, -1]
+    at = lengths.to(x.device).long().view(-1, 1, 1)
+    return rows.gather(1, at.expand(-1, 1, x.shape[2]))[:, 0]
+
+
+class RowPlaces(NamedTuple):
+    """How the rows [B, T, D] of a call lie in their sequences: from the first on, those
+    that kept [B, T] bool does not keep as zeros; or the first `lengths` [B] of each
+    after the row `held` [B, D] of a state (with `follows`; None: after no token)."""
+
+    kept: torch.Tensor | None = None
+    follows: bool = False
+    held: torch.Tensor | None = None
+    lengths: torch.Tensor | None = None
+
+
+def places_after(
+    x: torch.Tensor, state: State, lengths: Lengths | None
+) -> RowPlaces:
+    """Of rows x [B, T, D], or [B, D] for one each, after a layer's state. Raises ValueError
+    for a state without the row, TypeError for a plain pair."""
+    new = None if lengths is None else lengths_of(lengths, x.shape[0], x.shape[1])
+    if state is None:
+        return RowPlaces(None, True, None, new)
+    if not isinstance(state, AttentionState):
+        given = type(state).__name__
+        raise TypeError(f"state: want a state that this layer returned, got {given}")
+    held = state.tensors.get(CHANNEL_SHIFT)
+    if held is None or held.shape != (x.shape[0], x.shape[-1]):
+        given = "none" if held is None else str(list(held.shape))
+        raise ValueError(
+            f"state: {CHANNEL_SHIFT}: want [{x.shape[0]}, {x.shape[-1]}], got {given}"
+        )
+    return RowPlaces(None, True, held, new)
+
+
+def channel_mix(
+    x: torch.Tensor,
+    token_shift: torch.Tensor,
+    maps: tuple[torch.Tensor, torch.Tensor] | tuple[torch.nn.Module, torch.nn.Module],
+    places: RowPlaces,
+    *,
+    dropout: torch.nn.Module | float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """W_2 drop(relu(W_1 (x + token_shift * (x' - x)))^2), x' the row before each (Peng et
+    al. 2025, arXiv 2503.14456). x [B, T, D], or [B, D] for one row each -> the same
+    shape; and the row before the next one, [B, D], where the rows follow a state. maps:
+    W_1 and W_2, or modules that are called where they are no plain affine maps. dropout:
+    a probability, or a module likewise."""
+    rows = x[:, None] if x.dim() == 2 else x
+    if places.kept is not None:
+        rows = torch.where(places.kept.unsqueeze(-1), rows, rows.new_zeros(()))
+    last = None
+    before = rows.new_zeros(rows.shape[0], 1, rows.shape[2])
+    if places.follows:
+        held = before if rows.dtype == torch.float64 else before.to(torch.float32)
+        if places.held is not None:
+            held = places.held.unsqueeze(1)
+        before = held.to(rows.dtype)
+        last = last_row(rows, held, places.lengths)
+    mixed = torch.addcmul(rows, step_back(rows, before), token_shift)
+    hidden = _dropped(torch.relu(_product(maps[0], mixed)).square(), dropout)
+    out = _product(maps[1], hidden)
+    return (out[:, 0] if x.dim() == 2 else out), last
+
+
+def _product(weight: torch.Tensor | torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    if isinstance(weight, torch.Tensor):
+        return ops.affine(x, weight)
+    plain = fused.linears(weight, bias=False) if fused.serves(x) else []
+    return ops.affine(x, plain[0].weight) if plain else weight(x)
+
+
+def _dropped(x: torch.Tensor, dropout: torch.nn.Module | float) -> torch.Tensor:
+    share: float | None
+    if isinstance(dropout, (int, float)):
+        share = dropout
+    else:
+        share = fused.dropout_of(dropout) if fused.serves(x) else None
+        if share is None:
+            return dropout(x)
+    return ops.residual_norm(x, dropout=share, seed=ops.draw_seed(share))[1] if share else x
+
+
+@torch.no_grad()
+def begin_token_shift(token_shift: torch.Tensor, layer: int = 0, layers: int = 1) -> None:
+    """First values as the trainer's, those of RWKV-7's authors: the first channels look
+    back, those of later layers less."""
+    channel = torch.arange(token_shift.shape[0]) / token_shift.shape[0]
+    token_shift.copy_(1 - channel ** ((1 - layer / layers) ** 4))
