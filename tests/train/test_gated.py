@@ -10,9 +10,13 @@ import pytest
 from conftest import PROGRAM, TINY, figures, log, products, train
 
 TARN = pathlib.Path(PROGRAM).with_name("tarn")
-KINDS = ["retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda"]
+KINDS = [
+    "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+]  # fmt: skip
 FLAGS = [*TINY, "--schedule", "constant", "--positions", "none"]
-PRESETS = ["gdn", "kda", "mamba2", "retnet", "gla", "deltanet"]
+PRESETS = {kind: kind for kind in KINDS} | {"hybrid": "gdn,gdn,gdn,gated-full"}
+# Every kind by itself, and beside the feed-forward part that carries a row too.
+ALONE = [*((kind, []) for kind in KINDS), ("rwkv7", ["--feed-forward", "channel-mix"])]
 
 
 def tarn(*arguments):
@@ -21,10 +25,10 @@ def tarn(*arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_learns_resumes_and_runs(kind, text, tmp_path):
+@pytest.mark.parametrize("kind, more", ALONE, ids=str)
+def test_a_model_learns_resumes_and_runs(kind, more, text, tmp_path):
     straight, parts = tmp_path / "straight", tmp_path / "parts"
-    flags = ["--data", text, *FLAGS, "--attention", kind]
+    flags = ["--data", text, *FLAGS, "--attention", kind, *more]
     result = train("--out", straight, *flags)
     assert result.returncode == 0, result.stderr
     lines = log(straight)
@@ -50,6 +54,7 @@ def test_a_model_learns_resumes_and_runs(kind, text, tmp_path):
         "mamba2:key_heads=1,full",
         "kda:conv_width=2,linear",
         "gla:gate_rank=3,local:local_context=8",
+        "gdn,gated-full",
     ],
 )
 def test_hybrids_learn(layers, text, tmp_path):
@@ -66,8 +71,9 @@ def test_presets_make_models_of_a_million_parameters(preset, text, tmp_path):
     flags = ["--preset", preset, "--steps", 2, "--warmup", 1, "--sample-every", 0]
     result = train("--data", text, "--out", tmp_path / "run", *flags)
     assert result.returncode == 0, result.stderr
-    found = re.search(rf"decoder of {preset} attention, (\d+) parameters", result.stderr)
-    assert found and 8e5 < int(found[1]) < 1e6
+    words = rf"decoder of {PRESETS[preset]} attention, (\d+) parameters"
+    found = re.search(words, result.stderr)
+    assert found and 8e5 < int(found[1]) < 1.05e6
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,7 @@ def test_presets_make_models_of_a_million_parameters(preset, text, tmp_path):
         (["--attention", "gdn", "--key-heads", "3"], "key_heads"),
         (["--layers", "gla:conv_width=4,full"], "conv_width"),
         (["--attention", "kda", "--conv-width", "1"], "conv_width"),
+        (["--arch", "seq2seq", "--feed-forward", "channel-mix"], "feed_forward"),
     ],
 )
 def test_what_makes_no_model(flags, named, text, tmp_path):

@@ -3,29 +3,38 @@
 namespace tarn::train {
 namespace {
 
-// The demo's width, depth, rows and schedule for a mixer that needs no table of
-// positions, with the norm and the feed-forward part that such models have;
-// d_ff gives the latter as many parameters as the demo's.
+// The demo's width, depth, rows and schedule with the mixers, norms and
+// feed-forward part of another family.
+Preset LikeDemo(const char* name, const char* help, Given family) {
+  Given options = {{"d_model", "128"},    {"n_layers", "4"},
+                   {"n_heads", "4"},      {"batch", "8"},
+                   {"seq_len", "128"},    {"long_every", "8"},
+                   {"lr", "0.002"},       {"warmup", "100"},
+                   {"schedule", "cosine"}, {"steps", "7500"},
+                   {"sample_every", "250"}};
+  family.insert(family.end(), options.begin(), options.end());
+  return {name, help, std::move(family)};
+}
+
+// Layers that need no table of positions, with the norm and the feed-forward
+// part that such models have; d_ff gives the latter as many parameters as the
+// demo's.
 Preset Recurrent(const char* mixer, const char* help,
                  const char* positions = "none") {
-  return {mixer,
-          help,
-          {{"attention", mixer},
-           {"positions", positions},
-           {"norm_kind", "rms"},
-           {"feed_forward", "swiglu"},
-           {"d_model", "128"},
-           {"n_layers", "4"},
-           {"n_heads", "4"},
-           {"d_ff", "344"},
-           {"batch", "8"},
-           {"seq_len", "128"},
-           {"long_every", "8"},
-           {"lr", "0.002"},
-           {"warmup", "100"},
-           {"schedule", "cosine"},
-           {"steps", "7500"},
-           {"sample_every", "250"}}};
+  return LikeDemo(mixer, help,
+                  {{"attention", mixer},
+                   {"positions", positions},
+                   {"norm_kind", "rms"},
+                   {"feed_forward", "swiglu"},
+                   {"d_ff", "344"}});
+}
+
+// RWKV keeps layer norms and mixes channels with those of the row before.
+Preset Rwkv(const char* mixer, const char* help, Given more) {
+  more.insert(more.begin(), {{"attention", mixer},
+                             {"positions", "none"},
+                             {"feed_forward", "channel-mix"}});
+  return LikeDemo(mixer, help, std::move(more));
 }
 
 }  // namespace
@@ -60,7 +69,20 @@ const std::vector<Preset>& Presets() {
       Recurrent("mamba2", "0.9 million, Mamba-2, likewise"),
       Recurrent("retnet", "0.9 million, RetNet, likewise", "rotary"),
       Recurrent("gla", "0.9 million, gated linear attention, likewise"),
+      Recurrent("hgrn2", "0.9 million, HGRN2, likewise"),
+      Recurrent("lightning", "0.9 million, Lightning Attention, likewise"),
       Recurrent("deltanet", "0.9 million, DeltaNet, likewise"),
+      Rwkv("rwkv7", "1.0 million, RWKV-7 with its channel mix, likewise", {}),
+      // Its hidden width is 3.5 d_model; the rank keeps it at this size.
+      Rwkv("rwkv6", "1.0 million, RWKV-6 with that channel mix, likewise",
+           {{"d_ff", "448"}, {"gate_rank", "16"}}),
+      LikeDemo("hybrid",
+               "0.9 million, three gdn to one gated softmax, likewise",
+               {{"layers", "gdn,gdn,gdn,gated-full"},
+                {"positions", "rotary"},
+                {"norm_kind", "rms"},
+                {"feed_forward", "swiglu"},
+                {"d_ff", "344"}}),
       {"small",
        "5 million, a night on a few cores",
        {{"d_model", "256"},
