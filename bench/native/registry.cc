@@ -36,6 +36,7 @@ const Registry& Entries() {
     RegisterDeltaAttention(all);
     RegisterDplrAttention(all);
     RegisterDropout(all);
+    RegisterElementwiseRecurrence(all);
     RegisterGateRows(all);
     RegisterGatedNorm(all);
     RegisterGemm(all);

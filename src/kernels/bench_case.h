@@ -76,6 +76,7 @@ void RegisterDecayAttention(Registry& registry);
 void RegisterDeltaAttention(Registry& registry);
 void RegisterDplrAttention(Registry& registry);
 void RegisterDropout(Registry& registry);
+void RegisterElementwiseRecurrence(Registry& registry);
 void RegisterGateRows(Registry& registry);
 void RegisterGatedNorm(Registry& registry);
 void RegisterGemm(Registry& registry);

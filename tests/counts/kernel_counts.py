@@ -60,6 +60,10 @@ KERNELS = {
         "dplr_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "dplr_attention_step": (
         "dplr_attention_step", "batch=4 heads=8 d_key=64"),
+    "elementwise_recurrence_forward": (
+        "elementwise_recurrence_forward", "seq_len=256 channels=128"),
+    "elementwise_recurrence_gradient": (
+        "elementwise_recurrence_gradient", "seq_len=256 channels=128"),
     "gated_norm_forward": (
         "gated_norm_forward", "seq_len=64 groups=4 width=64"),
     "gated_norm_forward_first": (  # the gate before the norm

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kernels/decay/walk.h"
+#include "kernels/sequence_checks.h"
 
 namespace tarn {
 namespace {
@@ -107,39 +108,6 @@ void CheckGates(const RecurrentOp& op, const RecurrentInputs& in) {
   }
 }
 
-void CheckSequences(const RecurrentOp& op, const RecurrentInputs& in) {
-  const int64_t batch = in.queries.size[0], seq_len = in.queries.size[1];
-  if (in.lengths != nullptr && in.cu_seqlens != nullptr) {
-    throw ArgumentError(Where(op, "lengths"), "no lengths beside cu_seqlens",
-                        "both");
-  }
-  for (int64_t b = 0; in.lengths != nullptr && b < batch; ++b) {
-    if (in.lengths[b] < 0 || in.lengths[b] > seq_len) {
-      throw ArgumentError(StrCat(op.name, ": lengths[", b, "]"),
-                          StrCat("0 to ", seq_len), StrCat(in.lengths[b]));
-    }
-  }
-  if (in.cu_seqlens == nullptr) return;
-  if (batch != 1) {
-    throw ShapeError(Where(op, "queries (with cu_seqlens)"), "B = 1",
-                     ShapeText(in.queries.Shape()));
-  }
-  if (in.sequences < 0 || in.cu_seqlens[0] != 0 ||
-      in.cu_seqlens[in.sequences] != seq_len) {
-    throw ArgumentError(Where(op, "cu_seqlens"), StrCat("0, ..., ", seq_len),
-                        in.sequences < 0 ? std::string("nothing")
-                                         : StrCat(in.cu_seqlens[0], ", ..., ",
-                                                  in.cu_seqlens[in.sequences]));
-  }
-  for (int64_t s = 0; s < in.sequences; ++s) {
-    if (in.cu_seqlens[s] > in.cu_seqlens[s + 1]) {
-      throw ArgumentError(StrCat(op.name, ": cu_seqlens[", s + 1, "]"),
-                          StrCat("at least ", in.cu_seqlens[s]),
-                          StrCat(in.cu_seqlens[s + 1]));
-    }
-  }
-}
-
 }  // namespace
 
 int64_t RecurrentCheckpoints(const RecurrentInputs& in) {
@@ -155,7 +123,8 @@ void CheckRecurrent(const RecurrentOp& op, const RecurrentOptions& options,
   }
   CheckShapes(op, in);
   CheckGates(op, in);
-  CheckSequences(op, in);
+  CheckSequences(op.name, "queries", in.queries, in.lengths, in.cu_seqlens,
+                 in.sequences);
   WantShape(op, name, out,
             {in.queries.size[0], in.queries.size[1], in.values.size[2],
              in.values.size[3]});

@@ -15,6 +15,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/decay/walk.h"
+#include "kernels/decay_factor-inl.h"
 #include "kernels/panels-inl.h"
 #include "kernels/scores-inl.h"
 #include "kernels/vectors-inl.h"
@@ -25,18 +26,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(kRecurrentChunk == kBlock);
-
-// exp(g), exact 0 below -87; NaN stays NaN. Neither a reset nor a growing gate
-// changes a bit of the tokens and channels beside it.
-HWY_INLINE VF DecayFactor(VF gate) {
-  const DF d;
-  const auto grows = hn::Gt(gate, hn::Zero(d));
-  const VF factor = ExpOfLane(hn::IfThenZeroElse(grows, gate));
-  if (HWY_LIKELY(hn::AllFalse(d, grows))) return factor;
-  // Infinite long before 100, beyond which the library's is not defined.
-  const VF growth = hn::Exp(d, hn::Min(gate, hn::Set(d, 100.0f)));
-  return hn::IfThenElse(grows, growth, factor);
-}
 
 // dst[r] = columns [column, column + width) of the chunk's row r, zero rows
 // after the last; dst [16, ld].

@@ -1,9 +1,9 @@
 // Argument checks: everything here runs before any work, and allocates only
 // when it throws.
 #include <algorithm>
-#include <string>
 
 #include "core/error.h"
+#include "kernels/sequence_checks.h"
 #include "kernels/short_convolution/channels.h"
 
 namespace tarn {
@@ -54,35 +54,8 @@ void CheckConvolutionCall(const ShortConvolutionInputs& in,
     throw ArgumentError(where("inputs"), "data", "a null pointer");
   }
   CheckConvolutionTensor(in, out, name);
-  if (in.lengths != nullptr && in.cu_seqlens != nullptr) {
-    throw ArgumentError(where("lengths"), "no lengths beside cu_seqlens",
-                        "both");
-  }
-  for (int64_t b = 0; in.lengths != nullptr && b < batch; ++b) {
-    if (in.lengths[b] < 0 || in.lengths[b] > seq_len) {
-      throw ArgumentError(StrCat(kConvolution, "lengths[", b, "]"),
-                          StrCat("0 to ", seq_len), StrCat(in.lengths[b]));
-    }
-  }
-  if (in.cu_seqlens == nullptr) return;
-  if (batch != 1) {
-    throw ShapeError(where("inputs (with cu_seqlens)"), "B = 1",
-                     ShapeText(in.inputs.Shape()));
-  }
-  if (in.sequences < 0 || in.cu_seqlens[0] != 0 ||
-      in.cu_seqlens[in.sequences] != seq_len) {
-    throw ArgumentError(where("cu_seqlens"), StrCat("0, ..., ", seq_len),
-                        in.sequences < 0 ? std::string("nothing")
-                                         : StrCat(in.cu_seqlens[0], ", ..., ",
-                                                  in.cu_seqlens[in.sequences]));
-  }
-  for (int64_t s = 0; s < in.sequences; ++s) {
-    if (in.cu_seqlens[s] > in.cu_seqlens[s + 1]) {
-      throw ArgumentError(StrCat(kConvolution, "cu_seqlens[", s + 1, "]"),
-                          StrCat("at least ", in.cu_seqlens[s]),
-                          StrCat(in.cu_seqlens[s + 1]));
-    }
-  }
+  CheckSequences("short_convolution", "inputs", in.inputs, in.lengths,
+                 in.cu_seqlens, in.sequences);
 }
 
 }  // namespace tarn

@@ -1,0 +1,18 @@
+// The sequences of a call: the rows of a batch, each with its length, or
+// several packed along T behind each other.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor_view.h"
+
+namespace tarn {
+
+/// Throws ShapeError or ArgumentError unless lengths [B] (or null) are 0 to T,
+/// or cu_seqlens [sequences + 1] (or null) rise from 0 to T with B = 1. Tokens
+/// are those of `view` [B, T, ...], which messages of `op` call `name`.
+void CheckSequences(const char* op, const char* name, const TensorView& view,
+                    const int64_t* lengths, const int64_t* cu_seqlens,
+                    int64_t sequences);
+
+}  // namespace tarn
