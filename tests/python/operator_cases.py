@@ -264,6 +264,25 @@ CASES = {
             _one_row(x).flatten(2), _taps(x), cu_seqlens=STARTS
         ),
     ),
+    "elementwise recurrence": (
+        ops.elementwise_recurrence,
+        lambda x: ops.elementwise_recurrence(
+            x.flatten(2), _gates(x).flatten(2), lengths=LENGTHS
+        ).view_as(x),
+    ),
+    "elementwise recurrence final state": (
+        ops.elementwise_recurrence,
+        lambda x: ops.elementwise_recurrence(
+            x.flatten(2), _gates(x).flatten(2), initial_state=x[:, 1].flatten(1),
+            return_state=True,
+        )[1],
+    ),
+    "elementwise recurrence packed": (
+        ops.elementwise_recurrence,
+        lambda x: ops.elementwise_recurrence(
+            _one_row(x).flatten(2), _one_row(_gates(x)).flatten(2), cu_seqlens=STARTS
+        ),
+    ),
     "gated norm": (
         ops.gated_norm,
         lambda x: ops.gated_norm(x, _row(x, 0), _row(x, 1), x.flip(1)),

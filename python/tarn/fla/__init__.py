@@ -29,6 +29,7 @@ from tarn.fla.generalized_delta_rule import (
     fused_recurrent_dplr_delta_rule,
 )
 from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
+from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
 from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
 from tarn.fla.linear_attn import (
@@ -64,6 +65,7 @@ __all__ = [
     "chunk_gated_delta_rule",
     "chunk_gdn",
     "chunk_gla",
+    "chunk_hgrn",
     "chunk_kda",
     "chunk_lightning_attn",
     "chunk_linear_attn",
@@ -82,6 +84,7 @@ __all__ = [
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
     "fused_recurrent_gla",
+    "fused_recurrent_hgrn",
     "fused_recurrent_kda",
     "fused_recurrent_lightning_attn",
     "fused_recurrent_linear_attn",

@@ -36,6 +36,7 @@ from tarn.ops._feature_maps import (  # noqa: E402
     smoothed_rff,
 )
 from tarn.ops._convolution import short_convolution  # noqa: E402
+from tarn.ops._elementwise import elementwise_recurrence  # noqa: E402
 from tarn.ops._gated import (  # noqa: E402
     decay_attention,
     delta_attention,
@@ -102,6 +103,7 @@ __all__ = [
     "draw_seed",
     "draw_seeds",
     "dropout_scales",
+    "elementwise_recurrence",
     "exact_topk_attention",
     "favor",
     "feature_frequencies",

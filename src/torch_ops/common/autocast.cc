@@ -38,6 +38,7 @@ const Rule kRules[] = {
     {"delta_attention", true, {"queries", "keys", "values"}},
     {"dplr_attention", true, {"queries", "keys", "values", "reads", "writes"}},
     {"short_convolution", true, {"inputs"}},
+    {"elementwise_recurrence", true, {"inputs"}},
     {"aft_full", true, {"queries", "keys", "values", "position_bias"}},
     {"aft_simple", true, {"queries", "keys", "values"}},
     {"affine", true, {"x", "weight", "bias"}},

@@ -1,9 +1,11 @@
 #include "torch_ops/common/sequences.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/searchsorted.h>
 
 #include "core/error.h"
 #include "torch_ops/common/forms.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace sequences {
@@ -52,6 +54,29 @@ void CheckSequences(const char* op, const std::optional<at::Tensor>& lengths,
     sequences::CheckBounds(op, *cu_seqlens,
                            seq_len.guard_int(__FILE__, __LINE__));
   }
+}
+
+TokenSequences SequencesOf(const at::Tensor& tokens,
+                           const std::optional<at::Tensor>& lengths,
+                           const std::optional<at::Tensor>& cu_seqlens) {
+  const c10::SymInt batch = tokens.sym_size(0), seq_len = tokens.sym_size(1);
+  const at::Tensor places = Range(batch * seq_len, tokens);
+  if (cu_seqlens.has_value()) {
+    const at::Tensor bounds = cu_seqlens->to(at::kLong);
+    const c10::SymInt count = bounds.sym_size(0) - 1;
+    const at::Tensor end = bounds.narrow_symint(0, 1, count);
+    return {count, bounds.narrow_symint(0, 0, count), end,
+            at::searchsorted(end.contiguous(), places, /*out_int32=*/false,
+                             /*right=*/true)};
+  }
+  const at::Tensor rows = Range(batch, tokens);
+  const at::Tensor first = rows * seq_len;
+  const at::Tensor end = lengths.has_value() ? first + lengths->to(at::kLong)
+                                             : first + seq_len;
+  return {batch, first, end,
+          rows.unsqueeze(1)
+              .expand_symint({batch, seq_len})
+              .reshape_symint({batch * seq_len})};
 }
 
 }  // namespace tarn::ops

@@ -20,4 +20,17 @@ void CheckSequences(const char* op, const std::optional<at::Tensor>& lengths,
                     const std::optional<at::Tensor>& cu_seqlens,
                     const c10::SymInt& seq_len);
 
+/// Where the sequences of a call lie in the list of its B T tokens, as tensors:
+/// no bound is read on the host, so that compilers can follow.
+struct TokenSequences {
+  c10::SymInt count;
+  at::Tensor first, end;  // [count]: of the tokens in use
+  at::Tensor of_token;    // [B T]: the sequence of each
+};
+
+/// tokens [B, T, ...]: any tensor of the call.
+TokenSequences SequencesOf(const at::Tensor& tokens,
+                           const std::optional<at::Tensor>& lengths,
+                           const std::optional<at::Tensor>& cu_seqlens);
+
 }  // namespace tarn::ops

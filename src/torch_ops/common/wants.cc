@@ -1,6 +1,7 @@
 #include "torch_ops/common/wants.h"
 
 #include "core/error.h"
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 
@@ -49,6 +50,35 @@ void Wants::Lengths(const char* name, const at::Tensor& x) const {
   if (x.scalar_type() == at::kInt || x.scalar_type() == at::kLong) return;
   throw DTypeError(Argument(name), "Int or Long",
                    c10::toString(x.scalar_type()));
+}
+
+c10::SymInt Wants::Sequences(const std::optional<at::Tensor>& lengths,
+                             const std::optional<at::Tensor>& cu_seqlens,
+                             const c10::SymInt& batch) const {
+  if (lengths.has_value()) {
+    Lengths("lengths", *lengths);
+    Sizes("lengths", *lengths, {batch});
+  }
+  if (!cu_seqlens.has_value()) return batch;
+  Lengths("cu_seqlens", *cu_seqlens);
+  if (cu_seqlens->dim() != 1 || cu_seqlens->sym_size(0) < 1) {
+    throw ShapeError(Argument("cu_seqlens"), "[n] with n >= 1",
+                     SizesText(cu_seqlens->sym_sizes()));
+  }
+  if (batch != 1 || lengths.has_value()) {
+    throw ArgumentError(Argument("cu_seqlens"), "a batch of 1 and no lengths",
+                        lengths.has_value() ? "lengths" : StrCat(batch));
+  }
+  return cu_seqlens->sym_size(0) - 1;
+}
+
+void Wants::State(const std::optional<at::Tensor>& initial_state,
+                  const at::Tensor& x,
+                  const std::vector<c10::SymInt>& wanted) const {
+  if (!initial_state.has_value()) return;
+  Device("initial_state", *initial_state);
+  DType("initial_state", *initial_state, ComputeType(x));
+  Sizes("initial_state", *initial_state, wanted);
 }
 
 }  // namespace tarn::ops

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymInt.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,15 @@ class Wants {
   void Device(const char* name, const at::Tensor& x) const;
   /// int32 or int64, on the device.
   void Lengths(const char* name, const at::Tensor& x) const;
+  /// lengths [batch], or cu_seqlens [N + 1] with a batch of 1, or neither.
+  /// Returns how many states the call has: batch, or N.
+  c10::SymInt Sequences(const std::optional<at::Tensor>& lengths,
+                        const std::optional<at::Tensor>& cu_seqlens,
+                        const c10::SymInt& batch) const;
+  /// initial_state, where it is given: float32, or float64 where `x` is, of
+  /// these sizes.
+  void State(const std::optional<at::Tensor>& initial_state,
+             const at::Tensor& x, const std::vector<c10::SymInt>& wanted) const;
 
  private:
   const char* op_;

@@ -1,7 +1,6 @@
 // Checks of a call of the short convolution, on any device.
 #include "core/error.h"
 #include "kernels/short_convolution/channels.h"
-#include "torch_ops/common/tensors.h"
 #include "torch_ops/common/wants.h"
 #include "torch_ops/convolution/call.h"
 
@@ -33,34 +32,10 @@ void Check(const ConvolutionCall& call) {
     throw ArgumentError(want.Argument("activation"), "silu or none",
                         call.activation);
   }
-  c10::SymInt states = batch;
-  if (call.lengths.has_value()) {
-    want.Lengths("lengths", *call.lengths);
-    want.Sizes("lengths", *call.lengths, {batch});
-  }
-  if (call.cu_seqlens.has_value()) {
-    want.Lengths("cu_seqlens", *call.cu_seqlens);
-    if (call.cu_seqlens->dim() != 1 || call.cu_seqlens->sym_size(0) < 1) {
-      throw ShapeError(want.Argument("cu_seqlens"), "[n] with n >= 1",
-                       SizesText(call.cu_seqlens->sym_sizes()));
-    }
-    if (batch != 1 || call.lengths.has_value()) {
-      throw ArgumentError(want.Argument("cu_seqlens"),
-                          "a batch of 1 and no lengths",
-                          call.lengths.has_value() ? "lengths" : StrCat(batch));
-    }
-    states = call.cu_seqlens->sym_size(0) - 1;
-  }
-  if (call.initial_state.has_value()) {
-    want.Device("initial_state", *call.initial_state);
-    if (call.initial_state->scalar_type() != ComputeType(x)) {
-      throw DTypeError(want.Argument("initial_state"),
-                       c10::toString(ComputeType(x)),
-                       c10::toString(call.initial_state->scalar_type()));
-    }
-    want.Sizes("initial_state", *call.initial_state,
-               {states, call.weights.sym_size(1) - 1, channels});
-  }
+  const c10::SymInt states =
+      want.Sequences(call.lengths, call.cu_seqlens, batch);
+  want.State(call.initial_state, x,
+             {states, call.weights.sym_size(1) - 1, channels});
 }
 
 }  // namespace tarn::ops::convolution

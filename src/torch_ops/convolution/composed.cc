@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -15,41 +14,6 @@
 #include "torch_ops/convolution/call.h"
 
 namespace tarn::ops::convolution {
-namespace {
-
-// Where the sequences of a call lie in the list of its tokens.
-struct Sequences {
-  c10::SymInt count;
-  at::Tensor first, end;  // [count]: of the tokens in use
-  at::Tensor of_token;    // [B T]: the sequence of each
-};
-
-Sequences SequencesOf(const ConvolutionCall& call) {
-  const c10::SymInt batch = call.inputs.sym_size(0),
-                    tokens = call.inputs.sym_size(1);
-  const at::Tensor places = Range(batch * tokens, call.inputs);
-  if (call.cu_seqlens.has_value()) {
-    const at::Tensor bounds = call.cu_seqlens->to(at::kLong);
-    const c10::SymInt count = bounds.sym_size(0) - 1;
-    const at::Tensor first = bounds.narrow_symint(0, 0, count);
-    const at::Tensor end = bounds.narrow_symint(0, 1, count);
-    return {count, first, end,
-            at::searchsorted(end.contiguous(), places, /*out_int32=*/false,
-                             /*right=*/true)};
-  }
-  const at::Tensor rows = Range(batch, call.inputs);
-  const at::Tensor first = rows * tokens;
-  const at::Tensor end = call.lengths.has_value()
-                             ? first + call.lengths->to(at::kLong)
-                             : first + tokens;
-  return {batch, first, end,
-          rows.unsqueeze(1)
-              .expand_symint({batch, tokens})
-              .reshape_symint({batch * tokens})};
-}
-
-}  // namespace
-
 ConvolutionResults Composed(const ConvolutionCall& call) {
   Check(call);
   CheckSequences("short_convolution", call.lengths, call.cu_seqlens,
@@ -58,7 +22,8 @@ ConvolutionResults Composed(const ConvolutionCall& call) {
                     tokens = call.inputs.sym_size(1),
                     channels = call.inputs.sym_size(2);
   const int64_t width = call.weights.size(1), kept = width - 1;
-  const Sequences sequences = SequencesOf(call);
+  const TokenSequences sequences =
+      SequencesOf(call.inputs, call.lengths, call.cu_seqlens);
   const at::Tensor places = Range(batch * tokens, call.inputs);
   const at::Tensor first = sequences.first.index_select(0, sequences.of_token);
   const at::Tensor used =

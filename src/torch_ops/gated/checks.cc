@@ -1,7 +1,6 @@
 // Checks of a call of the gated recurrences, on any device.
 #include <vector>
 
-#include "torch_ops/common/tensors.h"
 #include "torch_ops/common/wants.h"
 #include "torch_ops/gated/call.h"
 
@@ -79,30 +78,10 @@ void CheckGated(const GatedCall& in) {
       want.Sizes(name, *x, in.queries.sym_sizes().vec());
     }
   }
-  c10::SymInt states = batch;
-  if (in.lengths.has_value()) {
-    want.Lengths("lengths", *in.lengths);
-    want.Sizes("lengths", *in.lengths, {batch});
-  }
-  if (in.cu_seqlens.has_value()) {
-    want.Lengths("cu_seqlens", *in.cu_seqlens);
-    if (in.cu_seqlens->dim() != 1 || in.cu_seqlens->sym_size(0) < 1) {
-      throw ShapeError(want.Argument("cu_seqlens"), "[n] with n >= 1",
-                       SizesText(in.cu_seqlens->sym_sizes()));
-    }
-    if (batch != 1 || in.lengths.has_value()) {
-      throw ArgumentError(want.Argument("cu_seqlens"),
-                          "a batch of 1 and no lengths",
-                          in.lengths.has_value() ? "lengths" : StrCat(batch));
-    }
-    states = in.cu_seqlens->sym_size(0) - 1;
-  }
-  if (in.initial_state.has_value()) {
-    want.Device("initial_state", *in.initial_state);
-    want.DType("initial_state", *in.initial_state, ComputeType(in.queries));
-    want.Sizes("initial_state", *in.initial_state,
-               {states, heads, d_key, in.values.sym_size(3)});
-  }
+  const c10::SymInt states =
+      want.Sequences(in.lengths, in.cu_seqlens, batch);
+  want.State(in.initial_state, in.queries,
+             {states, heads, d_key, in.values.sym_size(3)});
 }
 
 }  // namespace tarn::ops

@@ -22,6 +22,7 @@ def build(name):
         "retnet": (models.RetNetConfig, models.RetNetForCausalLM, dict(num_heads=2)),
         "gla": (models.GLAConfig, models.GLAForCausalLM, dict(num_heads=2)),
         "hgrn2": (models.HGRN2Config, models.HGRN2ForCausalLM, dict(expand_ratio=16)),
+        "hgrn": (models.HGRNConfig, models.HGRNForCausalLM, dict()),
         "delta_net": (models.DeltaNetConfig, models.DeltaNetForCausalLM, dict(num_heads=2)),
         "gated_deltanet": (models.GatedDeltaNetConfig, models.GatedDeltaNetForCausalLM,
                            dict(num_heads=2, head_dim=24)),

@@ -94,3 +94,14 @@ def test_naive_functions(naive):
     assert error(ours, o.transpose(1, 2)) <= 2e-6 and error(last, S) <= 2e-6
     o = naive("retention", "naive.py", "naive_retention")(*heads_first(q, k, v))
     assert error(fla.chunk_retention(q, k, v)[0], o.transpose(1, 2)) <= 2e-6
+
+
+def test_naive_hgrn(naive):
+    x = floats(draw("q, g channel", 40, seed=3))
+    x, g = x["q"].flatten(2), x["g"].flatten(2)
+    state = torch.randn(2, x.shape[2])
+    theirs = naive("hgrn", "naive.py", "naive_recurrent_hgrn")(
+        x, g, initial_state=state, output_final_state=True)
+    for function in (fla.chunk_hgrn, fla.fused_recurrent_hgrn):
+        out, last = function(x, g, initial_state=state, output_final_state=True)
+        assert error(out, theirs[0]) <= 2e-6 and error(last, theirs[1]) <= 2e-6
