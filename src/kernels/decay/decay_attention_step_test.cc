@@ -80,39 +80,17 @@ TEST_P(DecayAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
     for (int64_t T : {5, 3, 0, 4}) {
       problems.push_back(MakeDecayProblem({T, 1, 2, 20, 24}, gate, 8));
     }
-    RecurrentCall call(problems, {}, DType::kF32, true, false);
-    call.in.initial_state = nullptr;
-    const int64_t size = 2 * 20 * 24;
-    // A ring of 9 slots: row b reads slot 2 b and writes slot 2 b + 1, except
-    // row 1, which is skipped.
-    std::vector<float> pool(9 * size, PoisonFloat());
-    std::vector<int64_t> reads, writes;
-    for (int64_t b = 0; b < 4; ++b) {
-      std::copy_n(call.S.begin() + b * size, size, pool.begin() + 2 * b * size);
-      reads.push_back(b == 1 ? -1 : 2 * b);
-      writes.push_back(2 * b + 1);
-    }
-    GuardedTensor out(4, 5, 2, 24, DType::kF32, true);
-    DecayAttentionStep(call.options, call.in,
-                       {pool.data(), pool.data(), reads.data(), writes.data()},
-                       out.view(), serial);
-    EXPECT_TRUE(out.GuardsIntact());
-    for (int64_t b = 0; b < 4; ++b) {
-      const auto rows = out.Read(b, 0, 5);
-      const RecurrentOutcome alone =
-          Feed(problems[b], {problems[b].seq_len}, DType::kF32, false, serial);
-      const bool skipped = b == 1;
-      for (size_t i = 0; i < rows.size(); ++i) {
-        EXPECT_EQ(skipped || i >= alone.out.size() ? 0.0 : alone.out[i],
-                  rows[i]);
-      }
-      const std::vector<float> after(pool.begin() + (2 * b + 1) * size,
-                                     pool.begin() + (2 * b + 2) * size);
-      EXPECT_EQ(skipped, std::isnan(after[0]));
-      EXPECT_TRUE(skipped || SameVectorBits(after, alone.S));
-      EXPECT_EQ(0, std::memcmp(&pool[2 * b * size], &call.S[b * size],
-                               size * sizeof(float)));
-    }
+    ExpectSlotsOfABatch(problems, {}, DecayAttentionStep, [&](int64_t b) {
+      return Feed(problems[b], {problems[b].seq_len}, DType::kF32, false,
+                  serial);
+    });
+  }
+}
+
+TEST_P(DecayAttentionStepTest, ARingKeepsTheStatesBehindATokenAndRejectsOne) {
+  for (Gate gate : kGateKinds) {
+    ExpectARingOfStates(MakeDecayProblem({9, 1, 2, 20, 24}, gate, 8), {},
+                        DecayAttentionStep);
   }
 }
 

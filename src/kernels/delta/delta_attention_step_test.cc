@@ -73,6 +73,29 @@ TEST_P(DeltaAttentionStepTest, AnySplitAndThreadCountGiveTheSameBits) {
   }
 }
 
+TEST_P(DeltaAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
+  SerialExecutor serial;
+  for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
+    std::vector<DeltaProblem> problems;
+    for (int64_t T : {5, 3, 0, 4}) {
+      problems.push_back(MakeDeltaProblem({T, 1, 2, 20, 24}, gate, 8));
+    }
+    ExpectSlotsOfABatch(
+        InputsOf(problems), BetasOf(problems), DeltaAttentionStep,
+        [&](int64_t b) {
+          return Feed(problems[b], {problems[b].inputs.seq_len}, DType::kF32,
+                      false, serial);
+        });
+  }
+}
+
+TEST_P(DeltaAttentionStepTest, ARingKeepsTheStatesBehindATokenAndRejectsOne) {
+  for (Gate gate : kGateKinds) {
+    const DeltaProblem p = MakeDeltaProblem({9, 1, 2, 20, 24}, gate, 8);
+    ExpectARingOfStates(p.inputs, {p.betas}, DeltaAttentionStep);
+  }
+}
+
 TEST_P(DeltaAttentionStepTest, AgreesWithTheChunkedForm) {
   SerialExecutor serial;
   for (Gate gate : kGateKinds) {

@@ -1,5 +1,4 @@
-// Forward pass, gradient and step against the double reference, on every SIMD
-// target.
+// Forward pass and gradient against the double reference, on every SIMD target.
 #include "kernels/dplr/dplr_attention.h"
 
 #include "core/error.h"
@@ -74,6 +73,30 @@ void CheckGradient(const DplrProblem& problem, uint64_t seed, DType dtype,
                       p.gate_kind == Gate::kChannel ? p.d_key : 1, 3e-6, 2e-4,
                       what + " dg", states ? 0 : 0.3);
   }
+}
+
+// Everything of head 0 (of two, 16 wide) has the bits that are wanted.
+void ExpectFirstHeadSame(const DplrProblem& p, const RecurrentLoss& loss,
+                         const RecurrentOutcome& wanted,
+                         const DplrGradientOutcome& wanted_gradients) {
+  SerialExecutor serial;
+  const RecurrentOutcome run = RunOne(p);
+  const DplrGradientOutcome grad =
+      RunDplrGradients({p}, {loss}, DType::kF32, false, false, serial)[0];
+  const auto same = [&](const std::vector<double>& x,
+                        const std::vector<double>& y, const char* what) {
+    for (int64_t i = 0; i < 40 * 16; ++i) {
+      const int64_t at = i / 16 * 32 + i % 16;
+      EXPECT_EQ(x[at], y[at]) << what << " " << i;
+    }
+  };
+  same(wanted.out, run.out, "out");
+  same(wanted_gradients.rest.queries, grad.rest.queries, "dq");
+  same(wanted_gradients.rest.keys, grad.rest.keys, "dk");
+  same(wanted_gradients.rest.values, grad.rest.values, "dv");
+  same(wanted_gradients.reads, grad.reads, "dc");
+  same(wanted_gradients.writes, grad.writes, "db");
+  for (int64_t i = 0; i < 16 * 16; ++i) EXPECT_EQ(wanted.S[i], run.S[i]);
 }
 
 TEST(DplrAttentionReference, AgreesWithFiniteDifferences) {
@@ -204,28 +227,86 @@ TEST_P(DplrAttentionTest, PackedAndPaddedRowsAndCheckpointsAndThreads) {
   }
 }
 
-TEST_P(DplrAttentionTest, StepMatchesReferenceAndAnySplitGivesTheSameBits) {
+// A NaN of one head reaches nothing of the other.
+TEST_P(DplrAttentionTest, OneBadHeadStaysAlone) {
   SerialExecutor serial;
-  ThreadPool two(2);
-  int seed = 0;
-  for (auto [K, V] :
-       {std::pair<int64_t, int64_t>{1, 1}, {25, 64}, {64, 33}, {300, 130}}) {
-    for (Gate gate : kGateKinds) {
-      for (DType dtype : {DType::kF32, DType::kBF16}) {
-        ++seed;
-        const DplrProblem p = MakeDplrProblem({40, 2, 2, K, V}, gate, seed,
-                                              dtype, {0.3, seed % 2 == 0});
-        const reference::DecayResult ref = reference::DplrForward(p);
-        const RecurrentOutcome s =
-            FeedDplr(p, std::vector<int64_t>(40, 1), dtype, seed % 2, serial);
-        const Tolerance t = OutputTolerance(dtype);
-        const double floor = V == 1 ? 0.1 : 0;
-        ExpectClose(s.out, ref.out, V, t.r, t.m, std::to_string(seed), floor);
-        ExpectClose(WideFloats(s.S), ref.S, V, 2e-6, 5e-5, "S", floor);
-        EXPECT_TRUE(SameOutcome(s, FeedDplr(p, {40}, dtype, seed % 2, two)));
-        EXPECT_TRUE(SameOutcome(
-            s, FeedDplr(p, {3, 0, 20, 1, 16}, dtype, seed % 2, serial)));
+  for (Gate gate : kGateKinds) {
+    const DplrProblem clean = MakeDplrProblem({40, 2, 2, 16, 16}, gate, 72);
+    const RecurrentLoss loss = MakeRecurrentLoss(clean.inputs, 73);
+    const RecurrentOutcome wanted = RunOne(clean);
+    const DplrGradientOutcome wanted_grad = RunDplrGradients(
+        {clean}, {loss}, DType::kF32, false, false, serial)[0];
+    for (auto part : {&DecayProblem::queries, &DecayProblem::keys,
+                      &DecayProblem::values}) {
+      DplrProblem p = clean;
+      (p.inputs.*part)[(7 * 2 + 1) * 16 + 3] = std::nan("");
+      ExpectFirstHeadSame(p, loss, wanted, wanted_grad);
+    }
+    for (auto part : {&DplrProblem::reads, &DplrProblem::writes}) {
+      DplrProblem p = clean;
+      (p.*part)[(7 * 2 + 1) * 16 + 3] = std::nan("");
+      ExpectFirstHeadSame(p, loss, wanted, wanted_grad);
+    }
+  }
+}
+
+// A NaN in every tensor of a sequence reaches neither the rows beside it, nor
+// what is packed before and behind it; what lies in padding (every byte of it is
+// a NaN here) reaches nothing.
+TEST_P(DplrAttentionTest, OneBadSequenceStaysAlone) {
+  SerialExecutor serial;
+  for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
+    std::vector<DplrProblem> problems;
+    std::vector<RecurrentLoss> losses;
+    for (int64_t T : {21, 40, 0, 300}) {
+      problems.push_back(MakeDplrProblem({T, 2, 2, 20, 24}, gate, 60));
+      losses.push_back(MakeRecurrentLoss(problems.back().inputs, T));
+    }
+    for (bool packed : {false, true}) {
+      const auto run = [&] {
+        return RunDplr(problems, DType::kF32, packed, packed, serial);
+      };
+      const auto gradients = [&] {
+        return RunDplrGradients(problems, losses, DType::kF32, packed, packed,
+                                serial);
+      };
+      const auto clean = run();
+      const auto clean_gradients = gradients();
+      const DplrProblem saved = problems[1];
+      DecayProblem& in = problems[1].inputs;
+      for (auto* x : {&in.queries, &in.keys, &in.values, &in.gates, &in.S,
+                      &problems[1].reads, &problems[1].writes}) {
+        std::fill(x->begin(), x->end(), std::nan(""));
       }
+      const auto bad = run();
+      const auto bad_gradients = gradients();
+      problems[1] = saved;
+      EXPECT_TRUE(std::isnan(bad[1].out[0]));
+      for (size_t n : {0, 2, 3}) {
+        EXPECT_TRUE(SameOutcome(clean[n], bad[n])) << n;
+        EXPECT_TRUE(SameDplrGradients(clean_gradients[n], bad_gradients[n]))
+            << n;
+      }
+    }
+  }
+}
+
+// Tokens behind a bad one are not read for those before it.
+TEST_P(DplrAttentionTest, LaterTokensChangeNoEarlierBit) {
+  for (Gate gate : kGateKinds) {
+    const DplrProblem p = MakeDplrProblem({100, 1, 1, 20, 20}, gate, 50);
+    const RecurrentOutcome before = RunOne(p);
+    for (int64_t from : {1, 20, 47, 99}) {
+      DplrProblem changed = p;
+      DecayProblem& in = changed.inputs;
+      for (auto* x : {&in.queries, &in.keys, &in.values, &changed.reads,
+                      &changed.writes}) {
+        std::fill(x->begin() + from * 20, x->end(), std::nan(""));
+      }
+      const RecurrentOutcome after = RunOne(changed);
+      EXPECT_EQ(0, std::memcmp(before.out.data(), after.out.data(),
+                               from * 20 * sizeof(double)))
+          << from;
     }
   }
 }

@@ -159,19 +159,9 @@ inline RecurrentOutcome FeedDplr(const DplrProblem& p,
                                  const std::vector<int64_t>& runs, DType dtype,
                                  bool spread, Executor& executor) {
   const PairTensors pair({p}, dtype, spread, false);
-  int64_t t = 0;
   return FeedTokens(
-      p.inputs, {}, runs, dtype, spread, executor,
-      [&](const auto& options, const auto& in, const RecurrentState& state,
-          const TensorView& out, Executor& workers) {
-        RecurrentInputs with = pair.Add(in);
-        for (TensorView* view : {&with.reads, &with.writes}) {
-          view->data = view->Row(0, t, 0);
-          view->size[1] = in.queries.size[1];
-        }
-        t += in.queries.size[1];
-        DplrAttentionStep(options, with, state, out, workers);
-      });
+      p.inputs, {}, runs, dtype, spread, executor, DplrAttentionStep,
+      [&](const RecurrentInputs& in) { return pair.Add(in); });
 }
 
 }  // namespace tarn::testing
