@@ -109,6 +109,43 @@ def _finished(out: Tensor, x: Tensor, D: Tensor | None, z: Tensor | None) -> Ten
     return out.to(x.dtype)
 
 
+def _one_number_a_head(A: Tensor, dt: Tensor, dt_bias: Tensor | None) -> bool:
+    """Whether each is a number of the head, expanded: seen without reading any."""
+    axes = [(A, -1), (A, -2), (dt, -1)] + ([] if dt_bias is None else [(dt_bias, -1)])
+    return all(one.stride(axis) == 0 or one.shape[axis] == 1 for one, axis in axes)
+
+
+def _one_token(
+    old: Tensor, x: Tensor, dt: Tensor, dt_bias: Tensor | None, dt_softplus: bool, A: Tensor,
+    B: Tensor, C: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The state behind the token and what C reads from it, in float32 at least; with every
+    axis of :func:`selective_state_update`."""
+    heads = old.shape[1]
+    keys, queries = (_call.wide(one).repeat_interleave(heads // B.shape[1], 1) for one in (B, C))
+    if _one_number_a_head(A, dt, dt_bias):
+        step = _steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus)
+        new = _next_state(old, _call.wide(x) * step.unsqueeze(-1), keys,
+                          step * _call.wide(A[:, 0, 0]))
+    else:
+        steps = _steps(dt, dt_bias, dt_softplus).unsqueeze(-1)
+        new = (old * (steps * _call.wide(A)).exp()
+               + steps * _call.wide(x).unsqueeze(-1) * keys.unsqueeze(2))
+    return new, torch.matmul(new, queries.unsqueeze(-1).to(new.dtype)).squeeze(-1)
+
+
+def _next_state(old: Tensor, written: Tensor, keys: Tensor, gates: Tensor) -> Tensor:
+    """exp(gates) old + written keys^T; old [B, H, P, N], written [B, H, P], keys [B, H, N],
+    gates [B, H]. A state with values first is one whose keys are what is written, and whose
+    values are the keys; what the step reads from it is of no use."""
+    dtype = torch.float64 if old.dtype == torch.float64 else torch.float32
+    key, value = written.to(dtype).unsqueeze(1), keys.to(dtype).unsqueeze(1)
+    _, new = ops.decay_attention(
+        key, key, value, gates=gates.to(dtype).unsqueeze(1), scale=1.0,
+        initial_state=old.to(dtype), return_state=True)
+    return new
+
+
 def selective_state_update(
     state: Tensor,
     x: Tensor,
@@ -126,8 +163,10 @@ def selective_state_update(
 
     state: [B, H, P, N]; x, dt, z: [B, H, P]; A: [H, P, N]; B, C: [B, G, N], G a divisor
     of H; D, dt_bias: [H, P]; each without its axis H (and G) for a single head. With
-    state_batch_indices [B], row b is that row of `state`. Every number of A may differ,
-    as in Mamba-1: torch's operators compute it, in float32, in a few passes."""
+    state_batch_indices [B], row b is that row of `state`. Where A, dt and dt_bias hold one
+    number a head, as Mamba-2 expands them (strides of 0), the state takes the step of
+    :func:`tarn.ops.decay_attention`. Elsewhere every number of A may differ, as in Mamba-1:
+    torch's operators compute it, in float32, in several passes."""
     op = "selective_state_update"
     one_head = state.dim() == 3
     if one_head:
@@ -148,16 +187,14 @@ def selective_state_update(
         raise checks.value_error(op, "B", f"groups that divide {heads}", B_.shape[1])
     checks.want_shape(op, "B", B_, (batch, B_.shape[1], states))
     checks.want_shape(op, "C", C_, B_.shape)
-    steps = _steps(dt_, bias, dt_softplus).unsqueeze(-1)
-    keys, queries = (_call.wide(one).repeat_interleave(heads // B_.shape[1], 1) for one in (B_, C_))
     old = rows if state_batch_indices is None else rows[state_batch_indices]
-    new = (old * (steps * _call.wide(A_)).exp()
-           + steps * _call.wide(x_).unsqueeze(-1) * keys.unsqueeze(2))
+    # Autocast would lower what is kept from token to token.
+    with torch.autocast(x.device.type, enabled=False):
+        new, out = _one_token(old, x_, dt_, bias, dt_softplus, A_, B_, C_)
     if state_batch_indices is None:
         rows.copy_(new)
     else:
         rows[state_batch_indices] = new.to(rows.dtype)
-    out = (new * queries.unsqueeze(2)).sum(-1)
     if D_ is not None:
         out = out + x_ * D_
     if z_ is not None:

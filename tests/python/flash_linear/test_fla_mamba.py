@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tarn import fla
+from tarn.fla import mamba
 
 
 def error(ours, theirs):
@@ -126,3 +127,54 @@ def test_a_state_update_of_chosen_rows():
     assert torch.equal(out, wanted) and torch.equal(pool[rows], alone)
     rest = [0, 2, 4]
     assert torch.equal(pool[rest], before[rest])
+
+
+def expanded(heads, width, states, rows, dtype=torch.float32):
+    """Arguments whose A, dt, D and dt_bias are one number a head, as Mamba-2 has them."""
+    torch.manual_seed(heads + rows)
+    head = {"A": (-torch.rand(heads))[:, None, None].expand(heads, width, states),
+            "D": torch.randn(heads)[:, None].expand(heads, width),
+            "dt_bias": torch.randn(heads)[:, None].expand(heads, width)}
+    row = {"x": torch.randn(rows, heads, width).to(dtype),
+           "dt": torch.randn(rows, heads)[..., None].expand(rows, heads, width),
+           "B": torch.randn(rows, 2, states).to(dtype), "C": torch.randn(rows, 2, states).to(dtype),
+           "z": torch.randn(rows, heads, width).to(dtype)}
+    return head | row
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "width", "states"), [(1, 1, 1), (3, 5, 7), (2, 64, 128)])
+def test_one_number_a_head_takes_the_step(rows, width, states, dtype, autocast, monkeypatch):
+    """The same as with numbers that are written out, and as float64."""
+    x = expanded(4, width, states, rows, dtype)
+    before = torch.randn(rows, 4, width, states)
+    steps = []
+    step = mamba.ops.decay_attention
+    monkeypatch.setattr(mamba.ops, "decay_attention",
+                        lambda *a, **k: steps.append(1) or step(*a, **k))
+    found = []
+    for kind in ("expanded", "written out", "float64"):
+        state = before.double() if kind == "float64" else before.clone()
+        given = {name: one.double() if kind == "float64" else
+                 one if kind == "expanded" else one.contiguous() for name, one in x.items()}
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            out = fla.selective_state_update(state, dt_softplus=True, **given)
+        found.append((out, state))
+    assert len(steps) == (3 if width == states == 1 else 1)
+    (out, state), *others = found
+    assert out.dtype == dtype
+    for other, other_state in others:
+        assert error(out, other) <= (1e-2 if dtype == torch.bfloat16 else 2e-6)
+        assert error(state, other_state) <= 2e-6
+
+
+def test_steps_of_chosen_rows_and_narrow_states():
+    x = expanded(4, 5, 7, 2)
+    pool = torch.randn(5, 4, 5, 7).bfloat16()
+    before, rows = pool.clone(), torch.tensor([3, 1])
+    alone = pool[rows].float()
+    wanted = fla.selective_state_update(alone, **x)
+    out = fla.selective_state_update(pool, state_batch_indices=rows, **x)
+    assert torch.equal(out, wanted) and torch.equal(pool[rows], alone.bfloat16())
+    assert torch.equal(pool[[0, 2, 4]], before[[0, 2, 4]])
