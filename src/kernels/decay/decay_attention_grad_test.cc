@@ -2,6 +2,7 @@
 // the reference on every SIMD target.
 #include "core/error.h"
 #include "kernels/decay/decay_attention.h"
+#include "kernels/decay/gate_digits.h"
 #include "kernels/decay/test_problem.h"
 
 namespace tarn::testing {
@@ -139,6 +140,25 @@ TEST_P(DecayAttentionGradTest, GatesOfAnySizeAndResetsMatchReference) {
                             std::to_string(size) + (resets ? " resets" : "") +
                             (bonus ? " bonus" : ""));
         }
+      }
+    }
+  }
+}
+
+TEST_P(DecayAttentionGradTest, GatesOfAnySizeKeepTheirDigits) {
+  SerialExecutor serial;
+  for (Gate gate : {Gate::kToken, Gate::kChannel}) {
+    for (double size : kGateSizes) {
+      for (bool bonus : {false, true}) {
+        DecayProblem p = MakeDecayProblem(DigitsShape(), gate, 4, DType::kF32,
+                                          {}, true, bonus);
+        SetGates(p, size);
+        const RecurrentLoss loss = MakeRecurrentLoss(p, 5);
+        ExpectGateDigits(RunOne(p, loss, serial).gates,
+                         reference::DecayBackward(p, loss.out, loss.S).gates,
+                         "size " + std::to_string(size) +
+                             (gate == Gate::kToken ? " token" : " channel") +
+                             (bonus ? " bonus" : ""));
       }
     }
   }

@@ -1,12 +1,14 @@
 // dg of one chunk of a gated recurrence, from what gradient-inl.h leaves.
 // A gate n has a part in each path from a key j < n, or from S, to a query
-// i >= n, or to S' (the telescoped sum of q_i dq_i - k_i dk_i is the same, but
-// what does not pass the gate cancels there, which costs strong gates their
-// digits):
+// i >= n, or to S':
 //   dg_n = sum_{j < n <= i} dP_ij P_ij + sum_{i >= n} q_i F_i (S dO_i)
 //          + sum_{j < n} k_j E_Cj (dS U_j) + <Gamma S, dS>
-// Vector gates take the telescoped sum nonetheless: their pairs are summed over
-// tokens channel by channel, and none is kept.
+// A gate per token or head sums just these. Pairs of vector gates are summed
+// channel by channel and none is kept: their first sum is telescoped, as that
+// of q_i dq_i - k_i dk_i over i >= n, which has the same value. What passes no
+// gate at all would cancel in it at its full size, and with strong gates leave
+// nothing else; those pairs (a query and its own token's key, or the one before
+// under an exclusive read) are left out of dq and dk until dg is there.
 
 #if defined(TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -45,8 +47,9 @@ HWY_MAYBE_UNUSED static float StatesDot(const GradientContext& c) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[0], sum[1])));
 }
 
-// rowsum(S' dS) of every row of the states into state_rows [key].
-HWY_MAYBE_UNUSED static void StateRowDots(const GradientContext& c) {
+// The sum over columns of `state` dS, for every row, into state_rows [key].
+HWY_MAYBE_UNUSED static void StateRowDots(const GradientContext& c,
+                                          const float* state) {
   const DF d;
   for (int64_t k = 0; k < c.at.key; ++k) {
     VF sum = hn::Zero(d);
@@ -56,7 +59,7 @@ HWY_MAYBE_UNUSED static void StateRowDots(const GradientContext& c) {
       HWY_UNROLL(2)
       for (int i = 0; i < kVectors; ++i) {
         const int64_t at = row + i * kLanes;
-        sum = hn::MulAdd(hn::LoadU(d, c.next_state + at),
+        sum = hn::MulAdd(hn::LoadU(d, state + at),
                          hn::LoadU(d, c.grad_state + at), sum);
       }
     });
@@ -124,25 +127,69 @@ HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
   }
 }
 
-// dg of vector gates from rows, by the telescoped sum: pairs are not kept for
-// each channel, so a gate far below 1 has the rounding of what cancels.
+// Vector gates: takes the weights of pairs that pass no gate out of the chunk's
+// weights, by queries, until AddNearPairs.
+HWY_MAYBE_UNUSED static void TakeNearPairs(const GradientContext& c) {
+  constexpr int64_t C = kRecurrentChunk;
+  const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
+  float* near = c.w + c.layout.near_lanes;
+  near[0] = 0.0f;
+  for (int64_t i = shift, j = 0; i < C; ++i, ++j) {
+    float* weight = c.w + c.layout.weights + i * C + j;
+    near[i] = *weight;
+    *weight = c.w[c.layout.weights_t + j * C + i] = 0.0f;
+  }
+}
+
+// Their terms of dq and dk.
+HWY_MAYBE_UNUSED static void AddNearPairs(const GradientContext& c) {
+  const DF d;
+  const int64_t shift = c.in().bonus != nullptr ? 1 : 0, key = c.at.key;
+  for (int64_t i = shift, j = 0; i < kRecurrentChunk; ++i, ++j) {
+    const VF weight = hn::Set(d, c.w[c.layout.near_lanes + i]);
+    const float *q = c.w + c.at.queries + i * key,
+                *k = c.w + c.at.keys + j * key;
+    float *dq = c.w + c.layout.queries_grad + i * key,
+          *dk = c.w + c.layout.keys_grad + j * key;
+    for (int64_t n = 0; n < key; n += kLanes) {
+      hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, k + n), hn::LoadU(d, dq + n)),
+                 d, dq + n);
+      hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, q + n), hn::LoadU(d, dk + n)),
+                 d, dk + n);
+    }
+  }
+}
+
+// dg of vector gates from rows; at.spare holds k_j times what S' gives its
+// gradient, so that of a last key, which passes no gate on its way to S', the
+// telescoped sum gets exactly 0.
 HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
   const DF d;
   constexpr int64_t C = kRecurrentChunk;
   const RecurrentGradientLayout& l = c.layout;
   float* w = c.w;
-  const bool delta = c.in().HasBetas();
+  const bool delta = c.in().HasBetas(), to_end = c.has_grad_state;
   const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
   const int64_t key = c.at.key;
-  if (c.has_grad_state) StateRowDots(c);
+  const bool through = to_end && c.s.reads_state;  // from S to S'
+  if (through) StateRowDots(c, c.state);
   for (int64_t k = 0; k < key; k += kLanes) {
-    VF sum =
-        c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k) : hn::Zero(d);
+    VF before = hn::Zero(d);
+    if (through) {
+      before = hn::Mul(hn::LoadU(d, w + c.at.end_decay + k),
+                       hn::LoadU(d, w + l.state_rows + k));
+    }
+    for (int64_t j = 0; to_end && j < C; ++j) {
+      hn::StoreU(before, d, w + l.gate_rows + j * key + k);
+      before = hn::Add(before, hn::LoadU(d, w + c.at.spare + j * key + k));
+    }
+    VF sum = hn::Zero(d);
     for (int64_t i = C - 1; i >= 0; --i) {
       const int64_t row = i * key + k, read = row + shift * key;
       const VF own = hn::LoadU(d, w + c.at.keys + row);
       VF change = hn::Mul(own, hn::LoadU(d, w + l.keys_grad + row));
-      change = hn::Neg(change);
+      change = to_end ? hn::Sub(hn::LoadU(d, w + c.at.spare + row), change)
+                      : hn::Neg(change);
       if (i + shift < C) {
         change = hn::MulAdd(hn::LoadU(d, w + c.at.queries + read),
                             hn::LoadU(d, w + l.queries_grad + read), change);
@@ -151,9 +198,11 @@ HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
         change = hn::MulAdd(own, hn::LoadU(d, w + l.past_grad + row), change);
       }
       sum = hn::Add(sum, change);
+      const VF all =
+          to_end ? hn::Add(sum, hn::LoadU(d, w + l.gate_rows + row)) : sum;
       const auto reset =
           hn::Eq(hn::LoadU(d, w + c.at.gates + row), hn::Zero(d));
-      hn::StoreU(hn::IfThenZeroElse(reset, sum), d, w + l.gate_rows + row);
+      hn::StoreU(hn::IfThenZeroElse(reset, all), d, w + l.gate_rows + row);
     }
   }
   const TensorView& to = c.task.grad->grad_gates;

@@ -148,6 +148,10 @@ HWY_MAYBE_UNUSED static void RowGradients(const GradientContext& c) {
   }
   if (vector) {
     const float* gamma = w + at.gates;
+    if (c.has_grad_state) {  // for dg
+      Transpose(w + l.keys_t_grad, C, at.key, C, w + l.keys_grad, at.key);
+      MultiplyRows(w + at.keys, w + l.keys_grad, 1.0f, at.key, w + at.spare);
+    }
     AddDecayedKeys(w + l.weights_t, w + at.keys, gamma, at.key, d_key,
                    exclusive, w + l.queries_t_grad, finite);
     AddDecayedQueries(w + l.weights, w + at.queries, exclusive,
@@ -242,6 +246,8 @@ HWY_MAYBE_UNUSED static void GradientValueHead(const GradientContext& c,
   if (scalar) {
     DecayWeights(c, c.task.options->scale, w + at.scores, 1.0f, true, l.weights,
                  l.weights_t);
+  } else {
+    TakeNearPairs(c);
   }
   if (kDelta) {
     Transpose(w + l.grad_past, at.value, C, at.value, w + l.grad_past_t, C);
@@ -255,6 +261,7 @@ HWY_MAYBE_UNUSED static void GradientValueHead(const GradientContext& c,
   RowGradients<kDelta>(c);
   if (in.VectorGates()) {
     VectorGateGradients(c);
+    AddNearPairs(c);
   } else if (IsGated(in)) {
     ScalarGateGradients(c);
   }

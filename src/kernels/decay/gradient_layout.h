@@ -23,9 +23,10 @@ struct RecurrentGradientLayout {
   int64_t queries_grad, keys_grad, past_grad;        // [C, key]
   int64_t queries_sum, keys_sum;                     // over a group's heads
   int64_t bonus_lanes;  // dO_i . v_i * scale [C]: the exclusive read
+  int64_t near_lanes;   // weights of pairs that pass no gate [C], by queries
   int64_t pair_parts;   // dP_ij P_ij by rows over keys [C, C]: dg
   int64_t query_parts, past_parts, key_parts;  // q dq, p dp, k dk of states [C]
-  int64_t gate_rows, state_rows;  // dg [C] or [C, key]; rowsum(S' dS) [key]
+  int64_t gate_rows, state_rows;  // dg [C] or [C, key]; sums of S dS [key]
   int64_t state_floats, states, grad_states, checkpoints;
   int64_t kept_floats, kept;  // R and -X of every chunk of a group: delta
   int64_t heads, slots;       // value heads of a task; checkpoints of each
@@ -68,6 +69,7 @@ struct RecurrentGradientLayout {
     queries_sum = plan.Take(C * key);
     keys_sum = plan.Take(C * key);
     bonus_lanes = plan.Take(C);
+    near_lanes = plan.Take(C);
     pair_parts = plan.Take(C * C);
     query_parts = plan.Take(C);
     past_parts = plan.Take(C);

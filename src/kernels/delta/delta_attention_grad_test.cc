@@ -1,5 +1,6 @@
 // The gradient: the reference against finite differences, the kernel against
 // the reference on every SIMD target.
+#include "kernels/decay/gate_digits.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/delta/test_problem.h"
 
@@ -147,6 +148,21 @@ TEST_P(DeltaAttentionGradTest, GatesOfAnySizeAndAnyBetasMatchReference) {
                             (betas == BetaStyle::kOutside ? " betas" : ""));
         }
       }
+    }
+  }
+}
+
+TEST_P(DeltaAttentionGradTest, GatesOfAnySizeKeepTheirDigits) {
+  SerialExecutor serial;
+  for (Gate gate : {Gate::kToken, Gate::kChannel}) {
+    for (double size : kGateSizes) {
+      DeltaProblem p = MakeDeltaProblem(DigitsShape(), gate, 4);
+      SetGates(p.inputs, size);
+      const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 5);
+      ExpectGateDigits(RunOne(p, loss, serial).gates,
+                       reference::DeltaBackward(p, loss.out, loss.S).gates,
+                       "size " + std::to_string(size) +
+                           (gate == Gate::kToken ? " token" : " channel"));
     }
   }
 }

@@ -142,7 +142,7 @@ static void PairGateGradients(const GradientContext& c) {
   const RecurrentInputs& in = c.in();
   const int64_t key = at.key;
   float* w = c.w;
-  if (c.has_grad_state) StateRowDots(c);
+  if (c.has_grad_state) StateRowDots(c, c.next_state);
   const auto times = [&](int64_t a, int64_t b, int64_t row) HWY_ATTR {
     return hn::Mul(hn::LoadU(d, w + a + row), hn::LoadU(d, w + b + row));
   };

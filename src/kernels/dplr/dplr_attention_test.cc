@@ -2,6 +2,7 @@
 #include "kernels/dplr/dplr_attention.h"
 
 #include "core/error.h"
+#include "kernels/decay/gate_digits.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/dplr/test_problem.h"
 
@@ -182,6 +183,25 @@ TEST_P(DplrAttentionTest, GatesOfAnySizeAndResetsMatchReference) {
         CheckGradient(p, seed, DType::kF32, seed % 2, what);
       }
     }
+  }
+}
+
+// The telescoped sum of dg keeps no more digits than this: what passes no gate
+// cancels in it.
+TEST_P(DplrAttentionTest, StrongGatesLoseTheDigitsThatThePageSays) {
+  SerialExecutor serial;
+  for (auto [size, bound] : {std::pair{1e-3, 1e-5},
+                             {0.1, 1e-5},
+                             {1.0, 1e-5},
+                             {10.0, 3e-4}}) {
+    DplrProblem p = MakeDplrProblem(DigitsShape(), Gate::kChannel, 4);
+    SetGates(p.inputs, size);
+    RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 5);
+    ExpectGateDigits(RunDplrGradients({p}, {loss}, DType::kF32, false, false,
+                                      serial)[0]
+                         .rest.gates,
+                     reference::DplrBackward(p, loss.out, loss.S).gates,
+                     "size " + std::to_string(size), bound);
   }
 }
 
