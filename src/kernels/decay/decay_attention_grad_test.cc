@@ -3,6 +3,8 @@
 #include "core/error.h"
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay/gate_digits.h"
+#include "kernels/decay/test_gradients.h"
+#include "kernels/decay/test_measures.h"
 #include "kernels/decay/test_problem.h"
 
 namespace tarn::testing {

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay/step_stream.h"
+#include "kernels/decay/test_measures.h"
 #include "kernels/decay/test_problem.h"
 
 namespace tarn::testing {

@@ -2,6 +2,7 @@
 #include "kernels/decay/decay_attention.h"
 
 #include "core/error.h"
+#include "kernels/decay/test_measures.h"
 #include "kernels/decay/test_problem.h"
 
 namespace tarn::testing {

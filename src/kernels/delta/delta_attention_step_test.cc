@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/decay/step_stream.h"
+#include "kernels/decay/test_measures.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/delta/test_problem.h"
 

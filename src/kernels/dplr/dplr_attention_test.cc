@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "kernels/decay/gate_digits.h"
+#include "kernels/decay/test_measures.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/dplr/test_problem.h"
 

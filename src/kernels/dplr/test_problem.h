@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/decay/step_stream.h"
+#include "kernels/decay/test_gradients.h"
 #include "kernels/decay/test_problem.h"
 #include "kernels/dplr/dplr_attention.h"
 #include "kernels/dplr/dplr_attention_ref.h"
