@@ -4,7 +4,6 @@ and after the same time."""
 
 from __future__ import annotations
 
-from experiments import families_models as models
 from experiments import recall_runs
 from experiments.core import (
     Experiment,
@@ -18,7 +17,8 @@ from experiments.core import (
     train_together,
     update_time,
 )
-from experiments.families_page import criteria, page
+from experiments.kinds import models
+from experiments.kinds.families_page import criteria, page
 
 TASKS = ("copy", "text", "dna")
 _QUICK_KINDS = ("linear", "gdn", "softmax", "hybrid")
@@ -222,7 +222,7 @@ EXPERIMENT = Experiment(
           "updates and in the same time, and those with the delta rule copy better; softmax recalls "
           "without a limit of a state, and one layer of it is enough for a hybrid to do so, which "
           "models text as well as softmax.",
-    sources=("experiments/families.py", "experiments/families_models.py",
+    sources=("experiments/families.py", "experiments/kinds/models.py",
              "experiments/recall_runs.py", "experiments/core/program.py",
              "experiments/core/update_time.py", "src/cli", "src/config", "src/core", "src/data",
              "src/kernels", "src/runtime", "src/text", "src/torch_nn", "src/torch_ops",

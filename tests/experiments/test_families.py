@@ -4,13 +4,14 @@ import math
 
 import pytest
 
-from experiments import families, families_criteria
-from experiments import families_models as models
+from experiments import families
 from experiments.core import Figures
 from experiments.core.report import verdict
 from experiments.core.settings import Settings
 from experiments.core.types import SIZES
 from experiments.families import EXPERIMENT, TASKS
+from experiments.kinds import criteria as kinds_criteria
+from experiments.kinds import models
 
 KINDS = models.KINDS
 PAIRS, WIDTHS = (3, 8, 16, 32), (8, 16, 32)
@@ -106,9 +107,9 @@ def test_equal_updates_and_equal_time_are_judged_apart():
     assert missed(slow) == {f"{what} {TIME}" for what in (
         "kinds with a gate model text better", "kinds with a gate model DNA better",
         "kinds with the delta rule copy better")}
-    assert families_criteria.place(slow, "text", "kda", families_criteria.TIME) == 300
-    assert families_criteria.seconds(slow, "text") == 12.0
-    assert families_criteria.loss(slow, "text", "kda", families_criteria.TIME) == pytest.approx(
+    assert kinds_criteria.place(slow, "text", "kda", kinds_criteria.TIME) == 300
+    assert kinds_criteria.seconds(slow, "text") == 12.0
+    assert kinds_criteria.loss(slow, "text", "kda", kinds_criteria.TIME) == pytest.approx(
         1.75 * 2.001)
 
 
@@ -198,7 +199,7 @@ def test_models_are_of_equal_size(size, task):
     counts = [sum(math.prod(shape) for name, shape in weight_shapes(
         finish_config(**config(size, task, kind, d_key))).items() if not name.endswith("log_decay"))
         for kind in KINDS for d_key in widths]
-    assert max(counts) <= families_criteria._EQUAL * min(counts), counts
+    assert max(counts) <= kinds_criteria._EQUAL * min(counts), counts
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ from experiments.core import (
     Table,
     number,
 )
-from experiments.families_criteria import (
+from experiments.kinds.criteria import (
     ATTENDING,
     DELTA,
     DELTA_PART,
@@ -38,7 +38,7 @@ from experiments.families_criteria import (
     updates,
     widths,
 )
-from experiments.families_tables import models_table, numbers_of, recall_table, task_table
+from experiments.kinds.tables import models_table, numbers_of, recall_table, task_table
 
 __all__ = ["criteria", "page"]
 

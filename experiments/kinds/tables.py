@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from experiments.core import JsonDict, Table, number
-from experiments.families_criteria import (
+from experiments.kinds.criteria import (
     NAMES,
     TIME,
     UPDATES,
