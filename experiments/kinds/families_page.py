@@ -245,6 +245,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
             "the paper is of 2020, and what is compared with it came later",
             "models of some hundred thousand parameters and trainings of minutes: kinds may "
             "stand in another order at the sizes for which they were made",
+            "recall is what was learned in as many updates as the table says, not what a state could "
+            "hold: no kind was trained until it stopped improving",
             "one rate for all kinds, and no dropout",
             "RWKV-7 without its share of the first layer's values; Gated DeltaNet's convolution "
             "runs over queries, keys and values side by side"],
