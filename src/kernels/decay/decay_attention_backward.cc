@@ -4,7 +4,7 @@
 
 #include "kernels/decay/checks.h"
 #include "kernels/decay/decay_attention.h"
-#include "kernels/decay/dispatch.h"
+#include "kernels/decay/gradient_dispatch.h"
 #include "kernels/decay/gradient_layout.h"
 
 #undef HWY_TARGET_INCLUDE

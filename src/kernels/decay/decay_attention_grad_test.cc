@@ -168,10 +168,14 @@ TEST_P(DecayAttentionGradTest, GatesOfAnySizeKeepTheirDigits) {
 
 TEST_P(DecayAttentionGradTest, GroupedValueHeadsMatchReference) {
   for (Gate gate : kGateKinds) {
-    for (int64_t group : {1, 2, 4}) {
-      const RecurrentShape shape{83, 2, 2 * group, 20, 24};
-      CheckGradient(MakeDecayProblem(shape, gate, 30 + group), 7, DType::kF32,
-                    true, RecurrentLabel(shape, gate));
+    // Groups of more than four are cut into several tasks.
+    for (int64_t group : {1, 2, 4, 5, 9}) {
+      const int64_t T = gate == Gate::kToken ? 270 : 83;
+      const RecurrentShape shape{T, 2, 2 * group, 20, 24};
+      const bool bonus = group == 5;
+      CheckGradient(MakeDecayProblem(shape, gate, 30 + group, DType::kF32, {},
+                                     true, bonus),
+                    7, DType::kF32, true, RecurrentLabel(shape, gate));
     }
   }
 }
@@ -180,7 +184,7 @@ TEST_P(DecayAttentionGradTest, HalfTypesMatchReference) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (int64_t T : {17, 100}) {
       for (Gate gate : kGateKinds) {
-        const RecurrentShape shape{T, 2, 4, 33, 20};
+        const RecurrentShape shape{T, 2, T == 17 ? 12 : 4, 33, 20};
         CheckGradient(MakeDecayProblem(shape, gate, 40 + T, dtype), 8, dtype,
                       true, DTypeName(dtype) + RecurrentLabel(shape, gate));
       }
@@ -190,7 +194,8 @@ TEST_P(DecayAttentionGradTest, HalfTypesMatchReference) {
 
 TEST_P(DecayAttentionGradTest, CheckpointsChangeNoBit) {
   for (Gate gate : kGateKinds) {
-    const DecayProblem p = MakeDecayProblem({700, 1, 2, 20, 33}, gate, 13);
+    const int64_t heads = gate == Gate::kToken ? 9 : 2;
+    const DecayProblem p = MakeDecayProblem({700, 1, heads, 20, 33}, gate, 13);
     const RecurrentLoss loss = MakeRecurrentLoss(p, 14);
     SerialExecutor serial;
     std::vector<float> checkpoints;
@@ -214,8 +219,10 @@ TEST_P(DecayAttentionGradTest, PackedEqualsSeparateEqualsPaddedBitwise) {
   for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
     std::vector<DecayProblem> problems;
     std::vector<RecurrentLoss> losses;
+    const int64_t value_heads = gate == Gate::kToken ? 10 : 4;
     for (int64_t T : {15, 85, 0, 300, 1, 1, 33, 270}) {
-      problems.push_back(MakeDecayProblem({T, 2, 4, 20, 33}, gate, 60));
+      problems.push_back(
+          MakeDecayProblem({T, 2, value_heads, 20, 33}, gate, 60));
       losses.push_back(MakeRecurrentLoss(problems.back(), T));
     }
     const auto packed = RunRecurrentGradients(problems, {}, losses, DType::kF32,
@@ -234,36 +241,42 @@ TEST_P(DecayAttentionGradTest, SumsOverTheBatchAreInOrder) {
   // A constant gate and a bonus collect what every row and head adds.
   SerialExecutor serial;
   ThreadPool pool(3);
-  std::vector<DecayProblem> problems;
-  std::vector<RecurrentLoss> losses;
-  reference::DecayGradients sum;
-  for (int n = 0; n < 5; ++n) {
-    problems.push_back(MakeDecayProblem({70, 2, 2, 20, 16}, Gate::kHead,
-                                        80 + 2 * n, DType::kF32, {}, true,
-                                        true));
-    problems[n].gates = problems[0].gates;
-    problems[n].bonus = problems[0].bonus;
-    losses.push_back(MakeRecurrentLoss(problems[n], n));
-    const auto ref =
-        reference::DecayBackward(problems[n], losses[n].out, losses[n].S);
-    sum.gates.resize(ref.gates.size());
-    sum.bonus.resize(ref.bonus.size());
-    for (size_t i = 0; i < ref.gates.size(); ++i) sum.gates[i] += ref.gates[i];
-    for (size_t i = 0; i < ref.bonus.size(); ++i) sum.bonus[i] += ref.bonus[i];
+  for (int64_t value_heads : {2, 14}) {
+    std::vector<DecayProblem> problems;
+    std::vector<RecurrentLoss> losses;
+    reference::DecayGradients sum;
+    for (int n = 0; n < 5; ++n) {
+      problems.push_back(MakeDecayProblem({70, 2, value_heads, 20, 16},
+                                          Gate::kHead, 80 + 2 * n, DType::kF32,
+                                          {}, true, true));
+      problems[n].gates = problems[0].gates;
+      problems[n].bonus = problems[0].bonus;
+      losses.push_back(MakeRecurrentLoss(problems[n], n));
+      const auto ref =
+          reference::DecayBackward(problems[n], losses[n].out, losses[n].S);
+      sum.gates.resize(ref.gates.size());
+      sum.bonus.resize(ref.bonus.size());
+      for (size_t i = 0; i < ref.gates.size(); ++i)
+        sum.gates[i] += ref.gates[i];
+      for (size_t i = 0; i < ref.bonus.size(); ++i)
+        sum.bonus[i] += ref.bonus[i];
+    }
+    const auto one = RunRecurrentGradients(problems, {}, losses, DType::kF32,
+                                           false, false, serial, Backward);
+    const auto many = RunRecurrentGradients(problems, {}, losses, DType::kF32,
+                                            false, false, pool, Backward);
+    EXPECT_TRUE(SameGradients(one[0], many[0]));
+    ExpectClose(one[0].gates, sum.gates, 2, 3e-6, 1e-4, "dg");
+    ExpectClose(WideFloats(one[0].bonus), sum.bonus, 20, 3e-6, 1e-4, "du");
   }
-  const auto one = RunRecurrentGradients(problems, {}, losses, DType::kF32,
-                                         false, false, serial, Backward);
-  const auto many = RunRecurrentGradients(problems, {}, losses, DType::kF32,
-                                          false, false, pool, Backward);
-  EXPECT_TRUE(SameGradients(one[0], many[0]));
-  ExpectClose(one[0].gates, sum.gates, 2, 3e-6, 1e-4, "dg");
-  ExpectClose(WideFloats(one[0].bonus), sum.bonus, 20, 3e-6, 1e-4, "du");
 }
 
 TEST_P(DecayAttentionGradTest, ThreadsAndOrderChangeNoBit) {
   SerialExecutor serial;
   for (Gate gate : kGateKinds) {
-    const DecayProblem p = MakeDecayProblem({150, 3, 6, 33, 40}, gate, 70);
+    const int64_t value_heads = gate == Gate::kChannel ? 6 : 15;
+    const DecayProblem p =
+        MakeDecayProblem({300, 3, value_heads, 33, 40}, gate, 70);
     const RecurrentLoss loss = MakeRecurrentLoss(p, 71);
     const auto one = RunOne(p, loss, serial);
     for (int threads : {2, 3, 8}) {
@@ -339,9 +352,9 @@ INSTANTIATE_TEST_SUITE_P(Targets, DecayAttentionGradTest,
 TEST(DecayAttentionGradMemory, IsBoundedByTokensAndCheckpoints) {
   // Scratch does not grow with T beyond the checkpoints, and those by one state
   // every 256 tokens.
-  const auto bytes = [](int64_t T, bool saved) {
+  const auto bytes = [](int64_t T, bool saved, int64_t heads = 8) {
     RecurrentInputs in;
-    in.queries = in.keys = TensorView::Dense(nullptr, 1, T, 8, 64);
+    in.queries = in.keys = TensorView::Dense(nullptr, 1, T, heads, 64);
     in.values = TensorView::Dense(nullptr, 1, T, 8, 64);
     in.gates = TensorView::Dense(nullptr, 1, T, 8, 1);
     return static_cast<int64_t>(DecayAttentionGradientBytes(in, 2, saved));
@@ -350,6 +363,8 @@ TEST(DecayAttentionGradMemory, IsBoundedByTokensAndCheckpoints) {
   EXPECT_EQ(bytes(65536, false) - bytes(1024, false),
             2 * (65536 - 1024) / 256 * 64 * 64 * 4);
   EXPECT_LT(bytes(65536, true), 2 * 512 * 1024);
+  // One head of queries and keys for all eight of values.
+  EXPECT_EQ(bytes(1024, true, 1), bytes(65536, true, 1));
 }
 
 TEST(DecayAttentionGradErrors, EmptyBatchAndNoTokensAreFine) {

@@ -8,6 +8,17 @@
 
 namespace tarn {
 
+// A query/key head that serves many value heads (Mamba-2: one all of them) is
+// cut into tasks of up to so many: threads share it, and the states of a task
+// stay within a cache. The cut depends on the shape alone, hence so do the
+// bits.
+constexpr int64_t kGradientHeads = 4;
+
+inline int64_t GradientBlocks(const RecurrentInputs& in) {
+  const int64_t group = in.values.size[2] / in.keys.size[2];
+  return (group + kGradientHeads - 1) / kGradientHeads;
+}
+
 // `chunk` holds the rows of the chunk as they are (queries, keys and their
 // transposes), values V or U, and the decays. The states before each chunk of
 // a group of 256 tokens, and the one after it, are rebuilt at once.
@@ -43,7 +54,8 @@ struct RecurrentGradientLayout {
     const bool pair = in.HasPair(), solves = pair || in.HasBetas();
     const bool vector = pair || in.VectorGates();
     const int64_t key = chunk.key, value = chunk.value;
-    heads = in.values.size[2] / in.keys.size[2];
+    const int64_t blocks = GradientBlocks(in);
+    heads = (in.values.size[2] / in.keys.size[2] + blocks - 1) / blocks;
     head_scores = plan.Take(C * C);
     decayed_queries = plan.Take(C * key);
     decayed_keys_t = plan.Take(C * key);

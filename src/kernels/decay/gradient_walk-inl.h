@@ -38,8 +38,7 @@ struct GatedCore {
   static void ZeroRest(const RecurrentGradientTask& task,
                        const TokenSpan& span) {
     for (int64_t g = 0; kDelta && g < task.group; ++g) {
-      ZeroPadding(task.grad->grad_betas, span, task.head * task.group + g, 0,
-                  1);
+      ZeroPadding(task.grad->grad_betas, span, task.value_head + g, 0, 1);
     }
   }
 
@@ -63,7 +62,8 @@ struct GatedCore {
                         const RecurrentGradientLayout&, const ChunkSpan&) {}
 };
 
-// The walk of one task. Core: GatedCore, or that of the low-rank pair.
+// The walk of one task, or its next part. Core: GatedCore, or that of the
+// low-rank pair.
 template <class Core>
 class GradientWalk {
  public:
@@ -77,14 +77,9 @@ class GradientWalk {
 
   void Run() {
     const RecurrentGradients& grad = *task_.grad;
-    ZeroAllPadding();
-    for (int64_t g = 0; g < task_.group; ++g) {
-      LoadState(Dense(grad.grad_final_state, task_.sequence, g), d_key(),
-                d_value(), 0, d_value(), w_ + layout_.GradState(g), at_.key);
-    }
-    if (grad.checkpoints == nullptr) MakeCheckpoints();
-    for (int64_t n = span_.groups() - 1; n >= 0; --n) Group(n);
-    for (int64_t g = 0; g < task_.group; ++g) {
+    if (task_.begin == span_.groups()) Begin();
+    for (int64_t n = task_.begin - 1; n >= task_.end; --n) Group(n);
+    for (int64_t g = 0; g < task_.group && task_.end == 0; ++g) {
       StoreState(w_ + layout_.GradState(g), at_.key, d_key(), d_value(), 0,
                  d_value(), Dense(grad.grad_initial_state, task_.sequence, g));
     }
@@ -93,7 +88,17 @@ class GradientWalk {
  private:
   int64_t d_key() const { return in_.keys.size[3]; }
   int64_t d_value() const { return in_.values.size[3]; }
-  int64_t Head(int64_t g) const { return task_.head * task_.group + g; }
+  int64_t Head(int64_t g) const { return task_.value_head + g; }
+
+  void Begin() const {
+    const RecurrentGradients& grad = *task_.grad;
+    ZeroAllPadding();
+    for (int64_t g = 0; g < task_.group; ++g) {
+      LoadState(Dense(grad.grad_final_state, task_.sequence, g), d_key(),
+                d_value(), 0, d_value(), w_ + layout_.GradState(g), at_.key);
+    }
+    if (grad.checkpoints == nullptr) MakeCheckpoints();
+  }
 
   template <class T>
   T* Dense(T* base, int64_t row, int64_t g) const {
@@ -112,8 +117,10 @@ class GradientWalk {
 
   void ZeroAllPadding() const {
     const RecurrentGradients& grad = *task_.grad;
-    ZeroPadding(grad.grad_queries, span_, task_.head, 0, d_key());
-    ZeroPadding(grad.grad_keys, span_, task_.head, 0, d_key());
+    if (task_.value_head % (in_.values.size[2] / in_.keys.size[2]) == 0) {
+      ZeroPadding(grad.grad_queries, span_, task_.head, 0, d_key());
+      ZeroPadding(grad.grad_keys, span_, task_.head, 0, d_key());
+    }
     for (int64_t g = 0; g < task_.group; ++g) {
       ZeroPadding(grad.grad_values, span_, Head(g), 0, d_value());
       if (in_.HasGates()) {
@@ -207,6 +214,19 @@ class GradientWalk {
       sum(layout_.queries_grad, layout_.queries_sum);
       sum(layout_.keys_grad, layout_.keys_sum);
     }
+    StoreSums(s, c);
+    Core::StoreRest(task_, layout_, s);
+  }
+
+  // dq and dk of chunk c of a group, or this task's parts of them.
+  void StoreSums(const ChunkSpan& s, int64_t c) const {
+    if (task_.query_parts != nullptr) {
+      const int64_t row = c * kRecurrentChunk * at_.key;
+      const int64_t count = kRecurrentChunk * at_.key;
+      std::copy_n(w_ + layout_.queries_sum, count, task_.query_parts + row);
+      std::copy_n(w_ + layout_.keys_sum, count, task_.key_parts + row);
+      return;
+    }
     const TensorView &dq = task_.grad->grad_queries,
                      &dk = task_.grad->grad_keys;
     for (int64_t r = 0; r < s.rows; ++r) {
@@ -215,7 +235,6 @@ class GradientWalk {
       StoreRow(dk.dtype, w_ + layout_.keys_sum + r * at_.key, d_key(),
                dk.Row(s.batch, s.first + r, task_.head));
     }
-    Core::StoreRest(task_, layout_, s);
   }
 
   const RecurrentGradientTask& task_;

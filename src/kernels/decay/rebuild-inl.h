@@ -75,7 +75,7 @@ HWY_MAYBE_UNUSED static void RebuildChunk(const RecurrentGradientTask& task,
   const ChunkParts& at = layout.chunk;
   float* w = task.scratch;
   const int64_t d_key = in.keys.size[3];
-  const int64_t value_head = task.head * task.group + g;
+  const int64_t value_head = task.value_head + g;
   LoadTokens(in.keys, s, task.head, 0, d_key, w + at.keys, at.key);
   LoadTokens(in.values, s, value_head, 0, in.values.size[3], w + at.values,
              at.value);

@@ -64,14 +64,19 @@ struct RecurrentTask {
   float* scratch;
 };
 
-// One task of the gradient: a sequence and a query/key head with the `group`
-// value heads it serves, in index order (their sums go into dq and dk).
+// One task of the gradient: a sequence and a query/key head with `group`
+// adjacent ones of the value heads it serves, in index order. Their sums are dq
+// and dk where they are all that it serves, else parts of them.
 struct RecurrentGradientTask {
   const RecurrentOptions* options;
   const RecurrentInputs* in;
   const RecurrentGradients* grad;
-  int64_t sequence, head, group;
+  int64_t sequence, head, value_head, group;
+  // Groups of tokens [end, begin), in reverse; what lies in scratch goes on
+  // from task to task of one sequence.
+  int64_t begin, end;
   float* scratch;
+  float *query_parts, *key_parts;  // [256, PadRow(K)] for one group, or null
   double* head_gate_sums;  // [group]: this sequence's part of grad_head_gates
   float* bonus_sums;       // [group, PadRow(K)]: of grad_bonus
 };

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/decay/checks.h"
-#include "kernels/decay/dispatch.h"
+#include "kernels/decay/gradient_dispatch.h"
 #include "kernels/decay/gradient_layout.h"
 #include "kernels/delta/delta_attention.h"
 

@@ -171,7 +171,7 @@ TEST_P(DeltaAttentionGradTest, GatesOfAnySizeKeepTheirDigits) {
 
 TEST_P(DeltaAttentionGradTest, GroupedValueHeadsMatchReference) {
   for (Gate gate : kGateKinds) {
-    for (int64_t group : {1, 2, 4}) {
+    for (int64_t group : {1, 2, 4, 5, 9}) {
       const RecurrentShape shape{83, 2, 2 * group, 20, 24};
       CheckGradient(MakeDeltaProblem(shape, gate, 30 + group), 7, DType::kF32,
                     true, RecurrentLabel(shape, gate));
@@ -231,7 +231,7 @@ TEST_P(DeltaAttentionGradTest, PackedEqualsSeparateEqualsPaddedBitwise) {
 TEST_P(DeltaAttentionGradTest, ThreadsAndOrderChangeNoBit) {
   SerialExecutor serial;
   for (Gate gate : kGateKinds) {
-    const DeltaProblem p = MakeDeltaProblem({150, 3, 6, 33, 40}, gate, 70);
+    const DeltaProblem p = MakeDeltaProblem({150, 3, 15, 33, 40}, gate, 70);
     const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 71);
     const auto one = RunOne(p, loss, serial);
     for (int threads : {2, 3, 8}) {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "kernels/decay/checks.h"
-#include "kernels/decay/dispatch.h"
+#include "kernels/decay/gradient_dispatch.h"
 #include "kernels/decay/gradient_layout.h"
 #include "kernels/dplr/dplr_attention.h"
 
