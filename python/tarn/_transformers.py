@@ -11,6 +11,10 @@ import importlib.machinery
 import sys
 import types
 
+import torch
+
+from tarn.ops import affine
+
 # What transformers 5 asks these packages for, each at its top.
 _FUNCTIONS = {
     "fla": ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda",
@@ -26,7 +30,37 @@ def _hooked(module: types.ModuleType) -> bool:
     return any(name in vars(module) for name in names)
 
 
-def accelerate_transformers() -> None:
+# Up to here a product is bound by reading its weights.
+_FEW_ROWS = 16
+
+
+def _affine_of_few_rows() -> None:
+    """From here on torch.nn.Linear hands few rows on to `tarn.ops.affine`, outside of
+    autograd, autocast and torch.compile, and all else to its own forward."""
+    forward = torch.nn.Linear.forward
+    if hasattr(forward, "__tarn__"):
+        return
+
+    def few_rows(self: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
+        weight = self.weight
+        if (
+            input.numel() <= _FEW_ROWS * weight.shape[-1]
+            and not torch.is_grad_enabled()
+            and input.dtype == weight.dtype == torch.float32
+            and input.device.type == weight.device.type == "cpu"
+            and type(input) is torch.Tensor
+            and type(weight) in (torch.Tensor, torch.nn.Parameter)
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()
+        ):
+            return affine(input, weight, self.bias)
+        return forward(self, input)
+
+    few_rows.__dict__["__tarn__"] = True
+    torch.nn.Linear.forward = few_rows
+
+
+def accelerate_transformers(linear: bool = True) -> None:
     """Lets transformers' Qwen3.5, Qwen3-Next, Olmo-Hybrid, Kimi-Linear, Mamba-2,
     Granite-hybrid, Falcon-H1 and Nemotron-H run and train on tarn's CPU kernels, by
     their own classes: the gated delta rule, KDA, the state space of Mamba-2, and the
@@ -38,6 +72,12 @@ def accelerate_transformers() -> None:
     process: `fla`, `mamba_ssm` and `causal_conv1d` are modules of tarn from here on,
     also where the packages themselves are installed.
 
+    Args:
+        linear: `torch.nn.Linear` takes `tarn.ops.affine` for up to 16 rows of float32
+            outside of autograd, which is what a token of generation costs: the weights
+            are then read about twice as fast (docs/benchmarks). This holds for every
+            model of the process; False leaves torch's class alone.
+
     Raises:
         RuntimeError: one of these packages, or a model that has looked for them, is
             imported already.
@@ -47,6 +87,8 @@ def accelerate_transformers() -> None:
     standing = [name for name in _FUNCTIONS
                 if getattr(sys.modules.get(name), "__tarn__", False)]
     if len(standing) == len(_FUNCTIONS):
+        if linear:
+            _affine_of_few_rows()
         return
     early = [name for name in _FUNCTIONS if name in sys.modules]
     early += sorted(name for name, module in list(sys.modules.items())
@@ -62,3 +104,5 @@ def accelerate_transformers() -> None:
         for function in functions:
             setattr(module, function, getattr(fla, function))
         sys.modules[name] = module
+    if linear:
+        _affine_of_few_rows()

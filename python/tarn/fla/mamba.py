@@ -122,7 +122,7 @@ def _one_token(
     """The state behind the token and what C reads from it, in float32 at least; with every
     axis of :func:`selective_state_update`."""
     heads = old.shape[1]
-    keys, queries = (_call.wide(one).repeat_interleave(heads // B.shape[1], 1) for one in (B, C))
+    keys = _call.wide(B).repeat_interleave(heads // B.shape[1], 1)
     if _one_number_a_head(A, dt, dt_bias):
         step = _steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus)
         new = _next_state(old, _call.wide(x) * step.unsqueeze(-1), keys,
@@ -131,7 +131,25 @@ def _one_token(
         steps = _steps(dt, dt_bias, dt_softplus).unsqueeze(-1)
         new = (old * (steps * _call.wide(A)).exp()
                + steps * _call.wide(x).unsqueeze(-1) * keys.unsqueeze(2))
-    return new, torch.matmul(new, queries.unsqueeze(-1).to(new.dtype)).squeeze(-1)
+    return new, _read(new, _call.wide(C).to(new.dtype))
+
+
+# Products of one row by themselves, up to this many; torch's batched one beyond.
+_FEW_READS = 8
+
+
+def _read(state: Tensor, queries: Tensor) -> Tensor:
+    """[B, H, P] from state [B, H, P, N] and queries [B, G, N]: the states of the heads that
+    share a query lie side by side, as the weights of one product with one row, which is
+    bound by reading them."""
+    rows, groups, states = queries.shape
+    if not 0 < rows * groups <= _FEW_READS:
+        each = queries.repeat_interleave(state.shape[1] // groups, 1)
+        return torch.matmul(state, each.unsqueeze(-1)).squeeze(-1)
+    weights = state.reshape(rows * groups, -1, states).unbind()
+    each = queries.reshape(rows * groups, 1, states).unbind()
+    found = [ops.affine(query, weight) for query, weight in zip(each, weights)]
+    return torch.cat(found).view(state.shape[:3])
 
 
 def _next_state(old: Tensor, written: Tensor, keys: Tensor, gates: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 // torch.ops.tarn.affine: y = x weight^T + bias. The product writes into memory
 // that is kept between calls and the bias follows in one pass: torch's addmm
 // spreads the bias over the result first, which costs as much as a third of
-// the product.
+// the product. Few rows, as in a step of generation, take a kernel that reads
+// the weights at the speed of memory.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -10,6 +11,7 @@
 #include <torch/library.h>
 
 #include "kernels/bias_activation/bias_activation.h"
+#include "kernels/row_product/row_product.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/layers/call.h"
@@ -28,6 +30,9 @@ using BackwardSignature = Gradients3(const at::Tensor&, const at::Tensor&,
 
 constexpr char kOp[] = "affine";
 
+// Up to here reading the weights is what a product costs.
+constexpr int64_t kFewRows = 16;
+
 void Check(const at::Tensor& x, const at::Tensor& weight,
            const OptionalTensor& bias) {
   if (x.dim() < 1 || weight.dim() != 2) {
@@ -44,12 +49,33 @@ at::Tensor ForwardComposed(const at::Tensor& x, const at::Tensor& weight,
   return at::linear(x, weight, bias);
 }
 
+at::Tensor FewRows(const at::Tensor& rows, const at::Tensor& weight,
+                   const OptionalTensor& bias) {
+  at::Tensor y = at::empty({rows.size(0), weight.size(0)}, rows.options());
+  at::Tensor dense;
+  RowProductMap map;
+  map.weight = weight.const_data_ptr<float>();
+  map.outputs = weight.size(0);
+  map.y = y.data_ptr<float>();
+  if (bias.has_value()) {
+    dense = bias->contiguous();
+    map.bias = dense.const_data_ptr<float>();
+  }
+  TorchExecutor executor;
+  RowProduct(rows.const_data_ptr<float>(), rows.size(0), rows.size(1), &map, 1,
+             executor);
+  return y;
+}
+
 at::Tensor ForwardCpu(const at::Tensor& x, const at::Tensor& weight,
                       const OptionalTensor& bias) {
   return WithTorchErrors([&] {
     Check(x, weight, bias);
     if (!KernelServes(x)) return at::linear(x, weight, bias);
     const at::Tensor rows = AsRows(x);
+    if (rows.size(0) <= kFewRows && weight.is_contiguous()) {
+      return FewRows(rows, weight, bias).view(WithLast(x, weight.size(0)));
+    }
     at::Tensor y = EmptyDense({rows.size(0), weight.size(0)});
     at::mm_out(y, rows, weight.t());
     if (bias.has_value()) {
