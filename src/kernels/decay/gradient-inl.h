@@ -42,6 +42,7 @@ struct GradientContext {
   const float *state, *next_state;  // S, S'
   float* grad_state;                // dS
   float* w;
+  RowPrefetcher& prefetch;  // of what the next value head or chunk loads
   const RecurrentInputs& in() const { return *task.in; }
 };
 
@@ -61,6 +62,7 @@ struct StateProduct {
   const float* with = nullptr;
   float* parts = nullptr;
   bool finite = true;  // a and more; if not, weights of 0 are skipped
+  RowPrefetcher* prefetch = nullptr;  // one pause in kScoreRows rows
 };
 
 // tile += a^T weights over 16 tokens, as Tile::AddProduct, without what has a
@@ -89,6 +91,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void StateTimesTokens(
   const VF scale = hn::Set(d, p.scale);
   BlockLanes parts(0.0f);
   for (int64_t k = 0; k < at.key; k += kScoreRows) {
+    if (p.prefetch != nullptr) p.prefetch->Next();
     Tile<kScoreRows, kBlockVectors> tile;
     tile.Clear();
     if (p.state != nullptr) {

@@ -133,13 +133,13 @@ HWY_MAYBE_UNUSED static void RowGradients(const GradientContext& c) {
       at, d_value,
       {state, w + l.grad_out_t, from_start, stride, scale, w + at.keys,
        weights(l.weights_t), nullptr, nullptr, w + l.queries_t_grad,
-       w + at.queries_t, parts(l.query_parts), finite});
+       w + at.queries_t, parts(l.query_parts), finite, &c.prefetch});
   StateTimesTokens(
       at, d_value,
       {grad_state, w + l.values_t, to_end, stride, 1.0f, w + at.queries,
        weights(l.weights), w + at.keys,
        kDelta ? weights(l.past_weights) : nullptr, w + l.keys_t_grad,
-       w + at.keys_t, parts(l.key_parts), finite});
+       w + at.keys_t, parts(l.key_parts), finite, &c.prefetch});
   if (kDelta) {
     StateTimesTokens(at, d_value,
                      {state, w + l.grad_past_t, from_start, stride, 1.0f,

@@ -31,8 +31,9 @@ struct GatedCore {
   static void Rebuild(const RecurrentGradientTask& task,
                       const RecurrentGradientLayout& layout, const ChunkSpan& s,
                       int64_t g, const float* from, float* to, float* residuals,
-                      float* solve) {
-    RebuildChunk<kDelta>(task, layout, s, g, from, to, residuals, solve);
+                      float* solve, RowPrefetcher& prefetch) {
+    RebuildChunk<kDelta>(task, layout, s, g, from, to, residuals, solve,
+                         prefetch);
   }
 
   static void ZeroRest(const RecurrentGradientTask& task,
@@ -151,8 +152,10 @@ class GradientWalk {
       LoadGroupState(0, g);
       float* state = w_ + layout_.State(g, 0);
       for (int64_t c = 0; c < chunks; ++c) {
-        Core::Rebuild(task_, layout_, Forward(c, true), g, state, state,
-                      nullptr, nullptr);
+        const ChunkSpan s = Forward(c, true);
+        RowPrefetcher prefetch = PrefetchRebuild(s, g);
+        Core::Rebuild(task_, layout_, s, g, state, state, nullptr, nullptr,
+                      prefetch);
         if ((c + 1) % kGroupChunks == 0) {
           std::copy_n(state, layout_.state_floats,
                       w_ + layout_.Checkpoint(g, c / kGroupChunks));
@@ -177,9 +180,12 @@ class GradientWalk {
             in_.VectorGates() || (in_.HasPair() && IsGated(in_));
         const bool used = c + 1 < count || (vector && HasGradState(first + c));
         if (!used && !Core::kSolves) break;
-        Core::Rebuild(task_, layout_, Forward(first + c, used), g,
-                      w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
-                      w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c));
+        const ChunkSpan s = Forward(first + c, used);
+        RowPrefetcher prefetch = PrefetchRebuild(s, g);
+        Core::Rebuild(task_, layout_, s, g, w_ + layout_.State(g, c),
+                      w_ + layout_.State(g, c + 1),
+                      w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c),
+                      prefetch);
       }
     }
     for (int64_t c = count - 1; c >= 0; --c) Chunk(first + c, c);
@@ -199,11 +205,13 @@ class GradientWalk {
                         AllFinite(w_ + at_.keys, C * at_.key);
     Core::LoadShared(task_, layout_, s);
     for (int64_t g = 0; g < task_.group; ++g) {
+      RowPrefetcher prefetch = PrefetchGradient(s, g);
       Core::ValueHead(
           {task_, layout_, at_, s, HasGradState(index), g, Head(g), finite,
            w_ + layout_.State(g, c), w_ + layout_.State(g, c + 1),
-           w_ + layout_.GradState(g), w_},
+           w_ + layout_.GradState(g), w_, prefetch},
           w_ + layout_.Residuals(g, c), w_ + layout_.Solve(g, c));
+      if (task_.group == 1) break;
       const auto sum = [&](int64_t from, int64_t to) HWY_ATTR {
         if (g == 0) {
           std::copy_n(w_ + from, C * at_.key, w_ + to);
@@ -218,21 +226,60 @@ class GradientWalk {
     Core::StoreRest(task_, layout_, s);
   }
 
+  // What Rebuild loads for the chunk after s.
+  RowPrefetcher PrefetchRebuild(const ChunkSpan& s, int64_t g) const {
+    RowPrefetcher prefetch;
+    const int64_t next = s.first + kRecurrentChunk;
+    if (g == 0)
+      prefetch.Add(in_.keys, in_.keys.Row(s.batch, next, task_.head), d_key());
+    prefetch.Add(in_.values, in_.values.Row(s.batch, next, Head(g)), d_value());
+    prefetch.Start(kRecurrentChunk,
+                   ProductPauses(kRecurrentChunk, at_.key, at_.value));
+    return prefetch;
+  }
+
+  // What the gradient of the next value head loads and stores that was not
+  // loaded by Rebuild: of this chunk, or of the one before it.
+  RowPrefetcher PrefetchGradient(const ChunkSpan& s, int64_t g) const {
+    RowPrefetcher prefetch;
+    const RecurrentGradients& grad = *task_.grad;
+    const bool last = g + 1 == task_.group;
+    const int64_t next = last ? s.first - kRecurrentChunk : s.first;
+    if (next < span_.first) return prefetch;
+    const auto add = [&](const TensorView& view, int64_t head, int64_t width) {
+      prefetch.Add(view, view.Row(s.batch, next, head), width);
+    };
+    const int64_t head = Head(last ? 0 : g + 1);
+    add(grad.grad_out, head, d_value());
+    add(grad.grad_values, head, d_value());
+    if (last) {
+      add(in_.queries, task_.head, d_key());
+      add(grad.grad_queries, task_.head, d_key());
+      add(grad.grad_keys, task_.head, d_key());
+    }
+    prefetch.Start(kRecurrentChunk, 2 * (at_.key / kScoreRows));
+    return prefetch;
+  }
+
   // dq and dk of chunk c of a group, or this task's parts of them.
   void StoreSums(const ChunkSpan& s, int64_t c) const {
+    const bool one = task_.group == 1;
+    const float* queries =
+        w_ + (one ? layout_.queries_grad : layout_.queries_sum);
+    const float* keys = w_ + (one ? layout_.keys_grad : layout_.keys_sum);
     if (task_.query_parts != nullptr) {
       const int64_t row = c * kRecurrentChunk * at_.key;
       const int64_t count = kRecurrentChunk * at_.key;
-      std::copy_n(w_ + layout_.queries_sum, count, task_.query_parts + row);
-      std::copy_n(w_ + layout_.keys_sum, count, task_.key_parts + row);
+      std::copy_n(queries, count, task_.query_parts + row);
+      std::copy_n(keys, count, task_.key_parts + row);
       return;
     }
     const TensorView &dq = task_.grad->grad_queries,
                      &dk = task_.grad->grad_keys;
     for (int64_t r = 0; r < s.rows; ++r) {
-      StoreRow(dq.dtype, w_ + layout_.queries_sum + r * at_.key, d_key(),
+      StoreRow(dq.dtype, queries + r * at_.key, d_key(),
                dq.Row(s.batch, s.first + r, task_.head));
-      StoreRow(dk.dtype, w_ + layout_.keys_sum + r * at_.key, d_key(),
+      StoreRow(dk.dtype, keys + r * at_.key, d_key(),
                dk.Row(s.batch, s.first + r, task_.head));
     }
   }

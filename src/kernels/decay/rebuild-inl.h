@@ -69,7 +69,8 @@ HWY_MAYBE_UNUSED static void RebuildChunk(const RecurrentGradientTask& task,
                                           const RecurrentGradientLayout& layout,
                                           const ChunkSpan& s, int64_t g,
                                           const float* from, float* to,
-                                          float* residuals, float* solve) {
+                                          float* residuals, float* solve,
+                                          RowPrefetcher& prefetch) {
   constexpr int64_t C = kRecurrentChunk;
   const RecurrentInputs& in = *task.in;
   const ChunkParts& at = layout.chunk;
@@ -92,17 +93,16 @@ HWY_MAYBE_UNUSED static void RebuildChunk(const RecurrentGradientTask& task,
   } else {
     ScaleRows(w + at.keys, at.key, w + at.to_end);
   }
-  RowPrefetcher nothing;
   ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
     constexpr int kVectors = decltype(n)::value;
     if (kDelta) {
       SolveResiduals<kVectors>(at, d_key, s.reads_state, from + v * at.key, v,
-                               w, nothing);
+                               w, prefetch);
     }
     if (s.leaves_state) {
       DecayPanel<true, kVectors>(w + at.keys, at.key, w + at.values + v,
                                  at.value, s.rows, at.key, w + at.end_decay,
-                                 from + v * at.key, to + v * at.key, nothing);
+                                 from + v * at.key, to + v * at.key, prefetch);
     }
   });
   if (kDelta && residuals != nullptr) {

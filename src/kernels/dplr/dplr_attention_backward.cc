@@ -101,9 +101,10 @@ static void PairRowGradients(const GradientContext& c) {
   const float* gamma = w + at.gates;
   const auto product = [&](const float* of, int64_t b_t, int64_t factor,
                            float scale, int64_t to) HWY_ATTR {
-    StateTimesTokens(at, d_value,
-                     {of, w + b_t, w + factor, C, scale, nullptr, nullptr,
-                      nullptr, nullptr, w + to});
+    StateTimesTokens(
+        at, d_value,
+        {of, w + b_t, w + factor, C, scale, nullptr, nullptr, nullptr, nullptr,
+         w + to, nullptr, nullptr, true, &c.prefetch});
   };
   product(state, l.grad_out_t, l.from_start_t, c.task.options->scale,
           l.queries_t_grad);
@@ -191,7 +192,7 @@ struct PairCore {
   static void Rebuild(const RecurrentGradientTask& task,
                       const RecurrentGradientLayout& layout, const ChunkSpan& s,
                       int64_t, const float* from, float* to, float* residuals,
-                      float*) {
+                      float*, RowPrefetcher& prefetch) {
     const RecurrentInputs& in = *task.in;
     const ChunkParts& at = layout.chunk;
     float* w = task.scratch;
@@ -200,14 +201,13 @@ struct PairCore {
                at.value);
     PastScores(in, at, w);
     DecayPair(at, w);
-    RowPrefetcher nothing;
     ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
       constexpr int kVectors = decltype(n)::value;
       SolveReads<kVectors>(at, in.keys.size[3], s.reads_state,
                            from + v * at.key, v, w);
       if (s.leaves_state) {
         UpdatePair<kVectors>(at, s, v, from + v * at.key, to + v * at.key, w,
-                             nothing);
+                             prefetch);
       }
     });
     if (residuals != nullptr) {
