@@ -112,6 +112,10 @@ def causal_conv1d_update(
     if window.shape[:2] != given.shape[:2] or length < kept:
         wanted = f"[{given.shape[0]}, {given.shape[1]}, {kept} or more]"
         raise checks.value_error(op, "conv_state", wanted, checks.shape_text(window.shape))
+    if (conv_state_indices is None and not torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()):
+        out = torch.ops.tarn.short_convolution_step_.default(window, given, weight, bias, word)
+        return out.reshape(x.shape)
     state = window[..., length - kept:].transpose(1, 2)
     state = state.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     out = ops.short_convolution(

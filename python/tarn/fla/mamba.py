@@ -183,7 +183,7 @@ def selective_state_update(
     of H; D, dt_bias: [H, P]; each without its axis H (and G) for a single head. With
     state_batch_indices [B], row b is that row of `state`. Where A, dt and dt_bias hold one
     number a head, as Mamba-2 expands them (strides of 0), the state takes the step of
-    :func:`tarn.ops.decay_attention`. Elsewhere every number of A may differ, as in Mamba-1:
+    :func:`tarn.ops.decay_attention`, in float32 outside of autograd where it lies. Elsewhere every number of A may differ, as in Mamba-1:
     torch's operators compute it, in float32, in several passes."""
     op = "selective_state_update"
     one_head = state.dim() == 3
@@ -205,6 +205,11 @@ def selective_state_update(
         raise checks.value_error(op, "B", f"groups that divide {heads}", B_.shape[1])
     checks.want_shape(op, "B", B_, (batch, B_.shape[1], states))
     checks.want_shape(op, "C", C_, B_.shape)
+    if state_batch_indices is None and _in_place(rows, x_, dt_, A_, B_, C_, D_, bias):
+        first = [None if one is None else one[..., 0] for one in (D_, bias)]
+        out = torch.ops.tarn.state_space_step_.default(
+            rows, x_, dt_[..., 0], A_[:, 0, 0], B_, C_, *first, dt_softplus)
+        return _gated(out, z_).reshape(x.shape)
     old = rows if state_batch_indices is None else rows[state_batch_indices]
     # Autocast would lower what is kept from token to token.
     with torch.autocast(x.device.type, enabled=False):
@@ -215,6 +220,25 @@ def selective_state_update(
         rows[state_batch_indices] = new.to(rows.dtype)
     if D_ is not None:
         out = out + x_ * D_
-    if z_ is not None:
-        out = out * F.silu(_call.wide(z_))
-    return out.to(x.dtype).reshape(x.shape)
+    return _gated(out, z_).to(x.dtype).reshape(x.shape)
+
+
+def _in_place(state: Tensor, *reads: Tensor | None) -> bool:
+    """Whether the kernel takes the token as it is: what is read is x, dt, A, B, C, D and
+    dt_bias. Elsewhere the same is composed."""
+    _, dt, A, _, _, D, bias = reads
+    assert dt is not None and A is not None
+    return (
+        not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and state.is_contiguous()
+        and all(one is None or (one.dtype == torch.float32
+                                and type(one) in (Tensor, torch.nn.Parameter))
+                for one in (state, *reads))
+        and _one_number_a_head(A, dt, bias)
+        and (D is None or D.stride(-1) == 0 or D.shape[-1] == 1)
+    )
+
+
+def _gated(out: Tensor, z: Tensor | None) -> Tensor:
+    return out if z is None else out * F.silu(_call.wide(z))

@@ -37,6 +37,7 @@ const Rule kRules[] = {
     {"decay_attention", true, {"queries", "keys", "values"}},
     {"delta_attention", true, {"queries", "keys", "values"}},
     {"dplr_attention", true, {"queries", "keys", "values", "reads", "writes"}},
+    {"state_space_step_", false, {}},
     {"short_convolution", true, {"inputs"}},
     {"elementwise_recurrence", true, {"inputs"}},
     {"aft_full", true, {"queries", "keys", "values", "position_bias"}},

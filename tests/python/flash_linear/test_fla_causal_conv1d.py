@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import tarn
 from tarn.fla import causal_conv1d_fn, causal_conv1d_update
 
 B, D, T, W = 3, 10, 21, 4
@@ -54,7 +55,16 @@ def test_sequences_of_one_number_are_kept_apart(given):
 
 @pytest.mark.parametrize("length", [W - 1, W, W + 3])
 @pytest.mark.parametrize("indexed", [False, True])
-def test_steps_continue_in_place(given, length, indexed):
+@pytest.mark.parametrize("grad", [False, True])
+def test_steps_continue_in_place(given, length, indexed, grad):
+    """By one operator outside of autograd, by several within."""
+    with torch.set_grad_enabled(grad), torch.profiler.profile() as profile:
+        continue_in_place(given, length, indexed)
+    one = "tarn::short_convolution_step_" in [event.name for event in profile.events()]
+    assert one == (not grad and not indexed)
+
+
+def continue_in_place(given, length, indexed):
     x, weight, bias = given
     wanted = reference(x, weight, bias)
     states = torch.zeros(2 * B, D, length)
@@ -101,3 +111,36 @@ def test_halves_and_gradients(given):
 def test_refusals(given, call, words):
     with pytest.raises(ValueError, match=words):
         call(*given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("composed", [False, True])
+def test_the_operator_of_a_step(given, dtype, composed):
+    x, weight, bias = (one.to(dtype) for one in given)
+    window = torch.randn(B, D, W)
+    before, one = window.clone(), x[..., :2]
+    wanted = reference(torch.cat([before.to(dtype), one], -1), weight, bias)[..., -2:]
+    step = torch.ops.tarn.short_convolution_step_
+    if composed:
+        with tarn.ops.composed_forms():
+            out = step(window, one, weight, bias, "silu")
+    else:
+        out = step(window, one, weight, bias, "silu")
+    assert out.dtype == dtype and torch.equal(window, torch.cat([before, one.float()], -1)[..., -W:])
+    torch.testing.assert_close(out, wanted, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (dict(inputs=torch.zeros(B, D)), r"inputs: want \[batch, channels, seq_len\]"),
+    (dict(weights=torch.zeros(D)), r"weights: want \[channels, width\]"),
+    (dict(weights=torch.zeros(D + 1, W)), "weights: want"),
+    (dict(window=torch.zeros(B, D, W - 2)), "window: want"),
+    (dict(activation="relu"), "activation: want silu or none"),
+])
+def test_the_operator_refuses_and_changes_nothing(change, words):
+    words_of = dict(window=torch.ones(B, D, W), inputs=torch.zeros(B, D, 1),
+                    weights=torch.zeros(D, W), bias=None, activation="silu") | change
+    before = words_of["window"].clone()
+    with pytest.raises(ValueError, match=words):
+        torch.ops.tarn.short_convolution_step_(*words_of.values())
+    assert torch.equal(words_of["window"], before)
