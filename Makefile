@@ -3,6 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 PREFIX ?= /usr/local
 TEXT ?=
+PRESET ?=
 STEPS ?=
 OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
@@ -12,7 +13,7 @@ export TARN_PYTHON
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
-	@echo "Variables: TEXT=book.txt STEPS=800 OUT=models/book (demo), TARN_PYTHON=/path/to/python,"
+	@echo "Variables: TEXT=book.txt PRESET=gdn STEPS=800 OUT=models/book (demo), TARN_PYTHON=/path/to/python,"
 	@echo "  DESTDIR= PREFIX=$(PREFIX) (install)"
 
 setup: ## Install missing system packages, make .venv (skips what is there)
@@ -30,9 +31,9 @@ test: build ## Build and run every test, C++ and Python
 counts-update: build ## Store this build's instruction counts as the baselines
 	@python3 -B tests/counts/kernel_counts.py update $(BUILD)/count_kernels
 
-demo: setup ## Train on real text, then generate (TEXT=, STEPS=, OUT=)
+demo: setup ## Train on real text, then generate (TEXT=, PRESET=, STEPS=, OUT=)
 	@scripts/build.sh $(BUILD) release tarn tarn-train
-	@TEXT='$(TEXT)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
+	@TEXT='$(TEXT)' PRESET='$(PRESET)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
 
 demo-names: setup ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
 	@scripts/build.sh $(BUILD) release tarn tarn-train
