@@ -74,9 +74,9 @@ def accelerate_transformers(linear: bool = True) -> None:
 
     Args:
         linear: `torch.nn.Linear` takes `tarn.ops.affine` for up to 16 rows of float32
-            outside of autograd, which is what a token of generation costs: the weights
-            are then read about twice as fast (docs/benchmarks). This holds for every
-            model of the process; False leaves torch's class alone.
+            outside of autograd: a token of generation costs what reading the weights
+            costs, and the kernel reads them faster than torch's product. This holds for
+            every model of the process; False leaves torch's class alone.
 
     Raises:
         RuntimeError: one of these packages, or a model that has looked for them, is

@@ -183,8 +183,9 @@ def selective_state_update(
     of H; D, dt_bias: [H, P]; each without its axis H (and G) for a single head. With
     state_batch_indices [B], row b is that row of `state`. Where A, dt and dt_bias hold one
     number a head, as Mamba-2 expands them (strides of 0), the state takes the step of
-    :func:`tarn.ops.decay_attention`, in float32 outside of autograd where it lies. Elsewhere every number of A may differ, as in Mamba-1:
-    torch's operators compute it, in float32, in several passes."""
+    :func:`tarn.ops.decay_attention`, outside of autograd and in float32 where it lies.
+    Elsewhere every number of A may differ, as in Mamba-1: torch's operators compute it, in
+    float32, in several passes."""
     op = "selective_state_update"
     one_head = state.dim() == 3
     if one_head:
@@ -209,7 +210,7 @@ def selective_state_update(
         first = [None if one is None else one[..., 0] for one in (D_, bias)]
         out = torch.ops.tarn.state_space_step_.default(
             rows, x_, dt_[..., 0], A_[:, 0, 0], B_, C_, *first, dt_softplus)
-        return _gated(out, z_).reshape(x.shape)
+        return _gated(out, z_).to(x.dtype).reshape(x.shape)
     old = rows if state_batch_indices is None else rows[state_batch_indices]
     # Autocast would lower what is kept from token to token.
     with torch.autocast(x.device.type, enabled=False):

@@ -55,14 +55,17 @@ def test_forward_prefill_and_step_agree(keys):
     tokens = tokens_of(3, 11)
     wanted = model(tokens)
     assert wanted.shape == (3, 11, 256)
+    # The features of rff have both signs, so that a denominator may be small: each form by
+    # itself is as far from float64 as the bound of the others.
+    close = 1e-4 if keys.get("feature_map") == "rff" else 3e-5
     filled, state = model.prefill(tokens[:, :4])
     rest, state = model.prefill(tokens[:, 4:], state=state)
-    torch.testing.assert_close(torch.cat([filled, rest], 1), wanted, rtol=0, atol=3e-5)
+    torch.testing.assert_close(torch.cat([filled, rest], 1), wanted, rtol=0, atol=close)
     state, rows = None, []
     for t in range(11):
         row, state = model.step(tokens[:, t], state)
         rows.append(row)
-    torch.testing.assert_close(torch.stack(rows, 1), wanted, rtol=0, atol=3e-5)
+    torch.testing.assert_close(torch.stack(rows, 1), wanted, rtol=0, atol=close)
     # The weights have the names and shapes of the model file.
     shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     assert shapes == models.weight_shapes(model.config)

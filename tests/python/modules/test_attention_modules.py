@@ -398,9 +398,9 @@ def test_layer_tells_of_queries_keys_and_values():
     assert event.source is layer
     shapes = [tuple(t.shape) for t in (event.queries, event.keys, event.values)]
     assert shapes == [(2, 7, 2, 4), (2, 9, 2, 4), (2, 9, 2, 3)]
-    # Head h is the h-th block of the projection.
+    # Head h is the h-th block of the projection, whose few rows the layer gives to a kernel.
     whole = layer.query_projection(x)
-    assert torch.equal(event.queries[:, :, 1], whole[..., 4:])
+    torch.testing.assert_close(event.queries[:, :, 1], whole[..., 4:], rtol=0, atol=1e-6)
 
 
 def test_zero_padded_queries():
