@@ -4,8 +4,9 @@
 # `make demo` runs this after set-up and build. Environment:
 #   TEXT    texts to learn (one path, or several without spaces);
 #           default: the texts of Debian's fortunes
-#   PRESET  the kind of model; default mamba2, whose text is best after the same
-#           minutes (docs/demonstrations); `demo` has the paper's linear attention
+#   PRESET  the kind of model; default mamba2; `demo` has the linear attention of
+#           the paper, whose text is worse after the same minutes
+#           (docs/demonstrations)
 #   STEPS   updates; default: minutes on two cores
 #   OUT     where the model goes; default models/demo
 #   PROMPT  what the generated text begins with

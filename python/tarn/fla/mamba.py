@@ -131,25 +131,8 @@ def _one_token(
         steps = _steps(dt, dt_bias, dt_softplus).unsqueeze(-1)
         new = (old * (steps * _call.wide(A)).exp()
                + steps * _call.wide(x).unsqueeze(-1) * keys.unsqueeze(2))
-    return new, _read(new, _call.wide(C).to(new.dtype))
-
-
-# Products of one row by themselves, up to this many; torch's batched one beyond.
-_FEW_READS = 8
-
-
-def _read(state: Tensor, queries: Tensor) -> Tensor:
-    """[B, H, P] from state [B, H, P, N] and queries [B, G, N]: the states of the heads that
-    share a query lie side by side, as the weights of one product with one row, which is
-    bound by reading them."""
-    rows, groups, states = queries.shape
-    if not 0 < rows * groups <= _FEW_READS:
-        each = queries.repeat_interleave(state.shape[1] // groups, 1)
-        return torch.matmul(state, each.unsqueeze(-1)).squeeze(-1)
-    weights = state.reshape(rows * groups, -1, states).unbind()
-    each = queries.reshape(rows * groups, 1, states).unbind()
-    found = [ops.affine(query, weight) for query, weight in zip(each, weights)]
-    return torch.cat(found).view(state.shape[:3])
+    queries = _call.wide(C).to(new.dtype).repeat_interleave(heads // C.shape[1], 1)
+    return new, torch.matmul(new, queries.unsqueeze(-1)).squeeze(-1)
 
 
 def _next_state(old: Tensor, written: Tensor, keys: Tensor, gates: Tensor) -> Tensor:
@@ -206,12 +189,14 @@ def selective_state_update(
         raise checks.value_error(op, "B", f"groups that divide {heads}", B_.shape[1])
     checks.want_shape(op, "B", B_, (batch, B_.shape[1], states))
     checks.want_shape(op, "C", C_, B_.shape)
-    if state_batch_indices is None and _in_place(rows, x_, dt_, A_, B_, C_, D_, bias):
+    old = rows if state_batch_indices is None else rows[state_batch_indices]
+    if _in_place(old, x_, dt_, A_, B_, C_, D_, bias):
         first = [None if one is None else one[..., 0] for one in (D_, bias)]
         out = torch.ops.tarn.state_space_step_.default(
-            rows, x_, dt_[..., 0], A_[:, 0, 0], B_, C_, *first, dt_softplus)
+            old, x_, dt_[..., 0], A_[:, 0, 0], B_, C_, *first, dt_softplus)
+        if state_batch_indices is not None:
+            rows[state_batch_indices] = old
         return _gated(out, z_).to(x.dtype).reshape(x.shape)
-    old = rows if state_batch_indices is None else rows[state_batch_indices]
     # Autocast would lower what is kept from token to token.
     with torch.autocast(x.device.type, enabled=False):
         new, out = _one_token(old, x_, dt_, bias, dt_softplus, A_, B_, C_)

@@ -169,12 +169,17 @@ def test_one_number_a_head_takes_the_step(rows, width, states, dtype, autocast, 
         assert error(state, other_state) <= 2e-6
 
 
-def test_steps_of_chosen_rows_and_narrow_states():
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_of_chosen_rows_and_narrow_states(dtype, grad):
+    """Outside of autograd states of float32 take one operator, others several."""
     x = expanded(4, 5, 7, 2)
-    pool = torch.randn(5, 4, 5, 7).bfloat16()
+    pool = torch.randn(5, 4, 5, 7).to(dtype)
     before, rows = pool.clone(), torch.tensor([3, 1])
     alone = pool[rows].float()
-    wanted = fla.selective_state_update(alone, **x)
-    out = fla.selective_state_update(pool, state_batch_indices=rows, **x)
-    assert torch.equal(out, wanted) and torch.equal(pool[rows], alone.bfloat16())
+    with torch.set_grad_enabled(grad or dtype != torch.float32):
+        wanted = fla.selective_state_update(alone, **x)
+    with torch.set_grad_enabled(grad):
+        out = fla.selective_state_update(pool, state_batch_indices=rows, **x)
+    assert torch.equal(out, wanted) and torch.equal(pool[rows], alone.to(dtype))
     assert torch.equal(pool[[0, 2, 4]], before[[0, 2, 4]])

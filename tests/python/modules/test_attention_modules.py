@@ -398,7 +398,8 @@ def test_layer_tells_of_queries_keys_and_values():
     assert event.source is layer
     shapes = [tuple(t.shape) for t in (event.queries, event.keys, event.values)]
     assert shapes == [(2, 7, 2, 4), (2, 9, 2, 4), (2, 9, 2, 3)]
-    # Head h is the h-th block of the projection, whose few rows the layer gives to a kernel.
+    # Head h is the h-th block of the projection. The layer's kernel of few rows adds up in
+    # another order than torch.nn.Linear, so the bits differ.
     whole = layer.query_projection(x)
     torch.testing.assert_close(event.queries[:, :, 1], whole[..., 4:], rtol=0, atol=1e-6)
 
