@@ -1,6 +1,6 @@
 """Stored results and the report written from them: docs/benchmarks holds one
-JSON file per SIMD target, the figures, README.md with goals and figures, and
-rows.md with all that was timed."""
+JSON file per SIMD target (and machine, where several were measured), the figures,
+README.md with goals and figures, and rows.md with all that was timed."""
 
 import json
 import pathlib
@@ -78,8 +78,10 @@ def plain_goal(goal):
 # --- Storing ------------------------------------------------------------------
 
 
-def _path(folder, target):
-    return pathlib.Path(folder) / f"{target.lower()}.json"
+def _path(folder, target, machine=""):
+    """avx3.json, or avx3_amd.json for a machine that has a column of its own."""
+    stem = f"{target}_{machine}" if machine else target
+    return pathlib.Path(folder) / f"{stem.lower()}.json"
 
 
 def _rounded(value):
@@ -93,14 +95,15 @@ def _rounded(value):
     return value
 
 
-def add(folder, table, ctx):
-    """Stores a table in place of its last measurement."""
+def add(folder, table, ctx, column=""):
+    """Stores a table in place of its last measurement. column: name of a machine whose
+    results stand beside those of others."""
     import machine
 
     facts = machine.facts()
     if measures.ALL[table.name].peers:
         facts |= machine.peer_facts()
-    path = _path(folder, facts["target"])
+    path = _path(folder, facts["target"], column)
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = json.loads(path.read_text()) if path.is_file() else {}
     stored[table.name] = _rounded(
@@ -114,12 +117,17 @@ def add(folder, table, ctx):
 
 
 def _stored(folder):
-    """{target: {table: result}}, widest vectors first."""
+    """{target or target_machine: {table: result}}, widest vectors first."""
     order = {"AVX3": 0, "AVX2": 1, "SSE4": 2}
     found = {}
-    for path in pathlib.Path(folder).glob("*.json"):
+    for path in sorted(pathlib.Path(folder).glob("*.json")):
         found[path.stem.upper()] = json.loads(path.read_text())
-    return dict(sorted(found.items(), key=lambda one: order.get(one[0], 9)))
+    return dict(sorted(found.items(), key=lambda one: order.get(one[0].split("_")[0], 9)))
+
+
+def _label(target):
+    """The heading of a column: AVX3, AVX3 on AMD."""
+    return target.replace("_", " on ")
 
 
 def _machine_lines(target, tables):
@@ -132,7 +140,7 @@ def _machine_lines(target, tables):
         newest = max(measured.values(), key=lambda m: m["date"])
         what = "" if len(by_cpu) == 1 else f"; measured there: {', '.join(measured)}"
         yield (
-            f"- **{target}**: {newest['cpu']}, {newest['cores']} cores, {newest['caches']}, "
+            f"- **{_label(target)}**: {newest['cpu']}, {newest['cores']} cores, {newest['caches']}, "
             f"{newest['memory_gib']} GiB; {newest['date']}; torch {newest['torch']} "
             f"({'; '.join(newest['torch_build'])}){what}"
         )
@@ -145,7 +153,7 @@ def _machine_lines(target, tables):
 
 def _goals(stored):
     """One line per goal; two columns per target."""
-    heads = [f"{target} | holds" for target in stored]
+    heads = [f"{_label(target)} | holds" for target in stored]
     yield "| measure | must reach | " + " | ".join(heads) + " | beside it |"
     yield "|---|---|" + "---|---|" * len(stored) + "---|"
     names = [name for name in measures.ALL if any(name in t for t in stored.values())]
@@ -163,10 +171,10 @@ def _missed(target, tables):
     missed = [goal for goal in judged if not goal["holds"]]
     moved = [goal for goal in judged if goal["holds"] and not goal["valid"]]
     if not judged:
-        return f"- **{target}**: no goal was measured."
+        return f"- **{_label(target)}**: no goal was measured."
     beside = f" ({len(moved)} of them in runs whose limits moved)" if moved else ""
     return (
-        f"- **{target}**: {len(judged) - len(missed)} of {len(judged)} goals hold{beside}, "
+        f"- **{_label(target)}**: {len(judged) - len(missed)} of {len(judged)} goals hold{beside}, "
         f"{len(missed)} are missed."
     )
 
@@ -188,7 +196,7 @@ def _goal_line(goal, index, tables):
         cells += [figure(one["value"], one["unit"]) + mark, verdict]
         bounds.append((one["relation"], one["bound"]))
         if one["beside"]:
-            beside.append(one["beside"] if not beside else f"{target}: {one['beside']}")
+            beside.append(one["beside"] if not beside else f"{_label(target)}: {one['beside']}")
     texts = [
         f"{'at most ' if relation == '<=' else ''}{figure(bound, goal['unit'])}"
         for relation, bound in dict.fromkeys(bounds)
@@ -253,12 +261,12 @@ def _figures(target, tables):
     """The plots of a target, each below its table's title."""
     for table in tables.values():
         for plot in table["plots"]:
-            yield f"\n### {table['title']} ({target})\n"
+            yield f"\n### {table['title']} ({_label(target)})\n"
             yield f"![{plot['title']}]({target.lower()}-{plot['name']}.svg)"
 
 
 def _table(target, table):
-    yield f"\n## {table['title']} ({target})\n"
+    yield f"\n## {table['title']} ({_label(target)})\n"
     yield f"{table['note']} {_limits_line(table)}\n"
     yield (
         "| side | shape | threads | median ms | min ms | useful GFLOP | executed GFLOP "

@@ -95,6 +95,12 @@ def parse():
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="tiny: a smoke test")
     parser.add_argument("--out", default="docs/benchmarks")
+    parser.add_argument(
+        "--machine",
+        default="",
+        metavar="NAME",
+        help="store the results in a column of their own, <target>_<NAME>.json",
+    )
     parser.add_argument("--dry", action="store_true", help="write nothing")
     return parser, parser.parse_args()
 
@@ -113,6 +119,8 @@ def names_of(args, parser):
 
 def main():
     parser, args = parse()
+    if not all(letter.isalnum() for letter in args.machine):
+        parser.error(f"--machine: want letters and digits, got {args.machine!r}")
     if args.list:
         for name, one in measures.ALL.items():
             print(f"{name:20}{'peers  ' if one.peers else '       '}{one.title}")
@@ -133,7 +141,7 @@ def main():
         show(table)
         print(f"[{name}: {time.perf_counter() - start:.0f} s]")
         if not args.dry:
-            report.add(args.out, table, ctx)
+            report.add(args.out, table, ctx, args.machine)
     if not args.dry:
         write_report(args.out)
 

@@ -25,9 +25,12 @@ class Branch(NamedTuple):
 
 
 def serves(*tensors: torch.Tensor) -> bool:
-    """Whether the kernels take these tensors."""
-    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
-    return plain and not torch.is_autocast_enabled("cpu")
+    """Whether the kernels take these tensors. A training step asks some fifty times,
+    hence a plain loop over what is cheap to read."""
+    for tensor in tensors:
+        if tensor.dtype is not torch.float32 or not tensor.is_cpu:
+            return False
+    return not torch.is_autocast_enabled("cpu")
 
 
 def unheard(module: torch.nn.Module) -> bool:
@@ -44,14 +47,14 @@ def unheard(module: torch.nn.Module) -> bool:
 def linears(*modules: Any, bias: bool = True) -> list[torch.nn.Linear]:
     """The modules if all are plain affine maps that the kernels serve, with biases or
     without as `bias` says; else an empty list."""
-    fit = all(
-        type(module) is torch.nn.Linear
-        and unheard(module)
-        and serves(module.weight)
-        and (module.bias is not None) == bias
-        for module in modules
-    )
-    return list(modules) if fit else []
+    weights = []
+    for module in modules:
+        if type(module) is not torch.nn.Linear or not unheard(module):
+            return []
+        if (module.bias is not None) != bias:
+            return []
+        weights.append(module.weight)
+    return list(modules) if serves(*weights) else []
 
 
 def dropout_of(module: torch.nn.Module) -> float | None:

@@ -1,4 +1,4 @@
-// Memory of results and scratch: large blocks are kept and handed out again.
+// Memory of results and scratch: blocks are kept and handed out again.
 // The C library returns them to the system when freed, and the next pass over
 // fresh pages costs ten times a pass over pages that are there.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace tarn::ops {
 
-/// An uninitialised dense tensor on the CPU. From 1 MiB on its memory comes
+/// An uninitialised dense tensor on the CPU. From 64 KiB on its memory comes
 /// from tarn's cache and returns there when the last reference goes; the cache
 /// holds no more than a quarter above what was in use at one time.
 /// Thread-safe.

@@ -225,18 +225,22 @@ def test_relu_keeps_no_mask():
     assert sum(saved) == 100 * 16 + 2 * 64 * 16 + 64 + 100 * 64 + 1
 
 
-def test_memory_returns_to_the_cache():
-    TARN.release_cached_memory()
+@pytest.mark.parametrize("rows", [64, 100, 1000, 4096])
+def test_memory_returns_to_the_cache(rows):
+    """Blocks below 1 MiB are multiples of 16 KiB, others of huge pages."""
+    unit = 1 << 14 if rows < 1024 else 1 << 21
+    block = -(-rows * 1024 // unit) * unit
     gc.collect()
+    TARN.release_cached_memory()
     before = TARN.cached_memory()
-    x, w = torch.randn(4096, 256), torch.randn(256, 256)
-    y = ops.affine(x, w)  # 4 MiB
+    x, w = torch.randn(rows, 256), torch.randn(256, 256)
+    y = ops.affine(x, w)
     used, cached, peak = TARN.cached_memory()
-    assert used == before[0] + (4 << 20) and peak >= used
+    assert used == before[0] + block and peak >= used
     first = y.data_ptr()
     del y
     after = TARN.cached_memory()
-    assert after[0] == before[0] and after[1] == cached + (4 << 20)
+    assert after[0] == before[0] and after[1] == cached + block
     assert ops.affine(x, w).data_ptr() == first
     TARN.release_cached_memory()
     assert TARN.cached_memory()[1] == 0
