@@ -63,6 +63,28 @@ def test_committed_figures_are_what_their_results_tell():
     assert not changed, "run `bench/run.py --report`"
 
 
+def test_machines_of_one_target_have_columns_and_figures_of_their_own(tmp_path):
+    """avx3.json and avx3_amd.json: neither's figures are taken for stale ones of the other."""
+    goal = {"measure": "a ratio", "relation": ">=", "bound": 2.0, "unit": "x", "value": 3.0,
+            "holds": True, "valid": True, "beside": ""}
+    facts = {"cpu": "A", "cores": 2, "caches": "L2", "memory_gib": 8, "date": "2026-01-01",
+             "torch": "2", "torch_build": ["AVX512"]}
+    for name, value in (("avx3", 3.0), ("avx3_amd", 1.5)):
+        goals = [goal | {"value": value, "holds": value >= 2}]
+        table = {"title": "Forward", "note": "", "rows": [], "goals": goals, "machine": facts,
+                 "plots": [CURVE | {"name": "forward"}]}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"forward": table}))
+    for _ in range(2):
+        done = run(DOCS.parent / "bench" / "run.py", "--report", "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert {one.name for one in tmp_path.glob("*.svg")} == {
+            "avx3-forward.svg", "avx3_amd-forward.svg"}
+    page = (tmp_path / "README.md").read_text()
+    assert "| measure | must reach | AVX3 | holds | AVX3 on AMD | holds | beside it |" in page
+    assert "| a ratio | 2.00x | 3.00x | yes | 1.50x | **no** |  |" in page
+    assert "- **AVX3 on AMD**: 0 of 1 goals hold, 1 are missed." in page
+
+
 @pytest.mark.skipif(not pinned(), reason="not the matplotlib of requirements.txt")
 def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
     """In a process of its own, so that no order of a set or a run affects the bytes."""
