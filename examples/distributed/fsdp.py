@@ -10,6 +10,7 @@ ranks.
 
 import argparse
 import pathlib
+import time
 
 import torch
 import torch.distributed as dist
@@ -53,6 +54,9 @@ def main() -> None:
             print(f"step {step}: loss {loss.item():.4f} on {size} ranks", flush=True)
     weights, state = get_state_dict(model, optimiser)
     checkpoint.save({"model": weights, "optimiser": state}, checkpoint_id=options.checkpoint)
+    # gloo's threads let go of their last tensors under Python's lock; where that comes
+    # after the end of Python, the process aborts (pytorch/pytorch, pull request 179291).
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

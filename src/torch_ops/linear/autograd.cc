@@ -25,25 +25,42 @@ bool NeedsGradient(const Tensors&... tensors) {
   return at::GradMode::is_enabled() && (requires_grad(tensors) || ...);
 }
 
+// Keeps what differs from the usual settings: a short sequence's call would
+// spend more on the map's entries than on some of its products.
 void SaveSettings(AutogradContext* ctx, const Settings& s) {
-  ctx->saved_data["causal"] = s.causal;
-  ctx->saved_data["causal_offset"] = s.causal_offset;
-  ctx->saved_data["feature_map"] = s.feature_map;
-  ctx->saved_data["denominator"] = s.denominator;
-  ctx->saved_data["eps"] = s.eps;
-  ctx->saved_data["scale"] = s.scale;
-  ctx->saved_data["chunk_size"] = s.chunk_size;
+  static const Settings usual;
+  auto& data = ctx->saved_data;
+  const auto keep = [&data](const char* name, const auto& value,
+                            const auto& other) {
+    if (value != other) data[name] = value;
+  };
+  keep("causal", s.causal, usual.causal);
+  if (s.causal_offset.is_symbolic() || s.causal_offset != 0) {
+    data["causal_offset"] = s.causal_offset;
+  }
+  keep("feature_map", s.feature_map, usual.feature_map);
+  keep("denominator", s.denominator, usual.denominator);
+  keep("eps", s.eps, usual.eps);
+  keep("scale", s.scale, usual.scale);
+  keep("chunk_size", s.chunk_size, usual.chunk_size);
 }
 
 Settings SavedSettings(AutogradContext* ctx) {
-  auto& data = ctx->saved_data;
-  return {data["causal"].toBool(),
-          data["causal_offset"].toSymInt(),
-          data["feature_map"].toStringRef(),
-          data["denominator"].toStringRef(),
-          data["eps"].toDouble(),
-          data["scale"].toDouble(),
-          data["chunk_size"].toInt()};
+  Settings s;
+  const auto& data = ctx->saved_data;
+  if (data.empty()) return s;
+  const auto found = [&data](const char* name) {
+    const auto at = data.find(name);
+    return at == data.end() ? nullptr : &at->second;
+  };
+  if (const auto* v = found("causal")) s.causal = v->toBool();
+  if (const auto* v = found("causal_offset")) s.causal_offset = v->toSymInt();
+  if (const auto* v = found("feature_map")) s.feature_map = v->toStringRef();
+  if (const auto* v = found("denominator")) s.denominator = v->toStringRef();
+  if (const auto* v = found("eps")) s.eps = v->toDouble();
+  if (const auto* v = found("scale")) s.scale = v->toDouble();
+  if (const auto* v = found("chunk_size")) s.chunk_size = v->toInt();
+  return s;
 }
 
 // Arguments that may need a gradient are passed separately, as apply() sees
@@ -66,7 +83,7 @@ struct LinearAttentionFunction
          UndefinedOr(in.initial_S), UndefinedOr(in.initial_z), out,
          denominators});
     SaveSettings(ctx, settings);
-    ctx->saved_data["return_state"] = return_state;
+    if (return_state) ctx->saved_data["return_state"] = true;
     ctx->set_materialize_grads(false);
     if (return_state) {
       ctx->mark_non_differentiable({denominators});
@@ -81,7 +98,7 @@ struct LinearAttentionFunction
     const Operands in = {saved[0],         saved[1],         saved[2],
                          NoneOr(saved[3]), NoneOr(saved[4]), NoneOr(saved[5]),
                          NoneOr(saved[6]), NoneOr(saved[7])};
-    const bool return_state = ctx->saved_data["return_state"].toBool();
+    const bool return_state = ctx->saved_data.count("return_state") != 0;
     if (at::GradMode::is_enabled()) {
       return Differentiable(in, SavedSettings(ctx), return_state, grads);
     }

@@ -37,22 +37,23 @@ Results EmptyResults(const Operands& in, bool return_state) {
   const auto d_value = in.values.sym_size(3);
   const at::TensorOptions state =
       in.queries.options().dtype(ComputeType(in.queries));
-  const auto empty = [&](std::vector<c10::SymInt> shape) {
-    return at::empty_symint(return_state ? shape : std::vector<c10::SymInt>{0},
-                            state);
+  const auto empty = [&](std::initializer_list<c10::SymInt> shape) {
+    const c10::SymInt nothing[] = {0};
+    return Empty(return_state ? c10::SymIntArrayRef(shape)
+                              : c10::SymIntArrayRef(nothing),
+                 state);
   };
   return {
       Empty({in.queries.sym_size(0), in.queries.sym_size(1), heads, d_value},
             in.queries.options()),
       empty({states, heads, d_key, d_value}), empty({states, heads, d_key}),
-      at::empty_symint({in.queries.sym_size(0), in.queries.sym_size(1), heads},
-                       state)};
+      Empty({in.queries.sym_size(0), in.queries.sym_size(1), heads}, state)};
 }
 
 Gradients EmptyGradients(const Operands& in) {
   const auto like = [](const OptionalTensor& tensor, at::TensorOptions none) {
     return tensor.has_value() ? Empty(tensor->sym_sizes(), tensor->options())
-                              : at::empty({0}, none);
+                              : Empty({0}, none);
   };
   const at::TensorOptions state =
       in.queries.options().dtype(ComputeType(in.queries));
