@@ -5,9 +5,9 @@
     python bench/run.py --list                      the measures by name
     python bench/run.py --case matmul rows=64 inputs=1024 outputs=4096
 
-Results are added to docs/benchmarks/<target>.json (--out), and the report with
-its figures is written anew from all results there; that alone needs matplotlib.
-With --dry nothing is written.
+Results are added to docs/benchmarks/<target>.json (--out; with --machine NAME to
+<target>_<NAME>.json), and the report with its figures is written anew from all
+results there; that alone needs matplotlib. With --dry nothing is written.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/alignment.h>
 #include <sys/mman.h>
 
 #include <algorithm>
