@@ -265,8 +265,8 @@ EXPERIMENT = Experiment(
     claim="Models with linear attention complete images whose upper half is given (shown as "
     "pictures, without numbers).",
     sources=("experiments/completion.py", "experiments/images.py", "experiments/image_runs.py",
-             "experiments/colour.py", "src/config", "src/core", "src/data",
-             "src/kernels", "src/torch_nn", "src/torch_ops", "src/train", "src/runtime", "src/text", "src/cli",
+             "experiments/timed_images.py", "experiments/whole_images.py", "experiments/colour.py",
+             "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train", "src/runtime", "src/text", "src/cli",
              "python/tarn/runtime"),
     data=(images.DATA,),
     attention=("linear", "softmax"),

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from experiments import colour, images_page
+from experiments import colour, images_page, whole_images
 from experiments.core import (
     ATTENTION_FLAG,
     Experiment,
@@ -65,7 +65,7 @@ def setup_of(settings: Settings) -> Setup:
         quick=Setup("images-small", 4, 30, 40, 4, {
             "d-model": 32, "n-layers": 2, "n-heads": 2, "batch": 8, "warmup": 0,
             "schedule": "constant", "eval-every": 10, "eval-windows": 32}),
-        cpu=Setup("images-small", 2, 4000, 1000, 140),
+        cpu=Setup("images-small", 2, 5000, 1000, 76),
         full=Setup("mnist", 1, 1_500_000, 10_000, 300_000),
     )
 
@@ -96,14 +96,14 @@ def _run_of(settings: Settings, progress: Progress, kind: str, seed: int) -> Tra
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
-    """Seed by seed, so that a stopped run has pairs; then the colour images."""
+    """Seed by seed, so that a stopped run has pairs; then the longer images."""
     setup = setup_of(settings)
     seeds = range(settings.seed, settings.seed + _SEEDS[settings.size])
     parts = [(kind, seed) for seed in seeds for kind in KINDS if kind in settings.attentions]
     progress.plan({
         **{part_of(*part): setup.seconds for part in parts},
-        **{f"test images, {part_of(*part)}": setup.test_images * 0.01 for part in parts},
-        **colour.planned(settings)})
+        **{f"test images, {part_of(*part)}": setup.test_images * 0.006 for part in parts},
+        **whole_images.planned(settings), **colour.planned(settings)})
     runs, tests, used = [], {}, None
     file = settings.data_file(DATA, TEST)
     for kind, seed in parts:
@@ -121,6 +121,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
             "setup": used, "runs": runs,
             "pairs": pairs(runs, {(run["kind"], run["seed"]): tests[part_of(run["kind"], run["seed"])]
                                   for run in runs}),
+            "whole": whole_images.run(settings, progress, settings.data_file(DATA, TRAIN), file),
             "colour": colour.run(settings, progress)}
 
 
@@ -131,12 +132,12 @@ EXPERIMENT = Experiment(
     claim="Trained on images pixel by pixel, linear attention reaches nearly the bits/dim of "
     "softmax attention after as many updates, and lower bits/dim in the same time where "
     "sequences are long.",
-    sources=("experiments/images.py", "experiments/image_runs.py", "experiments/colour.py", "experiments/core/curves.py",
-             "experiments/core/update_time.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train",
+    sources=("experiments/images.py", "experiments/image_runs.py", "experiments/timed_images.py", "experiments/whole_images.py",
+             "experiments/colour.py", "experiments/core/curves.py", "experiments/core/update_time.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train",
              "src/runtime", "src/text", "src/cli"),
     data=(DATA, *(f"?{name}" for name in colour.SETS)),
     attention=("linear", "softmax", "reformer"),
-    minutes={"quick": 0.4, "cpu": 38.5, "full": 75_000.0},
+    minutes={"quick": 0.4, "cpu": 49.5, "full": 75_000.0},
     run=run,
     criteria=images_page.criteria,
     page=images_page.page,

@@ -73,6 +73,9 @@ def images_result(size="cpu", kinds=("linear", "softmax"), relative=(0.02, 0.03)
                   "lr": "0.003", "norm": "pre", "activation": "gelu", "dropout": 0.0,
                   "test_images": 2000, "eval_images": 500},
         "runs": runs, "pairs": pairs,
+        "whole": {"side": 28, "seconds": 90.0, "test_images": 500,
+                  "runs": [a_run(kind, seed) for seed in range(2) for kind in kinds],
+                  "pairs": [colour_pair(seed, 0.9, 0.8) for seed in range(2)] if len(kinds) == 2 else []},
         "colour": {"data": "cifar10-lossless-4k", "side": 32, "seconds": 345.0,
                    "test_images": 100, "runs": large, "pairs": [
                        colour_pair(seed, *both, later) for seed, both in enumerate(zip(*colour))]
@@ -110,9 +113,10 @@ def test_the_gap_is_the_mean_over_the_seeds_of_softmaxs_share():
     (((7.1, 7.2), (6.9, 7.0)), None, False, True, "softmax is ahead in the same time, unlike")])
 def test_every_pair_must_be_lower_in_the_same_time(tmp_path, colour, later, holds, opposite, told):
     result = images_result(colour=colour, later=later)
-    _, long, short = images_page.criteria(result)
+    _, long, short, whole = images_page.criteria(result)
     assert (long.holds, long.opposite) == (holds, opposite)
     assert short.reported and "linear" in short.got
+    assert whole.reported and "784 positions" in whole.name
     assert told in images_page.page(result, Figures(tmp_path, "images")).agrees
 
 
@@ -132,6 +136,11 @@ def test_winners_are_counted(tmp_path):
         pair["equal_time"]["winner"] = winner
     page = images_page.page(result, Figures(tmp_path, "images"))
     assert "softmax is ahead in 2 of 3 seeds at 196 positions" in page.agrees
+    assert "softmax is ahead in 2 of 2 seeds at 784 positions" in page.agrees
+    assert "Whole images, 784 positions" in [one.title for one in page.sections]
+    del result["measured"]["whole"]  # of a result from before there were any
+    assert "784" not in images_page.page(result, Figures(tmp_path, "images")).agrees
+    assert len(images_page.criteria(result)) == 3
     assert "1.0 % below softmax's" in page.agrees and "linear 1.0 % below" in page.headline
 
 
@@ -153,7 +162,7 @@ def test_a_result_of_lsh_attention_alone(tmp_path, colour):
     """It stands beside the colour images, and has no grey run."""
     result = images_result()
     measured = result["measured"]
-    measured |= {"runs": [], "pairs": [], "setup": None}
+    measured |= {"runs": [], "pairs": [], "setup": None, "whole": None}
     if colour:
         measured["colour"] |= {"runs": [a_run("reformer")], "pairs": []}
     else:
@@ -167,7 +176,7 @@ def test_a_result_of_lsh_attention_alone(tmp_path, colour):
 def test_what_was_not_measured_is_not_passed():
     assert [one.holds for one in images_page.criteria(images_result("quick"))][:2] == [None, None]
     only = images_page.criteria(images_result(kinds=("linear",), colour=None))
-    assert [one.holds for one in only] == [None] * 3
+    assert [one.holds for one in only] == [None] * 4
 
 
 def told(page):
@@ -183,12 +192,12 @@ def test_the_page_of_images(tmp_path, kinds):
     assert "gelu, dropout 0.0" in page.differences[1]
     for kind in (*kinds, "reformer"):
         assert kind in text
-    assert "no way comparable" in text and "3,072 positions" in page.sections[1].title
+    assert "no way comparable" in text and "3,072 positions" in page.sections[-1].title
     assert page.picture is not None and (tmp_path / page.picture.file).stat().st_size > 1000
     if len(kinds) == 2:
         assert "+2.0 %" in text and "linear 2.5 % above" in page.headline
     notes = images_page.page(images_result(kinds=kinds, colour=None), Figures(tmp_path, "images")).notes
-    assert notes[0].startswith("No colour images")
+    assert notes[0].startswith("No colour images") and "equal time alone" in notes[1]
 
 
 def test_what_was_tried_names_criteria(tmp_path):
@@ -221,6 +230,7 @@ def _fake(monkeypatch, measured):
     monkeypatch.setattr(images, "_run_of", run_of)
     monkeypatch.setattr(images, "figures_of", lambda settings, run: {"held_out": []})
     monkeypatch.setattr(images, "test", test)
+    monkeypatch.setattr(images.whole_images, "run", lambda *_: None)
 
 
 @pytest.fixture
