@@ -11,12 +11,12 @@ import torch
 MOST_CHANGE = 0.05
 LEAST_CPU_SHARE = 0.95
 SGEMM_SIZE = 1024
-# Bandwidth is measured on a buffer of the rows' size, up to this.
+# Bandwidth is measured on a buffer of the rows' size, up to this many bytes.
 MOST_FOOTPRINT = 1 << 30
 # Numbers of runs of which a limit is the best, and rounds of the multiply-add loop.
 SGEMM_RUNS, FMA_RUNS, COPY_RUNS = 12, 8, 5
 FMA_ROUNDS = 1_000_000
-# Most times that a group is measured when its limits move.
+# The most times that a group is measured when its limits move.
 ATTEMPTS = 2
 
 

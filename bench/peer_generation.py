@@ -38,7 +38,7 @@ class Around(torch.nn.Module):
 
 
 class LstmBody(torch.nn.Module):
-    """As many LSTM layers of width D as hold the weights of the encoder."""
+    """LSTM layers of width D, as many as hold the number of weights of the encoder."""
 
     def __init__(self, layers):
         super().__init__()

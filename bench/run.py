@@ -21,13 +21,13 @@ BUILD = pathlib.Path(os.environ.setdefault("TARN_BUILD", str(ROOT / "build")))
 os.environ.setdefault("TARN_LIBRARY", str(BUILD / "libtarn_pytorch.so"))
 sys.path += [str(ROOT / "python"), str(ROOT)]  # tarn, plotting
 
-# Before torch is loaded: a SIMD target forced on tarn is forced on torch's
+# This must come before torch is loaded: a SIMD target forced on tarn is forced on torch's
 # libraries too, or a comparison would compare processors.
 if os.environ.get("TARN_FORCE_TARGET", "").upper() == "AVX2":
     os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
     os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX2")
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-# For anything that reaches OpenBLAS (numpy), which does not know newer processors.
+# Anything that reaches OpenBLAS (numpy) needs this: OpenBLAS does not know newer processors.
 os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 import harness  # noqa: E402

@@ -33,7 +33,7 @@ def batched(queries, keys, values, chunk=64, phi=elu1):
 
 
 def ones_column(queries, keys, values, chunk=64, phi=elu1):
-    """As batched, with the denominator as one more column of the values."""
+    """The same as batched(), with the denominator as one more column of the values."""
     values = torch.cat([values, torch.ones_like(values[..., :1])], -1)
     q, k, v = (in_chunks(x, chunk) for x in (phi(queries), phi(keys), values))
     S = (k.transpose(-1, -2) @ v).cumsum(2)

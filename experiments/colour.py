@@ -71,7 +71,7 @@ def planned(settings: Settings) -> dict[str, float]:
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict | None:
-    """None where there are no colour images."""
+    """Trains and times the kinds on colour images; None where there are none."""
     name = found(settings)
     if name is None:
         return None

@@ -29,7 +29,8 @@ CHECKED = 3  # images whose stepping is compared with prefill, of each model
 
 
 def _images_settings(settings: Settings) -> Settings:
-    """Those of the experiment that trains, in its own folder beside this one."""
+    """The settings of the experiment `images`, which trains the models, in its own folder beside
+    this one."""
     return dataclasses.replace(settings, experiment=images.EXPERIMENT,
                                out=settings.out.parent / "images", force=False)
 

@@ -11,7 +11,7 @@ from experiments.images_page import data_title
 _CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker",
             "bag", "ankle boot")
 
-# What trained them, by size (n_layers, d_model, ... of experiments/images.py).
+# The models that draw, by size (n_layers, d_model, ... of experiments/images.py).
 _MODELS = {"quick": "2 layers, width 32, pre-norm, GELU, no dropout",
            "cpu": "4 layers, width 128, pre-norm, GELU, no dropout",
            "full": "8 layers, width 256, post-norm, ReLU, dropout 0.1"}
@@ -76,7 +76,7 @@ def _percent(share: float) -> str:
 
 
 def _class_names(data: str, labels: list[int]) -> str:
-    """Row by row, for a caption."""
+    """The classes of the picture's rows, for its caption."""
     if not labels:
         return ""
     words = [_CLOTHES[i] if data == "fashion-mnist" and i < 10 else str(i) for i in labels]
@@ -154,7 +154,7 @@ def _alike_told(kinds: JsonDict) -> str:
             f"{_percent(one['another'])}. ")
 
 
-# By quarters, of a share in words.
+# A share in words, to the nearest quarter.
 _QUARTERS = ("few", "about a quarter", "about half", "about three quarters", "nearly all")
 
 

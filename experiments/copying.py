@@ -28,7 +28,7 @@ _SECONDS = {"quick": 0.06, "cpu": 0.0215, "full": 3.0}
 
 
 def _flags(settings: Settings, kind: str) -> list[str]:
-    """Those of `tarn train`, without seed and steps."""
+    """The flags of `tarn train`, without seed and steps."""
     full = settings.size == "full"
     flags = ["--preset", "copy-task" if full else "copy", "--sample-every", "0",
              "--attention", ATTENTION_FLAG[kind]]

@@ -34,7 +34,7 @@ def _last(run: JsonDict, key: str) -> float:
 
 
 def _final_loss(result: JsonDict, kind: str) -> float | None:
-    """Held out, median over the seeds; None where the kind was not run."""
+    """The median of the seeds' last held-out losses; None where the kind was not run."""
     runs = _runs(result, kind)
     return statistics.median(_last(run, "loss") for run in runs) if runs else None
 
@@ -154,7 +154,7 @@ def _reformer_criterion(result: JsonDict) -> Criterion:
 
 
 def _reformers_run(result: JsonDict) -> str:
-    """How much its figures rest on."""
+    """The seeds and updates that the reformer's figures rest on, in words."""
     runs = _runs(result, "reformer")
     seeds = "one seed" if len(runs) == 1 else f"{len(runs)} seeds"
     solved = all(_reached(run) is not None for run in runs)
@@ -265,12 +265,12 @@ def _told_of_reformer(result: JsonDict) -> list[str]:
 
 
 def _drop(updates: int) -> int:
-    """When the rate drops to a tenth, at the cpu size."""
+    """The update at which the rate drops to a tenth, at the cpu size."""
     return round(_DECAY_AT * updates)
 
 
 def _tried(result: JsonDict) -> dict[str, str]:
-    """By criterion, for those that are missed."""
+    """What was tried for a criterion, by its name; the page prints it where one is missed."""
     if result["size"] != "cpu":
         return {}
     text = ("rate, clipping and dropout are the paper's, the same for all kinds (dropout of the "
@@ -280,7 +280,7 @@ def _tried(result: JsonDict) -> dict[str, str]:
 
 
 def _updates(result: JsonDict, kind: str) -> str:
-    """How many, and where the rate drops."""
+    """The number of a kind's updates and where the rate drops, in words."""
     runs = _runs(result, kind)
     if not runs:
         return "none"
@@ -290,7 +290,7 @@ def _updates(result: JsonDict, kind: str) -> str:
 
 
 def _lengths(result: JsonDict) -> str:
-    """Of the runs, beside the paper's."""
+    """The lengths of the runs in words, beside that of the paper's run."""
     kind = next((one for one in ("linear", "softmax") if _runs(result, one)), None)
     texts = [] if kind is None else [_updates(result, kind)]
     if _runs(result, "reformer"):

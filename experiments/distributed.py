@@ -47,18 +47,18 @@ _LONGEST_S = {"quick": 1.0, "cpu": 5.0, "full": 30.0}
 _CASE_S = {"quick": 0.05, "cpu": 0.6, "full": 2.0}
 _REPEATS = 15
 _TIMEOUT_S = 300.0
-# One layer of 4 heads, 64 wide, one row: what a sequence of so many tokens passes on.
+# The layer whose exchange is timed for one row: 4 heads, 64 wide. _PASSED are the row's tokens.
 PASSING = predictions.Shape("passing", 256, 1, 4)
 _PASSED = {"quick": (1 << 9, 1 << 11), "cpu": (1 << 11, 1 << 13, 1 << 15, 1 << 17),
            "full": tuple(1 << power for power in range(11, 20))}
 
-# Of the trainer: a decoder over letters.
+# The model that `tarn train` learns here is a decoder over letters.
 _TRAINED = {"quick": (64, 1), "cpu": (256, 4), "full": (512, 8)}  # d_model, layers
 _WIDER = {"quick": 64, "cpu": 512, "full": 1024}  # for the time of a token and parameter
 _TOKENS = {"quick": (32, 4), "cpu": (256, 8), "full": (512, 16)}  # of a row, rows
 # Tokens of the one row that sequence parallel ranks share.
 _CUT = {"quick": (128,), "cpu": (2048, 8192), "full": (8192, 65536)}
-# Of the one row whose memory is told; two layers.
+# Tokens of the one row whose training's memory is reported; the model has two layers.
 _HELD = {"quick": (1 << 12,), "cpu": (1 << 18, 1 << 20), "full": (1 << 18, 1 << 20)}
 _HELD_WIDTH, _HELD_LAYERS, _HELD_UPDATES, _HELD_TOKEN_S = 64, 2, 4, 15e-6
 _UPDATES = {"quick": 6, "cpu": 10, "full": 20}
@@ -71,7 +71,7 @@ def cores() -> int:
 
 
 def networks(size: str) -> list[JsonDict]:
-    """The simulated ones of a size."""
+    """The simulated networks of a size."""
     return [{"name": f"{delay:g} ms, {rate:g} Gbit/s", "latency_s": delay / 1e3,
              "rate_bit_s": rate * 1e9, "simulated": True} for delay, rate in _NETWORKS[size]]
 
@@ -100,7 +100,7 @@ class Collectives:
             self._process.communicate()
 
     def ask(self, request: JsonDict) -> JsonDict:
-        """Its answer; ExperimentError where it has none."""
+        """The measuring process's answer; ExperimentError where it has none."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-B", "-m", "experiments.ranks.collectives"], cwd=ROOT, text=True,
@@ -154,7 +154,7 @@ class Run:
             one * (2 + repeats_of(one, _CASE_S[self.size], _REPEATS)) for one in each)
 
     def requests(self) -> dict[str, tuple[JsonDict, int, list[JsonDict]]]:
-        """By the part's name: network, ranks and cases."""
+        """Network, ranks and cases of each request, by its part's name."""
         known = {}
         for on in self.networks:
             for ranks in _RANKS[self.size]:
@@ -278,7 +278,7 @@ class Run:
 
 
 def kept(row: JsonDict) -> JsonDict:
-    """Of a point, without what its network's name says."""
+    """A point's row as it is stored, without what its network's name says."""
     return {key: value for key, value in row.items()
             if key not in ("latency_s", "rate_bit_s", "simulated")}
 
@@ -296,8 +296,8 @@ def held_part_of(one: JsonDict) -> str:
 
 
 def trainer_flags(text: pathlib.Path, one: JsonDict, layers: int, updates: int) -> list[str]:
-    """Of `tarn train`: no dropout, no samples, one evaluation, at the end, and no table of
-    positions, which would grow with the row and its gradients with it."""
+    """Flags of `tarn train` for one training: no dropout, no samples, and one evaluation, at the
+    end. Positions have no table, which would grow with the row, as would its gradients."""
     width, end = one["width"], str(updates)
     return ["--data", str(text), "--tokenizer", "char", "--attention", "linear",
             "--positions", "sinusoidal",

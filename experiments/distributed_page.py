@@ -67,7 +67,7 @@ def _growth(result: JsonDict) -> float | None:
 
 
 def _exponents(result: JsonDict) -> list[float]:
-    """Of the bytes of keys and values over the length."""
+    """The exponents of the bytes of keys and values over the length, one a network and ranks."""
     return [math.log(points[-1][1] / points[0][1]) / math.log(points[-1][0] / points[0][0])
             for one in _series(result)
             if len(points := _passed(result, "ring", "sent", *one)) > 1]
@@ -102,7 +102,7 @@ def _faster(result: JsonDict) -> Criterion:
 
 
 def _trainer_growth(result: JsonDict) -> Criterion:
-    """Of the trainer itself, sequence parallel."""
+    """How the bytes of a sequence parallel update grow with the row in the trainer itself."""
     ratios = []
     rows = [row for row in _measured(result)["trained"]
             if row["mode"] == "sequence" and row["sent"]]
@@ -117,7 +117,8 @@ def _trainer_growth(result: JsonDict) -> Criterion:
 
 
 def _memory(result: JsonDict) -> Criterion:
-    """Of the trainer, on its longest row; a smoke run's row is shorter than the program."""
+    """A rank's peak memory in the trainer, on the longest row. A smoke run tells nothing: its
+    row takes less memory than the program."""
     held = {(row["tokens"], row["ranks"]): row["peak_bytes"] for row in _measured(result)["held"]}
     longest = max((tokens for tokens, _ in held), default=0)
     found = held[longest, 4] / held[longest, 1] if (longest, 4) in held else None
@@ -148,7 +149,7 @@ def _checked(result: JsonDict) -> list[JsonDict]:
 
 
 def _steps(result: JsonDict) -> list[float]:
-    """Per cent that steps of several ranks differ from what was foretold."""
+    """By how many per cent the steps of several ranks differ from what was foretold."""
     return [100 * abs(row["foretold_s"] / row["step_s"] - 1)
             for row in _measured(result)["trained"] if "foretold_s" in row]
 

@@ -35,7 +35,8 @@ _EARLIER = {
              "cnn": {"d_model": 396, "n_layers": 6, "kernel_size": 5}},
 }
 _ROWS = {"quick": (4, 32), "cpu": (4, 128), "full": (32, 256)}  # batch, tokens a row
-# As many tokens in many rows and in one, to tell what a row's length costs.
+# Rows and tokens a row of an update that is timed twice, the second time with all tokens in
+# one row: the ratio tells what a row's length costs.
 _MANY = {"quick": (4, 32), "cpu": (16, 128), "full": (16, 128)}
 _SECONDS = {"quick": 0.2, "cpu": 22.0, "full": 7200.0}  # of one training
 _TIMED = {"quick": 2, "cpu": 8, "full": 8}  # updates whose median time is an update's
@@ -67,7 +68,7 @@ def _kinds(settings: Settings) -> list[str]:
 
 def _flags(settings: Settings, kind: str, text: pathlib.Path, rows: tuple[int, int],
            steps: int) -> list[str]:
-    """All but the seed. The rate stays where it is after warm-up, so that a curve
+    """All flags but the seed. The rate stays where it is after warm-up, so that a curve
     cut short is that of a shorter run."""
     batch, seq_len = rows
     flags = ["--data", str(text), "--tokenizer", "char", "--batch", str(batch),
@@ -82,7 +83,7 @@ def _flags(settings: Settings, kind: str, text: pathlib.Path, rows: tuple[int, i
 
 def _ms_an_update(settings: Settings, progress: Progress, part: str, kind: str,
                   text: pathlib.Path, rows: tuple[int, int]) -> float:
-    """Median of the first updates but one, without evaluations."""
+    """The median milliseconds of the updates after the first, without evaluations."""
     steps = 1 + _TIMED[settings.size]
     done = train(settings, progress, part, [
         *_flags(settings, kind, text, rows, steps), "--seed", str(settings.seed),
@@ -91,7 +92,7 @@ def _ms_an_update(settings: Settings, progress: Progress, part: str, kind: str,
 
 
 def _parameters(settings: Settings, done: TrainingRun) -> int:
-    """As `tarn info` counts them: the numbers of the weight file."""
+    """Parameters as `tarn info` counts them: the numbers of the weight file."""
     return int(tarn_json(settings, ["info", str(done.model)])["parameters"]["total"])
 
 

@@ -32,7 +32,7 @@ _SEQUENTIAL = 1.5  # times: one row of as many tokens over many rows
 
 
 def _kinds(result: JsonDict) -> list[str]:
-    """Those that were run, in the order of the tables."""
+    """The kinds that were run, in the order of the tables."""
     there = {run["kind"] for run in result["measured"]["runs"]}
     return [kind for kind in _NAMES if kind in there]
 
@@ -50,8 +50,8 @@ def _common(result: JsonDict, clock: str) -> float:
 
 
 def _bits(result: JsonDict, kind: str, clock: str = _TIME) -> list[float]:
-    """Of the seeds, after the seconds or the updates that all came to; none where a
-    run was first evaluated later."""
+    """The seeds' held-out bits after the seconds or updates that every run came to; none
+    where a run was first evaluated later."""
     place = _common(result, clock)
     found = [value_at(run["held_out"], place, clock, "bits") for run in _runs(result, kind)]
     return [] if None in found else [one for one in found if one is not None]
@@ -63,7 +63,7 @@ def _median(result: JsonDict, kind: str, clock: str = _TIME) -> float | None:
 
 
 def _medians(result: JsonDict, kinds: Sequence[str], clock: str = _TIME) -> dict[str, float]:
-    """Of the kinds that have one, from the best."""
+    """The medians of the kinds that have one, from the best to the worst."""
     found = {kind: _median(result, kind, clock) for kind in kinds}
     known = {kind: value for kind, value in found.items() if value is not None}
     return dict(sorted(known.items(), key=lambda one: one[1]))
@@ -132,7 +132,7 @@ def _growth(result: JsonDict, kind: str) -> float | None:
 
 
 def _cost(result: JsonDict, kind: str) -> Criterion:
-    """Constant for all but softmax attention."""
+    """The time of a token must not grow with the context, for all but softmax attention."""
     contexts = sorted({row["context"] for row in result["measured"]["tokens"]})
     name = (f"{_NAMES[kind]}: time of a token after {number(contexts[-1])} over that after "
             f"{number(contexts[0])}")
@@ -150,8 +150,8 @@ def _cost(result: JsonDict, kind: str) -> Criterion:
 
 
 def _sequential(result: JsonDict, kind: str) -> Criterion:
-    """As many tokens in one row as in many: a recurrent network has nothing to do
-    beside them."""
+    """Compares an update of one long row with one of as many tokens in many rows: within one
+    row a recurrent network can compute nothing in parallel."""
     batch, seq_len = result["measured"]["many_rows"]
     recurrent = kind in _RECURRENT
     name = (f"{_NAMES[kind]}: an update of one row of {number(batch * seq_len)} tokens over one "
@@ -170,7 +170,7 @@ def _sequential(result: JsonDict, kind: str) -> Criterion:
 
 
 def _equal(result: JsonDict) -> Criterion:
-    """That sizes are comparable, which the rest stands on."""
+    """The other comparisons assume models of comparable size."""
     counts = [run["parameters"] for run in result["measured"]["runs"]]
     name = "largest over smallest number of parameters"
     ratio = max(counts) / min(counts) if len(_kinds(result)) > 1 else None
@@ -214,9 +214,8 @@ def _curves(result: JsonDict, x: str) -> list[Series]:
 
 def _learning(result: JsonDict, figures: Figures) -> Picture:
     panels = [Panel(_curves(result, "step"), "updates", "held-out bits a byte", "By updates",
-                    log_x=True, log_y=True),
-              Panel(_curves(result, "elapsed_s"), "seconds", "", "By time", log_x=True,
-                    log_y=True)]
+                    log_x=True),
+              Panel(_curves(result, "elapsed_s"), "seconds", "", "By time", log_x=True)]
     return figures.lines(
         "learning", panels, "Held-out bits a byte of five models over updates and over seconds",
         "Medians of the seeds and their range. Rates are constant after warm-up, so that each "

@@ -45,8 +45,8 @@ _EVALUATIONS = {"quick": 2, "cpu": 12, "full": 20}  # of a training
 _SETTLING = {"quick": 1, "cpu": 10, "full": 10}  # updates that are not timed
 _TIMED = {"quick": 2, "cpu": 30, "full": 30}
 
-# As planned, of one of two runs at once and halved: seconds of an update of a task and,
-# of recall, of an update by pairs; and of the start of a process.
+# Planned seconds of an update by task, for recall by pairs, and of the start of a process.
+# Updates are those of one of two runs at once, halved.
 _PLAN = {"quick": {"copy": 0.01, "text": 0.02, "dna": 0.02},
          "cpu": {"copy": 0.009, "text": 0.013, "dna": 0.013},
          "full": {"copy": 0.2, "text": 1.0, "dna": 1.0}}
@@ -136,7 +136,7 @@ def _task_flags(settings: Settings, task: str, kind: str, steps: int) -> list[st
 
 
 def _ms_an_update(settings: Settings, progress: Progress, task: str, kind: str) -> float:
-    """By itself, on all threads."""
+    """Milliseconds of an update of a training that runs by itself, on all threads."""
     settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
     steps = settling + timed + 1
     done = train(settings, progress, f"time of an update, {task}: {kind}", [
@@ -164,7 +164,7 @@ def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
 
 
 def _model(settings: Settings, task: str, kind: str, d_key: int, done: TrainingRun) -> JsonDict:
-    """What it consists of; parameters as `tarn info` counts them, from the weight file."""
+    """A model's sizes; its parameters are those that `tarn info` counts in the weight file."""
     size = settings.size
     counted = tarn_json(settings, ["info", done.model])["parameters"]["total"]
     return {"task": task, "kind": kind, "parameters": int(counted),

@@ -35,7 +35,8 @@ class Shape:
     steps: int  # pixels generated one after the other
 
     def cache_bytes(self, tokens: int) -> int:
-        """Of a key-value cache with room for so many tokens; it doubles."""
+        """Bytes of a key-value cache that holds so many tokens. Its room is a power of two,
+        at least 64, because a full cache doubles."""
         room = 1 << max(6, math.ceil(math.log2(max(1, tokens))))
         return room * self.layers * 2 * 256 * 4
 
@@ -58,7 +59,8 @@ _NODES = ((0.1127016654, 5 / 18), (0.5, 8 / 18), (0.8872983346, 5 / 18))
 
 @functools.cache
 def _write_model(folder: pathlib.Path, preset: str, attention: str, seed: int) -> None:
-    """Once a process: whatever lies there may be of another version."""
+    """Writes a model of random weights, once a process, even where the folder holds one:
+    that may be of another version."""
     positions = next(one.steps for one in (_MNIST, _CIFAR) if one.preset == preset)
     command = [sys.executable, "-B", str(ROOT / "bench" / "random_model.py"), str(folder),
                "--preset", preset, "--task", "image", "--attention", attention,
@@ -101,7 +103,7 @@ def _batches(rows: list[JsonDict]) -> dict[int, float]:
 
 
 def _linear(settings: Settings, shape: Shape, weights: str, threads: int) -> JsonDict:
-    """Every step costs the same: some are timed."""
+    """Times some of the steps: with linear attention every step costs the same."""
     batches = [b for b in _BATCHES[settings.size] if b > 1]
     rows = _bench(settings, _model(settings, shape, "linear"), weights, threads,
                   ["-p", 0, "-n", 32, "-d", 32, "--batch", ",".join(map(str, batches)),

@@ -68,7 +68,7 @@ def _of(result: JsonDict, shape: str, generator: str, weights: str = "f32",
 
 
 def _best(one: JsonDict | None) -> JsonDict | None:
-    """Its batch with the most images a second."""
+    """The batch with the most images a second among those timed."""
     rows: list[JsonDict] = one["batches"] if one else []
     return max(rows, key=lambda row: row["images_s"], default=None)
 

@@ -47,7 +47,7 @@ class Setup:
         return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
     def used(self, run: TrainingRun) -> JsonDict:
-        """For the result: these sizes, and the options that the run recorded."""
+        """The sizes as the result stores them, with the options that the run recorded."""
         record = read_json(run.folder / "checkpoint" / "train.json")
         model, options = record["model"], record["options"]
         return {"preset": self.preset, "pool": self.pool, "updates": self.updates,

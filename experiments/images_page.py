@@ -67,7 +67,7 @@ def _bits(runs: Sequence[JsonDict], kind: str) -> float | None:
 
 
 def _gap(measured: JsonDict) -> list[float]:
-    """Percent by seed."""
+    """The gap between linear and softmax after as many updates, in percent, of each seed."""
     return [100 * pair["equal_updates"]["relative"] for pair in measured["pairs"]]
 
 
@@ -173,8 +173,8 @@ def _series(runs: Sequence[JsonDict], x: str) -> list[Series]:
 
 
 def _limits(runs: Sequence[JsonDict]) -> tuple[float | None, float | None]:
-    """From below the lowest to where the second evaluation was: the first falls
-    from far above and would flatten the rest."""
+    """The plot's range, from below the lowest value to above the second evaluation: the
+    first evaluation lies far above and would flatten the rest."""
     values = [[row["val_bits_per_dim"] for row in run["held_out"]] for run in runs]
     lowest = min((y for row in values for y in row), default=None)
     second = max((row[1] for row in values if len(row) > 2), default=None)

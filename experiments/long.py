@@ -109,7 +109,7 @@ def _stream(settings: Settings, progress: Progress) -> JsonDict:
 
 
 def _state_error(settings: Settings, progress: Progress) -> list[JsonDict]:
-    """Of sums as long as the stream, from random numbers: no model is needed."""
+    """The errors of sums as long as the stream, of random numbers: no model is needed."""
     shape = {"seq_len": settings.pick(quick=10_000, cpu=1_000_000, full=1_000_000),
              "heads": 4, "width": 32, "seed": settings.seed}
     return measure(settings, progress, "stream: float64", shape,

@@ -83,7 +83,7 @@ def _reads(result: JsonDict) -> list[Criterion]:
 
 
 def _listops(result: JsonDict) -> Criterion:
-    """No claim, but a comparison that a reader wants."""
+    """ListOps decides no claim; the page reports it because a reader wants the comparison."""
     name = "ListOps, accuracy of linear and softmax"
     runs = result["measured"]["listops"]
     got = ", ".join(f"{run['kind']} {100 * run['held_out'][-1][1]:.1f} %" for run in runs)
@@ -92,7 +92,7 @@ def _listops(result: JsonDict) -> Criterion:
 
 
 def _time_name(result: JsonDict) -> str:
-    """Which tokens are compared: the steps that were timed."""
+    """The criterion's name, with the tokens whose timed steps are compared."""
     figures = _stream(result)
     if figures is None or not figures["steps"]:
         return "time a token late in the stream over that near its beginning"

@@ -38,8 +38,8 @@ _KERNEL = {
     "cpu": {"features": [16, 32, 64, 128, 256, 512, 1024], "pairs": 256, "draws": 48},
     "full": {"features": [16, 32, 64, 128, 256, 512, 1024], "pairs": 1024, "draws": 256},
 }
-# Of the entries of queries and keys: short ones, where few features suffice, and
-# such as a projection of normalised rows gives at first.
+# Standard deviations of the entries of queries and keys. The smaller gives short vectors, for
+# which few features suffice; 1 is what a projection of normalised rows gives at first.
 _DEVIATIONS = (0.25, 1.0)
 _D_KEY = 32
 
@@ -81,7 +81,8 @@ def _task(settings: Settings, task: str, text: pathlib.Path) -> list[str]:
 
 
 def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
-    """Of one training; `loss` is bits a byte of text, nats of the other tasks."""
+    """The stored figures of one training; `loss` is bits a byte for text and nats for the other
+    tasks."""
     key = "val_bits_per_byte" if task == "text" else "val_loss"
     held_out = [{"step": step, "loss": loss} for step, loss in evaluations(done.log, key)]
     if task != "text":

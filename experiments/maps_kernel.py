@@ -12,7 +12,7 @@ import torch
 import tarn.ops
 
 JsonDict = dict[str, Any]
-# By the name on the page: the map, whether it has exp(u) alone, and whether the
+# For each name on the page: the map, whether it has exp(u) alone, and whether its
 # directions are orthogonal within blocks of d_key.
 _MAPS: dict[str, tuple[str, bool, bool]] = {
     "favor": ("favor", False, True),

@@ -39,7 +39,7 @@ def _runs(result: JsonDict, task: str, kind: str) -> list[JsonDict]:
 
 
 def _losses(result: JsonDict, task: str, kind: str) -> list[float]:
-    """Of the seeds, held out, after the last update."""
+    """The held-out loss of each seed after the last update."""
     return [float(run["held_out"][-1]["loss"]) for run in _runs(result, task, kind)]
 
 
@@ -112,8 +112,8 @@ def _errors(kernel: JsonDict, name: str) -> list[JsonDict]:
 
 
 def _exponent(kernel: JsonDict, name: str) -> float | None:
-    """Of the error as a power of the features, by least squares of logarithms,
-    from two features a column on: fewer are no whole block of directions."""
+    """The exponent p of error ~ features^p, by least squares of the logarithms. Rows count
+    from two features a key column on: fewer are no whole block of directions."""
     points = [(math.log(row["features"]), math.log(row["error"]))
               for row in _errors(kernel, name)
               if row["features"] >= 2 * kernel["d_key"] and row["error"] > 0]

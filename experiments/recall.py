@@ -10,7 +10,7 @@ from experiments.recall_page import criteria, page
 
 # Each number of pairs is learned from the weights of the one before.
 _PAIRS = {"quick": (4, 8), "cpu": (4, 8, 16, 32, 64), "full": (4, 8, 16, 32, 64, 128)}
-# Of the one head, which is all the room that the state of a value's width has.
+# Key widths of the only head: the state holds d_key rows of a value's width and no more.
 _D_KEYS = {"quick": (8,), "cpu": (16, 32, 64), "full": (16, 32, 64)}
 _SOFTMAX_D_KEY = {"quick": 8, "cpu": 32, "full": 32}
 _STEPS = {"quick": 6, "cpu": 1350, "full": 6000}
@@ -82,7 +82,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 
 
 def _widest(models: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Of each kind the model with the widest keys."""
+    """The model with the widest keys of each kind."""
     return list({kind: (kind, d_key) for kind, d_key in sorted(models)}.values())
 
 

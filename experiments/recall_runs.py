@@ -19,13 +19,15 @@ M = TypeVar("M", bound=Hashable)
 
 
 def symbols(most_pairs: int) -> int:
-    """Keys and values, halves of it: more than the longest row has tokens."""
+    """The number of symbols, half of them keys and half values: more than the longest row
+    has tokens."""
     return 4 * most_pairs + 4
 
 
 def rows(pairs: int, most_pairs: int, batch: int) -> list[str]:
-    """Rows hold nothing but the pairs and, once each, the keys with a place for the
-    value. Without positions: what is learned of short rows serves long ones."""
+    """Flags for rows that hold nothing but the pairs and, once each, the keys with a place
+    for the value. The model has no positions, so that what it learns of short rows serves
+    long ones."""
     return ["--preset", "mqar", "--positions", "none", "--symbols", str(symbols(most_pairs)),
             "--pairs", str(pairs), "--seq-len", str(4 * pairs), "--batch", str(batch)]
 

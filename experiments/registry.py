@@ -21,7 +21,7 @@ MODULES = {
     "distributed": "experiments.distributed",
     "families": "experiments.families",
 }
-# Not of `all`, and so not of `make paper`: run by their name alone.
+# `all` leaves these out, and so does `make paper`: they run by their name alone.
 APART = ("distributed", "families")
 
 
@@ -31,7 +31,7 @@ def names() -> list[str]:
 
 
 def in_all() -> list[str]:
-    """Those that `all` runs."""
+    """The experiments that `all` runs."""
     return [name for name in names() if name not in APART]
 
 

@@ -69,8 +69,8 @@ def _both(python: pathlib.Path, asked: JsonDict, progress: Progress) -> JsonDict
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
-    """Nothing but a word on why where the peer is not there: experiments that
-    come after this one run all the same."""
+    """Trains with both libraries. Where the peer is not installed, the result only says
+    so, because the experiments that come after this one must run all the same."""
     progress.plan({"both libraries": _SECONDS[settings.size]})
     python = _python()
     if python is None:

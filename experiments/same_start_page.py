@@ -73,7 +73,7 @@ def criteria(result: JsonDict) -> list[Criterion]:
 
 
 def _apart(result: JsonDict, run: str) -> Criterion:
-    """In nats, for whoever wants the figure."""
+    """The largest difference in nats, reported for whoever wants the figure."""
     most = _most(result, run) if result["size"] != "quick" else None
     return Criterion(
         f"{_RUNS[run][0]}: largest difference from fast-transformers' loss", "reported",
@@ -150,7 +150,7 @@ def _agrees(result: JsonDict) -> str:
 
 
 def _missing(result: JsonDict) -> Page:
-    """Where the environment with the peer was not there."""
+    """The page where the environment with the peer was not there."""
     return Page(
         headline="not measured", agrees=f"Not measured: {result['measured']['missing']}.",
         differences=["the paper compares no two implementations"], sections=[],

@@ -139,7 +139,7 @@ def both(asked: JsonDict) -> JsonDict:
         runs[name] = learn(library, start, asked, optimiser)
         print(f"{name} done", file=sys.stderr, flush=True)
     for run in runs.values():
-        # Here, where no digit is lost: results are kept to six.
+        # Differences are taken here, where no digit is lost: results keep only six.
         run["differences"] = [abs(a - b) for a, b in zip(run["losses"], runs["peer"]["losses"],
                                                          strict=True)]
     return {"runs": runs, "torch": torch.__version__,

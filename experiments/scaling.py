@@ -58,7 +58,7 @@ class Points:
             self._process.communicate()  # closes its input: it ends
 
     def ask(self, request: JsonDict) -> JsonDict:
-        """Its answer; ExperimentError where it has none."""
+        """The measuring process's answer; ExperimentError where it has none."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-B", "-m", "experiments.scaling_point"], cwd=ROOT, text=True,
@@ -73,17 +73,17 @@ class Points:
 
 
 def flop(form: str, seq_len: int, width: int, heads: int = HEADS) -> float:
-    """Of a sample, forward and gradient (2.5 times the forward): causal softmax
-    2 N^2 (E + M) / 2, linear 4 N E M a head."""
+    """Floating-point operations of a sample, forward and gradient (2.5 times the forward):
+    the forward of a head takes 2 N^2 (E + M) / 2 with causal softmax, 4 N E M with linear."""
     if form == "linear":
         return 3.5 * 4.0 * seq_len * width * width * heads
     return 3.5 * float(seq_len) ** 2 * 2 * width * heads
 
 
 def least_bytes(seq_len: int, width: int, item: int = 4) -> int:
-    """Of a sample: queries, keys, values, result and the gradients of all four,
-    and a denominator a row: what any form must hold, and all that linear
-    attention holds."""
+    """The bytes of a sample that any form must hold, and all that linear attention
+    holds: queries, keys, values, result, the gradients of all four, and a denominator
+    a row."""
     return HEADS * seq_len * (8 * width * item + 4)
 
 
@@ -124,7 +124,8 @@ def slope(points: Sequence[tuple[float, float]], least: float = SLOPE_FROM) -> f
 
 
 def half_of_memory() -> int:
-    """Bytes; of the control group's limit where that is lower."""
+    """Half of the machine's memory in bytes, or of the control group's limit where that is
+    lower."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="utf-8") as file:
@@ -140,8 +141,8 @@ class Run:
     def __init__(self, settings: Settings, progress: Progress, points: Points) -> None:
         self.settings, self.progress, self.points = settings, progress, points
         self.half = half_of_memory()
-        # At the smoke size two lengths and one width: most of a point is its
-        # process, and no growth is fitted below 2^12 anyway.
+        # The smoke size has two lengths and one width: most of a point's time is that of
+        # its process, and no growth is fitted below 2^12 anyway.
         self.lengths = [1 << p for p in range(9, 1 + settings.pick(quick=10, cpu=16, full=20))]
         self.widths = settings.pick(quick=(32,), cpu=(32, 64), full=(32, 64))
         self.dtypes = settings.pick(quick=("float32",), cpu=("float32",),
@@ -259,7 +260,8 @@ def part(form: str, width: int, seq_len: int, dtype: str) -> str:
 
 
 def slopes(rows: Sequence[JsonDict]) -> list[JsonDict]:
-    """Of time, processor time and memory a sample, by series, from 2^12 up."""
+    """The exponents of time, processor time and memory a sample, series by series, over
+    lengths from 2^12 up."""
     series: dict[tuple[str, int, str], list[JsonDict]] = {}
     for row in rows:
         if row["fits"]:

@@ -22,7 +22,7 @@ from experiments.core import (
 NAMES = {"linear": "linear", "softmax": "softmax, blocked", "naive": "softmax, naive",
          "reformer": "reformer"}
 _PROSE = {"softmax": "blocked softmax", "naive": "naive softmax", "reformer": "reformer"}
-# Below it the fixed part of a process weighs in the memory of naive softmax.
+# At shorter lengths the fixed part of a process weighs in the memory of naive softmax.
 _NAIVE_FROM = 1024
 
 
@@ -44,7 +44,7 @@ def _rows(result: JsonDict, form: str, width: int, dtype: str = "float32") -> li
 
 
 def _forms(result: JsonDict) -> list[str]:
-    """In the order of the page."""
+    """The forms that were measured, in the order of the page."""
     there = {row["form"] for row in result["measured"]["rows"]}
     return [form for form in NAMES if form in there]
 
@@ -67,7 +67,8 @@ def criteria(result: JsonDict) -> list[Criterion]:
                               part="linear attention's memory in proportion to N"),
             Criterion.between(grows("softmax", "time"), _slope(result, "softmax", width, "time"),
                               1.8, 2.2, part="blocked softmax's time as N^2"),
-            # Its scores leave the caches on the way, which adds to the square; N^3 it is not.
+            # Naive softmax's scores outgrow the caches on the way, which adds to N^2 but is
+            # far from N^3.
             Criterion.between(grows("naive", "time"), naive_time, 1.8, 2.5,
                               part="naive softmax's time as N^2"),
             Criterion.between(grows("naive", "memory"), naive_memory, 1.8, 2.2,
@@ -255,7 +256,7 @@ def _softmax_faster(result: JsonDict) -> str:
 
 
 def _lengths(result: JsonDict) -> dict[int, list[int]]:
-    """By width, at which lengths linear is timed, both short and long."""
+    """The lengths at which linear attention is timed, short and long, by width."""
     crossed = result["measured"]["crossover"]
     return {width: sorted({row["seq_len"] for rows in (
         crossed.get(str(width), {"rows": []})["rows"], _rows(result, "linear", width))
@@ -280,8 +281,8 @@ def _agrees(result: JsonDict) -> str:
 
 
 def _faster(result: JsonDict) -> dict[tuple[str, int], list[int]]:
-    """By form and width the lengths at which it is faster than linear attention:
-    of the short lengths, timed in turn, and of the long ones."""
+    """The lengths at which a form is faster than linear attention, by form and width:
+    among the short lengths, which are timed in turn, and among the long ones."""
     faster: dict[tuple[str, int], list[int]] = {}
     for width, crossed in result["measured"]["crossover"].items():
         for row in crossed["rows"]:

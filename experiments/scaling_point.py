@@ -33,7 +33,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt(3)
 
 
 def _reformer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """As in the paper's copy task: 4 rounds, chunks of 32, 64 buckets."""
+    """Reformer attention as in the paper's copy task: 4 rounds, chunks of 32, 64 buckets."""
     del keys  # queries are their own
     return tarn.ops.reformer_attention(queries, values, chunk_size=32, bits=32, rounds=4,
                                        masked=True, causal=True)

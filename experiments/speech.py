@@ -87,7 +87,7 @@ def _recordings(settings: Settings) -> str:
 
 
 def _updates(settings: Settings, progress: Progress, kind: str) -> int:
-    """As many as take the time of a training, by the median of a few."""
+    """The number of updates that take the time of a training, by the median of a few."""
     timed = 2 + _TIMED[settings.size]
     done = train(settings, progress, f"time of an update, {kind}", [
         *_training_flags(settings, kind), *_speakers(settings, 0), "--seed", str(settings.seed),
@@ -132,7 +132,7 @@ def _epoch(settings: Settings, progress: Progress, kind: str, length: int,
     done: TrainingRun = train(settings, progress, _epoch_part(kind, length, fixed), flags)
     rates = [line["tokens_per_s"] for line in done.log[1:]]
     rate = statistics.median(rates)
-    # Of the training speakers' recordings, each once, as the trainer counted.
+    # Frames of all the training speakers' recordings, each once, as the trainer counted them.
     frames = done.log[-1]["epoch_tokens"]
     return {"kind": kind, "length": length, "fixed": fixed, "batch": batch, "updates": updates,
             "epoch_frames": frames, "frames_per_s": rate, "slowest": min(rates),

@@ -37,7 +37,7 @@ def _errors(measured: JsonDict, kind: str) -> dict[str, float]:
 
 
 def _untouched(errors: dict[str, float]) -> dict[str, float]:
-    """Of the speakers that had no part in the choice of the settings."""
+    """The errors of the speakers that had no part in the choice of the settings."""
     return {name: error for name, error in errors.items() if name not in TUNED_ON}
 
 
@@ -269,7 +269,7 @@ def _hashing(reformer: dict[str, int]) -> str:
 
 
 def _updates(measured: JsonDict) -> str:
-    """Of one training, by kind: "Bi-LSTM 400, linear 900"."""
+    """The number of updates of one training of each kind: "Bi-LSTM 400, linear 900"."""
     of = {one["kind"]: one["updates"] for one in measured["models"]}
     return ", ".join(f"{TITLES[kind]} {number(of[kind])}" for kind in TITLES if kind in of)
 
@@ -302,7 +302,7 @@ _CHOSEN = (
     "and the Bi-LSTM's rate. The other four had no part in that choice, and they alone judge.")
 
 
-# For an error above the limit.
+# The page prints this where an error is above its limit.
 _TRIED = (
     "Tried against the letter errors: utterances joined from the start "
     "(CTC stays at the blank), masks of time (they hide whole letters), twice the rate and "

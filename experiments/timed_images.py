@@ -92,8 +92,8 @@ class Timed:
 
     def _updates_of(self, settings: Settings, progress: Progress, kind: str,
                     learned: pathlib.Path) -> int:
-        """As many as fit into the wall time beside the evaluations, as the updates
-        behind the first ones and one evaluation tell."""
+        """The number of updates that fit into the wall time beside the evaluations, by
+        the times of the updates behind the first ones and of one evaluation."""
         settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
         steps = settling + timed + 1
         done = train(settings, progress, self._timing(kind), [

@@ -39,7 +39,8 @@ def planned(settings: Settings) -> dict[str, float]:
 
 def run(settings: Settings, progress: Progress, learned: pathlib.Path,
         judging: pathlib.Path) -> JsonDict | None:
-    """None at the full size. `learned` and `judging`: the files of images."""
+    """Trains and times the kinds on whole images; None where _compares() is false. `learned`
+    and `judging` are the files of images."""
     if not _compares(settings):
         return None
     return {"side": _SIDE // _POOL[settings.size],

@@ -52,7 +52,7 @@ if ! made; then
   printf '%s\n' "$wanted" > "$stamp"
 fi
 
-# Its flags name no instruction set: what pip installs runs on SSE2. The causal
+# fast-transformers' flags name no instruction set: what pip installs runs on SSE2. The causal
 # product is compiled once more for each instruction set that tarn is measured on.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

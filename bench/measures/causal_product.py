@@ -41,7 +41,7 @@ def _measure(kind, ctx):
     target = native.simd_target()
     shape = {"heads": 8, "seq_len": ctx.size(16384, 256), "width": 64}
     cases, sides = _tarn_sides(kind, shape, ctx)
-    # It runs one task per head: two threads always serve 8 heads better than one.
+    # The peer runs one task per head: two threads always serve 8 heads better than one.
     theirs = peer.causal_product_sides(kind, 1, **shape, threads=ctx.threads, target=target)
     sgemm = limits.sgemm_side(ctx.threads)
     every = [*sides, *theirs, sgemm]

@@ -1,4 +1,5 @@
-"""Beside other processes: a core taken by another one, and the cost of an idle model."""
+"""Measures the runtime beside other processes: with a core taken by another process, and
+the cost of an idle model."""
 
 import contextlib
 import os

@@ -127,7 +127,7 @@ def _out(line: Any) -> pathlib.Path:
 
 
 def _names(what: str) -> list[str]:
-    """Of the experiments that a command is about."""
+    """The names of the experiments that a command is about."""
     if what == "all":
         return registry.in_all()
     return registry.names() if what == "list" else [what]
@@ -155,8 +155,8 @@ def _settings(line: Any, names: Sequence[str]) -> list[Settings]:
 
 
 def _check_device(wanted: Sequence[Settings]) -> None:
-    """Before any work: the device is here, and no result of another device lies
-    where this one's would."""
+    """Checks before any work that the device is here and that no result of another
+    device lies where this one's would."""
     for one in wanted:
         stored = result.device_of(one)
         if stored not in ("", one.device):
@@ -167,7 +167,7 @@ def _check_device(wanted: Sequence[Settings]) -> None:
 
 
 def _list(wanted: Sequence[Settings]) -> None:
-    """One line an experiment: current, or why it would run and how long."""
+    """Prints one line an experiment: that it is current, or why it would run and how long."""
     for one in wanted:
         try:
             reason = result.stale(one)
@@ -230,7 +230,7 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command line; the exit code."""
+    """Runs one command line and returns the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     # A child of `&` in a script starts with SIGINT ignored; stopping is orderly here.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -67,7 +67,7 @@ def _problem(data_set: DataSet, path: pathlib.Path) -> str:
 
 
 def _places(name: str, given: Mapping[str, pathlib.Path]) -> list[pathlib.Path]:
-    """In the order they are looked at; a path the user gave is the only one."""
+    """The places where a set is looked for, in order; a path the user gave is the only one."""
     if name in given:
         return [given[name]]
     places = []
@@ -125,7 +125,7 @@ def file(name: str, path: pathlib.Path, stem: str) -> pathlib.Path:
 
 @functools.lru_cache(maxsize=4096)
 def _sha256(path: pathlib.Path, size: int, mtime_ns: int) -> str:
-    """Of a file as it was at that time."""
+    """The digest of a file as it was at that time; size and time are only the cache's key."""
     del size, mtime_ns
     digest = hashlib.sha256()
     with path.open("rb") as stream:
@@ -135,7 +135,7 @@ def _sha256(path: pathlib.Path, size: int, mtime_ns: int) -> str:
 
 
 def sha256(path: pathlib.Path) -> str:
-    """Of a file's content, hex; remembered while its size and time stay."""
+    """SHA-256 of a file's content, hex; remembered while its size and time stay."""
     facts = path.stat()
     return _sha256(path, facts.st_size, facts.st_mtime_ns)
 

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,9 +14,14 @@ from experiments.core.places import ROOT, programs
 
 # Functions of an experiment's module that only tell what was measured.
 _TELLING = {"criteria", "page"}
-# What drives every experiment: flags, clocks, when a point serves again.
+# These modules drive every experiment: flags, clocks, and when a point serves again.
 DRIVING = ("experiments/core/points.py", "experiments/core/program.py",
            "experiments/core/job.py", "experiments/core/training.py")
+# Comments of C++, and the literals in which what looks like one is none.
+_CPP = re.compile(
+    r'''R"([^()\\\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/''',
+    re.DOTALL)
+_CPP_FILES = (".h", ".hpp", ".c", ".cc", ".cu")
 _SKIPPED = ("_test.cc", "_bench.cc", "_ref.cc", ".md")
 
 
@@ -45,6 +51,20 @@ def of_python(text: str) -> str:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
+def of_cpp(text: str) -> str:
+    """SHA-256 of a C++ file's code: comments and empty lines do not count. A digit
+    separator (1'000) may hide a comment behind it, which then counts."""
+    code = _CPP.sub(lambda found: " " if found[0].startswith(("//", "/*")) else found[0], text)
+    lines = [line.rstrip() for line in code.splitlines() if line.strip()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _digest(path: pathlib.Path) -> str:
+    if path.suffix == ".py":
+        return of_python(path.read_text("utf-8"))
+    return of_cpp(path.read_text("utf-8")) if path.suffix in _CPP_FILES else sha256(path)
+
+
 def _files(root: pathlib.Path, source: str) -> Iterable[pathlib.Path]:
     path = root / source
     if path.is_file():
@@ -68,12 +88,11 @@ def of_sources(sources: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
         files = list(_files(root, source))
         lines.append(f"{source} {len(files)}")
         for path in files:
-            text = of_python(path.read_text("utf-8")) if path.suffix == ".py" else sha256(path)
             name = path.relative_to(root) if path.is_relative_to(root) else path.name
-            lines.append(f"{name} {text}")
+            lines.append(f"{name} {_digest(path)}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def engine_sources(sources: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the engine: what decides a training, whatever drives it."""
+    """The engine's sources among these: they decide a training, whatever drives it."""
     return tuple(one for one in sources if one.startswith("src/"))

@@ -73,7 +73,7 @@ def pack_images(images: np.ndarray) -> JsonDict:
 
 
 def unpack_images(packed: JsonDict) -> np.ndarray:
-    """Back again. ValueError where it is no such value."""
+    """The images that pack_images() packed. ValueError where it is no such value."""
     try:
         shape = [int(n) for n in packed["shape"]]
         count = int(np.prod(shape, dtype=np.int64))

@@ -24,7 +24,7 @@ def rounded(value: Any, digits: int = 6) -> Any:
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
-    """Whole or not at all: a stop leaves the old file."""
+    """Writes the file whole or not at all: a stop leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     temporary.write_bytes(content)
@@ -32,12 +32,12 @@ def write_bytes(path: pathlib.Path, content: bytes) -> None:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """As write_bytes(), in UTF-8."""
+    """Writes text in UTF-8 as write_bytes() does."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: pathlib.Path, value: JsonDict) -> None:
-    """Rounded, keys in their order, one leaf list a line."""
+    """Writes JSON with rounded figures, keys in their order and one leaf list a line."""
     write_text(path, dumps(rounded(value)) + "\n")
 
 

@@ -66,7 +66,7 @@ def _notes(path: pathlib.Path) -> JsonDict:
 
 
 def _steps(words: list[str]) -> int:
-    """Of --steps, for the progress; 0 where it is not given."""
+    """The value of --steps, for the progress; 0 where it is not given."""
     return int(words[words.index("--steps") + 1]) if "--steps" in words else 0
 
 
@@ -94,7 +94,7 @@ class _LogTail:
         self._path, self._at, self._rest = path, 0, b""
 
     def last(self) -> JsonDict | None:
-        """Of the lines since the last call."""
+        """The last whole line since the last call; None where none was added."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(0, 2)
@@ -154,7 +154,7 @@ class Job:
             stderr=self._errors, process_group=0, preexec_fn=_with_parent)
 
     def look(self) -> None:
-        """How far it is, by the last line of its log."""
+        """How far the training is, by the last line of its log."""
         line = self._tail.last()
         if line is not None and "step" in line:
             now = time.monotonic()
@@ -176,13 +176,13 @@ class Job:
         return True
 
     def stop(self) -> None:
-        """It saves and ends."""
+        """Asks the trainer to save and end, and waits until it has ended."""
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(signal.SIGINT)
             self.ended(wait=True)
 
     def close(self) -> None:
-        """Puts it on record as finished, or raises what went wrong."""
+        """Records the run as finished, or raises what went wrong."""
         assert self.process is not None and self._errors is not None
         with self._errors as errors:
             errors.seek(0)

@@ -41,8 +41,8 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """Of the checkout, with "+" where tracked files differ from it or there are
-    new ones among the sources; "unknown" outside of one."""
+    """The checkout's commit, with "+" where tracked files differ from it or there are
+    new ones among the sources; "unknown" outside of a checkout."""
     def git(*words: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""
@@ -87,7 +87,7 @@ def facts(threads: int, limits: bool = True, device: str = "cpu") -> JsonDict:
 
 
 def _device_name(device: str) -> str:
-    """As torch calls it; the word itself where that cannot be asked."""
+    """The device's name as torch gives it; `device` itself where torch cannot be asked."""
     ask = f"import torch; print(torch.{device}.get_device_name())"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else device

@@ -46,7 +46,7 @@ def _gzip(path: pathlib.Path, packed: bytes, most: int) -> bytes:
 
 
 def _zstd(path: pathlib.Path, packed: bytes, most: int) -> bytes:
-    """By the library the programs read with."""
+    """Unpacks zstd with the library that the programs read with, too."""
     try:
         library = ctypes.CDLL("libzstd.so.1")
     except OSError as error:

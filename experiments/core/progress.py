@@ -58,14 +58,14 @@ class Overall:
         return self.measured.of()
 
     def others_s(self, current: str) -> float:
-        """What the experiments after the current one will take."""
+        """Seconds that the experiments after the current one will take."""
         left = (s for name, s in self.planned_s.items()
                 if name not in self.done and name != current)
         return sum(left) * self.pace
 
 
 class Progress:
-    """One experiment's. Not thread-safe; costs nothing when called often."""
+    """The progress of one experiment. Not thread-safe; costs nothing when called often."""
 
     def __init__(self, name: str, overall: Overall | None = None,
                  stream: TextIO | None = None, quiet: bool = False) -> None:
@@ -91,12 +91,12 @@ class Progress:
 
     @property
     def pace(self) -> float:
-        """This experiment's own, which begins where all of them are."""
+        """This experiment's own pace, which begins at that of all experiments so far."""
         return self._measured.of(self.overall.pace)
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """What is being done. Parts may nest in name only: the inner wins."""
+        """Names the part that the block runs. Parts may nest in name only: the inner wins."""
         outer = (self._part, self._part_began, self._part_reused)
         self._part, self._part_began, self._part_reused = name, time.monotonic(), False
         self._first = None
@@ -109,7 +109,7 @@ class Progress:
 
     @contextlib.contextmanager
     def parts(self, names: Sequence[str]) -> Iterator[None]:
-        """Several at once: what they are planned to take is one part's."""
+        """Names several parts that run at once: their planned times are added to one part's."""
         together = " and ".join(names)
         self._planned[together] = sum(self._planned.pop(name, 0.0) for name in names)
         with self.part(together):
@@ -141,12 +141,12 @@ class Progress:
         self._part_reused = True
 
     def left_s(self) -> float:
-        """Of this experiment, as far as planned."""
+        """Seconds left of this experiment, as far as it was planned."""
         left = sum(s for name, s in self._planned.items()
                    if name not in self._finished and name != self._part)
         now = self._planned.get(self._part, 0.0) * self.pace * (1 - self._share)
         if self._first is not None and self._share > self._first[0] + 0.02:
-            # Its own rate tells more than the plan.
+            # The part's own rate tells more than the plan.
             rate = (self._share - self._first[0]) / (time.monotonic() - self._first[1])
             now = (1 - self._share) / rate
         return left * self.pace + now

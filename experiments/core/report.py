@@ -178,7 +178,7 @@ def _mark(criterion: Criterion) -> str:
 
 
 def _claims(criteria: Sequence[Criterion]) -> list[Criterion]:
-    """All but goals of tarn's own."""
+    """All criteria but goals of tarn's own."""
     return [one for one in criteria if not one.goal]
 
 
@@ -187,8 +187,8 @@ def _goals(criteria: Sequence[Criterion]) -> list[Criterion]:
 
 
 def _missed(told: Told) -> list[str]:
-    """For each criterion missed, what was tried; one of a smoke run tells
-    nothing, and one that is reported misses nothing."""
+    """What was tried for each criterion that is missed. In a smoke run a miss tells
+    nothing, and a criterion that is only reported cannot be missed."""
     if told.result["size"] == "quick":
         return []
     return [f"- {one.name}: {told.page.tried.get(one.name, 'nothing further is on record.')}"

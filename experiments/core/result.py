@@ -44,8 +44,8 @@ def stale(settings: Settings) -> str:
 
 
 def device_of(settings: Settings) -> str:
-    """Of the stored result, "cpu" for one from before there was a choice; empty
-    where none can be read."""
+    """The device of the stored result, "cpu" for a result from before there was a
+    choice; empty where no result can be read."""
     try:
         return str(read(path_of(settings))["settings"].get("device", "cpu"))
     except (ExperimentError, OSError):

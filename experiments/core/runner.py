@@ -19,7 +19,7 @@ class Failures:
         self._errors: dict[str, ExperimentError] = {}
 
     def add(self, name: str, error: Exception) -> None:
-        """Tells it now as well; a fault of the program with its stack."""
+        """Keeps the error for the end and prints it now, a fault of the program with its stack."""
         if not isinstance(error, (ExperimentError, OSError)):
             traceback.print_exception(error)
             error = ExperimentError(f"{type(error).__name__}: {error}")
@@ -29,7 +29,7 @@ class Failures:
         self._errors[name] = error
 
     def raise_any(self) -> None:
-        """With the exit code of the first."""
+        """Raises where an experiment failed, with the exit code of the first that did."""
         if self._errors:
             first = next(iter(self._errors.values()))
             raise ExperimentError(f"not finished: {', '.join(self._errors)} (see above)",
@@ -37,7 +37,7 @@ class Failures:
 
 
 def _reason(settings: Settings) -> str:
-    """Why it runs; empty where there is nothing to do."""
+    """Why the experiment runs; empty where there is nothing to do."""
     return "asked for by --force" if settings.force else results.stale(settings)
 
 

@@ -50,7 +50,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one run of one experiment. `out` is the experiment's own folder."""
+    """The settings of one run of one experiment. `out` is the experiment's own folder."""
 
     experiment: Experiment
     size: str  # quick, cpu or full

@@ -30,11 +30,11 @@ def train(settings: Settings, progress: Progress, part: str,
 
 def train_together(settings: Settings, progress: Progress,
                    jobs: Mapping[str, Sequence[str]]) -> dict[str, TrainingRun]:
-    """As train(), for several runs that do not need one another: a thread each
-    and as many at a time as there are threads. Small models do not fill two
-    threads, so that this takes two thirds of the time; what compares seconds
-    trains one after the other. Every run is a part of the progress; the parts of
-    one group take equal shares of its time."""
+    """Does what train() does for several runs that do not need one another: each has
+    one thread, and as many run at a time as there are threads. Small models do not
+    fill two threads, so that this takes two thirds of the time; trainings whose
+    seconds are compared run one after the other. Every run is a part of the
+    progress; the parts of one group take equal shares of its time."""
     runs: dict[str, TrainingRun] = {}
     waiting: list[Job] = []
     for part, flags in jobs.items():

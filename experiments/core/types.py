@@ -14,12 +14,12 @@ DEVICES = ("cpu", "cuda")
 
 # `tarn train --attention` by the words of `tarn experiment --attention`.
 ATTENTION_FLAG = {"linear": "linear", "softmax": "full", "reformer": "reformer"}
-# Kinds that came after linear attention of 2020, by the same words.
+# Kinds that came after linear attention of 2020, as `--attention` names them.
 FAMILIES = ("retnet", "mamba2", "gla", "gdn", "kda", "rwkv7", "hybrid")
 
 
 class ExperimentError(Exception):
-    """One line for the user; `code` is the program's exit code: 1 failure,
+    """An error of one line for the user; `code` is the program's exit code: 1 failure,
     2 wrong usage, 3 bad or missing data."""
 
     def __init__(self, message: str, code: int = 1) -> None:
@@ -54,7 +54,7 @@ class Criterion:
 
     @property
     def claims(self) -> bool:
-        """Whether the verdict on the claim rests on it."""
+        """Whether the verdict on the claim rests on this criterion."""
         return not self.reported and not self.goal
 
     @classmethod

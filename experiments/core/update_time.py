@@ -18,15 +18,15 @@ class UpdateTime:
     evaluation: float
 
     def updates_in(self, seconds: float, evaluations: int = 0, least: int = 1) -> int:
-        """As many as fit beside so many evaluations."""
+        """The number of updates that fit into `seconds` beside so many evaluations."""
         return max(least, round((seconds - evaluations * self.evaluation) / self.update))
 
 
 def update_time(log: Sequence[JsonDict], settling: int = 1,
                 average: Callable[[Sequence[float]], float] = statistics.median) -> UpdateTime:
-    """Of a short run whose last update is the only one that evaluates. The first
-    `settling` updates do not count, for caches and the allocator settle in them;
-    where nothing is left beside them, the first one does."""
+    """The times of a short run whose last update is the only one that evaluates. The
+    first `settling` updates do not count, because caches and the allocator settle in
+    them; where no other update is left, the first one counts."""
     ends = [float(row["elapsed_s"]) for row in log]
     between = [b - a for a, b in zip(ends[settling - 1:], ends[settling:-1])]
     update = average(between) if between else ends[0]

@@ -26,7 +26,7 @@ _WHEN = {UPDATES: "after as many updates", TIME: "after the same time"}
 
 
 def kinds(result: JsonDict) -> list[str]:
-    """Those that were run, in the order of the tables."""
+    """The kinds that were run, in the order of the tables."""
     there = {run["kind"] for run in result["measured"]["runs"]}
     return [kind for kind in NAMES if kind in there]
 
@@ -48,13 +48,13 @@ def widths(result: JsonDict, kind: str) -> list[int]:
 
 
 def accuracies(result: JsonDict, kind: str, d_key: int, n: int) -> list[float]:
-    """Of the seeds, held out, after the last update with n pairs."""
+    """The held-out accuracy of each seed after the last update with n pairs."""
     return [float(run["held_out"][-1]["accuracy"]) for run in result["measured"]["recall"]
             if (run["kind"], run["d_key"], run["pairs"]) == (kind, d_key, n)]
 
 
 def recalled(result: JsonDict, kind: str, d_key: int, n: int = 0) -> float:
-    """Median of the seeds; of the most pairs where n is 0."""
+    """The median of the seeds' accuracies with n pairs; 0 stands for the most pairs."""
     return statistics.median(accuracies(result, kind, d_key, n or pairs(result)[-1]))
 
 
@@ -87,8 +87,8 @@ def _limited(result: JsonDict) -> Criterion:
 
 
 def _recalls_more(result: JsonDict, kind: str, than: str, part: str) -> Criterion:
-    """With every width of the keys, and so with every size of the state; where both
-    solve it, neither can recall more."""
+    """The kind must recall more with every width of the keys, and so with every size of
+    the state. A width at which both solve the task is left out: neither can recall more."""
     most = pairs(result)[-1]
     name = f"recall of {most} pairs, by d_key: {NAMES[kind]} against {NAMES[than]}"
     wanted = "higher in all seeds, with every d_key that either does not solve"
@@ -110,25 +110,25 @@ def _recalls_more(result: JsonDict, kind: str, than: str, part: str) -> Criterio
 
 
 def ms(result: JsonDict, task: str, kind: str) -> float | None:
-    """Of an update, alone."""
+    """Milliseconds of an update that was timed with no other run beside it."""
     return next((one["ms"] for one in result["measured"]["times"]
                  if (one["task"], one["kind"]) == (task, kind)), None)
 
 
 def updates(result: JsonDict, task: str) -> int:
-    """Of every run."""
+    """The number of updates that every run of the task reached."""
     return min((run["updates"] for run in result["measured"]["runs"] if run["task"] == task),
                default=0)
 
 
 def seconds(result: JsonDict, task: str) -> float:
-    """In which the fastest kind makes all its updates, by the time of one."""
+    """Seconds in which the fastest kind makes all its updates, by the time of one."""
     times = [one["ms"] for one in result["measured"]["times"] if one["task"] == task]
     return updates(result, task) * min(times) / 1000
 
 
 def place(result: JsonDict, task: str, kind: str, at: str) -> float:
-    """Updates of a kind that are compared."""
+    """The update at which a kind is compared: the same for all kinds, or after the same time."""
     each = ms(result, task, kind)
     if at == UPDATES or not each:
         return updates(result, task)
@@ -136,7 +136,7 @@ def place(result: JsonDict, task: str, kind: str, at: str) -> float:
 
 
 def losses(result: JsonDict, task: str, kind: str, at: str) -> list[float]:
-    """Of the seeds; none where a run was first evaluated later."""
+    """The seeds' held-out losses at that place; none where a run was first evaluated later."""
     there = place(result, task, kind, at)
     found = [value_at(run["held_out"], there, "step", "loss") for run in result["measured"]["runs"]
              if (run["task"], run["kind"]) == (task, kind)]
@@ -149,7 +149,7 @@ def loss(result: JsonDict, task: str, kind: str, at: str) -> float | None:
 
 
 def _better(result: JsonDict, task: str, some: Sequence[str], at: str, part: str) -> Criterion:
-    """Each of them below linear attention, by all seeds."""
+    """Each of these kinds must lie below linear attention, by all seeds."""
     unit = "nats" if task == "copy" else "bits a letter"
     name = (f"{TITLES[task]}, held-out {unit} {_WHEN[at]}: "
             f"{', '.join(NAMES[one] for one in some)} against linear")
@@ -176,7 +176,7 @@ def _parity(result: JsonDict) -> Criterion:
 
 
 def _equal(result: JsonDict) -> Criterion:
-    """That sizes are comparable, which the rest stands on: the worst task."""
+    """The other comparisons assume models of equal size; the worst task is judged."""
     ratios = []
     for task in ("recall", *TITLES):
         counts = [one["parameters"] for one in result["measured"]["models"] if one["task"] == task]

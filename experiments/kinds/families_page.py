@@ -218,7 +218,7 @@ _EQUALITY = (
     "recurrent layers.")
 
 
-# By hand: what was looked at before the settings stood, and with which seeds.
+# Written by hand: what was tried before the settings were fixed, and with which seeds.
 _TRIED = (
     "settings were chosen by short runs ahead. Recall began with four pairs, of which several kinds "
     "learned next to nothing in a thousand updates and GLA little in 2,500; three pairs ended the "

@@ -9,15 +9,15 @@ from experiments.recall_runs import PAIRING
 # Linear attention of 2020; a fixed decay; decays by the token; the delta rule with
 # them; softmax; and Gated DeltaNet whose last layer is softmax.
 KINDS = ("linear", "retnet", "mamba2", "gla", "gdn", "kda", "rwkv7", "softmax", "hybrid")
-# Those that carry a state of fixed size and nothing else.
+# These kinds carry a state of fixed size and nothing else.
 RECURRENT = KINDS[:7]
 _RECURRENT_OF_HYBRID = "gdn"
 _CONVOLVED = ("mamba2", "gdn", "kda")
 _CONVOLUTION = 4  # tokens
-# Of GLA's gates in Yang et al. 2023, section 5; here of all that have such a rank.
+# The rank of GLA's gates in Yang et al. 2023, section 5; all kinds with such a rank take it.
 _RANK = 16
 _RANKED = ("gla", "kda", "rwkv7")
-# Beside recall, which has none: what tells the order of tokens where no state does.
+# Position encodings of the kinds whose state does not tell the order of tokens. Recall has none.
 _POSITIONS = {"linear": "rotary", "retnet": "rotary", "softmax": "rotary", "hybrid": "rotary"}
 
 _D_MODEL = {"quick": 32, "cpu": 64, "full": 256}

@@ -40,7 +40,7 @@ def models_of(result: JsonDict, task: str, kind: str) -> list[JsonDict]:
 
 
 def numbers_of(result: JsonDict, kind: str, d_key: int) -> int | None:
-    """Of the recurrence of a model that recalls."""
+    """How many numbers the recurrent state of a recall model holds; None where it was not run."""
     return next((one["state"]["recurrence"] for one in models_of(result, "recall", kind)
                  if one["d_key"] == d_key), None)
 

@@ -35,17 +35,17 @@ SEGMENT = 1 << 20  # bytes: kMaxSegmentSize of Gloo's allreduce.h
 
 @dataclass(frozen=True)
 class Constants:
-    """Of one kind of network: seconds of a call, of a message beyond the network's delay, and
-    of a byte in the processors of two nodes."""
+    """The fitted constants of one kind of network: seconds of a call, of a message beyond the
+    network's delay, and of a byte in the processors of two nodes."""
 
     call_s: float
     message_s: float
     byte_s: float
 
     def link(self, latency_s: float = 0.0, rate_bit_s: float = 0.0, shared: float = 1.0) -> Link:
-        """On a network of this delay, one way, and rate (0: no limit). `shared`: how many
-        processes share a core. Processors copy while the link sends: the slower of both
-        counts."""
+        """The link's costs on a network of this one-way delay and rate (0: no limit). `shared`:
+        how many processes share a core. Processors copy while the link sends: the slower of
+        both counts."""
         wire = 8 / rate_bit_s if rate_bit_s > 0 else 0.0
         return Link(shared * self.call_s, latency_s + shared * self.message_s,
                     max(wire, shared * self.byte_s))
@@ -67,7 +67,7 @@ def _two_in_flight(count: float, size: float, link: Link) -> float:
 
 
 def seconds(op: str, size: float, ranks: int, link: Link) -> float:
-    """Of one call; 0 for one rank. ValueError for an op without a formula."""
+    """Seconds of one call; 0 for one rank. ValueError for an op without a formula."""
     if ranks == 1:
         return 0.0
     steps = ranks - 1

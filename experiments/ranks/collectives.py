@@ -98,7 +98,7 @@ class Shared:
         self.repeats = _MULTI.Value("i", 0, lock=False)
 
     def wait(self) -> None:
-        """Until parent and ranks are all here."""
+        """Waits until the parent and all ranks are here."""
         self.all.wait(self.timeout_s)
 
     def time_of(self, rank: int, call: Callable[[], Any]) -> float:
@@ -143,7 +143,7 @@ def _rank(rank: int, request: JsonDict, network: Network | None, store: str, sha
 
 def _child(rank: int, request: JsonDict, network: Network | None, store: str, shared: Shared,
            out: int) -> None:
-    """Ends the process, whatever happens."""
+    """The body of a forked rank; it ends the process, whatever happens."""
     with_parent()
     code = 0
     try:

@@ -64,9 +64,10 @@ def foretell_trained(trained: list[JsonDict], fits: JsonDict, layers: int,
 
 
 def predicted(trained: list[JsonDict], fit: JsonDict, threads: int) -> JsonDict:
-    """Of clusters, from the processors' share in an exchange over loopback, where two ranks have
-    a core each, and from the time of a token and parameter in the widest training of one rank on
-    all threads. Rows by nodes are kept for one cluster, which is drawn."""
+    """What the model foretells of clusters. It takes the processors' share in an exchange from
+    loopback, where two ranks have a core each, and the time of a token and parameter from the
+    widest training of one rank on all threads. Rows by nodes are kept for the one cluster that
+    is drawn."""
     whole = [row for row in trained if row["ranks"] == 1 and row["threads"] == threads]
     if not whole:
         return {"token_parameter_s": None, "predictions": [], "passing_predicted": []}

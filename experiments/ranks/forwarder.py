@@ -41,10 +41,10 @@ _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _QUEUE = 20_000  # packets a device holds before it drops any
 _WINDOW = 32 << 20  # bytes of a connection on their way: 10 Gbit/s over 25 ms
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# What may wait for a node's sender outside of its device: longer than a turn takes, so that the
-# line does not run dry.
+# Seconds of packets that may wait for a node's sender outside of its device. They are more than
+# a turn takes, so that the line does not run dry.
 _AHEAD_S, _TURN_S = 0.004, 0.001
-# Of one turn: packets read from a node, so that none waits long for the others.
+# The most packets that one turn reads from a node, so that no node waits long for the others.
 _BATCH = 16
 
 
@@ -120,13 +120,14 @@ class Wire:
         heapq.heappush(self._late, (left + self.latency_s, self._sent, target, packet))
 
     def deliver(self, now: float) -> None:
-        """All that is due, in the order of its time and, at the same time, as it was sent."""
+        """Delivers every packet that is due, by its due time and, where times are equal, in the
+        order of sending."""
         while self._late and self._late[0][0] <= now:
             _, _, target, packet = heapq.heappop(self._late)
             self._send(target, packet)
 
     def wait_s(self, now: float) -> float | None:
-        """Until the next one is due; None where none is on its way."""
+        """Seconds until the next packet is due; None where none is on its way."""
         return max(0.0, self._late[0][0] - now) if self._late else None
 
     def busy(self, node: int, now: float) -> bool:
@@ -146,7 +147,7 @@ def _deliver_to(devices: list[int]) -> Callable[[int, bytes], None]:
 
 
 def _answer(wire: Wire, line: str) -> None:
-    """Of one command; a broken one ends the program."""
+    """Carries out one command and prints its answer; a broken command ends the program."""
     asked = json.loads(line)
     wire.latency_s = float(asked.get("latency_s", wire.latency_s))
     wire.rate_bit_s = float(asked.get("rate_bit_s", wire.rate_bit_s))
@@ -186,7 +187,7 @@ def forward(devices: list[int], stdin: int) -> None:
 
 
 def main(nodes: int, mtu: int) -> None:
-    """Ends with its parent, too."""
+    """Forwards packets until stdin ends; a parent that is killed ends this process, too."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, 9)
     _LIBC.prctl(_PR_SET_TIMERSLACK, 1)
     try:

@@ -50,11 +50,12 @@ class Shape:
         return self.d_model // self.n_heads
 
     def state_bytes(self) -> int:
-        """Of a layer and row: S [H, C, V] and z [H, C] of a feature map as wide as its keys."""
+        """Bytes of a layer's state for one row: S [H, C, V] and z [H, C] of a feature map as wide
+        as its keys."""
         return FLOAT * self.n_heads * (self.d_head * self.d_head + self.d_head)
 
     def key_value_bytes(self, tokens: float) -> float:
-        """Of a layer and row: what ring attention passes on."""
+        """Bytes of the keys and values that ring attention passes on for a layer and row."""
         return FLOAT * 2.0 * self.d_model * tokens
 
 
@@ -82,14 +83,14 @@ def _buckets_of(shape: Shape) -> tuple[tuple[int, int], ...]:
 
 
 def gradients_s(shape: Shape, ranks: int, link: Link) -> float:
-    """Of data parallel: an all-reduce a bucket, one after the other."""
+    """Seconds of a data parallel exchange: one all-reduce a bucket, one after the other."""
     return sum(count * seconds("all_reduce", size, ranks, link)
                for size, count in _buckets_of(shape))
 
 
 def sharded_s(shape: Shape, ranks: int, link: Link) -> float:
-    """Of the sharded optimiser: a reduce-scatter of the gradients, an all-gather of the
-    parameters, two sums of a number a parameter tensor."""
+    """Seconds of the sharded optimiser's exchange: a reduce-scatter of the gradients, an
+    all-gather of the parameters, and two all-reduces of one number a parameter tensor."""
     size = FLOAT * shape.parameters
     small = 8 * len(shape.tensors())
     return (seconds("reduce_scatter", size, ranks, link) + seconds("all_gather", size, ranks, link)
@@ -97,16 +98,16 @@ def sharded_s(shape: Shape, ranks: int, link: Link) -> float:
 
 
 def states_s(shape: Shape, ranks: int, link: Link, rows: int = 1) -> float:
-    """Of sequence parallel, forward and backward: a layer gathers the states of all ranks, and sums
-    their gradients."""
+    """Seconds of the sequence parallel exchange, forward and backward: each layer gathers the
+    states of all ranks and sums their gradients."""
     size = float(rows * ranks * shape.state_bytes())
     return shape.n_layers * (seconds("all_gather", size, ranks, link)
                              + seconds("reduce_scatter", size, ranks, link))
 
 
 def keys_values_s(shape: Shape, ranks: int, tokens: float, link: Link) -> float:
-    """Of ring attention, forward and backward, over a sequence of `tokens`: keys and values go
-    around once forward; backward they go around again with their gradients."""
+    """Seconds of ring attention's exchange, forward and backward, over a sequence of `tokens`:
+    keys and values go around once forward; backward they go around again with their gradients."""
     size = shape.key_value_bytes(tokens / ranks)
     return shape.n_layers * (seconds("ring", size, ranks, link)
                              + seconds("ring", 2 * size, ranks, link))
@@ -142,8 +143,8 @@ def sent_bytes(shape: Shape, ranks: int, kind: str, parameters: int) -> float:
 
 
 def passing(shape: Shape, ranks: int, tokens: float, link: Link) -> JsonDict:
-    """Of one layer and row, forward: bytes that a rank sends and seconds, of states and of keys and
-    values."""
+    """Bytes that a rank sends and seconds of the exchange, for states and for keys and values, in
+    the forward pass of one layer and row."""
     states, pairs = ranks * shape.state_bytes(), shape.key_value_bytes(tokens / ranks)
     return {"state_sent": sent("all_gather", states, ranks) / ranks,
             "state_s": seconds("all_gather", states, ranks, link),

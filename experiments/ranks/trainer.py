@@ -109,7 +109,7 @@ class Ranks:
             raise
 
     def running(self) -> bool:
-        """Whether one runs; ExperimentError where one has failed."""
+        """Whether a rank still runs; ExperimentError where one has failed."""
         self.peak_bytes = max(self.peak_bytes, *(_peak(one.pid) for one in self._processes), 0)
         codes = [one.poll() for one in self._processes]
         if any(codes):
@@ -139,7 +139,7 @@ def _peak(process: int) -> int:
 
 
 def _lines(folder: pathlib.Path) -> list[JsonDict]:
-    """Of the log, those that are whole."""
+    """The whole lines of the log; the last one may still be growing."""
     try:
         text = (folder / "log.jsonl").read_text("utf-8")
     except OSError:

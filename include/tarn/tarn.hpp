@@ -100,7 +100,7 @@ inline tarn_sampler_options SamplerOf(const SamplerOptions& options) {
 }
 }  // namespace internal
 
-/// What State::Generate and Model::Generate take.
+/// The options that State::Generate and Model::Generate take.
 struct GenerateOptions {
   std::uint64_t max_tokens = 256;
   SamplerOptions sampler = {};

@@ -23,8 +23,8 @@ _PARTS = (
     "weight_mapper",
 )
 
-# Its other parts are single steps of kernels. tarn runs each kernel as one
-# operator, which keeps nothing that such a step could take or return.
+# The other parts of fast-transformers are single steps of kernels. tarn runs each kernel
+# as one operator, which keeps nothing that such a step could take or return.
 _USE_INSTEAD = {
     "aggregate": "tarn.ops.clustered_attention, which groups queries itself",
     "causal_product.causal_product_cuda": "causal_product_cpu, for tarn's kernels run on the CPU",

@@ -78,7 +78,7 @@ def plain_norm(norm: torch.nn.Module) -> dict | None:
 
 
 def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
-    """As plain_norm; an empty dictionary without a norm."""
+    """The arguments that plain_norm finds; an empty dictionary without a norm."""
     return {} if norm is None else plain_norm(norm)
 
 

@@ -63,9 +63,9 @@ def stack_step(stack: Any, x: torch.Tensor, states: Sequence[Any] | None) -> Ste
 def decoder_step(
     stack: Any, x: torch.Tensor, states: Any, memory: torch.Tensor | None = None
 ) -> Steps | None:
-    """As stack_step, for a stack of decoder layers, whose states are pairs: that of the
-    attention to the past (or None) and that of the memory. memory: the tensor that the
-    latter were built from, where the caller gives it again."""
+    """Does what stack_step does for a stack of decoder layers, whose states are pairs: that
+    of the attention to the past (or None) and that of the memory. memory: the tensor that
+    the latter were built from, where the caller gives it again."""
     if not _may_be_one(x) or not isinstance(states, (list, tuple)):
         return None
     plan = _plan_for(stack, stack)

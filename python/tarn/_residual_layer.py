@@ -60,7 +60,8 @@ class ResidualLayer(torch.nn.Module):
         feed_forward: str = "mlp",
     ):
         super().__init__()
-        # Set first, as in fast-transformers: optimiser states depend on the order.
+        # Attentions are set first, as in fast-transformers: optimiser states depend on the
+        # order of the parameters.
         for name, attention in attentions.items():
             setattr(self, name, attention)  # a module or any other callable
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)

@@ -62,8 +62,8 @@ class EncoderParts(ResidualLayer):
     def _step_with_state(
         self, x: torch.Tensor, state: Any, attend: Attend
     ) -> tuple[torch.Tensor, Any]:
-        """As _with_state, for one token after a state; in one call where the result is
-        the same."""
+        """Does what _with_state does for one token after a state, in one call where the result
+        is the same."""
         return layer_step(self, x, state) or self._with_state(x, state, attend)
 
     def _with_state(
@@ -169,11 +169,11 @@ class Stack(torch.nn.Module):
         return normed(self.norm, x)
 
     def _step(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
-        """As _advance, for one token; in one call where the result is the same."""
+        """Does what _advance does for one token, in one call where the result is the same."""
         return stack_step(self, x, states) or self._advance(x, states, call)
 
     def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
-        """As _run, for layers that take a state and return a new one."""
+        """Does what _run does for layers that take a state and return a new one."""
         states = states_of(states, len(self.layers))
         new_states: list[Any] = []
 

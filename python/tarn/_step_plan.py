@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from tarn._fused import plain_norm, serves, unheard
 from tarn._step_parts import Part, Place, says_one_call, want
 
-# Where no gradient is recorded, no other hooks run.
+# The hooks that run where no gradient is recorded.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS: list[Any] = [getattr(torch_modules, f"_global{name}") for name in _HOOKS]
 
@@ -41,7 +41,7 @@ class Plan:
         self.modules = modules = [module for part in parts for module in part.modules]
         self.parents = [parent for part in parts for parent in part.parents]
         self.looked_at = [place for part in parts for place in part.looked_at]
-        # Parameters of a norm after the layers that the call may include.
+        # Parameters of the norm after the layers, which the call may include.
         self.last: dict[str, Any] | None = None
         # Methods that the call replaces: no object may have one of its own.
         self.methods: list[Place] = []

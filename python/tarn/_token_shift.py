@@ -47,8 +47,8 @@ class RowPlaces(NamedTuple):
 def places_after(
     x: torch.Tensor, state: State, lengths: Lengths | None
 ) -> RowPlaces:
-    """Of rows x [B, T, D], or [B, D] for one each, after a layer's state. Raises ValueError
-    for a state without the row, TypeError for a plain pair."""
+    """The places of rows x [B, T, D], or [B, D] for one each, that follow a layer's state.
+    Raises ValueError for a state without the row, TypeError for a plain pair."""
     new = None if lengths is None else lengths_of(lengths, x.shape[0], x.shape[1])
     if state is None:
         return RowPlaces(None, True, None, new)
@@ -114,7 +114,7 @@ def _dropped(x: torch.Tensor, dropout: torch.nn.Module | float) -> torch.Tensor:
 
 @torch.no_grad()
 def begin_token_shift(token_shift: torch.Tensor, layer: int = 0, layers: int = 1) -> None:
-    """First values as the trainer's, those of RWKV-7's authors: the first channels look
-    back, those of later layers less."""
+    """Sets the trainer's initial values, which are those of RWKV-7's authors: the first
+    channels look back, those of later layers less."""
     channel = torch.arange(token_shift.shape[0]) / token_shift.shape[0]
     token_shift.copy_(1 - channel ** ((1 - layer / layers) ** 4))

@@ -15,7 +15,7 @@ import torch
 
 from tarn.ops import affine
 
-# What transformers 5 asks these packages for, each at its top.
+# The functions that transformers 5 imports from the top of these packages.
 _FUNCTIONS = {
     "fla": ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda",
             "fused_recurrent_kda"),
@@ -30,13 +30,13 @@ def _hooked(module: types.ModuleType) -> bool:
     return any(name in vars(module) for name in names)
 
 
-# Up to here a product is bound by reading its weights.
+# Up to so many rows a product is bound by reading its weights.
 _FEW_ROWS = 16
 
 
 def _affine_of_few_rows() -> None:
-    """From here on torch.nn.Linear hands few rows on to `tarn.ops.affine`, outside of
-    autograd, autocast and torch.compile, and all else to its own forward."""
+    """Makes torch.nn.Linear hand few rows on to `tarn.ops.affine`, outside of autograd,
+    autocast and torch.compile, and all else to its own forward."""
     forward = torch.nn.Linear.forward
     if hasattr(forward, "__tarn__"):
         return

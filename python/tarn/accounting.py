@@ -101,8 +101,8 @@ def parameters_by_part(config: Config) -> dict[str, int]:
 
 
 def textbook_parameters(d_model: int, embeddings: int) -> int:
-    """12 D^2 + N D: one block with F = 4 D and H M = H E = D, and a table of N
-    rows. The 13 D of biases and norms are left out."""
+    """Parameters by the textbook's formula, 12 D^2 + N D: one block with F = 4 D and
+    H M = H E = D, and a table of N rows. The 13 D of biases and norms are left out."""
     return _module.textbook_parameters(d_model, embeddings)
 
 
@@ -112,35 +112,35 @@ def head_widths(config: Config) -> HeadWidths:
 
 
 def softmax_flop(head: HeadWidths, n: int, *, causal: bool = True) -> int:
-    """One head over n tokens at once: n (n + 1) (E + M) where a token sees
-    itself and what came before, 2 n^2 (E + M) where it sees all."""
+    """FLOP of one softmax head over n tokens at once: n (n + 1) (E + M) where a token
+    sees itself and what came before, 2 n^2 (E + M) where it sees all."""
     return _module.softmax_flop(head._tuple(), n, causal)
 
 
 def linear_flop(head: HeadWidths, n: int) -> int:
-    """One head over n tokens: S += phi(k) v^T and phi(q)^T S, z += phi(k) and
-    phi(q)^T z: n (4 C M + 3 C), causal or not."""
+    """FLOP of one linear head over n tokens: S += phi(k) v^T and phi(q)^T S,
+    z += phi(k) and phi(q)^T z: n (4 C M + 3 C), causal or not."""
     return _module.linear_flop(head._tuple(), n)
 
 
 def softmax_step_flop(head: HeadWidths, past: int) -> int:
-    """The token after `past` others, from their keys and values:
+    """FLOP of the token after `past` others, from their keys and values:
     2 (past + 1) (E + M)."""
     return _module.softmax_step_flop(head._tuple(), past)
 
 
 def linear_step_flop(head: HeadWidths) -> int:
-    """The next token, from the state: 4 C M + 3 C, however many came before."""
+    """FLOP of the next token, from the state: 4 C M + 3 C, however many came before."""
     return _module.linear_step_flop(head._tuple())
 
 
 def softmax_cache_bytes(head: HeadWidths, n: int) -> int:
-    """Keys and values of n tokens, all read by the next: 4 n (E + M)."""
+    """Bytes of the keys and values of n tokens, all read by the next: 4 n (E + M)."""
     return _module.softmax_cache_bytes(head._tuple(), n)
 
 
 def linear_state_bytes(head: HeadWidths) -> int:
-    """S and z: 4 (C M + C) for any n."""
+    """Bytes of the state S and z: 4 (C M + C) for any n."""
     return _module.linear_state_bytes(head._tuple())
 
 

@@ -103,8 +103,8 @@ def _call(*tensors: Tensor, **options: Any) -> Any:
 
 
 def _start(initial_state: Any, before: LinearState) -> LinearState:
-    """What stands before this rank's first token. The first rank adds its zeros, so
-    that the gradients of the others reach it through the exchange."""
+    """The state before this rank's first token. The first rank adds its zeros, so that
+    the gradients of the others reach it through the exchange."""
     if initial_state is None:
         return before
     S, z = initial_state[:2]
@@ -161,7 +161,7 @@ class _Sums(torch.autograd.Function):
 
 
 def _gathered(own: Tensor, group: Optional[dist.ProcessGroup]) -> list[Tensor]:
-    """What every rank gives, in their order."""
+    """The tensors of all ranks, in the order of the ranks."""
     own = own.contiguous()
     parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, own, group=group)

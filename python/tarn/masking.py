@@ -55,7 +55,7 @@ class BaseMask:
 
     @property
     def additive_matrix_finite(self) -> torch.Tensor:
-        """As additive_matrix with -1e24 for -inf."""
+        """The same as additive_matrix, with -1e24 for -inf."""
         return self._additive(-1e24)
 
     def _additive(self, masked: float) -> torch.Tensor:

@@ -11,9 +11,10 @@ __all__ = ["AdamW", "RAdam"]
 
 
 class _Adam(torch.optim.Optimizer):
-    """What both optimisers share. Parameters: dense float32 or float64, those of a group
-    on one device. One pass in float32 on the CPU, elsewhere torch's operators, one
-    parameter at a time. Clipping reads the norms, which waits for the device.
+    """What both optimisers share. Parameters are dense float32 or float64, and those of a
+    group lie on one device. In float32 on the CPU a step is one pass; elsewhere it takes
+    torch's operators, one parameter at a time. Clipping reads the norms, which waits for
+    the device.
 
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; the decay is
     decoupled. clip: 0 turns clipping off.

@@ -22,13 +22,13 @@ from typing import Any
 
 _NAME = "libtarn_train.so"
 _TIMEOUT_S = 600.0
-# As tarn-train sets them for itself (src/train/train_main.cc): read when torch is
-# loaded, which therefore comes later.
+# Settings that tarn-train makes for itself, too (src/train/train_main.cc). Torch reads them
+# when it is loaded and is therefore imported later.
 _POOLS = {"GOMP_SPINCOUNT": "10000", "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
 
 
 def _own_flags(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Those of this file, and the rest for the trainer."""
+    """Parses the flags of this file; returns them and the rest, which are the trainer's."""
     parser = argparse.ArgumentParser(prog="tarn train", add_help=False, allow_abbrev=False)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
@@ -59,14 +59,14 @@ def _library() -> pathlib.Path:
 
 
 def _going_on(words: Sequence[str]) -> list[str]:
-    """Processes that torchrun has started again go on where the checkpoint is."""
+    """The flags of processes that torchrun has started again: they go on at the checkpoint."""
     words = [one for one in words if one != "--overwrite"]
     return words if "--resume" in words else [*words, "--resume"]
 
 
 def _run(words: Sequence[str], group: str | None, sequence: str | None = None) -> int:
     path = _library()
-    # Operators first, once: the trainer's library stands on theirs.
+    # The operators' library must be loaded first: the trainer's links to it.
     from tarn import _library as operators
 
     operators.ensure()
@@ -78,7 +78,8 @@ def _run(words: Sequence[str], group: str | None, sequence: str | None = None) -
 
 
 def _sequence_group(pieces: int) -> str | None:
-    """Of consecutive ranks: those that share the tokens of the same rows."""
+    """The name of this rank's sequence parallel group, None without one. A group consists of
+    consecutive ranks, which share the tokens of the same rows."""
     import torch.distributed as dist
 
     size, rank = dist.get_world_size(), dist.get_rank()
@@ -98,7 +99,7 @@ def _sequence_group(pieces: int) -> str | None:
 
 
 def _join(own: argparse.Namespace, words: Sequence[str]) -> int:
-    """One process of those that torchrun started."""
+    """Runs the trainer in one of the processes that torchrun started."""
     import torch
     import torch.distributed as dist
 

@@ -211,7 +211,7 @@ class TransformerEncoder(Stack):
         attn_mask: BaseMask | None = None,
         length_mask: BaseMask | None = None,
     ) -> torch.Tensor:
-        """As TransformerEncoderLayer."""
+        """Takes and returns what TransformerEncoderLayer's forward does."""
         attn_mask = _all_queries(attn_mask, x, x)
         length_mask = _all_lengths(length_mask, x)
 
@@ -224,7 +224,7 @@ class TransformerEncoder(Stack):
         self, x: torch.Tensor, lengths: Lengths | None = None, state: Any = None
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [N, L, D], the tokens after those of a state (a list, one a layer;
-        None: none) -> ([N, L, D], new list). As TransformerEncoderLayer.prefill."""
+        None: none) -> ([N, L, D], new list). All else is TransformerEncoderLayer.prefill's."""
         return self._advance(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
 
     def step(
@@ -246,7 +246,7 @@ class TransformerDecoder(Stack):
         memory_mask: BaseMask | None = None,
         memory_length_mask: BaseMask | None = None,
     ) -> torch.Tensor:
-        """As TransformerDecoderLayer."""
+        """Takes and returns what TransformerDecoderLayer's forward does."""
         masks = {
             "x_mask": _all_queries(x_mask, x, x),
             "x_length_mask": _all_lengths(x_length_mask, x),

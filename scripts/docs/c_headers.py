@@ -123,7 +123,7 @@ def declaration(head: str) -> str:
 
 
 def is_special(text: str) -> bool:
-    """Whether it moves, assigns or destroys: such members have no comments."""
+    """Whether a member moves, assigns or destroys: such members have no comments."""
     return bool(re.search(r"\b(\w+)\(\1&&|operator=\(|^~", text))
 
 

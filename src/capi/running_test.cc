@@ -98,7 +98,7 @@ TEST_F(CApi, Generates) {
       << tarn_error_message(error_);
   EXPECT_EQ(generated, 20u);
   EXPECT_EQ(told.text, Tokenizer::Byte().Decode(told.tokens));
-  // By hand: the same draws, the same state.
+  // Stepping by hand gives the same draws and the same state.
   tarn_state* by_hand = nullptr;
   ASSERT_EQ(tarn_state_new(model_, &by_hand, &error_), TARN_OK);
   std::vector<float> logits(256);

@@ -23,7 +23,7 @@ int64_t Trained(const std::vector<NamedShape>& shapes) {
   return total;
 }
 
-// Of the mixer of a layer.
+// The number of trained parameters of a layer's mixer.
 int64_t Mixer(const ModelConfig& view) {
   return Trained(Spec(view.attention).weights(view));
 }

@@ -41,15 +41,16 @@ struct HeadWidths {
 };
 HeadWidths HeadWidthsOf(const ModelConfig& config);
 
-/// One head over n tokens at once: scores and weighted sums, 2 n^2 (E + M), or
-/// n (n + 1) (E + M) where a token sees itself and those before it. Excludes
-/// the exponentials and divisions, of which there are n^2 and n M.
+/// FLOP of one softmax head over n tokens at once: scores and weighted sums,
+/// 2 n^2 (E + M), or n (n + 1) (E + M) where a token sees itself and those
+/// before it. Excludes the exponentials and divisions, of which there are n^2
+/// and n M.
 int64_t SoftmaxFlop(const HeadWidths& head, int64_t n, bool causal);
-/// One head over n tokens: S += phi(k) v^T and phi(q)^T S, 2CM each; z +=
-/// phi(k), C, and phi(q)^T z, 2C: n (4CM + 3C). Excludes the feature map and
-/// the M divisions. A causal scan costs the same.
+/// FLOP of one linear head over n tokens: S += phi(k) v^T and phi(q)^T S, 2CM
+/// each; z += phi(k), C, and phi(q)^T z, 2C: n (4CM + 3C). Excludes the feature
+/// map and the M divisions. A causal scan costs the same.
 int64_t LinearFlop(const HeadWidths& head, int64_t n);
-/// One more token after `past` others, from the cache or the state.
+/// FLOP of one more token after `past` others, from the cache or the state.
 int64_t SoftmaxStepFlop(const HeadWidths& head, int64_t past);
 int64_t LinearStepFlop(const HeadWidths& head);
 
@@ -75,8 +76,9 @@ struct TokenScaling {
   int64_t softmax_step_flop = 0, linear_step_flop = 0;
   int64_t softmax_step_bytes = 0, linear_step_bytes = 0;
 };
-/// For an encoder or decoder, as if its attention were softmax or linear with
-/// the model's map; ArgumentError for other architectures and n < 1.
+/// The costs of an encoder or decoder as if its attention were softmax or
+/// linear with the model's map; ArgumentError for other architectures and
+/// n < 1.
 TokenScaling ScalingAt(const ModelConfig& config, int64_t n);
 
 }  // namespace tarn

@@ -105,9 +105,10 @@ void DeriveFeatures(ModelConfig& config);
 /// Throws ArgumentError naming the key.
 [[noreturn]] void RefuseKey(const char* key, const std::string& wanted,
                             const std::string& given);
-/// For both, ranges must hold and sizes be derived. They refuse combinations of
-/// keys that make no model (check.cc), and totals beyond their bounds, whose
-/// products cannot overflow then (weight_shapes.cc).
+/// CheckCombinations and CheckTotals need ranges that hold and sizes that are
+/// derived. They refuse combinations of keys that make no model (check.cc), and
+/// totals beyond their bounds, whose products cannot overflow then
+/// (weight_shapes.cc).
 void CheckCombinations(const ModelConfig& config);
 /// Attention dropout acts on weights that are a softmax. Needs the task derived.
 void CheckAttentionDropout(const ModelConfig& config);

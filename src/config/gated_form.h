@@ -31,8 +31,8 @@ enum class DecayGate {
 };
 /// What multiplies the normalised output.
 enum class OutputGate { kNone, kSilu, kSigmoid };
-/// Over what the output is normalised: a value head, all of them, or those of a
-/// key head.
+/// The part of the output that is normalised together: a value head, all value
+/// heads, or those of a key head.
 enum class NormSpan { kHead, kAll, kGroup };
 
 struct GatedForm {
@@ -89,7 +89,7 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer);
 
 /// Divides the numbers of kLogSigmoid.
 inline constexpr float kLogSigmoidDivisor = 16.0f;
-/// Under the root of a key's length.
+/// Added to the squared length of a key under the root.
 inline constexpr float kUnitEps = 1e-6f;
 
 }  // namespace tarn

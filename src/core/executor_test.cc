@@ -111,7 +111,8 @@ TEST_P(Pools, ExceptionIsRethrownAfterTheRunningTasksEnded) {
     EXPECT_EQ(running, 0);
     least_started = std::min(least_started, started.load());
   }
-  // At least once the failing thread was not held up for the whole region.
+  // In one round at least the failing thread was not held up for the whole
+  // region.
   EXPECT_LT(least_started, 1000) << "later tasks are withdrawn";
   int64_t done = 0;
   pool.ParallelFor(1, [&](int64_t, int) { ++done; });
@@ -310,7 +311,7 @@ TEST(ThreadPoolTest, AWorkerThatComesLateIsLeftOutForAWhile) {
 TEST(ThreadPoolTest, MoreTasksThanTheClaimWordCounts) {
   ThreadPool pool(2);
   const int64_t tasks = (int64_t{1} << 25) + 3;
-  // Per worker, so that the sum costs no shared cache line.
+  // Each worker has its own part, so that the sum costs no shared cache line.
   struct alignas(64) Part {
     int64_t count = 0, sum = 0;
   } part[2];

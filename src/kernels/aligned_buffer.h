@@ -28,14 +28,14 @@ class AlignedBuffer {
     }
     const size_t bytes = static_cast<size_t>(size) * sizeof(T);
     const bool huge = bytes >= 2 * kHugePage;
-    // Only whole pages: a part of one cannot be huge.
+    // Only whole pages are taken: a part of one cannot be huge.
     const size_t taken =
         huge ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
     const std::align_val_t alignment{huge ? kHugePage : kAlignment};
     data_ = {static_cast<T*>(::operator new(taken, alignment)),
              Free{alignment}};
 #if defined(__linux__)
-    // Only a request: if it is refused, the buffer works but is slower.
+    // This is only a request: if it is refused, the buffer works but is slower.
     if (huge) madvise(data_.get(), taken, MADV_HUGEPAGE);
 #endif
     std::memset(data_.get(), 0, bytes);

@@ -233,7 +233,7 @@ HWY_INLINE VF Elu1(VF x) {
   const DF d;
   const VF zero = hn::Zero(d);
 #if HWY_TARGET <= HWY_SSE4 && HWY_ARCH_X86
-  // If one operand is NaN, these give the second operand.
+  // If one operand is NaN, Max and Min give the second operand.
   return hn::Add(hn::Max(zero, x), ExpNonPositive(hn::Min(zero, x)));
 #else
   const auto positive = hn::Gt(x, zero);

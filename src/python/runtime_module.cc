@@ -188,7 +188,8 @@ class PyModel {
     const ImageShape shape(model_.config());
     const auto starts = static_cast<int64_t>(given.shape(0));
     const ImageOptions options{samples, temperature, seed, batch};
-    // Before memory is allocated for them; the sizes are checked again inside.
+    // Checked before memory is allocated for the images; the sizes are checked
+    // again inside.
     if (samples < 1 || samples > (int64_t{1} << 40) / shape.bytes() /
                                      std::max<int64_t>(starts, 1)) {
       throw ArgumentError("samples", "1 or more, within 1 TiB of images",

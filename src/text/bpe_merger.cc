@@ -58,7 +58,7 @@ class RankQueue {
     if (!places.queued) ranks_.push(rank);
     places.queued = true;
   }
-  // False when there is nothing left.
+  // Takes the next merge and its place; false when there is none left.
   bool Next(int32_t& rank, uint32_t& place) {
     while (!ranks_.empty()) {
       rank = ranks_.top();

@@ -24,7 +24,7 @@ PairKey KeyOf(int32_t left, int32_t right) {
 
 struct PairFacts {
   int64_t count = 0;  // in the whole text
-  // Where its left symbol is or was, in no order.
+  // The places where the pair's left symbol is or was, in no order.
   std::vector<uint32_t> places;
 };
 

@@ -6,10 +6,10 @@
 #include "train/distributed/group.h"
 #include "train/train_program.h"
 
-/// What tarn-train does with these arguments, as one rank of the group that is
-/// registered under this name; a null name: by itself. sequence: the name of the
-/// group of consecutive ranks that share the tokens of the same rows; null: none.
-/// Returns its exit status. Blocks; called once in a process.
+/// Does what tarn-train does with these arguments, as one rank of the group
+/// that is registered under this name; a null name: by itself. sequence: the
+/// name of the group of consecutive ranks that share the tokens of the same
+/// rows; null: none. Returns its exit status. Blocks; called once in a process.
 extern "C" __attribute__((visibility("default"))) int tarn_train(
     int argc, const char* const* argv, const char* group,
     const char* sequence) {

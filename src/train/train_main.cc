@@ -26,8 +26,8 @@ void SetUpPools(char** argv) {
   setenv("GOMP_SPINCOUNT", "10000", 1);
   setenv("OMP_DYNAMIC", "FALSE", 0);
   setenv("MKL_DYNAMIC", "FALSE", 0);
-  // It starts by its own path, so that lists of processes name it. If it cannot
-  // start again it continues as it is, only slower.
+  // The program starts again by its own path, so that lists of processes name
+  // it. If it cannot start again it continues as it is, only slower.
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length < 0) return;

@@ -129,7 +129,7 @@ class RankReport final : public Reporter {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  // Null where it cannot be written: a report is not worth a run.
+  // Null where the file cannot be written: a report is not worth a run.
   Progress* Opened() {
     if (!tried_) {
       tried_ = true;

@@ -149,7 +149,8 @@ Run::Run(RunPlan plan, const RunRanks& ranks, Reporter& reporter)
     WriteDescription(plan_.folder.path);
     log_ = std::make_unique<StepLog>(plan_.folder.log(), state_.log_bytes);
   }
-  // As if the parts of a resumed run had followed each other without a gap.
+  // Clocks start as if the parts of a resumed run had followed each other
+  // without a gap.
   start_ = std::chrono::steady_clock::now() -
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                std::chrono::duration<double>(state_.elapsed_s));

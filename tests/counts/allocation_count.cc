@@ -24,7 +24,8 @@ int64_t AllocatedBytes() { return allocated_bytes; }
 
 #ifdef TARN_COUNT_BY_HOOKS
 
-// Of the sanitizers' allocator_interface.h, which g++ does not bring along.
+// Declared by the sanitizers' allocator_interface.h, which g++ does not bring
+// along.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(
     void (*allocated)(const volatile void*, size_t),
     void (*freed)(const volatile void*));

@@ -41,7 +41,7 @@ _NUMBER = r"(?<![\w.,/^*-])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)"
 _JOINT = r"(?:\s?-\s?|\s?/\s?|\s(?:to|and|or|against|instead of|from)\s)"
 # "14 x 14" is a size and 1.5x a ratio.
 _FIGURE = re.compile(rf"(?P<numbers>{_NUMBER}(?:{_JOINT}\d[\d,]*(?:\.\d+)?)*)(?!\sx)\s?{_UNIT}")
-# Of a column or a row: as a word of its own, or behind a comma.
+# The unit in the head of a column or row: a word of its own, or behind a comma.
 _HEAD = re.compile(rf"(?:^|[\s,(]){_UNIT}")
 _MARK = re.compile(r"<!--\s*(figures|not measured):(.*?)-->", re.DOTALL)
 
@@ -140,8 +140,8 @@ def _numbers(value: object, unit: str) -> Iterator[float]:
 
 
 def numbers_of(source: str, unit: str) -> list[float]:
-    """Of "file.json#key/key", for figures of this unit. KeyError or OSError where
-    there is no such place."""
+    """The numbers at "file.json#key/key", for figures of this unit. KeyError or OSError
+    where there is no such place."""
     name, _, path = source.partition("#")
     text = (DOCS / name).read_text("utf-8")
     value = ([json.loads(line) for line in text.splitlines()] if name.endswith(".jsonl")

@@ -96,7 +96,7 @@ def test_short_messages_take_the_messages_of_their_algorithm(op):
 
 
 def test_two_segments_on_their_way_bound_the_rate():
-    """Of 1 MiB each: a link with a long delay is not filled."""
+    """Two segments of 1 MiB do not fill a link with a long delay."""
     size, slow = 64 * SEGMENT, Link(0.0, 0.01, 1e-12)
     assert seconds("all_reduce", size, 2, slow) == pytest.approx(2 * 32 / 2 * 0.01, rel=0.01)
 

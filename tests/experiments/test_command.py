@@ -180,7 +180,7 @@ def test_an_experiment_of_the_cpu_alone(text, monkeypatch):
 
 
 def steps(folder):
-    """Of a log, which may be growing."""
+    """The steps in a log, which may be growing."""
     try:
         lines = (folder / "log.jsonl").read_text().splitlines()
         return [json.loads(line)["step"] for line in lines]

@@ -41,6 +41,30 @@ def test_digest_of_code(old, new, same):
     assert (digest.of_python(CODE) == digest.of_python(CODE.replace(old, new))) == same
 
 
+CPP = '''// About.
+#define LIMIT 3
+/* Two
+   lines. */
+const char* kLink = "http://x";  // where
+const char* kRaw = R"(a "// b)";
+int Run(int x) { return x + LIMIT; }
+'''
+
+
+@pytest.mark.parametrize("old, new, same", [
+    ("// About.", "// Other words,\n// on two lines.", True),
+    ("   lines. */", "   lines.\n   Three. */", True),
+    ("  // where", "", True),
+    ("http://x", "http://y", False),
+    ("// b", "// c", False),
+    ("LIMIT 3", "LIMIT 4", False),
+    ("3\n/* Two\n   lines. */\n", "3 ", False),  # a line of the preprocessor ends where it ends
+])
+def test_digest_of_cpp(old, new, same):
+    assert old in CPP
+    assert (digest.of_cpp(CPP) == digest.of_cpp(CPP.replace(old, new))) == same
+
+
 def test_digest_of_folders(tmp_path):
     (tmp_path / "src" / "a").mkdir(parents=True)
     source = tmp_path / "src" / "a" / "x.cc"

@@ -73,8 +73,10 @@ def test_the_opposite_is_named():
     narrow = result(linear=lambda d, n: 0.99 - d / 100)
     assert "more columns recall more" in opposite(narrow)
     assert "d_key 16 holds no more" in opposite(result(linear=lambda d, n: 0.97))
-    # Somewhat more than columns is not shown, and not the opposite.
-    some = result(linear=lambda d, n: min(1.0, 1.9 * d / n))
+    # More than columns in every seed is the opposite; in some seeds it is not shown.
+    more = result(linear=lambda d, n: min(1.0, 1.9 * d / n))
+    assert "d_key 16 holds no more" in opposite(more)
+    some = result(linear=lambda d, n: min(1.0, 1.4 * d / n), spread=0.03)
     assert "d_key 16 holds no more" in missed(some) - opposite(some)
     rising = result(linear=lambda d, n: 0.2 + n / 128)
     assert "beyond d_key 16 recall falls" in opposite(rising)

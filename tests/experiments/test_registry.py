@@ -136,7 +136,7 @@ def test_sources_hold_all_that_decides_the_figures(name):
         source = todo.pop()
         seen.add(source)
         for need in _needs(source):
-            # Of the commands those that are called will do.
+            # A need of src/cli is met by the sources of the commands that are called.
             covered = [s for s in one.sources if need == s or need.startswith(s + "/")
                        or need == "src/cli" and s.startswith("src/cli/")]
             assert covered, f"{name}: sources lack {need}, which {source} uses"

@@ -42,7 +42,7 @@ _FORMS = {
         "ops.rwkv7.gate_output_correction": ("gate_output_correction",),
     },
 }
-# Of tarn.fla, what other packages than fla hold.
+# Functions of tarn.fla that belong to other packages than fla.
 _NOT_FLA = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_combined",
             "selective_state_update")
 
@@ -84,7 +84,8 @@ def _replaced() -> Iterator[tuple[Callable, Callable]]:
 
 
 def _patch_loss() -> None:
-    """Its module asserts that it is not on a CPU before it calls its function."""
+    """Wraps fla's loss module, which asserts that its input is not on a CPU before it calls
+    the function that tarn replaces."""
     ops = importlib.import_module("fla.modules.fused_cross_entropy.ops")
     theirs = ops.FusedCrossEntropyLoss.forward
 

@@ -11,7 +11,7 @@ from tarn.fla._call import want_none, wide
 def cross_entropy_loss(logits, target, label_smoothing=0.0, logit_scale=1.0, lse_square_scale=0.0,
                        logit_softcapping=None, ignore_index=-100, inplace_backward=False,
                        process_group=None):
-    """Unreduced, and the part of it that is the square of the logsumexp."""
+    """The unreduced loss, and the part of it that is the square of the logsumexp."""
     if process_group is not None:
         raise want_none("cross_entropy_loss", "process_group", process_group)
     logits = wide(logits) * logit_scale

@@ -11,7 +11,7 @@ from tarn.fla._call import wide
 
 
 def _norm(x, weight, bias, eps, centred, groups=1, gate=None, activation="silu"):
-    """Of the last axis, cut into groups, in the dtype of x."""
+    """The norm of the last axis, which is cut into groups; the result has the dtype of x."""
     width = x.shape[-1] // groups
     rows = x.reshape(1, -1, groups, width)
     if weight is None:

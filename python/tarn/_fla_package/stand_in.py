@@ -70,7 +70,7 @@ def _next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-# At the top of the package, and jit in its dialects too.
+# Names at the top of the Triton package; its dialects have `jit`, too.
 _KNOWN = {
     "autotune": _same,
     "cdiv": lambda n, d: -(-n // d),

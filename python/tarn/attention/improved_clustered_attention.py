@@ -53,7 +53,7 @@ class ImprovedClusteredAttention(ClusteredAttention):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """As ClusteredAttention."""
+        """Takes and returns what ClusteredAttention's forward does."""
         want_no_attention_mask("ImprovedClusteredAttention", attn_mask, queries, keys)
         arguments = self._clustering_arguments(queries, keys, query_lengths, key_lengths)
         return ops.improved_clustered_attention(

@@ -29,8 +29,8 @@ class ImprovedClusteredCausalAttention(ImprovedClusteredAttention):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
     ) -> torch.Tensor:
-        """As ClusteredAttention; MaskError unless attn_mask is lower triangular
-        with offset 0."""
+        """Takes and returns what ClusteredAttention's forward does. Raises MaskError unless
+        attn_mask is lower triangular with offset 0."""
         kind = "ImprovedClusteredCausalAttention"
         offset = causal_offset_of(kind, attn_mask, queries, keys)
         if offset != 0:

@@ -38,7 +38,7 @@ class Spec:
 
 
 class Choice(Spec):
-    """One of `choices`."""
+    """The type of a parameter that is one of `choices`."""
 
     def __init__(self, choices: Collection[Any]):
         super().__init__(self._chosen, f"Choice({choices!r})")
@@ -57,7 +57,7 @@ class Choice(Spec):
 
 
 class Optional(Spec):
-    """None, which gives `default`, or a value of `spec`."""
+    """The type of a parameter that is None, which gives `default`, or a value of `spec`."""
 
     def __init__(self, spec: Spec, default: Any = None):
         super().__init__(self._or_default, f"Optional[{spec!r}, {default!r}]")

@@ -20,7 +20,7 @@ __all__ = [
     "causal_dot_product_cuda",
 ]
 
-# As in a fast-transformers that was built without CUDA.
+# These names are None in a fast-transformers that was built without CUDA, too.
 causal_dot_product_cuda = causal_dot_backward_cuda = None
 
 
@@ -39,7 +39,7 @@ class CausalDotProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
-        """As `causal_dot_product`; ctx keeps the three arguments."""
+        """Computes what `causal_dot_product` computes; ctx keeps the three arguments."""
         ctx.save_for_backward(Q, K, V)
         with torch.no_grad():
             return causal_dot_product(Q, K, V)

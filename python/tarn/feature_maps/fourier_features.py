@@ -128,8 +128,8 @@ class RandomFourierFeatures(FeatureMap):
         return self.omega.to(x.dtype) if x.dtype == torch.float64 else self.omega
 
     def _normalised(self, features: torch.Tensor, n_dims: int) -> torch.Tensor:
-        """Under compat, features divided by sqrt(n_dims) instead of by the number of
-        columns actually made (they differ where n_dims is odd)."""
+        """The features, which compat divides by sqrt(n_dims) instead of by the square root of
+        the number of columns actually made (they differ where n_dims is odd)."""
         made = 2 * self._n_freq()
         if not self.compat or made == n_dims:
             return features

@@ -10,8 +10,8 @@ from torch import Tensor
 from tarn import ops
 from tarn.ops import _checks as checks
 
-# Taken and ignored wherever a function takes further arguments by name: they choose
-# kernels, or repeat on the host what stands on a device.
+# Arguments that are taken and ignored wherever a function takes further arguments by name:
+# they choose kernels, or repeat on the host what stands on a device.
 HINTS = (
     "chunk_indices",
     "chunk_size",

@@ -35,7 +35,8 @@ def _linear(op, q, k, v, normalize, scale, initial_state, output_final_state, **
         return _call.recurrence(
             op, q, k, v, scale=scale, initial_state=initial_state,
             output_final_state=output_final_state, **options)
-    # In float32 throughout: a denominator rounded to 16 bits would cost the output its own.
+    # The call is float32 throughout: a denominator that was rounded to 16 bits would cost the
+    # output its own precision.
     checks.want_tensor(op, "v", v)
     values, state = _with_ones(v, initial_state)
     sums, last = _call.recurrence(

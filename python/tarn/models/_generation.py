@@ -59,8 +59,8 @@ def generate(
     return torch.stack(out, dim=1)
 
 
-# Most numbers drawn at once, and most tokens that they are drawn for: drawing for
-# each token costs more than the rest of choosing it.
+# The most numbers drawn at once, and the most tokens that they are drawn for: drawing for
+# each token alone would cost more than the rest of choosing it.
 _DRAWN, _TOKENS = 1 << 18, 64
 
 

@@ -114,7 +114,7 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
     def forward(
         self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None
     ) -> torch.Tensor:
-        """As the attention that it replaces; row i has position i."""
+        """Takes and returns what the replaced attention's forward does; row i has position i."""
         kind = "TurnedLinearAttention"
         options: dict[str, Any] = {"causal": self.causal}
         if self.causal:
@@ -135,7 +135,7 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
         return {**super().facts(keys, values), **turn}
 
     def prefill(self, queries, keys, values, lengths=None, state=None):
-        """As CausalSteps.prefill."""
+        """Does what CausalSteps.prefill does."""
         if not self.causal:
             raise ValueError("attention: want a causal one for prefill and step, got another")
         batch, seq_len = queries.shape[:2]

@@ -34,7 +34,7 @@ class _TokenModel(torch.nn.Module):
         super().__init__()
         self.config = config
         embedding = Embedding(config)
-        # Registered part by part: the weight file's names have no prefix.
+        # The parts are registered one by one: the weight file's names have no prefix.
         if config["task"] == "ctc":
             self.input_projection = embedding.tokens
         else:

@@ -137,7 +137,7 @@ class LinearAttention(Attention):
         self.eps = eps
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """As Attention.unbiased. One call makes queries, keys and values."""
+        """Does what Attention.unbiased does, with one call for queries, keys and values."""
         maps = (self.query_projection, self.key_projection, self.value_projection)
         packed = ops.layer_heads(x, [m.weight for m in maps], [m.bias for m in maps])
         heads = ops.linear_attention_packed(

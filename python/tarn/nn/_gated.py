@@ -34,7 +34,7 @@ class GatedMixer(GatedWeights):
     """
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """As Mixer.unbiased; out_projection is left to be applied."""
+        """Does what Mixer.unbiased does; out_projection is left to be applied."""
         if key_mask is not None:
             key_mask = key_mask.to(x.device).expand(x.shape[:2])
         return self._run(x, key_mask, None, None, self._places(x))[0]
@@ -42,8 +42,8 @@ class GatedMixer(GatedWeights):
     def mix(
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
-        """As Mixer.mix, for tokens that are kept in front of those that are not, and
-        places counted from the first."""
+        """Does what Mixer.mix does, where all kept tokens come before those that are not and
+        places are counted from the first."""
         branch, new_state = self._run(x, None, kept.sum(1), state, self._places(x))
         assert branch.weight is not None
         return ops.affine(branch.rows, branch.weight), new_state
@@ -213,7 +213,7 @@ class GatedMixer(GatedWeights):
         return wide(self.log_decay) if gate == "constant" else None
 
     def _bounded_keys(self, decay: Any) -> torch.Tensor:
-        """1 - f = (1 - l) sigma(-x)."""
+        """The keys of a bounded gate, 1 - f = (1 - l) sigma(-x)."""
         keys = (1 - wide(self.lower_bound)) * torch.sigmoid(-wide(decay))
         return split(keys.to(decay.dtype), self.key_heads)
 

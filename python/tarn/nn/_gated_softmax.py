@@ -55,7 +55,7 @@ class GatedSoftmaxMixer(Mixer):
             self._turned = view["rotary_width"] or view["d_key"]
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """As Mixer.unbiased; out_projection is left to be applied."""
+        """Does what Mixer.unbiased does; out_projection is left to be applied."""
         kept = None
         if key_mask is not None:
             kept = key_mask.to(x.device).expand(x.shape[:2])
@@ -65,7 +65,7 @@ class GatedSoftmaxMixer(Mixer):
     def mix(
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
-        """As Mixer.mix, for tokens that are kept in front of those that are not."""
+        """Does what Mixer.mix does, where all kept tokens come before those that are not."""
         steps = torch.full((x.shape[0],), state["keys"].shape[1])
         branch, new_state = self._continue(x, kept.sum(1).cpu(), state, steps)
         assert branch.weight is not None
@@ -121,8 +121,8 @@ class GatedSoftmaxMixer(Mixer):
         return torch.cat([turned, rest], 3) if rest.shape[3] else turned
 
     def _attend(self, heads: dict[str, torch.Tensor], masks: dict[str, Any]) -> Branch:
-        """Keys and values of a group are repeated for its heads; the gate, and what is
-        left of the layer."""
+        """Attends, applies the gate, and leaves out_projection to the caller. The keys and
+        values of a group are repeated for its heads."""
         group = self.heads // self.key_heads
         keys, values = heads["keys"], heads["values"]
         if group > 1:

@@ -12,12 +12,12 @@ from tarn import ops
 from tarn.nn._gated_parts import shapes_of
 from tarn.nn._mixer import Mixer, View
 
-# What reads a row of the layer, in the order of the results.
+# The projections that read a row of the layer, in the order of their results.
 _FIRST = (
     "query_projection", "key_projection", "value_projection", "gate_projection",
     "gate_down_projection", "decay_projection", "decay_down_projection", "beta_projection",
 )  # fmt: skip
-# Where steps and rates of a decay begin (Gu and Dao 2023, arXiv 2312.00752, section 3.6).
+# The initial steps and rates of a decay (Gu and Dao 2023, arXiv 2312.00752, section 3.6).
 _STEPS, _STEP_FLOOR, _RATES = (1e-3, 0.1), 1e-4, (1.0, 16.0)
 
 
@@ -76,7 +76,8 @@ class GatedWeights(Mixer):
 
     @torch.no_grad()
     def _begin(self, layer: int) -> None:
-        """First values of what is no matrix: those of the papers, as the trainer's."""
+        """Sets the initial values of all parameters but matrices: those of the papers, which
+        the trainer sets, too."""
         gate, count = self.form["gate"], max(self.view["n_layers"], 1)
         if gate == "constant" and self.form["rotary"]:
             self.log_decay.copy_(ops.retention_gates(self.heads))

@@ -38,7 +38,7 @@ class Mixer(torch.nn.Module):
         self.view = view
         self.kind: str = view["attention"]
         (self.state_rows,) = tables.layer_states(of_one_layer(view))
-        # Asked for at every step.
+        # Kept here because every step asks for it.
         self._recurrent = self.kind in tables.recurrent_mixers()
         self._facts = {
             "initial": {row["name"]: row["initial"] for row in self.state_rows},
@@ -144,7 +144,7 @@ class Mixer(torch.nn.Module):
         return Branch(out), tensors
 
     def _own(self, tensors: Tensors) -> Tensors:
-        """Those of a layer's state that are the mixer's."""
+        """The mixer's own tensors among those of a layer's state."""
         return {name: tensor for name, tensor in tensors.items() if name in self._facts["shapes"]}
 
     def _first(self, x: torch.Tensor) -> Tensors:
@@ -157,7 +157,8 @@ class Mixer(torch.nn.Module):
         }
 
 
-# What a model says of its task, its positions and its other stack.
+# Sections and keys of a configuration that concern the model around the mixer: its task, its
+# positions and its other stack.
 _SECTIONS_AROUND = ("image", "positions", "feed_forward")
 _KEYS_AROUND = ("task", "n_classes", "input_dim", "n_decoder_layers", "cross_attention")
 

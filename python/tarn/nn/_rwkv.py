@@ -53,7 +53,7 @@ class RwkvMixer(Mixer):
         self._begin(layer, max(view["n_layers"], 1))
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """As Mixer.unbiased; out_projection is left to be applied."""
+        """Does what Mixer.unbiased does; out_projection is left to be applied."""
         if key_mask is not None:
             key_mask = key_mask.to(x.device).expand(x.shape[:2])
         return self._run(x, key_mask, None, None)[0]
@@ -61,7 +61,7 @@ class RwkvMixer(Mixer):
     def mix(
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
-        """As Mixer.mix, for tokens that are kept in front of those that are not."""
+        """Does what Mixer.mix does, where all kept tokens come before those that are not."""
         branch, new_state = self._run(x, None, kept.sum(1), state)
         assert branch.weight is not None
         return ops.affine(branch.rows, branch.weight), new_state
@@ -91,8 +91,9 @@ class RwkvMixer(Mixer):
 
     @torch.no_grad()
     def _begin(self, layer: int, layers: int) -> None:
-        """First values as the trainer's: the first channels look back and forget slowly;
-        the second halves of low rank are small, so that their biases decide at first."""
+        """Sets the trainer's initial values: the first channels look back and forget slowly;
+        the second factors of the low-rank maps are small, so that their biases decide at
+        first."""
         inputs, d = self.token_shift.shape
         width = self.heads * self.d_key
         rising, falling = layer / max(layers - 1, 1), 1 - layer / layers

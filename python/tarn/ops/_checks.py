@@ -11,7 +11,7 @@ FEATURE_MAPS = tables.elementwise_maps()
 DENOMINATORS = tables.words_of("denominator")
 # The denominators that are one division; None is the map's own.
 DIVIDED = (None, *(word for word in DENOMINATORS if word != "signed"))
-# None is the best; the others are tiles that the kernels have.
+# None lets the kernel choose the best; the others are the tiles that the kernels have.
 CHUNK_SIZES = (None, 16, 32, 64)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -118,7 +118,7 @@ def want_lengths(op, argument, tensor, like):
 def are_usual(queries, keys, values):
     """Whether the operands are plain tensors of one shape [B, T, H, K] and dtype on
     the CPU, which need no further checks: this serves most calls without the long
-    checks. False says nothing."""
+    checks. False does not mean that the operands are wrong."""
     shape = queries.shape if type(queries) is torch.Tensor else ()
     return (
         len(shape) == 4
@@ -134,7 +134,8 @@ def are_usual(queries, keys, values):
 
 
 def are_usual_options(feature_map, denominator, eps, scale):
-    """Whether they are the operators' defaults; False says nothing."""
+    """Whether the options are the operators' defaults; False does not mean that they are
+    wrong."""
     return (
         type(feature_map) is type(denominator) is str
         and feature_map == "elu1"

@@ -112,7 +112,7 @@ class AttentionState:
         return self._map(lambda tensor: tensor.detach())
 
     def to(self, *args: Any, **kwargs: Any) -> AttentionState:
-        """Its tensors moved as ``torch.Tensor.to`` does; steps stay."""
+        """The state with its tensors moved as ``torch.Tensor.to`` does; steps stay."""
         tensors = {name: t.to(*args, **kwargs) for name, t in self.tensors.items()}
         return replace(self, tensors=tensors, source=None)
 

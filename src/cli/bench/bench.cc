@@ -119,8 +119,8 @@ class BenchReport {
   explicit BenchReport(const std::string& format)
       : payload_(stdout), format_(format) {}
 
-  // Before the first row, once a model is open: one that cannot be opened
-  // leaves stdout empty.
+  // Called before the first row, once a model is open: one that cannot be
+  // opened leaves stdout empty.
   void Begin() {
     if (begun_) return;
     begun_ = true;
@@ -132,7 +132,7 @@ class BenchReport {
   void Add(BenchRow row) {
     if (format_ == "csv") payload_.Write(CsvRow(row));
     if (format_ == "json") {
-      // One row a line, whole as soon as it is there.
+      // Each row is a line, which is written whole as soon as it is there.
       payload_.Write((rows_.empty() ? "  " : " ,") + JsonRow(row) + "\n");
     }
     // Rows of the batch belong to the second table only.

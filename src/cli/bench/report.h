@@ -30,7 +30,7 @@ struct BenchRow {
 };
 
 double Mean(const std::vector<double>& values);
-/// Over n - 1; 0 for fewer than two values.
+/// The root of the squares' sum over n - 1; 0 for fewer than two values.
 double StandardDeviation(const std::vector<double>& values);
 
 /// "612.01 MiB", "1.40 GiB"; "152.73 M", "1.60 B".

@@ -7,7 +7,7 @@
 
 namespace tarn::cli {
 
-/// 0 or more, or -1 for a random one.
+/// Declares --seed: 0 or more, or -1 for a random one.
 void DeclareSeed(ArgumentParser& parser, int64_t& seed);
 
 /// The seed as given; a random one of 53 bits for -1, exact in readers of JSON

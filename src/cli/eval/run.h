@@ -25,7 +25,7 @@ class Scorer {
   /// log-probability is not finite.
   void Feed(std::span<const int32_t> tokens, const Sink& sink);
   int64_t tokens() const { return tokens_; }
-  /// After the tokens fed so far.
+  /// The state after the tokens fed so far.
   const State& state() const { return state_; }
   /// Minus the sum of log-probabilities, and the mean; 0 when none.
   double nats() const { return nats_; }

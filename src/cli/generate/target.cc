@@ -55,7 +55,7 @@ class Run {
   Run(const OpenedModel& opened, const TargetOptions& options, bool json)
       : opened_(opened), options_(options), json_(json) {}
 
-  // False when there is no point in going on.
+  // Writes the targets of one source; false when there is no point in going on.
   bool Source(const std::string& text) {
     const std::vector<int32_t> source = EncodeSource(opened_, text);
     TargetTimes times;

@@ -15,7 +15,7 @@ constexpr int64_t kMaxSymbols = int64_t{1} << 20;
 // Streams of the seed: training rows use the step itself, as windows of text
 // do; see trainer.cc for the others.
 constexpr uint64_t kHeldOutStream = ~uint64_t{2};
-// More than a row of 2^20 tokens draws.
+// A row of 2^20 tokens draws fewer numbers than this.
 constexpr uint64_t kCountersPerRow = uint64_t{1} << 22;
 
 constexpr int64_t kCopySymbols = 10;

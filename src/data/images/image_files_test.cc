@@ -128,7 +128,7 @@ TEST(ImagesTest, BoundsComeBeforeMemory) {
   ExpectPart(header(0xffffffff, 4, 6), "got 4294967295");
   ExpectPart(header(1, 0xffffffff, 0xffffffff), "height: want 1 to 4096");
   ExpectPart(header(1, 1, 0), "width: want 1 to 4096, got 0");
-  // As large as the header may declare, with no data after it.
+  // The header declares as much as it may, with no data after it.
   ExpectPart(header(1 << 24, 4096, 4096), "got 16 bytes");
   ImageBounds bounds;
   bounds.max_images = 2;

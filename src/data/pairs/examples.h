@@ -35,7 +35,7 @@ class Examples {
 
   int64_t size() const { return static_cast<int64_t>(labels_.size()); }
   std::span<const int32_t> input(int64_t i) const { return Field(2 * i); }
-  /// Without the "\n" before and after it; empty with labels.
+  /// The target without the "\n" before and after it; empty with labels.
   std::span<const int32_t> target(int64_t i) const { return Field(2 * i + 1); }
   /// -1 without labels.
   int64_t label(int64_t i) const { return labels_[i]; }

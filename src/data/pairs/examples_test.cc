@@ -68,7 +68,8 @@ TEST(ReadPairsTest, SplitsByInputAndDropsDuplicates) {
   const Strings training = TextOf(c.split.training);
   const Strings held_out = TextOf(c.split.held_out);
   EXPECT_EQ(training.size() + held_out.size(), 2001u);
-  // One in twenty: five standard deviations of a binomial (100, sd 9.7).
+  // One in twenty is held out, within five standard deviations of a binomial
+  // (100, sd 9.7).
   EXPECT_NEAR(static_cast<double>(held_out.size()), 100, 49);
   std::set<std::string> inputs;
   for (const auto& [input, output] : held_out) inputs.insert(input);

@@ -30,9 +30,9 @@ class SpokenDigits {
   /// all, more than the bounds; IoError.
   static SpokenDigits Read(const std::string& path);
 
-  /// By speaker, digit and index.
+  /// The recordings in the order of speaker, digit and index.
   const std::vector<DigitClip>& clips() const { return clips_; }
-  /// Sorted by bytes.
+  /// The speakers' names, sorted by bytes.
   const std::vector<std::string>& speakers() const { return speakers_; }
   int64_t sample_rate() const { return sample_rate_; }
   int64_t samples() const;  // of all clips together

@@ -64,7 +64,8 @@ TEST_P(ActivationTest, Relu) {
 }
 
 TEST_P(ActivationTest, GeluIsTheExactForm) {
-  // 1.5e-7 / 2 of the formula and as much again from rounding.
+  // The bound is the formula's error of 1.5e-7 / 2, and as much again for
+  // rounding.
   ExpectMatches(
       GeluRow, [](double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); },
       3e-7);

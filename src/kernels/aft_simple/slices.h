@@ -110,7 +110,7 @@ void CheckInputs(const AftSimpleInputs& in);
 /// null where there is something to hold.
 void CheckView(const char* name, const TensorView& view, const TensorView& like,
                bool optional);
-/// All three parts, or none if `optional`.
+/// Checks that all three parts are there, or none of them if `optional`.
 void CheckState(const char* name, const AftSimpleInputs& in,
                 const AftSimpleState& state, bool optional);
 

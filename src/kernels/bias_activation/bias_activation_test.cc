@@ -145,7 +145,7 @@ TEST_P(BiasActivationTest, AnyExecutorAndPlaceGiveTheSameBits) {
       EXPECT_EQ(wanted.grad_x, given.grad_x);
       EXPECT_EQ(wanted.grad_bias, given.grad_bias);
     }
-    // In place, forward over x and backward over dy.
+    // Results may replace operands: forward over x and backward over dy.
     Problem in_place(activation, 300, 37, 0.2);
     BiasActivationForward(in_place.options, 300, 37, in_place.x.data(),
                           in_place.bias.data(), in_place.x.data(), serial);

@@ -363,7 +363,7 @@ TEST(DecayAttentionGradMemory, IsBoundedByTokensAndCheckpoints) {
   EXPECT_EQ(bytes(65536, false) - bytes(1024, false),
             2 * (65536 - 1024) / 256 * 64 * 64 * 4);
   EXPECT_LT(bytes(65536, true), 2 * 512 * 1024);
-  // One head of queries and keys for all eight of values.
+  // One head of queries and keys serves all eight value heads.
   EXPECT_EQ(bytes(1024, true, 1), bytes(65536, true, 1));
 }
 

@@ -11,7 +11,7 @@
 
 namespace tarn::testing {
 
-// Between those that forget nothing over 256 tokens and exact resets.
+// Sizes between gates that forget nothing over 256 tokens and exact resets.
 constexpr double kGateSizes[] = {1e-3, 0.1, 1, 10, 20, 40, 80, 1e4};
 
 // 4,096 tokens whose gates lie between -1.5 and -0.5 of a size, none of them

@@ -141,7 +141,7 @@ HWY_MAYBE_UNUSED static void TakeNearPairs(const GradientContext& c) {
   }
 }
 
-// Their terms of dq and dk.
+// Adds the terms that near pairs have in dq and dk.
 HWY_MAYBE_UNUSED static void AddNearPairs(const GradientContext& c) {
   const DF d;
   const int64_t shift = c.in().bonus != nullptr ? 1 : 0, key = c.at.key;

@@ -58,7 +58,8 @@ struct StateProduct {
   const float *a, *weights;
   const float *more, *more_weights;
   float* to;
-  // With both: parts [16 lanes] = sum over rows of the state's term times with.
+  // If neither is null: parts [16 lanes] = sum over rows of the state's term
+  // times `with`.
   const float* with = nullptr;
   float* parts = nullptr;
   bool finite = true;  // a and more; if not, weights of 0 are skipped
@@ -165,7 +166,8 @@ HWY_INLINE void ValueGradientPanel(const GradientContext& c, const ScoreView& p,
   });
 }
 
-// From w in grad_values: dbeta, dV = beta w in its place, dY = -dV.
+// Computes dbeta, dV = beta w and dY = -dV from w, which grad_values holds and
+// dV replaces.
 HWY_MAYBE_UNUSED static void DeltaValueGradients(const GradientContext& c,
                                                  const float* residuals) {
   const DF d;

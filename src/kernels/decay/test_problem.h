@@ -198,7 +198,7 @@ inline std::vector<double> WideFloats(const std::vector<float>& x) {
   return {x.begin(), x.end()};
 }
 
-// Whether every byte is the pattern that poisons memory.
+// The float that poisons memory.
 inline float PoisonFloat() { return std::numeric_limits<float>::quiet_NaN(); }
 
 // Runs `forward(options, in, outputs, executor)`, which brings the workspace.

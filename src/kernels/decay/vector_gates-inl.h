@@ -96,7 +96,7 @@ HWY_MAYBE_UNUSED static void PrepareVectorScores(
   }
 }
 
-// As PrepareScalar, with P by rows over queries.
+// Does what PrepareScalar does, with P by rows over queries.
 template <bool kDelta>
 HWY_MAYBE_UNUSED static void PrepareVector(const RecurrentOptions& options,
                                            const RecurrentInputs& in,

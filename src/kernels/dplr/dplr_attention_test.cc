@@ -219,7 +219,7 @@ TEST_P(DplrAttentionTest, HalfTypesMatchReference) {
 }
 
 TEST_P(DplrAttentionTest, PackedAndPaddedRowsAndCheckpointsAndThreads) {
-  // All of them give the bits of each sequence alone.
+  // Every such call gives the bits of each sequence alone.
   SerialExecutor serial;
   ThreadPool pool(3);
   ReversedExecutor reversed;

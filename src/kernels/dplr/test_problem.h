@@ -17,8 +17,8 @@ namespace tarn::testing {
 
 using reference::DplrProblem;
 
-// As RWKV-7 makes them: c = -kappa of length 1, b = kappa * alpha with alpha in
-// (0, 1), so that the state stays bounded.
+// A problem with c and b as RWKV-7 makes them: c = -kappa of length 1 and
+// b = kappa * alpha with alpha in (0, 1), so that the state stays bounded.
 inline DplrProblem MakeDplrProblem(RecurrentShape shape, Gate gate,
                                    uint64_t seed, DType dtype = DType::kF32,
                                    const GateStyle& style = {},

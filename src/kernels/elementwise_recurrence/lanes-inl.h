@@ -48,7 +48,7 @@ struct ElementwiseLanes {
                     row + v * kLanes * static_cast<int64_t>(DTypeBytes(kOf)),
                     left - v * kLanes);
   }
-  // These channels of token t.
+  // The address of these channels of token t.
   template <DType kOf>
   HWY_INLINE char* At(const TensorView& view, int64_t t) const {
     return view.Row(span.batch, span.first + t, 0) +

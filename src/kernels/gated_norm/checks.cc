@@ -42,7 +42,7 @@ void CheckGatedNorm(const GatedNormOptions& options, const GatedNormInputs& in,
         StrCat("[B, T, ", options.groups, ", ", options.width, "]"),
         ShapeText(x.Shape()));
   }
-  // As "not below zero": NaN is refused too.
+  // Negated, so that NaN is refused too.
   if (!(options.eps >= 0)) {
     throw ArgumentError(StrCat(kGatedNorm, "eps"), "at least 0",
                         StrCat(options.eps));

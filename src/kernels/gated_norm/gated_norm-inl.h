@@ -78,9 +78,9 @@ struct RowMoments {
   VF inverse;  // 1 / root
 };
 
-// Of the row u(i, n), zero behind its end, whose `sum` is of entries where
-// centred, else of squares. A centred row is walked once more, so that the
-// variance does not cancel.
+// The moments of the row u(i, n), which is zero behind its end. `sum` is that
+// of the entries where centred, else that of their squares. A centred row is
+// walked once more, so that the variance does not cancel.
 template <bool kCentred, class F>
 HWY_INLINE RowMoments MomentsOf(const GatedNormOptions& options, VF sum,
                                 const F& u) {

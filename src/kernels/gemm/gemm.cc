@@ -30,7 +30,8 @@ constexpr int64_t kMostRows = 384;  // rows that meet one block of b
 // A packed b up to here stays in L2 from one range of rows to the next.
 constexpr int64_t kNearFloats = 1 << 17;
 constexpr int64_t kMostColumns = 512;  // of c, where rows are copied
-// From here on, rows of a share too few sets of L1 to be read in place.
+// From this stride on, rows of `a` share too few sets of L1 to be read in
+// place.
 constexpr int64_t kWideStride = 1024;
 constexpr int64_t kCopyStride = kDepth + 16;  // no multiple of 256 bytes
 constexpr int64_t kBlockFloats = kDepth * kColumns;
@@ -169,7 +170,8 @@ struct Ahead {
   int64_t stride = 0, rows = 0, lines = 0;
   int64_t row = 0, line = 0;
 
-  // From (i, j) of x on: `rows` by `columns` elements as they lie in memory.
+  // The `rows` by `columns` elements of x from (i, j) on, as they lie in
+  // memory.
   static Ahead Of(const GemmOperand& x, int64_t i, int64_t j, int64_t rows,
                   int64_t columns) {
     if (x.transposed) {
@@ -262,7 +264,8 @@ struct Sweep {
     }
   }
 
-  // All columns for some depth: rows of a are copied once.
+  // Takes all columns for one block of depth at a time, so that rows of `a` are
+  // copied once.
   void DepthFirst() {
     const int64_t panels =
         (part.column_end - part.column_begin + kColumns - 1) / kColumns;

@@ -368,7 +368,8 @@ int64_t ForwardHeads(const LinearAttentionInputs& in, int width) {
 
 int64_t ForwardScratchFloats(const LinearAttentionOptions& options,
                              const LinearAttentionInputs& in, int width) {
-  // Enough for any outputs: a call that carries states has shorter chunks.
+  // This is enough for any outputs: a call that carries states has shorter
+  // chunks.
   return ForwardLayout(ChunkTokens(options, in, false), in.keys.size[3],
                        in.values.size[3], ForwardHeads(in, width))
       .total;

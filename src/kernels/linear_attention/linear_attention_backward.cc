@@ -41,7 +41,8 @@ static int64_t BackwardHeads(const LinearAttentionInputs& in, int sweeps,
 
 int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
                               const LinearAttentionInputs& in, int width) {
-  // Enough with states that are carried, and without, where chunks are longer.
+  // The scratch is enough for calls that carry states, and for those that do
+  // not, whose chunks are longer.
   int64_t most = 0;
   for (const bool carries : {false, true}) {
     const bool one = IsOneChunk(options, in, carries);

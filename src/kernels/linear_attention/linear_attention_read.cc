@@ -164,7 +164,8 @@ namespace {
 void CheckRead(const LinearAttentionOptions& options, const TensorView& queries,
                const float* state_S, const float* state_z,
                const TensorView& out) {
-  // No keys and no values: what remains of the checks of the whole operator.
+  // With no keys and no values, the checks of the whole operator are those of a
+  // read.
   TensorView none = queries, values = out;
   none.size[1] = values.size[1] = 0;
   LinearAttentionInputs in;

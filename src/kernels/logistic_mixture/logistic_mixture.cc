@@ -167,7 +167,7 @@ HWY_INLINE Sums SumComponents(const Lanes& lanes, int64_t k, VF y, MF low,
     lanes.StoreGradient(k + i, hn::Mul(c.mean_slope, c.inverse_scale));
     lanes.StoreGradient(2 * k + i, c.scale_slope);
   }
-  // No component has a weight.
+  // A row in which no component has a weight is invalid.
   sums.bad = hn::IfThenElse(hn::Gt(sums.logits.largest, hn::Neg(infinity)),
                             sums.bad, nan);
   return sums;

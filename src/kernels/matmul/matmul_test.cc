@@ -88,8 +88,8 @@ void ExpectNearReference(const Problem& p, const std::vector<float>& y) {
         sum += term;
         size += std::fabs(term);
       }
-      // One rounding of 2^-24 for each of K links, of at most `size`; they
-      // add up at random, hence the root (with a margin of 4).
+      // The bound allows one rounding of 2^-24, of at most `size`, for each of
+      // K links; they add up at random, hence the root (with a margin of 4).
       const double bound =
           4 * std::sqrt(p.inputs + 1.0) * std::ldexp(size, -24);
       ASSERT_NEAR(sum, y[m * p.outputs + n], bound)

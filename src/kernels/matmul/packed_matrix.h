@@ -34,8 +34,8 @@ class PackedMatrix {
   static constexpr int64_t kPanel = 64;
 
   PackedMatrix() = default;
-  /// All zeros. outputs, inputs >= 1; dtype kF32 or kBF16 (rounded to nearest
-  /// even). Weights lie in `memory`, or in memory of their own when it is null.
+  /// A matrix of zeros. outputs, inputs >= 1; dtype kF32 or kBF16 (rounded to
+  /// nearest even). Weights lie in `memory`, or in their own when it is null.
   /// Throws ShapeError, DTypeError, std::bad_alloc.
   PackedMatrix(int64_t outputs, int64_t inputs, DType dtype,
                std::shared_ptr<WeightMemory> memory = nullptr);

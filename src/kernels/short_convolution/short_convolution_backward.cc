@@ -157,7 +157,7 @@ void ShortConvolutionBackward(const ShortConvolutionInputs& in,
     ({&in, nullptr, nullptr, &grad, sums + sequence * floats, sequence, channel,
       std::min(kConvolutionChannels, width - channel)});
   });
-  // In the order of the sequences.
+  // The sequences' parts are added in their order, whatever the threads.
   for (int64_t c = 0; c < width; ++c) {
     for (int64_t j = 0; j <= in.width; ++j) {
       float* to =

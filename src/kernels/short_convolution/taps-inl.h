@@ -79,7 +79,7 @@ template <int kWidth>
 struct Window {
   VF at[kWidth - 1];
   HWY_INLINE Window() {}  // NOLINT: not initialised
-  // From rows of a state, `stride` floats apart, or zeros.
+  // Loads rows of a state, `stride` floats apart, or zeros where it is null.
   HWY_INLINE void Load(const float* state, int64_t stride, int64_t n) {
     for (int j = 0; j + 1 < kWidth; ++j) {
       at[j] = state == nullptr ? hn::Zero(DF())

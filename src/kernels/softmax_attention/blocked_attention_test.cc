@@ -112,8 +112,8 @@ TEST_P(BlockedAttentionTest, LargeScoresDoNotOverflow) {
       2e-3);
 }
 
-// Against a full sort of the reference's weights; every third key is a copy of
-// the one before it, so that ties are everywhere.
+// The oracle is a full sort of the reference's weights. Every third key is a
+// copy of the one before it, so that ties are everywhere.
 TEST_P(BlockedAttentionTest, TopkTakesTheHighestScoresAndTheFirstOfEqualOnes) {
   Kind kind;
   kind.seq_len = 100, kind.key_len = 150;

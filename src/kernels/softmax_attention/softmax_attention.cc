@@ -174,8 +174,8 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
   }
   const float largest = MaxOfRow(scores, cache.seq_len);
   const float factor = 1.0f / ExpRow(scores, cache.seq_len, largest);
-  // As many columns at a time as there are registers: every line of a narrow
-  // head is read once.
+  // Takes as many columns at a time as there are registers, so that every line
+  // of a narrow head is read once.
   const auto sum = [&](auto vectors, int64_t c, int64_t columns) HWY_ATTR {
     const float* values = cache.values + c;
     const Ahead<kStreams> ahead{

@@ -36,12 +36,13 @@ struct GatedColumns {
     keep(form.skip, s.values, stepped_values);
   }
 
-  // Of `in`, by the matrices of the first product.
+  // The parts of `in`, one for each matrix of the first product: their names
+  // and widths, and the column where each begins (-1: the form has none).
   std::vector<std::string> names;
   std::vector<int64_t> widths;
   int64_t query = -1, key = -1, value = -1;
   int64_t gate = -1, gate_down = -1, decay = -1, decay_down = -1, beta = -1;
-  // Of `extra`.
+  // The columns of `extra` where its parts begin; -1 as above.
   int64_t convolved = -1;  // queries, keys and values after the convolution
   int64_t made_keys = -1, gates = -1, made_gate = -1;
   int64_t stepped_values = -1;  // dt x

@@ -196,8 +196,8 @@ class Linear final : public RuntimeAttention {
     }
   }
 
-  // For features with a width of their own or a signed denominator: token by
-  // token, with the features of one query and one key in scratch.
+  // Attends with features of a width of their own or with a signed denominator,
+  // token by token, with the features of one query and one key in scratch.
   //   S += phi(k) v^T,  z += phi(k),  n = S^T phi(q)      (the kernel)
   //   b += ||phi(k)||,  o = n / d,  d = z . phi(q) kept away from 0 by
   //   ||phi(q)|| b                                        (here)

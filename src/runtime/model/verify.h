@@ -11,7 +11,8 @@ namespace tarn {
 
 /// What VerifyModel found. `problems` is empty for a sound model.
 struct VerifyReport {
-  /// One per entry, each a single line: file, tensor, byte offset, wanted, got.
+  /// One error a fault, each a single line: file, tensor, byte offset, wanted,
+  /// got.
   std::vector<Error> problems;
   int64_t tensors = 0;   // in model.safetensors, 0 when it cannot be read
   int64_t elements = 0;  // of all tensors

@@ -27,11 +27,11 @@ class Encoder : private Block {
   using Block::rows;
   /// Runs all sequences added since Clear.
   void Run();
-  /// After Run: the head [n_classes] on the mean row of sequence i, which must
-  /// have tokens.
+  /// After Run, applies the head [n_classes] to the mean row of sequence i,
+  /// which must have tokens.
   void Classify(int64_t i, float* logits);
-  /// After Run: the keys and values of sequence i for all decoder layers.
-  /// `memory` must be made for the sequence's length.
+  /// After Run, fills `memory` with the keys and values of sequence i for all
+  /// decoder layers. It must be made for the sequence's length.
   void FillMemory(int64_t i, CrossMemory& memory);
 
  private:

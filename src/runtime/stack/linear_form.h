@@ -23,9 +23,9 @@ class LinearForm {
   bool outside() const { return outside_; }
   /// Sums of ||phi(k)|| belong to the state, one per head.
   bool norm_sums() const { return norm_sums_; }
-  /// For a kernel that maps and divides by itself (not outside()).
+  /// The options of a kernel that maps and divides by itself (not outside()).
   const LinearAttentionOptions& options() const { return options_; }
-  /// For a kernel that gets features and returns numerators.
+  /// The options of a kernel that gets features and returns numerators.
   const LinearAttentionOptions& plain_options() const { return plain_; }
 
   /// phi of one head's row x [d_key] into features [d_feature()]; features may

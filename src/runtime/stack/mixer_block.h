@@ -30,13 +30,13 @@ struct Segment {
   int64_t row = 0, count = 0;
 };
 
-/// One thread at a time, except for what tasks of ForTasks may touch: their own
-/// rows and their worker's scratch.
+/// Used by one thread at a time, except for what tasks of ForTasks may touch:
+/// their own rows and their worker's scratch.
 class MixerBlock {
  public:
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
   int workers() const { return executor_.width(); }
-  /// For kernels that split their work themselves.
+  /// The executor for kernels that split their work themselves.
   Executor& executor() { return executor_; }
 
   Rows in;      // [in().outputs()] of the mixer: what its first product made
@@ -46,10 +46,11 @@ class MixerBlock {
   std::vector<int64_t> positions;  // [rows]
   std::vector<Segment> segments;
 
-  /// What reads the row before each keeps the last row of a sequence as tensor
-  /// number `tensor` of the layer's state. The row before `row` in its
-  /// sequence, one of `from` or the one in the state; and, once all of them are
-  /// read, the last row of every segment into the state.
+  /// A mixer that reads the row before each row keeps the last row of a
+  /// sequence as tensor number `tensor` of the layer's state. RowBefore gives
+  /// the row before `row` in its sequence, one of `from` or the one in the
+  /// state. KeepLastRows puts the last row of every segment into the state,
+  /// once all of them are read.
   const float* RowBefore(Rows from, int64_t row, int64_t layer,
                          int64_t tensor) const;
   void KeepLastRows(Rows from, int64_t layer, int64_t tensor) const;

@@ -7,7 +7,8 @@
 namespace tarn {
 namespace {
 
-// At least the rows of a block, so that those of a prompt never share a place.
+// There are at least as many places as a block has rows, so that the rows of a
+// prompt never share one.
 constexpr int64_t kPlaces = 256;
 
 size_t Place(int64_t position) {

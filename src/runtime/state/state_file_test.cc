@@ -296,7 +296,7 @@ TEST_F(StateFileTest, TensorsAreComparedWithWhatTheModelNeeds) {
       change(i, ": want",
              [&](auto&, TensorToWrite& t) { t.dtype = DType::kBF16; });
       std::vector<float> values;
-      // Not -infinity, which m of aft-simple holds before the first token.
+      // -infinity is left out: m of aft-simple holds it before the first token.
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
                               std::numeric_limits<float>::infinity()}) {
         change(i, "[1]", [&](auto&, TensorToWrite& t) {

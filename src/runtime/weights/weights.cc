@@ -95,7 +95,8 @@ CrossWeights PackCross(Reader& reader, const ModelConfig& config,
   CrossWeights w;
   w.query = reader.Linear(name + "query_projection", keys, config.d_model,
                           dtype, memory);
-  // Read once per source, not once per token: kept apart from the others.
+  // This matrix is read once per source, not once per token, and is therefore
+  // kept apart from the others.
   w.key_value = PackedMatrix(keys + values, config.d_model, dtype);
   reader.Linear(name + "key_projection", 0, keys, w.key_value);
   reader.Linear(name + "value_projection", keys, values, w.key_value);

@@ -145,7 +145,7 @@ Frames CheckFrames(const char* where, const torch::Tensor& frames,
 
 PredictorImpl::PredictorImpl(const ModelConfig& config) {
   torch::NoGradGuard no_grad;
-  // As torch::nn::Linear: U(+-1/sqrt(inputs)) for both.
+  // Both begin as those of torch::nn::Linear: U(+-1/sqrt(inputs)).
   const double bound = 1.0 / std::sqrt(static_cast<double>(config.d_model));
   if (!config.tied_head) {
     weight = register_parameter("weight",

@@ -153,7 +153,7 @@ TEST(EncoderLayer, ChannelMixIgnoresPadding) {
       return layer(padded.roll(shift, 1), RotaryTable{}, kept.roll(shift, 1));
     };
     EXPECT_LT(LargestError(masked(0).slice(1, 0, 9), whole), 1e-12);
-    // In front of a sequence, too.
+    // Pads in front of a sequence change nothing, either.
     EXPECT_LT(LargestError(masked(2).slice(1, 2), whole), 1e-12);
   }
 }

@@ -37,7 +37,8 @@ RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
 /// cut over ranks, the rows of the piece that is here and no others.
 class PositionTables {
  public:
-  /// As SinusoidalTable and MakeRotaryTable, with one width and config each.
+  /// Return what SinusoidalTable and MakeRotaryTable do, for one width and one
+  /// config each.
   at::Tensor Sinusoidal(int64_t seq_len, int64_t width, const at::Tensor& like,
                         int64_t first = 0);
   RotaryTable Rotary(const ModelConfig& config, int64_t seq_len,

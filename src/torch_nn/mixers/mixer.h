@@ -107,7 +107,7 @@ class Mixer : public torch::nn::Module {
     torch::Tensor added;    // the same filled in, on the CPU
   };
 
-  /// Unprojected, with arguments that are already checked.
+  /// Does what Unprojected does, with arguments that are already checked.
   virtual torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
                             const torch::Tensor& key_mask) = 0;
   /// Mix of norm(x), for mixers that compute the norm together with their first

@@ -33,7 +33,8 @@ TEST(Model, HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm) {
   }
 }
 
-// They are drawn in training only, a function of seed, layer and update.
+// Random features are drawn in training only, a function of seed, layer and
+// update.
 TEST(Model, RandomFeaturesAreRedrawn) {
   ModelConfig config = SmallConfig(Arch::kSeq2seq);
   config.feature_map = FeatureMap::kFavor;

@@ -53,7 +53,8 @@ class RwkvLoop {
     return x.view({x.size(0), c_.n_heads, c_.d_key});
   }
 
-  // For queries, decays, keys, values, gates and, in RWKV-7, rates.
+  // The row mixed with the row before it, once each for queries, decays, keys,
+  // values, gates and, in RWKV-7, rates.
   std::vector<torch::Tensor> Mixtures(const torch::Tensor& row,
                                       const torch::Tensor& before) const {
     const torch::Tensor step = before - row;

@@ -62,7 +62,7 @@ struct AftBlock {
   int64_t row = 0, row_end = 0, begin = 0, end = 0;
 };
 
-// False where no pair of the block is read.
+// Fills in the block at (row, begin); false where none of its pairs is read.
 bool MakeBlock(const AftPlane& in, int64_t row, int64_t begin,
                AftBlock* block) {
   AftBlock& b = *block;

@@ -9,9 +9,9 @@
 
 namespace tarn::ops {
 
-/// As wide as torch.get_num_threads(); one worker inside a parallel region of
-/// torch, where tasks run inline. A value of the calling thread: make one a
-/// call, do not share it.
+/// An executor as wide as torch.get_num_threads(), or of one worker inside a
+/// parallel region of torch, where tasks run inline. It belongs to the calling
+/// thread: make one a call, do not share it.
 class TorchExecutor final : public Executor {
  public:
   TorchExecutor();

@@ -10,8 +10,8 @@
 #include "torch_ops/common/ops.h"
 #include "torch_ops/common/call.h"
 
-// Read from the file by the Python package before it loads the library: a
-// library built against another torch fails with one clear line.
+// The Python package reads this text from the file before it loads the library:
+// a library built against another torch fails with one clear line.
 extern "C" __attribute__((used, visibility("default")))
 const char tarn_built_with_torch[] = "TARN_BUILT_WITH_TORCH=" TORCH_VERSION ";";
 

@@ -22,8 +22,8 @@ namespace {
 constexpr size_t kSmallest = size_t{1} << 16;
 // Sizes of blocks, so that those of similar tensors serve one another.
 constexpr size_t kUnit = size_t{1} << 14;
-// From here on blocks are whole huge pages: one fault instead of 512, and fewer
-// misses of the TLB.
+// Blocks of this size and above are whole huge pages: one fault instead of 512,
+// and fewer misses of the TLB.
 constexpr size_t kLarge = size_t{1} << 20;
 constexpr size_t kPage = size_t{1} << 21;
 

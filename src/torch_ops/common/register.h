@@ -1,4 +1,4 @@
-// From the flat argument lists of the schemas in library.cc to the values of
+// Turns the flat argument lists of the schemas in library.cc into the values of
 // call.h, so that each dispatch key's implementation is a short function.
 #pragma once
 

@@ -15,8 +15,8 @@ namespace tarn::ops {
 /// "[2, 3]".
 std::string SizesText(c10::SymIntArrayRef sizes);
 
-/// One operator's wishes; every member throws tarn::Error where one is not met.
-/// Outlives neither the name nor the tensor that it is made with.
+/// Checks the arguments of one operator; every member throws tarn::Error where
+/// one is wrong. Outlives neither the name nor the tensor that it is made with.
 class Wants {
  public:
   /// like: the tensor on whose device all others have to be.

@@ -17,7 +17,8 @@ using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 /// symbolic.
 void Check(const ConvolutionCall& call);
 
-/// From plain torch operators, differentiable to any order; O(B T D W) memory.
+/// Computes the call by plain torch operators, differentiable to any order;
+/// O(B T D W) memory.
 ConvolutionResults Composed(const ConvolutionCall& call);
 
 /// The kernel on a checked call of the CPU.

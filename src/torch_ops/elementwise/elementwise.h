@@ -34,9 +34,9 @@ using ElementwiseResults = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 /// symbolic.
 void CheckElementwise(const ElementwiseCall& call);
 
-/// From plain torch operators, differentiable to any order: log2(T) passes,
-/// each of which doubles the tokens that a sum reaches back. O(T log T) work,
-/// and memory for a gradient.
+/// Computes the call by plain torch operators, differentiable to any order:
+/// log2(T) passes, each of which doubles the tokens that a sum reaches back.
+/// O(T log T) work, and memory for a gradient.
 ElementwiseResults ComposedElementwise(const ElementwiseCall& call);
 
 /// The kernel on a checked call of the CPU. checkpoints: whether a gradient

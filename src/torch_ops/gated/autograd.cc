@@ -16,7 +16,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What may need a gradient, in the order of GatedGradients, and back.
+// The tensors that may need a gradient, in the order of GatedGradients, and
+// back.
 variable_list Differentiable(const GatedCall& in) {
   return {in.queries,
           in.keys,
@@ -117,7 +118,8 @@ GatedResults GatedCpu(const GatedCall& in, bool checkpoints) {
   });
 }
 
-// As many saved states as RecurrentCheckpoints (kernels/decay) counts.
+// Results on the meta device, with as many saved states as RecurrentCheckpoints
+// (kernels/decay) counts.
 GatedResults GatedMeta(const GatedCall& in, bool checkpoints) {
   return WithTorchErrors([&]() -> GatedResults {
     CheckGated(in);

@@ -45,10 +45,10 @@ struct GatedGradients {
 /// symbolic.
 void CheckGated(const GatedCall& call);
 
-/// From plain torch operators, differentiable to any order: chunk by chunk,
-/// with products of decay factors as in the kernels and no sum of logarithms.
-/// O(T) operators; O(C^2 K) memory a chunk of C = 16 tokens under gates a
-/// channel.
+/// Computes the call by plain torch operators, differentiable to any order:
+/// chunk by chunk, with products of decay factors as in the kernels and no sum
+/// of logarithms. O(T) operators; O(C^2 K) memory a chunk of C = 16 tokens
+/// under gates a channel.
 GatedResults ComposedGated(const GatedCall& call);
 
 /// The kernels on a checked call of the CPU. checkpoints: whether a gradient

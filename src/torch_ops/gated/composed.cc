@@ -84,8 +84,9 @@ class Chunks {
     return group == 1 ? heads : heads.repeat_interleave_symint(group, 1);
   }
 
-  // 0 at pads: they neither decay nor write nor read. NaN in them spreads
-  // neither to a result nor to a gradient, as nothing is computed with it.
+  // x with 0 at pads, which then neither decay nor write nor read. NaN in them
+  // spreads neither to a result nor to a gradient, as nothing is computed with
+  // it.
   at::Tensor Kept(const at::Tensor& x) const {
     if (!kept_.defined()) return x;
     return at::where(kept_.unsqueeze(1).unsqueeze(-1), x, Zero(x));
@@ -157,7 +158,7 @@ class Chunks {
       scores = Scores(q, k, decays);
     }
     at::Tensor out = at::matmul(q * read, state_) + at::matmul(scores, written);
-    // Of each key at the end of the chunk.
+    // The decay of each key from its token to the end of the chunk.
     const at::Tensor left = decays.select(-3, count - 1);
     at::Tensor added = at::matmul((k * left).transpose(-1, -2), written);
     if (reads_.defined()) {
@@ -206,9 +207,9 @@ at::Tensor Members(const at::Tensor& bounds, const at::Tensor& queries) {
   return (tokens >= column(0)).logical_and(tokens < column(1));
 }
 
-// Where bounds cannot be read, as a compiler or a transform follows them: each
-// sequence is a row of its own in which the other tokens are pads, which costs
-// as many times the work as there are sequences.
+// Runs packed sequences whose bounds cannot be read, because a compiler or a
+// transform follows them: each sequence is a row of its own in which the other
+// tokens are pads, which costs as many times the work as there are sequences.
 std::pair<at::Tensor, at::Tensor> RunMembers(const GatedCall& in) {
   const at::Tensor members = Members(*in.cu_seqlens, in.queries);
   const c10::SymInt count = members.sym_size(0);

@@ -106,7 +106,8 @@ int WorkersFor(const RecurrentInputs& in) {
   return entries < kLeastEntries ? 1 : std::numeric_limits<int>::max();
 }
 
-// One token that follows a state, as in decoding: a chunk would be filled up.
+// Whether the call is one token after a state, as in decoding: a chunk would be
+// filled up with pads.
 bool IsStep(const GatedCall& call, bool checkpoints) {
   return call.return_state && !checkpoints && call.queries.sym_size(1) == 1 &&
          call.initial_state.has_value() && !call.lengths.has_value() &&

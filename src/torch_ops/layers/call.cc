@@ -42,7 +42,8 @@ at::Tensor ScalesCpu(const at::Tensor& seed, c10::SymInt rows,
   });
 }
 
-// For devices besides the CPU: drawn there by a generator with that seed.
+// The dropout scales of devices besides the CPU, drawn there by a generator
+// with that seed.
 at::Tensor ScalesDrawn(const at::Tensor& seed, c10::SymInt rows,
                        c10::SymInt width, double probability,
                        const OptionalTensor& like) {

@@ -17,7 +17,7 @@ using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 /// symbolic.
 void Check(const GatedNormCall& call);
 
-/// From plain torch operators, differentiable to any order.
+/// Computes the call by plain torch operators, differentiable to any order.
 at::Tensor Composed(const GatedNormCall& call);
 
 /// The kernel on a checked call of the CPU.

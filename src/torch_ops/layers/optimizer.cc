@@ -154,7 +154,7 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "float eps=1e-8, float weight_decay=0.01) -> ()");
   m.def("gradient_norms(Tensor[] gradients) -> Tensor");
 }
-// For every device: Step and Norms decide by the tensors.
+// One registration serves every device: StepOp and Norms decide by the tensors.
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {
   m.impl("adam_step_", &StepOp);
   m.impl("gradient_norms", &Norms);

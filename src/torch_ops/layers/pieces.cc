@@ -29,7 +29,7 @@ struct PiecesFunction : public torch::autograd::Function<PiecesFunction> {
 
   static variable_list backward(AutogradContext*, variable_list grads) {
     at::Tensor whole;
-    // In a graph a view of the first alone would leave out the others.
+    // In a graph a view of the first gradient alone would leave out the others.
     if (!at::GradMode::is_enabled()) whole = SideBySide(grads);
     return {whole.defined() ? whole : at::cat(grads, -1), at::Tensor()};
   }

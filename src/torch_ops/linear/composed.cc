@@ -114,7 +114,8 @@ class Composed {
         n_(in),
         layout_(in, settings) {
     const at::Tensor kept = KeptKeys(in);
-    // Before phi and after: neither the row nor its gradient may be NaN.
+    // Keys that are not kept are zeroed before phi and after it: neither the
+    // row nor its gradient may be NaN.
     const auto keep = [&](const at::Tensor& rows) {
       return kept.defined()
                  ? at::where(kept.unsqueeze(-1).unsqueeze(-1), rows, Zero(rows))

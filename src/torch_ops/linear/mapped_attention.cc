@@ -91,7 +91,7 @@ at::Tensor KeptOnly(const Operands& in) {
                    at::zeros({}, in.keys.options()));
 }
 
-// What the state's extra holds; empty: nothing.
+// The shape of the state's extra; empty where there is none.
 std::vector<c10::SymInt> ExtraShape(const Operands& in,
                                     const MappedAttentionOptions& options) {
   const c10::SymInt states = in.cu_seqlens.has_value()
@@ -163,7 +163,7 @@ void CheckMappedCall(const char* op, const Operands& in,
   CheckState(op, initial, ExtraShape(in, options));
 }
 
-// Under exact, compat or none: one call of the kernel.
+// Attends with the denominator exact, compat or none in one call of the kernel.
 MappedAttentionResult Divided(const Operands& in,
                               const MappedAttentionOptions& options,
                               FeatureMap map, bool return_state) {

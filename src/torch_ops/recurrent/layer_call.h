@@ -70,7 +70,7 @@ struct Call {
   std::vector<OptionalTensor> weights;  // kPlaces, of a decoder kDecoderPlaces
   Kind kind;
   size_t first_weight = 0;  // its place in the list of all layers', for errors
-  // Of a decoder: S and z, or keys and values, of what is attended to.
+  // A decoder's memory: S and z, or keys and values, of what is attended to.
   OptionalTensor memory_S = {}, memory_z = {};
 
   const at::Tensor& weight(Place place) const { return *weights[place]; }
@@ -112,7 +112,8 @@ LayersResults Steps(std::vector<Call>& layers, const at::Tensor& x,
 ThreeHeads Heads(const Call& in);
 at::Tensor Rest(const Call& in, const at::Tensor& attended);
 
-/// From plain operators, which run on any device and have gradients.
+/// The same functions by plain operators, which run on any device and have
+/// gradients.
 ThreeHeads ComposedHeads(const Call& in);
 at::Tensor ComposedRest(const Call& in, const at::Tensor& attended);
 StepResults ComposedStep(const Call& in);

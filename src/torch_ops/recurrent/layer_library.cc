@@ -59,7 +59,8 @@ FlatResults FlatFullSteps(const at::Tensor& x, at::TensorList keys,
   return Flat(x, keys, values, weights, gamma, beta, kind);
 }
 
-// For decoders: `memory` has the two tensors of every layer's memory.
+// The steps of decoders: memory_S and memory_z are the two tensors of every
+// layer's memory.
 FlatResults FlatDecoderSteps(
     const at::Tensor& x, at::TensorList S, at::TensorList z,
     at::TensorList memory_S, at::TensorList memory_z, const TensorList& weights,

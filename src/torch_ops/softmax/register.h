@@ -1,4 +1,4 @@
-// From the flat argument lists of the softmax schemas (autograd.cc) to the
+// Turns the flat argument lists of the softmax schemas (autograd.cc) into the
 // values of call.h, so that each dispatch key's implementation is a short
 // function.
 #pragma once

@@ -88,8 +88,9 @@ at::Tensor NotFiniteRows(const at::Tensor& x) {
 
 at::Tensor SpoilRows(const at::Tensor& out, const at::Tensor& queries,
                      const at::Tensor& spoiled) {
-  // 0 or NaN a row, times its query: the gradient takes the same factor. (The
-  // sum comes last: that of large queries may overflow, and 0 * inf is NaN.)
+  // Each row's factor, 0 or NaN, multiplies its query, so that the gradient
+  // takes the same factor. (The sum comes last: that of large queries may
+  // overflow, and 0 * inf is NaN.)
   const at::Tensor factor =
       at::zeros(spoiled.sizes(), out.options())
           .masked_fill(spoiled, std::numeric_limits<double>::quiet_NaN());

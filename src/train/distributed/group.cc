@@ -30,7 +30,8 @@ std::string FirstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// What torch throws when a peer is gone or silent tells of sockets.
+// When a peer is gone or silent, torch's exceptions speak of sockets: they
+// become an IoError that says what has happened.
 template <typename Call>
 void Guarded(const std::string& who, const Call& call) {
   try {
@@ -119,7 +120,8 @@ class ReducedGradients final : public GradientExchange {
   double scale() const override { return static_cast<double>(size_); }
 
   double LastBackward(const torch::Tensor& loss) override {
-    // It warns where every parameter has a gradient, which is no fault here.
+    // The reducer warns where every parameter has a gradient, which is no fault
+    // here.
     Silence silence;
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     reducer_->prepare_for_forward();

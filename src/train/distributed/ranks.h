@@ -27,7 +27,7 @@ RowShare ShareOfRows(int64_t rows, int64_t rank, int64_t size);
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
-  /// What the loss of every pass of an update is multiplied with: gradients are
+  /// The factor of the loss of every pass of an update, because gradients are
   /// exchanged as means over the ranks.
   virtual double scale() const = 0;
   /// The last backward pass of an update: afterwards the gradients of all ranks
@@ -46,24 +46,25 @@ class Ranks {
   int64_t size() const { return size_; }
   /// The one that writes files and reports.
   bool is_first() const { return rank_ == 0; }
-  /// Spent in the calls below, and in waiting for gradients, so far.
+  /// Seconds spent in the calls below, and in waiting for gradients, so far.
   double seconds() const { return seconds_; }
   void AddSeconds(double seconds) { seconds_ += seconds; }
-  /// What this rank gave to the others in Gather and SumOwn, so far.
+  /// Bytes that this rank gave to the others in Gather and SumOwn so far.
   int64_t bytes() const { return bytes_; }
 
-  /// In place, over all ranks: the same bits on each.
+  /// Adds `values` up in place over all ranks, with the same bits on each.
   virtual void Sum(std::span<double> values) = 0;
-  /// What rank 0 has.
+  /// Replaces the numbers by those of rank 0.
   virtual void Broadcast(std::span<double> values) = 0;
   virtual void Broadcast(const std::vector<torch::Tensor>& tensors) = 0;
-  /// Until all ranks are here.
+  /// Waits until all ranks are here.
   virtual void Wait() = 0;
   /// all: [size() * n]; returns this rank's n elements of the sum over ranks.
   virtual torch::Tensor SumOwn(const torch::Tensor& all) = 0;
   /// own: [n]; returns [size() * n], those of rank 0 first.
   virtual torch::Tensor Gather(const torch::Tensor& own) = 0;
-  /// Of these parameters, which outlive it; null where there is one rank.
+  /// Makes the exchange of the gradients of these parameters, which outlive it;
+  /// null where there is one rank.
   virtual std::unique_ptr<GradientExchange> Exchange(
       const std::vector<torch::Tensor>& parameters) = 0;
 

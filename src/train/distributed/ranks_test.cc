@@ -203,7 +203,7 @@ TEST_P(ShardedTest, UpdatesAndFilesAreThoseOfOneRank) {
     }
     return all;
   };
-  // Of a rank: its share of a gradient that depends on the weights.
+  // Gives a rank its share of a gradient that depends on the weights.
   const auto give = [](std::vector<torch::Tensor>& tensors, double share) {
     for (size_t i = 0; i + 1 < tensors.size(); ++i) {
       tensors[i].mutable_grad() =
@@ -224,7 +224,7 @@ TEST_P(ShardedTest, UpdatesAndFilesAreThoseOfOneRank) {
       const auto optimizer =
           MakeOptimizer(named(ours), {GetParam(), 0.05, 1.0}, ranks, true);
       for (int step = 0; step < 8; ++step) {
-        // 1 in all: 1/2, 1/4, ..., and the rest to the last.
+        // The shares add up to 1: 1/2, 1/4, ..., and the rest for the last one.
         const bool last = ranks.rank() + 1 == ranks.size();
         give(ours, std::pow(0.5, ranks.rank() + (last ? 0 : 1)));
         EXPECT_NEAR(optimizer->Step(0.02), norms[step], 1e-5 * norms[step]);

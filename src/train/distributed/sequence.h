@@ -13,7 +13,7 @@ class RankedSequence final : public nn::SequenceRanks {
   int64_t rank() const override { return ranks_.rank(); }
   int64_t size() const override { return ranks_.size(); }
   torch::Tensor Gather(const torch::Tensor& own) const override;
-  /// In place, over these ranks: the same bits on each.
+  /// Adds `values` up in place over these ranks, with the same bits on each.
   void Sum(std::span<double> values) const { ranks_.Sum(values); }
   double seconds() const { return ranks_.seconds(); }
   int64_t bytes() const { return ranks_.bytes(); }
@@ -25,11 +25,11 @@ class RankedSequence final : public nn::SequenceRanks {
 /// The ranks of a run.
 struct RunRanks {
   Ranks& all;
-  // Those that share the tokens of the same rows: consecutive ones of all. Null:
-  // every rank has whole rows.
+  // The ranks that share the tokens of this rank's rows: consecutive ones of
+  // all. Null: every rank has whole rows.
   const RankedSequence* sequence = nullptr;
 
-  /// Spent on numbers of other ranks so far.
+  /// Seconds spent on numbers of other ranks so far.
   double seconds() const {
     return all.seconds() + (sequence == nullptr ? 0 : sequence->seconds());
   }

@@ -25,7 +25,8 @@ std::vector<std::unique_ptr<TrainingRows>> RowsHere(Objective& objective,
   return parts;
 }
 
-// Of a rank without rows: the others' gradients reach it all the same.
+// The loss of a rank without rows, a 0 that reaches a parameter: the others'
+// gradients reach the rank all the same.
 torch::Tensor NoLoss(nn::ModelImpl& model) {
   return model.parameters().front().flatten().slice(0, 0, 1).sum() * 0.0;
 }

@@ -20,10 +20,10 @@ struct Part {
                       // among them
   int64_t first = 0;  // row of the update
   int64_t rows = 0;   // as many as options.batch
-  // Of these rows, those of this process: [begin, begin + count).
+  // The rows of this process among these: [begin, begin + count).
   int64_t begin = 0, count = 0;
-  // Of the tokens of each of them, those here: the ranks of a sequence that is cut
-  // over them; null: all.
+  // The ranks over which the tokens of each row are cut, of which this process
+  // has one piece; null: it has all tokens.
   const nn::SequenceRanks* sequence = nullptr;
 
   /// The share of the tokens of rows of `seq_len` that is here.
@@ -49,8 +49,8 @@ struct TrainingRows {
   // share of the rows that is here, 1 of all; where it is a sum of predictions,
   // the weight is their number and the scale 1.
   double weight = 1, scale = 1;
-  // What the model is given with the piece of a cut sequence; without ranks where
-  // the rows are whole.
+  // The cut that the model is given with its piece of a sequence; it has no
+  // ranks where the rows are whole.
   nn::SequenceCut cut;
   int64_t tokens = 0;  // learned from: read with a label, or predicted
   int64_t bytes = 0;   // of text that predicted tokens stand for

@@ -27,7 +27,7 @@ std::vector<double> NormsOf(const std::vector<torch::Tensor>& gradients) {
   return {held.data_ptr<double>(), held.data_ptr<double>() + held.numel()};
 }
 
-// All parameters whole, as a run by itself has them.
+// Keeps the moments of all parameters whole, as a run by itself does.
 class WholeOptimizer final : public Optimizer {
  public:
   WholeOptimizer(NamedTensors parameters, UpdateRule rule, Ranks& ranks)
@@ -85,8 +85,8 @@ class WholeOptimizer final : public Optimizer {
   std::vector<torch::Tensor> m_, v_;  // parallel to parameters_
 };
 
-// All parameters as one row of numbers, cut into as many equal parts as there are
-// ranks; each has the state of its own.
+// Takes all parameters as one row of numbers, cut into as many equal parts as
+// there are ranks. Each rank keeps the state of its own part.
 class ShardedOptimizer final : public Optimizer {
  public:
   ShardedOptimizer(NamedTensors parameters, UpdateRule rule, Ranks& ranks)
@@ -202,7 +202,7 @@ class ShardedOptimizer final : public Optimizer {
     }
   }
 
-  // What all parts together say of each parameter, in its shape.
+  // Cuts the row of all numbers into one tensor a parameter, in its shape.
   std::vector<torch::Tensor> Whole(const torch::Tensor& all) const {
     std::vector<torch::Tensor> tensors;
     for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -288,8 +288,8 @@ void Optimizer::Load(const std::string& path) {
       updates->second.find_first_not_of("0123456789") != std::string::npos) {
     throw FormatError(path, "the number of updates", "none");
   }
-  // All are found before one is read: a file with something missing changes
-  // nothing.
+  // All tensors are found before one is read: a file with something missing
+  // changes nothing.
   std::vector<std::vector<const TensorEntry*>> entries(2);
   for (const auto& [name, parameter] : parameters_) {
     entries[0].push_back(find("m." + name, parameter));

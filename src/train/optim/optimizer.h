@@ -51,9 +51,9 @@ class Optimizer {
   /// Takes what belongs here; `moments` as Moments gives them.
   virtual void SetMoments(
       const std::vector<std::vector<torch::Tensor>>& moments) = 0;
-  /// One pass over tensors of any shapes and their parts of gradient, m and v;
-  /// norms: of each tensor's whole gradient. Returns false, with nothing
-  /// changed, where total is no number.
+  /// Updates tensors of any shapes in one pass, with their parts of gradient, m
+  /// and v. norms: those of each tensor's whole gradient. Returns false, with
+  /// nothing changed, where total is no number.
   bool Apply(double lr, double total, const std::vector<double>& norms,
              const std::vector<torch::Tensor>& parameters,
              const std::vector<torch::Tensor>& gradients,

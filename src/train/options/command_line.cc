@@ -14,8 +14,8 @@ struct Flag {
   std::string name, metavar, help;
 };
 
-// More files than a command line holds, and few enough that the parser takes a
-// name such as "[a,b]" as it stands.
+// The bound is more files than a command line holds, and low enough that the
+// parser takes a name such as "[a,b]" as it stands.
 constexpr int kMostFiles = 1 << 20;
 constexpr size_t kHelpColumn = 34;
 

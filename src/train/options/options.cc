@@ -361,7 +361,8 @@ TrainOptions BuildOptions(const Given& given) {
     ExtendPositions(options, all);
     SetGeneratedTokenizer(options, all);
   }
-  // For checks only: the data decide the vocabulary and the classes.
+  // The classes are opened for checks only: the data decide them and the
+  // vocabulary.
   OpenClasses(options.model);
   FinishConfig(options.model);
   if (init != nullptr) CheckInitKeeps(was, options);

@@ -73,7 +73,8 @@ const std::vector<Preset>& Presets() {
       Recurrent("lightning", "0.9 million, Lightning Attention, likewise"),
       Recurrent("deltanet", "0.9 million, DeltaNet, likewise"),
       Rwkv("rwkv7", "1.0 million, RWKV-7 with its channel mix, likewise", {}),
-      // Its hidden width is 3.5 d_model; the rank keeps it at this size.
+      // The hidden width of RWKV-6 is 3.5 d_model; the rank keeps the model at
+      // this size.
       Rwkv("rwkv6", "1.0 million, RWKV-6 with that channel mix, likewise",
            {{"d_ff", "448"}, {"gate_rank", "16"}}),
       LikeDemo("hybrid",

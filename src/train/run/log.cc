@@ -84,7 +84,8 @@ StepLog::StepLog(const std::string& path, uint64_t keep_bytes)
 
 void StepLog::Write(const StepFigures& figures) {
   const std::string line = LogLine(figures);
-  // One write call as a rule: a reader never sees half a line for long.
+  // A line takes one write call as a rule: a reader never sees half of it for
+  // long.
   for (size_t done = 0; done < line.size();) {
     const ssize_t put =
         write(fd_.get(), line.data() + done, line.size() - done);

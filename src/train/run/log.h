@@ -33,8 +33,9 @@ struct StepFigures {
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted
   // Frames of an epoch (all training recordings), beside held-out figures.
   std::optional<int64_t> epoch_tokens;
-  // Of several ranks: how many there are, and the seconds of this update in which
-  // this one exchanged numbers with them or waited for theirs.
+  // The number of ranks and, where there are several, the seconds of this
+  // update in which this rank exchanged numbers with the others or waited for
+  // theirs.
   int64_t ranks = 1;
   double exchange_s = 0;
   // Bytes of this update that this rank gave to those that share its rows' tokens.

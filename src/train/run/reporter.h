@@ -12,9 +12,9 @@ namespace tarn::train {
 class Reporter {
  public:
   virtual ~Reporter() = default;
-  /// Before the first step: what is trained on what.
+  /// Called before the first step: says what is trained on what.
   virtual void Note(const std::string& line) = 0;
-  /// After every step. steps: of the whole run.
+  /// Called after every step. steps: those of the whole run.
   virtual void Step(const StepFigures& figures, int64_t steps) = 0;
   virtual void Sample(const std::string& text) = 0;
 };

@@ -48,7 +48,8 @@ TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
                     {"checkpoint_every", "3"}})
                 .checkpoint_every,
             3);
-  // Of a flag that is given twice the last counts, as at the beginning of a run.
+  // Where a flag is given twice the last one counts, as at the beginning of a
+  // run.
   EXPECT_NO_THROW(resume({{"threads", "1"}, {"threads", "2"}}));
   EXPECT_THROW(resume({{"threads", "2"}, {"threads", "1"}}), ArgumentError);
   const Given bad = {

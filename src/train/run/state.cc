@@ -54,7 +54,8 @@ std::string TrainStateToJson(const TrainState& state) {
   json["log_bytes"] = state.log_bytes;
   json["tokens"] = state.tokens;
   json["ranks"] = state.ranks;
-  // As text: readers that hold numbers as doubles would round it.
+  // The fingerprint is text: readers that hold numbers as doubles would round
+  // it.
   json["fingerprint"] = std::to_string(state.fingerprint);
   json["last_held_out"] = OptionalNumber(state.last_held_out);
   json["best_held_out"] = OptionalNumber(state.best_held_out);

@@ -38,7 +38,7 @@ struct SpeechData final : TaskData {
   SpeakerSplit split;
 
   std::string Describe() const override;
-  /// Empty: letters come out, no text goes in.
+  /// Empty, as letters come out and no text goes in.
   std::string TokenizerJson() const override { return ""; }
   /// The letters after the blank, "".
   std::string LabelsJson() const override;

@@ -82,8 +82,8 @@ class CachedSteps(CausalSteps):
         value: torch.Tensor,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """As CausalSteps.step. Sequences of equal length skip what prefill does for
-        unequal ones."""
+        """Does what CausalSteps.step does. Sequences of equal length skip what prefill does
+        for unequal ones."""
         batch = query.shape[0]
         facts = self.facts(key, value)
         held = begin(state, self.kind, batch, facts, _NAMES, self._adopt)

@@ -115,7 +115,7 @@ class LinearSteps(LinearSums, CausalSteps):
         value: torch.Tensor,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """As CausalSteps.step. O(H C M) time, the same at every token."""
+        """Does what CausalSteps.step does, in O(H C M) time, the same at every token."""
         batch = query.shape[0]
         if state is None:  # a new sequence: random maps may draw, and facts name the draw
             self.feature_map.new_feature_map(query.device)
@@ -137,7 +137,7 @@ class LinearSteps(LinearSums, CausalSteps):
         lengths: Lengths | None = None,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
-        """As CausalSteps.prefill, in chunks."""
+        """Does what CausalSteps.prefill does, in chunks."""
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
         if state is None:

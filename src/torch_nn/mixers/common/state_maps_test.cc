@@ -21,7 +21,7 @@ std::vector<std::vector<torch::Tensor>> Pieces(bool matrices) {
   return pieces;
 }
 
-// By definition, an entry at a time in double precision.
+// The state by definition, an entry at a time in double precision.
 torch::Tensor ByEntries(
     const std::vector<std::vector<torch::Tensor>>& pieces) {
   torch::Tensor state = pieces[0][0].to(torch::kFloat64);

@@ -128,8 +128,9 @@ TEST(Gated, EqualsLoops) {
   std::cout << "float32: " << narrow << ", float64: " << wide << "\n";
 }
 
-// Of a random readout, in all parameters and inputs, by kernels in float32 and
-// by the composed form in float64, against autograd of the loop.
+// The gradient of a random readout with respect to all parameters and inputs,
+// by kernels in float32 and by the composed form in float64, against autograd
+// of the loop.
 TEST(Gated, GradientEqualsThatOfLoops) {
   double narrow = 0, wide = 0;
   for (const Case& c : Cases()) {

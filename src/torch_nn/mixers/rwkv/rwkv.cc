@@ -11,7 +11,8 @@
 namespace tarn::nn {
 namespace {
 
-// Under the root of a key's length, in double for float64 layers.
+// Added to the squared length of a key under the root, in double for float64
+// layers.
 constexpr double kLeastSquare = 1e-6;
 
 // What the recurrence of a layer reads, each [B, T, H, K], and what multiplies

@@ -61,7 +61,7 @@ class Clustered : public Hashing {
   }
 };
 
-// It has a key projection, as its checkpoints do, but does not use it.
+// Reformer has a key projection, as its checkpoints do, but does not use it.
 class Reformer : public Hashing {
  public:
   using Hashing::Hashing;
