@@ -100,6 +100,21 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     for x, y, text in panel.marks:
         axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=9)
     _label_ends(axes, ends)
+    if panel.x_ticks:
+        _keep_apart(axes)
+
+
+def _keep_apart(axes: Axes) -> None:
+    """Hides the numbers below the axis that would touch the next one; its mark and
+    its grid line stay."""
+    axes.figure.draw_without_rendering()  # the layout is known from here on
+    next_left = float("inf")
+    for label in reversed(axes.get_xticklabels()):
+        box = label.get_window_extent()
+        if box.x1 + 0.5 * box.height > next_left:
+            label.set_visible(False)
+        else:
+            next_left = box.x0
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:

@@ -109,6 +109,15 @@ def test_names_beside_lines_stay_on_the_figure():
     assert 0 < heights[0] and heights[-1] < height
 
 
+def test_numbers_below_an_axis_do_not_touch():
+    """Of two that would touch, the right one stays; the mark of the other stays, too."""
+    lengths = [256, 1024, 4096, 8192, 16384, 65536]
+    drawn = plots.draw(CURVE | {"series": {"a long name, " * 3: [(x, x) for x in lengths]}}).decode()
+    below = drawn[drawn.index('id="xtick_1"'):drawn.index('id="matplotlib.axis_2"')]
+    assert re.findall(r">([\d,]+)</text>", below) == ["256", "1,024", "4,096", "16,384", "65,536"]
+    assert below.count('id="xtick_') == len(lengths)
+
+
 @pytest.mark.parametrize("text, said", [
     ("", "want rows with bits_per_byte, got none"),
     ('{"step": 1}\n', "want rows with bits_per_byte, got none"),
