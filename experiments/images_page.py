@@ -271,9 +271,11 @@ def _colour_section(colour: JsonDict, size: str, figures: Figures) -> Section:
 
 def _seconds_taken(runs: Sequence[JsonDict]) -> str:
     """Kind by kind, seed by seed."""
-    return ", ".join(
-        f"{kind} {' and '.join(number(run['seconds']) for run in _of_kind(runs, kind))}"
-        for kind in _kinds(runs)) + " seconds"
+    texts = []
+    for kind in _kinds(runs):
+        *most, last = [number(run["seconds"]) for run in _of_kind(runs, kind)]
+        texts.append(f"{kind} {', '.join(most)} and {last}" if most else f"{kind} {last}")
+    return f"{'; '.join(texts)} seconds"
 
 
 def _above(gaps: Sequence[float]) -> str:

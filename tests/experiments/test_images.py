@@ -151,7 +151,7 @@ def test_the_colour_images_are_told_by_size(tmp_path, size):
     page = images_page.page(result, Figures(tmp_path, "images"))
     text = told(page)
     assert ("Minutes stand in place" in text) == (size == "cpu")
-    assert "linear 3 and 3, softmax 6 and 6, reformer 9 seconds" in text
+    assert "linear 3 and 3; softmax 6 and 6; reformer 9 seconds" in text
     assert any("one of the five batches" in one and "last 100 images" in one
                for one in page.differences)
     assert any("MNIST at 28 x 28" in one for one in page.notes)
