@@ -138,8 +138,10 @@ def _agrees(result: JsonDict) -> str:
     most, moved = _most(result, "tarn"), _most(result, "peer_moved")
     if result["size"] == "quick" or most is None or moved is None:
         return "This size is too short to say."
-    text = (f"From the same weights the first losses differ by {_start(result, 'tarn'):.1e} nats, "
-            f"all {number(result['measured']['asked']['steps'])} by at most {most:.1e}. ")
+    start = _start(result, "tarn")
+    first = f"differ by {start:.1e} nats" if start else "are equal to the digits stored"
+    text = (f"From the same weights the first losses {first}, all {number(result['measured']['asked']['steps'])} "
+            f"differ by at most {most:.1e} nats. ")
     if most <= _ROUNDINGS * moved:
         text += (f"That is what rounding does: fast-transformers differs from itself by {moved:.1e} "
                  "where each weight is moved to the float32 number beside it.")
@@ -164,7 +166,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
     picture = _picture(result, figures)
     most = _most(result, "tarn")
     headline = (f"losses at most {most:.1e} nats apart within {number(asked['steps'])} updates, "
-                f"{_start(result, 'tarn'):.1e} at first")
+                + (f"{_start(result, 'tarn'):.1e}" if _start(result, "tarn") else "equal") + " at first")
     about = (
         f"The copy task in rows of {asked['seq_len']}, batch {asked['batch']}: {asked['n_layers']} "
         f"layers, {asked['n_heads']} heads, D {asked['d_model']}, "
