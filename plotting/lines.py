@@ -107,7 +107,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 def _keep_apart(axes: Axes) -> None:
     """Hides the numbers below the axis that would touch the next one; its mark and
     its grid line stay."""
-    axes.figure.draw_without_rendering()  # the layout is known from here on
+    axes.figure.canvas.figure.draw_without_rendering()  # the layout is known from here on
     next_left = float("inf")
     for label in reversed(axes.get_xticklabels()):
         box = label.get_window_extent()
