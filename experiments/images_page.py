@@ -39,6 +39,9 @@ _TRIED = {
 }
 _EQUAL_WHOLE = ("MNIST at 28 x 28, the size of the paper's Table 1, is compared at equal time alone: "
                 "its settings are those of the images halved, and nothing was chosen at that length.")
+_RAISED = ("The number of updates at equal updates was raised from 4,000 to 5,000 once an update took less "
+           "time. The report before had the criterion missed at 4,000 updates, with a gap of 4.2 % on "
+           "the same test images; the criterion and all other settings are as they were.")
 _CHOSEN = ("Rate, batch and norm were chosen in trial runs whose figures came from the test file, "
            "the same for both kinds, before a part of the training file was held out for such "
            "choices; since then nothing was chosen on the test file.")
@@ -382,7 +385,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
     if measured.get("whole"):
         notes.append(_EQUAL_WHOLE)
     if result["size"] == "cpu":
-        notes.append(_CHOSEN)
+        notes += [_RAISED, _CHOSEN]
     return Page(headline=_headline(result), agrees=_agrees(result),
                 differences=_differences(measured, result["size"]), sections=sections,
                 theirs=_THEIRS, picture=curves, notes=notes,

@@ -265,8 +265,8 @@ def page_text(told: Told) -> str:
 
 _INTRODUCTION = (
     "What *Transformers are RNNs* ([arXiv 2006.16236](https://arxiv.org/abs/2006.16236)) claims, "
-    "measured again by tarn on one machine. {whence}. Tables and figures are written by the "
-    "program; what was tried is told by hand. Published figures stand on the pages, beside ours "
+    "measured again by tarn; the last section names the machines. {whence}. Tables and figures are "
+    "written by the program; what was tried is written by hand. Published figures stand on the pages, beside ours "
     "only where the setting is the same.")
 
 
@@ -333,6 +333,10 @@ def _machines(told: Sequence[Told]) -> list[str]:
              one.result["date"], duration(one.result["seconds"]),
              str(machines.index(_machine_text(one.result)) + 1)] for one in told]
     total = duration(sum(one.result["seconds"] for one in told))
+    together = sum(one.result["seconds"] for one in told
+                   if one.experiment.name not in registry.APART)
+    if len(told) > sum(one.experiment.name not in registry.APART for one in told):
+        total += f", those of `make paper` {duration(together)}"
     table = Table(["experiment", "command", "commit", "date", "took", "machine"], rows,
                   f"All together {total}. A commit marked + had uncommitted changes.")
     return ["\n".join(lines), table.markdown()]

@@ -60,7 +60,7 @@ def test_report_names_the_commands_that_were_not_of_make_paper(stored, tmp_path)
     plain = dict(told.result, size="cpu", command="tarn experiment scaling --size cpu")
     told = report.Told(told.experiment, plain, told.page, told.criteria, [])
     text = report.summary_text([told])
-    assert "comes from `make paper`. " in text and "what was tried is told by hand" in text
+    assert "comes from `make paper`. " in text and "what was tried is written by hand" in text
     other = report.Told(told.experiment, dict(plain, commit="0123456789"), told.page, told.criteria, [])
     assert (f"`make paper`, run at several commits ({plain['commit']}, 0123456789)."
             in report.summary_text([told, other]))
@@ -98,10 +98,13 @@ def test_summary_names_the_command_of_what_all_leaves_out(stored, apart, tmp_pat
     told = []
     for name in ("scaling", "other"):
         one = report.tell(stored / name / "result.json", name, tmp_path)
-        plain = dict(one.result, size="cpu", command=f"tarn experiment {name} --size cpu")
+        plain = dict(one.result, size="cpu", seconds=60.0 if name == "scaling" else 3600.0,
+                     command=f"tarn experiment {name} --size cpu")
         told.append(report.Told(one.experiment, plain, one.page, one.criteria, []))
-    assert ("comes from `make paper` or from `tarn experiment other --size cpu`."
-            in report.summary_text(told))
+    text = report.summary_text(told)
+    assert "comes from `make paper` or from `tarn experiment other --size cpu`." in text
+    assert "All together 1 h 01 min, those of `make paper` 1 min 00 s." in text
+    assert "those of `make paper`" not in report.summary_text(told[:1])
 
 
 def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
