@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from tarn.runtime import _images
+from tarn.runtime._arguments import number, sampling, whole
 from tarn.runtime._library import module as _module
 
 __all__ = ["FormatError", "Hypothesis", "Model", "NumericError", "State", "sample"]
@@ -156,7 +157,10 @@ class Model:
         threads: int = 0,
         use_mmap: bool = True,
     ) -> None:
-        self._model = _module.Model(os.fspath(path), weights, threads, use_mmap)
+        if not isinstance(weights, str):
+            raise TypeError(f"weights: want 'f32' or 'bf16', got {weights!r}")
+        threads = whole("threads", threads, -(2**31), 2**31 - 1)
+        self._model = _module.Model(os.fspath(path), weights, threads, bool(use_mmap))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -276,7 +280,12 @@ class Model:
             for source in sources
         ]
         held = [state._held for state in states]
-        found = self._model.beam_search(held, beam, max_tokens, length_penalty)
+        found = self._model.beam_search(
+            held,
+            whole("beam", beam, 1, 1024),
+            whole("max_tokens", max_tokens, 0, 2**63 - 1),
+            number("length_penalty", length_penalty),
+        )
         return [
             [Hypothesis(tokens, self.decode(tokens), *rest) for tokens, *rest in row]
             for row in found
@@ -406,10 +415,10 @@ class Model:
         a newline (token 0 where there is none). max_tokens: 0 or more.
         Other arguments as in `sample`. Raises ValueError for arguments out of
         range and models that write no text, before any work."""
+        max_tokens = whole("max_tokens", max_tokens, 0, 2**63 - 1)
+        sampler = sampling(temperature, top_k, top_p, min_p, seed)
         state = self.state() if state is None else state
-        text = _module.Generation(
-            self._model, state._held, max_tokens, temperature, top_k, top_p, min_p, seed
-        )
+        text = _module.Generation(self._model, state._held, max_tokens, *sampler)
         text.prompt(self._text(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while (token := text.next()) is not None:
@@ -420,9 +429,30 @@ class Model:
         if rest:
             yield rest
 
-    def generate(self, prompt: Text = "", **options: Any) -> str:
-        """All of `stream` as one text."""
-        return "".join(self.stream(prompt, **options))
+    def generate(
+        self,
+        prompt: Text = "",
+        *,
+        max_tokens: int = 256,
+        state: State | None = None,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        seed: int = 0,
+    ) -> str:
+        """All of `stream` as one text; arguments and errors as there."""
+        pieces = self.stream(
+            prompt,
+            max_tokens=max_tokens,
+            state=state,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+        )
+        return "".join(pieces)
 
     def __repr__(self) -> str:
         return f"Model({self.config['arch']}, {self.parameters} parameters)"
@@ -445,5 +475,12 @@ def sample(
     top_p 1, min_p 0: off. position: counter of the draw; the same arguments give
     the same token. Raises NumericError for NaN, ValueError for values out of range.
     """
-    row = np.ascontiguousarray(logits, dtype=np.float32)
-    return _module.sample(row, temperature, top_k, top_p, min_p, seed, stream, position)
+    row = np.asarray(logits, dtype=np.float32)
+    if row.ndim != 1:
+        raise ValueError(f"logits: want one axis, got {list(row.shape)}")
+    return _module.sample(
+        np.ascontiguousarray(row),
+        *sampling(temperature, top_k, top_p, min_p, seed),
+        whole("stream", stream, 0, 2**64 - 1),
+        whole("position", position, 0, 2**64 - 1),
+    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
+
+from tarn.runtime._arguments import number, whole
 
 Shape = tuple[int, int, int]  # height, width, channels
 
@@ -16,16 +17,6 @@ def shape_of(config: dict[str, Any]) -> Shape:
     if config.get("task") != "image":
         raise ValueError(f"model: want an image model, got task {config.get('task')!r}")
     return config["image_height"], config["image_width"], config["image_channels"]
-
-
-def _whole(name: str, value: int, low: int, high: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: want a whole number, got {value!r}") from None
-    if not low <= number <= high:
-        raise ValueError(f"{name}: want {low} to {high}, got {number}")
-    return number
 
 
 def _axes(shape: Shape) -> tuple[int, ...]:
@@ -55,9 +46,9 @@ def _draw(
     return model.draw_images(
         given,
         samples,
-        float(temperature),
-        _whole("seed", seed, 0, 2**64 - 1),
-        _whole("batch", batch, 0, 2**31),
+        number("temperature", temperature),
+        whole("seed", seed, 0, 2**64 - 1),
+        whole("batch", batch, 0, 2**31),
     )
 
 
@@ -71,8 +62,8 @@ def generate(
     batch: int,
 ) -> np.ndarray:
     """[count, H, W (, C)]; arguments of `Model.generate_images`."""
-    count = _whole("count", count, 0, 2**31)
-    given = np.full((1, 1), _whole("first", first, 0, 255), np.uint8)
+    count = whole("count", count, 0, 2**31)
+    given = np.full((1, 1), whole("first", first, 0, 255), np.uint8)
     if count == 0:
         return np.empty((0, *_axes(shape)), np.uint8)
     drawn = _draw(model, given, count, temperature, seed, batch)
@@ -91,8 +82,8 @@ def complete(
 ) -> np.ndarray:
     """[n, samples, H, W (, C)]; arguments of `Model.complete`."""
     rows = _rows(images, shape)
-    samples = _whole("samples", samples, 1, 2**31)
-    given = _whole("pixels", pixels, 1, shape[0] * shape[1]) * shape[2]
+    samples = whole("samples", samples, 1, 2**31)
+    given = whole("pixels", pixels, 1, shape[0] * shape[1]) * shape[2]
     drawn = _draw(
         model, np.ascontiguousarray(rows[:, :given]), samples, temperature, seed, batch
     )
@@ -102,7 +93,7 @@ def complete(
 def bits_per_dim(model: Any, shape: Shape, images: np.ndarray, pixels: int) -> np.ndarray:
     """[n]; arguments of `Model.bits_per_dim`."""
     rows = _rows(images, shape)
-    pixels = _whole("pixels", pixels, 0, shape[0] * shape[1])
+    pixels = whole("pixels", pixels, 0, shape[0] * shape[1])
     start = max(1, pixels * shape[2])
     total = math.prod(shape)
     if start >= total:

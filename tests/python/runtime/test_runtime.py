@@ -193,3 +193,31 @@ def test_facts(model):
     assert model.threads >= 1
     text = "ab"
     assert model.decode(model.encode(text)) == text
+
+
+@pytest.mark.parametrize("name, value, error", [
+    ("temperature", "hot", TypeError), ("top_k", 1.5, TypeError), ("top_p", None, TypeError),
+    ("min_p", [1.0, 2.0], TypeError), ("seed", "1", TypeError), ("max_tokens", 2.0, TypeError),
+    ("seed", 2**64, ValueError), ("top_k", 2**70, ValueError), ("max_tokens", -1, ValueError),
+])
+def test_an_argument_of_another_type_is_named(model, name, value, error):
+    with pytest.raises(error, match=f"^{name}: want .*, got") as raised:
+        model.generate("ab", **{name: value})
+    assert "invoked with" not in str(raised.value)
+    if name != "max_tokens":
+        with pytest.raises(error, match=f"^{name}: want"):
+            runtime.sample(np.zeros(4, np.float32), **{name: value})
+
+
+def test_calls_name_their_own_arguments(model, model_dir):
+    with pytest.raises(TypeError, match="generate.*max_new_tokens"):
+        model.generate("ab", max_new_tokens=5)
+    with pytest.raises(TypeError, match="^threads: want a whole number, got 'two'"):
+        runtime.Model(model_dir, threads="two")
+    with pytest.raises(TypeError, match="^weights: want 'f32' or 'bf16', got 16"):
+        runtime.Model(model_dir, weights=16)
+    with pytest.raises(ValueError, match="^logits: want one axis"):
+        runtime.sample(np.zeros((2, 4), np.float32))
+    # numpy's numbers are numbers.
+    text = model.generate("ab", max_tokens=np.int64(4), temperature=np.float32(0))
+    assert text == model.generate("ab", max_tokens=4, temperature=0.0)
