@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch, whole
 from tarn.attention import CausalLinearAttention
@@ -128,7 +130,7 @@ class LinearAttention(Attention):
         denominator: str = "exact",
         eps: float = 1e-6,
     ):
-        checks.want_choice("LinearAttention", "feature_map", feature_map, checks.FEATURE_MAPS)
+        checks.want_map("LinearAttention", feature_map, "tarn.nn.Attention")
         options = {"feature_map": feature_map, "denominator": denominator, "eps": eps}
         widths = {"d_key": d_key, "d_value": d_value}
         super().__init__(d_model, heads, "linear", causal=causal, **widths, **options)
@@ -168,6 +170,7 @@ def make_attention(
             raise ValueError(f"causal: want True for {mixer!r}, got False")
         config = {"attention": mixer, **sizes, **options}
         return make_mixer(json.loads(torch.ops.tarn.finish_config(json.dumps(config))))
+    _want_kind(mixer, [kind for kind in tables.mixers() if is_mixer(kind)])
     own = {"d_key", "d_value", "causal", "feature_map", "denominator", "eps"}
     plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS
     if mixer == "linear" and plain and options.keys() <= own:
@@ -190,13 +193,19 @@ def _width(layer: str, d_model: int, heads: int, width: int | None) -> int:
     return d_model // heads if width is None else width
 
 
+def _want_kind(mixer: str, others: Sequence[str] = ()) -> None:
+    """Raises a ValueError that lists the inner attentions and the other kinds."""
+    if not AttentionBuilder().validate_attention_type(attention_type(mixer, causal=True)):
+        known = dict.fromkeys((*AttentionRegistry.keys, *others))
+        names = ", ".join(repr(kind) for kind in known)
+        raise ValueError(f"mixer: want one of {names}, got {mixer!r}")
+
+
 def _inner(mixer: str, causal: bool, options: dict[str, Any]) -> Any:
     """The inner attention of a kind. Raises ValueError."""
     builder = AttentionBuilder()
     name = attention_type(mixer, causal)
-    if not builder.validate_attention_type(name):
-        known = ", ".join(repr(kind) for kind in AttentionRegistry.keys)
-        raise ValueError(f"mixer: want one of {known}, got {mixer!r}")
+    _want_kind(mixer)
     taken = {key for part in name.split(":") for key in AttentionRegistry[part][1]}
     for key, value in {"attention_dropout": 0.0, **options}.items():
         if key in taken:

@@ -99,8 +99,17 @@ def want_number(op, argument, value, positive=False):
         raise value_error(op, argument, "a positive number", value)
 
 
+def want_map(op, feature_map, elsewhere):
+    """elsewhere: what takes all maps, and functions."""
+    if not isinstance(feature_map, str) or feature_map not in FEATURE_MAPS:
+        names = ", ".join(repr(name) for name in FEATURE_MAPS)
+        given = "a function" if callable(feature_map) else repr(feature_map)
+        wanted = f"one of {names} ({elsewhere} takes the others)"
+        raise value_error(op, "feature_map", wanted, given)
+
+
 def want_options(op, feature_map, denominator, eps, scale):
-    want_choice(op, "feature_map", feature_map, FEATURE_MAPS)
+    want_map(op, feature_map, f"mapped_{op}")
     want_choice(op, "denominator", denominator, DENOMINATORS)
     want_number(op, "eps", eps, positive=denominator == "compat")
     want_number(op, "scale", scale, positive=True)

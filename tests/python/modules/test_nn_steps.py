@@ -134,8 +134,15 @@ def test_what_a_layer_refuses():
         one.step(torch.randn(N, D))
     with pytest.raises(ValueError, match="feature_map: want one of 'elu1'.*got 'favor'"):
         nn.LinearAttention(D, H, feature_map="favor")
+    with pytest.raises(ValueError, match="tarn.nn.Attention takes the others"):
+        nn.LinearAttention(D, H, feature_map="favor")
     with pytest.raises(ValueError, match="mixer: want one of .*'linear'.*got 'softmax'"):
         nn.make_attention(D, H, "softmax")
+    for kind in ("gdn", "mamba2", "rwkv7", "gated-full", "full", "reformer"):  # it takes these
+        with pytest.raises(ValueError, match=f"mixer: want one of .*'{kind}'.*got 'softmax'"):
+            nn.EncoderLayer(D, H, mixer="softmax")
+    with pytest.raises(ValueError, match="mixer: want one of .*'reformer', got 'softmax'"):
+        nn.Attention(D, H, "softmax")  # has no mixers with parameters of their own
     with pytest.raises(ValueError, match="topk: want a key of 'full', got 3"):
         nn.make_attention(D, H, "full", topk=3)
     layer = nn.make_attention(D, H, "full")

@@ -50,8 +50,15 @@ VALUE_ERRORS = [
     (lambda: call(queries=Z(B, T, H, 0), keys=Z(B, S, H, 0)), "queries: want at least"),
     (
         lambda: call(feature_map="favor"),
-        "feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', 'softplus', got 'favor'",
+        "feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', 'softplus' "
+        "(mapped_linear_attention takes the others), got 'favor'",
     ),
+    (
+        lambda: call(feature_map=torch.relu),
+        "feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', 'softplus' "
+        "(mapped_linear_attention takes the others), got a function",
+    ),
+    (lambda: call(feature_map=["elu1"]), "feature_map: want one of 'elu1'"),
     (lambda: call(denominator=None), "denominator: want one of 'exact', 'compat', 'none'"),
     (lambda: call(denominator="compat", eps=0.0), "eps: want a positive number, got 0.0"),
     (lambda: call(eps=float("nan")), "eps: want a finite number, got nan"),
