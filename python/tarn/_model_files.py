@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from tarn._files import read_tensors, write_bytes, write_tensors
+from tarn._json import strict
+from tarn._paths import AnyPath, shown
 
 _WITH_CLASSES = ("classify", "ctc")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # what the runtime reads
 _BYTE_TOKENIZER = '{"format_version": 1, "type": "byte"}\n'
 
 
 def save_model(
     module: torch.nn.Module,
-    dir: str | os.PathLike[str],
+    dir: AnyPath,
     *,
-    tokenizer: str | os.PathLike[str] | None = None,
+    tokenizer: AnyPath | None = None,
     labels: list[str] | None = None,
 ) -> None:
     """Writes a model of `tarn.models` as a directory that `tarn generate`,
@@ -55,14 +59,14 @@ def save_model(
             + ", ".join(sorted({name for name, _ in names})[:8])
         )
     if tokenizer is not None:
-        tokenizer_bytes = pathlib.Path(tokenizer).read_bytes()
+        tokenizer_bytes = pathlib.Path(os.fsdecode(tokenizer)).read_bytes()
     elif config["tokenizer"] == "byte":
         tokenizer_bytes = _BYTE_TOKENIZER.encode()
     else:
         raise ValueError(
             f"save_model: tokenizer: want a tokenizer.json of kind {config['tokenizer']!r}, got None"
         )
-    folder = pathlib.Path(dir)
+    folder = pathlib.Path(os.fsdecode(dir))
     folder.mkdir(parents=True, exist_ok=True)
     ordered = {name: tensors[name].detach().float() for name in shapes}
     write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
@@ -85,36 +89,56 @@ def save_model(
     write_bytes(config_text(config).encode(), folder / "config.json")
 
 
-def load_model(dir: str | os.PathLike[str]) -> torch.nn.Module:
+def _check_labels(names: Any, config: Mapping[str, Any], where: str) -> None:
+    """The runtime's rules: different texts, one for each class, '' for the blank."""
+    classes = config["n_classes"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{where}: want a list of texts, got another value")
+    blank = config["task"] == "ctc"
+    for name in names[1:] if blank else names:
+        if not name or any(mark in name for mark in "\n\r\t"):
+            raise ValueError(
+                f"{where}: want texts without tabs and line ends, got {ascii(name)}"
+            )
+    if len(set(names)) != classes or len(names) != classes:
+        raise ValueError(f"{where}: want {classes} different names, got {len(set(names))}")
+    if blank and names[0] != "":
+        raise ValueError(f"{where}: want '' first, the blank, got {ascii(names[0])}")
+
+
+def load_model(dir: AnyPath) -> torch.nn.Module:
     """The model of a directory as a module of `tarn.models`, in evaluation
     mode, on the CPU, float32. Raises ValueError naming file and key or tensor,
     and OSError."""
     from tarn.models import make_model
     from tarn.models._config import weight_shapes
 
-    folder = pathlib.Path(dir)
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'}: want JSON, got: {error}") from None
+    folder = pathlib.Path(os.fsdecode(dir))
+    path = folder / "config.json"
+    config = strict(path.read_bytes(), shown(path))
     if not isinstance(config, dict):
-        raise ValueError(f"{folder / 'config.json'}: want an object, got another value")
+        raise ValueError(f"{shown(folder / 'config.json')}: want an object, got another value")
     version = config.get("format_version")
-    if version not in (1, 2, 3, 4):
-        raise ValueError(f"{folder / 'config.json'}: format_version: want 1 to 4, got {version!r}")
+    if isinstance(version, bool) or version not in (1, 2, 3, 4):
+        raise ValueError(f"{shown(folder / 'config.json')}: format_version: want 1 to 4, got {version!r}")
     model = make_model(config)
     path = folder / "model.safetensors"
     tensors, _ = read_tensors(path)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES:
+            raise ValueError(f"{shown(path)}: {name}: want F32, BF16 or F16, got {tensor.dtype}")
     shapes = weight_shapes(model.config)  # type: ignore[arg-type]
     for name in sorted({*tensors, *shapes}):
         given = tuple(tensors[name].shape) if name in tensors else None
         if given != shapes.get(name):
             raise ValueError(
-                f"{path}: {name}: want {list(shapes[name]) if name in shapes else 'no such tensor'}, "
+                f"{shown(path)}: {name}: want {list(shapes[name]) if name in shapes else 'no such tensor'}, "
                 f"got {list(given) if given is not None else 'none'}"
             )
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     labels = folder / "labels.json"
     if model.config["task"] in _WITH_CLASSES and labels.is_file():  # type: ignore[index]
-        model.labels = json.loads(labels.read_text())  # type: ignore[assignment]
+        names = strict(labels.read_bytes(), shown(labels))
+        _check_labels(names, model.config, shown(labels))  # type: ignore[arg-type]
+        model.labels = names  # type: ignore[assignment]
     return model.eval()

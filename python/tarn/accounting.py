@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tarn._paths import AnyPath
 from tarn.runtime._library import module as _module
 
 __all__ = [
@@ -46,7 +47,7 @@ __all__ = [
     "textbook_parameters",
 ]
 
-Config = Mapping[str, Any] | str | os.PathLike[str]
+Config = Mapping[str, Any] | AnyPath
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _text(config: Config) -> str:
     """A configuration as JSON, from a mapping or a model directory."""
     if isinstance(config, Mapping):
         return json.dumps(dict(config))
-    return (pathlib.Path(config) / "config.json").read_text(encoding="utf-8")
+    return (pathlib.Path(os.fsdecode(config)) / "config.json").read_text(encoding="utf-8")
 
 
 def finish_config(config: Config) -> dict[str, Any]:

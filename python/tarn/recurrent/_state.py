@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+
+from tarn._paths import AnyPath, shown
 
 _FORMAT = "tarn-attention-state"
 _VERSION = 1
@@ -249,7 +250,7 @@ def nbytes(state) -> int:
     return total
 
 
-def save_state(state, path: str | os.PathLike[str]) -> None:
+def save_state(state, path: AnyPath) -> None:
     """Writes a state, nested lists and all, as one safetensors file that
     appears by rename. Raises OSError."""
     from tarn._files import write_tensors
@@ -279,7 +280,7 @@ def save_state(state, path: str | os.PathLike[str]) -> None:
     write_tensors(tensors, path, metadata)
 
 
-def load_state(path: str | os.PathLike[str]):
+def load_state(path: AnyPath):
     """Reads what save_state wrote; lists come back as lists. Raises ValueError
     for another file, a newer version or parts that do not fit together;
     whether it fits a model is checked where it is first used."""
@@ -287,9 +288,9 @@ def load_state(path: str | os.PathLike[str]):
 
     tensors, metadata = read_tensors(path)
     if metadata.get("format") != _FORMAT:
-        raise ValueError(f"{path}: want a state written by save_state, got another file")
+        raise ValueError(f"{shown(path)}: want a state written by save_state, got another file")
     if metadata.get("version") != str(_VERSION):
-        raise ValueError(f"{path}: version: want {_VERSION}, got {metadata.get('version')}")
+        raise ValueError(f"{shown(path)}: version: want {_VERSION}, got {metadata.get('version')}")
 
     def build(part):
         if part is None:
@@ -301,11 +302,11 @@ def load_state(path: str | os.PathLike[str]):
         for name, tensor in held.items():
             if tensor.dim() < 1 or tensor.shape[0] != steps.shape[0]:
                 raise ValueError(
-                    f"{path}: {name}: want {steps.shape[0]} sequences, got {list(tensor.shape)}"
+                    f"{shown(path)}: {name}: want {steps.shape[0]} sequences, got {list(tensor.shape)}"
                 )
         return AttentionState(part["kind"], held, steps, part["facts"])
 
     try:
         return build(json.loads(metadata["tree"]))
     except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: want a whole description of the state, got {error!r}") from None
+        raise ValueError(f"{shown(path)}: want a whole description of the state, got {error!r}") from None
