@@ -49,9 +49,34 @@ int ReadUpTo(int fd, uint64_t max_bytes, std::string& text) {
 
 }  // namespace
 
+std::string SystemReason(int error_number) {
+  std::string reason = std::system_category().message(error_number);
+  // An acronym ("RFS specific error") keeps its capitals.
+  const auto capital = [&](size_t i) {
+    return i < reason.size() && reason[i] >= 'A' && reason[i] <= 'Z';
+  };
+  if (capital(0) && !capital(1)) reason[0] += 'a' - 'A';
+  return reason;
+}
+
 IoError SystemError(const std::string& path, const std::string& wanted,
                     int error_number) {
-  return IoError(path, wanted, std::system_category().message(error_number));
+  return IoError(path, wanted, SystemReason(error_number));
+}
+
+bool WriteStream(int fd, std::string_view text, const std::string& name) {
+  while (!text.empty()) {
+    const ssize_t put =
+        write(fd, text.data(), std::min(text.size(), kMaxBytesPerCall));
+    if (put >= 0) {
+      text.remove_prefix(static_cast<size_t>(put));
+    } else if (errno == EPIPE) {
+      return false;
+    } else if (errno != EINTR) {
+      throw SystemError(name, "a file that can be written", errno);
+    }
+  }
+  return true;
 }
 
 FileDescriptor::~FileDescriptor() {

@@ -59,7 +59,16 @@ void WriteFileAtomically(const std::string& path, std::string_view contents);
 /// read, FormatError when it is larger.
 Result<std::string> ReadFile(const std::string& path, uint64_t max_bytes);
 
-/// "path: want a readable file, got No such file or directory": the error for
+/// Writes all of `text` to a descriptor; `name` stands for it in errors:
+/// "standard output". False when its reader is gone (EPIPE, where SIGPIPE is
+/// ignored); throws IoError for any other failure, such as a full disk.
+bool WriteStream(int fd, std::string_view text, const std::string& name);
+
+/// The system's words for an errno as the end of a message: "no such file or
+/// directory".
+std::string SystemReason(int error_number);
+
+/// "path: want a readable file, got no such file or directory": the error for
 /// a failed system call; `error_number` is its errno.
 IoError SystemError(const std::string& path, const std::string& wanted,
                     int error_number);

@@ -1,6 +1,7 @@
 #include "core/file.h"
 
 #include <gtest/gtest.h>
+#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -50,6 +51,10 @@ TEST(File, ReadRefusesWhatIsNoRegularFile) {
     EXPECT_EQ(result.error().code(), ErrorCode::kIo);
     EXPECT_EQ(result.error().where(), path);
   }
+  EXPECT_EQ(ReadFile("/absent", 1).error().what(),
+            std::string("/absent: want a readable file, "
+                        "got no such file or directory"));
+  EXPECT_EQ(SystemReason(EDOTDOT), "RFS specific error");
 }
 
 TEST(File, FailedWriteNamesThePathAndLeavesNothing) {

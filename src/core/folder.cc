@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void Refuse(const fs::path& path, const std::string& wanted,
                          const std::error_code& error) {
-  throw IoError(path.string(), wanted, error.message());
+  throw IoError(path.string(), wanted, SystemReason(error.value()));
 }
 
 void Remove(const fs::path& path) {
@@ -120,8 +120,15 @@ void CheckFreeSpace(const std::string& path, uint64_t bytes) {
   if (statvfs(path.c_str(), &info) != 0) return;  // unknown: try and see
   const uint64_t free = uint64_t{info.f_bavail} * info.f_frsize;
   if (free >= bytes) return;
-  throw IoError(path, StrCat(bytes >> 20, " MiB of free space"),
-                StrCat(free >> 20, " MiB"));
+  throw FreeSpaceError(path, bytes, free);
+}
+
+IoError FreeSpaceError(const std::string& path, uint64_t bytes, uint64_t free) {
+  int shift = 20;
+  while (shift > 0 && bytes >> shift == free >> shift) shift -= 10;
+  const char* unit = shift == 20 ? " MiB" : shift == 10 ? " KiB" : " bytes";
+  return IoError(path, StrCat(bytes >> shift, unit, " of free space"),
+                 StrCat(free >> shift, unit));
 }
 
 }  // namespace tarn::train

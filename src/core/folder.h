@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "core/error.h"
+
 namespace tarn::train {
 
 /// Replaces the folder `path`: `fill` writes into an empty folder beside it
@@ -30,5 +32,9 @@ void MakeWritableFolder(const std::string& path);
 
 /// Throws IoError unless the file system of `path` has `bytes` to spare.
 void CheckFreeSpace(const std::string& path, uint64_t bytes);
+
+/// The error of CheckFreeSpace, in the largest of MiB, KiB and bytes in which the
+/// two numbers differ.
+IoError FreeSpaceError(const std::string& path, uint64_t bytes, uint64_t free);
 
 }  // namespace tarn::train

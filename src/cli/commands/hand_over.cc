@@ -13,6 +13,7 @@
 
 #include "cli/cli.h"
 #include "cli/console/signals.h"
+#include "core/file.h"
 
 namespace tarn::cli {
 namespace {
@@ -46,9 +47,7 @@ int HandOver(const char* program, const char* missing, int argc, char** argv) {
     arguments.push_back(nullptr);
     RestoreSignalDefaults();
     execv(path.c_str(), arguments.data());
-    const int reason = errno;
-    throw IoError(path, "a program that runs",
-                  std::generic_category().message(reason));
+    throw SystemError(path, "a program that runs", errno);
   }
   std::fputs(missing, stderr);
   return kExitFailure;

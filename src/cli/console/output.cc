@@ -2,12 +2,11 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <system_error>
+#include <utility>
 
-#include "core/error.h"
+#include "core/file.h"
 #include "text/utf8.h"
 
 namespace tarn::cli {
@@ -28,21 +27,8 @@ void Payload::Write(std::string_view text) {
 }
 
 void Payload::Flush() {
-  std::string_view rest = buffer_;
-  while (!rest.empty() && !reader_gone_) {
-    const ssize_t written = write(fd_, rest.data(), rest.size());
-    if (written >= 0) {
-      rest.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EPIPE) {
-      reader_gone_ = true;
-    } else if (errno != EINTR) {
-      const int reason = errno;
-      buffer_.clear();
-      throw IoError("standard output", "to write",
-                    std::generic_category().message(reason));
-    }
-  }
-  buffer_.clear();
+  const std::string text = std::exchange(buffer_, {});
+  if (!reader_gone_) reader_gone_ = !WriteStream(fd_, text, "standard output");
   last_flush_ = Clock::now();
 }
 

@@ -30,7 +30,7 @@ class PackedFile {
         buffer_(kBufferBytes) {
     struct stat info;
     if (fd_.get() < 0 || fstat(fd_.get(), &info) != 0) {
-      throw FormatError(path, "a file that can be read", std::strerror(errno));
+      throw FormatError(path, "a file that can be read", SystemReason(errno));
     }
     if (!S_ISREG(info.st_mode)) {
       throw FormatError(path, "a regular file",
@@ -57,7 +57,7 @@ class PackedFile {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) {
         throw FormatError(path_, "bytes that can be read",
-                          std::strerror(errno));
+                          SystemReason(errno));
       }
       if (got == 0) return;
       end_ += static_cast<size_t>(got);

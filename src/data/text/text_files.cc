@@ -22,7 +22,7 @@ namespace {
 // The bound of a copied text: what a small packed file may unpack to on disk.
 constexpr uint64_t kMaxCopied = uint64_t{64} << 30;
 
-std::string Reason() { return std::strerror(errno); }
+std::string Reason() { return SystemReason(errno); }
 
 int OpenText(const std::string& path) {
   // A duplicate, so that the caller may close what it gets.

@@ -110,6 +110,19 @@ TEST(MakeWritableFolderTest, MakesParentsAndRefusesFiles) {
   EXPECT_NO_THROW(CheckFreeSpace(dir.path(), 1));
 }
 
+TEST(FreeSpaceErrorTest, NamesTwoNumbersThatDiffer) {
+  const auto text = [](uint64_t bytes, uint64_t free) {
+    return std::string(FreeSpaceError("out", bytes, free).what());
+  };
+  EXPECT_EQ(text(3 << 20, 1 << 20),
+            "out: want 3 MiB of free space, got 1 MiB");
+  EXPECT_EQ(text(300 << 10, 4096),
+            "out: want 300 KiB of free space, got 4 KiB");
+  EXPECT_EQ(text((5 << 20) + 2048, 5 << 20),
+            "out: want 5122 KiB of free space, got 5120 KiB");
+  EXPECT_EQ(text(900, 0), "out: want 900 bytes of free space, got 0 bytes");
+}
+
 TEST(ProgressTest, DurationsAndLines) {
   EXPECT_EQ(DurationText(0.4), "0 s");
   EXPECT_EQ(DurationText(59.6), "1 min 00 s");

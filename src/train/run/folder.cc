@@ -57,8 +57,9 @@ void RemoveRun(const RunFolder& folder) {
         folder.best() + ".old", folder.model(), folder.log()}) {
     std::error_code error;
     fs::remove_all(path, error);
-    if (error)
-      throw IoError(path, "a file that can be removed", error.message());
+    if (error) {
+      throw SystemError(path, "a file that can be removed", error.value());
+    }
   }
 }
 
