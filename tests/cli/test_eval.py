@@ -75,8 +75,8 @@ def test_too_short_and_missing_files(tarn, models, tmp_path):
     done = tarn("eval", models / "linear", tmp_path / "one", "--json")
     assert done.returncode == 3 and done.stdout == b"" and b"at least 2" in done.stderr
     done = tarn("eval", models / "linear", tmp_path / "absent")
-    assert done.returncode == 1 and b"absent" in done.stderr
-    assert tarn("eval", models / "linear", tmp_path).returncode == 1
+    assert done.returncode == 3 and b"absent" in done.stderr
+    assert tarn("eval", models / "linear", tmp_path).returncode == 3
 
 
 def test_interrupt_gives_the_figures_so_far(tarn_program, models):

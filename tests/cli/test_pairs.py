@@ -138,7 +138,7 @@ def test_classify_says_what_is_wrong(tarn, classifier, models):
     assert empty.returncode == 3 and b"standard input:2" in empty.stderr
     other = tarn("classify", models / "linear", stdin=b"x\n")
     assert other.returncode == 3 and b"arch 'decoder'" in other.stderr
-    assert tarn("classify", folder, "absent.txt").returncode == 1
+    assert tarn("classify", folder, "absent.txt").returncode == 3
     assert tarn("classify", folder, "--batch", 0).returncode == 2
     generate = tarn("generate", folder, "--prompt", "x")
     assert generate.returncode == 3 and b"tarn classify" in generate.stderr

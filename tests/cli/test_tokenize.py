@@ -81,7 +81,7 @@ def test_char_models_and_their_errors(tarn, models):
     (["--train", "{text}", "--out", "-", "--decode"], 2, "--decode"),
     (["/nowhere.json"], 3, "/nowhere.json"),
     (["{text}"], 3, "vocabulary: line 1"),
-    (["{bpe}", "/nowhere"], 1, "/nowhere"),
+    (["{bpe}", "/nowhere"], 3, "/nowhere"),
     (["{bpe}", "--decode", "{text}"], 3, "byte 0"),
     (["--train", "{text}", "--out", "/nowhere/x"], 1, "/nowhere/x"),
 ])

@@ -5,17 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "cli/cli.h"
 #include "cli/console/signals.h"
+#include "core/file.h"
 
 namespace tarn::cli {
 namespace {
 
 [[noreturn]] void Fail(const std::string& path, int reason) {
-  throw IoError(InputName(path), "a file to read",
-                std::generic_category().message(reason));
+  throw FormatError(InputName(path), "a readable file", SystemReason(reason));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ enum class InputForm { kPlain, kFasta };
 /// begins like gzip or zstd is read unpacked.
 class InputFile {
  public:
-  /// Throws IoError when it cannot be opened or is a directory.
+  /// Throws FormatError when it cannot be opened: a missing file is bad data.
   explicit InputFile(const std::string& path,
                      InputForm form = InputForm::kPlain);
   ~InputFile();
@@ -25,8 +25,8 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
   /// Reads up to `bytes` bytes and appends the text among them (for FASTA maybe
   /// none) to `out`; false at the end of the file or when a signal arrived
-  /// while waiting. Throws IoError, and FormatError for damaged packed files
-  /// and what is not FASTA.
+  /// while waiting. Throws FormatError for what cannot be read (a directory),
+  /// damaged packed files and what is not FASTA.
   bool Read(size_t bytes, std::string& out);
   uint64_t size() const { return size_; }  // of the text; 0 when not known
 

@@ -13,7 +13,7 @@ namespace tarn::cli {
 class LineReader {
  public:
   static constexpr size_t kMaxBytes = size_t{1} << 20;
-  /// Throws IoError as InputFile.
+  /// Throws FormatError as InputFile.
   explicit LineReader(const std::string& path);
   /// The next line, without its end; false after the last and when a signal
   /// arrived. Throws ExitError (bad data) for a line that is too long.

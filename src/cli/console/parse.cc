@@ -1,8 +1,10 @@
 #include "cli/console/parse.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/console/output.h"
 #include "cli/console/suggest.h"
+#include "core/text.h"
 
 namespace tarn::cli {
 namespace {
@@ -29,6 +32,13 @@ std::string Complaint(const CLI::App& app, const CLI::ParseError& error) {
     return "no option '" + name + "'" + DidYouMean(name, known);
   }
   return error.what();
+}
+
+std::optional<double> NumberOf(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || end != text.c_str() + text.size()) return std::nullopt;
+  return value;
 }
 
 }  // namespace
@@ -59,19 +69,39 @@ Argument Argument::Whole(int64_t low, int64_t high) {
     }
     std::string wanted = StrCat("want a whole number from ", low);
     if (high < INT64_MAX) wanted += StrCat(" to ", high);
-    return StrCat(wanted, ", got '", text, "'");
+    return StrCat(wanted, ", got ", Quoted(text));
   };
   option_->check(CLI::Validator(check, ""));
   return *this;
 }
 
 Argument Argument::Range(double low, double high) {
-  option_->check(CLI::Range(low, high));
+  const auto check = [low, high](std::string& text) -> std::string {
+    const std::optional<double> value = NumberOf(text);
+    if (value && *value >= low && *value <= high) return "";
+    return StrCat("want a number from ", low, " to ", high, ", got ",
+                  Quoted(text));
+  };
+  option_->check(
+      CLI::Validator(check, StrCat("FLOAT in [", low, " - ", high, "]")));
   return *this;
 }
 
 Argument Argument::OneOf(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
+  const auto joined = [words](const char* between, const char* last) {
+    std::string text;
+    for (const std::string& word : words) {
+      if (!text.empty()) text += &word == &words.back() ? last : between;
+      text += word;
+    }
+    return text;
+  };
+  const std::string wanted = joined(", ", " or ");
+  const auto check = [words, wanted](std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    return StrCat("want ", wanted, ", got ", Quoted(text));
+  };
+  option_->check(CLI::Validator(check, "{" + joined(",", ",") + "}"));
   return *this;
 }
 
@@ -113,7 +143,13 @@ Argument ArgumentParser::Add(const std::string& name, int64_t& value,
 
 Argument ArgumentParser::Add(const std::string& name, double& value,
                              const std::string& help) {
-  return Argument(app_->add_option(name, value, help));
+  CLI::Option* option = app_->add_option(name, value, help);
+  option->check(CLI::Validator(
+      [](std::string& text) {
+        return NumberOf(text) ? "" : StrCat("want a number, got ", Quoted(text));
+      },
+      ""));
+  return Argument(option);
 }
 
 Argument ArgumentParser::Add(const std::string& name,

@@ -270,13 +270,17 @@ class Linear final : public RuntimeAttention {
   int64_t build_floats_ = 0;              // behind them in a worker's scratch
 };
 
+bool Runs(const FeatureMapTraits& map) { return map.elementwise || map.pairs; }
+
 std::optional<Error> Check(const ModelConfig& layer) {
   const FeatureMapTraits& map = Traits(layer.feature_map);
-  if (map.elementwise || map.pairs) return std::nullopt;
+  if (Runs(map)) return std::nullopt;
+  std::string names;
+  for (const FeatureMapTraits& row : kFeatureMaps) {
+    if (Runs(row)) names += StrCat(names.empty() ? "" : ", ", row.name);
+  }
   return FormatError("config.json: feature_map",
-                     "elu1, identity, relu, relu2 or poly2 (what this runtime "
-                     "can run)",
-                     map.name);
+                     names + " (what this runtime can run)", map.name);
 }
 
 std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
