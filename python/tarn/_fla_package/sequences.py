@@ -39,6 +39,19 @@ def _wanted(op: str, weight: Tensor | None) -> Tensor:
     return weight
 
 
+def _convolution(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None,
+                 residual: Tensor | None, activation: str | None, state: Tensor | None,
+                 cu_seqlens: Tensor | None = None) -> Tensor:
+    """The convolution of rows, which are x, and the residual, added before the only rounding."""
+    if residual is not None:
+        rows, weight = wide(rows), wide(weight)
+        bias = None if bias is None else wide(bias)
+    y = ops.short_convolution(
+        rows, weight, bias, activation="none" if activation is None else "silu",
+        cu_seqlens=cu_seqlens, initial_state=state).view(x.shape)
+    return y if residual is None else (y + wide(residual)).to(x.dtype)
+
+
 def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None,
                   output_final_state=False, activation=None, backend="triton", cu_seqlens=None,
                   cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, **kwargs):
@@ -47,13 +60,11 @@ def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None,
     weight = _wanted("causal_conv1d", weight)
     rows = x.flatten(2)
     state = None if initial_state is None else wide(initial_state[..., 1:].transpose(1, 2))
-    y = ops.short_convolution(
-        rows, weight, bias, activation="none" if activation is None else "silu",
-        cu_seqlens=cu_seqlens, initial_state=state).view(x.shape)
+    y = _convolution(x, rows, weight, bias, residual, activation, state, cu_seqlens)
     final_state = None
     if output_final_state:
         final_state = _last_inputs(rows, weight.shape[1], initial_state, cu_seqlens)
-    return y if residual is None else y + residual, final_state
+    return y, final_state
 
 
 def causal_conv1d_update(x, cache, residual=None, weight=None, bias=None, activation=None):
@@ -61,11 +72,9 @@ def causal_conv1d_update(x, cache, residual=None, weight=None, bias=None, activa
     weight = _wanted("causal_conv1d_update", weight)
     rows = x.reshape(cache.shape[0], 1, cache.shape[1])
     state = wide(cache[..., 1:].transpose(1, 2)).contiguous()
-    y = ops.short_convolution(
-        rows, weight, bias, activation="none" if activation is None else "silu",
-        initial_state=state).view(x.shape)
+    y = _convolution(x, rows, weight, bias, residual, activation, state)
     cache.copy_(torch.cat([cache[..., 1:], rows.transpose(1, 2).to(cache.dtype)], -1))
-    return y if residual is None else y + residual, cache
+    return y, cache
 
 
 def token_shift(x, cu_seqlens=None, cache=None, output_cache=False, chunk_indices=None):
@@ -122,15 +131,16 @@ def rotary_embedding(x, cos, sin, interleaved=False, inplace=False, seqlen_offse
 
 
 def fused_addcmul_rwkv7(hidden_states, delta, xr, xw, xk, xv, xa, xg=None):
-    mixed = [None if one is None else torch.addcmul(hidden_states, delta, one)
-             for one in (xr, xw, xk, xv, xa, xg)]
-    return tuple(mixed)
+    x, change = wide(hidden_states), wide(delta)
+    return tuple(None if one is None else torch.addcmul(x, change, wide(one)).to(hidden_states.dtype)
+                 for one in (xr, xw, xk, xv, xa, xg))
 
 
 def fused_k_rwkv7(k, a, ka, cu_seqlens=None, cu_seqlens_cpu=None):
-    return k.addcmul(k * (a - 1), ka)
+    keys = wide(k)
+    return keys.addcmul(keys * (wide(a) - 1), wide(ka)).to(k.dtype)
 
 
 def gate_output_correction(o, r, k, r_k, v, g):
-    seen = (r * k * r_k).sum(-1, keepdim=True) * v
-    return (o + seen.reshape(o.shape)) * g
+    seen = (wide(r) * wide(k) * wide(r_k)).sum(-1, keepdim=True) * wide(v)
+    return ((wide(o) + seen.reshape(o.shape)) * wide(g)).to(o.dtype)
