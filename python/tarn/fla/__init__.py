@@ -26,7 +26,9 @@ from tarn.fla.gated_delta_rule import (
 )
 from tarn.fla.generalized_delta_rule import (
     chunk_dplr_delta_rule,
+    chunk_iplr_delta_rule,
     fused_recurrent_dplr_delta_rule,
+    fused_recurrent_iplr_delta_rule,
 )
 from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
 from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
@@ -66,6 +68,7 @@ __all__ = [
     "chunk_gdn",
     "chunk_gla",
     "chunk_hgrn",
+    "chunk_iplr_delta_rule",
     "chunk_kda",
     "chunk_lightning_attn",
     "chunk_linear_attn",
@@ -85,6 +88,7 @@ __all__ = [
     "fused_recurrent_gdn",
     "fused_recurrent_gla",
     "fused_recurrent_hgrn",
+    "fused_recurrent_iplr_delta_rule",
     "fused_recurrent_kda",
     "fused_recurrent_lightning_attn",
     "fused_recurrent_linear_attn",
