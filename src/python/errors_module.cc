@@ -1,5 +1,6 @@
 #include "python/errors_module.h"
 
+#include <cstring>
 #include <exception>
 
 #include "core/error.h"
@@ -7,6 +8,21 @@
 namespace nb = nanobind;
 
 namespace tarn {
+
+namespace {
+
+// A message may hold a path, whose bytes need not be UTF-8: such a byte becomes
+// \xNN, so that Python can print it anywhere.
+void SetError(PyObject* type, const char* message) {
+  PyObject* text =
+      PyUnicode_DecodeUTF8(message, static_cast<Py_ssize_t>(std::strlen(message)),
+                           "backslashreplace");
+  if (text == nullptr) return;  // out of memory, which is set
+  PyErr_SetObject(type, text);
+  Py_DECREF(text);
+}
+
+}  // namespace
 
 void BindErrors(nb::module_& m) {
   static PyObject* format_error =
@@ -41,7 +57,7 @@ void BindErrors(nb::module_& m) {
             default:
               break;
           }
-          PyErr_SetString(type, error.what());
+          SetError(type, error.what());
         }
       });
 }

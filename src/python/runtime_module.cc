@@ -20,6 +20,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "python/accounting_module.h"
 #include "python/errors_module.h"
 #include "runtime/generate/beam.h"
@@ -73,13 +74,22 @@ bool Interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+// Paths come as os.fsencode gives them: the bytes of a name need not be UTF-8.
+std::string Path(const nb::bytes& path) {
+  std::string name(path.c_str(), path.size());
+  if (name.find('\0') != std::string::npos) {
+    throw ArgumentError("path", "a name without NUL bytes", Quoted(name));
+  }
+  return name;
+}
+
 // A model and its tokenizer, as one directory holds them.
 class PyModel {
  public:
-  PyModel(const std::string& dir, const std::string& weights, int threads,
+  PyModel(const nb::bytes& dir, const std::string& weights, int threads,
           bool use_mmap)
-      : model_(Open(dir, weights, threads, use_mmap)),
-        tokenizer_(Tokenizer::Open(dir, model_.config()).Take()) {}
+      : model_(Open(Path(dir), weights, threads, use_mmap)),
+        tokenizer_(Tokenizer::Open(Path(dir), model_.config()).Take()) {}
 
   const Model& model() const { return model_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -131,12 +141,14 @@ class PyModel {
     return model_.Encode(View(source));
   }
 
-  void SaveState(const State& state, const std::string& path) const {
+  void SaveState(const State& state, const nb::bytes& name) const {
+    const std::string path = Path(name);
     nb::gil_scoped_release release;
     tarn::SaveState(model_, state, path);
   }
 
-  State LoadState(const std::string& path) const {
+  State LoadState(const nb::bytes& name) const {
+    const std::string path = Path(name);
     nb::gil_scoped_release release;
     return tarn::LoadState(model_, path).Take();
   }
@@ -325,7 +337,7 @@ void BindFacts(nb::class_<PyModel>& model) {
 
 void BindModel(nb::module_& m) {
   nb::class_<PyModel> model(m, "Model");
-  model.def(nb::init<const std::string&, const std::string&, int, bool>())
+  model.def(nb::init<const nb::bytes&, const std::string&, int, bool>())
       .def("prefill", &PyModel::Prefill)
       .def("score", &PyModel::Score)
       .def("step_batch", &PyModel::StepBatch)

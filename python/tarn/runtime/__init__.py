@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from tarn._paths import AnyPath
 from tarn.runtime import _images
 from tarn.runtime._arguments import number, sampling, whole
 from tarn.runtime._library import module as _module
@@ -91,11 +92,11 @@ class State:
         """Back to before the first token; a source stays."""
         self._held.reset()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Writes the state, source and last logits as one file that
         `Model.load_state` reads. Raises NumericError for a state with NaN, and
         OSError. O(nbytes)."""
-        self._model._model.save_state(self._held, os.fspath(path))
+        self._model._model.save_state(self._held, os.fsencode(path))
 
     @property
     def position(self) -> int:
@@ -151,7 +152,7 @@ class Model:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         *,
         weights: str = "f32",
         threads: int = 0,
@@ -160,7 +161,7 @@ class Model:
         if not isinstance(weights, str):
             raise TypeError(f"weights: want 'f32' or 'bf16', got {weights!r}")
         threads = whole("threads", threads, -(2**31), 2**31 - 1)
-        self._model = _module.Model(os.fspath(path), weights, threads, bool(use_mmap))
+        self._model = _module.Model(os.fsencode(path), weights, threads, bool(use_mmap))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -224,11 +225,11 @@ class Model:
         """A state before the first token."""
         return State(self)
 
-    def load_state(self, path: str | os.PathLike[str]) -> State:
+    def load_state(self, path: AnyPath) -> State:
         """The state that `State.save` wrote with the same model (configuration,
         weights and how they are held), bit for bit. Raises FormatError for
         another model's or a damaged file, and OSError."""
-        return State(self, _held=self._model.load_state(os.fspath(path)))
+        return State(self, _held=self._model.load_state(os.fsencode(path)))
 
     def prefill(self, state: State, tokens: Tokens) -> np.ndarray:
         """Consumes tokens; returns the logits of the last, float32 [n_outputs]. Any

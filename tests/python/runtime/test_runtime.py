@@ -1,6 +1,9 @@
 """tarn.runtime: no torch, the bits of the C++ runtime, errors by kind."""
 
 import json
+import os
+import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -221,3 +224,23 @@ def test_calls_name_their_own_arguments(model, model_dir):
     # numpy's numbers are numbers.
     text = model.generate("ab", max_tokens=np.int64(4), temperature=np.float32(0))
     assert text == model.generate("ab", max_tokens=4, temperature=0.0)
+
+
+def test_names_that_are_not_utf8(model_dir, tmp_path):
+    base = os.fsencode(tmp_path) + b"/\xff"
+    shutil.copytree(model_dir, os.fsdecode(base))
+    want = runtime.Model(model_dir).generate("ab", max_tokens=4)
+    for path in (base, os.fsdecode(base), pathlib.Path(os.fsdecode(base))):
+        model = runtime.Model(path)
+        assert model.generate("ab", max_tokens=4) == want
+        state = model.state()
+        model.prefill(state, [1, 2])
+        name = os.path.join(os.fsencode(path), b"s\xe4")
+        for form in (name, os.fsdecode(name), pathlib.Path(os.fsdecode(name))):
+            state.save(form)
+            assert model.load_state(form) == state
+    with pytest.raises(OSError, match=r"\\xffabsent/config.json: want a readable file") as error:
+        runtime.Model(base + b"absent")
+    str(error.value).encode()
+    with pytest.raises(ValueError, match="^path: want a name without NUL bytes"):
+        runtime.Model(str(model_dir) + "\0")
