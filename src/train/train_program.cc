@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "kernels/simd_target.h"
 #include "train/options/command_line.h"
 #include "train/run/progress.h"
@@ -84,25 +85,38 @@ std::string ShellWord(const std::string& text) {
   return quoted + "'";
 }
 
+// A reader that is gone is no error: the run is saved.
+void Print(const std::string& text) {
+  WriteStream(STDOUT_FILENO, text, "standard output");
+}
+
+template <typename... Values>
+std::string Line(const char* format, Values... values) {
+  char line[256];
+  std::snprintf(line, sizeof line, format, values...);
+  return line;
+}
+
 void PrintFigures(const TrainResult& result) {
-  std::printf("training time %s (%.1f s), %lld steps\n",
-              DurationText(result.elapsed_s).c_str(),
-              result.elapsed_s, static_cast<long long>(result.step));
+  std::string text = Line(
+      "training time %s (%.1f s), %lld steps\n",
+      DurationText(result.elapsed_s).c_str(), result.elapsed_s,
+      static_cast<long long>(result.step));
   if (result.last_held_out) {
-    const auto text = [&](double value) {
+    const auto metric = [&](double value) {
       return MetricText(result.metric, value);
     };
-    std::printf("held out %s (best %s at step %lld)\n",
-                text(*result.last_held_out).c_str(),
-                text(*result.best_held_out).c_str(),
-                static_cast<long long>(result.best_step));
+    text += Line("held out %s (best %s at step %lld)\n",
+                 metric(*result.last_held_out).c_str(),
+                 metric(*result.best_held_out).c_str(),
+                 static_cast<long long>(result.best_step));
   }
   if (result.ranks > 1) {
-    std::printf("%lld ranks, %.1f s (%.0f %%) in exchange\n",
-                static_cast<long long>(result.ranks), result.exchange_s,
-                100 * result.exchange_s / std::max(result.elapsed_s, 1e-9));
+    text += Line("%lld ranks, %.1f s (%.0f %%) in exchange\n",
+                 static_cast<long long>(result.ranks), result.exchange_s,
+                 100 * result.exchange_s / std::max(result.elapsed_s, 1e-9));
   }
-  std::printf("model in %s\n", result.out.c_str());
+  Print(StrCat(text, "model in ", result.out, "\n"));
 }
 
 // What the ranks behind the first report, in a file each. It is opened at the first
@@ -173,7 +187,7 @@ int RunProgram(const std::vector<std::string>& arguments,
   const Ranks& ranks = run_ranks.all;
   const CommandLine line = ParseCommandLine(arguments);
   if (line.help) {
-    if (ranks.is_first()) std::fputs(HelpText("tarn train").c_str(), stdout);
+    if (ranks.is_first()) Print(HelpText("tarn train"));
     return 0;
   }
   ApplySimdTargetFromEnvironment();

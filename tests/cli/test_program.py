@@ -37,10 +37,14 @@ def test_help_and_version(tarn):
     (("generate", "m", "--top-p", "0"), "top_p"),
     (("generate", "m", "--min-p", "nan"), "min_p"),
     (("generate", "m", "--temperature", "101"), "temperature"),
+    (("generate", "m", "--temperature", "hot"), "--temperature: want a number, got 'hot'"),
+    (("generate", "m", "--length-penalty", "101"),
+     "--length-penalty: want a number from 0 to 100, got '101'"),
+    (("generate", "m", "--length-penalty", "nan"), "--length-penalty: want a number from 0"),
     (("generate", "m", "--max-tokens", "-1"), "max-tokens"),
     (("generate", "m", "--max-tokens", "99999999999999999999"), "max-tokens"),
     (("generate", "m", "--threads", "-2"), "threads"),
-    (("generate", "m", "--weights", "int3"), "weights"),
+    (("generate", "m", "--weights", "int3"), "--weights: want f32 or bf16, got 'int3'"),
     (("generate", "m", "--seed", "-2"), "seed"),
     (("generate", "m", "--seed", "9223372036854775808"), "seed"),
     (("generate", "m", "--seed", "1.5"), "want a whole number"),
@@ -52,7 +56,7 @@ def test_help_and_version(tarn):
     (("bench",), "DIR"),
     (("bench", "m", "-p", "1,x"), "want a whole number"),
     (("bench", "m", "-r", "0"), "want a whole number"),
-    (("bench", "m", "-o", "xml"), "output"),
+    (("bench", "m", "-o", "xml"), "--output: want md, csv or json, got 'xml'"),
     (("bench", "m", "--weights", "f32,int3"), "weights"),
     (("verify", "a", "b"), "b"),
 ])
@@ -186,7 +190,8 @@ def test_verify_sound_models(tarn, models):
 
 @pytest.mark.parametrize("key, changes, wanted", [
     ("attention", {"attention": "reformer"}, "linear, full, aft-simple"),
-    ("feature_map", {"feature_map": "favor", "n_dims": 8}, "elu1"),
+    ("feature_map", {"feature_map": "favor", "n_dims": 8},
+     "elu1, identity, relu, relu2, softplus, poly2"),
 ])
 def test_verify_names_what_this_runtime_refuses(tarn, tmp_path, key, changes, wanted):
     """Its files are faultless, but the model can only be trained, not run here."""
@@ -265,6 +270,34 @@ def test_verify_bad_files(tarn, tmp_path, name, contents, words):
 def test_no_directory_is_a_bad_model(tarn, tmp_path):
     for command in ("generate", "info", "verify"):
         assert tarn(command, tmp_path / "absent").returncode == 3
+
+
+@pytest.mark.parametrize("arguments", [
+    ("eval", "{model}"), ("tokenize", "{model}"), ("tokenize",),
+    ("tokenize", "--train", "--out", "{out}"), ("info",), ("bench",),
+])
+def test_a_missing_file_is_bad_data(tarn, models, tmp_path, arguments):
+    """Exit status 3 in every subcommand, as in `tarn train`, and one natural sentence."""
+    places = {"model": models / "linear", "out": tmp_path / "out"}
+    done = tarn(*(word.format(**places) for word in arguments), tmp_path / "absent")
+    assert done.returncode == 3 and done.stdout == b""
+    assert done.stderr.startswith(f"tarn {arguments[0]}: error: {tmp_path}/absent".encode())
+    assert done.stderr.endswith(b": want a readable file, got no such file or directory\n")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("--help",), ("--version",), *((command, "--help") for command in COMMANDS),
+    ("info", "{model}"), ("verify", "{model}"), ("eval", "{model}", __file__),
+    ("tokenize", "{model}", __file__),
+])
+def test_output_that_cannot_be_written_is_a_failure(tarn_program, models, arguments):
+    words = [word.format(model=models / "linear") for word in arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([tarn_program, *words], stdout=full, stderr=subprocess.PIPE,
+                              check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().endswith(
+        "error: standard output: want a file that can be written, got no space left on device\n")
 
 
 HANDED_OVER = ("train", "experiment")

@@ -68,7 +68,8 @@ def test_a_run_that_stops_and_goes_on_makes_the_same_bits(straight, tmp_path):
         (["--generator", "mqar", "--seq-len", "64", "--symbols", "64"], "--symbols"),
         (["--generator", "copy", "--arch", "seq2seq"], "task"),
         (["--generator", "copy", "--eval-metric", "error"], "--eval-metric"),
-        (["--tokenizer", "ids", "--data", __file__], "--tokenizer"),
+        (["--tokenizer", "ids", "--data", __file__],
+         "--generator: want a generator for --tokenizer ids, got none"),
     ],
 )
 def test_wrong_use_is_one_line(tmp_path, flags, named):

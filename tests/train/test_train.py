@@ -298,6 +298,21 @@ def test_help_names_flags_and_examples():
         assert part in result.stdout
 
 
+@pytest.mark.parametrize("flags", [["--help"], ["--data", "{text}", "--out", "{out}"]])
+def test_output_that_cannot_be_written_is_a_failure(flags, text, tmp_path):
+    """The model is saved all the same; `tarn` says it in the same words."""
+    words = [word.format(text=text, out=tmp_path / "run") for word in flags]
+    size = [] if words == ["--help"] else [*TINY, "--steps", "2"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([PROGRAM, *words, *size], stdout=full, stderr=subprocess.PIPE,
+                              check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().endswith(
+        "tarn train: error: standard output: want a file that can be written, "
+        "got no space left on device\n")
+    assert "--data" not in flags or (tmp_path / "run" / "model.safetensors").is_file()
+
+
 def test_another_simd_target_by_environment(text, tmp_path):
     """`tarn-train` takes it like `tarn`; a missing one is refused before any work."""
     words = ["--data", text, *TINY, "--steps", "1"]

@@ -47,7 +47,8 @@ void CheckGeneratorOptions(const TrainOptions& options) {
   const bool ids = options.model.tokenizer == TokenizerKind::kIds;
   if (options.generator.kind == GeneratorKind::kNone) {
     if (!ids) return;
-    throw ArgumentError("--tokenizer", "'ids' with --generator alone", "'ids'");
+    throw ArgumentError("--generator", "a generator for --tokenizer ids",
+                        "none");
   }
   Want(options.data.empty(), "--data", "nothing",
        options.data.empty() ? "" : options.data[0]);
