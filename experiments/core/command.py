@@ -41,6 +41,10 @@ class _Parser(argparse.ArgumentParser):
         print(f"{_PROGRAM}: error: {message}\nSee `{_PROGRAM} --help`.", file=sys.stderr)
         sys.exit(2)
 
+    def print_help(self, file: Any = None) -> None:
+        # argparse hides a write that fails.
+        print(self.format_help(), end="", file=file, flush=True)
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog=_PROGRAM, description="The paper's experiments on this machine, and "

@@ -46,10 +46,10 @@ def progress():
 def command(tmp_path, text):
     """Starts `tarn experiment` on the toy as a process of its own."""
 
-    def start(*arguments, **environment):
+    def start(*arguments, stdout=subprocess.PIPE, **environment):
         words = [sys.executable, str(HERE / "run_toy.py"), *map(str, arguments)]
         path = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
-        return subprocess.Popen(words, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        return subprocess.Popen(words, cwd=tmp_path, text=True, stdout=stdout,
                                 stderr=subprocess.PIPE,
                                 env=dict(os.environ, PYTHONPATH=path, **environment))
 

@@ -62,6 +62,13 @@ def test_help(command):
     assert "examples:" in out and "130 interrupted" in out
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["list"]])
+def test_output_that_cannot_be_written(command, arguments):
+    with open("/dev/full", "w") as full:
+        code, _, errors = finish(command(*arguments, stdout=full))
+    assert code == 1 and errors.startswith("tarn experiment: error: ") and "space" in errors
+
+
 def test_missing_data(command, tmp_path):
     code, out, errors = finish(command("scaling", "--data", "text-shakespeare=absent"))
     assert code == 3 and out == "" and "absent: not there" in errors
