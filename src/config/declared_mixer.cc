@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "config/fields.h"
+#include "core/fork.h"
 #include "core/json.h"
 #include "core/text.h"
 
@@ -24,7 +25,7 @@ FormatError Bad(const std::string& key, const std::string& wanted,
 
 // Names that rows of the registry point to, for the life of the program.
 const char* Kept(const std::string& text) {
-  static std::mutex turn;
+  static ForkHeldMutex turn;
   static std::deque<std::string> texts;
   const std::lock_guard lock(turn);
   return texts.emplace_back(text).c_str();

@@ -5,6 +5,7 @@
 
 #include "config/fields.h"
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -12,7 +13,7 @@ namespace {
 
 // Rows are only ever added, and a deque does not move them.
 struct Registry {
-  std::mutex turn;
+  ForkHeldMutex turn;
   std::deque<MixerSpec> rows;
 
   Registry() {

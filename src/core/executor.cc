@@ -336,7 +336,10 @@ void ThreadPool::Impl::RunInline(int64_t task_count, TaskRef f, int worker) {
   for (int64_t task = 0; task < task_count; ++task) f(task, worker);
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads)
+    : width_(threads), hook_(this, {.in_child = [](void* pool) {
+        static_cast<ThreadPool*>(pool)->lost_ = true;
+      }}) {
   if (threads < 1 || threads > kMaxThreads) {
     throw ArgumentError("ThreadPool: threads", StrCat("1 to ", kMaxThreads),
                         StrCat(threads));
@@ -345,12 +348,33 @@ ThreadPool::ThreadPool(int threads) {
   impl_->Start();
 }
 
-ThreadPool::~ThreadPool() { impl_->Stop(); }
+ThreadPool::~ThreadPool() {
+  // Joining threads that do not exist would take for ever, and so would the
+  // destructors of the condition variables they waited for.
+  if (lost_) {
+    (void)impl_.release();
+  } else {
+    impl_->Stop();
+  }
+}
 
-int ThreadPool::width() const { return impl_->width; }
+int ThreadPool::width() const { return width_; }
+
+// The child of a fork begins again with threads and locks of its own. What the
+// parent's pool held stays where it is, unused.
+void ThreadPool::Restart() {
+  const std::lock_guard lock(restart_);
+  if (!lost_) return;
+  auto fresh = std::make_unique<Impl>(width_);
+  fresh->Start();
+  (void)impl_.release();
+  impl_ = std::move(fresh);
+  lost_ = false;
+}
 
 void ThreadPool::ParallelFor(int64_t tasks, TaskRef f) {
   if (tasks <= 0) return;
+  if (lost_.load(std::memory_order_acquire)) Restart();
   for (const Frame* frame = current_frame; frame; frame = frame->parent) {
     if (frame->pool == impl_.get()) {
       impl_->RunInline(tasks, f, frame->worker);

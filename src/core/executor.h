@@ -2,10 +2,13 @@
 // runtime hands them its ThreadPool, a torch operator hands them torch's pool.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
+
+#include "core/fork.h"
 
 namespace tarn {
 
@@ -57,7 +60,9 @@ class SerialExecutor final : public Executor {
 /// comes late with its last task, the pool leaves workers out for a while: 10
 /// ms, longer each time, a second at most. One ParallelFor at a time: calls
 /// from several threads are taken in turn; a call from inside a task runs
-/// inline.
+/// inline. In the child of a fork the pool starts threads of its own with the
+/// first call (ArgumentError where the system refuses them); a task that forks
+/// must not return in the child.
 class ThreadPool final : public Executor {
  public:
   /// threads >= 1, the caller included; throws ArgumentError otherwise.
@@ -71,7 +76,13 @@ class ThreadPool final : public Executor {
 
  private:
   struct Impl;
+  void Restart();
+
+  const int width_;
   std::unique_ptr<Impl> impl_;
+  std::atomic<bool> lost_{false};  // a fork left impl_ without its threads
+  ForkFreedMutex restart_;
+  ForkHook hook_;  // last: it reaches all of the above
 };
 
 /// Threads to use by default: affinity mask and cgroup quota, >= 1.

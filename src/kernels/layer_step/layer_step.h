@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "core/norm_kind.h"
-#include "core/team.h"
+#include "core/threads/team.h"
 #include "kernels/bias_activation/bias_activation.h"
 
 namespace tarn {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/executor.h"
+#include "core/fork.h"
 #include "runtime/stack/encoder.h"
 #include "runtime/stack/forward.h"
 #include "runtime/model/model.h"
@@ -47,7 +48,7 @@ struct Model::Impl {
   const uint64_t fingerprint;  // see ModelFingerprint
   const std::shared_ptr<const StateLayout> layout;
   ThreadPool pool;
-  std::mutex turn;  // guards what follows; one call at a time uses its scratch
+  ForkFreedMutex turn;  // guards what follows; one call at a time uses its scratch
   std::optional<Forward> forward;  // language models, decoders
   std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
 };

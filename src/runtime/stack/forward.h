@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/team.h"
+#include "core/threads/team.h"
 #include "runtime/stack/block.h"
 #include "runtime/stack/linear_form.h"
 #include "runtime/state/sequence_state.h"

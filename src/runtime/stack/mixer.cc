@@ -3,6 +3,7 @@
 #include <deque>
 #include <mutex>
 
+#include "core/fork.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -10,7 +11,7 @@ namespace {
 
 // Rows are only ever added, and a deque does not move them.
 struct Registry {
-  std::mutex turn;
+  ForkHeldMutex turn;
   std::deque<RuntimeMixerRow> rows;
 
   Registry() {

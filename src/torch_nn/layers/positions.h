@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "config/model_config.h"
+#include "core/fork.h"
 
 namespace tarn::nn {
 
@@ -51,7 +52,7 @@ class PositionTables {
                        const at::Tensor& like);
 
  private:
-  std::mutex mutex_;
+  ForkHeldMutex mutex_;
   at::Tensor sinusoidal_;  // [rows, width] float32, on the last caller's device
   RotaryTable rotary_;     // [rows, 1, d_key / 2] each
   int64_t sinusoidal_first_ = 0, rotary_first_ = 0;  // of the rows above

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/text.h"
 
 namespace tarn::nn {
 namespace {
 
 struct Registry {
-  std::mutex turn;
+  ForkHeldMutex turn;
   std::map<std::string, MixerFactory> factories;
 
   Registry() {

@@ -13,6 +13,8 @@
 #include <mutex>
 #include <new>
 
+#include "core/fork.h"
+
 namespace tarn::ops {
 namespace {
 
@@ -119,7 +121,7 @@ class BlockCache final : public c10::Allocator {
     cache.free_.emplace(block->bytes, block);
   }
 
-  std::mutex mutex_;
+  ForkHeldMutex mutex_;
   FreeBlocks free_;
   size_t in_use_ = 0, cached_ = 0, peak_ = 0;
 };

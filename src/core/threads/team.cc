@@ -1,4 +1,4 @@
-#include "core/team.h"
+#include "core/threads/team.h"
 
 #include <thread>
 #include <utility>

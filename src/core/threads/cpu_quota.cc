@@ -1,4 +1,4 @@
-#include "core/cpu_quota.h"
+#include "core/threads/cpu_quota.h"
 
 #include <sched.h>
 
