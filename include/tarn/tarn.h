@@ -14,6 +14,9 @@
  *   otherwise. No call prints, aborts, exits or throws.
  * - Threads: a model may be used by any number of threads at once; a state by
  *   one at a time. Different states are independent.
+ * - Stack: a thread that calls the library needs a stack of 128 KiB or more; the
+ *   calls take up to 51 KiB of it (measured on x86-64). With less, such as
+ *   32 KiB, the process ends with a segmentation fault.
  * - Sizes are uint64_t, tokens int32_t, logits float[n_outputs].
  * - Structs that begin with struct_size may grow in later versions: set it to
  *   sizeof the struct (the _INIT macros do).

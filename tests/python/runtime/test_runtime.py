@@ -244,3 +244,20 @@ def test_names_that_are_not_utf8(model_dir, tmp_path):
     str(error.value).encode()
     with pytest.raises(ValueError, match="^path: want a name without NUL bytes"):
         runtime.Model(str(model_dir) + "\0")
+
+
+def test_a_thread_needs_the_stack_that_the_header_names(model_dir):
+    """tarn.h promises that 128 KiB are enough; Python's own frames are among them."""
+    program = (
+        "import sys, threading\n"
+        "from tarn.runtime import Model\n"
+        "def work():\n"
+        "    model = Model(sys.argv[1], threads=2)\n"
+        "    print(len(model.generate('ab' * 200, max_tokens=8, temperature=0.5)) > 0)\n"
+        "threading.stack_size(128 << 10)\n"
+        "thread = threading.Thread(target=work)\n"
+        "thread.start(); thread.join()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, model_dir], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0 and done.stdout == "True\n", done.stderr
