@@ -23,6 +23,10 @@ _FORMS = {
                                     "sigmoidglu_linear", "sqrelu", "swiglu", "swiglu_linear",
                                     "swish"),
     },
+    "gates": {
+        "ops.gated_delta_rule.gate": ("fused_gdn_gate",),
+        "ops.kda.gate": ("fused_kda_gate",),
+    },
     "losses": {
         "modules.fused_cross_entropy.ops": ("cross_entropy_loss",),
         "modules.fused_linear_cross_entropy.ops": ("fused_linear_cross_entropy_loss",),
@@ -37,6 +41,7 @@ _FORMS = {
         "modules.causal_conv1d.ops": ("causal_conv1d", "causal_conv1d_update"),
         "modules.rotary.ops": ("rotary_embedding",),
         "modules.token_shift": ("token_shift",),
+        "ops.rwkv7.channel_mixing": ("channel_mixing_rwkv7",),
         "ops.rwkv7.fused_addcmul": ("fused_addcmul_rwkv7",),
         "ops.rwkv7.fused_k_update": ("fused_k_rwkv7",),
         "ops.rwkv7.gate_output_correction": ("gate_output_correction",),

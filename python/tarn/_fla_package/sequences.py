@@ -144,3 +144,21 @@ def fused_k_rwkv7(k, a, ka, cu_seqlens=None, cu_seqlens_cpu=None):
 def gate_output_correction(o, r, k, r_k, v, g):
     seen = (wide(r) * wide(k) * wide(r_k)).sum(-1, keepdim=True) * wide(v)
     return ((wide(o) + seen.reshape(o.shape)) * wide(g)).to(o.dtype)
+
+
+def channel_mixing_rwkv7(x, x_prev, x_k, key_weight, value_weight, inplace=True):
+    """relu((x + (token before - x) x_k) key_weight)^2 value_weight, and x[-1], the original's
+    second result. x: [B, T, D]; before the first token stands x_prev [B, D]."""
+    op = "channel_mixing_rwkv7"
+    for name, one in (("x", x), ("x_prev", x_prev), ("x_k", x_k)):
+        checks.want_tensor(op, name, one)
+    if x.dim() != 3:
+        raise checks.value_error(op, "x", "[batch, seq_len, width]", checks.shape_text(x.shape))
+    if x_prev.numel() != x.shape[0] * x.shape[2]:
+        wanted = checks.shape_text([x.shape[0], x.shape[2]])
+        raise checks.value_error(op, "x_prev", wanted, checks.shape_text(x_prev.shape))
+    now = wide(x)
+    before = torch.cat((wide(x_prev).reshape(x.shape[0], 1, -1), now), 1)[:, :-1]
+    mixed = torch.addcmul(now, before - now, wide(x_k).flatten()).to(x.dtype)
+    hidden = wide(mixed @ key_weight).relu().square().to(x.dtype)
+    return hidden @ value_weight, x[-1]

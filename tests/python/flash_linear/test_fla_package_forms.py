@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tarn._fla_package import activations, losses, norms, sequences
+from tarn._fla_package import activations, gates, losses, norms, sequences
 
 
 def draw(*shapes, seed=0):
@@ -227,6 +227,47 @@ def test_parts_of_rwkv7():
 
     agree(sequences.gate_output_correction, corrected,
           draw((2, 5, 8), (2, 5, 2, 4), (2, 5, 2, 4), (2, 4), (2, 5, 2, 4), (2, 5, 8)))
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3, 8), (3, 8), (2, 0, 3, 8)])
+def test_gates(shape):
+    def softplus(x):
+        return (1 + x.exp()).log()
+
+    g, rate, bias, heads, shift = draw(shape, (1, 1, 3, 1), (24,), shape[:-1], (3,))
+    agree(gates.fused_kda_gate,
+          lambda g, a, b: -a.flatten().exp()[:, None] * softplus(g + b.view(3, 8)), (g, rate, bias))
+    agree(lambda g, a: gates.fused_kda_gate(g, a, lower_bound=-5.0),
+          lambda g, a: -5 / (1 + (-a.flatten().exp()[:, None] * g).exp()), (g, rate))
+    agree(lambda g, b: gates.fused_kda_gate(g, None, b, -2.0),
+          lambda g, b: -2 / (1 + (-g - b.view(3, 8)).exp()), (g, bias))
+    agree(gates.fused_gdn_gate, lambda g, a, b: -a.flatten().exp() * softplus(g + b),
+          (heads, rate, shift))
+    assert gates.fused_kda_gate(g, rate).dtype == torch.float32
+    assert gates.fused_gdn_gate(heads, rate, output_dtype=torch.bfloat16).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="fused_kda_gate: A_log: want a tensor, or a lower_bound"):
+        gates.fused_kda_gate(g)
+    with pytest.raises(ValueError, match="fused_gdn_gate: dt_bias"):
+        gates.fused_gdn_gate(heads, rate, shift[:2])
+
+
+def test_channel_mixing_of_rwkv7():
+    def theirs(x, first, mix, keys, values):
+        rows = []
+        for t in range(x.shape[1]):
+            before = first if t == 0 else x[:, t - 1]
+            mixed = x[:, t] + (before - x[:, t]) * mix.flatten()
+            rows.append((mixed @ keys).clamp(min=0) ** 2 @ values)
+        return torch.stack(rows, 1), x[-1]
+
+    given = draw((2, 5, 8), (2, 8), (1, 1, 8), (8, 12), (12, 8))
+    agree(sequences.channel_mixing_rwkv7, theirs, given)
+    one = [x.float() for x in given]
+    torch.testing.assert_close(
+        sequences.channel_mixing_rwkv7(one[0], one[1][:, None], *one[2:])[0],
+        sequences.channel_mixing_rwkv7(*one)[0], rtol=0, atol=0)
+    with pytest.raises(ValueError, match="channel_mixing_rwkv7: x_prev"):
+        sequences.channel_mixing_rwkv7(one[0], one[1][:1], *one[2:])
 
 
 def test_losses():
