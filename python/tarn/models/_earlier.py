@@ -13,6 +13,7 @@ from tarn.models._config import finish_config
 from tarn.models._parts import (
     Predictor,
     check_arch,
+    logits_of,
     mask_of,
     mean_over_valid,
     outputs_of,
@@ -59,7 +60,7 @@ class _EarlierModel(torch.nn.Module):
         x = self._body(self.value_embedding(tokens), mask)
         if self.classify:
             return self.predictor(mean_over_valid(x, mask))
-        return self.predictor(x, self.value_embedding.weight)
+        return logits_of(self.predictor, x, self.value_embedding)
 
 
 class RecurrentModel(_EarlierModel):

@@ -25,7 +25,7 @@ class LanguagePlan(Plan):
 
     def __init__(self, model: Any) -> None:
         want(says_one_call(model))
-        embedding, stack = model._unregistered
+        embedding, stack = model._parts
         self.stack = stack
         super().__init__(list(stack.layers), stack)
         self.memory = self._whole(self.memory)
@@ -41,14 +41,14 @@ class LanguagePlan(Plan):
         if table is not None:
             want(type(table) is torch.nn.Embedding and table.max_norm is None)
             around.append(table)
-        around = [model, stack, embedding, *around]
+        around = [model, stack, *around]
         want(all(unheard(module) for module in around))
         self.modules += around
-        self.parents += [model._modules, embedding._modules]
+        self.parents.append(model._modules)
         methods = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]
         self.methods += [(module.__dict__, name) for module, name in methods]
         watched = [(stack, "event_dispatcher"), (embedding, "concat"), (embedding, "positions")]
-        watched += [(module, "max_norm") for module in around[4:]]
+        watched += [(module, "max_norm") for module in around[3:]]
         self.looked_at += [(module.__dict__, name) for module, name in watched]
         nothing: dict[str, Any] = {}
         holders = [tokens._parameters, nothing if table is None else table._parameters]

@@ -11,6 +11,8 @@ from tarn._fused import unheard
 from tarn.masking import LengthMask
 
 Config = dict[str, Any]
+# The children of a module by their names.
+Modules = dict[str, "torch.nn.Module | None"]
 
 # A position table with entries as large as the tokens', and a head that reads such an
 # embedding, learn later than small ones; tarn train starts from the same scale.
@@ -73,37 +75,55 @@ def first_places(state) -> torch.Tensor | int:
     return 0 if part is None else part.steps
 
 
-class Embedding(torch.nn.Module):
-    """Tokens, or frames of numbers (task ctc), and their positions -> [B, T, D]. Its
-    parts are registered by the model that owns it, under the names of the weight
-    file."""
+def make_embedding(config: Config) -> tuple[torch.nn.Module, torch.nn.Module | None]:
+    """What reads the tokens (or the frames of task ctc), and the table of positions
+    where they are learned."""
+    width = config["d_model"]
+    inner = width // 2 if config["position_combine"] == "concat" else width
+    tokens: torch.nn.Embedding | torch.nn.Linear
+    if config["task"] == "ctc":
+        tokens = torch.nn.Linear(config["input_dim"], inner)
+    else:
+        tokens = torch.nn.Embedding(config["vocab_size"], inner)
+    if config["tied_head"]:
+        torch.nn.init.normal_(tokens.weight, std=_SMALL)
+    table: torch.nn.Embedding | None = None
+    if config["positions"] == "learned":
+        table = torch.nn.Embedding(config["max_positions"], width)
+        torch.nn.init.normal_(table.weight, std=_SMALL)
+    return tokens, table
+
+
+class Embedding:
+    """Tokens, or frames of numbers (task ctc), and their positions -> [B, T, D], by
+    the modules that a model has under these names at the time of the call."""
 
     _one_call = True  # a step may join it with the layers
 
-    def __init__(self, config: Config) -> None:
-        super().__init__()
+    def __init__(self, config: Config, modules: Modules, tokens: str, table: str) -> None:
         width = config["d_model"]
         self.concat = config["position_combine"] == "concat"
         self.positions = config["positions"]
-        inner = width // 2 if self.concat else width
-        self.tokens: torch.nn.Embedding | torch.nn.Linear
-        if config["task"] == "ctc":
-            self.tokens = torch.nn.Linear(config["input_dim"], inner)
-        else:
-            self.tokens = torch.nn.Embedding(config["vocab_size"], inner)
-        self.table: torch.nn.Embedding | None = None
-        if config["tied_head"]:
-            torch.nn.init.normal_(self.tokens.weight, std=_SMALL)
-        if self.positions == "learned":
-            self.table = torch.nn.Embedding(config["max_positions"], width)
-            torch.nn.init.normal_(self.table.weight, std=_SMALL)
-        self.sinusoidal_width = width - inner if self.concat else width
+        self.sinusoidal_width = width - width // 2 if self.concat else width
+        self.modules = modules
+        self.names = tokens, table
 
-    def forward(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
+    @property
+    def tokens(self) -> Any:
+        module = self.modules.get(self.names[0])
+        if module is None:
+            raise AttributeError(f"{self.names[0]}: want a module, got none")
+        return module
+
+    @property
+    def table(self) -> Any:
+        return self.modules.get(self.names[1])
+
+    def __call__(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
         """tokens [B, T] int64 (or frames [B, T, input_dim]), first: place of
         tokens[:, 0], one for all or [B] -> [B, T, D]."""
-        x = self.tokens(tokens)
-        if self.table is None and self.positions != "sinusoidal":
+        x, learned = self.tokens(tokens), self.table
+        if learned is None and self.positions != "sinusoidal":
             return x
         seq_len = tokens.shape[1]
         if isinstance(first, torch.Tensor):
@@ -112,16 +132,16 @@ class Embedding(torch.nn.Module):
                 places = places + torch.arange(seq_len, device=tokens.device)
         else:
             places = torch.arange(first, first + seq_len, device=tokens.device)
-        if self.table is not None:
+        if learned is not None:
             # Tokens past the table share its last row.
-            return x + self.table(places.clamp(max=self.table.num_embeddings - 1))
+            return x + learned(places.clamp(max=learned.num_embeddings - 1))
         table = torch.ops.tarn.sinusoidal_rows(places, self.sinusoidal_width).to(x)
         if self.concat:
             return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)
         return x + table
 
     def row(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
-        """One token of each sequence, [B] -> [B, D], as forward. Without gradients
+        """One token of each sequence, [B] -> [B, D], as a call. Without gradients
         and hooks the rows are read directly: module calls would slow a step."""
         tokens_module, table = self.tokens, self.table
         if isinstance(first, torch.Tensor) and first.shape[0] not in (1, tokens.shape[0]):
@@ -150,6 +170,13 @@ class Embedding(torch.nn.Module):
         return x + (rows if rows.dtype == x.dtype else rows.to(x.dtype))
 
 
+def logits_of(predictor: Any, x: torch.Tensor, embedding: Any) -> torch.Tensor:
+    """predictor(x); one without a weight of its own also gets that of the embedding."""
+    if getattr(predictor, "weight", None) is not None:
+        return predictor(x)
+    return predictor(x, getattr(embedding, "weight", None))
+
+
 class Predictor(torch.nn.Module):
     """The affine map to logits. A tied one owns the bias alone and reads the
     token embedding."""
@@ -167,5 +194,8 @@ class Predictor(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, embedding: torch.Tensor | None = None) -> torch.Tensor:
         weight = self.weight if self.weight is not None else embedding
-        assert weight is not None
+        if weight is None:
+            raise ValueError(
+                "predictor: want the embedding's weight for a tied head, got a module without one"
+            )
         return torch.nn.functional.linear(x, weight, self.bias)

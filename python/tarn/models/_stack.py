@@ -105,6 +105,14 @@ def make_encoder(config: Config, causal: bool) -> TransformerEncoder:
     return TransformerEncoder(layers, _final_norm(config))
 
 
+def borrowing(stack: TransformerEncoder, owner: torch.nn.Module) -> TransformerEncoder:
+    """The stack with the children `layers` and `norm` of the owner instead of its own:
+    one registry of children for both, so that they never differ."""
+    stack.__dict__.pop("norm", None)  # None, where there is no last norm
+    stack._modules = owner._modules
+    return stack
+
+
 def make_decoder(config: Config) -> TransformerDecoder:
     """The decoder stack of a sequence-to-sequence model. All layers have the cross
     attention of the model: no pattern changes it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +18,14 @@ from tarn.models._parts import (
     check_arch,
     check_task,
     first_places,
+    logits_of,
+    make_embedding,
     mask_of,
     mean_over_valid,
     outputs_of,
     valid_frames,
 )
-from tarn.models._stack import make_decoder, make_encoder
+from tarn.models._stack import borrowing, make_decoder, make_encoder
 from tarn.transformers import TransformerEncoder
 
 
@@ -33,26 +36,37 @@ class _TokenModel(torch.nn.Module):
     def __init__(self, config: Config, causal: bool) -> None:
         super().__init__()
         self.config = config
-        embedding = Embedding(config)
+        tokens, table = make_embedding(config)
+        name = "input_projection" if config["task"] == "ctc" else "value_embedding"
         # The parts are registered one by one: the weight file's names have no prefix.
-        if config["task"] == "ctc":
-            self.input_projection = embedding.tokens
-        else:
-            self.value_embedding = embedding.tokens
-        if embedding.table is not None:
-            self.pos_embedding = embedding.table
+        self.register_module(name, tokens)
+        if table is not None:
+            self.pos_embedding = table
         stack = make_encoder(config, causal)
-        self.layers, self.norm = stack.layers, stack.norm
+        self.layers = stack.layers
+        self.register_module("norm", stack.norm)
         self.predictor = Predictor(outputs_of(config), config["d_model"], config["tied_head"])
-        self._unregistered = [embedding, stack]
+        embedding = Embedding(config, self._modules, name, "pos_embedding")
+        self._unregistered = embedding, borrowing(stack, self)
+
+    @property
+    def _parts(self) -> tuple[Embedding, TransformerEncoder]:
+        """What calls the children; it holds none of its own, so that a replaced child
+        is the one that runs."""
+        embedding, stack = self._unregistered
+        if embedding.modules is not self._modules:  # a shallow copy, with children of its own
+            embedding = copy.copy(embedding)
+            embedding.modules = self._modules
+            self._unregistered = embedding, borrowing(copy.copy(stack), self)
+        return self._unregistered
 
     @property
     def _embed(self) -> Embedding:
-        return self._unregistered[0]
+        return self._parts[0]
 
     @property
     def _stack(self) -> TransformerEncoder:
-        return self._unregistered[1]
+        return self._parts[1]
 
 
 class LanguageModel(_TokenModel):
@@ -97,12 +111,12 @@ class LanguageModel(_TokenModel):
         at_once = language_step(self, tokens, state)
         if at_once is not None:
             return at_once
-        embedding, stack = self._unregistered
+        embedding, stack = self._parts
         x, state = stack.step(embedding.row(tokens, first_places(state)), state)
         return self._head(x), state
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:
-        return self.predictor(x, self.value_embedding.weight)
+        return logits_of(self.predictor, x, self.value_embedding)
 
 
 class Classifier(_TokenModel):
@@ -173,17 +187,23 @@ class Seq2Seq(torch.nn.Module):
         finished = finish_config({"arch": "seq2seq", **(config or {})}, **keys)
         check_arch(type(self), finished, ("seq2seq",))
         self.config = finished
-        source = Embedding(finished)
-        target = Embedding(finished)
-        self.value_embedding, self.target_embedding = source.tokens, target.tokens
-        if source.table is not None:
-            self.pos_embedding, self.target_pos_embedding = source.table, target.table
+        self.value_embedding, table = make_embedding(finished)
+        self.target_embedding, target_table = make_embedding(finished)
+        if table is not None:
+            self.pos_embedding, self.target_pos_embedding = table, target_table
         self.encoder = make_encoder(finished, causal=False)
         self.decoder = make_decoder(finished)
         self.predictor = Predictor(
             finished["vocab_size"], finished["d_model"], finished["tied_head"]
         )
-        self._unregistered = [source, target]
+
+    def _source(self, tokens: torch.Tensor) -> torch.Tensor:
+        return Embedding(self.config, self._modules, "value_embedding", "pos_embedding")(tokens)
+
+    @property
+    def _target(self) -> Embedding:
+        names = "target_embedding", "target_pos_embedding"
+        return Embedding(self.config, self._modules, *names)
 
     def forward(
         self,
@@ -196,14 +216,14 @@ class Seq2Seq(torch.nn.Module):
         memory, mask = self.encode(tokens, lengths)
         causal = TriangularCausalMask(target_in.shape[1], device=target_in.device)
         x = self.decoder(
-            self._unregistered[1](target_in), memory, x_mask=causal, memory_length_mask=mask
+            self._target(target_in), memory, x_mask=causal, memory_length_mask=mask
         )
         return self._head(x)
 
     def encode(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
         """(memory [B, T, D], its mask)."""
         mask = mask_of(tokens, lengths)
-        return self.encoder(self._unregistered[0](tokens), None, mask), mask
+        return self.encoder(self._source(tokens), None, mask), mask
 
     def initial_state(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
         """The state before the first target token: the source read once."""
@@ -212,15 +232,15 @@ class Seq2Seq(torch.nn.Module):
 
     def step(self, tokens: torch.Tensor, state):
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
-        x = self._unregistered[1].row(tokens, first_places(state))
+        x = self._target.row(tokens, first_places(state))
         x, state = self.decoder.step(x, state)
         return self._head(x), state
 
     def prefill(self, tokens: torch.Tensor, state):
         """Target tokens [B, U] -> (logits [B, U, vocab_size], new state)."""
-        x = self._unregistered[1](tokens, first_places(state))
+        x = self._target(tokens, first_places(state))
         x, state = self.decoder.prefill(x, state)
         return self._head(x), state
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:
-        return self.predictor(x, self.target_embedding.weight)
+        return logits_of(self.predictor, x, self.target_embedding)
