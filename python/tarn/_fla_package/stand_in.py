@@ -42,6 +42,17 @@ def _attribute(name: str) -> Any:
     return _KNOWN[name] if name in _KNOWN else _Anything()
 
 
+def _called() -> str | None:
+    """The function of fla.ops or fla.modules that was called first, of those that run."""
+    found, frame = None, sys._getframe(1)
+    while frame is not None:
+        name, path = frame.f_code.co_name, frame.f_globals.get("__name__", "")
+        if path.startswith(("fla.ops.", "fla.modules.")) and name in frame.f_globals:
+            found = name
+        frame = frame.f_back
+    return found
+
+
 class _Kernel:
     """A function of Triton's language, or what tunes one: to be named, not launched."""
 
@@ -53,8 +64,9 @@ class _Kernel:
         return _attribute(name)
 
     def __getitem__(self, grid: Any) -> Any:
-        raise RuntimeError(f"fla: {self.__name__}: want a GPU and Triton, got a call on the CPU, "
-                           "where tarn has no form of this function")
+        raise RuntimeError(
+            f"fla: {_called() or self.__name__}: want a GPU and Triton, got a call on the CPU, where "
+            "tarn has no form of this function; docs/migration.md lists those that it has")
 
 
 def _jit(function: Any = None, **options: Any) -> Any:

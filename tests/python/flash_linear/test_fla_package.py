@@ -132,6 +132,12 @@ try:
     raise SystemExit("launched")
 except RuntimeError as error:
     print(error)
+from fla.ops.gsa import chunk_gsa
+try:
+    chunk_gsa(x, x, x, x, x.sigmoid().log())
+    raise SystemExit("launched")
+except RuntimeError as error:
+    print(error)
 f = torch.compile(lambda x: x.sin() + 1, backend="aot_eager")
 torch.testing.assert_close(f(x), x.sin() + 1)
 try:
@@ -140,7 +146,9 @@ except RuntimeError as error:
     print(error)
 """)
     assert done.returncode == 0, done.stderr
-    assert "want a GPU and Triton, got a call on the CPU" in done.stdout
+    assert "fla: fused_chunk_based: want a GPU and Triton, got a call on the CPU" in done.stdout
+    assert "docs/migration.md lists those that it has" in done.stdout
+    assert "fla: chunk_gsa: want" in done.stdout  # whose first kernel is one of fla.ops.utils
     assert "accelerate_transformers: want it called before" in done.stdout
 
 
