@@ -19,6 +19,8 @@ def cross_entropy_loss(logits, target, label_smoothing=0.0, logit_scale=1.0, lse
         logits = logit_softcapping * torch.tanh(logits / logit_softcapping)
     loss = F.cross_entropy(logits, target, reduction="none", ignore_index=ignore_index,
                            label_smoothing=label_smoothing)
+    if lse_square_scale == 0:
+        return loss, torch.zeros_like(loss)
     squares = lse_square_scale * torch.logsumexp(logits, -1).square()
     squares = torch.where(target == ignore_index, 0.0, squares)
     return loss + squares, squares.detach()

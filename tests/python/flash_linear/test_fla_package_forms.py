@@ -291,6 +291,10 @@ def test_losses():
     agree(lambda x, w, b: losses.fused_linear_cross_entropy_loss(
               x, target, w, b, reduction="sum", use_l2warp=True, l2_penalty_factor=0.0),
           lambda x, w, b: plain(F.linear(x, w, b)).sum(), (x, weight, bias))
+    # A penalty of weight 0 is not computed: here the logsumexp's square is infinite.
+    far = torch.full((4, 7), 1e30)
+    loss, squares = losses.cross_entropy_loss(far, target)
+    assert not squares.any() and loss.isfinite().all() and not squares.requires_grad
     # The pull on the largest logit of a row: factor / rows times that logit.
     leaf = x.float().requires_grad_()
     eye = torch.eye(5)
