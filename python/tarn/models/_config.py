@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from tarn import _library
+from tarn import _tables as tables
 
 _library.ensure()
 
@@ -19,7 +22,14 @@ def finish_config(config: Mapping[str, Any] | None = None, **keys: Any) -> dict[
     lists the keys, `tarn.nn.register_mixer` adds some. Raises ValueError naming the key."""
     given = {**(config or {}), **keys}
     given.pop("format_version", None)
-    return json.loads(torch.ops.tarn.finish_config(json.dumps(given)))
+    try:
+        return json.loads(torch.ops.tarn.finish_config(json.dumps(given)))
+    except ValueError as error:
+        unknown = re.search(r"unknown key '([^']*)'", str(error))
+        near = unknown and difflib.get_close_matches(unknown[1], tables.config_fields(), 1)
+        if not near:
+            raise
+        raise ValueError(f"{error} (did you mean {near[0]!r}?)") from None
 
 
 def config_text(config: Mapping[str, Any]) -> str:
