@@ -167,7 +167,8 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   g.grad_queries = ViewOf("grad_queries", queries);
   g.grad_keys = ViewOf("grad_keys", keys);
   g.grad_values = ViewOf("grad_values", values);
-  if (in.head_gates != nullptr) {
+  // Asked of the call: the pointer of an empty tensor is null, as if none were given.
+  if (call.gates.has_value() && call.gates->dim() == 1) {
     gates = EmptyDense({in.values.size[2]});
     g.grad_head_gates = Out(gates);
   } else if (held.gates.defined()) {
@@ -177,11 +178,11 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   if (call.delta()) {
     extra = dense(held.betas);
     g.grad_betas = ViewOf("grad_betas", extra);
-  } else if (in.bonus != nullptr) {
+  } else if (call.bonus.has_value()) {
     extra = EmptyDense({in.values.size[2], in.keys.size[3]});
     g.grad_bonus = Out(extra);
   }
-  if (in.initial_state != nullptr) {
+  if (call.initial_state.has_value()) {
     initial = EmptyDense(held.StateSizes(in.SequenceCount()));
     g.grad_initial_state = Out(initial);
   }
