@@ -19,6 +19,7 @@ from tarn.models._parts import (
     outputs_of,
     valid_frames,
 )
+from tarn.models._tokens import rows_of, want_tokens
 
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
@@ -54,10 +55,13 @@ class _EarlierModel(torch.nn.Module):
         a classifier; frames [B, T, input_dim] -> [B, T, n_classes] of task "ctc".
         Entries past a row's length have no influence."""
         if self.frames:
-            x, mask = valid_frames(type(self).__name__, self.config, tokens, lengths)
+            x, mask = valid_frames(self, tokens, lengths)
             return self.predictor(self._body(x, mask))
+        name, reader = type(self).__name__, self.value_embedding
+        want_tokens(name, "tokens", tokens, "BT", reader)
+        x = rows_of(name, "tokens", tokens, reader)
         mask = mask_of(tokens, lengths)
-        x = self._body(self.value_embedding(tokens), mask)
+        x = self._body(x, mask)
         if self.classify:
             return self.predictor(mean_over_valid(x, mask))
         return logits_of(self.predictor, x, self.value_embedding)

@@ -4,11 +4,14 @@ values."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from tarn import recurrent
 from tarn.models._language_step import language_text
+from tarn.models._tokens import want_axes
+from tarn.ops._checks import value_error
 
 
 @torch.no_grad()
@@ -24,7 +27,10 @@ def generate(
     each: [B, max_tokens]. temperature 0 takes the best. O(1) per token for linear
     attention. `tarn.runtime` is faster; this function is for training loops.
     Raises ValueError where the largest logit is not finite."""
-    if prompt.dim() == 2 and prompt.shape[1] == 1:  # a step is the cheaper call
+    want_axes("generate", "prompt", prompt, "BT")
+    if prompt.shape[1] == 0:
+        raise value_error("generate", "prompt", "at least one token", "[B, 0]")
+    if prompt.shape[1] == 1:  # a step is the cheaper call
         logits, state = model.step(prompt[:, 0])  # type: ignore[operator]
     else:
         logits, state = model.prefill(prompt)  # type: ignore[operator]
@@ -99,6 +105,12 @@ class _Noise:
             self.left += count
 
 
+def _want_end(op: str, model: Any, end: int) -> None:
+    count = getattr(model, "config", {}).get("vocab_size")  # other models may have none
+    if count is not None and not 0 <= end < count:
+        raise value_error(op, "end", f"0 to {count - 1}", end)
+
+
 @dataclass(frozen=True)
 class Beam:
     """A target and its score: the sum of log-probabilities, the end's included,
@@ -119,6 +131,8 @@ def greedy(
 ) -> list[list[int]]:
     """The most probable token at each position, for every row of sources [B, T] of
     a Seq2Seq, up to `end` (not part of the result; it is also the first input)."""
+    want_axes("greedy", "tokens", tokens, "BT")
+    _want_end("greedy", model, end)
     state = model.initial_state(tokens, lengths)  # type: ignore[operator]
     batch = tokens.shape[0]
     token = tokens.new_full((batch,), end)
@@ -151,6 +165,8 @@ def beam_search(
     to the earlier beam, then the lower id. Raises ValueError."""
     if beam < 1 or max_tokens < 1:
         raise ValueError(f"beam, max_tokens: want at least 1, got {beam} and {max_tokens}")
+    want_axes("beam_search", "tokens", tokens, "T")
+    _want_end("beam_search", model, end)
     state = model.initial_state(tokens[None])  # type: ignore[operator]
     alive: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[Beam] = []

@@ -101,8 +101,10 @@ def language_text(
     """Reads tokens [N] and count - 1 more, each the largest of the logits before it,
     with noise [count - 1, N, outputs] if there is any. None where it must go token
     by token."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or tokens.dim() != 1:
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return None
+    if not isinstance(tokens, torch.Tensor) or tokens.dim() != 1:
+        return None  # an error that the embedding reports
     plan: LanguagePlan | None = plan_for(model, lambda: LanguagePlan(model))
     if plan is None or plan.disturbed() or torch.is_autocast_enabled("cpu"):
         return None

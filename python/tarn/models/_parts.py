@@ -9,6 +9,7 @@ import torch
 
 from tarn._fused import unheard
 from tarn.masking import LengthMask
+from tarn.models._tokens import rows_of, want_axes, want_tokens, want_values
 
 Config = dict[str, Any]
 # The children of a module by their names.
@@ -38,23 +39,28 @@ def outputs_of(config: Config) -> int:
 
 
 def valid_frames(
-    name: str, config: Config, frames: torch.Tensor, lengths: torch.Tensor | None
+    model: Any, frames: torch.Tensor, lengths: torch.Tensor | None
 ) -> tuple[torch.Tensor, LengthMask]:
     """frames [B, T, input_dim] with zeros past the lengths [B] (None: T), so that
     padding, NaN included, affects neither results nor gradients."""
-    if frames.dim() != 3 or frames.shape[2] != config["input_dim"]:
-        raise ValueError(
-            f"{name}: frames: want [B, T, {config['input_dim']}], got {list(frames.shape)}"
-        )
+    name, width = type(model).__name__, model.config["input_dim"]
+    want_axes(name, "frames", frames, ["B", "T", str(width)])
+    if frames.shape[2] != width:
+        raise ValueError(f"{name}: frames: want [B, T, {width}], got {list(frames.shape)}")
+    weight = next(model.parameters(), frames)
+    if frames.dtype != weight.dtype and not torch.is_autocast_enabled(frames.device.type):
+        raise TypeError(f"{name}: frames: want {weight.dtype}, got {frames.dtype}")
     mask = mask_of(frames[..., 0], lengths)
     return torch.where(mask.bool_matrix[..., None], frames, 0.0), mask
 
 
 def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
-    """The mask of rows [B, T] by their lengths [B]; None: all T."""
-    batch, seq_len = tokens.shape
+    """The mask of rows [B, T, ...] by their lengths [B]; None: all T."""
+    batch, seq_len = tokens.shape[:2]
     if lengths is None:
         lengths = torch.full((batch,), seq_len)
+    elif isinstance(lengths, torch.Tensor) and lengths.shape != (batch,):
+        raise ValueError(f"lengths: want [{batch}], got {list(lengths.shape)}")
     return LengthMask(lengths, max_len=seq_len, device=tokens.device)
 
 
@@ -69,10 +75,17 @@ def first_places(state) -> torch.Tensor | int:
     first."""
     if state is None:
         return 0
-    part = state[0]
-    if isinstance(part, (list, tuple)):  # a decoder layer: self and cross
-        part = part[0]
-    return 0 if part is None else part.steps
+    part = state
+    for _ in range(2):  # a layer of the stack; of a decoder layer: self and cross
+        if isinstance(part, (list, tuple)) and part:
+            part = part[0]
+    if part is None:
+        return 0
+    steps = getattr(part, "steps", None)
+    if not isinstance(steps, torch.Tensor):
+        wanted = "what prefill, step or initial_state returned"
+        raise TypeError(f"state: want {wanted}, got {type(state).__name__}")
+    return steps
 
 
 def make_embedding(config: Config) -> tuple[torch.nn.Module, torch.nn.Module | None]:
@@ -100,11 +113,15 @@ class Embedding:
 
     _one_call = True  # a step may join it with the layers
 
-    def __init__(self, config: Config, modules: Modules, tokens: str, table: str) -> None:
+    def __init__(
+        self, owner: str, config: Config, modules: Modules, tokens: str, table: str
+    ) -> None:
+        """owner: the name of the model's class, for errors."""
         width = config["d_model"]
         self.concat = config["position_combine"] == "concat"
         self.positions = config["positions"]
         self.sinusoidal_width = width - width // 2 if self.concat else width
+        self.owner = owner
         self.modules = modules
         self.names = tokens, table
 
@@ -119,10 +136,18 @@ class Embedding:
     def table(self) -> Any:
         return self.modules.get(self.names[1])
 
-    def __call__(self, tokens: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor:
+    def __call__(
+        self,
+        tokens: torch.Tensor,
+        first: torch.Tensor | int = 0,
+        argument: str = "tokens",
+    ) -> torch.Tensor:
         """tokens [B, T] int64 (or frames [B, T, input_dim]), first: place of
-        tokens[:, 0], one for all or [B] -> [B, T, D]."""
-        x, learned = self.tokens(tokens), self.table
+        tokens[:, 0], one for all or [B] -> [B, T, D]. argument: for errors."""
+        reader, learned = self.tokens, self.table
+        want_tokens(self.owner, argument, tokens, "BT", reader)
+        _want_sequences(first, tokens)
+        x = rows_of(self.owner, argument, tokens, reader)
         if learned is None and self.positions != "sinusoidal":
             return x
         seq_len = tokens.shape[1]
@@ -144,10 +169,8 @@ class Embedding:
         """One token of each sequence, [B] -> [B, D], as a call. Without gradients
         and hooks the rows are read directly: module calls would slow a step."""
         tokens_module, table = self.tokens, self.table
-        if isinstance(first, torch.Tensor) and first.shape[0] not in (1, tokens.shape[0]):
-            raise ValueError(
-                f"state: want {tokens.shape[0]} sequences, as the input has, got {first.shape[0]}"
-            )
+        want_tokens(self.owner, "tokens", tokens, "B", tokens_module)
+        _want_sequences(first, tokens)
         plain = (
             not torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
@@ -159,7 +182,11 @@ class Embedding:
         )
         if not plain:
             return self(tokens[:, None], first)[:, 0]
-        x = torch.embedding(tokens_module.weight, tokens)
+        try:
+            x = torch.embedding(tokens_module.weight, tokens)
+        except IndexError:
+            want_values(self.owner, "tokens", tokens, tokens_module)
+            raise
         if self.positions != "sinusoidal":
             return x
         if not isinstance(first, torch.Tensor):
@@ -168,6 +195,13 @@ class Embedding:
             first = first.to(x.device)
         rows = torch.ops.tarn.sinusoidal_rows.default(first, self.sinusoidal_width)
         return x + (rows if rows.dtype == x.dtype else rows.to(x.dtype))
+
+
+def _want_sequences(first: torch.Tensor | int, tokens: torch.Tensor) -> None:
+    if isinstance(first, torch.Tensor) and first.shape[0] not in (1, tokens.shape[0]):
+        raise ValueError(
+            f"state: want {tokens.shape[0]} sequences, as the input has, got {first.shape[0]}"
+        )
 
 
 def logits_of(predictor: Any, x: torch.Tensor, embedding: Any) -> torch.Tensor:

@@ -125,7 +125,7 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
         self.feature_map.new_feature_map(queries.device)
 
         def rows_of(x: torch.Tensor) -> Tables:
-            return tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x)
+            return tables_of(torch.arange(x.shape[1], device="cpu"), self.d_key, self.base, x)
 
         tables = rows_of(queries), rows_of(keys)
         return turned_attention(self, queries, keys, values, tables, **options)[0]
@@ -166,8 +166,8 @@ def _settings(attention: LinearAttentionBase) -> dict[str, Any]:
 
 def places_after(state: AttentionState | None, batch: int, seq_len: int) -> torch.Tensor:
     """Places [B, T] of seq_len tokens that follow a state's."""
-    steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
-    return steps[:, None] + torch.arange(seq_len)
+    steps = torch.zeros(batch, dtype=torch.int64, device="cpu") if state is None else state.steps
+    return steps[:, None] + torch.arange(seq_len, device="cpu")
 
 
 class RotaryAttentionLayer(AttentionLayer):
@@ -184,7 +184,7 @@ class RotaryAttentionLayer(AttentionLayer):
             return queries[:, 0], keys[:, 0]
         if state is None:
             turned = (
-                rotate(x, tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x))
+                rotate(x, tables_of(torch.arange(x.shape[1], device="cpu"), self.d_key, self.base, x))
                 for x in (queries, keys)
             )
             return tuple(turned)
@@ -204,7 +204,7 @@ class Rotation:
     def __call__(self, module, arguments):
         queries, keys, *rest = arguments
         turned = (
-            rotate(x, tables_of(torch.arange(x.shape[1]), self.d_key, self.base, x))
+            rotate(x, tables_of(torch.arange(x.shape[1], device="cpu"), self.d_key, self.base, x))
             for x in (queries, keys)
         )
         return (*turned, *rest)

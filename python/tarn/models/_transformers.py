@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tarn.masking import LengthMask, TriangularCausalMask
+from tarn.masking import TriangularCausalMask
 from tarn.models._config import finish_config
 from tarn.models._language_step import language_step
 from tarn.models._parts import (
@@ -46,7 +46,8 @@ class _TokenModel(torch.nn.Module):
         self.layers = stack.layers
         self.register_module("norm", stack.norm)
         self.predictor = Predictor(outputs_of(config), config["d_model"], config["tied_head"])
-        embedding = Embedding(config, self._modules, name, "pos_embedding")
+        owner = type(self).__name__
+        embedding = Embedding(owner, config, self._modules, name, "pos_embedding")
         self._unregistered = embedding, borrowing(stack, self)
 
     @property
@@ -94,9 +95,7 @@ class LanguageModel(_TokenModel):
         kinds use them)."""
         x = self._embed(tokens)
         mask = TriangularCausalMask(tokens.shape[1], device=tokens.device)
-        length_mask = None
-        if lengths is not None:
-            length_mask = LengthMask(lengths, max_len=tokens.shape[1], device=tokens.device)
+        length_mask = None if lengths is None else mask_of(tokens, lengths)
         return self._head(self._stack(x, mask, length_mask))
 
     def prefill(self, tokens: torch.Tensor, lengths=None, state=None):
@@ -141,8 +140,9 @@ class Classifier(_TokenModel):
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
         """tokens [B, T] int64, lengths [B] (None: T) -> logits [B, n_classes].
         Entries past a row's length have no influence."""
+        x = self._embed(tokens)
         length_mask = mask_of(tokens, lengths)
-        x = self._stack(self._embed(tokens), None, length_mask)
+        x = self._stack(x, None, length_mask)
         return self.predictor(mean_over_valid(x, length_mask))
 
 
@@ -171,7 +171,7 @@ class FrameClassifier(_TokenModel):
         """frames [B, T, input_dim] in the dtype of the weights, lengths [B]
         (None: T) -> logits [B, T, n_classes]. Frames past a row's length, NaN
         included, have no influence on the valid ones. Raises ValueError."""
-        frames, mask = valid_frames(type(self).__name__, self.config, frames, lengths)
+        frames, mask = valid_frames(self, frames, lengths)
         return self.predictor(self._stack(self._embed(frames), None, mask))
 
 
@@ -198,12 +198,14 @@ class Seq2Seq(torch.nn.Module):
         )
 
     def _source(self, tokens: torch.Tensor) -> torch.Tensor:
-        return Embedding(self.config, self._modules, "value_embedding", "pos_embedding")(tokens)
+        return self._embedding("value_embedding", "pos_embedding")(tokens)
 
     @property
     def _target(self) -> Embedding:
-        names = "target_embedding", "target_pos_embedding"
-        return Embedding(self.config, self._modules, *names)
+        return self._embedding("target_embedding", "target_pos_embedding")
+
+    def _embedding(self, tokens: str, table: str) -> Embedding:
+        return Embedding(type(self).__name__, self.config, self._modules, tokens, table)
 
     def forward(
         self,
@@ -213,17 +215,19 @@ class Seq2Seq(torch.nn.Module):
     ) -> torch.Tensor:
         """tokens [B, T], target_in [B, U] (newline, then the target), lengths
         [B] of the sources -> logits [B, U, vocab_size]."""
+        target = self._target(target_in, argument="target_in")
         memory, mask = self.encode(tokens, lengths)
+        if target.shape[0] != memory.shape[0]:
+            wanted = f"{memory.shape[0]} sequences, as tokens has"
+            raise ValueError(f"Seq2Seq: target_in: want {wanted}, got {target.shape[0]}")
         causal = TriangularCausalMask(target_in.shape[1], device=target_in.device)
-        x = self.decoder(
-            self._target(target_in), memory, x_mask=causal, memory_length_mask=mask
-        )
-        return self._head(x)
+        return self._head(self.decoder(target, memory, x_mask=causal, memory_length_mask=mask))
 
     def encode(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
         """(memory [B, T, D], its mask)."""
+        x = self._source(tokens)
         mask = mask_of(tokens, lengths)
-        return self.encoder(self._source(tokens), None, mask), mask
+        return self.encoder(x, None, mask), mask
 
     def initial_state(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
         """The state before the first target token: the source read once."""
@@ -232,15 +236,20 @@ class Seq2Seq(torch.nn.Module):
 
     def step(self, tokens: torch.Tensor, state):
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
-        x = self._target.row(tokens, first_places(state))
+        x = self._target.row(tokens, self._places(state))
         x, state = self.decoder.step(x, state)
         return self._head(x), state
 
     def prefill(self, tokens: torch.Tensor, state):
         """Target tokens [B, U] -> (logits [B, U, vocab_size], new state)."""
-        x = self._target(tokens, first_places(state))
+        x = self._target(tokens, self._places(state))
         x, state = self.decoder.prefill(x, state)
         return self._head(x), state
+
+    def _places(self, state) -> torch.Tensor | int:
+        if state is None:
+            raise TypeError("Seq2Seq: state: want what initial_state returned, got None")
+        return first_places(state)
 
     def _head(self, x: torch.Tensor) -> torch.Tensor:
         return logits_of(self.predictor, x, self.target_embedding)

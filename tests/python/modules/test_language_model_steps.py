@@ -265,7 +265,7 @@ def test_errors_are_those_of_the_parts():
     _, state = model.step(torch.tensor([1, 2]))
     with pytest.raises(ValueError, match="want 3 sequences, as the input has, got 2"):
         model.step(torch.tensor([1, 2, 3]), state)
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="tokens: want 0 to 30, got 31"):
         model.step(torch.tensor([31]))
     with torch.autocast("cpu", torch.bfloat16):
         count, _ = calls_of(lambda: model.step(torch.tensor([1])))
