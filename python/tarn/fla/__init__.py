@@ -13,6 +13,7 @@ beside them.
 """
 
 from tarn.fla.causal_conv1d import causal_conv1d_fn, causal_conv1d_update
+from tarn.fla.comba import chunk_comba, fused_recurrent_comba
 from tarn.fla.delta_rule import (
     chunk_delta_rule,
     fused_chunk_delta_rule,
@@ -64,6 +65,7 @@ __all__ = [
     "causal_conv1d_update",
     "chunk_delta_rule",
     "chunk_dplr_delta_rule",
+    "chunk_comba",
     "chunk_gated_delta_rule",
     "chunk_gdn",
     "chunk_gla",
@@ -86,6 +88,7 @@ __all__ = [
     "fused_recurrent_dplr_delta_rule",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
+    "fused_recurrent_comba",
     "fused_recurrent_gla",
     "fused_recurrent_hgrn",
     "fused_recurrent_iplr_delta_rule",

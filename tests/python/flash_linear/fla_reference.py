@@ -7,10 +7,11 @@ from torch.nn.functional import logsigmoid
 HEADS, K, V = 2, 5, 3
 
 
-def reference(q, k, v, *, head=None, token=None, key=None, value=None, beta=None, bonus=None,
-              pair=None, state=None, scale=None, reverse=False):
+def reference(q, k, v, *, head=None, token=None, key=None, value=None, beta=None, at=None,
+              bonus=None, pair=None, state=None, scale=None, reverse=False):
     """(o [B, T, HV, V], state [B, HV, K, V]) of whole rows. Gates are logarithms: of heads
-    [HV], tokens [B, T, HV], channels of keys [B, T, HV, K] and of values [B, T, HV, V]."""
+    [HV], tokens [B, T, HV], channels of keys [B, T, HV, K] and of values [B, T, HV, V].
+    at: where beta's rule looks the value up, if not at the key."""
     batch, tokens, heads, width = v.shape
     group = heads // q.shape[2]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -36,7 +37,8 @@ def reference(q, k, v, *, head=None, token=None, key=None, value=None, beta=None
         written = v[:, t]
         if beta is not None:
             rate = beta[:, t] if beta.dim() == 4 else beta[:, t].unsqueeze(-1)
-            written = rate * (written - torch.einsum("bhkv,bhk->bhv", S, k_t))
+            at_t = k_t if at is None else at[:, t].repeat_interleave(group, 1)
+            written = rate * (written - torch.einsum("bhkv,bhk->bhv", S, at_t))
         product = torch.einsum("bhk,bhv->bhkv", k_t, written)
         S = S + product
         seen = S if bonus is None else seen + bonus.unsqueeze(-1) * product
@@ -60,6 +62,7 @@ def draw(names, tokens, batch=2, heads=HEADS, value_heads=HEADS, seed=0):
         "q": lambda: normal(*row, heads, K),
         "r": lambda: normal(*row, heads, K),
         "k": lambda: normal(*row, heads, K),
+        "p": lambda: 0.7 * unit(normal(*row, heads, K)),
         "v": lambda: normal(*row, value_heads, V),
         "g": lambda: logsigmoid(normal(*row, value_heads)),
         "g raw": lambda: normal(*row, value_heads),
@@ -157,6 +160,17 @@ CASES = {
         dict(_RAW, allow_neg_eigval=True), 4,
         lambda x: dict(token=softplus_gate(x["g"], x["A_log"], x["dt_bias"]),
                        beta=2 * x["beta"].sigmoid())),
+    "chunk comba": ("chunk_comba", "q, k, v, p, g, beta", {}, 4,
+                    lambda x: dict(token=x["g"], beta=x["beta"], at=x["p"])),
+    "chunk comba lengths": ("chunk_comba", "q, k, v, p, g, beta",
+                            dict(use_qk_l2norm_in_kernel=True), 2,
+                            lambda x: dict(token=x["g"], beta=x["beta"], at=unit(x["p"]))),
+    "chunk comba keys": ("chunk_comba", "q, k, v, g, beta", dict(p=None), 2,
+                         lambda x: dict(token=x["g"], beta=x["beta"])),
+    "recurrent comba": ("fused_recurrent_comba", "q, k, p, v, g", {}, 4,
+                        lambda x: dict(token=x["g"], beta=torch.ones_like(x["g"]), at=x["p"])),
+    "recurrent comba channels": ("fused_recurrent_comba", "q, k, p, v, g, beta channel", {}, 4,
+                                 lambda x: dict(token=x["g"], beta=x["beta"], at=x["p"])),
     "chunk kda": ("chunk_kda", "q, k, v, g channel, beta", {}, 4,
                   lambda x: dict(key=x["g"], beta=x["beta"])),
     "chunk kda raw": (

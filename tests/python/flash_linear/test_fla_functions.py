@@ -14,7 +14,7 @@ from tarn import fla
 BOUND = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-12}
 # Gates have sums of differences as gradients, which float32 keeps less of.
 GRADIENT = 1e-5
-TOKENS = ("q", "r", "k", "v", "g", "gk", "gv", "w", "beta", "a", "b", "kk")
+TOKENS = ("q", "r", "k", "v", "p", "g", "gk", "gv", "w", "beta", "a", "b", "kk")
 STARTS = torch.tensor([0, 7, 7, 26])
 
 
@@ -28,7 +28,7 @@ def problem(name, tokens, batch=2, dtype=torch.float32, seed=0):
     """The case's tensors as the function and as the reference take them."""
     _, tensors, _, value_heads, _ = CASES[name]
     x = draw(tensors, tokens, batch=batch, value_heads=value_heads, seed=seed)
-    narrow = ("q", "r", "k", "v", "a", "b", "kk")
+    narrow = ("q", "r", "k", "v", "p", "a", "b", "kk")
     kinds = {n: dtype if n in narrow or dtype == torch.float64 else torch.float32 for n in x}
     ours = {n: one.to(kinds[n]) for n, one in x.items()}
     return ours, {n: one.double() for n, one in ours.items()}

@@ -16,7 +16,7 @@ import pytest
 
 TABLE = pathlib.Path(__file__).with_name("signatures.json")
 FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "delta_rule",
-            "gated_delta_rule", "kda", "hgrn", "rwkv6", "rwkv7", "generalized_delta_rule/dplr",
+            "gated_delta_rule", "comba", "kda", "hgrn", "rwkv6", "rwkv7", "generalized_delta_rule/dplr",
             "generalized_delta_rule/iplr")
 
 
