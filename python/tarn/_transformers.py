@@ -2,12 +2,12 @@
 
 The files of its hybrid and recurrent models look for three packages when they are
 imported: fla, mamba_ssm and causal_conv1d, none of which runs on a CPU. Modules of
-these names that hold the functions of `tarn.fla` are found in their place.
+these names that hold the functions of `tarn.fla` are found in their place, and so are
+their modules, such as fla.ops.kda.gate, for models whose files are elsewhere.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
 import types
 
@@ -15,19 +15,16 @@ import torch
 
 from tarn.ops import affine
 
-# The functions that transformers 5 imports from the top of these packages.
-_FUNCTIONS = {
-    "fla": ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda",
-            "fused_recurrent_kda"),
-    "mamba_ssm": ("mamba_chunk_scan_combined", "selective_state_update"),
-    "causal_conv1d": ("causal_conv1d_fn", "causal_conv1d_update"),
-}
+# Names by which a model's file is known that has looked for the three packages: what it
+# imports from them, or its own forms in torch.
+_LOOKED_FOR = ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda",
+               "fused_recurrent_kda", "mamba_chunk_scan_combined", "selective_state_update",
+               "causal_conv1d_fn", "causal_conv1d_update", "torch_chunk_gated_delta_rule",
+               "mamba2_chunk_scan")
 
 
 def _hooked(module: types.ModuleType) -> bool:
-    names = [name for functions in _FUNCTIONS.values() for name in functions]
-    names += ["torch_chunk_gated_delta_rule", "mamba2_chunk_scan", "causal_conv1d_fn"]
-    return any(name in vars(module) for name in names)
+    return any(name in vars(module) for name in _LOOKED_FOR)
 
 
 # Up to so many rows a product is bound by reading its weights.
@@ -82,27 +79,17 @@ def accelerate_transformers(linear: bool = True) -> None:
         RuntimeError: one of these packages, or a model that has looked for them, is
             imported already.
     """
-    from tarn import fla
+    from tarn._fla_package import functions
 
-    standing = [name for name in _FUNCTIONS
-                if getattr(sys.modules.get(name), "__tarn__", False)]
-    if len(standing) == len(_FUNCTIONS):
-        if linear:
-            _affine_of_few_rows()
-        return
-    early = [name for name in _FUNCTIONS if name in sys.modules]
-    early += sorted(name for name, module in list(sys.modules.items())
-                    if name.startswith("transformers.models.") and ".modeling_" in name
-                    and isinstance(module, types.ModuleType) and _hooked(module))
+    missing = [name for name in functions.PACKAGES if not functions.made(name)]
+    early = [name for name in missing if name in sys.modules]
+    if missing:
+        early += sorted(name for name, module in list(sys.modules.items())
+                        if name.startswith("transformers.models.") and ".modeling_" in name
+                        and isinstance(module, types.ModuleType) and _hooked(module))
     if early:
         raise RuntimeError("accelerate_transformers: want it called before these modules are "
                            f"imported, got {', '.join(early)}")
-    for name, functions in _FUNCTIONS.items():
-        module = types.ModuleType(name, f"Functions of tarn.fla in place of {name}'s.")
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        module.__dict__["__tarn__"] = True
-        for function in functions:
-            setattr(module, function, getattr(fla, function))
-        sys.modules[name] = module
+    functions.make(*missing)
     if linear:
         _affine_of_few_rows()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.machinery
 import sys
 import types
 import warnings
@@ -22,10 +23,6 @@ _FORMS = {
         "modules.activations.ops": ("elu_p1", "logsigmoid", "sigmoid", "sigmoidglu",
                                     "sigmoidglu_linear", "sqrelu", "swiglu", "swiglu_linear",
                                     "swish"),
-    },
-    "gates": {
-        "ops.gated_delta_rule.gate": ("fused_gdn_gate",),
-        "ops.kda.gate": ("fused_kda_gate",),
     },
     "losses": {
         "modules.fused_cross_entropy.ops": ("cross_entropy_loss",),
@@ -47,10 +44,6 @@ _FORMS = {
         "ops.rwkv7.gate_output_correction": ("gate_output_correction",),
     },
 }
-# Functions of tarn.fla that belong to other packages than fla.
-_NOT_FLA = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_combined",
-            "selective_state_update")
-
 
 def _first_tensor(arguments: Any, options: Any) -> Any:
     import torch
@@ -73,13 +66,13 @@ def _on_cpu(ours: Callable, theirs: Callable) -> Callable:
 
 def _replaced() -> Iterator[tuple[Callable, Callable]]:
     """Pairs of a function of fla and tarn's."""
-    from tarn import fla
+    from tarn._fla_package import functions
 
-    for name in fla.__all__:
-        if name not in _NOT_FLA:
-            ours = getattr(fla, name)
-            family = ours.__module__.rpartition(".")[2]
-            yield getattr(importlib.import_module(f"fla.ops.{family}"), name), ours
+    for path, part in functions.parts():
+        if path not in functions.ELSEWHERE:
+            module = importlib.import_module(f"fla.ops.{path}")
+            for name in part.__dict__["__all__"]:
+                yield getattr(module, name), getattr(part, name)
     for part, places in _FORMS.items():
         forms = importlib.import_module(f"{__name__}.{part}")
         for path, names in places.items():
@@ -136,15 +129,25 @@ def install_as_fla() -> None:
     fla that has no form here raises when it is called on the CPU; a module of fla that is
     imported later, and needs Triton, raises ModuleNotFoundError where that is absent.
 
+    Where the package is not installed, `fla.ops` and its modules are made, such as
+    fla.ops.kda.gate, and hold the functions of `tarn.fla`: neither layers nor models.
+
     Raises:
-        ImportError: fla is not installed, or is another version than 0.6.
-        RuntimeError: `fla` is tarn's own (`accelerate_transformers` was called).
+        ImportError: fla is installed in another version than 0.6.
+        RuntimeError: fla is installed, but `accelerate_transformers` was called before.
     """
-    if getattr(sys.modules.get("fla"), "__tarn__", False):
-        if getattr(sys.modules["fla"], "__path__", None) is not None:
+    from tarn._fla_package import functions
+
+    if importlib.machinery.PathFinder.find_spec("fla") is None and "fla" not in sys.modules:
+        functions.make("fla")
+        return
+    if functions.made("fla"):
+        if importlib.machinery.PathFinder.find_spec("fla") is None:
             return
         raise RuntimeError("install_as_fla: want it called without accelerate_transformers, "
                            "whose module fla holds functions alone")
+    if getattr(sys.modules.get("fla"), "__tarn__", False):
+        return
     import torch
     import torch.utils._triton
     import transformers  # noqa: F401

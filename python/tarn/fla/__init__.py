@@ -26,6 +26,7 @@ from tarn.fla.gated_delta_rule import (
     fused_recurrent_gdn,
 )
 from tarn.fla.generalized_delta_rule import (
+from tarn.fla.gated_delta_rule.gate import fused_gdn_gate
     chunk_dplr_delta_rule,
     chunk_iplr_delta_rule,
     fused_recurrent_dplr_delta_rule,
@@ -35,6 +36,7 @@ from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
 from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
 from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
+from tarn.fla.kda.gate import fused_kda_gate
 from tarn.fla.linear_attn import (
     chunk_linear_attn,
     fused_chunk_linear_attn,
@@ -85,6 +87,8 @@ __all__ = [
     "fused_chunk_simple_gla",
     "fused_mul_recurrent_rwkv7",
     "fused_recurrent_delta_rule",
+    "fused_gdn_gate",
+    "fused_kda_gate",
     "fused_recurrent_dplr_delta_rule",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",

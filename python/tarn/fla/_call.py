@@ -64,6 +64,12 @@ def want_chunk_size(op: str, given: dict[str, Any], sizes: tuple[int, ...] | Non
         raise checks.value_error(op, "chunk_size", wanted, size)
 
 
+def want_axes(op: str, name: str, x: Tensor, axes: int, wanted: str) -> None:
+    checks.want_tensor(op, name, x)
+    if x.dim() < axes:
+        raise checks.value_error(op, name, wanted, checks.shape_text(x.shape))
+
+
 def wide(x: Tensor) -> Tensor:
     """x in float32, or float64 where it is that."""
     return x if x.dtype == torch.float64 else x.float()

@@ -152,6 +152,7 @@ except RuntimeError as error:
     assert "accelerate_transformers: want it called before" in done.stdout
 
 
+@installed
 def test_refusals():
     done = program("-c", """
 import sys, tarn

@@ -5,7 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tarn._fla_package import activations, gates, losses, norms, sequences
+from tarn import fla
+from tarn._fla_package import activations, losses, norms, sequences
 
 
 def draw(*shapes, seed=0):
@@ -235,20 +236,20 @@ def test_gates(shape):
         return (1 + x.exp()).log()
 
     g, rate, bias, heads, shift = draw(shape, (1, 1, 3, 1), (24,), shape[:-1], (3,))
-    agree(gates.fused_kda_gate,
+    agree(fla.fused_kda_gate,
           lambda g, a, b: -a.flatten().exp()[:, None] * softplus(g + b.view(3, 8)), (g, rate, bias))
-    agree(lambda g, a: gates.fused_kda_gate(g, a, lower_bound=-5.0),
+    agree(lambda g, a: fla.fused_kda_gate(g, a, lower_bound=-5.0),
           lambda g, a: -5 / (1 + (-a.flatten().exp()[:, None] * g).exp()), (g, rate))
-    agree(lambda g, b: gates.fused_kda_gate(g, None, b, -2.0),
+    agree(lambda g, b: fla.fused_kda_gate(g, None, b, -2.0),
           lambda g, b: -2 / (1 + (-g - b.view(3, 8)).exp()), (g, bias))
-    agree(gates.fused_gdn_gate, lambda g, a, b: -a.flatten().exp() * softplus(g + b),
+    agree(fla.fused_gdn_gate, lambda g, a, b: -a.flatten().exp() * softplus(g + b),
           (heads, rate, shift))
-    assert gates.fused_kda_gate(g, rate).dtype == torch.float32
-    assert gates.fused_gdn_gate(heads, rate, output_dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert fla.fused_kda_gate(g, rate).dtype == torch.float32
+    assert fla.fused_gdn_gate(heads, rate, output_dtype=torch.bfloat16).dtype == torch.bfloat16
     with pytest.raises(ValueError, match="fused_kda_gate: A_log: want a tensor, or a lower_bound"):
-        gates.fused_kda_gate(g)
+        fla.fused_kda_gate(g)
     with pytest.raises(ValueError, match="fused_gdn_gate: dt_bias"):
-        gates.fused_gdn_gate(heads, rate, shift[:2])
+        fla.fused_gdn_gate(heads, rate, shift[:2])
 
 
 def test_channel_mixing_of_rwkv7():

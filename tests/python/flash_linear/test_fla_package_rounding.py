@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tarn._fla_package import activations, gates, losses, norms, sequences
+from tarn import fla
+from tarn._fla_package import activations, losses, norms, sequences
 
 
 def normed(x, groups=1, centred=False, eps=1e-5):
@@ -93,10 +94,10 @@ CASES = {
                       (ROWS, ROWS, (24,))),
     "gate_output_correction": (sequences.gate_output_correction, corrected,
                                (ROWS, (2, 40, 3, 8), (2, 40, 3, 8), (3, 8), (2, 40, 3, 8), ROWS)),
-    "fused_kda_gate": (lambda g, a, b: gates.fused_kda_gate(g, a, b, output_dtype=g.dtype),
+    "fused_kda_gate": (lambda g, a, b: fla.fused_kda_gate(g, a, b, output_dtype=g.dtype),
                        lambda g, a, b: -a.exp()[:, None] * (1 + (g + b.view(3, 8)).exp()).log(),
                        ((2, 5, 3, 8), (3,), (24,))),
-    "fused_gdn_gate": (lambda g, a, b: gates.fused_gdn_gate(g, a, b, output_dtype=g.dtype),
+    "fused_gdn_gate": (lambda g, a, b: fla.fused_gdn_gate(g, a, b, output_dtype=g.dtype),
                        lambda g, a, b: -a.exp() * (1 + (g + b).exp()).log(),
                        ((2, 5, 3), (3,), (3,))),
     "cross_entropy_loss": (

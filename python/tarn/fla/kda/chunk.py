@@ -1,5 +1,4 @@
-"""fla.ops.kda: Kimi delta attention (Kimi Team 2025, arXiv 2510.26692), the gated delta
-rule with a decay for each channel of the keys."""
+"""chunk_kda, and the states between its chunks."""
 
 from typing import Any
 
@@ -7,20 +6,10 @@ import torch
 from torch import Tensor
 
 from tarn.fla import _call, _delta
+from tarn.fla.kda.gate import gates_of
 from tarn.ops import _checks as checks
 
-__all__ = ["chunk_kda", "fused_recurrent_kda"]
-
-
-def _gate(op, g, raw, A_log, dt_bias, lower_bound, v, width) -> Tensor:
-    """The gates [B, T, HV, K]. A lower bound means its own form, raw gates alone read it."""
-    checks.want_tensor(op, "g", g)
-    checks.want_shape(op, "g", g, (*v.shape[:3], width))
-    if not raw:
-        return g
-    if A_log is None and lower_bound is None:
-        raise checks.value_error(op, "A_log", "a tensor, or a lower_bound", None)
-    return _delta.gate_of(op, g, A_log, dt_bias, lower_bound)
+__all__ = ["chunk_kda"]
 
 
 def _states_of_chunks(
@@ -92,7 +81,7 @@ def chunk_kda(
         raise checks.value_error(op, "lower_bound (with safe_gate)", "-5 to below 0", lower_bound)
     if return_intermediate_states and not torch.is_inference_mode_enabled():
         raise checks.value_error(op, "return_intermediate_states", "False outside inference mode", True)
-    gates = _gate(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, v, k.shape[3])
+    gates = gates_of(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, v, k.shape[3])
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     betas = _delta.betas_of(op, beta, v, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     options: dict[str, Any] = dict(
@@ -103,36 +92,3 @@ def chunk_kda(
     if not return_intermediate_states:
         return out, state
     return out, state, _states_of_chunks(q, k, v, gates, betas, size, **options)
-
-
-def fused_recurrent_kda(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    g: Tensor,
-    beta: Tensor,
-    A_log: Tensor | None = None,
-    dt_bias: Tensor | None = None,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    use_gate_in_kernel: bool = False,
-    use_beta_sigmoid_in_kernel: bool = False,
-    allow_neg_eigval: bool = False,
-    lower_bound: float | None = None,
-    state_v_first: bool = False,
-    cu_seqlens: Tensor | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """:func:`chunk_kda`, with a gradient here; beta may be [B, T, HV, V]."""
-    op = "fused_recurrent_kda"
-    state_v_first = _call.v_first(op, state_v_first, kwargs)
-    _call.refuse_unknown(op, kwargs)
-    gates = _gate(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, v, k.shape[3])
-    q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
-    betas = _delta.betas_of(op, beta, v, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _call.recurrence(
-        op, q, k, v, gates=gates, betas=betas, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
-        grouped=True)
