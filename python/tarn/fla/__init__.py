@@ -19,6 +19,7 @@ from tarn.fla.delta_rule import (
     fused_chunk_delta_rule,
     fused_recurrent_delta_rule,
 )
+from tarn.fla.gated_delta_product import chunk_gated_delta_product
 from tarn.fla.gated_delta_rule import (
     chunk_gated_delta_rule,
     chunk_gdn,
@@ -65,9 +66,10 @@ from tarn.fla.simple_gla import (
 __all__ = [
     "causal_conv1d_fn",
     "causal_conv1d_update",
+    "chunk_comba",
     "chunk_delta_rule",
     "chunk_dplr_delta_rule",
-    "chunk_comba",
+    "chunk_gated_delta_product",
     "chunk_gated_delta_rule",
     "chunk_gdn",
     "chunk_gla",
@@ -89,10 +91,12 @@ __all__ = [
     "fused_recurrent_delta_rule",
     "fused_gdn_gate",
     "fused_kda_gate",
+    "fused_mul_recurrent_rwkv7",
+    "fused_recurrent_comba",
+    "fused_recurrent_delta_rule",
     "fused_recurrent_dplr_delta_rule",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
-    "fused_recurrent_comba",
     "fused_recurrent_gla",
     "fused_recurrent_hgrn",
     "fused_recurrent_iplr_delta_rule",
