@@ -26,8 +26,8 @@ from tarn.fla.gated_delta_rule import (
     fused_recurrent_gated_delta_rule,
     fused_recurrent_gdn,
 )
-from tarn.fla.generalized_delta_rule import (
 from tarn.fla.gated_delta_rule.gate import fused_gdn_gate
+from tarn.fla.generalized_delta_rule import (
     chunk_dplr_delta_rule,
     chunk_iplr_delta_rule,
     fused_recurrent_dplr_delta_rule,
@@ -36,8 +36,8 @@ from tarn.fla.gated_delta_rule.gate import fused_gdn_gate
 from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
 from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
-from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
 from tarn.fla.kda.gate import fused_kda_gate
+from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
 from tarn.fla.linear_attn import (
     chunk_linear_attn,
     fused_chunk_linear_attn,
@@ -87,8 +87,6 @@ __all__ = [
     "fused_chunk_linear_attn",
     "fused_chunk_retention",
     "fused_chunk_simple_gla",
-    "fused_mul_recurrent_rwkv7",
-    "fused_recurrent_delta_rule",
     "fused_gdn_gate",
     "fused_kda_gate",
     "fused_mul_recurrent_rwkv7",
