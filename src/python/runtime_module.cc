@@ -68,10 +68,25 @@ nb::ndarray<nb::numpy, T> NewArray(std::initializer_list<size_t> shape) {
   return nb::ndarray<nb::numpy, T>(data, shape, owner);
 }
 
-// Ctrl-C ends a prompt, a search or a drawing between two steps.
+// Ctrl-C ends a long call of the model within one of its regions, a search or a
+// drawing between two steps.
 bool Interrupted() {
   nb::gil_scoped_acquire acquire;
   return PyErr_CheckSignals() != 0;
+}
+
+// Runs f(stop) without the GIL, and raises what a signal's handler raised.
+template <typename F>
+void Interruptible(const F& f) {
+  {
+    nb::gil_scoped_release release;
+    try {
+      f(StopCheck(&Interrupted));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInterrupted) throw;
+    }
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
 
 // Paths come as os.fsencode gives them: the bytes of a name need not be UTF-8.
@@ -98,19 +113,17 @@ class PyModel {
 
   Matrix Prefill(State& state, const Tokens& tokens) const {
     Matrix logits = NewArray({outputs()});
-    {
-      nb::gil_scoped_release release;
-      model_.Prefill(state, View(tokens), logits.data());
-    }
+    Interruptible([&](const StopCheck& stop) {
+      model_.Prefill(state, View(tokens), logits.data(), stop);
+    });
     return logits;
   }
 
   Matrix Score(State& state, const Tokens& tokens) const {
     Matrix logits = NewArray({tokens.shape(0), outputs()});
-    {
-      nb::gil_scoped_release release;
-      model_.Score(state, View(tokens), logits.data());
-    }
+    Interruptible([&](const StopCheck& stop) {
+      model_.Score(state, View(tokens), logits.data(), stop);
+    });
     return logits;
   }
 
@@ -129,16 +142,22 @@ class PyModel {
       jobs[i].tokens = View(tokens).subspan(i, 1);
       jobs[i].logits = logits.data() + i * outputs();
     }
-    {
-      nb::gil_scoped_release release;
-      model_.StepBatch(jobs);
-    }
+    // A short call is over before the states that a stop would need are kept.
+    constexpr int64_t kLong = 100'000'000;  // products of a weight, 10 ms
+    const bool is_long =
+        static_cast<int64_t>(jobs.size()) > kLong / (model_.parameters() + 1);
+    Interruptible([&](const StopCheck& stop) {
+      model_.StepBatch(jobs, is_long ? stop : StopCheck());
+    });
     return logits;
   }
 
   State EncodeSource(const Tokens& source) const {
-    nb::gil_scoped_release release;
-    return model_.Encode(View(source));
+    std::optional<State> state;
+    Interruptible([&](const StopCheck& stop) {
+      state.emplace(model_.Encode(View(source), stop));
+    });
+    return std::move(*state);
   }
 
   void SaveState(const State& state, const nb::bytes& name) const {
@@ -163,13 +182,11 @@ class PyModel {
     options.length_penalty = length_penalty;
     options = TargetBeam(tokenizer_, options);
     std::vector<std::vector<Hypothesis>> found;
-    {
-      nb::gil_scoped_release release;
+    Interruptible([&](const StopCheck& stop) {
       std::vector<State> copies;  // a source's keys and values stay shared
       for (const State* start : starts) copies.push_back(start->Clone());
-      found = tarn::BeamSearch(model_, copies, options, &Interrupted);
-    }
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+      found = tarn::BeamSearch(model_, copies, options, stop);
+    });
     std::vector<std::vector<Found>> rows(found.size());
     for (size_t i = 0; i < found.size(); ++i) {
       for (Hypothesis& h : found[i]) {
@@ -185,10 +202,9 @@ class PyModel {
     Matrix logits = NewArray({sequences.size(), classes});
     std::vector<std::span<const int32_t>> views;
     for (const Tokens& tokens : sequences) views.push_back(View(tokens));
-    {
-      nb::gil_scoped_release release;
-      model_.ClassifyBatch(views, logits.data());
-    }
+    Interruptible([&](const StopCheck& stop) {
+      model_.ClassifyBatch(views, logits.data(), stop);
+    });
     return logits;
   }
 
@@ -209,12 +225,10 @@ class PyModel {
     }
     auto images = NewArray<uint8_t>({static_cast<size_t>(starts * samples),
                                      static_cast<size_t>(shape.bytes())});
-    {
-      nb::gil_scoped_release release;
+    Interruptible([&](const StopCheck&) {
       tarn::DrawImages(model_, View(given), starts, options, images.data(),
                        [](int64_t, int64_t) { return !Interrupted(); });
-    }
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    });
     return images;
   }
 
@@ -222,12 +236,10 @@ class PyModel {
   nb::ndarray<nb::numpy, double> ScoreImages(const Images& images,
                                              int64_t from) const {
     auto nats = NewArray<double>({images.shape(0)});
-    {
-      nb::gil_scoped_release release;
+    Interruptible([&](const StopCheck&) {
       tarn::ScoreImages(model_, View(images), from, nats.data(),
                         [](int64_t, int64_t) { return !Interrupted(); });
-    }
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    });
     return nats;
   }
 
@@ -260,11 +272,9 @@ class PyGeneration {
         text_(model.model(), tokenizer_, state, {sampler, max_tokens}) {}
 
   void Prompt(const Tokens& tokens) {
-    {
-      nb::gil_scoped_release release;
-      text_.Prompt(View(tokens), &Interrupted);
-    }
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    Interruptible([&](const StopCheck& stop) {
+      text_.Prompt(View(tokens), stop);
+    });
   }
 
   // Bytes of the next token, None after the last.

@@ -11,7 +11,10 @@
     Model("models/digits").generate_images(16)          # an image model
 
 It needs numpy alone. Every call that runs the model releases the interpreter's
-lock; a model may serve any number of threads, a state one at a time.
+lock; a model may serve any number of threads, a state one at a time. Ctrl-C ends a
+call with KeyboardInterrupt after some 20 ms, or one product of a large model, with
+its states as they were before; `stream` and `generate` keep the tokens they have
+consumed. A process may fork: the child's models start threads of their own.
 """
 
 from __future__ import annotations

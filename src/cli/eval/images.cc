@@ -63,6 +63,9 @@ int EvalImages(const OpenedModel& opened, const EvalImageFlags& flags) {
           return PendingSignal() == 0;
         });
   }
+  if (scored == 0 && PendingSignal() != 0) {  // within the first image
+    return SignalExitCode(PendingSignal());
+  }
   nats.resize(static_cast<size_t>(scored));
   const double dims = static_cast<double>(shape.bytes() - from);
   for (double& x : nats) x /= dims * std::log(2.0);

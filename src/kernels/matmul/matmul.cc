@@ -329,7 +329,8 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(MultiplyPanels);
   const int64_t panels = w.panels();
-  if (executor.width() == 1 || IsSmall(rows, w)) {
+  // More rows are cut on one thread too, so that an executor can stop between.
+  if ((executor.width() == 1 && rows <= 1) || IsSmall(rows, w)) {
     kernel({x, x_stride, &w, &y, 0, rows, 0, panels, finish});
     return;
   }

@@ -182,7 +182,7 @@ class Beams {
 std::vector<std::vector<Hypothesis>> BeamSearch(const Model& model,
                                                 std::span<const State> starts,
                                                 const BeamOptions& options,
-                                                const BeamStop& stop) {
+                                                const StopCheck& stop) {
   CheckOptions(model, options);
   std::vector<Beams> beams;
   beams.reserve(starts.size());

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -29,9 +28,6 @@ struct Hypothesis {
   bool finished = false;        // ended by the end token, not by max_tokens
 };
 
-/// Called between steps; true ends the search with what it has found so far.
-using BeamStop = std::function<bool()>;
-
 /// Returns, for every start state (which stays as it is; position 0 or later),
 /// the best hypotheses, at most `beam`: finished ones first, then by score. In
 /// each step the best `beam - finished` continuations survive; among equals
@@ -39,10 +35,11 @@ using BeamStop = std::function<bool()>;
 /// the greedy sampler takes. All hypotheses of all states go through one
 /// StepBatch per step, and none of them depends on the others in it. Throws
 /// ArgumentError for options out of range, NumericError when logits are not
-/// finite. Memory: two states per hypothesis.
+/// finite. Memory: two states per hypothesis. `stop` is asked between steps; true
+/// ends the search with what it has found so far.
 std::vector<std::vector<Hypothesis>> BeamSearch(const Model& model,
                                                 std::span<const State> starts,
                                                 const BeamOptions& options,
-                                                const BeamStop& stop = {});
+                                                const StopCheck& stop = {});
 
 }  // namespace tarn

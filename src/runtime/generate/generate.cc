@@ -42,7 +42,7 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
 }
 
 bool Generation::Prompt(std::span<const int32_t> tokens,
-                        const GenerateStop& stop) {
+                        const StopCheck& stop) {
   constexpr size_t kBlock = 1024;
   const int32_t start = NewlineToken(tokenizer_).value_or(0);
   if (tokens.empty() && state_.position() == 0) tokens = {&start, 1};
@@ -59,7 +59,13 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
     if (stop && stop()) return false;
     const auto block = tokens.first(std::min(kBlock, tokens.size()));
     tokens = tokens.subspan(block.size());
-    model_.Prefill(state_, block, tokens.empty() ? logits_.data() : nullptr);
+    float* logits = tokens.empty() ? logits_.data() : nullptr;
+    try {
+      model_.Prefill(state_, block, logits, stop);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInterrupted) throw;
+      return false;
+    }
   }
   return !stop || !stop();
 }
@@ -86,7 +92,7 @@ std::optional<int32_t> Generation::Next() {
 GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
                         State& state, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenSink& sink,
-                        const GenerateStop& stop) {
+                        const StopCheck& stop) {
   Generation text(model, tokenizer, state, options);
   GenerateResult result;
   const Clock::time_point begin = Clock::now();

@@ -21,9 +21,6 @@ struct GenerateOptions {
   int64_t max_tokens = 256;  // to generate, >= 0
 };
 
-/// Called between steps and between blocks of the prompt; true ends the run.
-using GenerateStop = std::function<bool()>;
-
 /// A text as it grows, for callers that ask for the next token. A draw is a
 /// function of the logits, the sampler's options and the state's position, and
 /// every token is consumed before the next is drawn: a caller that stops at any
@@ -40,10 +37,11 @@ class Generation {
   /// split gives the same bits. An empty prompt stands for a newline at
   /// position 0, or for token 0 where the tokenizer has none; at later
   /// positions it consumes nothing, and the state must have its last logits.
-  /// Called once, before Next(). Returns false when `stop` ended it. Throws
+  /// Called once, before Next(). Returns false when `stop` ended it, with the
+  /// state after the last whole block of 1,024 tokens. Throws
   /// ArgumentError for a token outside the vocabulary, with the state
   /// unchanged.
-  bool Prompt(std::span<const int32_t> tokens, const GenerateStop& stop = {});
+  bool Prompt(std::span<const int32_t> tokens, const StopCheck& stop = {});
 
   /// Draws a token and consumes it; returns nothing after max_tokens. Throws
   /// NumericError when the model gives NaN, with the state unchanged.
@@ -87,10 +85,11 @@ struct GenerateResult {
 
 /// Consumes the prompt and runs a Generation to its end. Every token passed to
 /// the sink has been consumed, so that at the end the state holds the whole
-/// text. Thread-safe where every thread has its own state.
+/// text. Thread-safe where every thread has its own state. `stop` is asked during
+/// the prompt and between steps; true ends the run.
 GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
                         State& state, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenSink& sink,
-                        const GenerateStop& stop = {});
+                        const StopCheck& stop = {});
 
 }  // namespace tarn

@@ -201,10 +201,18 @@ int64_t ScoreImages(const Model& model, std::span<const uint8_t> images,
     // Byte t is predicted by the row of byte t - 1; the last predicts nothing.
     const std::vector<int32_t> tokens(image, image + bytes - 1);
     const std::span<const int32_t> all(tokens);
+    StopCheck stop;
+    if (progress) stop = [&] { return !progress(i * scored, count * scored); };
     state.Reset();
-    model.Prefill(state, all.first(static_cast<size_t>(from - 1)));
-    model.Score(state, all.subspan(static_cast<size_t>(from - 1)),
-                params.data());
+    try {
+      model.Prefill(state, all.first(static_cast<size_t>(from - 1)), nullptr,
+                    stop);
+      model.Score(state, all.subspan(static_cast<size_t>(from - 1)),
+                  params.data(), stop);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInterrupted) throw;
+      return i;
+    }
     CheckFinite(params);
     LogisticMixtureLoss({.rows = scored,
                          .n_mixtures = outputs / 3,

@@ -50,7 +50,8 @@ int64_t DrawImages(const Model& model, std::span<const uint8_t> given,
 /// byte given all before it. nats: [count], the sum over the `bytes - from`
 /// bytes of an image; divided by their number and ln 2 it is bits/dim. from: 1
 /// (the first byte that is modelled) to bytes - 1. Progress counts the bytes
-/// scored. Returns how many images were scored. Throws like DrawImages. An
+/// scored, and is called within an image too, so that a long one can be ended.
+/// Returns how many images were scored. Throws like DrawImages. An
 /// image gets the same bits in any batch and on any number of threads.
 int64_t ScoreImages(const Model& model, std::span<const uint8_t> images,
                     int64_t from, double* nats,

@@ -2,6 +2,7 @@
 // copy of a state give the same bits as single steps on one thread.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -244,6 +245,54 @@ TEST_P(ModelBitsTest, ResetIsTheInitialState) {
   EXPECT_TRUE(state.last_logits().empty());
   model.Prefill(state, Tokens(0, kTokens), logits.data());
   EXPECT_TRUE(state == steps_[0]);
+}
+
+// Wherever a call is stopped, its states are those before it.
+TEST_P(ModelBitsTest, AStopTakesTheCallBack) {
+  std::vector<float> last(static_cast<size_t>(config_.vocab_size));
+  std::vector<float> all(logits_.size());
+  for (const Model& model : models_) {
+    State state(model), mate(model);
+    model.Prefill(state, Tokens(0, 30), last.data());
+    const State before = state.Clone();
+    const auto rest = Tokens(30, kTokens - 31);
+    const bool once = &model == &models_[1];
+    for (const int at : once ? std::vector{1, 3, 9} : std::vector<int>{}) {
+      int asked = 0;
+      // A check that takes longer than the interval is asked before every task.
+      const StopCheck stop = [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(21));
+        return ++asked == at;
+      };
+      const auto expect_stop = [&](const auto& call) {
+        asked = 0;
+        try {
+          call();
+          ADD_FAILURE() << "not stopped, asked " << asked;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+        }
+        EXPECT_TRUE(state == before) << at;
+        EXPECT_TRUE(mate == State(model)) << at;
+      };
+      expect_stop([&] { model.Prefill(state, rest, last.data(), stop); });
+      expect_stop([&] { model.Score(state, rest, all.data(), stop); });
+      std::vector<Job> jobs = {{&state, rest, last.data(), false},
+                               {&mate, rest, nullptr, false}};
+      expect_stop([&] { model.StepBatch(jobs, stop); });
+    }
+    // In a later block, when the position has moved on.
+    const StopCheck late = [&] { return mate.position() > 0; };
+    std::vector<int32_t> many(tokens_);
+    many.insert(many.end(), tokens_.begin(), tokens_.end());
+    EXPECT_THROW(model.Prefill(mate, many, nullptr, late), Error);
+    EXPECT_TRUE(mate == State(model));
+    const StopCheck never = [] { return false; };
+    model.Prefill(state, rest, nullptr, never);
+    model.Prefill(state, Tokens(kTokens - 1, 1), last.data(), never);
+    EXPECT_TRUE(state == steps_[0]);
+    ExpectLogits(kTokens - 1, last.data());
+  }
 }
 
 TEST_P(ModelBitsTest, ManyThreadsShareAModel) {

@@ -123,6 +123,22 @@ TEST_P(ClassifyTest, AnyBatchAndThreadCountGiveTheSameBits) {
   }
 }
 
+TEST_P(ClassifyTest, CanBeStopped) {
+  const Model model = Open(2);
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  std::vector<float> logits(model.labels().size()), again(logits.size());
+  model.Classify(tokens, logits.data());
+  const std::vector<std::span<const int32_t>> one = {tokens};
+  try {
+    model.ClassifyBatch(one, again.data(), [] { return true; });
+    ADD_FAILURE() << "not stopped";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+  }
+  model.ClassifyBatch(one, again.data(), [] { return false; });
+  EXPECT_EQ(logits, again);
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, ClassifyTest, ::testing::ValuesIn(kVariants),
                          [](const auto& info) { return info.param.name; });
 

@@ -10,6 +10,7 @@
 
 #include "core/executor.h"
 #include "core/fork.h"
+#include "core/threads/stoppable.h"
 #include "runtime/stack/encoder.h"
 #include "runtime/stack/forward.h"
 #include "runtime/model/model.h"
@@ -34,10 +35,10 @@ struct Model::Impl {
         layout(std::make_shared<StateLayout>(this->config)),
         pool(options.threads > 0 ? options.threads : DefaultThreads()) {
     if (this->config.arch != Arch::kEncoder) {
-      forward.emplace(this->config, this->weights, pool);
+      forward.emplace(this->config, this->weights, workers);
     }
     if (this->config.arch != Arch::kDecoder) {
-      encoder.emplace(this->config, this->weights, pool);
+      encoder.emplace(this->config, this->weights, workers);
     }
   }
 
@@ -48,7 +49,8 @@ struct Model::Impl {
   const uint64_t fingerprint;  // see ModelFingerprint
   const std::shared_ptr<const StateLayout> layout;
   ThreadPool pool;
-  ForkFreedMutex turn;  // guards what follows; one call at a time uses its scratch
+  StoppableExecutor workers{pool};
+  ForkFreedMutex turn;  // guards `workers` and what follows; one call at a time uses its scratch
   std::optional<Forward> forward;  // language models, decoders
   std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
 };

@@ -136,16 +136,41 @@ void Model::CheckJob(const Job& job) const {
   }
 }
 
-// Runs blocks of as many tokens as fit, taken from the jobs in order. The model
-// is locked for one block at a time, so that a long prompt of one thread does
-// not keep another's single step waiting for all of it.
-void Model::RunJobs(std::span<Job> jobs) const {
+// Marks what a stop takes back. One token is over before anybody waits.
+void Model::RunJobs(std::span<Job> jobs, const StopCheck& stop) const {
+  size_t tokens = 0;
   for (const Job& job : jobs) {
     SequenceState& state = job.state->impl_->sequence;
     state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()));
+    tokens += job.tokens.size();
   }
+  if (!stop || tokens <= 1) {
+    RunBlocks(jobs, {});
+    return;
+  }
+  std::vector<StateMark> marks;
+  marks.reserve(jobs.size());
+  for (const Job& job : jobs) {
+    marks.push_back(job.state->impl_->sequence.Mark());
+  }
+  try {
+    RunBlocks(jobs, stop);
+  } catch (...) {
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      jobs[i].state->impl_->sequence.Rollback(marks[i]);
+    }
+    throw;
+  }
+}
+
+// Runs blocks of as many tokens as fit, taken from the jobs in order. The model
+// is locked for one block at a time, so that a long prompt of one thread does
+// not keep another's single step waiting for all of it.
+void Model::RunBlocks(std::span<Job> jobs, const StopCheck& stop) const {
   for (size_t next = 0, done = 0; next < jobs.size();) {
     const std::lock_guard lock(impl_->turn);
+    const StopScope scope(impl_->workers, stop);
+    scope.Check();
     Forward& forward = *impl_->forward;
     forward.Clear();
     const size_t first = next;
@@ -194,26 +219,26 @@ void Model::KeepLogits(const Job& job) const {
   }
 }
 
-void Model::RunOne(Job job) const {
+void Model::RunOne(Job job, const StopCheck& stop) const {
   CheckJob(job);
-  RunJobs({&job, 1});
+  RunJobs({&job, 1}, stop);
 }
 
 void Model::Prefill(State& state, std::span<const int32_t> tokens,
-                    float* logits) const {
-  RunOne({&state, tokens, logits, false});
+                    float* logits, const StopCheck& stop) const {
+  RunOne({&state, tokens, logits, false}, stop);
 }
 
-void Model::Score(State& state, std::span<const int32_t> tokens,
-                  float* logits) const {
-  RunOne({&state, tokens, logits, true});
+void Model::Score(State& state, std::span<const int32_t> tokens, float* logits,
+                  const StopCheck& stop) const {
+  RunOne({&state, tokens, logits, true}, stop);
 }
 
 void Model::Step(State& state, int32_t token, float* logits) const {
   RunOne({&state, {&token, 1}, logits, false});
 }
 
-void Model::StepBatch(std::span<Job> jobs) const {
+void Model::StepBatch(std::span<Job> jobs, const StopCheck& stop) const {
   {
     BatchMarks marks;
     for (const Job& job : jobs) {
@@ -224,16 +249,19 @@ void Model::StepBatch(std::span<Job> jobs) const {
       }
     }
   }
-  RunJobs(jobs);
+  RunJobs(jobs, stop);
 }
 
-State Model::Encode(std::span<const int32_t> source) const {
+State Model::Encode(std::span<const int32_t> source,
+                    const StopCheck& stop) const {
   CheckArch("Encode", Arch::kSeq2seq);
   CheckTokens(source);
   const auto memory = std::make_shared<CrossMemory>(
       impl_->config, static_cast<int64_t>(source.size()));
   {
     const std::lock_guard lock(impl_->turn);
+    const StopScope scope(impl_->workers, stop);
+    scope.Check();
     Encoder& encoder = *impl_->encoder;
     encoder.Clear();
     encoder.Add(source);
@@ -250,7 +278,7 @@ void Model::Classify(std::span<const int32_t> tokens, float* logits) const {
 }
 
 void Model::ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
-                          float* logits) const {
+                          float* logits, const StopCheck& stop) const {
   CheckArch("Classify", Arch::kEncoder);
   for (const auto& tokens : sequences) {
     CheckTokens(tokens);
@@ -268,6 +296,8 @@ void Model::ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
   constexpr int64_t kRows = 1024;
   for (size_t next = 0; next < sequences.size();) {
     const std::lock_guard lock(impl_->turn);
+    const StopScope scope(impl_->workers, stop);
+    scope.Check();
     Encoder& encoder = *impl_->encoder;
     encoder.Clear();
     const size_t first = next;

@@ -12,7 +12,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
-#include "core/executor.h"
+#include "core/threads/stoppable.h"
 
 namespace tarn {
 
@@ -120,15 +120,19 @@ class Model {
   /// weights give NaN logits (the sampler refuses them). Allocates nothing once
   /// the model has run a block as large (softmax models: and while the cache
   /// has room, which doubles when it is full).
+  /// stop: asked on this thread every 20 ms or so while more than one token
+  /// runs; once it returns true the call throws Error of kInterrupted with the
+  /// state unchanged and `logits` undefined. It costs a copy of the state's
+  /// fixed part. The same holds for the calls below.
   void Prefill(State& state, std::span<const int32_t> tokens,
-               float* logits = nullptr) const;
+               float* logits = nullptr, const StopCheck& stop = {}) const;
   /// Logits of every token: [tokens.size(), n_outputs].
-  void Score(State& state, std::span<const int32_t> tokens,
-             float* logits) const;
+  void Score(State& state, std::span<const int32_t> tokens, float* logits,
+             const StopCheck& stop = {}) const;
   void Step(State& state, int32_t token, float* logits = nullptr) const;
   /// Runs several sequences at once and reads the weights once for up to 256
   /// tokens; states must be distinct (checked).
-  void StepBatch(std::span<Job> jobs) const;
+  void StepBatch(std::span<Job> jobs, const StopCheck& stop = {}) const;
 
   /// Sequence-to-sequence models: reads a source (any length, 0 included) and
   /// returns the state before the first target token. Prefill, Step and
@@ -136,14 +140,15 @@ class Model {
   /// keys and values, projected once, here. O(tokens) memory while it runs.
   /// Throws ArgumentError for tokens outside [0, vocab_size) and for models
   /// without an encoder and a decoder.
-  State Encode(std::span<const int32_t> source) const;
+  State Encode(std::span<const int32_t> source,
+               const StopCheck& stop = {}) const;
   /// Classifiers: logits [n_classes] of one sequence of at least one token: the
   /// head of the mean of the stack's output. Throws like Encode.
   void Classify(std::span<const int32_t> tokens, float* logits) const;
   /// Several sequences: logits [sequences, n_classes], with the same bits as
   /// one by one; the weights are read once for many sequences.
   void ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
-                     float* logits) const;
+                     float* logits, const StopCheck& stop = {}) const;
 
  private:
   friend class State;
@@ -155,8 +160,9 @@ class Model {
   void CheckTokens(std::span<const int32_t> tokens) const;
   void CheckArch(const char* call, Arch wanted) const;
   void CheckJob(const Job& job) const;
-  void RunOne(Job job) const;
-  void RunJobs(std::span<Job> jobs) const;
+  void RunOne(Job job, const StopCheck& stop = {}) const;
+  void RunJobs(std::span<Job> jobs, const StopCheck& stop) const;
+  void RunBlocks(std::span<Job> jobs, const StopCheck& stop) const;
   void RequestLogits(const Job& job, int64_t done, int64_t row,
                      int64_t added) const;
   void KeepLogits(const Job& job) const;

@@ -207,6 +207,19 @@ TEST_P(Seq2seqTest, AnySplitBatchAndThreadCountGiveTheSameBits) {
   }
 }
 
+TEST_P(Seq2seqTest, EncodeCanBeStopped) {
+  const Model model = Open(2);
+  const auto source = RandomTokens(config_, 37, 3);
+  try {
+    model.Encode(source, [] { return true; });
+    ADD_FAILURE() << "not stopped";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+  }
+  EXPECT_TRUE(model.Encode(source, [] { return false; }) ==
+              model.Encode(source));
+}
+
 TEST_P(Seq2seqTest, StatesAreValues) {
   const Model model = Open();
   const auto source = RandomTokens(config_, 20, 8);

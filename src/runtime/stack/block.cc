@@ -132,8 +132,14 @@ void Block::EmbedRows() {
   if (computed) {
     const auto missing = position_rows_.Claim(positions);
     // Sines and cosines in double: about 20 ns an entry.
-    ForTasks(static_cast<int64_t>(missing.size()), 20 * position_rows_.width(),
-             [&](int64_t i, int) { position_rows_.Fill(missing[i]); });
+    try {
+      ForTasks(static_cast<int64_t>(missing.size()),
+               20 * position_rows_.width(),
+               [&](int64_t i, int) { position_rows_.Fill(missing[i]); });
+    } catch (...) {
+      position_rows_.Unclaim();
+      throw;
+    }
   }
   ForRows(2 * config_.d_model, [&](int64_t row) {
     if (computed) position_rows_.Get(positions[row], places[row]);

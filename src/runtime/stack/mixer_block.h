@@ -64,7 +64,7 @@ class MixerBlock {
   void ForTasks(int64_t tasks, int64_t ns_per_task, const F& f) {
     // Below 20 us, waking workers costs more than it saves.
     constexpr int64_t kInlineNs = 20000;
-    if (executor_.width() == 1 || tasks * ns_per_task < kInlineNs) {
+    if (tasks * ns_per_task < kInlineNs) {
       for (int64_t task = 0; task < tasks; ++task) f(task, 0);
     } else {
       executor_.ParallelFor(tasks, f);

@@ -59,6 +59,10 @@ void PositionRows::Fill(int64_t position) {
           rows_.data() + static_cast<int64_t>(Place(position)) * width_);
 }
 
+void PositionRows::Unclaim() {
+  for (const int64_t position : to_fill_) kept_[Place(position)] = -1;
+}
+
 void PositionRows::Get(int64_t position, float* out) const {
   const size_t place = Place(position);
   if (kept_[place] == position) {

@@ -26,6 +26,8 @@ class PositionRows {
   /// Fill. Where two positions share a place, the first keeps it.
   std::span<const int64_t> Claim(std::span<const int64_t> positions);
   void Fill(int64_t position);
+  /// Frees the places that the last Claim took: not all were filled.
+  void Unclaim();
   /// Writes the row to out [width()]; computes it when it has no place. The
   /// same bits either way, those of kernels/positions/positions.h.
   void Get(int64_t position, float* out) const;

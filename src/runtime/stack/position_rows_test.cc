@@ -55,6 +55,17 @@ TEST(PositionRowsTest, KeptOrComputedTheSameBits) {
   }
 }
 
+TEST(PositionRowsTest, WhatWasNotFilledIsClaimedAgain) {
+  const ModelConfig config =
+      ConfigOf(Positions::kSinusoidal, PositionCombine::kAdd);
+  PositionRows rows(config);
+  EXPECT_EQ(3u, rows.Claim(std::vector<int64_t>{4, 5, 6}).size());
+  rows.Fill(4);
+  rows.Unclaim();
+  for (const int64_t position : {4, 5, 6}) ExpectRow(rows, config, position);
+  Block(rows, config, {4, 5, 6}, 3);
+}
+
 TEST(PositionRowsTest, PositionsThatAreNotComputedHaveNoRows) {
   PositionRows rows(ConfigOf(Positions::kLearned, PositionCombine::kAdd));
   EXPECT_EQ(0, rows.width());

@@ -80,6 +80,25 @@ void SequenceState::Reset() {
   FillInitial();
 }
 
+StateMark SequenceState::Mark() const {
+  StateMark mark;
+  mark.position = position;
+  mark.block = AlignedBuffer<float>(block_.size());
+  CopyFloats(block_.data(), block_.size(), mark.block.data());
+  if (has_logits) {
+    mark.logits = AlignedBuffer<float>(layout_->outputs);
+    CopyFloats(logits(), layout_->outputs, mark.logits.data());
+  }
+  return mark;
+}
+
+void SequenceState::Rollback(const StateMark& mark) {
+  position = mark.position;
+  CopyFloats(mark.block.data(), mark.block.size(), block_.data());
+  has_logits = mark.logits.size() > 0;
+  if (has_logits) CopyFloats(mark.logits.data(), layout_->outputs, logits());
+}
+
 int64_t SequenceState::bytes() const {
   return layout_->FixedBytes() + capacity_ * layout_->BytesPerToken();
 }

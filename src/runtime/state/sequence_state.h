@@ -11,6 +11,12 @@
 
 namespace tarn {
 
+/// What SequenceState::Rollback needs to take tokens back.
+struct StateMark {
+  AlignedBuffer<float> block, logits;  // empty where there are none
+  int64_t position = 0;
+};
+
 /// The tensors of all layers by the layout, float32. Move-only; one writer at a
 /// time.
 class SequenceState {
@@ -43,6 +49,11 @@ class SequenceState {
   void CopyFrom(const SequenceState& other);  // same layout object
   SequenceState Clone() const;
   void Reset();                                   // the memory stays
+  /// Keeps the value as it is, to take back tokens that are consumed after it.
+  /// O(fixed tensors): what grows is only ever appended to. The source is not
+  /// part of it. Throws std::bad_alloc.
+  StateMark Mark() const;
+  void Rollback(const StateMark& mark);  // of this object
   int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
