@@ -36,6 +36,7 @@ from tarn.fla.generalized_delta_rule import (
 from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
 from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
+from tarn.fla.kda.fused_recurrent import fused_recurrent_kda_fwd
 from tarn.fla.kda.gate import fused_kda_gate
 from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
 from tarn.fla.linear_attn import (
@@ -99,6 +100,7 @@ __all__ = [
     "fused_recurrent_hgrn",
     "fused_recurrent_iplr_delta_rule",
     "fused_recurrent_kda",
+    "fused_recurrent_kda_fwd",
     "fused_recurrent_lightning_attn",
     "fused_recurrent_linear_attn",
     "fused_recurrent_retention",

@@ -20,7 +20,7 @@ FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "
             "generalized_delta_rule/dplr",
             "generalized_delta_rule/iplr")
 # Functions that models import from modules of the families, which do not export them.
-MORE = {"gated_delta_rule": ("fused_gdn_gate",), "kda": ("fused_kda_gate",)}
+MORE = {"gated_delta_rule": ("fused_gdn_gate",), "kda": ("fused_kda_gate", "fused_recurrent_kda_fwd")}
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
