@@ -220,7 +220,7 @@ def steps_after(
     """The steps of states after some more tokens. Equal ones share one tensor, so that
     the next call recognises them. after: those of the first state, where known."""
     if states[0] is None:
-        return [torch.full((rows,), tokens)] * len(states)
+        return [torch.full((rows,), tokens, device="cpu")] * len(states)
     first = states[0].steps
     shared = first + tokens if after is None else after
     return [

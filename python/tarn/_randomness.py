@@ -9,7 +9,7 @@ _MASK = (1 << 63) - 1
 
 def draw_key() -> int:
     """A key from torch's default generator, from 0 to 2^63 - 1."""
-    return int(torch.empty((), dtype=torch.int64).random_())
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
 
 
 def mix_key(seed: int, layer: int, call: int) -> int:

@@ -82,7 +82,8 @@ class RandomFourierFeatures(FeatureMap):
         self._layer = layer
         self._calls = ForwardCounter()
         self.omega: torch.Tensor
-        self.register_buffer("omega", self._draw(0))
+        # Where torch makes tensors now, which may be the meta device.
+        self.register_buffer("omega", self._draw(0).to(torch.get_default_device()))
 
     def _temperature(self, softmax_temp: float | None) -> float:
         return 1 / sqrt(self.query_dimensions) if softmax_temp is None else softmax_temp

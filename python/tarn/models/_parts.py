@@ -58,8 +58,8 @@ def mask_of(tokens: torch.Tensor, lengths: torch.Tensor | None) -> LengthMask:
     """The mask of rows [B, T, ...] by their lengths [B]; None: all T."""
     batch, seq_len = tokens.shape[:2]
     if lengths is None:
-        lengths = torch.full((batch,), seq_len)
-    elif isinstance(lengths, torch.Tensor) and lengths.shape != (batch,):
+        return LengthMask.full(batch, seq_len, device=tokens.device)
+    if isinstance(lengths, torch.Tensor) and lengths.shape != (batch,):
         raise ValueError(f"lengths: want [{batch}], got {list(lengths.shape)}")
     return LengthMask(lengths, max_len=seq_len, device=tokens.device)
 
@@ -190,7 +190,7 @@ class Embedding:
         if self.positions != "sinusoidal":
             return x
         if not isinstance(first, torch.Tensor):
-            first = torch.full((1,), first)
+            first = torch.full((1,), first, device="cpu")
         if first.device != x.device:
             first = first.to(x.device)
         rows = torch.ops.tarn.sinusoidal_rows.default(first, self.sinusoidal_width)

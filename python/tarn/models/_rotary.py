@@ -21,7 +21,7 @@ from tarn.attention._masks import causal_offset_of, key_arguments, want_no_atten
 from tarn.attention._steps import CausalSteps
 from tarn.attention._steps.linear import LinearSums
 from tarn.recurrent import AttentionState
-from tarn.recurrent._inputs import begin, lengths_of
+from tarn.recurrent._inputs import begin, lengths_of, steps_of
 
 Tables = tuple[torch.Tensor, torch.Tensor]
 
@@ -31,6 +31,11 @@ def tables_of(places: torch.Tensor, d_key: int, base: float, like: torch.Tensor)
     the dtype of `like`."""
     cos, sin = torch.ops.tarn.rotary_rows(places, d_key, base)
     return cos.to(like).unsqueeze(-2), sin.to(like).unsqueeze(-2)
+
+
+def _first_tables(x: torch.Tensor, d_key: int, base: float) -> Tables:
+    """The tables of rows x [B, T, H, K] at places 0 to T - 1."""
+    return tables_of(torch.arange(x.shape[1], device="cpu"), d_key, base, x)
 
 
 def rotate(x: torch.Tensor, tables: Tables) -> torch.Tensor:
@@ -124,10 +129,8 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
         options.update(key_arguments(kind, key_lengths, keys.shape[0], keys.shape[1]))
         self.feature_map.new_feature_map(queries.device)
 
-        def rows_of(x: torch.Tensor) -> Tables:
-            return tables_of(torch.arange(x.shape[1], device="cpu"), self.d_key, self.base, x)
-
-        tables = rows_of(queries), rows_of(keys)
+        turn = self.d_key, self.base
+        tables = _first_tables(queries, *turn), _first_tables(keys, *turn)
         return turned_attention(self, queries, keys, values, tables, **options)[0]
 
     def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
@@ -166,7 +169,7 @@ def _settings(attention: LinearAttentionBase) -> dict[str, Any]:
 
 def places_after(state: AttentionState | None, batch: int, seq_len: int) -> torch.Tensor:
     """Places [B, T] of seq_len tokens that follow a state's."""
-    steps = torch.zeros(batch, dtype=torch.int64, device="cpu") if state is None else state.steps
+    steps = steps_of(state, batch)
     return steps[:, None] + torch.arange(seq_len, device="cpu")
 
 
@@ -183,11 +186,7 @@ class RotaryAttentionLayer(AttentionLayer):
             queries, keys = self._placed(queries[:, None], keys[:, None], state)
             return queries[:, 0], keys[:, 0]
         if state is None:
-            turned = (
-                rotate(x, tables_of(torch.arange(x.shape[1], device="cpu"), self.d_key, self.base, x))
-                for x in (queries, keys)
-            )
-            return tuple(turned)
+            return tuple(rotate(x, _first_tables(x, self.d_key, self.base)) for x in (queries, keys))
         places = places_after(state, *queries.shape[:2])
         tables = tables_of(places, self.d_key, self.base, queries)
         return rotate(queries, tables), rotate(keys, tables)
@@ -203,11 +202,8 @@ class Rotation:
 
     def __call__(self, module, arguments):
         queries, keys, *rest = arguments
-        turned = (
-            rotate(x, tables_of(torch.arange(x.shape[1], device="cpu"), self.d_key, self.base, x))
-            for x in (queries, keys)
-        )
-        return (*turned, *rest)
+        tables = (_first_tables(x, self.d_key, self.base) for x in (queries, keys))
+        return (*map(rotate, (queries, keys), tables), *rest)
 
 
 # Keys of the sizes of an AttentionLayer, in its order.

@@ -68,7 +68,7 @@ class GatedMixer(GatedWeights):
         """Places of T tokens from `first` on; None where rows are not turned."""
         if not self.form["rotary"] or self.view["positions"] != "rotary":
             return None
-        return first + torch.arange(x.shape[1])
+        return first + torch.arange(x.shape[1], device="cpu")
 
     def _run(
         self,

@@ -59,14 +59,14 @@ class GatedSoftmaxMixer(Mixer):
         kept = None
         if key_mask is not None:
             kept = key_mask.to(x.device).expand(x.shape[:2])
-        heads = self._project(kept_rows(x, kept), torch.arange(x.shape[1]))
+        heads = self._project(kept_rows(x, kept), torch.arange(x.shape[1], device="cpu"))
         return self._attend(heads, {"causal": True, "key_mask": kept})
 
     def mix(
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
         """Does what Mixer.mix does, where all kept tokens come before those that are not."""
-        steps = torch.full((x.shape[0],), state["keys"].shape[1])
+        steps = torch.full((x.shape[0],), state["keys"].shape[1], device="cpu")
         branch, new_state = self._continue(x, kept.sum(1).cpu(), state, steps)
         assert branch.weight is not None
         return ops.affine(branch.rows, branch.weight), new_state
@@ -78,8 +78,8 @@ class GatedSoftmaxMixer(Mixer):
         self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor
     ) -> tuple[Branch, Tensors]:
         batch, seq_len = x.shape[:2]
-        new = torch.full((batch,), seq_len) if lengths is None else lengths
-        heads = self._project(x, steps[:, None] + torch.arange(seq_len))
+        new = torch.full((batch,), seq_len, device="cpu") if lengths is None else lengths
+        heads = self._project(x, steps[:, None] + torch.arange(seq_len, device="cpu"))
         if batch > 0 and seq_len > 0:
             for name in ("keys", "values"):
                 heads[name] = append_rows(state[name], steps, heads[name], new)

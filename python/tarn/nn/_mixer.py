@@ -138,8 +138,8 @@ class Mixer(torch.nn.Module):
         """x after the tensors of a state, lengths [B] of it (None: all of T) after steps [B]
         other tokens."""
         batch, seq_len = x.shape[:2]
-        new = torch.full((batch,), seq_len) if lengths is None else lengths
-        kept = (torch.arange(seq_len) < new[:, None]).to(x.device)
+        new = torch.full((batch,), seq_len, device="cpu") if lengths is None else lengths
+        kept = (torch.arange(seq_len, device="cpu") < new[:, None]).to(x.device)
         out, tensors = self.mix(x, kept, state)
         return Branch(out), tensors
 

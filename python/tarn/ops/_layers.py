@@ -26,15 +26,15 @@ def draw_seed(dropout=1.0):
     if dropout == 0:
         return None
     if torch.compiler.is_compiling():  # which does not follow random_
-        return torch.randint(2**63 - 1, ())
-    return torch.empty((), dtype=torch.int64).random_()
+        return torch.randint(2**63 - 1, (), device="cpu")
+    return torch.empty((), dtype=torch.int64, device="cpu").random_()
 
 
 def draw_seeds(count: int) -> torch.Tensor:
     """`count` seeds at once, int64 [count], for `layer_rest`."""
     if torch.compiler.is_compiling():  # which does not follow random_
-        return torch.randint(2**63 - 1, (count,))
-    return torch.empty(count, dtype=torch.int64).random_()
+        return torch.randint(2**63 - 1, (count,), device="cpu")
+    return torch.empty(count, dtype=torch.int64, device="cpu").random_()
 
 
 def dropout_scales(seed, rows, width, probability):

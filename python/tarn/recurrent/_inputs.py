@@ -37,8 +37,8 @@ def lengths_of(lengths, batch_size: int, seq_len: int, name: str = "lengths") ->
     """Tokens of each sequence, [N] int64 on the CPU. lengths: a mask with
     `lengths`, [N] integers, or None (all are seq_len long)."""
     if lengths is None:
-        return torch.full((batch_size,), seq_len, dtype=torch.int64)
-    given = torch.as_tensor(getattr(lengths, "lengths", lengths)).to("cpu", torch.int64)
+        return torch.full((batch_size,), seq_len, dtype=torch.int64, device="cpu")
+    given = torch.as_tensor(getattr(lengths, "lengths", lengths), dtype=torch.int64, device="cpu")
     if given.shape != (batch_size,):
         raise ValueError(f"{name}: want [{batch_size}], got {list(given.shape)}")
     if given.numel() and not (0 <= int(given.min()) and int(given.max()) <= seq_len):
@@ -46,6 +46,14 @@ def lengths_of(lengths, batch_size: int, seq_len: int, name: str = "lengths") ->
             f"{name}: want 0 to {seq_len}, got {int(given.min())} to {int(given.max())}"
         )
     return given
+
+
+def steps_of(state: AttentionState | None, batch_size: int) -> torch.Tensor:
+    """Tokens that each sequence of a state has consumed, [N] int64 on the CPU; 0 without
+    a state."""
+    if state is None:
+        return torch.zeros(batch_size, dtype=torch.int64, device="cpu")
+    return state.steps
 
 
 def append_rows(
@@ -60,7 +68,7 @@ def append_rows(
     if int(steps.min()) == past.shape[1]:  # the common case: no gaps to close
         return torch.cat([past, new], dim=1)
     total = int((steps + lengths).max())
-    rows = torch.arange(total).unsqueeze(0)
+    rows = torch.arange(total, device="cpu").unsqueeze(0)
     # Where row r of the result comes from in [past, new].
     source = torch.where(rows < steps[:, None], rows, past.shape[1] + rows - steps[:, None])
     source = source.clamp(max=past.shape[1] + new.shape[1] - 1).to(past.device)

@@ -129,7 +129,7 @@ class AttentionState:
         indices: int64, any length; rows may be left out or come twice.
         Raises IndexError outside [0, N).
         """
-        rows = torch.as_tensor(indices, dtype=torch.int64)
+        rows = torch.as_tensor(indices, dtype=torch.int64, device="cpu")
         if rows.dim() != 1:
             raise ValueError(
                 f"AttentionState.reorder: indices: want one axis, got {list(rows.shape)}"
@@ -149,9 +149,9 @@ class AttentionState:
         """
         if self.kind.startswith("cross-"):
             raise ValueError("AttentionState.reset: a cross state is built once, not reset")
-        chosen = torch.as_tensor(rows)
+        chosen = torch.as_tensor(rows, device="cpu")
         if chosen.dtype != torch.bool:
-            mask = torch.zeros(self.batch_size, dtype=torch.bool)
+            mask = torch.zeros(self.batch_size, dtype=torch.bool, device="cpu")
             mask[chosen.to(torch.int64)] = True
             chosen = mask
         if chosen.shape != (self.batch_size,):

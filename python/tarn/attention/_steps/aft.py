@@ -10,7 +10,7 @@ import torch
 from tarn import ops
 from tarn.attention._steps.base import CausalSteps
 from tarn.attention._steps.cached import CachedSteps
-from tarn.recurrent._inputs import Lengths, State, begin, lengths_of
+from tarn.recurrent._inputs import Lengths, State, begin, lengths_of, steps_of
 from tarn.recurrent._state import AttentionState
 
 
@@ -51,8 +51,8 @@ class AftFullSteps(CachedSteps):
         for n in range(queries.shape[0]):
             # The first query may read steps[n] + 1 keys: their number gives its position.
             first = int(allowed[n, 0, 0].sum()) - 1
-            index = (first + torch.arange(seq_len)).clamp(max=self.max_sequence_length - 1)
-            bias = self.u[index.to(self.u.device)] @ self.v[:total].T
+            index = torch.arange(first, first + seq_len, device=self.u.device)
+            bias = self.u[index.clamp(max=self.max_sequence_length - 1)] @ self.v[:total].T
             rows.append(
                 ops.aft_full_attention(
                     queries[n : n + 1],
@@ -90,7 +90,7 @@ class AftSimpleSteps(CausalSteps):
             "initial": {"m": -math.inf},
         }
         state = begin(state, self.kind, batch, facts, ("m", "a", "b"))
-        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
+        steps = steps_of(state, batch)
         out, held = ops.aft_simple_attention(
             queries,
             keys,

@@ -14,6 +14,7 @@ from tarn.recurrent._inputs import (
     begin,
     lengths_of,
     same_length,
+    steps_of,
     want_part,
 )
 from tarn.recurrent._state import AttentionState
@@ -32,8 +33,8 @@ def cache_masks(
     lengths = (steps + new).to(keys.device)
     if first is not None:
         return {"causal": True, "causal_offset": first, "key_lengths": lengths}
-    last = steps[:, None] + torch.arange(seq_len)
-    allowed = torch.arange(keys.shape[1]) <= last[:, :, None]
+    last = steps[:, None] + torch.arange(seq_len, device="cpu")
+    allowed = torch.arange(keys.shape[1], device="cpu") <= last[:, :, None]
     return {"attention_mask": allowed[:, None].to(keys.device), "key_lengths": lengths}
 
 
@@ -71,7 +72,7 @@ class CachedSteps(CausalSteps):
         want_part("keys", keys, (None,) * 4)
         want_part("values", values, (*keys.shape[:3], None))
         tensors = {"keys": keys.transpose(1, 2), "values": values.transpose(1, 2)}
-        steps = torch.full((keys.shape[0],), keys.shape[2], dtype=torch.int64)
+        steps = torch.full((keys.shape[0],), keys.shape[2], dtype=torch.int64, device="cpu")
         facts = self.facts(tensors["keys"], tensors["values"])
         return AttentionState(self.kind, tensors, steps, facts)
 
@@ -109,7 +110,7 @@ class CachedSteps(CausalSteps):
         new = lengths_of(lengths, batch, seq_len)
         facts = self.facts(keys, values)
         state = begin(state, self.kind, batch, facts, _NAMES, self._adopt)
-        steps = torch.zeros(batch, dtype=torch.int64) if state is None else state.steps
+        steps = steps_of(state, batch)
         if state is not None and batch > 0 and seq_len > 0:
             keys = append_rows(state["keys"], steps, keys, new)
             values = append_rows(state["values"], steps, values, new)

@@ -83,7 +83,7 @@ class LinearSums:
                 "feature map needs, got a pair"
             )
         extra = z.norm(dim=-1) if facts["denominator"] == "signed" else None
-        steps = torch.zeros(S.shape[0], dtype=torch.int64)
+        steps = torch.zeros(S.shape[0], dtype=torch.int64, device="cpu")
         return self.new_state(ops.LinearState(S, z, extra), steps, facts)
 
     @staticmethod
@@ -124,7 +124,7 @@ class LinearSteps(LinearSums, CausalSteps):
         out, held = ops.mapped_linear_attention_step(
             query, key, value, self.held(state), **self.arguments()
         )
-        steps = torch.ones(batch, dtype=torch.int64)
+        steps = torch.ones(batch, dtype=torch.int64, device="cpu")
         if state is not None:
             steps = steps + state.steps
         return out, self.new_state(held, steps, facts)

@@ -93,7 +93,7 @@ class LocalSteps(CausalSteps, _Softmax):
         }
         state = begin(state, self.kind, batch, facts, ("keys", "values"))
         if state is None:
-            steps = torch.zeros(batch, dtype=torch.int64)
+            steps = torch.zeros(batch, dtype=torch.int64, device="cpu")
             past_keys = keys.new_zeros(batch, slots, *keys.shape[2:])
             past_values = values.new_zeros(batch, slots, *values.shape[2:])
         else:
@@ -103,7 +103,7 @@ class LocalSteps(CausalSteps, _Softmax):
         all_keys = torch.cat([past_keys, keys], dim=1)
         all_values = torch.cat([past_values, values], dim=1)
         held = steps.clamp(max=slots)
-        places = torch.arange(slots + seq_len)
+        places = torch.arange(slots + seq_len, device="cpu")
         keep = (places >= slots - held[:, None]) & (places < slots + new[:, None])
         if seq_len == 1:
             # Keys 1 to slots are the window of the one query.
@@ -122,7 +122,7 @@ class LocalSteps(CausalSteps, _Softmax):
                 causal=True,
             )[:, slots:]
         # The last `slots` rows up to each sequence's end.
-        index = (new[:, None] + torch.arange(slots)).to(keys.device)
+        index = (new[:, None] + torch.arange(slots, device="cpu")).to(keys.device)
         tensors = {
             name: rows.gather(1, index[:, :, None, None].expand(-1, -1, *rows.shape[2:]))
             for name, rows in (("keys", all_keys), ("values", all_values))
