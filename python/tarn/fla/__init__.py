@@ -34,6 +34,8 @@ from tarn.fla.generalized_delta_rule import (
     fused_recurrent_iplr_delta_rule,
 )
 from tarn.fla.gla import chunk_gla, fused_chunk_gla, fused_recurrent_gla
+from tarn.fla.gsa import chunk_gsa, fused_recurrent_gsa
+from tarn.fla.gsa.gate import fused_additive_gate
 from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
 from tarn.fla.kda.fused_recurrent import fused_recurrent_kda_fwd
@@ -74,6 +76,7 @@ __all__ = [
     "chunk_gated_delta_rule",
     "chunk_gdn",
     "chunk_gla",
+    "chunk_gsa",
     "chunk_hgrn",
     "chunk_iplr_delta_rule",
     "chunk_kda",
@@ -83,6 +86,7 @@ __all__ = [
     "chunk_rwkv6",
     "chunk_rwkv7",
     "chunk_simple_gla",
+    "fused_additive_gate",
     "fused_chunk_delta_rule",
     "fused_chunk_gla",
     "fused_chunk_linear_attn",
@@ -97,6 +101,7 @@ __all__ = [
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
     "fused_recurrent_gla",
+    "fused_recurrent_gsa",
     "fused_recurrent_hgrn",
     "fused_recurrent_iplr_delta_rule",
     "fused_recurrent_kda",

@@ -29,6 +29,7 @@ def build(name):
         "comba": (models.CombaConfig, models.CombaForCausalLM, dict(num_heads=2, head_dim=24)),
         "gated_deltaproduct": (models.GatedDeltaProductConfig, models.GatedDeltaProductForCausalLM,
                                dict(num_heads=2, head_dim=24)),
+        "gsa": (models.GSAConfig, models.GSAForCausalLM, dict(num_heads=2, num_slots=16)),
         "kda": (models.KDAConfig, models.KDAForCausalLM, dict(num_heads=2, head_dim=16)),
         "rwkv6": (models.RWKV6Config, models.RWKV6ForCausalLM, dict(num_heads=2)),
         "rwkv7": (models.RWKV7Config, models.RWKV7ForCausalLM, dict(head_dim=32)),

@@ -13,7 +13,7 @@ import torch
 
 FOLDER = pathlib.Path(__file__).parent
 MODELS = ("retnet", "gla", "hgrn", "hgrn2", "delta_net", "gated_deltanet", "gated_deltaproduct",
-          "comba", "kda", "rwkv6", "rwkv7", "linear_attn")
+          "comba", "gsa", "kda", "rwkv6", "rwkv7", "linear_attn")
 PEERS = FOLDER.parents[2] / ".venv-peers/bin/python"
 FOUND = "import importlib.util as u, sys; sys.exit(not (u.find_spec('fla') and u.find_spec('torch')))"
 
@@ -132,9 +132,10 @@ try:
     raise SystemExit("launched")
 except RuntimeError as error:
     print(error)
-from fla.ops.gsa import chunk_gsa
+from fla.ops.mesa_net import chunk_mesa_net
 try:
-    chunk_gsa(x, x, x, x, x.sigmoid().log())
+    beta = x[..., 0].sigmoid()
+    chunk_mesa_net(x, x, x, beta.log(), beta, x[0, 0].exp())
     raise SystemExit("launched")
 except RuntimeError as error:
     print(error)
@@ -148,7 +149,7 @@ except RuntimeError as error:
     assert done.returncode == 0, done.stderr
     assert "fla: fused_chunk_based: want a GPU and Triton, got a call on the CPU" in done.stdout
     assert "docs/migration.md lists those that it has" in done.stdout
-    assert "fla: chunk_gsa: want" in done.stdout  # whose first kernel is one of fla.ops.utils
+    assert "fla: chunk_mesa_net: want" in done.stdout  # whose first kernel is one of fla.ops.utils
     assert "accelerate_transformers: want it called before" in done.stdout
 
 

@@ -16,11 +16,12 @@ import pytest
 
 TABLE = pathlib.Path(__file__).with_name("signatures.json")
 FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "delta_rule",
-            "gated_delta_rule", "gated_delta_product", "comba", "kda", "hgrn", "rwkv6", "rwkv7",
-            "generalized_delta_rule/dplr",
+            "gated_delta_rule", "gated_delta_product", "comba", "gsa", "kda", "hgrn", "rwkv6",
+            "rwkv7", "generalized_delta_rule/dplr",
             "generalized_delta_rule/iplr")
 # Functions that models import from modules of the families, which do not export them.
-MORE = {"gated_delta_rule": ("fused_gdn_gate",), "kda": ("fused_kda_gate", "fused_recurrent_kda_fwd")}
+MORE = {"gated_delta_rule": ("fused_gdn_gate",), "gsa": ("fused_additive_gate",),
+        "kda": ("fused_kda_gate", "fused_recurrent_kda_fwd")}
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
