@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.modules.module as torch_modules
 
 from tarn import ops
 
@@ -41,6 +42,7 @@ def unheard(module: torch.nn.Module) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
         or "forward" in module.__dict__
+        or torch_modules._has_any_global_hook()
     )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch
+from tarn._hooks import call, hooked
 from tarn._layer_step import decoder_step
 from tarn._stacks import DecoderParts, EncoderParts, Stack
-from tarn.attention.attention_layer import branch_of
+from tarn.attention.attention_layer import advanced, branch_of, read_by
 from tarn.masking import BaseMask, FullMask, LengthMask
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
@@ -93,6 +94,7 @@ class TransformerEncoderLayer(EncoderParts):
 
         return self._whole(x, attend, length_mask)
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
     ) -> tuple[torch.Tensor, AttentionState]:
@@ -100,14 +102,16 @@ class TransformerEncoderLayer(EncoderParts):
         forward under a causal mask on all of them. lengths: [N] or a LengthMask,
         tokens of each sequence. For an AttentionLayer only; raises ValueError
         where its kind has no recurrent form."""
+        options = {"lengths": lengths, "state": state}
         return self._with_state(
-            x, state, lambda y: self.attention.unbiased_prefill(y, lengths, state), lengths
+            x, state, lambda y: advanced(self.attention, "prefill", y, **options), lengths
         )
 
+    @hooked
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
         return self._step_with_state(
-            x, state, lambda y: self.attention.unbiased_step(y, state)
+            x, state, lambda y: advanced(self.attention, "step", y, state=state)
         )
 
 
@@ -165,30 +169,36 @@ class TransformerDecoderLayer(DecoderParts):
 
         return self._run(x, [attend, cross], self._norms())[0]
 
+    @hooked
     def initial_state(
         self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
     ) -> DecoderState:
         """The state before the first token: [None, the state of the memory].
         For AttentionLayers only."""
-        return [None, self.cross_attention.memory_state(memory, memory_length_mask)]
+        return [None, call(self.cross_attention, "memory_state", memory, memory_length_mask)]
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, state: DecoderState, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, DecoderState]:
         """x [N, L, D], the tokens after a state's -> ([N, L, D], new state)."""
+        options = {"lengths": lengths, "state": state[0]}
         return self._after(
-            x, state, lambda y: self.self_attention.unbiased_prefill(y, lengths, state[0])
+            x, state, lambda y: advanced(self.self_attention, "prefill", y, **options)
         )
 
+    @hooked
     def step(
         self, x: torch.Tensor, state: DecoderState
     ) -> tuple[torch.Tensor, DecoderState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
-        return self._after(x, state, lambda y: self.self_attention.unbiased_step(y, state[0]))
+        return self._after(
+            x, state, lambda y: advanced(self.self_attention, "step", y, state=state[0])
+        )
 
     def _after(self, x, state, attend):
         def read(y: torch.Tensor) -> tuple[Branch, AttentionState]:
-            return self.cross_attention.unbiased_read(y, state[1]), state[1]
+            return read_by(self.cross_attention, y, state[1]), state[1]
 
         return self._with_states(x, attend, read)
 
@@ -220,18 +230,20 @@ class TransformerEncoder(Stack):
 
         return self._run(x, call)
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: Any = None
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [N, L, D], the tokens after those of a state (a list, one a layer;
         None: none) -> ([N, L, D], new list). All else is TransformerEncoderLayer.prefill's."""
-        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
+        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held))
 
+    @hooked
     def step(
         self, x: torch.Tensor, state: Any = None
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """One token of each sequence, x [N, D] -> ([N, D], new list)."""
-        return self._step(x, state, lambda layer, y, held: layer.step(y, held))
+        return self._step(x, state, lambda layer, y, held: call(layer, "step", y, held))
 
 
 class TransformerDecoder(Stack):
@@ -259,23 +271,27 @@ class TransformerDecoder(Stack):
 
         return self._run(x, call)
 
+    @hooked
     def initial_state(
         self, memory: torch.Tensor, memory_length_mask: Lengths | None = None
     ) -> list[DecoderState]:
         """The state before the first token: every layer reads the memory once."""
-        return [layer.initial_state(memory, memory_length_mask) for layer in self.layers]  # type: ignore[operator]
+        given = memory, memory_length_mask
+        return [call(layer, "initial_state", *given) for layer in self.layers]
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, state: list[DecoderState], lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, list[DecoderState]]:
         """x [N, L, D], the tokens after those of a state -> ([N, L, D], new
         state)."""
-        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, held, lengths))
+        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, held, lengths))
 
+    @hooked
     def step(
         self, x: torch.Tensor, state: list[DecoderState]
     ) -> tuple[torch.Tensor, list[DecoderState]]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
         return decoder_step(self, x, state) or self._advance(
-            x, state, lambda layer, y, held: layer.step(y, held)
+            x, state, lambda layer, y, held: call(layer, "step", y, held)
         )

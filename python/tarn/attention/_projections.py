@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch, affine, linears, serves, whole
+from tarn._hooks import call, hooked
 from tarn._tables import recurrent_mixers
 from tarn.attention._steps import CausalSteps
 from tarn.events import EventDispatcher, QKVEvent
@@ -82,6 +83,7 @@ class SteppedProjections(Projections):
     """Projections that run piece by piece where the inner attention has a recurrent
     form."""
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
     ) -> tuple[torch.Tensor, AttentionState]:
@@ -99,9 +101,10 @@ class SteppedProjections(Projections):
         """prefill before out_projection, as in `unbiased`."""
         attention = self._recurrent()
         queries, keys, values = self._placed_heads(x, state)
-        attended, new_state = attention.prefill(queries, keys, values, lengths, state)
+        attended, new_state = call(attention, "prefill", queries, keys, values, lengths, state)
         return self._out(attended, 2), new_state
 
+    @hooked
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, [N, D] -> ([N, D], new state)."""
         branch, new_state = self.unbiased_step(x, state)
@@ -120,7 +123,7 @@ class SteppedProjections(Projections):
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, state: State
     ) -> tuple[torch.Tensor, AttentionState]:
         """The inner attention alone, on heads [N, H, width]."""
-        return self._recurrent().step(queries, keys, values, state)
+        return call(self._recurrent(), "step", queries, keys, values, state)
 
     def _placed_heads(
         self, x: torch.Tensor, state: State

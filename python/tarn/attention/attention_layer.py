@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch, unheard, whole
+from tarn._hooks import call, heard, hooked
 from tarn.attention._projections import SteppedProjections
 from tarn.attention._steps import MemoryReader
 from tarn.events import EventDispatcher
@@ -89,6 +90,7 @@ class AttentionLayer(SteppedProjections):
         out = whole(self._out(attended, 2))
         return Branch(torch.where(query_lengths.bool_matrix.unsqueeze(-1), out, 0.0))
 
+    @hooked
     def memory_state(
         self, memory: torch.Tensor, key_lengths: Lengths | None = None
     ) -> AttentionState:
@@ -101,8 +103,9 @@ class AttentionLayer(SteppedProjections):
             )
         keys, values = self._heads(memory, "key", "value")
         self._tell(None, keys, values)
-        return self.inner_attention.build_state(keys, values, key_lengths)
+        return call(self.inner_attention, "build_state", keys, values, key_lengths)
 
+    @hooked
     def read(self, x: torch.Tensor, state: AttentionState) -> torch.Tensor:
         """Attention of queries x [N, L, D], or [N, D] for one each, to a memory ->
         the same shape."""
@@ -113,9 +116,9 @@ class AttentionLayer(SteppedProjections):
         (queries,) = self._heads(x, "query")
         self._tell(queries, None, None)
         if x.dim() == 3:
-            attended = self.inner_attention.read(queries, state)
+            attended = call(self.inner_attention, "read", queries, state)
         else:
-            attended = self.inner_attention.read(queries[:, None], state)[:, 0]
+            attended = call(self.inner_attention, "read", queries[:, None], state)[:, 0]
         return self._out(attended, x.dim() - 1)
 
 
@@ -129,3 +132,18 @@ def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **mas
     if masked is not None and unheard(attention):
         return masked(queries, memory, memory, **masks)
     return Branch(attention(queries, memory, memory, **masks))
+
+
+def advanced(attention: Any, name: str, x: torch.Tensor, **options: Any) -> tuple[Branch, Any]:
+    """The result of an attention's method prefill or step: the branch and the new state."""
+    if heard(attention):
+        out, state = call(attention, name, x, **options)
+        return Branch(out), state
+    return getattr(attention, f"unbiased_{name}")(x, **options)
+
+
+def read_by(attention: Any, x: torch.Tensor, state: AttentionState) -> Branch:
+    """The result of an attention's method read."""
+    if heard(attention):
+        return Branch(call(attention, "read", x, state))
+    return attention.unbiased_read(x, state)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tarn._hooks import call, hooked
 from tarn.masking import TriangularCausalMask
 from tarn.models._config import finish_config
 from tarn.models._language_step import language_step
@@ -98,6 +99,7 @@ class LanguageModel(_TokenModel):
         length_mask = None if lengths is None else mask_of(tokens, lengths)
         return self._head(self._stack(x, mask, length_mask))
 
+    @hooked
     def prefill(self, tokens: torch.Tensor, lengths=None, state=None):
         """tokens [B, T] -> (logits [B, T, vocab_size], state), equal to T calls
         of step. state: a list of `tarn.recurrent.AttentionState`, a value."""
@@ -105,6 +107,7 @@ class LanguageModel(_TokenModel):
         x, state = self._stack.prefill(x, lengths, state)
         return self._head(x), state
 
+    @hooked
     def step(self, tokens: torch.Tensor, state=None):
         """tokens [B] -> (logits [B, vocab_size], new state)."""
         at_once = language_step(self, tokens, state)
@@ -229,21 +232,24 @@ class Seq2Seq(torch.nn.Module):
         mask = mask_of(tokens, lengths)
         return self.encoder(x, None, mask), mask
 
+    @hooked
     def initial_state(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
         """The state before the first target token: the source read once."""
         memory, mask = self.encode(tokens, lengths)
-        return self.decoder.initial_state(memory, mask)
+        return call(self.decoder, "initial_state", memory, mask)
 
+    @hooked
     def step(self, tokens: torch.Tensor, state):
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
         x = self._target.row(tokens, self._places(state))
-        x, state = self.decoder.step(x, state)
+        x, state = call(self.decoder, "step", x, state)
         return self._head(x), state
 
+    @hooked
     def prefill(self, tokens: torch.Tensor, state):
         """Target tokens [B, U] -> (logits [B, U, vocab_size], new state)."""
         x = self._target(tokens, self._places(state))
-        x, state = self.decoder.prefill(x, state)
+        x, state = call(self.decoder, "prefill", x, state)
         return self._head(x), state
 
     def _places(self, state) -> torch.Tensor | int:

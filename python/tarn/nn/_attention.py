@@ -10,7 +10,8 @@ import torch
 
 from tarn import _tables as tables
 from tarn import ops
-from tarn._fused import Branch, whole
+from tarn._fused import Branch, unheard, whole
+from tarn._hooks import hooked
 from tarn.attention import CausalLinearAttention
 from tarn.attention import LinearAttention as PlainLinearAttention
 from tarn.attention._projections import SteppedProjections
@@ -81,6 +82,7 @@ class Attention(SteppedProjections):
         heads = self._all_heads(x, x, x)
         return self._out(self.inner_attention(*heads, places, kept, kept), 2)
 
+    @hooked
     def prefill(  # the state comes first: lengths are for batches of different lengths
         self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, AttentionState]:
@@ -141,6 +143,8 @@ class LinearAttention(Attention):
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
         """Does what Attention.unbiased does, with one call for queries, keys and values."""
         maps = (self.query_projection, self.key_projection, self.value_projection)
+        if not self._plain(*maps, self.out_projection):
+            return super().unbiased(x, key_mask)
         packed = ops.layer_heads(x, [m.weight for m in maps], [m.bias for m in maps])
         heads = ops.linear_attention_packed(
             packed,
@@ -153,6 +157,18 @@ class LinearAttention(Attention):
             eps=self.eps,
         )
         return Branch(heads, self.out_projection.bias, self.out_projection.weight)
+
+    def _plain(self, *maps: torch.nn.Module) -> bool:
+        """Whether nobody could tell one call from the calls of the children."""
+        inner = self.inner_attention
+        if type(inner) is not (CausalLinearAttention if self.causal else PlainLinearAttention):
+            return False
+        return unheard(inner) and all(
+            isinstance(part, torch.nn.Linear)
+            and type(part).forward is torch.nn.Linear.forward
+            and unheard(part)
+            for part in maps
+        )
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, feature_map={self.feature_map!r}"

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from tarn import _tables as tables
 from tarn import ops
-from tarn._fused import Branch, unbiased
+from tarn._fused import Branch, unbiased, unheard
+from tarn._hooks import call, heard, hooked
 from tarn._stacks import with_carried
 from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix, places_after
+from tarn.attention.attention_layer import advanced
 from tarn.nn._attention import make_attention
 from tarn.recurrent._inputs import Lengths, State, states_of
 from tarn.recurrent._state import AttentionState
@@ -25,6 +28,18 @@ def _want(argument, value, choices):
     if value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"EncoderLayer: {argument}: want one of {names}, got {value!r}")
+
+
+def _plain(module: Any, kind: type[torch.nn.Module], bias: bool | None = None) -> bool:
+    """Whether an operator over the module's weights does what a call of it does. bias:
+    whether there must be one; None: either."""
+    return (
+        isinstance(module, kind)
+        and type(module).forward is kind.forward
+        and unheard(module)
+        and module.weight is not None
+        and bias in (None, module.bias is not None)
+    )
 
 
 class EncoderLayer(torch.nn.Module):
@@ -96,20 +111,29 @@ class EncoderLayer(torch.nn.Module):
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
         kept = None if key_mask is None else key_mask.to(x.device).expand(x.shape[:2])
-        return self._run(x, lambda y: self.attention.unbiased(y, key_mask), RowPlaces(kept))[0]
 
+        def attend(y: torch.Tensor) -> Branch:
+            if heard(self.attention):
+                return Branch(self.attention(y, key_mask=key_mask))
+            return self.attention.unbiased(y, key_mask)
+
+        return self._run(x, attend, RowPlaces(kept))[0]
+
+    @hooked
     def prefill(
         self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [B, T, D], the tokens after a state's -> ([B, T, D], new state), equal
         to T calls of step. lengths, errors, cost: as Attention.prefill."""
+        options = {"lengths": lengths, "state": state}
         return self._advance(
-            x, state, lambda y: self.attention.unbiased_prefill(y, lengths, state), lengths
+            x, state, lambda y: advanced(self.attention, "prefill", y, **options), lengths
         )
 
+    @hooked
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, D] -> ([B, D], new state)."""
-        return self._advance(x, state, lambda y: self.attention.unbiased_step(y, state))
+        return self._advance(x, state, lambda y: advanced(self.attention, "step", y, state=state))
 
     def _advance(
         self,
@@ -143,39 +167,57 @@ class EncoderLayer(torch.nn.Module):
             normed, _ = self._residual_norm(x, norm=self.norm1)
             attended, bias = unbiased(attend(normed))
             normed, x1 = self._residual_norm(attended, x, bias, self.norm2)
-            rows, carried = self._hidden(normed, places)
-            return self._residual_norm(rows, x1, self.linear2.bias)[1], carried
+            (rows, bias, _), carried = self._hidden(normed, places)
+            return self._residual_norm(rows, x1, bias)[1], carried
         attended, bias = unbiased(attend(x))
         x1, _ = self._residual_norm(attended, x, bias, self.norm1)
-        rows, carried = self._hidden(x1, places)
-        return self._residual_norm(rows, x1, self.linear2.bias, self.norm2)[0], carried
+        (rows, bias, _), carried = self._hidden(x1, places)
+        return self._residual_norm(rows, x1, bias, self.norm2)[0], carried
 
     def _residual_norm(self, x, residual=None, bias=None, norm=None) -> Any:
         dropout = self.dropout if self.training and residual is not None else 0.0
-        return ops.residual_norm(
-            x,
-            residual,
-            bias,
-            None if norm is None else norm.weight,
-            None if norm is None else norm.bias,
-            eps=self.norm1.eps,
-            dropout=dropout,
-            seed=ops.draw_seed(dropout),
-        )
+        dropped: dict[str, Any] = {"dropout": dropout, "seed": ops.draw_seed(dropout)}
+        if norm is None or _plain(norm, torch.nn.LayerNorm):
+            gamma, beta = (None, None) if norm is None else (norm.weight, norm.bias)
+            eps = {} if norm is None else {"eps": norm.eps}
+            return ops.residual_norm(x, residual, bias, gamma, beta, **eps, **dropped)
+        if residual is not None:
+            x = ops.residual_norm(x, residual, bias, **dropped)[1]
+        return norm(x), x
 
     def _hidden(
         self, x: torch.Tensor, places: RowPlaces
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Branch, torch.Tensor | None]:
+        """The feed-forward part, whose bias may be left to the pass after it; and what it
+        carries on."""
         dropout = self.dropout if self.training else 0.0
-        first, second, dropped = self.linear1.weight, self.linear2.weight, {"dropout": dropout}
+        maps = self.linear1, self.linear2
+        biased = self.token_shift is None and self.linear3 is None
+        parts = maps if self.linear3 is None else (*maps, self.linear3)
+        plain = all(_plain(part, torch.nn.Linear, biased) for part in parts)
         if self.token_shift is not None:
-            return channel_mix(x, self.token_shift, (first, second), places, **dropped)
-        seed = ops.draw_seed(dropout)
+            given = (maps[0].weight, maps[1].weight) if plain else maps
+            rows, carried = channel_mix(x, self.token_shift, given, places, dropout=dropout)
+            return Branch(rows), carried
+        if not plain:
+            return Branch(self._composed(x, dropout)), None
+        first, second = maps[0].weight, maps[1].weight
+        dropped: dict[str, Any] = {"dropout": dropout, "seed": ops.draw_seed(dropout)}
         if self.linear3 is not None:
             third = self.linear3.weight
-            return ops.swiglu_feed_forward(x, first, second, third, seed=seed, **dropped), None
-        activated: dict[str, Any] = {"activation": self.activation, "seed": seed, **dropped}
-        return ops.feed_forward(x, first, self.linear1.bias, second, **activated), None
+            return Branch(ops.swiglu_feed_forward(x, first, second, third, **dropped)), None
+        dropped["activation"] = self.activation
+        rows = ops.feed_forward(x, first, self.linear1.bias, second, **dropped)
+        return Branch(rows, self.linear2.bias), None
+
+    def _composed(self, x: torch.Tensor, dropout: float) -> torch.Tensor:
+        """The feed-forward part by calls of its children."""
+        hidden = self.linear1(x)
+        if self.linear3 is None:
+            hidden = F.relu(hidden) if self.activation == "relu" else F.gelu(hidden)
+        else:
+            hidden = F.silu(hidden) * self.linear3(x)
+        return self.linear2(F.dropout(hidden, dropout))
 
     def extra_repr(self):
         return f"dropout={self.dropout}, activation={self.activation!r}, norm={self.norm!r}"
@@ -215,17 +257,19 @@ class Encoder(torch.nn.Module):
             x = layer(x, key_mask)
         return self._normed(x)
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, state: Any = None, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [B, T, D], the tokens after those of a state (a list, one a layer;
         None: none) -> ([B, T, D], new list), equal to T calls of step. lengths,
         errors, cost: as Attention.prefill."""
-        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, held, lengths))
+        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, held, lengths))
 
+    @hooked
     def step(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, list[AttentionState]]:
         """One token of each row, x [B, D] -> ([B, D], new list)."""
-        return self._advance(x, state, lambda layer, y, held: layer.step(y, held))
+        return self._advance(x, state, lambda layer, y, held: call(layer, "step", y, held))
 
     def _advance(self, x: torch.Tensor, state: Any, call: Callable[..., Any]):
         new_states: list[AttentionState] = []
@@ -235,8 +279,8 @@ class Encoder(torch.nn.Module):
         return self._normed(x), new_states
 
     def _normed(self, x: torch.Tensor) -> torch.Tensor:
-        if self.norm is None:
-            return x
+        if self.norm is None or not _plain(self.norm, torch.nn.LayerNorm):
+            return x if self.norm is None else self.norm(x)
         out: Any = ops.residual_norm(
             x, gamma=self.norm.weight, beta=self.norm.bias, eps=self.norm.eps
         )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tarn._fused import Branch
+from tarn._hooks import call, hooked
 from tarn._layer_step import decoder_step
 from tarn._stacks import DecoderParts, EncoderParts, Stack
 from tarn.masking import LengthMask
@@ -47,6 +48,7 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
             x, state, lambda y: _whole(self.attention(y, y, y, state))
         )
 
+    @hooked
     def prefill(
         self,
         x: torch.Tensor,
@@ -57,7 +59,7 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
         return self._with_state(
             x,
             state,
-            lambda y: _whole(self.attention.prefill(y, y, y, lengths, state)),
+            lambda y: _whole(call(self.attention, "prefill", y, y, y, lengths, state)),
             lengths,
         )
 
@@ -81,6 +83,7 @@ class RecurrentTransformerEncoder(Stack):
         state = check_state(state, memory)
         return self._step(x, state, lambda layer, y, held: layer(y, held))
 
+    @hooked
     def prefill(
         self,
         x: torch.Tensor,
@@ -90,7 +93,7 @@ class RecurrentTransformerEncoder(Stack):
         """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
         forward. lengths: [N] or a LengthMask, tokens of each sequence; rows of
         the output past them are unspecified."""
-        return self._advance(x, state, lambda layer, y, held: layer.prefill(y, lengths, held))
+        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held))
 
 
 class RecurrentTransformerDecoderLayer(DecoderParts):
@@ -107,13 +110,14 @@ class RecurrentTransformerDecoderLayer(DecoderParts):
     self_attention: Any  # called as a RecurrentAttentionLayer
     cross_attention: Any  # called as a RecurrentCrossAttentionLayer
 
+    @hooked
     def initial_state(
         self,
         memory: torch.Tensor,
         memory_length_mask: Lengths | None = None,
     ) -> list[AttentionState | None]:
         """The state before the first token: [None, cross state]."""
-        return [None, self.cross_attention.build_state(memory, memory, memory_length_mask)]
+        return [None, call(self.cross_attention, "build_state", memory, memory, memory_length_mask)]
 
     def forward(
         self,
@@ -133,6 +137,7 @@ class RecurrentTransformerDecoderLayer(DecoderParts):
             lambda y: _whole(self.cross_attention(y, memory, memory, mask, state=cross)),
         )
 
+    @hooked
     def prefill(
         self,
         x: torch.Tensor,
@@ -143,12 +148,14 @@ class RecurrentTransformerDecoderLayer(DecoderParts):
     ) -> tuple[torch.Tensor, list[AttentionState | None]]:
         """x [N, L, D] -> ([N, L, D], state), equal to L calls of forward."""
         past, cross = state or (None, None)
-        attend = self.cross_attention.prefill
+        own, cross_attention = self.self_attention, self.cross_attention
         mask = _all_of(memory, memory_length_mask)
         return self._with_states(
             x,
-            lambda y: _whole(self.self_attention.prefill(y, y, y, lengths, past)),
-            lambda y: _whole(attend(y, memory, memory, mask, state=cross)),
+            lambda y: _whole(call(own, "prefill", y, y, y, lengths, past)),
+            lambda y: _whole(
+                call(cross_attention, "prefill", y, memory, memory, mask, state=cross)
+            ),
         )
 
 
@@ -164,13 +171,15 @@ class RecurrentTransformerDecoder(Stack):
     Args: as RecurrentTransformerEncoder.
     """
 
+    @hooked
     def initial_state(
         self,
         memory: torch.Tensor,
         memory_length_mask: Lengths | None = None,
     ) -> list[list[AttentionState | None]]:
         """The state before the first token; `memory` can be left out afterwards."""
-        return [layer.initial_state(memory, memory_length_mask) for layer in self.layers]  # type: ignore[operator]
+        given = memory, memory_length_mask
+        return [call(layer, "initial_state", *given) for layer in self.layers]
 
     def forward(
         self,
@@ -185,6 +194,7 @@ class RecurrentTransformerDecoder(Stack):
             x, state, lambda layer, y, held: layer(y, memory, memory_length_mask, state=held)
         )
 
+    @hooked
     def prefill(
         self,
         x: torch.Tensor,
@@ -198,8 +208,8 @@ class RecurrentTransformerDecoder(Stack):
         return self._advance(
             x,
             state,
-            lambda layer, y, held: layer.prefill(
-                y, memory, memory_length_mask, lengths=lengths, state=held
+            lambda layer, y, held: call(
+                layer, "prefill", y, memory, memory_length_mask, lengths=lengths, state=held
             ),
         )
 

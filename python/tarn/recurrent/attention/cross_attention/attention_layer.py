@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tarn._fused import whole
+from tarn._hooks import call, hooked
 from tarn.attention._projections import Projections
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
@@ -52,7 +53,7 @@ class RecurrentCrossAttentionLayer(Projections):
         same tensor), key_lengths a mask over them or None. It is built once; every
         query then only reads. For an attention of this package only."""
         heads = self._project(keys, values)
-        state = self.inner_attention.build_state(*heads, key_lengths)
+        state = call(self.inner_attention, "build_state", *heads, key_lengths)
         return replace(state, source=(weakref.ref(keys), keys._version))
 
     def forward(
@@ -77,6 +78,7 @@ class RecurrentCrossAttentionLayer(Projections):
         out, new_state = self.inner_attention(queries, *heads, key_lengths, state=state)
         return whole(self._out(out, 1)), new_state
 
+    @hooked
     def prefill(
         self,
         query: torch.Tensor,
@@ -89,7 +91,7 @@ class RecurrentCrossAttentionLayer(Projections):
         attention of this package only."""
         queries = self._queries(query)
         held = self._state(queries, keys, values, key_lengths, state)
-        out = self.inner_attention.read(queries, held)
+        out = call(self.inner_attention, "read", queries, held)
         return whole(self._out(out, 2)), held
 
     def _queries(self, query):

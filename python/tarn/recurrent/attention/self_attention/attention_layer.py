@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tarn._fused import whole
+from tarn._hooks import call, hooked
 from tarn.attention._projections import Projections
 from tarn.recurrent._inputs import Lengths, State, check_state
 from tarn.recurrent._state import AttentionState
@@ -61,6 +62,7 @@ class RecurrentAttentionLayer(Projections):
         """The inner attention alone, on heads [N, H, width]."""
         return self.inner_attention(queries, keys, values, state)
 
+    @hooked
     def prefill(
         self,
         query: torch.Tensor,
@@ -73,6 +75,6 @@ class RecurrentAttentionLayer(Projections):
         calls of forward. lengths: [N] or a LengthMask; each sequence's state
         stops at its own length, and rows past it are unspecified. L = 0 is valid.
         For an attention of this package only."""
-        queries, keys, values = self._all_heads(query, key, value)
-        out, new_state = self.inner_attention.prefill(queries, keys, values, lengths, state)
+        heads = self._all_heads(query, key, value)
+        out, new_state = call(self.inner_attention, "prefill", *heads, lengths, state)
         return whole(self._out(out, 2)), new_state
