@@ -15,8 +15,9 @@ from typing import Any
 # Modules of tarn.fla whose functions belong to other packages than fla: their names there.
 ELSEWHERE = {
     "causal_conv1d": ("causal_conv1d",),
-    "mamba": ("mamba_ssm", "mamba_ssm.ops.triton.selective_state_update",
-              "mamba_ssm.ops.triton.ssd_combined"),
+    "mamba": ("mamba_ssm",),
+    "mamba.ssd_combined": ("mamba_ssm.ops.triton.ssd_combined",),
+    "mamba.state_update": ("mamba_ssm.ops.triton.selective_state_update",),
 }
 PACKAGES = ("fla", "mamba_ssm", "causal_conv1d")
 

@@ -46,7 +46,11 @@ from tarn.fla.linear_attn import (
     fused_chunk_linear_attn,
     fused_recurrent_linear_attn,
 )
-from tarn.fla.mamba import mamba_chunk_scan_combined, selective_state_update
+from tarn.fla.mamba import (
+    mamba_chunk_scan_combined,
+    mamba_split_conv1d_scan_combined,
+    selective_state_update,
+)
 from tarn.fla.retention import (
     chunk_retention,
     fused_chunk_retention,
@@ -113,6 +117,7 @@ __all__ = [
     "fused_recurrent_rwkv7",
     "fused_recurrent_simple_gla",
     "mamba_chunk_scan_combined",
+    "mamba_split_conv1d_scan_combined",
     "parallel_retention",
     "parallel_simple_gla",
     "selective_state_update",

@@ -38,9 +38,11 @@ def printed(code):
 def test_paths_after_accelerate_transformers():
     told = printed("import tarn; tarn.accelerate_transformers()" + IMPORTS + """
 from mamba_ssm.ops.triton.selective_state_update import selective_state_update
-from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+from mamba_ssm.ops.triton.ssd_combined import (
+    mamba_chunk_scan_combined, mamba_split_conv1d_scan_combined)
 from causal_conv1d import causal_conv1d_fn, causal_conv1d_update
-for one in (selective_state_update, mamba_chunk_scan_combined, causal_conv1d_fn,
+for one in (selective_state_update, mamba_chunk_scan_combined,
+            mamba_split_conv1d_scan_combined, causal_conv1d_fn,
             causal_conv1d_update):
     assert one is getattr(tarn.fla, one.__name__), one
 assert not hasattr(fla, "causal_conv1d_fn")

@@ -1,7 +1,4 @@
-"""mamba_ssm's two functions of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060), by its names
-and layouts: states have values first, [B, H, P, N]."""
-
-from typing import Any
+"""selective_state_update: one token."""
 
 import torch
 from torch import Tensor
@@ -9,104 +6,10 @@ from torch.nn import functional as F
 
 from tarn import ops
 from tarn.fla import _call
+from tarn.fla.mamba.ssd_combined import steps_of
 from tarn.ops import _checks as checks
 
-__all__ = ["mamba_chunk_scan_combined", "selective_state_update"]
-
-
-def _steps(dt: Tensor, dt_bias: Tensor | None, dt_softplus: bool) -> Tensor:
-    steps = _call.wide(dt)
-    if dt_bias is not None:
-        steps = steps + _call.wide(dt_bias)
-    return F.softplus(steps) if dt_softplus else steps
-
-
-def _resets(gates: Tensor, seq_idx: Tensor) -> Tensor:
-    """Gates [B, T, H] that forget exactly where the number of the sequence changes; the
-    initial state is that of sequence 0, as there."""
-    before = F.pad(seq_idx[:, :-1], (1, 0)) if seq_idx.shape[1] else seq_idx
-    return gates.masked_fill((seq_idx != before).unsqueeze(-1), -torch.inf)
-
-
-def mamba_chunk_scan_combined(
-    x: Tensor,
-    dt: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    chunk_size: int,
-    D: Tensor | None = None,
-    z: Tensor | None = None,
-    dt_bias: Tensor | None = None,
-    initial_states: Tensor | None = None,
-    seq_idx: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
-    dt_softplus: bool = False,
-    dt_limit: tuple[float, float] = (0.0, float("inf")),
-    return_final_states: bool = False,
-    return_varlen_states: bool = False,
-) -> Any:
-    """S_t = exp(d_t A) S_{t-1} + B_t (d_t x_t)^T, out_t = (S_t^T C_t + D x_t) silu(z_t) with
-    d = dt + dt_bias, its softplus under dt_softplus, clamped to dt_limit.
-
-    x, z: [B, T, H, P]; dt: [B, T, H]; A, dt_bias: [H]; B, C: [B, T, G, N], G a divisor of
-    H; D: [H] or [H, P]; initial_states: [B, H, P, N]; seq_idx: [B, T] integers, the state
-    starts anew where they change. chunk_size is a hint. Returns out [B, T, H, P] in the
-    dtype of x, with the states asked for behind it: those at the end of the rows, and
-    under return_varlen_states (B = 1) those at the ends of the sequences of cu_seqlens,
-    which is read for nothing else, [sequences, H, P, N]."""
-    op = "mamba_chunk_scan_combined"
-    for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C}.items():
-        checks.want_tensor(op, name, tensor)
-    if x.dim() != 4 or B.dim() != 4:
-        name, given = ("x", x) if x.dim() != 4 else ("B", B)
-        raise checks.value_error(op, name, "4 axes", checks.shape_text(given.shape))
-    heads, states = x.shape[2], (x.shape[0], x.shape[2], x.shape[3], B.shape[3])
-    checks.want_shape(op, "dt", dt, x.shape[:3])
-    checks.want_shape(op, "A", A, (heads,))
-    if initial_states is not None:
-        checks.want_shape(op, "initial_states", initial_states, states)
-    if seq_idx is not None:
-        checks.want_shape(op, "seq_idx", seq_idx, x.shape[:2])
-    if return_varlen_states and (cu_seqlens is None or x.shape[0] != 1):
-        wanted = "a tensor and a batch of 1 beside return_varlen_states"
-        raise checks.value_error(op, "cu_seqlens", wanted, cu_seqlens if x.shape[0] == 1 else x.shape[0])
-    steps = _steps(dt, dt_bias, dt_softplus).clamp(*dt_limit)
-    gates = steps * _call.wide(A)
-    if seq_idx is not None:
-        gates = _resets(gates, seq_idx)
-    dtype = torch.promote_types(torch.promote_types(x.dtype, B.dtype), C.dtype)
-    values = (x * steps.unsqueeze(-1)).to(dtype)
-    kind = torch.float64 if dtype == torch.float64 else torch.float32
-    initial = None if initial_states is None else initial_states.to(kind).mT
-    main = (C.to(dtype), B.to(dtype), values)
-    out, last = ops.decay_attention(
-        *main, gates=gates, scale=1.0, initial_state=initial, return_state=True)
-    out = _finished(out, x, D, z)
-    found = [out] + ([last.mT.contiguous()] if return_final_states else [])
-    if return_varlen_states:
-        assert cu_seqlens is not None
-        _, ends = ops.decay_attention(
-            *main, gates=gates, scale=1.0, cu_seqlens=cu_seqlens, return_state=True,
-            initial_state=_first_alone(initial, cu_seqlens))
-        found.append(ends.mT.contiguous())
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def _first_alone(initial: Tensor | None, cu_seqlens: Tensor) -> Tensor | None:
-    """The initial state of a row for its first sequence, zeros for the others."""
-    if initial is None:
-        return None
-    count = cu_seqlens.shape[0] - 1
-    return torch.cat([initial, initial.new_zeros(count, *initial.shape[1:])])[:count]
-
-
-def _finished(out: Tensor, x: Tensor, D: Tensor | None, z: Tensor | None) -> Tensor:
-    if D is not None:
-        out = out + x * (D if D.dim() == 2 else D.unsqueeze(-1))
-    if z is not None:
-        out = _call.wide(out) * F.silu(_call.wide(z))
-    return out.to(x.dtype)
+__all__ = ["selective_state_update"]
 
 
 def _one_number_a_head(A: Tensor, dt: Tensor, dt_bias: Tensor | None) -> bool:
@@ -124,11 +27,11 @@ def _one_token(
     heads = old.shape[1]
     keys = _call.wide(B).repeat_interleave(heads // B.shape[1], 1)
     if _one_number_a_head(A, dt, dt_bias):
-        step = _steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus)
+        step = steps_of(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus)
         new = _next_state(old, _call.wide(x) * step.unsqueeze(-1), keys,
                           step * _call.wide(A[:, 0, 0]))
     else:
-        steps = _steps(dt, dt_bias, dt_softplus).unsqueeze(-1)
+        steps = steps_of(dt, dt_bias, dt_softplus).unsqueeze(-1)
         new = (old * (steps * _call.wide(A)).exp()
                + steps * _call.wide(x).unsqueeze(-1) * keys.unsqueeze(2))
     queries = _call.wide(C).to(new.dtype).repeat_interleave(heads // C.shape[1], 1)
