@@ -40,6 +40,7 @@ from tarn.fla.hgrn import chunk_hgrn, fused_recurrent_hgrn
 from tarn.fla.kda import chunk_kda, fused_recurrent_kda
 from tarn.fla.kda.fused_recurrent import fused_recurrent_kda_fwd
 from tarn.fla.kda.gate import fused_kda_gate
+from tarn.fla.lightnet import chunk_lightnet, fused_recurrent_lightnet
 from tarn.fla.lightning_attn import chunk_lightning_attn, fused_recurrent_lightning_attn
 from tarn.fla.linear_attn import (
     chunk_linear_attn,
@@ -84,6 +85,7 @@ __all__ = [
     "chunk_hgrn",
     "chunk_iplr_delta_rule",
     "chunk_kda",
+    "chunk_lightnet",
     "chunk_lightning_attn",
     "chunk_linear_attn",
     "chunk_retention",
@@ -110,6 +112,7 @@ __all__ = [
     "fused_recurrent_iplr_delta_rule",
     "fused_recurrent_kda",
     "fused_recurrent_kda_fwd",
+    "fused_recurrent_lightnet",
     "fused_recurrent_lightning_attn",
     "fused_recurrent_linear_attn",
     "fused_recurrent_retention",

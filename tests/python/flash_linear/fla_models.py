@@ -30,6 +30,7 @@ def build(name):
         "gated_deltaproduct": (models.GatedDeltaProductConfig, models.GatedDeltaProductForCausalLM,
                                dict(num_heads=2, head_dim=24)),
         "gsa": (models.GSAConfig, models.GSAForCausalLM, dict(num_heads=2, num_slots=16)),
+        "lightnet": (models.LightNetConfig, models.LightNetForCausalLM, dict(expand_ratio=16)),
         "kda": (models.KDAConfig, models.KDAForCausalLM, dict(num_heads=2, head_dim=16)),
         "rwkv6": (models.RWKV6Config, models.RWKV6ForCausalLM, dict(num_heads=2)),
         "rwkv7": (models.RWKV7Config, models.RWKV7ForCausalLM, dict(head_dim=32)),

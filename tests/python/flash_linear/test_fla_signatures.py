@@ -16,8 +16,8 @@ import pytest
 
 TABLE = pathlib.Path(__file__).with_name("signatures.json")
 FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "delta_rule",
-            "gated_delta_rule", "gated_delta_product", "comba", "gsa", "kda", "hgrn", "rwkv6",
-            "rwkv7", "generalized_delta_rule/dplr",
+            "gated_delta_rule", "gated_delta_product", "comba", "gsa", "lightnet", "kda", "hgrn",
+            "rwkv6", "rwkv7", "generalized_delta_rule/dplr",
             "generalized_delta_rule/iplr")
 # Functions that models import from modules of the families, which do not export them.
 MORE = {"gated_delta_rule": ("fused_gdn_gate",), "gsa": ("fused_additive_gate",),
