@@ -33,6 +33,7 @@ _FORMS = {
                                          "rms_norm_gated", "rms_norm_swish_gate_linear"),
         "modules.norm.l2norm": ("l2norm",),
         "modules.norm.layernorm": ("group_norm", "layer_norm", "layer_norm_linear", "rms_norm"),
+        "modules.norm.layernorm_gated": ("layernorm_fn", "rmsnorm_fn"),
     },
     "sequences": {
         "modules.causal_conv1d.ops": ("causal_conv1d", "causal_conv1d_update"),
@@ -44,24 +45,6 @@ _FORMS = {
         "ops.rwkv7.gate_output_correction": ("gate_output_correction",),
     },
 }
-
-def _first_tensor(arguments: Any, options: Any) -> Any:
-    import torch
-
-    for value in (*arguments, *options.values()):
-        if isinstance(value, torch.Tensor):
-            return value
-    return None
-
-
-def _on_cpu(ours: Callable, theirs: Callable) -> Callable:
-    @functools.wraps(theirs, assigned=("__name__", "__doc__"), updated=())
-    def chosen(*arguments: Any, **options: Any) -> Any:
-        tensor = _first_tensor(arguments, options)
-        here = tensor is not None and tensor.device.type == "cpu"
-        return (ours if here else theirs)(*arguments, **options)
-
-    return chosen
 
 
 def _replaced() -> Iterator[tuple[Callable, Callable]]:
@@ -122,7 +105,7 @@ def install_as_fla() -> None:
     """Lets an installed flash-linear-attention 0.6 import without a GPU, and its layers
     and models run and train on CPU tensors over tarn's kernels: RetNet, GLA, HGRN, HGRN2,
     DeltaNet, Gated DeltaNet, Gated DeltaProduct, Comba, GSA, LightNet, KDA, RWKV-6,
-    RWKV-7 and linear attention, with packed and padded rows, prefill and steps. Triton
+    RWKV-7, Mamba-2 and linear attention, with packed and padded rows, prefill and steps. Triton
     need not be installed.
 
     For the whole process; imports torch, transformers and `fla`; a second call does
@@ -153,6 +136,8 @@ def install_as_fla() -> None:
     import torch.utils._triton
     import transformers  # noqa: F401
 
+    from tarn._fla_package import mamba2
+    from tarn._fla_package.choice import on_cpu
     from tarn._fla_package.stand_in import triton_if_absent
 
     # Both look for Triton when their parts load, and remember what they saw: so before
@@ -170,6 +155,7 @@ def install_as_fla() -> None:
         importlib.import_module("fla.layers")
         importlib.import_module("fla.models")
         pairs = list(_replaced())
-    _patch_everywhere({id(theirs): _on_cpu(ours, theirs) for theirs, ours in pairs})
+    _patch_everywhere({id(theirs): on_cpu(ours, theirs) for theirs, ours in pairs})
     _patch_loss()
+    mamba2.patch()
     package.__dict__["__tarn__"] = True

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 
 from tarn import ops
 from tarn.fla._call import wide
+from tarn.ops import _checks as checks
 
 
-def _norm(x, weight, bias, eps, centred, groups=1, gate=None, activation="silu"):
+def _norm(x, weight, bias, eps, centred, groups=1, gate=None, activation="silu", gate_first=False):
     """The norm of the last axis, which is cut into groups; the result has the dtype of x."""
     width = x.shape[-1] // groups
     rows = x.reshape(1, -1, groups, width)
@@ -24,7 +25,8 @@ def _norm(x, weight, bias, eps, centred, groups=1, gate=None, activation="silu")
     if gate is not None:
         gate = gate.reshape(rows.shape)
     out = ops.gated_norm(
-        rows, weight, bias, gate, eps=eps, centred=centred, activation=activation)
+        rows, weight, bias, gate, eps=eps, centred=centred, activation=activation,
+        gate_first=gate_first)
     return out.view(x.shape)
 
 
@@ -113,3 +115,27 @@ def l2norm(x, eps=1e-6, output_dtype=None):
     x = x if output_dtype is None else x.to(output_dtype)
     weight = torch.full((width,), width**-0.5, dtype=torch.float32, device=x.device)
     return _norm(x, weight, None, eps / width, False)
+
+
+# ---- The norms of Mamba-2's layer.
+
+
+def layernorm_fn(x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True,
+                 is_rms_norm=False):
+    """n(x) * weight + bias of groups of group_size channels, times silu(z) behind it or, not
+    norm_before_gate, of x silu(z)."""
+    op, groups = "layernorm_fn", 1
+    if group_size is not None:
+        if group_size < 1 or x.shape[-1] % group_size != 0:
+            raise checks.value_error(op, "group_size", f"a divisor of {x.shape[-1]}", group_size)
+        groups = x.shape[-1] // group_size
+    if z is None:
+        return _norm(x, weight, bias, eps, not is_rms_norm, groups)
+    checks.want_shape(op, "z", z, x.shape)
+    dtype = torch.promote_types(x.dtype, z.dtype)
+    return _norm(x.to(dtype), weight, bias, eps, not is_rms_norm, groups, z.to(dtype),
+                 gate_first=not norm_before_gate).to(x.dtype)
+
+
+def rmsnorm_fn(x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True):
+    return layernorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate, True)

@@ -34,6 +34,8 @@ def build(name):
         "kda": (models.KDAConfig, models.KDAForCausalLM, dict(num_heads=2, head_dim=16)),
         "rwkv6": (models.RWKV6Config, models.RWKV6ForCausalLM, dict(num_heads=2)),
         "rwkv7": (models.RWKV7Config, models.RWKV7ForCausalLM, dict(head_dim=32)),
+        "mamba2": (models.Mamba2Config, models.Mamba2ForCausalLM,
+                   dict(num_heads=8, head_dim=16, state_size=24, n_groups=2, chunk_size=32)),
         "linear_attn": (models.LinearAttentionConfig, models.LinearAttentionForCausalLM,
                         dict(num_heads=2)),
     }

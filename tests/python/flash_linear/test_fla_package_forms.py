@@ -81,6 +81,31 @@ def test_gated_norms(activation):
           (x, g, weight, matrix))
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("size", [None, 4])
+def test_norms_of_mamba2(size, before):
+    def theirs(x, weight, bias, z, centred):
+        gate = z * torch.sigmoid(z)
+        groups = 1 if size is None else 12 // size
+        y = normed(x if before else x * gate, groups, centred, 1e-6) * weight + bias
+        return y * gate if before else y
+
+    given = draw((2, 5, 12), (12,), (12,), (2, 5, 12))
+    options = dict(group_size=size, norm_before_gate=before)
+    agree(lambda x, w, b, z: norms.rmsnorm_fn(x, w, b, z, **options),
+          lambda *one: theirs(*one, False), given)
+    agree(lambda x, w, b, z: norms.layernorm_fn(x, w, b, z, **options),
+          lambda *one: theirs(*one, True), given)
+    agree(lambda x, w: norms.rmsnorm_fn(x, w, None, group_size=size),
+          lambda x, w: normed(x, 1 if size is None else 12 // size, eps=1e-6) * w, given[:2])
+    halves = norms.rmsnorm_fn(given[0].bfloat16(), given[1].float(), None, given[3].float())
+    assert halves.dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="layernorm_fn: group_size: want a divisor of 12, got 5"):
+        norms.rmsnorm_fn(given[0], given[1], None, group_size=5)
+    with pytest.raises(ValueError, match="layernorm_fn: z: want"):
+        norms.rmsnorm_fn(given[0], given[1], None, given[3][:1])
+
+
 def test_norms_of_halves_are_rounded_once():
     x, weight = draw((3, 64), (64,))
     x = x.bfloat16()

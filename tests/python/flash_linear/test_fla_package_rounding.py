@@ -92,6 +92,8 @@ CASES = {
                             (ROWS, ROWS, *[(1, 1, 24)] * 6)),
     "fused_k_rwkv7": (sequences.fused_k_rwkv7, lambda k, a, ka: k * (1 + (a - 1) * ka),
                       (ROWS, ROWS, (24,))),
+    "rmsnorm_fn": (lambda x, w, z: norms.rmsnorm_fn(x, w, None, z, 1e-6, 8, False),
+                   lambda x, w, z: normed(x * F.silu(z), 3, eps=1e-6) * w, (ROWS, (24,), ROWS)),
     "gate_output_correction": (sequences.gate_output_correction, corrected,
                                (ROWS, (2, 40, 3, 8), (2, 40, 3, 8), (3, 8), (2, 40, 3, 8), ROWS)),
     "fused_kda_gate": (lambda g, a, b: fla.fused_kda_gate(g, a, b, output_dtype=g.dtype),
