@@ -20,7 +20,8 @@ from typing import Any
 # This package's modules and their functions: where each stands in fla.
 _FORMS = {
     "activations": {
-        "modules.activations.ops": ("elu_p1", "logsigmoid", "sigmoid", "sigmoidglu",
+        "modules.activations.ops": ("bias_gelu_impl", "elu_p1", "fast_gelu_impl", "logsigmoid",
+                                    "powglu", "powglu_linear", "sigmoid", "sigmoidglu",
                                     "sigmoidglu_linear", "sqrelu", "swiglu", "swiglu_linear",
                                     "swish"),
     },
@@ -34,6 +35,9 @@ _FORMS = {
         "modules.norm.l2norm": ("l2norm",),
         "modules.norm.layernorm": ("group_norm", "layer_norm", "layer_norm_linear", "rms_norm"),
         "modules.norm.layernorm_gated": ("layernorm_fn", "rmsnorm_fn"),
+    },
+    "residuals": {
+        "ops.attnres.fused": ("fused_attnres",),
     },
     "sequences": {
         "modules.causal_conv1d.ops": ("causal_conv1d", "causal_conv1d_update"),

@@ -44,3 +44,25 @@ def sigmoidglu(x, y):
 
 def sigmoidglu_linear(x, y, weight, bias):
     return F.linear(sigmoidglu(x, y), weight, bias)
+
+
+def powglu(x, y, power=3.0):
+    """g(x) y, g(x) = x^(power / (sqrt(x) + 1)) sigmoid(x) above 0, x sigmoid(x) below
+    (arXiv 2605.25704)."""
+    values = wide(x)
+    above = values > 0
+    base = torch.where(above, values, 1.0)  # no slope of a root or a power at 0 or below
+    gate = torch.where(above, base ** (power / (base.sqrt() + 1)), values) * values.sigmoid()
+    return (gate * wide(y)).to(x.dtype)
+
+
+def powglu_linear(x, y, weight, bias, power=3.0):
+    return F.linear(powglu(x, y, power), weight, bias)
+
+
+def fast_gelu_impl(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def bias_gelu_impl(y, bias):
+    return F.gelu(wide(y) + wide(bias), approximate="tanh").to(y.dtype)

@@ -21,7 +21,8 @@ def patch() -> None:
     installed = layer.is_fast_path_available
     for name in names:
         theirs = getattr(layer, name)
-        setattr(layer, name, getattr(fla, name) if theirs is None else on_cpu(getattr(fla, name), theirs))
+        ours = getattr(fla, name)
+        setattr(layer, name, ours if theirs is None else on_cpu(ours, theirs))
     layer.is_fast_path_available = True  # else every layer warns that it is slow
     fast, plain = layer.Mamba2.cuda_kernels_forward, layer.Mamba2.torch_forward
 

@@ -14,7 +14,7 @@ TOKENS = 100
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=3)
 
 
-def build(name):
+def build(name, **options):
     """K and V differ where the class lets them; RWKV-7 counts heads by their width."""
     from fla import models
 
@@ -31,6 +31,8 @@ def build(name):
                                dict(num_heads=2, head_dim=24)),
         "gsa": (models.GSAConfig, models.GSAForCausalLM, dict(num_heads=2, num_slots=16)),
         "lightnet": (models.LightNetConfig, models.LightNetForCausalLM, dict(expand_ratio=16)),
+        "forgetting": (models.ForgettingTransformerConfig, models.ForgettingTransformerForCausalLM,
+                       dict(num_heads=4, num_kv_heads=2, qk_norm=True, use_output_gate=True)),
         "kda": (models.KDAConfig, models.KDAForCausalLM, dict(num_heads=2, head_dim=16)),
         "rwkv6": (models.RWKV6Config, models.RWKV6ForCausalLM, dict(num_heads=2)),
         "rwkv7": (models.RWKV7Config, models.RWKV7ForCausalLM, dict(head_dim=32)),
@@ -41,7 +43,7 @@ def build(name):
     }
     config, model, own = kinds[name]
     torch.manual_seed(5)
-    built = model(config(**SIZES, **own)).float()
+    built = model(config(**SIZES, **own | options)).float()
     with torch.no_grad():  # away from gates of one value and projections of zeros
         for weight in built.parameters():
             size = 0.1 if weight.dim() < 2 else 0.7 * weight.shape[-1] ** -0.5
@@ -62,8 +64,10 @@ def ran(model, tokens):
     model.eval()
     start = model(tokens[:, :70], use_cache=True, logits_to_keep=None)
     steps, cache = [start.logits], start.past_key_values
+    softmax = model.config.model_type == "forgetting_transformer"  # whose steps want a mask
     for t in range(70, TOKENS):
-        step = model(tokens[:, t:t + 1], past_key_values=cache, use_cache=True)
+        mask = torch.ones_like(tokens[:, :t + 1]) if softmax else None
+        step = model(tokens[:, t:t + 1], past_key_values=cache, use_cache=True, attention_mask=mask)
         steps.append(step.logits[:, -1:])
         cache = step.past_key_values
     mask = torch.ones_like(tokens)
@@ -73,7 +77,7 @@ def ran(model, tokens):
         "steps": torch.cat(steps, 1),
         "short": model(tokens[1:, 40:], logits_to_keep=None).logits,
         "padded": model(tokens, attention_mask=mask, logits_to_keep=None).logits[1:, 40:],
-        "packed": model(tokens.view(1, -1), logits_to_keep=None,
+        "packed": model(tokens.view(1, -1), logits_to_keep=None, use_cache=False,
                         cu_seqlens=torch.tensor([0, 100, 140, 200])).logits[:, 140:],
     }
 

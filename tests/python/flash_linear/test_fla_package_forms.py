@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from tarn import fla
-from tarn._fla_package import activations, losses, norms, sequences
+from tarn._fla_package import activations, losses, norms, residuals, sequences
 
 
 def draw(*shapes, seed=0):
@@ -126,6 +126,64 @@ def test_activations():
           (x, y, matrix, shift))
     agree(activations.sigmoidglu_linear,
           lambda x, y, m, b: F.linear(torch.sigmoid(x) * y, m, b), (x, y, matrix, shift))
+
+
+@pytest.mark.parametrize("power", [3.0, 1.5])
+def test_powlu(power):
+    def gate(x):
+        rows = [v ** (power / (v.sqrt() + 1)) / (1 + (-v).exp()) if v > 0 else v / (1 + (-v).exp())
+                for v in x.flatten()]
+        return torch.stack(rows).view(x.shape)
+
+    x, y, matrix, shift = draw((3, 20), (3, 20), (4, 20), (4,))
+    agree(lambda x, y: activations.powglu(x, y, power), lambda x, y: gate(x) * y, (x, y))
+    agree(lambda x, y, m, b: activations.powglu_linear(x, y, m, b, power),
+          lambda x, y, m, b: F.linear(gate(x) * y, m, b), (x, y, matrix, shift))
+    edge = torch.tensor([0.0, -0.0, 1e-40, 1e-30, -1e-40, 88.0, -200.0, 1e20], requires_grad=True)
+    out = activations.powglu(edge, torch.ones(8), power)
+    slopes, = torch.autograd.grad(out.sum(), edge)
+    assert out.isfinite().all() and slopes.isfinite().all()
+
+
+def test_gelu():
+    def gelu(x):
+        return x / 2 * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+
+    x, shift = draw((3, 20), (20,))
+    agree(activations.fast_gelu_impl, gelu, (x,))
+    agree(activations.bias_gelu_impl, lambda x, b: gelu(x + b), (x, shift))
+
+
+@pytest.mark.parametrize("normed_behind", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_attention_over_residuals(count, normed_behind):
+    def theirs(query, weight, behind, *sources):
+        rows, shares = [], []
+        for place in zip(*(one.reshape(-1, 8) for one in sources), strict=True):
+            scores = [0.7 * (query.flatten() * weight * v).sum() / (v.square().mean() + 1e-3).sqrt()
+                      for v in place]
+            total = sum(score.exp() for score in scores)
+            share = [score.exp() / total for score in scores]
+            row = sum(p * v for p, v in zip(share, place, strict=True))
+            if normed_behind:
+                row = row / (row.square().mean() + 1e-3).sqrt() * behind
+            rows.append(row)
+            shares.append(torch.stack(share))
+        return (torch.stack(rows).view(sources[0].shape) + 0 * behind.sum(),
+                torch.stack(shares, 1).view(count, 2, 3).detach() + 0 * query.sum())
+
+    def ours(query, weight, behind, *sources):
+        out, shares = residuals.fused_attnres(
+            query, sources, weight, behind if normed_behind else None, 1e-3, 0.7, True)
+        assert not shares.requires_grad
+        return out + 0 * behind.sum(), shares + 0 * query.sum()
+
+    given = draw((1, 8), (8,), (8,), *[(2, 3, 8)] * count)
+    agree(ours, theirs, given)
+    with pytest.raises(ValueError, match="fused_attnres: residuals: want at least one tensor"):
+        residuals.fused_attnres(given[0], [], given[1])
+    with pytest.raises(ValueError, match="fused_attnres: query: want 8 numbers"):
+        residuals.fused_attnres(given[0][:, 1:], given[3:], given[1])
 
 
 def convolved(x, weight, bias, residual, state, silu):

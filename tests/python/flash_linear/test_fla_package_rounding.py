@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tarn import fla
-from tarn._fla_package import activations, losses, norms, sequences
+from tarn._fla_package import activations, losses, norms, residuals, sequences
 
 
 def normed(x, groups=1, centred=False, eps=1e-5):
@@ -44,6 +44,12 @@ def corrected(o, r, k, r_k, v, g):
     return (o + seen.flatten(2)) * g
 
 
+def mixed(asked, *sources):
+    scores = [(asked * v).sum(-1) / (v.square().mean(-1) + 1e-6).sqrt() for v in sources]
+    total = sum(score.exp() for score in scores)
+    return sum((score.exp() / total)[..., None] * v for score, v in zip(scores, sources, strict=True))
+
+
 TARGET = torch.tensor([3, -100, 0, 6])
 
 
@@ -65,6 +71,14 @@ CASES = {
     "logsigmoid": (lambda x: activations.logsigmoid(x, 3.0), lambda x: F.logsigmoid(x) / 3, (ROWS,)),
     "swiglu": (activations.swiglu, lambda x, y: x * torch.sigmoid(x) * y, (ROWS, ROWS)),
     "sigmoidglu": (activations.sigmoidglu, lambda x, y: torch.sigmoid(x) * y, (ROWS, ROWS)),
+    "powglu": (activations.powglu,
+               lambda x, y: torch.where(x > 0, x.clamp(min=1e-9) ** (3 / (x.clamp(min=1e-9).sqrt() + 1)),
+                                        x) * torch.sigmoid(x) * y, (ROWS, ROWS)),
+    "gelu": (activations.fast_gelu_impl,
+             lambda x: x / 2 * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3))), (ROWS,)),
+    "fused_attnres": (
+        lambda q, w, a, b: residuals.fused_attnres(q, [a, b], w),
+        lambda q, w, a, b: mixed(q * w, a, b), ((24,), (24,), ROWS, ROWS)),
     "rms_norm": (lambda x, w, r: norms.rms_norm(x, w, None, r), lambda x, w, r: normed(x + r) * w,
                  (ROWS, (24,), ROWS)),
     "layer_norm": (lambda x, w, b, r: norms.layer_norm(x, w, b, r, prenorm=True),
@@ -78,6 +92,8 @@ CASES = {
     "layer_norm_gated": (lambda x, g, w, b: norms.layer_norm_gated(x, g, w, b, "sigmoid"),
                          lambda x, g, w, b: (normed(x, centred=True, eps=1e-6) * w + b)
                          * torch.sigmoid(g), GATED),
+    "rmsnorm_fn": (lambda x, w, z: norms.rmsnorm_fn(x, w, None, z, 1e-6, 8, False),
+                   lambda x, w, z: normed(x * F.silu(z), 3, eps=1e-6) * w, (ROWS, (24,), ROWS)),
     "causal_conv1d": (lambda x, w, b, r: sequences.causal_conv1d(x, w, b, r, activation="silu")[0],
                       convolved, (ROWS, (24, 4), (24,), ROWS)),
     "causal_conv1d_update": (
@@ -92,8 +108,6 @@ CASES = {
                             (ROWS, ROWS, *[(1, 1, 24)] * 6)),
     "fused_k_rwkv7": (sequences.fused_k_rwkv7, lambda k, a, ka: k * (1 + (a - 1) * ka),
                       (ROWS, ROWS, (24,))),
-    "rmsnorm_fn": (lambda x, w, z: norms.rmsnorm_fn(x, w, None, z, 1e-6, 8, False),
-                   lambda x, w, z: normed(x * F.silu(z), 3, eps=1e-6) * w, (ROWS, (24,), ROWS)),
     "gate_output_correction": (sequences.gate_output_correction, corrected,
                                (ROWS, (2, 40, 3, 8), (2, 40, 3, 8), (3, 8), (2, 40, 3, 8), ROWS)),
     "fused_kda_gate": (lambda g, a, b: fla.fused_kda_gate(g, a, b, output_dtype=g.dtype),
