@@ -127,30 +127,34 @@ HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
   }
 }
 
-// Vector gates: takes the weights of pairs that pass no gate out of the chunk's
-// weights, by queries, until AddNearPairs.
-HWY_MAYBE_UNUSED static void TakeNearPairs(const GradientContext& c) {
+// Weights of queries and keys (by rows over queries, and transposed) of which a
+// query reads the key `shift` tokens before it through no gate.
+struct NearPairs {
+  float *weights, *weights_t;     // [C, C]
+  int64_t shift;                  // 0, or 1 where a read has not seen its decay
+  float* lanes;                   // [C], by queries: what is taken
+  const float *queries, *keys;    // [C, key]
+  float *grad_queries, *grad_keys;
+};
+
+// Takes the weights of near pairs out of the chunk's, until AddNear.
+HWY_MAYBE_UNUSED static void TakeNear(const NearPairs& pairs) {
   constexpr int64_t C = kRecurrentChunk;
-  const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
-  float* near = c.w + c.layout.near_lanes;
-  near[0] = 0.0f;
-  for (int64_t i = shift, j = 0; i < C; ++i, ++j) {
-    float* weight = c.w + c.layout.weights + i * C + j;
-    near[i] = *weight;
-    *weight = c.w[c.layout.weights_t + j * C + i] = 0.0f;
+  pairs.lanes[0] = 0.0f;
+  for (int64_t i = pairs.shift, j = 0; i < C; ++i, ++j) {
+    float* weight = pairs.weights + i * C + j;
+    pairs.lanes[i] = *weight;
+    *weight = pairs.weights_t[j * C + i] = 0.0f;
   }
 }
 
-// Adds the terms that near pairs have in dq and dk.
-HWY_MAYBE_UNUSED static void AddNearPairs(const GradientContext& c) {
+// Adds the terms that near pairs have in the gradients of queries and keys.
+HWY_MAYBE_UNUSED static void AddNear(const NearPairs& pairs, int64_t key) {
   const DF d;
-  const int64_t shift = c.in().bonus != nullptr ? 1 : 0, key = c.at.key;
-  for (int64_t i = shift, j = 0; i < kRecurrentChunk; ++i, ++j) {
-    const VF weight = hn::Set(d, c.w[c.layout.near_lanes + i]);
-    const float *q = c.w + c.at.queries + i * key,
-                *k = c.w + c.at.keys + j * key;
-    float *dq = c.w + c.layout.queries_grad + i * key,
-          *dk = c.w + c.layout.keys_grad + j * key;
+  for (int64_t i = pairs.shift, j = 0; i < kRecurrentChunk; ++i, ++j) {
+    const VF weight = hn::Set(d, pairs.lanes[i]);
+    const float *q = pairs.queries + i * key, *k = pairs.keys + j * key;
+    float *dq = pairs.grad_queries + i * key, *dk = pairs.grad_keys + j * key;
     for (int64_t n = 0; n < key; n += kLanes) {
       hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, k + n), hn::LoadU(d, dq + n)),
                  d, dq + n);
@@ -160,17 +164,29 @@ HWY_MAYBE_UNUSED static void AddNearPairs(const GradientContext& c) {
   }
 }
 
-// dg of vector gates from rows; at.spare holds k_j times what S' gives its
-// gradient, so that of a last key, which passes no gate on its way to S', the
-// telescoped sum gets exactly 0.
-HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
+// The near pairs of vector gates without a low-rank pair.
+HWY_INLINE NearPairs NearPairsOf(const GradientContext& c) {
+  const RecurrentGradientLayout& l = c.layout;
+  float* w = c.w;
+  return {w + l.weights,      w + l.weights_t,   c.in().bonus != nullptr ? 1 : 0,
+          w + l.near_lanes,   w + c.at.queries,  w + c.at.keys,
+          w + l.queries_grad, w + l.keys_grad};
+}
+
+// dg of vector gates by rows [C, key] into gate_rows. change(i, k) is what row i
+// adds to the telescoped sum: the terms of what reads at i less those of what is
+// written at i, in the kLanes channels from k. at.spare holds what each token
+// writes to S' times what S' gives its gradient: change() has it taken out of
+// the telescoped sum, which a last key, that passes no gate on its way to S',
+// gets exactly 0 of.
+template <typename Change>
+HWY_INLINE void TelescopeGates(const GradientContext& c, const Change& change) {
   const DF d;
   constexpr int64_t C = kRecurrentChunk;
   const RecurrentGradientLayout& l = c.layout;
   float* w = c.w;
-  const bool delta = c.in().HasBetas(), to_end = c.has_grad_state;
-  const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
   const int64_t key = c.at.key;
+  const bool to_end = c.has_grad_state;
   const bool through = to_end && c.s.reads_state;  // from S to S'
   if (through) StateRowDots(c, c.state);
   for (int64_t k = 0; k < key; k += kLanes) {
@@ -185,19 +201,8 @@ HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
     }
     VF sum = hn::Zero(d);
     for (int64_t i = C - 1; i >= 0; --i) {
-      const int64_t row = i * key + k, read = row + shift * key;
-      const VF own = hn::LoadU(d, w + c.at.keys + row);
-      VF change = hn::Mul(own, hn::LoadU(d, w + l.keys_grad + row));
-      change = to_end ? hn::Sub(hn::LoadU(d, w + c.at.spare + row), change)
-                      : hn::Neg(change);
-      if (i + shift < C) {
-        change = hn::MulAdd(hn::LoadU(d, w + c.at.queries + read),
-                            hn::LoadU(d, w + l.queries_grad + read), change);
-      }
-      if (delta) {
-        change = hn::MulAdd(own, hn::LoadU(d, w + l.past_grad + row), change);
-      }
-      sum = hn::Add(sum, change);
+      const int64_t row = i * key + k;
+      sum = hn::Add(sum, change(i, k));
       const VF all =
           to_end ? hn::Add(sum, hn::LoadU(d, w + l.gate_rows + row)) : sum;
       const auto reset =
@@ -205,11 +210,41 @@ HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
       hn::StoreU(hn::IfThenZeroElse(reset, all), d, w + l.gate_rows + row);
     }
   }
+}
+
+HWY_MAYBE_UNUSED static void StoreGateRows(const GradientContext& c) {
   const TensorView& to = c.task.grad->grad_gates;
   for (int64_t r = 0; r < c.s.rows; ++r) {
-    StoreRow(to.dtype, w + l.gate_rows + r * key, c.in().keys.size[3],
+    StoreRow(to.dtype, c.w + c.layout.gate_rows + r * c.at.key,
+             c.in().keys.size[3],
              to.Row(c.s.batch, c.s.first + r, c.value_head));
   }
+}
+
+// dg of vector gates without a low-rank pair.
+HWY_MAYBE_UNUSED static void VectorGateGradients(const GradientContext& c) {
+  const DF d;
+  const RecurrentGradientLayout& l = c.layout;
+  float* w = c.w;
+  const bool delta = c.in().HasBetas(), to_end = c.has_grad_state;
+  const int64_t shift = c.in().bonus != nullptr ? 1 : 0;
+  const int64_t key = c.at.key;
+  TelescopeGates(c, [&](int64_t i, int64_t k) HWY_ATTR {
+    const int64_t row = i * key + k, read = row + shift * key;
+    const VF own = hn::LoadU(d, w + c.at.keys + row);
+    VF change = hn::Mul(own, hn::LoadU(d, w + l.keys_grad + row));
+    change = to_end ? hn::Sub(hn::LoadU(d, w + c.at.spare + row), change)
+                    : hn::Neg(change);
+    if (i + shift < kRecurrentChunk) {
+      change = hn::MulAdd(hn::LoadU(d, w + c.at.queries + read),
+                          hn::LoadU(d, w + l.queries_grad + read), change);
+    }
+    if (delta) {
+      change = hn::MulAdd(own, hn::LoadU(d, w + l.past_grad + row), change);
+    }
+    return change;
+  });
+  StoreGateRows(c);
 }
 
 }  // namespace HWY_NAMESPACE

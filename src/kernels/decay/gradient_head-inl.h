@@ -247,7 +247,7 @@ HWY_MAYBE_UNUSED static void GradientValueHead(const GradientContext& c,
     DecayWeights(c, c.task.options->scale, w + at.scores, 1.0f, true, l.weights,
                  l.weights_t);
   } else {
-    TakeNearPairs(c);
+    TakeNear(NearPairsOf(c));
   }
   if (kDelta) {
     Transpose(w + l.grad_past, at.value, C, at.value, w + l.grad_past_t, C);
@@ -261,7 +261,7 @@ HWY_MAYBE_UNUSED static void GradientValueHead(const GradientContext& c,
   RowGradients<kDelta>(c);
   if (in.VectorGates()) {
     VectorGateGradients(c);
-    AddNearPairs(c);
+    AddNear(NearPairsOf(c), at.key);
   } else if (IsGated(in)) {
     ScalarGateGradients(c);
   }

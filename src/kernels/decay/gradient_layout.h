@@ -34,7 +34,9 @@ struct RecurrentGradientLayout {
   int64_t queries_grad, keys_grad, past_grad;        // [C, key]
   int64_t queries_sum, keys_sum;                     // over a group's heads
   int64_t bonus_lanes;  // dO_i . v_i * scale [C]: the exclusive read
-  int64_t near_lanes;   // weights of pairs that pass no gate [C], by queries
+  // Weights of pairs that pass no gate [C], by queries; [4, C] for the low-rank
+  // pair: q with k, q with b, c with k, c with b.
+  int64_t near_lanes;
   int64_t pair_parts;   // dP_ij P_ij by rows over keys [C, C]: dg
   int64_t query_parts, past_parts, key_parts;  // q dq, p dp, k dk of states [C]
   int64_t gate_rows, state_rows;  // dg [C] or [C, key]; sums of S dS [key]
@@ -81,7 +83,7 @@ struct RecurrentGradientLayout {
     queries_sum = plan.Take(C * key);
     keys_sum = plan.Take(C * key);
     bonus_lanes = plan.Take(C);
-    near_lanes = plan.Take(C);
+    near_lanes = plan.Take(pair ? 4 * C : C);
     pair_parts = plan.Take(C * C);
     query_parts = plan.Take(C);
     past_parts = plan.Take(C);

@@ -6,6 +6,7 @@
 //   h_i = q_i dq_i + c_{i+1} dc_{i+1} - k_i dk_i - b_i db_i
 //   dS <- Gamma dS + Qt^T dO + Ct^T dZ
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "kernels/decay/checks.h"
@@ -111,6 +112,14 @@ static void PairRowGradients(const GradientContext& c) {
   product(state, l.grad_past_t, l.past_start_t, 1.0f, l.past_t_grad);
   product(grad_state, l.values_t, l.to_end_t, 1.0f, l.keys_t_grad);
   product(grad_state, l.values_read_t, l.to_end_t, 1.0f, l.writes_t_grad);
+  if (c.has_grad_state && IsGated(c.in())) {  // for dg
+    Transpose(w + l.keys_t_grad, C, at.key, C, w + l.keys_grad, at.key);
+    Transpose(w + l.writes_t_grad, C, at.key, C, w + l.writes_grad, at.key);
+    MultiplyRows(w + at.keys, w + l.keys_grad, 1.0f, at.key, w + at.spare);
+    MultiplyRows(w + at.writes, w + l.writes_grad, 1.0f, at.key,
+                 w + l.writes_grad);
+    AddRow(w + l.writes_grad, C * at.key, w + at.spare);
+  }
   const auto keys = [&](int64_t weights_t, int64_t rows, bool past,
                         int64_t to) HWY_ATTR {
     AddDecayedKeys(w + weights_t, w + rows, gamma, at.key, d_key, past, w + to);
@@ -134,6 +143,29 @@ static void PairRowGradients(const GradientContext& c) {
   rows(l.writes_t_grad, l.writes_grad);
 }
 
+// Pairs that pass no gate: a query and what its own token writes, a read and what
+// the token before it writes.
+static std::array<NearPairs, 4> NearOfPair(const GradientContext& c) {
+  const RecurrentGradientLayout& l = c.layout;
+  const ChunkParts& at = c.at;
+  float* w = c.w;
+  const auto near = [&](int64_t number, int64_t weights, int64_t weights_t,
+                        bool read, bool write) -> NearPairs {
+    return {w + weights,
+            w + weights_t,
+            read ? 1 : 0,
+            w + l.near_lanes + number * kRecurrentChunk,
+            w + (read ? at.reads : at.queries),
+            w + (write ? at.writes : at.keys),
+            w + (read ? l.past_grad : l.queries_grad),
+            w + (write ? l.writes_grad : l.keys_grad)};
+  };
+  return {near(0, l.weights, l.weights_t, false, false),
+          near(1, l.write_weights, l.write_weights_t, false, true),
+          near(2, l.past_weights, l.past_weights_t, true, false),
+          near(3, l.pair_weights, l.pair_weights_t, true, true)};
+}
+
 // dg by rows; a gate per token or head gets the sum over channels.
 static void PairGateGradients(const GradientContext& c) {
   const DF d;
@@ -143,34 +175,23 @@ static void PairGateGradients(const GradientContext& c) {
   const RecurrentInputs& in = c.in();
   const int64_t key = at.key;
   float* w = c.w;
-  if (c.has_grad_state) StateRowDots(c, c.next_state);
-  const auto times = [&](int64_t a, int64_t b, int64_t row) HWY_ATTR {
-    return hn::Mul(hn::LoadU(d, w + a + row), hn::LoadU(d, w + b + row));
-  };
-  for (int64_t k = 0; k < key; k += kLanes) {
-    VF sum =
-        c.has_grad_state ? hn::LoadU(d, w + l.state_rows + k) : hn::Zero(d);
-    for (int64_t i = C - 1; i >= 0; --i) {
-      const int64_t row = i * key + k;
-      VF change = hn::Sub(times(at.queries, l.queries_grad, row),
-                          hn::Add(times(at.keys, l.keys_grad, row),
-                                  times(at.writes, l.writes_grad, row)));
-      if (i + 1 < C) {
-        change = hn::Add(change, times(at.reads, l.past_grad, row + key));
-      }
-      sum = hn::Add(sum, change);
-      const auto reset = hn::Eq(hn::LoadU(d, w + at.gates + row), hn::Zero(d));
-      hn::StoreU(hn::IfThenZeroElse(reset, sum), d, w + l.gate_rows + row);
+  TelescopeGates(c, [&](int64_t i, int64_t k) HWY_ATTR {
+    const int64_t row = i * key + k;
+    const auto times = [&](int64_t a, int64_t b, int64_t of) HWY_ATTR {
+      return hn::Mul(hn::LoadU(d, w + a + of), hn::LoadU(d, w + b + of));
+    };
+    VF written = hn::Add(times(at.keys, l.keys_grad, row),
+                         times(at.writes, l.writes_grad, row));
+    if (c.has_grad_state) {
+      written = hn::Sub(written, hn::LoadU(d, w + at.spare + row));
     }
-  }
-  const TensorView& to = c.task.grad->grad_gates;
-  if (in.VectorGates()) {
-    for (int64_t r = 0; r < c.s.rows; ++r) {
-      StoreRow(to.dtype, w + l.gate_rows + r * key, in.keys.size[3],
-               to.Row(c.s.batch, c.s.first + r, c.value_head));
+    VF change = hn::Sub(times(at.queries, l.queries_grad, row), written);
+    if (i + 1 < C) {
+      change = hn::Add(change, times(at.reads, l.past_grad, row + key));
     }
-    return;
-  }
+    return change;
+  });
+  if (in.VectorGates()) return StoreGateRows(c);
   HWY_ALIGN float sums[C];
   double total = 0;
   for (int64_t i = 0; i < C; ++i) {
@@ -182,7 +203,9 @@ static void PairGateGradients(const GradientContext& c) {
     if (i < c.s.rows) total += static_cast<double>(sums[i]);
   }
   if (c.task.head_gate_sums != nullptr) c.task.head_gate_sums[c.g] += total;
-  if (in.HasGates()) StoreScalars(sums, c.s, c.value_head, to);
+  if (in.HasGates()) {
+    StoreScalars(sums, c.s, c.value_head, c.task.grad->grad_gates);
+  }
 }
 
 // GradientWalk's functions for the low-rank pair: one value head a head.
@@ -279,8 +302,15 @@ struct PairCore {
                 l.past_weights_t);
     PairWeights(c, l.grad_past, l.values_read_t, 1.0f, true, l.pair_weights,
                 l.pair_weights_t);
-    PairRowGradients(c);
-    if (IsGated(in)) PairGateGradients(c);
+    if (!IsGated(in)) {
+      PairRowGradients(c);
+    } else {
+      const std::array<NearPairs, 4> near = NearOfPair(c);
+      for (const NearPairs& pairs : near) TakeNear(pairs);
+      PairRowGradients(c);
+      PairGateGradients(c);
+      for (const NearPairs& pairs : near) AddNear(pairs, at.key);
+    }
     if (!c.s.leaves_state) return;
     RowPrefetcher nothing;
     ForPanels(at.value, [&](auto n, int64_t v) HWY_ATTR {
