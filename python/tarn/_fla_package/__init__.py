@@ -108,9 +108,9 @@ def _patch_everywhere(new: dict[int, Callable]) -> None:
 def install_as_fla() -> None:
     """Lets an installed flash-linear-attention 0.6 import without a GPU, and its layers
     and models run and train on CPU tensors over tarn's kernels: RetNet, GLA, HGRN, HGRN2,
-    DeltaNet, Gated DeltaNet, Gated DeltaProduct, Comba, GSA, LightNet, KDA, RWKV-6,
-    RWKV-7, Mamba-2 and linear attention, with packed and padded rows, prefill and steps. Triton
-    need not be installed.
+    DeltaNet, Gated DeltaNet, Gated DeltaProduct, Comba, GSA, LightNet, Forgetting
+    Transformer, KDA, RWKV-6, RWKV-7, Mamba-2 and linear attention, with packed and padded
+    rows, prefill and steps. Triton need not be installed.
 
     For the whole process; imports torch, transformers and `fla`; a second call does
     nothing. Tensors on other devices run what they would run without it. A function of

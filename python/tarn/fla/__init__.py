@@ -12,6 +12,8 @@ any order. The functions of mamba_ssm and causal_conv1d that Mamba-2's models ca
 beside them.
 """
 
+from tarn.fla.attn import parallel_attn
+from tarn.fla.attn.decoding import attn_decoding_one_step
 from tarn.fla.causal_conv1d import causal_conv1d_fn, causal_conv1d_update
 from tarn.fla.comba import chunk_comba, fused_recurrent_comba
 from tarn.fla.delta_rule import (
@@ -19,6 +21,7 @@ from tarn.fla.delta_rule import (
     fused_chunk_delta_rule,
     fused_recurrent_delta_rule,
 )
+from tarn.fla.forgetting_attn import parallel_forgetting_attn
 from tarn.fla.gated_delta_product import chunk_gated_delta_product
 from tarn.fla.gated_delta_rule import (
     chunk_gated_delta_rule,
@@ -72,6 +75,7 @@ from tarn.fla.simple_gla import (
 )
 
 __all__ = [
+    "attn_decoding_one_step",
     "causal_conv1d_fn",
     "causal_conv1d_update",
     "chunk_comba",
@@ -121,6 +125,8 @@ __all__ = [
     "fused_recurrent_simple_gla",
     "mamba_chunk_scan_combined",
     "mamba_split_conv1d_scan_combined",
+    "parallel_attn",
+    "parallel_forgetting_attn",
     "parallel_retention",
     "parallel_simple_gla",
     "selective_state_update",

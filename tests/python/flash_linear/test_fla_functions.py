@@ -55,7 +55,8 @@ def takes(name, argument):
 def test_every_function_has_a_case():
     others = {"chunk_gated_delta_product", "chunk_gsa", "fused_recurrent_gsa",
               "fused_additive_gate", "chunk_lightnet",
-              "fused_recurrent_lightnet"}  # files that test one family
+              "fused_recurrent_lightnet", "parallel_attn", "parallel_forgetting_attn",
+              "attn_decoding_one_step"}  # files that test one family
     others |= {"causal_conv1d_fn", "causal_conv1d_update", "chunk_hgrn", "fused_recurrent_hgrn",
                "parallel_simple_gla", "parallel_retention", "mamba_chunk_scan_combined",
                "selective_state_update"}

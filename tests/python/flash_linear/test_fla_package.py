@@ -13,7 +13,8 @@ import torch
 
 FOLDER = pathlib.Path(__file__).parent
 MODELS = ("retnet", "gla", "hgrn", "hgrn2", "delta_net", "gated_deltanet", "gated_deltaproduct",
-          "comba", "gsa", "lightnet", "kda", "rwkv6", "rwkv7", "mamba2", "linear_attn")
+          "comba", "gsa", "lightnet", "forgetting", "kda", "rwkv6", "rwkv7", "mamba2",
+          "linear_attn")
 PEERS = FOLDER.parents[2] / ".venv-peers/bin/python"
 FOUND = "import importlib.util as u, sys; sys.exit(not (u.find_spec('fla') and u.find_spec('torch')))"
 

@@ -17,10 +17,11 @@ import pytest
 TABLE = pathlib.Path(__file__).with_name("signatures.json")
 FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "delta_rule",
             "gated_delta_rule", "gated_delta_product", "comba", "gsa", "lightnet", "kda", "hgrn",
-            "rwkv6", "rwkv7", "generalized_delta_rule/dplr",
+            "rwkv6", "rwkv7", "attn", "forgetting_attn", "generalized_delta_rule/dplr",
             "generalized_delta_rule/iplr")
 # Functions that models import from modules of the families, which do not export them.
 MORE = {"gated_delta_rule": ("fused_gdn_gate",), "gsa": ("fused_additive_gate",),
+        "attn": ("attn_decoding_one_step",),
         "kda": ("fused_kda_gate", "fused_recurrent_kda_fwd")}
 
 
@@ -31,6 +32,8 @@ def parameters(function: ast.FunctionDef) -> list[str]:
     defaults = [None] * (len(names) - len(given.defaults)) + given.defaults
     found = [name if default is None else f"{name}={ast.unparse(default)}"
              for name, default in zip(names, defaults, strict=True)]
+    found += [f"{one.arg}={ast.unparse(default)}" for one, default
+              in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default]
     return found + ([f"**{given.kwarg.arg}"] if given.kwarg else [])
 
 

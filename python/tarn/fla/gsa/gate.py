@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from tarn.fla import _call
+from tarn.fla._packed import bounds_of
 from tarn.ops import _checks as checks
 
 __all__ = ["fused_additive_gate"]
@@ -16,13 +17,9 @@ def _rows_of(op: str, x: Tensor, cu_seqlens: Tensor | None) -> list[Tensor]:
     """The sequences of x: the whole batch, or each packed one."""
     if cu_seqlens is None:
         return [x]
-    checks.want_lengths(op, "cu_seqlens", cu_seqlens, x)
     if x.shape[0] != 1:
         raise checks.value_error(op, "x (with cu_seqlens)", "a batch of 1", x.shape[0])
-    bounds = cu_seqlens.tolist()
-    if bounds[:1] != [0] or bounds[-1] != x.shape[1] or bounds != sorted(bounds):
-        wanted = f"0, ..., {x.shape[1]} in ascending order"
-        raise checks.value_error(op, "cu_seqlens", wanted, checks.shape_text(bounds))
+    bounds = bounds_of(op, cu_seqlens, x.shape[1], x)
     return [x[:, begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
