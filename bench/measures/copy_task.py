@@ -73,7 +73,8 @@ def tarn_side(ctx, data):
     import tarn.nn
     import tarn.optim
 
-    encoder = tarn.nn.Encoder(LAYERS, D_MODEL, HEADS, d_ff=D_FF, dropout=DROPOUT)
+    sizes = {"d_ff": D_FF, "dropout": DROPOUT, "norm": "post"}  # fast-transformers' norms
+    encoder = tarn.nn.Encoder(LAYERS, D_MODEL, HEADS, **sizes)
     model = CopyModel(encoder)
     return _side("tarn", model, tarn.optim.RAdam(model.parameters(), lr=RATE), data, ctx.threads)
 

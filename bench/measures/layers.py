@@ -54,7 +54,7 @@ def _layer_side(name, layer, forward, shape, threads, prepare=None):
 def tarn_side(batch, seq_len, d_model, heads, d_ff, dropout, threads):
     import tarn.nn
 
-    layer = tarn.nn.EncoderLayer(d_model, heads, d_ff, dropout=dropout)
+    layer = tarn.nn.EncoderLayer(d_model, heads, d_ff, dropout=dropout, norm="post")
     shape = (batch, seq_len, d_model)
     return _layer_side(f"tarn, dropout {dropout}", layer, layer, shape, threads)
 

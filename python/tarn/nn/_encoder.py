@@ -45,8 +45,8 @@ def _plain(module: Any, kind: type[torch.nn.Module], bias: bool | None = None) -
 class EncoderLayer(torch.nn.Module):
     """Attention and a feed-forward network with residuals and norms.
 
-        post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
         pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
+        post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
 
     with FFN(u) = linear2(drop(act(linear1(u)))), or what feed_forward says.
 
@@ -55,7 +55,9 @@ class EncoderLayer(torch.nn.Module):
         d_ff: hidden width F; None: 4 d_model.
         dropout: probability in [0, 1), in training mode only; masks come from
             torch's default generator, one seed for each dropout.
-        activation: "relu" or "gelu" (the exact form). norm: "post" or "pre".
+        activation: "relu" or "gelu" (the exact form). norm: "pre", as in
+            `tarn.models` (Xiong et al. 2020, arXiv 2002.04745), or "post", the
+            default of fast-transformers and so of `tarn.transformers`.
         norm_eps: inside the root of the norms.
         feed_forward: "mlp", "swiglu" or "channel-mix", as in
             `tarn.transformers.TransformerEncoderLayer`; for a causal mixer alone the
@@ -73,7 +75,7 @@ class EncoderLayer(torch.nn.Module):
         d_ff: int | None = None,
         dropout: float = 0.0,
         activation: str = "relu",
-        norm: str = "post",
+        norm: str = "pre",
         norm_eps: float = 1e-5,
         *,
         feed_forward: str = "mlp",

@@ -8,6 +8,7 @@ import torch
 
 import tarn
 from tarn import ops
+from tarn.masking import TriangularCausalMask
 
 
 def close(given, wanted, bound=3e-6):
@@ -135,3 +136,17 @@ def test_refuses():
         ops.residual_norm(x, dropout=1.5, seed=ops.draw_seed())
     with pytest.raises(ValueError, match="packed: want a last size of"):
         ops.linear_attention_packed(x, 2, 5)
+
+
+def test_norms_come_first_as_in_the_models():
+    """The layers of fast-transformers' paths keep that library's order."""
+    model = tarn.models.LanguageModel(vocab_size=5, d_model=16, n_layers=1, n_heads=2, d_ff=24)
+    layer = tarn.nn.EncoderLayer(16, 2, 24, activation=model.config["activation"]).eval()
+    assert layer.norm == model.config["norm"] == "pre"
+    assert [one.norm for one in tarn.nn.Encoder(2, 16, 2).layers] == ["pre", "pre"]
+    layer.load_state_dict(model.layers[0].state_dict())
+    x = torch.randn(2, 9, 16)
+    mask = TriangularCausalMask(9)
+    close(layer(x), model.layers[0].eval()(x, mask))
+    own = tarn.attention.AttentionLayer(tarn.attention.FullAttention(), 16, 2)
+    assert not tarn.transformers.TransformerEncoderLayer(own, 16).pre_norm
