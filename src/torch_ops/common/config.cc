@@ -1,10 +1,12 @@
 // torch.ops.tarn.finish_config, config_text, weight_shapes and the tables they
-// rest on (config/tables.h), for Python, as JSON texts.
+// rest on (config/tables.h), for Python, as JSON texts; and check_json, so that
+// Python refuses the files that the runtime refuses.
 #include <torch/library.h>
 
 #include "config/declared_mixer.h"
 #include "config/model_config.h"
 #include "config/tables.h"
+#include "core/json.h"
 #include "torch_ops/common/call.h"
 
 namespace tarn::ops {
@@ -59,7 +61,22 @@ void AddMixer(const std::string& json) {
   });
 }
 
+// text: [n] uint8 on the CPU.
+void CheckJson(const at::Tensor& text, const std::string& where) {
+  WithTorchErrors([&] {
+    constexpr uint64_t kMaxBytes = 100'000'000;  // a header of safetensors
+    const at::Tensor bytes = text.contiguous();
+    const std::string_view view(
+        static_cast<const char*>(bytes.const_data_ptr()),
+        static_cast<size_t>(bytes.numel()));
+    const auto parsed = ParseStrictJson(view, where, kMaxBytes);
+    if (!parsed.ok()) Throw(parsed.error());
+    return 0;
+  });
+}
+
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def("check_json(Tensor text, str where) -> ()", &CheckJson);
   m.def("finish_config(str json) -> str", &Finished);
   m.def("config_text(str json) -> str", &FileText);
   m.def("weight_shapes(str json) -> str", &Shapes);

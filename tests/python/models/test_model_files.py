@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 
@@ -71,13 +72,13 @@ def test_a_configuration_is_strict_json(folder, change):
     text = change(path.read_text())
     assert text != path.read_text()
     path.write_text(text)
-    assert refused(folder).startswith(f"{path}: want ")
+    assert re.match(re.escape(f"{path}: ") + r"(byte \d+: )?want ", refused(folder))
 
 
 def test_a_configuration_is_utf8(folder):
     path = folder / "config.json"
     path.write_bytes(path.read_bytes().replace(b"{", b'{"\xff": 1, ', 1))
-    assert "want JSON in UTF-8" in refused(folder)
+    assert "UTF-8" in refused(folder)
 
 
 def test_weights_have_the_types_that_the_runtime_reads(folder):
@@ -96,7 +97,7 @@ def test_labels_follow_the_rules_of_the_runtime(tmp_path, text):
     tarn.save_model(models.Classifier(**sizes), tmp_path / "m")
     tarn.load_model(tmp_path / "m")
     (tmp_path / "m" / "labels.json").write_text(text)
-    assert "labels.json: want" in refused(tmp_path / "m")
+    assert re.search(r"labels\.json: (byte \d+: )?want ", refused(tmp_path / "m"))
 
 
 def forms_of(path):
