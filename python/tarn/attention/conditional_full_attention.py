@@ -48,9 +48,13 @@ class ConditionalFullAttention(torch.nn.Module):
     ) -> torch.Tensor:
         """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]; masks as the
         kind that runs takes them."""
-        short = max(queries.shape[1], keys.shape[1]) <= self.length_limit
+        short = self._short(queries, keys)
         chosen = self.full_attention if short else self.other_attention
         return chosen(queries, keys, values, attn_mask, query_lengths, key_lengths)
+
+    def _short(self, queries: torch.Tensor, keys: torch.Tensor) -> bool:
+        """Whether full_attention runs."""
+        return max(queries.shape[1], keys.shape[1]) <= self.length_limit
 
 
 AttentionRegistry.register(

@@ -192,18 +192,25 @@ class RotaryAttentionLayer(AttentionLayer):
         return rotate(queries, tables), rotate(keys, tables)
 
 
-class Rotation:
-    """A hook that turns queries and keys before an attention inside another, so that
-    the outer one stays as it is."""
+class TurnedConditionalAttention(ConditionalFullAttention):
+    """A ConditionalFullAttention with rotary positions: it turns queries and keys for its
+    full_attention, whichever that is, and its other_attention turns features."""
 
-    def __init__(self, d_key: int, base: float) -> None:
-        self.d_key = d_key
-        self.base = base
+    def __init__(self, plain: ConditionalFullAttention, d_key: int, base: float) -> None:
+        other = TurnedLinearAttention(plain.other_attention, d_key, base)
+        full = plain.full_attention
+        settings = full.softmax_temp, full.dropout.p, plain.event_dispatcher
+        super().__init__(other, plain.length_limit, *settings)
+        self.d_key, self.base = d_key, base
 
-    def __call__(self, module, arguments):
-        queries, keys, *rest = arguments
-        tables = (_first_tables(x, self.d_key, self.base) for x in (queries, keys))
-        return (*map(rotate, (queries, keys), tables), *rest)
+    def forward(
+        self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None
+    ) -> torch.Tensor:
+        """Takes and returns what the replaced attention's forward does; row i has position i."""
+        if self._short(queries, keys):
+            tables = (_first_tables(x, self.d_key, self.base) for x in (queries, keys))
+            queries, keys = map(rotate, (queries, keys), tables)
+        return super().forward(queries, keys, values, attn_mask, query_lengths, key_lengths)
 
 
 # Keys of the sizes of an AttentionLayer, in its order.
@@ -224,7 +231,5 @@ def make_attention_layer(
     if isinstance(inner, LinearAttentionBase):
         return AttentionLayer(TurnedLinearAttention(inner, *turn), *sizes)
     if isinstance(inner, ConditionalFullAttention):
-        inner.other_attention = TurnedLinearAttention(inner.other_attention, *turn)
-        inner.full_attention.register_forward_pre_hook(Rotation(*turn))
-        return AttentionLayer(inner, *sizes)
+        return AttentionLayer(TurnedConditionalAttention(inner, *turn), *sizes)
     return RotaryAttentionLayer(inner, view)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from tarn import models
+from tarn import attention, models
 
 SIZES = dict(vocab_size=19, d_model=8, n_layers=2, n_heads=2, d_ff=12, max_positions=16)
 LEARNED = dict(positions="learned")
@@ -267,3 +267,19 @@ def test_one_layer_in_two_places_runs_twice(kind):
     model.layers[1] = model.layers[0]
     model.predictor.weight = model.value_embedding.weight
     same(fast_results(model), wanted_of(model, kind))
+
+
+@pytest.mark.parametrize("tokens", (2, 5), ids=("short", "long"))
+@pytest.mark.parametrize("name", ("full_attention", "other_attention"))
+@torch.no_grad()
+def test_a_replaced_part_of_a_conditional_attention_keeps_the_positions(name, tokens):
+    model = make("conditional")
+    frames = torch.randn(2, tokens, 5, generator=torch.Generator().manual_seed(5))
+    want = model(frames)
+    inner = model.layers[0].attention.inner_attention
+    setattr(inner, name, copy.deepcopy(getattr(inner, name)))
+    if name == "full_attention":  # a new one has no part of the old one
+        inner.full_attention = attention.FullAttention(None, 0.0)
+    torch.testing.assert_close(model(frames), want)
+    # Positions are there: without them rows in another order give the same in that order.
+    assert not torch.allclose(model(frames.flip(1)).flip(1), want, atol=1e-3)
