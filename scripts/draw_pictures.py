@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/tutorial.md: scripts/draw_pictures.py [--to DIR] [--form svg|png]
+"""Draws the pictures of docs/tutorial.md and docs/theory.md:
+scripts/draw_pictures.py [--to DIR] [--form svg|png]
 
     block.svg       a transformer layer and the mixer inside it
     forms.svg       one result in three forms: parallel, chunked, recurrent
     recurrence.svg  the state S, z over time
     chunks.svg      how the chunked form goes over the pairs of tokens
+    bracketings.svg (phi(Q) phi(K)^T) V and phi(Q) (phi(K)^T V), with shapes
+    stack.svg       one token through a stack, with the state of every layer
 
 Without options the committed files of docs/pictures are written again. The same
 matplotlib draws the same bytes.
@@ -19,12 +22,13 @@ sys.path.append(str(ROOT))
 
 import plotting  # noqa: E402
 
-# What a colour means, on all four pictures.
+# What a colour means, on all pictures.
 MIXER, STATE = plotting.COLOURS["linear"], plotting.COLOURS["softmax"]
 PLAIN, LINE, WORD = plotting.COLOURS["peer"], "#555555", "#333333"
+TIMES, SQUARED = "\N{MULTIPLICATION SIGN}", "\N{SUPERSCRIPT TWO}"
 PHI, SUM = "\N{GREEK SMALL LETTER PHI}", "\N{N-ARY SUMMATION}"
 T_ = "\N{LATIN SUBSCRIPT SMALL LETTER T}"
-TRANSPOSED, DOT = "\N{MODIFIER LETTER CAPITAL T}", "\N{MIDDLE DOT}"
+TRANSPOSED, DOT, MINUS = "\N{MODIFIER LETTER CAPITAL T}", "\N{MIDDLE DOT}", "\N{MINUS SIGN}"
 SMALL = 9.0
 
 
@@ -226,12 +230,93 @@ def draw_chunks(axes):
         word(axes, x, 0.15, text, size=SMALL, side="left")
 
 
+def matrix(axes, x, y, name, shape, *, colour=PLAIN, fill=0.22):
+    """A matrix around the height y, drawn to scale: its name above, its shape below. Returns
+    its right edge."""
+    sizes = {"N": 0.95, "C": 0.4, "M": 0.52}
+    height, width = (sizes[letter] for letter in shape)
+    box(axes, x, y - height / 2, width, height, colour=colour, fill=fill)
+    word(axes, x + width / 2, y + height / 2 + 0.14, name, size=SMALL)
+    word(axes, x + width / 2, y - height / 2 - 0.13, f" {TIMES} ".join(shape), size=SMALL)
+    return x + width
+
+
+def product(axes, x, y, *operands):
+    """Matrices in a row, the last of which is the product of the others. Returns the
+    right edge."""
+    signs = [DOT] * (len(operands) - 2) + ["="]
+    for number, operand in enumerate(operands):
+        name, shape, colour, fill = operand
+        right = matrix(axes, x, y, name, shape, colour=colour, fill=fill)
+        if number < len(signs):
+            word(axes, right + 0.17, y, signs[number], size=13, bold=True)
+        x = right + 0.34
+    return right
+
+
+def draw_bracketings(axes):
+    """Both orders of the two products, at the same scale."""
+    canvas(axes, *PICTURES["bracketings"][1])
+    query = (f"{PHI}(Q)", "NC", MIXER, 0.22)
+    key = (f"{PHI}(K){TRANSPOSED}", "CN", MIXER, 0.22)
+    value = ("V", "NM", PLAIN, 0.22)
+    weights, state = ("A", "NN", MIXER, 0.75), ("S", "CM", STATE, 0.3)
+    for y, title, colour, first, second, cost in (
+            (3.75, f"( {PHI}(Q) {PHI}(K){TRANSPOSED} ) V", MIXER, (query, key, weights),
+             (weights, value, ("A V", "NM", PLAIN, 0.22)),
+             f"N{SQUARED}C + N{SQUARED}M multiply-adds, N{SQUARED} numbers between the products"),
+            (1.47, f"{PHI}(Q) ( {PHI}(K){TRANSPOSED} V )", STATE, (key, value, state),
+             (query, state, (f"{PHI}(Q) S", "NM", PLAIN, 0.22)),
+             "2 N C M multiply-adds, C M numbers between the products")):
+        word(axes, 0.3, y + 0.92, title, colour=colour, side="left", bold=True)
+        right = product(axes, 0.3, y, *first)
+        arrow(axes, (right + 0.2, y), (right + 0.52, y), colour=colour)
+        product(axes, right + 0.72, y, *second)
+        word(axes, 0.3, y - 0.86, cost, side="left", size=10)
+    word(axes, 0.3, 0.18, f"Then row i is divided by {PHI}(q\N{LATIN SUBSCRIPT SMALL LETTER I}) {DOT} z, the sum of row i "
+         f"of A, where z = {SUM} {PHI}(k)", side="left", size=10)
+
+
+def draw_stack(axes):
+    """A token from the embedding to the logits, and the states that it changes."""
+    canvas(axes, *PICTURES["stack"][1])
+    middle = 3.6
+    word(axes, 1.02, 4.56, f"states after token t {MINUS} 1", colour=STATE, bold=True)
+    word(axes, 6.18, 4.56, "states after token t", colour=STATE, bold=True)
+    word(axes, middle, 0.16, "token t")
+    arrow(axes, (middle, 0.28), (middle, 0.50))
+    box(axes, middle - 0.8, 0.50, 1.6, 0.36, "embedding")
+    for low_edge, index in ((1.12, "1"), (2.34, "2"), (3.80, "L")):
+        arrow(axes, (middle, low_edge - 0.26), (middle, low_edge))
+        box(axes, 2.15, low_edge, 2.9, 0.96, colour=MIXER, fill=0.05)
+        word(axes, 4.95, low_edge + 0.71, f"layer {index}", side="right", size=SMALL, colour=MIXER)
+        box(axes, middle - 0.68, low_edge + 0.09, 1.36, 0.32, "mixer", colour=MIXER, bold=True)
+        arrow(axes, (middle, low_edge + 0.41), (middle, low_edge + 0.55))
+        box(axes, middle - 0.68, low_edge + 0.55, 1.36, 0.32, "feed-forward")
+        y = low_edge + 0.25
+        for left in (0.46, 5.62):
+            box(axes, left, y - 0.21, 1.12, 0.42, f"S, z: layer {index}", colour=STATE, fill=0.3)
+        arrow(axes, (1.58, y), (middle - 0.68, y), colour=STATE)
+        arrow(axes, (middle + 0.68, y), (5.62, y), colour=STATE)
+    line(axes, (middle, 3.30), (middle, 3.36))
+    word(axes, middle, 3.45, f"{DOT} {DOT} {DOT}", bold=True)
+    arrow(axes, (middle, 4.76), (middle, 5.02))
+    box(axes, middle - 0.8, 5.02, 1.6, 0.36, "norm, head")
+    arrow(axes, (middle, 5.38), (middle, 5.62))
+    word(axes, middle, 5.75, "logits, from which token t + 1 is drawn")
+    word(axes, 6.18, 0.62, "L layers of H heads keep", colour=STATE, size=SMALL)
+    word(axes, 6.18, 0.40, "L H C (M + 1) numbers,", colour=STATE, size=SMALL)
+    word(axes, 6.18, 0.18, "whatever t is", colour=STATE, size=SMALL)
+
+
 # Name: what draws it, its width and height in inches.
 PICTURES = {
     "block": (draw_block, (7.2, 4.9)),
     "forms": (draw_forms, (7.2, 3.6)),
     "recurrence": (draw_recurrence, (7.2, 3.35)),
     "chunks": (draw_chunks, (7.2, 3.85)),
+    "bracketings": (draw_bracketings, (7.2, 4.85)),
+    "stack": (draw_stack, (7.2, 5.95)),
 }
 
 
