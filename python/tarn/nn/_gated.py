@@ -10,7 +10,7 @@ import torch
 
 from tarn import ops
 from tarn._fused import Branch
-from tarn.nn._gated_parts import kept_rows, split, unit, wide
+from tarn.nn._gated_parts import kept_rows, split, unit, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors
 
@@ -80,6 +80,7 @@ class GatedMixer(GatedWeights):
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""
+        want_read(self)
         mixed, gate, decay, betas = self._project(x, kept)
         mixed, window = self._convolve(mixed, lengths, state)
         heads = self._heads(mixed, decay, places)

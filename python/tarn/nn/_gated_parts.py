@@ -24,6 +24,29 @@ def shapes_of(view: View) -> dict[str, list[int]]:
     }
 
 
+def want_read(mixer: torch.nn.Module) -> None:
+    """Raises ValueError or TypeError where a call of a child would do more than read its
+    weights, as these mixers do: several products are one, so no child is called."""
+    op = type(mixer).__name__
+    for name, child in mixer._modules.items():
+        if child is None:
+            continue
+        hooks = (
+            child._forward_hooks or child._forward_pre_hooks
+            or child._backward_hooks or child._backward_pre_hooks
+        )  # fmt: skip
+        if hooks:
+            hook = next(iter(hooks.values()))
+            given = getattr(hook, "__name__", type(hook).__name__)
+            wanted = "no hooks, because its weights are read together with those of others"
+            raise ValueError(f"{op}: {name}: want {wanted}, got {given}")
+        kind = torch.nn.Linear if isinstance(child, torch.nn.Linear) else torch.nn.Module
+        if type(child).forward is not kind.forward or "forward" in child.__dict__:
+            wanted = "a torch.nn.Linear" if name.endswith("_projection") else "weights alone"
+            given = type(child).__name__
+            raise TypeError(f"{op}: {name}: want {wanted}, got {given} with a forward of its own")
+
+
 def wide(x: torch.Tensor) -> torch.Tensor:
     """float32, float64 where it is that."""
     return x if x.dtype == torch.float64 else x.to(torch.float32)

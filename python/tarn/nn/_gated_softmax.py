@@ -11,7 +11,7 @@ import torch
 from tarn import ops
 from tarn._fused import Branch
 from tarn.attention._steps.cached import cache_masks
-from tarn.nn._gated_parts import kept_rows, shapes_of, split
+from tarn.nn._gated_parts import kept_rows, shapes_of, split, want_read
 from tarn.nn._mixer import Mixer, Tensors, View
 from tarn.recurrent._inputs import append_rows
 
@@ -94,6 +94,7 @@ class GatedSoftmaxMixer(Mixer):
         """Heads of rows [B, T, D] at places [T] or [B, T]: queries [B, T, H, K], keys
         [B, T, key_heads, K], values [B, T, key_heads, V] and, where there is one, the gate
         [B, T, H, V]. One product for all of them."""
+        want_read(self)
         weights = [getattr(self, name).weight for name in self._first_maps]
         parts = ops.layer_heads(x, weights).split_with_sizes(self._widths, 2)
         counts = (self.heads, self.key_heads, self.key_heads, self.heads)

@@ -11,6 +11,7 @@ import torch
 
 from tarn import _tables as tables
 from tarn._fused import Branch, whole
+from tarn._hooks import hooked
 from tarn.masking import BaseMask, MaskError
 from tarn.recurrent._inputs import Lengths, State, begin, lengths_of
 from tarn.recurrent._state import AttentionState
@@ -93,6 +94,7 @@ class Mixer(torch.nn.Module):
         kept = key_mask.to(x.device).expand(x.shape[:2])
         return Branch(self.mix(x, kept, self._first(x))[0])
 
+    @hooked
     def prefill(
         self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, AttentionState]:
@@ -119,6 +121,7 @@ class Mixer(torch.nn.Module):
         branch, tensors = self._continue(x, given, tensors, before)
         return branch, AttentionState(self.kind, tensors, before + new, facts)
 
+    @hooked
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
         branch, new_state = self.unbiased_step(x, state)

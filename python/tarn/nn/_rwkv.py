@@ -12,7 +12,7 @@ import torch
 from tarn import ops
 from tarn._fused import Branch
 from tarn._token_shift import last_row, step_back
-from tarn.nn._gated_parts import kept_rows, shapes_of, split, wide
+from tarn.nn._gated_parts import kept_rows, shapes_of, split, want_read, wide
 from tarn.nn._mixer import Mixer, Tensors, View
 
 _LARGEST_DECAY = math.exp(-0.5)  # of RWKV-7
@@ -128,6 +128,7 @@ class RwkvMixer(Mixer):
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""
+        want_read(self)
         x = kept_rows(x, kept)
         before = x.new_zeros(x.shape[0], 1, x.shape[2])
         if state is not None:

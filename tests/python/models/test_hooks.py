@@ -330,3 +330,68 @@ def test_the_methods_of_a_stack_run_its_own_hooks():
     encoder.prefill(torch.randn(3, 2, 8))
     encoder.step(torch.randn(3, 8))
     assert heard == [1, 1]
+
+
+MIXERS = ("gdn", "mamba2", "kda", "rwkv6", "rwkv7", "gated-full")
+
+
+def make_mixed(kind):
+    torch.manual_seed(3)
+    return models.LanguageModel(**SIZES, attention=kind, positions="none").eval()
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_hooks_of_mixers_run_and_those_of_their_weights_are_errors(kind, recording):
+    model, heard = make_mixed(kind), []
+    mixer = model.layers[0].attention
+    plain = {how: call() for how, call in forms(model).items() if "generate" not in how}
+    handle = mixer.register_forward_hook(lambda *_: heard.append(1))
+    for how, call in forms(model).items():
+        heard.clear()
+        out = call()
+        assert heard, how
+        if how in plain:
+            torch.testing.assert_close(out, plain[how], atol=2e-5, rtol=2e-5)
+    handle.remove()
+
+    def mine(*_):
+        return None
+
+    for name, child in mixer.named_children():
+        for attach in ("register_forward_hook", "register_forward_pre_hook"):
+            handle = getattr(child, attach)(mine)
+            for call in forms(model).values():
+                with pytest.raises(ValueError, match=f"{name}: want no hooks, .*got mine"):
+                    call()
+            handle.remove()
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+@torch.no_grad()
+def test_other_modules_in_a_mixer_are_errors_and_parametrised_weights_run(kind):
+    model, plain = make_mixed(kind), make_mixed(kind)
+    for name, part in list(model.named_modules()):
+        if isinstance(part, torch.nn.Linear) and "attention" in name:
+            torch.nn.utils.parametrize.register_parametrization(part, "weight", Half())
+            plain.get_submodule(name).weight.div_(2)
+    runs, wanted = forms(model), forms(plain)
+    for how in ("forward", "prefill", "step"):
+        torch.testing.assert_close(runs[how](), wanted[how](), atol=2e-5, rtol=2e-5)
+    plain.layers[0].attention.out_projection = Wrapped(plain.layers[0].attention.out_projection)
+    for call in wanted.values():
+        with pytest.raises(TypeError, match="out_projection: want a torch.nn.Linear, got Wrapped"):
+            call()
+
+
+class Half(torch.nn.Module):
+    def forward(self, weight):
+        return weight / 2
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.weight, self.bias = inner, inner.weight, inner.bias
+
+    def forward(self, x):
+        return 2 * self.inner(x)
