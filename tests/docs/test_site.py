@@ -216,7 +216,7 @@ def test_api_pages_have_every_public_name(site, pages, module):
         ("python/tarn.ops", "linear_attention( queries, keys, values, *, causal=True, causal_offset=0, "
          'feature_map="elu1", key_mask=None, key_lengths=None, cu_seqlens=None, denominator="exact"'),
         ("python/tarn.nn", "EncoderLayer( d_model: int, heads: int, d_ff: int | None = None"),
-        ("python/tarn.runtime", "Model( path: str | PathLike[str]"),
+        ("python/tarn.runtime", "Model( path: AnyPath"),
         ("python/tarn.runtime", "A file of the model is not what it must be."),
         ("python/tarn.optim", "RAdam( params, lr="),
         ("python/tarn.builders", "RecurrentEncoderBuilder"),
