@@ -121,6 +121,8 @@ class _Pieces(torch.autograd.Function):
         wanted = [i for i, need in enumerate(ctx.needs_input_grad[3:]) if need]
         totals: list[Any] = [None] * len(tensors)
         if torch.is_grad_enabled():
+            # Views of the arguments, which may depend on each other: partial derivatives.
+            tensors = [None if x is None else x.view_as(x) for x in tensors]
             out = _whole(ctx.spans, resets, ctx.rules, cast(Piece, tuple(tensors)))
             found = torch.autograd.grad(
                 out, [tensors[i] for i in wanted], grad, create_graph=True, materialize_grads=True)

@@ -157,6 +157,21 @@ def test_gradients_of_gradients(case, pieces):
     torch.testing.assert_close(slope, wanted, rtol=1e-6, atol=1e-6)
 
 
+def test_gradients_of_gradients_of_arguments_that_share_one(pieces):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(1, 20, 2, 2, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def shared(x):
+        q = x.sin()
+        return fla.parallel_attn(q, q * x, x.tanh(), -x[..., 0].square(), sink_bias=x[0, 0, :, 0])
+
+    plain, = torch.autograd.grad(shared(x).square().sum(), x)
+    recorded, = torch.autograd.grad(shared(x).square().sum(), x, create_graph=True)
+    torch.testing.assert_close(recorded, plain)
+    assert torch.autograd.gradcheck(shared, x)
+    assert torch.autograd.gradgradcheck(shared, x)
+
+
 def test_a_gradient_of_part_of_the_arguments(pieces):
     ours, theirs, given, meant = problem("all", torch.float32)
     for name in ("k", "g"):
