@@ -39,9 +39,11 @@ _FORMS = {
     "residuals": {
         "ops.attnres.fused": ("fused_attnres",),
     },
+    "rotary": {
+        "modules.rotary.ops": ("rotary_embedding",),
+    },
     "sequences": {
         "modules.causal_conv1d.ops": ("causal_conv1d", "causal_conv1d_update"),
-        "modules.rotary.ops": ("rotary_embedding",),
         "modules.token_shift": ("token_shift",),
         "ops.rwkv7.channel_mixing": ("channel_mixing_rwkv7",),
         "ops.rwkv7.fused_addcmul": ("fused_addcmul_rwkv7",),

@@ -19,19 +19,29 @@ def sigmoid(x):
 def elu_p1(x):
     """x + 1 above 0, exp(x) below: never (exp(x) - 1) + 1, which cancels."""
     values = wide(x)
-    return torch.where(values > 0, values + 1, values.clamp(max=0).exp()).to(x.dtype)
+    return (F.relu(values) + values.clamp(max=0).exp()).to(x.dtype)
 
 
 def sqrelu(x):
-    return F.relu(wide(x)).square().to(x.dtype)
+    """Neither the relu nor its double, the slope, is rounded."""
+    return F.relu(x).square()
 
 
 def logsigmoid(x, temperature=1.0):
     return (F.logsigmoid(wide(x)) / temperature).to(x.dtype)
 
 
+def _gated(x, y, silu):
+    values = wide(x)
+    if values is not x and not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)):
+        gate = F.silu(values, inplace=True) if silu else values.sigmoid_()
+        return gate.mul_(y).to(x.dtype)  # over one buffer, as no gradient reads another
+    gate = F.silu(values) if silu else values.sigmoid()
+    return (gate * wide(y)).to(x.dtype)
+
+
 def swiglu(x, y):
-    return (F.silu(wide(x)) * wide(y)).to(x.dtype)
+    return _gated(x, y, True)
 
 
 def swiglu_linear(x, y, weight, bias):
@@ -39,7 +49,7 @@ def swiglu_linear(x, y, weight, bias):
 
 
 def sigmoidglu(x, y):
-    return (wide(x).sigmoid() * wide(y)).to(x.dtype)
+    return _gated(x, y, False)
 
 
 def sigmoidglu_linear(x, y, weight, bias):

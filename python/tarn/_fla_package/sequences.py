@@ -97,36 +97,6 @@ def token_shift(x, cu_seqlens=None, cache=None, output_cache=False, chunk_indice
         x, 1, None if cache is None else cache.view(len(filled), -1, 1), cu_seqlens)[..., 0]
 
 
-def rotary_embedding(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0,
-                     cu_seqlens=None, chunk_indices=None):
-    """x [B, T, H, D], tables [positions, R]; the first 2 R channels are turned. A token
-    whose position is not in the tables becomes zero there."""
-    width = 2 * cos.shape[-1]
-    place = torch.arange(x.shape[1], device=x.device)[None]
-    if cu_seqlens is not None:
-        bounds = cu_seqlens.long()
-        sequence = torch.searchsorted(bounds[1:].contiguous(), place[0], right=True)
-        place = place - bounds[sequence]
-        if isinstance(seqlen_offsets, Tensor):
-            place = place + seqlen_offsets[sequence]
-    elif isinstance(seqlen_offsets, Tensor):
-        place = place + seqlen_offsets[:, None]
-    if not isinstance(seqlen_offsets, Tensor):
-        place = place + seqlen_offsets
-    known = ((place >= 0) & (place < len(cos)))[..., None, None]
-    place = place.clamp(0, len(cos) - 1)
-    cos, sin = (wide(table)[place].unsqueeze(2) for table in (cos, sin))
-    turned = wide(x[..., :width])
-    if interleaved:
-        a, b = turned[..., ::2], turned[..., 1::2]
-        y = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
-    else:
-        a, b = turned.chunk(2, -1)
-        y = torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
-    y = torch.cat((torch.where(known, y, 0.0).to(x.dtype), x[..., width:]), -1)
-    return x.copy_(y) if inplace else y
-
-
 # ---- RWKV-7's own.
 
 
@@ -137,8 +107,7 @@ def fused_addcmul_rwkv7(hidden_states, delta, xr, xw, xk, xv, xa, xg=None):
 
 
 def fused_k_rwkv7(k, a, ka, cu_seqlens=None, cu_seqlens_cpu=None):
-    keys = wide(k)
-    return keys.addcmul(keys * (wide(a) - 1), wide(ka)).to(k.dtype)
+    return (wide(k) * (1 + (wide(a) - 1) * wide(ka))).to(k.dtype)
 
 
 def gate_output_correction(o, r, k, r_k, v, g):

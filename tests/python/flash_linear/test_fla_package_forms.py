@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from tarn import fla
-from tarn._fla_package import activations, losses, norms, residuals, sequences
+from tarn._fla_package import activations, losses, norms, residuals, rotary, sequences
 
 
 def draw(*shapes, seed=0):
@@ -288,13 +288,13 @@ def test_rotary_embedding(interleaved, packed, offsets):
         return out
 
     def ours(x):
-        return sequences.rotary_embedding(
+        return rotary.rotary_embedding(
             x, angles.cos().to(x.dtype), angles.sin().to(x.dtype), interleaved,
             seqlen_offsets=given, cu_seqlens=None if bounds is None else torch.tensor(bounds))
 
     agree(ours, theirs, (x,))
     y = x.clone()
-    assert sequences.rotary_embedding(y, angles.cos(), angles.sin(), inplace=True) is y
+    assert rotary.rotary_embedding(y, angles.cos(), angles.sin(), inplace=True) is y
 
 
 def test_parts_of_rwkv7():
@@ -354,7 +354,23 @@ def test_channel_mixing_of_rwkv7():
         sequences.channel_mixing_rwkv7(one[0], one[1][:1], *one[2:])
 
 
-def test_losses():
+def test_logits_are_there_for_a_chunk_alone(monkeypatch):
+    x, weight = (one.float().requires_grad_() for one in draw((7, 5), (6, 5)))
+    rows, linear = [], F.linear
+    monkeypatch.setattr(losses, "_LEAST_TOKENS", 2)
+    monkeypatch.setattr(losses.F, "linear", lambda x, *more: rows.append(len(x)) or linear(x, *more))
+    found = [losses.fused_linear_cross_entropy_loss(
+        x, torch.arange(7) % 6, weight, num_chunks=count) for count in (3, 1, 20)]
+    assert rows == [3, 3, 1, 7, 2, 2, 2, 1]
+    rows.clear()
+    found[0].backward()
+    assert not rows  # nothing is computed twice
+    with torch.no_grad():
+        assert not losses.fused_linear_cross_entropy_loss(x, torch.arange(7) % 6, weight).requires_grad
+
+
+def test_losses(monkeypatch):
+    monkeypatch.setattr(losses, "_LEAST_TOKENS", 1)
     target = torch.tensor([3, -100, 0, 6])
     kept = target != -100
 
@@ -375,6 +391,16 @@ def test_losses():
     agree(lambda x, w, b: losses.fused_linear_cross_entropy_loss(
               x, target, w, b, reduction="sum", use_l2warp=True, l2_penalty_factor=0.0),
           lambda x, w, b: plain(F.linear(x, w, b)).sum(), (x, weight, bias))
+    for count in (1, 2, 3, 4, 9):
+        agree(lambda x, w, b: losses.fused_linear_cross_entropy_loss(
+                  x, target, w, b, -100, 0.1, 2.0, 4.0, count),
+              lambda x, w, b: plain(F.linear(x, w, b), 0.1, 2.0, 0.0, 4.0).sum() / 3, (x, weight, bias))
+    agree(lambda x: losses.fused_linear_cross_entropy_loss(x, target, weight.to(x.dtype)),
+          lambda x: plain(F.linear(x, weight)).sum() / 3, (x,))
+    for given, match in ((dict(num_chunks=0), "num_chunks: want at least 1, got 0"),
+                         (dict(reduction="none"), "reduction: want")):
+        with pytest.raises(ValueError, match="fused_linear_cross_entropy_loss: " + match):
+            losses.fused_linear_cross_entropy_loss(x, target, weight, **given)
     # A penalty of weight 0 is not computed: here the logsumexp's square is infinite.
     far = torch.full((4, 7), 1e30)
     loss, squares = losses.cross_entropy_loss(far, target)

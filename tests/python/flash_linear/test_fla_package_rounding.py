@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tarn import fla
-from tarn._fla_package import activations, losses, norms, residuals, sequences
+from tarn._fla_package import activations, losses, norms, residuals, rotary, sequences
 
 
 def normed(x, groups=1, centred=False, eps=1e-5):
@@ -34,9 +34,9 @@ def rotated(x):
     return torch.cat([pairs.real, pairs.imag, x[..., 4:]], -1)
 
 
-def rotary(x):
+def turned(x):
     angles = torch.arange(9, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.1])
-    return sequences.rotary_embedding(x, angles.cos().float(), angles.sin().float())
+    return rotary.rotary_embedding(x, angles.cos().float(), angles.sin().float())
 
 
 def corrected(o, r, k, r_k, v, g):
@@ -102,7 +102,7 @@ CASES = {
         lambda x, w, b, r, c: convolved_last(x, w, b, r, c.detach()) + 0 * c.sum(),
         ((40, 24), (24, 4), (24,), (40, 24), (40, 24, 4))),
     "token_shift": (sequences.token_shift, lambda x: F.pad(x, (0, 0, 1, -1)) - x, (ROWS,)),
-    "rotary_embedding": (rotary, rotated, ((4, 9, 3, 6),)),
+    "rotary_embedding": (turned, rotated, ((4, 9, 3, 6),)),
     "fused_addcmul_rwkv7": (sequences.fused_addcmul_rwkv7,
                             lambda x, d, *w: tuple(x + d * one for one in w),
                             (ROWS, ROWS, *[(1, 1, 24)] * 6)),
@@ -146,3 +146,14 @@ def test_one_rounding(name, dtype):
     theirs = torch.autograd.grad(wanted, double, [flow.double() for flow in flows])
     for n, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         one_rounding(one, other, f"gradient of input {n}")
+
+
+@pytest.mark.parametrize("name", ["swiglu", "sigmoidglu"])
+def test_gates_without_gradients_are_the_same(name):
+    """They take fewer buffers."""
+    x, y = torch.randn(3, 8).bfloat16(), torch.randn(3, 8).bfloat16()
+    gate = getattr(activations, name)
+    assert torch.equal(gate(x, y), gate(x.requires_grad_(), y))
+    with torch.no_grad():
+        before = x.clone()
+        assert torch.equal(gate(x, y), gate(before, y)) and torch.equal(x, before)
