@@ -18,7 +18,7 @@ CHANNEL_SHIFT = "channel_shift"
 
 def step_back(x: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
     """x' - x for rows x [B, T, D] behind `before` [B, 1, D], x' the row before each."""
-    return torch.cat([before, x[:, :-1]], 1)[:, : x.shape[1]] - x
+    return torch.cat([before, x], 1)[:, :-1] - x
 
 
 def last_row(

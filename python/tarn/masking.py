@@ -213,7 +213,7 @@ class LengthMask(BaseMask):
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size((self.lengths.shape[0], int(self._max_len)))
+        return torch.Size((self.lengths.shape[0], self._max_len))
 
     @property
     def all_ones(self) -> bool:

@@ -69,7 +69,8 @@ class _EarlierModel(torch.nn.Module):
 
 class RecurrentModel(_EarlierModel):
     """A vanilla RNN (tanh) or an LSTM, bidirectional where it classifies or
-    labels frames (task "ctc") and the configuration says so."""
+    labels frames (task "ctc") and the configuration says so. torch.export takes it
+    without lengths, for any batch and the one length of the example: torch unrolls it."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         super().__init__(config, keys, ("lstm", "rnn"))
@@ -89,6 +90,8 @@ class RecurrentModel(_EarlierModel):
         seq_len = x.shape[1]
         if x.shape[0] == 0 or seq_len == 0:
             return x.new_zeros(*x.shape[:2], self.config["d_model"])
+        if torch.compiler.is_compiling() and mask._all_ones:  # which does not follow packing
+            return self.rnn(x)[0]
         lengths = mask.lengths.cpu()
         packed = pack_padded_sequence(
             x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False

@@ -1,13 +1,16 @@
 #include "torch_ops/common/forms.h"
 
 #include <ATen/FuncTorchTLS.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "torch_ops/cuda/kernels.h"
@@ -67,6 +70,31 @@ bool IsTraced(const at::Tensor& tensor) {
 
 bool HoldsData(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && !IsTraced(tensor);
+}
+
+bool ShapesAlone(const at::Tensor& x) {
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  if (!IsTraced(x) || force_composed || InsideTransform()) return false;
+  const c10::SymIntArrayRef sizes = x.sym_sizes();
+  const bool symbols =
+      std::any_of(sizes.begin(), sizes.end(),
+                  [](const c10::SymInt& size) { return size.is_symbolic(); });
+  return symbols &&
+         !TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::PROXY);
+}
+
+at::Tensor ShapeOf(const std::vector<c10::SymInt>& sizes, const at::Tensor& x,
+                   at::ScalarType type,
+                   const std::vector<std::optional<at::Tensor>>& inputs) {
+  at::Tensor result = at::zeros_symint(sizes, x.options().dtype(type));
+  for (const std::optional<at::Tensor>& input : inputs) {
+    if (!input.has_value() || !input->defined() || !input->requires_grad()) {
+      continue;
+    }
+    result = result + input->sum().to(type);
+  }
+  return result;
 }
 
 torch::autograd::variable_list ComposedGradients(

@@ -71,6 +71,18 @@ bool HoldsData(const at::Tensor& tensor);
 /// True while a compiler traces the tensor, or it has no data (meta).
 bool IsTraced(const at::Tensor& tensor);
 
+/// Whether a call has to say no more than what its results look like: sizes are
+/// symbols, and no compiler records what is called. torch.export asks so, as it
+/// keeps operators whole; a form whose steps depend on a size, a loop over
+/// blocks, would bind its program to the sizes of the example.
+bool ShapesAlone(const at::Tensor& x);
+
+/// Zeros of these sizes on x's device, which require a gradient where one of
+/// `inputs` does: a result under ShapesAlone.
+at::Tensor ShapeOf(const std::vector<c10::SymInt>& sizes, const at::Tensor& x,
+                   at::ScalarType type,
+                   const std::vector<std::optional<at::Tensor>>& inputs);
+
 /// Gradients of a kernel's call that may be differentiated again: `f`, the
 /// composed form, on aliases of `inputs` (undefined ones stay so), pulled back
 /// from `grads` (undefined: zero). For a backward pass under create_graph.

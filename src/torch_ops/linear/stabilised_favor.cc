@@ -284,6 +284,27 @@ MappedAttentionResult Packed(const Operands& in,
       at::cat(outs, 1), {at::cat(S, 0), at::cat(z, 0), at::cat(extras, 0)}, {}};
 }
 
+// Results of the right sizes, without a loop over blocks.
+MappedAttentionResult Shapes(const Operands& in, const c10::SymInt& width) {
+  const c10::SymInt heads = in.queries.sym_size(2);
+  const c10::SymInt value_heads = in.values.sym_size(2);
+  const c10::SymInt d_value = in.values.sym_size(3);
+  const c10::SymInt states = in.cu_seqlens.has_value()
+                                 ? in.cu_seqlens->sym_size(0) - 1
+                                 : in.queries.sym_size(0);
+  const auto shaped = [&](const std::vector<c10::SymInt>& sizes) {
+    return ShapeOf(sizes, in.values, in.values.scalar_type(),
+                   {in.queries, in.keys, in.values, in.initial_S,
+                    in.initial_z});
+  };
+  return {shaped({in.queries.sym_size(0), in.queries.sym_size(1), value_heads,
+                  d_value}),
+          {shaped({states, value_heads, width, d_value}),
+           shaped({states, value_heads, width}),
+           shaped({states, heads, width}).detach()},
+          {}};
+}
+
 }  // namespace
 
 MappedAttentionResult StabilisedFavor(const Operands& in,
@@ -292,6 +313,7 @@ MappedAttentionResult StabilisedFavor(const Operands& in,
   const int64_t frequencies = Size(*options.features.omega, 1);
   const int pair = options.features.map == FeatureMap::kFavor ? 2 : 1;
   CheckShapes(in, frequencies * pair);
+  if (ShapesAlone(in.queries)) return Shapes(in, frequencies * pair);
   return in.cu_seqlens.has_value() ? Packed(in, options, extra)
                                    : OneSequence(in, options, extra);
 }

@@ -311,6 +311,20 @@ TwoTensors ComposedExactTopk(const SoftmaxCall& call, int64_t topk,
     return {ComposedSoftmaxOutput(call, weights),
             need_weights ? weights : none};
   }
+  if (ShapesAlone(call.queries)) {
+    const c10::SymInt batch = call.queries.sym_size(0),
+                      tokens = call.queries.sym_size(1),
+                      heads = call.queries.sym_size(2);
+    const std::vector<std::optional<at::Tensor>> inputs = {
+        call.queries, call.keys, call.values, call.options.bias};
+    const auto shaped = [&](const std::vector<c10::SymInt>& sizes) {
+      return ShapeOf(sizes, call.queries, call.queries.scalar_type(), inputs);
+    };
+    const at::Tensor out =
+        shaped({batch, tokens, heads, call.values.sym_size(3)});
+    if (!need_weights) return {out, none};
+    return {out, shaped({batch, heads, tokens, call.keys.sym_size(1)})};
+  }
   const c10::SymInt width = call.keys.sym_size(1).min(topk);
   // float32 in blocks that the kernel serves; the sums of a block are small.
   constexpr int64_t kBlock = 64;
