@@ -34,7 +34,7 @@ def scan(x, dt, A, B, C, D, z, dt_bias, initial_states, limit=(0.0, math.inf), s
     steps = torch.log1p((dt + dt_bias).exp()).clamp(*limit)
     S, rows = initial_states, []
     for t in range(x.shape[1]):
-        b, c = (one[:, t].repeat_interleave(4 // B.shape[2], 1) for one in (B, C))
+        b, c = (one[:, t].repeat_interleave(x.shape[2] // B.shape[2], 1) for one in (B, C))
         before = 0 if seq_idx is None or t == 0 else seq_idx[:, t - 1]
         if seq_idx is not None:
             S = S * (seq_idx[:, t] == before).double().view(-1, 1, 1, 1)
@@ -109,8 +109,7 @@ def test_state_updates_are_the_scan_token_by_token(heads):
             token = {n: one.squeeze(0) if n in ("A", "D", "dt_bias") else one.squeeze(1)
                      for n, one in token.items()}
         rows.append(fla.selective_state_update(state, dt_softplus=True, **token))
-    o, S = fla.mamba_chunk_scan_combined(
-        **x, chunk_size=64, dt_softplus=True, return_final_states=True)
+    o, S = scan(**y)
     assert error(torch.stack(rows, 1).view_as(o), o) <= 2e-6 and error(state.view_as(S), S) <= 2e-6
 
 

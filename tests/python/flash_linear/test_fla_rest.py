@@ -88,18 +88,38 @@ def test_normalised_sums_of_no_tokens():
 # ---- Scores.
 
 
+def scored(q, k, v, g):
+    """Scores token by token: q . k / sqrt(K) times the factors of the tokens in between."""
+    tokens = q.shape[1]
+    rows = []
+    for t in range(tokens):
+        factor, row = torch.ones_like(g[:, 0]), [torch.zeros_like(g[:, 0])] * tokens
+        for s in reversed(range(t + 1)):
+            row[s] = factor * (q[:, t] * k[:, s]).sum(-1) * q.shape[-1] ** -0.5
+            factor = factor * g[:, s].exp()
+        rows.append(torch.stack(row, -1))
+    scores = torch.stack(rows, 2)
+    return torch.einsum("bhts,bshv->bthv", scores, v), scores
+
+
 @pytest.mark.parametrize("name", ["parallel_simple_gla", "parallel_retention"])
 def test_scores_times_values_are_the_output(name):
-    x = floats(draw("q, k, v, g", 20))
-    x["g"][:, 5] = -math.inf
+    drawn = draw("q, k, v, g", 20)
+    drawn["g"][:, 5] = -math.inf
+    if name == "parallel_retention":
+        drawn["g"] = torch.log(1 - 2.0 ** (-5 - torch.arange(2.0, dtype=torch.float64))).expand(2, 20, 2)
+    y = {n: one.clone().requires_grad_() for n, one in drawn.items()}
+    x = {n: one.float().requires_grad_() for n, one in drawn.items()}
     gates = {} if name == "parallel_retention" else {"g": x["g"]}
     main = {n: x[n] for n in "qkv"}
     out, scores = getattr(fla, name)(**main, **gates, output_attentions=True)
-    assert scores.shape == (2, 2, 20, 20)
-    assert error(torch.einsum("bhts,bshv->bthv", scores, x["v"]), out) <= 2e-6
+    o, wanted = scored(**y)
+    assert error(out, o) <= 2e-6 and error(scores, wanted) <= 2e-6
     assert not scores.triu(1).any()
-    chunked = fla.chunk_retention if name == "parallel_retention" else fla.chunk_simple_gla
-    assert torch.equal(out, chunked(**main, **gates)[0])
+    flow = torch.randn_like(o)
+    ours = torch.autograd.grad(out, list(main.values()), flow.float())
+    theirs = torch.autograd.grad(o, [y[n] for n in main], flow)
+    assert max(map(error, ours, theirs)) <= 5e-6
     assert getattr(fla, name)(**main, **gates)[1] is None
     row = {n: one[:1] for n, one in {**main, **gates}.items()}
     bounds = torch.tensor([0, 3, 20])
@@ -114,7 +134,8 @@ def test_scores_times_values_are_the_output(name):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("v_first", [False, True])
 def test_states_that_enter_chunks(packed, v_first):
-    x = floats(draw("q, k, v, g channel, beta", 70, batch=1 if packed else 2, value_heads=4))
+    y = draw("q, k, v, g channel, beta", 70, batch=1 if packed else 2, value_heads=4)
+    x = floats(y)
     bounds = torch.tensor([0, 33, 33, 70]) if packed else None
     options = dict(output_final_state=True, cu_seqlens=bounds, state_v_first=v_first)
     with torch.inference_mode():
@@ -129,9 +150,9 @@ def test_states_that_enter_chunks(packed, v_first):
     for place, (begin, end) in zip(places, spans, strict=True):
         if place is None:
             continue
-        part = {n: one[:, begin:end] for n, one in x.items()}
-        _, wanted = fla.chunk_kda(**part, output_final_state=True, state_v_first=v_first)
-        assert error(states[:, place], wanted) <= 1e-6
+        part = {n: one[:, begin:end] for n, one in y.items()}
+        _, wanted = reference(part["q"], part["k"], part["v"], key=part["g"], beta=part["beta"])
+        assert error(states[:, place], wanted.mT if v_first else wanted) <= 2e-6
     with pytest.raises(ValueError, match="return_intermediate_states: want False outside inference"):
         fla.chunk_kda(**x, return_intermediate_states=True)
 
@@ -163,25 +184,34 @@ def test_the_former_name_of_the_layout():
 
 def test_the_two_scales_of_rwkv7():
     """The original's defaults differ: 1 for the chunked form, K^-1/2 for the recurrent."""
-    x = floats(draw("r, w, k, v, a, b", 9))
+    y = {n: one.requires_grad_() for n, one in draw("r, w, k, v, a, b", 9).items()}
+    x = {n: one.detach().float().requires_grad_() for n, one in y.items()}
     out, nothing = fla.chunk_rwkv7(**x, chunk_size=16, safe_gate=True)
     other, state = fla.fused_recurrent_rwkv7(**x)
-    assert nothing is None and state is not None and error(other * 5**0.5, out) <= 1e-6
+    assert nothing is None
+    for found, scale in ((out, 1.0), (other, 5**-0.5)):
+        o, S = reference(y["r"], y["k"], y["v"], key=y["w"], pair=(y["a"], y["b"]), scale=scale)
+        assert error(found, o) <= 2e-6
+        flow = torch.randn_like(o)
+        ours = torch.autograd.grad(found, list(x.values()), flow.float(), retain_graph=True)
+        theirs = torch.autograd.grad(o, list(y.values()), flow, retain_graph=True)
+        assert max(map(error, ours, theirs)) <= 1e-5
+    assert error(state, S) <= 2e-6
 
 
 def test_a_rate_of_minus_infinity_never_decays():
-    x = floats(draw("q, k, v, g raw, beta, A_log", 9))
-    x["A_log"].fill_(-math.inf)
-    out, _ = fla.chunk_gdn(**x, use_gate_in_kernel=True)
-    plain = {n: one for n, one in x.items() if n not in ("g", "A_log")}
-    assert torch.equal(out, fla.chunk_delta_rule(**plain)[0])
+    y = draw("q, k, v, g raw, beta, A_log", 9)
+    y["A_log"].fill_(-math.inf)
+    out, _ = fla.chunk_gdn(**floats(y), use_gate_in_kernel=True)
+    o, _ = reference(y["q"], y["k"], y["v"], beta=y["beta"])
+    assert error(out, o) <= 2e-6
 
 
 def test_a_bounded_gate_without_a_rate():
-    x = floats(draw("q, k, v, g channel raw, beta", 9))
-    out, _ = fla.chunk_kda(**x, use_gate_in_kernel=True, lower_bound=-2.0, safe_gate=True)
-    gates = -2.0 * x.pop("g").sigmoid()
-    assert torch.equal(out, fla.chunk_kda(**x, g=gates)[0])
+    y = draw("q, k, v, g channel raw, beta", 9)
+    out, _ = fla.chunk_kda(**floats(y), use_gate_in_kernel=True, lower_bound=-2.0, safe_gate=True)
+    o, _ = reference(y["q"], y["k"], y["v"], key=-2 / (1 + (-y["g"]).exp()), beta=y["beta"])
+    assert error(out, o) <= 2e-6
 
 
 @pytest.mark.parametrize(("call", "error_type", "words"), [
