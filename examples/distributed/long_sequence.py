@@ -8,7 +8,6 @@ whole sequence too and compares.
 """
 
 import argparse
-import time
 
 import torch
 import torch.distributed as dist
@@ -29,13 +28,7 @@ def piece(first: int, last: int) -> list[torch.Tensor]:
     return made
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--tokens", type=int, default=65536)
-    arguments.add_argument("--check", action="store_true")
-    options = arguments.parse_args()
-
-    dist.init_process_group("gloo")
+def compute(options: argparse.Namespace) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     if options.tokens % size != 0:
         raise SystemExit(f"--tokens: want a multiple of the {size} ranks, got {options.tokens}")
@@ -53,9 +46,19 @@ def main() -> None:
         if rank == 0:
             whole = tarn.ops.linear_attention(*piece(0, options.tokens))
             print(f"largest difference {(torch.cat(parts, 1) - whole).abs().max():.1e}", flush=True)
-    # gloo's threads let go of their last tensors under Python's lock; where that comes
-    # after the end of Python, the process aborts (pytorch/pytorch, pull request 179291).
-    time.sleep(0.5)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--tokens", type=int, default=65536)
+    arguments.add_argument("--check", action="store_true")
+    options = arguments.parse_args()
+
+    dist.init_process_group("gloo")
+    compute(options)
+    # No tensor of `compute` is left that knows the group, so this waits for gloo's
+    # threads. One that still held a tensor while Python shuts down would abort the
+    # process (pytorch/pytorch issue 190489).
     dist.destroy_process_group()
 
 
