@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tarn import ops
+from tarn.fla import _value_gates
 from tarn.ops import _checks as checks
 
 # Arguments that are taken and ignored wherever a function takes further arguments by name:
@@ -160,7 +161,12 @@ def recurrence(
         state = initial_state.to(torch.float64 if dtype == torch.float64 else torch.float32)
         state = state.transpose(-1, -2) if state_v_first else state
     values, by_channel = v, value_gates is not None or (betas is not None and betas.dim() == 4)
-    if by_channel:
+    plain = betas is None and (gates is None or gates.dim() < 4)
+    by_values = plain and value_gates is not None and _value_gates.serves(q, v)
+    if by_values and value_gates is not None:
+        by_channel, total = False, wide(value_gates)
+        gates = total if gates is None else total + wide(gates).unsqueeze(-1)
+    elif by_channel:
         values, gates, betas, state = _by_channel(v, gates, value_gates, betas, state)
     if reverse:
         cu_seqlens, turned = _flipped(cu_seqlens, q, k, values, gates, betas)
@@ -170,7 +176,11 @@ def recurrence(
     options: dict[str, Any] = dict(
         gates=gates, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, return_state=True)
     main = (q.to(dtype), k.to(dtype), values.to(dtype))
-    if pair is not None:
+    if by_values and gates is not None:
+        factor = q.shape[3] ** -0.5 if scale is None else scale
+        out, state = _value_gates.recurrence(
+            factor * wide(q), wide(k), wide(values), gates, state, cu_seqlens)
+    elif pair is not None:
         reads, writes = (x.to(dtype) for x in pair)
         out, state = ops.dplr_attention(*main, reads, writes, **options)
     elif betas is None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tarn import ops
 from tarn.fla import _call
+from tarn.fla._value_gates import under_transforms
 from tarn.ops import _checks as checks
 
 _PAIRS = 1 << 20  # biases of a piece, where 64 queries of one row need no more
@@ -117,7 +118,8 @@ class _Pieces(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        grad, (resets, *tensors) = grads[0], ctx.saved_tensors
+        grad, resets = grads[0], ctx.saved_tensors[0]
+        tensors: list[Any] = list(ctx.saved_tensors[1:])
         wanted = [i for i, need in enumerate(ctx.needs_input_grad[3:]) if need]
         totals: list[Any] = [None] * len(tensors)
         if torch.is_grad_enabled():
@@ -172,7 +174,7 @@ def attention(
         sums = gates.double().masked_fill(forgets, 0).cumsum(1)
         resets = forgets.cumsum(1, dtype=torch.int32)
     tensors = (q.to(dtype), keys, values, sums, sink)
-    if len(spans) == 1:
+    if len(spans) == 1 or under_transforms():
         return _whole(spans, resets, rules, tensors).to(v.dtype)
     found: Any = _Pieces.apply(spans, resets, rules, *tensors)
     return found.to(v.dtype)

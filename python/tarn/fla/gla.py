@@ -52,9 +52,9 @@ def fused_recurrent_gla(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_gla` with gates gk [B, T, H, K] of the keys' channels and gv
-    [B, T, H, V] of the values', each optional. Under gv every value channel is a head of
-    its own, and gk beside it is written out for each: O(B T H K V) memory.
-    reverse: the last token of a sequence comes first."""
+    [B, T, H, V] of the values', each optional. With gv alone the call runs the
+    operator and its gradient; with both every value channel is a head, for which gk is
+    written out: O(B T H K V) memory. reverse: the last token of a sequence comes first."""
     op = "fused_recurrent_gla"
     state_v_first = _call.v_first(op, state_v_first, kwargs)
     _call.refuse_unknown(op, kwargs)

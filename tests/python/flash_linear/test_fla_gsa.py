@@ -148,6 +148,36 @@ def test_gradients_of_gradients():
     assert torch.autograd.gradgradcheck(call, tensors)
 
 
+def test_recorded_gradients_of_arguments_that_share_one():
+    x = torch.randn(1, 9, 2, 4, dtype=torch.float64, requires_grad=True)
+
+    def shared(x):
+        q = x.sin()
+        out, last = fla.chunk_gsa(q, q * x, x.tanh(), x.sigmoid(), -x.square(),
+                                  output_final_state=True)
+        return out.square().sum() + sum(one.sin().sum() for one in last)
+
+    plain, = torch.autograd.grad(shared(x), x)
+    recorded, = torch.autograd.grad(shared(x), x, create_graph=True)
+    torch.testing.assert_close(recorded, plain)
+
+
+def test_inference_mode_and_transforms_give_the_same():
+    ours, _ = cast(draw(30)[0], torch.float64)
+    out, last = fla.chunk_gsa(**ours, output_final_state=True)
+    with torch.inference_mode():
+        same, same_last = fla.chunk_gsa(**ours, output_final_state=True)
+    assert error(same, out) <= 1e-14
+    assert all(error(*pair) <= 1e-14 for pair in zip(same_last, last, strict=True))
+
+    def loss(q):
+        return fla.chunk_gsa(**{**ours, "q": q})[0].square().sum()
+
+    q = ours["q"].clone().requires_grad_()
+    wanted, = torch.autograd.grad(loss(q), q)
+    assert error(torch.func.grad(loss)(ours["q"]), wanted) <= 1e-12
+
+
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_packed_sequences(gated, reverse):

@@ -172,6 +172,20 @@ def test_gradients_of_gradients_of_arguments_that_share_one(pieces):
     assert torch.autograd.gradgradcheck(shared, x)
 
 
+def test_inference_mode_and_transforms_give_the_same(pieces):
+    ours, _, given, _ = problem("all", torch.float64)
+
+    def loss(q):
+        return fla.parallel_attn(**{**ours, "q": q}, **given).square().sum()
+
+    q = ours["q"].clone().requires_grad_()
+    value = loss(q)
+    wanted, = torch.autograd.grad(value, q)
+    assert error(torch.func.grad(loss)(ours["q"]), wanted) <= 1e-12
+    with torch.inference_mode():
+        assert torch.equal(loss(ours["q"]), value)
+
+
 def test_a_gradient_of_part_of_the_arguments(pieces):
     ours, theirs, given, meant = problem("all", torch.float32)
     for name in ("k", "g"):
