@@ -59,6 +59,50 @@ def trained(model, tokens):
     return loss.detach(), {name: weight.grad for name, weight in model.named_parameters()}
 
 
+def loops():
+    """Has tarn.fla's recurrences computed token by token in float64 from here on. Returns the
+    names of the functions that called."""
+    from fla_reference import reference
+
+    from tarn.fla import _call
+
+    called = set()
+
+    def recurrence(op, q, k, v, *, gates=None, value_gates=None, betas=None, bonus=None, pair=None,
+                   scale=None, output_final_state=False, reverse=False, **rest):
+        assert rest.get("initial_state") is None and rest.get("cu_seqlens") is None
+        called.add(op)
+        given = dict(value=value_gates, beta=betas, bonus=bonus)
+        if gates is not None:
+            given[{1: "head", 3: "token", 4: "key"}[gates.dim()]] = gates
+        given = {name: None if one is None else one.double() for name, one in given.items()}
+        pair = None if pair is None else tuple(one.double() for one in pair)
+        out, state = reference(q.double(), k.double(), v.double(), pair=pair, scale=scale,
+                               reverse=reverse, **given)
+        state = state.mT if rest.get("state_v_first") else state
+        return out.to(v.dtype), state.float() if output_final_state else None
+
+    def decay(q, k, v, *, gates, scale, initial_state, return_state):
+        assert initial_state is None and return_state  # as Mamba-2's scan calls
+        called.add("decay_attention")
+        k, q = (one.repeat_interleave(v.shape[2] // k.shape[2], 2).double() for one in (k, q))
+        out, state = reference(q, k, v.double(), token=gates.double(), scale=scale)
+        return out.to(v.dtype), state.float()
+
+    def elementwise(x, g, *, initial_state, cu_seqlens, return_state):
+        assert initial_state is None and cu_seqlens is None and return_state
+        called.add("elementwise_recurrence")
+        h, rows = torch.zeros_like(x[:, 0]).double(), []
+        for t in range(x.shape[1]):
+            h = g[:, t].double().exp() * h + x[:, t].double()
+            rows.append(h)
+        return torch.stack(rows, 1).to(x.dtype), h.float()
+
+    _call.recurrence = recurrence
+    tarn.ops.decay_attention, tarn.ops.elementwise_recurrence = decay, elementwise
+    return called
+
+
 @torch.no_grad()
 def ran(model, tokens):
     model.eval()
@@ -92,11 +136,16 @@ def main(path, names):
         tokens = torch.randint(VOCABULARY, (2, TOKENS))
         told[name] = ran(model, tokens)
         told[name]["kernels"] = trained(model, tokens)
-        with tarn.ops.composed_forms():
-            told[name]["composed"] = trained(model, tokens)
+        told[name]["later"] = model, tokens
         logits = model(tokens, logits_to_keep=None).logits
         told[name]["loss"] = torch.nn.functional.cross_entropy(
             logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).detach()
+    called = loops()
+    for found in told.values():
+        called.clear()
+        with tarn.ops.composed_forms():
+            found["loops"] = trained(*found.pop("later"))
+        found["called"] = sorted(called)
     torch.save(told, path)
 
 

@@ -70,12 +70,13 @@ def test_padded_and_packed_rows_are_rows_alone(told, name):
 
 @installed
 @pytest.mark.parametrize("name", MODELS)
-def test_training_agrees_with_the_composed_forms(told, name):
-    """tarn's composed forms are torch's operators and autograd alone."""
+def test_training_agrees_with_loops(told, name):
+    """Of recurrences over tokens in float64, with torch's operators and autograd around them."""
     found = told[name]
-    (loss, ours), (composed, theirs) = found["kernels"], found["composed"]
+    (loss, ours), (looped, theirs) = found["kernels"], found["loops"]
+    assert found["called"] or name == "forgetting"  # which has none: test_fla_softmax.py
     torch.testing.assert_close(loss, found["loss"], rtol=1e-5, atol=0)
-    torch.testing.assert_close(loss, composed, rtol=1e-5, atol=0)
+    torch.testing.assert_close(loss, looped, rtol=1e-5, atol=0)
     assert all(gradient is not None for gradient in ours.values())
     size = max(gradient.norm() for gradient in theirs.values())
     for weight, gradient in theirs.items():
