@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -67,6 +68,18 @@ class _EarlierModel(torch.nn.Module):
         return logits_of(self.predictor, x, self.value_embedding)
 
 
+def _autocast(x: torch.Tensor) -> AbstractContextManager[Any]:
+    """Under autocast torch hands 16-bit numbers to oneDNN's LSTM on every CPU, and that has
+    none where the CPU has no instructions for them. There recurrent layers stay in float32."""
+    if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return nullcontext()
+    half = torch.get_autocast_dtype("cpu") == torch.float16
+    known = torch.ops.mkldnn
+    if (known._is_mkldnn_fp16_supported if half else known._is_mkldnn_bf16_supported)():
+        return nullcontext()
+    return torch.autocast("cpu", enabled=False)
+
+
 class RecurrentModel(_EarlierModel):
     """A vanilla RNN (tanh) or an LSTM, bidirectional where it classifies or
     labels frames (task "ctc") and the configuration says so. torch.export takes it
@@ -87,6 +100,10 @@ class RecurrentModel(_EarlierModel):
         self._add_head()
 
     def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+        with _autocast(x):
+            return self._hidden(x, mask)
+
+    def _hidden(self, x: torch.Tensor, mask) -> torch.Tensor:
         seq_len = x.shape[1]
         if x.shape[0] == 0 or seq_len == 0:
             return x.new_zeros(*x.shape[:2], self.config["d_model"])

@@ -1,6 +1,10 @@
 #include "torch_nn/models/recurrent.h"
 
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/nn/utils/rnn.h>
+
+#include <optional>
 
 #include "torch_nn/models/classifier.h"
 #include "torch_nn/state/lengths.h"
@@ -14,6 +18,27 @@ constexpr char kRecurrentModel[] = "RecurrentModel";
 double BetweenLayers(const ModelConfig& config) {
   return config.n_layers > 1 ? config.dropout : 0.0;
 }
+
+bool ComputesIn(torch::ScalarType type) {
+  const char* asked = type == torch::kHalf ? "mkldnn::_is_mkldnn_fp16_supported"
+                                           : "mkldnn::_is_mkldnn_bf16_supported";
+  const auto op = c10::Dispatcher::singleton().findSchema({asked, ""});
+  return op.has_value() && op->typed<bool()>().call();
+}
+
+// Under autocast torch hands 16-bit numbers to oneDNN's LSTM on every CPU, and that has
+// none where the CPU has no instructions for them. There recurrent layers stay in float32.
+class RecurrentAutocast {
+ public:
+  explicit RecurrentAutocast(const torch::Tensor& x) {
+    if (!x.is_cpu() || !at::autocast::is_autocast_enabled(torch::kCPU)) return;
+    const auto type = at::autocast::get_autocast_dtype(torch::kCPU);
+    if (!ComputesIn(type)) without_.emplace(c10::DispatchKey::AutocastCPU);
+  }
+
+ private:
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> without_;
+};
 
 }  // namespace
 
@@ -55,6 +80,7 @@ torch::Tensor RecurrentModelImpl::Run(const torch::Tensor& x,
   if (x.size(0) == 0 || x.size(1) == 0) {  // torch's layers refuse
     return torch::zeros({x.size(0), x.size(1), config_.d_model}, x.options());
   }
+  const RecurrentAutocast autocast(x);
   // Forwards, later tokens cannot affect a token. Backwards they come first:
   // packed, each sequence begins at its own end.
   if (config_.bidirectional && lengths.defined()) {
@@ -121,6 +147,7 @@ std::pair<torch::Tensor, RecurrentState> RecurrentModelImpl::Prefill(
   }
   RecurrentState next = state;
   if (x.size(0) > 0 && x.size(1) > 0) {
+    const RecurrentAutocast autocast(x);
     if (lstm_) {
       auto [out, last] = lstm_->forward(x, std::make_tuple(state.h, state.c));
       x = out;

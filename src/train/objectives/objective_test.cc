@@ -312,7 +312,7 @@ TEST(GeneratedObjectiveTest, OptionsThatDoNotFitAreRefused) {
   EXPECT_EQ(with("seq_len", "4"), "--seq-len");
   // One symbol: every row of a length is the same.
   EXPECT_EQ(with("symbols", "1"), "--symbols, --pairs, --seq-len");
-  EXPECT_EQ(refused({{"tokenizer", "ids"}, {"data", "x"}}), "--tokenizer");
+  EXPECT_EQ(refused({{"tokenizer", "ids"}, {"data", "x"}}), "--generator");
   EXPECT_EQ(refused({}), "--data");
 }
 

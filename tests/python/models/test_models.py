@@ -395,3 +395,21 @@ def test_classes_name_the_task_they_serve():
     with pytest.raises(ValueError, match="FrameClassifier: task: want 'ctc', got 'classify'"):
         models.FrameClassifier(**SMALL, n_classes=3, task="classify")
     assert models.FrameClassifier(**SMALL, n_classes=3, input_dim=2).config["arch"] == "encoder"
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+@pytest.mark.parametrize(
+    "keys",
+    (dict(arch="lstm"), dict(arch="rnn"), dict(arch="lstm", bidirectional=True, **FRAMES)),
+    ids=str,
+)
+def test_recurrent_models_run_under_autocast_on_every_cpu(keys, dtype):
+    """oneDNN has no 16-bit LSTM for a CPU without instructions for such numbers."""
+    model = models.make_model(**SMALL, **keys)
+    given = torch.randn(2, 6, 7) if "input_dim" in keys else torch.randint(0, 9, (2, 6))
+    wanted = model(given).detach()
+    with torch.autocast("cpu", dtype):
+        out = model(given)
+    assert (out.float() - wanted).norm() < 0.02 * wanted.norm()
+    out.float().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
