@@ -16,6 +16,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.baselines import CAPTION, best
 
 _NAMES = {"linear": "linear", "softmax": "softmax", "reformer": "reformer"}
 _WANTED = 0.99  # masked accuracy
@@ -183,7 +184,8 @@ def _curves(result: JsonDict, x: str) -> list[Series]:
             points.append((place, statistics.median(losses)))
             band.append((place, min(losses), max(losses)))
         lines.append(Series(_NAMES[kind], points, kind, band=band))
-    return lines
+    trivial = best(result, "copy/copy")
+    return lines + (trivial.line(lines) if trivial else [])
 
 
 def _table(result: JsonDict) -> Table:
@@ -195,6 +197,10 @@ def _table(result: JsonDict) -> Table:
                 f"{_last(run, 'loss'):.4f}", _reached(run),
                 number(1000 * run["seconds"] / run["updates"]), number(run["seconds"]),
                 number(run["cpu_seconds"])])
+    trivial = best(result, "copy/copy")
+    if trivial:
+        accuracy = None if trivial.accuracy is None else f"{100 * trivial.accuracy:.2f}"
+        rows.append([trivial.title, None, accuracy, f"{trivial.value:.4f}", *[None] * 4])
     return Table(
         ["attention", "seed", "accuracy, %", "loss, nats", "updates to 99 %", "ms an update",
          "seconds", "CPU seconds"], rows,
@@ -307,7 +313,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
     ]
     picture = figures.lines(
         "convergence", panels, "Held-out loss over updates and over seconds",
-        "Loss of held-out rows, without dropout: the median of the seeds, and their range.")
+        "Loss of held-out rows, without dropout: the median of the seeds, and their range."
+        + (CAPTION if best(result, "copy/copy") else ""))
     full = result["size"] == "full"
     differences = [] if full else [
         "rows of 64 tokens instead of 128, strings of 16 to 30 symbols",

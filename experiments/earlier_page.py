@@ -19,6 +19,7 @@ from experiments.core import (
     number,
     value_at,
 )
+from experiments.core.baselines import CAPTION, best
 
 _NAMES = {"rnn": "RNN", "lstm": "LSTM", "cnn": "CNN", "linear": "linear",
           "softmax": "softmax"}
@@ -209,7 +210,8 @@ def _curves(result: JsonDict, x: str) -> list[Series]:
             points.append((place, statistics.median(bits)))
             band.append((place, min(bits), max(bits)))
         lines.append(Series(_NAMES[kind], points, _COLOURS[kind], band=band))
-    return lines
+    trivial = best(result, "earlier/text")
+    return lines + (trivial.line(lines) if trivial else [])
 
 
 def _learning(result: JsonDict, figures: Figures) -> Picture:
@@ -219,7 +221,8 @@ def _learning(result: JsonDict, figures: Figures) -> Picture:
     return figures.lines(
         "learning", panels, "Held-out bits a byte of five models over updates and over seconds",
         "Medians of the seeds and their range. Rates are constant after warm-up, so that each "
-        "point of a curve is the end of a shorter run.")
+        "point of a curve is the end of a shorter run."
+        + (CAPTION if best(result, "earlier/text") else ""))
 
 
 def _generating(result: JsonDict, figures: Figures) -> Picture:
@@ -255,6 +258,10 @@ def _table(result: JsonDict) -> Table:
                      *(None if one is None else f"{one:.3f}" for one in medians), spread,
                      _spread_of([run["seconds"] for run in runs]),
                      number(statistics.median(run["cpu_seconds"] for run in runs))])
+    trivial = best(result, "earlier/text")
+    if trivial:
+        bits = f"{trivial.value:.3f}"
+        rows.append([trivial.title, *[None] * 6, bits, bits, None, trivial.time, None])
     batch, seq_len = result["measured"]["rows"]
     many = result["measured"]["many_rows"]
     return Table(

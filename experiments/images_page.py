@@ -17,6 +17,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.baselines import CAPTION, Baseline, best, fitted
 
 _NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
           "cifar10-lossless-4k": "4,000 images of CIFAR-10"}
@@ -175,11 +176,14 @@ def _series(runs: Sequence[JsonDict], x: str) -> list[Series]:
     return lines
 
 
-def _limits(runs: Sequence[JsonDict]) -> tuple[float | None, float | None]:
+def _limits(runs: Sequence[JsonDict],
+            trivial: Baseline | None) -> tuple[float | None, float | None]:
     """The plot's range, from below the lowest value to above the second evaluation: the
     first evaluation lies far above and would flatten the rest."""
     values = [[row["val_bits_per_dim"] for row in run["held_out"]] for run in runs]
     lowest = min((y for row in values for y in row), default=None)
+    if lowest is not None and trivial is not None:
+        lowest = min(lowest, trivial.value)
     second = max((row[1] for row in values if len(row) > 2), default=None)
     if lowest is None or second is None or second <= lowest:
         return (None, None)
@@ -187,18 +191,24 @@ def _limits(runs: Sequence[JsonDict]) -> tuple[float | None, float | None]:
     return (lowest - margin, second + 4 * margin)
 
 
-def _curves(name: str, runs: Sequence[JsonDict], figures: Figures, alt: str) -> Picture:
-    panels = [Panel(_series(runs, x), label, "bits/dim, held-out images", y_limits=_limits(runs))
-              for x, label in (("step", "updates"), ("elapsed_s", "seconds"))]
+def _curves(name: str, runs: Sequence[JsonDict], figures: Figures, alt: str,
+            trivial: Baseline | None) -> Picture:
+    panels = []
+    for x, label in (("step", "updates"), ("elapsed_s", "seconds")):
+        lines = _series(runs, x)
+        lines += trivial.line(lines) if trivial else []
+        panels.append(Panel(lines, label, "bits/dim, held-out images",
+                            y_limits=_limits(runs, trivial)))
     return figures.lines(name, panels, alt,
                          "Images that the trainer holds out: the median of the seeds, and their "
-                         "range. Lower is better.")
+                         "range. Lower is better." + (f"{CAPTION[:-1]}, on the test images."
+                                                      if trivial else ""))
 
 
 # --- Sections -----------------------------------------------------------------
 
 
-def _table(runs: Sequence[JsonDict], papers: bool = False) -> Table:
+def _table(runs: Sequence[JsonDict], trivial: Sequence[Baseline], papers: bool = False) -> Table:
     head = ["attention", "seed", "parameters", "updates", "bits/dim, test", "standard error",
             "seconds", "CPU seconds", "ms an update"]
     rows = [[run["kind"], str(run["seed"]), run["parameters"], run["updates"],
@@ -206,6 +216,8 @@ def _table(runs: Sequence[JsonDict], papers: bool = False) -> Table:
                (f"{run['test']['bits_per_dim']:.4f}", f"{run['test']['standard_error']:.4f}")),
              number(run["seconds"]), number(run["cpu_seconds"]),
              number(1000 * run["seconds_an_update"])] for run in runs]
+    rows += [[one.title, None, None, None, f"{one.value:.4f}", None, one.time, None, None]
+             for one in trivial]
     if papers:
         head.append("paper")
         rows = [[*row, _PAPERS.get(str(row[0]))] for row in rows]
@@ -250,26 +262,31 @@ def _timed_pairs(timed: JsonDict) -> list[str | Table]:
     return _equal(timed["pairs"], "after the same planned time") if timed.get("pairs") else []
 
 
-def _whole_section(whole: JsonDict, name: str, figures: Figures) -> Section:
+def _whole_section(result: JsonDict, figures: Figures) -> Section:
+    whole, name = result["measured"]["whole"], result["measured"]["data"]
     side = whole["side"]
     picture = _curves("whole", whole["runs"], figures,
-                      "bits/dim of whole images over updates and seconds")
+                      "bits/dim of whole images over updates and seconds",
+                      best(result, "images/whole"))
     return Section(f"Whole images, {side * side:,} positions",
                    [f"{data_title(name)}, {side} x {side} pixels. " + _same_time(whole).strip(), picture,
-                    _table(whole["runs"]), *_timed_pairs(whole)])
+                    _table(whole["runs"], fitted(result, "images/whole")), *_timed_pairs(whole)])
 
 
-def _colour_section(colour: JsonDict, size: str, figures: Figures) -> Section:
-    side, full = colour["side"], size == "full"
+def _colour_section(result: JsonDict, figures: Figures) -> Section:
+    colour, full = result["measured"]["colour"], result["size"] == "full"
+    side = colour["side"]
     picture = _curves("colour", colour["runs"], figures,
-                      "bits/dim of colour images over updates and seconds")
+                      "bits/dim of colour images over updates and seconds",
+                      best(result, "images/colour"))
     text = f"{data_title(colour['data'])}, {side} x {side} pixels of three bytes. " + _same_time(colour)
     text += ("The images are fewer than the paper's: " if full else
              "Minutes stand in place of the paper's 7 days of a GPU, and the images are few: ")
     text += ("**the bits/dim are in no way comparable with the paper's**; what is compared is the "
              "order in the same time.")
     return Section(f"Colour images, {3 * side * side:,} positions",
-                   [text, picture, _table(colour["runs"]), *_timed_pairs(colour)])
+                   [text, picture, _table(colour["runs"], fitted(result, "images/colour")),
+                    *_timed_pairs(colour)])
 
 
 def _seconds_taken(runs: Sequence[JsonDict]) -> str:
@@ -372,14 +389,16 @@ def page(result: JsonDict, figures: Figures) -> Page:
     curves, sections = None, []
     if measured["runs"]:  # none of LSH attention alone, which stands beside the colour images
         curves = _curves("curves", measured["runs"], figures,
-                         "bits/dim over updates and over seconds, linear and softmax attention")
+                         "bits/dim over updates and over seconds, linear and softmax attention",
+                         best(result, "images/grey"))
         apart = _equal(measured["pairs"], f"at equal updates, where the paper's gap on MNIST is "
                        f"{_PAPERS_GAP:.1f} % of softmax's")
-        sections.append(Section("At equal updates", [_table(measured["runs"], same), *apart, curves]))
+        sections.append(Section("At equal updates", [
+            _table(measured["runs"], fitted(result, "images/grey"), same), *apart, curves]))
     if measured.get("whole") and measured["whole"]["runs"]:
-        sections.append(_whole_section(measured["whole"], measured["data"], figures))
+        sections.append(_whole_section(result, figures))
     if measured["colour"]:
-        sections.append(_colour_section(measured["colour"], result["size"], figures))
+        sections.append(_colour_section(result, figures))
     notes = [] if measured["colour"] else [
         "No colour images were found: name CIFAR-10 by `--data cifar10=DIR`."]
     if measured.get("whole"):

@@ -17,6 +17,7 @@ from experiments.core import (
     number,
     size,
 )
+from experiments.core.baselines import CAPTION, best, fitted
 
 _RESIDENT = 1.05  # of the process, from token 1,000 on: buffers of reading are in it
 _EARLY = (500, 1000)  # positions that late ones are held against: past a learned row
@@ -132,10 +133,13 @@ def _position_section(result: JsonDict, figures: Figures) -> tuple[Section, Pict
         Series("four letters alike", [(rows[0]["begin"], 2.0), (rows[-1]["end"], 2.0)], "lstm",
                dash=2),
     ]
+    trivial = best(result, "long/stream")
+    lines += trivial.line(lines) if trivial else []
     picture = figures.lines(
         "position", Panel(lines, "position in the stream", "bits a letter", log_x=True),
         "Bits a letter over the position in the stream",
-        "Mean over all letters between 1, 2, 5, 10, ...; the band is two standard errors.")
+        "Mean over all letters between 1, 2, 5, 10, ...; the band is two standard errors."
+        + (f"{CAPTION[:-1]}, over all letters." if trivial else ""))
     near, far = told["memory"]["near"], told["memory"]["far"]
     table = Table(
         ["position", "us a token", "state", "process"],
@@ -153,14 +157,27 @@ def _position_section(result: JsonDict, figures: Figures) -> tuple[Section, Pict
     text = (f"A byte model learns {stream['learned_letters']:,} letters of the genome of E. coli "
             f"in rows of {stream['seq_len']}{_long_rows(stream)} and "
             f"reads {_which_end(stream)} {told['tokens']:,} letters, which it has not seen, as one "
-            "sequence without resets. Four letters that are equally likely cost 2 bits; DNA is "
-            f"hard to do better on, and in blocks it has not learned the model stands at {stream['held_out']:.4f}.")
+            "sequence without resets. Four letters that are equally likely cost 2 bits; in blocks it "
+            f"has not learned the model stands at {stream['held_out']:.4f}.")
     if past and within:
         text += (f" Over the last positions, {past[-1]['begin']:,} and on, it needs "
                  f"{past[-1]['bits_per_token']:.4f} bits, over the {within[-1]['begin']:,}s "
                  f"{within[-1]['bits_per_token']:.4f}. Nothing promises that sums over so many "
                  "letters stay useful; this is what they are.")
-    return Section("One stream", [text, picture, table]), picture
+    return Section("One stream", [text, picture, table, *_bits_table(result)]), picture
+
+
+def _bits_table(result: JsonDict) -> list[Table]:
+    """The model and the tables of counts on the same letters; none where none were fitted."""
+    trivial = fitted(result, "long/stream")
+    if not trivial:
+        return []
+    told = result["measured"]["stream"]["figures"]
+    rows = [["linear", f"{told['bits_per_token']:.4f}"],
+            *([one.title, f"{one.value:.4f}"] for one in trivial)]
+    return [Table(["", "bits a letter"], rows,
+                  f"Mean over the {told['tokens']:,} letters of the stream. The tables are fitted on "
+                  "the blocks that the model learns from.")]
 
 
 def _long_rows(stream: JsonDict) -> str:
@@ -194,7 +211,10 @@ def _listops_section(result: JsonDict) -> Section:
     examples, majority = (measured["listops_data"][key] for key in ("examples", "majority"))
     rows = [[run["kind"], f"{100 * run['held_out'][-1][1]:.2f}", number(run["seconds"]),
              number(run["cpu_seconds"])] for run in measured["listops"]]
-    rows.append(["commonest label", f"{100 * majority:.2f}", None, None])
+    trivial = fitted(result, "long/listops")
+    rows += [[one.title, f"{100 * one.value:.2f}", None, None] for one in trivial]
+    if not trivial:
+        rows.append(["commonest label", f"{100 * majority:.2f}", None, None])
     error = 100 * math.sqrt(0.25 / examples)
     lengths = {"quick": "10 to 40", "cpu": "20 to 100", "full": "500 to 2,000"}[result["size"]]
     return Section("ListOps", [

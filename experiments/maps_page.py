@@ -18,6 +18,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.baselines import CAPTION, Baseline, best
 
 _TASKS = {"copy": "copy", "recall": "recall", "text": "text"}
 _UNITS = {"copy": "nats", "recall": "nats", "text": "bits a byte"}
@@ -152,6 +153,10 @@ def criteria(result: JsonDict) -> list[Criterion]:
 # --- The page -----------------------------------------------------------------
 
 
+def _trivial(result: JsonDict, task: str) -> Baseline | None:
+    return best(result, f"maps/{task}", 8 if task == "recall" else 0)
+
+
 def _learning(result: JsonDict, figures: Figures, name: str, tasks: Sequence[str]) -> Picture:
     panels = []
     for task in tasks:
@@ -166,11 +171,14 @@ def _learning(result: JsonDict, figures: Figures, name: str, tasks: Sequence[str
             if points:
                 lines.append(Series(_NAMES[kind], points, _COLOURS[kind] or kind, band=band,
                                     dash=_DASHES.get(kind, 0)))
+        trivial = _trivial(result, task)
+        lines += trivial.line(lines) if trivial else []
         panels.append(Panel(lines, "updates", f"held-out loss, {_UNITS[task]}", task.capitalize(),
                             log_y=True))
     return figures.lines(
         name, panels, f"Held-out loss over updates, {' and '.join(tasks)}, a line a feature map",
-        "Medians of the seeds and their range; the same model, rows and rate for all.")
+        "Medians of the seeds and their range; the same model, rows and rate for all."
+        + (CAPTION if _trivial(result, tasks[0]) else ""))
 
 
 def _table(result: JsonDict) -> Table:
@@ -192,6 +200,12 @@ def _table(result: JsonDict) -> Table:
         cells.append(number(1000 * statistics.median(run["seconds"] / run["updates"]
                                                      for run in runs)) if runs else None)
         rows.append(cells)
+    trivial = {task: _trivial(result, task) for task in _TASKS}
+    for task, one in trivial.items():
+        if one:
+            rows.append([one.title, *(f"{one.value:.4f}" if other == task else None for other in _TASKS),
+                         *(f"{100 * one.accuracy:.1f}" if other == task and one.accuracy else None
+                           for other in ("copy", "recall")), None])
     return Table(
         ["map", "copy, nats", "recall, nats", "text, bits a byte", "copy right, %",
          "recall right, %", "ms an update (copy)"], rows,

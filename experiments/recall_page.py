@@ -16,6 +16,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.baselines import best
 
 _SOLVED = 0.99
 _HELD = 0.95  # where there is room for all pairs
@@ -171,12 +172,20 @@ def _line(result: JsonDict, kind: str, d_key: int, label: str, colour: str) -> S
     return Series(label, points, colour, marker=True, band=band)
 
 
+def _chance(result: JsonDict) -> list[Series]:
+    """Naming any value of the row, over pairs; empty where no baseline was fitted."""
+    found = [(n, best(result, "recall/recall", n)) for n in _pairs(result)]
+    points = [(n, 100 * one.accuracy) for n, one in found if one and one.accuracy]
+    return [Series("baseline", points, "bound", dash=2)] if points else []
+
+
 def _capacity(result: JsonDict, figures: Figures) -> Picture:
     pairs, lines = _pairs(result), []
     for run in _runs(result, "softmax")[:1]:
         lines.append(_line(result, "softmax", run["d_key"], "softmax", "softmax"))
     for d_key in _widths(result):
         lines.append(_line(result, "linear", d_key, f"linear, {d_key}", _COLOURS.get(d_key, "")))
+    lines += _chance(result)
     ratios = []
     for d_key in _widths(result):
         found = [(n / d_key, 100 * _of(result, d_key, n)) for n in pairs]
@@ -192,7 +201,9 @@ def _capacity(result: JsonDict, figures: Figures) -> Picture:
                             x_ticks=_thin(reach), y_limits=(0, 104)))
     return figures.lines(
         "capacity", panels, "Accuracy of recall over the number of pairs, by width of the keys",
-        "Left: held-out accuracy, medians of the seeds and their range. Right: the same over pairs "
+        "Left: held-out accuracy, medians of the seeds and their range"
+        + ("; dotted: the trivial baseline" if _chance(result) else "") +
+        ". Right: the same over pairs "
         "a column; dotted: what a state recalls that holds d_key pairs exactly and none beside.")
 
 
@@ -239,6 +250,12 @@ def _table(result: JsonDict) -> Table:
             cells.append(text)
         rows.append([*cells, number(sum(run["seconds"] for run in _runs(result, kind, d_key))
                                     / len({r["seed"] for r in _runs(result, kind, d_key)}))])
+    trivial = [best(result, "recall/recall", n) for n in _pairs(result)]
+    known = [one for one in trivial if one]
+    if known:
+        rows.append([known[0].title, None, None,
+                     *(f"{100 * one.accuracy:.1f}" if one and one.accuracy else None
+                       for one in trivial), None])
     return Table(["attention", "d_key", "numbers kept",
                   *(f"{pairs} pairs, %" for pairs in _pairs(result)), "seconds"], rows,
                  "Held-out accuracy, median of the seeds and their range. Numbers kept: S and z of "

@@ -15,6 +15,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.baselines import CAPTION, best, fitted
 
 TITLES = {"lstm": "Bi-LSTM", "softmax": "softmax", "reformer": "reformer", "linear": "linear"}
 # Katharopoulos et al. 2020, Table 3: validation phoneme error rate (percent),
@@ -121,7 +122,8 @@ def _fastest(measured: JsonDict, fixed: str) -> Criterion:
                      opposite=all(ratio < 1 for _, ratio in ratios))
 
 
-def _errors_table(measured: JsonDict) -> Table:
+def _errors_table(result: JsonDict) -> Table:
+    measured = result["measured"]
     speakers = list(dict.fromkeys(one["unseen"] for one in measured["models"]))
     rows = []
     for kind in TITLES:
@@ -135,6 +137,12 @@ def _errors_table(measured: JsonDict) -> Table:
                      None if spread is None else f"{spread:.1f}",
                      *(f"{errors[name]:.1f}" if name in errors else None for name in speakers),
                      runs[0]["updates"], number(statistics.median(one["seconds"] for one in runs))])
+    for trivial in fitted(result, "speech/unseen"):
+        errors = {name: 100 * error for name, error in trivial.of.items()}
+        judged = _untouched(errors)
+        rows.append([trivial.title, _mean_text(judged), f"{statistics.stdev(judged.values()):.1f}",
+                     *(f"{errors[name]:.1f}" if name in errors else None for name in speakers),
+                     None, trivial.time])
     return Table(
         ["model", "mean", "standard deviation",
          *(f"{name} (not judged)" if name in TUNED_ON else name for name in speakers),
@@ -168,10 +176,11 @@ def _paper_table() -> Table:
                  "80 hours of WSJ, 9 layers, a GPU: not to be set beside the figures above.")
 
 
-def _curves(measured: JsonDict) -> list[Panel]:
+def _curves(result: JsonDict) -> list[Panel]:
     """Errors over time, mean over the untouched speakers and their range; epochs over
     length."""
-    errors = []
+    measured = result["measured"]
+    errors: list[Series] = []
     for kind, title in TITLES.items():
         runs = [one["evaluations"] for one in measured["models"]
                 if one["kind"] == kind and one["unseen"] not in TUNED_ON]
@@ -183,6 +192,8 @@ def _curves(measured: JsonDict) -> list[Panel]:
             band.append((at, min(values), max(values)))
         if points:
             errors.append(Series(title, points, kind, band=band))
+    trivial = best(result, "speech/unseen")
+    errors += trivial.line(errors, scale=100) if trivial else []
     epochs = []
     for kind, title in TITLES.items():
         points = [(one["length"], one["epoch_s"]) for one in measured["epochs"]
@@ -318,10 +329,11 @@ def _speed(measured: JsonDict) -> str:
 def page(result: JsonDict, figures: Figures) -> Page:
     """Errors, times, and why the paper's own figures are no measure for them."""
     measured = result["measured"]
-    picture = figures.lines("curves", _curves(measured),
+    picture = figures.lines("curves", _curves(result),
                             "Letter errors over time, and seconds an epoch over lengths",
                             "Mean over the unseen speakers that judge, and their range. Epochs at "
-                            "a fixed batch.")
+                            "a fixed batch."
+                            + (CAPTION if best(result, "speech/unseen") else ""))
     means = {kind: _mean(_untouched(_errors(measured, kind))) for kind in TITLES}
     goals = [line for line in criteria(result) if line.goal]
     told = ", ".join(f"{TITLES[kind]} {mean:.1f} %" for kind, mean in means.items()
@@ -333,7 +345,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
                "(linear); 1047, 2711, 2250 and 824 s an epoch",
         picture=picture,
         sections=[
-            Section("Errors", [_errors_table(measured), _CHOSEN, picture]),
+            Section("Errors", [_errors_table(result), _CHOSEN, picture]),
             Section("Time of an epoch", [
                 f"An epoch: the {measured['epoch_frames']:,} frames of the training speakers, at "
                 "the median rate of whole updates on utterances joined to each length. The weights "

@@ -10,9 +10,11 @@ import tempfile
 from experiments.baselines.fits import EXPERIMENT
 from experiments.core import Progress, Settings
 from experiments.core import result as results
-from experiments.core.files import write_bytes
+from experiments.core.files import dumps, write_text
 from experiments.core.places import ROOT
 from experiments.core.types import ExperimentError
+
+COMMAND = "python -m experiments.baselines"
 
 
 def main(arguments: list[str]) -> int:
@@ -21,8 +23,8 @@ def main(arguments: list[str]) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             settings = Settings(EXPERIMENT, "cpu", pathlib.Path(folder))
-            results.measure(settings, Progress(EXPERIMENT.name))
-            write_bytes(to / "baselines.json", results.path_of(settings).read_bytes())
+            found = results.measure(settings, Progress(EXPERIMENT.name))
+            write_text(to / "baselines.json", dumps(found | {"command": COMMAND}) + "\n")
     except ExperimentError as error:
         print(f"baselines: error: {error}", file=sys.stderr)
         return error.code

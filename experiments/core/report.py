@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from experiments import registry
+from experiments.core import baselines as trivial
 from experiments.core import result as results
 from experiments.core.figures import Figures
 from experiments.core.files import dumps, write_text
@@ -79,8 +80,10 @@ def stored(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     return found
 
 
-def tell(path: pathlib.Path, name: str, to: pathlib.Path) -> Told:
-    """Reads one result and draws its figures into `to`."""
+def tell(path: pathlib.Path, name: str, to: pathlib.Path,
+         baselines: JsonDict | None = None) -> Told:
+    """Reads one result and draws its figures into `to`, with the trivial baselines
+    of its page where there are any."""
     result = results.read(path)
     if result["experiment"] != name:
         raise ExperimentError(f"{path}: want a result of {name}, got one of "
@@ -88,13 +91,27 @@ def tell(path: pathlib.Path, name: str, to: pathlib.Path) -> Told:
     _refuse_paths(result, str(path))
     experiment = registry.find(name)
     figures = Figures(to, name)
+    shown = result if baselines is None else result | {trivial.KEY: baselines}
     try:
-        page = experiment.page(result, figures)
-        criteria = list(experiment.criteria(result))
+        page = experiment.page(shown, figures)
+        criteria = list(experiment.criteria(shown))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ExperimentError(f"{path}: want what `tarn experiment {name}` measures, got: "
                               f"{type(error).__name__}: {error}", 3) from error
     return Told(experiment, result, page, criteria, figures.files)
+
+
+def _baselines(source: pathlib.Path, to: pathlib.Path) -> JsonDict | None:
+    """The result of the trivial baselines: that of the work folder, of a report, or the one
+    that the report already had."""
+    for path in (source / "baselines" / "result.json", source / "baselines.json",
+                 to / "results" / "baselines.json"):
+        if path.is_file():
+            result = results.read(path)
+            _refuse_paths(result, str(path))
+            trivial.check(result, str(path))
+            return result
+    return None
 
 
 def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
@@ -108,7 +125,10 @@ def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
     if not paths:
         raise ExperimentError(f"{source}: want results of experiments, got none (run "
                               "`tarn experiment all` first)", 3)
-    told = [tell(path, name, to) for name, path in paths.items()]
+    baselines = _baselines(source, to)
+    told = [tell(path, name, to, baselines) for name, path in paths.items()]
+    if baselines is not None:
+        write_text(to / "results" / "baselines.json", dumps(baselines) + "\n")
     pages = []
     for one in told:
         name = one.experiment.name
@@ -117,7 +137,7 @@ def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
         write_text(to / f"{name}.md", page_text(one))
         pages.append(to / f"{name}.md")
         _remove_others(to, one)
-    write_text(to / "README.md", summary_text(told))
+    write_text(to / "README.md", summary_text(told, baselines))
     return [to / "README.md", *pages]
 
 
@@ -277,7 +297,7 @@ _VERDICTS = (
     "measured is not shown. Criteria that only ask for a figure are reported and decide nothing.")
 
 
-def summary_text(told: Sequence[Told]) -> str:
+def summary_text(told: Sequence[Told], baselines: JsonDict | None = None) -> str:
     """README.md: what a newcomer reads first."""
     rows = [[f"[{one.experiment.title}]({one.experiment.name}.md)",
              f"{one.experiment.claim} ({one.experiment.paper})", _verdict(one),
@@ -293,12 +313,28 @@ def summary_text(told: Sequence[Told]) -> str:
         parts += [f"## {one.experiment.title}", one.page.agrees]
         if one.page.picture is not None:
             parts.append(_linked(one.page.picture, f"{one.experiment.name}.md"))
+    if baselines is not None:
+        parts += ["## Trivial baselines", *_baselines_parts(baselines)]
     parts += ["## Criteria", _all_criteria(told, _claims)]
     if any(_goals(one.criteria) for one in told):
         parts += ["## Goals of tarn's own", "They decide nothing about a claim.",
                   _all_criteria(told, _goals)]
     parts += ["## Machine, commit, command", *_machines(told)]
     return "\n\n".join(parts) + "\n"
+
+
+def _baselines_parts(baselines: JsonDict) -> list[str]:
+    """What they are, one row a fit, and the machine of the fits."""
+    where = (f"Fitted by `python -m experiments.baselines` at commit {baselines['commit']} "
+             f"({baselines['date']}) on {_machine_text(baselines)}: all of them in "
+             f"{duration(baselines['seconds'])}, most of it to generate ListOps.")
+    return [
+        "Tables of counts, a histogram or a classifier of single frames, fitted on the training "
+        "split of a page's models and scored on the items that these are tested on. Tables of "
+        "counts interpolate each order with the next lower one (Witten and Bell), and the training "
+        "split alone chooses the order; of other baselines the best one counts. The row in bold "
+        "is the dotted line in a page's figure. What is generated at random has a formula instead of a fit.",
+        trivial.table(baselines).markdown(), where]
 
 
 def _whence(told: Sequence[Told]) -> str:

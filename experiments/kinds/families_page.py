@@ -16,6 +16,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.baselines import CAPTION, best
 from experiments.kinds.criteria import (
     ATTENDING,
     DELTA,
@@ -55,18 +56,27 @@ def _by_pairs(result: JsonDict, kind: str, d_key: int) -> Series:
     return Series(NAMES[kind], points, kind, marker=True, band=band)
 
 
+def _chance(result: JsonDict) -> list[Series]:
+    """Naming any value of the row, over pairs; empty where no baseline was fitted."""
+    found = [(n, best(result, "families/recall", n)) for n in pairs(result)]
+    points = [(n, 100 * one.accuracy) for n, one in found if one and one.accuracy]
+    return [Series("baseline", points, "bound", dash=2)] if points else []
+
+
 def _recall_figure(result: JsonDict, figures: Figures) -> Picture:
     every = sorted({run["d_key"] for run in result["measured"]["recall"]})
     panels = []
     for index, d_key in enumerate(every):
         lines = [_by_pairs(result, kind, d_key) for kind in kinds(result)
                  if d_key in widths(result, kind)]
+        lines += _chance(result)
         panels.append(Panel(lines, "pairs", "" if index else "accuracy, %", f"d_key {d_key}",
                             log_x=True, x_ticks=pairs(result), y_limits=(0, 104)))
     return figures.lines(
         "recall", panels, "Accuracy of recall over the number of pairs, a panel a width of the keys",
         "Held-out accuracy, medians of the seeds and their range. Heads are as many as fill the "
-        "width of the model, so that a state grows with d_key and parameters do not.")
+        "width of the model, so that a state grows with d_key and parameters do not."
+        + (CAPTION if _chance(result) else ""))
 
 
 def _state_figure(result: JsonDict, figures: Figures) -> Picture:
@@ -101,7 +111,8 @@ def _curves(result: JsonDict, task: str, by_time: bool) -> list[Series]:
             points.append((x, statistics.median(found)))
             band.append((x, min(found), max(found)))
         lines.append(Series(NAMES[kind], points, kind, band=band))
-    return lines
+    trivial = best(result, f"families/{task}")
+    return lines + (trivial.line(lines) if trivial else [])
 
 
 def _learning(result: JsonDict, figures: Figures, task: str) -> Picture:
@@ -113,7 +124,8 @@ def _learning(result: JsonDict, figures: Figures, task: str) -> Picture:
     return figures.lines(
         task, panels, f"{TITLES[task]}: held-out {unit} over updates and over seconds",
         "Medians of the seeds and their range. The rate is constant after warm-up, so that each "
-        "point is the end of a shorter run. Seconds are updates times the time of one.")
+        "point is the end of a shorter run. Seconds are updates times the time of one."
+        + (CAPTION if best(result, f"families/{task}") else ""))
 
 
 # --- Sentences ----------------------------------------------------------------

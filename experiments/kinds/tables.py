@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from experiments.core import JsonDict, Table, number
+from experiments.core.baselines import best
 from experiments.kinds.criteria import (
     NAMES,
     TIME,
@@ -86,6 +87,12 @@ def recall_table(result: JsonDict) -> Table:
                 NAMES[kind], str(d_key), number(size) if size else "grows",
                 *(_percent(accuracies(result, kind, d_key, n)) for n in pairs(result)),
                 number(sum(run["seconds"] for run in runs) / len({run["seed"] for run in runs}))])
+    trivial = [best(result, "families/recall", n) for n in pairs(result)]
+    known = [one for one in trivial if one]
+    if known:
+        rows.append([known[0].title, None, None,
+                     *(f"{100 * one.accuracy:.1f}" if one and one.accuracy else None
+                       for one in trivial), None])
     return Table(
         ["kind", "d_key", "numbers of the state", *(f"{n} pairs, %" for n in pairs(result)),
          "seconds"], rows,
@@ -109,6 +116,10 @@ def task_table(result: JsonDict, task: str) -> Table:
             _spread(losses(result, task, kind, UPDATES)),
             number(round(place(result, task, kind, TIME))),
             _spread(losses(result, task, kind, TIME))])
+    trivial = best(result, f"families/{task}")
+    if trivial:
+        value = f"{trivial.value:.4g}"
+        rows.append([trivial.title, None, value, None, value])
     count, unit = number(updates(result, task)), "nats" if task == "copy" else "bits"
     return Table(
         ["kind", "ms an update", f"{unit} after {count} updates",
