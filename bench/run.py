@@ -27,8 +27,11 @@ if os.environ.get("TARN_FORCE_TARGET", "").upper() == "AVX2":
     os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
     os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX2")
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-# Anything that reaches OpenBLAS (numpy) needs this: OpenBLAS does not know newer processors.
-os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
+# Anything that reaches OpenBLAS (numpy) needs this: OpenBLAS does not know newer processors,
+# but it takes the name of its kernels on trust.
+FLAGS = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+if {f"avx512{part}" for part in ("f", "cd", "bw", "dq", "vl")} <= FLAGS:
+    os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 import harness  # noqa: E402
 import limits  # noqa: E402
