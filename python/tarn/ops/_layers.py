@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
+from tarn.ops import _checks as checks
+
 __all__ = [
     "affine",
     "dropout_scales",
@@ -293,6 +295,7 @@ def linear_attention_packed(
     Raises: ValueError, TypeError. Thread-safe. Differentiable to any order, as
     `linear_attention`.
     """
+    checks.want_map("linear_attention_packed", feature_map, "mapped_linear_attention")
     return torch.ops.tarn.linear_attention_packed.default(
         packed,
         heads,

@@ -13,16 +13,18 @@ namespace {
 
 constexpr char kLinearOp[] = "linear_attention: ";
 
-// The enumerator of that name; the error lists all names.
+// The enumerator of that name; the error lists all names. elsewhere: what takes
+// other names.
 template <typename Enum>
 Enum Parse(const char* argument, const std::string& name,
-           const std::vector<Enum>& all) {
+           const std::vector<Enum>& all, const char* elsewhere = "") {
   std::string wanted;
   for (const Enum value : all) {
     if (name == Name(value)) return value;
     wanted += StrCat(wanted.empty() ? "" : ", ", Name(value));
   }
-  throw ArgumentError(StrCat(kLinearOp, argument), "one of " + wanted, name);
+  throw ArgumentError(StrCat(kLinearOp, argument),
+                      StrCat("one of ", wanted, elsewhere), name);
 }
 
 void WantTensor(const char* name, const at::Tensor& tensor,
@@ -122,7 +124,8 @@ LinearAttentionOptions KernelOptions(const Settings& settings) {
   for (const FeatureMapTraits& row : kFeatureMaps) {
     if (row.elementwise) maps.push_back(row.map);
   }
-  options.feature_map = Parse("feature_map", settings.feature_map, maps);
+  options.feature_map = Parse("feature_map", settings.feature_map, maps,
+                              " (mapped_linear_attention takes the others)");
   options.denominator =
       Parse("denominator", settings.denominator,
             std::vector{Denominator::kExact, Denominator::kCompat,

@@ -6,7 +6,12 @@ import re
 import pytest
 import torch
 
-from tarn.ops import LinearState, linear_attention, linear_attention_step
+from tarn.ops import (
+    LinearState,
+    linear_attention,
+    linear_attention_packed,
+    linear_attention_step,
+)
 
 B, T, S, H, HV, K, V = 2, 5, 7, 2, 4, 3, 6
 
@@ -138,6 +143,29 @@ def test_step_errors():
     for kind, changed, text in cases:
         with pytest.raises(kind, match="^linear_attention_step: " + re.escape(text)):
             linear_attention_step(**{**row, **changed})
+
+
+@pytest.mark.parametrize("given, told", [
+    ("favor", "'favor'"), ("cosh", "'cosh'"), (torch.relu, "a function"), (3, "3")])
+def test_packed_rows_name_the_operator_of_the_other_maps(given, told):
+    text = ("linear_attention_packed: feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', "
+            f"'softplus' (mapped_linear_attention takes the others), got {told}")
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        linear_attention_packed(Z(B, T, 3 * H * K), H, K, feature_map=given)
+
+
+def test_operators_name_the_operator_of_the_other_maps():
+    heads = [Z(B, T, H, K)] * 3
+    for call_operator in (
+        lambda name: torch.ops.tarn.linear_attention(*heads, feature_map=name),
+        lambda name: torch.ops.tarn.linear_attention_packed(
+            Z(B, T, 3 * H * K), H, H, K, feature_map=name),
+    ):
+        for name in ("favor", "cosh"):
+            text = ("want one of elu1, identity, relu, relu2, softplus "
+                    f"(mapped_linear_attention takes the others), got {name}")
+            with pytest.raises(ValueError, match=f"feature_map: {re.escape(text)}$"):
+                call_operator(name)
 
 
 def test_operators_check_by_themselves():
