@@ -102,6 +102,13 @@ void PrintFigures(const TrainResult& result) {
       "training time %s (%.1f s), %lld steps\n",
       DurationText(result.elapsed_s).c_str(), result.elapsed_s,
       static_cast<long long>(result.step));
+  if (result.out_of_patience > 0) {
+    text += StrCat("stopped early: ", result.out_of_patience,
+                   " evaluations in a row (--patience) were not better than ",
+                   MetricText(result.metric, *result.best_held_out),
+                   " at step ", result.best_step, ", the model in ", result.out,
+                   "/best\n");
+  }
   if (result.last_held_out) {
     const auto metric = [&](double value) {
       return MetricText(result.metric, value);

@@ -281,7 +281,7 @@ void Run::EvaluateHeldOut(StepFigures& figures) {
     std::optional<double>& best = state_.plateau.best;
     const bool better = !best || IsBetter(metric_, value, *best);
     if (better) best = value;
-    CountEvaluation(state_.plateau, better, options_.schedule.patience);
+    CountEvaluation(state_.plateau, better, options_.schedule.decay_patience);
   }
   if (!state_.best_held_out ||
       IsBetter(metric_, value, *state_.best_held_out)) {
@@ -369,10 +369,14 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   bool told = false;  // what an update exchanges
   // One rank alone may stop at any time; several only where all know it.
   const auto alone_stops = [&] { return ranks_.size() == 1 && stop; };
-  while (state_.step < steps && !stopping && !alone_stops()) {
+  // All ranks hold the same figures of held-out data, so all end at one step.
+  bool enough = IsOutOfPatience(state_.plateau, options_.patience);
+  while (state_.step < steps && !enough && !stopping && !alone_stops()) {
     StepFigures figures = Step(state_.step + 1);
-    const bool last = state_.step == steps;
+    bool last = state_.step == steps;
     if (last || state_.step % options_.eval_every == 0) EvaluateHeldOut(figures);
+    enough = IsOutOfPatience(state_.plateau, options_.patience);
+    last = last || enough;
     figures.elapsed_s = Elapsed();
     figures.cpu_s = CpuSeconds();
     if (log_ != nullptr) log_->Write(figures);
@@ -398,7 +402,10 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   result.ranks = ranks_.size();
   result.exchange_s = all_ranks_.seconds();
   result.step = state_.step;
-  result.finished = state_.step == steps;
+  result.finished = state_.step == steps || enough;
+  if (state_.step < steps && enough) {
+    result.out_of_patience = state_.plateau.since_best;
+  }
   result.elapsed_s = state_.elapsed_s;
   result.last_held_out = state_.last_held_out;
   result.best_held_out = state_.best_held_out;

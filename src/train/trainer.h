@@ -28,6 +28,8 @@ struct TrainResult {
   double exchange_s = 0;  // of elapsed_s, spent on numbers of other ranks
   int64_t step = 0;
   bool finished = false;  // false: stopped by `stop` after a checkpoint
+  // Evaluations in a row without a better one that ended it; 0: it ran all steps.
+  int64_t out_of_patience = 0;
   double elapsed_s = 0;   // training, over all parts of a resumed run
   Metric metric = Metric::kBitsPerByte;
   std::optional<double> last_held_out, best_held_out;  // in that metric

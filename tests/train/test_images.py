@@ -182,7 +182,7 @@ def test_errors_come_before_work_in_one_line(case, tmp_path):
 def test_plateau_lowers_the_rate_and_resumes_to_the_bit(data, tmp_path):
     flags = [
         "--data", data / "train", "--held-out", data / "test", *SMALL, "--schedule", "plateau",
-        "--patience", 2, "--decay-factor", 0.5, "--eval-every", 2, "--checkpoint-every", 3,
+        "--decay-patience", 2, "--decay-factor", 0.5, "--eval-every", 2, "--checkpoint-every", 3,
         "--lr", 0.05, "--lr-min", 0.002, "--steps", 80,
     ]
     whole, out = tmp_path / "whole", tmp_path / "out"

@@ -186,13 +186,17 @@ void OpenClasses(ModelConfig& model) {
   if (ctc && model.input_dim == 0) model.input_dim = kMelBands;
 }
 
-// Tables with a row for each position reach as far as the longest row of
-// training; a target is read with the line end before it.
+// Tokens in the longest row of training; a target is read with the line end
+// before it.
+int64_t LongestRow(const TrainOptions& options) {
+  return options.seq_len * (options.long_every > 0 ? options.batch : 1) +
+         (options.model.arch == Arch::kSeq2seq ? 1 : 0);
+}
+
+// Tables with a row for each position reach as far as the longest row.
 void ExtendPositions(TrainOptions& options, const Given& given) {
   ModelConfig& model = options.model;
-  const int64_t longest =
-      options.seq_len * (options.long_every > 0 ? options.batch : 1) +
-      (model.arch == Arch::kSeq2seq ? 1 : 0);
+  const int64_t longest = LongestRow(options);
   if (Find(given, "max_positions") == nullptr) model.max_positions = longest;
   if (HasPositionTable(model) &&
       Find(given, "max_sequence_length") == nullptr) {
@@ -249,6 +253,49 @@ void CheckTaskOptions(const TrainOptions& options) {
   }
 }
 
+// A run that cannot stop early before its last step was asked for something else.
+void CheckPatience(const TrainOptions& options) {
+  const int64_t patience = options.patience;
+  if (patience == 0) return;
+  const ScheduleOptions& schedule = options.schedule;
+  const int64_t most = (schedule.steps - 1) / options.eval_every - 1;
+  if (patience > most) {
+    throw ArgumentError(
+        "--patience",
+        StrCat(most > 0 ? StrCat("at most ", most) : "0", " with --eval-every ",
+               options.eval_every, " and --steps ", schedule.steps,
+               ", or a smaller --eval-every"),
+        StrCat(patience));
+  }
+  if (schedule.schedule == Schedule::kPlateau &&
+      patience <= schedule.decay_patience) {
+    throw ArgumentError("--patience",
+                        StrCat("more than --decay-patience ",
+                               schedule.decay_patience,
+                               ", so that the rate falls before the run stops"),
+                        StrCat(patience));
+  }
+}
+
+// Images are as long as their data say, and their tables follow.
+void CheckPositions(const TrainOptions& options) {
+  const ModelConfig& model = options.model;
+  if (model.task == Task::kImage || !model.HasAttention()) return;
+  const int64_t longest = LongestRow(options);
+  const auto check = [&](const char* flag, int64_t rows) {
+    if (rows >= longest) return;
+    throw ArgumentError(
+        flag, StrCat("at least ", longest, ", the tokens of the longest row"),
+        StrCat(rows));
+  };
+  if (model.positions == Positions::kLearned) {
+    check("--max-positions", model.max_positions);
+  }
+  if (HasPositionTable(model)) {
+    check("--max-sequence-length", model.max_sequence_length);
+  }
+}
+
 void Check(const TrainOptions& options) {
   if (options.out.empty()) {
     throw ArgumentError("--out", "a directory", "nothing");
@@ -278,7 +325,9 @@ void Check(const TrainOptions& options) {
     throw ArgumentError("--decay-at", "the steps at which the rate falls",
                         "nothing");
   }
+  CheckPatience(options);
   CheckTaskOptions(options);
+  CheckPositions(options);
 }
 
 // Takes from the model of a run what the data decided.

@@ -57,6 +57,7 @@ struct TrainOptions {
   int64_t eval_every = 500;
   int64_t eval_windows = 4096;  // or examples; at most, evenly spaced
   EvalMetric eval_metric = EvalMetric::kAuto;
+  int64_t patience = 0;      // evaluations without a better one; 0: no limit
   int64_t sample_every = 1000;  // 0: never
   bool resume = false, overwrite = false, quiet = false;
   // Each rank keeps its part of the optimiser's state. No bits depend on it but

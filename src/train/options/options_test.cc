@@ -54,6 +54,30 @@ TEST(BuildOptionsTest, RangesAndWordsAreChecked) {
             "");
 }
 
+TEST(BuildOptionsTest, APatienceThatCannotEndTheRunIsRefused) {
+  const auto refusal = [](Given given) {
+    return Refusal([&] { BuildOptions(With(std::move(given))); });
+  };
+  // The first evaluation is the best there is, so N more end the run.
+  const Given frequent = {{"steps", "100"}, {"eval_every", "10"}};
+  Given given = frequent;
+  given.emplace_back("patience", "8");
+  EXPECT_EQ(refusal(given), "");
+  given.emplace_back("patience", "9");
+  EXPECT_TRUE(Contains(refusal(given), "--patience: want at most 8"))
+      << refusal(given);
+  EXPECT_TRUE(Contains(refusal({{"patience", "1"}, {"steps", "1000"}}),
+                       "want 0 with --eval-every 500 and --steps 1000"));
+  given = frequent;
+  given.insert(given.end(), {{"schedule", "plateau"},
+                             {"decay_patience", "3"},
+                             {"patience", "3"}});
+  EXPECT_TRUE(Contains(refusal(given), "more than --decay-patience 3"))
+      << refusal(given);
+  given.emplace_back("patience", "4");
+  EXPECT_EQ(refusal(given), "");
+}
+
 TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
   for (const Preset& preset : Presets()) {
     const bool generated = std::any_of(
@@ -108,6 +132,32 @@ TEST(BuildOptionsTest, ImagesRefuseWhatTheirDataDecide) {
                          BuildOptions(With({{"pool", "2"}}));
                        }),
                        "--pool"));
+}
+
+TEST(BuildOptionsTest, PositionTablesHoldTheLongestRow) {
+  const auto refused = [](const Given& given) {
+    return Refusal([&] { BuildOptions(With(given)); });
+  };
+  const Given learned = {{"positions", "learned"}, {"seq_len", "77"}};
+  const auto with = [&](const Given& more) {
+    Given all = learned;
+    all.insert(all.end(), more.begin(), more.end());
+    return refused(all);
+  };
+  EXPECT_EQ(with({{"max_positions", "77"}}), "");
+  EXPECT_EQ(with({{"max_positions", "76"}}),
+            "--max-positions: want at least 77, the tokens of the longest row, "
+            "got 76");
+  // A target is read with the line end before it; a long row holds a batch.
+  EXPECT_NE(with({{"arch", "seq2seq"}, {"max_positions", "77"}}), "");
+  EXPECT_NE(with({{"long_every", "2"}, {"batch", "3"}, {"max_positions", "77"}}),
+            "");
+  EXPECT_EQ(refused({{"positions", "rotary"}, {"seq_len", "77"},
+                     {"max_positions", "76"}}),
+            "");
+  EXPECT_TRUE(Contains(refused({{"attention", "aft-full"}, {"seq_len", "77"},
+                                {"max_sequence_length", "76"}}),
+                       "--max-sequence-length"));
 }
 
 TEST(BuildOptionsTest, PositionTableFollowsTheTrainingLength) {

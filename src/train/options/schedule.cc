@@ -5,11 +5,16 @@
 
 namespace tarn::train {
 
-void CountEvaluation(Plateau& plateau, bool better, int64_t patience) {
+void CountEvaluation(Plateau& plateau, bool better, int64_t decay_patience) {
+  plateau.since_best = better ? 0 : plateau.since_best + 1;
   plateau.evaluations = better ? 0 : plateau.evaluations + 1;
-  if (plateau.evaluations < patience) return;
+  if (plateau.evaluations < decay_patience) return;
   plateau.evaluations = 0;
   ++plateau.drops;
+}
+
+bool IsOutOfPatience(const Plateau& plateau, int64_t patience) {
+  return patience > 0 && plateau.since_best >= patience;
 }
 
 double LearningRate(const ScheduleOptions& options, int64_t step,

@@ -73,7 +73,7 @@ TEST(PlateauTest, FallsAfterSoManyEvaluationsInARowWithoutABetterOne) {
   options.lr_min = 0.2;
   options.warmup = 4;
   options.decay_factor = 0.5;
-  options.patience = 3;
+  options.decay_patience = 3;
   Plateau plateau;
   // Three evaluations in a row that are not better: down; a better one resets.
   const bool better[] = {true,  false, false, false, false, false,
@@ -82,7 +82,7 @@ TEST(PlateauTest, FallsAfterSoManyEvaluationsInARowWithoutABetterOne) {
   const double rates[] = {1,   1,    1,    0.5,  0.5, 0.5, 0.5, 0.5,
                           0.5, 0.25, 0.25, 0.25, 0.2, 0.2, 0.2, 0.2};
   for (int i = 0; i < 16; ++i) {
-    CountEvaluation(plateau, better[i], options.patience);
+    CountEvaluation(plateau, better[i], options.decay_patience);
     EXPECT_DOUBLE_EQ(LearningRate(options, 50, plateau.drops), rates[i]) << i;
   }
   EXPECT_EQ(plateau.drops, 4);
@@ -95,6 +95,22 @@ TEST(PlateauTest, PatienceOfOneFallsAtOnce) {
   for (int i = 0; i < 3; ++i) CountEvaluation(plateau, false, 1);
   EXPECT_EQ(plateau.drops, 3);
   EXPECT_EQ(plateau.evaluations, 0);
+}
+
+TEST(PlateauTest, PatienceCountsFromTheBestWhateverTheRateDoes) {
+  const bool better[] = {true, false, true, false, false, false};
+  const int64_t since[] = {0, 1, 0, 1, 2, 3};
+  for (const int64_t decay_patience : {1, 2, 10}) {
+    Plateau plateau;
+    EXPECT_FALSE(IsOutOfPatience(plateau, 1));
+    for (int i = 0; i < 6; ++i) {
+      CountEvaluation(plateau, better[i], decay_patience);
+      EXPECT_EQ(plateau.since_best, since[i]) << i;
+      EXPECT_FALSE(IsOutOfPatience(plateau, 0));
+      EXPECT_EQ(IsOutOfPatience(plateau, 1), since[i] >= 1);
+      EXPECT_EQ(IsOutOfPatience(plateau, 3), i == 5);
+    }
+  }
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ const std::vector<OptionInfo>& OptionTable() {
                  }},
       TARN_REAL("decay_factor", schedule.decay_factor, 0, 1,
                 "what it is multiplied with"),
-      TARN_COUNT("patience", schedule.patience, 1, kMaxSteps, true,
+      TARN_COUNT("decay_patience", schedule.decay_patience, 1, kMaxSteps, true,
                  "evaluations in a row, none of them the best so far, after "
                  "which --schedule plateau lowers the rate"),
       TARN_WORD("optimizer", optimizer, kOptimizers, true,
@@ -224,6 +224,11 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_WORD("eval_metric", eval_metric, kMetrics, true,
                 "what the best model is best in; auto: accuracy of classes, "
                 "error rate of decoded tokens, loss of text"),
+      // It ends a run without changing a step of it, so a resumed run may change
+      // it.
+      TARN_COUNT("patience", patience, 0, kMaxSteps, false,
+                 "stop after so many evaluations in a row, none of them better "
+                 "than the best before; 0: run all steps"),
       TARN_COUNT("sample_every", sample_every, 0, kMaxSteps, false,
                  "steps between samples of what it does; 0: none"),
   };

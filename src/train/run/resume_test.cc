@@ -150,7 +150,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   state.step = 41;
   state.elapsed_s = 1.0 / 3;
   state.cpu_s = 2.0 / 3;
-  state.plateau = {2, 3, 1.0 / 7};
+  state.plateau = {2, 3, 1.0 / 7, 32};
   state.log_bytes = 12345;
   state.fingerprint = 0xFEDCBA9876543210;
   state.best_held_out = 2.7182818284590452;
@@ -165,6 +165,7 @@ TEST(TrainStateTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.plateau.evaluations, 2);
   EXPECT_EQ(read.plateau.drops, 3);
   EXPECT_EQ(read.plateau.best, 1.0 / 7);
+  EXPECT_EQ(read.plateau.since_best, 32);
   EXPECT_EQ(read.best_held_out, state.best_held_out);
   EXPECT_FALSE(read.last_held_out.has_value());
 }
@@ -188,6 +189,35 @@ TEST(TrainStateTest, ReadsCheckpointsFromBeforeDevicesAndPlateaus) {
   EXPECT_EQ(read.plateau.drops, 0);
   EXPECT_EQ(read.options.device, Device::kCpu);
   EXPECT_EQ(read.options.precision, Precision::kF32);
+}
+
+// The name belonged to --schedule plateau before runs could stop early.
+TEST(TrainStateTest, APatienceOfEarlierCheckpointsIsThatOfTheirSchedule) {
+  TrainState state;
+  state.options = BuildOptions(With({{"patience", "1"}, {"eval_every", "9"}}));
+  std::string json = TrainStateToJson(state);
+  EXPECT_EQ(TrainStateFromJson(json).options.patience, 1);
+  for (const char* key : {"decay_patience", "since_best"}) {
+    const size_t at = json.find(StrCat("\"", key, "\""));
+    ASSERT_NE(at, std::string::npos) << key;
+    json.erase(at, json.find('\n', at) + 1 - at);
+  }
+  const size_t at = json.find("\"patience\": \"1\"");
+  ASSERT_NE(at, std::string::npos);
+  json.replace(at, 15, "\"patience\": \"7\"");
+  const TrainState read = TrainStateFromJson(json);
+  EXPECT_EQ(read.options.patience, 0);
+  EXPECT_EQ(read.options.schedule.decay_patience, 7);
+  EXPECT_EQ(read.plateau.since_best, 0);
+}
+
+TEST(ResumeOptionsTest, AStoppedRunMayGoOnWithAnotherPatience) {
+  const Given given = With({{"patience", "2"}, {"eval_every", "9"}});
+  const TrainOptions saved = BuildOptions(given);
+  EXPECT_EQ(ResumeOptions(saved, {}).patience, 2);
+  EXPECT_EQ(ResumeOptions(saved, {{"patience", "0"}}).patience, 0);
+  EXPECT_EQ(ResumeOptions(saved, {{"patience", "5"}}).patience, 5);
+  EXPECT_THROW(ResumeOptions(saved, {{"decay_patience", "5"}}), ArgumentError);
 }
 
 TEST(TrainStateTest, RefusesBrokenText) {

@@ -20,7 +20,11 @@ std::optional<double> ReadOptional(const Json& value) {
 }
 
 void ReadOptions(const Json& json, TrainOptions& options) {
-  for (const auto& [name, text] : json.items()) {
+  // Where only schedules had a patience it went by that name.
+  const bool of_schedule = !json.contains("decay_patience");
+  for (const auto& [key, text] : json.items()) {
+    const std::string name =
+        of_schedule && key == "patience" ? "decay_patience" : key;
     if (name == "init") {
       options.init = text.get<std::string>();
       continue;
@@ -63,6 +67,7 @@ std::string TrainStateToJson(const TrainState& state) {
   json["plateau_looks"] = state.plateau.evaluations;
   json["plateau_drops"] = state.plateau.drops;
   json["plateau_best"] = OptionalNumber(state.plateau.best);
+  json["since_best"] = state.plateau.since_best;
   json["data"] = state.options.data;
   json["options"] = options;
   json["model"] = Json::parse(ConfigToJson(state.options.model));
@@ -85,6 +90,8 @@ TrainState TrainStateFromJson(std::string_view text) {
     state.ranks = json.value("ranks", int64_t{1});
     state.plateau.evaluations = json.value("plateau_looks", int64_t{0});
     state.plateau.drops = json.value("plateau_drops", int64_t{0});
+    state.plateau.since_best =
+        json.value("since_best", state.plateau.evaluations);
     if (json.contains("plateau_best")) {
       state.plateau.best = ReadOptional(json.at("plateau_best"));
     }
@@ -113,6 +120,10 @@ TrainState TrainStateFromJson(std::string_view text) {
                       StrCat("0 to ", state.step,
                              ", and no negative count of evaluations"),
                       StrCat(state.plateau.drops));
+  }
+  if (state.plateau.since_best < 0) {
+    throw FormatError("train.json: since_best", "0 or more",
+                      StrCat(state.plateau.since_best));
   }
   if (state.step < 0 || state.step > state.options.schedule.steps) {
     throw FormatError("train.json: step",
