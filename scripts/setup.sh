@@ -1,49 +1,111 @@
 #!/usr/bin/env bash
-# Installs what is missing: system packages through apt, Python packages into
-# .venv. Skips in a fraction of a second when everything is there.
+# Installs what is missing: system packages through apt (Debian, Ubuntu) or dnf
+# (Fedora), Python packages into .venv. Skips in a fraction of a second when
+# everything is there.
 #   scripts/setup.sh            all
 #   scripts/setup.sh --lean     system packages alone (no Python, no torch)
 #   scripts/setup.sh --arm      also the cross compiler and qemu
 #   scripts/setup.sh --format   also the pinned clang-format
 #   scripts/setup.sh --docs     what `make docs` and its test need, and no more
+# TARN_OS_RELEASE names another file than /etc/os-release (for tests).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 mode=full
-packages=$(grep -v '^#' scripts/packages.txt)
+sections=(base)
 for argument in "$@"; do
   case "$argument" in
     --lean) mode=lean ;;
-    --arm) packages="$packages g++-aarch64-linux-gnu qemu-user" ;;
-    --format) packages="$packages clang-format-14" ;;
-    --docs) mode=docs; packages="python3 python3-venv chromium" ;;
+    --arm) sections+=(arm) ;;
+    --format) sections+=(format) ;;
+    --docs) mode=docs; sections=(docs) ;;
     *) echo "setup: unknown argument $argument (--lean, --arm, --format, --docs)" >&2; exit 2 ;;
   esac
 done
 
-missing=()
-for package in $packages; do
-  status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-  [ "$status" = "install ok installed" ] || missing+=("$package")
+# The distribution, or the one that it says it is like, as a column of packages.txt.
+release=${TARN_OS_RELEASE:-/etc/os-release}
+names=""
+if [ -r "$release" ]; then
+  names=$(sed -n 's/^ID=//p; s/^ID_LIKE=//p' "$release" | tr -d "\"'" | tr '\n' ' ')
+fi
+distribution=""
+for name in $names; do
+  case "$name" in debian | ubuntu | fedora) distribution=$name; break ;; esac
 done
+
+# listed SECTION: a line for each package there: Debian's name, then the
+# distribution's own names.
+listed() {
+  awk -F ' *[|] *' -v section="[$1]" -v distribution="${distribution:-debian}" '
+    /^#/ || /^ *$/ { next }
+    /^\[/ { inside = ($0 == section); next }
+    inside {
+      sub(/ *$/, "", $3)
+      name = distribution == "debian" ? $1 : distribution == "ubuntu" ? $2 : $3
+      print $1, (name == "=" ? $1 : name)
+    }' scripts/packages.txt
+}
+
+packages=()
+for section in "${sections[@]}"; do
+  while read -r common own; do
+    if [ "$own" != - ]; then
+      packages+=($own)
+    elif [ "$section" = base ]; then
+      without="${without:-} $common"
+    else
+      echo "setup: --$section: want $common, which $distribution does not have" >&2
+      exit 1
+    fi
+  done < <(listed "$section")
+done
+
+case "$distribution" in
+  fedora)
+    # In one call: rpm takes long to start, and names what it does not know.
+    missing=()
+    while read -r _ package _; do missing+=("$package"); done < <(
+      LC_ALL=C rpm -q --whatprovides "${packages[@]}" 2>/dev/null |
+        sed -n 's/^no package provides \(.*\)$/x \1/p')
+    install="dnf install -y"
+    update=""
+    ;;
+  *)
+    missing=()
+    for package in "${packages[@]}"; do
+      status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+      [ "$status" = "install ok installed" ] || missing+=("$package")
+    done
+    install="apt-get install -y --no-install-recommends"
+    update="apt-get update"
+    ;;
+esac
 if [ "${#missing[@]}" -gt 0 ]; then
-  sudo=""
-  [ "$(id -u)" = 0 ] || sudo=sudo
-  command="$sudo apt-get install -y --no-install-recommends ${missing[*]}"
-  if ! command -v apt-get >/dev/null; then
-    echo "setup: apt-get is not here. Install these yourself: ${missing[*]}" >&2
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | awk '!seen[$0]++')
+  tool=${install%% *}
+  if [ -z "$distribution" ] || ! command -v "$tool" >/dev/null; then
+    reason="$tool is not here"
+    [ -n "$distribution" ] || reason="$release names neither Debian, Ubuntu nor Fedora"
+    echo "setup: $reason. Install these yourself, by ${distribution:-debian}'s names:" >&2
+    echo "  ${missing[*]}" >&2
     exit 1
   fi
+  sudo=""
+  [ "$(id -u)" = 0 ] || sudo=sudo
   if [ -n "$sudo" ] && ! { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }; then
     if [ ! -t 0 ] || ! command -v sudo >/dev/null; then
       echo "setup: needs root for system packages. Run this as root, then make again:" >&2
-      echo "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      echo "  ${update:+$update && }$install ${missing[*]}" >&2
       exit 1
     fi
   fi
   echo "setup: installing ${missing[*]}" >&2
-  $sudo apt-get update -q >&2
-  DEBIAN_FRONTEND=noninteractive $command >&2
+  if [ -n "${without:-}" ]; then
+    echo "setup: $distribution has no package for$without" >&2
+  fi
+  if [ -n "$update" ]; then $sudo $update -q >&2; fi
+  DEBIAN_FRONTEND=noninteractive $sudo $install "${missing[@]}" >&2
 fi
 if [ "$mode" = docs ]; then
   stamp=.venv/.tarn-setup-docs
