@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.core import Criterion, Figures, JsonDict, Page, Picture, Section, Table, number, unpack_images
+from experiments.core import (
+    Criterion,
+    Evidence,
+    Figures,
+    JsonDict,
+    Learner,
+    Page,
+    Picture,
+    Section,
+    Table,
+    number,
+    unpack_images,
+)
 from experiments.images_page import data_title
 
 # Zalando's names of the classes of Fashion-MNIST, in their order.
@@ -64,7 +76,17 @@ def _alike(kind: str, judged: JsonDict, size: str) -> Criterion:
         return Criterion(name, "reported", got, True, part=part, reported=True)
     return Criterion(
         name, f"at least {_percent(wanted)}, midway between controls and true halves", got,
-        judged["samples"] >= wanted, part=part, opposite=judged["samples"] <= least)
+        judged["samples"] >= wanted, part=part, opposite=judged["samples"] <= least,
+        evidence=[_evidence(kind, judged, least, wanted)])
+
+
+def _evidence(kind: str, judged: JsonDict, least: float, wanted: float) -> Evidence:
+    """The better control is the trivial baseline. That images can be completed takes one
+    model; what is drawn of each image is a replicate."""
+    images = judged["images"]
+    right = round(judged["samples"] * images)
+    return Evidence([Learner(kind, judged["samples"], least, higher=True)],
+                    margins=[1 - wanted] * right + [-wanted] * (images - right), unit="image")
 
 
 def _name_of(kind: str) -> str:

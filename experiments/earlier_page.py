@@ -8,16 +8,21 @@ from collections.abc import Sequence
 
 from experiments.core import (
     Criterion,
+    Evidence,
     Figures,
     JsonDict,
+    Learner,
     Page,
     Panel,
     Picture,
     Section,
     Series,
     Table,
+    learner,
     number,
+    paired,
     value_at,
+    why,
 )
 from experiments.core.baselines import CAPTION, best
 
@@ -83,6 +88,27 @@ def _reported(one: Criterion) -> Criterion:
                                opposite=False, reported=True)
 
 
+def _learner(result: JsonDict, kind: str, clock: str) -> Learner:
+    trivial = best(result, "earlier/text")
+    return learner(_NAMES[kind], _runs(result, kind), "bits", trivial.value if trivial else None,
+                   value=_median(result, kind, clock))
+
+
+def _apart(result: JsonDict, better: str, worse: str, clock: str, slack: float = 0.0,
+           ) -> list[Evidence]:
+    """Two kinds by their seeds, after the updates or the seconds that all runs came to."""
+    place = _common(result, clock)
+    at = {kind: {run["seed"]: value_at(run["held_out"], place, clock, "bits")
+                 for run in _runs(result, kind)} for kind in (better, worse)}
+
+    def margin(ours: JsonDict, theirs: JsonDict) -> float | None:
+        low, high = at[better][ours["seed"]], at[worse][theirs["seed"]]
+        return None if low is None or high is None else high - low + slack
+
+    return [Evidence([_learner(result, better, clock)], [_learner(result, worse, clock)],
+                     paired(_runs(result, better), _runs(result, worse), margin), slack)]
+
+
 def _better(result: JsonDict, kinds: Sequence[str], than: Sequence[str], clock: str,
             part: str) -> Criterion:
     """Whether the worst of `kinds` lies below the best of `than`, by medians;
@@ -96,12 +122,13 @@ def _better(result: JsonDict, kinds: Sequence[str], than: Sequence[str], clock: 
     own, other = (_medians(result, some, clock) for some in (kinds, than))
     if len(own) < len(kinds) or len(other) < len(than):
         return _unmeasured(name, wanted, part)
-    worst, best = [*own][-1], next(iter(other))
-    ours, theirs = _bits(result, worst, clock), _bits(result, best, clock)
-    got = (f"{own[worst]:.3f} ({_NAMES[worst]}) against {other[best]:.3f} ({_NAMES[best]}), after "
+    worst, least = [*own][-1], next(iter(other))
+    ours, theirs = _bits(result, worst, clock), _bits(result, least, clock)
+    got = (f"{own[worst]:.3f} ({_NAMES[worst]}) against {other[least]:.3f} ({_NAMES[least]}), after "
            f"{_place(result, clock)}")
     return Criterion(name, wanted, got, max(ours) < min(theirs), part=part,
-                     opposite=min(ours) > max(theirs))
+                     opposite=min(ours) > max(theirs),
+                     evidence=_apart(result, worst, least, clock))
 
 
 def _place(result: JsonDict, clock: str) -> str:
@@ -121,8 +148,8 @@ def _parity(result: JsonDict) -> Criterion:
     more = linear - softmax
     apart = min(_bits(result, "linear")) > max(_bits(result, "softmax"))
     return Criterion(name, wanted, f"{more:+.3f} after {_place(result, _TIME)}", more <= _PARITY,
-                     part=part,
-                     opposite=more > 2 * _PARITY and apart)
+                     part=part, opposite=more > 2 * _PARITY and apart,
+                     evidence=_apart(result, "linear", "softmax", _TIME, _PARITY))
 
 
 def _growth(result: JsonDict, kind: str) -> float | None:
@@ -303,6 +330,9 @@ def _agrees(result: JsonDict) -> str:
     text += "A token after the longest context costs, of one after the shortest: " + ", ".join(
         f"{_NAMES[kind]} {growth:.2f}x" for kind, growth in growths.items()
         if growth is not None) + "."
+    undecided = dict.fromkeys(one.part for one in criteria(result) if why(one))
+    if undecided:
+        text += f" Not decided by these runs: {'; '.join(undecided)}."
     return text
 
 

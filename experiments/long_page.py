@@ -6,8 +6,10 @@ import math
 
 from experiments.core import (
     Criterion,
+    Evidence,
     Figures,
     JsonDict,
+    Learner,
     Page,
     Panel,
     Picture,
@@ -16,6 +18,7 @@ from experiments.core import (
     Table,
     number,
     size,
+    why,
 )
 from experiments.core.baselines import CAPTION, best, fitted
 
@@ -73,14 +76,23 @@ def _reads(result: JsonDict) -> list[Criterion]:
     where = "late in the stream" if late is None else f"from {late['begin']:,} to {late['end']:,}"
     ratio = late["bits_per_token"] / early["bits_per_token"] if early and late else None
     most = late["bits_per_token"] + 2 * late["standard_error"] if late else None
+    evidence = [_read_by_model(result, late)] if late else []
     return [
         Criterion.at_most(f"bits a letter {where} over those from {_EARLY[0]} to {_EARLY[1]:,}",
-                          ratio, _WORSE, "x", part=part),
+                          ratio, _WORSE, "x", part=part, evidence=evidence),
         Criterion("bits a letter there and two standard errors", f"below {_ALIKE:g}, four letters alike",
                   "not measured" if most is None else f"{most:.4f}",
-                  None if most is None else most < _ALIKE, part=part,
+                  None if most is None else most < _ALIKE, part=part, evidence=evidence,
                   opposite=late is not None
                   and late["bits_per_token"] - 2 * late["standard_error"] >= _ALIKE)]
+
+
+def _read_by_model(result: JsonDict, late: JsonDict) -> Evidence:
+    """The model against tables of counts, which read the same letters. That a model can read
+    on takes one training."""
+    trivial = best(result, "long/stream")
+    model = Learner("linear", late["bits_per_token"], trivial.value if trivial else None)
+    return Evidence([model])
 
 
 def _listops(result: JsonDict) -> Criterion:
@@ -235,6 +247,11 @@ def _told_of_stream(result: JsonDict) -> str:
         return ("The stream is too short to say whether time and memory a token grow, and whether "
                 "the model still reads at its end. ")
     missed = [one for one in found if not one.holds]
+    undecided = "; ".join(dict.fromkeys(why(one) for one in found if why(one)))
+    if undecided and not missed:
+        return ("Time and memory a token do not grow with the stream. Its last letters cost at most "
+                f"{_WORSE:g} times as many bits as those near its beginning, but what the model "
+                f"has learned of them is little: {undecided}. ")
     if not missed:
         return ("Time and memory a token do not grow with the stream, and its last letters cost "
                 f"at most {_WORSE:g} times as many bits as those near its beginning. ")

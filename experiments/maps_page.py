@@ -8,15 +8,21 @@ from collections.abc import Sequence
 
 from experiments.core import (
     Criterion,
+    Evidence,
     Figures,
     JsonDict,
+    Learner,
+    Outcome,
     Page,
     Panel,
     Picture,
     Section,
     Series,
     Table,
+    learner,
     number,
+    outcome,
+    paired,
 )
 from experiments.core.baselines import CAPTION, Baseline, best
 
@@ -31,6 +37,7 @@ _COLOURS = {"elu1": "linear", "relu": "naive", "relu2": "cached", "identity": "l
 _DASHES = {"relu2": 1, "rff": 1, "identity": 1}
 _EXPONENT = (-0.6, -0.4)
 _THEORY = -0.5
+_PAIRS = 8  # of recall
 _MODERATE = 0.25  # deviation of the entries for which the exponent is judged
 
 
@@ -49,6 +56,26 @@ def _medians(result: JsonDict, task: str, kinds: Sequence[str] = _MAPS) -> dict[
     return {kind: statistics.median(losses) for kind, losses in known.items() if losses}
 
 
+def _learner(result: JsonDict, task: str, kind: str) -> Learner:
+    trivial = best(result, f"maps/{task}", _PAIRS if task == "recall" else 0)
+    return learner(_NAMES[kind], _runs(result, task, kind), "loss",
+                   trivial.value if trivial else None)
+
+
+def _apart(result: JsonDict, task: str, better: str, worse: str, without: int | None = None,
+           ) -> list[Evidence]:
+    """Two maps by the seeds. That which chose them counts as one, but not in the interval."""
+    ahead, behind = ([run for run in _runs(result, task, kind) if run["seed"] != without]
+                     for kind in (better, worse))
+    margins = paired(ahead, behind, lambda low, high: _last(high) - _last(low))
+    return [Evidence([_learner(result, task, better)], [_learner(result, task, worse)], margins,
+                     seeds=len(_seeds(result)))]
+
+
+def _last(run: JsonDict) -> float:
+    return float(run["held_out"][-1]["loss"])
+
+
 # --- Criteria -----------------------------------------------------------------
 
 
@@ -64,12 +91,13 @@ def _spread(result: JsonDict, task: str) -> Criterion:
     maps = [kind for kind in _MAPS if {first, *others} <= found[kind].keys()]
     if result["size"] == "quick" or len(maps) < 2 or not others:
         return Criterion(name, wanted, "not measured", None, part=part)
-    best, worst = (chosen(maps, key=lambda kind: found[kind][first]) for chosen in (min, max))
-    low, high = ([found[kind][seed] for seed in others] for kind in (best, worst))
-    got = (f"{_NAMES[worst]} {_from_to(high)} against {_NAMES[best]} {_from_to(low)} "
+    least, worst = (chosen(maps, key=lambda kind: found[kind][first]) for chosen in (min, max))
+    low, high = ([found[kind][seed] for seed in others] for kind in (least, worst))
+    got = (f"{_NAMES[worst]} {_from_to(high)} against {_NAMES[least]} {_from_to(low)} "
            f"{_UNITS[task]}")
     return Criterion(name, wanted, got, min(high) > max(low), part=part,
-                     opposite=max(high) < min(low))
+                     opposite=max(high) < min(low),
+                     evidence=_apart(result, task, least, worst, first))
 
 
 def _from_to(values: Sequence[float]) -> str:
@@ -86,7 +114,7 @@ def _relu(result: JsonDict, task: str) -> Criterion:
         return Criterion(name, wanted, "not measured", None, part=part)
     got = f"{_from_to(relu)} against {_from_to(elu)} {_UNITS[task]}"
     return Criterion(name, wanted, got, min(relu) > max(elu), part=part,
-                     opposite=max(relu) < min(elu))
+                     opposite=max(relu) < min(elu), evidence=_apart(result, task, "elu1", "relu"))
 
 
 def _zeros() -> Criterion:
@@ -309,11 +337,13 @@ def _agrees(result: JsonDict) -> str:
     parts = [f"{task.capitalize()}, from the best: {_order(result, task)}." for task in _TASKS
              if _medians(result, task, _KINDS)]
     told = [one for one in criteria(result) if one.part.startswith("ReLU is worse")]
-    worse = [one.part.split()[-1] for one in told if one.holds]
-    better = [one.part.split()[-1] for one in told if one.opposite]
-    even = [one.part.split()[-1] for one in told if one.holds is False and not one.opposite]
-    for tasks, text in ((worse, "is worse than elu + 1 on"), (better, "is better than elu + 1 on"),
-                        (even, "does not differ from elu + 1 by these seeds on")):
+    for found, text in (
+            (Outcome.HOLDS, "is worse than elu + 1 on"),
+            (Outcome.OPPOSITE, "is better than elu + 1 on"),
+            (Outcome.FAILS, "is not worse than elu + 1 in all seeds on"),
+            (Outcome.NOT_DISTINGUISHABLE, "cannot be told from elu + 1 by these seeds on"),
+            (Outcome.NOT_REACHED, "and elu + 1 have learned too little to be compared on")):
+        tasks = [one.part.split()[-1] for one in told if outcome(one) is found]
         if tasks:
             parts.append(f"ReLU {text} {' and '.join(tasks)}.")
     return " ".join([*parts, "Whether its zero gradient is the cause is not measured."])

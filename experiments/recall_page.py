@@ -6,15 +6,22 @@ import statistics
 
 from experiments.core import (
     Criterion,
+    Evidence,
     Figures,
     JsonDict,
+    Learner,
+    Outcome,
     Page,
     Panel,
     Picture,
     Section,
     Series,
     Table,
+    learner,
     number,
+    outcome,
+    paired,
+    why,
 )
 from experiments.core.baselines import best
 
@@ -55,6 +62,16 @@ def _of(result: JsonDict, d_key: int, pairs: int) -> float:
     return _median(_runs(result, "linear", d_key, pairs))
 
 
+def _learner(result: JsonDict, kind: str, d_key: int, pairs: int) -> Learner:
+    trivial = best(result, "recall/recall", pairs)
+    return learner(f"{kind}, d_key {d_key}, {pairs} pairs", _runs(result, kind, d_key, pairs),
+                   "accuracy", trivial.accuracy if trivial else None, higher=True)
+
+
+def _last(run: JsonDict) -> float:
+    return float(run["held_out"][-1]["accuracy"])
+
+
 # --- Criteria -----------------------------------------------------------------
 
 
@@ -62,7 +79,12 @@ def _solved(result: JsonDict) -> Criterion:
     name = "softmax: the least accuracy of all sizes and seeds"
     found = _accuracies(_runs(result, "softmax"))
     least = 100 * min(found) if found and result["size"] != "quick" else None
-    return Criterion.at_least(name, least, 100 * _SOLVED, "%", part="softmax recalls every size")
+    models = dict.fromkeys((run["d_key"], run["pairs"]) for run in _runs(result, "softmax"))
+    evidence = [Evidence([_learner(result, "softmax", d_key, pairs)],
+                         seeds=len(_runs(result, "softmax", d_key, pairs)),
+                         need=_SOLVED - min(found)) for d_key, pairs in models]
+    return Criterion.at_least(name, least, 100 * _SOLVED, "%", part="softmax recalls every size",
+                              evidence=evidence)
 
 
 def _room(result: JsonDict, d_key: int) -> Criterion:
@@ -70,7 +92,11 @@ def _room(result: JsonDict, d_key: int) -> Criterion:
     name = f"linear, d_key {d_key}: the least accuracy with at most {d_key} pairs, medians"
     known = [_of(result, d_key, n) for n in _pairs(result) if n <= d_key]
     least = 100 * min(known) if known and result["size"] != "quick" else None
-    return Criterion.at_least(name, least, 100 * _HELD, "%",
+    evidence = [
+        Evidence([_learner(result, "linear", d_key, n)],
+                 margins=[_last(run) - _HELD for run in _runs(result, "linear", d_key, n)])
+        for n in _pairs(result) if n <= d_key]
+    return Criterion.at_least(name, least, 100 * _HELD, "%", evidence=evidence,
                               part=f"d_key {d_key} holds {d_key} pairs")
 
 
@@ -86,10 +112,15 @@ def _falls(result: JsonDict, d_key: int) -> Criterion:
                          f"not measured: {_pairs(result)[-1]} pairs are the most", None, part=part)
     first = within[-1] if within else "no"
     name = f"linear, d_key {d_key}: accuracy lost from {first} pairs to {beyond[-1]}"
-    lost = None
+    lost, evidence = None, []
     if within and result["size"] != "quick":
+        sizes = (within[-1], beyond[-1])
+        some, more = (_runs(result, "linear", d_key, n) for n in sizes)
+        evidence = [Evidence([_learner(result, "linear", d_key, sizes[0])],
+                             [_learner(result, "linear", d_key, sizes[1])],
+                             paired(some, more, lambda a, b: _last(a) - _last(b) - _FELL))]
         lost = 100 * (_of(result, d_key, within[-1]) - _of(result, d_key, beyond[-1]))
-    return Criterion.at_least(name, lost, 100 * _FELL, "points", part=part,
+    return Criterion.at_least(name, lost, 100 * _FELL, "points", part=part, evidence=evidence,
                               opposite=lost is not None and lost < -100 * _FELL)
 
 
@@ -102,7 +133,10 @@ def _at_most_columns(result: JsonDict, d_key: int) -> Criterion | None:
     name = f"linear, d_key {d_key}: pairs recalled of {most}, over d_key"
     ratio = _of(result, d_key, most) * most / d_key if result["size"] != "quick" else None
     least = min(_accuracies(_runs(result, "linear", d_key, most))) * most / d_key
+    found = [_MORE * d_key / most - one for one in _accuracies(_runs(result, "linear", d_key, most))]
+    evidence = [Evidence([], [_learner(result, "linear", d_key, most)], found)]
     return Criterion.at_most(name, ratio, _MORE, "x", part=f"d_key {d_key} holds no more",
+                             evidence=evidence,
                              opposite=ratio is not None and least > _MORE)
 
 
@@ -119,9 +153,14 @@ def _grows(result: JsonDict) -> Criterion:
     got = ", ".join(f"{one}: {100 * statistics.median(row):.1f} %"
                     for one, row in zip(widths, rows))
     steps = list(zip(rows, rows[1:]))
+    evidence = [
+        Evidence([_learner(result, "linear", wide, most)], [_learner(result, "linear", narrow, most)],
+                 paired(_runs(result, "linear", wide, most), _runs(result, "linear", narrow, most),
+                        lambda a, b: _last(a) - _last(b)))
+        for narrow, wide in zip(widths, widths[1:])]
     return Criterion(
         name, wanted, got, all(min(b) > max(a) or min(*a, *b) >= _SOLVED for a, b in steps),
-        part=part, opposite=all(max(b) < min(a) for a, b in steps))
+        part=part, opposite=all(max(b) < min(a) for a, b in steps), evidence=evidence)
 
 
 def _change(result: JsonDict) -> float | None:
@@ -315,11 +354,11 @@ def _agrees(result: JsonDict) -> str:
         count = most * _of(result, narrow[0], most)
         fell = _falls(result, narrow[0])
         text = f"With {narrow[0]} columns that is {count:.1f} pairs"
-        if fell.holds:
-            text += ": recall falls as pairs outnumber the columns"
-        elif fell.holds is False:
-            text += ": recall " + ("rises" if fell.opposite else "does not fall") + (
-                " as pairs outnumber the columns")
+        words = {Outcome.HOLDS: "falls", Outcome.OPPOSITE: "rises", Outcome.FAILS: "does not fall"}
+        if outcome(fell) in words:
+            text += f": recall {words[outcome(fell)]} as pairs outnumber the columns"
+        elif why(fell):
+            text += f": whether recall falls beyond the columns is not decided ({why(fell)})"
         parts.append(text + ".")
         if count > narrow[0]:
             parts.append("That is more than the columns can hold without error: to name a value it "

@@ -6,16 +6,21 @@ import statistics
 
 from experiments.core import (
     Criterion,
+    Evidence,
     Figures,
     JsonDict,
+    Learner,
     Page,
     Panel,
     Section,
     Series,
     Table,
+    learner,
     number,
+    why,
 )
 from experiments.core.baselines import CAPTION, best, fitted
+from experiments.core.verdict import interval
 
 TITLES = {"lstm": "Bi-LSTM", "softmax": "softmax", "reformer": "reformer", "linear": "linear"}
 # Katharopoulos et al. 2020, Table 3: validation phoneme error rate (percent),
@@ -67,22 +72,42 @@ def criteria(result: JsonDict) -> list[Criterion]:
                             _mean(errors[kind]), _MOST_ERRORS, "%",
                             part=f"{TITLES[kind]} learns to recognise", goal=True)
           for kind in TITLES),
-        _linear_better(errors), _softmax_best(errors),
+        _linear_better(result), _softmax_best(result),
         *(_fastest(result["measured"], fixed) for fixed in ("batch", "frames"))]
 
 
-def _linear_better(errors: dict[str, dict[str, float]]) -> Criterion:
-    return _better(errors, "linear", ("lstm",), "linear better than a Bi-LSTM")
+def _linear_better(result: JsonDict) -> Criterion:
+    return _better(result, "linear", ("lstm",), "linear better than a Bi-LSTM")
 
 
-def _softmax_best(errors: dict[str, dict[str, float]]) -> Criterion:
-    return _better(errors, "softmax", ("lstm", "reformer", "linear"), "softmax the most accurate")
+def _softmax_best(result: JsonDict) -> Criterion:
+    return _better(result, "softmax", ("lstm", "reformer", "linear"), "softmax the most accurate")
 
 
-def _better(errors: dict[str, dict[str, float]], kind: str, others: tuple[str, ...],
-            part: str) -> Criterion:
+def _learner(result: JsonDict, kind: str) -> Learner:
+    """A kind's errors, as shares, of the speakers that judge; curves are those of the speakers
+    that chose the update."""
+    runs = [one for one in result["measured"]["models"]
+            if one["kind"] == kind and one["unseen"] not in TUNED_ON]
+    trivial = best(result, "speech/unseen")
+    mean = _mean(_judged(result)[kind]) or 0.0
+    return learner(TITLES[kind], runs, "held_out_error", trivial.value if trivial else None,
+                   value=mean / 100, rows="evaluations")
+
+
+def _compared(result: JsonDict, kind: str, other: str) -> Evidence:
+    """Speaker by speaker, each by one training."""
+    errors = _judged(result)
+    ours, theirs = errors[kind], errors[other]
+    margins = [(theirs[name] - ours[name]) / 100 for name in ours if name in theirs]
+    return Evidence([_learner(result, kind)], [_learner(result, other)], margins,
+                    unit="speaker", seeds=len(result.get("seeds", [0])))
+
+
+def _better(result: JsonDict, kind: str, others: tuple[str, ...], part: str) -> Criterion:
     """Whether a kind errs less than each other one, in the mean and on more than
     two thirds of the speakers; the opposite where another one does so to it."""
+    errors = _judged(result)
     name = f"{TITLES[kind]} errs less than {' and '.join(TITLES[one] for one in others)}"
     wanted = "lower mean, and lower on more than 2/3 of the speakers untouched by the settings"
     ours = errors[kind]
@@ -92,7 +117,8 @@ def _better(errors: dict[str, dict[str, float]], kind: str, others: tuple[str, .
         f"{TITLES[one]} {_mean_text(errors[one])} (lower on {_wins(ours, errors[one])} of "
         f"{len(ours)})" for one in others)
     return Criterion(name, wanted, got, all(_clearly(ours, errors[one]) for one in others),
-                     part=part, opposite=any(_clearly(errors[one], ours) for one in others))
+                     part=part, opposite=any(_clearly(errors[one], ours) for one in others),
+                     evidence=[_compared(result, kind, one) for one in others])
 
 
 def _clearly(a: dict[str, float], b: dict[str, float]) -> bool:
@@ -210,7 +236,7 @@ def _agrees(result: JsonDict) -> str:
         return "This size is too short to compare errors."
     errors = _judged(result)
     means = {kind: statistics.fmean(found.values()) for kind, found in errors.items() if found}
-    compared = [_softmax_told(errors), _linear_told(errors)]
+    compared = [_softmax_told(result), _linear_told(result)]
     if not any(compared):
         return "Not all models were trained: no errors are compared."
     order = " < ".join(TITLES[kind] for kind in sorted(means, key=means.__getitem__))
@@ -218,11 +244,20 @@ def _agrees(result: JsonDict) -> str:
                      *(text for text in compared if text)])
 
 
-def _softmax_told(errors: dict[str, dict[str, float]]) -> str:
-    one, ours = _softmax_best(errors), errors["softmax"]
+def _softmax_told(result: JsonDict) -> str:
+    errors, one = _judged(result), _softmax_best(result)
+    ours = errors["softmax"]
     others = {kind: found for kind, found in errors.items() if kind != "softmax"}
     if one.holds is None:
         return ""
+    if why(one):
+        least, apart = _closest(result)
+        low, high = interval(apart) or (apart[0], apart[0])
+        return ("In the paper softmax attention makes the fewest errors. Here "
+                f"{least} is {abs(statistics.fmean(apart)):.1f} points "
+                f"{'lower' if statistics.fmean(apart) < 0 else 'higher'} over {len(apart)} speakers "
+                f"(95 % interval {low:+.1f} to {high:+.1f} points), which decides nothing: "
+                f"{why(one)}.")
     if one.holds:
         return "As in the paper, softmax attention makes the fewest errors."
     if one.opposite:
@@ -235,10 +270,23 @@ def _softmax_told(errors: dict[str, dict[str, float]]) -> str:
     return f"Softmax attention makes the fewest errors in the paper; here not clearly: {close}."
 
 
-def _linear_told(errors: dict[str, dict[str, float]]) -> str:
-    one, ours, theirs = _linear_better(errors), errors["linear"], errors["lstm"]
+def _closest(result: JsonDict) -> tuple[str, list[float]]:
+    """The best of softmax's rivals, and by how many points it errs more on each speaker."""
+    errors = _judged(result)
+    rivals = {kind: found for kind, found in errors.items() if kind != "softmax" and found}
+    least = min(rivals, key=lambda kind: statistics.fmean(rivals[kind].values()))
+    return TITLES[least], [error - errors["softmax"][name]
+                           for name, error in rivals[least].items()]
+
+
+def _linear_told(result: JsonDict) -> str:
+    errors, one = _judged(result), _linear_better(result)
+    ours, theirs = errors["linear"], errors["lstm"]
     if one.holds is None:
         return ""
+    if why(one):
+        return (f"Linear attention errs less than the Bi-LSTM on {_wins(ours, theirs)} of "
+                f"{len(ours)} speakers; that, too, decides nothing: {why(one)}.")
     if one.holds:
         return "As in the paper, linear attention errs less than the Bi-LSTM."
     if one.opposite:

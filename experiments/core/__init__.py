@@ -1,6 +1,7 @@
 """What the experiments share; experiments/README.md says how to write one."""
 
 from experiments.core.curves import value_at
+from experiments.core.evidence import learner, paired
 from experiments.core.figures import Figures, pack_images, unpack_images
 from experiments.core.page import Page, Picture, Section, Table, size
 from experiments.core.points import measure
@@ -11,19 +12,25 @@ from experiments.core.training import TrainingRun, evaluations, thinned, train, 
 from experiments.core.types import (
     ATTENTION_FLAG,
     Criterion,
+    Evidence,
     ExperimentError,
     JsonDict,
+    Learner,
 )
 from experiments.core.update_time import UpdateTime, update_time
+from experiments.core.verdict import Outcome, outcome, why
 from plotting import Panel, Series, number
 
 __all__ = [
     "ATTENTION_FLAG",
     "Criterion",
+    "Evidence",
     "Experiment",
     "ExperimentError",
     "Figures",
     "JsonDict",
+    "Learner",
+    "Outcome",
     "Page",
     "Panel",
     "Picture",
@@ -36,9 +43,12 @@ __all__ = [
     "UpdateTime",
     "duration",
     "evaluations",
+    "learner",
     "measure",
     "number",
+    "outcome",
     "pack_images",
+    "paired",
     "run_tarn",
     "size",
     "tarn_json",
@@ -48,4 +58,5 @@ __all__ = [
     "unpack_images",
     "update_time",
     "value_at",
+    "why",
 ]

@@ -15,10 +15,8 @@ from experiments.core.page import Page, Picture, Table
 from experiments.core.progress import duration
 from experiments.core.settings import Experiment
 from experiments.core.types import Criterion, ExperimentError, JsonDict
+from experiments.core.verdict import mark, verdict
 from plotting import number
-
-_HOLDS = {True: "yes", False: "**no**", None: "not measured"}
-
 
 @dataclass(frozen=True)
 class Told:
@@ -29,39 +27,6 @@ class Told:
     page: Page
     criteria: list[Criterion]
     files: list[str]  # figures, by name
-
-
-def verdict(criteria: Sequence[Criterion]) -> str:
-    """What the criteria of a claim say together, in the words of a referee:
-
-    shown              every one holds
-    in part            what holds is counted, what does not is named, with
-                       "contradicted here" where the figures show the opposite
-    contradicted here  none holds and for at least one the opposite is measured
-
-    What was not measured is not shown. What is only reported, and goals of tarn's
-    own, do not count."""
-    claims = [one for one in criteria if one.claims]
-    if all(one.holds is None for one in claims):
-        return "not measured"
-    held = [one for one in claims if one.holds]
-    if len(held) == len(claims):
-        return f"**shown** ({len(held)} of {len(claims)})"
-    opposite = [one for one in claims if one.holds is False and one.opposite]
-    missing = [one for one in claims if one not in held and one not in opposite]
-    counted = f"({len(held)} of {len(claims)})"
-    unshown = [f"not shown: {_parts(missing)}"] if missing else []
-    if opposite and not held:
-        return "; ".join([f"**contradicted here** {counted}: {_parts(opposite)}", *unshown])
-    contradicted = [f"contradicted here: {_parts(opposite)}"] if opposite else []
-    return "; ".join([f"**in part** {counted}", *unshown, *contradicted])
-
-
-def _parts(criteria: Sequence[Criterion]) -> str:
-    """Each part of a claim once, with a mark where it was not measured."""
-    return ", ".join(dict.fromkeys(
-        (one.part or one.name) + (" (not measured)" if one.holds is None else "")
-        for one in criteria))
 
 
 def _verdict(told: Told) -> str:
@@ -185,16 +150,8 @@ _HEAD = ("criterion", "wanted", "got", "holds")
 
 
 def _criteria_table(criteria: Sequence[Criterion]) -> str:
-    rows = [[one.name, one.wanted, one.got, _mark(one)] for one in criteria]
+    rows = [[one.name, one.wanted, one.got, mark(one)] for one in criteria]
     return Table(_HEAD, rows).markdown()
-
-
-def _mark(criterion: Criterion) -> str:
-    if criterion.reported and criterion.holds is not None:
-        return "reported"
-    if criterion.holds is False and criterion.opposite:
-        return "**no: the opposite**"
-    return _HOLDS[criterion.holds]
 
 
 def _claims(criteria: Sequence[Criterion]) -> list[Criterion]:
@@ -291,10 +248,14 @@ _INTRODUCTION = (
 
 
 _VERDICTS = (
-    "**Shown**: every criterion of the claim holds. **In part**: as many hold as are counted, none "
-    "where it says 0, and what does not hold is named. **Contradicted here**: the figures show the "
-    "opposite of the part that is named; where it comes first, no criterion holds. What was not "
-    "measured is not shown. Criteria that only ask for a figure are reported and decide nothing.")
+    "**Shown**: every criterion of the claim holds. **In part**: some hold, and what does not is "
+    "named. **Not shown**: none holds. **Contradicted here**: the figures show the opposite of the "
+    "part that is named. **Not reached**: a model does not beat its trivial baseline, or is still "
+    "learning: at the pace of its last quarter, a run three times as long could turn the outcome. "
+    "**Not distinguishable**: fewer than three seeds, or a 95 % interval of the difference that "
+    "contains zero. Both are decided before a criterion counts, by one rule for all pages "
+    "(`experiments/core/verdict.py`), and the tables of criteria name the reasons. What was not "
+    "measured is not shown. Criteria marked reported decide nothing.")
 
 
 def summary_text(told: Sequence[Told], baselines: JsonDict | None = None) -> str:
@@ -356,7 +317,7 @@ def _linked(picture: Picture, page: str) -> str:
 
 def _all_criteria(told: Sequence[Told],
                   of: Callable[[Sequence[Criterion]], list[Criterion]]) -> str:
-    rows = [[one.experiment.name, c.name, c.wanted, c.got, _mark(c)]
+    rows = [[one.experiment.name, c.name, c.wanted, c.got, mark(c)]
             for one in told for c in of(one.criteria)]
     return Table(["experiment", *_HEAD], rows).markdown()
 

@@ -10,6 +10,7 @@ from experiments.core import result as results
 from experiments.core.progress import Overall, Progress, duration
 from experiments.core.settings import Settings
 from experiments.core.types import ExperimentError, JsonDict
+from experiments.core.verdict import Outcome, outcome
 
 
 class Failures:
@@ -81,9 +82,10 @@ def run_all(wanted: Sequence[Settings], quiet: bool = False) -> list[str]:
 def _tell(settings: Settings, result: JsonDict) -> None:
     """The criteria on stdout, as the payload of the command."""
     name = settings.experiment.name
-    marks = {True: "holds", False: "MISSED", None: "not measured"}
+    marks = {Outcome.HOLDS: "holds", Outcome.FAILS: "MISSED", Outcome.OPPOSITE: "MISSED"}
     for one in settings.experiment.criteria(result):
-        mark = "reported" if one.reported and one.holds else marks[one.holds]
+        found = outcome(one)
+        mark = "reported" if one.reported and one.holds else marks.get(found, found.value.strip("*"))
         mark += " (a goal of tarn's own)" if one.goal else ""
         print(f"{name}: {mark}: {one.name}: wanted {one.wanted}, got {one.got}")
     print(f"{name}: result in {results.path_of(settings)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,48 @@ class ExperimentError(Exception):
 
 
 @dataclass(frozen=True)
+class Learner:
+    """The trainings of one model, as a criterion compares them.
+
+    value     what the criterion reads of them, mostly the median of their seeds
+    baseline  the trivial baseline's on the same items; None where none was fitted
+    curves    held-out values by updates, a curve a seed; none where there are none
+    higher    higher values are better: accuracies, as shares of 1
+    """
+
+    name: str
+    value: float
+    baseline: float | None = None
+    curves: Sequence[Sequence[tuple[float, float]]] = ()
+    higher: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison that a criterion rests on; experiments/core/verdict.py judges it.
+
+    better, worse  the models that the claim says are ahead and behind; one of the two is
+                   empty where a model is held against a bound
+    margins        how far each replicate speaks for the claim: > 0 for, < 0 against
+    slack          what the margins allow for: where the claim does not hold, it is taken off,
+                   for then the question is whether there is a difference at all
+    unit           what a replicate is
+    seeds          of the trainings, where they are not the replicates. A claim that something
+                   can be done needs one training, and names neither
+    need           how far a value may move before the outcome turns; the median margin
+                   where it is None
+    """
+
+    better: Sequence[Learner] = ()
+    worse: Sequence[Learner] = ()
+    margins: Sequence[float] = ()
+    slack: float = 0.0
+    unit: str = "seed"
+    seeds: int | None = None
+    need: float | None = None
+
+
+@dataclass(frozen=True)
 class Criterion:
     """One line of the table on which a verdict rests.
 
@@ -41,6 +83,8 @@ class Criterion:
               neither for the claim nor against it
     goal      an engineering goal of tarn's own: it stands in a table of its own
               and decides nothing about the claim
+    evidence  the comparisons of trained models behind it. `holds` counts only where
+              they decide something (experiments/core/verdict.py)
     """
 
     name: str
@@ -51,6 +95,7 @@ class Criterion:
     opposite: bool = False
     reported: bool = False
     goal: bool = False
+    evidence: Sequence[Evidence] = ()
 
     @property
     def claims(self) -> bool:

@@ -7,7 +7,17 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from experiments.core import Criterion, JsonDict, number, value_at
+from experiments.core import (
+    Criterion,
+    Evidence,
+    JsonDict,
+    Learner,
+    learner,
+    number,
+    paired,
+    value_at,
+)
+from experiments.core.baselines import best
 
 NAMES = {"linear": "linear", "retnet": "RetNet", "mamba2": "Mamba-2", "gla": "GLA",
          "gdn": "Gated DeltaNet", "kda": "KDA", "rwkv7": "RWKV-7", "softmax": "softmax",
@@ -58,6 +68,27 @@ def recalled(result: JsonDict, kind: str, d_key: int, n: int = 0) -> float:
     return statistics.median(accuracies(result, kind, d_key, n or pairs(result)[-1]))
 
 
+def _recall_runs(result: JsonDict, kind: str, d_key: int, n: int) -> list[JsonDict]:
+    return [run for run in result["measured"]["recall"]
+            if (run["kind"], run["d_key"], run["pairs"]) == (kind, d_key, n)]
+
+
+def _recaller(result: JsonDict, kind: str, d_key: int, n: int) -> Learner:
+    trivial = best(result, "families/recall", n)
+    return learner(f"{NAMES[kind]}, d_key {d_key}, {n} pairs",
+                   _recall_runs(result, kind, d_key, n), "accuracy",
+                   trivial.accuracy if trivial else None, higher=True)
+
+
+def _recalls(kind: str, d_key: int, n: int, than: tuple[str, int, int], result: JsonDict,
+             bound: float = 0.0) -> Evidence:
+    """What one recalls more than another, seed by seed."""
+    one, other = (kind, d_key, n), than
+    return Evidence([_recaller(result, *one)], [_recaller(result, *other)], paired(
+        _recall_runs(result, *one), _recall_runs(result, *other),
+        lambda a, b: a["held_out"][-1]["accuracy"] - b["held_out"][-1]["accuracy"] - bound))
+
+
 def _unmeasured(name: str, wanted: str, part: str) -> Criterion:
     return Criterion(name, wanted, "not measured", None, part=part)
 
@@ -68,21 +99,25 @@ def _solved(result: JsonDict, kind: str) -> Criterion:
     found = [one for d_key in widths(result, kind) for n in pairs(result)
              for one in accuracies(result, kind, d_key, n)]
     least = 100 * min(found) if found and not quick(result) else None
+    evidence = [Evidence([_recaller(result, kind, d_key, n)], need=SOLVED - min(found),
+                         seeds=len(accuracies(result, kind, d_key, n)))
+                for d_key in widths(result, kind) for n in pairs(result)]
     return Criterion.at_least(f"{NAMES[kind]}: the least accuracy of recall, all numbers of pairs "
-                              "and seeds", least, 100 * SOLVED, "%", part=part)
+                              "and seeds", least, 100 * SOLVED, "%", part=part, evidence=evidence)
 
 
 def _limited(result: JsonDict) -> Criterion:
     """What the narrowest state of linear attention loses, from few pairs to many."""
     part, found = "the state of linear attention limits its recall", widths(result, "linear")
     first, most = pairs(result)[0], pairs(result)[-1]
-    lost = None
+    lost, evidence = None, []
     if found and not quick(result):
+        evidence = [_recalls("linear", found[0], first, ("linear", found[0], most), result, _FELL)]
         lost = 100 * (recalled(result, "linear", found[0], first)
                       - recalled(result, "linear", found[0]))
     width = f", d_key {found[0]}" if found else ""
     return Criterion.at_least(f"linear{width}: accuracy of recall lost from {first} pairs to {most}",
-                              lost, 100 * _FELL, "points", part=part,
+                              lost, 100 * _FELL, "points", part=part, evidence=evidence,
                               opposite=lost is not None and lost < -100 * _FELL)
 
 
@@ -100,10 +135,12 @@ def _recalls_more(result: JsonDict, kind: str, than: str, part: str) -> Criterio
     got = "; ".join(f"{one}: {100 * statistics.median(a):.1f} against "
                     f"{100 * statistics.median(b):.1f} %" for one, (a, b) in zip(common, both))
     open_to = [(a, b) for a, b in both if min(*a, *b) < SOLVED]
+    evidence = [_recalls(kind, one, most, (than, one, most), result)
+                for one, (a, b) in zip(common, both) if min(*a, *b) < SOLVED]
     if not open_to:
         return Criterion(name, wanted, f"{got}: both solve all", None, part=part)
     return Criterion(name, wanted, got, all(min(a) > max(b) for a, b in open_to), part=part,
-                     opposite=all(max(a) < min(b) for a, b in open_to))
+                     opposite=all(max(a) < min(b) for a, b in open_to), evidence=evidence)
 
 
 # --- Copy, text and DNA -------------------------------------------------------
@@ -148,6 +185,21 @@ def loss(result: JsonDict, task: str, kind: str, at: str) -> float | None:
     return statistics.median(found) if found else None
 
 
+def _task_learner(result: JsonDict, task: str, kind: str, at: str) -> Learner:
+    trivial = best(result, f"families/{task}")
+    runs = [run for run in result["measured"]["runs"] if (run["task"], run["kind"]) == (task, kind)]
+    return learner(NAMES[kind], runs, "loss", trivial.value if trivial else None,
+                   value=loss(result, task, kind, at))
+
+
+def _lower(result: JsonDict, task: str, kind: str, than: str, at: str, slack: float = 0.0) -> Evidence:
+    """How far a kind lies below another, seed by seed."""
+    ours, theirs = (losses(result, task, one, at) for one in (kind, than))
+    margins = [high - low + slack for low, high in zip(ours, theirs)]
+    return Evidence([_task_learner(result, task, kind, at)], [_task_learner(result, task, than, at)],
+                    margins, slack)
+
+
 def _better(result: JsonDict, task: str, some: Sequence[str], at: str, part: str) -> Criterion:
     """Each of these kinds must lie below linear attention, by all seeds."""
     unit = "nats" if task == "copy" else "bits a letter"
@@ -161,17 +213,19 @@ def _better(result: JsonDict, task: str, some: Sequence[str], at: str, part: str
     got = (", ".join(f"{statistics.median(found):.4g}" for found in own.values())
            + f" against {statistics.median(linear):.4g}")
     return Criterion(name, wanted, got, all(max(found) < min(linear) for found in own.values()),
-                     part=part, opposite=all(min(found) > max(linear) for found in own.values()))
+                     part=part, opposite=all(min(found) > max(linear) for found in own.values()),
+                     evidence=[_lower(result, task, one, "linear", at) for one in some])
 
 
 def _parity(result: JsonDict) -> Criterion:
     name = f"text: the hybrid's bits a letter beyond softmax's, {_WHEN[UPDATES]}"
     part = "a hybrid models text as well as softmax"
     hybrid, softmax = (losses(result, "text", one, UPDATES) for one in ("hybrid", "softmax"))
-    more = None
+    more, evidence = None, []
     if hybrid and softmax and not quick(result):
+        evidence = [_lower(result, "text", "hybrid", "softmax", UPDATES, _PARITY)]
         more = statistics.median(hybrid) - statistics.median(softmax)
-    return Criterion.at_most(name, more, _PARITY, "bits", part=part, opposite=(
+    return Criterion.at_most(name, more, _PARITY, "bits", part=part, evidence=evidence, opposite=(
         more is not None and more > 2 * _PARITY and min(hybrid) > max(softmax)))
 
 

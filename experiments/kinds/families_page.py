@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from experiments.core import (
     Figures,
     JsonDict,
+    Outcome,
     Page,
     Panel,
     Picture,
@@ -15,6 +16,7 @@ from experiments.core import (
     Series,
     Table,
     number,
+    outcome,
 )
 from experiments.core.baselines import CAPTION, best
 from experiments.kinds.criteria import (
@@ -144,11 +146,12 @@ def _ordered(result: JsonDict, task: str, at: str) -> str:
 def _judged(result: JsonDict, parts: Sequence[str], told: str) -> str:
     """What the criteria of these parts say, in the words of the verdict."""
     lines = [one for one in criteria(result) if one.part in parts and not one.reported]
-    for words, some in (("Shown", [one for one in lines if one.holds]),
-                        ("Not shown", [one for one in lines if one.holds is False
-                                       and not one.opposite]),
-                        ("The opposite is measured", [one for one in lines if one.opposite]),
-                        ("Not measured", [one for one in lines if one.holds is None])):
+    for words, found in (("Shown", Outcome.HOLDS), ("Not shown", Outcome.FAILS),
+                         ("The opposite is measured", Outcome.OPPOSITE),
+                         ("Not reached", Outcome.NOT_REACHED),
+                         ("Not distinguishable", Outcome.NOT_DISTINGUISHABLE),
+                         ("Not measured", Outcome.NOT_MEASURED)):
+        some = [one for one in lines if outcome(one) is found]
         if some:
             told += f" {words}: {'; '.join(one.part for one in some)}."
     return told

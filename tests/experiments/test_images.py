@@ -103,14 +103,14 @@ def test_the_gap_is_the_mean_over_the_seeds_of_softmaxs_share():
 
 
 @pytest.mark.parametrize("colour, later, holds, opposite, told", [
-    (((6.7, 6.8), (6.9, 7.0)), None, True, False, "linear attention is ahead in the same time, as in"),
+    (((6.7, 6.8), (6.9, 7.0)), None, True, False, "linear attention is ahead after the same time, as in"),
     # The worst of linear above the best of softmax: the pairs are judged one by one.
     (((6.7, 6.95), (6.9, 7.0)), None, True, False, "linear attention is ahead"),
-    (((6.7, 6.99), (6.9, 7.0)), None, False, False, "do not tell who is ahead"),  # one error
-    (((6.7, 7.1), (6.9, 7.0)), None, False, False, "do not tell who is ahead"),
-    (((6.7, 6.8), (6.9, 7.0)), 0.1, False, False, "do not tell who is ahead"),
-    (((7.1, 7.2), (6.9, 7.0)), -0.1, False, False, "do not tell who is ahead"),
-    (((7.1, 7.2), (6.9, 7.0)), None, False, True, "softmax is ahead in the same time, unlike")])
+    (((6.7, 6.99), (6.9, 7.0)), None, False, False, "do not tell which is ahead"),  # one error
+    (((6.7, 7.1), (6.9, 7.0)), None, False, False, "do not tell which is ahead"),
+    (((6.7, 6.8), (6.9, 7.0)), 0.1, False, False, "do not tell which is ahead"),
+    (((7.1, 7.2), (6.9, 7.0)), -0.1, False, False, "do not tell which is ahead"),
+    (((7.1, 7.2), (6.9, 7.0)), None, False, True, "softmax is ahead after the same time, unlike")])
 def test_every_pair_must_be_lower_in_the_same_time(tmp_path, colour, later, holds, opposite, told):
     result = images_result(colour=colour, later=later)
     _, long, short, whole = images_page.criteria(result)
@@ -331,7 +331,7 @@ def test_only_linears_completions_judge_the_claim():
     assert all(one.wanted == "reported" for one in found if one.reported)
     assert verdict(found) == "**shown** (1 of 1)"
     result = completion_result(alike=0.1)
-    assert verdict(completion_page.criteria(result)).startswith("**contradicted here** (0 of 1)")
+    assert verdict(completion_page.criteria(result)).startswith("**not reached** (0 of 1)")
     result["measured"]["kinds"].pop("linear")
     assert verdict(completion_page.criteria(result)) == "not measured"
     assert "nothing" not in completion.EXPERIMENT.claim
