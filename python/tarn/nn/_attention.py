@@ -34,7 +34,8 @@ class Attention(SteppedProjections):
         mixer: the kind by its name in config.json: "linear", "full", "local",
             "exact-topk", "aft-full", "aft-simple", ...
         d_key, d_value: widths K, V of a head; None: d_model / heads.
-        causal: whether a token reads only what is not after it.
+        causal: True, the default: a token reads itself and the tokens before it.
+            False: it reads all tokens, and there is no prefill and step.
         **options: parameters of the kind, as in the builders (topk,
             local_context, feature_map, ...); attention_dropout is 0 unless given.
 
@@ -91,11 +92,30 @@ class Attention(SteppedProjections):
         [B]: tokens of each row; what comes out past them is unspecified. A state
         is a value and is not changed.
 
-        Raises ValueError where the kind has no recurrent form, or for a state of
-        another kind, batch or width. O(T) time for kinds whose state has a fixed
+        Raises ValueError without causal, where the kind has no recurrent form, or for a
+        state of another kind, batch or width. O(T) time for kinds whose state has a fixed
         size, O(T (t + T)) after t tokens for those that keep all keys."""
         branch, new_state = self.unbiased_prefill(x, lengths, state)
         return whole(branch), new_state
+
+    def unbiased_prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        self._want_causal("prefill")
+        return super().unbiased_prefill(x, lengths, state)
+
+    def unbiased_step(
+        self, x: torch.Tensor, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        self._want_causal("step")
+        return super().unbiased_step(x, state)
+
+    def _want_causal(self, method: str) -> None:
+        if not self.causal:
+            raise ValueError(
+                f"{type(self).__name__}: causal: want True for {method}, got False: a token "
+                "reads later ones"
+            )
 
     def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, D] -> ([B, D], new state). Raises as
@@ -175,23 +195,24 @@ class LinearAttention(Attention):
 
 
 def make_attention(
-    d_model: int, heads: int, mixer: str = "linear", **options: Any
+    d_model: int, heads: int, mixer: str = "linear", *, causal: bool = True, **options: Any
 ) -> Attention | Mixer:
-    """The layer of a kind; arguments as in Attention. Linear attention under an
+    """The layer of a kind; arguments as in Attention. causal: True, the default: a token
+    reads itself and the tokens before it; False: all tokens. Linear attention under an
     elementwise map is a LinearAttention. A GatedMixer, an RwkvMixer, a GatedSoftmaxMixer
-    and a kind of `register_mixer` take keys of config.json as options."""
+    and a kind of `register_mixer` take keys of config.json as options, and are causal."""
     if is_mixer(mixer):
         sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
-        if not options.pop("causal", True):
+        if not causal:
             raise ValueError(f"causal: want True for {mixer!r}, got False")
         config = {"attention": mixer, **sizes, **options}
         return make_mixer(json.loads(torch.ops.tarn.finish_config(json.dumps(config))))
     _want_kind(mixer, [kind for kind in tables.mixers() if is_mixer(kind)])
-    own = {"d_key", "d_value", "causal", "feature_map", "denominator", "eps"}
+    own = {"d_key", "d_value", "feature_map", "denominator", "eps"}
     plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS
     if mixer == "linear" and plain and options.keys() <= own:
-        return LinearAttention(d_model, heads, **options)
-    return Attention(d_model, heads, mixer, **options)
+        return LinearAttention(d_model, heads, causal=causal, **options)
+    return Attention(d_model, heads, mixer, causal=causal, **options)
 
 
 def attention_type(kind: str, causal: bool) -> str:

@@ -62,7 +62,10 @@ class EncoderLayer(torch.nn.Module):
         feed_forward: "mlp", "swiglu" or "channel-mix", as in
             `tarn.transformers.TransformerEncoderLayer`; for a causal mixer alone the
             last one, as it reads the row before each.
-        mixer, **attention: arguments of make_attention.
+        causal: True, the default: a token reads itself and the tokens before it, as a
+            language model needs. False: it reads all tokens, for a classifier or the
+            source of a translation; gated and RWKV mixers refuse it.
+        mixer, **attention: the other arguments of make_attention.
 
     Children: attention, linear1, linear2, norm1, norm2, and linear3 or token_shift of
     the other two feed-forward parts. Raises ValueError.
@@ -79,6 +82,7 @@ class EncoderLayer(torch.nn.Module):
         norm_eps: float = 1e-5,
         *,
         feed_forward: str = "mlp",
+        causal: bool = True,
         mixer: str = "linear",
         **attention: Any,
     ):
@@ -87,7 +91,7 @@ class EncoderLayer(torch.nn.Module):
         _want("norm", norm, _NORMS)
         _want("feed_forward", feed_forward, _FEED_FORWARDS)
         mixes = feed_forward == "channel-mix"
-        if mixes and not attention.get("causal", True):
+        if mixes and not causal:
             raise ValueError(
                 "EncoderLayer: feed_forward: want 'mlp' or 'swiglu' where a token reads later "
                 "ones, got 'channel-mix'"
@@ -98,7 +102,7 @@ class EncoderLayer(torch.nn.Module):
         self.dropout = dropout
         self.activation = activation
         self.norm = norm
-        self.attention = make_attention(d_model, heads, mixer, **attention)
+        self.attention = make_attention(d_model, heads, mixer, causal=causal, **attention)
         self.token_shift = torch.nn.Parameter(torch.empty(d_model)) if mixes else None
         if self.token_shift is not None:
             begin_token_shift(self.token_shift)
@@ -230,7 +234,9 @@ class Encoder(torch.nn.Module):
 
     Args:
         n_layers: number of layers.
-        d_model, heads, **layer: arguments of EncoderLayer.
+        causal: True, the default: a token reads itself and the tokens before it. False:
+            it reads all of them, and the stack has no prefill and step.
+        d_model, heads, **layer: the other arguments of EncoderLayer.
         final_norm: whether a LayerNorm named `norm` follows the layers.
     """
 
@@ -242,11 +248,13 @@ class Encoder(torch.nn.Module):
         *,
         final_norm: bool = True,
         norm_eps: float = 1e-5,
+        causal: bool = True,
         **layer: Any,
     ):
         super().__init__()
         self.layers = torch.nn.ModuleList(
-            EncoderLayer(d_model, heads, norm_eps=norm_eps, **layer) for _ in range(n_layers)
+            EncoderLayer(d_model, heads, norm_eps=norm_eps, causal=causal, **layer)
+            for _ in range(n_layers)
         )
         for index, made in enumerate(self.layers):
             if isinstance(made, EncoderLayer) and made.token_shift is not None:

@@ -2,6 +2,7 @@
 and under the same dropout."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -150,3 +151,31 @@ def test_norms_come_first_as_in_the_models():
     close(layer(x), model.layers[0].eval()(x, mask))
     own = tarn.attention.AttentionLayer(tarn.attention.FullAttention(), 16, 2)
     assert not tarn.transformers.TransformerEncoderLayer(own, 16).pre_norm
+
+
+@pytest.mark.parametrize("mixer", ("linear", "full"))
+def test_causal_is_an_argument(mixer):
+    """By default a token reads itself and those before it; without, all tokens."""
+    makers = (
+        lambda **keys: tarn.nn.Encoder(2, 16, 2, mixer=mixer, **keys),
+        lambda **keys: tarn.nn.EncoderLayer(16, 2, mixer=mixer, **keys),
+        lambda **keys: tarn.nn.make_attention(16, 2, mixer, **keys),
+        lambda **keys: tarn.nn.Attention(16, 2, mixer, **keys),
+    )
+    x = torch.randn(2, 5, 16)
+    other = torch.cat([x[:, :4], torch.randn(2, 1, 16)], dim=1)
+    for make in makers:
+        for keys, causal in (({}, True), (dict(causal=True), True), (dict(causal=False), False)):
+            module = make(**keys).eval()
+            assert torch.equal(module(x)[:, :4], module(other)[:, :4]) == causal
+            if causal:
+                torch.testing.assert_close(module.prefill(x)[0], module(x), atol=1e-5, rtol=1e-5)
+                continue
+            for call in (lambda m=module: m.prefill(x), lambda m=module: m.step(x[:, 0])):
+                with pytest.raises(ValueError, match="causal: want True for (prefill|step), got"):
+                    call()
+    for cls in (tarn.nn.Encoder, tarn.nn.EncoderLayer, tarn.nn.Attention):
+        assert inspect.signature(cls).parameters["causal"].default is True
+        assert "causal: True, the default" in cls.__doc__
+    with pytest.raises(ValueError, match="causal: want True for 'gdn', got False"):
+        tarn.nn.EncoderLayer(16, 2, mixer="gdn", causal=False)

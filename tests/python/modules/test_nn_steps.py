@@ -130,7 +130,7 @@ def test_gradients_reach_every_weight_through_states():
 
 def test_what_a_layer_refuses():
     one = nn.LinearAttention(D, H, causal=False)
-    with pytest.raises(ValueError, match="want a kind with a recurrent form.*LinearAttention"):
+    with pytest.raises(ValueError, match="LinearAttention: causal: want True for step, got False"):
         one.step(torch.randn(N, D))
     with pytest.raises(ValueError, match="feature_map: want one of 'elu1'.*got 'favor'"):
         nn.LinearAttention(D, H, feature_map="favor")
