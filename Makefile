@@ -9,7 +9,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-arm test-sanitizers bench bench-peers docs install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-runtime test-arm test-sanitizers bench bench-peers docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -52,7 +52,11 @@ paper-quick: build ## The same at smoke size, into the build directory
 	@$(BUILD)/tarn experiment all --size quick --force --out $(BUILD)/paper-quick $(ARGS)
 	@$(BUILD)/tarn experiment report --out $(BUILD)/paper-quick --to $(BUILD)/paper-quick/report
 
-runtime: ## The lean half alone: no torch, no Python; builds and tests it
+runtime: ## build/tarn alone, for this machine's CPU: no torch, no Python
+	@scripts/setup.sh --lean
+	@scripts/build.sh $(BUILD) native tarn
+
+test-runtime: ## The part without torch for every SIMD target, with its tests
 	@scripts/setup.sh --lean
 	@scripts/build.sh build-runtime runtime
 	@ctest --test-dir build-runtime --output-on-failure -j $(JOBS)

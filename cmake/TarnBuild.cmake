@@ -52,6 +52,21 @@ target_compile_options(tarn_options INTERFACE -Wall -Wextra -Werror=switch
   $<$<BOOL:${TARN_WERROR}>:-Werror>)
 target_include_directories(tarn_options INTERFACE
   ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+if(TARN_NATIVE)
+  # The best of Highway's targets that this machine has, by a name that compiler caches
+  # tell apart (-march=native is not one), and no other.
+  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
+  if(cpu_flags MATCHES " avx512vl" AND cpu_flags MATCHES " avx512dq" AND
+     cpu_flags MATCHES " avx512bw")
+    target_compile_options(tarn_options INTERFACE -march=skylake-avx512
+                           -maes -mpclmul)
+  elseif(cpu_flags MATCHES " avx2" AND cpu_flags MATCHES " fma" AND
+         cpu_flags MATCHES " bmi2")
+    target_compile_options(tarn_options INTERFACE -march=haswell -maes
+                           -mpclmul)
+  endif()
+  target_compile_definitions(tarn_options INTERFACE HWY_COMPILE_ONLY_STATIC)
+endif()
 if(TARN_SANITIZE)
   target_compile_options(tarn_options INTERFACE -fsanitize=${TARN_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer)

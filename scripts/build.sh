@@ -16,6 +16,11 @@ if [ -f "$directory/CMakeCache.txt" ] && [ "$preset" = release ] &&
    ! grep -q "^TARN_PYTHON:FILEPATH=$wanted\$" "$directory/CMakeCache.txt"; then
   rm -f "$directory/CMakeCache.txt"
 fi
+# So is one that holds `make runtime` alone, unless that is asked for.
+if [ "$preset" = release ] &&
+   grep -qs '^TARN_NATIVE:BOOL=ON$' "$directory/CMakeCache.txt"; then
+  rm -f "$directory/CMakeCache.txt"
+fi
 if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; then
   if ! cmake --preset "$preset" "${arguments[@]}" >"$log" 2>&1; then
     cat "$log" >&2
