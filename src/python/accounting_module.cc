@@ -1,8 +1,5 @@
 #include "python/accounting_module.h"
 
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -10,10 +7,9 @@
 #include "config/accounting.h"
 #include "config/model_config.h"
 #include "core/error.h"
+#include "python/binding/function.h"
 
-namespace nb = nanobind;
-
-namespace tarn {
+namespace tarn::python {
 namespace {
 
 using Widths = std::tuple<int64_t, int64_t, int64_t>;  // E, M, C
@@ -42,80 +38,96 @@ HeadWidths Head(const Widths& widths, int64_t n) {
   return {d_key, d_value, d_feature};
 }
 
-nb::dict Parts(const std::string& json) {
+template <typename T>
+void Put(const Owned& dictionary, const char* key, T value) {
+  const Owned object = ToPython(value);
+  if (PyDict_SetItemString(dictionary.get(), key, object.get()) != 0) {
+    throw ErrorIsSet();
+  }
+}
+
+Owned Parts(const std::string& json) {
   const ParameterParts parts = CountParameterParts(Read(json));
-  nb::dict found;
-  found["embedding"] = parts.embedding;
-  found["positions"] = parts.positions;
-  found["attention"] = parts.attention;
-  found["feed_forward"] = parts.feed_forward;
-  found["norms"] = parts.norms;
-  found["recurrent"] = parts.recurrent;
-  found["head"] = parts.head;
-  found["total"] = parts.Total();
+  Owned found(PyDict_New());
+  Put(found, "embedding", parts.embedding);
+  Put(found, "positions", parts.positions);
+  Put(found, "attention", parts.attention);
+  Put(found, "feed_forward", parts.feed_forward);
+  Put(found, "norms", parts.norms);
+  Put(found, "recurrent", parts.recurrent);
+  Put(found, "head", parts.head);
+  Put(found, "total", parts.Total());
   return found;
 }
 
-nb::dict Scaling(const std::string& json, int64_t n) {
+Owned Scaling(const std::string& json, int64_t n) {
   const ModelConfig config = Read(json);
   const HeadWidths head = HeadWidthsOf(config);
   Head({head.d_key, head.d_value, head.d_feature}, n);
   const TokenScaling scaling = ScalingAt(config, n);
-  nb::dict found;
-  found["tokens"] = scaling.tokens;
-  found["softmax_parallel_flop"] = scaling.softmax_parallel_flop;
-  found["linear_parallel_flop"] = scaling.linear_parallel_flop;
-  found["softmax_step_flop"] = scaling.softmax_step_flop;
-  found["linear_step_flop"] = scaling.linear_step_flop;
-  found["softmax_step_bytes"] = scaling.softmax_step_bytes;
-  found["linear_step_bytes"] = scaling.linear_step_bytes;
+  Owned found(PyDict_New());
+  Put(found, "tokens", scaling.tokens);
+  Put(found, "softmax_parallel_flop", scaling.softmax_parallel_flop);
+  Put(found, "linear_parallel_flop", scaling.linear_parallel_flop);
+  Put(found, "softmax_step_flop", scaling.softmax_step_flop);
+  Put(found, "linear_step_flop", scaling.linear_step_flop);
+  Put(found, "softmax_step_bytes", scaling.softmax_step_bytes);
+  Put(found, "linear_step_bytes", scaling.linear_step_bytes);
   return found;
+}
+
+int64_t Textbook(int64_t d_model, int64_t embeddings) {
+  constexpr int64_t kMost = int64_t{1} << 29;
+  if (d_model < 1 || d_model > kMost || embeddings < 0 || embeddings > kMost) {
+    throw ArgumentError("d_model, embeddings", StrCat("1 and 0 to ", kMost),
+                        StrCat(d_model, ", ", embeddings));
+  }
+  return TextbookParameters(d_model, embeddings);
+}
+
+std::string Finished(const std::string& json) {
+  return ConfigToFlatJson(Read(json));
+}
+
+Widths WidthsOf(const std::string& json) {
+  const HeadWidths head = HeadWidthsOf(Read(json));
+  return Widths(head.d_key, head.d_value, head.d_feature);
+}
+
+// A formula of a head's widths, and one of these and a number of tokens.
+template <auto F>
+auto OfHead(const Widths& head) {
+  return F(Head(head, 0));
+}
+template <auto F>
+auto OfTokens(const Widths& head, int64_t n) {
+  return F(Head(head, n), n);
 }
 
 }  // namespace
 
-void BindAccounting(nb::module_& m) {
-  m.def("finish_config",
-        [](const std::string& json) { return ConfigToFlatJson(Read(json)); });
-  m.def("parameters_by_part", &Parts);
-  m.def("scaling", &Scaling);
-  m.def("textbook_parameters", [](int64_t d_model, int64_t embeddings) {
-    constexpr int64_t kMost = int64_t{1} << 29;
-    if (d_model < 1 || d_model > kMost || embeddings < 0 ||
-        embeddings > kMost) {
-      throw ArgumentError("d_model, embeddings", StrCat("1 and 0 to ", kMost),
-                          StrCat(d_model, ", ", embeddings));
-    }
-    return TextbookParameters(d_model, embeddings);
-  });
-  m.def("head_widths", [](const std::string& json) {
-    const HeadWidths head = HeadWidthsOf(Read(json));
-    return Widths(head.d_key, head.d_value, head.d_feature);
-  });
-  m.def("softmax_flop", [](const Widths& head, int64_t n, bool causal) {
-    return SoftmaxFlop(Head(head, n), n, causal);
-  });
-  m.def("linear_flop", [](const Widths& head, int64_t n) {
-    return LinearFlop(Head(head, n), n);
-  });
-  m.def("softmax_step_flop", [](const Widths& head, int64_t past) {
-    return SoftmaxStepFlop(Head(head, past), past);
-  });
-  m.def("linear_step_flop",
-        [](const Widths& head) { return LinearStepFlop(Head(head, 0)); });
-  m.def("softmax_cache_bytes", [](const Widths& head, int64_t n) {
-    return SoftmaxCacheBytes(Head(head, n), n);
-  });
-  m.def("linear_state_bytes",
-        [](const Widths& head) { return LinearStateBytes(Head(head, 0)); });
-  m.def("crossover_tokens", [](const Widths& head, bool causal) {
-    return CrossoverTokens(Head(head, 0), causal);
-  });
-  m.def("step_crossover_tokens",
-        [](const Widths& head) { return StepCrossoverTokens(Head(head, 0)); });
-  m.def("memory_crossover_tokens", [](const Widths& head) {
-    return MemoryCrossoverTokens(Head(head, 0));
-  });
+void AddAccounting(PyObject* module) {
+  static PyMethodDef functions[] = {
+      Function<&Finished>("finish_config"),
+      Function<&Parts>("parameters_by_part"),
+      Function<&Scaling>("scaling"),
+      Function<&Textbook>("textbook_parameters"),
+      Function<&WidthsOf>("head_widths"),
+      Function<[](const Widths& head, int64_t n, bool causal) {
+        return SoftmaxFlop(Head(head, n), n, causal);
+      }>("softmax_flop"),
+      Function<&OfTokens<&LinearFlop>>("linear_flop"),
+      Function<&OfTokens<&SoftmaxStepFlop>>("softmax_step_flop"),
+      Function<&OfHead<&LinearStepFlop>>("linear_step_flop"),
+      Function<&OfTokens<&SoftmaxCacheBytes>>("softmax_cache_bytes"),
+      Function<&OfHead<&LinearStateBytes>>("linear_state_bytes"),
+      Function<[](const Widths& head, bool causal) {
+        return CrossoverTokens(Head(head, 0), causal);
+      }>("crossover_tokens"),
+      Function<&OfHead<&StepCrossoverTokens>>("step_crossover_tokens"),
+      Function<&OfHead<&MemoryCrossoverTokens>>("memory_crossover_tokens"),
+      kLastMethod};
+  if (PyModule_AddFunctions(module, functions) != 0) throw ErrorIsSet();
 }
 
-}  // namespace tarn
+}  // namespace tarn::python

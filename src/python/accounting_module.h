@@ -2,11 +2,12 @@
 // they need no torch either.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include <Python.h>
 
-namespace tarn {
+namespace tarn::python {
 
-/// Adds them to `m`: configurations in as JSON texts, numbers and tuples out.
-void BindAccounting(nanobind::module_& m);
+/// Adds them to a module: configurations in as JSON texts, numbers and tuples
+/// out. Throws ErrorIsSet.
+void AddAccounting(PyObject* module);
 
-}  // namespace tarn
+}  // namespace tarn::python

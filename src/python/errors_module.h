@@ -2,10 +2,15 @@
 // tarn::Error becomes: the matching built-in one or a subclass of it.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include <Python.h>
 
-namespace tarn {
+namespace tarn::python {
 
-void BindErrors(nanobind::module_& m);
+/// Adds the exceptions to a module. Throws ErrorIsSet.
+void AddErrors(PyObject* module);
 
-}  // namespace tarn
+/// Inside a catch block: sets Python's error from the exception. One that
+/// Python has set already (ErrorIsSet) stays.
+void SetErrorFromException() noexcept;
+
+}  // namespace tarn::python

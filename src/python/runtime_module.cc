@@ -2,13 +2,10 @@
 // the interpreter's lock released while the model runs. python/tarn/runtime
 // wraps it with types and documentation; python/tarn/accounting.py likewise
 // what accounting_module.cc adds.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
+#include <Python.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,6 +19,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "python/accounting_module.h"
+#include "python/binding/array.h"
+#include "python/binding/class.h"
+#include "python/binding/function.h"
+#include "python/binding/object.h"
 #include "python/errors_module.h"
 #include "runtime/generate/beam.h"
 #include "runtime/generate/generate.h"
@@ -32,46 +33,21 @@
 #include "runtime/state/state_file.h"
 #include "text/tokenizer.h"
 
-namespace nb = nanobind;
-
-namespace tarn {
+namespace tarn::python {
 namespace {
 
-using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig,
-                           nb::device::cpu, nb::ro>;
-using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig,
-                           nb::device::cpu, nb::ro>;
-using Matrix = nb::ndarray<nb::numpy, float>;
+using Tokens = ArrayView<int32_t, 1>;
+using Floats = ArrayView<float, 1>;
 // Images [n, bytes of each], whole or as far as they are given.
-using Images = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig,
-                           nb::device::cpu, nb::ro>;
+using Images = ArrayView<uint8_t, 2>;
 // Tokens, log-probability, score, finished: a Hypothesis
 // (runtime/generate/beam.h).
 using Found = std::tuple<std::vector<int32_t>, double, double, bool>;
 
-std::span<const int32_t> View(const Tokens& tokens) {
-  return {tokens.data(), tokens.shape(0)};
-}
-
-std::span<const uint8_t> View(const Images& images) {
-  return {images.data(), images.shape(0) * images.shape(1)};
-}
-
-// An uninitialised array; its memory goes with the last reference.
-template <typename T = float>
-nb::ndarray<nb::numpy, T> NewArray(std::initializer_list<size_t> shape) {
-  size_t count = 1;
-  for (const size_t size : shape) count *= size;
-  auto* data = new T[count == 0 ? 1 : count];
-  nb::capsule owner(data,
-                    [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return nb::ndarray<nb::numpy, T>(data, shape, owner);
-}
-
 // Ctrl-C ends a long call of the model within one of its regions, a search or a
 // drawing between two steps.
 bool Interrupted() {
-  nb::gil_scoped_acquire acquire;
+  const Locked locked;
   return PyErr_CheckSignals() != 0;
 }
 
@@ -79,19 +55,19 @@ bool Interrupted() {
 template <typename F>
 void Interruptible(const F& f) {
   {
-    nb::gil_scoped_release release;
+    const Unlocked unlocked;
     try {
       f(StopCheck(&Interrupted));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kInterrupted) throw;
     }
   }
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (PyErr_Occurred() != nullptr) throw ErrorIsSet();
 }
 
 // Paths come as os.fsencode gives them: the bytes of a name need not be UTF-8.
-std::string Path(const nb::bytes& path) {
-  std::string name(path.c_str(), path.size());
+std::string Path(const Bytes& path) {
+  std::string name(path.text);
   if (name.find('\0') != std::string::npos) {
     throw ArgumentError("path", "a name without NUL bytes", Quoted(name));
   }
@@ -101,7 +77,7 @@ std::string Path(const nb::bytes& path) {
 // A model and its tokenizer, as one directory holds them.
 class PyModel {
  public:
-  PyModel(const nb::bytes& dir, const std::string& weights, int threads,
+  PyModel(const Bytes& dir, const std::string& weights, int threads,
           bool use_mmap)
       : model_(Open(Path(dir), weights, threads, use_mmap)),
         tokenizer_(Tokenizer::Open(Path(dir), model_.config()).Take()) {}
@@ -111,35 +87,35 @@ class PyModel {
   // Floats in a row of logits.
   size_t outputs() const { return static_cast<size_t>(model_.n_outputs()); }
 
-  Matrix Prefill(State& state, const Tokens& tokens) const {
-    Matrix logits = NewArray({outputs()});
+  NewArray<float, 1> Prefill(State& state, const Tokens& tokens) const {
+    NewArray<float, 1> logits({outputs()});
     Interruptible([&](const StopCheck& stop) {
-      model_.Prefill(state, View(tokens), logits.data(), stop);
+      model_.Prefill(state, tokens.Flat(), logits.data(), stop);
     });
     return logits;
   }
 
-  Matrix Score(State& state, const Tokens& tokens) const {
-    Matrix logits = NewArray({tokens.shape(0), outputs()});
+  NewArray<float, 2> Score(State& state, const Tokens& tokens) const {
+    NewArray<float, 2> logits({tokens.shape(0), outputs()});
     Interruptible([&](const StopCheck& stop) {
-      model_.Score(state, View(tokens), logits.data(), stop);
+      model_.Score(state, tokens.Flat(), logits.data(), stop);
     });
     return logits;
   }
 
-  Matrix StepBatch(const std::vector<State*>& states,
-                   const Tokens& tokens) const {
+  NewArray<float, 2> StepBatch(const std::vector<State*>& states,
+                               const Tokens& tokens) const {
     if (states.size() != tokens.shape(0)) {
       throw ShapeError(
           "step_batch: tokens",
           StrCat("one token for each of ", states.size(), " states"),
           StrCat(tokens.shape(0)));
     }
-    Matrix logits = NewArray({states.size(), outputs()});
+    NewArray<float, 2> logits({states.size(), outputs()});
     std::vector<Job> jobs(states.size());
     for (size_t i = 0; i < states.size(); ++i) {
       jobs[i].state = states[i];
-      jobs[i].tokens = View(tokens).subspan(i, 1);
+      jobs[i].tokens = tokens.Flat().subspan(i, 1);
       jobs[i].logits = logits.data() + i * outputs();
     }
     // A short call is over before the states that a stop would need are kept.
@@ -155,20 +131,20 @@ class PyModel {
   State EncodeSource(const Tokens& source) const {
     std::optional<State> state;
     Interruptible([&](const StopCheck& stop) {
-      state.emplace(model_.Encode(View(source), stop));
+      state.emplace(model_.Encode(source.Flat(), stop));
     });
     return std::move(*state);
   }
 
-  void SaveState(const State& state, const nb::bytes& name) const {
+  void SaveState(const State& state, const Bytes& name) const {
     const std::string path = Path(name);
-    nb::gil_scoped_release release;
+    const Unlocked unlocked;
     tarn::SaveState(model_, state, path);
   }
 
-  State LoadState(const nb::bytes& name) const {
+  State LoadState(const Bytes& name) const {
     const std::string path = Path(name);
-    nb::gil_scoped_release release;
+    const Unlocked unlocked;
     return tarn::LoadState(model_, path).Take();
   }
 
@@ -197,11 +173,11 @@ class PyModel {
     return rows;
   }
 
-  Matrix Classify(const std::vector<Tokens>& sequences) const {
+  NewArray<float, 2> Classify(const std::vector<Tokens>& sequences) const {
     const size_t classes = model_.labels().size();
-    Matrix logits = NewArray({sequences.size(), classes});
+    NewArray<float, 2> logits({sequences.size(), classes});
     std::vector<std::span<const int32_t>> views;
-    for (const Tokens& tokens : sequences) views.push_back(View(tokens));
+    for (const Tokens& tokens : sequences) views.push_back(tokens.Flat());
     Interruptible([&](const StopCheck& stop) {
       model_.ClassifyBatch(views, logits.data(), stop);
     });
@@ -209,10 +185,9 @@ class PyModel {
   }
 
   // Images [starts * samples, bytes] that begin with the given ones.
-  nb::ndarray<nb::numpy, uint8_t> DrawImages(const Images& given,
-                                             int64_t samples,
-                                             double temperature, uint64_t seed,
-                                             int64_t batch) const {
+  NewArray<uint8_t, 2> DrawImages(const Images& given, int64_t samples,
+                                  double temperature, uint64_t seed,
+                                  int64_t batch) const {
     const ImageShape shape(model_.config());
     const auto starts = static_cast<int64_t>(given.shape(0));
     const ImageOptions options{samples, temperature, seed, batch};
@@ -223,24 +198,35 @@ class PyModel {
       throw ArgumentError("samples", "1 or more, within 1 TiB of images",
                           StrCat(samples));
     }
-    auto images = NewArray<uint8_t>({static_cast<size_t>(starts * samples),
-                                     static_cast<size_t>(shape.bytes())});
+    NewArray<uint8_t, 2> images({static_cast<size_t>(starts * samples),
+                                 static_cast<size_t>(shape.bytes())});
     Interruptible([&](const StopCheck&) {
-      tarn::DrawImages(model_, View(given), starts, options, images.data(),
+      tarn::DrawImages(model_, given.Flat(), starts, options, images.data(),
                        [](int64_t, int64_t) { return !Interrupted(); });
     });
     return images;
   }
 
   // Nats of bytes [from, end) of every image.
-  nb::ndarray<nb::numpy, double> ScoreImages(const Images& images,
-                                             int64_t from) const {
-    auto nats = NewArray<double>({images.shape(0)});
+  NewArray<double, 1> ScoreImages(const Images& images, int64_t from) const {
+    NewArray<double, 1> nats({images.shape(0)});
     Interruptible([&](const StopCheck&) {
-      tarn::ScoreImages(model_, View(images), from, nats.data(),
+      tarn::ScoreImages(model_, images.Flat(), from, nats.data(),
                         [](int64_t, int64_t) { return !Interrupted(); });
     });
     return nats;
+  }
+
+  std::vector<int32_t> Encode(const Bytes& text) const {
+    return tokenizer_.Encode(text.text).Take();
+  }
+
+  NewBytes Decode(const Tokens& tokens) const {
+    NewBytes bytes;
+    for (const int32_t token : tokens.Flat()) {
+      tokenizer_.Decode(token, bytes.text);
+    }
+    return bytes;
   }
 
  private:
@@ -254,7 +240,7 @@ class PyModel {
     options.weights = weights == "f32" ? WeightType::kF32 : WeightType::kBF16;
     options.threads = threads;
     options.use_mmap = use_mmap;
-    nb::gil_scoped_release release;
+    const Unlocked unlocked;
     return Model::Open(dir, options).Take();
   }
 
@@ -272,22 +258,21 @@ class PyGeneration {
         text_(model.model(), tokenizer_, state, {sampler, max_tokens}) {}
 
   void Prompt(const Tokens& tokens) {
-    Interruptible([&](const StopCheck& stop) {
-      text_.Prompt(View(tokens), stop);
-    });
+    Interruptible(
+        [&](const StopCheck& stop) { text_.Prompt(tokens.Flat(), stop); });
   }
 
   // Bytes of the next token, None after the last.
-  nb::object Next() {
+  std::optional<NewBytes> Next() {
     std::optional<int32_t> token;
     {
-      nb::gil_scoped_release release;
+      const Unlocked unlocked;
       token = text_.Next();
     }
-    if (!token) return nb::none();
-    std::string bytes;
-    tokenizer_.Decode(*token, bytes);
-    return nb::bytes(bytes.data(), bytes.size());
+    if (!token) return std::nullopt;
+    NewBytes bytes;
+    tokenizer_.Decode(*token, bytes.text);
+    return bytes;
   }
 
  private:
@@ -295,117 +280,134 @@ class PyGeneration {
   Generation text_;
 };
 
-void BindState(nb::module_& m) {
-  nb::class_<State>(m, "State")
-      .def(
-          "__init__",
-          [](State* self, const PyModel& model) {
-            new (self) State(model.model());
-          },
-          nb::keep_alive<1, 2>())
-      .def("clone", &State::Clone, nb::keep_alive<0, 1>())
-      .def("copy_from", &State::CopyFrom)
-      .def("reset", &State::Reset)
-      .def("hash", &State::Hash)
-      .def("equals", [](const State& a, const State& b) { return a == b; })
-      .def_prop_ro("position", &State::position)
-      .def_prop_ro("nbytes", &State::bytes)
-      .def_prop_ro("source_len", &State::source_len)
-      .def_prop_ro("memory_bytes", &State::memory_bytes)
-      .def_prop_ro("last_logits", [](const State& state) -> nb::object {
+void AddState(PyObject* module) {
+  static PyMethodDef methods[] = {
+      Method<&State::Clone>("clone"),
+      Method<&State::CopyFrom>("copy_from"),
+      Method<&State::Reset>("reset"),
+      Method<&State::Hash>("hash"),
+      Method<[](const State& a, const State& b) { return a == b; }>("equals"),
+      kLastMethod};
+  static PyGetSetDef properties[] = {
+      Property<&State::position>("position"),
+      Property<&State::bytes>("nbytes"),
+      Property<&State::source_len>("source_len"),
+      Property<&State::memory_bytes>("memory_bytes"),
+      Property<[](const State& state) -> std::optional<NewArray<float, 1>> {
         const std::span<const float> logits = state.last_logits();
-        if (logits.empty()) return nb::none();
-        Matrix copy = NewArray({logits.size()});
+        if (logits.empty()) return std::nullopt;
+        NewArray<float, 1> copy({logits.size()});
         std::copy(logits.begin(), logits.end(), copy.data());
-        return nb::cast(copy);
-      });
-}
-
-// Read-only properties: facts of the model (`get` of Model) by name.
-void BindFacts(nb::class_<PyModel>& model) {
-  const auto fact = [&model](const char* name, auto get) {
-    model.def_prop_ro(
-        name, [get](const PyModel& self) { return (self.model().*get)(); });
+        return copy;
+      }>("last_logits"),
+      kLastProperty};
+  constexpr auto make = [](const PyModel& model) {
+    return std::make_unique<State>(model.model());
   };
-  fact("vocab_size", &Model::vocab_size);
-  fact("n_outputs", &Model::n_outputs);
-  fact("parameters", &Model::parameters);
-  fact("weight_bytes", &Model::weight_bytes);
-  fact("state_bytes", &Model::state_bytes);
-  fact("state_bytes_per_token", &Model::state_bytes_per_token);
-  fact("memory_bytes", &Model::memory_bytes);
-  fact("memory_bytes_per_token", &Model::memory_bytes_per_token);
-  fact("threads", &Model::threads);
-  fact("labels", &Model::labels);
-  model.def_prop_ro("config_json", [](const PyModel& self) {
-    return ConfigToFlatJson(self.model().config());
-  });
-  model.def_prop_ro("tokenizer_size", [](const PyModel& self) {
-    return self.tokenizer().vocab_size();
-  });
+  Class<State>::Add(module, "_tarn_runtime.State", methods, properties,
+                    &Construct<make, /*owners=*/1>);
 }
 
-void BindModel(nb::module_& m) {
-  nb::class_<PyModel> model(m, "Model");
-  model.def(nb::init<const nb::bytes&, const std::string&, int, bool>())
-      .def("prefill", &PyModel::Prefill)
-      .def("score", &PyModel::Score)
-      .def("step_batch", &PyModel::StepBatch)
-      .def("encode_source", &PyModel::EncodeSource, nb::keep_alive<0, 1>())
-      .def("save_state", &PyModel::SaveState)
-      .def("load_state", &PyModel::LoadState, nb::keep_alive<0, 1>())
-      .def("beam_search", &PyModel::BeamSearch)
-      .def("classify", &PyModel::Classify)
-      .def("draw_images", &PyModel::DrawImages)
-      .def("score_images", &PyModel::ScoreImages)
-      .def(
-          "encode",
-          [](const PyModel& model, nb::bytes text) {
-            return model.tokenizer().Encode({text.c_str(), text.size()}).Take();
-          })
-      .def("decode", [](const PyModel& model, const Tokens& tokens) {
-        std::string text;
-        for (const int32_t token : View(tokens)) {
-          model.tokenizer().Decode(token, text);
-        }
-        return nb::bytes(text.data(), text.size());
-      });
-  BindFacts(model);
+// A fact of the model (`get` of Model) as a property.
+template <auto get>
+PyGetSetDef Fact(const char* name) {
+  return Property<[](const PyModel& self) { return (self.model().*get)(); }>(
+      name);
 }
 
-void BindGeneration(nb::module_& m) {
-  nb::class_<PyGeneration>(m, "Generation")
-      .def(
-          "__init__",
-          [](PyGeneration* self, const PyModel& model, State& state,
-             int64_t max_tokens, double temperature, int64_t top_k,
-             double top_p, double min_p, uint64_t seed) {
-            new (self) PyGeneration(
-                model, state, max_tokens,
-                {temperature, top_k, top_p, min_p, seed, /*stream=*/0});
-          },
-          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
-      .def("prompt", &PyGeneration::Prompt)
-      .def("next", &PyGeneration::Next);
+void AddModel(PyObject* module) {
+  static PyMethodDef methods[] = {
+      Method<&PyModel::Prefill>("prefill"),
+      Method<&PyModel::Score>("score"),
+      Method<&PyModel::StepBatch>("step_batch"),
+      Method<&PyModel::EncodeSource>("encode_source"),
+      Method<&PyModel::SaveState>("save_state"),
+      Method<&PyModel::LoadState>("load_state"),
+      Method<&PyModel::BeamSearch>("beam_search"),
+      Method<&PyModel::Classify>("classify"),
+      Method<&PyModel::DrawImages>("draw_images"),
+      Method<&PyModel::ScoreImages>("score_images"),
+      Method<&PyModel::Encode>("encode"),
+      Method<&PyModel::Decode>("decode"),
+      kLastMethod};
+  static PyGetSetDef properties[] = {
+      Fact<&Model::vocab_size>("vocab_size"),
+      Fact<&Model::n_outputs>("n_outputs"),
+      Fact<&Model::parameters>("parameters"),
+      Fact<&Model::weight_bytes>("weight_bytes"),
+      Fact<&Model::state_bytes>("state_bytes"),
+      Fact<&Model::state_bytes_per_token>("state_bytes_per_token"),
+      Fact<&Model::memory_bytes>("memory_bytes"),
+      Fact<&Model::memory_bytes_per_token>("memory_bytes_per_token"),
+      Fact<&Model::threads>("threads"),
+      Fact<&Model::labels>("labels"),
+      Property<[](const PyModel& self) {
+        return ConfigToFlatJson(self.model().config());
+      }>("config_json"),
+      Property<[](const PyModel& self) {
+        return self.tokenizer().vocab_size();
+      }>("tokenizer_size"),
+      kLastProperty};
+  constexpr auto make = [](const Bytes& dir, const std::string& weights,
+                           int threads, bool use_mmap) {
+    return std::make_unique<PyModel>(dir, weights, threads, use_mmap);
+  };
+  Class<PyModel>::Add(module, "_tarn_runtime.Model", methods, properties,
+                      &Construct<make, /*owners=*/0>);
+}
+
+void AddGeneration(PyObject* module) {
+  static PyMethodDef methods[] = {Method<&PyGeneration::Prompt>("prompt"),
+                                  Method<&PyGeneration::Next>("next"),
+                                  kLastMethod};
+  static PyGetSetDef properties[] = {kLastProperty};
+  constexpr auto make = [](const PyModel& model, State& state,
+                           int64_t max_tokens, double temperature,
+                           int64_t top_k, double top_p, double min_p,
+                           uint64_t seed) {
+    return std::make_unique<PyGeneration>(
+        model, state, max_tokens,
+        SamplerOptions{temperature, top_k, top_p, min_p, seed, /*stream=*/0});
+  };
+  Class<PyGeneration>::Add(module, "_tarn_runtime.Generation", methods,
+                           properties, &Construct<make, /*owners=*/2>);
+}
+
+int32_t SampleRow(const Floats& logits, double temperature, int64_t top_k,
+                  double top_p, double min_p, uint64_t seed, uint64_t stream,
+                  uint64_t position) {
+  const SamplerOptions options{temperature, top_k, top_p, min_p, seed, stream};
+  CheckSampler(options);
+  return Sample(logits.Flat(), options, position);
+}
+
+Owned MakeModule() {
+  static PyMethodDef functions[] = {Function<&SampleRow>("sample"),
+                                    kLastMethod};
+  static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                   "_tarn_runtime",
+                                   nullptr,
+                                   -1,
+                                   functions,
+                                   nullptr,
+                                   nullptr,
+                                   nullptr,
+                                   nullptr};
+  Owned module(PyModule_Create(&definition));
+  if (PyModule_AddStringConstant(module.get(), "version", TARN_VERSION) != 0) {
+    throw ErrorIsSet();
+  }
+  AddErrors(module.get());
+  AddState(module.get());
+  AddModel(module.get());
+  AddGeneration(module.get());
+  AddAccounting(module.get());
+  return module;
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::python
 
-NB_MODULE(_tarn_runtime, m) {
-  using namespace tarn;  // NOLINT: the entry function of the module
-  m.attr("version") = TARN_VERSION;
-  BindErrors(m);
-  BindState(m);
-  BindModel(m);
-  BindGeneration(m);
-  BindAccounting(m);
-  m.def("sample", [](const Floats& logits, double temperature, int64_t top_k,
-                     double top_p, double min_p, uint64_t seed, uint64_t stream,
-                     uint64_t position) {
-    const SamplerOptions options{temperature, top_k, top_p,
-                                 min_p,       seed,  stream};
-    CheckSampler(options);
-    return Sample({logits.data(), logits.shape(0)}, options, position);
-  });
+PyMODINIT_FUNC PyInit__tarn_runtime() {
+  return tarn::python::Guarded([] { return tarn::python::MakeModule(); });
 }

@@ -3,13 +3,13 @@ package, or in the build directory of a source tree."""
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
 import pathlib
 import types
 
 _NAME = "_tarn_runtime"
+_FILE = _NAME + ".abi3.so"  # Python 3.11 and newer
 
 
 def _candidates() -> list[pathlib.Path]:
@@ -18,8 +18,7 @@ def _candidates() -> list[pathlib.Path]:
     named = os.environ.get("TARN_LIBRARY")
     if named:  # beside the operators of that build
         folders.insert(1, pathlib.Path(named).parent)
-    suffixes = importlib.machinery.EXTENSION_SUFFIXES
-    return [folder / (_NAME + suffix) for folder in folders for suffix in suffixes]
+    return [folder / _FILE for folder in folders]
 
 
 def _load() -> types.ModuleType:
@@ -32,7 +31,7 @@ def _load() -> types.ModuleType:
             return loaded
     raise ImportError(
         f"tarn.runtime: want the extension {_NAME} beside {pathlib.Path(__file__).parent} "
-        "or in the build directory, got no such file (build with nanobind installed)"
+        "or in the build directory, got no such file (build with Python's headers installed)"
     )
 
 
