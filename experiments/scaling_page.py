@@ -22,8 +22,11 @@ from experiments.core import (
 NAMES = {"linear": "linear", "softmax": "softmax, blocked", "naive": "softmax, naive",
          "reformer": "reformer"}
 _PROSE = {"softmax": "blocked softmax", "naive": "naive softmax", "reformer": "reformer"}
-# At shorter lengths the fixed part of a process weighs in the memory of naive softmax.
-_NAIVE_FROM = 1024
+# Growth is fitted from here up. Naive softmax fits the memory for few lengths only: its time is
+# fitted from the shortest one, its memory from where the fixed part of a process no longer weighs.
+_FROM = 4096
+_NAIVE_TIME_FROM, _NAIVE_MEMORY_FROM = 512, 1024
+_LEAST_CALLS = 2  # a time of one call, without warm-up, is shown and not fitted
 
 
 def _slope(result: JsonDict, form: str, width: int, what: str) -> float | None:
@@ -31,6 +34,13 @@ def _slope(result: JsonDict, form: str, width: int, what: str) -> float | None:
         if (one["form"], one["width"], one["dtype"]) == (form, width, "float32"):
             return one[what]
     return None
+
+
+def _time_growth(result: JsonDict, form: str, width: int, key: str = "sample_s",
+                 dtype: str = "float32") -> float | None:
+    """Exponent of time, over the lengths that were timed more than once."""
+    rows = [row for row in _rows(result, form, width, dtype) if row["repeats"] >= _LEAST_CALLS]
+    return _growth(rows, key, _NAIVE_TIME_FROM if form == "naive" else _FROM)
 
 
 def _widths(result: JsonDict) -> list[int]:
@@ -57,19 +67,19 @@ def criteria(result: JsonDict) -> list[Criterion]:
     for width in _widths(result):
         grows = lambda form, what: (f"{NAMES[form]}, {width} wide: {what} grows as N to the "
                                     "power of")
-        naive_time = _growth(_rows(result, "naive", width), "sample_s")
         naive_memory = _growth(_rows(result, "naive", width), "sample_bytes")
         found += [
-            Criterion.between(grows("linear", "time"), _slope(result, "linear", width, "time"),
+            Criterion.between(grows("linear", "time"), _time_growth(result, "linear", width),
                               0.9, 1.1, part="linear attention's time in proportion to N"),
             Criterion.between(grows("linear", "memory"),
                               _slope(result, "linear", width, "memory"), 0.9, 1.1,
                               part="linear attention's memory in proportion to N"),
-            Criterion.between(grows("softmax", "time"), _slope(result, "softmax", width, "time"),
+            Criterion.between(grows("softmax", "time"), _time_growth(result, "softmax", width),
                               1.8, 2.2, part="blocked softmax's time as N^2"),
             # Naive softmax's scores outgrow the caches on the way, which adds to N^2 but is
             # far from N^3.
-            Criterion.between(grows("naive", "time"), naive_time, 1.8, 2.5,
+            Criterion.between(grows("naive", "time"),
+                              _time_growth(result, "naive", width), 1.8, 2.5,
                               part="naive softmax's time as N^2"),
             Criterion.between(grows("naive", "memory"), naive_memory, 1.8, 2.2,
                               part="naive softmax's memory as N^2"),
@@ -86,7 +96,7 @@ def _reported(name: str, value: float | None) -> Criterion:
     return Criterion(name, "reported", f"{value:.4g}", True, reported=True)
 
 
-def _growth(rows: list[JsonDict], key: str, least: int = _NAIVE_FROM) -> float | None:
+def _growth(rows: list[JsonDict], key: str, least: int = _NAIVE_MEMORY_FROM) -> float | None:
     """Exponent p of N^p by least squares of the logarithms, over the lengths from
     `least` up; None of fewer than three."""
     points = [(math.log(row["seq_len"]), math.log(row[key])) for row in rows
@@ -161,7 +171,8 @@ def _cell(row: JsonDict | None, what: str) -> str:
         if row["sample_bytes"] is None:
             return "not measured"
         return f"{size(row['sample_bytes'])}{_scaled(row)}"
-    return f"{number(row['sample_s'] * 1e3)} ms{_scaled(row)}"
+    once = "" if row["repeats"] >= _LEAST_CALLS else ", one call"
+    return f"{number(row['sample_s'] * 1e3)} ms{_scaled(row)}{once}"
 
 
 def _scaled(row: JsonDict) -> str:
@@ -182,19 +193,28 @@ def _note(result: JsonDict, what: str) -> str:
                         for form, seconds in measured["longest_twice"].items()
                         if form in _forms(result))
     return (f"Fastest of up to {measured['repeats']} calls behind two that do not count, divided "
-            "by the batch. A first call that takes these seconds and more is itself the "
-            f"measurement: {longest}. Heads do not depend on each other: where a call takes "
+            "by the batch. Calls longer than these limits (in seconds) are timed once, without "
+            f"warm-up: {longest}. A time of one call is marked, and no growth is fitted to it. Heads do not depend on each other: where a call takes "
             "long, some of the 8 are measured, and time and memory are scaled, as marked.")
 
 
 def _slopes(result: JsonDict) -> Table:
-    rows = [[NAMES[one["form"]], one["width"], one["dtype"], number(one["time"]),
-             number(one["cpu"]), number(one["memory"])] for one in result["measured"]["slopes"]
-            if one["time"] is not None]
+    rows = []
+    for one in result["measured"]["slopes"]:
+        of = (result, one["form"], one["width"])
+        times = [_time_growth(*of, key, one["dtype"]) for key in ("sample_s", "sample_cpu_s")]
+        memory = one["memory"]
+        if one["form"] == "naive":
+            memory = _growth(_rows(*of, one["dtype"]), "sample_bytes")
+        if times[0] is not None:
+            rows.append([NAMES[one["form"]], one["width"], one["dtype"],
+                         *(number(value) for value in (*times, memory))])
     return Table(["attention", "width", "numbers", "time", "processor time", "memory"],
                  rows,
-                 "Exponent p of N^p: least squares of the logarithms over the lengths from 4,096 "
-                 "up. Processor time separates growth from other work on the machine.")
+                 f"Exponent p of N^p: least squares of the logarithms over the lengths from {_FROM:,} "
+                 f"up, of naive softmax over those from {_NAIVE_TIME_FROM} (time) and "
+                 f"{_NAIVE_MEMORY_FROM:,} (memory) up. Times of a single call are left out. Processor "
+                 "time separates growth from other work on the machine.")
 
 
 def _least(result: JsonDict) -> str:
@@ -225,7 +245,7 @@ def _crossings(result: JsonDict) -> Table:
 
 
 def _headline(result: JsonDict) -> str:
-    slopes = [_slope(result, form, width, "time") for form in ("linear", "softmax")
+    slopes = [_time_growth(result, form, width) for form in ("linear", "softmax")
               for width in _widths(result)]
     if not slopes or any(one is None for one in slopes):
         return "Lengths from 4,096 up were not measured for both; no growth is fitted."

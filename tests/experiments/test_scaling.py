@@ -185,7 +185,7 @@ def test_criteria_hold_where_the_slopes_are_right():
     short = _result()
     short["measured"]["slopes"], short["measured"]["crossover"] = [], {}
     for row in short["measured"]["rows"]:
-        row["fits"] = row["fits"] and row["seq_len"] <= 2048
+        row["fits"] = row["fits"] and row["seq_len"] <= 1024
     assert held(short) == [None] * 7
 
 
@@ -205,6 +205,26 @@ def test_time_of_naive_softmax_has_two_bounds(power, holds):
             row["sample_s"] = 1e-6 * row["seq_len"]**power
     (one,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
     assert one.holds is holds
+
+
+def test_a_time_of_one_call_is_shown_and_not_fitted(tmp_path):
+    """However slow it is."""
+    result = _result()
+    rows = [row for row in result["measured"]["rows"] if row["form"] == "naive" and row["fits"]]
+    last = max(rows, key=lambda row: row["seq_len"])
+    last["sample_s"] *= 20
+    (slow,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
+    assert slow.holds is False
+    last["repeats"] = 1
+    (one,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
+    assert one.holds and one.got == "2"
+    text = "\n".join(part if isinstance(part, str) else part.markdown() for section in scaling.page(
+        result, Figures(tmp_path, "scaling")).sections for part in section.parts)
+    assert "ms, one call |" in text and "Times of a single call are left out" in text
+    for row in rows:
+        row["repeats"] = 1
+    (one,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
+    assert one.holds is None
 
 
 def _crossed(ratios):
