@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from tarn._fla_package import install_as_fla
     from tarn._model_files import load_model, save_model
     from tarn._transformers import accelerate_transformers
+    from tarn._warnings import LayoutWarning
     from tarn.ops import LinearState
 
 __version__ = "0.1.0"
 __all__ = [
+    "LayoutWarning",
     "LinearState",
     "__version__",
     "accelerate_transformers",
@@ -66,6 +68,7 @@ _PARTS = (
     "weight_mapper",
 )
 _NAMES = {
+    "LayoutWarning": "tarn._warnings",
     "LinearState": "tarn.ops",
     "accelerate_transformers": "tarn._transformers",
     "install_as_fast_transformers": "tarn._compatibility",

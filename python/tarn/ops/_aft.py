@@ -27,6 +27,8 @@ class AftState(NamedTuple):
 def _want_tensors(op: str, **tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         checks.want_tensor(op, name, tensor)
+    if "queries" in tensors:
+        checks.warn_layout(op, tensors["queries"])
 
 
 def _want_masks(op: str, **masks: Tensor | None) -> None:

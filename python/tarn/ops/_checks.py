@@ -4,6 +4,7 @@ what was wanted and what was given. The kernels check the values of lengths."""
 import torch
 
 from tarn import _tables as tables
+from tarn import _warnings
 from tarn.ops._state import LinearState
 
 # The maps inside the kernels; mapped_linear_attention takes more.
@@ -65,6 +66,22 @@ def want_operands(op, axes, queries, keys, values):
         if tensor.dim() != len(axes):
             wanted = f"{len(axes)} axes {shape_text(axes)}"
             raise value_error(op, argument, wanted, shape_text(tensor.shape))
+    if axes[:3] == ("B", "T", "H"):
+        warn_layout(op, queries)
+
+
+def warn_layout(op, queries):
+    """Warns once of queries [B, T, H, ...] that look like [B, H, T, ...]."""
+    if _looks_transposed(queries.shape):
+        _warnings.warn_layout(op, *queries.shape[1:3])
+
+
+def _looks_transposed(shape):
+    return (
+        len(shape) == 4
+        and not torch.compiler.is_compiling()
+        and _warnings.looks_transposed(shape[1], shape[2])
+    )
 
 
 def want_heads(op, queries, keys, values):
@@ -139,6 +156,7 @@ def are_usual(queries, keys, values):
         and queries.is_cpu
         and keys.is_cpu
         and values.is_cpu
+        and (shape[2] <= _warnings.MOST_HEADS or not _looks_transposed(shape))
     )
 
 

@@ -17,6 +17,7 @@ def _call(kind: str, queries: Tensor, keys: Tensor, values: Tensor, options: dic
     op = "clustered_attention"
     for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
         checks.want_tensor(op, name, tensor)
+    checks.warn_layout(op, queries)
     for name in ("query_lengths", "key_mask", "key_lengths", "seed"):
         if options[name] is not None:
             checks.want_tensor(op, name, options[name])

@@ -34,6 +34,7 @@ def _call(op: str, operands: dict[str, Tensor], optional: dict[str, Tensor | Non
     for name, tensor in optional.items():
         if tensor is not None:
             checks.want_tensor(op, name, tensor)
+    checks.warn_layout(op, operands["queries"])
     if scale is None:
         scale = operands["queries"].shape[-1] ** -0.5
     if not isinstance(scale, (int, float)):

@@ -74,6 +74,7 @@ def reformer_attention(
     op = "reformer_attention"
     checks.want_tensor(op, "queries", queries)
     checks.want_tensor(op, "values", values)
+    checks.warn_layout(op, queries)
     masks = (("attention_mask", attention_mask), ("key_mask", key_mask))
     for name, tensor in (*masks, ("key_lengths", key_lengths), ("seed", seed)):
         if tensor is not None:
