@@ -382,6 +382,23 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config) {
       field.kind);
 }
 
+std::string DefaultText(const ConfigField& field) {
+  const ModelConfig defaults;
+  const auto* choice = std::get_if<ChoiceField>(&field.kind);
+  if (choice == nullptr) return ValueText(field, defaults);
+  const int index = choice->get(defaults);
+  return index < 0 ? "" : Words(*choice)[static_cast<size_t>(index)];
+}
+
+const char* MetavarOf(const ConfigField& field) {
+  return std::visit(
+      Overloaded{[](const IntegerField&) { return "N"; },
+                 [](const RealField&) { return "X"; },
+                 [](const BoolField&) { return "false|true"; },
+                 [](const OwnField& f) { return f.key->integer ? "N" : "X"; },
+                 [](const ChoiceField&) { return "WORD"; }},
+      field.kind);
+}
 
 void CopyField(const ConfigField& field, const ModelConfig& from,
                ModelConfig& to) {

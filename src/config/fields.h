@@ -75,6 +75,11 @@ std::vector<const char*> Words(const ChoiceField& field);
 /// What a field takes, for error messages: "an integer from 1 to 65536".
 /// finished: whether derived sizes must be there already (0 not allowed).
 std::string Wanted(const ConfigField& field, bool finished);
+/// The value of a key that is not given, as on a command line; empty where other
+/// keys decide it.
+std::string DefaultText(const ConfigField& field);
+/// What help calls its value: "N", "X", "WORD", "false|true".
+const char* MetavarOf(const ConfigField& field);
 /// The field's value as JSON text, shortest form that reads back the same.
 std::string ValueText(const ConfigField& field, const ModelConfig& config);
 /// All keys of a finished config side by side, those of one version only: the
@@ -84,6 +89,9 @@ std::string FieldsText(const ModelConfig& finished, int version,
                        bool unread = true);
 /// Whether some part of a finished model reads the keys of a section.
 bool ReadsSection(const ModelConfig& finished, std::string_view section);
+/// Whether some part of a finished model reads the key: where its section is read,
+/// by the mixers' own account (MixerSpec::reads), not under a pattern's other value.
+bool ReadsField(const ModelConfig& finished, const ConfigField& field);
 /// The row of a key, or null.
 const ConfigField* FindField(std::string_view key);
 /// Gives a field the value it has in another configuration.

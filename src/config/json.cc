@@ -321,6 +321,30 @@ std::string FieldsText(const ModelConfig& finished, int version,
   return json + "\n}\n";
 }
 
+std::string ReadKeysToJson(const ModelConfig& config) {
+  const ModelConfig finished = Finished(config);
+  std::string json;
+  const auto add = [&](const ConfigField& field) {
+    if (!ReadsField(finished, field)) return;
+    json += StrCat(json.empty() ? "{\n  \"" : ",\n  \"", field.name, "\": ",
+                   ValueText(field, finished));
+  };
+  const auto first = [](const ConfigField& field) {
+    const std::string_view name = field.name;
+    return name == "arch" || name == "task";
+  };
+  for (const ConfigField& field : ConfigFields()) {
+    if (first(field)) add(field);
+  }
+  if (!finished.layers.empty()) {
+    json += StrCat(",\n  \"", kLayersKey, "\": ", LayersJson(finished));
+  }
+  for (const ConfigField& field : ConfigFields()) {
+    if (!first(field)) add(field);
+  }
+  return json + "\n}\n";
+}
+
 Result<ModelConfig> ConfigFromJson(std::string_view json) {
   return ReadConfig(json, /*whole=*/true);
 }

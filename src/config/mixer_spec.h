@@ -98,6 +98,9 @@ struct MixerSpec {
   /// Keys of a mixer from outside the tree, in the section named after its
   /// family, which need not be among `sections`.
   std::vector<MixerKey> keys = {};
+  /// Those keys of its sections that a layer reads; null: all of them.
+  std::function<std::vector<const char*>(const ModelConfig& layer)> reads =
+      nullptr;
 };
 
 /// Adds a row and returns the kind by which configurations refer to it. The

@@ -139,11 +139,14 @@ void SetConfigField(ModelConfig& config, std::string_view key,
 std::vector<ConfigKey> ConfigKeys() {
   std::vector<ConfigKey> keys;
   for (const ConfigField& field : ConfigFields()) {
-    keys.push_back({field.name, field.help});
+    keys.push_back({field.name, field.help, Wanted(field, false),
+                    DefaultText(field), MetavarOf(field)});
   }
   keys.push_back({"layers",
                   "mixers of the layers, repeated over the depth: "
-                  "linear,full or linear,local:local_context=64"});
+                  "linear,full or linear,local:local_context=64",
+                  "mixers out of those of attention, with options after colons",
+                  "", "A[,B...]"});
   return keys;
 }
 

@@ -194,6 +194,9 @@ std::string ConfigToJson(const ModelConfig& config);
 /// All keys side by side, for programs that look keys up by name, and "layers",
 /// the pattern as ConfigToJson writes it, where there is one.
 std::string ConfigToFlatJson(const ModelConfig& config);
+/// Those keys alone that some part of the model reads, arch and task first: what a
+/// person wants to see.
+std::string ReadKeysToJson(const ModelConfig& config);
 
 /// Sets one field from text ("--d-model 256" is SetConfigField(c, "d_model",
 /// "256")); throws ArgumentError with the allowed values. "layers" takes the
@@ -205,6 +208,9 @@ void SetConfigField(ModelConfig& config, std::string_view key,
 struct ConfigKey {
   const char* name;
   const char* help;
+  std::string wanted;         // what it takes, as SetConfigField says it
+  std::string value;          // where it is not given; empty: others decide it
+  const char* metavar = "N";  // for a number, a word, ...
 };
 std::vector<ConfigKey> ConfigKeys();
 

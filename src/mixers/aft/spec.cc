@@ -54,6 +54,9 @@ std::vector<MixerSpec> AftMixers() {
   simple.can.position_table = false;
   simple.weights = ProjectionShapes;
   simple.state = SimpleState;
+  simple.reads = [](const ModelConfig&) {
+    return std::vector<const char*>{};
+  };
   return {full, simple};
 }
 

@@ -50,6 +50,16 @@ void CheckLinear(const ModelConfig& layer) {
   }
 }
 
+std::vector<const char*> LinearReads(const ModelConfig& layer) {
+  std::vector<const char*> keys = {"feature_map", "denominator"};
+  if (layer.denominator == Denominator::kCompat) keys.push_back("eps");
+  if (Traits(layer.feature_map).can_stabilise) keys.push_back("stabilise");
+  if (UsesOmega(layer.feature_map)) {
+    keys.insert(keys.end(), {"n_dims", "redraw", "feature_seed"});
+  }
+  return keys;
+}
+
 std::vector<NamedShape> OmegaShapes(const ModelConfig& layer,
                                     const std::string& prefix) {
   const int64_t columns = OmegaColumns(layer.feature_map, layer.n_dims);
@@ -84,7 +94,8 @@ std::vector<MixerSpec> LinearMixers() {
            .check = CheckLinear,
            .weights = Weights,
            .state = LinearState,
-           .cost = LinearCost}};
+           .cost = LinearCost,
+           .reads = LinearReads}};
 }
 
 }  // namespace tarn::mixers

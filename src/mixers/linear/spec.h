@@ -13,6 +13,8 @@ std::vector<MixerSpec> LinearMixers();
 
 /// The keys of section "linear": feature map, its width and its denominator.
 void CheckLinear(const ModelConfig& layer);
+/// Those of them that a layer reads: the others belong to other maps.
+std::vector<const char*> LinearReads(const ModelConfig& layer);
 /// omega [d_key, columns] of a random feature map as `prefix`feature_map.omega;
 /// nothing for the other maps.
 std::vector<NamedShape> OmegaShapes(const ModelConfig& layer,

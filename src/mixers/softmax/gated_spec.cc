@@ -63,7 +63,15 @@ std::vector<MixerSpec> GatedSoftmaxMixers() {
            .check = Check,
            .weights = Weights,
            .state = State,
-           .cost = Cost}};
+           .cost = Cost,
+           .reads = [](const ModelConfig& layer) {
+             std::vector<const char*> keys = {"key_heads", "output_gate",
+                                              "query_key_norm"};
+             if (layer.positions == Positions::kRotary) {
+               keys.push_back("rotary_width");
+             }
+             return keys;
+           }}};
 }
 
 }  // namespace tarn::mixers

@@ -23,6 +23,13 @@ std::vector<NamedShape> ConditionalWeights(const ModelConfig& layer) {
   return shapes;
 }
 
+// What all mixers of this family read, and `more`.
+std::function<std::vector<const char*>(const ModelConfig&)> DropoutAnd(
+    std::vector<const char*> more) {
+  more.push_back("attention_dropout");
+  return [more = std::move(more)](const ModelConfig&) { return more; };
+}
+
 }  // namespace
 
 MixerCost SoftmaxCost(const ModelConfig& layer, int64_t n, bool causal) {
@@ -42,16 +49,19 @@ std::vector<MixerSpec> SoftmaxMixers() {
       .can = {.cross = true, .recurrent = true, .dropout = true},
       .weights = ProjectionShapes,
       .state = KeyValueCacheState,
-      .cost = SoftmaxCost};
+      .cost = SoftmaxCost,
+      .reads = DropoutAnd({})};
   MixerSpec local = full;
   local.name = "local";
   local.can.cross = false;
   local.check = CheckLocal;
   local.cost = nullptr;
+  local.reads = DropoutAnd({"local_context"});
   MixerSpec topk = full;
   topk.name = "exact-topk";
   topk.can.cross = false;
   topk.cost = nullptr;
+  topk.reads = DropoutAnd({"topk"});
   return {full, local, topk};
 }
 
@@ -61,7 +71,12 @@ std::vector<MixerSpec> ConditionalMixers() {
            .sections = {"softmax", "linear"},
            .can = {.dropout = true},
            .check = CheckLinear,
-           .weights = ConditionalWeights}};
+           .weights = ConditionalWeights,
+           .reads = [](const ModelConfig& layer) {
+             std::vector<const char*> keys = LinearReads(layer);
+             keys.insert(keys.end(), {"attention_dropout", "length_limit"});
+             return keys;
+           }}};
 }
 
 }  // namespace tarn::mixers

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "core/error.h"
@@ -12,29 +13,36 @@ namespace {
 
 struct Flag {
   std::string name, metavar, help;
+  std::string wanted = {};  // what it takes, in words; empty: see metavar
+  std::string value = {};   // where it is not given; empty: none
 };
 
 // The bound is more files than a command line holds, and low enough that the
 // parser takes a name such as "[a,b]" as it stands.
 constexpr int kMostFiles = 1 << 20;
 constexpr size_t kHelpColumn = 34;
+constexpr size_t kHelpWidth = 62;  // of the text in that column
 
 // Flags outside the two tables. An empty metavar marks a switch.
 const std::vector<Flag>& RunFlags() {
   static const std::vector<Flag> flags = {
       {"data", "FILE ...", "what to learn, any number; - is standard input"},
-      {"held_out", "FILE", "judge by this file instead of a part of the data"},
-      {"out", "DIR", "where model, checkpoints and log go"},
-      {"preset", "NAME", "start from a named set of options (below)"},
-      {"config", "FILE", "take the model from a config.json, with all its sizes"},
-      {"init", "DIR", "go on from the weights of a model"},
-      {"resume", "", "go on from DIR/checkpoint, to the bit"},
-      {"overwrite", "", "start anew where DIR holds a run"},
+      {"held_out", "FILE", "data for evaluation, instead of a part of --data"},
+      {"out", "DIR", "folder of the model, its checkpoints and its log"},
+      {"preset", "NAME", "named set of options, listed below"},
+      {"config", "FILE", "config.json of the model, with all its sizes"},
+      {"init", "DIR", "model whose weights the run begins with"},
+      {"resume", "", "continue from the checkpoint in --out, bit for bit"},
+      {"overwrite", "", "replace the run that --out holds"},
       {"quiet", "", "no progress, only the final figures"},
-      {"ranks", "N", "train with N processes of this machine (torchrun's way)"},
-      {"backend", "auto|gloo|nccl", "of several ranks: what they talk by"},
-      {"timeout", "SECONDS", "of several ranks: how long one may be silent"},
-      {"sequence_parallel", "P", "cut rows of decoders over P ranks each"},
+      {"ranks", "N", "processes on this machine, started as torchrun does",
+       "a whole number from 1 to 1024", "1"},
+      {"backend", "auto|gloo|nccl", "communication of several ranks", "",
+       "auto"},
+      {"timeout", "SECONDS", "longest silence of one of several ranks",
+       "a number from 1 to 1000000", "600"},
+      {"sequence_parallel", "P", "ranks that share each row of a decoder",
+       "a divisor of --ranks", "1"},
       {"shard_optimizer", "", "each rank keeps its part of the optimiser's state"},
   };
   return flags;
@@ -47,10 +55,22 @@ bool IsModelFlag(const ConfigKey& key) {
          name != "n_classes" && !name.starts_with("image_");
 }
 
+// Where `tarn train` has another value than a config.json without the key.
+std::string ValueOf(const ConfigKey& key) {
+  const std::string_view name = key.name;
+  if (name == "max_positions" || name == "max_sequence_length") {
+    return "the longest row";
+  }
+  if (name == "input_dim") return "0, in ctc 40";
+  return key.value;
+}
+
 std::vector<Flag> ModelFlags() {
   std::vector<Flag> flags;
   for (const ConfigKey& key : ConfigKeys()) {
-    if (IsModelFlag(key)) flags.push_back({key.name, "VALUE", key.help});
+    if (!IsModelFlag(key)) continue;
+    flags.push_back(
+        {key.name, key.metavar, key.help, key.wanted, ValueOf(key)});
   }
   return flags;
 }
@@ -59,22 +79,67 @@ std::vector<Flag> TrainingFlags() {
   const TrainOptions defaults;
   std::vector<Flag> flags;
   for (const OptionInfo& option : OptionTable()) {
-    const std::string value = option.get(defaults);
-    flags.push_back({option.name, option.metavar,
-                     option.help + (value.empty() ? "" : " [" + value + "]")});
+    flags.push_back({option.name, option.metavar, option.help, option.wanted,
+                     option.get(defaults)});
   }
   return flags;
 }
 
+// Breaks a text between words into lines of the help's right column.
+std::string Wrapped(const std::string& text) {
+  std::string lines;
+  size_t width = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const size_t size = end - begin;
+    if (width > 0) {
+      const bool fits = width + 1 + size <= kHelpWidth;
+      lines += fits ? ' ' : '\n';
+      width = fits ? width + 1 : 0;
+    }
+    lines.append(text, begin, size);
+    width += size;
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// What it is, the values it takes unless the metavar lists them, its default.
+std::string HelpOf(const Flag& flag) {
+  std::string text = flag.help;
+  if (!flag.wanted.empty() && flag.wanted != flag.metavar) {
+    text += " (" + flag.wanted + ")";
+  }
+  if (!flag.value.empty()) text += " [" + flag.value + "]";
+  return Wrapped(text);
+}
+
+// "0.9 million parameters", of the model that the preset's options make.
+std::string SizeText(const Preset& preset) {
+  const auto count = static_cast<double>(PresetParameters(preset));
+  char text[64];
+  if (count < 1e5) {
+    std::snprintf(text, sizeof text, "%.0f thousand", 1e-3 * count);
+  } else {
+    std::snprintf(text, sizeof text, "%.2f million", 1e-6 * count);
+  }
+  return text;
+}
+
 std::string Footer(const std::string& program) {
-  std::string text = "Presets:\n";
+  std::string text =
+      "Each line ends with the values (in brackets) and the default [in square "
+      "ones].\n\nPresets, with the parameters of their models:\n";
   for (const Preset& preset : Presets()) {
     std::string line = StrCat("  ", preset.name);
     line.resize(16, ' ');
-    text += line + preset.help + "\n";
+    text += line + SizeText(preset) + ", " + preset.help + "\n";
   }
   return text + "\nExamples:\n  " + program +
-         " --data book.txt --out models/book --steps 2000\n  " + program +
+         " --data book.txt --out models/book --preset mamba2 --steps 2000\n  " +
+         program +
+         " --data book.txt --out models/stops --eval-every 50 --patience 3\n  " +
+         program +
          " --out models/book --resume\n  zcat texts/*.gz | " + program +
          " --data - --out models/all --preset small\n  " + program +
          " --init models/all --data letters.txt --out models/letters\n  " +
@@ -110,10 +175,12 @@ class Parser {
     Add("Run", RunFlags());
     Add("Training", TrainingFlags());
     Add("Model (the keys of config.json)", ModelFlags());
-    app_.footer(Footer(program));
   }
 
-  std::string Help() const { return app_.help(); }
+  std::string Help() {
+    app_.footer(Footer(app_.get_name()));
+    return app_.help();
+  }
 
   CommandLine Parse(std::vector<std::string> words) {
     // The parser takes them from the back.
@@ -152,11 +219,11 @@ class Parser {
     for (const Flag& flag : flags) {
       CLI::Option* option =
           flag.metavar.empty()
-              ? app_.add_flag_callback(FlagName(flag.name), [] {}, flag.help)
+              ? app_.add_flag_callback(FlagName(flag.name), [] {}, HelpOf(flag))
                     ->disable_flag_override()
               : app_.add_option(
                     FlagName(flag.name),
-                    [](const CLI::results_t&) { return true; }, flag.help);
+                    [](const CLI::results_t&) { return true; }, HelpOf(flag));
       if (!flag.metavar.empty()) {
         // Given twice, the last one counts: see BuildOptions.
         option->option_text(flag.metavar)->take_all();
@@ -168,7 +235,9 @@ class Parser {
   }
 
   [[noreturn]] static void RefuseNothing(const Flag& flag) {
-    throw ArgumentError(FlagName(flag.name), flag.metavar, "nothing");
+    const bool words = flag.wanted.empty() || flag.wanted == flag.metavar;
+    throw ArgumentError(FlagName(flag.name),
+                        words ? flag.metavar : flag.wanted, "nothing");
   }
 
   // Rejects what the parser knows no place for; a misspelt flag is reported

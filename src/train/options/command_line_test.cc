@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
 #include "data/pairs/edit_distance.h"
 #include "train/options/test_util.h"
 
@@ -47,7 +51,7 @@ TEST(CommandLineTest, FlagsWithoutTheirValueSayWhatTheyWant) {
   for (const auto& words : cases) {
     const std::string message = Refusal([&] { ParseCommandLine(words); });
     EXPECT_TRUE(Contains(message, "--steps")) << message;
-    EXPECT_TRUE(Contains(message, "want N")) << message;
+    EXPECT_TRUE(Contains(message, "want a whole number from 1 to")) << message;
   }
   EXPECT_TRUE(
       Contains(Refusal([] { ParseCommandLine({"--data"}); }), "--data"));
@@ -87,12 +91,103 @@ TEST(CommandLineTest, HelpNamesEveryFlagAndPreset) {
     const std::string_view name = key.name;
     const bool data_decide = name == "vocab_size" || name == "n_classes" ||
                              name.starts_with("image_");
-    EXPECT_EQ(Contains(help, "  " + FlagName(name) + " VALUE"), !data_decide)
+    EXPECT_EQ(Contains(help, StrCat("  ", FlagName(name), " ", key.metavar)),
+              !data_decide)
         << name;
   }
+  EXPECT_FALSE(Contains(help, "VALUE"));
   EXPECT_TRUE(Contains(help, "--data FILE ..."));
   EXPECT_TRUE(Contains(help, "[0.002]"));
   EXPECT_TRUE(Contains(help, "Examples"));
+}
+
+// What help says about a flag, with single spaces; empty: it has no such flag.
+std::string Entry(const std::string& help, std::string_view name) {
+  const size_t at = help.find(StrCat("\n  ", FlagName(name), " "));
+  if (at == std::string::npos) return "";
+  const size_t end = std::min(help.find("\n  --", at + 1), help.find("\n\n", at));
+  std::string text;
+  for (const char c : help.substr(at, end - at)) {
+    const bool space = c == ' ' || c == '\n';
+    if (!space || (!text.empty() && text.back() != ' ')) text += space ? ' ' : c;
+  }
+  return text;
+}
+
+// A refusal and the help say the same: "want an integer from 1 to 65536".
+TEST(CommandLineTest, HelpHasTheWordsOfTheErrorsAndEveryDefault) {
+  const std::string help = HelpText("tarn train");
+  for (const OptionInfo& option : OptionTable()) {
+    const std::string shown = Entry(help, option.name);
+    EXPECT_TRUE(Contains(shown, option.wanted)) << shown;
+    const std::string value = option.get(TrainOptions());
+    EXPECT_EQ(Contains(shown, "[" + value + "]"), !value.empty()) << shown;
+    // The option itself says so.
+    const std::string message = Refusal([&] {
+      TrainOptions options;
+      option.set(options, "no such value");
+    });
+    if (!message.empty() && !Contains(option.wanted, " each")) {
+      EXPECT_TRUE(Contains(message, option.wanted)) << message;
+    }
+  }
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string_view name = key.name;
+    const std::string shown = Entry(help, name);
+    if (shown.empty()) continue;  // the data decide it
+    EXPECT_TRUE(Contains(shown, key.wanted)) << shown;
+    ModelConfig config;
+    const std::string message =
+        Refusal([&] { SetConfigField(config, name, "no such value"); });
+    if (name != "layers") {
+      EXPECT_TRUE(Contains(message, "want " + key.wanted)) << message;
+    }
+  }
+}
+
+// What stands in square brackets makes the run that giving nothing makes.
+TEST(CommandLineTest, DefaultsOfHelpAreThoseOfARun) {
+  const std::string help = HelpText("tarn train");
+  const ModelConfig plain = BuildOptions(kBase).model;
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (key.value.empty()) continue;
+    if (Entry(help, key.name).empty()) continue;
+    const ModelConfig given =
+        BuildOptions(With({{key.name, key.value}})).model;
+    const std::string_view name = key.name;
+    if (name == "max_positions") {
+      EXPECT_NE(given.max_positions, plain.max_positions);
+    } else {
+      EXPECT_EQ(given, plain) << name;
+    }
+  }
+}
+
+TEST(CommandLineTest, PresetsShowTheSizesOfTheirModels) {
+  const std::string help = HelpText("tarn train");
+  for (const Preset& preset : Presets()) {
+    const int64_t count = PresetParameters(preset);
+    char size[64];
+    if (count < 100000) {
+      std::snprintf(size, sizeof size, "%.0f thousand", 1e-3 * double(count));
+    } else {
+      std::snprintf(size, sizeof size, "%.2f million", 1e-6 * double(count));
+    }
+    std::string line = StrCat("\n  ", preset.name);
+    line.resize(17, ' ');
+    EXPECT_TRUE(Contains(help, StrCat(line, size, ", ", preset.help))) << line;
+    EXPECT_FALSE(Contains(preset.help, "illion")) << preset.name;
+    EXPECT_FALSE(Contains(preset.help, "thousand")) << preset.name;
+  }
+  // The demo's own model file: 256 bytes, 128 numbers each.
+  EXPECT_TRUE(Contains(help, "demo          0.99 million"));
+}
+
+TEST(CommandLineTest, LinesOfHelpFitATerminal) {
+  std::istringstream help(HelpText("tarn train"));
+  for (std::string line; std::getline(help, line);) {
+    EXPECT_LE(line.size(), 100u) << line;
+  }
 }
 
 }  // namespace

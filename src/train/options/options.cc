@@ -425,6 +425,14 @@ TrainOptions BuildOptions(const Given& given) {
   return options;
 }
 
+int64_t PresetParameters(const Preset& preset) {
+  Given given = {{"preset", preset.name}, {"out", "-"}};
+  if (Find(preset.options, "generator") == nullptr) {
+    given.emplace_back("data", "FILE");
+  }
+  return ParameterCount(BuildOptions(given).model);
+}
+
 // Given options go on top of the saved ones; of one that is given twice the last
 // counts, as at the beginning of a run.
 TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {

@@ -76,6 +76,7 @@ struct OptionInfo {
   bool changes_bits;  // a resumed run must have the value it began with
   std::string (*get)(const TrainOptions&);
   void (*set)(TrainOptions&, std::string_view);  // throws ArgumentError
+  std::string wanted;                            // in the words of its errors
 };
 const std::vector<OptionInfo>& OptionTable();
 /// Null when there is none.
@@ -87,10 +88,12 @@ std::string FlagName(std::string_view name);
 /// A named set of options. Presets are options like those of a command line.
 struct Preset {
   const char* name;
-  const char* help;
+  const char* help;  // without the model's size: see PresetParameters
   Given options;
 };
 const std::vector<Preset>& Presets();
+/// Weights of a preset's model, before data decide its vocabulary and classes.
+int64_t PresetParameters(const Preset& preset);
 
 /// Options from what a command line gave: defaults, then --preset, then the
 /// model of --config FILE or --init DIR, then the rest of `given`. Sizes that

@@ -185,11 +185,12 @@ TEST(BuildOptionsTest, PatternsOfLayers) {
   const TemporaryFolder dir;
   const std::string path =
       dir.Write("config.json", ConfigToJson(options.model));
-  const ModelConfig plain =
-      BuildOptions(With({{"config", path}, {"attention", "full"}})).model;
-  EXPECT_EQ(LayersText(plain), "full");
-  EXPECT_EQ(LayersText(BuildOptions(With({{"config", path}})).model),
-            "linear,aft-full");
+  const Given file = {{"config", path}, {"seq_len", "77"}};
+  const ModelConfig plain = BuildOptions(With(file)).model;
+  EXPECT_EQ(LayersText(plain), "linear,aft-full");
+  Given one = file;
+  one.emplace_back("attention", "full");
+  EXPECT_EQ(LayersText(BuildOptions(With(one)).model), "full");
 }
 
 TEST(BuildOptionsTest, ModelFileBelowFlags) {

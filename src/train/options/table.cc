@@ -24,13 +24,21 @@ bool Parse(std::string_view text, T& value) {
   throw ArgumentError(FlagName(name), wanted, "\"" + std::string(given) + "\"");
 }
 
+std::string CountWanted(int64_t least, int64_t most) {
+  return StrCat("a whole number from ", least, " to ", most);
+}
+
 int64_t Count(const char* name, std::string_view text, int64_t least,
               int64_t most) {
   int64_t value = 0;
   if (!Parse(text, value) || value < least || value > most) {
-    Refuse(name, StrCat("a whole number from ", least, " to ", most), text);
+    Refuse(name, CountWanted(least, most), text);
   }
   return value;
+}
+
+std::string RealWanted(double least, double most) {
+  return StrCat("a number from ", least, " to ", most);
 }
 
 double Real(const char* name, std::string_view text, double least,
@@ -38,7 +46,7 @@ double Real(const char* name, std::string_view text, double least,
   double value = 0;
   // from_chars reads "nan" and "inf": the comparison refuses both.
   if (!Parse(text, value) || !(value >= least && value <= most)) {
-    Refuse(name, StrCat("a number from ", least, " to ", most), text);
+    Refuse(name, RealWanted(least, most), text);
   }
   return value;
 }
@@ -73,6 +81,7 @@ std::string WordAt(const char* words, int index) {
   return SplitAt(words, '|')[index];
 }
 
+constexpr char kSeedWanted[] = "a whole number from 0 to 2^64 - 1";
 constexpr char kSchedules[] = "constant|cosine|step|plateau";
 constexpr char kOptimizers[] = "adamw|radam";
 constexpr char kRecordModes[] = "auto|fortune|block|fasta";
@@ -91,7 +100,8 @@ constexpr char kPrecisions[] = "f32|bf16";
         [](const TrainOptions& o) { return Text(int64_t{o.field}); }, \
         [](TrainOptions& o, std::string_view text) {                  \
           o.field = Count(name, text, least, most);                   \
-        }                                                             \
+        },                                                            \
+        CountWanted(least, most)                                      \
   }
 #define TARN_REAL(name, field, least, most, help)            \
   OptionInfo {                                               \
@@ -99,13 +109,15 @@ constexpr char kPrecisions[] = "f32|bf16";
         [](const TrainOptions& o) { return Text(o.field); }, \
         [](TrainOptions& o, std::string_view text) {         \
           o.field = Real(name, text, least, most);           \
-        }                                                    \
+        },                                                   \
+        RealWanted(least, most)                              \
   }
 #define TARN_NAMES(name, field, help)                                  \
   OptionInfo {                                                         \
     name, "A[,B...]", help, true,                                      \
         [](const TrainOptions& o) { return o.field; },                 \
-        [](TrainOptions& o, std::string_view text) { o.field = text; } \
+        [](TrainOptions& o, std::string_view text) { o.field = text; }, \
+        "names with commas between"                                    \
   }
 #define TARN_WORD(name, field, words, bits, help)                            \
   OptionInfo {                                                               \
@@ -115,21 +127,23 @@ constexpr char kPrecisions[] = "f32|bf16";
         },                                                                   \
         [](TrainOptions& o, std::string_view text) {                         \
           o.field = static_cast<decltype(o.field)>(Word(name, words, text)); \
-        }                                                                    \
+        },                                                                   \
+        words                                                                \
   }
 
 const std::vector<OptionInfo>& OptionTable() {
   static const std::vector<OptionInfo> table = {
       OptionInfo{
           "tokenizer_file", "FILE",
-          "of --tokenizer bpe and world: see `tarn tokenize --help`", true,
+          "tokenizer of --tokenizer bpe or world, from `tarn tokenize`", true,
           [](const TrainOptions& o) { return o.tokenizer_file; },
           [](TrainOptions& o, std::string_view text) {
             o.tokenizer_file = text;
             if (text.empty()) return;
             o.tokenizer_file =
                 std::filesystem::absolute(text).lexically_normal().string();
-          }},
+          },
+          "a file"},
       TARN_WORD(
           "records", records, kRecordModes, true,
           "how the text is cut: at lines \"%\", or in 2 KiB blocks; fasta: "
@@ -138,24 +152,24 @@ const std::vector<OptionInfo>& OptionTable() {
                 "rows made on the spot instead of --data: a string twice, or "
                 "keys and values asked for later"),
       TARN_COUNT("symbols", generator.symbols, 0, kMaxCount, true,
-                 "copy: besides the separator, 0: 10; mqar: the vocabulary, "
-                 "keys and values halves of it, 0: 8192"),
+                 "copy: without the separator, 0 means 10; mqar: the vocabulary, "
+                 "half of it keys and half values, 0 means 8192"),
       TARN_COUNT("pairs", generator.pairs, 1, kMaxCount, true,
                  "mqar: keys with a value, at most seq-len / 4"),
       TARN_REAL("mqar_power", generator.power, 0, 1,
-                "mqar: place i is asked with p(i) ~ i^(X - 1); 1: evenly"),
+                "mqar: position i is asked with p(i) ~ i^(X - 1); 1: evenly"),
       TARN_WORD("mqar_distract", generator.distract, kSwitch, true,
-                "mqar: free places hold random tokens, else 0"),
+                "mqar: free positions hold random tokens, otherwise 0"),
       TARN_COUNT("pool", pool, 1, 4096, true,
                  "images: N x N pixels become their mean"),
       TARN_NAMES("held_out_speakers", held_out_speakers,
-                 "ctc: whom the best model is chosen by; none named: the last"),
+                 "ctc: speakers whose error selects the best model; none: the last one"),
       TARN_NAMES("test_speakers", test_speakers,
-                 "ctc: evaluated beside them; no model is chosen by them"),
+                 "ctc: speakers who are evaluated as well and select no model"),
       TARN_COUNT("join_frames", join_frames, 0, kMaxCount, true,
-                 "ctc: recordings are joined up to so many frames; 0: not"),
+                 "ctc: recordings are joined up to this many frames; 0: not"),
       TARN_REAL("augment", augment, 0, 1,
-                "ctc: how much voice, speed, noise are changed, and masked"),
+                "ctc: strength of changes of voice, speed and noise, and of masks"),
       TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),
       TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
                  "forward passes whose gradients make one update"),
@@ -163,7 +177,7 @@ const std::vector<OptionInfo>& OptionTable() {
                  "tokens predicted in a row; longest text of an example"),
       TARN_COUNT("long_every", long_every, 0, kMaxCount, true,
                  "every N-th update is one row of batch x seq_len tokens, so "
-                 "that text stays sound beyond seq_len; 0: never"),
+                 "that the model stays stable beyond seq_len; 0: never"),
       // With a cosine the number of steps shapes every rate: see
       // ResumeOptions.
       TARN_COUNT("steps", schedule.steps, 1, kMaxSteps, true, "updates"),
@@ -171,9 +185,9 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_REAL("lr_min", schedule.lr_min, 0, 1e38,
                 "rate at the end of a cosine, lowest one of a plateau"),
       TARN_WORD("schedule", schedule.schedule, kSchedules, true,
-                "of the learning rate after warm-up"),
+                "of the learning rate, after warm-up"),
       TARN_COUNT("warmup", schedule.warmup, 0, kMaxSteps, true,
-                 "steps in which the rate rises"),
+                 "steps of warm-up"),
       OptionInfo{"decay_at", "N[,N...]",
                  "steps after which --schedule step lowers the rate", true,
                  [](const TrainOptions& o) {
@@ -189,9 +203,10 @@ const std::vector<OptionInfo>& OptionTable() {
                      o.schedule.decay_at.push_back(
                          Count("decay_at", at, 1, kMaxSteps));
                    }
-                 }},
+                 },
+                 CountWanted(1, kMaxSteps) + " each"},
       TARN_REAL("decay_factor", schedule.decay_factor, 0, 1,
-                "what it is multiplied with"),
+                "what lowers the rate: it is multiplied by this"),
       TARN_COUNT("decay_patience", schedule.decay_patience, 1, kMaxSteps, true,
                  "evaluations in a row, none of them the best so far, after "
                  "which --schedule plateau lowers the rate"),
@@ -203,15 +218,16 @@ const std::vector<OptionInfo>& OptionTable() {
                  [](const TrainOptions& o) { return std::to_string(o.seed); },
                  [](TrainOptions& o, std::string_view text) {
                    if (!Parse(text, o.seed)) {
-                     Refuse("seed", "a whole number from 0 to 2^64 - 1", text);
+                     Refuse("seed", kSeedWanted, text);
                    }
-                 }},
+                 },
+                 kSeedWanted},
       TARN_COUNT("threads", threads, 0, 1024, true,
                  "0: all the process may use"),
       // A run may continue on another device, which sums in another order; the
       // log shows it.
       TARN_WORD("device", device, kDevices, false,
-                "where it is trained; a resumed run may change it"),
+                "device of the arithmetic; a resumed run may change it"),
       TARN_WORD("precision", precision, kPrecisions, true,
                 "bf16: products in bfloat16, by torch's autocast; weights, "
                 "losses, held-out evaluations and files stay float32"),
@@ -222,7 +238,7 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
                  "held-out windows, examples or images evaluated, at most"),
       TARN_WORD("eval_metric", eval_metric, kMetrics, true,
-                "what the best model is best in; auto: accuracy of classes, "
+                "metric that selects the best model; auto: accuracy of classes, "
                 "error rate of decoded tokens, loss of text"),
       // It ends a run without changing a step of it, so a resumed run may change
       // it.
