@@ -78,6 +78,36 @@ def test_elu1_is_another_kernel():
     assert np.ptp(elu1(keys) @ elu1(query)) > 0.1
 
 
+def test_relu_sends_no_gradient_where_elu1_does():
+    """The slope of the attention of a query by its entries, from differences of float64: an
+    entry below 0 counts under elu + 1 alone."""
+    rng = np.random.default_rng(4)
+    keys, values = np.abs(rng.normal(size=(7, 5))), rng.normal(size=(7, 3))
+    query, weights = np.array([-1.2, 0.8, -0.1, 0.4, -3.0]), rng.normal(size=3)
+    maps = {"relu": lambda x: np.maximum(x, 0),
+            "elu1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))}
+
+    def loss(phi, query):
+        row = phi(keys) @ phi(query)
+        return row / row.sum() @ values @ weights
+
+    for name, phi in maps.items():
+        step = 1e-6
+        slope = np.array([(loss(phi, query + step * e) - loss(phi, query - step * e)) / (2 * step)
+                          for e in np.eye(5)])
+        assert ((slope == 0) == ((query < 0) & (name == "relu"))).all()
+    assert maps["relu"](-np.abs(query)).sum() == 0  # all entries below 0: no weight is left
+
+
+def test_taylor_polynomials_of_odd_degree_are_negative_somewhere():
+    x, terms = np.linspace(-9, 9, 2001), np.ones(2001)
+    total = terms.copy()
+    for degree in range(1, 8):
+        terms = terms * x / degree
+        total = total + terms
+        assert (total.min() < 0) == (degree % 2 == 1)
+
+
 def test_a_positive_function_need_not_be_a_kernel():
     x = np.array([0, 0.9, 1.8])
     near = (np.abs(x[:, None] - x) < 1).astype(float)
