@@ -98,6 +98,12 @@ def test_info(tarn, models):
     text = tarn("info", models / "linear").stdout.decode()
     for words in ("state bytes", "feed_forward", "total", "d_model"):
         assert words in text
+    # Keys that this model reads, and none of other mixers, positions and tasks.
+    for words in ("clusters", "hash_bias", "kernel_size", "local_context", "n_decoder_layers",
+                  "rotary_base", "image_height"):
+        assert words not in text and words not in got["config"]
+    assert text.count("arch ") == text.count("task ") == 1
+    assert "attention_dropout" in full["config"] and "feature_map" not in full["config"]
 
 
 def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):

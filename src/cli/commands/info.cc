@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kInfoFooter[] =
+    "`config` has the keys that this model reads.\n"
     "FLOP: a multiply-add counts as 2. A linear model's state never grows; "
     "for\n"
     "softmax attention the cost of the first token and the growth a token are\n"
@@ -26,10 +27,9 @@ constexpr char kInfoFooter[] =
     "text: seen at once (parallel), one more token (step), and the cache or\n"
     "state read for it. `parameters_textbook` is 12 D^2 a layer, 16 D^2 a\n"
     "layer that attends to a source as well, and N D a table of tokens.\n"
-    "A sequence-to-sequence model keeps the memory of a source beside the\n"
-    "state; a classifier keeps nothing. `training` is the run that lies in "
-    "the\n"
-    "same folder: updates made, device and precision. A model that can be\n"
+    "A sequence-to-sequence model keeps the memory of a source with the\n"
+    "state; a classifier keeps nothing. `training` is the run in the same\n"
+    "folder: updates made, device and precision. A model that can be\n"
     "trained but not run here is described from its files.\n\n"
     "Examples:\n"
     "  tarn info models/demo\n"
@@ -98,9 +98,7 @@ bool TakesScores(const ModelConfig& config) {
 Json ConfigFacts(const ModelConfig& config, const Tokenizer* tokenizer) {
   const ParameterCounts counts = CountParameters(config);
   Json root;
-  root["arch"] = Name(config.arch);
-  root["task"] = Name(config.task);
-  root["config"] = Json::parse(ConfigToFlatJson(config));
+  root["config"] = Json::parse(ReadKeysToJson(config));
   if (tokenizer != nullptr) {
     root["tokenizer_entries"] = tokenizer->vocab_size();
   }
