@@ -9,7 +9,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime test-runtime test-arm test-sanitizers bench bench-peers docs install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers bench bench-peers docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,10 @@ test-runtime: ## The part without torch for every SIMD target, with its tests
 	@scripts/build.sh build-runtime runtime
 	@ctest --test-dir build-runtime --output-on-failure -j $(JOBS)
 
+wheel: setup ## Both Python wheels into dist/: runtime alone, and for the installed torch
+	@python=$${TARN_PYTHON:-.venv/bin/python}; \
+	  CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $$python -B scripts/build_wheels.py $(BUILD) dist
+
 test-arm: ## Cross-compile for 64-bit Arm, kernel tests under qemu-user
 	@scripts/setup.sh --lean --arm
 	@scripts/build.sh build-arm arm
@@ -91,4 +95,4 @@ format: ## clang-format over the tree
 	@git ls-files '*.h' '*.cc' '*.c' '*.hpp' | xargs clang-format-14 -i
 
 clean: ## Remove build trees (keeps .venv and models)
-	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel build-wheel-lean
+	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel build-wheel-runtime dist

@@ -3,6 +3,7 @@
 The distribution's programs are stand-ins on PATH that write down how they were called,
 and /etc/os-release is a file of the test. Nothing is installed.
 """
+import importlib
 import os
 import pathlib
 import subprocess
@@ -115,7 +116,7 @@ def main(folder):
 
     # The build of the wheel asks for packages by the same table.
     sys.path.insert(0, str(SOURCE / "cmake"))
-    from system_packages import install_command
+    install_command = importlib.import_module("system_packages").install_command
     for name, (missing, command) in WANTED.items():
         (folder / "os-release").write_text(RELEASES[name])
         os.environ["TARN_OS_RELEASE"] = str(folder / "os-release")

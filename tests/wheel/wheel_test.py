@@ -1,11 +1,11 @@
-"""The wheel as a user installs it: wheel_test.py SOURCE BUILD
+"""The wheels as users install them: wheel_test.py SOURCE BUILD
 
-With this Python's torch: builds the wheel from SOURCE into the folder
-BUILD-wheel, installs it into an empty environment that sees that torch and runs
-the Python tests there (except those of single operators). Without torch: the same in
-an environment that sees numpy and the build tools alone, where the runtime part
-must work and the rest say in one line what is missing. BUILD holds the programs
-that some tests start. Exits with 77 where the build tools are missing.
+Builds both wheels as `make wheel` does and installs each into an empty environment, where
+it must work without compilers, packages of apt and the source tree (installed.py). Then
+it runs the tests of the runtime and the documents' Python there, and checks the tags, the
+limited API, a torch of another version, and what pip says where packages are missing.
+What no installation can break is left to the ctest test `python`. BUILD holds the
+programs that some tests start. Exits with 77 where the build tools are missing.
 """
 import importlib.metadata
 import importlib.util
@@ -19,61 +19,68 @@ import sysconfig
 import tempfile
 import zipfile
 
+from environments import (can_hide, install, link_distributions, make_environment, run,
+                          run_elsewhere, site_packages)
+
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
 TESTS = SOURCE / "tests" / "python"
-# The source tree could only be found through these.
-HIDDEN = ("PYTHONPATH", "PYTHONHOME", "TARN_LIBRARY", "TARN_BUILD_DIR", "VIRTUAL_ENV")
-WITHOUT_TORCH = ("runtime/test_runtime.py", "runtime/test_runtime_models.py",
-                 "runtime/test_accounting.py", "package/test_python_page.py")
-LEAN_TOOLS = ("scikit-build-core", "nanobind", "pathspec", "packaging", "numpy", "pytest",
-              "iniconfig", "pluggy", "pygments")
-# The operators' own tests check numbers that no installation changes, at length:
-# the ctest test `python` runs them on the same objects.
-LEFT_OUT = ("operators/test_ops_*", "operators/test_linear_attention_*",
-            "operators/test_softmax_attention*", "distributed/*", "flash_linear/test_fla_functions*",
-            "flash_linear/test_fla_rest*", "flash_linear/test_transformers*")
+TOOLS = ("scikit_build_core", "auditwheel", "abi3info", "elftools", "pip")
+LEAN = ("numpy", "pytest", "iniconfig", "packaging", "pluggy", "pygments")
+WITHOUT_TORCH = ("runtime", "package/test_python_page.py")
+WITH_TORCH = ("package/test_package.py", "package/test_python_page.py",
+              "runtime/test_runtime_models.py")
 
 
-def run(*command, folder, **extra):
-    """Output of a command that must succeed, in an environment that names
-    neither the source tree nor its build."""
-    environment = {k: v for k, v in os.environ.items() if k not in HIDDEN}
-    done = subprocess.run([str(part) for part in command], cwd=folder, env=environment | extra,
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout[-6000:]}")
-    return done.stdout
+def build_wheels(folder):
+    """The runtime's wheel and that of the operators."""
+    out = folder / "dist"
+    run(sys.executable, SOURCE / "scripts" / "build_wheels.py", BUILD, out, folder=folder)
+    wheels = sorted(out.glob("tarn-*.whl"), key=lambda path: "+torch" in path.name)
+    assert len(wheels) == 2, wheels
+    return wheels
 
 
-def build_wheel(python, build, folder):
-    """The wheel that a Python builds for itself."""
-    out = folder / "wheels" / build.name
-    run(sys.executable, "-m", "pip", "--python", python, "wheel", "--no-build-isolation",
-        "--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check", "-w", out,
-        "-C", f"build-dir={build}", SOURCE, folder=folder, CMAKE_GENERATOR="Ninja")
-    (wheel,) = out.glob("tarn-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+def check_tags(runtime, torch):
+    """One wheel for Python 3.11 and newer; the runtime's for glibc 2.28 or older."""
+    for wheel in (runtime, torch):
+        assert "-cp311-abi3-manylinux_2_" in wheel.name, wheel.name
+    for minor in re.findall(r"manylinux_2_(\d+)_x86_64", runtime.name):
+        assert int(minor) <= 28, runtime.name
+    version = importlib.metadata.version("torch").split("+")[0].split(".")
+    assert f"+torch{version[0]}.{version[1]}-" in torch.name, torch.name
+
+
+def check_contents(wheel, has_torch):
+    """Notices of what it holds, its dependencies, and whether it has operators."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read(next(n for n in names if n.endswith("/METADATA"))).decode()
     for notice in ["LICENSE", *(SOURCE / "licenses").glob("*.txt")]:
         wanted = f"/{pathlib.Path(notice).name}"
         assert any(name.endswith(wanted) for name in names), f"{wheel.name} lacks {wanted}"
-    return wheel
+    assert any(name.endswith("libtarn_pytorch.so") for name in names) == has_torch, wheel.name
+    needed = re.findall(r"^Requires-Dist: torch([^;\n]*)$", metadata, re.MULTILINE)
+    assert len(needed) == has_torch and "numpy>=1.26" in metadata, metadata[:2000]
 
 
-def make_environment(folder):
-    """The Python of an empty environment."""
-    shutil.rmtree(folder, ignore_errors=True)
-    run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder.parent)
-    return folder / "bin" / "python"
+def check_limited_api(wheel, folder):
+    """Every function of Python that the extension calls has been in the stable ABI since
+    3.11 or longer."""
+    from abi3info import DATAS, FUNCTIONS
+    from abi3info.models import PyVersion, Symbol
+    from elftools.elf.elffile import ELFFile
 
-
-def install(python, wheel, folder):
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index",
-        "--force-reinstall", "--disable-pip-version-check", wheel, folder=folder)
-
-
-def site_packages(python, folder):
-    lines = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return pathlib.Path(run(python, "-c", lines, folder=folder).strip())
+    with zipfile.ZipFile(wheel) as archive:
+        path = archive.extract("tarn/runtime/_tarn_runtime.abi3.so", folder / "extension")
+    with open(path, "rb") as file:
+        section = ELFFile(file).get_section_by_name(".dynsym")
+        assert section is not None
+        wanted = [symbol.name for symbol in section.iter_symbols()  # type: ignore[attr-defined]
+                  if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name.startswith(("Py", "_Py"))]
+    assert len(wanted) > 20, wanted
+    for name in wanted:
+        found = FUNCTIONS.get(Symbol(name)) or DATAS.get(Symbol(name))
+        assert found is not None and found.added <= PyVersion(3, 11), f"{name}: {found}"
 
 
 def run_tests(python, folder, *arguments):
@@ -85,77 +92,138 @@ def run_tests(python, folder, *arguments):
     return counts.get("passed", 0), counts.get("skipped", 0)
 
 
-def check_with_torch(folder, wheel):
-    python = make_environment(folder / "torch")
-    install(python, wheel, folder)
-    # A path in a .pth file is not searched for .pth files: this Python's own
-    # link to the source tree stays without effect.
-    site = site_packages(python, folder)
-    (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    where = run(python, "-c", "import tarn, tarn.ops, tarn.runtime as r; "
-                "print(tarn.__file__); print(r._library.module.__file__)", folder=folder)
-    for line in where.split():
-        assert pathlib.Path(line).is_relative_to(site), where
-    program = python.parent / "tarn"
-    version = run(program, "--version", folder=folder)
-    run(BUILD / "write_random_model", folder / "model", folder=folder)
-    facts = run(program, "info", folder / "model", folder=folder)
-    assert version.startswith("tarn ") and "parameters" in facts, version + facts
-    left_out = (f"--ignore-glob={TESTS}/{name}" for name in LEFT_OUT)
-    return run_tests(python, folder, TESTS, *left_out)
+def check_installed(wheel, folder, kind, distributions):
+    """installed.py in an environment that sees these distributions, apart from the
+    machine's compilers, packages and the source tree."""
+    here = folder / kind
+    here.mkdir()
+    hides = can_hide()
+    packages = pathlib.Path(sysconfig.get_path("purelib"))
+    python = make_environment(here / "environment")
+    site = site_packages(python, here)
+    if kind == "torch":
+        # A path in a .pth file is not searched for .pth files: this Python's own
+        # link to the source tree stays without effect.
+        (site / "others.pth").write_text(f"{'/mnt' if hides else packages}\n")
+    else:
+        link_distributions(distributions, site, pathlib.Path("/mnt") if hides else None)
+    install(python, wheel, here)
+    run(BUILD / "write_random_model", here / "model", folder=here)
+    shutil.copy(SOURCE / "tests" / "wheel" / "installed.py", here)
+    command = [python, here / "installed.py", site, here / "model", kind]
+    work = here / "work"
+    work.mkdir()
+    if hides:
+        print(run_elsewhere(command, work, [SOURCE, BUILD], packages), end="")
+    else:
+        print("wheel: no right to hide folders here; a bare environment alone")
+        print(run(*command, folder=work, environment={"PATH": str(python.parent)}), end="")
 
 
-def link_distributions(names, site):
-    """Makes installed distributions visible in an environment, these alone."""
-    for name in names:
-        distribution = importlib.metadata.distribution(name)
-        tops = {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}
-        for top in sorted(tops - {"__pycache__"}):
-            if not (site / top).exists():
-                (site / top).symlink_to(pathlib.Path(str(distribution.locate_file(top))))
-
-
-def check_refusals(python, folder):
-    """Without a torch, operators and layers end in one line that says so."""
-    for part in ("tarn.ops", "tarn.models", "tarn.builders"):
-        out = run(python, "-c", "import tarn, tarn.runtime, importlib\ntry:\n"
-                  f"    importlib.import_module('{part}')\n"
-                  "except ImportError as error:\n    print(error)", folder=folder)
-        assert "torch" in out and len(out.splitlines()) == 1, f"{part}: {out}"
-
-
-def holds_operators(wheel):
-    return any(name.endswith("libtarn_pytorch.so") for name in zipfile.ZipFile(wheel).namelist())
-
-
-def check_without_torch(folder, full_wheel):
-    # Always in one place: the folder is part of what ccache compares.
-    build = pathlib.Path(f"{BUILD}-wheel-lean")
-    build.mkdir(exist_ok=True)
-    python = make_environment(build / "environment")
-    link_distributions(LEAN_TOOLS, site_packages(python, folder))
-    install(python, full_wheel, folder)
-    check_refusals(python, folder)
-    wheel = build_wheel(python, build, folder)
-    assert holds_operators(full_wheel) and not holds_operators(wheel)
-    install(python, wheel, folder)
-    check_refusals(python, folder)
+def check_suites(wheel, folder, kind):
+    """The tests of the source tree on the installed package."""
+    here = folder / f"{kind}-tests"
+    here.mkdir()
+    python = make_environment(here / "environment")
+    site = site_packages(python, here)
+    install(python, wheel, here)
+    if kind == "torch":
+        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        return run_tests(python, here, *(TESTS / name for name in WITH_TORCH))
+    link_distributions(LEAN, site)
     # The tests' shared set-up wants torch.
-    return run_tests(python, folder, "--noconftest", *(TESTS / name for name in WITHOUT_TORCH))
+    return run_tests(python, here, "--noconftest", *(TESTS / name for name in WITHOUT_TORCH))
+
+
+def check_other_torch(wheel, folder):
+    """A torch of another minor version is an ImportError that names both versions, before
+    anything of it is loaded; a patch release is accepted."""
+    here = folder / "other-torch"
+    here.mkdir()
+    python = make_environment(here / "environment")
+    site = site_packages(python, here)
+    install(python, wheel, here)
+    built = importlib.metadata.version("torch").split("+")[0]
+    major, minor, _ = built.split(".")
+    package = site / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
+    facts = site / "torch-0.dist-info"
+    facts.mkdir()
+    cases = ((f"{major}.{int(minor) + 1}.0+cpu", True), (f"{major}.{int(minor) - 1}.1", True),
+             (f"{major}.{minor}.99", False))
+    for version, is_refused in cases:
+        (facts / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        out = run(python, "-c", "try:\n    import tarn\n    print('imported')\n"
+                  "except ImportError as error:\n    print(error)", folder=here)
+        if is_refused:
+            shown = version.split("+")[0]
+            assert f"want torch {built}" in out and f"got torch {shown}" in out, out
+            assert len(out.splitlines()) == 1, out
+        else:
+            assert out == "imported\n", out
+
+
+def check_missing_packages(folder):
+    """pip's output where the system lacks what the build needs: one message, with this
+    distribution's package names, before anything is compiled."""
+    here = folder / "missing"
+    here.mkdir()
+    programs = here / "bin"
+    programs.mkdir()
+    (here / "os-release").write_text("ID=fedora\n")
+    environment = {k: v for k, v in os.environ.items() if k not in ("CXX", "CC")}
+    environment |= {"PATH": str(programs), "TARN_OS_RELEASE": str(here / "os-release")}
+    command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
+               "--no-index", "--no-cache-dir", "--disable-pip-version-check", "-w", here,
+               "--config-settings", f"build-dir={here / 'build'}", SOURCE]
+
+    def said():
+        done = subprocess.run(command, env=environment, cwd=here, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode, done.stdout
+        assert "Nothing has been compiled" in done.stdout, done.stdout
+        assert not list((here / "build").glob("*.ninja")), done.stdout
+        assert "Traceback" not in done.stdout, done.stdout
+        return done.stdout
+
+    out = said()
+    for name in ("a C++20 compiler", "CMake 3.25", "dnf install cmake gcc-c++ make"):
+        assert name in out, out
+    # A compiler that finds no header of any package.
+    compiler = programs / "c++"
+    compiler.write_text(f"#!/bin/bash\nexec {shutil.which('c++')} -nostdinc \"$@\"\n")
+    compiler.chmod(0o755)
+    (programs / "cmake").symlink_to(str(shutil.which("cmake")))
+    environment["C_INCLUDE_PATH"] = environment["CPLUS_INCLUDE_PATH"] = ""
+    out = said()
+    for name in ("Highway (hwy/highway.h)", "utf8proc (utf8proc.h)", "dnf install highway-devel",
+                 "utf8proc-devel", "cli11-devel", "libarchive-devel"):
+        assert name in out, out
+    assert "a C++20 compiler" not in out and "CMake" not in out, out
 
 
 def main():
-    for tool in ("scikit_build_core", "nanobind", "pip"):
+    for tool in TOOLS:
         if importlib.util.find_spec(tool) is None:
             print(f"wheel: {sys.executable} has no {tool}")
             sys.exit(77)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        wheel = build_wheel(sys.executable, pathlib.Path(f"{BUILD}-wheel"), folder)
-        lean, lean_skipped = check_without_torch(folder, wheel)
-        full, full_skipped = check_with_torch(folder, wheel)
-    print(f"{wheel.name}: {lean} tests passed without torch ({lean_skipped} skipped), "
-          f"{full} with it ({full_skipped} skipped)")
+        check_missing_packages(folder)
+        runtime, torch = build_wheels(folder)
+        check_tags(runtime, torch)
+        check_contents(runtime, False)
+        check_contents(torch, True)
+        check_limited_api(runtime, folder)
+        check_installed(runtime, folder, "runtime", ("numpy",))
+        check_installed(torch, folder, "torch", ())
+        check_other_torch(torch, folder)
+        counts = [check_suites(wheel, folder, kind)
+                  for wheel, kind in ((runtime, "runtime"), (torch, "torch"))]
+    for wheel, (passed, skipped) in zip((runtime, torch), counts):
+        print(f"{wheel.name}: {passed} tests passed ({skipped} skipped)")
 
 
 main()
