@@ -28,7 +28,8 @@ CASES = [
 
 # Kernels that have a length in place of rows.
 _OF_SEQUENCES = ("cluster_queries", "decay_attention", "delta_attention", "dplr_attention",
-                 "elementwise_recurrence", "gated_norm", "hash_buckets", "reformer_bias", "short_convolution")
+                 "elementwise_recurrence", "gate_correction", "gated_norm", "hash_buckets", "reformer_bias", "rotary_rows",
+                 "short_convolution")
 
 
 def _small(name, params, ctx):

@@ -32,11 +32,14 @@ const Registry& Entries() {
     RegisterAftSimple(all);
     RegisterBiasActivation(all);
     RegisterBlockedAttention(all);
+    RegisterCrossEntropy(all);
     RegisterDecayAttention(all);
     RegisterDeltaAttention(all);
     RegisterDplrAttention(all);
     RegisterDropout(all);
     RegisterElementwiseRecurrence(all);
+    RegisterEntryForms(all);
+    RegisterGateCorrection(all);
     RegisterGateRows(all);
     RegisterGatedNorm(all);
     RegisterGemm(all);

@@ -1,0 +1,259 @@
+"""The operators of rows around gated layers (torch.ops.tarn.entry_form, rotate_rows,
+cross_entropy and gate_correction) against their equations in float64: values and gradients
+of every input, by the kernel and by the composed form."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.library import opcheck
+
+from tarn import ops  # noqa: F401: registers the operators
+
+TARN = torch.ops.tarn
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+TARGET = torch.tensor([3, -100, 0, 6, 1])
+
+
+def gelu(x, w):
+    u = x + w
+    return u / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
+
+
+def turn(x, cos, sin, interleaved):
+    """(a + i b) (cos + i sin) of each pair."""
+    width = 2 * cos.shape[-1]
+    pairs = (x[..., :width].unflatten(-1, (-1, 2)) if interleaved
+             else x[..., :width].unflatten(-1, (2, -1)).transpose(-1, -2))
+    a, b, c, d = *pairs.unbind(-1), cos.unsqueeze(-2), sin.unsqueeze(-2)
+    out = torch.stack((a * c - b * d, a * d + b * c), -1)
+    return torch.cat([(out if interleaved else out.transpose(-1, -2)).flatten(-2), x[..., width:]], -1)
+
+
+def tables(x, pairs, by_batch=False):
+    size = (*x.shape[:2], pairs) if by_batch else (x.shape[1], pairs)
+    angles = torch.arange(math.prod(size)).double().view(size) * 0.7
+    return angles.cos().float(), angles.sin().float()
+
+
+def rotary(interleaved, by_batch):
+    def ours(x):
+        return TARN.rotate_rows(x, *tables(x, 3, by_batch), interleaved)
+
+    def theirs(x):
+        return turn(x, *(one.double() for one in tables(x, 3, by_batch)), interleaved)
+
+    return ours, theirs
+
+
+def loss(z, smoothing=0.0, scale=1.0, squares=0.0, cap=0.0):
+    z = z * scale
+    z = cap * torch.tanh(z / cap) if cap else z
+    ln = z.log_softmax(-1)
+    own = -ln[torch.arange(len(z)), TARGET[:len(z)].clamp(min=0)]
+    out = (1 - smoothing) * own - smoothing * ln.mean(-1) + squares * z.logsumexp(-1) ** 2
+    return out * (TARGET[:len(z)] != -100)
+
+
+def losses(*options):
+    return lambda z: TARN.cross_entropy(z, TARGET[:len(z)], *options)[0], lambda z: loss(z, *options)
+
+
+def corrected(o, r, k, w, v, g):
+    return (o + ((r * k * w).sum(-1, keepdim=True) * v).flatten(-2)) * g
+
+
+def form(name, scale=1.0):
+    weighted = name in ("mixed_gate", "gelu")
+
+    def ours(*given):
+        weight = given[-1] if weighted else None
+        y = given[1] if len(given) - weighted == 2 else None
+        return TARN.entry_form(given[0], y, weight, name, scale)
+
+    return ours
+
+
+ROWS, HEADS = (2, 5, 19), (2, 5, 3, 7)
+# name: tarn's, the equation, shapes.
+CASES = {
+    "silu_gate": (form("silu_gate"), lambda x, y: x / (1 + (-x).exp()) * y, (ROWS, ROWS)),
+    "sigmoid_gate": (form("sigmoid_gate"), lambda x, y: y / (1 + (-x).exp()), (ROWS, ROWS)),
+    "elu1": (form("elu1"), lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()), (ROWS,)),
+    "sigmoid": (form("sigmoid"), lambda x: 1 / (1 + (-x).exp()), (ROWS,)),
+    "log_sigmoid": (form("log_sigmoid", 0.25), lambda x: -(1 + (-x).exp()).log() / 4, (ROWS,)),
+    "mixed_gate": (form("mixed_gate"), lambda x, y, w: x * (1 + (y - 1) * w), (ROWS, ROWS, (19,))),
+    "gelu": (form("gelu"), gelu, (ROWS, (19,))),
+    "rotary": (*rotary(False, False), (HEADS,)),
+    "rotary interleaved": (*rotary(True, False), (HEADS,)),
+    "rotary of each batch": (*rotary(False, True), (HEADS,)),
+    "cross entropy": (*losses(), ((5, 7),)),
+    "cross entropy with all": (*losses(0.1, 2.0, 0.3, 4.0), ((5, 7),)),
+    "gate correction": (
+        lambda o, r, k, w, v, g: TARN.gate_correction(o, r, k, w, v, g), corrected,
+        ((2, 5, 21), HEADS, HEADS, (3, 7), HEADS, (2, 5, 21))),
+}
+
+
+def draw(shapes, dtype):
+    torch.manual_seed(0)
+    return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+def near(got, wanted, dtype, what):
+    unit = 0 if dtype in (torch.float32, torch.float64) else torch.finfo(dtype).eps / 2
+    room = 1.001 * unit * wanted.abs() + 3e-6 * (1 + wanted.abs().amax() if wanted.numel() else 1)
+    assert ((got.double() - wanted).abs() <= room).all(), what
+
+
+def check(name, given, dtype):
+    ours, theirs, _ = CASES[name]
+    own = [x.detach().requires_grad_() for x in given]
+    double = [x.detach().double().requires_grad_() for x in given]
+    got, wanted = ours(*own), theirs(*double)
+    assert got.shape == wanted.shape
+    near(got, wanted, dtype, "value")
+    flow = torch.randn(wanted.shape).to(got.dtype)
+    ours = torch.autograd.grad(got, own, flow)
+    theirs = torch.autograd.grad(wanted, double, flow.double())
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert one.dtype == given[place].dtype
+        near(one, other, dtype, f"gradient of input {place}")
+
+
+@pytest.mark.parametrize("composed", [False, True])
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name, dtype, composed):
+    TARN.force_composed(composed)
+    try:
+        check(name, draw(CASES[name][2], dtype), dtype)
+    finally:
+        TARN.force_composed(False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_strided_and_misaligned_input(name):
+    def other_strides(x):
+        wide = torch.zeros(*x.shape[:-1], x.shape[-1] + 3, dtype=x.dtype)
+        wide[..., 1:-2] = x
+        return wide[..., 1:-2]
+
+    shapes = CASES[name][2]
+    check(name, [other_strides(x) for x in draw(shapes, torch.bfloat16)], torch.bfloat16)
+    turned = [x.transpose(0, -1).contiguous().transpose(0, -1) for x in draw(shapes, torch.float32)]
+    check(name, turned, torch.float32)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "cross" not in name])
+@pytest.mark.parametrize("empty", [(0, 5), (2, 0)])
+def test_no_tokens(name, empty):
+    shapes = [shape if len(shape) < 3 else (*empty, *shape[2:]) for shape in CASES[name][2]]
+    check(name, draw(shapes, torch.float32), torch.float32)
+
+
+def test_no_rows_of_logits():
+    z = torch.zeros(0, 7, requires_grad=True)
+    out, squares, _ = TARN.cross_entropy(z, torch.zeros(0).long())
+    assert out.shape == squares.shape == (0,)
+    assert torch.autograd.grad(out.sum(), z)[0].shape == (0, 7)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradcheck_to_second_order(name):
+    ours, _, shapes = CASES[name]
+    leaves = [x.double().requires_grad_() for x in draw(shapes, torch.float64)]
+    assert torch.autograd.gradcheck(ours, leaves)
+    assert torch.autograd.gradgradcheck(ours, leaves)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_gradients_begin_at_the_kernel(name):
+    ours, theirs, shapes = CASES[name]
+    found = []
+    for f, dtype in ((ours, torch.float32), (theirs, torch.float64)):
+        leaves = [x.to(dtype).requires_grad_() for x in draw(shapes, torch.float32)]
+        first = torch.autograd.grad(f(*leaves).square().sum(), leaves, create_graph=True)
+        found.append(torch.autograd.grad(sum(one.square().sum() for one in first), leaves))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_bits_for_any_number_of_threads(name):
+    ours, _, shapes = CASES[name]
+    if "cross" in name:
+        given = [torch.randn(5, 40_000)]
+    else:
+        given = [torch.randn(s if len(s) < 3 else (2, 3000, *s[2:])) for s in shapes]
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 8):
+            torch.set_num_threads(threads)
+            leaves = [x.detach().requires_grad_() for x in given]
+            out = ours(*leaves)
+            found.append([out, *torch.autograd.grad(out.sum(), leaves)])
+    finally:
+        torch.set_num_threads(before)
+    for others in found[1:]:
+        assert all(map(torch.equal, found[0], others))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transforms_and_compilation(name):
+    ours, theirs, shapes = CASES[name]
+    given = draw(shapes, torch.float32)
+    direction = [torch.randn_like(x) for x in given]
+    _, got = torch.func.jvp(ours, tuple(given), tuple(direction))
+    _, wanted = torch.func.jvp(theirs, tuple(x.double() for x in given),
+                               tuple(x.double() for x in direction))
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-4)
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*given), ours(*given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_opcheck(dtype):
+    def leaves(*shapes):
+        return [x.requires_grad_() for x in draw(shapes, dtype)]
+
+    x, y, w = leaves(ROWS, ROWS, (19,))
+    o, r, k, v, g = leaves((2, 5, 21), HEADS, HEADS, HEADS, (2, 5, 21))
+    z, q, rk = leaves((5, 7), HEADS, (3, 7))
+    opcheck(TARN.entry_form.default, (x, y, None, "silu_gate", 1.0))
+    opcheck(TARN.entry_form.default, (x, y, w, "mixed_gate", 1.0))
+    opcheck(TARN.rotate_rows.default, (q, *tables(q, 3)))
+    opcheck(TARN.cross_entropy.default, (z, TARGET, 0.1, 1.0, 0.1))
+    opcheck(TARN.gate_correction.default, (o, r, k, rk, v, g))
+    x, y, w, o, r, k, v, g, z, rk = (one.detach() for one in (x, y, w, o, r, k, v, g, z, rk))
+    opcheck(TARN.entry_form_backward.default, (x, x, y, w, "mixed_gate", 1.0))
+    opcheck(TARN.gate_correction_backward.default, (o, o, r, k, rk, v, g))
+    opcheck(TARN.cross_entropy_backward.default,
+            (torch.randn(5), z, TARGET, torch.randn(5, 2), 0.1, 1.0, 0.1, 0.0, -100))
+
+
+def test_what_the_kernels_do_not_take_is_composed():
+    x, y = draw((ROWS, ROWS), torch.bfloat16)
+    torch.testing.assert_close(TARN.entry_form(x, y.float(), None, "silu_gate"),
+                               (F.silu(x.float()) * y.float()).bfloat16())
+    torch.testing.assert_close(TARN.entry_form(x, y[:, :1], None, "silu_gate"),
+                               (F.silu(x.float()) * y[:, :1].float()).bfloat16())
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), [
+    (lambda x: TARN.entry_form(x, None, None, "tanh"), ValueError, "entry_form: form: want one of silu_gate"),
+    (lambda x: TARN.entry_form(x, None, None, "silu_gate"), ValueError, "y .silu_gate.: want a tensor, got None"),
+    (lambda x: TARN.entry_form(x, x, None, "elu1"), ValueError, "y .elu1.: want None, got a tensor"),
+    (lambda x: TARN.entry_form(x, x, None, "mixed_gate"), ValueError, "weight .mixed_gate.: want a tensor"),
+    (lambda x: TARN.entry_form(x, x, x, "silu_gate"), ValueError, "weight .silu_gate.: want None"),
+    (lambda x: TARN.rotate_rows(x, x, x), ValueError, r"rotate_rows: x: want \[batch, seq_len, heads, width\]"),
+    (lambda x: TARN.rotate_rows(x[None], x[:, :5], x[:, :5]), ValueError, "rotate_rows: cos: want"),
+    (lambda x: TARN.cross_entropy(x[0], TARGET), ValueError, r"logits: want \[tokens, classes\]"),
+    (lambda x: TARN.cross_entropy(x, TARGET[:3]), ValueError, r"target: want \[5\], got \[3\]"),
+    (lambda x: TARN.cross_entropy(x, TARGET.int()), TypeError, "target: want Long, got Int"),
+    (lambda x: TARN.cross_entropy(x, TARGET + 4), ValueError, r"target\[0\]: want 0 to 6 or -100, got 7"),
+])
+def test_refusals(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call(torch.zeros(5, 7) if "rotate" not in words else torch.zeros(5, 3, 7))
