@@ -1,4 +1,4 @@
-// Benchmark cases of entry_forms, entry_form_forward and entry_form_gradient:
+// Benchmark cases of entry_forms, entry_forms_forward and entry_forms_gradient:
 // rows=8192 width=1024 form=silu_gate (sigmoid_gate, elu1, sigmoid,
 // log_sigmoid, mixed_gate, gelu) dtype=f32.
 #include "core/error.h"
@@ -95,9 +95,9 @@ std::unique_ptr<Case> MakeEntryFormCase(Params& params, int threads) {
 }  // namespace
 
 void RegisterEntryForms(Registry& registry) {
-  registry.push_back({"entry_form_forward", MakeEntryFormCase<EntryFormCase>});
+  registry.push_back({"entry_forms_forward", MakeEntryFormCase<EntryFormCase>});
   registry.push_back(
-      {"entry_form_gradient", MakeEntryFormCase<EntryFormGradientCase>});
+      {"entry_forms_gradient", MakeEntryFormCase<EntryFormGradientCase>});
 }
 
 }  // namespace tarn::bench
