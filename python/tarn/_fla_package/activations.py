@@ -1,5 +1,6 @@
-"""The activations of fla.modules on the CPU, in torch's operators: computed in float32
-for smaller types, and rounded once."""
+"""The activations of fla.modules on the CPU: computed in float32 for smaller types, and
+rounded once. Forms of single entries are one pass of `torch.ops.tarn.entry_form`, the rest
+is torch's operators."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ from tarn.fla._call import wide
 swish = F.silu
 
 
+def _form(name, x, y=None, weight=None, scale=1.0):
+    return torch.ops.tarn.entry_form.default(x, y, weight, name, scale)
+
+
 def sigmoid(x):
-    """In float32: torch's gradient is computed from the rounded result."""
-    return wide(x).sigmoid().to(x.dtype)
+    """Of 16 bits in float32: torch's gradient is computed from the rounded result."""
+    return _form("sigmoid", x) if x.dtype.itemsize == 2 else x.sigmoid()
 
 
 def elu_p1(x):
     """x + 1 above 0, exp(x) below: never (exp(x) - 1) + 1, which cancels."""
-    values = wide(x)
-    return (F.relu(values) + values.clamp(max=0).exp()).to(x.dtype)
+    return _form("elu1", x)
 
 
 def sqrelu(x):
@@ -28,20 +32,11 @@ def sqrelu(x):
 
 
 def logsigmoid(x, temperature=1.0):
-    return (F.logsigmoid(wide(x)) / temperature).to(x.dtype)
-
-
-def _gated(x, y, silu):
-    values = wide(x)
-    if values is not x and not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)):
-        gate = F.silu(values, inplace=True) if silu else values.sigmoid_()
-        return gate.mul_(y).to(x.dtype)  # over one buffer, as no gradient reads another
-    gate = F.silu(values) if silu else values.sigmoid()
-    return (gate * wide(y)).to(x.dtype)
+    return _form("log_sigmoid", x, scale=1.0 / temperature)
 
 
 def swiglu(x, y):
-    return _gated(x, y, True)
+    return _form("silu_gate", x, y)
 
 
 def swiglu_linear(x, y, weight, bias):
@@ -49,7 +44,7 @@ def swiglu_linear(x, y, weight, bias):
 
 
 def sigmoidglu(x, y):
-    return _gated(x, y, False)
+    return _form("sigmoid_gate", x, y)
 
 
 def sigmoidglu_linear(x, y, weight, bias):
@@ -75,4 +70,4 @@ def fast_gelu_impl(x):
 
 
 def bias_gelu_impl(y, bias):
-    return F.gelu(wide(y) + wide(bias), approximate="tanh").to(y.dtype)
+    return _form("gelu", y, weight=bias)
