@@ -107,12 +107,11 @@ def fused_addcmul_rwkv7(hidden_states, delta, xr, xw, xk, xv, xa, xg=None):
 
 
 def fused_k_rwkv7(k, a, ka, cu_seqlens=None, cu_seqlens_cpu=None):
-    return (wide(k) * (1 + (wide(a) - 1) * wide(ka))).to(k.dtype)
+    return torch.ops.tarn.entry_form.default(k, a, ka, "mixed_gate")
 
 
 def gate_output_correction(o, r, k, r_k, v, g):
-    seen = (wide(r) * wide(k) * wide(r_k)).sum(-1, keepdim=True) * wide(v)
-    return ((wide(o) + seen.reshape(o.shape)) * wide(g)).to(o.dtype)
+    return torch.ops.tarn.gate_correction.default(o, r, k, r_k, v, g)
 
 
 def channel_mixing_rwkv7(x, x_prev, x_k, key_weight, value_weight, inplace=True):
