@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/text.h"
+#include "data/pairs/csv.h"
 #include "data/text/records.h"
 
 namespace tarn::train {
@@ -32,8 +33,8 @@ Pair Cut(const std::string& path, int64_t number, std::string_view line,
   if (tab == std::string_view::npos ||
       line.find('\t', tab + 1) != std::string_view::npos || tab == 0 ||
       tab + 1 == line.size()) {
-    refuse(label_first ? "label TAB text, neither empty"
-                       : "source TAB target, neither empty",
+    refuse(label_first ? "label TAB text, neither empty (or a file named .csv)"
+                       : "source TAB target, neither empty (or a file named .csv)",
            Quoted(line));
   }
   Pair pair{line.substr(0, tab), line.substr(tab + 1)};
@@ -45,26 +46,108 @@ Pair Cut(const std::string& path, int64_t number, std::string_view line,
   return pair;
 }
 
-std::vector<Pair> ReadAll(const TextFiles& files, bool label_first,
-                          uint64_t* fingerprint) {
-  std::vector<Pair> pairs;
-  for (int64_t file = 0; file < files.files(); ++file) {
-    std::string_view text = files.contents(file);
-    *fingerprint = Mix(*fingerprint ^ HashBytes(text));
+// Reads the files of a run one after the other.
+class PairReader {
+ public:
+  PairReader(const TextFiles& files, bool label_first,
+             const PairColumns& columns, PairSplit& split)
+      : files_(files),
+        label_first_(label_first),
+        columns_(columns),
+        split_(split) {}
+
+  std::vector<Pair> Read() {
+    const bool named = !columns_.input.empty() || !columns_.output.empty();
+    for (file_ = 0; file_ < files_.files(); ++file_) {
+      const std::string_view text = files_.contents(file_);
+      split_.fingerprint = Mix(split_.fingerprint ^ HashBytes(text));
+      if (named || IsCsvName(files_.path(file_))) {
+        ReadCsv(text);
+      } else {
+        ReadLines(text);
+      }
+    }
+    return std::move(pairs_);
+  }
+
+ private:
+  void Add(Pair pair, int64_t line) {
+    if (static_cast<int64_t>(pairs_.size()) == kMaxPairs) {
+      throw FormatError(files_.path(file_),
+                        StrCat("at most ", kMaxPairs, " examples"), "more");
+    }
+    pair.file = file_;
+    pair.line = line;
+    pairs_.push_back(pair);
+  }
+
+  void ReadLines(std::string_view text) {
     for (int64_t number = 1; !text.empty(); ++number) {
       const std::string_view line = TakeLine(text);
       if (line.empty()) continue;
-      if (static_cast<int64_t>(pairs.size()) == kMaxPairs) {
-        throw FormatError(files.path(file),
-                          StrCat("at most ", kMaxPairs, " examples"), "more");
-      }
-      pairs.push_back(Cut(files.path(file), number, line, label_first));
-      pairs.back().file = file;
-      pairs.back().line = number;
+      Add(Cut(files_.path(file_), number, line, label_first_), number);
     }
   }
-  return pairs;
-}
+
+  void ReadCsv(std::string_view text) {
+    const auto or_else = [](const std::string& name, const char* other) {
+      return name.empty() ? std::string(other) : name;
+    };
+    const std::string input =
+        or_else(columns_.input, label_first_ ? "text" : "source");
+    const std::string output =
+        or_else(columns_.output, label_first_ ? "label" : "target");
+    CsvReader reader(files_.path(file_), text);
+    CsvRecord record;
+    reader.Read(record);
+    const size_t width = record.fields.size();
+    const CsvColumns columns =
+        FindColumns(files_.path(file_), record, input, output);
+    while (reader.Read(record)) {
+      if (record.fields.size() != width) {
+        Refuse(record, StrCat(width, " fields, as in the header"),
+               StrCat(record.fields.size()));
+      }
+      Pair pair;
+      pair.input = Kept(record, columns.input, input);
+      pair.output = Kept(record, columns.output, output);
+      // Line ends begin and end a target; labels are printed one a line.
+      if (pair.output.find_first_of("\n\t") != std::string_view::npos) {
+        Refuse(record, StrCat("column ", Quoted(output), " without TABs and line ends"),
+               Quoted(pair.output));
+      }
+      if (label_first_ && pair.output.size() > kMaxLabelBytes) {
+        Refuse(record, StrCat("a label of at most ", kMaxLabelBytes, " bytes"),
+               StrCat(pair.output.size()));
+      }
+      Add(pair, record.line);
+    }
+  }
+
+  // The field's text, which the files hold, or else the split.
+  std::string_view Kept(const CsvRecord& record, size_t column,
+                        const std::string& name) {
+    const CsvField& field = record.fields[column];
+    if (field.text.empty()) {
+      Refuse(record, StrCat("column ", Quoted(name), " not empty"), "nothing");
+    }
+    if (!field.doubled) return field.text;
+    return split_.unescaped.emplace_back(Unescaped(field));
+  }
+
+  [[noreturn]] void Refuse(const CsvRecord& record, const std::string& wanted,
+                           const std::string& given) const {
+    throw FormatError(StrCat(files_.path(file_), ":", record.line), wanted,
+                      given);
+  }
+
+  const TextFiles& files_;
+  const bool label_first_;
+  const PairColumns& columns_;
+  PairSplit& split_;
+  std::vector<Pair> pairs_;
+  int64_t file_ = 0;
+};
 
 // A pair is held out by its bytes alone: other lines do not move it.
 uint64_t Rank(const Pair& pair) { return Mix(HashBytes(pair.input) ^ 0x5eed); }
@@ -142,11 +225,11 @@ std::string PlaceOf(const TextFiles& files, const Pair& pair) {
 }
 
 PairSplit ReadPairs(const TextFiles& files, int64_t held_out_files,
-                    bool label_first) {
+                    bool label_first, const PairColumns& columns) {
   PairSplit split;
   split.fingerprint = Mix(static_cast<uint64_t>(held_out_files));
   const std::vector<Pair> pairs =
-      ReadAll(files, label_first, &split.fingerprint);
+      PairReader(files, label_first, columns, split).Read();
   const std::vector<Side> sides = Sorter(pairs, held_out_files).Sides();
   for (size_t i = 0; i < pairs.size(); ++i) {
     split.duplicates += sides[i] == Side::kDuplicate;

@@ -149,6 +149,9 @@ std::string Footer(const std::string& program) {
          program +
          " --arch encoder --data label-text.tsv --out models/classes\n  " +
          program +
+         " --arch encoder --data reviews.csv --label-column stars "
+         "--out models/stars\n  " +
+         program +
          " --arch seq2seq --data source-target.tsv --held-out test.tsv "
          "--out models/pairs\n  " +
          program +
@@ -164,10 +167,12 @@ class Parser {
  public:
   explicit Parser(const std::string& program)
       : app_("Trains a model on text: a language model; with --arch encoder or "
-             "--task classify\na classifier, on lines \"label TAB text\"; with "
-             "--arch seq2seq on lines\n\"source TAB target\"; with --task image "
-             "on images as sequences of bytes, in files\nof MNIST's (IDX) or "
-             "CIFAR-10's binary form, plain, .gz or .zst.",
+             "--task classify\na classifier, on lines \"label TAB text\" or on "
+             "CSV files with columns label and\ntext; with --arch seq2seq on "
+             "lines \"source TAB target\", or columns source and\ntarget; with "
+             "--task image on images as sequences of bytes, in files of "
+             "MNIST's\n(IDX) or CIFAR-10's binary form. Files may be packed: "
+             ".gz, .zst.",
              program) {
     app_.set_help_flag("-h,--help", "this text")->group("Run");
     app_.get_formatter()->column_width(kHelpColumn);

@@ -234,9 +234,25 @@ void CheckSpeechOptions(const TrainOptions& options) {
   if (options.augment != 0) refuse("--augment");
 }
 
+// Columns are those of labels and of targets.
+void CheckColumns(const TrainOptions& options) {
+  const Task task = options.model.task;
+  if (task == Task::kClassify || task == Task::kSeq2seq) return;
+  const auto refuse = [&](const char* flag, const std::string& name) {
+    if (name.empty()) return;
+    throw ArgumentError(flag,
+                        "a task with labels or targets (--arch encoder, --task "
+                        "classify or --arch seq2seq)",
+                        StrCat("task '", Name(task), "'"));
+  };
+  refuse("--text-column", options.text_column);
+  refuse("--label-column", options.label_column);
+}
+
 // Options for running text alone are rejected where examples are read.
 void CheckTaskOptions(const TrainOptions& options) {
   MetricOf(options);
+  CheckColumns(options);
   CheckGeneratorOptions(options);
   if (options.pool != 1 && options.model.task != Task::kImage) {
     throw ArgumentError("--pool", "1 unless the task is 'image'",

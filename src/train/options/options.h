@@ -33,6 +33,7 @@ struct TrainOptions {
   std::string init;               // model directory to start from, or empty
   std::string tokenizer_file;     // of kinds bpe and world; or empty
   RecordMode records = RecordMode::kAuto;
+  std::string text_column, label_column;  // of CSV files; or empty
   GeneratorOptions generator;  // rows made on the spot instead
   int64_t pool = 1;            // images: side of the blocks that become a pixel
   // ctc: names with commas between, frames, strength of augmentation.

@@ -119,6 +119,13 @@ constexpr char kPrecisions[] = "f32|bf16";
         [](TrainOptions& o, std::string_view text) { o.field = text; }, \
         "names with commas between"                                    \
   }
+#define TARN_NAME(name, field, help)                                    \
+  OptionInfo {                                                          \
+    name, "NAME", help, true,                                           \
+        [](const TrainOptions& o) { return o.field; },                  \
+        [](TrainOptions& o, std::string_view text) { o.field = text; }, \
+        "a name in the header"                                          \
+  }
 #define TARN_WORD(name, field, words, bits, help)                            \
   OptionInfo {                                                               \
     name, words, help, bits,                                                 \
@@ -148,6 +155,12 @@ const std::vector<OptionInfo>& OptionTable() {
           "records", records, kRecordModes, true,
           "how the text is cut: at lines \"%\", or in 2 KiB blocks; fasta: "
           "the letters of genomes, in blocks"),
+      TARN_NAME("text_column", text_column,
+                "CSV: column of the text (or source); none: \"text\" "
+                "(\"source\")"),
+      TARN_NAME("label_column", label_column,
+                "CSV: column of the label (or target); none: \"label\" "
+                "(\"target\")"),
       TARN_WORD("generator", generator.kind, kGenerators, true,
                 "rows made on the spot instead of --data: a string twice, or "
                 "keys and values asked for later"),
@@ -252,6 +265,7 @@ const std::vector<OptionInfo>& OptionTable() {
 }
 
 #undef TARN_COUNT
+#undef TARN_NAME
 #undef TARN_NAMES
 #undef TARN_REAL
 #undef TARN_WORD

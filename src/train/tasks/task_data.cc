@@ -82,7 +82,8 @@ std::unique_ptr<TaskData> ReadExamples(TrainOptions& options,
   const bool classify = options.model.task == Task::kClassify;
   const TextFiles files(InputFiles(options), spool_dir);
   const PairSplit split =
-      ReadPairs(files, options.held_out.empty() ? 0 : 1, classify);
+      ReadPairs(files, options.held_out.empty() ? 0 : 1, classify,
+                {options.text_column, options.label_column});
   auto data = std::make_unique<PairData>();
   data->files = files.files();
   data->bytes = files.bytes();
