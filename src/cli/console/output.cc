@@ -1,5 +1,6 @@
 #include "cli/console/output.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -19,6 +20,12 @@ constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(10);
 
 }  // namespace
+
+bool StreamsAreOne() {
+  struct stat out, error;
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 &&
+         out.st_dev == error.st_dev && out.st_ino == error.st_ino;
+}
 
 void Payload::Write(std::string_view text) {
   if (reader_gone_) return;

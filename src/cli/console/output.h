@@ -9,6 +9,9 @@
 
 namespace tarn::cli {
 
+/// Whether stdout and stderr are one file, pipe or terminal, as after 2>&1.
+bool StreamsAreOne();
+
 /// Buffered writer of the payload. When the reader goes away (EPIPE) it stops
 /// writing and reports it; any other failure, such as a full disk, is IoError.
 class Payload {

@@ -237,8 +237,10 @@ int GenerateText(const OpenedModel& opened, GenerateFlags& flags) {
   payload.Write(flags.json ? JsonText(report, text) : stream.Finish());
   payload.Flush();
   if (payload.reader_gone()) return kExitOk;
-  // The prompt of a shell should not follow the text on its line.
-  if (!flags.json && isatty(STDOUT_FILENO) != 0) std::fputc('\n', stderr);
+  // Neither figures nor the prompt of a shell should follow the text on its line.
+  if (!flags.json && (isatty(STDOUT_FILENO) != 0 || StreamsAreOne())) {
+    std::fputc('\n', stderr);
+  }
   PrintReport(report);
   const int signal = PendingSignal();
   return signal == 0 ? kExitOk : SignalExitCode(signal);
