@@ -267,7 +267,9 @@ typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
 
 typedef struct tarn_generate_options {
   size_t struct_size;
-  uint64_t max_tokens;                 /* to generate */
+  /* To generate. A model with learned positions refuses more than its table of
+   * max_positions has room for after the prompt, before any work. */
+  uint64_t max_tokens;
   const tarn_sampler_options* sampler; /* NULL: the defaults */
   tarn_token_callback callback;        /* may be NULL */
   /* Called between steps and between blocks of the prompt; may be NULL. A

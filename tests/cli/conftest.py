@@ -28,9 +28,10 @@ def tarn():
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory):
-    """Folders with small random models: linear, full, char."""
+    """Folders with small random models, whose texts have no end: linear, full, char."""
     root = tmp_path_factory.mktemp("models")
-    plain_model.write_model(root / "linear", seed=1)
-    plain_model.write_model(root / "full", seed=2, attention="full")
-    plain_model.write_model(root / "char", seed=3, characters="abc \n\u20ac\U0001F600")
+    plain_model.write_model(root / "linear", seed=1, positions="none")
+    plain_model.write_model(root / "full", seed=2, attention="full", positions="none")
+    plain_model.write_model(root / "char", seed=3, characters="abc \n\u20ac\U0001F600",
+                            positions="none")
     return root

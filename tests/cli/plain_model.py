@@ -25,7 +25,7 @@ CONFIG = {
     "eps": 1e-6,
     "positions": "learned",
     "position_combine": "add",
-    "max_positions": 64,
+    "max_positions": 4096,
     "rotary_place": "before",
     "rotary_base": 10000.0,
     "norm": "pre",
@@ -149,10 +149,11 @@ def _attention(config, weights, prefix, x):  # x, result: [T, d_model]
 
 
 def logits(config, weights, tokens):
-    """[T, vocab] of a pre-norm model with learned positions, gelu."""
+    """[T, vocab] of a pre-norm model with learned positions or none, gelu."""
     weights = {name: w.astype(np.float64) for name, w in weights.items()}
-    rows = np.minimum(np.arange(len(tokens)), config["max_positions"] - 1)
-    x = weights["value_embedding.weight"][tokens] + weights["pos_embedding.weight"][rows]
+    x = weights["value_embedding.weight"][tokens]
+    if config["positions"] == "learned":
+        x = x + weights["pos_embedding.weight"][np.arange(len(tokens))]
     eps = config["norm_eps"]
     norm = lambda y, name: _layer_norm(y, weights[name + ".weight"], weights[name + ".bias"], eps)
     for i in range(config["n_layers"]):

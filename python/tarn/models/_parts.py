@@ -9,7 +9,13 @@ import torch
 
 from tarn._fused import unheard
 from tarn.masking import LengthMask
-from tarn.models._tokens import rows_of, want_axes, want_tokens, want_values
+from tarn.models._tokens import (
+    rows_of,
+    want_axes,
+    want_positions,
+    want_tokens,
+    want_values,
+)
 
 Config = dict[str, Any]
 # The children of a module by their names.
@@ -143,14 +149,17 @@ class Embedding:
         argument: str = "tokens",
     ) -> torch.Tensor:
         """tokens [B, T] int64 (or frames [B, T, input_dim]), first: place of
-        tokens[:, 0], one for all or [B] -> [B, T, D]. argument: for errors."""
+        tokens[:, 0], one for all or [B] on the CPU -> [B, T, D]. argument: for errors,
+        ValueError for a place past a table of learned positions among them."""
         reader, learned = self.tokens, self.table
         want_tokens(self.owner, argument, tokens, "BT", reader)
         _want_sequences(first, tokens)
+        seq_len = tokens.shape[1]
+        if learned is not None:
+            want_positions(self.owner, argument, first, seq_len, learned.num_embeddings)
         x = rows_of(self.owner, argument, tokens, reader)
         if learned is None and self.positions != "sinusoidal":
             return x
-        seq_len = tokens.shape[1]
         if isinstance(first, torch.Tensor):
             places = first.to(tokens.device)[:, None]
             if seq_len != 1:  # a step counts nothing
@@ -158,8 +167,7 @@ class Embedding:
         else:
             places = torch.arange(first, first + seq_len, device=tokens.device)
         if learned is not None:
-            # Tokens past the table share its last row.
-            return x + learned(places.clamp(max=learned.num_embeddings - 1))
+            return x + learned(places)
         table = torch.ops.tarn.sinusoidal_rows(places, self.sinusoidal_width).to(x)
         if self.concat:
             return torch.cat([x, table.expand(*x.shape[:2], -1)], dim=-1)

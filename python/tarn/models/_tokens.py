@@ -52,3 +52,23 @@ def want_values(op: str, argument: str, tokens: torch.Tensor, module: Any) -> No
     if least < 0 or most >= count:
         given = least if least < 0 else most
         raise value_error(op, argument, f"0 to {count - 1}", given) from None
+
+
+def want_positions(
+    op: str, argument: str, first: torch.Tensor | int, seq_len: int, rows: int
+) -> None:
+    """Raises ValueError unless a table of that many rows has one for seq_len tokens at
+    `first` (of each sequence [B], on the CPU) and after it. While torch traces, places
+    that are numbers in a tensor are left to the embedding's own check."""
+    if isinstance(first, torch.Tensor):
+        if torch.compiler.is_compiling() or first.numel() == 0:
+            return
+        first = int(first.max())
+    if first + seq_len > rows:
+        wanted = f"at most max_positions = {rows} positions, those before included"
+        raise value_error(op, argument, wanted, first + seq_len)
+
+
+def positions_of(model: Any, table: str = "pos_embedding") -> int | None:
+    """The tokens that a sequence may have, where the model learns positions."""
+    return getattr(getattr(model, table, None), "num_embeddings", None)

@@ -43,6 +43,8 @@ NumericError.__doc__ = "NaN or infinity among logits. An ArithmeticError."
 Tokens = Sequence[int] | np.ndarray
 Text = str | bytes | Tokens  # or the tokens it is made of
 
+_AUTOMATIC = -(2**63)  # kAutoTokens: the library's default
+
 
 def _tokens(tokens: Tokens) -> np.ndarray:
     """Tokens as [n] int32; refuses anything but whole numbers of that range."""
@@ -66,7 +68,14 @@ class Hypothesis:
     text: str
     log_probability: float  # natural, of the tokens and the end
     score: float  # log_probability / (tokens with the end)^length_penalty
-    finished: bool  # ended by the model, not by max_tokens
+    finished: bool  # ended by the model, not by a limit
+
+
+def _held(state: object) -> Any:
+    """What the library keeps of a state."""
+    if not isinstance(state, State):
+        raise TypeError(f"state: want a State of this model, got {type(state).__name__}")
+    return state._held
 
 
 class State:
@@ -238,21 +247,21 @@ class Model:
         """Consumes tokens; returns the logits of the last, float32 [n_outputs]. Any
         split of a prompt over calls gives the same bits. Raises ValueError for
         a token outside the vocabulary, with the state unchanged."""
-        return self._model.prefill(state._held, _tokens(tokens))
+        return self._model.prefill(_held(state), _tokens(tokens))
 
     def step(self, state: State, token: int) -> np.ndarray:
         """Consumes one token; returns its logits, float32 [n_outputs]."""
-        return self._model.prefill(state._held, _tokens([token]))
+        return self._model.prefill(_held(state), _tokens([token]))
 
     def score(self, state: State, tokens: Tokens) -> np.ndarray:
         """Consumes tokens; returns the logits of each, float32 [n, n_outputs]."""
-        return self._model.score(state._held, _tokens(tokens))
+        return self._model.score(_held(state), _tokens(tokens))
 
     def step_batch(self, states: Sequence[State], tokens: Tokens) -> np.ndarray:
         """Consumes one token for each of n distinct states and reads the weights
         once for all; returns the logits, float32 [n, n_outputs]. No bit of a row
         depends on the others."""
-        return self._model.step_batch([state._held for state in states], _tokens(tokens))
+        return self._model.step_batch([_held(state) for state in states], _tokens(tokens))
 
     def encode_source(self, source: Text) -> State:
         """Sequence-to-sequence models: reads a source (any length, 0 included) and
@@ -274,7 +283,8 @@ class Model:
         depends on the others.
 
         sources: texts, tokens, or states of `encode_source` (left as they are).
-        beam: 1 (greedy) to 1024. max_tokens: most tokens of a target, its end included.
+        beam: 1 (greedy) to 1024. max_tokens: most tokens of a target, its end included;
+        a target ends unfinished at the last of a model's learned positions, too.
         length_penalty: exponent of the length in the score; 0: none. Raises
         ValueError for arguments out of range, NumericError for NaN."""
         if isinstance(sources, (str, bytes)):
@@ -404,7 +414,7 @@ class Model:
         self,
         prompt: Text = "",
         *,
-        max_tokens: int = 256,
+        max_tokens: int | None = None,
         state: State | None = None,
         temperature: float = 0.8,
         top_k: int = 40,
@@ -416,13 +426,15 @@ class Model:
         unfinished). state: the state to continue from; it holds every token whose
         piece was given, so that a caller who stops early can continue with an
         empty prompt. None: a new one. An empty prompt at position 0 begins from
-        a newline (token 0 where there is none). max_tokens: 0 or more.
-        Other arguments as in `sample`. Raises ValueError for arguments out of
-        range and models that write no text, before any work."""
-        max_tokens = whole("max_tokens", max_tokens, 0, 2**63 - 1)
+        a newline (token 0 where there is none). max_tokens: 0 or more; None: 256, or
+        as many as a model with learned positions has room for after the prompt.
+        Other arguments as in `sample`. Raises ValueError, before any work, for
+        arguments out of range, models that write no text, and more tokens than a
+        model has learned positions (its `max_positions`)."""
+        count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
         sampler = sampling(temperature, top_k, top_p, min_p, seed)
         state = self.state() if state is None else state
-        text = _module.Generation(self._model, state._held, max_tokens, *sampler)
+        text = _module.Generation(self._model, _held(state), count, *sampler)
         text.prompt(self._text(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while (token := text.next()) is not None:
@@ -437,7 +449,7 @@ class Model:
         self,
         prompt: Text = "",
         *,
-        max_tokens: int = 256,
+        max_tokens: int | None = None,
         state: State | None = None,
         temperature: float = 0.8,
         top_k: int = 40,

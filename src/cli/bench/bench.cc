@@ -1,4 +1,5 @@
 // `tarn bench`: prefill and generation speed in llama-bench's terms.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -106,11 +107,39 @@ std::vector<BenchTest> Tests(const BenchFlags& flags, int64_t depth) {
     if (n > 0) tests.push_back({.generate = n, .depth = depth});
   }
   for (const int64_t sessions : flags.batches) {
-    if (sessions == 0) continue;
+    if (sessions == 0 || flags.batch_steps == 0) continue;
     tests.push_back(
         {.generate = flags.batch_steps, .depth = depth, .sessions = sessions});
   }
   return tests;
+}
+
+// A model with learned positions has room for so many tokens: sizes that were
+// not asked for follow, others are refused before any work.
+void FitPositions(BenchFlags& flags, const BenchFlags& defaults,
+                  int64_t room) {
+  const auto fit = [&](const char* name, std::vector<int64_t>& values,
+                       const std::vector<int64_t>& usual, int64_t depth) {
+    for (int64_t& value : values) {
+      if (value <= room - depth) continue;
+      if (values != usual) {
+        throw ArgumentError(
+            name,
+            StrCat("at most ", room - depth, ": the model has ", room,
+                   " learned positions (max_positions)"),
+            StrCat(value));
+      }
+      value = room - depth;
+    }
+  };
+  const int64_t depth =
+      *std::max_element(flags.depths.begin(), flags.depths.end());
+  fit("--n-depth", flags.depths, defaults.depths, 0);
+  fit("--n-prompt", flags.prompts, defaults.prompts, depth);
+  fit("--n-gen", flags.generated, defaults.generated, depth);
+  std::vector<int64_t> steps = {flags.batch_steps};
+  fit("--batch-steps", steps, {defaults.batch_steps}, depth);
+  flags.batch_steps = steps[0];
 }
 
 // Writes rows as they come, so that an interrupted run leaves what it has.
@@ -182,7 +211,7 @@ BenchRow Describe(const BenchFlags& flags, const Model& model,
   return row;
 }
 
-void RunModel(const BenchFlags& flags, const std::string& weights,
+void RunModel(BenchFlags flags, const std::string& weights,
               int64_t threads, const std::function<bool()>& stopped,
               BenchReport& report) {
   const Model model = OpenForBench(flags, weights, threads);
@@ -193,6 +222,7 @@ void RunModel(const BenchFlags& flags, const std::string& weights,
                ": want a language model (arch 'decoder'), got arch '",
                Name(model.config().arch), "'"));
   }
+  FitPositions(flags, BenchFlags(), model.max_tokens());
   report.Begin();
   BenchRow row = Describe(flags, model, weights);
   {

@@ -34,7 +34,7 @@ class Stream {
       : model_(opened.model),
         flags_(flags),
         text_(flags.file, opened.tokenizer, flags.max_tokens, flags.form),
-        scorer_(opened.model) {}
+        scorer_(opened.model, /*windows=*/false) {}
 
   void Run() {
     Progress progress("eval", flags_.max_tokens > 0
@@ -60,6 +60,8 @@ class Stream {
 
  private:
   void CompareEnds() {
+    // Where positions end there may be none left for the steps.
+    if (model_.max_tokens() < INT64_MAX) return;
     State late = scorer_.state().Clone();
     const StepComparison found =
         CompareSteps(model_, *early_, late, after_, flags_.steps,

@@ -12,7 +12,12 @@ double LogProbability(std::span<const float> logits, int32_t token) {
   return logits[static_cast<size_t>(token)] - best - std::log(sum);
 }
 
-Scorer::Scorer(const Model& model) : model_(model), state_(model) {
+Scorer::Scorer(const Model& model, bool windows)
+    : model_(model), state_(model), windows_(windows) {
+  if (windows && model.max_tokens() < 2) {
+    throw ArgumentError("eval: model", "max_positions of at least 2",
+                        StrCat(model.max_tokens()));
+  }
   // About 4 MiB of logits: long enough for matrix products, short enough for
   // any vocabulary.
   constexpr int64_t kLogits = int64_t{1} << 20;
@@ -27,10 +32,26 @@ double Scorer::NatsPerToken() const {
 
 void Scorer::Feed(std::span<const int32_t> tokens, const Sink& sink) {
   while (!tokens.empty()) {
-    const size_t count = std::min(tokens.size(), static_cast<size_t>(block_));
+    if (state_.position() == model_.max_tokens()) StartWindow();
+    const int64_t room = model_.max_tokens() - state_.position();
+    const size_t count = std::min(
+        tokens.size(), static_cast<size_t>(std::min(block_, room)));
     FeedBlock(tokens.first(count), sink);
     tokens = tokens.subspan(count);
   }
+}
+
+// The last token again, at the first position: it predicts what follows.
+void Scorer::StartWindow() {
+  if (!windows_) {
+    throw ArgumentError(
+        "eval: tokens",
+        StrCat("at most ", model_.max_tokens(),
+               ", the model's learned positions (max_positions)"),
+        "more");
+  }
+  state_.Reset();
+  model_.Score(state_, {&last_token_, 1}, last_.data());
 }
 
 void Scorer::FeedBlock(std::span<const int32_t> tokens, const Sink& sink) {
@@ -44,6 +65,7 @@ void Scorer::FeedBlock(std::span<const int32_t> tokens, const Sink& sink) {
   }
   const float* end = &logits_[(tokens.size() - 1) * vocab];
   std::copy(end, end + vocab, last_.begin());
+  last_token_ = tokens.back();
 }
 
 void Scorer::Count(std::span<const float> logits, int32_t token,

@@ -18,7 +18,10 @@ double LogProbability(std::span<const float> logits, int32_t token);
 /// grow with the number of tokens (the state of softmax models does).
 class Scorer {
  public:
-  explicit Scorer(const Model& model);
+  /// `windows`: a text with more tokens than the model has learned positions
+  /// (Model::max_tokens) is read in windows of as many, each beginning with the
+  /// last token of the one before; otherwise Feed throws ArgumentError for it.
+  explicit Scorer(const Model& model, bool windows = true);
   /// Called with the log-probability of each token after the first.
   using Sink = std::function<void(double logprob)>;
   /// Any split of a text gives the same figures. Throws NumericError when a
@@ -32,6 +35,7 @@ class Scorer {
   double NatsPerToken() const;
 
  private:
+  void StartWindow();
   void FeedBlock(std::span<const int32_t> tokens, const Sink& sink);
   void Count(std::span<const float> logits, int32_t token, const Sink& sink);
   const Model& model_;
@@ -39,6 +43,8 @@ class Scorer {
   int64_t block_;
   std::vector<float> logits_;  // [block_, vocab]
   std::vector<float> last_;    // [vocab], after the last token fed
+  int32_t last_token_ = 0;
+  const bool windows_;
   int64_t tokens_ = 0;
   double nats_ = 0;
 };

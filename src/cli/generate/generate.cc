@@ -26,6 +26,7 @@ namespace {
 struct GenerateFlags {
   std::string dir, prompt;
   std::string weights = "f32";
+  int64_t max_tokens = kDefaultTokens;
   GenerateOptions generate;
   TargetOptions target;
   int64_t seed = -1;
@@ -56,7 +57,10 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
   parser.Add("DIR", flags.dir, "model directory").Required();
   parser.Add("--prompt", flags.prompt,
              "text to continue; - reads it from standard input");
-  parser.Add("--max-tokens", flags.generate.max_tokens, "tokens to generate")
+  parser
+      .Add("--max-tokens", flags.max_tokens,
+           "tokens to generate; by default no more than a model with learned "
+           "positions has room for")
       .Whole(0, INT64_MAX)
       .ShowDefault();
   parser
@@ -197,10 +201,13 @@ int Generate(int argc, char** argv) {
       RefuseOptions(
           parser, {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"},
           "a sequence-to-sequence model");
-      flags.target.max_tokens = flags.generate.max_tokens;
+      flags.target.max_tokens = flags.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
     default:
       RefuseOptions(parser, kTargetOptions, "a language model");
+      if (parser.Has("--max-tokens")) {
+        flags.generate.max_tokens = flags.max_tokens;
+      }
       return GenerateText(opened, flags);
   }
 }

@@ -61,12 +61,14 @@ class Beams {
         vocab_(static_cast<size_t>(model.vocab_size())),
         order_(static_cast<size_t>(
             options.candidates > 0 ? options.candidates : model.vocab_size())),
-        logits_(static_cast<size_t>(options.beam) * vocab_) {
+        logits_(static_cast<size_t>(options.beam) * vocab_),
+        most_(std::min(options.max_tokens,
+                       model.max_tokens() - start.position())) {
     for (int64_t i = 0; i < options.beam; ++i) {
       states_.push_back(i == 0 ? start.Clone() : State(model));
       spare_.emplace_back(model);
     }
-    if (options.max_tokens > 0) alive_.push_back({{}, 0, options.start});
+    if (most_ > 0) alive_.push_back({{}, 0, options.start});
   }
 
   // Adds one job for each hypothesis that goes on; valid until Advance.
@@ -103,7 +105,7 @@ class Beams {
     }
     std::swap(states_, spare_);
     alive_ = std::move(next);
-    if (++length_ == options_.max_tokens) Close();
+    if (++length_ == most_) Close();
   }
 
   // Ends the hypotheses that still go on, as unfinished ones.
@@ -174,6 +176,7 @@ class Beams {
   std::vector<State> states_, spare_;
   std::vector<Alive> alive_;
   std::vector<Hypothesis> ended_;
+  const int64_t most_;  // tokens of a hypothesis
   int64_t length_ = 0;
 };
 

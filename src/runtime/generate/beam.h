@@ -12,7 +12,9 @@ namespace tarn {
 
 struct BeamOptions {
   int64_t beam = 1;          // hypotheses kept, 1 (greedy) to 1024
-  int64_t max_tokens = 256;  // per hypothesis, with the end token; >= 0
+  /// Per hypothesis, with the end token; >= 0. Of a model with learned positions
+  /// a hypothesis ends unfinished where they end (Model::max_tokens).
+  int64_t max_tokens = 256;
   /// alpha >= 0 of score = log p / length^alpha (Wu et al. 2016, eq. (14),
   /// without its constants); length counts the end token. 0: log p itself.
   double length_penalty = 1.0;
@@ -25,7 +27,7 @@ struct Hypothesis {
   std::vector<int32_t> tokens;  // without start and end
   double log_probability = 0;   // natural log, of the tokens and the end token
   double score = 0;             // hypotheses are ordered by it
-  bool finished = false;        // ended by the end token, not by max_tokens
+  bool finished = false;        // ended by the end token, not by a limit
 };
 
 /// Returns, for every start state (which stays as it is; position 0 or later),

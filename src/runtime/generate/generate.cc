@@ -31,7 +31,7 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
                        State& state, const GenerateOptions& options)
     : model_(model), tokenizer_(tokenizer), state_(state), options_(options) {
   CheckSampler(options.sampler);
-  if (options.max_tokens < 0) {
+  if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {
     throw ArgumentError("max_tokens", "0 or more", StrCat(options.max_tokens));
   }
   if (model.config().task == Task::kImage) {
@@ -41,12 +41,29 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
   logits_.resize(static_cast<size_t>(model.n_outputs()));
 }
 
+// Decides how many tokens are written after a prompt of as many.
+void Generation::SettleTokens(int64_t prompt) {
+  const int64_t room = model_.max_tokens() - state_.position() - prompt;
+  const int64_t least = std::max<int64_t>(options_.max_tokens, 0);
+  if (least > room) {
+    throw ArgumentError(
+        room < 0 ? "generate: prompt" : "generate: max_tokens",
+        StrCat("at most ", room < 0 ? room + prompt : room, ": the model has ",
+               model_.max_tokens(), " learned positions (max_positions)"),
+        StrCat(room < 0 ? prompt : least));
+  }
+  max_tokens_ = options_.max_tokens == kAutoTokens
+                    ? std::min(kDefaultTokens, room)
+                    : options_.max_tokens;
+}
+
 bool Generation::Prompt(std::span<const int32_t> tokens,
                         const StopCheck& stop) {
   constexpr size_t kBlock = 1024;
   const int32_t start = NewlineToken(tokenizer_).value_or(0);
   if (tokens.empty() && state_.position() == 0) tokens = {&start, 1};
   CheckTokens(tokens, model_.vocab_size());
+  SettleTokens(static_cast<int64_t>(tokens.size()));
   if (tokens.empty()) {
     const std::span<const float> last = state_.last_logits();
     if (last.empty()) {

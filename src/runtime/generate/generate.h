@@ -16,9 +16,14 @@
 
 namespace tarn {
 
+/// GenerateOptions::max_tokens: 256, or as many as a model with learned
+/// positions has room for after the prompt.
+constexpr int64_t kAutoTokens = INT64_MIN;
+constexpr int64_t kDefaultTokens = 256;
+
 struct GenerateOptions {
   SamplerOptions sampler;
-  int64_t max_tokens = 256;  // to generate, >= 0
+  int64_t max_tokens = kAutoTokens;  // to generate, >= 0 or kAutoTokens
 };
 
 /// A text as it grows, for callers that ask for the next token. A draw is a
@@ -39,8 +44,9 @@ class Generation {
   /// positions it consumes nothing, and the state must have its last logits.
   /// Called once, before Next(). Returns false when `stop` ended it, with the
   /// state after the last whole block of 1,024 tokens. Throws
-  /// ArgumentError for a token outside the vocabulary, with the state
-  /// unchanged.
+  /// ArgumentError for a token outside the vocabulary, and where prompt and
+  /// max_tokens need more positions than the model has (Model::max_tokens),
+  /// with the state unchanged.
   bool Prompt(std::span<const int32_t> tokens, const StopCheck& stop = {});
 
   /// Draws a token and consumes it; returns nothing after max_tokens. Throws
@@ -48,17 +54,20 @@ class Generation {
   std::optional<int32_t> Next();
 
   /// The two halves of Next(), for callers that time them.
-  bool done() const { return tokens_ >= options_.max_tokens; }
+  bool done() const { return tokens_ >= max_tokens_; }
   int32_t Draw() const;
   void Consume(int32_t token);
 
   int64_t tokens() const { return tokens_; }  // generated so far
 
  private:
+  void SettleTokens(int64_t prompt);
+
   const Model& model_;
   const Tokenizer& tokenizer_;
   State& state_;
   const GenerateOptions options_;
+  int64_t max_tokens_ = 0;  // settled by Prompt
   std::vector<float> logits_;  // [n_outputs], of the last token
   int64_t tokens_ = 0;
 };

@@ -35,7 +35,11 @@ class Generating : public testing::TestWithParam<AttentionKind> {
     WriteRandomModel(dir_, config, tokenizer, 1);
     return Model::Open(dir_).Take();
   }
-  Model OpenBytes() { return Open(TinyConfig(GetParam()), Tokenizer::Byte()); }
+  Model OpenBytes() {
+    ModelConfig config = TinyConfig(GetParam());
+    config.max_positions = 4096;  // for long prompts
+    return Open(config, Tokenizer::Byte());
+  }
 
   const std::filesystem::path dir_;
   const std::vector<int32_t> prompt_{104, 105};

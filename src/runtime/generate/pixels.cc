@@ -45,6 +45,14 @@ int64_t BatchOf(const Model& model, const ImageOptions& options,
                              kMost);
 }
 
+// The last byte of an image is predicted and not read.
+void CheckPositions(const Model& model, int64_t bytes) {
+  Check(model.max_tokens() >= bytes - 1, "model",
+        StrCat("max_positions of at least ", bytes - 1,
+               ", the bytes of an image before its last"),
+        StrCat(model.max_tokens()));
+}
+
 // NaN parameters would otherwise give some byte, or some likelihood.
 void CheckFinite(std::span<const float> params) {
   for (const float x : params) {
@@ -169,6 +177,7 @@ int64_t DrawImages(const Model& model, std::span<const uint8_t> given,
                    int64_t starts, const ImageOptions& options, uint8_t* images,
                    const ImageProgress& progress) {
   const int64_t bytes = ImageShape(model.config()).bytes();
+  CheckPositions(model, bytes);
   CheckOptions(options);
   Check(starts >= 0, "starts", "0 or more", StrCat(starts));
   if (starts == 0) {
@@ -187,6 +196,7 @@ int64_t DrawImages(const Model& model, std::span<const uint8_t> given,
 int64_t ScoreImages(const Model& model, std::span<const uint8_t> images,
                     int64_t from, double* nats, const ImageProgress& progress) {
   const int64_t bytes = ImageShape(model.config()).bytes();
+  CheckPositions(model, bytes);
   const int64_t count = CountOf("images", images.size(), bytes);
   Check(from >= 1 && from < bytes, "from", StrCat("1 to ", bytes - 1),
         StrCat(from));

@@ -81,6 +81,11 @@ int64_t Model::memory_bytes() const {
 int64_t Model::memory_bytes_per_token() const {
   return impl_->layout->cross ? CrossMemory::BytesPerToken(impl_->config) : 0;
 }
+int64_t Model::max_tokens() const {
+  return impl_->config.positions == Positions::kLearned
+             ? impl_->config.max_positions
+             : INT64_MAX;
+}
 const std::vector<std::string>& Model::labels() const { return impl_->labels; }
 
 void Model::CheckOpen() const {
@@ -89,7 +94,17 @@ void Model::CheckOpen() const {
   }
 }
 
-void Model::CheckTokens(std::span<const int32_t> tokens) const {
+// Checks tokens that stand at position `begin` and after it.
+void Model::CheckTokens(std::span<const int32_t> tokens, int64_t begin) const {
+  const int64_t count = static_cast<int64_t>(tokens.size());
+  if (count > 0 && count > max_tokens() - begin) {
+    throw ArgumentError(
+        "Model: tokens",
+        StrCat("at most ", std::max<int64_t>(0, max_tokens() - begin),
+               begin > 0 ? " more" : "", ": the model has ", max_tokens(),
+               " learned positions (max_positions)"),
+        StrCat(count));
+  }
   for (size_t i = 0; i < tokens.size(); ++i) {
     const int32_t token = tokens[i];
     if (token >= 0 && token < vocab_size()) continue;
@@ -123,7 +138,7 @@ void Model::CheckJob(const Job& job) const {
     throw ArgumentError("Model: state", "one that Encode returned",
                         "a state without a source");
   }
-  CheckTokens(job.tokens);
+  CheckTokens(job.tokens, state.position);
   if (job.all_logits && job.logits == nullptr && !job.tokens.empty()) {
     throw ArgumentError("Model: logits", "room for the logits of every token",
                         "null");
@@ -255,7 +270,7 @@ void Model::StepBatch(std::span<Job> jobs, const StopCheck& stop) const {
 State Model::Encode(std::span<const int32_t> source,
                     const StopCheck& stop) const {
   CheckArch("Encode", Arch::kSeq2seq);
-  CheckTokens(source);
+  CheckTokens(source, 0);
   const auto memory = std::make_shared<CrossMemory>(
       impl_->config, static_cast<int64_t>(source.size()));
   {
@@ -281,7 +296,7 @@ void Model::ClassifyBatch(std::span<const std::span<const int32_t>> sequences,
                           float* logits, const StopCheck& stop) const {
   CheckArch("Classify", Arch::kEncoder);
   for (const auto& tokens : sequences) {
-    CheckTokens(tokens);
+    CheckTokens(tokens, 0);
     if (tokens.empty()) {
       throw ArgumentError("Model::Classify: tokens", "at least one", "none");
     }

@@ -107,6 +107,9 @@ class Model {
   /// one more source token. 0 except for sequence-to-sequence models.
   int64_t memory_bytes() const;
   int64_t memory_bytes_per_token() const;
+  /// Tokens that a sequence may have: the rows of a table of learned positions
+  /// (max_positions), INT64_MAX for other models.
+  int64_t max_tokens() const;
   /// The names of a classifier's classes, [n_classes]; empty for other models.
   const std::vector<std::string>& labels() const;
 
@@ -115,8 +118,9 @@ class Model {
   /// thread count give the same bits in state and logits.
   /// logits: null, or n_outputs floats for the last token (for no tokens:
   /// a copy of last_logits(), which must not be empty).
-  /// Throws ArgumentError for a token outside [0, vocab_size) or a state of
-  /// another model, with nothing changed. Never throws NumericError: NaN
+  /// Throws ArgumentError for a token outside [0, vocab_size), for more tokens
+  /// than max_tokens(), those before included, or a state of another model,
+  /// with nothing changed. Never throws NumericError: NaN
   /// weights give NaN logits (the sampler refuses them). Allocates nothing once
   /// the model has run a block as large (softmax models: and while the cache
   /// has room, which doubles when it is full).
@@ -138,8 +142,8 @@ class Model {
   /// returns the state before the first target token. Prefill, Step and
   /// StepBatch then run the decoder, whose cross attention reads the source's
   /// keys and values, projected once, here. O(tokens) memory while it runs.
-  /// Throws ArgumentError for tokens outside [0, vocab_size) and for models
-  /// without an encoder and a decoder.
+  /// Throws ArgumentError for tokens outside [0, vocab_size), more than
+  /// max_tokens() of them, and for models without an encoder and a decoder.
   State Encode(std::span<const int32_t> source,
                const StopCheck& stop = {}) const;
   /// Classifiers: logits [n_classes] of one sequence of at least one token: the
@@ -157,7 +161,7 @@ class Model {
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
   void CheckOpen() const;
-  void CheckTokens(std::span<const int32_t> tokens) const;
+  void CheckTokens(std::span<const int32_t> tokens, int64_t begin) const;
   void CheckArch(const char* call, Arch wanted) const;
   void CheckJob(const Job& job) const;
   void RunOne(Job job, const StopCheck& stop = {}) const;

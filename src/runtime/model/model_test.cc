@@ -383,6 +383,7 @@ TEST(ModelFacts, SoftmaxStateGrowsByDoubling) {
   const TemporaryFolder folder;
   ModelConfig config = SmallConfig();
   config.attention = AttentionKind::kFull;
+  config.max_positions = 1000;
   WriteModel(folder.path(), config, RandomTensors(config, 1));
   const Model model = Model::Open(folder.path()).Take();
   EXPECT_EQ(0, model.state_bytes());

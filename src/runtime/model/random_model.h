@@ -20,7 +20,7 @@ inline ModelConfig TinyConfig(AttentionKind attention) {
   config.n_layers = 2;
   config.n_heads = 2;
   config.d_ff = 24;
-  config.max_positions = 32;
+  config.max_positions = 512;
   config.attention = attention;
   FinishConfig(config);
   return config;

@@ -103,8 +103,9 @@ class ReferenceModel {
     for (int64_t i = 0; i < width; ++i) x.push_back(table[token * width + i]);
     if (config_.positions == Positions::kLearned) {
       const auto& learned = tensors_.at(places);
-      const int64_t at = std::min(position, config_.max_positions - 1);
-      for (int64_t i = 0; i < width; ++i) x[i] += learned[at * width + i];
+      for (int64_t i = 0; i < width; ++i) {
+        x[i] += learned.at(static_cast<size_t>(position * width + i));
+      }
     }
     if (config_.positions == Positions::kSinusoidal) {
       const bool concat = config_.position_combine == PositionCombine::kConcat;

@@ -30,7 +30,7 @@ inline ModelConfig SmallConfig() {
   config.d_key = 6;
   config.d_value = 5;
   config.d_ff = 37;
-  config.max_positions = 9;
+  config.max_positions = 64;
   FinishConfig(config);
   return config;
 }
@@ -40,6 +40,7 @@ inline ModelConfig SmallConfigOf(Arch arch) {
   ModelConfig config = SmallConfig();
   config.arch = arch;
   config.task = Task::kDerived;
+  config.max_positions = 4096;
   if (arch == Arch::kEncoder) config.n_classes = 5;
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
   FinishConfig(config);

@@ -108,12 +108,10 @@ void Block::Embed(int64_t row) {
   const int64_t width = config_.EmbeddingWidth(), d_model = config_.d_model;
   weights_.embedding.ReadRow(tokens_[row], x);
   switch (config_.positions) {
-    case Positions::kLearned: {
-      // Beyond the table its last row stands for every position.
-      const int64_t at = std::min(positions[row], config_.max_positions - 1);
-      AddToRow(weights_.positions.data() + at * d_model, d_model, x);
+    case Positions::kLearned:  // the model has checked that there is a row
+      AddToRow(weights_.positions.data() + positions[row] * d_model, d_model,
+               x);
       break;
-    }
     case Positions::kSinusoidal:
       if (config_.position_combine == PositionCombine::kConcat) {
         std::copy_n(places[row], d_model - width, x + width);

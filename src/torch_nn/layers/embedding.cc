@@ -51,18 +51,16 @@ torch::Tensor PositionEmbedding::Sinusoids(const torch::Tensor& x,
                           : tables_->Sinusoidal(x.size(1), width, x, first);
 }
 
-torch::Tensor PositionEmbedding::operator()(const torch::Tensor& x,
+torch::Tensor PositionEmbedding::operator()(const char* where,
+                                            const torch::Tensor& x,
                                             const torch::Tensor& places,
                                             int64_t first) {
   if (!config_.HasAttention()) return x;
   const int64_t seq_len = x.size(1);
   switch (config_.positions) {
     case Positions::kLearned: {
-      const torch::Tensor rows =
-          places.defined()
-              ? places.clamp_max(config_.max_positions - 1).to(x.device())
-              : LearnedRows(seq_len, config_.max_positions, x, first);
-      return x + learned_(rows);
+      return x + learned_(LearnedRows(where, seq_len, config_.max_positions, x,
+                                      places, first));
     }
     case Positions::kSinusoidal: {
       if (config_.position_combine == PositionCombine::kAdd) {
@@ -107,7 +105,7 @@ torch::Tensor TokenEmbedding::operator()(const char* where,
                                          const torch::Tensor& places,
                                          int64_t first) {
   CheckTokens(where, tokens, vocab_size_);
-  return positions_(tokens_(tokens), places, first);
+  return positions_(where, tokens_(tokens), places, first);
 }
 
 FrameEmbedding::FrameEmbedding(torch::nn::Module& owner,
@@ -117,8 +115,9 @@ FrameEmbedding::FrameEmbedding(torch::nn::Module& owner,
           torch::nn::Linear(config.input_dim, config.EmbeddingWidth()))),
       positions_(owner, config, "value_") {}
 
-torch::Tensor FrameEmbedding::operator()(const torch::Tensor& frames) {
-  return positions_(projection_(frames), torch::Tensor());
+torch::Tensor FrameEmbedding::operator()(const char* where,
+                                         const torch::Tensor& frames) {
+  return positions_(where, projection_(frames), torch::Tensor());
 }
 
 Frames CheckFrames(const char* where, const torch::Tensor& frames,

@@ -17,9 +17,10 @@ class PositionEmbedding {
  public:
   PositionEmbedding(torch::nn::Module& owner, const ModelConfig& config,
                     const std::string& prefix);
-  /// x [B, T, EmbeddingWidth] -> [B, T, d_model]; places as in TokenEmbedding.
-  torch::Tensor operator()(const torch::Tensor& x, const torch::Tensor& places,
-                           int64_t first = 0);
+  /// x [B, T, EmbeddingWidth] -> [B, T, d_model]; places and errors as in
+  /// TokenEmbedding.
+  torch::Tensor operator()(const char* where, const torch::Tensor& x,
+                           const torch::Tensor& places, int64_t first = 0);
 
  private:
   torch::Tensor Sinusoids(const torch::Tensor& x, const torch::Tensor& places,
@@ -46,7 +47,7 @@ class TokenEmbedding {
   /// where the tokens stand; undefined: first, first + 1, ... Throws
   /// ShapeError, DTypeError, and ArgumentError for a token outside the
   /// vocabulary (checked on the CPU; on other devices torch's embedding
-  /// asserts), all naming `where`.
+  /// asserts) or past the table of learned positions, all naming `where`.
   torch::Tensor operator()(const char* where, const torch::Tensor& tokens,
                            const torch::Tensor& places = {}, int64_t first = 0);
   /// [vocab, EmbeddingWidth].
@@ -65,7 +66,8 @@ class FrameEmbedding {
   /// The projection is initialised as in torch::nn::Linear.
   FrameEmbedding(torch::nn::Module& owner, const ModelConfig& config);
   /// frames [B, T, input_dim] as CheckFrames leaves them -> [B, T, d_model].
-  torch::Tensor operator()(const torch::Tensor& frames);
+  /// Throws ArgumentError naming `where` for more frames than learned positions.
+  torch::Tensor operator()(const char* where, const torch::Tensor& frames);
 
  private:
   torch::nn::Linear projection_{nullptr};

@@ -126,11 +126,21 @@ at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table) {
   return ops::RotateHeads(heads, table.cos, table.sin).to(heads.scalar_type());
 }
 
-at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
-                       const at::Tensor& like, int64_t first) {
+at::Tensor LearnedRows(const char* where, int64_t seq_len,
+                       int64_t max_positions, const at::Tensor& like,
+                       const at::Tensor& places, int64_t first) {
+  const int64_t count = places.defined() ? RowsFor(places)
+                        : seq_len == 0   ? 0
+                                         : first + seq_len;
+  if (count > max_positions) {
+    throw ArgumentError(StrCat(where, ": tokens"),
+                        StrCat("at most max_positions = ", max_positions,
+                               " positions, those before included"),
+                        StrCat(count));
+  }
+  if (places.defined()) return places.to(like.device());
   return torch::arange(first, first + seq_len,
-                       like.options().dtype(torch::kInt64))
-      .clamp_max(max_positions - 1);
+                       like.options().dtype(torch::kInt64));
 }
 
 }  // namespace tarn::nn

@@ -66,10 +66,12 @@ at::Tensor Rotate(const at::Tensor& heads, const RotaryTable& table);
 /// Places [B, T] of T tokens that follow lengths [B] int64 earlier ones.
 at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len);
 
-/// Row of the learned table for each token: first, first + 1, ..., with the
-/// last row for every token past it. Returns int64 [seq_len] on the device of
-/// `like`.
-at::Tensor LearnedRows(int64_t seq_len, int64_t max_positions,
-                       const at::Tensor& like, int64_t first = 0);
+/// Row of the learned table for each token, int64 on the device of `like`:
+/// `places` [B, seq_len] (int64 on the CPU), or first, first + 1, ...
+/// [seq_len] where they are undefined. Throws ArgumentError naming `where` for
+/// a place of max_positions or more.
+at::Tensor LearnedRows(const char* where, int64_t seq_len,
+                       int64_t max_positions, const at::Tensor& like,
+                       const at::Tensor& places = {}, int64_t first = 0);
 
 }  // namespace tarn::nn

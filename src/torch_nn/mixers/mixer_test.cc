@@ -330,9 +330,28 @@ TEST(Mixer, RefusesWrongShapes) {
   EXPECT_THROW(MakeMixer(ModelConfig()), ArgumentError);
 }
 
-TEST(Positions, LearnedRowsEndInTheLast) {
-  EXPECT_TRUE(torch::equal(LearnedRows(5, 3, torch::zeros({1})),
-                           torch::tensor({0, 1, 2, 2, 2}, torch::kInt64)));
+TEST(Positions, LearnedRowsEndWithTheTable) {
+  const torch::Tensor like = torch::zeros({1});
+  EXPECT_TRUE(torch::equal(LearnedRows("M", 3, 3, like),
+                           torch::tensor({0, 1, 2}, torch::kInt64)));
+  EXPECT_TRUE(torch::equal(LearnedRows("M", 1, 3, like, {}, 2),
+                           torch::tensor({2}, torch::kInt64)));
+  EXPECT_EQ(LearnedRows("M", 0, 3, like, {}, 3).numel(), 0);
+  const auto message = [&](int64_t seq_len, const torch::Tensor& places,
+                           int64_t first) -> std::string {
+    try {
+      LearnedRows("M", seq_len, 3, like, places, first);
+    } catch (const ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(4, {}, 0),
+            "M: tokens: want at most max_positions = 3 positions, those "
+            "before included, got 4");
+  EXPECT_NE(message(1, {}, 3), "");
+  EXPECT_NE(message(1, torch::tensor({{0}, {3}}, torch::kInt64), 0), "");
+  EXPECT_EQ(message(1, torch::tensor({{0}, {2}}, torch::kInt64), 0), "");
 }
 
 TEST(Positions, RotationTurnsHalves) {

@@ -21,6 +21,12 @@ void CheckOptions(const ModelConfig& config, const DecodeOptions& o) {
   check(o.end >= 0 && o.end < config.vocab_size, "end", known, StrCat(o.end));
 }
 
+// Tokens that a hypothesis may have: max_len, or as many as there are positions.
+int64_t MostTokens(const ModelConfig& config, const DecodeOptions& options) {
+  if (config.positions != Positions::kLearned) return options.max_len;
+  return std::min(options.max_len, config.max_positions);
+}
+
 double Score(double log_probability, int64_t length, double penalty) {
   if (length == 0) return log_probability;
   return log_probability / std::pow(static_cast<double>(length), penalty);
@@ -122,7 +128,8 @@ std::vector<Hypothesis> GreedyDecode(Seq2SeqImpl& model,
   std::vector<int64_t> next(batch, options.start);
   std::vector<Hypothesis> found(batch);
   size_t going = batch;
-  for (int64_t i = 0; i < options.max_len && going > 0; ++i) {
+  const int64_t most = MostTokens(model.config(), options);
+  for (int64_t i = 0; i < most && going > 0; ++i) {
     const torch::Tensor log_probabilities = Step(model, next, state);
     const torch::Tensor best = log_probabilities.argmax(-1);
     for (size_t b = 0; b < batch; ++b) {
@@ -158,7 +165,8 @@ std::vector<std::vector<Hypothesis>> BeamSearch(Seq2SeqImpl& model,
   for (size_t b = 0; b < sources.size(); ++b) {
     sources[b].alive.push_back({{}, 0.0, static_cast<int64_t>(b)});
   }
-  for (int64_t i = 0; i < options.max_len && !next.empty(); ++i) {
+  const int64_t most = MostTokens(model.config(), options);
+  for (int64_t i = 0; i < most && !next.empty(); ++i) {
     const torch::Tensor log_probabilities = Step(model, next, state);
     // Rows of the state after the step, one for each hypothesis that continues.
     std::vector<int64_t> rows;

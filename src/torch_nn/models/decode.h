@@ -12,7 +12,9 @@ namespace tarn::nn {
 
 struct DecodeOptions {
   int64_t beam = 1;       // hypotheses kept for each source, >= 1
-  int64_t max_len = 256;  // tokens of a hypothesis, the end token included
+  /// Tokens of a hypothesis, the end token included; of a model with learned
+  /// positions at most max_positions, its table's rows.
+  int64_t max_len = 256;
   /// alpha >= 0 of score = log p / length^alpha (Wu et al. 2016, eq. (14),
   /// without its constants); length counts the end token. 0: log p itself.
   double length_penalty = 1.0;
@@ -24,7 +26,7 @@ struct Hypothesis {
   std::vector<int64_t> tokens;  // without start and end
   double log_probability = 0;   // natural, of the tokens and the end
   double score = 0;             // by which hypotheses are ordered
-  bool finished = false;        // ended by the end token, not by max_len
+  bool finished = false;        // ended by the end token, not by a limit
 };
 
 /// Takes the likeliest token each time, the lower id among equals. tokens

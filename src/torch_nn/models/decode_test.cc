@@ -25,7 +25,7 @@ Seq2Seq TinyModel(AttentionKind kind, uint64_t seed) {
   config.n_layers = 1;
   config.n_heads = 2;
   config.d_ff = 12;
-  config.max_positions = 5;
+  config.max_positions = 24;
   torch::manual_seed(seed);
   Seq2Seq model(config);
   model->eval();
@@ -178,6 +178,38 @@ TEST_P(DecodeTest, WiderBeamsNeverScoreLessAndRowsAreAlone) {
       }
     }
   }
+}
+
+TEST_P(DecodeTest, EndsWithTheLearnedPositions) {
+  // The table of another model, cut behind the source's five rows.
+  Seq2Seq whole = TinyModel(GetParam(), 1);
+  ModelConfig config = whole->config();
+  ASSERT_EQ(config.positions, Positions::kLearned);
+  config.max_positions = 5;
+  Seq2Seq cut(config);
+  cut->eval();
+  auto weights = whole->named_parameters();
+  for (auto& item : cut->named_parameters()) {
+    item.value().copy_(weights[item.key()].narrow(0, 0, item.value().size(0)));
+  }
+  DecodeOptions options = Options(3), five = options;
+  options.max_len = 1000;
+  five.max_len = 5;
+  const auto got = BeamSearch(*cut, Sources(), Lengths(), options);
+  const auto want = BeamSearch(*whole, Sources(), Lengths(), five);
+  const auto greedy = GreedyDecode(*cut, Sources(), Lengths(), options);
+  const auto greedy_want = GreedyDecode(*whole, Sources(), Lengths(), five);
+  for (size_t b = 0; b < 2; ++b) {
+    ASSERT_EQ(got[b].size(), want[b].size());
+    for (size_t i = 0; i < got[b].size(); ++i) {
+      EXPECT_EQ(got[b][i].tokens, want[b][i].tokens);
+      EXPECT_EQ(got[b][i].finished, want[b][i].finished);
+    }
+    EXPECT_EQ(greedy[b].tokens, greedy_want[b].tokens);
+    EXPECT_EQ(greedy[b].finished, greedy_want[b].finished);
+  }
+  EXPECT_THROW(cut->Encode(torch::zeros({1, 6}, torch::kInt64), {}),
+               ArgumentError);
 }
 
 TEST_P(DecodeTest, EdgesAndErrors) {

@@ -31,7 +31,7 @@ ModelConfig SmallConfig(Arch arch, Task task) {
   config.n_layers = 2;
   config.n_heads = 2;
   config.d_ff = 20;
-  config.max_positions = 16;
+  config.max_positions = 40;
   config.max_sequence_length = 16;
   config.positions = Positions::kSinusoidal;
   if (task == Task::kClassify || task == Task::kCtc) config.n_classes = 3;

@@ -30,8 +30,8 @@ torch::Tensor FrameClassifierImpl::forward(const torch::Tensor& frames,
   const Frames kept =
       CheckFrames(kFrameClassifier, frames, lengths, config_.input_dim,
                   predictor_->bias.scalar_type());
-  return predictor_(encoder_(embedding_(kept.values), kept.key_mask),
-                    torch::Tensor());
+  const torch::Tensor x = embedding_(kFrameClassifier, kept.values);
+  return predictor_(encoder_(x, kept.key_mask), torch::Tensor());
 }
 
 torch::Tensor FrameClassifierImpl::Logits(const Batch& batch) {

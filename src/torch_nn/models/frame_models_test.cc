@@ -23,7 +23,7 @@ ModelConfig SmallConfig(Arch arch, Task task) {
   config.d_model = 12;
   config.n_layers = 2;
   config.n_heads = 2;
-  config.max_positions = 8;
+  config.max_positions = 40;
   config.dropout = 0.1;  // must not act in eval mode
   config.bidirectional = arch == Arch::kLstm;
   if (task == Task::kCtc) {

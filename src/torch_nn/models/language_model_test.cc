@@ -26,7 +26,7 @@ ModelConfig SmallConfig() {
   config.d_key = 4;
   config.d_value = 3;
   config.d_ff = 20;
-  config.max_positions = 6;
+  config.max_positions = 40;
   config.dropout = 0.1;  // must not act in eval mode
   FinishConfig(config);
   return config;
@@ -116,7 +116,6 @@ TEST(LanguageModel, NamesShapesAndOrder) {
   });
 }
 
-// 9 tokens run past the learned table's 6 rows.
 TEST(LanguageModel, EqualsPlainModel) {
   torch::set_num_threads(1);  // tensors too small to share
   torch::NoGradGuard no_grad;
@@ -128,6 +127,24 @@ TEST(LanguageModel, EqualsPlainModel) {
     EXPECT_LT(plain::LargestError(model(tokens), expected), 2e-5)
         << TextOf(config);
   });
+}
+
+TEST(LanguageModel, LearnedPositionsEndWithTheirTable) {
+  torch::NoGradGuard no_grad;
+  ModelConfig config = SmallConfig();
+  config.positions = Positions::kLearned;
+  config.max_positions = 6;
+  LanguageModel model = EvalModel(config);
+  EXPECT_EQ(model(Tokens(2, 6)).size(1), 6);
+  EXPECT_THROW(model(Tokens(2, 7)), ArgumentError);
+  const auto [logits, state] =
+      model->Prefill(Tokens(2, 4), model->InitialState(2));
+  EXPECT_EQ(model->Prefill(Tokens(2, 2), state).first.size(1), 2);
+  EXPECT_THROW(model->Prefill(Tokens(2, 3), state), ArgumentError);
+  // One sequence of a batch is enough.
+  const auto ragged = model->Prefill(Tokens(2, 5), model->InitialState(2),
+                                     torch::tensor({1, 5}, torch::kInt64));
+  EXPECT_THROW(model->Prefill(Tokens(2, 2), ragged.second), ArgumentError);
 }
 
 TEST(LanguageModel, LaterTokensChangeNoEarlierLogits) {

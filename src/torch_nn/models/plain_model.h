@@ -354,7 +354,7 @@ inline torch::Tensor Placed(const ModelConfig& config, const Weights& weights,
     const torch::Tensor& rows = weights.at(position_table + ".weight");
     std::vector<torch::Tensor> used;
     for (int64_t t = 0; t < seq_len; ++t) {
-      used.push_back(rows[std::min(t, config.max_positions - 1)]);
+      used.push_back(rows[t]);
     }
     x = x + torch::stack(used);
   } else if (config.positions == Positions::kSinusoidal) {

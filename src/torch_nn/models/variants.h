@@ -25,7 +25,7 @@ inline ModelConfig SmallConfig(Arch arch) {
   config.d_key = 4;
   config.d_value = 3;
   config.d_ff = 20;
-  config.max_positions = 6;
+  config.max_positions = 40;
   config.dropout = 0.1;  // must not act in eval mode
   if (arch == Arch::kEncoder) config.n_classes = 3;
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;

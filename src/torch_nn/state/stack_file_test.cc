@@ -33,7 +33,7 @@ ModelConfig Config(Arch arch = Arch::kDecoder) {
   config.d_key = 4;
   config.d_value = 4;
   config.d_ff = 20;
-  config.max_positions = 6;
+  config.max_positions = 40;
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = 3;
   return config;
 }

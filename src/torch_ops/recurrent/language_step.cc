@@ -28,7 +28,7 @@ struct Tokens {
   at::Tensor tokens;         // [B] int64
   OptionalTensor places;     // [B] or [1] int64; none: zeros
   at::Tensor embedding;      // [vocabulary, D]
-  OptionalTensor positions;  // [places, D]; those past it share its last row
+  OptionalTensor positions;  // [places, D]
   bool sinusoidal = false;
 };
 
@@ -115,7 +115,7 @@ at::Tensor Read(const Tokens& in) {
     Want("places", place, INT64_MAX);
     if (table.defined()) {
       row = table.const_data_ptr<float>() +
-            std::min(place, table.size(0) - 1) * width;
+            Want("places", place, table.size(0)) * width;
     } else if (i == 0 || !shared) {
       SinusoidalRow(place, width, made.mutable_data_ptr<float>());
     }
@@ -135,9 +135,7 @@ at::Tensor ComposedRead(const Tokens& in) {
         "tarn::sinusoidal_rows");
     return x + rows.call(places, in.embedding.sym_size(1)).to(x);
   }
-  const c10::SymInt last = in.positions->sym_size(0) - 1;
-  return x + at::embedding(*in.positions, places.clamp_max(last.guard_int(
-                                              __FILE__, __LINE__)));
+  return x + at::embedding(*in.positions, places);
 }
 
 bool ReadServes(const Tokens& in) {
@@ -154,11 +152,34 @@ struct Following {
   OptionalTensor noise;  // [count - 1, B, outputs]; none: nothing
 };
 
+// Every token of the run needs a row of the table. On other devices the check
+// would wait for the device, and torch's embedding asserts.
+void CheckPlaces(const Following& following, const Tokens& in) {
+  if (!in.positions.has_value() || !HoldsData(*in.positions)) return;
+  int64_t most = 0;
+  if (in.places.has_value()) {
+    if (!in.places->is_cpu() || !HoldsData(*in.places)) return;
+    const at::Tensor places = in.places->contiguous();
+    const int64_t* from = places.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < places.numel(); ++i) {
+      most = std::max(most, from[i]);
+    }
+  }
+  const int64_t last = in.positions->size(0) - following.count;
+  if (most <= last) return;
+  throw ArgumentError(
+      StrCat(kOp, ": places"),
+      StrCat("at most ", last, ", for ", following.count, " of ",
+             in.positions->size(0), " positions"),
+      StrCat(most));
+}
+
 void Check(const Following& following, const Tokens& in, const After& after) {
   if (following.count < 1) {
     throw ArgumentError(StrCat(kOp, ": count"), "at least 1",
                         StrCat(following.count));
   }
+  CheckPlaces(following, in);
   if (!following.noise.has_value()) return;
   WantLike(
       kOp, "noise", *following.noise, in.embedding,

@@ -9,7 +9,7 @@ import tarn
 from tarn import models, recurrent, runtime
 from tarn.attention import AFTSimpleAttention, CausalLinearAttention, FullAttention, LocalAttention
 
-SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_positions=32)
+SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_positions=512)
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",

@@ -12,7 +12,7 @@ from programs import BUILD
 import tarn
 from tarn import models, runtime
 
-SMALL = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=32)
+SMALL = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_positions=512)
 DECODERS = [
     *(dict(feature_map=name) for name in ("elu1", "relu", "relu2", "softplus", "poly2")),
     *(dict(feature_map="favor", stabilise=stabilise) for stabilise in (False, True)),

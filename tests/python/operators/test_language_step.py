@@ -10,7 +10,7 @@ from torch.library import opcheck
 from tarn import ops
 
 operator = torch.ops.tarn.language_step.default
-VOCAB, HEADS, WIDTH, HIDDEN, PLACES, LAYERS = 11, 2, 8, 13, 5, 2
+VOCAB, HEADS, WIDTH, HIDDEN, PLACES, LAYERS = 11, 2, 8, 13, 9, 2
 
 
 def step(**call):
@@ -71,7 +71,7 @@ def by_operators(call):
     if call.pop("sinusoidal"):
         x = x + torch.ops.tarn.sinusoidal_rows(places, WIDTH).to(x)
     elif table is not None:
-        x = x + table[places.clamp(max=len(table) - 1)]
+        x = x + table[places]
     head, bias = call.pop("head"), call.pop("head_bias")
     if call.pop("attention") == "full":
         call["keys"], call["values"] = call.pop("S"), call.pop("z")
@@ -118,13 +118,30 @@ def test_equals_its_composed_form(positions, change):
     same(got, want, 4e-5)
 
 
-def test_places_of_each_row_and_past_the_table():
-    call = make(3) | POSITIONS["learned"] | dict(places=torch.tensor([0, 4, 1000]))
+def test_places_of_each_row():
+    call = make(3) | POSITIONS["learned"] | dict(places=torch.tensor([0, 4, PLACES - 1]))
     same(step(**call), by_operators(call), 1e-5)
-    call |= dict(sinusoidal=True, positions=None)
+    call |= dict(sinusoidal=True, positions=None, places=torch.tensor([0, 4, 1000]))
     same(step(**call), by_operators(call), 1e-5)
     one = call | dict(places=torch.tensor([4]))
     same(step(**one), step(**one | dict(places=torch.tensor([4, 4, 4]))), 0.0)
+
+
+@pytest.mark.parametrize("composed", (False, True))
+@pytest.mark.parametrize(("places", "count", "most"), (
+    (torch.tensor([0, PLACES, 1]), 1, PLACES - 1),
+    (torch.tensor([PLACES]), 1, PLACES - 1),
+    (torch.tensor([0, 1, PLACES - 1]), 2, PLACES - 2),
+    (None, PLACES + 1, -1),
+))  # fmt: skip
+def test_places_past_the_table_are_refused(composed, places, count, most):
+    call = make(3, past=0 if places is None else 3) | POSITIONS["learned"] | dict(places=places)
+    call |= dict(head=torch.randn(VOCAB, WIDTH), head_bias=None, count=count)
+    with contextlib.ExitStack() as stack:
+        if composed:
+            stack.enter_context(ops.composed_forms())
+        with pytest.raises(ValueError, match=f"language_step: places: want at most {most}, for"):
+            operator(**call)
 
 
 @pytest.mark.parametrize("composed", (False, True))

@@ -115,16 +115,16 @@ def test_stream_is_draws_and_steps(model):
 
 
 def test_who_leaves_a_stream_goes_on_where_it_was(model):
-    whole = model.generate("ab", max_tokens=12, seed=5, temperature=0)
-    state, text = model.state(), ""
+    state, text, at_once = model.state(), "", model.state()
+    whole = model.generate("ab", max_tokens=12, seed=5, temperature=0, state=at_once)
     for piece in model.stream("ab", max_tokens=12, seed=5, temperature=0, state=state):
         text += piece
         if len(text) == 5:
             break
     left = 12 - (state.position - len(model.encode("ab")))
-    assert left == 12 - len(model.encode(text))
-    text += model.generate("", max_tokens=left, seed=5, temperature=0, state=state)
-    assert text == whole
+    assert 0 < left <= 7 and whole.startswith(text)
+    model.generate("", max_tokens=left, seed=5, temperature=0, state=state)
+    assert state == at_once
 
 
 def test_stream_refuses_before_any_work(model):
@@ -143,7 +143,7 @@ def test_lock_is_released(model):
 
     def work():
         state = model.state()
-        model.prefill(state, np.ones(2000, dtype=np.int32))
+        model.prefill(state, np.ones(500, dtype=np.int32))
         done.append(state.position)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
@@ -151,7 +151,7 @@ def test_lock_is_released(model):
         thread.start()
     for thread in threads:
         thread.join()
-    assert done == [2000, 2000]
+    assert done == [500, 500]
 
 
 def test_errors_by_kind(model, model_dir, tmp_path):
@@ -221,6 +221,10 @@ def test_calls_name_their_own_arguments(model, model_dir):
         runtime.Model(model_dir, weights=16)
     with pytest.raises(ValueError, match="^logits: want one axis"):
         runtime.sample(np.zeros((2, 4), np.float32))
+    for call in (lambda: model.step(7, 1), lambda: model.score("s", [1]),
+                 lambda: model.step_batch([None], [1]), lambda: model.generate("ab", state=3)):  # fmt: skip
+        with pytest.raises(TypeError, match="^state: want a State of this model, got "):
+            call()
     # numpy's numbers are numbers.
     text = model.generate("ab", max_tokens=np.int64(4), temperature=np.float32(0))
     assert text == model.generate("ab", max_tokens=4, temperature=0.0)
