@@ -17,6 +17,7 @@ from experiments.core import (
     number,
     unpack_images,
 )
+from experiments.core.scale import counted, parameters
 from experiments.images_page import data_title
 
 # Zalando's names of the classes of Fashion-MNIST, in their order.
@@ -207,6 +208,13 @@ def _theirs_of(size: str) -> str:
     return "" if size == "full" else f"{_MODELS['full']}, "
 
 
+def _figure_of(kinds: JsonDict) -> str:
+    judged = kinds["linear"]["judged"] if "linear" in kinds else {"images": 0}
+    return "" if not judged["images"] else (
+        f"{_percent(judged['samples'])} of the drawn halves look like their class, of true ones "
+        f"{_percent(judged['true'])}")
+
+
 def page(result: JsonDict, figures: Figures) -> Page:
     """All sections; works for one kind, too."""
     measured = result["measured"]
@@ -221,7 +229,12 @@ def page(result: JsonDict, figures: Figures) -> Page:
     stepping = all(one["stepping_is_prefill"] for one in done)
     side = measured["side"]
     updates = max(one["updates"] for one in kinds.values())
+    scale = [parameters(counted(result, "completion")), f"{updates:,} updates",
+             f"images of {side} x {side} pixels", "one training a kind"]
     return Page(
+        short='Images are completed',
+        figure=_figure_of(kinds),
+        scale=", ".join(text for text in scale if text),
         headline=_headline(result),
         agrees=f"{_alike_told(kinds)}The paper shows such images as pictures, without numbers; how "
         "good ours look depends on the size of the model and the length of its training. "

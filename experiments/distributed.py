@@ -318,7 +318,7 @@ EXPERIMENT = Experiment(
     name="distributed", title="Training on several machines", paper="beyond the paper",
     claim="A sequence of linear attention that is cut over ranks passes on one state a layer and "
           "head, whatever its length, where ring attention passes on the keys and values of every "
-          "token; and a model of messages and bytes foretells what exchanges and steps take.",
+          "token; and a latency-bandwidth model predicts communication and step times.",
     sources=("experiments/distributed.py", "experiments/ranks/alpha_beta.py",
              "experiments/ranks/collectives.py", "experiments/ranks/conclusions.py",
              "experiments/ranks/forwarder.py", "experiments/ranks/network.py",

@@ -19,6 +19,7 @@ from experiments.core import (
     number,
     size,
 )
+from experiments.core.scale import parameters
 from experiments.distributed_tables import (
     clusters_section,
     memory_section,
@@ -175,13 +176,13 @@ def criteria(result: JsonDict) -> list[Criterion]:
                           part="the algorithms are those of the model"),
         Criterion.at_most("model: median error on points that it was not fitted to",
                           _timed(result, _median(errors)), _MEDIAN, "%",
-                          part="the model foretells collectives"),
+                          part="the model predicts collectives"),
         Criterion("model: worst error on such a point", "a figure",
                   "not measured" if worst is None else f"{worst:.3g} %",
                   None if worst is None else True, reported=True),
         Criterion.at_most("trainer: median error of the foretold time of an update",
                           _timed(result, _median(_steps(result))), _STEP_MEDIAN, "%",
-                          part="the model foretells updates")]
+                          part="the model predicts updates")]
 
 
 # --- The page -----------------------------------------------------------------
@@ -341,10 +342,16 @@ def page(result: JsonDict, figures: Figures) -> Page:
     told: list[Callable[[JsonDict, Figures], Section | None]] = [
         trained_section, memory_section, clusters_section, passing_predicted_section]
     more = [section for one in told if (section := one(result, figures)) is not None]
-    notes = ["predictions beyond the measured sizes are the model's alone; nobody has run them"]
+    notes = ["predictions beyond the measured sizes are the model's alone; they have not been run"]
     if _measured(result)["untrained"]:
         notes.append(f"the trainer was not run as ranks: {_measured(result)['untrained']}")
+    counts = {one["parameters"] for one in _measured(result)["trained"]}
+    most = max((one["ranks"] for one in _measured(result)["trained"]), default=0)
     return Page(
+        short='One state a layer and head is exchanged, whatever the length',
+        figure=_headline(result),
+        scale=(f"{parameters(counts)}, up to {most} ranks, " if counts else "")
+        + "all ranks on one machine, simulated networks",
         headline=_headline(result), agrees=_agrees(result), picture=picture,
         sections=[_network_section(result), collectives, _model_section(result), passing, *more],
         theirs="none: the paper trains on one device",

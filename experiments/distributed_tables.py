@@ -35,7 +35,7 @@ def trained_section(result: JsonDict, figures: Figures) -> Section | None:
                       if row["ranks"] > 1)
     return Section("The trainer", [
         f"`tarn train` with linear attention, {number(parameters)} parameters, a thread a rank; "
-        "a rank is a node of its own. Foretold: the update of one rank with the same share of "
+        "a rank is a separate node. Predicted: the update of one rank with the same share of "
         "tokens, longer where ranks share a core, then all of the exchange. What the trainer "
         "exchanges while it still computes, and does not wait for, is in the foretold seconds of "
         "exchange and not in the measured.",
@@ -78,7 +78,7 @@ def clusters_section(result: JsonDict, figures: Figures) -> Section | None:
     most = measured["most_nodes"]
     head = ["model", "form", "tokens an update", *clusters]
     parts: list[str | Table | Picture] = [
-        "Nodes as this machine, each with a network card of its own; an update of so many tokens "
+        "Nodes as this machine, each with its own network card; an update of so many tokens "
         "over all nodes, of sequence parallel in one row. A token and a parameter take "
         f"{number(1e12 * measured['token_parameter_s'])} ps of a node. Communication is not "
         "thought to overlap with computing: an update takes between the longer of the two and "

@@ -21,6 +21,7 @@ from experiments.core import (
     why,
 )
 from experiments.core.baselines import CAPTION, Baseline, best, fitted
+from experiments.core.scale import trainings
 
 _NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
           "cifar10-lossless-4k": "4,000 images of CIFAR-10"}
@@ -332,6 +333,16 @@ def _by_seed(gaps: Sequence[float]) -> str:
             f"the bound of {_PAPERS_GAP:.1f} %)")
 
 
+def _figure_of(result: JsonDict) -> str:
+    gaps, colour = _gap(result["measured"]), result["measured"]["colour"]
+    trivial = best(result, "images/colour")
+    parts = [f"{statistics.fmean(gaps):+.1f} % at equal updates"] if gaps else []
+    if colour and trivial and _bits(colour["runs"], "linear") is not None:
+        parts.append(f"colour {_bits(colour['runs'], 'linear'):.2f} bits/dim, pixel differences "
+                     f"{trivial.value:.2f}")
+    return "; ".join(parts)
+
+
 def _headline(result: JsonDict) -> str:
     measured, gaps = result["measured"], _gap(result["measured"])
     if not measured["runs"]:
@@ -410,9 +421,30 @@ def _differences(measured: JsonDict, size: str) -> list[str]:
         lines.append(f"colour images: models learn from {learned} and are judged on its last "
                      f"{colour['test_images']:,} images")
     lines.append("hardware: the machine above (a GPU); time in its own seconds")
-    lines.append("LSH attention stands beside the colour images only, with one round and chunks "
-                 "of 32" if size != "full" else "LSH attention stands beside the colour images only")
+    lines.append("LSH attention is compared on the colour images only, with one round and chunks "
+                 "of 32" if size != "full" else "LSH attention is compared on the colour images only")
     return lines
+
+
+def _parts(measured: JsonDict) -> dict[str, list[JsonDict]]:
+    """The runs of linear and softmax by what they are trained on."""
+    whole, colour = measured.get("whole"), measured["colour"]
+    parts = {f"{measured['side'] ** 2} positions": measured["runs"]}
+    if whole:
+        parts[f"{whole['side'] ** 2} positions"] = whole["runs"]
+    if colour:
+        parts[f"colour, {3 * colour['side'] ** 2:,} positions"] = [
+            run for run in colour["runs"] if run["kind"] != "reformer"]
+    return {name: runs for name, runs in parts.items() if runs}
+
+
+def _scale(measured: JsonDict) -> str:
+    return "; ".join(f"{name}: {trainings(runs)}" for name, runs in _parts(measured).items())
+
+
+def _seeds(measured: JsonDict) -> str:
+    return "; ".join(f"{name}: {', '.join(map(str, sorted({run['seed'] for run in runs})))}"
+                     for name, runs in _parts(measured).items())
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -438,7 +470,10 @@ def page(result: JsonDict, figures: Figures) -> Page:
         notes.append(_EQUAL_WHOLE)
     if result["size"] == "cpu":
         notes += [_RAISED, _CHOSEN]
-    return Page(headline=_headline(result), agrees=_agrees(result),
+    return Page(headline=_headline(result), agrees=_agrees(result), short="Images: softmax's bits/dim after as many updates, fewer in the same time",
+        figure=_figure_of(result),
+        scale=_scale(measured),
+                seeds=_seeds(measured),
                 differences=_differences(measured, result["size"]), sections=sections,
                 theirs=_THEIRS, picture=curves, notes=notes,
                 tried=_TRIED if result["size"] == "cpu" else {})

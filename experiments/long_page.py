@@ -21,6 +21,7 @@ from experiments.core import (
     why,
 )
 from experiments.core.baselines import CAPTION, best, fitted
+from experiments.core.scale import counted, lasting, parameters
 
 _RESIDENT = 1.05  # of the process, from token 1,000 on: buffers of reading are in it
 _EARLY = (500, 1000)  # positions that late ones are held against: past a learned row
@@ -209,7 +210,7 @@ def _state_error_section(rows: list[JsonDict]) -> Section:
              for row in rows]
     return Section("What float32 sums lose", [
         "The state is a sum over all tokens so far, in float32 whatever the model's numbers. Here "
-        "it stands beside the same sum in float64, over random queries, keys and values (4 heads, "
+        "it is compared with the same sum in float64, over random queries, keys and values (4 heads, "
         "32 wide).",
         Table(["position", "S", "z", "result"], cells,
               "Largest difference over the largest entry; result: over the last block read.")])
@@ -276,6 +277,33 @@ def _told_of_listops(result: JsonDict) -> str:
     return f"{text}; linear is {'worse' if linear < softmax else 'better'} in that seed."
 
 
+def _figure_of(result: JsonDict) -> str:
+    ratio, figures = _time_ratio(result), _stream(result)
+    if ratio is None or figures is None:
+        return ""
+    trivial = best(result, "long/stream")
+    text = f"{ratio:.3f}x the time a token"
+    if trivial and figures["buckets"]:
+        text += (f"; at the end {figures['buckets'][-1]['bits_per_token']:.3f} bits a letter, "
+                 f"{trivial.name} {trivial.value:.3f}")
+    return text
+
+
+def _scale(result: JsonDict) -> str:
+    """Of the model that reads the stream; nothing where it was not read."""
+    stream = result["measured"].get("stream")
+    if not stream:
+        return ""
+    rows = f" on rows of {stream['seq_len']} letters" if "seq_len" in stream else ""
+    if "long_every" in stream:
+        rows += f", every {stream['long_every']}th update on one long row"
+    took = stream.get("training_seconds")
+    parts = [parameters(counted(result, "long")),
+             lasting([took], "of training") + rows if took else "",
+             "one seed", f"a stream of {stream['figures']['tokens']:,} letters"]
+    return ", ".join(part for part in parts if part)
+
+
 def page(result: JsonDict, figures: Figures) -> Page:
     sections: list[Section] = []
     picture: Picture | None = None
@@ -295,6 +323,9 @@ def page(result: JsonDict, figures: Figures) -> Page:
     agrees += ("ListOps is trained too little at this size to say anything."
                if result["size"] == "quick" else _told_of_listops(result))
     return Page(
+        short='A million tokens at constant time and memory a token',
+        figure=_figure_of(result),
+        scale=_scale(result),
         headline=headline,
         agrees=agrees.strip(),
         differences=["the paper has none of these: they are here to show how far the recurrent "

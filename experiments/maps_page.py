@@ -25,6 +25,7 @@ from experiments.core import (
     paired,
 )
 from experiments.core.baselines import CAPTION, Baseline, best
+from experiments.core.scale import counted, trainings
 
 _TASKS = {"copy": "copy", "recall": "recall", "text": "text"}
 _UNITS = {"copy": "nats", "recall": "nats", "text": "bits a byte"}
@@ -239,7 +240,7 @@ def _table(result: JsonDict) -> Table:
          "recall right, %", "ms an update (copy)"], rows,
         "Of held-out rows after the last update: medians of the seeds and their range. As many runs "
         "train at a time as there are threads, each on one thread, so that ms an update are those of a "
-        "run beside others and no benchmark.")
+        "run among others and no benchmark.")
 
 
 def _accuracy(result: JsonDict, task: str, kind: str) -> str | None:
@@ -349,6 +350,14 @@ def _agrees(result: JsonDict) -> str:
     return " ".join([*parts, "Whether its zero gradient is the cause is not measured."])
 
 
+def _figure_of(result: JsonDict) -> str:
+    medians = _medians(result, "copy")
+    if not medians:
+        return ""
+    least, most = (chosen(medians, key=lambda kind: medians[kind]) for chosen in (min, max))
+    return (f"copy: {_NAMES[least]} {medians[least]:.3f}, {_NAMES[most]} {medians[most]:.3f} nats")
+
+
 def _headline(result: JsonDict) -> str:
     best = []
     for task in _TASKS:
@@ -380,6 +389,9 @@ def page(result: JsonDict, figures: Figures) -> Page:
         if "exponent" in one.name:
             tried[one.name] = "the fit begins where a block of orthogonal directions is full."
     return Page(
+        short='The choice of the feature map matters; ReLU is worse',
+        figure=_figure_of(result),
+        scale=trainings(result["measured"]["runs"], counted(result, "maps")),
         headline=_headline(result), agrees=_agrees(result), picture=picture, sections=sections,
         theirs="none: the paper trains with elu(x) + 1 alone and says of ReLU that its gradient is "
                "zero for negative inputs",

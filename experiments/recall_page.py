@@ -24,6 +24,7 @@ from experiments.core import (
     why,
 )
 from experiments.core.baselines import best
+from experiments.core.scale import counted, trainings
 
 _SOLVED = 0.99
 _HELD = 0.95  # where there is room for all pairs
@@ -243,7 +244,7 @@ def _capacity(result: JsonDict, figures: Figures) -> Picture:
         "Left: held-out accuracy, medians of the seeds and their range"
         + ("; dotted: the trivial baseline" if _chance(result) else "") +
         ". Right: the same over pairs "
-        "a column; dotted: what a state recalls that holds d_key pairs exactly and none beside.")
+        "a column; dotted: what a state recalls that holds exactly d_key pairs and no more.")
 
 
 def _thin(ticks: list[float], most: int = 6) -> list[float]:
@@ -300,7 +301,7 @@ def _table(result: JsonDict) -> Table:
                  "Held-out accuracy, median of the seeds and their range. Numbers kept: S and z of "
                  "the layer that recalls, or its keys and values after the row. Seconds: all sizes "
                  "of one seed; as many runs train at a time as there are threads, each on one thread, "
-                 "so that they are those of a run beside others and no benchmark.")
+                 "so they are no benchmark.")
 
 
 def _state_text(result: JsonDict, kind: str, d_key: int) -> str:
@@ -316,7 +317,7 @@ def _left(result: JsonDict) -> str:
     if change is None:
         return ""
     return (f"Over the last quarter of the updates accuracies change by up to {change:.1f} points. "
-            "That shows the schedule, whose rate goes to zero there, and no convergence: what more "
+            "This reflects the schedule, whose rate goes to zero there, not convergence: what more "
             "updates would add is not measured.")
 
 
@@ -390,7 +391,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
         "brings each value and its key together; the second, of one head, recalls, by softmax or "
         "from a linear state of d_key columns (elu + 1). There are no positions. Each model learns "
         f"{', then '.join(str(n) for n in _pairs(result))} pairs, {number(updates[-1])} updates "
-        "each, every size from the weights of the one before, with a cosine schedule of its own.")
+        "each, every size from the weights of the one before, with its own cosine schedule.")
     theory = (
         "The state S is the sum of phi(k) v^T. Read with phi(q) it gives back a value without error "
         "only where a query's features are orthogonal to those of all other keys, which at most "
@@ -401,8 +402,12 @@ def page(result: JsonDict, figures: Figures) -> Page:
         "be linearly independent in fewer columns, so that a narrow state confuses some keys even "
         "where there are few.")
     tried = ("every size starts from the weights of the one before; what the largest one comes to "
-             "without them stands under Training. Nothing else is on record.")
+             "without them is shown under Training. No further attempt was made.")
     return Page(
+        short='A state recalls as many pairs as its keys have columns',
+        figure=_headline(result),
+        scale=trainings(result["measured"]["runs"], counted(result, "recall"))
+        + f", for each of {len(_pairs(result))} numbers of pairs",
         headline=_headline(result), agrees=_agrees(result), picture=capacity, theirs="none",
         differences=["the paper has no such task; the model is small, its first layer is local "
                      "attention, and sizes follow each other in training"],

@@ -14,6 +14,7 @@ from experiments.core import (
     Table,
     number,
 )
+from experiments.core.scale import lasting, parameters
 
 _START = 1e-5  # nats, of the first loss: float32 holds a loss of 2.4 to 2e-7
 _EARLY, _EARLY_APART = 100, 1e-3  # updates, nats: rounding has not grown far yet
@@ -107,13 +108,13 @@ def _picture(result: JsonDict, figures: Figures) -> Picture:
     apart = [Series(_RUNS[name][0], _highest(runs[name]["differences"]), _RUNS[name][2])
              for name in _DRAWN]
     return figures.lines(
-        "losses", [Panel(losses, "updates", "loss, nats", "Losses, one upon the other"),
+        "losses", [Panel(losses, "updates", "loss, nats", "Losses, on top of each other"),
                    Panel(apart, "updates", "largest difference so far, nats",
                          "Distance between them", log_y=True)],
         "Losses of both libraries from the same weights, and how far they lie apart",
         "Left: the loss of each update before its step. Right: the largest difference so far from "
         "fast-transformers' loss; moved weights: fast-transformers against itself, each weight "
-        "moved to the float32 number beside it.")
+        "moved to the neighbouring float32 number.")
 
 
 def _table(result: JsonDict) -> Table:
@@ -144,10 +145,10 @@ def _agrees(result: JsonDict) -> str:
             f"differ by at most {most:.1e} nats. ")
     if most <= _ROUNDINGS * moved:
         text += (f"That is what rounding does: fast-transformers differs from itself by {moved:.1e} "
-                 "where each weight is moved to the float32 number beside it.")
+                 "where each weight is moved to the neighbouring float32 number.")
     else:
         text += (f"Rounding alone makes {moved:.1e} of it: so much does fast-transformers differ "
-                 "from itself where each weight is moved to the float32 number beside it.")
+                 "from itself where each weight is moved to the neighbouring float32 number.")
     return text
 
 
@@ -184,14 +185,20 @@ def page(result: JsonDict, figures: Figures) -> Page:
         "fast-transformers adds 1e-6 to the denominator and tarn, as it is by default, nothing; and "
         "below 0 elu(x) + 1 is exp(x) in tarn, without cancellation, where fast-transformers "
         "subtracts 1 and adds it again.")
+    scale = [parameters([measured["parameters"]]), f"{number(asked['steps'])} updates",
+             lasting([run["seconds"] for run in _runs(result).values()], "a run"),
+             "one seed"]
     return Page(
+        short="tarn trains as the authors' library does",
+        figure=headline,
+        scale=", ".join(scale),
         headline=headline, agrees=_agrees(result), picture=picture, theirs="none",
         differences=["the paper compares no two implementations; model, rows and optimiser are "
                      "those of its copy task" + ("" if result["size"] == "full" else
                      ", smaller and shorter"),
                      "dropout 0 instead of 0.1, and no clipping of gradients"],
         sections=[Section("Both libraries", [about, picture, _table(result)]),
-                  Section("Why they drift apart at all", [apart])],
+                  Section("Why they drift apart", [apart])],
         tried={one.name: "the runs share rows, loss, optimiser and weights; the difference that "
-                         "rounding makes by itself stands beside it."
+                         "rounding makes by itself is shown with it."
                for one in criteria(result)})

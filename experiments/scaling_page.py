@@ -259,6 +259,12 @@ def _headline(result: JsonDict) -> str:
             f"{_softmax_faster(result)}.")
 
 
+def _figure_of(result: JsonDict) -> str:
+    found = [one for width in _widths(result) if (one := _ratio(result, "softmax", width))]
+    times = " and ".join(f"{number(ratio)}x" for _, ratio in found)
+    return f"{times} as fast as blocked softmax at N = {found[0][0]:,}" if found else ""
+
+
 def _softmax_faster(result: JsonDict) -> str:
     """The lengths at which either form of softmax is faster than linear: "to N =
     48" where these are the shortest ones measured, else each; by width where the
@@ -380,7 +386,12 @@ def page(result: JsonDict, figures: Figures) -> Page:
     sections.append(Section("Growth", [*growth, _least(result)]))
     if result["measured"]["crossover"]:
         sections.append(Section("Crossover", [_crossings(result)]))
+    longest = max(row["seq_len"] for row in result["measured"]["rows"])
     return Page(
+        short="Time and memory grow with N, softmax's with N^2",
+        figure=_figure_of(result),
+        scale=f"attention alone, {result['measured']['heads']} heads, "
+              f"{' and '.join(map(str, widths))} wide, N to {longest:,}, random inputs",
         headline=_headline(result),
         agrees=_agrees(result),
         theirs="Curves without numbers: linear and LSH attention grow linearly, softmax "

@@ -20,6 +20,7 @@ from experiments.core import (
     why,
 )
 from experiments.core.baselines import CAPTION, best, fitted
+from experiments.core.scale import counted, lasting, parameters, span
 from experiments.core.verdict import interval
 
 TITLES = {"lstm": "Bi-LSTM", "softmax": "softmax", "reformer": "reformer", "linear": "linear"}
@@ -199,7 +200,7 @@ def _paper_table() -> Table:
     return Table(["the paper, other data", "phoneme error", "seconds an epoch"],
                  [[titles[kind], f"{error:.2f} %", number(float(seconds), 4)]
                   for kind, (error, seconds) in PAPER.items()],
-                 "80 hours of WSJ, 9 layers, a GPU: not to be set beside the figures above.")
+                 "80 hours of WSJ, 9 layers, a GPU: not comparable with the figures above.")
 
 
 def _curves(result: JsonDict) -> list[Panel]:
@@ -263,8 +264,8 @@ def _softmax_told(result: JsonDict) -> str:
     if one.opposite:
         better = " and ".join(TITLES[kind] for kind, found in others.items()
                               if _clearly(found, ours))
-        return ("In the paper softmax attention makes the fewest errors; here fewer are made by "
-                f"{better}.")
+        return (f"In the paper softmax attention makes the fewest errors; here {better} "
+                f"{'make' if ' and ' in better else 'makes'} fewer.")
     close = ", ".join(f"lower on {_wins(ours, found)} of {len(ours)} speakers than {TITLES[kind]}"
                       for kind, found in others.items() if not _clearly(ours, found))
     return f"Softmax attention makes the fewest errors in the paper; here not clearly: {close}."
@@ -345,7 +346,7 @@ def _differences(result: JsonDict) -> list[str]:
         "trains each to convergence.",
         *(line.format(**filled) for line in _OF_SIZE[result["size"]]),
         _hashing(measured["reformer"]),
-        "Utterances to learn from are single digits, changed in voice, speed and noise and "
+        "Training utterances are single digits, changed in voice, speed and noise and "
         "masked in bands; the paper's have about 800 frames. Longer ones are joined for the "
         "times.",
         "Features: 40 log-mel bands in 25 ms windows every 10 ms, normalised over each "
@@ -386,7 +387,15 @@ def page(result: JsonDict, figures: Figures) -> Page:
     goals = [line for line in criteria(result) if line.goal]
     told = ", ".join(f"{TITLES[kind]} {mean:.1f} %" for kind, mean in means.items()
                      if mean is not None)
+    runs = measured["models"]
+    scale = [parameters(counted(result, "speech")),
+             span((one["updates"] for one in runs), "updates", 6),
+             lasting([one["seconds"] for one in runs], "a training"),
+             "one seed", f"{len({one['unseen'] for one in runs} - {*TUNED_ON})} speakers judge"]
     return Page(
+        short='Speech: fastest transformer, better than a Bi-LSTM; softmax the most accurate',
+        figure=told and f"letter errors {told}; one seed",
+        scale=", ".join(text for text in scale if text),
         headline=f"letter errors on unseen speakers: {told}{_speed(measured)}",
         agrees=_agrees(result),
         theirs="phoneme error 10.94 % (Bi-LSTM), 5.12 % (softmax), 9.33 % (LSH-4), 8.08 % "

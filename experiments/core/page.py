@@ -56,6 +56,12 @@ class Page:
 
     headline     by how much the claim holds here: one short sentence for the
                  summary's first table, with figures
+    short        the claim in a few words, and
+    figure       the one figure that tells most of it, for the summary's first screen
+    table        what the summary shows with `agrees`, if anything
+    scale        parameters, updates, minutes and seeds behind it, or what else it was measured
+                 with: the claim is told with them
+    seeds        where not all parts have the seeds of the result
     agrees       one or two sentences: what agrees with the paper and what not
     differences  from the paper's setting: data, size, hardware, ... one a line
     theirs       the paper's figure or table in a few words, with its numbers
@@ -70,6 +76,11 @@ class Page:
     differences: Sequence[str]
     sections: Sequence[Section]
     theirs: str = ""
+    short: str = ""
+    figure: str = ""
+    table: Table | None = None
+    scale: str = ""
+    seeds: str = ""
     picture: Picture | None = None
     notes: Sequence[str] = field(default=())
     tried: Mapping[str, str] = field(default_factory=dict)

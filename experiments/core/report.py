@@ -168,7 +168,7 @@ def _missed(told: Told) -> list[str]:
     nothing, and a criterion that is only reported cannot be missed."""
     if told.result["size"] == "quick":
         return []
-    return [f"- {one.name}: {told.page.tried.get(one.name, 'nothing further is on record.')}"
+    return [f"- {one.name}: {told.page.tried.get(one.name, 'no further attempt was made.')}"
             for one in told.criteria if one.holds is False and not one.reported]
 
 
@@ -182,7 +182,8 @@ def _data_text(result: JsonDict) -> str:
     return "; ".join(lines)
 
 
-def _facts_table(result: JsonDict) -> str:
+def _facts_table(told: Told) -> str:
+    result = told.result
     settings = result["settings"]
     rows = [
         ["command", f"`{result['command']}`"],
@@ -190,7 +191,7 @@ def _facts_table(result: JsonDict) -> str:
         ["commit", f"{result['commit']}, {result['date']}"],
         ["took", f"{duration(result['seconds'])} ({duration(result['cpu_seconds'])} of "
                  "processor time)"],
-        ["seeds", ", ".join(str(one) for one in result["seeds"])],
+        ["seeds", told.page.seeds or ", ".join(str(one) for one in result["seeds"])],
         ["kinds", ", ".join(settings.get("attention", []))],
     ]
     data = _data_text(result)
@@ -210,6 +211,7 @@ def page_text(told: Told) -> str:
     parts = [
         f"# {experiment.title}",
         f"**The {_whose(experiment)}claim** ({experiment.paper}): {experiment.claim}",
+        *([f"**Scale here**: {page.scale}."] if page.scale else []),
         f"**Verdict**: {_verdict(told)}",
         f"**Here**: {page.headline}",
         page.agrees,
@@ -224,16 +226,16 @@ def page_text(told: Told) -> str:
     parts += ["## Criteria", _criteria_table(_claims(told.criteria))]
     goals = _goals(told.criteria)
     if goals:
-        parts += ["Goals of tarn's own, which decide nothing about the claim:",
+        parts += ["tarn's own goals, which do not affect the verdict:",
                   _criteria_table(goals)]
     missed = _missed(told)
     if missed:
-        parts += ["What was tried for those that are missed:", "\n".join(missed)]
+        parts += ["What was tried for those that were missed:", "\n".join(missed)]
     parts += ["## Differences from the paper's setting",
               "\n".join(f"- {one}" for one in page.differences) or "None."]
     if page.notes:
         parts += ["## Notes", "\n".join(f"- {one}" for one in page.notes)]
-    parts += ["## Where from", _facts_table(told.result)]
+    parts += ["## Reproduction", _facts_table(told)]
     name = experiment.name
     parts.append(f"Written by `tarn experiment report` from [results/{name}.json]"
                  f"(results/{name}.json). [All experiments](README.md)")
@@ -243,7 +245,7 @@ def page_text(told: Told) -> str:
 _INTRODUCTION = (
     "What *Transformers are RNNs* ([arXiv 2006.16236](https://arxiv.org/abs/2006.16236)) claims, "
     "measured again by tarn; the last section names the machines. {whence}. Tables and figures are "
-    "written by the program; what was tried is written by hand. Published figures stand on the pages, beside ours "
+    "written by the program; what was tried is written by hand. Published figures are on the pages, next to ours "
     "only where the setting is the same.")
 
 
@@ -260,25 +262,32 @@ _VERDICTS = (
 
 def summary_text(told: Sequence[Told], baselines: JsonDict | None = None) -> str:
     """README.md: what a newcomer reads first."""
+    screen = [[f"[{one.page.short or one.experiment.title}]({one.experiment.name}.md)",
+               "; ".join(text.partition(":")[0] for text in _verdict(one).split("; ")),
+               one.page.figure or one.page.headline] for one in told]
     rows = [[f"[{one.experiment.title}]({one.experiment.name}.md)",
-             f"{one.experiment.claim} ({one.experiment.paper})", _verdict(one),
+             f"{one.experiment.claim} ({one.experiment.paper})"
+             + (f" Here: {one.page.scale}." if one.page.scale else ""), _verdict(one),
              one.page.headline] for one in told]
-    parts = ["# The paper's experiments", _INTRODUCTION.format(whence=_whence(told)),
-             Table(["experiment", "claim", "verdict", "by how much"], rows).markdown(),
-             _VERDICTS]
+    parts = ["# The paper's experiments", Table(["claim", "verdict", "figure"], screen).markdown(),
+             _VERDICTS, "## Claims, scales and verdicts",
+             _INTRODUCTION.format(whence=_whence(told)),
+             Table(["experiment", "claim", "verdict", "by how much"], rows).markdown()]
     missing = [name for name in registry.MODULES if name not in
                [*registry.APART, *(one.experiment.name for one in told)]]
     if missing:
         parts.append(f"Not run: {', '.join(missing)}.")
     for one in told:
         parts += [f"## {one.experiment.title}", one.page.agrees]
+        if one.page.table is not None:
+            parts.append(one.page.table.markdown())
         if one.page.picture is not None:
             parts.append(_linked(one.page.picture, f"{one.experiment.name}.md"))
     if baselines is not None:
         parts += ["## Trivial baselines", *_baselines_parts(baselines)]
     parts += ["## Criteria", _all_criteria(told, _claims)]
     if any(_goals(one.criteria) for one in told):
-        parts += ["## Goals of tarn's own", "They decide nothing about a claim.",
+        parts += ["## tarn's own goals", "They do not affect a verdict.",
                   _all_criteria(told, _goals)]
     parts += ["## Machine, commit, command", *_machines(told)]
     return "\n\n".join(parts) + "\n"

@@ -10,6 +10,7 @@ from experiments.core.baselines import best
 from experiments.kinds.criteria import (
     NAMES,
     TIME,
+    TITLES,
     UPDATES,
     accuracies,
     kinds,
@@ -61,11 +62,11 @@ def models_table(result: JsonDict) -> Table:
             None if state is None else number(state["per_token"])])
     return Table(
         ["kind", "what its state does", "parameters, recall", "copy", "text and DNA", "d_ff of text",
-         "positions", "numbers of its states, text", "beside them", "and a token"], rows,
+         "positions", "numbers of its states, text", "in addition", "and per token"], rows,
         "Parameters are counted in the weight files, recall's with the narrowest keys; DNA's models "
         "are those of text with fewer letters. Numbers of states are those of all layers, counted "
-        "from the configuration; beside them: windows of convolutions and, in RWKV-7, the token "
-        "before; a token: keys and values that softmax keeps of each.")
+        "from the configuration; in addition: windows of convolutions and, in RWKV-7, the token "
+        "before; per token: keys and values that softmax keeps.")
 
 
 def _percent(found: Sequence[float]) -> str | None:
@@ -96,8 +97,14 @@ def recall_table(result: JsonDict) -> Table:
     return Table(
         ["kind", "d_key", "numbers of the state", *(f"{n} pairs, %" for n in pairs(result)),
          "seconds"], rows,
-        "Held-out accuracy, medians of the seeds and their range. Seconds: all numbers of pairs of "
-        "one seed; two runs train at a time, each on one thread, so that they are no benchmark.")
+        f"Held-out accuracy, {_middle(result)} and their range. Seconds: all numbers of pairs of "
+        "one seed; two runs train at a time, each on one thread, so they are no benchmark.")
+
+
+def _middle(result: JsonDict) -> str:
+    """What a median is of so many seeds."""
+    count = len({run["seed"] for run in result["measured"]["recall"]})
+    return "means of the two seeds" if count == 2 else "medians of the seeds"
 
 
 def _spread(found: Sequence[float]) -> str | None:
@@ -125,5 +132,17 @@ def task_table(result: JsonDict, task: str) -> Table:
         ["kind", "ms an update", f"{unit} after {count} updates",
          f"updates in {number(seconds(result, task))} s", f"{unit} after that time"], rows,
         "Medians of the seeds and their range. The time is that in which the fastest kind makes "
-        "all its updates; the time of an update is the median of a short training by itself, on "
-        "all threads.")
+        "all its updates; the time of an update is the median of one short training by itself, on "
+        "all threads." + _noise(result))
+
+
+def _noise(result: JsonDict) -> str:
+    """Two kinds whose times stand in another order than their work: the noise of the times."""
+    both = {task: (ms(result, task, "gdn"), ms(result, task, "kda")) for task in TITLES}
+    odd = [f"{TITLES[task]} ({number(gdn)} against {number(kda)} ms)"
+           for task, (gdn, kda) in both.items() if gdn and kda and gdn > kda]
+    if not odd:
+        return ""
+    return (" Times were taken once, and they carry the noise of the machine: Gated DeltaNet does "
+            f"less work an update than KDA and yet took longer for {' and '.join(odd)}. Orders "
+            "after the same time that rest on such differences are not evidence.")

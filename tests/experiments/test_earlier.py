@@ -105,7 +105,7 @@ def test_runs_that_took_longer_are_read_at_the_time_that_all_came_to(tmp_path):
     """The LSTM is ahead at its own end and not at the end of the first that ended."""
     of = slower(result(bits={"lstm": 1.9}, early={"lstm": 2.5}), "lstm", 2.0)
     page = EXPERIMENT.page(of, Figures(tmp_path, "earlier"))
-    assert page.headline.startswith("softmax learns most in 40 s") and "LSTM 2.500" in page.headline
+    assert page.headline.startswith("softmax has the lowest loss after 40 s") and "LSTM 2.500" in page.headline
     assert "the runs took 40 to 80 seconds" in page.sections[0].parts[0]
     assert "transformers learn more in a time than recurrent networks" not in missed(of)
 
@@ -119,7 +119,7 @@ def test_a_kind_that_was_first_evaluated_too_late_is_not_measured(tmp_path):
 
 def test_how_rates_were_chosen_is_always_told(tmp_path):
     page = EXPERIMENT.page(result(), Figures(tmp_path, "earlier"))
-    assert "Rates were chosen by short runs ahead" in page.sections[0].parts[0]
+    assert "Rates were chosen kind by kind in short runs beforehand" in page.sections[0].parts[0]
 
 
 def test_sizes_that_differ_are_told():
@@ -143,7 +143,7 @@ def test_page_of_what_was_run(tmp_path, kinds):
     assert {one.name for one in tmp_path.iterdir()} == {"earlier-learning.svg", "earlier-token.svg"}
     assert page.tried.keys() == {one.name for one in EXPERIMENT.criteria(of)}
     best = {True: "softmax", False: "linear"}["softmax" in kinds] if "linear" in kinds else "LSTM"
-    assert page.headline.startswith(f"{best} learns most in 40 s")
+    assert page.headline.startswith(f"{best} has the lowest loss after 40 s")
     assert len(page.differences) >= 3
 
 

@@ -47,6 +47,9 @@ def test_report_has_all_that_is_asked(stored, tmp_path):
                  "| speed | at least 1.7x | not measured | not measured |", "The data are a text.",
                  "Smoke size", "(results/scaling.json)", "0, 7", "input.txt"):
         assert text in page, text
+    screen = summary.split("\n\n")[1]
+    assert screen.startswith("| claim | verdict | figure |") and (
+        "| [A toy](scaling.md) | smoke size | 0.333 a point |" in screen)
     first = summary[summary.index("| experiment"):].split("\n\n")[0]
     assert "Toys are small." in first and "| smoke size |" in first and "0.333 a point" in first
     for name in re.findall(r"\]\(([\w./-]+)\)", page + summary):
@@ -275,7 +278,7 @@ def test_goals_stand_in_a_table_of_their_own(stored, tmp_path):
     lines = [Criterion("x", "1", "1", True), Criterion("fast", "9", "8", False, goal=True)]
     one = report.Told(told.experiment, full, Page("h", "a", [], []), lines, [])
     for text in (report.page_text(one), report.summary_text([one])):
-        claim, goals = text.split("oals of tarn's own")
+        claim, goals = text.split("arn's own goals")
         assert "| fast | 9 | 8 |" in goals and "| x | 1 | 1 | yes |" in claim
         assert "| fast" not in claim and "**shown** (1 of 1)" in claim
 
@@ -288,7 +291,7 @@ def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
     full = {**told.result, "size": "cpu"}
     text = report.page_text(report.Told(told.experiment, full, page, lines, []))
     assert "- x: Twice the work." in text and "Half of it" not in text
-    assert "- z: nothing further is on record." in text and "| u | told | 3 | reported |" in text
+    assert "- z: no further attempt was made." in text and "| u | told | 3 | reported |" in text
     assert "- u:" not in text
     text = report.page_text(report.Told(told.experiment, full, page, lines[1:2], []))
     assert "tried" not in text

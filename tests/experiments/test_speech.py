@@ -89,7 +89,7 @@ def test_speakers_that_chose_the_settings_judge_nothing(tmp_path):
 @pytest.mark.parametrize("errors, told", [
     ({}, ["As in the paper, softmax attention makes the fewest errors.",
           "As in the paper, linear attention errs less than the Bi-LSTM."]),
-    ({"softmax": 0.45, "linear": 0.42}, ["here fewer are made by Bi-LSTM and linear.",
+    ({"softmax": 0.45, "linear": 0.42}, ["here Bi-LSTM and linear make fewer.",
                                          "here it errs more."]),
     # Lower means that rest on half of the speakers.
     ({"softmax": [0.1, 0.29, 0.31, 0.31, 0.3, 0.3], "linear": [0.1, 0.1, 0.41, 0.41, 0.3, 0.3],
