@@ -151,17 +151,65 @@ def _machine_lines(target, tables):
         )
 
 
+# Goals by subject, in the order of the page; tables that are named nowhere come last.
+_SUBJECTS = {
+    "Operators": ("forward", "gradient", "share", "bfloat16", "length", "crossover", "threads", "context"),
+    "Layers and steps from Python": ("layers", "python_layers", "recurrent_step"),
+    "Training": ("copy_task", "training_step", "precision", "training_memory"),
+    "Generation": ("decode", "generation", "batch", "softmax_cache", "million", "core_taken", "idle"),
+    "Newer architectures": ("families", "recurrent_forms", "family_steps", "family_models",
+                            "hybrid_models"),
+}
+# What users ask first, misses included: a table and its goal.
+_FIRST = (("forward", 0), ("gradient", 0), ("share", 0), ("python_layers", 1), ("training_step", 1),
+          ("training_step", 4), ("recurrent_step", 0), ("decode", 0), ("decode", 1), ("million", 0))
+_GOAL_HEAD = ["| measure | must reach | got | holds | notes |", "|---|---|---|---|---|"]
+
+
+def _most_threads(stored):
+    return max((row["threads"] for tables in stored.values() for table in tables.values()
+                for row in table["rows"] if "threads" in row), default=1)
+
+
+def _first(stored):
+    """The first screen: ten goals of the machine that measured most of them."""
+    def goals(tables):
+        return [(tables[name]["goals"][index], tables[name]) for name, index in _FIRST
+                if name in tables and index < len(tables[name]["goals"])]
+
+    target = max(stored, key=lambda one: len(goals(stored[one])))
+    found = goals(stored[target])
+    if not found:
+        return []
+    _, table = found[0]
+    return [f"On {_label(target)} ({table['machine']['cpu']}, {table['machine']['cores']} cores, "
+            f"2 threads where none are named); nothing was timed on more than {_most_threads(stored)} "
+            "threads.", "",
+            *_GOAL_HEAD, *(_goal_line(goal, of) for goal, of in found)]
+
+
 def _goals(stored):
-    """One line per goal; two columns per target."""
-    heads = [f"{_label(target)} | holds" for target in stored]
-    yield "| measure | must reach | " + " | ".join(heads) + " | beside it |"
-    yield "|---|---|" + "---|---|" * len(stored) + "---|"
-    names = [name for name in measures.ALL if any(name in t for t in stored.values())]
-    for name in names:
-        tables = {target: tables.get(name) for target, tables in stored.items()}
-        first = next(table for table in tables.values() if table)
-        for index, goal in enumerate(first["goals"]):
-            yield _goal_line(goal, index, tables)
+    """The goals by subject, a table a machine."""
+    named = [name for names in _SUBJECTS.values() for name in names]
+    rest = tuple(name for name in measures.ALL if name not in named)
+    for subject, names in (*_SUBJECTS.items(), ("Others", rest)):
+        some = {target: [tables[name] for name in names if name in tables]
+                for target, tables in stored.items()}
+        some = {target: [table for table in tables if table["goals"]]
+                for target, tables in some.items()}
+        if not any(some.values()):
+            continue
+        yield f"\n### {subject}"
+        for target, tables in some.items():
+            by_machine = {}
+            for table in tables:
+                by_machine.setdefault(table["machine"]["cpu"], []).append(table)
+            for cpu, measured in by_machine.items():
+                yield f"\n{_label(target)}: {cpu}\n"
+                yield from _GOAL_HEAD
+                for table in measured:
+                    for goal in table["goals"]:
+                        yield _goal_line(goal, table)
 
 
 def _missed(target, tables):
@@ -172,9 +220,9 @@ def _missed(target, tables):
     moved = [goal for goal in judged if goal["holds"] and not goal["valid"]]
     if not judged:
         return f"- **{_label(target)}**: no goal was measured."
-    beside = f" ({len(moved)} of them in runs whose limits moved)" if moved else ""
+    noisy = f" ({len(moved)} of them in runs whose limits moved)" if moved else ""
     return (
-        f"- **{_label(target)}**: {len(judged) - len(missed)} of {len(judged)} goals hold{beside}, "
+        f"- **{_label(target)}**: {len(judged) - len(missed)} of {len(judged)} goals hold{noisy}, "
         f"{len(missed)} are missed."
     )
 
@@ -184,27 +232,39 @@ def _bold(text):
     return re.sub(r"[0-9.]+x its tuned build", r"**\g<0>**", text)
 
 
-def _goal_line(goal, index, tables):
-    cells, bounds, beside = [], [], []
-    for target, table in tables.items():
-        if table is None or index >= len(table["goals"]):
-            cells += ["-", "-"]
-            continue
-        one = table["goals"][index]
-        mark = "" if one["valid"] else " (limits moved)"
-        verdict = {True: "yes", False: "**no**", None: ""}[one["holds"]]
-        cells += [figure(one["value"], one["unit"]) + mark, verdict]
-        bounds.append((one["relation"], one["bound"]))
-        if one["beside"]:
-            beside.append(one["beside"] if not beside else f"{_label(target)}: {one['beside']}")
-    texts = [
-        f"{'at most ' if relation == '<=' else ''}{figure(bound, goal['unit'])}"
-        for relation, bound in dict.fromkeys(bounds)
-        if bound is not None
-    ]
-    must = " / ".join(texts) or "shown"
-    measure = f"**{goal['measure']}**" if "tuned" in goal["measure"] else goal["measure"]
-    return f"| {measure} | {must} | {' | '.join(cells)} | {_bold('; '.join(beside))} |"
+def _measure(goal):
+    """A share is of a bound where it cannot exceed 1; else the other side is a reference."""
+    text = goal["measure"].replace(": of the bandwidth of a copy",
+                                   ": bandwidth over that of a copy (a reference, no bound)")
+    return f"**{text}**" if "tuned" in text else text
+
+
+def _by_medians(goal, table):
+    """What a share of the read bandwidth is by the medians of both rows, where that says
+    less than the median of the pairs."""
+    if "of the read bandwidth" not in goal["measure"]:
+        return []
+    model = goal["measure"].partition(",")[0]
+    rows = {row["side"]: row for row in table["rows"] if row.get("model") == model}
+    if not {"step", "read"} <= rows.keys():
+        return []
+    share = rows["read"]["median_ms"] / rows["step"]["median_ms"]
+    busy = ", on a busy machine" if rows["step"]["contended"] else ""
+    if share > 0.97 * goal["value"]:
+        return []
+    return [f"**{figure(share, 'share')} by medians**{busy}; the other figure is the median of pairs"]
+
+
+def _goal_line(goal, table):
+    mark = "" if goal["valid"] else " (limits moved)"
+    verdict = {True: "yes", False: "**no**", None: ""}[goal["holds"]]
+    bound = goal["bound"]
+    must = "shown" if bound is None else (
+        f"{'at most ' if goal['relation'] == '<=' else ''}{figure(bound, goal['unit'])}")
+    notes = [_bold(goal["beside"])] if goal["beside"] else []
+    notes += _by_medians(goal, table)
+    return (f"| {_measure(goal)} | {must} | {figure(goal['value'], goal['unit'])}{mark} | {verdict} "
+            f"| {'; '.join(notes)} |")
 
 
 def _row_line(row):
@@ -303,7 +363,7 @@ def write(folder):
     rows = [line for target, tables in stored.items() for table in tables.values()
             for line in _table(target, table)]
     _write_page(folder / "README.md", "Benchmarks", [
-        *machines, "", "All that was timed: [rows.md](rows.md).", "", "## Goals", "", *missed, "",
-        *_goals(stored), "", "## Figures", *figures])
+        *_first(stored), "", "All that was timed: [rows.md](rows.md). Machines:", "", *machines, "",
+        "## Goals", "", *missed, *_goals(stored), "", "## Figures", *figures])
     _write_page(folder / "rows.md", "Benchmarks: all rows", [
         *machines, "", "Goals and figures: [README.md](README.md).", *rows])

@@ -13,6 +13,7 @@ import plots
 import pytest
 
 import native
+import report
 import plotting
 
 ROOT = native.ROOT
@@ -80,9 +81,30 @@ def test_machines_of_one_target_have_columns_and_figures_of_their_own(tmp_path):
         assert {one.name for one in tmp_path.glob("*.svg")} == {
             "avx3-forward.svg", "avx3_amd-forward.svg"}
     page = (tmp_path / "README.md").read_text()
-    assert "| measure | must reach | AVX3 | holds | AVX3 on AMD | holds | beside it |" in page
-    assert "| a ratio | 2.00x | 3.00x | yes | 1.50x | **no** |  |" in page
+    assert "| measure | must reach | got | holds | notes |" in page
+    first, operators = page.index("| a ratio | 2.00x | 3.00x | yes |  |"), page.index("### Operators")
+    assert first < operators  # the first screen, then a table a machine
+    assert page.index("\nAVX3: ", operators) < page.index("| 3.00x |", operators) < page.index(
+        "\nAVX3 on AMD: ", operators) < page.index("| a ratio | 2.00x | 1.50x | **no** |  |")
     assert "- **AVX3 on AMD**: 0 of 1 goals hold, 1 are missed." in page
+
+
+def test_a_share_by_medians_is_told_where_pairs_flatter():
+    goal = {"measure": "mamba2, decode, batch 1: of the read bandwidth", "relation": ">=", "bound": 0.88,
+            "value": 0.975, "unit": "share", "holds": True, "valid": True, "beside": "46 tokens/s"}
+    rows = [{"side": "step", "model": "mamba2", "median_ms": 21.8, "contended": True},
+            {"side": "read", "model": "mamba2", "median_ms": 18.0, "contended": False}]
+    line = report._goal_line(goal, {"rows": rows})
+    assert "**82.6 % by medians**, on a busy machine" in line
+    rows[0]["median_ms"] = 18.5
+    assert "medians" not in report._goal_line(goal, {"rows": rows})
+
+
+def test_what_can_be_exceeded_is_a_reference():
+    goal = {"measure": "step: of the bandwidth of a copy", "relation": ">=", "bound": 0.8,
+            "value": 1.53, "unit": "share", "holds": True, "valid": True, "beside": ""}
+    assert "over that of a copy (a reference, no bound) | 80 % | 153 %" in report._goal_line(
+        goal, {"rows": []})
 
 
 @pytest.mark.skipif(not pinned(), reason="not the matplotlib of requirements.txt")
