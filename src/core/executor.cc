@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/threads/cpu_relax.h"
 
 namespace tarn {
 namespace pool {
@@ -67,14 +68,6 @@ class FrameScope {
  private:
   const Frame* saved_;
 };
-
-void CpuRelax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Polls for at most kSpin; true once the condition holds.
 template <typename Condition>

@@ -14,6 +14,7 @@ std::vector<RuntimeMixerRow> BuiltinRuntimeMixers() {
   };
   add(mixers::LinearRuntimeMixers());
   add(mixers::SoftmaxRuntimeMixers());
+  add(mixers::LocalRuntimeMixers());
   add(mixers::AftRuntimeMixers());
   add(mixers::GatedRuntimeMixers());
   add(mixers::RwkvRuntimeMixers());

@@ -271,7 +271,9 @@ std::vector<ModelConfig> GatedConfigs() {
   for (const char* layers :
        {"gated-full", "gated-full:output_gate=false:key_heads=2",
         "gated-full:query_key_norm=false", "gdn,gdn,gdn,gated-full:key_heads=2",
-        "mamba2,gated-full:key_heads=1", "kda,rwkv6:gate_rank=4,gated-full"}) {
+        "mamba2,gated-full:key_heads=1", "kda,rwkv6:gate_rank=4,gated-full",
+        "local:local_context=1", "local:local_context=4,linear",
+        "full,local:local_context=7,linear"}) {
     add(layers, Positions::kNone);
     add(layers, Positions::kRotary);
   }

@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/threads/cpu_relax.h"
+
 namespace tarn {
 namespace {
 
@@ -11,14 +13,6 @@ namespace {
 constexpr int kStealAfter = 64;
 // Polls before a waiting worker offers its core to others.
 constexpr int kYieldAfter = 2048;
-
-void CpuRelax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

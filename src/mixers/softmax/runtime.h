@@ -1,4 +1,5 @@
-// The runtime half of softmax attention over all keys, with a cache.
+// The runtime half of softmax attention over all keys, with a cache, or over a
+// window of them.
 #pragma once
 
 #include <vector>
@@ -8,6 +9,7 @@
 namespace tarn::mixers {
 
 std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers();
+std::vector<RuntimeMixerRow> LocalRuntimeMixers();
 std::vector<RuntimeMixerRow> GatedSoftmaxRuntimeMixers();
 
 }  // namespace tarn::mixers

@@ -14,6 +14,12 @@ void CheckLocal(const ModelConfig& layer) {
   }
 }
 
+StateSpec LocalState(const ModelConfig& layer) {
+  const int64_t slots = LocalSlots(layer);
+  return {{.name = "keys", .shape = {layer.n_heads, slots, layer.d_key}},
+          {.name = "values", .shape = {layer.n_heads, slots, layer.d_value}}};
+}
+
 std::vector<NamedShape> ConditionalWeights(const ModelConfig& layer) {
   std::vector<NamedShape> shapes = ProjectionShapes(layer);
   for (NamedShape& omega :
@@ -55,6 +61,7 @@ std::vector<MixerSpec> SoftmaxMixers() {
   local.name = "local";
   local.can.cross = false;
   local.check = CheckLocal;
+  local.state = LocalState;
   local.cost = nullptr;
   local.reads = DropoutAnd({"local_context"});
   MixerSpec topk = full;

@@ -15,6 +15,11 @@ std::vector<MixerSpec> ConditionalMixers();
 /// config/gated_softmax_form.h.
 std::vector<MixerSpec> GatedSoftmaxMixers();
 
+/// The last tokens that a causal window of local_context keys holds.
+inline int64_t LocalSlots(const ModelConfig& layer) {
+  return layer.local_context / 2 + 1;
+}
+
 /// One head over n tokens at once: scores and weighted sums, 2 n^2 (K + V), or
 /// n (n + 1) (K + V) where a token sees itself and what came before, without
 /// the exponentials and divisions; a step over n others 2 (n + 1) (K + V).

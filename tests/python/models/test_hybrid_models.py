@@ -116,6 +116,9 @@ LEAN = [
     dict(feed_forward="channel-mix"),
     dict(attention="full", positions="rotary", norm="post", feed_forward="channel-mix"),
     dict(layers=["rwkv7", "rwkv6", "gdn", "full"], feed_forward="channel-mix"),
+    dict(attention="local", local_context=5, **MODERN),
+    dict(attention="local", local_context=1),
+    dict(layers=[{"mixer": "local", "local_context": 8}, "linear"], positions="rotary", **MODERN),
 ]
 
 
@@ -132,6 +135,24 @@ def test_runtime_gives_the_same_logits(keys, tmp_path):
     lean = runtime.Model(tmp_path / "model")
     given = lean.score(lean.state(), tokens[0].numpy())
     assert np.abs(given - wanted).max() <= 1e-4
+
+
+@pytest.mark.parametrize("context", (1, 2, 7, 8, 100))
+def test_runtime_steps_local_attention_with_a_window_for_its_state(context, tmp_path):
+    layers = [{"mixer": "local", "local_context": context}, "linear"]
+    model = models.LanguageModel(**SMALL, layers=layers, positions="rotary").eval()
+    tarn.save_model(model, tmp_path / "model")
+    tokens = torch.randint(256, (1, 37))
+    with torch.no_grad():
+        wanted = model(tokens)[0].numpy()
+    lean = runtime.Model(tmp_path / "model")
+    state = lean.state()
+    lean.prefill(state, tokens[0, :3].numpy())
+    size = state.nbytes
+    for place in range(3, 37):
+        row = lean.step(state, int(tokens[0, place]))
+        assert np.abs(row - wanted[place]).max() <= 1e-4
+        assert state.nbytes == size
 
 
 @pytest.mark.parametrize("keys", [PATTERNS[1], PATTERNS[3], PATTERNS[6]], ids=words)

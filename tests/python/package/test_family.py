@@ -115,7 +115,8 @@ def _rows():
     lean = "test_models.py::test_runtime_gives_the_same_logits[{}]"
     clustered = dict(clusters=2)
     yield "full", _softmax("full", "full", lean.format("full-post-relu"))
-    yield "local", _softmax("local", "local-5", _runtime("local", local_context=4))
+    local = "test_hybrid_models.py::test_runtime_gives_the_same_logits[local-5-rms-swiglu]"
+    yield "local", _softmax("local", "local-5", local)
     yield "exact-topk", _softmax("exact-topk", "exact-topk-3", _runtime("exact-topk"))
     yield "conditional-full", [
         "test_golden.py::test_attention[conditional512_full]",
