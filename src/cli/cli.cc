@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},
     {"tokenize", Tokenize, "text to token ids and back; train a tokenizer"},
+    {"plot", Plot, "draw the curves of training runs (needs the training part)"},
     {"experiment", Experiment,
      "the paper's experiments (needs the training part)"},
 };

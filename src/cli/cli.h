@@ -33,8 +33,9 @@ int Verify(int argc, char** argv);
 int Tokenize(int argc, char** argv);
 /// Becomes tarn-train (see hand_over.h); returns only when that fails.
 int Train(int argc, char** argv);
-/// Becomes tarn-experiment, likewise.
+/// Become tarn-experiment and tarn-plot; they return only when that fails.
 int Experiment(int argc, char** argv);
+int Plot(int argc, char** argv);
 
 /// A failure whose exit code is not the one its error kind would have.
 class ExitError : public std::runtime_error {

@@ -1,21 +1,31 @@
-// `tarn experiment`: hands over to tarn-experiment, a launcher of the Python
-// package `experiments`, which builds on the training part.
+// `tarn experiment` and `tarn plot`: hand over to tarn-experiment and tarn-plot, launchers
+// of the Python packages `experiments` and `plotting`, which come with the training part.
 #include "cli/cli.h"
 #include "cli/commands/hand_over.h"
 
 namespace tarn::cli {
 namespace {
 
-constexpr char kMissing[] =
+constexpr char kNoExperiments[] =
     "tarn experiment: error: the experiments, tarn-experiment, are not here\n"
     "They stand on Python and torch and come with `make build`; `make runtime` "
     "leaves them out.\n"
     "Looked beside this program, in ../libexec/tarn and on PATH.\n";
 
+constexpr char kNoPlots[] =
+    "tarn plot: error: the program that draws, tarn-plot, is not here\n"
+    "It stands on Python and matplotlib and comes with `make build`; `make "
+    "runtime` leaves it out.\n"
+    "Looked beside this program, in ../libexec/tarn and on PATH.\n";
+
 }  // namespace
 
 int Experiment(int argc, char** argv) {
-  return HandOver("tarn-experiment", kMissing, argc, argv);
+  return HandOver("tarn-experiment", kNoExperiments, argc, argv);
+}
+
+int Plot(int argc, char** argv) {
+  return HandOver("tarn-plot", kNoPlots, argc, argv);
 }
 
 }  // namespace tarn::cli
