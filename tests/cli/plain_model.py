@@ -149,11 +149,15 @@ def _attention(config, weights, prefix, x):  # x, result: [T, d_model]
 
 
 def logits(config, weights, tokens):
-    """[T, vocab] of a pre-norm model with learned positions or none, gelu."""
+    """[T, vocab] of a pre-norm model with learned or sinusoidal positions or none, gelu."""
     weights = {name: w.astype(np.float64) for name, w in weights.items()}
     x = weights["value_embedding.weight"][tokens]
     if config["positions"] == "learned":
         x = x + weights["pos_embedding.weight"][np.arange(len(tokens))]
+    elif config["positions"] == "sinusoidal":
+        width = x.shape[1]
+        angles = np.arange(len(tokens))[:, None] / 10000 ** (np.arange(0, width, 2) / width)
+        x = x + np.stack([np.sin(angles), np.cos(angles)], -1).reshape(len(tokens), width)
     eps = config["norm_eps"]
     norm = lambda y, name: _layer_norm(y, weights[name + ".weight"], weights[name + ".bias"], eps)
     for i in range(config["n_layers"]):

@@ -108,14 +108,14 @@ def test_info(tarn, models):
 
 def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):
     """Its files are described; generating with it is still refused."""
-    folder = tmp_path / "local"
-    changes = plain_pairs.config_of("decoder", "local", local_context=4)
+    folder = tmp_path / "topk"
+    changes = plain_pairs.config_of("decoder", "exact-topk")
     _, weights = plain_model.write_model(folder, seed=1, **changes)
     done = tarn("info", folder, "--json")
     assert done.returncode == 0, done.stderr
     got = json.loads(done.stdout)
     assert "attention" in got["not_run_by_this_runtime"]
-    assert "local" in got["not_run_by_this_runtime"]
+    assert "exact-topk" in got["not_run_by_this_runtime"]
     total = sum(w.size for w in weights.values())
     assert got["parameters"]["total"] == total
     assert got["weight_bytes_in_file"] == 4 * total
@@ -195,7 +195,7 @@ def test_verify_sound_models(tarn, models):
 
 
 @pytest.mark.parametrize("key, changes, wanted", [
-    ("attention", {"attention": "reformer"}, "linear, full, aft-simple"),
+    ("attention", {"attention": "reformer"}, "linear, full, local, aft-simple"),
     ("feature_map", {"feature_map": "favor", "n_dims": 8},
      "elu1, identity, relu, relu2, softplus, poly2"),
 ])
