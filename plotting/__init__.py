@@ -1,7 +1,7 @@
 """Every plot of the repository: matplotlib in one style, and the same input
 gives the same bytes.
 
-The experiments' report, the benchmarks' report and scripts/plot_log.py draw
+The experiments' report, the benchmarks' report and `tarn plot` draw
 through this package; it knows none of them. matplotlib is loaded where a
 figure is drawn and not before, so that programs that print text need none.
 """

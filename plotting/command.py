@@ -51,7 +51,15 @@ def _means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _series(runs: Sequence[tuple[str, logs.Log]], key: str) -> list[plotting.Series]:
+    """One run's two curves have their names; of several runs each has a colour and its name."""
     series = []
+    if len(runs) == 1:
+        figures = runs[0][1].figures
+        series.append(plotting.Series("training", _means(figures[key]), "linear", faint=True))
+        if held_out := figures.get("val_" + key, []):
+            series.append(plotting.Series(f"held out: {held_out[-1][1]:.3f}", held_out, "softmax",
+                                          marker=True))
+        return series
     for index, (name, run) in enumerate(runs):
         kind = list(plotting.COLOURS)[index % len(plotting.COLOURS)]
         held_out = run.figures.get("val_" + key, [])

@@ -18,7 +18,6 @@ import plotting
 
 ROOT = native.ROOT
 DOCS = ROOT / "docs"
-PLOT_LOG = ROOT / "scripts" / "plot_log.py"
 CURVE = {"name": "c", "kind": "log-log", "title": "a < b", "x": "N", "y": "ms",
          "series": {"tarn": [(1, 2.0), (10, 30.0)], "x": [(1, 5.0)], "bound: y": [(1, 1), (10, 1)]}}
 BARS = {"name": "b", "kind": "bars", "title": "c", "x": "ms", "y": "",
@@ -34,6 +33,12 @@ def pinned():
 def run(*words, **environment):
     return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True,
                           env=os.environ | environment)
+
+
+def draw_log(log, out, **environment):
+    """What `tarn plot LOG --out OUT` hands over to."""
+    environment.setdefault("PYTHONPATH", str(ROOT))
+    return run("-m", "plotting", log, "--out", out, **environment)
 
 
 @pytest.mark.parametrize("plot", [CURVE, BARS], ids=["lines", "bars"])
@@ -111,7 +116,7 @@ def test_what_can_be_exceeded_is_a_reference():
 def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
     """In a process of its own, so that no order of a set or a run affects the bytes."""
     log = DOCS / "demonstrations" / "demo.jsonl"
-    done = run(PLOT_LOG, log, tmp_path / "demo.svg", PYTHONHASHSEED="7")
+    done = draw_log(log, tmp_path / "demo.svg", PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "demo.svg").read_bytes() == (DOCS / "demo.svg").read_bytes()
 
@@ -141,19 +146,21 @@ def test_numbers_below_an_axis_do_not_touch():
 
 
 @pytest.mark.parametrize("text, said", [
-    ("", "want rows with bits_per_byte, got none"),
-    ('{"step": 1}\n', "want rows with bits_per_byte, got none"),
-    ('{"step": 1, "bits_per_byte": 2}\n{"step', "log.jsonl:2: want a row"),
-    ('{"bits_per_byte": 2}\n', "log.jsonl:1: want a row"),
+    ("", "want rows of a training log, got none"),
+    ('{"step": 1}\n', "want rows of a training log, got none"),
+    ('{"step": 1, "bits_per_byte": 2}\n{"step\n', "log.jsonl:2: want a row"),
+    ('{"bits_per_byte": 2}\n', "want rows of a training log, got none"),
+    ('{"step": "1", "bits_per_byte": 2}\n', "log.jsonl:1: want a row"),
     ("3\n", "log.jsonl:1: want a row"),
-    ('{"step": 1, "bits_per_byte": null}\n', "log.jsonl:1: want a row"),
-    ('{"step": 1, "bits_per_byte": NaN}\n', "log.jsonl:1: want a row"),
-    ("[" * 100000, "log.jsonl:1: want a row"),
-], ids=["empty", "no bits", "cut", "no step", "no object", "null", "nan", "deep"])
+    ('{"step": 1, "bits_per_byte": null}\n', "want rows of a training log, got none"),
+    ('{"step": 1, "bits_per_byte": NaN}\n', "want rows of a training log, got none"),
+    ("[" * 60000 + "\n", "log.jsonl:1: want a row"),
+    ("[" * 100000, "log.jsonl:1: want at most"),
+], ids=["empty", "no bits", "no json", "no step", "bad step", "no object", "null", "nan", "deep", "long"])
 def test_broken_logs_are_named(tmp_path, text, said):
     (tmp_path / "log.jsonl").write_text(text)
-    done = run(PLOT_LOG, tmp_path / "log.jsonl", tmp_path / "out.svg")
-    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+    done = draw_log(tmp_path / "log.jsonl", tmp_path / "out.svg")
+    assert done.returncode == 3 and said in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr) < 500 and not (tmp_path / "out.svg").exists()
 
 
@@ -163,15 +170,15 @@ def test_logs_of_any_length_are_drawn(tmp_path, rows, suffix):
     log, out = tmp_path / "log.jsonl", tmp_path / f"out.{suffix}"
     log.write_text("".join(f'{{"step": {i}, "bits_per_byte": {8 / (i + 1)}}}\n'
                            for i in range(rows)))
-    done = run(PLOT_LOG, log, out)
+    done = draw_log(log, out)
     assert done.returncode == 0, done.stderr
     assert out.stat().st_size > 0
 
 
-def test_plot_log_says_how_to_call_it(tmp_path):
-    for words in ([], ["a.jsonl"], ["a.jsonl", "b.gif"]):
-        done = run(PLOT_LOG, *words)
-        assert done.returncode == 2 and "LOG.jsonl OUT.svg|OUT.png" in done.stderr
+def test_plot_says_how_to_call_it(tmp_path):
+    for words in ([], ["a.jsonl", "--out", "b.gif"]):
+        done = run("-m", "plotting", *words, PYTHONPATH=str(ROOT))
+        assert done.returncode == 2 and "LOG" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.fixture
@@ -198,9 +205,9 @@ def test_benchmarks_print_and_store_without_matplotlib(tmp_path, without_matplot
     assert "-crossover.svg)" in (out / "README.md").read_text()
 
 
-def test_plot_log_without_matplotlib(tmp_path, without_matplotlib):
+def test_plot_without_matplotlib(tmp_path, without_matplotlib):
     log = DOCS / "demonstrations" / "demo.jsonl"
-    done = run(PLOT_LOG, log, tmp_path / "x.svg", PYTHONPATH=without_matplotlib)
+    done = draw_log(log, tmp_path / "x.svg", PYTHONPATH=without_matplotlib)
     assert done.returncode == 1 and "want matplotlib" in done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "x.svg").exists()
 
