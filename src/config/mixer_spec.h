@@ -32,6 +32,7 @@ struct StateTensor {
   float initial = 0.0f;        // every entry before the first token
   bool grows = false;          // [tokens, shape...]: a cache
   DType dtype = DType::kF32;
+  int64_t kept = 0;  // where it grows: the last tokens that count; 0: all
 
   int64_t elements() const {
     int64_t count = 1;

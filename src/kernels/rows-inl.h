@@ -192,19 +192,15 @@ HWY_INLINE void StoreRow(DType dtype, const float* src, int64_t n, void* dst) {
 
 // ---- Feature maps.
 
-// exp(x) for x <= 0 to 2 ulp; 1 at 0, 0 below -104, NaN for NaN.
-// x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial for e^r (minimax in the
-// relative error, 0x1.8p-24); n comes from adding 1.5 * 2^23, whose last bits
-// then hold it.
-HWY_INLINE VF ExpNonPositive(VF x) {
+// exp(x) = p 2^n for |x| <= 104: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial p
+// for e^r (minimax in the relative error, 0x1.8p-24); n comes from adding 1.5 * 2^23,
+// whose last bits, those of `shifted`, then hold it.
+struct ScaledExp {
+  VF p, n, shifted;
+};
+
+HWY_INLINE ScaledExp ScaledExpOf(VF x) {
   const DF d;
-#if HWY_TARGET <= HWY_AVX3
-  x = hn::Max(hn::Set(d, -105.0f), x);  // keeps NaN: the second operand wins
-#else
-  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Ge(x, hn::Set(d, -87.0f))))) {
-    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
-  }
-#endif
   const VF magic = hn::Set(d, 12582912.0f);
   const VF shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
   const VF n = hn::Sub(shifted, magic);
@@ -217,12 +213,30 @@ HWY_INLINE VF ExpNonPositive(VF x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffdc4p-2f));
   p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffff6p-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  return {p, n, shifted};
+}
+
+// exp(x) to 2 ulp for |x| <= 87: n goes into the exponent.
+HWY_INLINE VF ExpWithin(VF x) {
+  const DF d;
+  const DI di;
+  const ScaledExp e = ScaledExpOf(x);
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, e.p),
+                                hn::ShiftLeft<23>(hn::BitCast(di, e.shifted))));
+}
+
+// exp(x) for x <= 0 to 2 ulp; 1 at 0, 0 below -104, NaN for NaN.
+HWY_INLINE VF ExpNonPositive(VF x) {
+  const DF d;
 #if HWY_TARGET <= HWY_AVX3
-  return VF{_mm512_scalef_ps(p.raw, n.raw)};  // right for subnormals as well
+  x = hn::Max(hn::Set(d, -105.0f), x);  // keeps NaN: the second operand wins
+  const ScaledExp e = ScaledExpOf(x);
+  return VF{_mm512_scalef_ps(e.p.raw, e.n.raw)};  // right for subnormals as well
 #else
-  const DI di;  // n into the exponent
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, p),
-                                hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Ge(x, hn::Set(d, -87.0f))))) {
+    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+  }
+  return ExpWithin(x);
 #endif
 }
 

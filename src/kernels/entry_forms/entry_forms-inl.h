@@ -72,25 +72,6 @@ struct EntryPullback {
   VF x, y, weight;
 };
 
-// exp(x) to 2 ulp for |x| <= 87, as ExpNonPositive computes it: x = n ln 2 + r.
-HWY_INLINE VF ExpWithin(VF x) {
-  const DF d;
-  const DI di;
-  const VF magic = hn::Set(d, 12582912.0f);
-  const VF shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
-  const VF n = hn::Sub(shifted, magic);
-  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4f), r);
-  VF p = hn::Set(d, 0x1.0fa7c6p-7f);
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.573acep-5f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.555a6ep-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffdc4p-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffff6p-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, p),
-                                hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
-}
-
 // sigma(x) = 1 / (1 + e), e = exp(-x): the quotient keeps its digits on either
 // side, and sigma(-x) = e sigma(x). 0 below -87; any number for NaN.
 struct QuickLogistic {

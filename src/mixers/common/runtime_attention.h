@@ -36,6 +36,25 @@ class RuntimeAttention : public RuntimeMixer {
   float* Out(const MixerBlock& block, int64_t row, int64_t head) const {
     return block.out[row] + head * d_value_;
   }
+  /// Rotates all rows of a block where positions are rotary.
+  void Rotate(MixerBlock& block) const {
+    if (!rotary_) return;
+    block.ForRows(key_width_, [&](int64_t row) { RotateRow(block, row); });
+  }
+  /// f(segment, head, worker) for every head of every segment, whose rows read
+  /// about `keys` keys each.
+  template <typename F>
+  void ForHeads(MixerBlock& block, int64_t keys, const F& f) const {
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    const int64_t rows_each = (block.rows() + segments - 1) / segments;
+    block.ForTasks(
+        segments * heads_,
+        rows_each * (keys * (d_key_ + d_value_) / 16 + 100),
+        [&](int64_t task, int worker) {
+          f(block.segments[static_cast<size_t>(task / heads_)], task % heads_,
+            worker);
+        });
+  }
   /// Rotates all queries and keys of a row, or of one head, by its position.
   void RotateRow(const MixerBlock& block, int64_t row) const;
   void RotateHead(const MixerBlock& block, int64_t row, int64_t head) const;

@@ -65,26 +65,6 @@ class Full final : public RuntimeAttention {
   }
 
  private:
-  void Rotate(MixerBlock& block) const {
-    if (!rotary_) return;
-    block.ForRows(key_width_, [&](int64_t row) { RotateRow(block, row); });
-  }
-
-  // f(segment, head, worker) for every head of every segment, whose rows read
-  // about `keys` keys each.
-  template <typename F>
-  void ForHeads(MixerBlock& block, int64_t keys, const F& f) const {
-    const int64_t segments = static_cast<int64_t>(block.segments.size());
-    const int64_t rows_each = (block.rows() + segments - 1) / segments;
-    block.ForTasks(
-        segments * heads_,
-        rows_each * (keys * (d_key_ + d_value_) / 16 + 100),
-        [&](int64_t task, int worker) {
-          f(block.segments[static_cast<size_t>(task / heads_)], task % heads_,
-            worker);
-        });
-  }
-
   // The segment's rows, each over the keys up to its own.
   void AttendHead(MixerBlock& block, const Segment& segment, int64_t layer,
                   int64_t head, int worker) const {

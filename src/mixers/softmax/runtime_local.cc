@@ -32,14 +32,16 @@ class Local final : public RuntimeAttention {
 
   void Mix(MixerBlock& block, int64_t layer) const override {
     Rotate(block);
-    ForHeads(block, [&](const Segment& segment, int64_t head, int worker) {
+    ForHeads(block, before_ + after_,
+             [&](const Segment& segment, int64_t head, int worker) {
       AttendHead(block, segment, layer, head, worker);
     });
   }
 
   void MixSequences(MixerBlock& block) const override {
     Rotate(block);
-    ForHeads(block, [&](const Segment& segment, int64_t head, int worker) {
+    ForHeads(block, before_ + after_,
+             [&](const Segment& segment, int64_t head, int worker) {
       AttendAround(block, segment, head, worker);
     });
   }
@@ -58,25 +60,6 @@ class Local final : public RuntimeAttention {
   }
 
  private:
-  void Rotate(MixerBlock& block) const {
-    if (!rotary_) return;
-    block.ForRows(key_width_, [&](int64_t row) { RotateRow(block, row); });
-  }
-
-  // f(segment, head, worker) for every head of every segment.
-  template <typename F>
-  void ForHeads(MixerBlock& block, const F& f) const {
-    const int64_t segments = static_cast<int64_t>(block.segments.size());
-    const int64_t rows_each = (block.rows() + segments - 1) / segments;
-    block.ForTasks(
-        segments * heads_,
-        rows_each * ((before_ + after_) * (d_key_ + d_value_) / 16 + 100),
-        [&](int64_t task, int worker) {
-          f(block.segments[static_cast<size_t>(task / heads_)], task % heads_,
-            worker);
-        });
-  }
-
   // The segment's rows in turn: each takes its slot, then reads all that are filled.
   void AttendHead(MixerBlock& block, const Segment& segment, int64_t layer,
                   int64_t head, int worker) const {

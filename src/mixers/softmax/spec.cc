@@ -15,9 +15,9 @@ void CheckLocal(const ModelConfig& layer) {
 }
 
 StateSpec LocalState(const ModelConfig& layer) {
-  const int64_t slots = LocalSlots(layer);
-  return {{.name = "keys", .shape = {layer.n_heads, slots, layer.d_key}},
-          {.name = "values", .shape = {layer.n_heads, slots, layer.d_value}}};
+  StateSpec state = KeyValueCacheState(layer);
+  for (StateTensor& tensor : state) tensor.kept = LocalSlots(layer);
+  return state;
 }
 
 std::vector<NamedShape> ConditionalWeights(const ModelConfig& layer) {

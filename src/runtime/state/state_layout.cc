@@ -17,6 +17,10 @@ StateLayout::StateLayout(const ModelConfig& config)
     const ModelConfig view = LayerView(config, i);
     std::vector<StatePlace>& places = layers.emplace_back();
     for (StateTensor& tensor : LayerState(view)) {
+      if (tensor.kept > 0) {  // a ring of that many tokens: [rows, kept, W]
+        tensor.shape.insert(tensor.shape.begin() + 1, tensor.kept);
+        tensor.grows = false;
+      }
       StatePlace place;
       place.width = tensor.elements();
       if (tensor.grows) {

@@ -43,6 +43,7 @@ Mixer::Mixer(const ModelConfig& layer, MixerPlace place)
   state_form_->kind = layer.attention;
   for (const StateTensor& tensor : LayerState(layer)) {
     state_form_->slots.push_back({tensor});
+    if (tensor.kept > 0) state_form_->window = tensor.kept;
   }
 }
 

@@ -1,7 +1,5 @@
 #include "torch_nn/mixers/softmax/softmax.h"
 
-#include <string_view>
-
 #include "torch_nn/mixers/common/cached.h"
 
 namespace tarn::nn {
@@ -70,17 +68,7 @@ class Full : public Softmax {
 
 class Local : public Softmax {
  public:
-  Local(const ModelConfig& layer, MixerPlace place) : Softmax(layer, place) {
-    state_form_->window = layer.local_context / 2 + 1;
-    // Here the window is a cache that is cut; the runtime's is a ring of its size.
-    for (StateSlot& slot : state_form_->slots) {
-      const std::string_view name = slot.spec.name;
-      if (name == "keys" || name == "values") {
-        slot.spec.shape = {layer.n_heads, slot.spec.shape.back()};
-        slot.spec.grows = true;
-      }
-    }
-  }
+  using Softmax::Softmax;
 
  protected:
   torch::Tensor Call(const Heads& heads,
