@@ -84,6 +84,7 @@ class Decoding {
     config.arch = c.arch;
     config.task = Task::kDerived;
     config.cross_attention = CrossAttention::kDerived;
+    config.max_positions = 2048;  // room for a prompt and a thousand tokens
     FinishConfig(config);
     return config;
   }
