@@ -1,4 +1,6 @@
 """Sequence-to-sequence models and classifiers from the command line."""
+import csv
+import gzip
 import json
 
 import numpy as np
@@ -176,6 +178,47 @@ def test_eval_of_a_classifier(tarn, classifier, tmp_path):
         done = tarn("eval", folder, path)
         assert done.returncode == 3 and words in done.stderr
         assert not bad or b"pairs.tsv:2" in done.stderr
+
+
+def test_eval_of_csv_gives_the_figures_of_lines(tarn, classifier, seq2seq, tmp_path):
+    pairs = [(LABELS[i % 3], f"text {i}, with a comma" + ' and "quotes"' * (i % 2))
+             for i in range(12)]
+    for folder, header in ((classifier[0], ("label", "text")),
+                           (seq2seq[0], ("source", "target"))):
+        plain = tmp_path / "x.tsv"
+        plain.write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+        usual, named = tmp_path / "x.csv", tmp_path / "named.txt"
+        with open(usual, "w", newline="") as file:
+            csv.writer(file).writerows([header, *pairs])
+        with open(named, "w", newline="") as file:
+            csv.writer(file).writerows([("id", "stars", "review"),
+                                        *((i, *pair) for i, pair in enumerate(pairs))])
+        (tmp_path / "x.csv.gz").write_bytes(gzip.compress(usual.read_bytes()))
+        flags = ["--label-column", "stars", "--text-column", "review"]
+        if header[0] == "source":
+            flags = ["--text-column", "stars", "--label-column", "review"]
+        got = [tarn("eval", folder, plain), tarn("eval", folder, usual),
+               tarn("eval", folder, tmp_path / "x.csv.gz"),
+               tarn("eval", folder, named, *flags),
+               tarn("eval", folder, "-", *flags, stdin=named.read_bytes())]
+        figures = [[line for line in done.stdout.splitlines()
+                    if not line.startswith(b"seconds")] for done in got]
+        assert got[0].returncode == 0 and figures[0][0] == b"examples 12"
+        assert all(other == figures[0] for other in figures), [g.stderr for g in got]
+
+
+def test_eval_of_csv_says_what_is_wrong(tarn, classifier, models, tmp_path):
+    folder, _ = classifier
+    path = tmp_path / "x.csv"
+    for text, words in (("a,b\n1,2\n", b"'label' and 'text'"), ("", b"x.csv"),
+                        ("label,text\nyes\n", b"x.csv:2: want 2 fields"),
+                        ("label,text\nyes,a\nmaybe,b\n", b"x.csv:3: want a label of"),
+                        ("label,text\n", b"at least 1 example")):
+        path.write_text(text)
+        done = tarn("eval", folder, path)
+        assert done.returncode == 3 and words in done.stderr, done.stderr
+    refused = tarn("eval", models / "linear", path, "--label-column", "x")
+    assert refused.returncode == 2 and b"--label-column" in refused.stderr
 
 
 def edits(a, b):

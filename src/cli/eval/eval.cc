@@ -22,6 +22,7 @@ struct EvalFlags {
   std::string dir, file;
   std::string weights = "f32";
   EvalImageFlags images;
+  train::PairColumns columns;
   int64_t batch = 16, beam = 1;
   int64_t max_tokens = 0, near = 1000, steps = 10'000;
   int threads = 0;
@@ -44,7 +45,9 @@ constexpr char kEvalFooter[] =
     "the memory in use at both.\n"
     "Classifiers: lines of \"label TAB text\"; accuracy. Sequence-to-sequence\n"
     "models: lines of \"source TAB target\"; edits a target token and exact\n"
-    "matches of the best hypothesis. --batch changes the speed alone.\n"
+    "matches of the best hypothesis. Or a CSV file with a header, as `tarn "
+    "train`\n"
+    "reads it. --batch changes the speed alone.\n"
     "Image models: images as `tarn train` reads them; bits/dim of all bytes "
     "but\n"
     "the first, or of those after the first --pixels pixels.\n\n"
@@ -55,6 +58,7 @@ constexpr char kEvalFooter[] =
     "  tarn eval models/demo book.txt --by-position --max-tokens 1000000\n"
     "  tarn eval models/dna genome.fna.gz --records fasta\n"
     "  tarn eval models/names held-out.tsv --beam 4\n"
+    "  tarn eval models/reviews held-out.csv --label-column stars\n"
     "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
 void Declare(ArgumentParser& parser, EvalFlags& flags) {
@@ -86,6 +90,12 @@ void Declare(ArgumentParser& parser, EvalFlags& flags) {
       .Needs(by_position)
       .ShowDefault();
   by_position.Excludes(per_token);
+  parser.Add("--text-column", flags.columns.input,
+             "CSV: column of the text or source (default: \"text\", or "
+             "\"source\")");
+  parser.Add("--label-column", flags.columns.output,
+             "CSV: column of the label or target (default: \"label\", or "
+             "\"target\")");
   parser.Add("--batch", flags.batch, "pairs run at a time")
       .Whole(1, 4096)
       .ShowDefault();
@@ -193,8 +203,9 @@ std::optional<int> EvalOthers(const ArgumentParser& parser,
                            Name(opened.model.config().task), "'"));
   };
   if (opened.model.config().task == Task::kImage) {
-    for (const char* name : {"--per-token", "--by-position", "--max-tokens",
-                             "--records", "--batch", "--beam"}) {
+    for (const char* name :
+         {"--per-token", "--by-position", "--max-tokens", "--records",
+          "--batch", "--beam", "--text-column", "--label-column"}) {
       refuse(name);
     }
     EvalImageFlags images = flags.images;
@@ -205,11 +216,14 @@ std::optional<int> EvalOthers(const ArgumentParser& parser,
   for (const char* name : {"--index", "--pool", "--pixels", "--per-image"}) {
     refuse(name);
   }
-  const PairFlags pairs = {flags.file, flags.batch, flags.beam, flags.json};
+  const PairFlags pairs = {flags.file, flags.batch, flags.beam, flags.json,
+                           flags.columns};
   const Arch arch = opened.model.config().arch;
   if (arch != Arch::kSeq2seq) refuse("--beam");
   if (arch == Arch::kDecoder) {
-    refuse("--batch");
+    for (const char* name : {"--batch", "--text-column", "--label-column"}) {
+      refuse(name);
+    }
     return std::nullopt;
   }
   refuse("--per-token");

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/commands/classify_run.h"
-#include "cli/console/lines.h"
 #include "cli/console/output.h"
 #include "cli/console/signals.h"
+#include "cli/eval/pair_source.h"
 #include "cli/generate/target_search.h"
 #include "core/text.h"
 
@@ -156,21 +156,21 @@ int EvalClassifier(const OpenedModel& opened, const PairFlags& flags) {
     }
     wanted.clear();
   };
-  LineReader lines(flags.file);
-  Progress progress("eval", lines.size());
+  PairSource source(flags.file, PairKind::kLabelled, flags.columns);
+  Progress progress("eval", source.size());
   TextPair pair;
-  while (NextPair(lines, "label TAB text", pair)) {
+  while (source.Next(pair)) {
     const auto found = classes.find(pair.first);
     if (found == classes.end()) {
-      throw ExitError(kExitBadModel, StrCat(lines.Place(),
+      throw ExitError(kExitBadModel, StrCat(source.Place(),
                                             ": want a label of labels.json, "
                                             "got ",
                                             Quoted(pair.first)));
     }
-    batch.Add(pair.second, lines.Place());
+    batch.Add(pair.second, source.Place());
     wanted.push_back(found->second);
     if (batch.size() == flags.batch) run();
-    progress.Update(lines.bytes_read(), StrCat(examples, " examples, accuracy ",
+    progress.Update(source.done(), StrCat(examples, " examples, accuracy ",
                                                Share(right, examples)));
   }
   run();
@@ -189,12 +189,12 @@ int EvalClassifier(const OpenedModel& opened, const PairFlags& flags) {
 
 int EvalTargets(const OpenedModel& opened, const PairFlags& flags) {
   TargetScorer scorer(opened, flags);
-  LineReader lines(flags.file);
-  Progress progress("eval", lines.size());
+  PairSource source(flags.file, PairKind::kTarget, flags.columns);
+  Progress progress("eval", source.size());
   TextPair pair;
-  while (PendingSignal() == 0 && NextPair(lines, "source TAB target", pair)) {
-    scorer.Add(pair, lines.Place());
-    progress.Update(lines.bytes_read(), StrCat(scorer.examples(), " examples"));
+  while (PendingSignal() == 0 && source.Next(pair)) {
+    scorer.Add(pair, source.Place());
+    progress.Update(source.done(), StrCat(scorer.examples(), " examples"));
   }
   if (PendingSignal() == 0) scorer.Run();
   if (scorer.examples() == 0 && PendingSignal() == 0) NoExamples(flags.file);

@@ -1,11 +1,13 @@
 // `tarn eval` of models that are measured on pairs, one a line: a classifier on
-// "label TAB text", a sequence-to-sequence model on "source TAB target".
+// "label TAB text", a sequence-to-sequence model on "source TAB target"; or on
+// two columns of a CSV file.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "cli/cli.h"
+#include "data/pairs/pairs.h"
 
 namespace tarn::cli {
 
@@ -14,6 +16,7 @@ struct PairFlags {
   int64_t batch = 16;
   int64_t beam = 1;
   bool json = false;
+  train::PairColumns columns;  // where one is given, the file is CSV
 };
 
 /// Accuracy: examples, accuracy, and the share of the commonest label.

@@ -36,6 +36,7 @@ class CsvReader {
   CsvReader(std::string path, std::string_view text);
   /// False at the end. Throws FormatError with file and line.
   bool Read(CsvRecord& record);
+  size_t bytes_read() const { return at_; }
 
  private:
   CsvField TakeField(const CsvRecord& record);

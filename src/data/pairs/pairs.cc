@@ -7,6 +7,7 @@
 #include "core/hash.h"
 #include "core/text.h"
 #include "data/pairs/csv.h"
+#include "data/pairs/csv_pairs.h"
 #include "data/text/records.h"
 
 namespace tarn::train {
@@ -90,55 +91,9 @@ class PairReader {
   }
 
   void ReadCsv(std::string_view text) {
-    const auto or_else = [](const std::string& name, const char* other) {
-      return name.empty() ? std::string(other) : name;
-    };
-    const std::string input =
-        or_else(columns_.input, label_first_ ? "text" : "source");
-    const std::string output =
-        or_else(columns_.output, label_first_ ? "label" : "target");
-    CsvReader reader(files_.path(file_), text);
-    CsvRecord record;
-    reader.Read(record);
-    const size_t width = record.fields.size();
-    const CsvColumns columns =
-        FindColumns(files_.path(file_), record, input, output);
-    while (reader.Read(record)) {
-      if (record.fields.size() != width) {
-        Refuse(record, StrCat(width, " fields, as in the header"),
-               StrCat(record.fields.size()));
-      }
-      Pair pair;
-      pair.input = Kept(record, columns.input, input);
-      pair.output = Kept(record, columns.output, output);
-      // Line ends begin and end a target; labels are printed one a line.
-      if (pair.output.find_first_of("\n\t") != std::string_view::npos) {
-        Refuse(record, StrCat("column ", Quoted(output), " without TABs and line ends"),
-               Quoted(pair.output));
-      }
-      if (label_first_ && pair.output.size() > kMaxLabelBytes) {
-        Refuse(record, StrCat("a label of at most ", kMaxLabelBytes, " bytes"),
-               StrCat(pair.output.size()));
-      }
-      Add(pair, record.line);
-    }
-  }
-
-  // The field's text, which the files hold, or else the split.
-  std::string_view Kept(const CsvRecord& record, size_t column,
-                        const std::string& name) {
-    const CsvField& field = record.fields[column];
-    if (field.text.empty()) {
-      Refuse(record, StrCat("column ", Quoted(name), " not empty"), "nothing");
-    }
-    if (!field.doubled) return field.text;
-    return split_.unescaped.emplace_back(Unescaped(field));
-  }
-
-  [[noreturn]] void Refuse(const CsvRecord& record, const std::string& wanted,
-                           const std::string& given) const {
-    throw FormatError(StrCat(files_.path(file_), ":", record.line), wanted,
-                      given);
+    CsvPairs records(files_.path(file_), text, label_first_, columns_);
+    Pair pair;
+    while (records.Next(split_.unescaped, pair)) Add(pair, pair.line);
   }
 
   const TextFiles& files_;
