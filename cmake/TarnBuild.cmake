@@ -118,9 +118,24 @@ function(tarn_batches target)
   set(size 5)
   if("torch" IN_LIST ARGN)
     set(size 10)
+  elseif(TARN_NATIVE)
+    set(size 16)  # built once, by someone who waits for it
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON
     UNITY_BUILD_BATCH_SIZE ${size})
+endfunction()
+
+# tarn_kernel_header(target): in a build for one SIMD target Highway's headers, most
+# of what a kernel compiles, are read once. With several targets each reads its own.
+function(tarn_kernel_header target)
+  if(NOT TARN_NATIVE)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE <hwy/foreach_target.h>
+    <hwy/highway.h> <algorithm> <cmath> <cstring> <string> <vector>)
+  # GCC takes its own intrinsics from a precompiled header for the project's code.
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized -Wno-maybe-uninitialized>)
 endfunction()
 
 if(TARN_BUILD_TESTS)

@@ -6,26 +6,9 @@
 namespace tarn {
 namespace {
 
-ModelConfig Finished(ModelConfig config) {
-  FinishConfig(config);
-  return config;
-}
-
-// Trained numbers of some tensors.
-int64_t Trained(const std::vector<NamedShape>& shapes) {
-  int64_t total = 0;
-  for (const auto& [name, shape] : shapes) {
-    if (IsBuffer(name)) continue;
-    int64_t elements = 1;
-    for (const int64_t size : shape) elements *= size;
-    total += elements;
-  }
-  return total;
-}
-
 // The number of trained parameters of a layer's mixer.
 int64_t Mixer(const ModelConfig& view) {
-  return Trained(Spec(view.attention).weights(view));
+  return TrainedNumbers(Spec(view.attention).weights(view));
 }
 
 int64_t SelfAttention(const ModelConfig& c, int64_t layers) {
@@ -66,12 +49,12 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   const int64_t norm = NormNumbers(c);
   const int64_t final_norm = c.final_norm ? norm : 0;
   parts.attention = SelfAttention(c, layers);
-  parts.feed_forward = layers * Trained(FeedForwardShapes(c));
+  parts.feed_forward = layers * TrainedNumbers(FeedForwardShapes(c));
   parts.norms = layers * 2 * norm + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
     parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
-    parts.feed_forward += more * Trained(FeedForwardShapes(c));
+    parts.feed_forward += more * TrainedNumbers(FeedForwardShapes(c));
     parts.norms += more * 3 * norm + final_norm;
   }
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/overloaded.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -201,13 +202,6 @@ constexpr ConfigField kFields[] = {
     {"query_key_norm", "'gated-full' normalises queries and keys",
      BoolField{&C::query_key_norm}, 4, "gated_softmax"},
 };
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 std::string RealText(double value) {
   char buffer[32];  // the shortest form of a double takes at most 24

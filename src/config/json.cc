@@ -16,11 +16,6 @@ constexpr const char* kMixerKey = "mixer";
 constexpr uint64_t kMaxJsonBytes = uint64_t{1} << 20;
 constexpr const char* kFile = "config.json";
 
-ModelConfig Finished(ModelConfig config) {
-  FinishConfig(config);
-  return config;
-}
-
 FormatError BadKey(const std::string& key, const std::string& wanted,
                    const std::string& given) {
   return FormatError(StrCat(kFile, ": ", key), wanted, given);

@@ -104,6 +104,11 @@ void DeriveFeatures(ModelConfig& config) {
   }
 }
 
+ModelConfig Finished(ModelConfig config) {
+  FinishConfig(config);
+  return config;
+}
+
 void FinishConfig(ModelConfig& config) {
   ModelConfig finished = config;
   CheckRanges(finished);

@@ -165,6 +165,8 @@ struct ModelConfig {
 /// state. Keys that no part of the model reads return to their defaults. Throws
 /// ArgumentError naming the key, with the config unchanged.
 void FinishConfig(ModelConfig& config);
+/// The same on a copy; of the defaults where nothing is given.
+ModelConfig Finished(ModelConfig config = {});
 
 /// A finished configuration as layer i of a stack sees it: `attention` is its
 /// mixer, the pattern's options are in their keys, `layers` is empty.
@@ -241,6 +243,10 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
 /// Whether a tensor of that name is drawn or fixed, not trained: omega,
 /// log_decay, lower_bound.
 bool IsBuffer(std::string_view name);
+
+/// Numbers in tensors of these shapes, buffers left out.
+int64_t TrainedNumbers(
+    const std::vector<std::pair<std::string, std::vector<int64_t>>>& shapes);
 /// Elements of all tensors that are trained.
 int64_t ParameterCount(const ModelConfig& config);
 

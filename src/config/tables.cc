@@ -6,19 +6,13 @@
 #include "config/fields.h"
 #include "config/gated_form.h"
 #include "core/json.h"
+#include "core/overloaded.h"
 #include "core/text.h"
 
 namespace tarn {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 // The value of a key that is not given; null where another key decides.
 Json DefaultOf(const ConfigField& field) {

@@ -31,9 +31,5 @@ inline ModelConfig With(Words words, const Words& changes = {}) {
   return config;
 }
 
-inline ModelConfig Finished(ModelConfig config = {}) {
-  FinishConfig(config);
-  return config;
-}
 
 }  // namespace tarn

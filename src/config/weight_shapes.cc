@@ -186,23 +186,12 @@ Shapes Head(const ModelConfig& config) {
   return list.Take();
 }
 
-int64_t Trained(const Shapes& shapes) {
-  int64_t total = 0;
-  for (const NamedShape& shape : shapes) {
-    if (IsBuffer(shape.first)) continue;
-    int64_t elements = 1;
-    for (const int64_t size : shape.second) elements *= size;
-    total += elements;
-  }
-  return total;
-}
-
 // Needs ranges checked and sizes derived; no product can overflow then.
 int64_t CountParameters(const ModelConfig& config) {
-  int64_t total = Trained(Embeddings(config)) + Trained(Head(config));
+  int64_t total = TrainedNumbers(Embeddings(config)) + TrainedNumbers(Head(config));
   for (const Stack& stack : Stacks(config)) {
-    for (int64_t i = 0; i < stack.layers; ++i) total += Trained(stack.Layer(i));
-    total += Trained(stack.after);
+    for (int64_t i = 0; i < stack.layers; ++i) total += TrainedNumbers(stack.Layer(i));
+    total += TrainedNumbers(stack.after);
   }
   return total;
 }
@@ -246,6 +235,17 @@ bool IsBuffer(std::string_view name) {
       std::begin(kBuffers), std::end(kBuffers), [&](std::string_view ending) {
         return name.ends_with(ending) || name == ending.substr(1);
       });
+}
+
+int64_t TrainedNumbers(const Shapes& shapes) {
+  int64_t total = 0;
+  for (const NamedShape& shape : shapes) {
+    if (IsBuffer(shape.first)) continue;
+    int64_t elements = 1;
+    for (const int64_t size : shape.second) elements *= size;
+    total += elements;
+  }
+  return total;
 }
 
 int64_t ModelConfig::EmbeddingWidth() const {

@@ -12,7 +12,7 @@
 namespace tarn {
 namespace {
 
-constexpr uint32_t kNone = ~uint32_t{0};
+constexpr uint32_t kNoPlace = ~uint32_t{0};
 constexpr int64_t kLeastCount = 2;  // a pair seen once teaches nothing
 
 // Two neighbours in one number, in the order that breaks ties.
@@ -94,15 +94,15 @@ Learner::Learner(const std::vector<std::string_view>& texts,
 
 void Learner::AddPiece(std::string_view piece, int64_t count) {
   const size_t begin = symbols_.size();
-  if (piece.size() >= kNone - begin) {
+  if (piece.size() >= kNoPlace - begin) {
     throw ArgumentError(
-        "texts", StrCat("below ", kNone, " bytes of distinct pieces"), "more");
+        "texts", StrCat("below ", kNoPlace, " bytes of distinct pieces"), "more");
   }
   for (size_t i = 0; i < piece.size(); ++i) {
     const auto place = static_cast<uint32_t>(begin + i);
     symbols_.push_back(static_cast<uint8_t>(piece[i]));
-    before_.push_back(i == 0 ? kNone : place - 1);
-    after_.push_back(i + 1 == piece.size() ? kNone : place + 1);
+    before_.push_back(i == 0 ? kNoPlace : place - 1);
+    after_.push_back(i + 1 == piece.size() ? kNoPlace : place + 1);
     piece_.push_back(static_cast<uint32_t>(piece_counts_.size()));
   }
   piece_counts_.push_back(count);
@@ -152,19 +152,19 @@ int32_t Learner::ResultOf(int32_t left, int32_t right) {
 
 void Learner::MergeAt(uint32_t place, const BpeMerge& merge) {
   const uint32_t right = after_[place];
-  if (symbols_[place] != merge.left || right == kNone ||
+  if (symbols_[place] != merge.left || right == kNoPlace ||
       symbols_[right] != merge.right) {
     return;  // taken by a merge since
   }
   const uint32_t before = before_[place], after = after_[right];
-  if (before != kNone) Count(symbols_[before], merge.left, before, -1);
-  if (after != kNone) Count(merge.right, symbols_[after], right, -1);
+  if (before != kNoPlace) Count(symbols_[before], merge.left, before, -1);
+  if (after != kNoPlace) Count(merge.right, symbols_[after], right, -1);
   symbols_[place] = merge.result;
   symbols_[right] = -1;
   after_[place] = after;
-  if (after != kNone) before_[after] = place;
-  if (before != kNone) Count(symbols_[before], merge.result, before, 1);
-  if (after != kNone) Count(merge.result, symbols_[after], place, 1);
+  if (after != kNoPlace) before_[after] = place;
+  if (before != kNoPlace) Count(symbols_[before], merge.result, before, 1);
+  if (after != kNoPlace) Count(merge.result, symbols_[after], place, 1);
 }
 
 void Learner::MergeEverywhere(const BpeMerge& merge) {

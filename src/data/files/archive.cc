@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
 // What ends a tar archive: two blocks of zeros.
-constexpr uint64_t kBlockBytes = 512, kEndBytes = 2 * kBlockBytes;
+constexpr uint64_t kTarBlockBytes = 512, kEndBytes = 2 * kTarBlockBytes;
 
 // Hands the unpacked bytes to libarchive and watches how they end.
 class Source {
@@ -114,7 +114,7 @@ class TarReader {
     while (source_.Next() > 0) {
     }
     if (source_.zeros_at_end() >= kEndBytes &&
-        source_.bytes() % kBlockBytes == 0) {
+        source_.bytes() % kTarBlockBytes == 0) {
       return;
     }
     throw FormatError(path_, "a whole tar archive", "one that is cut off");

@@ -16,7 +16,7 @@ constexpr int64_t kMaxSymbols = int64_t{1} << 20;
 // do; see trainer.cc for the others.
 constexpr uint64_t kHeldOutStream = ~uint64_t{2};
 // A row of 2^20 tokens draws fewer numbers than this.
-constexpr uint64_t kCountersPerRow = uint64_t{1} << 22;
+constexpr uint64_t kCountersPerGeneratedRow = uint64_t{1} << 22;
 
 constexpr int64_t kCopySymbols = 10;
 constexpr int64_t kMqarSymbols = 8192;
@@ -168,7 +168,7 @@ int64_t Generator::vocab_size() const {
 }
 
 GeneratedRow Generator::Row(uint64_t seed, uint64_t stream, int64_t row) const {
-  Rng rng(seed, stream, static_cast<uint64_t>(row) * kCountersPerRow);
+  Rng rng(seed, stream, static_cast<uint64_t>(row) * kCountersPerGeneratedRow);
   return options_.kind == GeneratorKind::kCopy
              ? CopyRow(rng, options_.symbols, seq_len_)
              : MqarRow(rng, options_, seq_len_);

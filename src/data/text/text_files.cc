@@ -44,7 +44,7 @@ int OpenSpool(const std::string& dir) {
 }
 
 // Reads up to a buffer's bytes; 0 at the end.
-using Source = std::function<size_t(char*, size_t)>;
+using ByteSource = std::function<size_t(char*, size_t)>;
 
 size_t ReadSome(int from, const std::string& path, char* out, size_t bytes) {
   for (;;) {
@@ -67,7 +67,7 @@ void WriteAll(int to, std::string_view bytes, const std::string& path,
 }
 
 // Copies `source` to the file `to` in `dir`; of FASTA the letters alone.
-void Copy(const Source& source, TextForm form, int to, const std::string& path,
+void Copy(const ByteSource& source, TextForm form, int to, const std::string& path,
           const std::string& dir) {
   std::vector<char> buffer(1 << 20);
   FastaReader fasta(path);

@@ -16,11 +16,6 @@
 namespace tarn::nn {
 namespace {
 
-ModelConfig Finished(ModelConfig config) {
-  FinishConfig(config);
-  return config;
-}
-
 // The device of the first parameter found. Listing all parameters takes longer
 // than some products of a step.
 std::optional<torch::Device> DeviceOf(const torch::nn::Module& module) {
