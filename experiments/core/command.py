@@ -245,7 +245,7 @@ def main(arguments: Sequence[str]) -> int:
         return error.code
     except KeyboardInterrupt as stop:
         again = shlex.join([*_PROGRAM.split(), *(a for a in arguments if a != "--force")])
-        print(f"stopped; what is measured is kept. Go on with: {again}", file=sys.stderr)
+        print(f"stopped; measurements are kept. Continue with: {again}", file=sys.stderr)
         return 143 if isinstance(stop, _Terminated) else 130
     except BrokenPipeError:
         sys.stderr.close()

@@ -150,7 +150,7 @@ std::vector<ConfigKey> ConfigKeys() {
   keys.push_back({"layers",
                   "mixers of the layers, repeated over the depth: "
                   "linear,full or linear,local:local_context=64",
-                  "mixers out of those of attention, with options after colons",
+                  "mixers of --attention, with options after colons",
                   "", "A[,B...]"});
   return keys;
 }

@@ -59,7 +59,7 @@ int StartRanks(char** argv) {
   }
   std::fprintf(stderr,
                "tarn train: error: --ranks: want the launcher tarn-train-ranks "
-               "beside tarn-train, got none\n");
+               "next to tarn-train, got none\n");
   return 1;
 }
 

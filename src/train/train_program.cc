@@ -215,7 +215,7 @@ int RunProgram(const std::vector<std::string>& arguments,
     return 0;
   }
   std::fprintf(stderr,
-               "stopped after step %lld, saved; go on with: "
+               "stopped after step %lld, saved; continue with: "
                "tarn train --out %s --resume%s%s\n",
                static_cast<long long>(result.step),
                ShellWord(result.out).c_str(),

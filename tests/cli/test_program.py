@@ -141,7 +141,7 @@ def test_info_of_a_model_of_frames(tarn, tmp_path):
     plain_model.write_safetensors(tmp_path / "model.safetensors", weights)
     done = tarn("verify", tmp_path)
     assert done.returncode == 3 and b"config.json: task: " in done.stdout
-    assert b"sound" in done.stdout.splitlines()[1], done.stdout
+    assert b"valid" in done.stdout.splitlines()[1], done.stdout
     done = tarn("info", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     got = json.loads(done.stdout)
@@ -211,7 +211,7 @@ def test_verify_names_what_this_runtime_refuses(tarn, tmp_path, key, changes, wa
     lines = fault(tarn, tmp_path)
     assert len(lines) == 2 and lines[0].startswith(f"config.json: {key}: "), lines
     assert wanted in lines[0] and changes[key] in lines[0] and "this runtime" in lines[0]
-    assert "sound" in lines[1] and "all finite" in lines[1]
+    assert "valid" in lines[1] and "all finite" in lines[1]
     opened = tarn("generate", tmp_path)
     assert opened.returncode == 3 and lines[0] in opened.stderr.decode()
 

@@ -217,7 +217,7 @@ def test_stop_and_go_on(quick, tmp_path, number, code):
     process.send_signal(number)
     got, out, errors = finish(process)
     assert got == code and out == ""
-    assert "stopped; what is measured is kept. Go on with: tarn experiment scaling" in errors
+    assert "stopped; measurements are kept. Continue with: tarn experiment scaling" in errors
     assert not (tmp_path / "work/scaling/result.json").exists()
     stopped_at = len(steps(runs / "train-softmax"))
     assert 8 <= stopped_at < STEPS and (runs / "train-softmax/checkpoint").is_dir()

@@ -107,7 +107,7 @@ def test_signals_save_and_say_how_to_resume(
     assert process.returncode == code
     step = json.loads((out / "checkpoint/train.json").read_text())["step"]
     assert step == lines(out) >= 10
-    command = stderr.decode().strip().splitlines()[-1].split("go on with: ")[1]
+    command = stderr.decode().strip().splitlines()[-1].split("continue with: ")[1]
     assert command == f"tarn train --out '{out}' --resume"
     # The command as it is, except for the name of the program.
     assert os.system(command.replace("tarn train", PROGRAM) + " 2>&1") == 0

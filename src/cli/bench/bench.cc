@@ -33,13 +33,13 @@ struct BenchFlags {
 
 constexpr char kBenchFooter[] =
     "Lists are separated by commas; every combination is run. pp: tokens of a\n"
-    "prompt consumed at once; tg: tokens one after the other. Neither\n"
-    "tokenizer nor sampler is in the clock. Depths in ascending order go on\n"
-    "from each other. The first table has llama-bench's columns. The second\n"
-    "holds each step against the bandwidth at which the same threads read a\n"
-    "buffer of the weights' size; the third says what it takes to keep,\n"
-    "restore and fork a state in memory. json and csv: llama-bench's keys,\n"
-    "ours behind them.\n\n"
+    "prompt consumed at once; tg: tokens one after the other. Times include\n"
+    "neither tokenizer nor sampler. Depths in ascending order continue from\n"
+    "each other. The first table has llama-bench's columns. The second\n"
+    "compares each step with the bandwidth at which the same threads read a\n"
+    "buffer of the weights' size; the third gives the time to save, restore\n"
+    "and fork a state in memory. json and csv have llama-bench's keys,\n"
+    "followed by tarn's.\n\n"
     "Examples:\n"
     "  tarn bench models/demo\n"
     "  tarn bench models/demo -p 0 -n 128 -t 1,2 --weights f32,bf16\n"
@@ -54,25 +54,27 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
   constexpr int64_t kMost = int64_t{1} << 32;
   list("-p,--n-prompt", flags.prompts, kMost, "prompt lengths; 0: none");
   list("-n,--n-gen", flags.generated, kMost, "tokens to generate; 0: none");
-  list("-d,--n-depth", flags.depths, kMost, "tokens that come before");
+  list("-d,--n-depth", flags.depths, kMost, "tokens of context before a test");
   list("-t,--threads", flags.threads, 1024, "0: as many as there are cores");
   list("--batch", flags.batches, 65536, "sessions that step together; 0: none");
   parser
       .Add("--batch-steps", flags.batch_steps,
-           "tokens of each session in those tests")
+           "tokens of each session in batch tests")
       .Whole(1, kMost)
       .ShowDefault();
-  parser.Add("-r,--repetitions", flags.runs.repetitions, "of each test")
+  parser.Add("-r,--repetitions", flags.runs.repetitions, "runs of each test")
       .Whole(1, 1000000)
       .ShowDefault();
-  parser.Add("--warm-ups", flags.runs.warm_ups, "of each test, not measured")
+  parser
+      .Add("--warm-ups", flags.runs.warm_ups,
+           "runs of each test that are not measured")
       .Whole(0, 1000000)
       .ShowDefault();
   parser.Add("--weights", flags.weights, "how weights are held in memory")
       .Commas()
       .OneOf({"f32", "bf16"})
       .ShowDefault();
-  parser.Add("-o,--output", flags.output, "md, csv or json")
+  parser.Add("-o,--output", flags.output, "output format")
       .OneOf({"md", "csv", "json"})
       .ShowDefault();
   parser.Footer(kBenchFooter);
@@ -116,18 +118,16 @@ std::vector<BenchTest> Tests(const BenchFlags& flags, int64_t depth) {
 
 // A model with learned positions has room for so many tokens: sizes that were
 // not asked for follow, others are refused before any work.
-void FitPositions(BenchFlags& flags, const BenchFlags& defaults,
-                  int64_t room) {
+void FitPositions(BenchFlags& flags, const BenchFlags& defaults, int64_t room) {
   const auto fit = [&](const char* name, std::vector<int64_t>& values,
                        const std::vector<int64_t>& usual, int64_t depth) {
     for (int64_t& value : values) {
       if (value <= room - depth) continue;
       if (values != usual) {
-        throw ArgumentError(
-            name,
-            StrCat("at most ", room - depth, ": the model has ", room,
-                   " learned positions (max_positions)"),
-            StrCat(value));
+        throw ArgumentError(name,
+                            StrCat("at most ", room - depth, ": the model has ",
+                                   room, " learned positions (max_positions)"),
+                            StrCat(value));
       }
       value = room - depth;
     }
@@ -211,9 +211,8 @@ BenchRow Describe(const BenchFlags& flags, const Model& model,
   return row;
 }
 
-void RunModel(BenchFlags flags, const std::string& weights,
-              int64_t threads, const std::function<bool()>& stopped,
-              BenchReport& report) {
+void RunModel(BenchFlags flags, const std::string& weights, int64_t threads,
+              const std::function<bool()>& stopped, BenchReport& report) {
   const Model model = OpenForBench(flags, weights, threads);
   if (model.config().arch != Arch::kDecoder) {
     throw ExitError(

@@ -25,11 +25,13 @@ struct ClassifyFlags {
 };
 
 constexpr char kClassifyFooter[] =
-    "Each line is one text; stdout carries one label for each, in order. A "
-    "line\n"
-    "that holds nothing is an error. --json: an object a line, with the\n"
-    "probability of every class. Lines are run --batch at a time, which is\n"
-    "faster and changes no bit.\n\n"
+    "Each line is one text; stdout gets one label per line, in order. An "
+    "empty\n"
+    "line is an error. --json prints one object per line, with the "
+    "probability\n"
+    "of every class. --batch lines run at a time, which is faster and does "
+    "not\n"
+    "change the results.\n\n"
     "Examples:\n"
     "  tarn classify models/reviews reviews.txt\n"
     "  echo 'x29n47]0]' | tarn classify models/listops-linear\n"
@@ -37,7 +39,7 @@ constexpr char kClassifyFooter[] =
 
 void Declare(ArgumentParser& parser, ClassifyFlags& flags) {
   parser.Add("DIR", flags.dir, "model directory of a classifier").Required();
-  parser.Add("FILE", flags.file, "one text a line; - is standard input")
+  parser.Add("FILE", flags.file, "one text per line; - is standard input")
       .ShowDefault();
   parser.Add("--batch", flags.batch, "lines run at a time")
       .Whole(1, 4096)
@@ -62,8 +64,9 @@ std::string JsonLine(const ClassScores& scores,
 
 int Classify(int argc, char** argv) {
   ClassifyFlags flags;
-  ArgumentParser parser("Puts texts into the classes a model was trained on.",
-                        "tarn classify");
+  ArgumentParser parser(
+      "Classifies texts with the classes a model was trained on.",
+      "tarn classify");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   const OpenedModel opened = OpenModelDirectory(

@@ -1,5 +1,6 @@
-// `tarn experiment` and `tarn plot`: hand over to tarn-experiment and tarn-plot, launchers
-// of the Python packages `experiments` and `plotting`, which come with the training part.
+// `tarn experiment` and `tarn plot`: hand over to tarn-experiment and
+// tarn-plot, launchers of the Python packages `experiments` and `plotting`,
+// which come with the training part.
 #include "cli/cli.h"
 #include "cli/commands/hand_over.h"
 
@@ -8,15 +9,15 @@ namespace {
 
 constexpr char kNoExperiments[] =
     "tarn experiment: error: the experiments, tarn-experiment, are not here\n"
-    "They stand on Python and torch and come with `make build`; `make runtime` "
+    "They need Python and torch and come with `make build`; `make runtime` "
     "leaves them out.\n"
-    "Looked beside this program, in ../libexec/tarn and on PATH.\n";
+    "Looked next to this program, in ../libexec/tarn and on PATH.\n";
 
 constexpr char kNoPlots[] =
     "tarn plot: error: the program that draws, tarn-plot, is not here\n"
-    "It stands on Python and matplotlib and comes with `make build`; `make "
+    "It needs Python and matplotlib and comes with `make build`; `make "
     "runtime` leaves it out.\n"
-    "Looked beside this program, in ../libexec/tarn and on PATH.\n";
+    "Looked next to this program, in ../libexec/tarn and on PATH.\n";
 
 }  // namespace
 

@@ -20,16 +20,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kInfoFooter[] =
     "`config` has the keys that this model reads.\n"
-    "FLOP: a multiply-add counts as 2. A linear model's state never grows; "
-    "for\n"
-    "softmax attention the cost of the first token and the growth a token are\n"
-    "given. `scaling` compares softmax with linear attention per token of a\n"
-    "text: seen at once (parallel), one more token (step), and the cache or\n"
-    "state read for it. `parameters_textbook` is 12 D^2 a layer, 16 D^2 a\n"
-    "layer that attends to a source as well, and N D a table of tokens.\n"
-    "A sequence-to-sequence model keeps the memory of a source with the\n"
-    "state; a classifier keeps nothing. `training` is the run in the same\n"
-    "folder: updates made, device and precision. A model that can be\n"
+    "FLOP: a multiply-add counts as 2. A linear model's state never grows. "
+    "For\n"
+    "softmax attention, the cost of the first token and the growth per token\n"
+    "are given. `scaling` compares softmax with linear attention per token of\n"
+    "a text: processed at once (parallel), one more token (step), and the\n"
+    "cache or state read for it. `parameters_textbook` is 12 D^2 per layer,\n"
+    "16 D^2 per layer that also attends to a source, and N D per table of\n"
+    "tokens. A sequence-to-sequence model keeps the memory of a source with\n"
+    "the state; a classifier has no state. `training` describes the run in\n"
+    "the same folder: updates made, device and precision. A model that can be\n"
     "trained but not run here is described from its files.\n\n"
     "Examples:\n"
     "  tarn info models/demo\n"
@@ -198,7 +198,7 @@ int Info(int argc, char** argv) {
   std::string dir;
   bool json = false;
   ArgumentParser parser(
-      "Describes a model: configuration, sizes, cost a token.", "tarn info");
+      "Describes a model: configuration, sizes, cost per token.", "tarn info");
   parser.Add("DIR", dir, "model directory").Required();
   parser.AddFlag("--json", json, "one JSON object on stdout");
   parser.Footer(kInfoFooter);

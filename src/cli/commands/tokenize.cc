@@ -30,17 +30,17 @@ struct TokenizeFlags {
 constexpr char kTokenizeFooter[] =
     "TOKENIZER is a model directory, a tokenizer.json (tarn's or Hugging "
     "Face's\n"
-    "byte-level BPE), GPT-2's encoder.json with vocab.bpe beside it, or the "
-    "RWKV\n"
-    "World vocabulary. Text comes from FILEs or standard input. Each line "
-    "gives a\n"
-    "line of ids, its line end left out; --whole takes an input as one text.\n"
-    "--decode goes the other way, a line of ids to a line of text. Special "
-    "tokens\n"
-    "are read from the text only with --allow-special.\n"
-    "--train learns a byte-level BPE from FILEs: ids 0 to 255 are the bytes; "
+    "byte-level BPE), GPT-2's encoder.json with vocab.bpe in the same folder, "
+    "or\n"
+    "the RWKV World vocabulary. Text comes from FILEs or standard input. Each\n"
+    "line becomes a line of ids, without its line end; --whole treats an "
+    "input\n"
+    "as one text. --decode turns each line of ids into a line of text. "
+    "Special\n"
+    "tokens are recognised in the text only with --allow-special.\n"
+    "--train learns a byte-level BPE from FILEs, in which ids 0 to 255 are "
     "the\n"
-    "file it writes serves `tarn train --tokenizer bpe --tokenizer-file`.\n\n"
+    "bytes, for `tarn train --tokenizer bpe --tokenizer-file`.\n\n"
     "Examples:\n"
     "  tarn tokenize --train text.txt --vocab 4096 --out bpe.json\n"
     "  tarn tokenize bpe.json page.txt > page.ids\n"
@@ -56,7 +56,9 @@ void Declare(ArgumentParser& parser, TokenizeFlags& flags) {
       .Required();
   Argument train =
       parser.AddFlag("--train", flags.train, "learn a BPE from the FILEs");
-  parser.Add("--vocab", flags.vocab, "--train: ids, the 256 bytes included")
+  parser
+      .Add("--vocab", flags.vocab,
+           "--train: number of ids, including the 256 bytes")
       .Whole(256, kMaxBpeTokens)
       .ShowDefault()
       .Needs(train);
@@ -65,16 +67,21 @@ void Declare(ArgumentParser& parser, TokenizeFlags& flags) {
                             "output");
   out.Needs(train);
   train.Needs(out);
-  parser.AddFlag("--decode", flags.decode, "ids to text").Excludes(train);
-  parser.AddFlag("--count", flags.count, "only numbers of tokens and bytes")
+  parser.AddFlag("--decode", flags.decode, "turn ids into text")
       .Excludes(train);
-  parser.AddFlag("--whole", flags.whole, "an input is one text, not lines")
+  parser
+      .AddFlag("--count", flags.count,
+               "print only the numbers of tokens and bytes")
+      .Excludes(train);
+  parser
+      .AddFlag("--whole", flags.whole,
+               "treat an input as one text, not as lines")
       .Excludes(train);
   parser
       .AddFlag("--allow-special", flags.allow_special,
-               "text of special tokens becomes those tokens")
+               "recognise special tokens in the text")
       .Excludes(train);
-  parser.AddFlag("--json", flags.json, "one JSON object a line")
+  parser.AddFlag("--json", flags.json, "one JSON object per line")
       .Excludes(train);
   parser.Footer(kTokenizeFooter);
 }

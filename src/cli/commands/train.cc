@@ -8,8 +8,8 @@ namespace {
 
 constexpr char kMissing[] =
     "tarn train: error: the training part, tarn-train, is not here\n"
-    "It stands on libtorch and is built by `make build`; `make runtime` leaves "
-    "it out.\nLooked beside this program, in ../libexec/tarn and on PATH.\n";
+    "It needs libtorch and is built by `make build`; `make runtime` leaves it "
+    "out.\nLooked next to this program, in ../libexec/tarn and on PATH.\n";
 
 }  // namespace
 

@@ -14,12 +14,11 @@ namespace tarn::cli {
 namespace {
 
 constexpr char kVerifyFooter[] =
-    "Prints one line for each fault: file, tensor, byte offset, what must be\n"
-    "there and what is; exit code 3. A sound model gives one line that begins\n"
-    "with ok. Files without a fault of a model that this runtime cannot run\n"
-    "(`tarn train` makes more kinds) give the key of config.json that stands "
-    "in\n"
-    "the way and what would do, with the same exit code.\n\n"
+    "Prints one line for each fault: file, tensor, byte offset, the expected\n"
+    "and the actual value; exit code 3. A valid model prints one line that\n"
+    "begins with ok. If the files are valid but this runtime cannot run the\n"
+    "model (`tarn train` supports more architectures), the line names the key\n"
+    "of config.json and the supported values; the exit code is also 3.\n\n"
     "Example:\n"
     "  tarn verify models/demo\n";
 
@@ -48,7 +47,7 @@ int Verify(int argc, char** argv) {
   }
   if (refused) payload.Write(StrCat(refused->what(), "\n"));
   if (report.problems.empty()) {
-    payload.Write(StrCat(refused ? "the files are sound, " : "ok ", dir, ": ",
+    payload.Write(StrCat(refused ? "the files are valid, " : "ok ", dir, ": ",
                          report.tensors, " tensors, ", report.elements,
                          " weights, all finite\n"));
   }

@@ -128,10 +128,10 @@ void PrintFigures(const Model& model, int64_t images, double seconds,
 }
 
 constexpr char kDrawFooter[] =
-    "Draws --count images, or --samples completions of each image of --given\n"
-    "FILE, whose first --pixels pixels stay as they are, into the IDX file "
-    "--out,\n"
-    "which is there whole or not at all. Figures go to stderr. The same seed "
+    "Draws --count new images, or --samples completions of each image of\n"
+    "--given FILE, whose first --pixels pixels stay unchanged. The IDX file "
+    "--out\n"
+    "is written whole or not at all. Statistics go to stderr. The same seed "
     "gives\n"
     "the same images with any --batch and on any number of threads.\n\n"
     "Examples:\n"
@@ -142,7 +142,7 @@ constexpr char kDrawFooter[] =
 
 void Declare(ArgumentParser& parser, DrawFlags& flags) {
   parser.Add("DIR", flags.dir, "directory of an image model").Required();
-  parser.Add("--count", flags.count, "images to draw from nothing")
+  parser.Add("--count", flags.count, "new images to draw")
       .Whole(0, INT32_MAX)
       .ShowDefault();
   parser.Add("--given", flags.given.path, "a file of images to complete");
@@ -153,15 +153,16 @@ void Declare(ArgumentParser& parser, DrawFlags& flags) {
   parser.Add("--samples", flags.samples, "completions of each given image")
       .Whole(1, INT32_MAX)
       .ShowDefault();
-  parser.Add("--first", flags.first, "first byte of images from nothing")
+  parser.Add("--first", flags.first, "first byte of new images")
       .Whole(0, 255)
       .ShowDefault();
-  parser.Add("--batch", flags.batch, "images drawn together; 0: automatic")
+  parser.Add("--batch", flags.batch, "images drawn at a time; 0: automatic")
       .Whole(0, 65536)
       .ShowDefault();
   parser
       .Add("--temperature", flags.temperature,
-           "1: the model's own; 0: the likeliest component's mean")
+           "1: the model's distribution; 0: the mean of its likeliest "
+           "component")
       .Range(0.0, 100.0)
       .ShowDefault();
   DeclareSeed(parser, flags.seed);

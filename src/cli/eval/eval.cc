@@ -32,25 +32,23 @@ struct EvalFlags {
 };
 
 constexpr char kEvalFooter[] =
-    "Language models: the whole file is one sequence: each token is predicted "
-    "from all before\n"
-    "it, the first one is not scored. bits_per_byte counts the bytes of the\n"
-    "scored tokens. --per-token adds `logprobs`, natural logarithms, one for\n"
-    "each token after the first. --by-position prints bits a token by where "
-    "in\n"
-    "the stream it stands, and what a token costs: the state after --near "
-    "tokens\n"
-    "is kept, and from it and the last one single steps are timed in turn, "
-    "with\n"
-    "the memory in use at both.\n"
+    "Language models: the whole file is one sequence. Each token is predicted\n"
+    "from all tokens before it; the first one is not scored. bits_per_byte\n"
+    "counts the bytes of the scored tokens. --per-token adds `logprobs`, "
+    "natural\n"
+    "logarithms, one for each token after the first. --by-position prints "
+    "bits\n"
+    "per token by position in the stream, and the cost of a token: it keeps "
+    "the\n"
+    "state after --near tokens, then times single steps from this state and\n"
+    "from the last one alternately, and reports the memory in use at both.\n"
     "Classifiers: lines of \"label TAB text\"; accuracy. Sequence-to-sequence\n"
-    "models: lines of \"source TAB target\"; edits a target token and exact\n"
-    "matches of the best hypothesis. Or a CSV file with a header, as `tarn "
-    "train`\n"
-    "reads it. --batch changes the speed alone.\n"
-    "Image models: images as `tarn train` reads them; bits/dim of all bytes "
-    "but\n"
-    "the first, or of those after the first --pixels pixels.\n\n"
+    "models: lines of \"source TAB target\"; edits per target token and exact\n"
+    "matches of the best hypothesis. Both also read CSV files with a header, "
+    "as\n"
+    "`tarn train` does. --batch changes only the speed.\n"
+    "Image models: images as `tarn train` reads them; bits/dim of all bytes\n"
+    "except the first, or of those after the first --pixels pixels.\n\n"
     "Examples:\n"
     "  tarn eval models/demo held-out.txt\n"
     "  tarn eval models/demo - --json < held-out.txt\n"
@@ -66,13 +64,13 @@ void Declare(ArgumentParser& parser, EvalFlags& flags) {
   parser.Add("FILE", flags.file, "text (- is standard input), or images")
       .Required();
   const Argument per_token = parser.AddFlag(
-      "--per-token", flags.per_token, "also the log-probability of each token");
+      "--per-token", flags.per_token, "add the log-probability of each token");
   Argument by_position =
       parser.AddFlag("--by-position", flags.by_position,
-                     "bits a token, time a token and memory by position");
+                     "bits per token, time per token and memory by position");
   parser
       .Add("--max-tokens", flags.max_tokens,
-           "of the text, from its beginning; 0: all")
+           "tokens to read from the beginning of the text; 0: all")
       .Whole(0, int64_t{1} << 40)
       .ShowDefault();
   parser
@@ -85,7 +83,7 @@ void Declare(ArgumentParser& parser, EvalFlags& flags) {
       .Whole(1, int64_t{1} << 40)
       .Needs(by_position)
       .ShowDefault();
-  parser.Add("--steps", flags.steps, "timed from either state; 0: none")
+  parser.Add("--steps", flags.steps, "steps timed from each state; 0: none")
       .Whole(0, 100'000'000)
       .Needs(by_position)
       .ShowDefault();
@@ -107,11 +105,11 @@ void Declare(ArgumentParser& parser, EvalFlags& flags) {
   DeclareImageChoice(parser, flags.images.images, "image models: ");
   parser
       .Add("--pixels", flags.images.pixels,
-           "image models: pixels given, and not scored")
+           "image models: pixels that are given and not scored")
       .Whole(0, INT32_MAX)
       .ShowDefault();
   parser.AddFlag("--per-image", flags.images.per_image,
-                 "image models: also the bits/dim of each image");
+                 "image models: add the bits/dim of each image");
   DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
   parser.Footer(kEvalFooter);
 }

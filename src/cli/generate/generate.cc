@@ -35,16 +35,15 @@ struct GenerateFlags {
 };
 
 constexpr char kGenerateFooter[] =
-    "stdout carries the generated text and nothing else; figures go to "
-    "stderr.\n"
+    "Only the generated text goes to stdout; statistics go to stderr.\n"
     "An empty prompt starts from a newline. The same seed gives the same text\n"
     "on any number of threads.\n\n"
     "A sequence-to-sequence model writes one target for each line of the "
     "prompt:\n"
-    "the likeliest token after the other, or with --beam N the best of N\n"
+    "greedily, the likeliest token each time, or with --beam N the best of N\n"
     "hypotheses by log probability / length^penalty. It takes no sampling "
     "options.\n\n"
-    "Images are drawn by `tarn draw`.\n\n"
+    "`tarn draw` draws images.\n\n"
     "Examples:\n"
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
@@ -59,24 +58,26 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
              "text to continue; - reads it from standard input");
   parser
       .Add("--max-tokens", flags.max_tokens,
-           "tokens to generate; by default no more than a model with learned "
-           "positions has room for")
+           "tokens to generate; the default is lower if a model's learned "
+           "positions end earlier")
       .Whole(0, INT64_MAX)
       .ShowDefault();
   parser
       .Add("--temperature", sampler.temperature,
-           "0 always takes the likeliest token")
+           "sampling temperature; 0 always takes the likeliest token")
       .ShowDefault();
-  parser.Add("--top-k", sampler.top_k, "keep the k likeliest; 0: off")
+  parser.Add("--top-k", sampler.top_k, "keep the k likeliest tokens; 0: off")
       .Whole(0, INT64_MAX)
       .ShowDefault();
   parser
       .Add("--top-p", sampler.top_p,
-           "keep the likeliest that hold this share; 1: off")
+           "keep the likeliest tokens whose probabilities add up to this; "
+           "1: off")
       .ShowDefault();
   parser
       .Add("--min-p", sampler.min_p,
-           "drop those below this share of the likeliest; 0: off")
+           "drop tokens less likely than this fraction of the likeliest; "
+           "0: off")
       .ShowDefault();
   DeclareSeed(parser, flags.seed);
   parser
@@ -244,7 +245,8 @@ int GenerateText(const OpenedModel& opened, GenerateFlags& flags) {
   payload.Write(flags.json ? JsonText(report, text) : stream.Finish());
   payload.Flush();
   if (payload.reader_gone()) return kExitOk;
-  // Neither figures nor the prompt of a shell should follow the text on its line.
+  // Neither figures nor the prompt of a shell should follow the text on its
+  // line.
   if (!flags.json && (isatty(STDOUT_FILENO) != 0 || StreamsAreOne())) {
     std::fputc('\n', stderr);
   }

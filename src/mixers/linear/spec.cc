@@ -43,9 +43,13 @@ void CheckLinear(const ModelConfig& layer) {
   if (layer.positions == Positions::kRotary &&
       layer.rotary_place == RotaryPlace::kAfter &&
       (!row.elementwise || layer.denominator == Denominator::kSigned)) {
+    std::string maps;
+    for (const FeatureMapTraits& one : kFeatureMaps) {
+      if (one.elementwise) maps += StrCat(maps.empty() ? "" : ", ", one.name);
+    }
     throw ArgumentError("rotary_place",
-                        "before, but for elu1, identity, relu or relu2 with a "
-                        "denominator exact, compat or none",
+                        StrCat("before (after is for the maps ", maps,
+                               " and the denominators exact, compat, none)"),
                         "after");
   }
 }

@@ -26,24 +26,26 @@ constexpr size_t kHelpWidth = 62;  // of the text in that column
 // Flags outside the two tables. An empty metavar marks a switch.
 const std::vector<Flag>& RunFlags() {
   static const std::vector<Flag> flags = {
-      {"data", "FILE ...", "what to learn, any number; - is standard input"},
+      {"data", "FILE ...",
+       "training data, one or more files; - is standard input"},
       {"held_out", "FILE", "data for evaluation, instead of a part of --data"},
-      {"out", "DIR", "folder of the model, its checkpoints and its log"},
+      {"out", "DIR", "folder for the model, its checkpoints and its log"},
       {"preset", "NAME", "named set of options, listed below"},
       {"config", "FILE", "config.json of the model, with all its sizes"},
-      {"init", "DIR", "model whose weights the run begins with"},
+      {"init", "DIR", "model whose weights the run starts from"},
       {"resume", "", "continue from the checkpoint in --out, bit for bit"},
-      {"overwrite", "", "replace the run that --out holds"},
-      {"quiet", "", "no progress, only the final figures"},
+      {"overwrite", "", "replace an existing run in --out"},
+      {"quiet", "", "show only the final figures, no progress"},
       {"ranks", "N", "processes on this machine, started as torchrun does",
        "a whole number from 1 to 1024", "1"},
-      {"backend", "auto|gloo|nccl", "communication of several ranks", "",
-       "auto"},
-      {"timeout", "SECONDS", "longest silence of one of several ranks",
+      {"backend", "auto|gloo|nccl", "communication library of several ranks",
+       "", "auto"},
+      {"timeout", "SECONDS", "longest time that a rank may be silent",
        "a number from 1 to 1000000", "600"},
       {"sequence_parallel", "P", "ranks that share each row of a decoder",
        "a divisor of --ranks", "1"},
-      {"shard_optimizer", "", "each rank keeps its part of the optimiser's state"},
+      {"shard_optimizer", "",
+       "each rank keeps its part of the optimiser's state"},
   };
   return flags;
 }
@@ -128,8 +130,10 @@ std::string SizeText(const Preset& preset) {
 
 std::string Footer(const std::string& program) {
   std::string text =
-      "Each line ends with the values (in brackets) and the default [in square "
-      "ones].\n\nPresets, with the parameters of their models:\n";
+      "Each line ends with the allowed values (in parentheses) and the default "
+      "[in\nsquare brackets].\n\nPresets, with the number of parameters of "
+      "their "
+      "models:\n";
   for (const Preset& preset : Presets()) {
     std::string line = StrCat("  ", preset.name);
     line.resize(16, ' ');
@@ -138,10 +142,10 @@ std::string Footer(const std::string& program) {
   return text + "\nExamples:\n  " + program +
          " --data book.txt --out models/book --preset mamba2 --steps 2000\n  " +
          program +
-         " --data book.txt --out models/stops --eval-every 50 --patience 3\n  " +
-         program +
-         " --out models/book --resume\n  zcat texts/*.gz | " + program +
-         " --data - --out models/all --preset small\n  " + program +
+         " --data book.txt --out models/stops --eval-every 50 --patience 3\n "
+         " " +
+         program + " --out models/book --resume\n  zcat texts/*.gz | " +
+         program + " --data - --out models/all --preset small\n  " + program +
          " --init models/all --data letters.txt --out models/letters\n  " +
          program +
          " --data book.txt --out models/hybrid --layers linear,full \\\n"
@@ -166,14 +170,15 @@ std::string Footer(const std::string& program) {
 class Parser {
  public:
   explicit Parser(const std::string& program)
-      : app_("Trains a model on text: a language model; with --arch encoder or "
-             "--task classify\na classifier, on lines \"label TAB text\" or on "
-             "CSV files with columns label and\ntext; with --arch seq2seq on "
-             "lines \"source TAB target\", or columns source and\ntarget; with "
-             "--task image on images as sequences of bytes, in files of "
-             "MNIST's\n(IDX) or CIFAR-10's binary form. Files may be packed: "
-             ".gz, .zst.",
-             program) {
+      : app_(
+            "Trains a model: by default a language model on text. --arch "
+            "encoder or --task\nclassify trains a classifier on lines \"label "
+            "TAB text\" or CSV files with columns\nlabel and text; --arch "
+            "seq2seq trains on lines \"source TAB target\" or columns\nsource "
+            "and target; --task image on images as sequences of bytes, in "
+            "MNIST's (IDX)\nor CIFAR-10's binary format. Files may be "
+            "compressed (.gz, .zst).",
+            program) {
     app_.set_help_flag("-h,--help", "this text")->group("Run");
     app_.get_formatter()->column_width(kHelpColumn);
     app_.allow_extras();
@@ -224,7 +229,8 @@ class Parser {
     for (const Flag& flag : flags) {
       CLI::Option* option =
           flag.metavar.empty()
-              ? app_.add_flag_callback(FlagName(flag.name), [] {}, HelpOf(flag))
+              ? app_.add_flag_callback(
+                        FlagName(flag.name), [] {}, HelpOf(flag))
                     ->disable_flag_override()
               : app_.add_option(
                     FlagName(flag.name),
@@ -241,8 +247,8 @@ class Parser {
 
   [[noreturn]] static void RefuseNothing(const Flag& flag) {
     const bool words = flag.wanted.empty() || flag.wanted == flag.metavar;
-    throw ArgumentError(FlagName(flag.name),
-                        words ? flag.metavar : flag.wanted, "nothing");
+    throw ArgumentError(FlagName(flag.name), words ? flag.metavar : flag.wanted,
+                        "nothing");
   }
 
   // Rejects what the parser knows no place for; a misspelt flag is reported

@@ -137,7 +137,7 @@ void SetModelFlags(TrainOptions& options, const Given& given) {
       *attention != Name(model.layers.front().attention)) {
     throw ArgumentError("--attention",
                         StrCat("'", Name(model.layers.front().attention),
-                               "', the first of --layers, or none beside it"),
+                               "', the first of --layers, or no --attention"),
                         StrCat("'", *attention, "'"));
   }
   if (model.arch != below.arch) {
@@ -167,7 +167,7 @@ void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
   same.dropout = was.dropout;
   same.attention_dropout = was.attention_dropout;
   if (same == was) return;
-  throw ArgumentError("--init", "no flags of the model besides dropout",
+  throw ArgumentError("--init", "no model flags except dropout",
                       "flags that change the model in " + now.init);
 }
 

@@ -6,12 +6,11 @@ namespace {
 // The demo's width, depth, rows and schedule with the mixers, norms and
 // feed-forward part of another family.
 Preset LikeDemo(const char* name, const char* help, Given family) {
-  Given options = {{"d_model", "128"},    {"n_layers", "4"},
-                   {"n_heads", "4"},      {"batch", "8"},
-                   {"seq_len", "128"},    {"long_every", "8"},
-                   {"lr", "0.002"},       {"warmup", "100"},
-                   {"schedule", "cosine"}, {"steps", "7500"},
-                   {"sample_every", "250"}};
+  Given options = {
+      {"d_model", "128"}, {"n_layers", "4"},      {"n_heads", "4"},
+      {"batch", "8"},     {"seq_len", "128"},     {"long_every", "8"},
+      {"lr", "0.002"},    {"warmup", "100"},      {"schedule", "cosine"},
+      {"steps", "7500"},  {"sample_every", "250"}};
   family.insert(family.end(), options.begin(), options.end());
   return {name, help, std::move(family)};
 }
@@ -42,7 +41,7 @@ Preset Rwkv(const char* mixer, const char* help, Given more) {
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> presets = {
       {"tiny",
-       "seconds to train: to try things out",
+       "trains in seconds, to try things out",
        {{"d_model", "32"},
         {"n_layers", "1"},
         {"n_heads", "2"},
@@ -52,7 +51,7 @@ const std::vector<Preset>& Presets() {
         {"steps", "200"},
         {"sample_every", "0"}}},
       {"demo",
-       "the linear attention of 2020, minutes on two cores",
+       "linear attention only, minutes on two cores",
        {{"d_model", "128"},
         {"n_layers", "4"},
         {"n_heads", "4"},
@@ -64,28 +63,26 @@ const std::vector<Preset>& Presets() {
         {"schedule", "cosine"},
         {"steps", "7500"},
         {"sample_every", "250"}}},
-      LikeDemo("linear",
-               "linear attention with local layers of 8 tokens",
+      LikeDemo("linear", "linear attention with local layers of 8 tokens",
                {{"layers", "local:local_context=8,linear"},
                 {"positions", "rotary"},
                 {"norm_kind", "rms"},
                 {"feed_forward", "swiglu"},
                 {"d_ff", "344"}}),
-      Recurrent("gdn", "Gated DeltaNet on the demo's text"),
-      Recurrent("kda", "Kimi Delta Attention, same text"),
-      Recurrent("mamba2", "Mamba-2, what `make demo` trains"),
-      Recurrent("retnet", "RetNet, same text", "rotary"),
-      Recurrent("gla", "gated linear attention, same text"),
-      Recurrent("hgrn2", "HGRN2, same text"),
-      Recurrent("lightning", "Lightning Attention, same text"),
-      Recurrent("deltanet", "DeltaNet, same text"),
-      Rwkv("rwkv7", "RWKV-7 with its channel mix, same text", {}),
+      Recurrent("gdn", "Gated DeltaNet, shape and schedule of demo"),
+      Recurrent("kda", "Kimi Delta Attention, like gdn"),
+      Recurrent("mamba2", "Mamba-2, trained by `make demo`"),
+      Recurrent("retnet", "RetNet, like gdn", "rotary"),
+      Recurrent("gla", "gated linear attention, like gdn"),
+      Recurrent("hgrn2", "HGRN2, like gdn"),
+      Recurrent("lightning", "Lightning Attention, like gdn"),
+      Recurrent("deltanet", "DeltaNet, like gdn"),
+      Rwkv("rwkv7", "RWKV-7 with its channel mix", {}),
       // The hidden width of RWKV-6 is 3.5 d_model; the rank keeps the model at
       // this size.
-      Rwkv("rwkv6", "RWKV-6 with that channel mix, same text",
+      Rwkv("rwkv6", "RWKV-6 with RWKV-7's channel mix",
            {{"d_ff", "448"}, {"gate_rank", "16"}}),
-      LikeDemo("hybrid",
-               "three gdn to one gated softmax, same text",
+      LikeDemo("hybrid", "three gdn layers for each layer of gated softmax",
                {{"layers", "gdn,gdn,gdn,gated-full"},
                 {"positions", "rotary"},
                 {"norm_kind", "rms"},
@@ -103,7 +100,7 @@ const std::vector<Preset>& Presets() {
         {"steps", "50000"},
         {"dropout", "0.1"}}},
       {"names",
-       "source to target: `make demo-names`, on one core",
+       "sequence to sequence, trained by `make demo-names` on one core",
        {{"arch", "seq2seq"},
         {"d_model", "128"},
         {"n_layers", "2"},
@@ -118,7 +115,7 @@ const std::vector<Preset>& Presets() {
         {"steps", "4000"},
         {"eval_every", "1000"}}},
       {"listops",
-       "classes: `make demo-listops`, on one core",
+       "classifier, trained by `make demo-listops` on one core",
        {{"arch", "encoder"},
         {"d_model", "128"},
         {"n_layers", "2"},
@@ -135,7 +132,7 @@ const std::vector<Preset>& Presets() {
       // The copy task at a size for two cores: the paper's schedule, positions,
       // dropout and optimiser at half its length, width and depth; tarn's GELU.
       {"copy",
-       "the copy task (--generator copy) on two cores in minutes",
+       "copy task (--generator copy), minutes on two cores",
        {{"generator", "copy"},
         {"d_model", "128"},
         {"n_layers", "2"},
@@ -156,7 +153,7 @@ const std::vector<Preset>& Presets() {
         {"eval_every", "250"},
         {"eval_windows", "320"}}},
       {"mqar",
-       "recall of 8 keys' values (--generator mqar) in a minute",
+       "recall of 8 pairs (--generator mqar), a minute",
        {{"generator", "mqar"},
         {"symbols", "128"},
         {"pairs", "8"},
@@ -178,7 +175,7 @@ const std::vector<Preset>& Presets() {
       // sinusoidal positions concatenated, ReLU and dropout as in its code
       // (whose attention dropout acts in softmax models alone).
       {"copy-task",
-       "the paper's copy task: shape, rows and schedule",
+       "copy task with the paper's shape, rows and schedule",
        {{"generator", "copy"},
         {"d_model", "256"},
         {"n_layers", "4"},
@@ -266,7 +263,7 @@ const std::vector<Preset>& Presets() {
       // of about 800 frames. Only the size is that of the paper: the data are
       // spoken digits here.
       {"speech",
-       "shape of the paper's speech transformers",
+       "speech transformer of the paper's shape",
        {{"arch", "encoder"},
         {"task", "ctc"},
         {"d_model", "192"},
@@ -286,7 +283,7 @@ const std::vector<Preset>& Presets() {
         {"steps", "20000"},
         {"eval_every", "250"}}},
       {"speech-lstm",
-       "the paper's recurrent baseline: 3 x 320 both ways",
+       "the paper's recurrent baseline: 3 x 320, bidirectional",
        {{"arch", "lstm"},
         {"task", "ctc"},
         {"bidirectional", "true"},

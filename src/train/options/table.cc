@@ -112,19 +112,18 @@ constexpr char kPrecisions[] = "f32|bf16";
         },                                                   \
         RealWanted(least, most)                              \
   }
-#define TARN_NAMES(name, field, help)                                  \
-  OptionInfo {                                                         \
-    name, "A[,B...]", help, true,                                      \
-        [](const TrainOptions& o) { return o.field; },                 \
-        [](TrainOptions& o, std::string_view text) { o.field = text; }, \
-        "names with commas between"                                    \
-  }
-#define TARN_NAME(name, field, help)                                    \
+#define TARN_NAMES(name, field, help)                                   \
   OptionInfo {                                                          \
-    name, "NAME", help, true,                                           \
+    name, "A[,B...]", help, true,                                       \
         [](const TrainOptions& o) { return o.field; },                  \
         [](TrainOptions& o, std::string_view text) { o.field = text; }, \
-        "a name in the header"                                          \
+        "names separated by commas"                                     \
+  }
+#define TARN_NAME(name, field, help)                                         \
+  OptionInfo {                                                               \
+    name, "NAME", help, true, [](const TrainOptions& o) { return o.field; }, \
+        [](TrainOptions& o, std::string_view text) { o.field = text; },      \
+        "a name in the header"                                               \
   }
 #define TARN_WORD(name, field, words, bits, help)                            \
   OptionInfo {                                                               \
@@ -153,41 +152,49 @@ const std::vector<OptionInfo>& OptionTable() {
           "a file"},
       TARN_WORD(
           "records", records, kRecordModes, true,
-          "how the text is cut: at lines \"%\", or in 2 KiB blocks; fasta: "
+          "how the text is split: at lines \"%\", or into 2 KiB blocks; fasta: "
           "the letters of genomes, in blocks"),
       TARN_NAME("text_column", text_column,
-                "CSV: column of the text (or source); none: \"text\" "
+                "CSV: column of the text (or source); default: \"text\" "
                 "(\"source\")"),
       TARN_NAME("label_column", label_column,
-                "CSV: column of the label (or target); none: \"label\" "
+                "CSV: column of the label (or target); default: \"label\" "
                 "(\"target\")"),
       TARN_WORD("generator", generator.kind, kGenerators, true,
-                "rows made on the spot instead of --data: a string twice, or "
-                "keys and values asked for later"),
-      TARN_COUNT("symbols", generator.symbols, 0, kMaxCount, true,
-                 "copy: without the separator, 0 means 10; mqar: the vocabulary, "
-                 "half of it keys and half values, 0 means 8192"),
+                "generated rows instead of --data: a string and its copy, or "
+                "keys and values to be recalled"),
+      TARN_COUNT(
+          "symbols", generator.symbols, 0, kMaxCount, true,
+          "copy: symbols without the separator, 0 means 10; mqar: size of "
+          "the vocabulary, half keys and half values, 0 means 8192"),
       TARN_COUNT("pairs", generator.pairs, 1, kMaxCount, true,
-                 "mqar: keys with a value, at most seq-len / 4"),
-      TARN_REAL("mqar_power", generator.power, 0, 1,
-                "mqar: position i is asked with p(i) ~ i^(X - 1); 1: evenly"),
+                 "mqar: pairs of key and value, at most seq-len / 4"),
+      TARN_REAL(
+          "mqar_power", generator.power, 0, 1,
+          "mqar: a key is repeated at position i with p(i) ~ i^(X - 1); 1: "
+          "uniformly"),
       TARN_WORD("mqar_distract", generator.distract, kSwitch, true,
-                "mqar: free positions hold random tokens, otherwise 0"),
+                "mqar: fill free positions with random tokens instead of 0"),
       TARN_COUNT("pool", pool, 1, 4096, true,
-                 "images: N x N pixels become their mean"),
-      TARN_NAMES("held_out_speakers", held_out_speakers,
-                 "ctc: speakers whose error selects the best model; none: the last one"),
-      TARN_NAMES("test_speakers", test_speakers,
-                 "ctc: speakers who are evaluated as well and select no model"),
+                 "images: replace N x N pixels by their mean"),
+      TARN_NAMES(
+          "held_out_speakers", held_out_speakers,
+          "ctc: speakers whose error selects the best model; default: the "
+          "last one"),
+      TARN_NAMES(
+          "test_speakers", test_speakers,
+          "ctc: speakers who are also evaluated but do not select a model"),
       TARN_COUNT("join_frames", join_frames, 0, kMaxCount, true,
-                 "ctc: recordings are joined up to this many frames; 0: not"),
-      TARN_REAL("augment", augment, 0, 1,
-                "ctc: strength of changes of voice, speed and noise, and of masks"),
+                 "ctc: join recordings up to this many frames; 0: do not join"),
+      TARN_REAL(
+          "augment", augment, 0, 1,
+          "ctc: strength of changes of voice, speed and noise, and of masks; "
+          "0: none"),
       TARN_COUNT("batch", batch, 1, kMaxCount, true, "rows of a forward pass"),
       TARN_COUNT("accumulate", accumulate, 1, kMaxCount, true,
-                 "forward passes whose gradients make one update"),
+                 "forward passes whose gradients are added for one update"),
       TARN_COUNT("seq_len", seq_len, 1, kMaxCount, true,
-                 "tokens predicted in a row; longest text of an example"),
+                 "tokens of a row; longest text of an example"),
       TARN_COUNT("long_every", long_every, 0, kMaxCount, true,
                  "every N-th update is one row of batch x seq_len tokens, so "
                  "that the model stays stable beyond seq_len; 0: never"),
@@ -195,12 +202,13 @@ const std::vector<OptionInfo>& OptionTable() {
       // ResumeOptions.
       TARN_COUNT("steps", schedule.steps, 1, kMaxSteps, true, "updates"),
       TARN_REAL("lr", schedule.lr, 0, 1e38, "highest learning rate"),
-      TARN_REAL("lr_min", schedule.lr_min, 0, 1e38,
-                "rate at the end of a cosine, lowest one of a plateau"),
+      TARN_REAL(
+          "lr_min", schedule.lr_min, 0, 1e38,
+          "learning rate at the end of a cosine, lowest rate of a plateau"),
       TARN_WORD("schedule", schedule.schedule, kSchedules, true,
-                "of the learning rate, after warm-up"),
+                "schedule of the learning rate, after warm-up"),
       TARN_COUNT("warmup", schedule.warmup, 0, kMaxSteps, true,
-                 "steps of warm-up"),
+                 "warm-up steps"),
       OptionInfo{"decay_at", "N[,N...]",
                  "steps after which --schedule step lowers the rate", true,
                  [](const TrainOptions& o) {
@@ -219,15 +227,17 @@ const std::vector<OptionInfo>& OptionTable() {
                  },
                  CountWanted(1, kMaxSteps) + " each"},
       TARN_REAL("decay_factor", schedule.decay_factor, 0, 1,
-                "what lowers the rate: it is multiplied by this"),
+                "factor by which steps and plateaus multiply the rate"),
       TARN_COUNT("decay_patience", schedule.decay_patience, 1, kMaxSteps, true,
-                 "evaluations in a row, none of them the best so far, after "
-                 "which --schedule plateau lowers the rate"),
-      TARN_WORD("optimizer", optimizer, kOptimizers, true,
-                "radam: the paper's, clips each tensor's gradient"),
-      TARN_REAL("weight_decay", weight_decay, 0, 1e6, "decoupled; per update"),
+                 "evaluations in a row without a new best, after which "
+                 "--schedule plateau lowers the rate"),
+      TARN_WORD(
+          "optimizer", optimizer, kOptimizers, true,
+          "optimiser; radam is the paper's and clips each tensor's gradient"),
+      TARN_REAL("weight_decay", weight_decay, 0, 1e6, "decoupled weight decay"),
       TARN_REAL("clip", clip, 0, 1e38, "largest gradient norm; 0: off"),
-      OptionInfo{"seed", "N", "of initial weights, windows and dropout", true,
+      OptionInfo{"seed", "N", "seed of initial weights, windows and dropout",
+                 true,
                  [](const TrainOptions& o) { return std::to_string(o.seed); },
                  [](TrainOptions& o, std::string_view text) {
                    if (!Parse(text, o.seed)) {
@@ -236,11 +246,11 @@ const std::vector<OptionInfo>& OptionTable() {
                  },
                  kSeedWanted},
       TARN_COUNT("threads", threads, 0, 1024, true,
-                 "0: all the process may use"),
+                 "threads; 0: all that the process may use"),
       // A run may continue on another device, which sums in another order; the
       // log shows it.
       TARN_WORD("device", device, kDevices, false,
-                "device of the arithmetic; a resumed run may change it"),
+                "device of the run; a resumed run may change it"),
       TARN_WORD("precision", precision, kPrecisions, true,
                 "bf16: products in bfloat16, by torch's autocast; weights, "
                 "losses, held-out evaluations and files stay float32"),
@@ -249,17 +259,19 @@ const std::vector<OptionInfo>& OptionTable() {
       TARN_COUNT("eval_every", eval_every, 1, kMaxSteps, true,
                  "steps between held-out evaluations"),
       TARN_COUNT("eval_windows", eval_windows, 1, kMaxSteps, true,
-                 "held-out windows, examples or images evaluated, at most"),
-      TARN_WORD("eval_metric", eval_metric, kMetrics, true,
-                "metric that selects the best model; auto: accuracy of classes, "
-                "error rate of decoded tokens, loss of text"),
-      // It ends a run without changing a step of it, so a resumed run may change
-      // it.
+                 "largest number of held-out windows, examples or images to "
+                 "evaluate"),
+      TARN_WORD(
+          "eval_metric", eval_metric, kMetrics, true,
+          "metric that selects the best model; auto: accuracy of classes, "
+          "error rate of decoded tokens, loss of text"),
+      // It ends a run without changing a step of it, so a resumed run may
+      // change it.
       TARN_COUNT("patience", patience, 0, kMaxSteps, false,
-                 "stop after so many evaluations in a row, none of them better "
-                 "than the best before; 0: run all steps"),
+                 "stop after N evaluations in a row without a new best; 0: run "
+                 "all steps"),
       TARN_COUNT("sample_every", sample_every, 0, kMaxSteps, false,
-                 "steps between samples of what it does; 0: none"),
+                 "steps between samples of the model's output; 0: none"),
   };
   return table;
 }

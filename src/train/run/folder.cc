@@ -31,7 +31,7 @@ FileDescriptor LockRun(const RunFolder& folder) {
   if (lock.get() < 0) throw SystemError(folder.path, "a folder", errno);
   // Some file systems have no locks: then there is nothing to hold.
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw IoError(folder.path, "a folder of its own",
+    throw IoError(folder.path, "a folder that no other run uses",
                   "another run that writes to it");
   }
   return lock;

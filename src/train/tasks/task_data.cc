@@ -20,7 +20,7 @@ Tokenizer ReadTokenizer(const TrainOptions& options) {
   if (tokenizer.value().kind() != options.model.tokenizer) {
     throw ArgumentError("--tokenizer",
                         StrCat("'", Name(tokenizer.value().kind()),
-                               "', the kind of ", options.tokenizer_file),
+                               "', the type of ", options.tokenizer_file),
                         StrCat("'", Name(options.model.tokenizer), "'"));
   }
   return std::move(tokenizer).value();
