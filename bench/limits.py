@@ -109,9 +109,9 @@ def group(sides, repeats, footprint, threads, attempts=None, budget=60.0):
     measurements, and of two more where they moved, since a passing disturbance only
     lowers them. If they still differ, everything is measured again; the steadiest
     attempt is kept. Returns (samples, limits): limits with `change`, `valid`."""
-    best = None
-    for attempt in range(attempts or ATTEMPTS):
-        look = lambda: measure(threads, footprint)
+    look = lambda: measure(threads, footprint)
+    tried = []
+    for _ in range(attempts or ATTEMPTS):
         before = better(look(), look())
         samples = harness.interleave(sides, repeats, budget)
         after = look()
@@ -121,12 +121,12 @@ def group(sides, repeats, footprint, threads, attempts=None, budget=60.0):
         limits = better(before, after)
         limits["change"] = change(before, after)
         limits["valid"] = limits["change"] <= MOST_CHANGE
-        if best is None or limits["change"] < best[1]["change"]:
-            best = samples, limits
+        tried.append((samples, limits))
         if limits["valid"]:
             break
-    best[1]["attempts"] = attempt + 1
-    return best
+    samples, limits = min(tried, key=lambda one: one[1]["change"])
+    limits["attempts"] = len(tried)
+    return samples, limits
 
 
 def row(side, samples, limits, sgemm=None):

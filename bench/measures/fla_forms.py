@@ -26,6 +26,11 @@ def _corrected(o, r, k, r_k, v, g):
     return (o + ((r * k * r_k).sum(-1, keepdim=True) * v).flatten(2)) * g
 
 
+def _powglu(x, y):
+    base = x.clamp(min=1e-9)
+    return torch.where(x > 0, base ** (3 / (base.sqrt() + 1)), x) * torch.sigmoid(x) * y
+
+
 def _cases(ctx):
     """name: tarn's form, plain torch, shapes of the inputs that learn."""
     from tarn._fla_package import activations, losses, rotary, sequences
@@ -38,6 +43,7 @@ def _cases(ctx):
     return {
         "swiglu": (activations.swiglu, lambda x, y: F.silu(x) * y, (rows, rows)),
         "sigmoidglu": (activations.sigmoidglu, lambda x, y: torch.sigmoid(x) * y, (rows, rows)),
+        "powglu": (activations.powglu, _powglu, (rows, rows)),
         "elu_p1": (activations.elu_p1, lambda x: F.elu(x) + 1, (rows,)),
         "sigmoid": (activations.sigmoid, torch.sigmoid, (rows,)),
         "logsigmoid": (lambda x: activations.logsigmoid(x, 16.0), lambda x: F.logsigmoid(x) / 16,

@@ -56,6 +56,7 @@ const Registry& Entries() {
     RegisterResidualNorm(all);
     RegisterRmsNorm(all);
     RegisterRotary(all);
+    RegisterRowMixes(all);
     RegisterRowProduct(all);
     RegisterShortConvolution(all);
     RegisterSoftmaxAttention(all);

@@ -54,11 +54,25 @@ class Case {
   const Work& work() const { return work_; }
 
  protected:
+  // Work of a pass over `entries`: `operations` on each, in each of `moved`
+  // tensors of the dtype.
+  void CountPass(int64_t entries, double operations, double moved,
+                 DType dtype) {
+    const double count = static_cast<double>(entries);
+    work_.useful_flop = work_.executed_flop = count * operations;
+    work_.bytes = count * moved * static_cast<double>(DTypeBytes(dtype));
+  }
+
   Work work_;
 };
 
 /// Makes a case for an executor of `threads` workers.
 using Factory = std::unique_ptr<Case> (*)(Params& params, int threads);
+/// The factory of a case whose constructor takes the same.
+template <typename T>
+std::unique_ptr<Case> NewCase(Params& params, int threads) {
+  return std::make_unique<T>(params, threads);
+}
 
 struct Entry {
   const char* name;  // "linear_attention_forward"
@@ -96,6 +110,7 @@ void RegisterReformerWindow(Registry& registry);
 void RegisterResidualNorm(Registry& registry);
 void RegisterRmsNorm(Registry& registry);
 void RegisterRotary(Registry& registry);
+void RegisterRowMixes(Registry& registry);
 void RegisterRowProduct(Registry& registry);
 void RegisterShortConvolution(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);

@@ -17,6 +17,29 @@ inline void AddUpTasks(int64_t count, const float* partial, int64_t stride,
   }
 }
 
+/// Entries of a task: some microseconds, below which waking a worker costs
+/// more.
+constexpr int64_t kEntriesOfTask = 1 << 14;
+
+/// Tasks of whole rows, kEntriesOfTask entries or more, at most `most` of them,
+/// for passes whose tasks have sums over rows. No tasks where rows are empty.
+class WideRowTasks {
+ public:
+  WideRowTasks(int64_t rows, int64_t width, int64_t most)
+      : rows_(width == 0 ? 0 : rows),
+        share_(std::max((kEntriesOfTask - 1) / std::max<int64_t>(width, 1) + 1,
+                        (rows_ - 1) / most + 1)) {}
+
+  int64_t count() const { return (rows_ + share_ - 1) / share_; }
+  int64_t begin(int64_t task) const { return task * share_; }
+  int64_t end(int64_t task) const {
+    return std::min(rows_, (task + 1) * share_);
+  }
+
+ private:
+  int64_t rows_, share_;
+};
+
 /// Tasks of at least 64 rows, at most 256 of them.
 class RowTasks {
  public:

@@ -64,6 +64,24 @@ KERNELS = {
         "elementwise_recurrence_forward", "seq_len=256 channels=128"),
     "elementwise_recurrence_gradient": (
         "elementwise_recurrence_gradient", "seq_len=256 channels=128"),
+    "cross_entropy_forward": (
+        "cross_entropy_forward", "rows=16 classes=1024"),
+    "cross_entropy_gradient": (
+        "cross_entropy_gradient", "rows=16 classes=1024"),
+    "entry_forms_forward": (
+        "entry_forms_forward", "rows=64 width=256"),
+    "entry_forms_gradient": (
+        "entry_forms_gradient", "rows=64 width=256"),
+    "entry_forms_gradient_sigmoid_bf16": (
+        "entry_forms_gradient", "rows=64 width=256 form=sigmoid dtype=bf16"),
+    "entry_forms_gradient_power": (
+        "entry_forms_gradient", "rows=64 width=256 form=power_gate"),
+    "entry_forms_gradient_mixed": (  # with sums over rows
+        "entry_forms_gradient", "rows=64 width=256 form=mixed_gate dtype=bf16"),
+    "gate_correction_forward": (
+        "gate_correction_forward", "seq_len=64 heads=4 width=64"),
+    "gate_correction_gradient": (
+        "gate_correction_gradient", "seq_len=64 heads=4 width=64"),
     "gated_norm_forward": (
         "gated_norm_forward", "seq_len=64 groups=4 width=64"),
     "gated_norm_forward_first": (  # the gate before the norm
@@ -110,6 +128,16 @@ KERNELS = {
         "softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
     "layer_step": (
         "layer_step", "rows=1 layers=4 width=128 heads=4 hidden=512"),
+    "rotary_rows": (
+        "rotary_rows", "seq_len=64 heads=4 d_key=64"),
+    "rotary_rows_interleaved": (
+        "rotary_rows", "seq_len=64 heads=4 d_key=64 interleaved=1 dtype=bf16"),
+    "row_mixes_forward": (
+        "row_mixes_forward", "rows=64 width=256"),
+    "row_mixes_gradient": (
+        "row_mixes_gradient", "rows=64 width=256"),
+    "row_mixes_gradient_bf16": (
+        "row_mixes_gradient", "rows=64 width=256 dtype=bf16"),
     "row_product": (
         "row_product", "rows=1 inputs=512 outputs=512"),
     "residual_norm": (

@@ -101,14 +101,18 @@ const std::map<std::string, std::vector<std::string>> kCases = {
      {"seq_len=70 channels=137", "seq_len=70 channels=37 dtype=bf16"}},
     {"entry_forms_forward",
      {"rows=1000 width=37", "rows=1000 width=37 form=mixed_gate dtype=bf16",
-      "rows=1000 width=37 form=gelu", "rows=1000 width=37 form=elu1 dtype=f16"}},
+      "rows=1000 width=37 form=gelu", "rows=1000 width=37 form=elu1 dtype=f16",
+      "rows=1000 width=37 form=power_gate dtype=bf16"}},
     {"entry_forms_gradient",
      {"rows=1000 width=37", "rows=1000 width=37 form=mixed_gate dtype=bf16",
-      "rows=1000 width=37 form=gelu", "rows=1000 width=37 form=elu1 dtype=f16"}},
+      "rows=1000 width=37 form=gelu", "rows=1000 width=37 form=elu1 dtype=f16",
+      "rows=1000 width=37 form=power_gate dtype=bf16"}},
     {"gate_correction_forward",
-     {"seq_len=300 heads=3 width=37", "seq_len=70 heads=2 width=64 dtype=bf16"}},
+     {"seq_len=300 heads=3 width=37",
+      "seq_len=70 heads=2 width=64 dtype=bf16"}},
     {"gate_correction_gradient",
-     {"seq_len=300 heads=3 width=37", "seq_len=70 heads=2 width=64 dtype=bf16"}},
+     {"seq_len=300 heads=3 width=37",
+      "seq_len=70 heads=2 width=64 dtype=bf16"}},
     {"gated_norm_forward",
      {"seq_len=300 groups=3 width=37", "seq_len=70 groups=2 width=64 first=1",
       "seq_len=70 groups=2 width=37 first=1 centred=1 dtype=bf16"}},
@@ -155,6 +159,10 @@ const std::map<std::string, std::vector<std::string>> kCases = {
       "rows=300 width=37 kind=rms"}},
     {"rms_norm", {"rows=70 width=37"}},
     {"layer_step", {"rows=1 width=20 hidden=33", "rows=5 width=20 hidden=33"}},
+    {"row_mixes_forward",
+     {"rows=1000 width=37 count=6", "rows=70 width=300 count=2 dtype=bf16"}},
+    {"row_mixes_gradient",
+     {"rows=1000 width=37 count=6", "rows=70 width=300 count=2 dtype=bf16"}},
     {"row_product", {"rows=3 inputs=131 outputs=66"}},
     {"poly2", {"rows=70 width=13", "rows=3 width=1"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},
@@ -337,7 +345,7 @@ class Buffers {
         S_(call.count * p.value_heads * p.d_key * p.d_value),
         z_(call.count * p.value_heads * p.d_key),
         workspace_(MakeWorkspace(
-            LinearAttentionWorkspaceBytes(options, call.in, width, true))) {
+            LinearAttentionBackwardWorkspaceBytes(options, call.in, width))) {
     results_ = {out_.view(), S_.data(), z_.data(), denominators_.data()};
     gradients_.out = out_.view();
     gradients_.denominators = denominators_.data();

@@ -7,8 +7,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from tarn.fla._call import wide
-
 swish = F.silu
 
 
@@ -17,8 +15,8 @@ def _form(name, x, y=None, weight=None, scale=1.0):
 
 
 def sigmoid(x):
-    """Of 16 bits in float32: torch's gradient is computed from the rounded result."""
-    return _form("sigmoid", x) if x.dtype.itemsize == 2 else x.sigmoid()
+    """The gradient is computed from x; torch's from the result, which 16 bits round."""
+    return _form("sigmoid", x)
 
 
 def elu_p1(x):
@@ -54,11 +52,7 @@ def sigmoidglu_linear(x, y, weight, bias):
 def powglu(x, y, power=3.0):
     """g(x) y, g(x) = x^(power / (sqrt(x) + 1)) sigmoid(x) above 0, x sigmoid(x) below
     (arXiv 2605.25704)."""
-    values = wide(x)
-    above = values > 0
-    base = torch.where(above, values, 1.0)  # no slope of a root or a power at 0 or below
-    gate = torch.where(above, base ** (power / (base.sqrt() + 1)), values) * values.sigmoid()
-    return (gate * wide(y)).to(x.dtype)
+    return _form("power_gate", x, y, scale=power)
 
 
 def powglu_linear(x, y, weight, bias, power=3.0):

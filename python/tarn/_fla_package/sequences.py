@@ -101,9 +101,10 @@ def token_shift(x, cu_seqlens=None, cache=None, output_cache=False, chunk_indice
 
 
 def fused_addcmul_rwkv7(hidden_states, delta, xr, xw, xk, xv, xa, xg=None):
-    x, change = wide(hidden_states), wide(delta)
-    return tuple(None if one is None else torch.addcmul(x, change, wide(one)).to(hidden_states.dtype)
-                 for one in (xr, xw, xk, xv, xa, xg))
+    mixes = (xr, xw, xk, xv, xa, xg)
+    given = [one for one in mixes if one is not None]
+    made = iter(torch.ops.tarn.row_mixes.default(hidden_states, delta, given))
+    return tuple(None if one is None else next(made) for one in mixes)
 
 
 def fused_k_rwkv7(k, a, ka, cu_seqlens=None, cu_seqlens_cpu=None):

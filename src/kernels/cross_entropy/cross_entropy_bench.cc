@@ -21,9 +21,7 @@ class CrossEntropyCase : public Case {
     losses_ = Values(in_.rows, DType::kF32, 2);
     squares_ = Values(in_.rows, DType::kF32, 3);
     moments_ = Values(2 * in_.rows, DType::kF32, 4);
-    const double count = static_cast<double>(in_.rows * in_.classes);
-    work_.useful_flop = work_.executed_flop = 3 * count;
-    work_.bytes = count * static_cast<double>(DTypeBytes(in_.dtype));
+    CountPass(in_.rows * in_.classes, 3, 1, in_.dtype);
   }
   void Run(Executor& executor) override {
     CrossEntropyForward({}, in_, losses_.f32(), squares_.f32(), moments_.f32(),
@@ -52,18 +50,12 @@ class CrossEntropyGradientCase final : public CrossEntropyCase {
   Values grad_logits_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeCrossEntropyCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterCrossEntropy(Registry& registry) {
+  registry.push_back({"cross_entropy_forward", NewCase<CrossEntropyCase>});
   registry.push_back(
-      {"cross_entropy_forward", MakeCrossEntropyCase<CrossEntropyCase>});
-  registry.push_back({"cross_entropy_gradient",
-                      MakeCrossEntropyCase<CrossEntropyGradientCase>});
+      {"cross_entropy_gradient", NewCase<CrossEntropyGradientCase>});
 }
 
 }  // namespace tarn::bench

@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/test_util.h"
 #include "kernels/cross_entropy/cross_entropy_ref.h"
-#include "kernels/linear_attention/test_problem.h"
+#include "kernels/row_tests.h"
 
 namespace tarn::testing {
 namespace {
@@ -13,16 +13,16 @@ using reference::CrossEntropyProblem;
 
 // Every option by itself and all together.
 std::vector<CrossEntropyOptions> LossForms() {
-  return {{0, 1, 0, 0, -100},     {0.1, 1, 0, 0, -100}, {0, 2, 0, 0, -100},
-          {0, 1, 0.3, 0, -100},   {0, 1, 0, 4, -100},   {0.2, 1.5, 0.1, 5, 2},
+  return {{0, 1, 0, 0, -100},   {0.1, 1, 0, 0, -100}, {0, 2, 0, 0, -100},
+          {0, 1, 0.3, 0, -100}, {0, 1, 0, 4, -100},   {0.2, 1.5, 0.1, 5, 2},
           {0, -1.5, 0, 3, -100}};
 }
 
 CrossEntropyProblem MakeLoss(const CrossEntropyOptions& options, int64_t rows,
                              int64_t classes, DType dtype) {
   std::mt19937_64 rng(rows + 100 * classes);
-  CrossEntropyProblem p{options, classes, Random(rows * classes, rng, 2.0), {}};
-  for (double& v : p.logits) v = Round(v, dtype);
+  CrossEntropyProblem p{
+      options, classes, RandomOf(dtype, rows * classes, rng, 2.0), {}};
   for (int64_t row = 0; row < rows; ++row) {
     p.targets.push_back(row == 2 ? options.ignored
                                  : static_cast<int64_t>(rng() % classes));
@@ -67,8 +67,7 @@ void CheckLoss(const CrossEntropyOptions& options, int64_t rows,
                int64_t classes, DType dtype, bool spread) {
   const CrossEntropyProblem p = MakeLoss(options, rows, classes, dtype);
   std::mt19937_64 rng(3);
-  std::vector<double> grad = Random(rows, rng);
-  for (double& v : grad) v = static_cast<float>(v);
+  const std::vector<double> grad = RandomOf(DType::kF32, rows, rng);
   SerialExecutor serial;
   const LossOutcome got = RunLoss(p, grad, dtype, spread, serial);
   const auto wanted = reference::CrossEntropy(p);
@@ -78,13 +77,11 @@ void CheckLoss(const CrossEntropyOptions& options, int64_t rows,
     EXPECT_NEAR(wanted.losses[row], got.losses[row], room);
     EXPECT_NEAR(wanted.squares[row], got.squares[row], room);
   }
-  const double unit = dtype == DType::kBF16  ? 0x1p-8
-                      : dtype == DType::kF16 ? 0x1p-11
-                                             : 0;
   const double floor = dtype == DType::kF16 ? 0x1p-25 : 0;  // of its subnormals
   for (size_t i = 0; i < dx.size(); ++i) {
-    ASSERT_NEAR(dx[i], got.dx[i],
-                (1.001 * unit + 4e-6) * std::abs(dx[i]) + 2e-6 + floor)
+    ASSERT_NEAR(
+        dx[i], got.dx[i],
+        (1.001 * RoundingUnit(dtype) + 4e-6) * std::abs(dx[i]) + 2e-6 + floor)
         << i;
   }
 }
@@ -97,27 +94,13 @@ TEST(CrossEntropyReference, AgreesWithFiniteDifferences) {
     const auto dx = reference::CrossEntropyBackward(p, grad);
     const auto value = [&] {
       const auto found = reference::CrossEntropy(p);
-      double sum = 0;
-      for (size_t i = 0; i < grad.size(); ++i) sum += grad[i] * found.losses[i];
-      return sum;
+      return Dot({found.losses.begin(), found.losses.end()}, grad);
     };
-    for (size_t i = 0; i < dx.size(); ++i) {
-      const double kept = p.logits[i], step = 1e-6;
-      p.logits[i] = kept + step;
-      const double up = value();
-      p.logits[i] = kept - step;
-      const double down = value();
-      p.logits[i] = kept;
-      EXPECT_NEAR(dx[i], (up - down) / (2 * step), 1e-7);
-    }
+    ExpectSlopes(value, p.logits, dx);
   }
 }
 
-class CrossEntropyTest : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ForceSimdTarget(GetParam()); }
-  void TearDown() override { ResetSimdTarget(); }
-};
+class CrossEntropyTest : public SimdTargetTest {};
 
 TEST_P(CrossEntropyTest, EveryOptionMatchesTheReference) {
   for (const CrossEntropyOptions& options : LossForms()) {
@@ -197,9 +180,9 @@ TEST(CrossEntropyArguments, RefusedBeforeWork) {
             message(in, nullptr));
   for (const int64_t wrong : {-1, 2}) {
     target = wrong;
-    EXPECT_EQ(StrCat("cross_entropy: target[0]: want 0 to 1 or -100, got ",
-                     wrong),
-              message(in, &result));
+    EXPECT_EQ(
+        StrCat("cross_entropy: target[0]: want 0 to 1 or -100, got ", wrong),
+        message(in, &result));
   }
   EXPECT_EQ(5.0f, result);
 }

@@ -7,84 +7,82 @@
 #define TARN_KERNELS_ENTRY_FORMS_INL_H_
 #endif
 
+#include <limits>
 #include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/entry_forms/entry_forms.h"
+#include "kernels/entry_pairs-inl.h"
 #include "kernels/gate_rows/gate_rows-inl.h"
 #include "kernels/panels-inl.h"
-#include "kernels/pieces-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Two vectors of entries that lie side by side, in an order of the dtype: of
-// bfloat16 the even entries and the odd ones, which are the halves of 32 bits
-// and need no lane to move. Entries are read and written in the same order.
-struct EntryPair {
-  VF a, b;
-};
-
-template <DType kType>
-HWY_INLINE EntryPair LoadEntryPair(const char* from) {
-  if constexpr (kType == DType::kBF16) {
-    const DF d;
-    const DU du;
-    const auto both =
-        hn::LoadU(du, reinterpret_cast<const uint32_t*>(from));
-    return {hn::BitCast(d, hn::ShiftLeft<16>(both)),
-            hn::BitCast(d, hn::And(both, hn::Set(du, 0xFFFF0000u)))};
-  } else {
-    const size_t bytes = hn::Lanes(DF()) * DTypeBytes(kType);
-    return {LoadWhole<kType>(from), LoadWhole<kType>(from + bytes)};
-  }
-}
-
-// Rounded to nearest even in the upper half, as NarrowBF16 does.
-HWY_INLINE hn::Vec<DU> RoundedBF16(VF x) {
-  const DU du;
-  const auto bits = hn::BitCast(du, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)));
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x00400000u));
-  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), quiet, rounded);
-}
-
-template <DType kType>
-HWY_INLINE void StoreEntryPair(const EntryPair& pair, char* to) {
-  if constexpr (kType == DType::kBF16) {
-    const DU du;
-    const auto low = hn::ShiftRight<16>(RoundedBF16(pair.a));
-    const auto high =
-        hn::And(RoundedBF16(pair.b), hn::Set(du, 0xFFFF0000u));
-    hn::StoreU(hn::Or(low, high), du, reinterpret_cast<uint32_t*>(to));
-  } else {
-    const size_t bytes = hn::Lanes(DF()) * DTypeBytes(kType);
-    StoreWhole<kType>(pair.a, to);
-    StoreWhole<kType>(pair.b, to + bytes);
-  }
-}
-
 // Slopes times the gradient of the result.
 struct EntryPullback {
   VF x, y, weight;
 };
 
+// exp(-x) for |x| <= 87, like ExpWithin, whose polynomial this is; where the
+// result is rounded to bfloat16, one of degree 4 (minimax in the relative
+// error, 3e-6) and ln 2 in one part, a thousandth of that rounding.
+template <DType kType>
+HWY_INLINE VF ExpOfNegative(VF x) {
+  const DF d;
+  const DI di;
+  const VF magic = hn::Set(d, 12582912.0f);
+  const VF shifted = hn::NegMulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const VF n = hn::Sub(shifted, magic);
+  VF r, p;  // exp(-x) = exp(-r) 2^n
+  if constexpr (kType == DType::kBF16) {
+    r = hn::MulAdd(n, hn::Set(d, 0.69314718f), x);
+    p = hn::Set(d, 0x1.541480p-5f);
+    p = hn::MulAdd(p, r, hn::Set(d, -0x1.57cf54p-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 0x1.0003f6p-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, -0x1.fffba6p-1f));
+  } else {
+    r = hn::MulAdd(n, hn::Set(d, 0.693359375f), x);
+    r = hn::NegMulAdd(n, hn::Set(d, 2.12194440e-4f), r);
+    p = hn::Set(d, -0x1.0fa7c6p-7f);
+    p = hn::MulAdd(p, r, hn::Set(d, 0x1.573acep-5f));
+    p = hn::MulAdd(p, r, hn::Set(d, -0x1.555a6ep-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffdc4p-2f));
+    p = hn::MulAdd(p, r, hn::Set(d, -0x1.fffff6p-1f));
+  }
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, p),
+                                hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+}
+
 // sigma(x) = 1 / (1 + e), e = exp(-x): the quotient keeps its digits on either
-// side, and sigma(-x) = e sigma(x). 0 below -87; any number for NaN.
+// side, and sigma(-x) = e sigma(x). 0 below -87; any number for NaN, see NaNOf.
 struct QuickLogistic {
   VF below, e;
 };
 
+template <DType kType>
 HWY_INLINE QuickLogistic QuickLogisticAt(VF x) {
   const DF d;
   const VF most = hn::Set(d, 87.0f), least = hn::Set(d, -87.0f);
-  const VF e = ExpWithin(hn::Neg(hn::Max(hn::Min(x, most), least)));
+  // The second operand wins where one is NaN.
+  const VF e = ExpOfNegative<kType>(hn::Max(least, hn::Min(most, x)));
   const VF one = hn::Set(d, 1.0f);
   const VF below = hn::Div(one, hn::Add(one, e));
   return {hn::IfThenZeroElse(hn::Lt(x, least), below), e};
+}
+
+// y, a curve of x that QuickLogisticAt began; NaN where x is. NaNs of 16 bits
+// come through it by themselves where Min and Max keep them: the lower half of
+// their bits is 0, so that the exponent adds nothing to them.
+template <DType kType>
+HWY_INLINE VF NaNOf(VF x, VF y) {
+#if HWY_TARGET <= HWY_SSE4 && HWY_ARCH_X86
+  if constexpr (kType != DType::kF32) return y;
+#endif
+  return UnlessNaN(x, y);
 }
 
 // sigma(x) sigma(-x), 0 beyond 87, so that x times it is small.
@@ -94,7 +92,10 @@ HWY_INLINE VF DensityOf(const QuickLogistic& at, VF x) {
                             hn::Mul(hn::Mul(at.e, at.below), at.below));
 }
 
-HWY_INLINE VF SigmaOf(VF x) { return UnlessNaN(x, QuickLogisticAt(x).below); }
+template <DType kType>
+HWY_INLINE VF SigmaOf(VF x) {
+  return NaNOf<kType>(x, QuickLogisticAt<kType>(x).below);
+}
 
 // GELU's logistic curve at u, and the slope of its argument z.
 struct GeluCurve {
@@ -102,13 +103,14 @@ struct GeluCurve {
   VF z, slope;
 };
 
+template <DType kType>
 HWY_INLINE GeluCurve GeluCurveAt(VF u) {
   const DF d;
   constexpr float kTwice = 1.5957691216f;  // 2 sqrt(2 / pi)
   const VF square = hn::Mul(u, u);
   const VF part = hn::Mul(square, hn::Set(d, kTwice * 0.044715f));
   const VF z = hn::Mul(u, hn::Add(part, hn::Set(d, kTwice)));
-  return {QuickLogisticAt(z), z,
+  return {QuickLogisticAt<kType>(z), z,
           hn::MulAdd(part, hn::Set(d, 3.0f), hn::Set(d, kTwice))};
 }
 
@@ -118,64 +120,96 @@ HWY_INLINE VF DecayBelow(VF x) {
   return ExpOfLane(hn::IfThenElse(hn::Gt(x, zero), zero, x));
 }
 
-template <EntryForm kForm>
+// x^(p t), t = 1 / (sqrt(x) + 1), and its slope, where u is that power:
+// p t u (1 - sqrt(x) t ln(x) / 2) / x; x and 1 for x <= 0 and NaN.
+struct PowerCurve {
+  VF value, slope;
+};
+
+HWY_INLINE PowerCurve PowerCurveAt(VF x, VF p) {
+  const DF d;
+  const VF one = hn::Set(d, 1.0f);
+  const VF most = hn::Set(d, std::numeric_limits<float>::max());
+  const auto above = hn::Gt(x, hn::Zero(d));
+  const VF base = hn::Min(hn::IfThenElse(above, x, one), most);
+  const VF root = hn::Sqrt(base), ln = hn::Log(d, base);
+  const VF t = hn::Div(one, hn::Add(root, one));
+  const VF exponent = hn::Mul(p, t);
+  const VF u = ExpOfAny(hn::Mul(exponent, ln));
+  const VF half = hn::Mul(hn::Mul(root, t), hn::Set(d, 0.5f));
+  // The quotient is the last step: u is 0 where 1 / x is not finite.
+  const VF steep = hn::Mul(hn::Mul(exponent, u), hn::NegMulAdd(half, ln, one));
+  return {hn::IfThenElse(above, u, x),
+          hn::IfThenElse(above, hn::Div(steep, base), one)};
+}
+
+template <DType kType, EntryForm kForm>
 HWY_INLINE VF EntryValue(VF x, VF y, VF weight, VF scale) {
   const DF d;
   const VF one = hn::Set(d, 1.0f);
   if constexpr (kForm == EntryForm::kSiluGate) {
-    return hn::Mul(hn::Mul(x, QuickLogisticAt(x).below), y);
+    return hn::Mul(hn::Mul(x, QuickLogisticAt<kType>(x).below), y);
   } else if constexpr (kForm == EntryForm::kSigmoidGate) {
-    return hn::Mul(SigmaOf(x), y);
+    return hn::Mul(SigmaOf<kType>(x), y);
+  } else if constexpr (kForm == EntryForm::kPowerGate) {
+    return hn::Mul(hn::Mul(PowerCurveAt(x, scale).value, SigmaOf<kType>(x)), y);
   } else if constexpr (kForm == EntryForm::kElu1) {
     return hn::Add(PositivePart(x), DecayBelow(x));
   } else if constexpr (kForm == EntryForm::kSigmoid) {
-    return SigmaOf(x);
+    return SigmaOf<kType>(x);
   } else if constexpr (kForm == EntryForm::kLogSigmoid) {
     return hn::Neg(hn::Mul(scale, SoftplusOfLane(hn::Neg(x))));
   } else if constexpr (kForm == EntryForm::kMixedGate) {
     return hn::Mul(x, hn::MulAdd(hn::Sub(y, one), weight, one));
   } else {
     const VF u = hn::Add(x, weight);
-    return hn::Mul(u, GeluCurveAt(u).at.below);
+    return hn::Mul(u, GeluCurveAt<kType>(u).at.below);
   }
 }
 
 // What a form does not read is not computed, and x, y, weight of the result
 // that it lacks are 0.
-template <EntryForm kForm>
-HWY_INLINE EntryPullback EntrySlopes(VF grad, VF x, VF y, VF weight,
-                                     VF scale) {
+template <DType kType, EntryForm kForm>
+HWY_INLINE EntryPullback EntrySlopes(VF grad, VF x, VF y, VF weight, VF scale) {
   const DF d;
   const VF zero = hn::Zero(d), one = hn::Set(d, 1.0f);
   if constexpr (kForm == EntryForm::kSiluGate) {
-    const QuickLogistic at = QuickLogisticAt(x);
+    const QuickLogistic at = QuickLogisticAt<kType>(x);
     const VF slope = hn::MulAdd(x, DensityOf(at, x), at.below);
     return {hn::Mul(hn::Mul(grad, y), slope),
             hn::Mul(grad, hn::Mul(x, at.below)), zero};
   } else if constexpr (kForm == EntryForm::kSigmoidGate) {
-    const QuickLogistic at = QuickLogisticAt(x);
-    return {UnlessNaN(x, hn::Mul(hn::Mul(grad, y), DensityOf(at, x))),
-            UnlessNaN(x, hn::Mul(grad, at.below)), zero};
+    const QuickLogistic at = QuickLogisticAt<kType>(x);
+    return {NaNOf<kType>(x, hn::Mul(hn::Mul(grad, y), DensityOf(at, x))),
+            NaNOf<kType>(x, hn::Mul(grad, at.below)), zero};
+  } else if constexpr (kForm == EntryForm::kPowerGate) {
+    const QuickLogistic at = QuickLogisticAt<kType>(x);
+    const PowerCurve power = PowerCurveAt(x, scale);
+    const VF slope = hn::MulAdd(power.value, DensityOf(at, x),
+                                hn::Mul(power.slope, at.below));
+    return {NaNOf<kType>(x, hn::Mul(hn::Mul(grad, y), slope)),
+            NaNOf<kType>(x, hn::Mul(grad, hn::Mul(power.value, at.below))),
+            zero};
   } else if constexpr (kForm == EntryForm::kElu1) {
     return {hn::Mul(grad, DecayBelow(x)), zero, zero};
   } else if constexpr (kForm == EntryForm::kSigmoid) {
-    const VF slope = DensityOf(QuickLogisticAt(x), x);
-    return {UnlessNaN(x, hn::Mul(grad, slope)), zero, zero};
+    const VF slope = DensityOf(QuickLogisticAt<kType>(x), x);
+    return {NaNOf<kType>(x, hn::Mul(grad, slope)), zero, zero};
   } else if constexpr (kForm == EntryForm::kLogSigmoid) {
-    return {hn::Mul(hn::Mul(grad, scale), SigmaOf(hn::Neg(x))), zero, zero};
+    return {hn::Mul(hn::Mul(grad, scale), SigmaOf<kType>(hn::Neg(x))), zero,
+            zero};
   } else if constexpr (kForm == EntryForm::kMixedGate) {
     const VF less = hn::Sub(y, one), flow = hn::Mul(grad, x);
-    return {hn::Mul(grad, hn::MulAdd(less, weight, one)),
-            hn::Mul(flow, weight), hn::Mul(flow, less)};
+    return {hn::Mul(grad, hn::MulAdd(less, weight, one)), hn::Mul(flow, weight),
+            hn::Mul(flow, less)};
   } else {
     const VF u = hn::Add(x, weight);
-    const GeluCurve curve = GeluCurveAt(u);
+    const GeluCurve curve = GeluCurveAt<kType>(u);
     const VF density = DensityOf(curve.at, curve.z);
     const VF steep = hn::Mul(hn::Mul(u, density), curve.slope);
     // Far from 0 the density is 0 and the other factors may be infinite.
-    const VF slope =
-        hn::Add(curve.at.below,
-                hn::IfThenZeroElse(hn::Eq(density, zero), steep));
+    const VF slope = hn::Add(curve.at.below,
+                             hn::IfThenZeroElse(hn::Eq(density, zero), steep));
     const VF flow = hn::Mul(grad, slope);
     return {flow, zero, flow};
   }
@@ -190,6 +224,8 @@ HWY_INLINE void WithEntryForm(EntryForm form, const F& f) {
       return f(std::integral_constant<Form, Form::kSiluGate>());
     case Form::kSigmoidGate:
       return f(std::integral_constant<Form, Form::kSigmoidGate>());
+    case Form::kPowerGate:
+      return f(std::integral_constant<Form, Form::kPowerGate>());
     case Form::kElu1:
       return f(std::integral_constant<Form, Form::kElu1>());
     case Form::kSigmoid:

@@ -19,41 +19,81 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-// Entries [begin, end) of one row.
+// Whether a form takes its inputs through sums and products and a logistic
+// curve alone: then NaNs keep their bits.
+constexpr bool KeepsNaN(EntryForm form) {
+  return form == EntryForm::kSiluGate || form == EntryForm::kSigmoidGate ||
+         form == EntryForm::kSigmoid;
+}
+
+template <DType kType, EntryForm kForm>
+static HWY_INLINE void StorePair(const EntryPair& pair, char* to) {
+  StoreEntryPair<kType, !KeepsNaN(kForm)>(pair, to);
+}
+
+// What the entries of a form are computed from; 0 for what it lacks.
+struct EntryInputs {
+  VF x, y, weight;
+};
+
+// The part of a row behind whole pairs, and rows with weights: n entries from
+// entry i on, or a whole vector of them.
+template <DType kType, EntryForm kForm>
+static HWY_INLINE EntryInputs LoadEntries(const EntryFormCall& call,
+                                          const char* x, const char* y,
+                                          int64_t i, int64_t n) {
+  const int64_t at = i * static_cast<int64_t>(DTypeBytes(kType));
+  EntryInputs in = {LoadPiece<kType>(x + at, n), hn::Zero(DF()),
+                    hn::Zero(DF())};
+  if constexpr (TakesGated(kForm)) in.y = LoadPiece<kType>(y + at, n);
+  if constexpr (TakesWeight(kForm)) {
+    if (call.weight != nullptr) {
+      in.weight = LoadPiece<DType::kF32>(call.weight + i, n);
+    }
+  }
+  return in;
+}
+
+// pair(first byte) for the whole pairs of vectors of a row that needs no
+// weights, piece(entry, first byte, entries left) for the vectors of the rest.
+template <DType kType, EntryForm kForm, class Pair, class Piece>
+static HWY_INLINE void ForEntries(int64_t count, const Pair& pair,
+                                  const Piece& piece) {
+  constexpr int64_t kBytes = static_cast<int64_t>(DTypeBytes(kType));
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  int64_t i = 0;
+  if constexpr (!TakesWeight(kForm)) {
+    for (; i + 2 * lanes <= count; i += 2 * lanes) pair(i * kBytes);
+  }
+  for (; i < count; i += lanes) piece(i, i * kBytes, count - i);
+}
+
+template <DType kType, EntryForm kForm>
+static HWY_INLINE EntryPair LoadGated(const char* y) {
+  if constexpr (TakesGated(kForm)) return LoadEntryPair<kType>(y);
+  return {hn::Zero(DF()), hn::Zero(DF())};
+}
+
 template <DType kType, EntryForm kForm>
 static HWY_INLINE void ForwardRun(const EntryFormCall& call, const char* x,
                                   const char* y, char* out, int64_t count) {
-  const DF d;
-  constexpr int64_t kBytes = static_cast<int64_t>(DTypeBytes(kType));
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const VF scale = hn::Set(d, call.scale);
-  int64_t i = 0;
-  if constexpr (!TakesWeight(kForm)) {
-    const VF none = hn::Zero(d);
-    for (; i + 2 * lanes <= count; i += 2 * lanes) {
-      const int64_t at = i * kBytes;
-      const EntryPair first = LoadEntryPair<kType>(x + at);
-      EntryPair second = {none, none};
-      if constexpr (TakesGated(kForm)) second = LoadEntryPair<kType>(y + at);
-      StoreEntryPair<kType>(
-          {EntryValue<kForm>(first.a, second.a, none, scale),
-           EntryValue<kForm>(first.b, second.b, none, scale)},
-          out + at);
-    }
-  }
-  for (; i < count; i += lanes) {
-    const int64_t n = count - i, at = i * kBytes;
-    VF second = hn::Zero(d), weight = hn::Zero(d);
-    if constexpr (TakesGated(kForm)) second = LoadPiece<kType>(y + at, n);
-    if constexpr (TakesWeight(kForm)) {
-      if (call.weight != nullptr) {
-        weight = LoadPiece<DType::kF32>(call.weight + i, n);
-      }
-    }
-    StorePiece<kType>(EntryValue<kForm>(LoadPiece<kType>(x + at, n), second,
-                                        weight, scale),
-                      out + at, n);
-  }
+  const VF scale = hn::Set(DF(), call.scale), none = hn::Zero(DF());
+  ForEntries<kType, kForm>(
+      count,
+      [&](int64_t at) HWY_ATTR {
+        const EntryPair first = LoadEntryPair<kType>(x + at);
+        const EntryPair second = LoadGated<kType, kForm>(y + at);
+        StorePair<kType, kForm>(
+            {EntryValue<kType, kForm>(first.a, second.a, none, scale),
+             EntryValue<kType, kForm>(first.b, second.b, none, scale)},
+            out + at);
+      },
+      [&](int64_t i, int64_t at, int64_t n) HWY_ATTR {
+        const auto in = LoadEntries<kType, kForm>(call, x, y, i, n);
+        StorePiece<kType>(
+            EntryValue<kType, kForm>(in.x, in.y, in.weight, scale), out + at,
+            n);
+      });
 }
 
 struct PullbackRun {
@@ -65,53 +105,37 @@ template <DType kType, EntryForm kForm>
 static HWY_INLINE void BackwardRun(const EntryFormCall& call,
                                    const PullbackRun& run, float* sums,
                                    int64_t count) {
-  const DF d;
-  constexpr int64_t kBytes = static_cast<int64_t>(DTypeBytes(kType));
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const VF scale = hn::Set(d, call.scale);
-  int64_t i = 0;
-  if constexpr (!TakesWeight(kForm)) {
-    const VF none = hn::Zero(d);
-    for (; i + 2 * lanes <= count; i += 2 * lanes) {
-      const int64_t at = i * kBytes;
-      const EntryPair flow = LoadEntryPair<kType>(run.grad_out + at);
-      const EntryPair first = LoadEntryPair<kType>(run.x + at);
-      EntryPair second = {none, none};
-      if constexpr (TakesGated(kForm)) {
-        second = LoadEntryPair<kType>(run.y + at);
-      }
-      const EntryPullback a =
-          EntrySlopes<kForm>(flow.a, first.a, second.a, none, scale);
-      const EntryPullback b =
-          EntrySlopes<kForm>(flow.b, first.b, second.b, none, scale);
-      StoreEntryPair<kType>({a.x, b.x}, run.grad_x + at);
-      if constexpr (TakesGated(kForm)) {
-        StoreEntryPair<kType>({a.y, b.y}, run.grad_y + at);
-      }
-    }
-  }
-  for (; i < count; i += lanes) {
-    const int64_t n = count - i, at = i * kBytes;
-    VF second = hn::Zero(d), weight = hn::Zero(d);
-    if constexpr (TakesGated(kForm)) second = LoadPiece<kType>(run.y + at, n);
-    if constexpr (TakesWeight(kForm)) {
-      if (call.weight != nullptr) {
-        weight = LoadPiece<DType::kF32>(call.weight + i, n);
-      }
-    }
-    const EntryPullback back = EntrySlopes<kForm>(
-        LoadPiece<kType>(run.grad_out + at, n),
-        LoadPiece<kType>(run.x + at, n), second, weight, scale);
-    StorePiece<kType>(back.x, run.grad_x + at, n);
-    if constexpr (TakesGated(kForm)) {
-      StorePiece<kType>(back.y, run.grad_y + at, n);
-    }
-    if constexpr (TakesWeight(kForm)) {
-      if (sums == nullptr) continue;
-      const VF sum = LoadPiece<DType::kF32>(sums + i, n);
-      StorePiece<DType::kF32>(hn::Add(sum, back.weight), sums + i, n);
-    }
-  }
+  const VF scale = hn::Set(DF(), call.scale), none = hn::Zero(DF());
+  ForEntries<kType, kForm>(
+      count,
+      [&](int64_t at) HWY_ATTR {
+        const EntryPair flow = LoadEntryPair<kType>(run.grad_out + at);
+        const EntryPair first = LoadEntryPair<kType>(run.x + at);
+        const EntryPair second = LoadGated<kType, kForm>(run.y + at);
+        const EntryPullback a =
+            EntrySlopes<kType, kForm>(flow.a, first.a, second.a, none, scale);
+        const EntryPullback b =
+            EntrySlopes<kType, kForm>(flow.b, first.b, second.b, none, scale);
+        StorePair<kType, kForm>({a.x, b.x}, run.grad_x + at);
+        if constexpr (TakesGated(kForm)) {
+          StorePair<kType, kForm>({a.y, b.y}, run.grad_y + at);
+        }
+      },
+      [&](int64_t i, int64_t at, int64_t n) HWY_ATTR {
+        const auto in = LoadEntries<kType, kForm>(call, run.x, run.y, i, n);
+        const EntryPullback back =
+            EntrySlopes<kType, kForm>(LoadPiece<kType>(run.grad_out + at, n),
+                                      in.x, in.y, in.weight, scale);
+        StorePiece<kType>(back.x, run.grad_x + at, n);
+        if constexpr (TakesGated(kForm)) {
+          StorePiece<kType>(back.y, run.grad_y + at, n);
+        }
+        if constexpr (TakesWeight(kForm)) {
+          if (sums == nullptr) return;
+          const VF sum = LoadPiece<DType::kF32>(sums + i, n);
+          StorePiece<DType::kF32>(hn::Add(sum, back.weight), sums + i, n);
+        }
+      });
 }
 
 static char* EntryAt(const EntryRows& rows, DType dtype, int64_t row) {
@@ -166,9 +190,6 @@ namespace {
 HWY_EXPORT(ForwardEntries);
 HWY_EXPORT(BackwardEntries);
 
-// Entries of a task: some microseconds, below which waking a worker costs more.
-constexpr int64_t kEntriesOfTask = 1 << 14;
-
 void WantEntryData(const EntryFormCall& call, const char* name,
                    const EntryRows& rows) {
   if (rows.data == nullptr && call.rows > 0 && call.width > 0) {
@@ -188,24 +209,10 @@ void CheckEntryForm(const EntryFormCall& call) {
   }
 }
 
-// Whole rows of at least kEntriesOfTask entries; with sums at most 64 tasks.
-// Depends on the sizes alone, so that sums have the same bits for any executor.
-class EntryRowTasks {
- public:
-  EntryRowTasks(const EntryFormCall& call, bool sums)
-      : rows_(call.width == 0 ? 0 : call.rows) {
-    share_ = (kEntriesOfTask - 1) / std::max<int64_t>(call.width, 1) + 1;
-    if (sums) share_ = std::max(share_, (rows_ + 63) / 64);
-  }
-  int64_t count() const { return (rows_ + share_ - 1) / share_; }
-  int64_t begin(int64_t task) const { return task * share_; }
-  int64_t end(int64_t task) const {
-    return std::min(rows_, (task + 1) * share_);
-  }
-
- private:
-  int64_t rows_, share_ = 1;
-};
+// Only sums bound the number of tasks.
+WideRowTasks EntryRowTasks(const EntryFormCall& call, bool sums) {
+  return {call.rows, call.width, sums ? 64 : std::max<int64_t>(call.rows, 1)};
+}
 
 // f(call of one row, its first entry, task) for runs of a dense call.
 template <typename F>
@@ -243,14 +250,13 @@ void EntryFormForward(const EntryFormCall& call, const EntryRows& out,
   const auto kernel = HWY_DYNAMIC_DISPATCH(ForwardEntries);
   if (call.weight == nullptr && IsDense(call, call.x) &&
       IsDense(call, call.y) && IsDense(call, out)) {
-    return ForEntryRuns(
-        call, executor, [&](EntryFormCall& run, int64_t entry) {
-          run.x = EntriesFrom(call, call.x, entry);
-          run.y = EntriesFrom(call, call.y, entry);
-          kernel(run, EntriesFrom(call, out, entry), 0, 1);
-        });
+    return ForEntryRuns(call, executor, [&](EntryFormCall& run, int64_t entry) {
+      run.x = EntriesFrom(call, call.x, entry);
+      run.y = EntriesFrom(call, call.y, entry);
+      kernel(run, EntriesFrom(call, out, entry), 0, 1);
+    });
   }
-  const EntryRowTasks tasks(call, false);
+  const WideRowTasks tasks = EntryRowTasks(call, false);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
     kernel(call, out, tasks.begin(task), tasks.end(task));
   });
@@ -274,20 +280,19 @@ void EntryFormBackward(const EntryFormCall& call, const EntryFormGradients& g,
       IsDense(call, call.x) && IsDense(call, call.y) &&
       IsDense(call, g.grad_out) && IsDense(call, g.grad_x) &&
       IsDense(call, g.grad_y)) {
-    return ForEntryRuns(
-        call, executor, [&](EntryFormCall& run, int64_t entry) {
-          run.x = EntriesFrom(call, call.x, entry);
-          run.y = EntriesFrom(call, call.y, entry);
-          EntryFormGradients at = g;
-          for (EntryRows* rows : {&at.grad_out, &at.grad_x, &at.grad_y}) {
-            *rows = EntriesFrom(call, *rows, entry);
-          }
-          kernel(run, at, 0, 1, nullptr);
-        });
+    return ForEntryRuns(call, executor, [&](EntryFormCall& run, int64_t entry) {
+      run.x = EntriesFrom(call, call.x, entry);
+      run.y = EntriesFrom(call, call.y, entry);
+      EntryFormGradients at = g;
+      for (EntryRows* rows : {&at.grad_out, &at.grad_x, &at.grad_y}) {
+        *rows = EntriesFrom(call, *rows, entry);
+      }
+      kernel(run, at, 0, 1, nullptr);
+    });
   }
-  const EntryRowTasks tasks(call, g.grad_weight != nullptr);
-  float* sums = g.grad_weight == nullptr ? nullptr
-                                         : static_cast<float*>(workspace);
+  const WideRowTasks tasks = EntryRowTasks(call, g.grad_weight != nullptr);
+  float* sums =
+      g.grad_weight == nullptr ? nullptr : static_cast<float*>(workspace);
   const int64_t stride = PadRow(call.width);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
     kernel(call, g, tasks.begin(task), tasks.end(task),

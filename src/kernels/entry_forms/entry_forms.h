@@ -2,6 +2,8 @@
 // is its gradient. w: a row that all rows share; sigma(x) = 1 / (1 + exp(-x)).
 //   kSiluGate     silu(x) y = x sigma(x) y       (Shazeer 2020, eq. (6))
 //   kSigmoidGate  sigma(x) y                     (Dauphin et al. 2017)
+//   kPowerGate    g(x) y, g(x) = x^(p / (sqrt(x) + 1)) sigma(x) above 0,
+//                 x sigma(x) below, p = scale      (arXiv 2605.25704)
 //   kElu1         x + 1 above 0, exp(x) below    (Katharopoulos et al. 2020)
 //   kSigmoid      sigma(x)
 //   kLogSigmoid   scale log sigma(x)             (GLA, arXiv 2312.06635)
@@ -22,6 +24,7 @@ namespace tarn {
 enum class EntryForm {
   kSiluGate,
   kSigmoidGate,
+  kPowerGate,
   kElu1,
   kSigmoid,
   kLogSigmoid,
@@ -31,11 +34,26 @@ enum class EntryForm {
 
 constexpr bool TakesGated(EntryForm form) {  // y
   return form == EntryForm::kSiluGate || form == EntryForm::kSigmoidGate ||
-         form == EntryForm::kMixedGate;
+         form == EntryForm::kPowerGate || form == EntryForm::kMixedGate;
 }
 constexpr bool TakesWeight(EntryForm form) {  // w, which kGelu may lack
   return form == EntryForm::kMixedGate || form == EntryForm::kGelu;
 }
+
+struct EntryFormName {
+  const char* name;
+  EntryForm form;
+};
+constexpr EntryFormName kEntryFormNames[] = {
+    {"silu_gate", EntryForm::kSiluGate},
+    {"sigmoid_gate", EntryForm::kSigmoidGate},
+    {"power_gate", EntryForm::kPowerGate},
+    {"elu1", EntryForm::kElu1},
+    {"sigmoid", EntryForm::kSigmoid},
+    {"log_sigmoid", EntryForm::kLogSigmoid},
+    {"mixed_gate", EntryForm::kMixedGate},
+    {"gelu", EntryForm::kGelu},
+};
 
 /// [rows, width] of any float dtype; row r begins r * stride elements behind
 /// data. Null data: absent.
@@ -50,7 +68,7 @@ struct EntryFormCall {
   EntryForm form = EntryForm::kSiluGate;
   DType dtype = DType::kF32;
   int64_t rows = 0, width = 0;
-  float scale = 1.0f;  // kLogSigmoid alone
+  float scale = 1.0f;  // kLogSigmoid and kPowerGate alone
   EntryRows x, y;
   const float* weight = nullptr;  // [width]
 };

@@ -1,6 +1,5 @@
 // Benchmark cases of entry_forms, entry_forms_forward and entry_forms_gradient:
-// rows=8192 width=1024 form=silu_gate (sigmoid_gate, elu1, sigmoid,
-// log_sigmoid, mixed_gate, gelu) dtype=f32.
+// rows=8192 width=1024 form=silu_gate (the names of entry_forms.h) dtype=f32.
 #include "core/error.h"
 #include "kernels/bench_case.h"
 #include "kernels/entry_forms/entry_forms.h"
@@ -9,17 +8,8 @@ namespace tarn::bench {
 namespace {
 
 EntryForm EntryFormNamed(const std::string& name) {
-  const std::pair<const char*, EntryForm> rows[] = {
-      {"silu_gate", EntryForm::kSiluGate},
-      {"sigmoid_gate", EntryForm::kSigmoidGate},
-      {"elu1", EntryForm::kElu1},
-      {"sigmoid", EntryForm::kSigmoid},
-      {"log_sigmoid", EntryForm::kLogSigmoid},
-      {"mixed_gate", EntryForm::kMixedGate},
-      {"gelu", EntryForm::kGelu},
-  };
-  for (const auto& [known, form] : rows) {
-    if (name == known) return form;
+  for (const EntryFormName& row : kEntryFormNames) {
+    if (name == row.name) return row.form;
   }
   throw ArgumentError("bench: form", "a form of entry_forms", name);
 }
@@ -49,11 +39,9 @@ class EntryFormCase : public Case {
     values = Values(call_.rows * call_.width, call_.dtype, seed);
     return {values.data(), call_.width};
   }
-  // FLOP: two operations an entry, as bytes bound the passes.
+  // Two operations an entry, as bytes bound the passes.
   void Count(double moved) {
-    const double count = static_cast<double>(call_.rows * call_.width);
-    work_.useful_flop = work_.executed_flop = 2 * count;
-    work_.bytes = count * moved * static_cast<double>(DTypeBytes(call_.dtype));
+    CountPass(call_.rows * call_.width, 2, moved, call_.dtype);
   }
 
   EntryFormCall call_;
@@ -87,17 +75,11 @@ class EntryFormGradientCase final : public EntryFormCase {
   AlignedBuffer<uint8_t> workspace_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeEntryFormCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterEntryForms(Registry& registry) {
-  registry.push_back({"entry_forms_forward", MakeEntryFormCase<EntryFormCase>});
-  registry.push_back(
-      {"entry_forms_gradient", MakeEntryFormCase<EntryFormGradientCase>});
+  registry.push_back({"entry_forms_forward", NewCase<EntryFormCase>});
+  registry.push_back({"entry_forms_gradient", NewCase<EntryFormGradientCase>});
 }
 
 }  // namespace tarn::bench

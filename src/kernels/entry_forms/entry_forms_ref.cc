@@ -18,6 +18,14 @@ Entry EntryOf(const EntryFormProblem& p, double x, double y, double w) {
       return {x * s * y, (s + x * slope) * y, x * s, 0};
     case EntryForm::kSigmoidGate:
       return {s * y, slope * y, s, 0};
+    case EntryForm::kPowerGate: {
+      if (x <= 0) return {x * s * y, (s + x * slope) * y, x * s, 0};
+      const double q = std::sqrt(x) + 1, u = std::pow(x, p.scale / q);
+      const double by_x =
+          u * p.scale *
+          (1 / (q * x) - std::log(x) / (2 * std::sqrt(x) * q * q));
+      return {u * s * y, (by_x * s + u * slope) * y, u * s, 0};
+    }
     case EntryForm::kElu1:
       return x > 0 ? Entry{x + 1, 1, 0, 0}
                    : Entry{std::exp(x), std::exp(x), 0, 0};
@@ -30,8 +38,8 @@ Entry EntryOf(const EntryFormProblem& p, double x, double y, double w) {
     case EntryForm::kGelu: {
       const double u = x + w, c = std::sqrt(2 / std::acos(-1.0));
       const double t = std::tanh(c * (u + 0.044715 * u * u * u));
-      const double by_u = (1 + t) / 2 + u / 2 * (1 - t * t) * c *
-                                            (1 + 3 * 0.044715 * u * u);
+      const double by_u =
+          (1 + t) / 2 + u / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * u * u);
       return {u / 2 * (1 + t), by_u, 0, by_u};
     }
   }

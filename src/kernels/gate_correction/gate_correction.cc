@@ -118,9 +118,8 @@ static void CorrectTokens(const GateCorrectionInputs& in, char* out,
     constexpr DType kType = decltype(type)::value;
     for (int64_t row = begin * in.heads; row < end * in.heads; ++row) {
       const int64_t entry = row * in.width;
-      CorrectHead<kType>(
-          RowsAt(in, entry, row % in.heads), in.width,
-          out + entry * static_cast<int64_t>(DTypeBytes(kType)));
+      CorrectHead<kType>(RowsAt(in, entry, row % in.heads), in.width,
+                         out + entry * static_cast<int64_t>(DTypeBytes(kType)));
     }
   });
 }
@@ -176,24 +175,9 @@ void CheckGateCorrection(const GateCorrectionInputs& in) {
   WantCorrectionData(in, "weight", in.weight);
 }
 
-// Tokens of at least 16,384 entries (some microseconds) a task, and at most 64
-// tasks, each of which has sums. Depends on the sizes alone.
-class CorrectionTasks {
- public:
-  explicit CorrectionTasks(const GateCorrectionInputs& in)
-      : tokens_(in.heads * in.width == 0 ? 0 : in.tokens),
-        share_(std::max((tokens_ + 63) / 64,
-                        16383 / std::max<int64_t>(1, in.heads * in.width) +
-                            1)) {}
-  int64_t count() const { return (tokens_ + share_ - 1) / share_; }
-  int64_t begin(int64_t task) const { return task * share_; }
-  int64_t end(int64_t task) const {
-    return std::min(tokens_, (task + 1) * share_);
-  }
-
- private:
-  int64_t tokens_, share_;
-};
+WideRowTasks CorrectionTasks(const GateCorrectionInputs& in) {
+  return {in.tokens, in.heads * in.width, 64};
+}
 
 }  // namespace
 
@@ -202,7 +186,7 @@ void GateCorrectionForward(const GateCorrectionInputs& in, void* out,
   CheckGateCorrection(in);
   WantCorrectionData(in, "out", out);
   const auto kernel = HWY_DYNAMIC_DISPATCH(CorrectTokens);
-  const CorrectionTasks tasks(in);
+  const WideRowTasks tasks = CorrectionTasks(in);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
     kernel(in, static_cast<char*>(out), tasks.begin(task), tasks.end(task));
   });
@@ -226,7 +210,7 @@ void GateCorrectionBackward(const GateCorrectionInputs& in,
   WantCorrectionData(in, "grad_g", grad.g);
   WantCorrectionData(in, "grad_weight", grad.weight);
   const auto kernel = HWY_DYNAMIC_DISPATCH(CorrectTokensBack);
-  const CorrectionTasks tasks(in);
+  const WideRowTasks tasks = CorrectionTasks(in);
   float* sums = static_cast<float*>(workspace);
   const int64_t row = in.heads * in.width, stride = PadRow(row);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {

@@ -33,11 +33,7 @@ class GateCorrectionCase : public Case {
     return values_[place].data();
   }
   int64_t Numbers() const { return in_.tokens * in_.heads * in_.width; }
-  void Count(double moved) {
-    const double count = static_cast<double>(Numbers());
-    work_.useful_flop = work_.executed_flop = 6 * count;
-    work_.bytes = count * moved * static_cast<double>(DTypeBytes(in_.dtype));
-  }
+  void Count(double moved) { CountPass(Numbers(), 6, moved, in_.dtype); }
 
   GateCorrectionInputs in_;
   Values values_[11], weight_;
@@ -50,7 +46,7 @@ class GateCorrectionGradientCase final : public GateCorrectionCase {
       : GateCorrectionCase(params, threads),
         grad_weight_(in_.heads * in_.width, DType::kF32, 7),
         workspace_(static_cast<int64_t>(GateCorrectionGradientBytes(in_))) {
-    grad_ = {out_,    Take(6), Take(7),           Take(8),
+    grad_ = {out_,    Take(6),  Take(7),           Take(8),
              Take(9), Take(10), grad_weight_.f32()};
     Count(11);
   }
@@ -64,18 +60,12 @@ class GateCorrectionGradientCase final : public GateCorrectionCase {
   GateCorrectionGradients grad_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeGateCorrectionCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterGateCorrection(Registry& registry) {
+  registry.push_back({"gate_correction_forward", NewCase<GateCorrectionCase>});
   registry.push_back(
-      {"gate_correction_forward", MakeGateCorrectionCase<GateCorrectionCase>});
-  registry.push_back({"gate_correction_gradient",
-                      MakeGateCorrectionCase<GateCorrectionGradientCase>});
+      {"gate_correction_gradient", NewCase<GateCorrectionGradientCase>});
 }
 
 }  // namespace tarn::bench

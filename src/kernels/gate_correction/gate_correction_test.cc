@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/test_util.h"
 #include "kernels/gate_correction/gate_correction_ref.h"
-#include "kernels/linear_attention/test_problem.h"
+#include "kernels/row_tests.h"
 
 namespace tarn::testing {
 namespace {
@@ -16,11 +16,9 @@ Problem MakeCorrection(int64_t tokens, int64_t heads, int64_t width,
   std::mt19937_64 rng(tokens + 10 * heads + 100 * width);
   Problem p{heads, width, {}, {}, {}, {}, {}, {}};
   for (auto* part : {&p.o, &p.r, &p.k, &p.v, &p.g}) {
-    *part = Random(tokens * heads * width, rng);
-    for (double& v : *part) v = Round(v, dtype);
+    *part = RandomOf(dtype, tokens * heads * width, rng);
   }
-  p.weight = Random(heads * width, rng);
-  for (double& v : p.weight) v = static_cast<float>(v);
+  p.weight = RandomOf(DType::kF32, heads * width, rng);
   return p;
 }
 
@@ -53,11 +51,11 @@ CorrectionOutcome RunCorrection(const Problem& p,
   found.weight.assign(weight.size(), NAN);
   GateCorrectionForward(in, out.view().data, executor);
   const Workspace workspace = MakeWorkspace(GateCorrectionGradientBytes(in));
-  GateCorrectionBackward(in,
-                         {dout.view().data, d_o.view().data, d_r.view().data,
-                          d_k.view().data, d_v.view().data, d_g.view().data,
-                          found.weight.data()},
-                         executor, workspace.get());
+  GateCorrectionBackward(
+      in,
+      {dout.view().data, d_o.view().data, d_r.view().data, d_k.view().data,
+       d_v.view().data, d_g.view().data, found.weight.data()},
+      executor, workspace.get());
   const auto read = [&](const GuardedTensor& x) {
     EXPECT_TRUE(x.GuardsIntact());
     return x.Read(0, 0, tokens);
@@ -75,23 +73,14 @@ void CheckCorrection(int64_t tokens, int64_t heads, int64_t width,
                      DType dtype) {
   const Problem p = MakeCorrection(tokens, heads, width, dtype);
   std::mt19937_64 rng(7);
-  std::vector<double> flow = Random(tokens * heads * width, rng);
-  for (double& v : flow) v = Round(v, dtype);
+  const std::vector<double> flow = RandomOf(dtype, tokens * heads * width, rng);
   SerialExecutor serial;
   const CorrectionOutcome got = RunCorrection(p, flow, dtype, serial);
   const Problem d = reference::GateCorrectionBackward(p, flow);
-  const double unit = dtype == DType::kBF16  ? 0x1p-8
-                      : dtype == DType::kF16 ? 0x1p-11
-                                             : 0;
   const auto near = [&](const std::vector<double>& x,
                         const std::vector<double>& wanted, const char* what) {
-    ASSERT_EQ(x.size(), wanted.size());
     const double size = Rms(wanted.data(), static_cast<int64_t>(x.size()));
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double room =
-          (1.001 * unit + 1e-6) * std::abs(wanted[i]) + 1e-5 * (1 + size);
-      ASSERT_LE(std::abs(x[i] - wanted[i]), room) << what << " " << i;
-    }
+    ExpectRounded(x, wanted, dtype, 1e-5 * (1 + size), what);
   };
   near(got.out, reference::GateCorrection(p), "out");
   near(got.o, d.o, "o");
@@ -107,37 +96,16 @@ TEST(GateCorrectionReference, AgreesWithFiniteDifferences) {
   std::mt19937_64 rng(1);
   const std::vector<double> flow = Random(24, rng);
   const Problem d = reference::GateCorrectionBackward(p, flow);
-  const auto value = [&] {
-    const std::vector<double> out = reference::GateCorrection(p);
-    double sum = 0;
-    for (size_t i = 0; i < out.size(); ++i) sum += out[i] * flow[i];
-    return sum;
-  };
-  const auto check = [&](std::vector<double>& x,
-                         const std::vector<double>& dx) {
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double kept = x[i], step = 1e-6;
-      x[i] = kept + step;
-      const double up = value();
-      x[i] = kept - step;
-      const double down = value();
-      x[i] = kept;
-      EXPECT_NEAR(dx[i], (up - down) / (2 * step), 1e-7);
-    }
-  };
-  check(p.o, d.o);
-  check(p.r, d.r);
-  check(p.k, d.k);
-  check(p.v, d.v);
-  check(p.g, d.g);
-  check(p.weight, d.weight);
+  const auto value = [&] { return Dot(reference::GateCorrection(p), flow); };
+  ExpectSlopes(value, p.o, d.o);
+  ExpectSlopes(value, p.r, d.r);
+  ExpectSlopes(value, p.k, d.k);
+  ExpectSlopes(value, p.v, d.v);
+  ExpectSlopes(value, p.g, d.g);
+  ExpectSlopes(value, p.weight, d.weight);
 }
 
-class GateCorrectionTest : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ForceSimdTarget(GetParam()); }
-  void TearDown() override { ResetSimdTarget(); }
-};
+class GateCorrectionTest : public SimdTargetTest {};
 
 TEST_P(GateCorrectionTest, MatchesTheReference) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -156,13 +124,10 @@ TEST_P(GateCorrectionTest, ThreadsChangeNoBit) {
   std::mt19937_64 rng(5);
   const std::vector<double> flow = Random(900 * 74, rng);
   SerialExecutor serial;
-  const CorrectionOutcome one = RunCorrection(p, flow, DType::kF32, serial);
-  for (const int threads : {1, 2, 3, 8}) {
-    ThreadPool pool(threads);
-    EXPECT_EQ(one, RunCorrection(p, flow, DType::kF32, pool));
-  }
-  ReversedExecutor reversed;
-  EXPECT_EQ(one, RunCorrection(p, flow, DType::kF32, reversed));
+  ExpectSameBits(RunCorrection(p, flow, DType::kF32, serial),
+                 [&](Executor& executor, bool) {
+                   return RunCorrection(p, flow, DType::kF32, executor);
+                 });
 }
 
 TEST_P(GateCorrectionTest, NaNStaysInItsHead) {
@@ -204,9 +169,10 @@ TEST(GateCorrectionArguments, RefusedBeforeWork) {
   bad.weight = nullptr;
   EXPECT_EQ("gate_correction: weight", where(bad, &y));
   EXPECT_EQ("gate_correction: out", where(in, nullptr));
-  EXPECT_EQ("gate_correction: grad_r", ErrorOf([&] {
-              GateCorrectionBackward(
-                  in, {&x, &y, nullptr, &y, &y, &y, &y}, executor, nullptr);
+  EXPECT_EQ("gate_correction: grad_r",
+            ErrorOf([&] {
+              GateCorrectionBackward(in, {&x, &y, nullptr, &y, &y, &y, &y},
+                                     executor, nullptr);
             }).where());
   EXPECT_EQ(5.0f, y);
 }

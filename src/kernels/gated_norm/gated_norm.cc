@@ -84,7 +84,7 @@ void GatedNormForward(const GatedNormOptions& options,
                       Executor& executor) {
   CheckGatedNorm(options, in, out);
   const auto kernel = HWY_DYNAMIC_DISPATCH(NormRows);
-  const GatedNormTasks tasks(in.x);
+  const WideRowTasks tasks = GatedNormTasks(in.x);
   executor.ParallelFor(tasks.count(), [&](int64_t task, int) {
     kernel(options, in, out, tasks.begin(task), tasks.end(task));
   });

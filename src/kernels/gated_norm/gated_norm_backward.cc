@@ -158,7 +158,7 @@ void GatedNormBackward(const GatedNormOptions& options,
                        void* workspace) {
   CheckGatedNormGradients(options, in, grad);
   const auto kernel = HWY_DYNAMIC_DISPATCH(GradientRows);
-  const GatedNormTasks tasks(in.x);
+  const WideRowTasks tasks = GatedNormTasks(in.x);
   const int64_t weights = GatedNormWeights(options);
   const int64_t stride = PadRow(2 * weights);
   const int64_t scratch = kGatedNormScratchRows * PadRow(options.width);

@@ -39,9 +39,7 @@ class GatedNormCase : public Case {
   }
   // `moved` tensors of the inputs' size, `operations` an entry.
   void Count(double moved, double operations) {
-    const double numbers = static_cast<double>(Numbers());
-    work_.useful_flop = work_.executed_flop = numbers * operations;
-    work_.bytes = numbers * moved * static_cast<double>(DTypeBytes(dtype_));
+    CountPass(Numbers(), operations, moved, dtype_);
   }
 
   int64_t batch_, seq_len_;
@@ -75,17 +73,11 @@ class GatedNormGradientCase final : public GatedNormCase {
   AlignedBuffer<uint8_t> workspace_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeGatedNormCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterGatedNorm(Registry& registry) {
-  registry.push_back({"gated_norm_forward", MakeGatedNormCase<GatedNormCase>});
-  registry.push_back(
-      {"gated_norm_gradient", MakeGatedNormCase<GatedNormGradientCase>});
+  registry.push_back({"gated_norm_forward", NewCase<GatedNormCase>});
+  registry.push_back({"gated_norm_gradient", NewCase<GatedNormGradientCase>});
 }
 
 }  // namespace tarn::bench

@@ -3,7 +3,8 @@
 
 #include "core/error.h"
 #include "kernels/gated_norm/gated_norm_ref.h"
-#include "kernels/linear_attention/test_problem.h"
+#include "kernels/row_tests.h"
+#include "kernels/test_vectors.h"
 
 namespace tarn::testing {
 namespace {
@@ -36,15 +37,11 @@ GatedNormProblem MakeNorm(const NormForm& form, int64_t tokens, int64_t groups,
   p.centred = form.centred;
   p.silu = form.silu;
   p.gate_first = form.gate_first;
-  p.x = Random(tokens * groups * width, rng);
-  if (form.gated) p.gate = Random(tokens * groups * width, rng, 3.0);
-  p.weight = Random((form.by_group ? groups : 1) * width, rng);
-  if (form.bias) p.bias = Random(static_cast<int64_t>(p.weight.size()), rng);
-  for (auto* part : {&p.x, &p.gate}) {
-    for (double& v : *part) v = Round(v, dtype);
-  }
-  for (auto* part : {&p.weight, &p.bias}) {
-    for (double& v : *part) v = static_cast<float>(v);
+  p.x = RandomOf(dtype, tokens * groups * width, rng);
+  if (form.gated) p.gate = RandomOf(dtype, tokens * groups * width, rng, 3.0);
+  p.weight = RandomOf(DType::kF32, (form.by_group ? groups : 1) * width, rng);
+  if (form.bias) {
+    p.bias = RandomOf(DType::kF32, static_cast<int64_t>(p.weight.size()), rng);
   }
   return p;
 }
@@ -65,6 +62,7 @@ GatedNormOptions OptionsOf(const GatedNormProblem& p) {
 struct NormOutcome {
   std::vector<double> out, dx, dgate;
   std::vector<float> dw, db;
+  bool operator==(const NormOutcome&) const = default;
 };
 
 // The problem's tokens as a batch of `batch` sequences.
@@ -118,14 +116,10 @@ NormOutcome RunNorm(const GatedNormProblem& p,
   return r;
 }
 
-std::vector<double> Wide(const std::vector<float>& x) {
-  return {x.begin(), x.end()};
-}
-
 void CheckNorm(const GatedNormProblem& p, DType dtype, bool spread) {
   std::mt19937_64 rng(9);
-  std::vector<double> grad_out = Random(p.tokens * p.groups * p.width, rng);
-  for (double& v : grad_out) v = Round(v, dtype);
+  const std::vector<double> grad_out =
+      RandomOf(dtype, p.tokens * p.groups * p.width, rng);
   SerialExecutor serial;
   const NormOutcome got = RunNorm(p, grad_out, dtype, spread, serial);
   const auto grad = reference::GatedNormBackward(p, grad_out);
@@ -142,9 +136,9 @@ void CheckNorm(const GatedNormProblem& p, DType dtype, bool spread) {
   ExpectClose(got.dx, grad.x, p.width, g.r, g.m, what + "dx", floor);
   ExpectClose(got.dgate, grad.gate, p.width, g.r, g.m, what + "dgate", floor);
   const double sums = p.width < 4 ? 1e-4 : 3e-6;
-  ExpectClose(Wide(got.dw), grad.weight, p.width, sums, 30 * sums, what + "dw",
+  ExpectClose(Widen(got.dw), grad.weight, p.width, sums, 30 * sums, what + "dw",
               floor);
-  ExpectClose(Wide(got.db), grad.bias, p.width, sums, 30 * sums, what + "db",
+  ExpectClose(Widen(got.db), grad.bias, p.width, sums, 30 * sums, what + "db",
               floor);
 }
 
@@ -154,37 +148,15 @@ TEST(GatedNormReference, AgreesWithFiniteDifferences) {
     std::mt19937_64 rng(1);
     const std::vector<double> flow = Random(12, rng);
     const auto g = reference::GatedNormBackward(p, flow);
-    const auto value = [&] {
-      const std::vector<double> out = reference::GatedNorm(p);
-      double sum = 0;
-      for (size_t i = 0; i < out.size(); ++i) sum += out[i] * flow[i];
-      return sum;
-    };
-    const auto check = [&](std::vector<double>& x,
-                           const std::vector<double>& dx) {
-      ASSERT_EQ(x.size(), dx.size());
-      for (size_t i = 0; i < x.size(); ++i) {
-        const double kept = x[i], step = 1e-6;
-        x[i] = kept + step;
-        const double up = value();
-        x[i] = kept - step;
-        const double down = value();
-        x[i] = kept;
-        EXPECT_NEAR(dx[i], (up - down) / (2 * step), 1e-6);
-      }
-    };
-    check(p.x, g.x);
-    check(p.gate, g.gate);
-    check(p.weight, g.weight);
-    check(p.bias, g.bias);
+    const auto value = [&] { return Dot(reference::GatedNorm(p), flow); };
+    ExpectSlopes(value, p.x, g.x, 1e-6);
+    ExpectSlopes(value, p.gate, g.gate, 1e-6);
+    ExpectSlopes(value, p.weight, g.weight, 1e-6);
+    ExpectSlopes(value, p.bias, g.bias, 1e-6);
   }
 }
 
-class GatedNormTest : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ForceSimdTarget(GetParam()); }
-  void TearDown() override { ResetSimdTarget(); }
-};
+class GatedNormTest : public SimdTargetTest {};
 
 TEST_P(GatedNormTest, EveryFormMatchesTheReference) {
   for (const NormForm& form : NormForms()) {
@@ -215,11 +187,6 @@ TEST_P(GatedNormTest, WideRowsAndManyTokens) {
             DType::kF32, true);
 }
 
-bool SameBits(const NormOutcome& a, const NormOutcome& b) {
-  return a.out == b.out && a.dx == b.dx && a.dgate == b.dgate && a.dw == b.dw &&
-         a.db == b.db;
-}
-
 TEST_P(GatedNormTest, ThreadsLayoutAndBatchChangeNoBit) {
   SerialExecutor serial;
   std::mt19937_64 rng(5);
@@ -230,13 +197,9 @@ TEST_P(GatedNormTest, ThreadsLayoutAndBatchChangeNoBit) {
     const GatedNormProblem p = MakeNorm(form, 600, 2, 33);
     std::vector<double> flow = Random(600 * 2 * 33, rng);
     const NormOutcome one = RunNorm(p, flow, DType::kF32, false, serial);
-    for (const int threads : {1, 2, 3, 8}) {
-      ThreadPool pool(threads);
-      EXPECT_TRUE(SameBits(one, RunNorm(p, flow, DType::kF32, true, pool, 3)));
-    }
-    ReversedExecutor reversed;
-    EXPECT_TRUE(
-        SameBits(one, RunNorm(p, flow, DType::kF32, false, reversed, 2)));
+    ExpectSameBits(one, [&](Executor& executor, bool spread) {
+      return RunNorm(p, flow, DType::kF32, spread, executor, spread ? 3 : 2);
+    });
   }
 }
 
@@ -264,7 +227,7 @@ TEST_P(GatedNormTest, ARowAloneHasTheBitsOfThePass) {
                    x.data());
       EXPECT_EQ(std::vector<double>(all.out.begin() + t * row,
                                     all.out.begin() + (t + 1) * row),
-                Wide(out));
+                Widen(out));
       EXPECT_EQ(out, x);  // in place
     }
   }

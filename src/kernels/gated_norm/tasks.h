@@ -2,34 +2,18 @@
 // data.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/gated_norm/gated_norm.h"
+#include "kernels/row_tasks.h"
 #include "kernels/scratch.h"
 
 namespace tarn {
 
-/// Rows of a call in the order [B, T, G], at least 16,384 entries a task (some
-/// microseconds: below, waking a worker costs more) and at most 64 tasks, each
-/// of which has sums of its own. Depends on the sizes alone, so that the sums
-/// have the same bits for any number of workers.
-class GatedNormTasks {
- public:
-  explicit GatedNormTasks(const TensorView& x)
-      : rows_(x.size[0] * x.size[1] * x.size[2]),
-        share_(std::max({(rows_ + 63) / 64, (16383 + x.size[3]) / x.size[3],
-                         int64_t{1}})) {}
-
-  int64_t count() const { return (rows_ + share_ - 1) / share_; }
-  int64_t begin(int64_t task) const { return task * share_; }
-  int64_t end(int64_t task) const {
-    return std::min(rows_, (task + 1) * share_);
-  }
-
- private:
-  int64_t rows_, share_;
-};
+/// Rows of a call in the order [B, T, G]; each task has sums of its own.
+inline WideRowTasks GatedNormTasks(const TensorView& x) {
+  return {x.size[0] * x.size[1] * x.size[2], x.size[3], 64};
+}
 
 /// Entries of weight, each of which has two sums: for weight and for bias.
 inline int64_t GatedNormWeights(const GatedNormOptions& options) {

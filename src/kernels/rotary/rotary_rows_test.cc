@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/test_util.h"
-#include "kernels/linear_attention/test_problem.h"
+#include "kernels/row_tests.h"
 
 namespace tarn::testing {
 namespace {
@@ -38,8 +38,7 @@ std::vector<double> RunRotary(const RotaryShape& s, DType dtype, bool spread,
   const GuardedTensor other(s.batch, s.tokens, s.heads, s.width, dtype, false);
   const int64_t part = s.tokens * s.heads * s.width;
   for (int64_t b = 0; b < s.batch; ++b) {
-    x.Fill(b, 0,
-           {values.begin() + b * part, values.begin() + (b + 1) * part});
+    x.Fill(b, 0, {values.begin() + b * part, values.begin() + (b + 1) * part});
   }
   RotaryRowsCall call;
   call.x = x.view();
@@ -83,9 +82,14 @@ std::vector<double> WantedRotary(const RotaryShape& s,
 std::vector<RotaryShape> RotaryShapes() {
   std::vector<RotaryShape> shapes;
   for (const auto& [batch, tokens, heads, width, pairs] :
-       {std::array<int64_t, 5>{1, 1, 1, 2, 1}, {2, 3, 2, 7, 3},
-        {2, 3, 1, 9, 2}, {1, 5, 3, 32, 16}, {2, 2, 2, 70, 33},
-        {1, 300, 2, 40, 20}, {2, 0, 2, 4, 2}, {0, 3, 1, 4, 2},
+       {std::array<int64_t, 5>{1, 1, 1, 2, 1},
+        {2, 3, 2, 7, 3},
+        {2, 3, 1, 9, 2},
+        {1, 5, 3, 32, 16},
+        {2, 2, 2, 70, 33},
+        {1, 300, 2, 40, 20},
+        {2, 0, 2, 4, 2},
+        {0, 3, 1, 4, 2},
         {1, 2, 2, 5, 0}}) {
     for (int form = 0; form < 8; ++form) {
       shapes.push_back({batch, tokens, heads, width, pairs, (form & 1) != 0,
@@ -95,34 +99,21 @@ std::vector<RotaryShape> RotaryShapes() {
   return shapes;
 }
 
-class RotaryRowsTest : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ForceSimdTarget(GetParam()); }
-  void TearDown() override { ResetSimdTarget(); }
-};
+class RotaryRowsTest : public SimdTargetTest {};
 
 TEST_P(RotaryRowsTest, TurnsPairsAsComplexNumbers) {
   SerialExecutor serial;
   for (const RotaryShape& s : RotaryShapes()) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       std::mt19937_64 rng(1);
-      std::vector<double> x =
-          Random(s.batch * s.tokens * s.heads * s.width, rng);
-      for (double& v : x) v = Round(v, dtype);
-      const double unit = dtype == DType::kBF16  ? 0x1p-8
-                          : dtype == DType::kF16 ? 0x1p-11
-                                                 : 0;
+      const std::vector<double> x =
+          RandomOf(dtype, s.batch * s.tokens * s.heads * s.width, rng);
       const std::vector<double> wanted = WantedRotary(s, x);
       for (const bool spread : {false, true}) {
         for (const bool in_place : {false, true}) {
           const std::vector<double> got =
               RunRotary(s, dtype, spread, in_place, x, serial);
-          ASSERT_EQ(wanted.size(), got.size());
-          for (size_t i = 0; i < got.size(); ++i) {
-            ASSERT_NEAR(wanted[i], got[i],
-                        1.001 * unit * std::abs(wanted[i]) + 1e-6)
-                << s.width << " " << i;
-          }
+          ExpectRounded(got, wanted, dtype, 1e-6, StrCat("width ", s.width));
         }
       }
     }
@@ -170,9 +161,8 @@ TEST(RotaryRowsArguments, RefusedBeforeWork) {
             message(bad, call.x));
   EXPECT_EQ("rotary_rows: out: want [1, 1, 1, 4], got [1, 1, 2, 2]",
             message(call, TensorView::Dense(data, 1, 1, 2, 2)));
-  EXPECT_EQ(
-      "rotary_rows: out: want F32, got F16",
-      message(call, TensorView::Dense(data, 1, 1, 1, 4, DType::kF16)));
+  EXPECT_EQ("rotary_rows: out: want F32, got F16",
+            message(call, TensorView::Dense(data, 1, 1, 1, 4, DType::kF16)));
   EXPECT_EQ(2.0f, data[1]);
 }
 

@@ -6,9 +6,12 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -34,20 +37,6 @@ using BackwardSignature = Gradients(const at::Tensor&, const at::Tensor&,
                                     const OptionalTensor&, c10::string_view,
                                     double);
 
-struct FormName {
-  const char* name;
-  EntryForm form;
-};
-constexpr FormName kForms[] = {
-    {"silu_gate", EntryForm::kSiluGate},
-    {"sigmoid_gate", EntryForm::kSigmoidGate},
-    {"elu1", EntryForm::kElu1},
-    {"sigmoid", EntryForm::kSigmoid},
-    {"log_sigmoid", EntryForm::kLogSigmoid},
-    {"mixed_gate", EntryForm::kMixedGate},
-    {"gelu", EntryForm::kGelu},
-};
-
 struct Call {
   at::Tensor x;
   OptionalTensor y, weight;
@@ -59,7 +48,7 @@ struct Call {
 Call CallOf(const at::Tensor& x, const OptionalTensor& y,
             const OptionalTensor& weight, c10::string_view name, double scale) {
   std::string wanted;
-  for (const FormName& row : kForms) {
+  for (const EntryFormName& row : kEntryFormNames) {
     if (name != row.name) {
       wanted += StrCat(wanted.empty() ? "" : ", ", row.name);
       continue;
@@ -105,6 +94,13 @@ at::Tensor Composed(const Call& in) {
         return at::silu(x) * y;
       case EntryForm::kSigmoidGate:
         return at::sigmoid(x) * y;
+      case EntryForm::kPowerGate: {
+        const at::Tensor above = x > 0;
+        // No slope of a root or a power at 0 or below.
+        const at::Tensor base = at::where(above, x, at::ones_like(x));
+        const at::Tensor power = at::pow(base, in.scale / (base.sqrt() + 1));
+        return at::where(above, power, x) * at::sigmoid(x) * y;
+      }
       case EntryForm::kElu1:
         return at::relu(x) + at::exp(x.clamp_max(0));
       case EntryForm::kSigmoid:

@@ -1,5 +1,5 @@
 """The operators of rows around gated layers (torch.ops.tarn.entry_form, rotate_rows,
-cross_entropy and gate_correction) against their equations in float64: values and gradients
+cross_entropy, gate_correction and row_mixes) against their equations in float64: values and gradients
 of every input, by the kernel and by the composed form."""
 
 import math
@@ -64,6 +64,16 @@ def corrected(o, r, k, w, v, g):
     return (o + ((r * k * w).sum(-1, keepdim=True) * v).flatten(-2)) * g
 
 
+def power(x, y, p):
+    base = torch.where(x > 0, x, 1.0)
+    return torch.where(x > 0, base ** (p / (base.sqrt() + 1)), x) / (1 + (-x).exp()) * y
+
+
+def mixes(x, d, *weights):
+    """All mixes one after the other."""
+    return torch.cat(TARN.row_mixes(x, d, weights))
+
+
 def form(name, scale=1.0):
     weighted = name in ("mixed_gate", "gelu")
 
@@ -80,6 +90,8 @@ ROWS, HEADS = (2, 5, 19), (2, 5, 3, 7)
 CASES = {
     "silu_gate": (form("silu_gate"), lambda x, y: x / (1 + (-x).exp()) * y, (ROWS, ROWS)),
     "sigmoid_gate": (form("sigmoid_gate"), lambda x, y: y / (1 + (-x).exp()), (ROWS, ROWS)),
+    "power_gate": (form("power_gate", 3.0), lambda x, y: power(x, y, 3.0), (ROWS, ROWS)),
+    "power_gate of 0.5": (form("power_gate", 0.5), lambda x, y: power(x, y, 0.5), (ROWS, ROWS)),
     "elu1": (form("elu1"), lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()), (ROWS,)),
     "sigmoid": (form("sigmoid"), lambda x: 1 / (1 + (-x).exp()), (ROWS,)),
     "log_sigmoid": (form("log_sigmoid", 0.25), lambda x: -(1 + (-x).exp()).log() / 4, (ROWS,)),
@@ -93,6 +105,8 @@ CASES = {
     "gate correction": (
         lambda o, r, k, w, v, g: TARN.gate_correction(o, r, k, w, v, g), corrected,
         ((2, 5, 21), HEADS, HEADS, (3, 7), HEADS, (2, 5, 21))),
+    "mixes": (mixes, lambda x, d, *w: torch.cat([x + d * one for one in w]),
+              ((2, 5, 70), (2, 5, 70), (70,), (1, 70), (1, 1, 70))),
 }
 
 
@@ -209,6 +223,7 @@ def test_transforms_and_compilation(name):
     _, wanted = torch.func.jvp(theirs, tuple(x.double() for x in given),
                                tuple(x.double() for x in direction))
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-4)
+    torch.compiler.reset()  # many forms are one function, which may be compiled 8 times
     compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*given), ours(*given))
 
@@ -226,9 +241,11 @@ def test_opcheck(dtype):
     opcheck(TARN.rotate_rows.default, (q, *tables(q, 3)))
     opcheck(TARN.cross_entropy.default, (z, TARGET, 0.1, 1.0, 0.1))
     opcheck(TARN.gate_correction.default, (o, r, k, rk, v, g))
+    opcheck(TARN.row_mixes.default, (x, y, [w, w.detach().clone().requires_grad_()]))
     x, y, w, o, r, k, v, g, z, rk = (one.detach() for one in (x, y, w, o, r, k, v, g, z, rk))
     opcheck(TARN.entry_form_backward.default, (x, x, y, w, "mixed_gate", 1.0))
     opcheck(TARN.gate_correction_backward.default, (o, o, r, k, rk, v, g))
+    opcheck(TARN.row_mixes_backward.default, ([x, y], x, [w, w]))
     opcheck(TARN.cross_entropy_backward.default,
             (torch.randn(5), z, TARGET, torch.randn(5, 2), 0.1, 1.0, 0.1, 0.0, -100))
 
@@ -239,6 +256,20 @@ def test_what_the_kernels_do_not_take_is_composed():
                                (F.silu(x.float()) * y.float()).bfloat16())
     torch.testing.assert_close(TARN.entry_form(x, y[:, :1], None, "silu_gate"),
                                (F.silu(x.float()) * y[:, :1].float()).bfloat16())
+    column = torch.randn(5, 1)
+    for weights in ([y], [column], [y[0, 0], y[0, 0].float()], [y[0, 0]] * 9):
+        for one, weight in zip(TARN.row_mixes(x, y, weights), weights, strict=True):
+            assert torch.equal(one, torch.addcmul(x.float(), y.float(), weight.float()).bfloat16())
+    assert TARN.row_mixes(x, y, []) == []
+
+
+def test_a_mix_that_nothing_reads_has_no_gradient():
+    x, d, *weights = [one.requires_grad_() for one in draw((ROWS, ROWS, (19,), (19,)), torch.float32)]
+    found = torch.autograd.grad(TARN.row_mixes(x, d, weights)[1].sum(), (x, d, *weights))
+    wanted = torch.autograd.grad((x + d * weights[1]).sum(), (x, d, weights[1]))
+    for one, other in zip([*found[:2], found[3]], wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    assert not found[2].any()
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), [
