@@ -355,10 +355,6 @@ HWY_AFTER_NAMESPACE();
 namespace tarn {
 HWY_EXPORT(ForwardSequence);
 
-// Defined in linear_attention_backward.cc.
-int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
-                              const LinearAttentionInputs& in, int width);
-
 namespace {
 
 int64_t ForwardHeads(const LinearAttentionInputs& in, int width) {
@@ -378,12 +374,9 @@ int64_t ForwardScratchFloats(const LinearAttentionOptions& options,
 }  // namespace
 
 size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
-                                     const LinearAttentionInputs& in, int width,
-                                     bool backward) {
-  const int64_t floats = backward ? BackwardScratchFloats(options, in, width)
-                                  : ForwardScratchFloats(options, in, width);
-  return static_cast<size_t>(floats) * sizeof(float) *
-         static_cast<size_t>(width);
+                                     const LinearAttentionInputs& in, int width) {
+  return static_cast<size_t>(ForwardScratchFloats(options, in, width)) *
+         sizeof(float) * static_cast<size_t>(width);
 }
 
 void LinearAttentionForward(const LinearAttentionOptions& options,

@@ -60,11 +60,14 @@ void CheckLinearAttention(const LinearAttentionOptions& options,
                           const LinearAttentionInputs& inputs,
                           const LinearAttentionOutputs& outputs);
 
-/// Bytes of scratch that LinearAttentionForward / Backward need with an
-/// executor of `width` workers. The scratch must be 64-byte aligned.
+/// Bytes of scratch that LinearAttentionForward, and LinearAttentionBackward,
+/// need with an executor of `width` workers. The scratch must be 64-byte aligned.
 size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
                                      const LinearAttentionInputs& inputs,
-                                     int width, bool backward);
+                                     int width);
+size_t LinearAttentionBackwardWorkspaceBytes(
+    const LinearAttentionOptions& options, const LinearAttentionInputs& inputs,
+    int width);
 
 /// Chunked form: O(T K V) time, and no memory of size T x S or T x K x V.
 /// Checks first (as above), then runs on `executor`. Inputs are not modified;

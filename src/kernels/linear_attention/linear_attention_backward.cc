@@ -39,8 +39,8 @@ static int64_t BackwardHeads(const LinearAttentionInputs& in, int sweeps,
                           (in.values.size[2] / in.keys.size[2]));
 }
 
-int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
-                              const LinearAttentionInputs& in, int width) {
+static int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
+                                     const LinearAttentionInputs& in, int width) {
   // The scratch is enough for calls that carry states, and for those that do
   // not, whose chunks are longer.
   int64_t most = 0;
@@ -53,6 +53,13 @@ int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
     most = std::max(most, at.total);
   }
   return most;
+}
+
+size_t LinearAttentionBackwardWorkspaceBytes(
+    const LinearAttentionOptions& options, const LinearAttentionInputs& in,
+    int width) {
+  return static_cast<size_t>(BackwardScratchFloats(options, in, width)) *
+         sizeof(float) * static_cast<size_t>(width);
 }
 
 namespace {

@@ -90,7 +90,8 @@ class Parallel : public Case {
         buffers_.Floats(shape_.batch * shape_.seq_len * shape_.heads);
     CheckLinearAttention(options_, in_, out_);
     const size_t bytes =
-        LinearAttentionWorkspaceBytes(options_, in_, threads, backward);
+        backward ? LinearAttentionBackwardWorkspaceBytes(options_, in_, threads)
+                 : LinearAttentionWorkspaceBytes(options_, in_, threads);
     workspace_ = AlignedBuffer<uint8_t>(static_cast<int64_t>(bytes));
   }
   double executed_chunk() const {
@@ -141,7 +142,7 @@ class Gradient final : public Parallel {
     grad_.grad_values = buffers_.Take(shape_.d_value);
     SerialExecutor serial;
     AlignedBuffer<uint8_t> scratch(static_cast<int64_t>(
-        LinearAttentionWorkspaceBytes(options_, in_, 1, false)));
+        LinearAttentionWorkspaceBytes(options_, in_, 1)));
     LinearAttentionForward(options_, in_, out_, serial, scratch.data());
   }
   void Run(Executor& executor) override {

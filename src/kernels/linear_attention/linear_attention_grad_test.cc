@@ -58,12 +58,12 @@ std::vector<reference::Gradients> RunBackward(
   std::vector<float> den(B * T * p0.value_heads, nan);
   std::vector<float> dS(gS.size(), nan), dz(gz.size(), nan);
   Workspace workspace = MakeWorkspace(
-      LinearAttentionWorkspaceBytes(p0.options, in, executor.width(), false));
+      LinearAttentionWorkspaceBytes(p0.options, in, executor.width()));
   LinearAttentionForward(p0.options, in,
                          {out.view(), nullptr, nullptr, den.data()}, executor,
                          workspace.get());
   workspace = MakeWorkspace(
-      LinearAttentionWorkspaceBytes(p0.options, in, executor.width(), true));
+      LinearAttentionBackwardWorkspaceBytes(p0.options, in, executor.width()));
   LinearAttentionGradients grad;
   grad.out = out.view();
   grad.denominators = den.data();

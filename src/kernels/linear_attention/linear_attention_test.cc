@@ -29,7 +29,7 @@ std::vector<Outcome> RunForward(const std::vector<Problem>& problems,
   LinearAttentionOutputs outputs{out.view(), S1.data(), z1.data(), den.data()};
   if (!states) outputs.final_S = outputs.final_z = nullptr;
   const Workspace workspace = MakeWorkspace(
-      LinearAttentionWorkspaceBytes(p0.options, in, executor.width(), false));
+      LinearAttentionWorkspaceBytes(p0.options, in, executor.width()));
   LinearAttentionForward(p0.options, in, outputs, executor, workspace.get());
   EXPECT_TRUE(out.GuardsIntact());
   std::vector<Outcome> runs(count);

@@ -52,7 +52,7 @@ int64_t WorkspaceFloats(const LinearForm& form, int64_t width,
   float unused = 0.0f;
   const HeadRows none = {&unused, 0, 0};
   const size_t bytes = LinearAttentionWorkspaceBytes(
-      options, KeysOnly(none, none, width, d_value), 1, false);
+      options, KeysOnly(none, none, width, d_value), 1);
   return PaddedFloats(static_cast<int64_t>(bytes / sizeof(float)));
 }
 

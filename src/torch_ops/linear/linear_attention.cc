@@ -72,7 +72,7 @@ void RunForward(const KernelCall& call, Results& results) {
   outputs.denominators = Floats(denominators);
   TorchExecutor executor;
   const Workspace workspace(LinearAttentionWorkspaceBytes(
-      call.options, call.inputs, executor.width(), /*backward=*/false));
+      call.options, call.inputs, executor.width()));
   LinearAttentionForward(call.options, call.inputs, outputs, executor,
                          workspace.data());
 }
@@ -159,8 +159,8 @@ void RunBackward(const KernelCall& call, const GradientOperands& gradients,
   g.grad_initial_S = Floats(initial_S);
   g.grad_initial_z = Floats(initial_z);
   TorchExecutor executor;
-  const Workspace workspace(LinearAttentionWorkspaceBytes(
-      call.options, call.inputs, executor.width(), /*backward=*/true));
+  const Workspace workspace(LinearAttentionBackwardWorkspaceBytes(
+      call.options, call.inputs, executor.width()));
   LinearAttentionBackward(call.options, call.inputs, g, executor,
                           workspace.data());
 }
