@@ -1,6 +1,6 @@
-// model_logits DIR IN OUT: the C++ module of a model directory over a batch,
-// one thread. IN and OUT are safetensors of F32 (ids and lengths as whole
-// numbers); IN holds what the model reads of nn::Batch, OUT gets "logits".
+// model_logits FOLDER...: the C++ modules of models over batches, one thread. A
+// folder holds the directory `model` and the file `batch`, and gets `out`. Both files are safetensors of F32 (ids and lengths as whole
+// numbers); a batch holds what the model reads of nn::Batch, `out` gets "logits".
 // tests/python/models/test_both_shells.py compares them with those of Python's
 // module.
 #include <cstdio>
@@ -25,22 +25,22 @@ torch::Tensor Read(const SafetensorsFile& file, const char* name,
   return values.to(dtype);
 }
 
-void Write(const std::string& dir, const std::string& in,
-           const std::string& out) {
+void Write(const std::string& folder) {
+  const std::string dir = folder + "/model";
   torch::set_num_threads(1);
   const torch::NoGradGuard no_grad;
   const std::string text = ReadFile(dir + "/config.json", 1 << 20).Take();
   const auto model = nn::MakeModel(ConfigFromJson(text).Take());
   nn::LoadWeights(*model, dir + "/model.safetensors");
   model->eval();
-  const SafetensorsFile file = SafetensorsFile::Open(in).Take();
+  const SafetensorsFile file = SafetensorsFile::Open(folder + "/batch").Take();
   nn::Batch batch;
   batch.tokens = Read(file, "tokens", torch::kInt64);
   batch.lengths = Read(file, "lengths", torch::kInt64);
   batch.frames = Read(file, "frames", torch::kFloat32);
   batch.target_in = Read(file, "target_in", torch::kInt64);
   const torch::Tensor logits = model->Logits(batch).contiguous();
-  WriteSafetensors(out,
+  WriteSafetensors(folder + "/out",
                    {{"logits", DType::kF32, logits.sizes().vec(),
                      logits.const_data_ptr<float>()}},
                    {});
@@ -50,12 +50,8 @@ void Write(const std::string& dir, const std::string& in,
 }  // namespace tarn
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fputs("usage: model_logits DIR IN OUT\n", stderr);
-    return 2;
-  }
   try {
-    tarn::Write(argv[1], argv[2], argv[3]);
+    for (int i = 1; i < argc; ++i) tarn::Write(argv[i]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "model_logits: %s\n", error.what());
     return 1;

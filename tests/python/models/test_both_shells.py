@@ -83,15 +83,6 @@ def same_bits(model):
     ) or (model.config["arch"] == "seq2seq" and model.config["cross_attention"] == "full")
 
 
-@pytest.fixture
-def one_thread():
-    """Sums of torch's own operators may depend on the number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def batch_of(task):
     """What a model of the task reads: images whole, all else padded."""
     if task == "image":
@@ -115,26 +106,42 @@ def in_python(model, batch):
     return model(first, batch["lengths"]) if "lengths" in batch else model(first)
 
 
-@pytest.mark.parametrize(
-    "task, arch, keys", CASES, ids=["-".join(map(str, (*c[:2], *c[2].values()))) for c in CASES]
-)
-def test_same_weights_same_logits(task, arch, keys, one_thread, tmp_path, record_property):
-    torch.manual_seed(5)
-    model = models.make_model(**{**SMALL, **SIZES[task], **keys}, arch=arch).eval()
-    with torch.no_grad():
-        for weight in model.parameters():  # norms and biases too
-            weight.add_(torch.randn_like(weight), alpha=0.1)
-        batch = batch_of(task)
-        given = in_python(model, batch)
-    tarn.save_model(model, tmp_path / "model")
-    batch_file, out = tmp_path / "batch", tmp_path / "out"
-    safetensors.torch.save_file({k: v.float() for k, v in batch.items()}, batch_file)
-    command = [BUILD / "model_logits", tmp_path / "model", batch_file, out]
-    done = subprocess.run(command, capture_output=True, text=True)
+IDS = ["-".join(map(str, (*case[:2], *case[2].values()))) for case in CASES]
+
+
+@pytest.fixture(scope="module")
+def logits(tmp_path_factory):
+    """Of each case: Python's, the C++ module's, and whether the bits are the same. One
+    program runs all models, since its start takes longer than they do."""
+    folders, given, same = [], [], []
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums of torch's own operators may depend on it
+    for task, arch, keys in CASES:
+        folder = tmp_path_factory.mktemp("case")
+        torch.manual_seed(5)
+        model = models.make_model(**{**SMALL, **SIZES[task], **keys}, arch=arch).eval()
+        with torch.no_grad():
+            for weight in model.parameters():  # norms and biases too
+                weight.add_(torch.randn_like(weight), alpha=0.1)
+            batch = batch_of(task)
+            given.append(in_python(model, batch))
+        tarn.save_model(model, folder / "model")
+        safetensors.torch.save_file({k: v.float() for k, v in batch.items()}, folder / "batch")
+        same.append(same_bits(model))
+        folders.append(folder)
+    torch.set_num_threads(before)
+    done = subprocess.run([BUILD / "model_logits", *folders], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    wanted = safetensors.torch.load_file(out)["logits"]
+    wanted = [safetensors.torch.load_file(folder / "out")["logits"] for folder in folders]
+    return dict(zip(IDS, zip(given, wanted, same)))
+
+
+@pytest.mark.parametrize("case, name", list(zip(CASES, IDS)), ids=IDS)
+def test_same_weights_same_logits(case, name, logits, record_property):
+    task = case[0]
+    given, wanted, same = logits[name]
     assert given.shape == wanted.shape and given.std() > 0.1
-    tolerance = 0 if same_bits(model) else TOLERANCE
+    tolerance = 0 if same else TOLERANCE
     largest = 0.0
     for row in range(len(given)):
         # Past its length a row of frames is unspecified.
