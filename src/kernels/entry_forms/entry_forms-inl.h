@@ -92,9 +92,32 @@ HWY_INLINE VF DensityOf(const QuickLogistic& at, VF x) {
                             hn::Mul(hn::Mul(at.e, at.below), at.below));
 }
 
+// sigma(x) alone, any number for NaN: below -87 the exponential may be
+// anything.
+template <DType kType>
+HWY_INLINE VF BelowOf(VF x) {
+  const DF d;
+  const VF one = hn::Set(d, 1.0f);
+  // The second operand wins where one is NaN.
+  const VF e = ExpOfNegative<kType>(hn::Min(hn::Set(d, 87.0f), x));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)),
+                            hn::Div(one, hn::Add(one, e)));
+}
+
 template <DType kType>
 HWY_INLINE VF SigmaOf(VF x) {
-  return NaNOf<kType>(x, QuickLogisticAt<kType>(x).below);
+  return NaNOf<kType>(x, BelowOf<kType>(x));
+}
+
+// grad sigma(x) sigma(-x) = grad e / (1 + e)^2, e = exp(-|x|), 0 beyond 87.
+template <DType kType>
+HWY_INLINE VF DensityTimes(VF grad, VF x) {
+  const DF d;
+  const VF size = hn::Abs(x);
+  const VF e = hn::IfThenZeroElse(hn::Gt(size, hn::Set(d, 87.0f)),
+                                  ExpOfNegative<kType>(size));
+  const VF sum = hn::Add(hn::Set(d, 1.0f), e);
+  return NaNOf<kType>(x, hn::Div(hn::Mul(grad, e), hn::Mul(sum, sum)));
 }
 
 // GELU's logistic curve at u, and the slope of its argument z.
@@ -148,7 +171,7 @@ HWY_INLINE VF EntryValue(VF x, VF y, VF weight, VF scale) {
   const DF d;
   const VF one = hn::Set(d, 1.0f);
   if constexpr (kForm == EntryForm::kSiluGate) {
-    return hn::Mul(hn::Mul(x, QuickLogisticAt<kType>(x).below), y);
+    return hn::Mul(hn::Mul(x, BelowOf<kType>(x)), y);
   } else if constexpr (kForm == EntryForm::kSigmoidGate) {
     return hn::Mul(SigmaOf<kType>(x), y);
   } else if constexpr (kForm == EntryForm::kPowerGate) {
@@ -193,8 +216,7 @@ HWY_INLINE EntryPullback EntrySlopes(VF grad, VF x, VF y, VF weight, VF scale) {
   } else if constexpr (kForm == EntryForm::kElu1) {
     return {hn::Mul(grad, DecayBelow(x)), zero, zero};
   } else if constexpr (kForm == EntryForm::kSigmoid) {
-    const VF slope = DensityOf(QuickLogisticAt<kType>(x), x);
-    return {NaNOf<kType>(x, hn::Mul(grad, slope)), zero, zero};
+    return {DensityTimes<kType>(grad, x), zero, zero};
   } else if constexpr (kForm == EntryForm::kLogSigmoid) {
     return {hn::Mul(hn::Mul(grad, scale), SigmaOf<kType>(hn::Neg(x))), zero,
             zero};

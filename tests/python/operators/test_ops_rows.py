@@ -1,6 +1,6 @@
 """The operators of rows around gated layers (torch.ops.tarn.entry_form, rotate_rows,
-cross_entropy, gate_correction and row_mixes) against their equations in float64: values and gradients
-of every input, by the kernel and by the composed form."""
+cross_entropy, gate_correction and row_mixes) against their equations in float64: values
+and gradients of every input, by the kernel and by the composed form."""
 
 import math
 
