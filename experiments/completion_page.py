@@ -33,8 +33,8 @@ _MODELS = {"quick": "2 layers, width 32, pre-norm, GELU, no dropout",
 # the better of the two controls and the true halves.
 _MIDWAY = 0.5
 
-_TRIED = ("the samples are drawn at temperature 1 from the models of `images` and none is "
-          "picked; neither a lower temperature nor a longer training was tried.")
+_TRIED = ("the samples are drawn at temperature 1 from the models of `images` without "
+          "selection; neither a lower temperature nor longer training was tried.")
 
 
 def criteria(result: JsonDict) -> list[Criterion]:
@@ -50,7 +50,7 @@ def criteria(result: JsonDict) -> list[Criterion]:
     return [
         Criterion("given pixels are unchanged", "0 bytes differ",
                   f"{different} of {given:,} bytes differ", different == 0, goal=True),
-        Criterion("sampling after prefill is sampling after steps, bit for bit", "equal",
+        Criterion("sampling after prefill equals sampling after steps, bit for bit", "equal",
                   "equal" if stepping else "different", stepping, goal=True),
         Criterion("bits/dim of the true lower half given the upper", "reported",
                   f"{bits} bits/dim", bool(kinds), reported=True),
@@ -121,7 +121,7 @@ def _completion_grid(measured: JsonDict, kind: str, figures: Figures) -> Picture
     scale = max(1, 56 // measured["side"])
     return figures.images(
         f"completed-{kind}", rows, f"Images completed by the model with {kind} attention",
-        f"{kind}: what is given, the true image, {measured['samples']} samples."
+        f"{kind}: the given half, the true image, {measured['samples']} samples."
         + _class_names(measured["data"], measured["labels"]), scale=scale, row_gaps=(1, 2))
 
 
@@ -129,8 +129,8 @@ def _sample_grid(measured: JsonDict, kind: str, figures: Figures) -> Picture:
     drawn = unpack_images(measured["kinds"][kind]["from_nothing"]["drawn"])
     rows = [list(drawn[start:start + 12]) for start in range(0, len(drawn), 12)]
     return figures.images(
-        f"drawn-{kind}", rows, f"Images drawn from nothing by the model with {kind} attention",
-        f"{kind}: drawn from nothing, the first {len(drawn)}, none picked.",
+        f"drawn-{kind}", rows, f"New images drawn by the model with {kind} attention",
+        f"{kind}: the first {len(drawn)} new images, without selection.",
         scale=max(1, 56 // measured["side"]))
 
 
@@ -149,16 +149,16 @@ def _bits_table(measured: JsonDict) -> Table:
         ["attention", "bits/dim, lower half given the upper", "standard error",
          "bits/dim, whole image", "drawn halves like their class", "true halves",
          "blank halves", "halves of another class",
-         "completions a second", "images a second"], rows,
-        f"bits/dim of the first {count:,} test images. Like their class: a lower half alone, "
-        "by a vote of the 5 nearest lower halves of training images.")
+         "completions per second", "images per second"], rows,
+        f"bits/dim of the first {count:,} test images. Like their class: the lower half alone, "
+        "classified by a vote of the 5 nearest lower halves of training images.")
 
 
 def _stepped(done: list[JsonDict], stepping: bool) -> str:
     """What the first images of each model were checked for."""
     same = "the same" if stepping else "**not** always the same"
-    return (f"a sample is {same} whether its pixels were stepped through or prefilled (checked on "
-            f"the first {done[0]['checked']} images of each model)")
+    return (f"a sample is {same} whether its pixels were processed in steps or by prefill "
+            f"(checked on the first {done[0]['checked']} images of each model)")
 
 
 def _share(value: float | None) -> str | None:
@@ -172,9 +172,9 @@ def _alike_told(kinds: JsonDict) -> str:
     if not told:
         return ""
     one = next(iter(kinds.values()))["judged"]
-    return (f"By the drawn half alone {' and '.join(told)} samples are taken for their image's "
-            f"class, of true halves {_percent(one['true'])}, of another class's "
-            f"{_percent(one['another'])}. ")
+    return (f"From the drawn half alone {' and '.join(told)} samples are classified as their "
+            f"image's class, compared with {_percent(one['true'])} of true halves and "
+            f"{_percent(one['another'])} of halves of another class. ")
 
 
 # A share in words, to the nearest quarter.
@@ -187,14 +187,14 @@ def _headline(result: JsonDict) -> str:
     kind = "linear" if "linear" in kinds else next(iter(kinds))
     judged = kinds[kind]["judged"]
     if not judged["images"] or result["size"] == "quick":
-        texts = ["the drawn halves were not judged"]
+        texts = ["the drawn halves were not classified"]
     else:
         texts = [f"{_percent(judged['samples'])} of the halves drawn with {kind} attention are "
-                 f"taken for their class (true halves {_percent(judged['true'])}): "
+                 f"classified as their class (true halves {_percent(judged['true'])}): "
                  f"{_QUARTERS[round(4 * judged['samples'])]} are legible"]
     bits = ", ".join(f"{name} {one['lower_half']['bits_per_dim']:.3f}"
                      for name, one in kinds.items())
-    texts.append(f"the true lower half costs {bits} bits/dim")
+    texts.append(f"the true lower half takes {bits} bits/dim")
     done = [one["completed"] for one in kinds.values()]
     if different := sum(one["given_bytes_different"] for one in done):
         texts.append(f"{different:,} given bytes changed")
@@ -211,8 +211,8 @@ def _theirs_of(size: str) -> str:
 def _figure_of(kinds: JsonDict) -> str:
     judged = kinds["linear"]["judged"] if "linear" in kinds else {"images": 0}
     return "" if not judged["images"] else (
-        f"{_percent(judged['samples'])} of the drawn halves look like their class, of true ones "
-        f"{_percent(judged['true'])}")
+        f"{_percent(judged['samples'])} of the drawn halves look like their class, "
+        f"{_percent(judged['true'])} of true halves")
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -224,35 +224,35 @@ def page(result: JsonDict, figures: Figures) -> Page:
     done = [one["completed"] for one in kinds.values()]
     given = sum(one["given_bytes"] for one in done)
     different = sum(one["given_bytes_different"] for one in done)
-    exact = ("Every given pixel comes back as it was" if different == 0
+    exact = ("Every given pixel is unchanged" if different == 0
              else f"{different:,} given bytes changed")
     stepping = all(one["stepping_is_prefill"] for one in done)
     side = measured["side"]
     updates = max(one["updates"] for one in kinds.values())
     scale = [parameters(counted(result, "completion")), f"{updates:,} updates",
-             f"images of {side} x {side} pixels", "one training a kind"]
+             f"images of {side} x {side} pixels", "one run per variant"]
     return Page(
         short='Images are completed',
         figure=_figure_of(kinds),
         scale=", ".join(text for text in scale if text),
         headline=_headline(result),
-        agrees=f"{_alike_told(kinds)}The paper shows such images as pictures, without numbers; how "
-        "good ours look depends on the size of the model and the length of its training. "
+        agrees=f"{_alike_told(kinds)}The paper shows such images without numbers; the quality "
+               "of ours depends on the size of the model and the length of its training. "
         f"{exact} ({given:,} bytes compared), and {_stepped(done, stepping)}.",
         differences=[
             f"data: {data_title(measured['data'])}, {side} x {side} pixels (MNIST, 28 x 28)",
-            f"models: those of the experiment `images`: {_MODELS[result['size']]}, "
+            f"models: those of the experiment `images`, {_MODELS[result['size']]}, "
             f"{updates:,} updates ({_theirs_of(result['size'])}250 epochs)",
-            "figure 4 of the paper completes CIFAR-10: not repeated here",
+            "Figure 4 of the paper completes CIFAR-10, which is not repeated here",
         ],
         sections=[
             Section("bits/dim", [_bits_table(measured)]),
             Section("Completions", list(completed.values())),
-            Section("Images from nothing", [
-                "These images are shown as pictures, and no criterion judges them. The first byte "
-                "of an image is not modelled: it is 0 here.", *drawn.values()]),
+            Section("New images", [
+                "No criterion evaluates these images. The first byte of an image is not "
+                "modelled: it is 0 here.", *drawn.values()]),
         ],
-        theirs="pictures, without numbers: MNIST (figure 3), CIFAR-10 (figure 4)",
+        theirs="pictures without numbers: MNIST (Figure 3), CIFAR-10 (Figure 4)",
         picture=completed.get("linear") or next(iter(completed.values())),
         tried={_name_of("linear"): _TRIED} if "linear" in kinds else {},
     )

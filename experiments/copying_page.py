@@ -75,7 +75,7 @@ def _all_seeds(result: JsonDict, kind: str) -> Criterion:
         return Criterion(name, "3 of 3 seeds", "not measured", None, part=part)
     right = [_last(run, "accuracy") for run in runs]
     good = sum(one >= _WANTED for one in right)
-    got = f"{good} of {len(runs)}, the least {100 * min(right):.2f} %"
+    got = f"{good} of {len(runs)}, at least {100 * min(right):.2f} %"
     trivial = best(result, "copy/copy")
     model = learner(kind, runs, "accuracy", trivial.accuracy if trivial else None, higher=True)
     return Criterion(name, "3 of 3 seeds", got, good == len(runs) and len(runs) >= 3, part=part,
@@ -244,10 +244,11 @@ def _table(result: JsonDict) -> Table:
         accuracy = None if trivial.accuracy is None else f"{100 * trivial.accuracy:.2f}"
         rows.append([trivial.title, None, accuracy, f"{trivial.value:.4f}", *[None] * 4])
     return Table(
-        ["attention", "seed", "accuracy, %", "loss, nats", "updates to 99 %", "ms an update",
+        ["attention", "seed", "accuracy, %", "loss, nats", "updates to 99 %", "ms per update",
          "seconds", "CPU seconds"], rows,
-        "Accuracy and loss of held-out rows after the last update; updates to 99 % at the first "
-        "evaluation that reaches them. Seconds are the trainer's own, evaluations included.")
+        "Accuracy and loss of held-out rows after the last update; updates to 99 % at the "
+        "first evaluation that reaches it. Seconds are measured by the trainer and include "
+        "evaluations.")
 
 
 def _figure_of(result: JsonDict) -> str:
@@ -259,12 +260,14 @@ def _headline(result: JsonDict) -> str:
     runs = _runs(result, "linear")
     if not runs:
         return "linear attention was not run"
-    text = (f"linear {100 * min(_last(run, 'accuracy') for run in runs):.2f} % accuracy or more "
-            f"in {len(runs)} of {len(runs)} seeds, median loss {_final_loss(result, 'linear'):.5f}")
+    text = (f"linear reaches {100 * min(_last(run, 'accuracy') for run in runs):.2f} % "
+            f"accuracy in {len(runs)} of {len(runs)} seeds, median loss "
+            f"{_final_loss(result, 'linear'):.5f}")
     softmax = _final_loss(result, "softmax")
-    text += "" if softmax is None else f"; softmax's {softmax:.5f}"
+    text += "" if softmax is None else f" (softmax {softmax:.5f})"
     speed = _speed(result) if result["size"] != "quick" else None
-    return text + ("" if speed in (None, math.inf) else f"; {speed:.2g} times its updates to 99 %")
+    return text + ("" if speed in (None, math.inf) else f"; it needs {speed:.2g} times "
+                                                        "softmax's updates to 99 %")
 
 
 def _agrees(result: JsonDict) -> str:
@@ -274,7 +277,7 @@ def _agrees(result: JsonDict) -> str:
     ratio = linear / softmax
     text = f"Linear attention's median held-out loss is {number(ratio, 2)} times softmax's"
     if all(_all_seeds(result, kind).holds for kind in ("linear", "softmax")):
-        text += "; both label more than 99 % correctly, and both losses are near zero"
+        text += "; both label more than 99 % correctly, and both losses are close to zero"
     return " ".join([f"{text}.", *_told_of_speed(result), *_told_of_smoothness(result),
                      *_told_of_reformer(result)])
 
@@ -284,10 +287,10 @@ def _told_of_speed(result: JsonDict) -> list[str]:
     if times is None:
         return []
     if times == math.inf:
-        return ["Softmax reaches 99 %, and linear attention does not in most seeds."]
+        return ["Softmax reaches 99 %; linear attention does not in most seeds."]
     steps = [one["step"] for one in _runs(result, "linear")[0]["held_out"]]
-    between = f", evaluated every {steps[1] - steps[0]:,}" if len(steps) > 1 else ""
-    return [f"It needs {times:.2g} times softmax's updates to 99 %, by medians{between}."]
+    between = f", evaluated every {steps[1] - steps[0]:,} updates" if len(steps) > 1 else ""
+    return [f"It needs {times:.2g} times softmax's updates to 99 % (medians{between})."]
 
 
 def _told_of_smoothness(result: JsonDict) -> list[str]:
@@ -311,9 +314,9 @@ def _told_of_reformer(result: JsonDict) -> list[str]:
     elif reformer < min(others):
         place = "below both, unlike in the paper"
     else:
-        place = "between the two, where the paper's is above both"
-    drop = "" if result["size"] != "cpu" else f", with the rate's drop at {_drop(updates):,}"
-    return [f"After {updates:,} updates reformer stands at {reformer:.4f}, {place}. Its figure "
+        place = "between the two; in the paper it is above both"
+    drop = "" if result["size"] != "cpu" else f", with the rate lowered at {_drop(updates):,}"
+    return [f"After {updates:,} updates reformer's loss is {reformer:.4f}, {place}. Its figure "
             f"({_reformers_run(result)}{drop}) is shown for reference only."]
 
 
@@ -326,9 +329,9 @@ def _tried(result: JsonDict) -> dict[str, str]:
     """What was tried for a criterion, by its name; the page prints it where one is missed."""
     if result["size"] != "cpu":
         return {}
-    text = ("rate, clipping and dropout are the paper's, the same for all kinds (dropout of the "
-            "attention weights where there are such). A shorter run came before this one, and its "
-            "losses of linear and softmax attention lay further apart.")
+    text = ("rate, clipping and dropout are the paper's and the same for all variants (with "
+            "dropout of attention weights where they exist). In an earlier, shorter run the "
+            "losses of linear and softmax attention were further apart.")
     return {one.name: text for one in criteria(result)}
 
 
@@ -338,7 +341,7 @@ def _updates(result: JsonDict, kind: str) -> str:
     if not runs:
         return "none"
     updates = runs[0]["updates"]
-    drop = f" with the rate's drop at {_drop(updates):,}" if result["size"] == "cpu" else ""
+    drop = f" with the rate lowered at {_drop(updates):,}" if result["size"] == "cpu" else ""
     return f"{updates:,} updates{drop}"
 
 
@@ -347,14 +350,14 @@ def _lengths(result: JsonDict) -> str:
     kind = next((one for one in ("linear", "softmax") if _runs(result, one)), None)
     texts = [] if kind is None else [_updates(result, kind)]
     if _runs(result, "reformer"):
-        texts.append("the reformer, whose update takes longer than the others', "
+        texts.append("for reformer, whose updates take longer, "
                      + _updates(result, "reformer"))
-    return f"{'; '.join(texts)} (the paper's run has 10,000 with the drop at 3,000)"
+    return f"{'; '.join(texts)} (the paper: 10,000 with the rate lowered at 3,000)"
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
     panels = [
-        Panel(_curves(result, "step"), "updates", "loss on labelled places, nats",
+        Panel(_curves(result, "step"), "updates", "loss at labelled positions, nats",
               "By updates", log_y=True),
         Panel(_curves(result, "elapsed_s"), "seconds", "", "By time", log_y=True),
     ]
@@ -369,31 +372,33 @@ def page(result: JsonDict, figures: Figures) -> Page:
         f"batch {'4' if result['size'] == 'quick' else '32'} instead of 64",
         _lengths(result),
         "GELU in the feed-forward layers instead of the ReLU of the paper's code",
-        "reformer with 16 planes, chunks of 16 and 2 rounds at half the length, instead of 32, 32, 4",
+        "reformer with 16 planes, chunks of 16 and 2 rounds at half the length, instead of 32, "
+        "32, 4",
     ]
     differences += [
-        "positions are sines and cosines concatenated to the embedding, dropout 0.1, layer norm "
-        "after each part: as in the paper's code, its text does not say",
+        "sinusoidal positions concatenated to the embedding, dropout 0.1, layer norm after "
+        "each part, as in the paper's code; its text does not specify them",
         "hardware: a CPU instead of a GPU",
     ]
     measured = [run for kind in ("linear", "softmax") for run in _runs(result, kind)]
     return Page(
         headline=_headline(result), agrees=_agrees(result), differences=differences,
-        short="Copying is learned to softmax's loss, as fast and as smoothly",
+        short="The copy task is learned to softmax's loss, equally fast and smoothly",
         figure=_figure_of(result),
         scale=trainings(measured or _runs(result, "reformer"), counted(result, "copy")),
         seeds="; ".join(f"{kind}: {', '.join(str(run['seed']) for run in _runs(result, kind))}"
                         for kind in _kinds(result)),
         sections=[
             Section("The task", [
-                "A row is `w 0 w`: a string of symbols 1 to 10, the separator, the string again, "
-                "then zeros. Loss and accuracy count the separator and the second string. Rows are "
-                "drawn at random for every update, so a row hardly ever repeats; a model that cannot look back ends at "
-                "n / (n + 1) ln 10, about 2.2 nats. RAdam at 1e-3, each tensor's gradient clipped "
-                "to norm 1, weight decay 0.01. `tarn train --preset "
+                "A row is `w 0 w`: a string of symbols 1 to 10, the separator, the string "
+                "again, then zeros. Loss and accuracy count the separator and the second "
+                "string. Rows are drawn at random for every update, so a row hardly ever "
+                "repeats; a model that cannot look back reaches n / (n + 1) ln 10, about 2.2 "
+                "nats. The optimiser is RAdam at 1e-3, with each tensor's gradient clipped to "
+                "norm 1 and weight decay 0.01. `tarn train --preset "
                 + ("copy-task" if full else "copy") + "` is the linear run."]),
             Section("Convergence", [picture, _table(result)]),
         ],
-        theirs="a plot, without numbers: linear reaches softmax's loss, both below lsh, "
-               "linear the smoothest",
+        theirs="a plot without numbers: linear reaches softmax's loss, both are below LSH, and "
+               "linear is the smoothest",
         picture=picture, tried=_tried(result))

@@ -316,9 +316,10 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 
 EXPERIMENT = Experiment(
     name="distributed", title="Training on several machines", paper="beyond the paper",
-    claim="A sequence of linear attention that is cut over ranks passes on one state a layer and "
-          "head, whatever its length, where ring attention passes on the keys and values of every "
-          "token; and a latency-bandwidth model predicts communication and step times.",
+    claim="When a sequence is split across ranks, linear attention exchanges one state per "
+          "layer and head, whatever the length, while ring attention exchanges the keys and "
+          "values of every token. A latency-bandwidth model predicts communication and step "
+          "times.",
     sources=("experiments/distributed.py", "experiments/ranks/alpha_beta.py",
              "experiments/ranks/collectives.py", "experiments/ranks/conclusions.py",
              "experiments/ranks/forwarder.py", "experiments/ranks/network.py",

@@ -98,7 +98,7 @@ def _faster(result: JsonDict) -> Criterion:
     worst = max((states / pairs for *_, states, pairs in _longest(result)), default=None)
     found = _timed(result, worst)
     return Criterion.at_most(
-        "time to pass on states over that of keys and values, longest length, worst network", found,
+        "time to exchange states over that for keys and values, longest length, worst network", found,
         1, part="states take less time", opposite=found is not None and found > 1)
 
 
@@ -114,7 +114,7 @@ def _trainer_growth(result: JsonDict) -> Criterion:
     found = max(ratios, default=None)
     return Criterion.at_most(
         "trainer: bytes of an update, sequence parallel, longest row over shortest", found, _GROWS,
-        "x", part="nor do those of the trainer", opposite=found is not None and found > 2)
+        "x", part="bytes of the trainer do not grow with the length", opposite=found is not None and found > 2)
 
 
 def _memory(result: JsonDict) -> Criterion:
@@ -125,7 +125,7 @@ def _memory(result: JsonDict) -> Criterion:
     found = held[longest, 4] / held[longest, 1] if (longest, 4) in held else None
     return Criterion.at_most(
         "trainer: peak memory of a rank of four over that of one, longest row", found,
-        _LEAST_MEMORY, "x", part="memory of a rank falls with the ranks",
+        _LEAST_MEMORY, "x", part="memory of a rank falls with the number of ranks",
         opposite=found is not None and found > 0.9)
 
 
@@ -171,16 +171,16 @@ def criteria(result: JsonDict) -> list[Criterion]:
         _memory(result),
         _keys_grow(result),
         _faster(result),
-        Criterion.at_most("bytes on the wire and those of the formulas, largest difference",
+        Criterion.at_most("largest difference between bytes on the wire and the formulas",
                           max(_wire_errors(result), default=None), _WIRE, "%",
                           part="the algorithms are those of the model"),
-        Criterion.at_most("model: median error on points that it was not fitted to",
+        Criterion.at_most("model: median error on points not used for the fit",
                           _timed(result, _median(errors)), _MEDIAN, "%",
                           part="the model predicts collectives"),
-        Criterion("model: worst error on such a point", "a figure",
+        Criterion("model: worst error on such a point", "reported",
                   "not measured" if worst is None else f"{worst:.3g} %",
                   None if worst is None else True, reported=True),
-        Criterion.at_most("trainer: median error of the foretold time of an update",
+        Criterion.at_most("trainer: median error of the predicted time of an update",
                           _timed(result, _median(_steps(result))), _STEP_MEDIAN, "%",
                           part="the model predicts updates")]
 
@@ -213,7 +213,7 @@ def _collectives_section(result: JsonDict, figures: Figures) -> Section:
     ranks = _most(result)
     pictures = [figures.lines(
         name, _panel(result, op, ranks),
-        f"Time of {_OPS[op]} over bytes, {ranks} ranks, by network",
+        f"Time of {_OPS[op]} by bytes and network, {ranks} ranks",
         "Lines with points: measured. Dotted: the model, fitted to half of the sizes.")
         for name, op in (("reduce", "all_reduce"), ("gather", "all_gather"))]
     rows = []
@@ -222,11 +222,11 @@ def _collectives_section(result: JsonDict, figures: Figures) -> Section:
         checked = [row["error"] for row in _checked(result) if row["op"] == op]
         rows.append([word, len(own), _percent(_median(checked)),
                      _percent(max(checked, default=None))])
-    table = Table(["collective", "points", "median error where nothing was fitted, %",
+    table = Table(["collective", "points", "median error outside the fit, %",
                    "worst error, %"], rows)
     return Section("Collectives", [
-        "torch's Gloo, float32, one process a rank. A time is the median of the repeats, from when "
-        "the last rank has begun to when the last one has ended; all share one clock.",
+        "torch's Gloo, float32, one process per rank. Times are medians of the repeats, from "
+        "the start of the last rank to the end of the last one; all share one clock.",
         *pictures, table])
 
 
@@ -249,15 +249,15 @@ def _network_section(result: JsonDict) -> Section:
     measured = _measured(result)
     rows = [_reached(result, on) for on in measured["networks"]]
     parts: list[str | Table | Picture] = [
-        "A node is a network namespace with a TUN device; between them a program delays each "
-        "packet and lets it go at the rate asked for. Ranks, and this program, share "
-        f"{measured['cores']} cores, so that no rate beyond what they move is reached: the last "
-        "column is the ceiling.",
-        Table(["network", "asked: ms one way", "asked: Gbit/s", "broadcast of least bytes, ms",
-               "broadcast of most bytes, Gbit/s"], rows, "The last two columns: two ranks.")]
+        "A node is a network namespace with a TUN device; between nodes a program delays each "
+        "packet and forwards it at the given rate. The ranks and this program share "
+        f"{measured['cores']} cores, which limits the rate: the last column is the maximum.",
+        Table(["network", "given: ms one way", "given: Gbit/s", "broadcast, fewest bytes, ms",
+               "broadcast, most bytes, Gbit/s"], rows, "The last two columns are for two ranks.")]
     if measured["refused"]:
-        parts.append(f"No simulated network on this machine: {measured['refused']}. What follows "
-                     "is of the loopback device alone, whose bytes are not counted.")
+        parts.append(f"There is no simulated network on this machine: {measured['refused']}. "
+                     "The following was measured only on the loopback device, whose bytes are "
+                     "not counted.")
     return Section("The network", parts)
 
 
@@ -269,12 +269,12 @@ def _model_section(result: JsonDict) -> Section:
              _percent(_times(fit["checked"]["worst"], 100))]
             for kind, fit in _measured(result)["fits"].items()]
     return Section("The model", [
-        "Three constants a kind of network: the seconds of a call, those of a message beyond the "
-        "network's delay, and those of a byte in the processors. Delay and rate are those asked "
-        "for. Processes that share a core take turns. [docs/scaling.md](../scaling.md) has the "
-        "formulas.",
-        Table(["network", "call, us", "message, us", "byte, ns", "points fitted to",
-               "their median error, %", "points checked", "median error of these, %", "worst, %"],
+        "The model has three constants for each type of network: the time of a call, the time "
+        "of a message in addition to the network's delay, and the processing time of a byte. "
+        "Delay and rate are the given ones. Processes that share a core take turns. "
+        "[docs/scaling.md](../scaling.md) has the formulas.",
+        Table(["network", "call, us", "message, us", "byte, ns", "points in the fit",
+               "their median error, %", "points checked", "their median error, %", "worst, %"],
               rows)])
 
 
@@ -299,7 +299,7 @@ def _passing_section(result: JsonDict, figures: Figures) -> tuple[Section, Pictu
             panels.append(Panel(lines, "tokens", word, "Bytes" if key == "sent" else "Time",
                                 log_x=True, log_y=True, x_base=2))
     picture = figures.lines(
-        "passing", panels, "Bytes and time of passing on states, and keys and values, by length",
+        "passing", panels, "Bytes and time to exchange states, and keys and values, by length",
         f"One layer, one row, forward, {max(ranks for _, ranks in _series(result))} ranks; "
         "dashed: over the loopback device.")
     rows = [[on, ranks, length, number(1e3 * states), number(1e3 * pairs), f"{pairs / states:.3g}x"]
@@ -307,16 +307,16 @@ def _passing_section(result: JsonDict, figures: Figures) -> tuple[Section, Pictu
     return Section("States, and keys and values", [
         f"One layer of {shape['n_heads']} heads, {shape['d_head']} wide, over one row. Linear "
         f"attention: an all-gather of each rank's state, {size(shape['state_bytes'])}. Ring "
-        f"attention: each rank passes on its keys and values, {size(shape['key_value_bytes'])} a "
-        "token, to the next, as often as there are others; what it computes between is not "
-        "measured here.", picture,
+        f"attention: each rank passes its keys and values, {size(shape['key_value_bytes'])} "
+        "per token, to the next rank, once for each other rank; the computation in between is "
+        "not measured here.", picture,
         Table(["network", "ranks", "tokens", "states, ms", "keys and values, ms", "ratio"], rows,
-              "At the longest length that both were measured at.")]), picture
+              "At the longest length that was measured for both.")]), picture
 
 
 def _agrees(result: JsonDict) -> str:
     if result["size"] == "quick":
-        return "This size is too short to say what anything takes."
+        return "This size is too short to compare times."
     words: list[str] = []
     told: tuple[tuple[bool | None, str], ...] = (
         (True, "Shown: {}."), (False, "Not shown: {}."), (None, "Not measured: {}."))
@@ -330,7 +330,7 @@ def _agrees(result: JsonDict) -> str:
 def _headline(result: JsonDict) -> str:
     longest = _longest(result)
     if not longest:
-        return "nothing was passed on"
+        return "nothing was exchanged"
     on, ranks, length, states, pairs = longest[-1]
     return (f"{number(length)} tokens over {ranks} ranks ({on}): a layer's states take "
             f"{number(1e3 * states)} ms, its keys and values {number(1e3 * pairs)} ms")
@@ -342,21 +342,22 @@ def page(result: JsonDict, figures: Figures) -> Page:
     told: list[Callable[[JsonDict, Figures], Section | None]] = [
         trained_section, memory_section, clusters_section, passing_predicted_section]
     more = [section for one in told if (section := one(result, figures)) is not None]
-    notes = ["predictions beyond the measured sizes are the model's alone; they have not been run"]
+    notes = ["predictions beyond the measured sizes come from the model only and were not run"]
     if _measured(result)["untrained"]:
         notes.append(f"the trainer was not run as ranks: {_measured(result)['untrained']}")
     counts = {one["parameters"] for one in _measured(result)["trained"]}
     most = max((one["ranks"] for one in _measured(result)["trained"]), default=0)
     return Page(
-        short='One state a layer and head is exchanged, whatever the length',
+        short='One state per layer and head is exchanged, whatever the length',
         figure=_headline(result),
         scale=(f"{parameters(counts)}, up to {most} ranks, " if counts else "")
         + "all ranks on one machine, simulated networks",
         headline=_headline(result), agrees=_agrees(result), picture=picture,
         sections=[_network_section(result), collectives, _model_section(result), passing, *more],
         theirs="none: the paper trains on one device",
-        differences=["the paper trains on one device and says nothing of several",
+        differences=["the paper trains on one device",
                      "all ranks share the cores of one machine, and its network is simulated"],
         notes=notes,
-        tried={one.name: "nothing further; docs/scaling.md tells what the model leaves out."
+        tried={one.name: "no further attempt was made; docs/scaling.md says what the model "
+                         "leaves out."
                for one in criteria(result)})

@@ -34,13 +34,13 @@ def trained_section(result: JsonDict, figures: Figures) -> Section | None:
     parameters = next(row["parameters"] for row in result["measured"]["trained"]
                       if row["ranks"] > 1)
     return Section("The trainer", [
-        f"`tarn train` with linear attention, {number(parameters)} parameters, a thread a rank; "
-        "a rank is a separate node. Predicted: the update of one rank with the same share of "
-        "tokens, longer where ranks share a core, then all of the exchange. What the trainer "
-        "exchanges while it still computes, and does not wait for, is in the foretold seconds of "
-        "exchange and not in the measured.",
-        Table(["form", "network", "ranks", "rows x tokens", "update, ms", "foretold, ms",
-               "waited for exchange, ms", "exchange foretold, ms", "sent by all", "sent, foretold"],
+        f"`tarn train` with linear attention, {number(parameters)} parameters, one thread per "
+        "rank; each rank is a separate node. The predicted time is the update of one rank with "
+        "the same share of tokens, longer if ranks share a core, plus the whole exchange. "
+        "Exchanges that overlap with computation are included in the predicted time of "
+        "exchange but not in the measured time.",
+        Table(["form", "network", "ranks", "rows x tokens", "update, ms", "predicted, ms",
+               "waited for exchange, ms", "predicted exchange, ms", "sent by all", "sent, predicted"],
               rows)])
 
 
@@ -55,12 +55,12 @@ def memory_section(result: JsonDict, figures: Figures) -> Section | None:
              f"{row['peak_bytes'] / alone[row['tokens']]:.3f}x", number(row["step_s"])]
             for row in held]
     return Section("One long row", [
-        f"`tarn train` with linear attention, {number(held[0]['parameters'])} parameters, one row "
-        "an update, cut over the ranks: resident memory, at most and of the rank that held most, "
-        "with Python, torch and the text. Held-out rows of the same length are evaluated on the "
-        "way, cut as well.",
-        Table(["tokens", "ranks", "memory of a rank", "of one rank's", "update, s"], rows,
-              "All ranks share this machine's cores and its memory; over the loopback device.")])
+        f"`tarn train` with linear attention, {number(held[0]['parameters'])} parameters, one "
+        "row per update, split across the ranks. The table gives the peak resident memory of "
+        "the rank that used most, including Python, torch and the text. Held-out rows of the "
+        "same length, split in the same way, are evaluated during the run.",
+        Table(["tokens", "ranks", "memory of a rank", "relative to one rank", "update, s"], rows,
+              "All ranks share this machine's cores and memory and use the loopback device.")])
 
 
 def _of(result: JsonDict, **wanted: object) -> list[JsonDict]:
@@ -76,14 +76,14 @@ def clusters_section(result: JsonDict, figures: Figures) -> Section | None:
     clusters = list(dict.fromkeys(one["cluster"] for one in measured["predictions"]))
     speeds = list(dict.fromkeys(one["speed"] for one in measured["predictions"]))
     most = measured["most_nodes"]
-    head = ["model", "form", "tokens an update", *clusters]
+    head = ["model", "form", "tokens per update", *clusters]
     parts: list[str | Table | Picture] = [
-        "Nodes as this machine, each with its own network card; an update of so many tokens "
-        "over all nodes, of sequence parallel in one row. A token and a parameter take "
-        f"{number(1e12 * measured['token_parameter_s'])} ps of a node. Communication is not "
-        "thought to overlap with computing: an update takes between the longer of the two and "
-        "their sum. A cell is the number of nodes from which on the network takes longer than the "
-        "computing.",
+        "The predictions assume nodes like this machine, each with its own network card, and "
+        "updates of the given number of tokens over all nodes, with sequence parallel in one "
+        f"row. A node takes {number(1e12 * measured['token_parameter_s'])} ps per token and "
+        "parameter. Communication is assumed not to overlap with computation: an update takes "
+        "between the longer of the two and their sum. Each cell is the smallest number of "
+        "nodes at which the network takes longer than the computation.",
         _picture(result, figures)]
     for speed in speeds:
         kinds = list(dict.fromkeys((one["model"], one["kind"], one["tokens"])
@@ -91,9 +91,11 @@ def clusters_section(result: JsonDict, figures: Figures) -> Section | None:
         rows = [[model, _MODES[kind], tokens, *(
             _cell(result, cluster, speed, model, kind, tokens, most) for cluster in clusters)]
             for model, kind, tokens in kinds]
-        whose = "nodes as this machine" if speed == 1 else f"nodes {number(speed)} times as fast"
-        parts.append(Table(head, rows, f"Of {whose}; networks by their rate and delay, one way."))
-    return Section("Clusters, foretold", parts)
+        whose = "nodes like this machine"
+        if speed != 1:
+            whose = f"nodes {number(speed)} times as fast"
+        parts.append(Table(head, rows, f"For {whose}; networks by rate and one-way delay."))
+    return Section("Clusters, predicted", parts)
 
 
 def _cell(result: JsonDict, cluster: str, speed: float, model: str, kind: str, tokens: int,
@@ -115,15 +117,15 @@ def _picture(result: JsonDict, figures: Figures) -> Picture:
             tokens = one["tokens"]
             if not lines:
                 lines.append(Series(
-                    "computing", [(r["nodes"], r["compute_s"]) for r in one["rows"]], "bound"))
+                    "computation", [(r["nodes"], r["compute_s"]) for r in one["rows"]], "bound"))
         lines.append(Series(_MODES[kind], [(r["nodes"], r["exchange_s"]) for r in one["rows"]],
                             _COLOURS[kind], marker=True))
     return figures.lines(
         "clusters", Panel(lines, "nodes", "seconds of an update",
                           f"{_SHOWN[0]} parameters, {_SHOWN[1]}", log_x=True, log_y=True, x_base=2),
-        "Seconds of computing and of exchange by the number of nodes",
-        f"Foretold; {number(tokens)} tokens an update. The network takes over where a line crosses "
-        "that of computing.")
+        "Seconds of computation and of exchange by number of nodes",
+        f"Predicted, {number(tokens)} tokens per update. The network becomes the bottleneck "
+        "where a line crosses that of computation.")
 
 
 def passing_predicted_section(result: JsonDict, figures: Figures) -> Section | None:
@@ -135,8 +137,8 @@ def passing_predicted_section(result: JsonDict, figures: Figures) -> Section | N
     rows = [[one["model"], one["length"], size(one["state_sent"]), size(one["key_value_sent"]),
              number(1e3 * one["state_s"]), number(1e3 * one["key_value_s"])] for one in found]
     first = found[0]
-    return Section("States, and keys and values, foretold", [
-        f"Of one layer and row, forward, over {first['nodes']} nodes ({first['cluster']}): what a "
-        "node sends, and how long that takes.",
+    return Section("States, and keys and values, predicted", [
+        f"Bytes that a node sends for one layer and row, forward, over {first['nodes']} nodes "
+        f"({first['cluster']}), and the time this takes.",
         Table(["model", "tokens", "states sent", "keys and values sent", "states, ms",
                "keys and values, ms"], rows)])

@@ -146,10 +146,10 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 
 EXPERIMENT = Experiment(
     name="earlier", title="The models that came before", paper="beyond the paper",
-    claim="Recurrent networks generate at a constant cost a token but train one position after "
-          "the other, and in the same time worse; softmax transformers train well but pay for "
-          "every token of the "
-          "context; a linear transformer trains as well and generates at a constant cost.",
+    claim="Recurrent networks generate at a constant cost per token, but train one position "
+          "after the other and learn less in the same time. Softmax transformers train well, "
+          "but every token of the context costs time. A linear transformer trains as well and "
+          "generates at a constant cost.",
     sources=("experiments/earlier.py", "experiments/earlier_token.py",
              "experiments/core/program.py", "experiments/core/update_time.py", "python/tarn/models", "src/cli", "src/config",
              "src/core", "src/data", "src/kernels", "src/runtime", "src/text", "src/torch_nn",

@@ -34,7 +34,7 @@ _COLOURS = {"rnn": "naive", "lstm": "lstm", "cnn": "reformer", "linear": "linear
 _RECURRENT = ("rnn", "lstm")
 _FLAT = 1.25  # times: a cost that does not grow with the context
 _GROWS = 2.0
-_PARITY = 0.05  # bits a byte
+_PARITY = 0.05  # bits per byte
 _SEQUENTIAL = 1.5  # times: one row of as many tokens over many rows
 
 
@@ -115,7 +115,8 @@ def _better(result: JsonDict, kinds: Sequence[str], than: Sequence[str], clock: 
     """Whether the worst of `kinds` lies below the best of `than`, by medians;
     the opposite where no seed of it does."""
     when = "the same updates" if clock == _UPDATES else "the same time"
-    name = (f"held-out bits a byte after {when}: {' and '.join(_NAMES[k] for k in kinds)} against "
+    name = (f"held-out bits per byte after {when}: {' and '.join(_NAMES[k] for k in kinds)} "
+            "against "
             f"the best of {', '.join(_NAMES[k] for k in than)}")
     wanted = "lower, all seeds"
     if result["size"] == "quick" or not {*kinds, *than} <= {*_kinds(result)}:
@@ -125,7 +126,8 @@ def _better(result: JsonDict, kinds: Sequence[str], than: Sequence[str], clock: 
         return _unmeasured(name, wanted, part)
     worst, least = [*own][-1], next(iter(other))
     ours, theirs = _bits(result, worst, clock), _bits(result, least, clock)
-    got = (f"{own[worst]:.3f} ({_NAMES[worst]}) against {other[least]:.3f} ({_NAMES[least]}), after "
+    got = (f"{own[worst]:.3f} ({_NAMES[worst]}) against {other[least]:.3f} ({_NAMES[least]}), "
+           "after "
            f"{_place(result, clock)}")
     return Criterion(name, wanted, got, max(ours) < min(theirs), part=part,
                      opposite=min(ours) > max(theirs),
@@ -139,7 +141,8 @@ def _place(result: JsonDict, clock: str) -> str:
 
 
 def _parity(result: JsonDict) -> Criterion:
-    name, wanted = "linear's bits a byte beyond softmax's, the same time", f"at most {_PARITY:g}"
+    name = "linear's bits per byte minus softmax's, after the same time"
+    wanted = f"at most {_PARITY:g}"
     part = "linear trains as well as softmax"
     if result["size"] == "quick" or not {"linear", "softmax"} <= {*_kinds(result)}:
         return _unmeasured(name, wanted, part)
@@ -167,7 +170,7 @@ def _cost(result: JsonDict, kind: str) -> Criterion:
             f"{number(contexts[0])}")
     growth = _growth(result, kind) if result["size"] != "quick" else None
     grows = kind == "softmax"
-    part = ("softmax pays for the context" if grows else
+    part = ("softmax's cost grows with the context" if grows else
             "linear generates at a constant cost" if kind == "linear" else
             "recurrent networks generate at a constant cost" if kind in _RECURRENT else
             "convolutions generate at a constant cost")
@@ -243,11 +246,11 @@ def _curves(result: JsonDict, x: str) -> list[Series]:
 
 
 def _learning(result: JsonDict, figures: Figures) -> Picture:
-    panels = [Panel(_curves(result, "step"), "updates", "held-out bits a byte", "By updates",
+    panels = [Panel(_curves(result, "step"), "updates", "held-out bits per byte", "By updates",
                     log_x=True),
               Panel(_curves(result, "elapsed_s"), "seconds", "", "By time", log_x=True)]
     return figures.lines(
-        "learning", panels, "Held-out bits a byte of five models over updates and over seconds",
+        "learning", panels, "Held-out bits per byte of five models over updates and over seconds",
         "Medians of the seeds and their range. Rates are constant after warm-up, so that each "
         "point of a curve is the end of a shorter run."
         + (CAPTION if best(result, "earlier/text") else ""))
@@ -263,11 +266,11 @@ def _generating(result: JsonDict, figures: Figures) -> Picture:
             marker=True, band=[(row["context"], row["least_us"], row["most_us"]) for row in rows]))
     contexts = sorted({row["context"] for row in result["measured"]["tokens"]})
     return figures.lines(
-        "token", Panel(lines, "tokens of context", "microseconds a token", log_x=True, log_y=True,
+        "token", Panel(lines, "tokens of context", "microseconds per token", log_x=True, log_y=True,
                        x_ticks=contexts),
-        "Time of one more token over the length of the context",
-        "One sequence, random weights of the same shapes, which change no time; medians over the "
-        "rounds and their range.")
+        "Time of one more token by length of the context",
+        "One sequence, with random weights of the same shapes, which do not affect the time; "
+        "medians over the rounds and their range.")
 
 
 def _table(result: JsonDict) -> Table:
@@ -293,14 +296,14 @@ def _table(result: JsonDict) -> Table:
     batch, seq_len = result["measured"]["rows"]
     many = result["measured"]["many_rows"]
     return Table(
-        ["model", "parameters", "rate", "ms an update", "many rows", "one row", "updates",
+        ["model", "parameters", "rate", "ms per update", "many rows", "one row", "updates",
          f"bits after {_place(result, _UPDATES)}", f"bits after {_place(result, _TIME)}", "seeds",
          "seconds", "CPU seconds"], rows,
-        f"An update reads {batch} rows of {seq_len} characters. Many rows, one row: ms of an update "
-        f"of {many[0]} rows of {many[1]}, and of one row of as many characters. Bits a byte of "
-        "held-out text, medians over the seeds, after the updates and the seconds that all runs came "
-        "to, on the straight line between two evaluations. Seconds are the trainer's own, evaluations "
-        "included: the median of the seeds and their range.")
+        f"An update reads {batch} rows of {seq_len} characters. Many rows and one row: ms per "
+        f"update of {many[0]} rows of {many[1]}, and of one row with as many characters. Bits "
+        "per byte of held-out text are medians over the seeds after the updates and the "
+        "seconds that all runs reached, interpolated linearly between two evaluations. Seconds "
+        "are measured by the trainer and include evaluations: median and range of the seeds.")
 
 
 def _spread_of(values: Sequence[float]) -> str:
@@ -318,22 +321,22 @@ def _token_table(result: JsonDict) -> Table:
         rows.append([_NAMES[kind], *(number(times[kind, one]) for one in contexts),
                      None if growth is None else f"{growth:.2f}x"])
     return Table(["model", *(f"after {number(one)}" for one in contexts), "growth"], rows,
-                 "Microseconds a token.")
+                 "Microseconds per token.")
 
 
 def _agrees(result: JsonDict) -> str:
     if result["size"] == "quick":
         return "This size is too short to say."
-    text = f"Held-out bits a byte after {_place(result, _TIME)}, from the best: " + ", ".join(
+    text = f"Held-out bits per byte after {_place(result, _TIME)}, from the best: " + ", ".join(
         f"{_NAMES[kind]} {value:.3f}"
         for kind, value in _medians(result, _kinds(result)).items()) + ". "
     growths = {kind: _growth(result, kind) for kind in _kinds(result)}
-    text += "A token after the longest context costs, of one after the shortest: " + ", ".join(
+    text += "Time of a token after the longest context over that after the shortest: " + ", ".join(
         f"{_NAMES[kind]} {growth:.2f}x" for kind, growth in growths.items()
         if growth is not None) + "."
     undecided = dict.fromkeys(one.part for one in criteria(result) if why(one))
     if undecided:
-        text += f" Not decided by these runs: {'; '.join(undecided)}."
+        text += f" These runs do not decide whether {'; whether '.join(undecided)}."
     return text
 
 
@@ -342,17 +345,17 @@ def _figure_of(result: JsonDict) -> str:
     told = [f"{_NAMES[kind]} {medians[kind]:.3f}" for kind in ("linear", "softmax", "lstm")
             if kind in medians]
     told += [f"{trivial.name} {trivial.value:.3f}"] if trivial else []
-    return f"bits a byte: {', '.join(told)}"
+    return f"bits per byte: {', '.join(told)}"
 
 
 def _headline(result: JsonDict) -> str:
     medians = _medians(result, _kinds(result))
     if not medians:
-        return "no time that all runs came to"
+        return "no time that all runs reached"
     text = f"{_NAMES[next(iter(medians))]} has the lowest loss after {_place(result, _TIME)}"
     told = [f"{_NAMES[kind]} {medians[kind]:.3f}" for kind in ("linear", "softmax", "lstm")
             if kind in medians]
-    return f"{text}; bits a byte: {', '.join(told)}" if told else text
+    return f"{text}; bits per byte: {', '.join(told)}" if told else text
 
 
 def _shortest_and_longest(result: JsonDict) -> str:
@@ -374,15 +377,17 @@ def page(result: JsonDict, figures: Figures) -> Page:
             for kind, keys in models.items() if "kernel_size" in keys}
     about = [
         f"Characters of Shakespeare's plays, in rows of {seq_len}, batch {batch}, AdamW. "
-        f"{shapes}. Each kind is given the updates that should fit into "
-        f"{number(result['measured']['seconds'])} seconds, as an update timed before tells; the runs "
-        f"took {_shortest_and_longest(result)}, and what is compared is where all of them came to. "
-        "Rates were chosen kind by kind in short runs beforehand, sizes by the number of parameters "
-        "alone. Recurrent networks are torch's own, whose state begins at zero in every row.", picture,
+        f"{shapes}. Each model is given the number of updates that should fit into "
+        f"{number(result['measured']['seconds'])} seconds, estimated from the time of an "
+        f"update. The runs took {_shortest_and_longest(result)} and are compared at the last "
+        "point that all of them reached. Rates were chosen for each model in short runs "
+        "beforehand, sizes only by the number of parameters. Recurrent networks are torch's; "
+        "their state begins at zero in every row.", picture,
         _table(result)]
-    token = ["One more token of one sequence, by the Python package. Recurrent networks and linear "
-             "attention carry a state of fixed size, softmax attention keeps all keys and values. "
-             "Both transformers have sinusoidal positions here, and rotary ones in training"
+    token = ["Time of one more token of one sequence with the Python package. Recurrent "
+             "networks and linear attention carry a state of fixed size; softmax attention "
+             "keeps all keys and values. Both transformers have sinusoidal positions here and "
+             "rotary positions in training"
              + (f"; the convolutions see {seen['cnn']} tokens and recompute them, because the "
                 "package keeps no state for them" if seen else "") + ".",
              _generating(result, figures), _token_table(result)]
@@ -393,11 +398,11 @@ def page(result: JsonDict, figures: Figures) -> Page:
         scale=trainings(result["measured"]["runs"]),
         headline=_headline(result), agrees=_agrees(result), picture=picture, theirs="none",
         differences=[
-            "the paper trains no language model and compares with a recurrent network in speech "
-            "alone",
-            f"rows of {seq_len} characters: what lies further back is of no use to any of them, "
-            "which favours models with a short memory and a short-range mixer",
-            "a CPU has few cores, so sequential steps waste less of it than of a GPU",
+            "the paper trains no language model and compares with a recurrent network only in "
+            "speech",
+            f"rows of {seq_len} characters: earlier text is not used, which favours models "
+            "with a short memory and a short-range mixer",
+            "a CPU has few cores, so sequential steps leave less of it idle than of a GPU",
             "a constant rate, and no dropout"],
         sections=[Section("Training", about), Section("Generating", token)],
         tried={one.name: tried for one in criteria(result)})

@@ -150,7 +150,7 @@ def _part(task: str, kind: str, seed: int) -> str:
 
 
 def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
-    """`loss` is bits a letter of text and DNA, nats of copy."""
+    """`loss` is bits per letter of text and DNA, nats of copy."""
     key = "val_loss" if task == "copy" else "val_bits_per_byte"
     held_out = [{"step": step, "loss": loss} for step, loss in evaluations(done.log, key)]
     if task == "copy":
@@ -217,11 +217,11 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 EXPERIMENT = Experiment(
     name="families", title="Linear attention of 2020 and what came after it",
     paper="beyond the paper",
-    claim="From a state of the same size the delta rule recalls more than the linear attention of "
-          "2020 and than decay alone; kinds with a gate model text and DNA better, after as many "
-          "updates and in the same time, and those with the delta rule copy better; softmax recalls "
-          "without a limit of a state, and one layer of it is enough for a hybrid to do so, which "
-          "models text as well as softmax.",
+    claim="With a state of the same size, the delta rule recalls more than the linear "
+          "attention of 2020 and more than decay alone. Gated architectures model text and DNA "
+          "better, after as many updates and in the same time, and those with the delta rule "
+          "copy better. Softmax recalls without the limit of a state. One softmax layer is "
+          "enough for a hybrid to do so, and the hybrid models text as well as softmax.",
     sources=("experiments/families.py", "experiments/kinds/models.py",
              "experiments/recall_runs.py", "experiments/core/program.py",
              "experiments/core/update_time.py", "src/cli", "src/config", "src/core", "src/data",

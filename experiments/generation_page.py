@@ -17,7 +17,7 @@ from experiments.core import (
     size,
 )
 
-_NAMES = {"linear": "linear", "cached": "softmax, keys and values kept",
+_NAMES = {"linear": "linear", "cached": "softmax, cached keys and values",
           "naive": "softmax, prefix recomputed"}
 _KINDS = {"linear": "linear", "cached": "cached", "naive": "naive"}
 
@@ -108,7 +108,8 @@ def criteria(result: JsonDict) -> list[Criterion]:
         read = None if quick else _reading(result, column.shape)
         share = 100 * read["f32"]["share"] if read else None
         lines += [
-            Criterion.at_least(f"{column.shape}: batch 1, float32, relative to reading the weights once",
+            Criterion.at_least(f"{column.shape}: batch 1, float32, relative to reading the "
+                               "weights once",
                                share, 85, "%", goal=True),
             Criterion.at_least(f"{column.shape}: batch 1, bfloat16 weights against float32",
                                read["speedup"] if read else None, 1.7, "x", goal=True),
@@ -155,11 +156,11 @@ def _throughput(result: JsonDict, column: Column) -> Table:
             size(one["state_bytes"]) if one["state_bytes"] else "none"])
     skipped = sorted({b for one in result["measured"]["timed"]
                       if one["shape"] == column.shape for b in one.get("does_not_fit", [])})
-    note = "State: bytes of one image at its end."
+    note = "State: bytes of one image after its last step."
     if skipped:
-        note += (" Keys and values of batches " + ", ".join(map(str, skipped))
-                 + " do not fit half of the free memory and were left out.")
-    return Table(["generator", "weights", "threads", "s an image, batch 1", "images/s, best batch",
+        note += (" Keys and values of batch " + ", ".join(map(str, skipped))
+                 + " do not fit into half of the free memory and were left out.")
+    return Table(["generator", "weights", "threads", "s per image, batch 1", "images/s, best batch",
                   "that batch", "state"], rows, note)
 
 
@@ -175,8 +176,9 @@ def _ratios(result: JsonDict) -> Table:
                 cells.append(f"{number(got)}x" if got else None)
             rows.append(cells)
     return Table(["shape", "against softmax", "f32", "bf16"], rows,
-                 f"All with {_threads(result)}. With bfloat16 weights a cache is timed for up "
-                 "to 64 images at once, and linear attention is compared at no more.")
+                 f"All with {_threads(result)}. With bfloat16 weights the cached softmax is "
+                 "timed for up to 64 images at once, and linear attention is compared at no "
+                 "more than that.")
 
 
 def _published(result: JsonDict) -> Table:
@@ -186,11 +188,11 @@ def _published(result: JsonDict) -> Table:
         for i, name in enumerate(("softmax", "stateful softmax", "linear")):
             rows.append([f"{column.data} ({column.shape})", name, f"{column.images_s[i]:g}",
                          f"{column.cpu_s[i]:g}", f"{column.gpu_s[i]:g}"])
-    return Table(["model", "generator", "images/s (GPU, Table 4)", "s an image (CPU, Table 5)",
-                  "s an image (GPU, Table 5)"], rows,
-                 "As published: some 10,000 images at once in Table 4, one in Table 5. \"Softmax\" "
-                 "recomputes the prefix for every pixel, \"stateful softmax\" keeps its keys and "
-                 "values. None of these was measured here.")
+    return Table(["model", "generator", "images/s (GPU, Table 4)", "s per image (CPU, Table 5)",
+                  "s per image (GPU, Table 5)"], rows,
+                 "As published: some 10,000 images at once in Table 4, one in Table 5. "
+                 "\"Softmax\" recomputes the prefix for every pixel, \"stateful softmax\" "
+                 "caches its keys and values. None of these was measured here.")
 
 
 def _bandwidth(result: JsonDict) -> Table:
@@ -203,11 +205,12 @@ def _bandwidth(result: JsonDict) -> Table:
                 number(got["read_gbs"]), number(got["step_us"], 4),
                 f"{100 * got['share']:.1f}",
                 f"{one['speedup']:.2f}x" if weights == "bf16" else None])
-    return Table(["shape", "threads", "weights", "read a step", "GB/s", "us a step",
+    return Table(["shape", "threads", "weights", "read per step", "GB/s", "us per step",
                   "% of one read", "against f32"], rows,
-                 "The reference is one pass over the weights at the speed at which the same threads "
-                 "read a buffer of that size; it counts neither the state nor any arithmetic. "
-                 "Medians of rounds that measure all four in turn.")
+                 "The reference is one pass over the weights at the speed at which the same "
+                 "threads read a buffer of that size; it includes neither the state nor any "
+                 "arithmetic, and a step may exceed it. Medians of rounds that measure all "
+                 "four in turn.")
 
 
 def _panel(result: JsonDict, column: Column) -> Panel:
@@ -221,7 +224,7 @@ def _panel(result: JsonDict, column: Column) -> Panel:
                                              for row in one["batches"]],
                                      _KINDS[generator], dash, marker=True))
     batches = sorted({batch for one in series for batch, _ in one.points})
-    return Panel(series, "images at once", "images a second", column.shape, log_x=True,
+    return Panel(series, "images at once", "images per second", column.shape, log_x=True,
                  log_y=True, x_ticks=batches)
 
 
@@ -251,9 +254,9 @@ def _headline(result: JsonDict) -> str:
         naive = _ratio(result, column.shape, "naive", True)
         cached = _ratio(result, column.shape, "cached", True)
         if naive and cached:
-            parts.append(f"{column.shape}: {_times(naive)} the images of a softmax that "
-                         f"recomputes, {_times(cached)} of one that keeps its keys and values")
-    return "; ".join(parts) or "one of the two kinds was not run"
+            parts.append(f"{column.shape}: {_times(naive)} the images per second of a "
+                         f"recomputing softmax, {_times(cached)} those of a cached softmax")
+    return "; ".join(parts) or "one of the two variants was not run"
 
 
 def _agrees(result: JsonDict) -> str:
@@ -262,9 +265,10 @@ def _agrees(result: JsonDict) -> str:
     if result["size"] == "quick" or None in cached or not cached:
         return "This size is too short to say."
     return (_compared(result, [one for one in cached if one is not None])
-            + " The paper's thousands are against a softmax that recomputes its prefix for each "
-            "pixel, which is never necessary: against the same model with its keys and values kept "
-            f"the ratio is {' and '.join(_times(one) for one in cached)}.")
+            + " The paper's factors of thousands compare with a softmax that recomputes its "
+            "prefix for each pixel, which is never necessary. Compared with the same model with "
+            f"cached keys and values the ratio is {' and '.join(_times(one) for one in cached)}.")
+
 
 
 def _compared(result: JsonDict, cached: list[float]) -> str:
@@ -274,30 +278,33 @@ def _compared(result: JsonDict, cached: list[float]) -> str:
     missed = [one for one in claims if not one.holds]
     found = "; ".join(f"{one.name} {one.got} (bound: {one.wanted})" for one in missed)
     if not missed:
-        text = "Agrees: linear attention is the fastest generator, and its state does not grow."
+        text = ("The result agrees with the paper: linear attention is the fastest generator, "
+                "and its state does not grow.")
     elif any(one.opposite for one in missed):
-        text = f"Does not agree: softmax is faster here ({found})."
+        text = f"The result does not agree with the paper: softmax is faster here ({found})."
     else:
-        text = (f"Agrees in part: linear attention is the fastest generator, and its state does "
-                f"not grow, but the paper's ratios are not reached ({found}).")
+        text = (f"The result agrees in part with the paper: linear attention is the fastest "
+                f"generator, and its state does not grow, but the paper's ratios are not "
+                f"reached ({found}).")
     if len(cached) < 2:
         return text
     grows = cached[1] > cached[0]
     return text + (" Its gain over a cached softmax is larger for the longer sequence." if grows
-                   else " Its gain over a cached softmax is not larger for the longer sequence, "
-                   "where it is in the paper.")
+                   else " Its gain over a cached softmax is not larger for the longer "
+                        "sequence, unlike in the paper.")
 
 
 _WHY = (
-    "A CPU differs in two ways. The paper generates some 10,000 images at once on a GPU, where the "
-    "state of an image decides how many fit and how much memory a step moves; that of a linear "
-    "model is 47 to 186 times smaller. Here batches end at {most}, and the figure shows what more "
-    "images at once still gain. A linear and a softmax model share their matrix products and differ "
-    "in what they read of the past, so that a simple model of the ratio against a cache is "
-    "(products + cache) / (products + state): larger for longer sequences, for slower memory and "
-    "for faster products; the goal is therefore higher on AVX-512 than on AVX2. And tarn's recomputing "
-    "softmax is no naive loop: its prefix goes through blocks of up to 256 rows, so that weights "
-    "are read once a block and not once a pixel.")
+    "A CPU differs in two ways. First, the paper generates some 10,000 images at once on a "
+    "GPU, where the state of an image decides how many fit and how much memory a step moves; "
+    "the state of a linear model is 47 to 186 times smaller. Here batches end at {most}, and "
+    "the figure shows how much more images at once still gain. A linear and a softmax model "
+    "share their matrix products and differ in what they read of the past, so a simple model "
+    "of the ratio to a cached softmax is (products + cache) / (products + state). It is larger "
+    "for longer sequences, slower memory and faster products; the goal is therefore higher on "
+    "AVX-512 than on AVX2. Second, tarn's recomputing softmax is not a naive loop: its prefix "
+    "is processed in blocks of up to 256 rows, so weights are read once per block and not once "
+    "per pixel.")
 
 
 def _why(result: JsonDict) -> str:
@@ -311,22 +318,24 @@ def _tried(result: JsonDict) -> dict[str, str]:
     told = {}
     for one in criteria(result):
         if "reading the weights" in one.name:
-            text = ("Weights lie packed in one block on huge pages and are prefetched, within a "
-                    "product and from the end of one share into the next; a step of one sequence is "
-                    "one parallel region, in which a worker has the same share of every product. "
-                    "Prefetching further ahead made no difference.")
+            text = ("weights are packed in one block on huge pages and prefetched, within a "
+                    "product and from the end of one share into the next; a step of one "
+                    "sequence is one parallel region, in which a worker has the same share of "
+                    "every product. Prefetching further ahead made no difference.")
         elif "bfloat16" in one.name:
-            text = ("Weights are widened once a block, on the same path as float32. Stopping the "
-                    "prefetch at a panel's end changed nothing; two panels at once were not tried. What "
-                    "is not weights (state, features, norms) costs the same with both.")
+            text = ("weights are widened once per block, on the same path as float32. Stopping "
+                    "the prefetch at the end of a panel changed nothing; two panels at once "
+                    "were not tried. The rest of a step (state, features, norms) takes the "
+                    "same time with both.")
         elif "cached" in one.name:
-            text = ("The step reads and writes a state once, 64 columns at a time in registers, and "
-                    "the next head's is prefetched meanwhile. The cache was given the same care: keys "
-                    "and values lie by head and are prefetched 4 KiB ahead, which made the baseline "
-                    "faster and this ratio smaller.")
+            text = ("the step reads and writes a state once, 64 columns at a time in "
+                    "registers, while the next head's state is prefetched. The cache was "
+                    "optimised with the same care: keys and values are stored by head and "
+                    "prefetched 4 KiB ahead, which made the baseline faster and this ratio "
+                    "smaller.")
         else:
-            text = ("Steps as above; the baseline is tarn's own prefill, whose tiles prefetch the next "
-                    "block of weights, and every gain there makes this ratio smaller.")
+            text = ("steps as above; the baseline is tarn's prefill, whose tiles prefetch the "
+                    "next block of weights, and every gain there makes this ratio smaller.")
         told[one.name] = text
     return told
 
@@ -335,27 +344,28 @@ def page(result: JsonDict, figures: Figures) -> Page:
     shapes = _shapes(result)
     picture = figures.lines(
         "batch", [_panel(result, column) for column in shapes],
-        "Images a second over the number of images generated at once",
-        f"{_threads(result)}. Recomputing a prefix is timed for one image: "
-        "its rows fill the blocks by themselves.") if shapes else None
+        "Images per second by number of images generated at once",
+        f"{_threads(result)}. Recomputing a prefix is timed for one image, whose rows already "
+        "fill the blocks.") if shapes else None
     method = (
-        "Image models with random weights, which change no time; the head gives the 30 parameters of "
-        "a mixture of 10 logistics. The draw of a pixel is not in the clock. Linear: some steps are timed, all cost the "
-        "same. Cached softmax: steps are timed at three depths, from states that were prefilled, "
-        "and integrated: a step's time is affine in its depth. Recomputing softmax: tarn's own "
-        "prefill is timed for three prefixes, **extrapolated** to all by Gauss and Legendre's rule "
-        "of three points, exact for a cost that is quadratic in the prefix.")
+        "The image models have random weights, which do not affect the time; the head outputs "
+        "the 30 parameters of a mixture of 10 logistics. Times exclude the random draw of a "
+        "pixel. Linear: some steps are timed; all take the same time. Cached softmax: steps "
+        "are timed at three depths, from prefilled states, and integrated, because a step's "
+        "time is affine in its depth. Recomputing softmax: tarn's prefill is timed for three "
+        "prefixes and **extrapolated** to all with the three-point Gauss-Legendre rule, which "
+        "is exact for a cost that is quadratic in the prefix.")
     sections = [Section("What is timed", [method])]
     parts: list[str | Table] = []
     for column in shapes:
         parts += [f"**{column.shape}** (the paper's {column.data} model)",
                   _throughput(result, column)]
-    sections.append(Section("Images a second, seconds an image", [*parts, *([picture] if picture
+    sections.append(Section("Images per second, seconds per image", [*parts, *([picture] if picture
                                                                             else [])]))
-    sections.append(Section("Linear against softmax", [_ratios(result), _why(result), _published(result)]))
+    sections.append(Section("Linear compared with softmax", [_ratios(result), _why(result), _published(result)]))
     if result["measured"]["reading"]:
-        sections.append(Section("One image: the speed of memory", [
-            "At batch 1 a step reads every weight once, so memory is the limit.",
+        sections.append(Section("One image: memory speed", [
+            "At batch 1 a step reads every weight once, so the memory limits its speed.",
             _bandwidth(result)]))
     shapes = " and ".join(column.shape for column in _shapes(result))
     return Page(
@@ -364,13 +374,15 @@ def page(result: JsonDict, figures: Figures) -> Page:
         scale=f"models of {shapes}, random weights, {_threads(result)}",
         headline=_headline(result), agrees=_agrees(result),
         differences=[
-            "hardware: a CPU instead of a GPU with some 10,000 images at once; the paper does not "
+            "hardware: a CPU instead of a GPU with some 10,000 images at once; the paper does "
+            "not "
             "name the CPU of its Table 5",
             "random weights; no LSH attention, which has no state",
-            "the softmax baselines are tarn's own, with the same care as its linear attention",
+            "the softmax baselines are tarn's, optimised with the same care as its linear "
+            "attention",
         ],
         sections=sections,
-        theirs="317x and 4,462x the images of a recomputing softmax; 18.9x and 55.8x of one that "
-               "keeps its keys and values (GPU)",
+        theirs="317x and 4,462x the images per second of a recomputing softmax, 18.9x and "
+               "55.8x those of a cached softmax (GPU)",
         picture=picture,
         tried=_tried(result))

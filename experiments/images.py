@@ -129,9 +129,9 @@ EXPERIMENT = Experiment(
     name="images",
     title="Images as sequences of pixels",
     paper="Tables 1, 2",
-    claim="Trained on images pixel by pixel, linear attention reaches nearly the bits/dim of "
-    "softmax attention after as many updates, and lower bits/dim in the same time where "
-    "sequences are long.",
+    claim="Trained on images pixel by pixel, linear attention nearly reaches the bits/dim of "
+          "softmax attention after as many updates, and lower bits/dim in the same time if "
+          "sequences are long.",
     sources=("experiments/images.py", "experiments/image_runs.py", "experiments/timed_images.py", "experiments/whole_images.py",
              "experiments/colour.py", "experiments/core/curves.py", "experiments/core/update_time.py", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train",
              "src/runtime", "src/text", "src/cli"),

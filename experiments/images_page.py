@@ -36,20 +36,22 @@ _LONG = ("linear minus softmax at 3,072 positions: test bits/dim after the same 
 _ERRORS = 2  # standard errors of a paired difference
 
 _TRIED = {
-    _GAP: "fewer, larger batches of the same images (the gap is wider), fewer or wider heads, "
-          "learned and rotary positions, post-norm at a lower rate (with linear attention alone, "
-          "which gained little or nothing) and whole images (no narrower); both kinds always have "
-          "the same settings. One longer run of each kind narrowed the gap; three seeds of such "
-          "runs do not fit into the time of `make paper`.",
+    _GAP: "fewer, larger batches of the same images (the gap widened), fewer or wider heads, "
+          "learned and rotary positions, post-norm at a lower rate (only with linear "
+          "attention, which gained little or nothing) and whole images (no smaller gap); both "
+          "variants always have the same settings. One longer run of each variant narrowed the "
+          "gap; three seeds of such runs do not fit into the time of `make paper`.",
 }
-_EQUAL_WHOLE = ("MNIST at 28 x 28, the size of the paper's Table 1, is compared at equal time alone: "
-                "its settings are those of the images halved, and nothing was chosen at that length.")
-_RAISED = ("The number of updates at equal updates was raised from 4,000 to 5,000 once an update took less "
-           "time. The report before had the criterion missed at 4,000 updates, with a gap of 4.2 % on "
-           "the same test images; the criterion and all other settings are as they were.")
-_CHOSEN = ("Rate, batch and norm were chosen in trial runs whose figures came from the test file, "
-           "the same for both kinds, before a part of the training file was held out for such "
-           "choices; since then nothing was chosen on the test file.")
+_EQUAL_WHOLE = ("MNIST at 28 x 28, the size of the paper's Table 1, is compared only at equal "
+                "time. Its settings are those of the halved images; none was chosen at that "
+                "length.")
+_RAISED = ("The number of updates at equal updates was raised from 4,000 to 5,000 when updates "
+           "became faster. In the previous report the criterion was missed at 4,000 updates, "
+           "with a gap of 4.2 % on the same test images; the criterion and all other settings "
+           "are unchanged.")
+_CHOSEN = ("Rate, batch and norm are the same for both variants. They were chosen in trial "
+           "runs that were evaluated on the test file, before a part of the training file was "
+           "held out for such choices; since then nothing was chosen on the test file.")
 
 
 def data_title(name: str) -> str:
@@ -91,9 +93,9 @@ def _evidence(runs: Sequence[JsonDict], trivial: Baseline | None, margins: Seque
 def _gap_criterion(result: JsonDict) -> Criterion:
     gaps = _gap(result["measured"])
     part = "nearly softmax's bits/dim after as many updates"
-    wanted = f"at most {_PAPERS_GAP:.1f} % (the paper's own gap on MNIST)"
+    wanted = f"at most {_PAPERS_GAP:.1f} % (the paper's gap on MNIST)"
     if not gaps or result["size"] == "quick":
-        why = "one kind only" if not gaps else "a smoke run: too few updates to tell"
+        why = "one variant only" if not gaps else "a smoke run: too few updates to tell"
         return Criterion(_GAP, wanted, why, None, part=part)
     got = (f"{statistics.fmean(gaps):+.1f} %"
            + (f" ({min(gaps):+.1f} to {max(gaps):+.1f})" if len(gaps) > 1 else ""))
@@ -108,7 +110,7 @@ def _long_criterion(result: JsonDict) -> Criterion:
     """Pair by pair, a pair a seed: on the same test images once both have ended, and,
     because runs planned for one time do not end together, on held-out images when
     the first of them had."""
-    part = "lower bits/dim in the same time where sequences are long"
+    part = "lower bits/dim in the same time for long sequences"
     wanted = (f"below by more than {_ERRORS} standard errors, and lower at the common time, in "
               "every pair")
     why = _unpaired(result)
@@ -134,7 +136,7 @@ def _unpaired(result: JsonDict) -> str:
     if result["size"] == "quick":
         return "a smoke run"
     if not {"linear", "softmax"} <= {*_kinds(colour["runs"])}:
-        return "one kind only"
+        return "one variant only"
     if not colour.get("pairs"):
         return "this result compares no pairs"
     return "" if all(pair["equal_time"] for pair in colour["pairs"]) else "no common time"
@@ -220,8 +222,8 @@ def _curves(name: str, runs: Sequence[JsonDict], figures: Figures, alt: str,
         panels.append(Panel(lines, label, "bits/dim, held-out images",
                             y_limits=_limits(runs, trivial)))
     return figures.lines(name, panels, alt,
-                         "Images that the trainer holds out: the median of the seeds, and their "
-                         "range. Lower is better." + (f"{CAPTION[:-1]}, on the test images."
+                         "Held-out images of the trainer: median and range of the seeds. Lower "
+                         "is better." + (f"{CAPTION[:-1]}, on the test images."
                                                       if trivial else ""))
 
 
@@ -230,7 +232,7 @@ def _curves(name: str, runs: Sequence[JsonDict], figures: Figures, alt: str,
 
 def _table(runs: Sequence[JsonDict], trivial: Sequence[Baseline], papers: bool = False) -> Table:
     head = ["attention", "seed", "parameters", "updates", "bits/dim, test", "standard error",
-            "seconds", "CPU seconds", "ms an update"]
+            "seconds", "CPU seconds", "ms per update"]
     rows = [[run["kind"], str(run["seed"]), run["parameters"], run["updates"],
              *((None, None) if run["test"] is None else
                (f"{run['test']['bits_per_dim']:.4f}", f"{run['test']['standard_error']:.4f}")),
@@ -243,12 +245,12 @@ def _table(runs: Sequence[JsonDict], trivial: Sequence[Baseline], papers: bool =
         rows = [[*row, _PAPERS.get(str(row[0]))] for row in rows]
     count = next((run["test"]["images"] for run in runs if run["test"]), 0)
     return Table(head, rows, "" if not count else
-                 f"Test images: {count:,} that no run has seen; every byte but an "
-                 "image's first, which is not modelled. A mixture of 10 logistics for each byte. "
-                 "Standard errors are over images.")
+                 f"Test images: {count:,} images that no run has seen, with every byte except "
+                 "an image's first, which is not modelled. Each byte is modelled by a mixture "
+                 "of 10 logistics. Standard errors are over images.")
 
 
-_ALONE = "One kind of attention alone was run: there is nothing to compare."
+_ALONE = "Only one type of attention was run: there is nothing to compare."
 
 
 def _equal(pairs: Sequence[JsonDict], when: str) -> list[str | Table]:
@@ -264,8 +266,8 @@ def _equal(pairs: Sequence[JsonDict], when: str) -> list[str | Table]:
     return [Table(
         ["seed", "linear minus softmax, bits/dim", "standard error", "of softmax's",
          "at equal wall time", "at equal CPU time"], rows,
-        f"Differences: {when}, test images, image by image. At equal time: held-out images when "
-        "the first of the pair had finished.")]
+        f"Differences on test images, image by image, {when}. At equal time, held-out images "
+        "are compared at the moment when the first of the pair finished.")]
 
 
 def _winner(equal: JsonDict | None) -> str:
@@ -273,9 +275,9 @@ def _winner(equal: JsonDict | None) -> str:
 
 
 def _same_time(timed: JsonDict) -> str:
-    return (f"Each kind was given the updates that were thought to fit into "
-            f"{number(timed['seconds'])} seconds of wall time, with a schedule over them. The runs "
-            f"really took {_seconds_taken(timed['runs'])}. ")
+    return (f"Each variant was given the number of updates that was estimated to fit into "
+            f"{number(timed['seconds'])} seconds of wall time, with a schedule over them. The "
+            f"runs actually took {_seconds_taken(timed['runs'])}. ")
 
 
 def _timed_pairs(timed: JsonDict) -> list[str | Table]:
@@ -301,9 +303,10 @@ def _colour_section(result: JsonDict, figures: Figures) -> Section:
                       best(result, "images/colour"))
     text = f"{data_title(colour['data'])}, {side} x {side} pixels of three bytes. " + _same_time(colour)
     text += ("The images are fewer than the paper's: " if full else
-             "Minutes stand in place of the paper's 7 days of a GPU, and the images are few: ")
-    text += ("**the bits/dim are in no way comparable with the paper's**; what is compared is the "
-             "order in the same time.")
+             "The runs take minutes instead of the paper's 7 days on a GPU, and the images are "
+             "few: ")
+    text += ("**the bits/dim are not comparable with the paper's**; only the order in the same "
+             "time is compared.")
     return Section(f"Colour images, {3 * side * side:,} positions",
                    [text, picture, _table(colour["runs"], fitted(result, "images/colour")),
                     *_timed_pairs(colour)])
@@ -349,7 +352,7 @@ def _headline(result: JsonDict) -> str:
         return "neither linear nor softmax attention was run"
     if not gaps:
         kind = _kinds(measured["runs"])[0]
-        return f"{kind} alone: {_bits(measured['runs'], kind):.3f} bits/dim"
+        return f"only {kind}: {_bits(measured['runs'], kind):.3f} bits/dim"
     text = f"linear {_above(gaps)} softmax's bits/dim at equal updates"
     if _long_criterion(result).holds is None:
         return text
@@ -366,7 +369,7 @@ def _agrees(result: JsonDict) -> str:
     gap = _gap_criterion(result)
     text = (f"At equal updates linear attention is {_above(gaps)} softmax's bits/dim"
             f"{_by_seed(gaps)}, in the paper {_PAPERS_GAP:.1f} % above. ")
-    text += f"This decides nothing: {why(gap)}. " if why(gap) else ""
+    text += f"This is not conclusive: {why(gap)}. " if why(gap) else ""
     text += _told_of_short(measured["side"], measured["pairs"])
     if measured.get("whole"):
         text += _told_of_short(measured["whole"]["side"], measured["whole"]["pairs"])
@@ -386,14 +389,14 @@ def _told_of_short(side: int, pairs: Sequence[JsonDict]) -> str:
 def _told_of_long(long: Criterion) -> str:
     if long.holds is None:
         return f"Longer images were {long.got}."
-    undecided = f", which decides nothing: {why(long)}" if why(long) else ""
+    undecided = f", but this is not conclusive: {why(long)}" if why(long) else ""
     if long.holds:
         return ("At 3,072 positions linear attention is ahead after the same time, as in the "
                 f"paper{undecided}.")
     if long.opposite:
         return ("At 3,072 positions softmax is ahead after the same time, unlike in the "
                 f"paper{undecided}.")
-    return "At 3,072 positions the runs do not tell which is ahead after the same time."
+    return "At 3,072 positions it is undecided which is ahead after the same time."
 
 
 def _differences(measured: JsonDict, size: str) -> list[str]:
@@ -402,7 +405,8 @@ def _differences(measured: JsonDict, size: str) -> list[str]:
     if setup:
         lines.append(f"data: {name}, {side} x {side} pixels"
                      + ("" if setup["pool"] == 1 else
-                        f" (means of {setup['pool']} x {setup['pool']}; the paper: MNIST, 28 x 28)"))
+                        f" (means of {setup['pool']} x {setup['pool']}; the paper: MNIST, 28 x "
+                        "28)"))
     if setup and size != "full":
         lines += [
             f"model: {setup['n_layers']} layers, width {setup['d_model']}, {setup['norm']}-norm, "
@@ -413,16 +417,17 @@ def _differences(measured: JsonDict, size: str) -> list[str]:
         ]
     colour = measured["colour"]
     if colour and size != "full":
-        lines.append("colour images: the same small model in place of 16 layers, one image an "
-                     "update, minutes in place of days")
+        lines.append("colour images: the same small model instead of 16 layers, one image per "
+                     "update, minutes instead of days")
     if colour:
         learned = ("one of the five batches of CIFAR-10" if colour["data"] == "cifar10" else
                    "a part of one of the five batches of CIFAR-10")
-        lines.append(f"colour images: models learn from {learned} and are judged on its last "
+        lines.append(f"colour images: models learn from {learned} and are tested on its last "
                      f"{colour['test_images']:,} images")
-    lines.append("hardware: the machine above (a GPU); time in its own seconds")
+    lines.append("hardware: the CPU below (the paper: a GPU); times are not comparable")
     lines.append("LSH attention is compared on the colour images only, with one round and chunks "
-                 "of 32" if size != "full" else "LSH attention is compared on the colour images only")
+                 "of 32" if size != "full" else "LSH attention is compared on the colour "
+                                                "images only")
     return lines
 
 
@@ -465,12 +470,15 @@ def page(result: JsonDict, figures: Figures) -> Page:
     if measured["colour"]:
         sections.append(_colour_section(result, figures))
     notes = [] if measured["colour"] else [
-        "No colour images were found: name CIFAR-10 by `--data cifar10=DIR`."]
+        "No colour images were found: give CIFAR-10 with `--data cifar10=DIR`."]
     if measured.get("whole"):
         notes.append(_EQUAL_WHOLE)
     if result["size"] == "cpu":
         notes += [_RAISED, _CHOSEN]
-    return Page(headline=_headline(result), agrees=_agrees(result), short="Images: softmax's bits/dim after as many updates, fewer in the same time",
+    return Page(headline=_headline(result), agrees=_agrees(result), short="Images: softmax's "
+                                                                          "bits/dim after as "
+                                                                          "many updates, lower "
+                                                                          "in the same time",
         figure=_figure_of(result),
         scale=_scale(measured),
                 seeds=_seeds(measured),

@@ -189,7 +189,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 
 EXPERIMENT = Experiment(
     name="long", title="One long stream, ListOps", paper="beyond the paper",
-    claim="A linear model reads on for a million tokens at constant time and memory a token.",
+    claim="A linear model reads a million tokens at constant time and memory per token.",
     sources=("experiments/long.py", "experiments/state_error.py", "experiments/core/program.py",
              "experiments/core/training.py", "scripts/make_listops.py", "python/tarn/ops",
              "src/cli", "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/runtime", "src/text",

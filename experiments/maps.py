@@ -20,7 +20,7 @@ from experiments.maps_kernel import kernel_errors
 from experiments.maps_page import criteria, page
 
 MAPS = ("elu1", "relu", "relu2", "identity", "poly2", "favor", "rff")
-# Directions are drawn once a model, by its seed, for 2 features a column of a head.
+# Directions are drawn once a model, by its seed, for 2 features per column of a head.
 _RANDOM = ("favor", "rff")
 _N_DIMS = 32
 TASKS = ("copy", "recall", "text")
@@ -81,7 +81,7 @@ def _task(settings: Settings, task: str, text: pathlib.Path) -> list[str]:
 
 
 def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
-    """The stored figures of one training; `loss` is bits a byte for text and nats for the other
+    """The stored figures of one training; `loss` is bits per byte for text and nats for the other
     tasks."""
     key = "val_bits_per_byte" if task == "text" else "val_loss"
     held_out = [{"step": step, "loss": loss} for step, loss in evaluations(done.log, key)]
@@ -127,9 +127,9 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
 
 EXPERIMENT = Experiment(
     name="maps", title="The choice of the feature map", paper="beyond the paper",
-    claim="The choice of the feature map matters: elu(x) + 1 is taken instead of ReLU, whose "
-          "gradient is zero for negative inputs, and random features approach softmax's kernel as "
-          "one over the root of their number.",
+    claim="The choice of the feature map matters: the paper takes elu(x) + 1 instead of ReLU, "
+          "whose gradient is zero for negative inputs. The error of random features for "
+          "softmax's kernel falls as one over the square root of their number.",
     sources=("experiments/maps.py", "experiments/maps_kernel.py", "python/tarn/ops", "src/config",
              "src/core", "src/data", "src/kernels", "src/text", "src/torch_nn", "src/torch_ops",
              "src/train"),

@@ -28,7 +28,7 @@ from experiments.core.baselines import CAPTION, Baseline, best
 from experiments.core.scale import counted, trainings
 
 _TASKS = {"copy": "copy", "recall": "recall", "text": "text"}
-_UNITS = {"copy": "nats", "recall": "nats", "text": "bits a byte"}
+_UNITS = {"copy": "nats", "recall": "nats", "text": "bits per byte"}
 _MAPS = ("elu1", "relu", "relu2", "identity", "poly2", "favor", "rff")
 _KINDS = (*_MAPS, "softmax")
 _NAMES = {"elu1": "elu + 1", "relu": "ReLU", "relu2": "ReLU squared", "identity": "identity",
@@ -83,7 +83,8 @@ def _last(run: JsonDict) -> float:
 def _spread(result: JsonDict, task: str) -> Criterion:
     """Whether maps differ by more than seeds do. The worst and the best of seven are
     apart by chance alone: the first seed names them, and the others judge."""
-    name = f"{_TASKS[task]}: the worst map of the first seed against its best, by the other seeds"
+    name = (f"{_TASKS[task]}: the worst map of the first seed against its best map, compared "
+            "on the other seeds")
     wanted = "every seed of the worst above every seed of the best"
     part = f"the choice matters for {_TASKS[task]}"
     first, *others = _seeds(result)
@@ -163,7 +164,8 @@ def _falls(result: JsonDict, kernel: JsonDict) -> list[Criterion]:
         found = _exponent(kernel, name) if result["size"] != "quick" else None
         if judged:
             lines.append(Criterion.between(
-                title, found, *_EXPONENT, part="error as one over the root of the features",
+                title, found, *_EXPONENT, part="the error falls as one over the square root of "
+                                               "the features",
                 opposite=found is not None and found >= 0))
         else:
             lines.append(Criterion(title, "reported", "not measured" if found is None else
@@ -205,7 +207,7 @@ def _learning(result: JsonDict, figures: Figures, name: str, tasks: Sequence[str
         panels.append(Panel(lines, "updates", f"held-out loss, {_UNITS[task]}", task.capitalize(),
                             log_y=True))
     return figures.lines(
-        name, panels, f"Held-out loss over updates, {' and '.join(tasks)}, a line a feature map",
+        name, panels, f"Held-out loss over updates, {' and '.join(tasks)}, by feature map",
         "Medians of the seeds and their range; the same model, rows and rate for all."
         + (CAPTION if _trivial(result, tasks[0]) else ""))
 
@@ -236,11 +238,11 @@ def _table(result: JsonDict) -> Table:
                          *(f"{100 * one.accuracy:.1f}" if other == task and one.accuracy else None
                            for other in ("copy", "recall")), None])
     return Table(
-        ["map", "copy, nats", "recall, nats", "text, bits a byte", "copy right, %",
-         "recall right, %", "ms an update (copy)"], rows,
-        "Of held-out rows after the last update: medians of the seeds and their range. As many runs "
-        "train at a time as there are threads, each on one thread, so that ms an update are those of a "
-        "run among others and no benchmark.")
+        ["map", "copy, nats", "recall, nats", "text, bits per byte", "copy accuracy, %",
+         "recall accuracy, %", "ms per update (copy)"], rows,
+        "Losses of held-out rows after the last update: medians of the seeds and their range. "
+        "As many runs train at a time as there are threads, each on one thread, so the times "
+        "per update are not a benchmark.")
 
 
 def _accuracy(result: JsonDict, task: str, kind: str) -> str | None:
@@ -267,9 +269,9 @@ def _kernel_picture(result: JsonDict, figures: Figures) -> Picture:
                             log_y=True, x_ticks=[row["features"] for row in first[::2]]))
     return figures.lines(
         "kernel", panels, "Relative error of random features against the exponential kernel",
-        "Mean over pairs and draws of |phi(q).phi(k) - e| / e with e = exp(q.k / sqrt(d)); the band "
-        "is from the lowest tenth of the draws to the highest. Dotted: the slope of 1 / sqrt(m), "
-        "through the last point of the first line.")
+        "Mean over pairs and draws of |phi(q).phi(k) - e| / e with e = exp(q.k / sqrt(d)); the "
+        "band reaches from the lowest to the highest tenth of the draws. Dotted: the slope of "
+        "1 / sqrt(m), through the last point of the first line.")
 
 
 def _kernel_section(result: JsonDict, figures: Figures) -> Section:
@@ -284,18 +286,21 @@ def _kernel_section(result: JsonDict, figures: Figures) -> Section:
     first = _errors(kernels[0], _estimators(kernels[0])[0])
     return Section("Random features and softmax's kernel", [
         f"Queries and keys of width {kernels[0]['d_key']} with normal entries, "
-        f"{number(kernels[0]['pairs'])} pairs, {number(kernels[0]['draws'])} draws of directions. "
-        "favor: positive features [exp(u); exp(-u)] on orthogonal directions; independent: on "
-        "independent ones; favor-positive: exp(u) alone; rff: sines and cosines, whose Gaussian "
-        "kernel is scaled to the exponential one. An average of m independent draws errs by "
-        "1 / sqrt(m). A block of orthogonal directions is full at two features a column, here "
-        f"{2 * kernels[0]['d_key']}; the exponent is fitted from there on. "
+        f"{number(kernels[0]['pairs'])} pairs, {number(kernels[0]['draws'])} draws of "
+        "directions. "
+        "favor: positive features [exp(u); exp(-u)] on orthogonal directions; independent: the "
+        "same on independent directions; favor-positive: exp(u) only; rff: sines and cosines, "
+        "whose Gaussian kernel is scaled to the exponential one. The error of an average of m "
+        "independent draws falls as 1 / sqrt(m). A block of orthogonal directions is complete "
+        f"at two features per column, here {2 * kernels[0]['d_key']}; the exponent is fitted "
+        "from this number on. "
         + _orthogonal(kernels[0]),
         _kernel_picture(result, figures),
-        Table(["deviation of the entries", "map", f"error, {number(first[0]['features'])} features",
+        Table(["deviation of the entries", "map", f"error, {number(first[0]['features'])} "
+                                                  "features",
                f"error, {number(first[-1]['features'])} features", "exponent"], rows),
-        "The variance of positive features grows as the exponential of |q + k|^2 / sqrt(d), that of "
-        "sines and cosines, scaled, as that of |q|^2 and |k|^2 apart. " + _far(kernels[-1])])
+        "The variance of positive features grows as the exponential of |q + k|^2 / sqrt(d), "
+        "the variance of scaled sines and cosines as that of |q|^2 and |k|^2 separately. " + _far(kernels[-1])])
 
 
 def _orthogonal(kernel: JsonDict) -> str:
@@ -311,10 +316,10 @@ def _orthogonal(kernel: JsonDict) -> str:
     share = rows["favor"][full] / rows["favor, independent"][full]
     ours, theirs = (one for one in slopes if one is not None)
     same = abs(ours - theirs) <= _EXPONENT[1] - _THEORY
-    return (f"With entries of deviation {kernel['deviation']:g} and {number(full)} features, orthogonal "
-            f"directions err by {share:.2f} times what independent ones do; from there on their "
-            f"errors fall with {'about the same' if same else 'different'} exponents, {ours:.2f} and "
-            f"{theirs:.2f}.")
+    return (f"With entries of deviation {kernel['deviation']:g} and {number(full)} features, "
+            f"the error of orthogonal directions is {share:.2f} times that of independent "
+            f"ones; with more features their errors fall with "
+            f"{'about the same' if same else 'different'} exponents, {ours:.2f} and {theirs:.2f}.")
 
 
 def _far(kernel: JsonDict) -> str:
@@ -322,8 +327,8 @@ def _far(kernel: JsonDict) -> str:
     last = {name: _errors(kernel, name)[-1] for name in _estimators(kernel)}
     text = ", ".join(f"{name} {number(row['error'])}" for name, row in last.items())
     features = number(next(iter(last.values()))["features"])
-    return (f"With entries of deviation {kernel['deviation']:g}, {features} features still err by "
-            f"this much of the kernel: {text}.")
+    return (f"With entries of deviation {kernel['deviation']:g}, {features} features still "
+            f"have these relative errors: {text}.")
 
 
 def _order(result: JsonDict, task: str) -> str:
@@ -342,12 +347,13 @@ def _agrees(result: JsonDict) -> str:
             (Outcome.HOLDS, "is worse than elu + 1 on"),
             (Outcome.OPPOSITE, "is better than elu + 1 on"),
             (Outcome.FAILS, "is not worse than elu + 1 in all seeds on"),
-            (Outcome.NOT_DISTINGUISHABLE, "cannot be told from elu + 1 by these seeds on"),
+            (Outcome.NOT_DISTINGUISHABLE, "cannot be distinguished from elu + 1 with these "
+                                          "seeds on"),
             (Outcome.NOT_REACHED, "and elu + 1 have learned too little to be compared on")):
         tasks = [one.part.split()[-1] for one in told if outcome(one) is found]
         if tasks:
             parts.append(f"ReLU {text} {' and '.join(tasks)}.")
-    return " ".join([*parts, "Whether its zero gradient is the cause is not measured."])
+    return " ".join([*parts, "Whether its zero gradient is the cause was not measured."])
 
 
 def _figure_of(result: JsonDict) -> str:
@@ -372,30 +378,34 @@ def page(result: JsonDict, figures: Figures) -> Page:
     picture = _learning(result, figures, "learning", ("copy", "recall"))
     text = _learning(result, figures, "text", ("text",))
     sections = [Section("Three tasks", [
-        "The same model for all: two layers of 4 heads, 16 columns each, D 64; what differs is the "
-        "map of queries and keys, or softmax in its place. Copy: rows `w 0 w` of 32 tokens. Recall: "
-        "8 keys and their values, then each key again. Text: characters of Shakespeare's plays in "
-        "rows of 64. favor and rff draw their directions once a model, "
-        f"{result['measured']['n_dims']} features a head. Degree 2 has 153 features a head, the "
-        "others 16: what a state holds differs with the map.",
+        "All models are the same except for the map of queries and keys, or softmax instead of "
+        "it: two layers of 4 heads, 16 columns each, D 64. Copy: rows `w 0 w` of 32 tokens. "
+        "Recall: "
+        "8 keys and their values, then each key again. Text: characters of Shakespeare's plays "
+        "in "
+        "rows of 64. favor and rff draw their directions once per model, "
+        f"{result['measured']['n_dims']} features per head. Degree 2 has 153 features per head, "
+        "the others 16, so the size of the state differs between maps.",
         picture, text, _table(result),
-        "What the losses say is which map learns better in so many updates. That ReLU's zeros are "
-        "the cause is not measured: ReLU squared has the same zeros."])]
+        "The losses show which map learns better in this number of updates. They do not show "
+        "that ReLU's zeros are the cause: ReLU squared has the same zeros."])]
     if _kernels(result):
         sections.append(_kernel_section(result, figures))
-    tried = {one.name: "rate, rows and schedule are the same for all maps, and those of the tasks' "
-                       "own presets; none was tuned for a map." for one in criteria(result)}
+    tried = {one.name: "rate, rows and schedule are the same for all maps and come from the "
+                       "tasks' presets; none was tuned for a map." for one in criteria(result)}
     for one in criteria(result):
         if "exponent" in one.name:
-            tried[one.name] = "the fit begins where a block of orthogonal directions is full."
+            tried[one.name] = ("the fit begins at the size of a complete block of orthogonal "
+                               "directions.")
     return Page(
         short='The choice of the feature map matters; ReLU is worse',
         figure=_figure_of(result),
         scale=trainings(result["measured"]["runs"], counted(result, "maps")),
         headline=_headline(result), agrees=_agrees(result), picture=picture, sections=sections,
-        theirs="none: the paper trains with elu(x) + 1 alone and says of ReLU that its gradient is "
+        theirs="none: the paper trains only with elu(x) + 1 and says that ReLU's gradient is "
                "zero for negative inputs",
-        differences=["the paper compares no maps; tasks and models here are small and trained for "
+        differences=["the paper compares no maps; tasks and models here are small and trained "
+                     "for "
                      "minutes",
-                     "rates are those of elu + 1's presets, which favours it if anything"],
+                     "rates are those of elu + 1's presets, which may favour it"],
         tried=tried)

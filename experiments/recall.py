@@ -88,8 +88,8 @@ def _widest(models: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 EXPERIMENT = Experiment(
     name="recall", title="What a state of fixed size recalls", paper="beyond the paper",
-    claim="Softmax attention recalls every number of pairs tried; the state of linear attention holds as "
-          "many as its keys have columns, and beyond them recall falls.",
+    claim="Softmax attention recalls every number of pairs tried. The state of linear "
+          "attention holds as many pairs as its keys have columns; with more pairs recall falls.",
     sources=("experiments/recall.py", "experiments/recall_runs.py", "src/config", "src/core", "src/data", "src/kernels",
              "src/text", "src/torch_nn", "src/torch_ops", "src/train"),
     attention=("linear", "softmax"), devices=("cpu", "cuda"),

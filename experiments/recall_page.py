@@ -77,7 +77,7 @@ def _last(run: JsonDict) -> float:
 
 
 def _solved(result: JsonDict) -> Criterion:
-    name = "softmax: the least accuracy of all sizes and seeds"
+    name = "softmax: the lowest accuracy of all sizes and seeds"
     found = _accuracies(_runs(result, "softmax"))
     least = 100 * min(found) if found and result["size"] != "quick" else None
     models = dict.fromkeys((run["d_key"], run["pairs"]) for run in _runs(result, "softmax"))
@@ -90,7 +90,7 @@ def _solved(result: JsonDict) -> Criterion:
 
 def _room(result: JsonDict, d_key: int) -> Criterion:
     """A state of so many columns holds so many pairs."""
-    name = f"linear, d_key {d_key}: the least accuracy with at most {d_key} pairs, medians"
+    name = f"linear, d_key {d_key}: the lowest accuracy with at most {d_key} pairs, medians"
     known = [_of(result, d_key, n) for n in _pairs(result) if n <= d_key]
     least = 100 * min(known) if known and result["size"] != "quick" else None
     evidence = [
@@ -110,7 +110,7 @@ def _falls(result: JsonDict, d_key: int) -> Criterion:
     if not beyond:
         return Criterion(f"linear, d_key {d_key}: accuracy lost with more than {d_key} pairs",
                          f"at least {100 * _FELL:g} points",
-                         f"not measured: {_pairs(result)[-1]} pairs are the most", None, part=part)
+                         f"not measured: the largest size has {_pairs(result)[-1]} pairs", None, part=part)
     first = within[-1] if within else "no"
     name = f"linear, d_key {d_key}: accuracy lost from {first} pairs to {beyond[-1]}"
     lost, evidence = None, []
@@ -186,8 +186,8 @@ def _still(result: JsonDict) -> Criterion:
     """A goal that judges the experiment, not the claim. It also measures the schedule: where
     the rate goes to zero, accuracies come to rest whether or not more updates would change
     them."""
-    name = ("change of accuracy over the last quarter of the cosine schedule, which ends at a rate "
-            "of zero: the largest median")
+    name = ("largest median change of accuracy over the last quarter of the cosine schedule, "
+            "which ends at a rate of zero")
     return Criterion.at_most(name, _change(result), 100 * _CONVERGED, "points",
                              part="at rest where the schedule ends", goal=True)
 
@@ -237,14 +237,13 @@ def _capacity(result: JsonDict, figures: Figures) -> Picture:
     panels = [Panel(lines, "pairs", "accuracy, %", "By pairs", log_x=True, x_ticks=pairs,
                     y_limits=(0, 104))]
     if ratios:
-        panels.append(Panel(ratios, "pairs over d_key", "", "By pairs a column", log_x=True,
+        panels.append(Panel(ratios, "pairs over d_key", "", "By pairs per column", log_x=True,
                             x_ticks=_thin(reach), y_limits=(0, 104)))
     return figures.lines(
-        "capacity", panels, "Accuracy of recall over the number of pairs, by width of the keys",
+        "capacity", panels, "Accuracy of recall by number of pairs and width of the keys",
         "Left: held-out accuracy, medians of the seeds and their range"
         + ("; dotted: the trivial baseline" if _chance(result) else "") +
-        ". Right: the same over pairs "
-        "a column; dotted: what a state recalls that holds exactly d_key pairs and no more.")
+        ". Right: the same by pairs per column; dotted: a state that holds exactly d_key pairs.")
 
 
 def _thin(ticks: list[float], most: int = 6) -> list[float]:
@@ -272,9 +271,10 @@ def _learning(result: JsonDict, figures: Figures) -> Picture:
             lines.append(Series(label, points, colour, band=band))
         panels.append(Panel(lines, "updates", "accuracy, %" if pairs == _pairs(result)[0] else "",
                             f"{pairs} pairs", y_limits=(0, 104)))
-    return figures.lines("learning", panels, "Held-out accuracy over updates, fewest and most pairs",
-                         "Each number of pairs goes on from the weights of the one before. Medians "
-                         "of the seeds and their range.")
+    return figures.lines("learning", panels, "Held-out accuracy over updates, fewest and most "
+                                             "pairs",
+                         "Each number of pairs continues from the weights of the one before. "
+                         "Medians of the seeds and their range.")
 
 
 def _table(result: JsonDict) -> Table:
@@ -298,10 +298,10 @@ def _table(result: JsonDict) -> Table:
                        for one in trivial), None])
     return Table(["attention", "d_key", "numbers kept",
                   *(f"{pairs} pairs, %" for pairs in _pairs(result)), "seconds"], rows,
-                 "Held-out accuracy, median of the seeds and their range. Numbers kept: S and z of "
-                 "the layer that recalls, or its keys and values after the row. Seconds: all sizes "
-                 "of one seed; as many runs train at a time as there are threads, each on one thread, "
-                 "so they are no benchmark.")
+                 "Held-out accuracy, median of the seeds and their range. Numbers kept: S and "
+                 "z of the layer that recalls, or its keys and values after the row. Seconds: "
+                 "all sizes of one seed; as many runs train at a time as there are threads, "
+                 "each on one thread, so the times are not a benchmark.")
 
 
 def _state_text(result: JsonDict, kind: str, d_key: int) -> str:
@@ -316,9 +316,10 @@ def _left(result: JsonDict) -> str:
     change = _change(result)
     if change is None:
         return ""
-    return (f"Over the last quarter of the updates accuracies change by up to {change:.1f} points. "
-            "This reflects the schedule, whose rate goes to zero there, not convergence: what more "
-            "updates would add is not measured.")
+    return (f"Over the last quarter of the updates accuracies change by up to {change:.1f} "
+            "points. "
+            "This reflects the schedule, whose rate goes to zero, not convergence: the effect "
+            "of more updates was not measured.")
 
 
 def _alone(result: JsonDict) -> str:
@@ -330,10 +331,10 @@ def _alone(result: JsonDict) -> str:
     pairs = runs[0]["pairs"]
     chance = 100 / pairs
     stuck = all(_median([run]) < 2 / pairs for run in runs)
-    return (f"{pairs} pairs from the start, in as many updates: {text}; naming any value of the row "
-            f"is right in {chance:.1f} %. "
-            + ("Neither has begun to learn: what keeps it at chance there is the search for the "
-               "pairs, not the size of a state." if stuck and len(runs) > 1 else ""))
+    return (f"With {pairs} pairs from the start and as many updates: {text}; guessing any "
+            f"value of the row is right in {chance:.1f} % of cases. "
+            + ("Neither has begun to learn: the obstacle is finding the pairs, not the size of "
+               "the state." if stuck and len(runs) > 1 else ""))
 
 
 def _recalled(result: JsonDict) -> str:
@@ -357,16 +358,17 @@ def _agrees(result: JsonDict) -> str:
         text = f"With {narrow[0]} columns that is {count:.1f} pairs"
         words = {Outcome.HOLDS: "falls", Outcome.OPPOSITE: "rises", Outcome.FAILS: "does not fall"}
         if outcome(fell) in words:
-            text += f": recall {words[outcome(fell)]} as pairs outnumber the columns"
+            text += f": recall {words[outcome(fell)]} when there are more pairs than columns"
         elif why(fell):
             text += f": whether recall falls beyond the columns is not decided ({why(fell)})"
         parts.append(text + ".")
         if count > narrow[0]:
-            parts.append("That is more than the columns can hold without error: to name a value it "
-                         "need only score highest.")
+            parts.append("That is more than the columns can store without error, because a "
+                         "value only has to score highest to be recalled.")
     for d_key in _widths(result):
         if most <= d_key:
-            parts.append(f"More pairs than the {d_key} columns of d_key {d_key} were not measured.")
+            parts.append(f"More pairs than the {d_key} columns of d_key {d_key} were not "
+                         "measured.")
     return " ".join(parts)
 
 
@@ -385,24 +387,25 @@ def page(result: JsonDict, figures: Figures) -> Page:
     capacity, learning = _capacity(result, figures), _learning(result, figures)
     updates = sorted({run["updates"] for run in result["measured"]["runs"]})
     task = (
-        "Multi-query associative recall: a row holds keys and their values, then each key once "
-        "more, in random order, and its value is to be named. Two layers, the same for all "
-        "but for the second one's attention: the first is local attention over two tokens, which "
-        "brings each value and its key together; the second, of one head, recalls, by softmax or "
-        "from a linear state of d_key columns (elu + 1). There are no positions. Each model learns "
-        f"{', then '.join(str(n) for n in _pairs(result))} pairs, {number(updates[-1])} updates "
-        "each, every size from the weights of the one before, with its own cosine schedule.")
+        "Multi-query associative recall: a row holds keys and their values, then each key "
+        "again, in random order, and the model has to recall its value. Models have two layers "
+        "and differ only in the attention of the second. The first is local attention over two "
+        "tokens, which combines each value with its key; the second has one head and recalls, "
+        "by softmax or from a linear state of d_key columns (elu + 1). There are no positions. "
+        "Each model learns "
+        f"{', then '.join(str(n) for n in _pairs(result))} pairs, {number(updates[-1])} "
+        "updates each, with a separate cosine schedule; every size starts from the weights of "
+        "the one before.")
     theory = (
-        "The state S is the sum of phi(k) v^T. Read with phi(q) it gives back a value without error "
-        "only where a query's features are orthogonal to those of all other keys, which at most "
-        "d_key linearly independent keys allow; other keys add their values in proportion to how "
-        "alike their features are to the query's. elu + 1 has positive features, which are never "
-        "orthogonal. And which keys stand in a "
-        f"row is chance: they are drawn from {result['measured']['key_symbols']}, which cannot all "
-        "be linearly independent in fewer columns, so that a narrow state confuses some keys even "
-        "where there are few.")
-    tried = ("every size starts from the weights of the one before; what the largest one comes to "
-             "without them is shown under Training. No further attempt was made.")
+        "The state S is the sum of phi(k) v^T. Reading it with phi(q) returns a value without "
+        "error only if the query's features are orthogonal to those of all other keys, which "
+        "is possible for at most d_key keys; other keys add their values in proportion to the "
+        "similarity of their features to the query's. The features of elu + 1 are positive and "
+        "never orthogonal. Moreover, the keys of a row are drawn at random from "
+        f"{result['measured']['key_symbols']}, which cannot all be linearly independent in "
+        "fewer columns, so a narrow state confuses some keys even if there are few.")
+    tried = ("every size starts from the weights of the one before; Training shows the largest "
+             "size without this. No further attempt was made.")
     return Page(
         short='A state recalls as many pairs as its keys have columns',
         figure=_headline(result),
@@ -410,7 +413,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
         + f", for each of {len(_pairs(result))} numbers of pairs",
         headline=_headline(result), agrees=_agrees(result), picture=capacity, theirs="none",
         differences=["the paper has no such task; the model is small, its first layer is local "
-                     "attention, and sizes follow each other in training"],
+                     "attention, and it trains on increasing numbers of pairs"],
         sections=[Section("The task", [task]),
                   Section("How much is recalled", [theory, capacity, _table(result)]),
                   Section("Training", [learning, *(text for text in (_left(result), _alone(result))

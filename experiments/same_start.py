@@ -87,7 +87,7 @@ EXPERIMENT = Experiment(
     name="same_start", title="The authors' library and tarn from the same weights",
     paper="beyond the paper",
     claim="tarn computes what the authors' library computes: from the same weights, on the same "
-          "rows, with the same optimiser, training takes the same course.",
+          "rows, with the same optimiser, training follows the same course.",
     sources=("experiments/same_start.py", "experiments/same_start_sides.py", *_peer_files(),
              "requirements-peers.txt", "python/tarn", "src/core", "src/kernels", "src/torch_nn",
              "src/torch_ops"),

@@ -51,7 +51,7 @@ def criteria(result: JsonDict) -> list[Criterion]:
     lines = [Criterion.at_most("first loss, tarn against fast-transformers",
                                _start(result, "tarn"), _START, "nats", part="the same function")]
     for run, part in (("tarn", "the same course"),
-                      ("tarn_radam", "the same course with tarn's own optimiser")):
+                      ("tarn_radam", "the same course with tarn's optimiser")):
         text = _RUNS[run][0]
         early = _most(result, run, _EARLY) if long else None
         lines.append(Criterion.at_most(
@@ -68,7 +68,7 @@ def criteria(result: JsonDict) -> list[Criterion]:
     if long and _runs(result):
         worst = max(run["losses"][-1] / run["losses"][0] for run in _runs(result).values())
     # Losses that stay where they began would agree whatever the libraries compute.
-    lines.append(Criterion.at_most("last loss over the first, the worst run", worst, 0.9, "x",
+    lines.append(Criterion.at_most("last loss over the first, worst run", worst, 0.9, "x",
                                    part="a course that leads anywhere"))
     return [*lines, *(_apart(result, run) for run in _DRAWN)]
 
@@ -111,8 +111,9 @@ def _picture(result: JsonDict, figures: Figures) -> Picture:
         "losses", [Panel(losses, "updates", "loss, nats", "Losses, on top of each other"),
                    Panel(apart, "updates", "largest difference so far, nats",
                          "Distance between them", log_y=True)],
-        "Losses of both libraries from the same weights, and how far they lie apart",
-        "Left: the loss of each update before its step. Right: the largest difference so far from "
+        "Losses of both libraries from the same weights, and their difference",
+        "Left: the loss of each update before its step. Right: the largest difference so far "
+        "from "
         "fast-transformers' loss; moved weights: fast-transformers against itself, each weight "
         "moved to the neighbouring float32 number.")
 
@@ -129,10 +130,10 @@ def _table(result: JsonDict) -> Table:
               (differences[0], max(differences[:50]), max(differences), differences[-1])),
             number(1000 * run["seconds"] / len(run["losses"]))])
     return Table(
-        ["run", "RAdam", "last loss, nats", "apart at first", "in 50 updates", "in all",
-         "at the end", "ms an update"], rows,
-        "Differences from the first row, in nats. Times hold the drawing of the rows and are no "
-        "benchmark: the runs follow each other, once each.")
+        ["run", "RAdam", "last loss, nats", "difference at first", "within 50 updates", "within all",
+         "at the end", "ms per update"], rows,
+        "Differences from the first row, in nats. Times include drawing the rows and are not a "
+        "benchmark: each run was made once, one after the other.")
 
 
 def _agrees(result: JsonDict) -> str:
@@ -140,15 +141,15 @@ def _agrees(result: JsonDict) -> str:
     if result["size"] == "quick" or most is None or moved is None:
         return "This size is too short to say."
     start = _start(result, "tarn")
-    first = f"differ by {start:.1e} nats" if start else "are equal to the digits stored"
-    text = (f"From the same weights the first losses {first}, all {number(result['measured']['asked']['steps'])} "
-            f"differ by at most {most:.1e} nats. ")
+    first = f"differ by {start:.1e} nats" if start else "are equal to all stored digits"
+    text = (f"From the same weights the first losses {first}, and all "
+            f"{number(result['measured']['asked']['steps'])} differ by at most {most:.1e} nats. ")
     if most <= _ROUNDINGS * moved:
-        text += (f"That is what rounding does: fast-transformers differs from itself by {moved:.1e} "
-                 "where each weight is moved to the neighbouring float32 number.")
+        text += (f"This is the effect of rounding: fast-transformers differs from itself by "
+                 f"{moved:.1e} if each weight is moved to the neighbouring float32 number.")
     else:
-        text += (f"Rounding alone makes {moved:.1e} of it: so much does fast-transformers differ "
-                 "from itself where each weight is moved to the neighbouring float32 number.")
+        text += (f"Rounding alone explains {moved:.1e} of it: fast-transformers differs from "
+                 "itself by this much if each weight is moved to the neighbouring float32 number.")
     return text
 
 
@@ -156,7 +157,7 @@ def _missing(result: JsonDict) -> Page:
     """The page where the environment with the peer was not there."""
     return Page(
         headline="not measured", agrees=f"Not measured: {result['measured']['missing']}.",
-        differences=["the paper compares no two implementations"], sections=[],
+        differences=["the paper does not compare implementations"], sections=[],
         theirs="none")
 
 
@@ -169,22 +170,23 @@ def page(result: JsonDict, figures: Figures) -> Page:
     headline = (f"losses at most {most:.1e} nats apart within {number(asked['steps'])} updates, "
                 + (f"{_start(result, 'tarn'):.1e}" if _start(result, "tarn") else "equal") + " at first")
     about = (
-        f"The copy task in rows of {asked['seq_len']}, batch {asked['batch']}: {asked['n_layers']} "
+        f"The copy task in rows of {asked['seq_len']}, batch {asked['batch']}: "
+        f"{asked['n_layers']} "
         f"layers, {asked['n_heads']} heads, D {asked['d_model']}, "
-        f"{number(measured['parameters'])} parameters. The "
-        f"encoder is built by fast-transformers {measured['peer_version']} and by tarn, through the "
-        "same calls; its weights are copied by name. Embedding, positions, head, rows and loss are "
-        "the same code, in one process. Dropout is 0: the libraries draw their random numbers "
-        "differently. fast-transformers is the build that pip makes of it (scripts/bench_setup.sh): "
-        "its flags name no instruction set, so that its causal product runs on SSE2. The build for "
-        "each instruction set, which the benchmarks have too, is not used here.")
+        f"{number(measured['parameters'])} parameters. fast-transformers "
+        f"{measured['peer_version']} and tarn build the encoder through the same calls; its "
+        "weights are copied by name. Embedding, positions, head, rows and loss are the same "
+        "code, in one process. Dropout is 0, because the libraries draw their random numbers "
+        "differently. fast-transformers is built by pip (scripts/bench_setup.sh), whose flags "
+        "name no instruction set, so its causal product runs on SSE2. The builds for specific "
+        "instruction sets, which the benchmarks also have, are not used here.")
     apart = (
-        "Two programs that add the same numbers in another order round differently, and training "
-        "makes such differences grow: each update starts from slightly other weights. Neither run "
-        "is nearer to exact arithmetic. Two terms of linear attention are computed differently: "
-        "fast-transformers adds 1e-6 to the denominator and tarn, as it is by default, nothing; and "
-        "below 0 elu(x) + 1 is exp(x) in tarn, without cancellation, where fast-transformers "
-        "subtracts 1 and adds it again.")
+        "Two programs that add the same numbers in a different order round differently, and "
+        "training amplifies such differences, because each update starts from slightly "
+        "different weights. Neither run is closer to exact arithmetic. Two terms of linear "
+        "attention are computed differently. fast-transformers adds 1e-6 to the denominator; "
+        "tarn by default adds nothing. And for x below 0, tarn computes elu(x) + 1 as exp(x), "
+        "without cancellation, while fast-transformers subtracts 1 and adds it again.")
     scale = [parameters([measured["parameters"]]), f"{number(asked['steps'])} updates",
              lasting([run["seconds"] for run in _runs(result).values()], "a run"),
              "one seed"]
@@ -193,12 +195,12 @@ def page(result: JsonDict, figures: Figures) -> Page:
         figure=headline,
         scale=", ".join(scale),
         headline=headline, agrees=_agrees(result), picture=picture, theirs="none",
-        differences=["the paper compares no two implementations; model, rows and optimiser are "
-                     "those of its copy task" + ("" if result["size"] == "full" else
+        differences=["the paper does not compare implementations; model, rows and optimiser "
+                     "are those of its copy task" + ("" if result["size"] == "full" else
                      ", smaller and shorter"),
                      "dropout 0 instead of 0.1, and no clipping of gradients"],
         sections=[Section("Both libraries", [about, picture, _table(result)]),
                   Section("Why they drift apart", [apart])],
-        tried={one.name: "the runs share rows, loss, optimiser and weights; the difference that "
-                         "rounding makes by itself is shown with it."
+        tried={one.name: "the runs share rows, loss, optimiser and weights; the page also "
+                         "shows the effect of rounding alone."
                for one in criteria(result)})

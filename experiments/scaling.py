@@ -308,7 +308,8 @@ EXPERIMENT = Experiment(
     title="Time and memory against the sequence length",
     paper="Figure 1",
     claim="Linear attention takes time and memory proportional to the sequence length; softmax "
-          "attention takes time to its square, and memory too where it keeps its scores.",
+          "attention takes time proportional to its square, and also memory if it stores its "
+          "scores.",
     sources=SOURCES,
     attention=("linear", "softmax", "reformer"),
     devices=("cpu",),  # it plans with the rates and the memory of the CPU's kernels

@@ -145,7 +145,7 @@ def _figure(result: JsonDict, figures: Figures, width: int) -> Picture:
         f"Time and memory of one sequence against the sequence length, {width} wide",
         f"Causal attention with its gradient, 8 heads, {width} wide. Both axes are logarithmic: "
         "a straight line of slope 1 is linear growth, of slope 2 quadratic growth. A line ends "
-        "where the next length does not fit half of the memory or is not measured.")
+        "where the next length does not fit into half of the memory or is not measured.")
 
 
 def _table(result: JsonDict, width: int, what: str) -> Table:
@@ -183,19 +183,20 @@ def _scaled(row: JsonDict) -> str:
 def _note(result: JsonDict, what: str) -> str:
     half = size(result["measured"]["half_of_memory"])
     if what == "memory":
-        return ("Peak resident memory over that of a process which has run 64 tokens, inputs and "
-                "gradients counted, measured on the first call of a fresh process and divided by "
-                "the batch. Reformer's scratch does not go with the heads: its memory is given "
-                f"only where all 8 ran. \"does not fit\": would pass half of the memory, {half}, "
-                "going by the length before.")
+        return ("Peak resident memory above that of a process that has run 64 tokens, "
+                "including inputs and gradients, measured on the first call of a fresh process "
+                "and divided by the batch. Reformer's scratch memory does not scale with the "
+                "heads: its memory is given only if all 8 ran. \"does not fit\": would exceed "
+                f"half of the memory, {half}, extrapolated from the previous length.")
     measured = result["measured"]
     longest = ", ".join(f"{NAMES[form]} {number(seconds)}"
                         for form, seconds in measured["longest_twice"].items()
                         if form in _forms(result))
-    return (f"Fastest of up to {measured['repeats']} calls behind two that do not count, divided "
-            "by the batch. Calls longer than these limits (in seconds) are timed once, without "
-            f"warm-up: {longest}. A time of one call is marked, and no growth is fitted to it. Heads do not depend on each other: where a call takes "
-            "long, some of the 8 are measured, and time and memory are scaled, as marked.")
+    return (f"Fastest of up to {measured['repeats']} calls after two warm-up calls, divided by "
+            f"the batch. Calls longer than these limits (in seconds) are timed once, without "
+            f"warm-up: {longest}. Times of one call are marked and not used for fits of "
+            "growth. Heads are independent: if a call takes long, only some of the 8 heads are "
+            "measured, and time and memory are scaled, as marked.")
 
 
 def _slopes(result: JsonDict) -> Table:
@@ -211,9 +212,10 @@ def _slopes(result: JsonDict) -> Table:
                          *(number(value) for value in (*times, memory))])
     return Table(["attention", "width", "numbers", "time", "processor time", "memory"],
                  rows,
-                 f"Exponent p of N^p: least squares of the logarithms over the lengths from {_FROM:,} "
-                 f"up, of naive softmax over those from {_NAIVE_TIME_FROM} (time) and "
-                 f"{_NAIVE_MEMORY_FROM:,} (memory) up. Times of a single call are left out. Processor "
+                 f"Exponent p of N^p: least squares of the logarithms over lengths of at least "
+                 f"{_FROM:,}, for naive softmax of at least {_NAIVE_TIME_FROM} (time) and "
+                 f"{_NAIVE_MEMORY_FROM:,} (memory). Times of a single call are left out. "
+                 "Processor "
                  "time separates growth from other work on the machine.")
 
 
@@ -225,9 +227,9 @@ def _least(result: JsonDict) -> str:
             last = rows[-1]
             parts.append(f"{last['sample_bytes'] / last['least_bytes']:.2f} times at {width} wide")
     return ("Queries, keys, values, the result, the gradients of all four and this form's one "
-            "denominator a row take 8 N (8 D b + 4) bytes for 8 heads, D wide, of b bytes a "
-            f"number. Linear attention takes {', '.join(parts)} as much at the longest "
-            "N: its state does not depend on N." if parts else "Linear attention was not run.")
+            "denominator per row take 8 N (8 D b + 4) bytes for 8 heads, D wide, with b bytes "
+            f"per number. Linear attention takes {', '.join(parts)} as much at the longest N: "
+            "its state does not depend on N." if parts else "Linear attention was not run.")
 
 
 def _crossings(result: JsonDict) -> Table:
@@ -239,16 +241,17 @@ def _crossings(result: JsonDict) -> Table:
                          f"{number(row['naive_over_linear'])}x"])
     return Table(["width", "N", "linear, us a sequence", "blocked softmax over linear",
                   "naive softmax over linear"], rows,
-                 "The three run in turn in one process, the same number of tokens a call (4,096 but "
-                 "at the quick size); ratios are medians over pairs. The crossover is where the "
-                 "ratio reaches 1 for good, read between two lengths on a logarithmic scale.")
+                 "The three run in turn in one process, with the same number of tokens per "
+                 "call (4,096 except at the quick size); ratios are medians over pairs. The "
+                 "crossover is the length above which the ratio stays above 1, interpolated "
+                 "between two lengths on a logarithmic scale.")
 
 
 def _headline(result: JsonDict) -> str:
     slopes = [_time_growth(result, form, width) for form in ("linear", "softmax")
               for width in _widths(result)]
     if not slopes or any(one is None for one in slopes):
-        return "Lengths from 4,096 up were not measured for both; no growth is fitted."
+        return "Lengths of at least 4,096 were not measured for both; no growth is fitted."
     half = len(slopes) // 2
     low, high = (" and ".join(dict.fromkeys(f"{s:.2f}" for s in part if s is not None))
                  for part in (slopes[:half], slopes[half:]))
@@ -293,14 +296,16 @@ def _agrees(result: JsonDict) -> str:
     claims = [one for one in criteria(result) if one.claims]
     missed = [one for one in claims if one.holds is False]
     if any(one.holds is None for one in claims):
-        text = "Growth is not fitted: that takes lengths from 4,096 up of linear and softmax. "
+        text = ("Growth is not fitted: that needs lengths of at least 4,096 for linear and "
+                "softmax. ")
     elif not missed:
-        text = ("As in the paper, linear attention grows in proportion to N in time and memory, "
-                "softmax as N^2 in time, and in memory where it keeps its scores. ")
+        text = ("As in the paper, linear attention grows in proportion to N in time and "
+                "memory. Softmax grows as N^2 in time, and also in memory if it stores its "
+                "scores. ")
     else:
-        found = "; ".join(f"{one.name} {one.got}, where {one.wanted} agrees" for one in missed)
+        found = "; ".join(f"{one.name} {one.got}, where {one.wanted} is required" for one in missed)
         text = (f"The paper's growth is met in {len(claims) - len(missed)} of {len(claims)} "
-                f"criteria. It is not met here: {found}. ")
+                f"criteria. The others are not: {found}. ")
     if not _rows(result, "linear", _widths(result)[0]):
         return text
     return text + _fastest(result) + _memory_of_softmax(result)
@@ -349,8 +354,8 @@ def _memory_of_softmax(result: JsonDict) -> str:
     powers = " and ".join(dict.fromkeys(f"N^{one:.2f}" for one in grown))
     if max(grown) > 1.1:
         return f"The blocked form's memory grows as {powers}."
-    return (f"Softmax in blocks, as FlashAttention computes it, needs memory in proportion to N as "
-            f"well ({powers}): against it the difference is in time alone.")
+    return (f"Softmax in blocks, as FlashAttention computes it, also needs memory in "
+            f"proportion to N ({powers}): compared with it, the difference is only in time.")
 
 
 def _tried(result: JsonDict) -> dict[str, str]:
@@ -359,17 +364,17 @@ def _tried(result: JsonDict) -> dict[str, str]:
     for one in criteria(result):
         if "memory" in one.name:
             told[one.name] = (
-                "The gradient rebuilds the state in two sweeps over time, so that none is kept a "
-                "token; results and scratch come from a cache of blocks that keeps at most a "
-                "quarter above the peak.")
+                "The gradient rebuilds the state in two sweeps over time, so no state is "
+                "stored per token; results and scratch memory come from a cache of blocks that "
+                "keeps at most a quarter more than the peak.")
         elif "linear" in one.name:
             told[one.name] = (
                 "Buffers are reused between repeats (new pages would cost as much as the "
-                "attention), results and scratch lie in huge pages, and short lengths fill the "
-                "same number of tokens with a batch.")
+                "attention), results and scratch memory use huge pages, and batches bring "
+                "short lengths to the same number of tokens.")
         else:
             told[one.name] = (
-                "Short lengths fill the same number of tokens with a batch, and a long call is "
+                "Batches bring short lengths to the same number of tokens, and a long call is "
                 "measured on as many heads as there are threads, one each.")
     return told
 
@@ -391,24 +396,24 @@ def page(result: JsonDict, figures: Figures) -> Page:
         short="Time and memory grow with N, softmax's with N^2",
         figure=_figure_of(result),
         scale=f"attention alone, {result['measured']['heads']} heads, "
-              f"{' and '.join(map(str, widths))} wide, N to {longest:,}, random inputs",
+              f"{' and '.join(map(str, widths))} wide, N up to {longest:,}, random inputs",
         headline=_headline(result),
         agrees=_agrees(result),
         theirs="Curves without numbers: linear and LSH attention grow linearly, softmax "
-               "quadratically; on 11 GB softmax fits to N = 4,096 and LSH to 16,384; linear is "
-               "faster and smaller at every length.",
+               "quadratically; in 11 GB softmax fits up to N = 4,096 and LSH up to 16,384; "
+               "linear is faster and smaller at every length.",
         differences=(
-            "Processor instead of a GTX 1080 Ti with 11 GB.",
-            "The paper does not give heads and widths; here 8 heads, "
+            "A CPU instead of a GTX 1080 Ti with 11 GB.",
+            "The paper does not give heads and widths; here there are 8 heads, "
             f"{' and '.join(map(str, widths))} wide.",
             f"Batch times N is {number(tokens['linear'])} tokens (linear), "
             f"{number(tokens['softmax'])} (softmax) or {number(tokens['reformer'])} (reformer), "
-            "one sequence beyond that.",
-            "Softmax twice: naive (the N x N scores are kept, as in the paper) and blocked (never "
-            "whole in memory, as in FlashAttention).",
-            "Reformer: 4 rounds, chunks of 32, 64 buckets, as in the paper's copy task; no "
-            "reversible layers, as in the paper.",
-            "Random inputs; attention alone, without projections.",
+            "and one sequence beyond that.",
+            "Softmax has two forms: naive (stores the N x N scores, as in the paper) and "
+            "blocked (never has all scores in memory, as in FlashAttention).",
+            "Reformer has 4 rounds, chunks of 32 and 64 buckets, as in the paper's copy task, "
+            "and no reversible layers, as in the paper.",
+            "Inputs are random; attention is measured alone, without projections.",
         ),
         sections=sections,
         picture=pictures[widths[-1]] if widths else None,

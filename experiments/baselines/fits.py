@@ -70,7 +70,7 @@ def stream_fits(part: str, letters: bytes, tokens: int, data: str) -> Fits:
     alphabet = np.unique(np.frombuffer(letters, np.uint8))
     learned, _ = splits.split_text(letters[:-tokens - 1])
     row = _encoded(letters[-tokens - 1:], alphabet)[None]
-    return _tables(part, "bits a letter", _encoded(learned, alphabet), row, alphabet.size, data)
+    return _tables(part, "bits per letter", _encoded(learned, alphabet), row, alphabet.size, data)
 
 
 def _letters(path: pathlib.Path) -> bytes:
@@ -210,7 +210,7 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     folder = settings.data("fsdd")
     archive = folder / "fsdd.tar.zst"
     # Rows and evaluated windows are those of experiments/earlier.py, maps.py and families.py.
-    bits = "bits a byte"
+    bits = "bits per byte"
     parts: dict[str, Callable[[], Fits]] = {
         "rows of 128": lambda: text_fits("earlier/text", plays, 128, 96, "text-shakespeare", bits),
         "rows of 64": lambda: text_fits("maps/text", plays, 64, 256, "text-shakespeare", bits),

@@ -97,8 +97,8 @@ def table(stored: JsonDict) -> Table:
                      f"{one['value']:.4f}", one["unit"],
                      f"{100 * one['accuracy']:.1f}" if "accuracy" in one else None, *counted,
                      number(one["seconds"]) if one["seconds"] else None])
-    return Table(["page", "task", "baseline", "score", "unit", "accuracy, %", "learned from",
-                  "judged on", "seconds"], rows,
-                 "Learned from and judged on: symbols of text and DNA, images, recordings of one "
-                 "unseen speaker, expressions of ListOps. Scores of recall are those of naming any "
-                 "of the row's values.")
+    return Table(["page", "task", "baseline", "score", "unit", "accuracy, %", "fitted on",
+                  "scored on", "seconds"], rows,
+                 "Fitted on and scored on: numbers of symbols of text and DNA, images, "
+                 "recordings of one unseen speaker, expressions of ListOps. Scores of recall "
+                 "are those of guessing any of the row's values.")

@@ -146,7 +146,7 @@ def _machine_text(result: JsonDict) -> str:
     return text
 
 
-_HEAD = ("criterion", "wanted", "got", "holds")
+_HEAD = ("criterion", "required", "measured", "met")
 
 
 def _criteria_table(criteria: Sequence[Criterion]) -> str:
@@ -192,7 +192,7 @@ def _facts_table(told: Told) -> str:
         ["took", f"{duration(result['seconds'])} ({duration(result['cpu_seconds'])} of "
                  "processor time)"],
         ["seeds", told.page.seeds or ", ".join(str(one) for one in result["seeds"])],
-        ["kinds", ", ".join(settings.get("attention", []))],
+        ["variants", ", ".join(settings.get("attention", []))],
     ]
     data = _data_text(result)
     if data:
@@ -230,7 +230,7 @@ def page_text(told: Told) -> str:
                   _criteria_table(goals)]
     missed = _missed(told)
     if missed:
-        parts += ["What was tried for those that were missed:", "\n".join(missed)]
+        parts += ["Attempts to meet the missed criteria:", "\n".join(missed)]
     parts += ["## Differences from the paper's setting",
               "\n".join(f"- {one}" for one in page.differences) or "None."]
     if page.notes:
@@ -244,20 +244,21 @@ def page_text(told: Told) -> str:
 
 _INTRODUCTION = (
     "What *Transformers are RNNs* ([arXiv 2006.16236](https://arxiv.org/abs/2006.16236)) claims, "
-    "measured again by tarn; the last section names the machines. {whence}. Tables and figures are "
-    "written by the program; what was tried is written by hand. Published figures are on the pages, next to ours "
-    "only where the setting is the same.")
+    "measured again with tarn; the last section names the machines. {whence}. Tables and "
+    "figures are written by the program; descriptions of further attempts are written by hand. "
+    "The pages quote published figures, next to ours only if the setting is the same.")
 
 
 _VERDICTS = (
-    "**Shown**: every criterion of the claim holds. **In part**: some hold, and what does not is "
-    "named. **Not shown**: none holds. **Contradicted here**: the figures show the opposite of the "
-    "part that is named. **Not reached**: a model does not beat its trivial baseline, or is still "
-    "learning: at the pace of its last quarter, a run three times as long could turn the outcome. "
-    "**Not distinguishable**: fewer than three seeds, or a 95 % interval of the difference that "
-    "contains zero. Both are decided before a criterion counts, by one rule for all pages "
-    "(`experiments/core/verdict.py`), and the tables of criteria name the reasons. What was not "
-    "measured is not shown. Criteria marked reported decide nothing.")
+    "**Shown**: every criterion of the claim is met. **In part**: some are met, and the others "
+    "are named. **Not shown**: none is met. **Contradicted here**: the figures show the "
+    "opposite of the named part. **Not reached**: a model does not beat its trivial baseline, "
+    "or is still learning, so that at the pace of its last quarter a run three times as long "
+    "could change the outcome. **Not distinguishable**: fewer than three seeds, or a 95 % "
+    "interval of the difference that contains zero. These two verdicts are decided first, by "
+    "one rule for all pages (`experiments/core/verdict.py`); the tables of criteria give the "
+    "reasons. A part that was not measured counts as not shown. Criteria marked reported are "
+    "for reference only.")
 
 
 def summary_text(told: Sequence[Told], baselines: JsonDict | None = None) -> str:
@@ -297,13 +298,14 @@ def _baselines_parts(baselines: JsonDict) -> list[str]:
     """What they are, one row a fit, and the machine of the fits."""
     where = (f"Fitted by `python -m experiments.baselines` at commit {baselines['commit']} "
              f"({baselines['date']}) on {_machine_text(baselines)}: all of them in "
-             f"{duration(baselines['seconds'])}, most of it to generate ListOps.")
+             f"{duration(baselines['seconds'])}, most of which ListOps takes to generate.")
     return [
-        "Tables of counts, a histogram or a classifier of single frames, fitted on the training "
-        "split of a page's models and scored on the items that these are tested on. Tables of "
-        "counts interpolate each order with the next lower one (Witten and Bell), and the training "
-        "split alone chooses the order; of other baselines the best one counts. The row in bold "
-        "is the dotted line in a page's figure. What is generated at random has a formula instead of a fit.",
+        "The baselines are tables of counts, a histogram or a classifier of single frames, "
+        "fitted on the training split of a page's models and scored on the same test items. "
+        "Tables of counts interpolate each order with the next lower one (Witten and Bell), "
+        "and the order is chosen on the training split; among other baselines the best one "
+        "counts. The row in bold is the dotted line in a page's figure. For randomly generated "
+        "data a formula replaces the fit.",
         trivial.table(baselines).markdown(), where]
 
 
@@ -344,5 +346,5 @@ def _machines(told: Sequence[Told]) -> list[str]:
     if len(told) > sum(one.experiment.name not in registry.APART for one in told):
         total += f", those of `make paper` {duration(together)}"
     table = Table(["experiment", "command", "commit", "date", "took", "machine"], rows,
-                  f"All together {total}. A commit marked + had uncommitted changes.")
+                  f"Total: {total}. A commit marked + had uncommitted changes.")
     return ["\n".join(lines), table.markdown()]

@@ -36,7 +36,7 @@ def trainings(runs: Sequence[JsonDict], counts: Iterable[int] | None = None) -> 
         counts = [run["parameters"] for run in runs]
     seeds = len({run["seed"] for run in runs if "seed" in run})
     parts = [parameters(counts), span((run["updates"] for run in runs), "updates", 6),
-             lasting([run["seconds"] for run in runs], "a training"),
+             lasting([run["seconds"] for run in runs], "per run"),
              f"{seeds} seed{'s' * (seeds != 1)}" if seeds else ""]
     return ", ".join(part for part in parts if part)
 

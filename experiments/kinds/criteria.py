@@ -30,7 +30,7 @@ TITLES = {"copy": "copy", "text": "text", "dna": "DNA"}
 
 SOLVED = 0.99
 _FELL = 0.05  # of recall, from the fewest pairs to the most
-_PARITY = 0.02  # bits a byte
+_PARITY = 0.02  # bits per byte
 _EQUAL = 1.03  # the largest over the smallest number of parameters
 _WHEN = {UPDATES: "after as many updates", TIME: "after the same time"}
 
@@ -95,15 +95,15 @@ def _unmeasured(name: str, wanted: str, part: str) -> Criterion:
 
 def _solved(result: JsonDict, kind: str) -> Criterion:
     part = ("softmax recalls every size" if kind == "softmax" else
-            "a hybrid with one softmax layer does so, too")
+            "a hybrid with one softmax layer also recalls every size")
     found = [one for d_key in widths(result, kind) for n in pairs(result)
              for one in accuracies(result, kind, d_key, n)]
     least = 100 * min(found) if found and not quick(result) else None
     evidence = [Evidence([_recaller(result, kind, d_key, n)], need=SOLVED - min(found),
                          seeds=len(accuracies(result, kind, d_key, n)))
                 for d_key in widths(result, kind) for n in pairs(result)]
-    return Criterion.at_least(f"{NAMES[kind]}: the least accuracy of recall, all numbers of pairs "
-                              "and seeds", least, 100 * SOLVED, "%", part=part, evidence=evidence)
+    return Criterion.at_least(f"{NAMES[kind]}: the lowest accuracy of recall, all numbers of "
+                              "pairs and seeds", least, 100 * SOLVED, "%", part=part, evidence=evidence)
 
 
 def _limited(result: JsonDict) -> Criterion:
@@ -116,7 +116,8 @@ def _limited(result: JsonDict) -> Criterion:
         lost = 100 * (recalled(result, "linear", found[0], first)
                       - recalled(result, "linear", found[0]))
     width = f", d_key {found[0]}" if found else ""
-    return Criterion.at_least(f"linear{width}: accuracy of recall lost from {first} pairs to {most}",
+    return Criterion.at_least(f"linear{width}: accuracy of recall lost from {first} pairs to "
+                              f"{most}",
                               lost, 100 * _FELL, "points", part=part, evidence=evidence,
                               opposite=lost is not None and lost < -100 * _FELL)
 
@@ -126,7 +127,7 @@ def _recalls_more(result: JsonDict, kind: str, than: str, part: str) -> Criterio
     the state. A width at which both solve the task is left out: neither can recall more."""
     most = pairs(result)[-1]
     name = f"recall of {most} pairs, by d_key: {NAMES[kind]} against {NAMES[than]}"
-    wanted = "higher in all seeds, with every d_key that either does not solve"
+    wanted = "higher in all seeds, for every d_key that not both solve"
     common = [one for one in widths(result, kind) if one in widths(result, than)]
     if quick(result) or not common:
         return _unmeasured(name, wanted, part)
@@ -202,7 +203,7 @@ def _lower(result: JsonDict, task: str, kind: str, than: str, at: str, slack: fl
 
 def _better(result: JsonDict, task: str, some: Sequence[str], at: str, part: str) -> Criterion:
     """Each of these kinds must lie below linear attention, by all seeds."""
-    unit = "nats" if task == "copy" else "bits a letter"
+    unit = "nats" if task == "copy" else "bits per letter"
     name = (f"{TITLES[task]}, held-out {unit} {_WHEN[at]}: "
             f"{', '.join(NAMES[one] for one in some)} against linear")
     wanted = "each lower, all seeds"
@@ -218,7 +219,7 @@ def _better(result: JsonDict, task: str, some: Sequence[str], at: str, part: str
 
 
 def _parity(result: JsonDict) -> Criterion:
-    name = f"text: the hybrid's bits a letter beyond softmax's, {_WHEN[UPDATES]}"
+    name = f"text: the hybrid's bits per letter minus softmax's, {_WHEN[UPDATES]}"
     part = "a hybrid models text as well as softmax"
     hybrid, softmax = (losses(result, "text", one, UPDATES) for one in ("hybrid", "softmax"))
     more, evidence = None, []
@@ -248,8 +249,8 @@ def _reported(one: Criterion) -> Criterion:
 
 def better_part(task: str, at: str) -> str:
     if task == "copy":
-        return f"kinds with the delta rule copy better {_WHEN[at]}"
-    return f"kinds with a gate model {TITLES[task]} better {_WHEN[at]}"
+        return f"the delta rule copies better {_WHEN[at]}"
+    return f"gated architectures model {TITLES[task]} better {_WHEN[at]}"
 
 
 def more_part(kind: str) -> str:

@@ -24,13 +24,14 @@ from experiments.kinds.criteria import (
 )
 
 _RULES = {
-    "linear": "keeps all it adds; elu + 1, divided by its sum (Katharopoulos et al. 2020)",
-    "retnet": "decays, by a fixed factor a head (Sun et al. 2023)",
-    "mamba2": "decays, by the token, a factor a head (Dao and Gu 2024)",
-    "gla": "decays, by the token, a factor a channel (Yang et al. 2023)",
-    "gdn": "as Mamba-2, and replaces what a key held: the delta rule (Yang et al. 2024)",
-    "kda": "the same with a factor a channel (Kimi Team 2025)",
-    "rwkv7": "a factor a channel, and a delta rule with a rate a channel (Peng et al. 2025)",
+    "linear": "sums everything; elu + 1, divided by the sum of weights (Katharopoulos et al. "
+              "2020)",
+    "retnet": "decays by a fixed factor per head (Sun et al. 2023)",
+    "mamba2": "decays by a factor per head that depends on the token (Dao and Gu 2024)",
+    "gla": "decays by a factor per channel that depends on the token (Yang et al. 2023)",
+    "gdn": "as Mamba-2, and replaces the value stored at a key: the delta rule (Yang et al. 2024)",
+    "kda": "the same with a factor per channel (Kimi Team 2025)",
+    "rwkv7": "a factor per channel, and a delta rule with a rate per channel (Peng et al. 2025)",
     "softmax": "keeps every key and value (Vaswani et al. 2017)",
     "hybrid": "Gated DeltaNet, and softmax in the last layer",
 }
@@ -61,12 +62,13 @@ def models_table(result: JsonDict) -> Table:
             None if state is None else number(state["beside"]),
             None if state is None else number(state["per_token"])])
     return Table(
-        ["kind", "what its state does", "parameters, recall", "copy", "text and DNA", "d_ff of text",
-         "positions", "numbers of its states, text", "in addition", "and per token"], rows,
-        "Parameters are counted in the weight files, recall's with the narrowest keys; DNA's models "
-        "are those of text with fewer letters. Numbers of states are those of all layers, counted "
-        "from the configuration; in addition: windows of convolutions and, in RWKV-7, the token "
-        "before; per token: keys and values that softmax keeps.")
+        ["mixer", "rule of the state", "parameters, recall", "copy", "text and DNA", "d_ff of "
+                                                                                     "text",
+         "positions", "size of its states, text", "in addition", "per token"], rows,
+        "Parameters are counted in the weight files, for recall with the narrowest keys; DNA's "
+        "models are those of text with fewer letters. Sizes of states are numbers of all "
+        "layers, computed from the configuration; in addition: windows of convolutions and, in "
+        "RWKV-7, the previous token; per token: keys and values that softmax keeps.")
 
 
 def _percent(found: Sequence[float]) -> str | None:
@@ -95,10 +97,11 @@ def recall_table(result: JsonDict) -> Table:
                      *(f"{100 * one.accuracy:.1f}" if one and one.accuracy else None
                        for one in trivial), None])
     return Table(
-        ["kind", "d_key", "numbers of the state", *(f"{n} pairs, %" for n in pairs(result)),
+        ["mixer", "d_key", "size of the state", *(f"{n} pairs, %" for n in pairs(result)),
          "seconds"], rows,
-        f"Held-out accuracy, {_middle(result)} and their range. Seconds: all numbers of pairs of "
-        "one seed; two runs train at a time, each on one thread, so they are no benchmark.")
+        f"Held-out accuracy, {_middle(result)} and their range. Seconds: all numbers of pairs "
+        "of one seed; two runs train at a time, each on one thread, so the times are not a "
+        "benchmark.")
 
 
 def _middle(result: JsonDict) -> str:
@@ -129,10 +132,10 @@ def task_table(result: JsonDict, task: str) -> Table:
         rows.append([trivial.title, None, value, None, value])
     count, unit = number(updates(result, task)), "nats" if task == "copy" else "bits"
     return Table(
-        ["kind", "ms an update", f"{unit} after {count} updates",
+        ["mixer", "ms per update", f"{unit} after {count} updates",
          f"updates in {number(seconds(result, task))} s", f"{unit} after that time"], rows,
-        "Medians of the seeds and their range. The time is that in which the fastest kind makes "
-        "all its updates; the time of an update is the median of one short training by itself, on "
+        "Medians of the seeds and their range. The time is that in which the fastest model "
+        "makes all its updates; the time of an update is the median of one short run alone, on "
         "all threads." + _noise(result))
 
 
@@ -143,6 +146,6 @@ def _noise(result: JsonDict) -> str:
            for task, (gdn, kda) in both.items() if gdn and kda and gdn > kda]
     if not odd:
         return ""
-    return (" Times were taken once, and they carry the noise of the machine: Gated DeltaNet does "
-            f"less work an update than KDA and yet took longer for {' and '.join(odd)}. Orders "
-            "after the same time that rest on such differences are not evidence.")
+    return (" Times were measured once and include the noise of the machine: Gated DeltaNet "
+            f"does less work per update than KDA but took longer on {' and '.join(odd)}. Orders "
+            "after the same time that depend on such differences are not evidence.")

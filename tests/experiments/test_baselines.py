@@ -268,7 +268,7 @@ def test_windows_are_spaced_evenly():
 def test_text_fits_mark_the_chosen_order():
     lines = random.Random(1)
     text = "".join(lines.choice(("to be\n", "or not\n", "that is\n")) for _ in range(9000)).encode()
-    rows = fits.text_fits("x/text", text, 8, 20, "text-shakespeare", "bits a byte")
+    rows = fits.text_fits("x/text", text, 8, 20, "text-shakespeare", "bits per byte")
     assert [row["name"] for row in rows] == [f"counts of order {k}" for k in ORDERS]
     assert sum(row["chosen"] for row in rows) == 1 and rows[0]["judged"] == 160
     assert rows[0]["value"] > rows[3]["value"] > 0

@@ -138,9 +138,9 @@ def test_every_criterion_can_fail(made):
 
     assert any(name.startswith("trainer: peak memory") for name in lost(result, whole_rows))
     assert any(name.startswith("states: bytes") for name in lost(result, states_grow))
-    assert any(name.startswith("time to pass on") for name in lost(result, slow_states))
-    assert lost(result, other_times) == ["model: median error on points that it was not fitted to"]
-    assert lost(result, other_steps) == ["trainer: median error of the foretold time of an update"]
+    assert any(name.startswith("time to exchange") for name in lost(result, slow_states))
+    assert lost(result, other_times) == ["model: median error on points not used for the fit"]
+    assert lost(result, other_steps) == ["trainer: median error of the predicted time of an update"]
     assert any(name.startswith("trainer: bytes") for name in lost(result, updates_grow))
     assert any(name.startswith("ring attention") for name in lost(result, other_keys))
 
@@ -172,8 +172,8 @@ def test_page_of_what_was_permitted(made, tmp_path, size, refused, missing):
                      for section in page.sections for part in section.parts)
     titles = [section.title for section in page.sections]
     assert ("The trainer" in titles) == ("One long row" in titles) == (not missing)
-    assert ("Clusters, foretold" in titles) == (not missing)
-    assert ("No simulated network on this machine" in text) == bool(refused)
+    assert ("Clusters, predicted" in titles) == (not missing)
+    assert ("no simulated network on this machine" in text) == bool(refused)
     assert any("not run as ranks" in note for note in page.notes) == bool(missing)
     assert page.tried.keys() == {one.name for one in EXPERIMENT.criteria(result)}
     assert (tmp_path / "page/distributed-passing.svg").is_file()

@@ -54,7 +54,7 @@ def test_every_criterion_can_hold_and_fail():
     assert set(held(result())) == {True}
     assert missed(result(growth=dict.fromkeys(KINDS, 1.5))) == {
         "recurrent networks generate at a constant cost", "linear generates at a constant cost",
-        "softmax pays for the context"}
+        "softmax's cost grows with the context"}
     assert missed(result(one_row={"rnn": 1.2, "lstm": 1.2, "linear": 1.5})) == {
         "recurrent networks train one position after the other",
         "linear trains all positions at once"}
@@ -67,7 +67,7 @@ def test_the_opposite_is_named():
     assert opposite(worse) == missed(worse) and len(opposite(worse)) == 2
     assert "linear trains as well as softmax" in opposite(result(bits={"linear": 2.2}))
     assert "linear generates at a constant cost" in opposite(result(growth={"linear": 3.0}))
-    assert "softmax pays for the context" in opposite(result(growth={"softmax": 0.9}))
+    assert "softmax's cost grows with the context" in opposite(result(growth={"softmax": 0.9}))
     assert opposite(result(one_row={"rnn": 0.9})) == {
         "recurrent networks train one position after the other"}
 
@@ -106,7 +106,7 @@ def test_runs_that_took_longer_are_read_at_the_time_that_all_came_to(tmp_path):
     of = slower(result(bits={"lstm": 1.9}, early={"lstm": 2.5}), "lstm", 2.0)
     page = EXPERIMENT.page(of, Figures(tmp_path, "earlier"))
     assert page.headline.startswith("softmax has the lowest loss after 40 s") and "LSTM 2.500" in page.headline
-    assert "the runs took 40 to 80 seconds" in page.sections[0].parts[0]
+    assert "The runs took 40 to 80 seconds" in page.sections[0].parts[0]
     assert "transformers learn more in a time than recurrent networks" not in missed(of)
 
 
@@ -119,7 +119,7 @@ def test_a_kind_that_was_first_evaluated_too_late_is_not_measured(tmp_path):
 
 def test_how_rates_were_chosen_is_always_told(tmp_path):
     page = EXPERIMENT.page(result(), Figures(tmp_path, "earlier"))
-    assert "Rates were chosen kind by kind in short runs beforehand" in page.sections[0].parts[0]
+    assert "Rates were chosen for each model in short runs beforehand" in page.sections[0].parts[0]
 
 
 def test_sizes_that_differ_are_told():

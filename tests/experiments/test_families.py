@@ -85,15 +85,15 @@ def test_every_criterion_can_hold_and_fail():
     assert set(held(result()).values()) == {True}
     assert verdict(EXPERIMENT.criteria(flat(result()))).startswith("**shown** (14 of 14)")
     assert missed(result(columns={"softmax": 1})) == {"softmax recalls every size"}
-    assert missed(result(columns={"hybrid": 1})) == {"a hybrid with one softmax layer does so, too"}
+    assert missed(result(columns={"hybrid": 1})) == {"a hybrid with one softmax layer also recalls every size"}
     assert "the state of linear attention limits its recall" in missed(result(columns={"linear": 3.9}))
     assert missed(result(columns={"rwkv7": 0.5})) == {"RWKV-7 recalls more than linear attention"}
     assert missed(result(columns={"mamba2": 0.9})) == {"the delta rule recalls more than decay alone"}
     worse = missed(result(losses={"gla": 2.6}))
-    assert worse == {f"kinds with a gate model {task} better {when}" for task in ("text", "DNA")
+    assert worse == {f"gated architectures model {task} better {when}" for task in ("text", "DNA")
                      for when in (UPDATES, TIME)}
     assert missed(result(losses={"kda": 2.6})) == worse | {
-        f"kinds with the delta rule copy better {when}" for when in (UPDATES, TIME)}
+        f"the delta rule copies better {when}" for when in (UPDATES, TIME)}
     assert missed(result(losses={"softmax": 1.97})) == {"a hybrid models text as well as softmax"}
     (size,) = [one for one in EXPERIMENT.criteria(result(counts={"gla": 5000})) if one.goal]
     assert size.holds is False
@@ -119,8 +119,8 @@ def test_equal_updates_and_equal_time_are_judged_apart():
     """An update of KDA takes so long that linear has made four of them."""
     slow = result(ms={"kda": 40.0})
     assert missed(slow) == {f"{what} {TIME}" for what in (
-        "kinds with a gate model text better", "kinds with a gate model DNA better",
-        "kinds with the delta rule copy better")}
+        "gated architectures model text better", "gated architectures model DNA better",
+        "the delta rule copies better")}
     assert kinds_criteria.place(slow, "text", "kda", kinds_criteria.TIME) == 300
     assert kinds_criteria.seconds(slow, "text") == 12.0
     assert kinds_criteria.loss(slow, "text", "kda", kinds_criteria.TIME) == pytest.approx(
@@ -129,14 +129,14 @@ def test_equal_updates_and_equal_time_are_judged_apart():
 
 def test_what_was_evaluated_too_late_is_not_measured(tmp_path):
     late = result(ms={"kda": 100.0})
-    assert held(late)[f"kinds with a gate model text better {TIME}"] is None
-    assert held(late)[f"kinds with a gate model text better {UPDATES}"] is True
+    assert held(late)[f"gated architectures model text better {TIME}"] is None
+    assert held(late)[f"gated architectures model text better {UPDATES}"] is True
     assert "Not measured: " in EXPERIMENT.page(late, Figures(tmp_path, "families")).agrees
 
 
 def test_seeds_that_overlap_show_nothing():
     close = result(losses=dict.fromkeys(KINDS, 2.0), spread=0.01)
-    assert missed(close) >= {f"kinds with a gate model text better {UPDATES}"} and not opposite(close)
+    assert missed(close) >= {f"gated architectures model text better {UPDATES}"} and not opposite(close)
     near = result(columns={"gdn": 0.501}, spread=0.01)
     assert "Gated DeltaNet recalls more than linear attention" in missed(near) - opposite(near)
 
@@ -190,7 +190,7 @@ def test_page_says_what_its_criteria_say(tmp_path):
     assert "Not shown: RWKV-7 recalls more" in agrees(columns={"rwkv7": 0.5})
     assert "The opposite is measured: Gated DeltaNet" in agrees(columns={"gdn": 0.3})
     falling = EXPERIMENT.page(result(), Figures(tmp_path, "families")).agrees
-    assert "DNA. Not reached: kinds with a gate model DNA better" in falling
+    assert "DNA. Not reached: gated architectures model DNA better" in falling
     assert agrees(size="quick").startswith("This size is too short")
 
 

@@ -68,9 +68,9 @@ def test_the_claim_rests_on_the_papers_ratios():
 
 
 @pytest.mark.parametrize("changes, told", [
-    ({"longer": 2.0}, ["Agrees: linear attention is the fastest", "is larger for the longer"]),
-    ({"longer": 0.5}, ["Agrees: linear attention is the fastest", "is not larger for the longer"]),
-    ({"cached": (40.0, 100.0, 100.0)}, ["Does not agree: softmax is faster", "0.8x"])])
+    ({"longer": 2.0}, ["The result agrees with the paper: linear attention is the fastest", "is larger for the longer"]),
+    ({"longer": 0.5}, ["The result agrees with the paper: linear attention is the fastest", "is not larger for the longer"]),
+    ({"cached": (40.0, 100.0, 100.0)}, ["The result does not agree with the paper: softmax is faster", "0.8x"])])
 def test_the_sentence_goes_by_the_criteria(changes, told, tmp_path):
     page = EXPERIMENT.page(result(**changes), Figures(tmp_path, "generation"))
     assert all(one in page.agrees for one in told), page.agrees
@@ -82,7 +82,7 @@ def test_a_ratio_below_the_papers_is_named(tmp_path):
         if one["generator"] == "naive" and one["shape"] == SHAPES[1][0]:
             one["batches"] = batches(0.1)
     page = EXPERIMENT.page(of, Figures(tmp_path, "generation"))
-    assert page.agrees.startswith("Agrees in part:")
+    assert page.agrees.startswith("The result agrees in part with the paper:")
     assert "best batch of each 800x (bound: at least 4000x)" in page.agrees
     assert "not shown: at least 4,000x a recomputing softmax at 16 layers" in verdict(
         EXPERIMENT.criteria(of))

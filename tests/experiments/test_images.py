@@ -106,10 +106,10 @@ def test_the_gap_is_the_mean_over_the_seeds_of_softmaxs_share():
     (((6.7, 6.8), (6.9, 7.0)), None, True, False, "linear attention is ahead after the same time, as in"),
     # The worst of linear above the best of softmax: the pairs are judged one by one.
     (((6.7, 6.95), (6.9, 7.0)), None, True, False, "linear attention is ahead"),
-    (((6.7, 6.99), (6.9, 7.0)), None, False, False, "do not tell which is ahead"),  # one error
-    (((6.7, 7.1), (6.9, 7.0)), None, False, False, "do not tell which is ahead"),
-    (((6.7, 6.8), (6.9, 7.0)), 0.1, False, False, "do not tell which is ahead"),
-    (((7.1, 7.2), (6.9, 7.0)), -0.1, False, False, "do not tell which is ahead"),
+    (((6.7, 6.99), (6.9, 7.0)), None, False, False, "it is undecided which is ahead"),  # one error
+    (((6.7, 7.1), (6.9, 7.0)), None, False, False, "it is undecided which is ahead"),
+    (((6.7, 6.8), (6.9, 7.0)), 0.1, False, False, "it is undecided which is ahead"),
+    (((7.1, 7.2), (6.9, 7.0)), -0.1, False, False, "it is undecided which is ahead"),
     (((7.1, 7.2), (6.9, 7.0)), None, False, True, "softmax is ahead after the same time, unlike")])
 def test_every_pair_must_be_lower_in_the_same_time(tmp_path, colour, later, holds, opposite, told):
     result = images_result(colour=colour, later=later)
@@ -150,7 +150,7 @@ def test_the_colour_images_are_told_by_size(tmp_path, size):
     result["measured"]["colour"]["data"] = "cifar10"
     page = images_page.page(result, Figures(tmp_path, "images"))
     text = told(page)
-    assert ("Minutes stand in place" in text) == (size == "cpu")
+    assert ("The runs take minutes" in text) == (size == "cpu")
     assert "linear 3 and 3; softmax 6 and 6; reformer 9 seconds" in text
     assert any("one of the five batches" in one and "last 100 images" in one
                for one in page.differences)
@@ -192,12 +192,12 @@ def test_the_page_of_images(tmp_path, kinds):
     assert "gelu, dropout 0.0" in page.differences[1]
     for kind in (*kinds, "reformer"):
         assert kind in text
-    assert "no way comparable" in text and "3,072 positions" in page.sections[-1].title
+    assert "are not comparable" in text and "3,072 positions" in page.sections[-1].title
     assert page.picture is not None and (tmp_path / page.picture.file).stat().st_size > 1000
     if len(kinds) == 2:
         assert "+2.0 %" in text and "linear 2.5 % above" in page.headline
     notes = images_page.page(images_result(kinds=kinds, colour=None), Figures(tmp_path, "images")).notes
-    assert notes[0].startswith("No colour images") and "equal time alone" in notes[1]
+    assert notes[0].startswith("No colour images") and "only at equal time" in notes[1]
 
 
 def test_what_was_tried_names_criteria(tmp_path):
@@ -338,11 +338,11 @@ def test_only_linears_completions_judge_the_claim():
 
 
 @pytest.mark.parametrize(("alike", "size", "told"), [
-    (0.53, "cpu", "53 % of the halves drawn with linear attention are taken for their class (true "
-                  "halves 90 %): about half are legible; the true lower half costs"),
+    (0.53, "cpu", "53 % of the halves drawn with linear attention are classified as their class (true "
+                  "halves 90 %): about half are legible; the true lower half takes"),
     (0.1, "cpu", ": few are legible"), (0.9, "cpu", ": nearly all are legible"),
-    (0.53, "quick", "the drawn halves were not judged; "),
-    (None, "cpu", "the drawn halves were not judged; ")])
+    (0.53, "quick", "the drawn halves were not classified; "),
+    (None, "cpu", "the drawn halves were not classified; ")])
 def test_the_headline_says_how_many_are_legible(alike, size, told, tmp_path):
     result = completion_result(alike=alike, size=size)
     assert told in completion_page.page(result, Figures(tmp_path, "completion")).headline
@@ -376,10 +376,10 @@ def test_the_page_of_completion(tmp_path):
     pictures = sorted(path.name for path in tmp_path.iterdir())
     assert pictures == ["completion-completed-linear.png", "completion-completed-softmax.png",
                         "completion-drawn-linear.png", "completion-drawn-softmax.png"]
-    assert "Every given pixel comes back as it was" in page.agrees
+    assert "Every given pixel is unchanged" in page.agrees
     assert "4.500" in page.headline and "given bytes" not in page.headline
-    (section,) = [one for one in page.sections if one.title == "Images from nothing"]
-    assert "no criterion judges them" in section.parts[0]
+    (section,) = [one for one in page.sections if one.title == "New images"]
+    assert "No criterion evaluates these images" in section.parts[0]
     changed = completion_page.page(completion_result(different=1), Figures(tmp_path, "completion"))
     assert "2 given bytes changed" in changed.headline
 

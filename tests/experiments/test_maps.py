@@ -64,7 +64,7 @@ def test_the_cause_is_named_as_not_measured(tmp_path):
     for of in (result(), result(losses={"relu": 0.3})):
         assert "the zero gradient as the cause (not measured)" in verdict(EXPERIMENT.criteria(of))
     assert verdict(EXPERIMENT.criteria(result())).startswith("**in part** (10 of 11)")
-    assert "zero gradient is the cause is not measured" in EXPERIMENT.page(
+    assert "zero gradient is the cause was not measured" in EXPERIMENT.page(
         result(), Figures(tmp_path, "maps")).agrees
 
 
@@ -105,7 +105,7 @@ def test_the_opposite_is_named():
     better = result(losses={"relu": 0.3})
     assert held(better)[3:6] == [False] * 3 and held(better)[6] is None
     assert opposite(better) == [f"ReLU is worse on {task}" for task in TASKS]
-    assert opposite(result(exponents={"rff": 0.1})) == ["error as one over the root of the features"]
+    assert opposite(result(exponents={"rff": 0.1})) == ["the error falls as one over the square root of the features"]
 
 
 def test_seeds_that_overlap_show_nothing():
@@ -146,7 +146,7 @@ def test_page_says_what_its_criteria_say(tmp_path):
         if (run["kind"], run["seed"]) == ("relu", 0):
             run["held_out"][-1]["loss"] = 0.3
     text = EXPERIMENT.page(apart, Figures(tmp_path, "maps")).agrees
-    assert "cannot be told from elu + 1 by these seeds on copy" in text
+    assert "cannot be distinguished from elu + 1 with these seeds on copy" in text
 
 
 def test_more_features_are_nearer_to_the_kernel():

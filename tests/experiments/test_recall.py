@@ -107,10 +107,10 @@ def test_page_of_one_kind_and_of_both(tmp_path, kinds):
 
 
 @pytest.mark.parametrize("linear, count, told", [
-    (as_columns, "16.0", "recall falls as pairs"),
-    (lambda d, n: min(1.0, 2 * d / n), "32.0", "recall falls as pairs"),
-    (lambda d, n: 0.97, "62.1", "recall does not fall as pairs"),
-    (lambda d, n: 0.2 + n / 128, "44.8", "recall rises as pairs")])
+    (as_columns, "16.0", "recall falls when"),
+    (lambda d, n: min(1.0, 2 * d / n), "32.0", "recall falls when"),
+    (lambda d, n: 0.97, "62.1", "recall does not fall when"),
+    (lambda d, n: 0.2 + n / 128, "44.8", "recall rises when")])
 def test_page_says_how_many_pairs_are_recalled(tmp_path, linear, count, told):
     page = EXPERIMENT.page(result(linear=linear), Figures(tmp_path, "recall"))
     assert f"that is {count} pairs: {told}" in page.agrees

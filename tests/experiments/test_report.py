@@ -63,7 +63,7 @@ def test_report_names_the_commands_that_were_not_of_make_paper(stored, tmp_path)
     plain = dict(told.result, size="cpu", command="tarn experiment scaling --size cpu")
     told = report.Told(told.experiment, plain, told.page, told.criteria, [])
     text = report.summary_text([told])
-    assert "comes from `make paper`. " in text and "what was tried is written by hand" in text
+    assert "comes from `make paper`. " in text and "further attempts are written by hand" in text
     other = report.Told(told.experiment, dict(plain, commit="0123456789"), told.page, told.criteria, [])
     assert (f"`make paper`, run at several commits ({plain['commit']}, 0123456789)."
             in report.summary_text([told, other]))
@@ -106,7 +106,7 @@ def test_summary_names_the_command_of_what_all_leaves_out(stored, apart, tmp_pat
         told.append(report.Told(one.experiment, plain, one.page, one.criteria, []))
     text = report.summary_text(told)
     assert "comes from `make paper` or from `tarn experiment other --size cpu`." in text
-    assert "All together 1 h 01 min, those of `make paper` 1 min 00 s." in text
+    assert "Total: 1 h 01 min, those of `make paper` 1 min 00 s." in text
     assert "those of `make paper`" not in report.summary_text(told[:1])
 
 

@@ -60,12 +60,12 @@ def test_figures_are_stated_beside():
 def test_page_names_the_build_and_all_terms_that_differ(tmp_path):
     page = EXPERIMENT.page(result(), Figures(tmp_path, "same_start"))
     text = " ".join(str(part) for section in page.sections for part in section.parts)
-    assert "build that pip makes" in text and "1e-6 to the denominator" in text
-    assert "elu(x) + 1 is exp(x) in tarn" in text and "one term that differs" not in text
+    assert "is built by pip" in text and "1e-6 to the denominator" in text
+    assert "elu(x) + 1 as exp(x)" in text and "one term that differs" not in text
 
 
-@pytest.mark.parametrize("late, told", [(5e-3, "That is what rounding does"),
-                                        (5e-2, "Rounding alone makes 5.0e-03 of it")])
+@pytest.mark.parametrize("late, told", [(5e-3, "This is the effect of rounding"),
+                                        (5e-2, "Rounding alone explains 5.0e-03 of it")])
 def test_page_tells_what_rounding_explains(tmp_path, late, told):
     page = EXPERIMENT.page(result(late=late), Figures(tmp_path, "same_start"))
     assert told in page.agrees and f"{late:.1e}" in page.headline

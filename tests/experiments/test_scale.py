@@ -16,8 +16,8 @@ def run(seed, seconds=90.0, updates=1000, parameters=398_923):
 
 def test_trainings_in_words():
     assert scale.trainings([run(0), run(1, 120.0, 2000)]) == (
-        "0.399 million parameters, 1,000 to 2,000 updates, 1.5 to 2 minutes a training, 2 seeds")
-    assert scale.trainings([run(0, 9.0)], ()) == "1,000 updates, 9 seconds a training, 1 seed"
+        "0.399 million parameters, 1,000 to 2,000 updates, 1.5 to 2 minutes per run, 2 seeds")
+    assert scale.trainings([run(0, 9.0)], ()) == "1,000 updates, 9 seconds per run, 1 seed"
     assert scale.trainings([]) == ""
 
 

@@ -282,7 +282,7 @@ def test_page_tells_what_was_measured_and_how(tmp_path):
                      for section in page.sections for part in section.parts)
     assert "up to 5 calls" in text and "linear 21, softmax, blocked 4" in text
     assert "no method" not in text
-    assert "in proportion to N as well (N^1.00)" in page.agrees
+    assert "also needs memory in proportion to N (N^1.00)" in page.agrees
     for one in result["measured"]["slopes"]:
         one["memory"] = 1.4
     page = scaling.page(result, Figures(tmp_path, "scaling"))

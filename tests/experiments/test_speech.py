@@ -82,7 +82,7 @@ def test_speakers_that_chose_the_settings_judge_nothing(tmp_path):
     page = EXPERIMENT.page(both[1], Figures(tmp_path, "speech"))
     assert "linear 30.0 %" in page.headline
     table = page.sections[0].parts[0].markdown()
-    assert "| theo (not judged) | yweweler (not judged) |" in table
+    assert "| theo (not counted) | yweweler (not counted) |" in table
     assert "| linear | 30.0 % | 0.0 | 30.0 | 30.0 | 30.0 | 30.0 | 100.0 | 100.0 |" in table
 
 
@@ -95,7 +95,7 @@ def test_speakers_that_chose_the_settings_judge_nothing(tmp_path):
     ({"softmax": [0.1, 0.29, 0.31, 0.31, 0.3, 0.3], "linear": [0.1, 0.1, 0.41, 0.41, 0.3, 0.3],
       "reformer": 0.49, "lstm": 0.4},
      ["Here linear is 0.3 points higher over 4 speakers (95 % interval -21.5 to +22.0 points)",
-      "decides nothing: 95 % interval of the margin by speaker"])])
+      "not conclusive: 95 % interval of the margin by speaker"])])
 def test_the_sentences_are_those_of_the_criteria(errors, told):
     text = agrees(result(errors={**ERRORS, **errors}))
     assert all(one in text for one in told), text
@@ -108,7 +108,7 @@ def test_one_seed_decides_nothing():
         "**in part** (2 of 4); not distinguishable: linear better than a Bi-LSTM, softmax the most "
         "accurate")
     text = agrees(of)
-    assert "As in the paper" not in text and text.endswith("that, too, decides nothing: 1 seed.")
+    assert "As in the paper" not in text and text.endswith("This is also not conclusive: 1 seed.")
 
 
 def test_errors_are_compared_only_where_they_were_measured():

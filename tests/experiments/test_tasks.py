@@ -106,13 +106,13 @@ def test_what_is_near_zero_is_said_only_where_both_solve_it(tmp_path):
     def agrees(**more):
         return COPY.page(copy_result(**more), Figures(tmp_path, "copy")).agrees
 
-    assert "near zero" in agrees() and "near zero" not in agrees(linear=(0.98, 0.001))
+    assert "close to zero" in agrees() and "close to zero" not in agrees(linear=(0.98, 0.001))
 
 
 def test_the_drop_of_the_rate_is_the_experiments():
     assert copying_page._DECAY_AT == copying._DECAY_AT
     lines = copying_page._lengths(copy_result())
-    assert "1,000 updates with the rate's drop at 714" in lines and "10,000 with the drop at 3,000" in lines
+    assert "1,000 updates with the rate lowered at 714" in lines and "10,000 with the rate lowered at 3,000" in lines
 
 
 @pytest.mark.parametrize("kind", ["linear", "softmax", "reformer"])
@@ -187,7 +187,7 @@ def test_long_criteria(result, want):
 
 
 def test_a_state_that_says_nothing_at_the_end_is_the_opposite():
-    """At 2 bits a letter it may yet be within a twentieth of the early ones."""
+    """At 2 bits per letter it may yet be within a twentieth of the early ones."""
     for late, opposite in ((1.99, False), (2.0, False), (2.02, True)):
         *_, reads, _ = LONG.criteria(long_result(late=late))
         assert reads.holds is False and reads.opposite is opposite
@@ -207,15 +207,15 @@ def test_listops_is_told_of_one_seed(tmp_path, linear, told):
 
 
 @pytest.mark.parametrize("result, begins, named", [
-    (long_result(), "Time and memory a token do not grow", 0),
-    (long_result(ratio=1.5), "Not as claimed: time a token from 1,000,000", 1),
+    (long_result(), "Time and memory per token do not grow", 0),
+    (long_result(ratio=1.5), "Not as claimed: time per token from 1,000,000", 1),
     (long_result(ratio=1.5, state=101_376), "Not as claimed: time", 2),
-    (long_result(late=2.1), "Not as claimed: bits a letter from 500,000", 2),
+    (long_result(late=2.1), "Not as claimed: bits per letter from 500,000", 2),
     (long_result(tokens=20_000), "The stream is too short to say", 0),
 ])
 def test_page_of_long_says_what_its_criteria_say(tmp_path, result, begins, named):
     page = LONG.page(result, Figures(tmp_path, "long"))
-    assert page.agrees.startswith(begins) and page.agrees.count(": wanted") == named
+    assert page.agrees.startswith(begins) and page.agrees.count(", required") == named
     for one in LONG.criteria(result):
         assert one.reported or page.tried[one.name]
     text = str(page.sections[0].parts[0])
