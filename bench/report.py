@@ -163,7 +163,8 @@ _SUBJECTS = {
 # What users ask first, misses included: a table and its goal.
 _FIRST = (("forward", 0), ("gradient", 0), ("share", 0), ("python_layers", 1), ("training_step", 1),
           ("training_step", 4), ("recurrent_step", 0), ("decode", 0), ("decode", 1), ("million", 0))
-_GOAL_HEAD = ["| measure | must reach | got | holds | notes |", "|---|---|---|---|---|"]
+_GOAL_HEAD = ["| measure | target | measured | met | notes |", "|---|---|---|---|---|"]
+_CROSSOVER = "crossover"
 
 
 def _most_threads(stored):
@@ -183,7 +184,7 @@ def _first(stored):
         return []
     _, table = found[0]
     return [f"On {_label(target)} ({table['machine']['cpu']}, {table['machine']['cores']} cores, "
-            f"2 threads where none are named); nothing was timed on more than {_most_threads(stored)} "
+            f"2 threads unless stated); nothing was timed on more than {_most_threads(stored)} "
             "threads.", "",
             *_GOAL_HEAD, *(_goal_line(goal, of) for goal, of in found)]
 
@@ -210,10 +211,30 @@ def _goals(stored):
                 for table in measured:
                     for goal in table["goals"]:
                         yield _goal_line(goal, table)
+        if _CROSSOVER in names:
+            yield from _crossings(stored)
+
+
+def _crossings(stored):
+    """Softmax attention's time over linear attention's by length, a row a target."""
+    rows = {}
+    for target, tables in stored.items():
+        if _CROSSOVER in tables:
+            series = tables[_CROSSOVER]["plots"][0]["series"]
+            rows[target] = dict(series["torch softmax / tarn"])
+    lengths = sorted({length for points in rows.values() for length in points})
+    if not lengths:
+        return
+    yield "\nTime of torch's softmax attention over that of linear attention, by length N:\n"
+    yield "| N | " + " | ".join(str(length) for length in lengths) + " |"
+    yield "|---|" + "--:|" * len(lengths)
+    for target, points in rows.items():
+        cells = [f"{points[one]:.2f}x" if one in points else "" for one in lengths]
+        yield f"| {_label(target)} | " + " | ".join(cells) + " |"
 
 
 def _missed(target, tables):
-    """How many goals of a target hold and how many are missed."""
+    """How many goals of a target are met and how many are missed."""
     goals = [goal for table in tables.values() for goal in table["goals"]]
     judged = [goal for goal in goals if goal["holds"] is not None]
     missed = [goal for goal in judged if not goal["holds"]]
@@ -222,7 +243,7 @@ def _missed(target, tables):
         return f"- **{_label(target)}**: no goal was measured."
     noisy = f" ({len(moved)} of them in runs whose limits moved)" if moved else ""
     return (
-        f"- **{_label(target)}**: {len(judged) - len(missed)} of {len(judged)} goals hold{noisy}, "
+        f"- **{_label(target)}**: {len(judged) - len(missed)} of {len(judged)} goals are met{noisy}, "
         f"{len(missed)} are missed."
     )
 
@@ -262,6 +283,8 @@ def _goal_line(goal, table):
     must = "shown" if bound is None else (
         f"{'at most ' if goal['relation'] == '<=' else ''}{figure(bound, goal['unit'])}")
     notes = [_bold(goal["beside"])] if goal["beside"] else []
+    if goal["measure"].startswith(_CROSSOVER):
+        notes = ["by length: see the table below"]
     notes += _by_medians(goal, table)
     return (f"| {_measure(goal)} | {must} | {figure(goal['value'], goal['unit'])}{mark} | {verdict} "
             f"| {'; '.join(notes)} |")
@@ -300,7 +323,7 @@ def _limits_line(table):
     ):
         values = [limits[key] for limits in seen]
         parts.append(f"{name} {min(values):.0f} to {max(values):.0f} {unit}")
-    return "Limits met: " + ", ".join(parts) + "."
+    return "Machine limits in these runs: " + ", ".join(parts) + "."
 
 
 def _draw(target, tables, folder):
@@ -338,9 +361,11 @@ def _table(target, table):
 
 
 _HOW = [
-    "Written by `make bench` and `make bench-peers` (bench/README.md says how they measure). Ratios are taken within one run,",
-    "pair by pair. \"Useful\" FLOP of linear attention: 4KV + C(K+V) forward, 10KV + C(3K+2V) gradient a token and head at C = 16.",
-    "fast-transformers runs as pip installs it and, in bold, as its **tuned build** for the same instruction set.",
+    "`make bench` and `make bench-peers` write this page; [bench/README.md](../../bench/README.md) explains the method.",
+    "Ratios are taken within one run, pair by pair. \"Useful\" FLOP of linear attention per token and head, at C = 16:",
+    "4KV + C(K+V) forward, 10KV + C(3K+2V) gradient. fast-transformers runs as pip installs it and, in bold, as its",
+    "**tuned build** for the same instruction set. \"Limits moved\" marks results during which the machine's own speed",
+    "changed by more than 5 %.",
 ]
 
 
@@ -363,7 +388,7 @@ def write(folder):
     rows = [line for target, tables in stored.items() for table in tables.values()
             for line in _table(target, table)]
     _write_page(folder / "README.md", "Benchmarks", [
-        *_first(stored), "", "All that was timed: [rows.md](rows.md). Machines:", "", *machines, "",
+        *_first(stored), "", "All measurements: [rows.md](rows.md). Machines:", "", *machines, "",
         "## Goals", "", *missed, *_goals(stored), "", "## Figures", *figures])
     _write_page(folder / "rows.md", "Benchmarks: all rows", [
         *machines, "", "Goals and figures: [README.md](README.md).", *rows])

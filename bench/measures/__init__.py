@@ -42,7 +42,7 @@ ALL = {
     "training_memory": _own("memory of a training step", "training_memory"),
     "decode": _own("150 M parameters: decode, prefill", "decode"),
     "generation": _peer("the paper's shapes, batch 1", "generation"),
-    "batch": _peer("images a second, batch 1 to 256", "batch"),
+    "batch": _peer("images per second, batch 1 to 256", "batch"),
     "softmax_cache": _own("softmax model with a cache", "context", "softmax"),
     "million": _own("token 1,000,000 against 1,000", "context", "million"),
     "core_taken": _own("a core taken by another process", "neighbours", "core_taken"),

@@ -52,7 +52,7 @@ def _peer_side(count, layers, ctx, steps):
 def measure(ctx):
     table = results.Table(
         "batch",
-        "Images a second, batch 1 to 256",
+        "Images per second, batch 1 to 256",
         "8 layers, D 256, 784 steps, float32; steps are timed and scaled to images.",
     )
     folder = models.paper("mnist", ctx.quick)
@@ -74,7 +74,7 @@ def measure(ctx):
     one_image = STEPS * work.step_flop()
     bound = 2.0 * limits.SGEMM_SIZE**3 / samples["sgemm"].median / one_image
     rates["bound: sgemm"] = [(n, bound) for n in batches]
-    table.plot("batch", "Images a second against batch", "batch", "images/s", rates)
+    table.plot("batch", "Images per second against batch", "batch", "images/s", rates)
     return table
 
 
@@ -82,7 +82,7 @@ def _goals(table, work, samples, ours, theirs, rates, limit):
     speeds = [rate for _, rate in rates]
     growth = min(b / a for a, b in zip(speeds, speeds[1:]))
     table.goal(
-        "images a second from each batch size to the next: least growth",
+        "images per second from each batch size to the next: least growth",
         results.at_least(1.0),
         growth,
         valid=limit["valid"],

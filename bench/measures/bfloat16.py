@@ -22,8 +22,8 @@ def measure(ctx):
     table = results.Table(
         "bfloat16",
         "bfloat16 in and out against float32",
-        "8 heads (16 in the step). The step: 4,096 sequences, float32 states of 1 GiB "
-        "in all, read and written once a token.",
+        "8 heads (16 in the step). The step has 4,096 sequences with float32 states of 1 GiB "
+        "in total, read and written once per token.",
     )
     for kind, params, goal in SHAPES:
         if ctx.quick:

@@ -34,9 +34,10 @@ def _measure(kind, ctx):
     table = results.Table(
         kind,
         f"Causal {kind} against fast-transformers' bare causal product",
-        "1 x 8 heads x 16,384 x 64, float32. tarn: feature map and denominator "
-        "fused; fast-transformers: neither, results in place. Its two builds: as pip "
-        "installs it (SSE2), which the goal names, and tuned for this instruction set.",
+        "1 x 8 heads x 16,384 x 64, float32. tarn's time includes the feature map and the "
+        "denominator; fast-transformers' time includes neither, and its results are written in "
+        "place. It has two builds: as pip installs it (SSE2), which the goal refers to, and "
+        "tuned for this instruction set.",
     )
     target = native.simd_target()
     shape = {"heads": 8, "seq_len": ctx.size(16384, 256), "width": 64}

@@ -85,7 +85,7 @@ def million(ctx):
     table = results.Table(
         "million",
         "Token 1,000,000 against token 1,000",
-        "4 layers, 128 wide, sines of the position; blocks of 250 steps in turn, one "
+        "4 layers, 128 wide, sinusoidal positions; alternating blocks of 250 steps, one "
         "thread, medians over 10,000 steps.",
     )
     near, far = ctx.size(1000, 10), ctx.size(1000000, 100)

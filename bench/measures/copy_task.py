@@ -131,8 +131,8 @@ def measure(ctx):
     table = results.Table(
         "copy_task",
         "Training step of the copy task",
-        "4 layers, D 256, 8 heads, F 1024, N 128, batch 64, dropout 0.1, RAdam, "
-        "float32; data drawn before.",
+        "4 layers, D 256, 8 heads, F 1024, N 128, batch 64, dropout 0.1, RAdam, float32; data "
+        "are drawn beforehand.",
     )
     data = batch_of(ctx.size(BATCH, 2))
     sides = [

@@ -16,7 +16,7 @@ def measure(ctx):
         "crossover",
         "Crossover with torch's softmax attention",
         "scaled_dot_product_attention, causal, forward + gradient, 1 x 8 heads x 64, "
-        "float32; operators with allocation, each side at its best thread count.",
+        "float32; operators including allocation, each side at its best thread count.",
     )
     points = []
     for seq_len in ctx.size(LENGTHS, (32, 64)):

@@ -35,8 +35,8 @@ def measure(ctx):
     table = results.Table(
         "curves",
         "Time and memory against N",
-        "Causal, forward + gradient, 1 x 8 heads x 64, float32, allocation included; "
-        "memory: most that resident memory grows by in a fresh process, inputs not counted.",
+        "Causal, forward + gradient, 1 x 8 heads x 64, float32, including allocation; memory: "
+        "peak growth of resident memory in a fresh process, without inputs.",
     )
     times, bytes_used = {}, {}
     for seq_len in ctx.size(LENGTHS, (128, 256)):

@@ -42,7 +42,7 @@ def _ungated(table, ctx):
             table.rows.append(limits.row(side, samples[side.name], limit))
         for gate, bound in (("token", 1.25), ("channel", 2.0)):
             table.goal(
-                f"decay_attention {suffix}, a decay a {gate}, over linear_attention",
+                f"decay_attention {suffix}, a decay per {gate}, over linear_attention",
                 results.at_most(bound),
                 harness.ratio(samples[gate], samples["none"]),
                 valid=limit["valid"],
@@ -66,7 +66,7 @@ def _shares(table, ctx):
                 rate = [side.useful_flop / samples[side.name].median for side in sides]
                 if bound is not None:
                     table.goal(
-                        f"{name}_{suffix}, a decay a {gate}, {width} wide: of sgemm",
+                        f"{name}_{suffix}, a decay per {gate}, {width} wide: of sgemm",
                         results.at_least(100 * bound),
                         100 * rate[0] / rate[1],
                         unit="%",
@@ -96,7 +96,7 @@ def kernels(ctx):
     table = results.Table(
         "families",
         "Decay and delta kernels",
-        f"1 x {HEADS} x {SEQ_LEN:,}, float32, 64 wide unless said; useful FLOP are those of "
+        f"1 x {HEADS} x {SEQ_LEN:,}, float32, 64 wide unless stated; useful FLOP are those of "
         "chunks of 16 tokens.",
     )
     _ungated(table, ctx)

@@ -37,7 +37,7 @@ def steps(ctx):
             for side in every:
                 table.rows.append(limits.row(side, samples[side.name], limit))
             table.goal(
-                f"{name}, a decay a {params['gate']}: bandwidth over that of a copy (a reference, no bound)",
+                f"{name}, a decay per {params['gate']}: bandwidth over that of a copy (a reference, no bound)",
                 results.at_least(0.80),
                 harness.bandwidth_share(every[0], samples, every[1]),
                 unit="share",

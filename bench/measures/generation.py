@@ -67,8 +67,8 @@ def measure(ctx):
     table = results.Table(
         "generation",
         "Generation at the paper's shapes, batch 1",
-        "D 256, 8 heads, F 1024; seconds an image, no sampling. Every side at its "
-        "best thread count; LSTM: as many weights as the transformer.",
+        "D 256, 8 heads, F 1024; seconds per image, no sampling. Every side uses its best "
+        "thread count; the LSTM has as many weights as the transformer.",
     )
     for name, layers, steps in IMAGES:
         steps, layers = ctx.size(steps, 16), ctx.size(layers, 1)
@@ -106,13 +106,13 @@ def _table_of(table, name, layers, steps, every, work, ctx):
             results.at_least(goal),
             harness.ratio(samples["fast-transformers"], samples[f"tarn {kind}"]),
             valid=limit["valid"],
-            beside=f"{samples[f'tarn {kind}'].median:.3f} s an image; reading the "
+            beside=f"{samples[f'tarn {kind}'].median:.3f} s per image; reading the "
             f"weights at {rate / 1e9:.0f} GB/s takes {reading:.3f} s; LSTM "
             f"{harness.ratio(samples['torch LSTM'], samples[f'tarn {kind}']):.1f}x",
         )
     table.plot(
         f"generation_{name}",
-        f"Generation, {layers} layers, {steps:,} steps, batch 1: seconds an image",
+        f"Generation, {layers} layers, {steps:,} steps, batch 1: seconds per image",
         "s",
         "",
         {s.name: samples[s.name].median for s in every},

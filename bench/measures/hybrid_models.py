@@ -34,8 +34,8 @@ def measure(ctx):
     table = results.Table(
         "hybrid_models",
         "transformers' own models with tarn's kernels",
-        "About 100 million drawn weights, float32, 1 x 512 tokens; transformers' torch forms and "
-        "tarn.accelerate_transformers() in processes by turns, medians of three.",
+        "About 100 million random weights, float32, 1 x 512 tokens; transformers' torch forms "
+        "and tarn.accelerate_transformers() in alternating processes, medians of three.",
     )
     for name, title in MODELS.items():
         runs = {"transformers": [], "tarn": []}

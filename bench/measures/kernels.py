@@ -60,9 +60,9 @@ def measure(ctx):
     table = results.Table(
         "kernels",
         "Kernels",
-        "float32 unless dtype says otherwise. Percent of the larger of two limits: "
-        "FLOP at the multiply-add peak, bytes at the copy bandwidth of a buffer of "
-        "that size; above 100 % where a kernel only reads, or stays in cache.",
+        "float32 unless dtype is given. Percent of the larger of two limits: FLOP at the "
+        "multiply-add peak, bytes at the copy bandwidth of a buffer of that size; above 100 % "
+        "if a kernel only reads, or stays in cache.",
     )
     for name, params in _cases(ctx):
         for threads in sorted({1, ctx.threads}):

@@ -90,7 +90,7 @@ def measure(ctx):
     table = results.Table(
         "layers",
         "Encoder layer, forward + gradient, against its products",
-        "Post-norm, ReLU, float32. Products: those with weights (queries, keys and "
+        "Post-norm, ReLU, float32. Products: all products with weights (queries, keys and "
         "values as one; output; feed-forward), forward and both gradients, in place. "
         "copy task: D 256, 8 heads, F 1024, N 128, batch 64; long: D 512, 8 heads, "
         "F 2048, N 4,096, batch 1.",

@@ -43,8 +43,8 @@ def measure(ctx):
     table = results.Table(
         "length",
         "N = 65,536 against N = 4,096",
-        "1 x 8 heads x 64, float32; buffers of 1 GiB in turn, so that no run finds "
-        "its inputs in cache. Operator: forward and gradient, allocation included.",
+        "1 x 8 heads x 64, float32; buffers of 1 GiB are used in turn, so no run finds its "
+        "inputs in cache. Operator: forward and gradient, including allocation.",
     )
     long, short = ctx.size(65536, 256), ctx.size(4096, 128)
     for kind in ("forward", "gradient"):
@@ -69,7 +69,7 @@ def _goal(table, name, sides, footprint, lengths, ctx, held=True):
     value = harness.ratio(samples[sides[long].name], samples[sides[short].name])
     value /= long / short
     table.goal(
-        f"{name}: time a token at N = 65,536 over N = 4,096",
+        f"{name}: time per token at N = 65,536 over N = 4,096",
         results.at_most(1.10) if held else {"relation": "<="},
         value,
         valid=limit["valid"],

@@ -57,8 +57,8 @@ def core_taken(ctx):
     table = results.Table(
         "core_taken",
         "One core taken by another process",
-        "150 million parameters. Speed of two threads while another process burns a "
-        "core, over that of one thread alone.",
+        "150 million parameters. Speed of two threads while another process occupies a core, "
+        "over the speed of one thread alone.",
     )
     folder = models.m150(ctx.quick)
     work, tokens = sides.Work(folder), ctx.size(128, 16)

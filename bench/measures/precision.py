@@ -75,7 +75,7 @@ def measure(ctx):
         "precision",
         "Training step in bfloat16",
         "Layers x width, batch x tokens, as in the table of the training step; products in "
-        "bfloat16 by torch's autocast, weights and optimiser in float32.",
+        "bfloat16 with torch's autocast, weights and optimiser in float32.",
     )
     shapes = [(1, 32, 2, 16, 1.6, 2.5)] if ctx.quick else [
         (DEPTH, width, BATCH, SEQ_LEN, gained, against) for width, gained, against in WIDTHS

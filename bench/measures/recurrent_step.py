@@ -92,11 +92,12 @@ def _pairs(table, ctx, what, cases, make):
                 table.rows.append(limits.row(side, samples[side.name], limit))
             micro = {s.name: samples[s.name].median / tokens * 1e6 for s in both}
             table.goal(
-                f"recurrent {what}, {kind}, batch {batch}, against fast-transformers (either build)",
+                f"recurrent {what}, {kind}, batch {batch}, against fast-transformers (either "
+                "build)",
                 results.at_least(goal),
                 harness.ratio(samples[NAMES[PEER]], samples["tarn"]),
                 valid=limit["valid"],
-                beside=f"{micro['tarn']:.0f} us a step, {micro[NAMES[PEER]]:.0f} us",
+                beside=f"{micro['tarn']:.0f} us per step, {micro[NAMES[PEER]]:.0f} us",
             )
 
 
@@ -167,8 +168,8 @@ def measure(ctx):
         "Steps from Python",
         f"{LAYERS} layers, D {WIDTH}, {HEADS} heads, F {HIDDEN}, float32, inference mode; "
         f"a run is {TOKENS} steps from an empty state. Decoders read a memory of "
-        f"{MEMORY} rows. fast-transformers as pip installs it: its recurrent layers "
-        "call torch alone, so that the tuned build of its products changes nothing.",
+        f"{MEMORY} rows. fast-transformers as pip installs it: its recurrent layers call only "
+        "torch, so the tuned build makes no difference.",
     )
     _pairs(table, ctx, "encoder", ENCODERS, _encoder_side)
     _pairs(table, ctx, "decoder", DECODERS, _decoder_side)

@@ -17,8 +17,8 @@ def measure(ctx):
     table = results.Table(
         "threads",
         "Batch 1 x 1 head: two threads against one",
-        "16,384 tokens, float32, causal. sgemm's own gain from two threads stands "
-        "beside it: the cores share memory and power.",
+        "16,384 tokens, float32, causal. The notes give sgemm's gain from two threads: the "
+        "cores share memory and power.",
     )
     for kind, width, goal in GOALS:
         params = {"heads": 1, "seq_len": ctx.size(16384, 128), "d_key": width}

@@ -36,9 +36,9 @@ def measure(ctx):
     table = results.Table(
         "training_memory",
         "Memory of a training step",
-        "Most that resident memory grows by in the first step of a model that is there, with "
-        "its gradients and the optimiser's state; layers x width, batch x tokens. Times: "
-        "of that one step.",
+        "Peak growth of resident memory in the first step of an existing model, including its "
+        "gradients and the optimiser's state; layers x width, batch x tokens. Times are for "
+        "that one step.",
     )
     for shape in ctx.size(SHAPES, [SMALL]):
         depth, width, batch, seq_len = shape

@@ -265,9 +265,9 @@ def measure(ctx):
         "training_step",
         "Training step of a language model",
         "Layers x width, batch x tokens; 4 heads, F 4 D, 256 symbols, pre-norm, GELU, "
-        "float32, AdamW, clipped, no dropout. tarn train: median of the steps in its log, a "
-        "process a sample; the others in this process. Products: those with weights, "
-        "the head's too, forward and both gradients, in place.",
+        "float32, AdamW, clipped, no dropout. tarn train: median of the steps in its log, one "
+        "process per sample; the others run in this process. Products: all products with "
+        "weights, including the head's, forward and both gradients, in place.",
     )
     shapes = [(1, 32, 2, 16, 1.45, 1.6)] if ctx.quick else SHAPES
     for shape in shapes:

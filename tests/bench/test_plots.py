@@ -86,12 +86,27 @@ def test_machines_of_one_target_have_columns_and_figures_of_their_own(tmp_path):
         assert {one.name for one in tmp_path.glob("*.svg")} == {
             "avx3-forward.svg", "avx3_amd-forward.svg"}
     page = (tmp_path / "README.md").read_text()
-    assert "| measure | must reach | got | holds | notes |" in page
+    assert "| measure | target | measured | met | notes |" in page
     first, operators = page.index("| a ratio | 2.00x | 3.00x | yes |  |"), page.index("### Operators")
     assert first < operators  # the first screen, then a table a machine
     assert page.index("\nAVX3: ", operators) < page.index("| 3.00x |", operators) < page.index(
         "\nAVX3 on AMD: ", operators) < page.index("| a ratio | 2.00x | 1.50x | **no** |  |")
-    assert "- **AVX3 on AMD**: 0 of 1 goals hold, 1 are missed." in page
+    assert "- **AVX3 on AMD**: 0 of 1 goals are met, 1 are missed." in page
+
+
+def test_the_crossover_is_a_table_by_length():
+    """A row a target; a length that one target does not have stays empty."""
+    def plots(points):
+        return {"crossover": {"plots": [{"series": {"torch softmax / tarn": points}}]}}
+
+    stored = {"AVX3": plots([[16, 1.026], [32, 1.44]]), "AVX2_AMD": plots([[32, 0.99]]),
+              "AVX2": {"forward": {}}}
+    lines = list(report._crossings(stored))
+    assert lines[1:] == ["| N | 16 | 32 |", "|---|--:|--:|", "| AVX3 | 1.03x | 1.44x |",
+                         "| AVX2 on AMD |  | 0.99x |"]
+    goal = {"measure": "crossover against torch", "relation": "<=", "bound": 256, "value": 16,
+            "unit": "tokens", "holds": True, "valid": True, "beside": "N 16: 1.03x, N 32: 1.44x"}
+    assert "N 16" not in report._goal_line(goal, {"rows": []})
 
 
 def test_a_share_by_medians_is_told_where_pairs_flatter():
