@@ -14,8 +14,8 @@ from plotting import events, logs, terminal
 _BINS = 200  # points of a training curve: single updates are too noisy to read
 _ABOVE = 1.2  # times the first held-out value: the first updates would press the rest flat
 _EXAMPLES = """\
-LOG is a run's folder (--out of `tarn train`) or its log.jsonl. The curve of training
-is pale, that of held-out data has marks.
+LOG is a run's folder (--out of `tarn train`) or its log.jsonl. Training curves
+are pale; held-out curves have markers.
 
 examples:
   tarn plot models/book
@@ -29,16 +29,18 @@ exit status: 0 done, 1 failure, 2 wrong usage, 3 a file that is no training log
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tarn plot", description="Draws the curves of one training run or several.",
+        prog="tarn plot", description="Draws the curves of one or more training runs.",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", metavar="LOG", nargs="+", help="folders of runs, or log.jsonl files")
+    parser.add_argument("logs", metavar="LOG", nargs="+", help="folders of runs, or log.jsonl "
+                                                               "files")
     parser.add_argument("--out", metavar="FILE",
-                        help="picture, .svg or .png; without it the curves go to the terminal")
+                        help="picture to write, .svg or .png; by default the curves go to the "
+                             "terminal")
     parser.add_argument("--key", metavar="NAME",
                         help="figure of the log: loss, bits_per_byte, accuracy, lr, ... "
-                             "[the first that all logs have]")
+                             "(default: the first that all logs have)")
     parser.add_argument("--tensorboard", metavar="DIR",
-                        help="write all figures as event files, a folder a run")
+                        help="write all figures as event files, one folder per run")
     return parser
 
 

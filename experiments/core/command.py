@@ -23,16 +23,16 @@ _PROGRAM = "tarn experiment"
 _KINDS = (*ATTENTION_FLAG, "lstm", *FAMILIES)
 _EXAMPLES = """\
 examples:
-  tarn experiment list                           what is current, what would run and why
+  tarn experiment list                           which results are current, what would run and why
   tarn experiment copy                           one experiment at the size of two CPU cores
-  tarn experiment scaling --attention linear     one kind only
+  tarn experiment scaling --attention linear     one variant only
   tarn experiment images --data cifar10=DIR --size full --device cuda
-  tarn experiment all --size quick --out smoke   a smoke run of everything
+  tarn experiment all --size quick --out smoke   a smoke test of everything
   tarn experiment report                         write docs/paper from the results
-  tarn experiment report --redraw                the same from docs/paper/results alone
+  tarn experiment report --redraw                the same, using only docs/paper/results
 
-Results, models and measured points stay in the --out folder: a stopped run goes on
-where it was, and what is current is not run again. Exit codes: 0 done, 1 failure,
+Results, models and measured points stay in the --out folder: a stopped run continues
+where it was, and current results are not measured again. Exit codes: 0 done, 1 failure,
 2 wrong usage, 3 missing or bad data, 130 interrupted."""
 
 
@@ -47,37 +47,37 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog=_PROGRAM, description="The paper's experiments on this machine, and "
-                     "the report on them.", epilog=_EXAMPLES,
+    parser = _Parser(prog=_PROGRAM, description="Runs the paper's experiments on this machine "
+                                                "and writes the report on them.", epilog=_EXAMPLES,
                      formatter_class=argparse.RawDescriptionHelpFormatter)
     known = list(registry.MODULES)
     parser.add_argument("what", choices=[*known, "all", "list", "report"], metavar="WHAT",
-                        help=f"{', '.join(known)}; all, which are those of `make paper`; list; report")
+                        help=f"{', '.join(known)}; all (those of `make paper`); list; report")
     parser.add_argument("--size", choices=SIZES, default="cpu",
-                        help="quick: smoke; cpu: minutes on two cores; full: the paper's "
-                        "(default cpu)")
+                        help="quick: a smoke test; cpu: minutes on two cores; full: the "
+                             "paper's size (default cpu)")
     parser.add_argument("--attention", default="", metavar="KIND[,KIND]",
-                        help=f"only these of {', '.join(_KINDS)}")
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="(default 0)")
+                        help=f"run only these variants, out of {', '.join(_KINDS)}")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed (default 0)")
     parser.add_argument("--threads", type=_threads, default=0, metavar="N",
-                        help="(default: all the process may use)")
+                        help="threads (default: all that the process may use)")
     parser.add_argument("--device", choices=DEVICES, default="cpu",
-                        help="of trainings and operators (default cpu); the runtime that "
-                        "generates has the CPU only")
+                        help="device of trainings and operators (default cpu); the runtime "
+                             "generates on the CPU")
     parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH",
-                        help=f"where a data set lies, repeatable; names: {', '.join(data.SETS)}. "
-                        "Else $TARN_DATA/NAME, ../shared/data/NAME beside the checkout, "
-                        "Debian's package")
+                        help=f"path of a data set, repeatable; names: {', '.join(data.SETS)}. "
+                             "Defaults: $TARN_DATA/NAME, ../shared/data/NAME next to the "
+                             "checkout, Debian's package")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
                         help="work folder (default models/paper/SIZE; with --attention, --seed "
-                        "or --device a folder named after them)")
-    parser.add_argument("--force", action="store_true", help="use nothing measured before")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+                             "or --device, a folder named after them)")
+    parser.add_argument("--force", action="store_true", help="measure everything again")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--to", type=pathlib.Path, default=None, metavar="DIR",
-                        help="report: where to write (default docs/paper, docs/paper-cuda "
-                        "with --device cuda)")
+                        help="report: output folder (default docs/paper; docs/paper-cuda with "
+                             "--device cuda)")
     parser.add_argument("--redraw", action="store_true",
-                        help="report: from the results in its own folder")
+                        help="report: use the results in the output folder")
     return parser
 
 

@@ -142,6 +142,6 @@ class SteppedProjections(Projections):
             return self.inner_attention
         names = (f"causal-{kind}" if kind == "linear" else kind for kind in recurrent_mixers())
         raise ValueError(
-            f"attention: want a kind with a recurrent form ({', '.join(names)}), got "
+            f"attention: want one with a recurrent form ({', '.join(names)}), got "
             f"{type(self.inner_attention).__name__}"
         )

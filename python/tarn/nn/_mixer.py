@@ -110,7 +110,7 @@ class Mixer(torch.nn.Module):
     ) -> tuple[Branch, AttentionState]:
         """prefill, as the layers call it."""
         if not self._recurrent:
-            raise ValueError(f"attention: want a kind with a recurrent form, got {self.kind!r}")
+            raise ValueError(f"attention: want one with a recurrent form, got {self.kind!r}")
         batch, seq_len = x.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
         facts = self._facts

@@ -154,7 +154,7 @@ def test_decoders_read_their_memory_once(kind):
 
 def test_kinds_without_a_recurrent_form_are_named():
     model = models.LanguageModel(**SMALL, n_layers=2, attention="reformer")
-    with pytest.raises(ValueError, match="attention: want a kind with a recurrent form.*Reformer"):
+    with pytest.raises(ValueError, match="attention: want one with a recurrent form.*Reformer"):
         model.step(torch.tensor([1]))
     encoder = TransformerEncoderBuilder.from_kwargs(attention_type="linear").get()
     with pytest.raises(ValueError, match="recurrent form .causal-linear.*got LinearAttention"):

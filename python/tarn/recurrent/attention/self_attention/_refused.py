@@ -18,7 +18,7 @@ _WHY = {
 def _refuse(kind: str):
     def make(*args, **kwargs):
         raise ValueError(
-            f"{kind}: want a kind with a recurrent form ({', '.join(recurrent_mixers())}), got "
+            f"{kind}: want an attention with a recurrent form ({', '.join(recurrent_mixers())}), got "
             f"one without: {_WHY[kind]}"
         )
 
