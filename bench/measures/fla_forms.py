@@ -26,6 +26,15 @@ def _corrected(o, r, k, r_k, v, g):
     return (o + ((r * k * r_k).sum(-1, keepdim=True) * v).flatten(2)) * g
 
 
+def _token_shift(x):
+    return F.pad(x, (0, 0, 1, 0))[:, :-1] - x
+
+
+def _channel_mix(x, weights, key, value):
+    mixed = x + _token_shift(x) * weights
+    return torch.relu(mixed @ key).square() @ value
+
+
 def _powglu(x, y):
     base = x.clamp(min=1e-9)
     return torch.where(x > 0, base ** (3 / (base.sqrt() + 1)), x) * torch.sigmoid(x) * y
@@ -37,8 +46,10 @@ def _cases(ctx):
 
     tokens, width, heads = ctx.size((1024, 1024, 16), (8, 16, 2))
     rows, split = (1, tokens, width), (1, tokens, heads, width // heads)
-    count, classes = ctx.size((256, 8192), (4, 16))
+    count, classes, narrow = ctx.size((256, 8192, 256), (4, 16, 8))
     target = torch.arange(count) * 7 % classes
+    targets = torch.arange(tokens) * 7 % classes
+    none = torch.zeros(1, width)  # before the first token
     tables = {dtype: _tables(torch.empty(split, dtype=dtype)) for dtype in DTYPES}
     return {
         "swiglu": (activations.swiglu, lambda x, y: F.silu(x) * y, (rows, rows)),
@@ -55,6 +66,15 @@ def _cases(ctx):
         "cross entropy": (lambda z: losses.cross_entropy_loss(z, target)[0],
                           lambda z: F.cross_entropy(z, target, reduction="none"),
                           ((count, classes),)),
+        "linear and cross entropy": (
+            lambda x, w: losses.fused_linear_cross_entropy_loss(x, targets, w),
+            lambda x, w: F.cross_entropy(x @ w.t(), targets),
+            ((tokens, narrow), (classes, narrow))),
+        "square relu": (activations.sqrelu, lambda x: F.relu(x).square(), (rows,)),
+        "token shift": (sequences.token_shift, _token_shift, (rows,)),
+        "RWKV-7 channel mix": (
+            lambda x, *w: sequences.channel_mixing_rwkv7(x, none.to(x.dtype), *w)[0],
+            _channel_mix, (rows, (width,), (width, 2 * width), (2 * width, width))),
         "RWKV-7 key update": (sequences.fused_k_rwkv7, lambda k, a, w: k * (1 + (a - 1) * w),
                               (rows, rows, (width,))),
         "RWKV-7 mixes": (sequences.fused_addcmul_rwkv7,
@@ -79,7 +99,8 @@ def measure(ctx):
     table = results.Table(
         "fla_forms",
         "flash-linear-attention's elementwise forms against plain torch",
-        "1,024 tokens, 1,024 wide, 16 heads; cross entropy 256 x 8,192. over_torch: the median of "
+        "1,024 tokens, 1,024 wide, 16 heads; cross entropy 256 x 8,192, with its product 1,024 "
+        "tokens, 256 wide. over_torch: the median of "
         "pairs, tarn's time over that of plain torch, which rounds after each operator.",
     )
     names = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
@@ -97,7 +118,7 @@ def measure(ctx):
                         for who, form in (("tarn", ours), ("torch", plain))]
             flat = [side for pair in sides.values() for side in pair]
             samples, limit = limits.group(
-                flat, min(ctx.rounds, 7), 1 << 24, threads, attempts=1, budget=20)
+                flat, min(ctx.rounds, 7), 1 << 24, threads, attempts=1, budget=8)
             for what, (own, other) in sides.items():
                 quotient = harness.ratio(samples[own.name], samples[other.name])
                 worst[f"{what}, {threads}"] = quotient
