@@ -31,7 +31,7 @@ class ExactTopKAttention(TopKSteps, SoftmaxAttention):
         event_dispatcher: str | EventDispatcher = "",
     ):
         super().__init__(softmax_temp, attention_dropout, event_dispatcher)
-        self.topk = want_between("ExactTopKAttention", "topk", topk, 1)
+        self.topk: int = want_between("ExactTopKAttention", "topk", topk, 1)
 
     def forward(
         self,
@@ -44,20 +44,15 @@ class ExactTopKAttention(TopKSteps, SoftmaxAttention):
     ) -> torch.Tensor:
         """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. Raises
         ValueError, TypeError."""
-        tell = self.event_dispatcher.has_listeners(AttentionEvent, self)
-        result = ops.exact_topk_attention(
-            queries,
-            keys,
-            values,
-            topk=self.topk,
+        options = {
+            "topk": self.topk,
             **attention_arguments("ExactTopKAttention", attn_mask, queries, keys),
             **key_arguments("ExactTopKAttention", key_lengths, keys.shape[0], keys.shape[1]),
             **self._softmax_arguments(),
-            need_weights=tell,
-        )
-        if not tell:
-            return result
-        out, weights = result
+        }
+        if not self.event_dispatcher.has_listeners(AttentionEvent, self):
+            return ops.exact_topk_attention(queries, keys, values, **options)
+        out, weights = ops.exact_topk_attention(queries, keys, values, need_weights=True, **options)
         self.event_dispatcher.dispatch(AttentionEvent(self, weights))
         return out
 

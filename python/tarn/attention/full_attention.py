@@ -36,19 +36,14 @@ class FullAttention(FullSteps, FullMemory, SoftmaxAttention):
     ) -> torch.Tensor:
         """[N, L, H, E], [N, S, H, E], [N, S, H, M] -> [N, L, H, M]. Takes any masks; a
         query without keys gets 0. Raises ValueError, TypeError."""
-        tell = self.event_dispatcher.has_listeners(AttentionEvent, self)
-        result = ops.full_attention(
-            queries,
-            keys,
-            values,
+        options = {
             **attention_arguments("FullAttention", attn_mask, queries, keys),
             **key_arguments("FullAttention", key_lengths, keys.shape[0], keys.shape[1]),
             **self._softmax_arguments(),
-            need_weights=tell,
-        )
-        if not tell:
-            return result
-        out, weights = result
+        }
+        if not self.event_dispatcher.has_listeners(AttentionEvent, self):
+            return ops.full_attention(queries, keys, values, **options)
+        out, weights = ops.full_attention(queries, keys, values, need_weights=True, **options)
         self.event_dispatcher.dispatch(AttentionEvent(self, weights))
         return out
 

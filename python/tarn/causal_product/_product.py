@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from tarn import ops
@@ -22,7 +20,7 @@ def causal_dot_product(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> tor
     matrix (composed in float64 and on other devices).
     Differentiable to any order.
     """
-    out: Any = ops.linear_attention(
+    out = ops.linear_attention(
         Q.transpose(1, 2),
         K.transpose(1, 2),
         V.transpose(1, 2),

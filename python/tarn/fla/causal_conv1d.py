@@ -76,7 +76,7 @@ def causal_conv1d_fn(
         state = state.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     found = ops.short_convolution(
         rows, weight, bias, activation=word, initial_state=state, return_state=return_final_states)
-    if not return_final_states:
+    if isinstance(found, Tensor):
         return found.transpose(1, 2)
     final = found[1].transpose(1, 2).to(x.dtype)
     if final_states_out is not None:

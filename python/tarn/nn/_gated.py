@@ -127,7 +127,10 @@ class GatedMixer(GatedWeights):
             weights = [*weights[: _MOST_MAPS - 1], torch.cat(weights[_MOST_MAPS - 1 :])]
         packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
         found = iter(packed.split_with_sizes(self._widths, 2))
-        mixed, gate, decay, betas = next(found), None, None, None
+        mixed = next(found)
+        gate: Any = None
+        decay: Any = None
+        betas: Any = None
         if self.form["output_gate"] != "none":
             gate = next(found)
         if self.form["gate"] not in ("none", "constant"):

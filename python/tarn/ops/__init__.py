@@ -8,6 +8,8 @@ operators: linear where the kernel is, differentiable to any order.
 form for every device, which torch.func does not follow; they decide on the CPU
 which positions meet. Autocast casts their arguments; states, statistics and
 losses stay float32.
+
+Examples in docstrings assume ``import torch`` and ``from tarn import ops``.
 """
 
 from tarn import _library
@@ -40,34 +42,33 @@ from tarn.ops._elementwise import elementwise_recurrence  # noqa: E402
 from tarn.ops._gated import (  # noqa: E402
     decay_attention,
     delta_attention,
-    delta_rule,
     dplr_attention,
-    gated_delta_rule,
+)
+from tarn.ops._decay_families import (  # noqa: E402
     gated_linear_attention,
-    kda,
     lightning_attention,
     lightning_gates,
     retention,
     retention_gates,
     rwkv6,
-    rwkv7,
     ssd,
 )
+from tarn.ops._delta_families import (  # noqa: E402
+    delta_rule,
+    gated_delta_rule,
+    kda,
+    rwkv7,
+)
 from tarn.ops._gated_norm import gated_norm  # noqa: E402
-from tarn.ops._layers import (  # noqa: E402
+from tarn.ops._dropout import draw_seed, draw_seeds, dropout_scales  # noqa: E402
+from tarn.ops._feed_forward import (  # noqa: E402
     affine,
-    draw_seed,
-    draw_seeds,
-    dropout_scales,
     feed_forward,
-    layer_heads,
-    layer_rest,
-    linear_attention_packed,
-    logistic_mixture_loss,
-    residual_norm,
-    rms_norm,
     swiglu_feed_forward,
 )
+from tarn.ops._norms import residual_norm, rms_norm  # noqa: E402
+from tarn.ops._layers import layer_heads, layer_rest  # noqa: E402
+from tarn.ops._losses import logistic_mixture_loss  # noqa: E402
 from tarn.ops._linear_attention import (  # noqa: E402
     linear_attention,
     linear_attention_step,
@@ -77,6 +78,7 @@ from tarn.ops._mapped_attention import (  # noqa: E402
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
+from tarn.ops._packed_attention import linear_attention_packed  # noqa: E402
 from tarn.ops._reformer import reformer_attention  # noqa: E402
 from tarn.ops._softmax import (  # noqa: E402
     exact_topk_attention,

@@ -1,7 +1,7 @@
 """Attention-free transformers: a weighted average per channel, gated by the
 query (Zhai et al. 2021, arXiv 2105.14103)."""
 
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -17,6 +17,13 @@ class AftState(NamedTuple):
     m [B, H, V] is the largest key so far, a = sum exp(k_j - m) v_j and
     b = sum exp(k_j - m); before the first key -inf, 0 and 0. float32, float64
     with float64 queries. A value: no operator changes it in place.
+
+    Examples:
+        >>> zeros = torch.zeros(2, 4, 8)
+        >>> empty = ops.AftState(m=zeros - torch.inf, a=zeros, b=zeros)
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.aft_simple_attention(q, k, v, initial_state=empty).shape
+        torch.Size([2, 5, 4, 8])
     """
 
     m: Tensor
@@ -43,6 +50,48 @@ def _want_offset(op: str, causal_offset: int) -> None:
         raise checks.type_error(op, "causal_offset", "an integer", given)
 
 
+# Options that the overloads share; the docstring says what they mean.
+class _SimpleOptions(TypedDict, total=False):
+    causal: bool
+    causal_offset: int
+    key_mask: Tensor | None
+    key_lengths: Tensor | None
+    initial_state: AftState | tuple[Tensor, Tensor, Tensor] | None
+
+
+@overload
+def aft_simple_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    **options: Unpack[_SimpleOptions],
+) -> Tensor: ...
+
+
+@overload
+def aft_simple_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[True],
+    **options: Unpack[_SimpleOptions],
+) -> tuple[Tensor, AftState]: ...
+
+
+@overload
+def aft_simple_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: bool,
+    **options: Unpack[_SimpleOptions],
+) -> Tensor | tuple[Tensor, AftState]: ...
+
+
 def aft_simple_attention(
     queries: Tensor,
     keys: Tensor,
@@ -54,7 +103,7 @@ def aft_simple_attention(
     key_lengths: Tensor | None = None,
     initial_state: AftState | tuple[Tensor, Tensor, Tensor] | None = None,
     return_state: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, AftState]:
     """AFT without a position bias, elementwise per channel:
     ``o_i = sigmoid(q_i) * sum exp(k_j) v_j / sum exp(k_j)`` over the keys j that
     query i may read, and those in the initial state.
@@ -84,6 +133,12 @@ def aft_simple_attention(
     any order: gradients of gradients are composed, as are other devices, in
     O(B (T + S) H V log S) memory. The gradient keeps inputs only. Thread-safe, the
     same bits for any number of threads.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> out, state = ops.aft_simple_attention(q, k, v, causal=True, return_state=True)
+        >>> out.shape, state.a.shape
+        (torch.Size([2, 5, 4, 8]), torch.Size([2, 4, 8]))
     """
     op = "aft_simple"
     _want_tensors(op, queries=queries, keys=keys, values=values)
@@ -151,6 +206,11 @@ def aft_full_attention(
     Differentiable once, in every dtype: a second-order gradient is a RuntimeError
     that names the operator. Not for torch.func. A sequence's result does not
     depend on its batch mates. Thread-safe.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.aft_full_attention(q, k, v, position_bias=torch.zeros(5, 5)).shape
+        torch.Size([2, 5, 4, 8])
     """
     op = "aft_full"
     _want_tensors(op, queries=queries, keys=keys, values=values)

@@ -1,11 +1,14 @@
 """Argument checks of the operators, made before any work; errors name the argument,
 what was wanted and what was given. The kernels check the values of lengths."""
 
+from collections.abc import Iterable, Sequence
+
 import torch
+from torch import Tensor
 
 from tarn import _tables as tables
 from tarn import _warnings
-from tarn.ops._state import LinearState
+from tarn.ops._state import LinearState, StateLike
 
 # The maps inside the kernels; mapped_linear_attention takes more.
 FEATURE_MAPS = tables.elementwise_maps()
@@ -17,24 +20,24 @@ CHUNK_SIZES = (None, 16, 32, 64)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def value_error(op, argument, wanted, given):
+def value_error(op: str, argument: str, wanted: object, given: object) -> ValueError:
     return ValueError(f"{op}: {argument}: want {wanted}, got {given}")
 
 
-def type_error(op, argument, wanted, given):
+def type_error(op: str, argument: str, wanted: object, given: object) -> TypeError:
     return TypeError(f"{op}: {argument}: want {wanted}, got {given}")
 
 
-def shape_text(shape):
+def shape_text(shape: Iterable[object]) -> str:
     return "[" + ", ".join(str(size) for size in shape) + "]"
 
 
-def want_shape(op, argument, tensor, wanted):
+def want_shape(op: str, argument: str, tensor: Tensor, wanted: Sequence[object]) -> None:
     if tuple(tensor.shape) != tuple(wanted):
         raise value_error(op, argument, shape_text(wanted), shape_text(tensor.shape))
 
 
-def want_tensor(op, argument, value, like=None):
+def want_tensor(op: str, argument: str, value: object, like: Tensor | None = None) -> None:
     """Checks that value is a tensor, on the device of `like`."""
     if not isinstance(value, torch.Tensor):
         raise type_error(op, argument, "a tensor", type(value).__name__)
@@ -44,14 +47,16 @@ def want_tensor(op, argument, value, like=None):
         )
 
 
-def _autocast_unites(*tensors):
+def _autocast_unites(*tensors: Tensor) -> bool:
     """Whether autocast will cast these to one dtype."""
     return torch.is_autocast_enabled(tensors[0].device.type) and all(
         tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) for tensor in tensors
     )
 
 
-def want_operands(op, axes, queries, keys, values):
+def want_operands(
+    op: str, axes: Sequence[str], queries: Tensor, keys: Tensor, values: Tensor
+) -> None:
     """Checks types, dtypes and numbers of axes of the three main arguments."""
     operands = (("queries", queries), ("keys", keys), ("values", values))
     for argument, tensor in operands:
@@ -70,13 +75,13 @@ def want_operands(op, axes, queries, keys, values):
         warn_layout(op, queries)
 
 
-def warn_layout(op, queries):
+def warn_layout(op: str, queries: Tensor) -> None:
     """Warns once of queries [B, T, H, ...] that look like [B, H, T, ...]."""
     if _looks_transposed(queries.shape):
         _warnings.warn_layout(op, *queries.shape[1:3])
 
 
-def _looks_transposed(shape):
+def _looks_transposed(shape: Sequence[int]) -> bool:
     return (
         len(shape) == 4
         and not torch.compiler.is_compiling()
@@ -84,7 +89,7 @@ def _looks_transposed(shape):
     )
 
 
-def want_heads(op, queries, keys, values):
+def want_heads(op: str, queries: Tensor, keys: Tensor, values: Tensor) -> None:
     """Checks that axes -2 and -1 of the three main arguments fit together."""
     heads, d_key = queries.shape[-2:]
     if heads < 1 or d_key < 1:
@@ -101,13 +106,13 @@ def want_heads(op, queries, keys, values):
         raise value_error(op, "values", wanted, shape_text(values.shape))
 
 
-def want_choice(op, argument, value, choices):
+def want_choice(op: str, argument: str, value: object, choices: Sequence[object]) -> None:
     if value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
         raise value_error(op, argument, f"one of {names}", repr(value))
 
 
-def want_number(op, argument, value, positive=False):
+def want_number(op: str, argument: str, value: object, positive: bool = False) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise type_error(op, argument, "a number", type(value).__name__)
     if not abs(value) < float("inf"):
@@ -116,7 +121,7 @@ def want_number(op, argument, value, positive=False):
         raise value_error(op, argument, "a positive number", value)
 
 
-def want_map(op, feature_map, elsewhere):
+def want_map(op: str, feature_map: object, elsewhere: str) -> None:
     """elsewhere: what takes all maps, and functions."""
     if not isinstance(feature_map, str) or feature_map not in FEATURE_MAPS:
         names = ", ".join(repr(name) for name in FEATURE_MAPS)
@@ -125,14 +130,16 @@ def want_map(op, feature_map, elsewhere):
         raise value_error(op, "feature_map", wanted, given)
 
 
-def want_options(op, feature_map, denominator, eps, scale):
+def want_options(
+    op: str, feature_map: str, denominator: str, eps: float, scale: float
+) -> None:
     want_map(op, feature_map, f"mapped_{op}")
     want_choice(op, "denominator", denominator, DENOMINATORS)
     want_number(op, "eps", eps, positive=denominator == "compat")
     want_number(op, "scale", scale, positive=True)
 
 
-def want_lengths(op, argument, tensor, like):
+def want_lengths(op: str, argument: str, tensor: Tensor, like: Tensor) -> None:
     want_tensor(op, argument, tensor, like)
     if tensor.dtype not in (torch.int32, torch.int64):
         wanted = "torch.int32 or torch.int64"
@@ -141,7 +148,7 @@ def want_lengths(op, argument, tensor, like):
         raise value_error(op, argument, "1 axis", shape_text(tensor.shape))
 
 
-def are_usual(queries, keys, values):
+def are_usual(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
     """Whether the operands are plain tensors of one shape [B, T, H, K] and dtype on
     the CPU, which need no further checks: this serves most calls without the long
     checks. False does not mean that the operands are wrong."""
@@ -160,7 +167,9 @@ def are_usual(queries, keys, values):
     )
 
 
-def are_usual_options(feature_map, denominator, eps, scale):
+def are_usual_options(
+    feature_map: object, denominator: object, eps: object, scale: object
+) -> bool:
     """Whether the options are the operators' defaults; False does not mean that they are
     wrong."""
     return (
@@ -174,8 +183,15 @@ def are_usual_options(feature_map, denominator, eps, scale):
 
 
 def want_sequence_call(
-    op, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
-):
+    op: str,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    causal_offset: int,
+    key_mask: Tensor | None,
+    key_lengths: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> int:
     """Checks everything about the tensors of a whole-sequence call but the state;
     returns the number of sequences, which is that of states."""
     plain = key_mask is None and key_lengths is None and cu_seqlens is None
@@ -202,7 +218,9 @@ def want_sequence_call(
     return _packed_sequences(op, queries, keys, key_lengths, cu_seqlens)
 
 
-def _packed_sequences(op, queries, keys, key_lengths, cu_seqlens):
+def _packed_sequences(
+    op: str, queries: Tensor, keys: Tensor, key_lengths: Tensor | None, cu_seqlens: Tensor
+) -> int:
     """Checks what packing requires; returns the number of sequences."""
     want_lengths(op, "cu_seqlens", cu_seqlens, queries)
     if cu_seqlens.shape[0] < 1:
@@ -216,7 +234,7 @@ def _packed_sequences(op, queries, keys, key_lengths, cu_seqlens):
     return cu_seqlens.shape[0] - 1
 
 
-def want_step_call(op, queries, keys, values):
+def want_step_call(op: str, queries: Tensor, keys: Tensor, values: Tensor) -> None:
     """Checks everything about the tensors of a call of one token but the state."""
     want_operands(op, ("B", "H", "K"), queries, keys, values)
     batch = queries.shape[0]
@@ -225,7 +243,9 @@ def want_step_call(op, queries, keys, values):
     want_heads(op, queries, keys, values)
 
 
-def state_of(op, argument, state, shape, like):
+def state_of(
+    op: str, argument: str, state: StateLike | None, shape: Sequence[int], like: Tensor
+) -> LinearState | tuple[None, None, None]:
     """`state` (None, LinearState or a pair) as (S, z, None), checked against the
     shape [rows, HV, C, V]."""
     if state is None:
@@ -233,7 +253,7 @@ def state_of(op, argument, state, shape, like):
     if not isinstance(state, (tuple, list)) or len(state) not in (2, 3):
         wanted = "None, a LinearState or a pair (S, z)"
         raise type_error(op, argument, wanted, type(state).__name__)
-    state = LinearState(*state)
+    state = LinearState(state[0], state[1], state[2] if len(state) == 3 else None)
     if state.extra is not None:
         given = type(state.extra).__name__
         raise value_error(op, f"{argument}.extra", "None", given)
@@ -246,7 +266,9 @@ def state_of(op, argument, state, shape, like):
     return state
 
 
-def kept_keys(keys, key_mask, key_lengths):
+def kept_keys(
+    keys: Tensor, key_mask: Tensor | None, key_lengths: Tensor | None
+) -> Tensor | None:
     """[B, S] bool of the keys that both masks keep; None: all."""
     kept = key_mask
     if key_lengths is not None:

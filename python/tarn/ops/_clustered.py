@@ -1,6 +1,8 @@
 """Clustered attention: one set of weights for a group of similar queries (Vyas
 et al. 2020, arXiv 2007.04825)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ __all__ = [
 ]
 
 
-def _call(kind: str, queries: Tensor, keys: Tensor, values: Tensor, options: dict) -> Tensor:
+def _call(kind: str, queries: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]) -> Tensor:
     op = "clustered_attention"
     for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
         checks.want_tensor(op, name, tensor)
@@ -99,6 +101,11 @@ def clustered_attention(
     and O(B H clusters S) memory, no T x S array. Differentiable to any
     order, on the clusters of the forward pass; the gradient keeps inputs and
     clusters and recomputes the rest. Not for torch.func. Thread-safe.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.clustered_attention(q, k, v, clusters=2).shape
+        torch.Size([2, 5, 4, 8])
     """
     options = {**locals(), "topk": 1}
     return _call("clustered", queries, keys, values, options)
@@ -138,6 +145,11 @@ def improved_clustered_attention(
     Returns, raises: as `clustered_attention`. In addition to its cost it takes
     O(B H T topk (K + V)) time and O(B H (T + clusters) (topk + K)) memory.
     Differentiable to any order, like that operator.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.improved_clustered_attention(q, k, v, clusters=2, topk=3).shape
+        torch.Size([2, 5, 4, 8])
     """
     return _call("improved", queries, keys, values, dict(locals()))
 
@@ -169,5 +181,10 @@ def causal_improved_clustered_attention(
 
     Arguments, returns, raises and cost are as in `improved_clustered_attention`;
     differentiable to any order, like that operator.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.causal_improved_clustered_attention(q, k, v, clusters=2, topk=3).shape
+        torch.Size([2, 5, 4, 8])
     """
     return _call("causal-improved", queries, keys, values, dict(locals()))

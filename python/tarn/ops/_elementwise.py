@@ -1,6 +1,6 @@
 """Elementwise recurrences: a state of one number for each channel."""
 
-from typing import Any
+from typing import Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -12,6 +12,43 @@ __all__ = ["elementwise_recurrence"]
 _NAME = "elementwise_recurrence"
 
 
+# Options that the overloads share; the docstring says what they mean.
+class _Options(TypedDict, total=False):
+    lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    initial_state: Tensor | None
+
+
+@overload
+def elementwise_recurrence(
+    inputs: Tensor,
+    gates: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Tensor: ...
+
+
+@overload
+def elementwise_recurrence(
+    inputs: Tensor,
+    gates: Tensor,
+    *,
+    return_state: Literal[True],
+    **options: Unpack[_Options],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def elementwise_recurrence(
+    inputs: Tensor,
+    gates: Tensor,
+    *,
+    return_state: bool,
+    **options: Unpack[_Options],
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def elementwise_recurrence(
     inputs: Tensor,
     gates: Tensor,
@@ -20,7 +57,7 @@ def elementwise_recurrence(
     cu_seqlens: Tensor | None = None,
     initial_state: Tensor | None = None,
     return_state: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """A decay and a sum in every channel: ``h_t = exp(g_t) h_{t-1} + x_t``, ``out_t = h_t``.
 
     Args:
@@ -48,6 +85,12 @@ def elementwise_recurrence(
     threads; the rest is composed from torch's operators in O(B T D log T).
     Differentiable to any order. Thread-safe. HGRN's recurrence (Qin et al. 2023, arXiv
     2311.04823, eq. 3), and any other whose state is a number for each channel.
+
+    Examples:
+        >>> x, gates = torch.randn(2, 5, 16), -torch.rand(2, 5, 16)
+        >>> out, state = ops.elementwise_recurrence(x, gates, return_state=True)
+        >>> out.shape, state.shape
+        (torch.Size([2, 5, 16]), torch.Size([2, 16]))
     """
     checks.want_tensor(_NAME, "inputs", inputs)
     checks.want_tensor(_NAME, "gates", gates)
@@ -56,5 +99,6 @@ def elementwise_recurrence(
         if tensor is not None:
             checks.want_tensor(_NAME, name, tensor)
     out, state, _ = torch.ops.tarn.elementwise_recurrence.default(
-        inputs, gates, lengths, cu_seqlens, initial_state, bool(return_state))
+        inputs, gates, lengths, cu_seqlens, initial_state, bool(return_state)
+    )
     return (out, state) if return_state else out

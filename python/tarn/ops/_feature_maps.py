@@ -2,17 +2,31 @@
 docs/feature-maps.md. All act on the last axis, accept float32, float64 and, in
 float32 arithmetic, bfloat16 and float16, and are differentiable."""
 
-from typing import Callable, Optional, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from tarn.ops import _checks as checks
+
+__all__ = [
+    "draw_omega",
+    "favor",
+    "feature_frequencies",
+    "feature_width",
+    "grf",
+    "poly2",
+    "rff",
+    "smoothed_rff",
+]
 
 
 def feature_width(
     name: str,
     d_key: int,
-    n_dims: Optional[int] = None,
+    n_dims: int | None = None,
     *,
     coefficients: Sequence[float] = (1.0, 2.0, 1.0),
 ) -> int:
@@ -25,12 +39,21 @@ def feature_width(
         coefficients: those of poly2, which has no features where one is 0.
 
     Raises: ValueError for unknown names and an n_dims that leaves no feature.
+
+    Examples:
+        >>> ops.feature_width("elu1", 8), ops.feature_width("poly2", 8)
+        (8, 45)
     """
     return torch.ops.tarn.feature_width(name, d_key, _dims(n_dims), list(coefficients))
 
 
-def feature_frequencies(name: str, d_key: int, n_dims: Optional[int] = None) -> int:
-    """Columns of the omega that the map wants; 0 for maps without one."""
+def feature_frequencies(name: str, d_key: int, n_dims: int | None = None) -> int:
+    """Columns of the omega that the map wants; 0 for maps without one.
+
+    Examples:
+        >>> ops.feature_frequencies("favor", 8, n_dims=32), ops.feature_frequencies("elu1", 8)
+        (16, 0)
+    """
     return torch.ops.tarn.feature_frequencies(name, d_key, _dims(n_dims))
 
 
@@ -42,7 +65,7 @@ def draw_omega(
     seed: int,
     layer: int = 0,
     step: int = 0,
-) -> torch.Tensor:
+) -> Tensor:
     """Random directions of favor, rff, smoothed-rff and grf: [d_key, n_freq]
     float32, a pure function of the arguments (Philox).
 
@@ -56,16 +79,20 @@ def draw_omega(
     Raises: ValueError for sizes below 1 and indices out of range.
     O(n_freq d_key^2) time if orthogonal. Thread-safe.
     Source: Choromanski et al. 2021 (arXiv 2009.14794), section 2.4.
+
+    Examples:
+        >>> ops.draw_omega(8, 16, orthogonal=True, seed=1).shape
+        torch.Size([8, 16])
     """
     return torch.ops.tarn.draw_omega(d_key, n_freq, bool(orthogonal), seed, layer, step)
 
 
 def poly2(
-    x: torch.Tensor,
+    x: Tensor,
     *,
-    softmax_temp: Optional[float] = None,
+    softmax_temp: float | None = None,
     coefficients: Sequence[float] = (1.0, 2.0, 1.0),
-) -> torch.Tensor:
+) -> Tensor:
     """Features of the kernel a0 + a1 y + a2 y^2, y = softmax_temp q.k.
 
     Args:
@@ -78,19 +105,23 @@ def poly2(
         sqrt(a1) x~, sqrt(a2) x~_i^2, sqrt(2 a2) x~_i x~_l for i < l in
         lexicographic order, with x~ = sqrt(softmax_temp) x.
     Raises: ValueError, TypeError. Thread-safe.
+
+    Examples:
+        >>> ops.poly2(torch.randn(2, 5, 4, 8)).shape
+        torch.Size([2, 5, 4, 45])
     """
     _want_rows("poly2", x)
     return torch.ops.tarn.poly2(x, softmax_temp, [float(a) for a in coefficients])
 
 
 def favor(
-    x: torch.Tensor,
-    omega: torch.Tensor,
+    x: Tensor,
+    omega: Tensor,
     *,
-    softmax_temp: Optional[float] = None,
+    softmax_temp: float | None = None,
     positive: bool = False,
     stabilise: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Positive random features (FAVOR+): the mean of phi(x).phi(y) over omega is
     exp(softmax_temp x.y). With u = omega^T x~,
     ``phi = exp(-|x~|^2 / 2) [exp(u); exp(-u)] / sqrt(C)``.
@@ -106,14 +137,19 @@ def favor(
     Returns: [..., C], dtype of x, all positive.
     Raises: ValueError, TypeError. Thread-safe.
     Source: Choromanski et al. 2021 (arXiv 2009.14794), lemma 1.
+
+    Examples:
+        >>> omega = ops.draw_omega(8, 16, orthogonal=True, seed=1)
+        >>> ops.favor(torch.randn(2, 5, 4, 8), omega).shape
+        torch.Size([2, 5, 4, 32])
     """
     _want_rows("favor", x)
     return torch.ops.tarn.favor(x, omega, softmax_temp, bool(positive), bool(stabilise))
 
 
 def rff(
-    x: torch.Tensor, omega: torch.Tensor, *, softmax_temp: Optional[float] = None
-) -> torch.Tensor:
+    x: Tensor, omega: Tensor, *, softmax_temp: float | None = None
+) -> Tensor:
     """Random Fourier features: phi(x).phi(y) approximates
     exp(-softmax_temp |x - y|^2 / 2). ``phi = [cos u; sin u] / sqrt(n_freq)``.
 
@@ -121,35 +157,45 @@ def rff(
     Returns: [..., 2 n_freq] of both signs and unit norm, dtype of x.
     Raises: ValueError, TypeError. Thread-safe.
     Source: Rahimi and Recht 2007, algorithm 1.
+
+    Examples:
+        >>> omega = ops.draw_omega(8, 16, orthogonal=False, seed=1)
+        >>> ops.rff(torch.randn(2, 5, 4, 8), omega).shape
+        torch.Size([2, 5, 4, 32])
     """
     _want_rows("rff", x)
     return torch.ops.tarn.rff(x, omega, softmax_temp)
 
 
 def smoothed_rff(
-    x: torch.Tensor,
-    omega: torch.Tensor,
+    x: Tensor,
+    omega: Tensor,
     *,
-    softmax_temp: Optional[float] = None,
+    softmax_temp: float | None = None,
     smoothing: float = 1.0,
-) -> torch.Tensor:
+) -> Tensor:
     """`rff` and one constant feature, which adds smoothing^2 to the kernel.
 
     Args: x, omega, softmax_temp: as in rff. smoothing: finite.
     Returns: [..., 2 n_freq + 1], dtype of x.
     Raises: ValueError, TypeError. Thread-safe.
+
+    Examples:
+        >>> omega = ops.draw_omega(8, 16, orthogonal=False, seed=1)
+        >>> ops.smoothed_rff(torch.randn(2, 5, 4, 8), omega, smoothing=0.5).shape
+        torch.Size([2, 5, 4, 33])
     """
     _want_rows("smoothed_rff", x)
     return torch.ops.tarn.smoothed_rff(x, omega, softmax_temp, float(smoothing))
 
 
 def grf(
-    x: torch.Tensor,
-    omega: torch.Tensor,
+    x: Tensor,
+    omega: Tensor,
     *,
-    softmax_temp: Optional[float] = 1.0,
-    kernel_fn: "str | Callable[[torch.Tensor], torch.Tensor]" = "relu",
-) -> torch.Tensor:
+    softmax_temp: float | None = 1.0,
+    kernel_fn: str | Callable[[Tensor], Tensor] = "relu",
+) -> Tensor:
     """Generalised random features f(omega^T x~), without a factor.
 
     Args:
@@ -160,6 +206,11 @@ def grf(
     Returns: [..., n_freq], dtype of x.
     Raises: ValueError, TypeError. Thread-safe.
     Source: Choromanski et al. 2021 (arXiv 2009.14794), section 2.2.
+
+    Examples:
+        >>> omega = ops.draw_omega(8, 16, orthogonal=True, seed=1)
+        >>> ops.grf(torch.randn(2, 5, 4, 8), omega, kernel_fn=torch.sigmoid).shape
+        torch.Size([2, 5, 4, 16])
     """
     _want_rows("grf", x)
     if callable(kernel_fn):
@@ -169,21 +220,21 @@ def grf(
 
 
 def projected(
-    x: torch.Tensor,
-    omega: torch.Tensor,
-    softmax_temp: Optional[float],
-    kernel_fn: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
+    x: Tensor,
+    omega: Tensor,
+    softmax_temp: float | None,
+    kernel_fn: Callable[[Tensor], Tensor],
+) -> Tensor:
     """kernel_fn(omega^T x~), dtype of x; kernel_fn sees float32 or float64."""
     wide = x if x.dtype == torch.float64 else x.float()
     return kernel_fn(torch.ops.tarn.random_projection(wide, omega, softmax_temp)).to(x.dtype)
 
 
-def _dims(n_dims: Optional[int]) -> int:
+def _dims(n_dims: int | None) -> int:
     if n_dims == 0:
         raise checks.value_error("feature_width", "n_dims", "at least 1 or None", 0)
     return 0 if n_dims is None else n_dims
 
 
-def _want_rows(op: str, x: torch.Tensor) -> None:
+def _want_rows(op: str, x: Tensor) -> None:
     checks.want_tensor(op, "x", x)

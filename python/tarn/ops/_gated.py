@@ -1,34 +1,44 @@
 """Recurrences with decay, the delta rule or a low-rank change: one state S [K, V] a value head
 that forgets, takes in a key and a value a token, and is read by a query.
-Three operators compute all of them; the families below are their names for them."""
+Three operators compute all of them; `_decay_families` and `_delta_families` have the
+families' names for them."""
 
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from tarn.ops import _checks as checks
 
-__all__ = [
-    "decay_attention",
-    "delta_attention",
-    "delta_rule",
-    "dplr_attention",
-    "gated_delta_rule",
-    "gated_linear_attention",
-    "kda",
-    "lightning_attention",
-    "lightning_gates",
-    "retention",
-    "retention_gates",
-    "rwkv6",
-    "rwkv7",
-    "ssd",
-]
+__all__ = ["decay_attention", "delta_attention", "dplr_attention"]
 
 
-def _call(op: str, operands: dict[str, Tensor], optional: dict[str, Tensor | None],
-          scale: float | None, return_state: bool) -> Any:
+# Options that overloads share; the docstrings say what they mean.
+class SequenceOptions(TypedDict, total=False):
+    lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    initial_state: Tensor | None
+
+
+class ScaledOptions(SequenceOptions, total=False):
+    scale: float | None
+
+
+class GateOptions(ScaledOptions, total=False):
+    gates: Tensor | None
+
+
+class DecayOptions(GateOptions, total=False):
+    bonus: Tensor | None
+
+
+def _call(
+    op: str,
+    operands: dict[str, Tensor],
+    optional: dict[str, Tensor | None],
+    scale: float | None,
+    return_state: bool,
+) -> Any:
     for name, tensor in operands.items():
         checks.want_tensor(op, name, tensor)
     for name, tensor in optional.items():
@@ -51,9 +61,47 @@ def _call(op: str, operands: dict[str, Tensor], optional: dict[str, Tensor | Non
         function = torch.ops.tarn.decay_attention
         first += [gates, optional["bonus"]]
     out, state, _ = function.default(
-        *first, optional["lengths"], optional["cu_seqlens"], optional["initial_state"],
-        float(scale), bool(return_state))
+        *first,
+        optional["lengths"],
+        optional["cu_seqlens"],
+        optional["initial_state"],
+        float(scale),
+        bool(return_state),
+    )
     return (out, state) if return_state else out
+
+
+@overload
+def decay_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    **options: Unpack[DecayOptions],
+) -> Tensor: ...
+
+
+@overload
+def decay_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[True],
+    **options: Unpack[DecayOptions],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def decay_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: bool,
+    **options: Unpack[DecayOptions],
+) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def decay_attention(
@@ -68,7 +116,7 @@ def decay_attention(
     initial_state: Tensor | None = None,
     scale: float | None = None,
     return_state: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Linear attention whose state decays, without a denominator:
     ``S_t = Diag(exp(g_t)) S_{t-1} + k_t v_t^T``, ``out_t = scale S_t^T q_t``.
 
@@ -102,11 +150,63 @@ def decay_attention(
     number of threads; the rest is composed from torch's operators. Differentiable to
     any order. Thread-safe. After Sun et al. 2023 (arXiv 2307.08621), Yang et al.
     2023 (arXiv 2312.06635), Dao and Gu 2024 (arXiv 2405.21060).
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> gates = -torch.rand(2, 5, 4)
+        >>> out, state = ops.decay_attention(q, k, v, gates=gates, return_state=True)
+        >>> out.shape, state.shape
+        (torch.Size([2, 5, 4, 8]), torch.Size([2, 4, 8, 8]))
     """
     return _call(
-        "decay_attention", {"queries": queries, "keys": keys, "values": values},
-        {"gates": gates, "bonus": bonus, "lengths": lengths, "cu_seqlens": cu_seqlens,
-         "initial_state": initial_state}, scale, return_state)
+        "decay_attention",
+        {"queries": queries, "keys": keys, "values": values},
+        {
+            "gates": gates,
+            "bonus": bonus,
+            "lengths": lengths,
+            "cu_seqlens": cu_seqlens,
+            "initial_state": initial_state,
+        },
+        scale,
+        return_state,
+    )
+
+
+@overload
+def delta_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    betas: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    **options: Unpack[GateOptions],
+) -> Tensor: ...
+
+
+@overload
+def delta_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    betas: Tensor,
+    *,
+    return_state: Literal[True],
+    **options: Unpack[GateOptions],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def delta_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    betas: Tensor,
+    *,
+    return_state: bool,
+    **options: Unpack[GateOptions],
+) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def delta_attention(
@@ -121,21 +221,73 @@ def delta_attention(
     initial_state: Tensor | None = None,
     scale: float | None = None,
     return_state: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The delta rule: what the state holds at a key is replaced by the value, as far
     as beta says. ``W = Diag(exp(g_t)) S_{t-1}``,
     ``S_t = W + beta_t k_t (v_t - W^T k_t)^T``, ``out_t = scale S_t^T q_t``.
 
     betas: [B, T, HV], any number; keys are meant to have length 1
     (:func:`normalized`), where 0 to 1 forgets and up to 2 reflects. Everything else
-    is as in :func:`decay_attention`. Differentiable to any order. After Yang et al. 2024 (arXiv 2406.06484, and
-    2412.06464 with gates).
+    is as in :func:`decay_attention`. Differentiable to any order. After Yang et al.
+    2024 (arXiv 2406.06484, and 2412.06464 with gates).
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> k = torch.nn.functional.normalize(k, dim=-1)
+        >>> ops.delta_attention(q, k, v, torch.rand(2, 5, 4)).shape
+        torch.Size([2, 5, 4, 8])
     """
     return _call(
         "delta_attention",
         {"queries": queries, "keys": keys, "values": values, "betas": betas},
-        {"gates": gates, "lengths": lengths, "cu_seqlens": cu_seqlens,
-         "initial_state": initial_state}, scale, return_state)
+        {
+            "gates": gates,
+            "lengths": lengths,
+            "cu_seqlens": cu_seqlens,
+            "initial_state": initial_state,
+        },
+        scale,
+        return_state,
+    )
+
+
+@overload
+def dplr_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: Tensor,
+    writes: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    **options: Unpack[GateOptions],
+) -> Tensor: ...
+
+
+@overload
+def dplr_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: Tensor,
+    writes: Tensor,
+    *,
+    return_state: Literal[True],
+    **options: Unpack[GateOptions],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def dplr_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: Tensor,
+    writes: Tensor,
+    *,
+    return_state: bool,
+    **options: Unpack[GateOptions],
+) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def dplr_attention(
@@ -151,7 +303,7 @@ def dplr_attention(
     initial_state: Tensor | None = None,
     scale: float | None = None,
     return_state: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """A state that changes by a diagonal plus a low-rank matrix:
     ``S_t = Diag(exp(g_t)) S_{t-1} + b_t (S_{t-1}^T c_t)^T + k_t v_t^T``,
     ``out_t = scale S_t^T q_t``. It stays bounded only where the transition
@@ -160,144 +312,29 @@ def dplr_attention(
     reads (c), writes (b): [B, T, H, K] in the dtype of queries; c meets the state before
     its decay. values have H heads. Everything else is as in :func:`decay_attention`.
     Differentiable to any order. After Peng et al. 2025 (arXiv 2503.14456).
+
+    Examples:
+        >>> q, k, v, reads = torch.randn(4, 2, 5, 4, 8)
+        >>> reads = torch.nn.functional.normalize(reads, dim=-1)
+        >>> out = ops.dplr_attention(q, k, v, reads, -reads, gates=-torch.rand(2, 5, 4, 8))
+        >>> out.shape
+        torch.Size([2, 5, 4, 8])
     """
     return _call(
         "dplr_attention",
         {"queries": queries, "keys": keys, "values": values, "reads": reads, "writes": writes},
-        {"gates": gates, "lengths": lengths, "cu_seqlens": cu_seqlens,
-         "initial_state": initial_state}, scale, return_state)
+        {
+            "gates": gates,
+            "lengths": lengths,
+            "cu_seqlens": cu_seqlens,
+            "initial_state": initial_state,
+        },
+        scale,
+        return_state,
+    )
 
 
 def normalized(x: Tensor, eps: float = 1e-6) -> Tensor:
     """x [..., K] at length 1: ``x / sqrt(sum x^2 + eps)``, computed in float32 at least."""
     wide = x if x.dtype == torch.float64 else x.float()
     return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
-
-
-# --- Families: their gates, their defaults -------------------------------------------
-
-
-def _as_gates(logarithms: Tensor, like: Tensor | None) -> Tensor:
-    if like is None:
-        return logarithms.float()
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return logarithms.to(like.device, dtype)
-
-
-def retention_gates(heads: int, *, like: Tensor | None = None) -> Tensor:
-    """[heads]: log(1 - 2^(-5 - h)), RetNet's decays (Sun et al. 2023, eq. 8). float32 on
-    the CPU, or beside `like`: on its device, in float64 where it is that."""
-    logarithms = torch.log1p(-torch.exp2(-5 - torch.arange(heads, dtype=torch.float64)))
-    return _as_gates(logarithms, like)
-
-
-def retention(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Any:
-    """RetNet: :func:`decay_attention` with one constant decay a head. `gates` [HV] may
-    be given; the default is :func:`retention_gates`. Rotary positions are the
-    caller's. Differentiable to any order."""
-    options.setdefault("gates", None)
-    if options["gates"] is None:
-        checks.want_tensor("retention", "values", values)
-        options["gates"] = retention_gates(values.shape[2], like=values)
-    return decay_attention(queries, keys, values, **options)
-
-
-def lightning_gates(heads: int, layer: int, n_layers: int, *,
-                    like: Tensor | None = None) -> Tensor:
-    """[heads]: -2^(-8 (h + 1) / heads) (1 - layer / (n_layers - 1) + 1e-5), as
-    MiniMax-01's models have it (arXiv 2501.08313); layer counts from 0. Dtype and device as in
-    :func:`retention_gates`."""
-    if not 0 <= layer < n_layers:
-        raise checks.value_error("lightning_gates", "layer", f"0 to {n_layers - 1}", layer)
-    slopes = torch.exp2(-8 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
-    share = 1 - layer / (n_layers - 1 + 1e-5) + 1e-5
-    return _as_gates(-slopes * share, like)
-
-
-def lightning_attention(queries: Tensor, keys: Tensor, values: Tensor, layer: int,
-                        n_layers: int, *, scale: float | None = 1.0, **options: Any) -> Any:
-    """Lightning attention: :func:`decay_attention` with :func:`lightning_gates`. Its
-    models apply silu to queries, keys and values themselves, and use no scale.
-    Differentiable to any order."""
-    checks.want_tensor("lightning_attention", "values", values)
-    gates = lightning_gates(values.shape[2], layer, n_layers, like=values)
-    return decay_attention(queries, keys, values, gates=gates, scale=scale, **options)
-
-
-def gated_linear_attention(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor,
-                           **options: Any) -> Any:
-    """GLA and HGRN2 (keys 1 - exp(gates)): :func:`decay_attention` with a gate a
-    channel, gates [B, T, HV, K]. Differentiable to any order."""
-    return decay_attention(queries, keys, values, gates=gates, **options)
-
-
-def rwkv6(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, bonus: Tensor, *,
-          scale: float | None = 1.0, **options: Any) -> Any:
-    """RWKV-6 (Peng et al. 2024, arXiv 2404.05892): the read comes before the decay.
-    queries are its receptance, gates [B, T, H, K] its -exp(w), bonus [H, K] its u.
-    Differentiable to any order."""
-    return decay_attention(queries, keys, values, gates=gates, bonus=bonus, scale=scale, **options)
-
-
-def rwkv7(queries: Tensor, gates: Tensor, keys: Tensor, values: Tensor, reads: Tensor,
-          writes: Tensor, *, scale: float | None = 1.0, **options: Any) -> Any:
-    """RWKV-7 (Peng et al. 2025, arXiv 2503.14456): :func:`dplr_attention` with the order of
-    its r, w, k, v, a, b: queries are its receptance, gates [B, T, H, K] its log decay, reads
-    its -kappa and writes its kappa * alpha. Differentiable to any order."""
-    return dplr_attention(queries, keys, values, reads, writes, gates=gates, scale=scale, **options)
-
-
-def delta_rule(queries: Tensor, keys: Tensor, values: Tensor, betas: Tensor,
-               **options: Any) -> Any:
-    """DeltaNet: :func:`delta_attention` without gates. Differentiable to any order."""
-    return delta_attention(queries, keys, values, betas, **options)
-
-
-def gated_delta_rule(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor,
-                     betas: Tensor, *, normalize: bool = False, **options: Any) -> Any:
-    """Gated DeltaNet: :func:`delta_attention` with gates [B, T, HV]. normalize: queries
-    and keys are brought to length 1 first. Differentiable to any order."""
-    if normalize:
-        queries, keys = normalized(queries), normalized(keys)
-    return delta_attention(queries, keys, values, betas, gates=gates, **options)
-
-
-def kda(queries: Tensor, keys: Tensor, values: Tensor, gates: Tensor, betas: Tensor, *,
-        normalize: bool = False, **options: Any) -> Any:
-    """Kimi delta attention (arXiv 2510.26692): :func:`gated_delta_rule` with a gate a
-    channel, gates [B, T, HV, K]. Differentiable to any order."""
-    return gated_delta_rule(queries, keys, values, gates, betas, normalize=normalize, **options)
-
-
-def ssd(
-    x: Tensor,
-    dt: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    *,
-    D: Tensor | None = None,
-    **options: Any,
-) -> Any:
-    """Mamba-2's state space (Dao and Gu 2024, arXiv 2405.21060):
-    ``S_t = exp(dt_t A) S_{t-1} + B_t (dt_t x_t)^T``, ``out_t = S_t^T C_t + D x_t``.
-
-    x: [B, T, heads, P]; dt: [B, T, heads], after its softplus; A: [heads], negative;
-    B, C: [B, T, groups, N], consecutive heads sharing a group; D: [heads] or None.
-    The state is [B, heads, N, P]. `lengths`, `cu_seqlens`, `initial_state` and
-    `return_state` are those of :func:`decay_attention`; there is no scale.
-    Differentiable to any order.
-    """
-    for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D}.items():
-        if tensor is not None or name != "D":
-            checks.want_tensor("ssd", name, tensor)
-    if "scale" in options or "gates" in options or "bonus" in options:
-        raise checks.type_error("ssd", "options", "lengths, cu_seqlens, initial_state, return_state",
-                                ", ".join(sorted(options)))
-    values = (x * dt.unsqueeze(-1)).to(x.dtype)
-    found = decay_attention(C, B, values, gates=dt * A, scale=1.0, **options)
-    if D is None:
-        return found
-    out = found[0] if isinstance(found, tuple) else found
-    summed = (out + x * D.view(-1, 1)).to(out.dtype)
-    return (summed, found[1]) if isinstance(found, tuple) else summed

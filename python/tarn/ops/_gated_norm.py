@@ -48,6 +48,11 @@ def gated_norm(
     of threads; the rest is composed from torch's operators. Differentiable to any order.
     Thread-safe. After the layers of Gated DeltaNet (arXiv 2412.06464), Mamba-2
     (arXiv 2405.21060) and RWKV-7 (arXiv 2503.14456).
+
+    Examples:
+        >>> x, gate = torch.randn(2, 2, 5, 4, 8)
+        >>> ops.gated_norm(x, torch.ones(8), gate=gate).shape
+        torch.Size([2, 5, 4, 8])
     """
     for name, tensor in {"x": x, "weight": weight, "bias": bias, "gate": gate}.items():
         if tensor is not None or name in ("x", "weight"):

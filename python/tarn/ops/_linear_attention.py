@@ -1,7 +1,12 @@
 """Linear attention: whole sequences and single tokens (Katharopoulos et al.
 2020, arXiv 2006.16236)."""
 
+from __future__ import annotations
+
+from typing import Literal, TypedDict, Unpack, overload
+
 import torch
+from torch import Tensor
 
 from tarn.ops import _checks as checks
 from tarn.ops import _fla
@@ -9,30 +14,80 @@ from tarn.ops._mapped_attention import (
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
-from tarn.ops._state import LinearState
+from tarn.ops._state import LinearState, StateLike
+
+__all__ = ["linear_attention", "linear_attention_step"]
 
 _OP = "linear_attention"
 _STEP = "linear_attention_step"
 
 
+# Options that the overloads share; the docstring says what they mean.
+class _Options(TypedDict, total=False):
+    causal: bool
+    causal_offset: int
+    feature_map: str
+    key_mask: Tensor | None
+    key_lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    denominator: str
+    eps: float
+    scale: float
+    initial_state: StateLike | None
+    chunk_size: int | None
+
+
+@overload
 def linear_attention(
-    queries,
-    keys,
-    values,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
     *,
-    causal=True,
-    causal_offset=0,
-    feature_map="elu1",
-    key_mask=None,
-    key_lengths=None,
-    cu_seqlens=None,
-    denominator="exact",
-    eps=1e-6,
-    scale=1.0,
-    initial_state=None,
-    return_state=False,
-    chunk_size=None,
-):
+    return_state: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Tensor: ...
+
+
+@overload
+def linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[True],
+    **options: Unpack[_Options],
+) -> tuple[Tensor, LinearState]: ...
+
+
+@overload
+def linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: bool,
+    **options: Unpack[_Options],
+) -> Tensor | tuple[Tensor, LinearState]: ...
+
+
+def linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    causal: bool = True,
+    causal_offset: int = 0,
+    feature_map: str = "elu1",
+    key_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    denominator: str = "exact",
+    eps: float = 1e-6,
+    scale: float = 1.0,
+    initial_state: StateLike | None = None,
+    return_state: bool = False,
+    chunk_size: int | None = None,
+) -> Tensor | tuple[Tensor, LinearState]:
     """Linear attention over whole sequences, in chunked form.
 
     Query i reads the keys A(i): all kept keys, if causal those with
@@ -53,7 +108,8 @@ def linear_attention(
         causal_offset: tokens by which queries come later than keys; may be
             negative. S - T aligns the last query with the last key.
         feature_map: phi, "elu1" (elu(x) + 1), "identity", "relu" (max(x, 0)),
-            "relu2" (its square) or "softplus" (log(1 + exp(x))). mapped_linear_attention takes more.
+            "relu2" (its square) or "softplus" (log(1 + exp(x))).
+            mapped_linear_attention takes more.
         key_mask: [B, S] bool, True = keep. None keeps all. What is masked, NaN
             included, has no influence. Combines with key_lengths.
         key_lengths: [B] int32 or int64, keys kept at the front of each row.
@@ -87,6 +143,14 @@ def linear_attention(
     linear time and memory; there an unmasked NaN spreads over its sequence and
     head. Differentiable to any order. Where flash-linear-attention is installed
     its kernel serves the calls on CUDA that it computes. Thread-safe.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.linear_attention(q, k, v).shape
+        torch.Size([2, 5, 4, 8])
+        >>> out, state = ops.linear_attention(q, k, v, return_state=True)
+        >>> state.S.shape, state.z.shape
+        (torch.Size([2, 4, 8, 8]), torch.Size([2, 4, 8]))
     """
     nothing = key_mask is key_lengths is cu_seqlens is initial_state is chunk_size is None
     if (
@@ -155,16 +219,16 @@ def linear_attention(
 
 
 def linear_attention_step(
-    queries,
-    keys,
-    values,
-    state=None,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    state: StateLike | None = None,
     *,
-    feature_map="elu1",
-    denominator="exact",
-    eps=1e-6,
-    scale=1.0,
-):
+    feature_map: str = "elu1",
+    denominator: str = "exact",
+    eps: float = 1e-6,
+    scale: float = 1.0,
+) -> tuple[Tensor, LinearState]:
     """Linear attention of one new token per row, in recurrent form.
 
     ``S += phi(k) v^T; z += phi(k); out = S^T phi(q) / z . phi(q)``: the token
@@ -188,6 +252,13 @@ def linear_attention_step(
 
     O(B HV K V) time. Thread-safe. Same bits for any number of threads. Differentiable
     to any order.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 8)
+        >>> out, state = ops.linear_attention_step(q, k, v)
+        >>> out, state = ops.linear_attention_step(q, k, v, state)
+        >>> out.shape, state.S.shape
+        (torch.Size([2, 4, 8]), torch.Size([2, 4, 8, 8]))
     """
     checks.want_step_call(_STEP, queries, keys, values)
     checks.want_options(_STEP, feature_map, denominator, eps, scale)

@@ -1,46 +1,152 @@
 """Linear attention with any feature map: by name, or the caller's own."""
 
-from typing import Any, Callable, Optional, Sequence, Union
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict, Unpack, overload
 
 import torch
+from torch import Tensor
 
 from tarn.ops import _checks as checks
 from tarn.ops import _fla
-from tarn.ops._feature_maps import projected
-from tarn.ops._state import LinearState
+from tarn.ops._map_functions import (
+    FeatureFunction,
+    FeatureMap,
+    functions_of,
+    mapped,
+    want_no_stabilise,
+    without_masked,
+)
+from tarn.ops._state import LinearState, StateLike
+
+__all__ = [
+    "causal_dot_product",
+    "mapped_linear_attention",
+    "mapped_linear_attention_step",
+]
 
 _OP = "mapped_linear_attention"
 _STEP = "mapped_linear_attention_step"
 
-FeatureFunction = Callable[[torch.Tensor], torch.Tensor]
-FeatureMap = Union[str, FeatureFunction, "tuple[FeatureFunction, FeatureFunction]"]
+# Options that the overloads share; the docstring says what they mean.
+class _Options(TypedDict, total=False):
+    feature_map: FeatureMap
+    omega: Tensor | None
+    softmax_temp: float | None
+    coefficients: Sequence[float]
+    smoothing: float
+    stabilise: bool
+    kernel_fn: str | FeatureFunction
+    causal: bool
+    causal_offset: int
+    key_mask: Tensor | None
+    key_lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    denominator: str | None
+    eps: float
+    scale: float
+    initial_state: StateLike | None
+    chunk_size: int | None
+
+
+@overload
+def mapped_linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    return_clamped: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Tensor: ...
+
+
+@overload
+def mapped_linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[True],
+    return_clamped: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> tuple[Tensor, LinearState]: ...
+
+
+@overload
+def mapped_linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[False] = False,
+    return_clamped: Literal[True],
+    **options: Unpack[_Options],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def mapped_linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: Literal[True],
+    return_clamped: Literal[True],
+    **options: Unpack[_Options],
+) -> tuple[Tensor, LinearState, Tensor]: ...
+
+
+@overload
+def mapped_linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: bool,
+    return_clamped: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Tensor | tuple[Tensor, LinearState]: ...
+
+
+@overload
+def mapped_linear_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_state: bool = False,
+    return_clamped: bool = False,
+    **options: Unpack[_Options],
+) -> Tensor | tuple[Tensor | LinearState, ...]: ...
 
 
 def mapped_linear_attention(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
     *,
     feature_map: FeatureMap = "elu1",
-    omega: Optional[torch.Tensor] = None,
-    softmax_temp: Optional[float] = None,
+    omega: Tensor | None = None,
+    softmax_temp: float | None = None,
     coefficients: Sequence[float] = (1.0, 2.0, 1.0),
     smoothing: float = 1.0,
     stabilise: bool = False,
-    kernel_fn: "str | FeatureFunction" = "relu",
+    kernel_fn: str | FeatureFunction = "relu",
     causal: bool = True,
     causal_offset: int = 0,
-    key_mask: Optional[torch.Tensor] = None,
-    key_lengths: Optional[torch.Tensor] = None,
-    cu_seqlens: Optional[torch.Tensor] = None,
-    denominator: Optional[str] = None,
+    key_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    denominator: str | None = None,
     eps: float = 1e-6,
     scale: float = 1.0,
-    initial_state: Optional[LinearState] = None,
+    initial_state: StateLike | None = None,
     return_state: bool = False,
     return_clamped: bool = False,
-    chunk_size: Optional[int] = None,
-) -> Any:
+    chunk_size: int | None = None,
+) -> Tensor | tuple[Tensor | LinearState, ...]:
     """`linear_attention` with any feature map.
 
     Args:
@@ -76,18 +182,26 @@ def mapped_linear_attention(
     Thread-safe. O(T C) memory for features of maps outside the kernel; under
     `stabilise` causal calls take 16 exponentials per feature and token, kept for
     the gradient. Differentiable to any order, as `linear_attention`.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> omega = ops.draw_omega(8, 16, orthogonal=True, seed=1)
+        >>> ops.mapped_linear_attention(q, k, v, feature_map="favor", omega=omega).shape
+        torch.Size([2, 5, 4, 8])
+        >>> ops.mapped_linear_attention(q, k, v, feature_map=torch.sigmoid).shape
+        torch.Size([2, 5, 4, 8])
     """
     checks.want_sequence_call(
         _OP, queries, keys, values, causal_offset, key_mask, key_lengths, cu_seqlens
     )
     checks.want_choice(_OP, "chunk_size", chunk_size, checks.CHUNK_SIZES)
     _want_options(_OP, denominator, eps, scale)
-    name, functions = _functions(_OP, feature_map, omega, softmax_temp, kernel_fn)
+    name, functions = functions_of(_OP, feature_map, omega, softmax_temp, kernel_fn)
     if functions is not None:
         omega = softmax_temp = None  # the functions hold theirs
-        _want_no_stabilise(_OP, stabilise)
-        keys = _without_masked(keys, key_mask, key_lengths)
-        queries, keys = _mapped(_OP, functions, queries, keys, values)
+        want_no_stabilise(_OP, stabilise)
+        keys = without_masked(keys, key_mask, key_lengths)
+        queries, keys = mapped(_OP, functions, queries, keys, values)
     # Left to the map, the denominator of identity is the signed one.
     divided = denominator in checks.DIVIDED and (denominator or name) != "identity"
     plain = omega is None and softmax_temp is None and not stabilise
@@ -135,22 +249,22 @@ def mapped_linear_attention(
 
 
 def mapped_linear_attention_step(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    state: Optional[LinearState] = None,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    state: StateLike | None = None,
     *,
     feature_map: FeatureMap = "elu1",
-    omega: Optional[torch.Tensor] = None,
-    softmax_temp: Optional[float] = None,
+    omega: Tensor | None = None,
+    softmax_temp: float | None = None,
     coefficients: Sequence[float] = (1.0, 2.0, 1.0),
     smoothing: float = 1.0,
     stabilise: bool = False,
-    kernel_fn: "str | FeatureFunction" = "relu",
-    denominator: Optional[str] = None,
+    kernel_fn: str | FeatureFunction = "relu",
+    denominator: str | None = None,
     eps: float = 1e-6,
     scale: float = 1.0,
-):
+) -> tuple[Tensor, LinearState]:
     """`linear_attention_step` with any feature map: one token per row.
 
     Args:
@@ -162,14 +276,20 @@ def mapped_linear_attention_step(
     Returns: (out [B, HV, V] with the dtype of queries, new LinearState).
     Raises: ValueError, TypeError. Thread-safe. O(B HV C V) time.
     Differentiable to any order, as `linear_attention`.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 8)
+        >>> out, state = ops.mapped_linear_attention_step(q, k, v, feature_map="poly2")
+        >>> out.shape, state.S.shape
+        (torch.Size([2, 4, 8]), torch.Size([2, 4, 45, 8]))
     """
     checks.want_step_call(_STEP, queries, keys, values)
     _want_options(_STEP, denominator, eps, scale)
-    name, functions = _functions(_STEP, feature_map, omega, softmax_temp, kernel_fn)
+    name, functions = functions_of(_STEP, feature_map, omega, softmax_temp, kernel_fn)
     if functions is not None:
         omega = softmax_temp = None  # the functions hold theirs
-        _want_no_stabilise(_STEP, stabilise)
-        queries, keys = _mapped(_STEP, functions, queries, keys, values)
+        want_no_stabilise(_STEP, stabilise)
+        queries, keys = mapped(_STEP, functions, queries, keys, values)
     out, S, z, extra, _ = torch.ops.tarn.mapped_linear_attention_step.default(
         queries,
         keys,
@@ -188,9 +308,7 @@ def mapped_linear_attention_step(
     return out, _state(S, z, extra)
 
 
-def causal_dot_product(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
-) -> torch.Tensor:
+def causal_dot_product(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """out_i = sum over j <= i of (q_i . k_j) v_j: the numerator of causal linear
     attention, heads before time.
 
@@ -201,6 +319,11 @@ def causal_dot_product(
     Returns: [N, H, L, M], dtype of queries; rows i >= S read all keys.
     Raises: ValueError, TypeError. Thread-safe. O(N H L E M) time.
         Differentiable to any order, as `linear_attention`.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 5, 8)  # heads before time
+        >>> ops.causal_dot_product(q, k, v).shape
+        torch.Size([2, 4, 5, 8])
     """
     op = "causal_dot_product"
     checks.want_operands(op, ("N", "H", "L", "E"), queries, keys, values)
@@ -211,7 +334,9 @@ def causal_dot_product(
     return torch.ops.tarn.causal_dot_product.default(queries, keys, values)
 
 
-def _state_parts(op, argument, state):
+def _state_parts(
+    op: str, argument: str, state: StateLike | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """S, z and extra as the operators take them; they check the tensors."""
     if state is None:
         return None, None, None
@@ -221,66 +346,16 @@ def _state_parts(op, argument, state):
     for name, part in zip(("S", "z", "extra"), state):
         if part is not None or name != "extra":
             checks.want_tensor(op, f"{argument}.{name}", part)
-    return LinearState(*state)
+    return LinearState(state[0], state[1], state[2] if len(state) == 3 else None)
 
 
-def _state(S, z, extra):
+def _state(S: Tensor, z: Tensor, extra: Tensor) -> LinearState:
     # Maps without further state return an extra of one axis and no entries.
     return LinearState(S, z, extra if extra.dim() > 1 else None)
 
 
-def _want_options(op, denominator, eps, scale):
+def _want_options(op: str, denominator: str | None, eps: float, scale: float) -> None:
     if denominator is not None:
         checks.want_choice(op, "denominator", denominator, checks.DENOMINATORS)
     checks.want_number(op, "eps", eps, positive=denominator == "compat")
     checks.want_number(op, "scale", scale, positive=True)
-
-
-def _want_no_stabilise(op, stabilise):
-    if stabilise:
-        raise checks.value_error(op, "stabilise", "False with a function", True)
-
-
-def _functions(op, feature_map, omega, softmax_temp, kernel_fn):
-    """A map's name for the operator, and the pair of functions that map queries
-    and keys before it, None where the operator maps them."""
-    if feature_map == "grf" and callable(kernel_fn):
-        temp = 1.0 if softmax_temp is None else softmax_temp
-        if omega is None:
-            raise checks.value_error(op, "omega", "[K, n_freq] for 'grf'", None)
-
-        function: Any = kernel_fn
-
-        def phi(x):
-            return projected(x, omega, temp, function)
-
-        return "identity", (phi, phi)
-    checks.want_choice(op, "kernel_fn", kernel_fn, ("relu",))
-    if isinstance(feature_map, str):
-        return feature_map, None
-    for argument, value in (("omega", omega), ("softmax_temp", softmax_temp)):
-        if value is not None:
-            raise checks.value_error(op, argument, "None with a function", "a value")
-    pair = feature_map if isinstance(feature_map, (tuple, list)) else (feature_map,) * 2
-    if len(pair) != 2 or not all(callable(phi) for phi in pair):
-        wanted = "a name, a function or a pair of functions"
-        raise checks.type_error(op, "feature_map", wanted, type(feature_map).__name__)
-    return "identity", tuple(pair)
-
-
-def _without_masked(keys, key_mask, key_lengths):
-    """Keys with zeros where they are not read: NaN there must not reach the
-    gradient of a function."""
-    kept = checks.kept_keys(keys, key_mask, key_lengths)
-    return keys if kept is None else keys.where(kept[:, :, None, None], 0)
-
-
-def _mapped(op, functions, queries, keys, values):
-    """Features of queries and keys, in the dtype of the values."""
-    phi_q, phi_k = functions[0](queries), functions[1](keys)
-    for argument, phi, x in (("queries", phi_q, queries), ("keys", phi_k, keys)):
-        if not isinstance(phi, torch.Tensor) or phi.shape[:-1] != x.shape[:-1]:
-            given = checks.shape_text(phi.shape) if isinstance(phi, torch.Tensor) else phi
-            wanted = f"phi({argument}) of shape {checks.shape_text(x.shape[:-1])[:-1]}, C]"
-            raise checks.value_error(op, "feature_map", wanted, given)
-    return phi_q.to(values.dtype), phi_k.to(values.dtype)

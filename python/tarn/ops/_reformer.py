@@ -70,6 +70,11 @@ def reformer_attention(
     chunk_size) memory, no T x T array. Differentiable to any order, on the buckets
     of the forward pass; the gradient keeps inputs and buckets and recomputes the
     rest. Not for torch.func. Neither batch mates nor padding matter. Thread-safe.
+
+    Examples:
+        >>> q, v = torch.randn(2, 2, 5, 4, 8)
+        >>> ops.reformer_attention(q, v, chunk_size=4, rounds=2).shape
+        torch.Size([2, 5, 4, 8])
     """
     op = "reformer_attention"
     checks.want_tensor(op, "queries", queries)

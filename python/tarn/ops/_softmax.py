@@ -3,7 +3,7 @@ the highest scores (exact top-k)."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -13,6 +13,56 @@ from tarn.ops import _checks as checks
 __all__ = ["exact_topk_attention", "full_attention", "local_attention"]
 
 
+# Options that overloads share; the docstrings say what they mean.
+class _Options(TypedDict, total=False):
+    causal: bool
+    causal_offset: int
+    attention_mask: Tensor | None
+    key_mask: Tensor | None
+    key_lengths: Tensor | None
+    bias: Tensor | None
+    softmax_temp: float | None
+    dropout: float
+    seed: Tensor | None
+
+
+class _TopKOptions(_Options, total=False):
+    topk: int
+
+
+@overload
+def full_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    need_weights: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Tensor: ...
+
+
+@overload
+def full_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    need_weights: Literal[True],
+    **options: Unpack[_Options],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def full_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    need_weights: bool,
+    **options: Unpack[_Options],
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def full_attention(
     queries: Tensor,
     keys: Tensor,
@@ -20,15 +70,15 @@ def full_attention(
     *,
     causal: bool = False,
     causal_offset: int = 0,
-    attention_mask: Optional[Tensor] = None,
-    key_mask: Optional[Tensor] = None,
-    key_lengths: Optional[Tensor] = None,
-    bias: Optional[Tensor] = None,
-    softmax_temp: Optional[float] = None,
+    attention_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    bias: Tensor | None = None,
+    softmax_temp: float | None = None,
     dropout: float = 0.0,
-    seed: Optional[Tensor] = None,
+    seed: Tensor | None = None,
     need_weights: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention over every key that the masks allow.
 
     ``s_ij = softmax_temp * q_i . k_j + bias_ij``, ``p_i = softmax of s_i over A(i)``,
@@ -67,6 +117,12 @@ def full_attention(
     weights, float64 and other devices (by torch's scaled_dot_product_attention
     where only causality is requested), in O(B H T S) memory; there a NaN that only
     attention_mask, causal or bias hides spreads. Thread-safe.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> out, weights = ops.full_attention(q, k, v, causal=True, need_weights=True)
+        >>> out.shape, weights.shape
+        (torch.Size([2, 5, 4, 8]), torch.Size([2, 4, 5, 5]))
     """
     call = _call(
         "full_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
@@ -86,13 +142,13 @@ def local_attention(
     local_context: int,
     causal: bool = False,
     causal_offset: int = 0,
-    attention_mask: Optional[Tensor] = None,
-    key_mask: Optional[Tensor] = None,
-    key_lengths: Optional[Tensor] = None,
-    bias: Optional[Tensor] = None,
-    softmax_temp: Optional[float] = None,
+    attention_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    bias: Tensor | None = None,
+    softmax_temp: float | None = None,
     dropout: float = 0.0,
-    seed: Optional[Tensor] = None,
+    seed: Tensor | None = None,
 ) -> Tensor:
     """`full_attention` over a window of `local_context` keys:
     ``i - c // 2 <= j < i + (c + 1) // 2``; an odd c is symmetric, an even one
@@ -106,6 +162,11 @@ def local_attention(
     window are never visited. The composed form (float64, other devices, gradients
     of gradients) is linear too, but for bias, attention_mask and dropout, where
     it takes O(B H T S). Differentiable to any order. Thread-safe.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.local_attention(q, k, v, local_context=3, causal=True).shape
+        torch.Size([2, 5, 4, 8])
     """
     _want_positive("local_attention", "local_context", local_context)
     call = _call(
@@ -113,6 +174,39 @@ def local_attention(
         seed, causal, causal_offset, local_context, softmax_temp, dropout,
     )  # fmt: skip
     return torch.ops.tarn.softmax_attention.default(*call)[0]
+
+
+@overload
+def exact_topk_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    need_weights: Literal[False] = False,
+    **options: Unpack[_TopKOptions],
+) -> Tensor: ...
+
+
+@overload
+def exact_topk_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    need_weights: Literal[True],
+    **options: Unpack[_TopKOptions],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def exact_topk_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    need_weights: bool,
+    **options: Unpack[_TopKOptions],
+) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def exact_topk_attention(
@@ -123,15 +217,15 @@ def exact_topk_attention(
     topk: int = 32,
     causal: bool = False,
     causal_offset: int = 0,
-    attention_mask: Optional[Tensor] = None,
-    key_mask: Optional[Tensor] = None,
-    key_lengths: Optional[Tensor] = None,
-    bias: Optional[Tensor] = None,
-    softmax_temp: Optional[float] = None,
+    attention_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    bias: Tensor | None = None,
+    softmax_temp: float | None = None,
     dropout: float = 0.0,
-    seed: Optional[Tensor] = None,
+    seed: Tensor | None = None,
     need_weights: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention over the `topk` allowed keys with the highest scores.
 
     Of equal scores the lower position is taken. Where a query may read no more
@@ -146,6 +240,11 @@ def exact_topk_attention(
     O(B H T S K) time for the choice (one kernel, float64 a stable sort); blocks
     of 64 queries, so no T x S buffer lives; the gradient keeps the chosen keys
     and values, O(B H T topk (K + V)). Differentiable to any order. Thread-safe.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 8)
+        >>> ops.exact_topk_attention(q, k, v, topk=3).shape
+        torch.Size([2, 5, 4, 8])
     """
     _want_positive("exact_topk_attention", "topk", topk)
     call = _call(
@@ -168,17 +267,17 @@ def _call(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    attention_mask: Optional[Tensor],
-    key_mask: Optional[Tensor],
-    key_lengths: Optional[Tensor],
-    bias: Optional[Tensor],
-    seed: Optional[Tensor],
+    attention_mask: Tensor | None,
+    key_mask: Tensor | None,
+    key_lengths: Tensor | None,
+    bias: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     causal_offset: int,
     local_context: int,
-    softmax_temp: Optional[float],
+    softmax_temp: float | None,
     dropout: float,
-) -> tuple:
+) -> tuple[Any, ...]:
     """The operators' arguments in their order, types checked; sizes and values
     are checked by the operators."""
     checks.want_operands(op, ("B", "T", "H", "K"), queries, keys, values)

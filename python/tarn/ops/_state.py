@@ -1,8 +1,10 @@
 """The recurrent state of linear attention as a value."""
 
-from typing import NamedTuple, Optional
+from __future__ import annotations
 
-import torch
+from typing import NamedTuple
+
+from torch import Tensor
 
 
 class LinearState(NamedTuple):
@@ -17,8 +19,19 @@ class LinearState(NamedTuple):
     Zeros in all parts are the empty state.
     Packed calls hold one row a sequence instead of B. float32 (float64 in
     float64 calls). No operator changes a state it is given.
+
+    Examples:
+        >>> S, z = torch.zeros(2, 4, 8, 8), torch.zeros(2, 4, 8)
+        >>> q, k, v = torch.randn(3, 2, 4, 8)
+        >>> out, state = ops.linear_attention_step(q, k, v, ops.LinearState(S, z))
+        >>> out.shape, state.z.shape
+        (torch.Size([2, 4, 8]), torch.Size([2, 4, 8]))
     """
 
-    S: torch.Tensor
-    z: torch.Tensor
-    extra: Optional[torch.Tensor] = None
+    S: Tensor
+    z: Tensor
+    extra: Tensor | None = None
+
+
+# What operators take for a state; None, the empty one, is apart.
+StateLike = LinearState | tuple[Tensor, Tensor] | list[Tensor]

@@ -369,7 +369,7 @@ def test_no_listener_no_matrix(monkeypatch):
     run = ops.full_attention
 
     def spy(*args, **kwargs):
-        wanted.append(kwargs["need_weights"])
+        wanted.append(kwargs.get("need_weights", False))
         return run(*args, **kwargs)
 
     monkeypatch.setattr(ops, "full_attention", spy)
