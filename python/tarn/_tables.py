@@ -42,9 +42,25 @@ def words_of(key: str) -> tuple[str, ...]:
 
 
 def mixers() -> dict[str, Row]:
-    """Mixers by name: family, sections, causal, recurrent, ... Read again at each
-    call, since a program may register more."""
-    return _by_name(torch.ops.tarn.mixer_table())
+    """Mixers by name: family, sections, causal, recurrent, ... The table is asked for
+    at each call, since a program may register more, but read only where it changed."""
+    return _mixers(torch.ops.tarn.mixer_table())
+
+
+@functools.lru_cache(maxsize=1)
+def _mixers(text: str) -> dict[str, Row]:
+    return _by_name(text)
+
+
+_known: dict[str, Row] = {}
+
+
+def mixer(name: str) -> Row | None:
+    """The row of a mixer, None without one. A row never changes, so that of a known one
+    is asked for once."""
+    if name not in _known:
+        _known.update(mixers())
+    return _known.get(name)
 
 
 def recurrent_mixers() -> tuple[str, ...]:

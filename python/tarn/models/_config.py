@@ -12,6 +12,7 @@ import torch
 
 from tarn import _library
 from tarn import _tables as tables
+from tarn._configurations import file_text
 
 _library.ensure()
 
@@ -34,8 +35,7 @@ def finish_config(config: Mapping[str, Any] | None = None, **keys: Any) -> dict[
 
 def config_text(config: Mapping[str, Any]) -> str:
     """config.json of a configuration, the bytes that `tarn train` writes."""
-    given = {name: value for name, value in config.items() if name != "format_version"}
-    return torch.ops.tarn.config_text(json.dumps(given))
+    return file_text(config)
 
 
 def weight_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

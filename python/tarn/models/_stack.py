@@ -1,5 +1,5 @@
 """The stacks of a model: every layer is built from the configuration as it sees it
-(`layer_view`), so that one stack may mix kinds of attention."""
+(`layer_views`), so that one stack may mix kinds of attention."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from tarn import _tables as tables
+from tarn._configurations import layer_views
 from tarn._residual_layer import make_norm
 from tarn._token_shift import begin_token_shift
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.feature_maps import by_name
-from tarn.models._config import layer_view
 from tarn.models._rotary import make_attention_layer
 from tarn.nn._attention import attention_type
 from tarn.nn._mixer import Mixer
@@ -36,7 +36,12 @@ _OF_STABILISED = ("stabilise",)
 _ELSEWHERE = ("feature_map", "feature_seed")
 
 
-def _settings(view: Config) -> dict[str, Any]:
+def _sections() -> set[str]:
+    """The sections of a configuration that some mixer reads."""
+    return {section for mixer in tables.mixers().values() for section in mixer["sections"]}
+
+
+def _settings(view: Config, sections: set[str]) -> dict[str, Any]:
     """Settings for the builder of one layer's attention, those of other kinds
     among them."""
     traits = tables.feature_maps()[view["feature_map"]]
@@ -45,11 +50,10 @@ def _settings(view: Config) -> dict[str, Any]:
         left.update(_OF_RANDOM)
     if not traits["can_stabilise"]:
         left.update(_OF_STABILISED)
-    read = {section for mixer in tables.mixers().values() for section in mixer["sections"]}
     settings = {
         _RENAMED.get(name, name): view[name]
         for name, field in tables.config_fields().items()
-        if field["section"] in read and name in view and name not in left
+        if field["section"] in sections and name in view and name not in left
     }
     settings["query_dimensions"] = view["d_key"]
     settings["feature_map"] = by_name(view["feature_map"])
@@ -59,15 +63,15 @@ def _settings(view: Config) -> dict[str, Any]:
 
 
 def _attention(
-    view: Config, causal: bool, number: int, kind: str | None = None
+    view: Config, sections: set[str], causal: bool, number: int, kind: str | None = None
 ) -> AttentionLayer | Mixer:
-    """The attention layer of a view. number: its place in the model, which makes its
-    random draws differ from those of the others. kind: that of cross attention, which
-    has no positions; None: the view's own."""
+    """The attention layer of a view. sections: of `_sections`. number: its place in the
+    model, which makes its random draws differ from those of the others. kind: that of
+    cross attention, which has no positions; None: the view's own."""
     if kind is None and is_mixer(view["attention"]):
         return make_mixer(view, number)
     builder = AttentionBuilder()
-    for name, value in _settings(view).items():
+    for name, value in _settings(view, sections).items():
         if builder.takes(name):
             setattr(builder, name, value)
     inner = builder.get(attention_type(kind or view["attention"], causal))
@@ -93,11 +97,10 @@ def _final_norm(config: Config) -> torch.nn.Module | None:
 
 def make_encoder(config: Config, causal: bool) -> TransformerEncoder:
     """The stack of a decoder language model (causal) or of an encoder."""
+    sections = _sections()
     layers = [
-        TransformerEncoderLayer(
-            _attention(layer_view(config, index), causal, index), **_block(config)
-        )
-        for index in range(config["n_layers"])
+        TransformerEncoderLayer(_attention(view, sections, causal, index), **_block(config))
+        for index, view in enumerate(layer_views(config, config["n_layers"]))
     ]
     for index, layer in enumerate(layers):
         if layer.token_shift is not None:
@@ -116,12 +119,13 @@ def borrowing(stack: TransformerEncoder, owner: torch.nn.Module) -> TransformerE
 def make_decoder(config: Config) -> TransformerDecoder:
     """The decoder stack of a sequence-to-sequence model. All layers have the cross
     attention of the model: no pattern changes it."""
+    sections = _sections()
     layers = [
         TransformerDecoderLayer(
-            _attention(layer_view(config, index), True, 2 * index),
-            _attention(config, False, 2 * index + 1, config["cross_attention"]),
+            _attention(view, sections, True, 2 * index),
+            _attention(config, sections, False, 2 * index + 1, config["cross_attention"]),
             **_block(config),
         )
-        for index in range(config["n_decoder_layers"])
+        for index, view in enumerate(layer_views(config, config["n_decoder_layers"]))
     ]
     return TransformerDecoder(layers, _final_norm(config))

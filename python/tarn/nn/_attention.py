@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from tarn import _tables as tables
 from tarn import ops
+from tarn._configurations import finished
 from tarn._fused import Branch, unheard, whole
 from tarn._hooks import hooked
 from tarn.attention import CausalLinearAttention
@@ -63,7 +63,8 @@ class Attention(SteppedProjections):
         super().__init__(inner, d_model, heads, d_key, d_value)
         self.mixer = mixer
         self.heads = heads
-        self.d_key, self.d_value = d_key, d_value
+        self.d_key: int = d_key
+        self.d_value: int = d_value
         self.causal = causal
 
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -206,7 +207,7 @@ def make_attention(
         if not causal:
             raise ValueError(f"causal: want True for {mixer!r}, got False")
         config = {"attention": mixer, **sizes, **options}
-        return make_mixer(json.loads(torch.ops.tarn.finish_config(json.dumps(config))))
+        return make_mixer(finished(config))
     _want_kind(mixer, [kind for kind in tables.mixers() if is_mixer(kind)])
     own = {"d_key", "d_value", "feature_map", "denominator", "eps"}
     plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS

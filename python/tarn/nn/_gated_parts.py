@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import torch
 
 from tarn import ops
-from tarn.nn._mixer import View, of_one_layer
-
-
-def shapes_of(view: View) -> dict[str, list[int]]:
-    """Names and shapes of a layer's tensors, by the spec."""
-    prefix = "layers.0.attention."
-    config = torch.ops.tarn.config_text(json.dumps(of_one_layer(view)))
-    shapes = json.loads(torch.ops.tarn.weight_shapes(config))
-    return {
-        name.removeprefix(prefix): list(shape)
-        for name, shape in shapes.items()
-        if name.startswith(prefix)
-    }
 
 
 def want_read(mixer: torch.nn.Module) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from tarn import ops
+from tarn._configurations import layer_facts
 from tarn._fused import Branch
 from tarn.attention._steps.cached import cache_masks
-from tarn.nn._gated_parts import kept_rows, shapes_of, split, want_read
+from tarn.nn._gated_parts import kept_rows, split, want_read
 from tarn.nn._mixer import Mixer, Tensors, View
 from tarn.recurrent._inputs import append_rows
 
@@ -39,7 +40,7 @@ class GatedSoftmaxMixer(Mixer):
         super().__init__(view)
         self.heads: int = view["n_heads"]
         self.key_heads: int = view["key_heads"] or self.heads
-        for name, shape in shapes_of(view).items():
+        for name, shape in layer_facts(view).shapes.items():
             owner = name.removesuffix(".weight")
             if owner.endswith("_projection"):
                 setattr(self, owner, torch.nn.Linear(shape[1], shape[0], bias=False))

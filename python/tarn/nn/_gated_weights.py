@@ -9,7 +9,7 @@ import torch
 
 from tarn import _tables as tables
 from tarn import ops
-from tarn.nn._gated_parts import shapes_of
+from tarn._configurations import layer_facts
 from tarn.nn._mixer import Mixer, View
 
 # The projections that read a row of the layer, in the order of their results.
@@ -37,14 +37,16 @@ class GatedWeights(Mixer):
 
     def __init__(self, view: View, layer: int = 0):
         super().__init__(view)
-        self.form: dict[str, Any] = tables.mixers()[self.kind]["form"]
+        row = tables.mixer(self.kind)
+        assert row is not None  # the configuration was read
+        self.form: dict[str, Any] = row["form"]
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]
         self.key_heads: int = view["key_heads"] if grouped else self.heads
         self.d_key: int = view["d_key"]
         self.d_value: int = view["d_value"]
-        self.scale = self.d_key**-0.5 if self.form["scaled"] else 1.0
-        shapes = shapes_of(view)
+        self.scale: float = self.d_key**-0.5 if self.form["scaled"] else 1.0
+        shapes = layer_facts(view).shapes
         for name, shape in shapes.items():
             self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
         self._begin(layer)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tarn import _tables as tables
+from tarn._configurations import layer_facts
 from tarn._fused import Branch, whole
 from tarn._hooks import hooked
 from tarn.masking import BaseMask, MaskError
@@ -34,13 +35,16 @@ class Mixer(torch.nn.Module):
     Parameters have the names and shapes that are given to `register_mixer`.
     """
 
+    state_rows: list[tables.Row]
+
     def __init__(self, view: View):
         super().__init__()
         self.view = view
         self.kind: str = view["attention"]
-        (self.state_rows,) = tables.layer_states(of_one_layer(view))
+        self.state_rows = layer_facts(view).states
         # Kept here because every step asks for it.
-        self._recurrent = self.kind in tables.recurrent_mixers()
+        row = tables.mixer(self.kind)
+        self._recurrent = row is not None and row["recurrent"]
         self._facts = {
             "initial": {row["name"]: row["initial"] for row in self.state_rows},
             "shapes": {row["name"]: row["shape"] for row in self.state_rows},
@@ -160,25 +164,6 @@ class Mixer(torch.nn.Module):
         }
 
 
-# Sections and keys of a configuration that concern the model around the mixer: its task, its
-# positions and its other stack.
-_SECTIONS_AROUND = ("image", "positions", "feed_forward")
-_KEYS_AROUND = ("task", "n_classes", "input_dim", "n_decoder_layers", "cross_attention")
-
-
-def of_one_layer(view: View) -> View:
-    """The configuration of a model with one layer as the view has it: what one mixer
-    owns depends neither on the model around it nor on its layer's other part."""
-    fields = tables.config_fields()
-    own = {
-        name: value
-        for name, value in view.items()
-        if name not in _KEYS_AROUND
-        and (name not in fields or fields[name]["section"] not in _SECTIONS_AROUND)
-    }
-    return {**own, "n_layers": 1, "arch": "decoder", "positions": "none"}
-
-
 _MODULES: dict[str, Callable[[View], Mixer]] = {}
 
 
@@ -212,7 +197,7 @@ def register_mixer(
     if name in _MODULES:
         raise ValueError(f"register_mixer: name: want a name of its own, got {name!r}")
     if weights is None:
-        if name not in tables.mixers():
+        if tables.mixer(name) is None:
             raise ValueError(f"register_mixer: weights: want them for the new {name!r}, got None")
     else:
         row = {

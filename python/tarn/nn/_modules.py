@@ -12,7 +12,7 @@ from tarn.nn._rwkv import RwkvMixer
 
 def is_mixer(kind: str) -> bool:
     """Whether `make_mixer` makes a kind."""
-    row = tables.mixers().get(kind, {})
+    row = tables.mixer(kind) or {}
     own = row.get("form") is not None or row.get("family") == "rwkv"
     return registered(kind) or own or kind == "gated-full"
 
@@ -25,6 +25,6 @@ def make_mixer(view: View, layer: int = 0) -> Mixer:
         return make_registered(view)
     if kind == "gated-full":
         return GatedSoftmaxMixer(view)
-    if tables.mixers()[kind].get("form") is None:
+    if (tables.mixer(kind) or {}).get("form") is None:
         return RwkvMixer(view, layer)
     return GatedMixer(view, layer)

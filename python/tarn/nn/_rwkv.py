@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from tarn import ops
+from tarn._configurations import layer_facts
 from tarn._fused import Branch
 from tarn._token_shift import last_row, step_back
-from tarn.nn._gated_parts import kept_rows, shapes_of, split, want_read, wide
+from tarn.nn._gated_parts import kept_rows, split, want_read, wide
 from tarn.nn._mixer import Mixer, Tensors, View
 
 _LARGEST_DECAY = math.exp(-0.5)  # of RWKV-7
@@ -44,10 +45,10 @@ class RwkvMixer(Mixer):
 
     def __init__(self, view: View, layer: int = 0):
         super().__init__(view)
-        self.seven = self.kind == "rwkv7"
+        self.seven: bool = self.kind == "rwkv7"
         self.heads: int = view["n_heads"]
         self.d_key: int = view["d_key"]
-        shapes = shapes_of(view)
+        shapes = layer_facts(view).shapes
         for name, shape in shapes.items():
             self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
         self._begin(layer, max(view["n_layers"], 1))
