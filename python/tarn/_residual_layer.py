@@ -18,7 +18,10 @@ from tarn.events import EventDispatcher
 _NORMS = ("post", "pre")
 _NORM_KINDS = {"layer": torch.nn.LayerNorm, "rms": torch.nn.RMSNorm}
 _FEED_FORWARDS = ("mlp", "swiglu", "channel-mix")
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+}
 _NAMES = {function: name for name, function in _ACTIVATIONS.items()}
 
 
@@ -74,18 +77,18 @@ class ResidualLayer(torch.nn.Module):
             self.token_shift = torch.nn.Parameter(torch.empty(d_model))
             begin_token_shift(self.token_shift)
         bias = feed_forward == "mlp"
-        self.linear1 = torch.nn.Linear(d_model, d_ff, bias=bias)
-        self.linear2 = torch.nn.Linear(d_ff, d_model, bias=bias)
+        self.linear1: torch.nn.Linear = torch.nn.Linear(d_model, d_ff, bias=bias)
+        self.linear2: torch.nn.Linear = torch.nn.Linear(d_ff, d_model, bias=bias)
         if feed_forward == "swiglu":
             self.linear3 = torch.nn.Linear(d_model, d_ff, bias=False)
         else:
             self.linear3 = None
-        self.norm1 = make_norm(norm_kind, d_model, norm_eps)
-        self.norm2 = make_norm(norm_kind, d_model, norm_eps)
-        self.dropout = torch.nn.Dropout(dropout)
-        self.activation = _ACTIVATIONS[activation]
-        self.pre_norm = norm == "pre"
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.norm1: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
+        self.norm2: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
+        self.dropout: torch.nn.Dropout = torch.nn.Dropout(dropout)
+        self.activation: Callable[[torch.Tensor], torch.Tensor] = _ACTIVATIONS[activation]
+        self.pre_norm: bool = norm == "pre"
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     @property
     def activation_name(self) -> str | None:
@@ -120,7 +123,13 @@ class ResidualLayer(torch.nn.Module):
         y, x = fused.add_residual(forward, x, self.dropout, end)
         return (x if self.pre_norm else y), carried
 
-    def _rest(self, branch, x, middle, end) -> torch.Tensor | None:
+    def _rest(
+        self,
+        branch: fused.Branch,
+        x: torch.Tensor,
+        middle: Any,
+        end: torch.nn.Module | None,
+    ) -> torch.Tensor | None:
         """The layer from its last attention on, where one operator computes it; else None."""
         if self.linear3 is not None or self.token_shift is not None:
             return None
@@ -145,7 +154,7 @@ class ResidualLayer(torch.nn.Module):
         dropped: dict[str, Any] = {"dropout": share}
         if gate is not None and fused.linears(first, second, gate, bias=False):
             dropped["seed"] = ops.draw_seed(share)
-            weights = first.weight, second.weight, gate.weight
+            weights: Any = (first.weight, second.weight, gate.weight)
             return fused.Branch(ops.swiglu_feed_forward(x, *weights, **dropped))
         name = self.activation_name
         if gate is None and name is not None and fused.linears(first, second):

@@ -110,7 +110,7 @@ class DecoderParts(ResidualLayer):
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
         kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
         super().__init__(attentions, *options, **kinds)
-        self.norm3 = make_norm(norm_kind, d_model, norm_eps)
+        self.norm3: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
 
     def _norms(self) -> list[torch.nn.Module]:
         return [self.norm1, self.norm2, self.norm3]
@@ -155,9 +155,9 @@ class Stack(torch.nn.Module):
         event_dispatcher: str | EventDispatcher = "",
     ):
         super().__init__()
-        self.layers = torch.nn.ModuleList(layers)
+        self.layers: torch.nn.ModuleList = torch.nn.ModuleList(layers)
         self.norm = norm_layer
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     def _run(
         self, x: torch.Tensor, call: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
@@ -168,11 +168,15 @@ class Stack(torch.nn.Module):
                 self.event_dispatcher.dispatch(IntermediateOutput(self, x, index))
         return normed(self.norm, x)
 
-    def _step(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
+    def _step(
+        self, x: torch.Tensor, states: Any, call: Callable[..., Any]
+    ) -> tuple[torch.Tensor, list[Any]]:
         """Does what _advance does for one token, in one call where the result is the same."""
         return stack_step(self, x, states) or self._advance(x, states, call)
 
-    def _advance(self, x: torch.Tensor, states: Any, call: Callable[..., Any]):
+    def _advance(
+        self, x: torch.Tensor, states: Any, call: Callable[..., Any]
+    ) -> tuple[torch.Tensor, list[Any]]:
         """Does what _run does for layers that take a state and return a new one."""
         states = states_of(states, len(self.layers))
         new_states: list[Any] = []

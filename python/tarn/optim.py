@@ -1,7 +1,11 @@
 """Optimisers whose step is one pass over all parameters. The arithmetic is
 `torch.ops.tarn.adam_step_`; these classes hold the state."""
 
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
 import torch
+from torch.optim.optimizer import ParamsT
 
 from tarn import _library
 
@@ -20,11 +24,17 @@ class _Adam(torch.optim.Optimizer):
     decoupled. clip: 0 turns clipping off.
     """
 
-    _kind = None
+    _kind: str | None = None
 
     def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, clip=0.0
-    ):
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        betas: Sequence[float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        clip: float = 0.0,
+    ) -> None:
         if not clip >= 0:
             raise ValueError(f"{type(self).__name__}: clip: want a number >= 0, got {clip}")
         defaults = dict(
@@ -32,8 +42,14 @@ class _Adam(torch.optim.Optimizer):
         )
         super().__init__(params, defaults)
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Applies the gradients of all parameters that have one. Raises ValueError,
         TypeError."""
         loss = None
@@ -44,7 +60,7 @@ class _Adam(torch.optim.Optimizer):
             self._step_group(group)
         return loss
 
-    def _step_group(self, group):
+    def _step_group(self, group: dict[str, Any]) -> None:
         params = [p for p in group["params"] if p.grad is not None]
         if not params:
             return
@@ -68,7 +84,7 @@ class _Adam(torch.optim.Optimizer):
             float(group["weight_decay"]),
         )
 
-    def _scales(self, grads, clip):
+    def _scales(self, grads: list[torch.Tensor], clip: float) -> list[float]:
         """One factor for each gradient; [] if all are 1."""
         if clip == 0:
             return []
@@ -86,7 +102,7 @@ class AdamW(_Adam):
 
     _kind = "adamw"
 
-    def _clipped(self, norms):
+    def _clipped(self, norms: torch.Tensor) -> torch.Tensor:
         return norms.norm().expand(norms.shape)
 
 
@@ -97,5 +113,5 @@ class RAdam(_Adam):
 
     _kind = "radam"
 
-    def _clipped(self, norms):
+    def _clipped(self, norms: torch.Tensor) -> torch.Tensor:
         return norms

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.serialization import MAP_LOCATION
+from torch.types import FileLike
 
 Item = tuple[str, Any]
 
@@ -80,7 +82,7 @@ class RegexRule(MappingRule):
     """
 
     def __init__(self, search: str, replace: str | Callable[[re.Match[str]], str]) -> None:
-        self.pattern = re.compile(search)
+        self.pattern: re.Pattern[str] = re.compile(search)
         self.replace = replace
 
     def matches(self, key: str) -> bool:
@@ -144,7 +146,13 @@ class SimpleMapper:
         return mapped
 
     @classmethod
-    def load_file(cls, filepath, model_root=None, map_location=None, **other_args):
+    def load_file(
+        cls,
+        filepath: FileLike,
+        model_root: str | None = None,
+        map_location: MAP_LOCATION = None,
+        **other_args: Any,
+    ) -> dict[str, Any]:
         """Loads a file with torch.load and maps its state dict. model_root: the key
         that holds it; None: the whole file. Tensors only (weights_only) unless
         other_args say otherwise."""
@@ -186,7 +194,7 @@ class HugginfaceBertEncoderMapper(SimpleMapper):
     Its norms have eps 1e-12: build the encoder with `norm_eps=1e-12` and
     activation "gelu". RULES: what it maps, for custom mappers."""
 
-    RULES = [RegexRule(*rule) for rule in _BERT]
+    RULES: list[RegexRule] = [RegexRule(*rule) for rule in _BERT]
 
     def __init__(self) -> None:
         super().__init__(self.RULES)
@@ -287,7 +295,7 @@ def encoder_from_pytorch(encoder: torch.nn.TransformerEncoder) -> torch.nn.Modul
     return built.to(first.device, first.dtype).train(encoder.training)
 
 
-def _activation(function) -> str:
+def _activation(function: Any) -> str:
     known = {torch.nn.functional.relu: "relu", torch.nn.functional.gelu: "gelu"}
     if function in known:
         return known[function]

@@ -79,7 +79,7 @@ class LinearAttentionBase(torch.nn.Module):
         self.eps = eps
         self.compat = compat
         self.denominator = denominator
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     def arguments(self) -> dict[str, Any]:
         """feature_map and what belongs to it, denominator and eps: arguments of

@@ -39,12 +39,12 @@ class Projections(torch.nn.Module):
         d_values = d_model // n_heads if d_values is None else d_values
         d_memory = d_model if d_memory is None else d_memory
         self.inner_attention = attention
-        self.query_projection = torch.nn.Linear(d_model, d_keys * n_heads)
-        self.key_projection = torch.nn.Linear(d_memory, d_keys * n_heads)
-        self.value_projection = torch.nn.Linear(d_memory, d_values * n_heads)
-        self.out_projection = torch.nn.Linear(d_values * n_heads, d_model)
+        self.query_projection: torch.nn.Linear = torch.nn.Linear(d_model, d_keys * n_heads)
+        self.key_projection: torch.nn.Linear = torch.nn.Linear(d_memory, d_keys * n_heads)
+        self.value_projection: torch.nn.Linear = torch.nn.Linear(d_memory, d_values * n_heads)
+        self.out_projection: torch.nn.Linear = torch.nn.Linear(d_values * n_heads, d_model)
         self.n_heads = n_heads
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     def _heads(self, x: torch.Tensor, *names: str) -> tuple[torch.Tensor, ...]:
         """x [..., D] under the named projections -> [..., H, width] each."""
@@ -74,7 +74,12 @@ class Projections(torch.nn.Module):
             return Branch(projection(rows))
         return Branch(rows, projection.bias, projection.weight)
 
-    def _tell(self, queries, keys, values) -> None:
+    def _tell(
+        self,
+        queries: torch.Tensor | None,
+        keys: torch.Tensor | None,
+        values: torch.Tensor | None,
+    ) -> None:
         if self.event_dispatcher.has_listeners(QKVEvent, self):
             self.event_dispatcher.dispatch(QKVEvent(self, queries, keys, values))
 
@@ -132,7 +137,9 @@ class SteppedProjections(Projections):
         queries, keys, values = self._all_heads(x, x, x)
         return *self._placed(queries, keys, state), values
 
-    def _placed(self, queries, keys, state):
+    def _placed(
+        self, queries: torch.Tensor, keys: torch.Tensor, state: State
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Applies the positions of the tokens after a state's to queries and keys;
         here there are none."""
         return queries, keys

@@ -33,8 +33,8 @@ class SoftmaxAttention(torch.nn.Module):
         super().__init__()
         self.softmax_temp = softmax_temp
         # A module so that code which sets `attention.dropout.p` finds it.
-        self.dropout = torch.nn.Dropout(attention_dropout)
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.dropout: torch.nn.Dropout = torch.nn.Dropout(attention_dropout)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     def _softmax_arguments(self) -> dict[str, Any]:
         """softmax_temp, dropout and seed of one call."""

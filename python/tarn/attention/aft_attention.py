@@ -39,9 +39,9 @@ class AFTFullAttention(AftFullSteps, torch.nn.Module):
         super().__init__()
         self.max_sequence_length = max_sequence_length
         sizes = max_sequence_length, aft_parameterization
-        self.u = torch.nn.Parameter(torch.randn(*sizes) * 0.01)
-        self.v = torch.nn.Parameter(torch.randn(*sizes) * 0.01)
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.u: torch.nn.Parameter = torch.nn.Parameter(torch.randn(*sizes) * 0.01)
+        self.v: torch.nn.Parameter = torch.nn.Parameter(torch.randn(*sizes) * 0.01)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     def forward(
         self,
@@ -79,7 +79,7 @@ class AFTSimpleAttention(AftSimpleSteps, torch.nn.Module):
 
     def __init__(self, event_dispatcher: str | EventDispatcher = ""):
         super().__init__()
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
     def forward(
         self,

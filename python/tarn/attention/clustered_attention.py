@@ -60,9 +60,9 @@ class ClusteredAttention(HashingAttention):
     ):
         super().__init__(softmax_temp, attention_dropout, event_dispatcher, hash_seed)
         kind = type(self).__name__
-        self.clusters = want_between(kind, "clusters", clusters, 1)
-        self.iterations = want_between(kind, "iterations", iterations, 1)
-        self.bits = want_between(kind, "bits", bits, 1, 63)
+        self.clusters: int = want_between(kind, "clusters", clusters, 1)
+        self.iterations: int = want_between(kind, "iterations", iterations, 1)
+        self.bits: int = want_between(kind, "bits", bits, 1, 63)
         self.hash_bias = hash_bias
 
     def _clustering_arguments(

@@ -42,7 +42,7 @@ class ImprovedClusteredAttention(ClusteredAttention):
             event_dispatcher,
             hash_seed,
         )
-        self.topk = want_between(type(self).__name__, "topk", topk, 1)
+        self.topk: int = want_between(type(self).__name__, "topk", topk, 1)
 
     def forward(
         self,

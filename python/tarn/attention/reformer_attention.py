@@ -54,9 +54,9 @@ class ReformerAttention(HashingAttention):
     ):
         super().__init__(softmax_temp, attention_dropout, event_dispatcher, hash_seed)
         kind = "ReformerAttention"
-        self.chunk_size = want_between(kind, "chunk_size", chunk_size, 1)
-        self.bits = want_between(kind, "bits", bits, 1, 63)
-        self.rounds = want_between(kind, "rounds", rounds, 1)
+        self.chunk_size: int = want_between(kind, "chunk_size", chunk_size, 1)
+        self.bits: int = want_between(kind, "bits", bits, 1, 63)
+        self.rounds: int = want_between(kind, "rounds", rounds, 1)
         self.masked = masked
         self.same_bucket = same_bucket
         self.compat = compat

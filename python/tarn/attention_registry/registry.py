@@ -79,6 +79,6 @@ class Registry:
         raise ValueError(f"{key}: want {wanted}, got {value!r}") from failed
 
 
-AttentionRegistry = Registry()
-RecurrentAttentionRegistry = Registry()
-RecurrentCrossAttentionRegistry = Registry()
+AttentionRegistry: Registry = Registry()
+RecurrentAttentionRegistry: Registry = Registry()
+RecurrentCrossAttentionRegistry: Registry = Registry()

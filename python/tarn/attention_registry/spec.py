@@ -88,8 +88,8 @@ def _dispatcher(x: Any) -> Any:
     raise ValueError(f"want an event dispatcher or its name, got {x!r}")
 
 
-Int = Spec(int, "Int")
-Float = Spec(float, "Float")
-Bool = Spec(bool, "Bool")
-Callable = Spec(_callable, "Callable")
-EventDispatcherInstance = Spec(_dispatcher, "EventDispatcherInstance")
+Int: Spec = Spec(int, "Int")
+Float: Spec = Spec(float, "Float")
+Bool: Spec = Spec(bool, "Bool")
+Callable: Spec = Spec(_callable, "Callable")
+EventDispatcherInstance: Spec = Spec(_dispatcher, "EventDispatcherInstance")

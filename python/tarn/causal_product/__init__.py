@@ -3,6 +3,7 @@ names that performer packages import."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ __all__ = [
 ]
 
 # These names are None in a fast-transformers that was built without CUDA, too.
-causal_dot_product_cuda = causal_dot_backward_cuda = None
+causal_dot_product_cuda: None = None
+causal_dot_backward_cuda: None = None
 
 
 class CausalDotProduct(torch.autograd.Function):
@@ -30,12 +32,17 @@ class CausalDotProduct(torch.autograd.Function):
     them by name. dot and dot_backward: the functions that write into tensors, by
     type of device."""
 
-    dot = {"cpu": causal_dot_product_cpu, "cuda": causal_dot_product_cuda}
-    dot_backward = {"cpu": causal_dot_backward_cpu, "cuda": causal_dot_backward_cuda}
+    dot: dict[str, Callable[..., None] | None] = {"cpu": causal_dot_product_cpu, "cuda": causal_dot_product_cuda}
+    dot_backward: dict[str, Callable[..., None] | None] = {
+        "cpu": causal_dot_backward_cpu,
+        "cuda": causal_dot_backward_cuda,
+    }
 
     # The operator saves what its gradient needs; a Function around it would have
     # to compute the product again.
-    apply = staticmethod(causal_dot_product)  # type: ignore[assignment]
+    apply: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] = staticmethod(
+        causal_dot_product
+    )  # type: ignore[assignment]
 
     @staticmethod
     def forward(ctx: Any, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,8 @@ are written into tensors of the caller, and no gradient is recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from tarn.causal_product._product import causal_dot_product as _causal_dot_product
@@ -57,7 +59,9 @@ def causal_dot_backward(
             result.copy_(gradient)
 
 
-def _want_like(name: str, given: torch.Tensor, like: torch.Tensor, shape) -> None:
+def _want_like(
+    name: str, given: torch.Tensor, like: torch.Tensor, shape: Sequence[int]
+) -> None:
     if not isinstance(given, torch.Tensor):
         raise TypeError(f"{name}: want a tensor, got {type(given).__name__}")
     if given.dtype != like.dtype:

@@ -134,7 +134,7 @@ class ElementwiseFeatureMap(FeatureMap):
     def __init__(self, query_dims: int, name: str):
         super().__init__(query_dims)
         self.name = name
-        self.signed = tables.feature_maps()[name]["signed"]
+        self.signed: bool = tables.feature_maps()[name]["signed"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.tarn.elementwise_features(x, self.name)
@@ -158,4 +158,4 @@ class EluFeatureMap(ActivationFunctionFeatureMap):
         return {"feature_map": "elu1"}
 
 
-elu_feature_map = EluFeatureMap.factory()
+elu_feature_map: FeatureMapFactory = EluFeatureMap.factory()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tarn import ops
-from tarn.feature_maps.base import ActivationFunctionFeatureMap, FeatureMap
+from tarn.feature_maps.base import ActivationFunctionFeatureMap, FeatureMap, FeatureMapFactory
 
 
 class ReluFeatureMap(ActivationFunctionFeatureMap):
@@ -71,6 +71,6 @@ class PolynomialFeatureMap(FeatureMap):
         }
 
 
-relu_feature_map = ReluFeatureMap.factory()
-relu2_feature_map = SquaredReluFeatureMap.factory()
-poly2_feature_map = PolynomialFeatureMap.factory()
+relu_feature_map: FeatureMapFactory = ReluFeatureMap.factory()
+relu2_feature_map: FeatureMapFactory = SquaredReluFeatureMap.factory()
+poly2_feature_map: FeatureMapFactory = PolynomialFeatureMap.factory()

@@ -66,8 +66,8 @@ class RandomFourierFeatures(FeatureMap):
     ):
         super().__init__(query_dimensions)
         self.query_dimensions = query_dimensions
-        self.n_dims = query_dimensions if n_dims is None else n_dims
-        self.softmax_temp = self._temperature(softmax_temp)
+        self.n_dims: int = query_dimensions if n_dims is None else n_dims
+        self.softmax_temp: float = self._temperature(softmax_temp)
         self.orthogonal = orthogonal
         self.redraw = redraw
         self.deterministic_eval = deterministic_eval
@@ -249,7 +249,7 @@ class Favor(RandomFourierFeatures):
 
     @stabilize.setter
     def stabilize(self, value: bool) -> None:
-        self.stabilise = value
+        self.stabilise: bool = value
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         features = ops.favor(
@@ -308,7 +308,7 @@ class GeneralizedRandomFeatures(RandomFourierFeatures):
         )
         self.kernel_fn = kernel_fn
         # relu is the only function known to give no negative features.
-        self.signed = kernel_fn is not torch.relu
+        self.signed: bool = kernel_fn is not torch.relu
 
     def _n_freq(self) -> int:
         return self.n_dims

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from tarn.masking import BaseMask
 from tarn.models._config import finish_config
 from tarn.models._parts import (
     Predictor,
@@ -28,27 +29,29 @@ _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 class _EarlierModel(torch.nn.Module):
     """Embedding, a body [B, T, D] -> [B, T, D], head."""
 
-    def __init__(self, config: Mapping[str, Any] | None, keys: dict[str, Any], archs) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | None, keys: dict[str, Any], archs: tuple[str, ...]
+    ) -> None:
         super().__init__()
-        self.config = finish_config({"arch": archs[0], **(config or {})}, **keys)
+        self.config: dict[str, Any] = finish_config({"arch": archs[0], **(config or {})}, **keys)
         check_arch(type(self), self.config, archs)
-        self.classify = self.config["task"] == "classify"
-        self.frames = self.config["task"] == "ctc"
+        self.classify: bool = self.config["task"] == "classify"
+        self.frames: bool = self.config["task"] == "ctc"
         self.labels: list[str] | None = None
         if self.frames:  # the first layer reads them itself
             return
-        self.value_embedding = torch.nn.Embedding(
+        self.value_embedding: torch.nn.Embedding = torch.nn.Embedding(
             self.config["vocab_size"], self.config["d_model"]
         )
         if self.config["tied_head"]:
             torch.nn.init.normal_(self.value_embedding.weight, std=0.02)
 
     def _add_head(self) -> None:
-        self.predictor = Predictor(
+        self.predictor: Predictor = Predictor(
             outputs_of(self.config), self.config["d_model"], self.config["tied_head"]
         )
 
-    def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+    def _body(self, x: torch.Tensor, mask: BaseMask) -> torch.Tensor:
         raise NotImplementedError(f"{type(self).__name__}: _body is not defined")
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
@@ -89,7 +92,7 @@ class RecurrentModel(_EarlierModel):
         super().__init__(config, keys, ("lstm", "rnn"))
         cls = torch.nn.LSTM if self.config["arch"] == "lstm" else torch.nn.RNN
         both = self.config["bidirectional"]
-        self.rnn = cls(
+        self.rnn: torch.nn.LSTM | torch.nn.RNN = cls(
             self.config["input_dim"] if self.frames else self.config["d_model"],
             self.config["d_model"] // (2 if both else 1),
             self.config["n_layers"],
@@ -99,11 +102,11 @@ class RecurrentModel(_EarlierModel):
         )
         self._add_head()
 
-    def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+    def _body(self, x: torch.Tensor, mask: BaseMask) -> torch.Tensor:
         with _autocast(x):
             return self._hidden(x, mask)
 
-    def _hidden(self, x: torch.Tensor, mask) -> torch.Tensor:
+    def _hidden(self, x: torch.Tensor, mask: BaseMask) -> torch.Tensor:
         seq_len = x.shape[1]
         if x.shape[0] == 0 or seq_len == 0:
             return x.new_zeros(*x.shape[:2], self.config["d_model"])
@@ -144,12 +147,12 @@ class CnnModel(_EarlierModel):
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         super().__init__(config, keys, ("cnn",))
         causal = not self.classify
-        self.layers = torch.nn.ModuleList(
+        self.layers: torch.nn.ModuleList = torch.nn.ModuleList(
             _ConvolutionLayer(self.config, causal) for _ in range(self.config["n_layers"])
         )
         self._add_head()
 
-    def _body(self, x: torch.Tensor, mask) -> torch.Tensor:
+    def _body(self, x: torch.Tensor, mask: BaseMask) -> torch.Tensor:
         if x.shape[1] == 0:
             return x
         for layer in self.layers:

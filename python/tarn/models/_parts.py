@@ -223,6 +223,8 @@ class Predictor(torch.nn.Module):
     """The affine map to logits. A tied one owns the bias alone and reads the
     token embedding."""
 
+    weight: torch.nn.Parameter | None
+    bias: torch.nn.Parameter
     _one_call = True  # a step may join it with the layers
 
     def __init__(self, outputs: int, d_model: int, tied: bool) -> None:

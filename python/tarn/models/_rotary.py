@@ -20,8 +20,7 @@ from tarn.attention._linear import LinearAttentionBase
 from tarn.attention._masks import causal_offset_of, key_arguments, want_no_attention_mask
 from tarn.attention._steps import CausalSteps
 from tarn.attention._steps.linear import LinearSums
-from tarn.recurrent import AttentionState
-from tarn.recurrent._inputs import begin, lengths_of, steps_of
+from tarn.recurrent._inputs import State, begin, lengths_of, steps_of
 
 Tables = tuple[torch.Tensor, torch.Tensor]
 
@@ -167,7 +166,7 @@ def _settings(attention: LinearAttentionBase) -> dict[str, Any]:
     return {name: getattr(attention, name) for name in names}
 
 
-def places_after(state: AttentionState | None, batch: int, seq_len: int) -> torch.Tensor:
+def places_after(state: Any, batch: int, seq_len: int) -> torch.Tensor:
     """Places [B, T] of seq_len tokens that follow a state's."""
     steps = steps_of(state, batch)
     return steps[:, None] + torch.arange(seq_len, device="cpu")
@@ -181,12 +180,17 @@ class RotaryAttentionLayer(AttentionLayer):
         super().__init__(inner, *(view[name] for name in _SIZES))
         self.d_key, self.base = view["d_key"], view["rotary_base"]
 
-    def _placed(self, queries, keys, state):
+    def _placed(
+        self, queries: torch.Tensor, keys: torch.Tensor, state: State
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if queries.dim() == 3:  # a step
             queries, keys = self._placed(queries[:, None], keys[:, None], state)
             return queries[:, 0], keys[:, 0]
         if state is None:
-            return tuple(rotate(x, _first_tables(x, self.d_key, self.base)) for x in (queries, keys))
+            first, second = (
+                rotate(x, _first_tables(x, self.d_key, self.base)) for x in (queries, keys)
+            )
+            return first, second
         places = places_after(state, *queries.shape[:2])
         tables = tables_of(places, self.d_key, self.base, queries)
         return rotate(queries, tables), rotate(keys, tables)

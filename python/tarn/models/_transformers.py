@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tarn._hooks import call, hooked
-from tarn.masking import TriangularCausalMask
+from tarn.masking import LengthMask, TriangularCausalMask
 from tarn.models._config import finish_config
 from tarn.models._language_step import language_step
 from tarn.models._parts import (
@@ -27,7 +27,13 @@ from tarn.models._parts import (
     valid_frames,
 )
 from tarn.models._stack import borrowing, make_decoder, make_encoder
-from tarn.transformers import TransformerEncoder
+from tarn.recurrent._inputs import Lengths
+from tarn.recurrent._state import AttentionState
+from tarn.transformers import TransformerDecoder, TransformerEncoder
+
+# For each layer of a decoder the state of its attention to the past, None before the
+# first token, and that of its attention to the source.
+DecoderState = list[list[AttentionState | None]]
 
 
 class _TokenModel(torch.nn.Module):
@@ -44,9 +50,9 @@ class _TokenModel(torch.nn.Module):
         if table is not None:
             self.pos_embedding = table
         stack = make_encoder(config, causal)
-        self.layers = stack.layers
+        self.layers: torch.nn.ModuleList = stack.layers
         self.register_module("norm", stack.norm)
-        self.predictor = Predictor(outputs_of(config), config["d_model"], config["tied_head"])
+        self.predictor: Predictor = Predictor(outputs_of(config), config["d_model"], config["tied_head"])
         owner = type(self).__name__
         embedding = Embedding(owner, config, self._modules, name, "pos_embedding")
         self._unregistered = embedding, borrowing(stack, self)
@@ -100,7 +106,12 @@ class LanguageModel(_TokenModel):
         return self._head(self._stack(x, mask, length_mask))
 
     @hooked
-    def prefill(self, tokens: torch.Tensor, lengths=None, state=None):
+    def prefill(
+        self,
+        tokens: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: list[AttentionState] | None = None,
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
         """tokens [B, T] -> (logits [B, T, vocab_size], state), equal to T calls
         of step. state: a list of `tarn.recurrent.AttentionState`, a value."""
         x = self._embed(tokens, first_places(state))
@@ -108,7 +119,9 @@ class LanguageModel(_TokenModel):
         return self._head(x), state
 
     @hooked
-    def step(self, tokens: torch.Tensor, state=None):
+    def step(
+        self, tokens: torch.Tensor, state: list[AttentionState] | None = None
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
         """tokens [B] -> (logits [B, vocab_size], new state)."""
         at_once = language_step(self, tokens, state)
         if at_once is not None:
@@ -185,6 +198,11 @@ class Seq2Seq(torch.nn.Module):
     token. `tarn.models.greedy` and `beam_search` write targets.
     """
 
+    value_embedding: torch.nn.Module
+    target_embedding: torch.nn.Module
+    pos_embedding: torch.nn.Module
+    target_pos_embedding: torch.nn.Module | None
+
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         super().__init__()
         finished = finish_config({"arch": "seq2seq", **(config or {})}, **keys)
@@ -194,9 +212,9 @@ class Seq2Seq(torch.nn.Module):
         self.target_embedding, target_table = make_embedding(finished)
         if table is not None:
             self.pos_embedding, self.target_pos_embedding = table, target_table
-        self.encoder = make_encoder(finished, causal=False)
-        self.decoder = make_decoder(finished)
-        self.predictor = Predictor(
+        self.encoder: TransformerEncoder = make_encoder(finished, causal=False)
+        self.decoder: TransformerDecoder = make_decoder(finished)
+        self.predictor: Predictor = Predictor(
             finished["vocab_size"], finished["d_model"], finished["tied_head"]
         )
 
@@ -226,33 +244,41 @@ class Seq2Seq(torch.nn.Module):
         causal = TriangularCausalMask(target_in.shape[1], device=target_in.device)
         return self._head(self.decoder(target, memory, x_mask=causal, memory_length_mask=mask))
 
-    def encode(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
+    def encode(
+        self, tokens: torch.Tensor, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, LengthMask]:
         """(memory [B, T, D], its mask)."""
         x = self._source(tokens)
         mask = mask_of(tokens, lengths)
         return self.encoder(x, None, mask), mask
 
     @hooked
-    def initial_state(self, tokens: torch.Tensor, lengths: torch.Tensor | None = None):
+    def initial_state(
+        self, tokens: torch.Tensor, lengths: torch.Tensor | None = None
+    ) -> DecoderState:
         """The state before the first target token: the source read once."""
         memory, mask = self.encode(tokens, lengths)
         return call(self.decoder, "initial_state", memory, mask)
 
     @hooked
-    def step(self, tokens: torch.Tensor, state):
+    def step(
+        self, tokens: torch.Tensor, state: DecoderState
+    ) -> tuple[torch.Tensor, DecoderState]:
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
         x = self._target.row(tokens, self._places(state))
         x, state = call(self.decoder, "step", x, state)
         return self._head(x), state
 
     @hooked
-    def prefill(self, tokens: torch.Tensor, state):
+    def prefill(
+        self, tokens: torch.Tensor, state: DecoderState
+    ) -> tuple[torch.Tensor, DecoderState]:
         """Target tokens [B, U] -> (logits [B, U, vocab_size], new state)."""
         x = self._target(tokens, self._places(state))
         x, state = call(self.decoder, "prefill", x, state)
         return self._head(x), state
 
-    def _places(self, state) -> torch.Tensor | int:
+    def _places(self, state: DecoderState | None) -> torch.Tensor | int:
         if state is None:
             raise TypeError("Seq2Seq: state: want what initial_state returned, got None")
         return first_places(state)

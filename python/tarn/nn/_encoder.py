@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from tarn._hooks import call, heard, hooked
 from tarn._stacks import with_carried
 from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix, places_after
 from tarn.attention.attention_layer import advanced
-from tarn.nn._attention import make_attention
+from tarn.nn._attention import Attention, make_attention
+from tarn.nn._mixer import Mixer
 from tarn.recurrent._inputs import Lengths, State, states_of
 from tarn.recurrent._state import AttentionState
 
@@ -24,7 +25,7 @@ _ACTIVATIONS = tables.words_of("activation")
 _FEED_FORWARDS = tables.words_of("feed_forward")
 
 
-def _want(argument, value, choices):
+def _want(argument: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"EncoderLayer: {argument}: want one of {names}, got {value!r}")
@@ -70,6 +71,14 @@ class EncoderLayer(torch.nn.Module):
     Children: attention, linear1, linear2, norm1, norm2, and linear3 or token_shift of
     the other two feed-forward parts. Raises ValueError.
     """
+
+    attention: Attention | Mixer
+    token_shift: torch.nn.Parameter | None
+    linear1: torch.nn.Linear
+    linear2: torch.nn.Linear
+    linear3: torch.nn.Linear | None
+    norm1: torch.nn.LayerNorm
+    norm2: torch.nn.LayerNorm
 
     def __init__(
         self,
@@ -180,7 +189,13 @@ class EncoderLayer(torch.nn.Module):
         (rows, bias, _), carried = self._hidden(x1, places)
         return self._residual_norm(rows, x1, bias, self.norm2)[0], carried
 
-    def _residual_norm(self, x, residual=None, bias=None, norm=None) -> Any:
+    def _residual_norm(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        norm: torch.nn.LayerNorm | None = None,
+    ) -> Any:
         dropout = self.dropout if self.training and residual is not None else 0.0
         dropped: dict[str, Any] = {"dropout": dropout, "seed": ops.draw_seed(dropout)}
         if norm is None or _plain(norm, torch.nn.LayerNorm):
@@ -225,7 +240,7 @@ class EncoderLayer(torch.nn.Module):
             hidden = F.silu(hidden) * self.linear3(x)
         return self.linear2(F.dropout(hidden, dropout))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"dropout={self.dropout}, activation={self.activation!r}, norm={self.norm!r}"
 
 
@@ -240,6 +255,8 @@ class Encoder(torch.nn.Module):
         final_norm: whether a LayerNorm named `norm` follows the layers.
     """
 
+    norm: torch.nn.LayerNorm | None
+
     def __init__(
         self,
         n_layers: int,
@@ -252,7 +269,7 @@ class Encoder(torch.nn.Module):
         **layer: Any,
     ):
         super().__init__()
-        self.layers = torch.nn.ModuleList(
+        self.layers: torch.nn.ModuleList = torch.nn.ModuleList(
             EncoderLayer(d_model, heads, norm_eps=norm_eps, causal=causal, **layer)
             for _ in range(n_layers)
         )
@@ -281,7 +298,9 @@ class Encoder(torch.nn.Module):
         """One token of each row, x [B, D] -> ([B, D], new list)."""
         return self._advance(x, state, lambda layer, y, held: call(layer, "step", y, held))
 
-    def _advance(self, x: torch.Tensor, state: Any, call: Callable[..., Any]):
+    def _advance(
+        self, x: torch.Tensor, state: Any, call: Callable[..., Any]
+    ) -> tuple[torch.Tensor, list[AttentionState]]:
         new_states: list[AttentionState] = []
         for layer, held in zip(self.layers, states_of(state, len(self.layers)), strict=True):
             x, held = call(layer, x, held)

@@ -20,7 +20,7 @@ Lengths = torch.Tensor | Sequence[int] | BaseMask
 State = AttentionState | Sequence[torch.Tensor] | None
 
 
-def check_state(state, memory):
+def check_state(state: Any, memory: Any) -> Any:
     """Accepts the state under its deprecated name `memory`, as fast-transformers
     does."""
     if memory is not None:
@@ -33,7 +33,9 @@ def check_state(state, memory):
     return state
 
 
-def lengths_of(lengths, batch_size: int, seq_len: int, name: str = "lengths") -> torch.Tensor:
+def lengths_of(
+    lengths: Lengths | None, batch_size: int, seq_len: int, name: str = "lengths"
+) -> torch.Tensor:
     """Tokens of each sequence, [N] int64 on the CPU. lengths: a mask with
     `lengths`, [N] integers, or None (all are seq_len long)."""
     if lengths is None:
@@ -133,7 +135,7 @@ def same_length(steps: torch.Tensor) -> int | None:
     return first if bool((steps == first).all()) else None
 
 
-def states_of(state, n_layers: int):
+def states_of(state: Any, n_layers: int) -> Any:
     """A stack's states, one per layer; None: none yet. Raises ValueError."""
     if state is None:
         return [None] * n_layers

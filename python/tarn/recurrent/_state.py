@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -51,7 +51,11 @@ class AttentionState:
 
     @classmethod
     def of(
-        cls, kind: str, tensors: dict[str, torch.Tensor], steps: torch.Tensor, facts: dict
+        cls,
+        kind: str,
+        tensors: dict[str, torch.Tensor],
+        steps: torch.Tensor,
+        facts: dict[str, Any],
     ) -> AttentionState:
         """The same as AttentionState(...), but faster, since every token makes one: a
         frozen dataclass sets its members one by one past its own guard."""
@@ -97,7 +101,7 @@ class AttentionState:
         """Bytes of its tensors."""
         return sum(t.numel() * t.element_size() for t in self.tensors.values())
 
-    def _map(self, function) -> AttentionState:
+    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> AttentionState:
         tensors = {name: function(tensor) for name, tensor in self.tensors.items()}
         return replace(self, tensors=tensors, steps=function(self.steps), source=None)
 
@@ -197,39 +201,48 @@ class AttentionState:
             and all(torch.equal(t, other.tensors[name]) for name, t in self.tensors.items())
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: None = None  # type: ignore[assignment]
 
 
-def map_state(function, state):
+# The states of a model's layers, nested as the layers are.
+StateTree: TypeAlias = "AttentionState | Sequence[StateTree] | None"
+_Tree = TypeVar("_Tree", bound=StateTree)
+
+
+def map_state(function: Callable[[AttentionState], AttentionState], state: _Tree) -> _Tree:
     """Applies `function` to every AttentionState of a nested list or tuple;
     None stays None. Returns new containers."""
+    return _mapped(function, state)
+
+
+def _mapped(function: Callable[[AttentionState], AttentionState], state: Any) -> Any:
     if state is None:
         return None
     if isinstance(state, AttentionState):
         return function(state)
     if isinstance(state, (list, tuple)):
-        return type(state)(map_state(function, part) for part in state)
+        return type(state)(_mapped(function, part) for part in state)
     raise TypeError(
         f"state: want an AttentionState or nested lists of them, got {type(state).__name__}"
     )
 
 
-def clone(state):
+def clone(state: _Tree) -> _Tree:
     """A copy of a model's state that shares no memory."""
     return map_state(AttentionState.clone, state)
 
 
-def fork(state, copies: int):
+def fork(state: _Tree, copies: int) -> _Tree:
     """Every sequence `copies` times, the copies next to each other."""
     return map_state(lambda part: part.fork(copies), state)
 
 
-def reorder(state, indices):
+def reorder(state: _Tree, indices: torch.Tensor | Sequence[int]) -> _Tree:
     """Row i becomes row indices[i] in every layer (beam search)."""
     return map_state(lambda part: part.reorder(indices), state)
 
 
-def reset(state, rows):
+def reset(state: _Tree, rows: torch.Tensor | Sequence[int]) -> _Tree:
     """The given rows back to before their first token; cross states, which
     belong to the memory, stay."""
     return map_state(
@@ -237,7 +250,7 @@ def reset(state, rows):
     )
 
 
-def nbytes(state) -> int:
+def nbytes(state: StateTree) -> int:
     """Bytes of all tensors of a state."""
     total = 0
 
@@ -250,14 +263,14 @@ def nbytes(state) -> int:
     return total
 
 
-def save_state(state, path: AnyPath) -> None:
+def save_state(state: StateTree, path: AnyPath) -> None:
     """Writes a state, nested lists and all, as one safetensors file that
     appears by rename. Raises OSError."""
     from tarn._files import write_tensors
 
     tensors: dict[str, torch.Tensor] = {}
 
-    def describe(part):
+    def describe(part: Any) -> Any:
         if part is None:
             return None
         if isinstance(part, AttentionState):
@@ -280,7 +293,7 @@ def save_state(state, path: AnyPath) -> None:
     write_tensors(tensors, path, metadata)
 
 
-def load_state(path: AnyPath):
+def load_state(path: AnyPath) -> Any:
     """Reads what save_state wrote; lists come back as lists. Raises ValueError
     for another file, a newer version or parts that do not fit together;
     whether it fits a model is checked where it is first used."""
@@ -292,7 +305,7 @@ def load_state(path: AnyPath):
     if metadata.get("version") != str(_VERSION):
         raise ValueError(f"{shown(path)}: version: want {_VERSION}, got {metadata.get('version')}")
 
-    def build(part):
+    def build(part: Any) -> Any:
         if part is None:
             return None
         if isinstance(part, list):

@@ -42,7 +42,13 @@ class AftFullSteps(CachedSteps):
         bias = self.u[first : first + seq_len] @ self.v[:total].T
         return ops.aft_full_attention(queries, keys, values, bias, **masks)
 
-    def _ragged(self, queries, keys, values, masks):
+    def _ragged(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        masks: dict[str, Any],
+    ) -> torch.Tensor:
         """Sequences at different positions read different rows of the bias: each
         takes its own call."""
         seq_len, total = queries.shape[1], keys.shape[1]

@@ -58,12 +58,14 @@ class CachedSteps(CausalSteps):
         where sequences differ."""
         raise NotImplementedError
 
-    def facts(self, keys, values) -> dict[str, Any]:
+    def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
+        """What a state must agree on with the module that reads it."""
         heads, d_key = keys.shape[-2:]
         return self.facts_of(heads, d_key, values.shape[-1], values.dtype)
 
     @staticmethod
     def facts_of(heads: int, d_key: int, d_value: int, dtype: torch.dtype) -> dict[str, Any]:
+        """The same facts from the sizes."""
         return {"heads": heads, "d_key": d_key, "d_value": d_value, "dtype": str(dtype)}
 
     def _adopt(self, keys: torch.Tensor, values: torch.Tensor) -> AttentionState:
@@ -106,6 +108,7 @@ class CachedSteps(CausalSteps):
         lengths: Lengths | None = None,
         state: State = None,
     ) -> tuple[torch.Tensor, AttentionState]:
+        """Does what CausalSteps.prefill does, for sequences of any lengths."""
         batch, seq_len = queries.shape[:2]
         new = lengths_of(lengths, batch, seq_len)
         facts = self.facts(keys, values)

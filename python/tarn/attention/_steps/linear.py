@@ -62,6 +62,7 @@ class LinearSums:
     def new_state(
         self, held: ops.LinearState, steps: torch.Tensor, facts: dict[str, Any]
     ) -> AttentionState:
+        """A state of these sums."""
         tensors = {"S": held.S, "z": held.z}
         if held.extra is not None:
             tensors["extra"] = held.extra
@@ -165,7 +166,13 @@ class LinearMemory(LinearSums, MemoryReader):
     kind = "cross-linear"
     _names = ("S", "z")
 
-    def build_state(self, keys, values, key_lengths=None) -> AttentionState:
+    def build_state(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        key_lengths: Lengths | None = None,
+    ) -> AttentionState:
+        """The sums over a memory; arguments as in MemoryReader."""
         self.feature_map.new_feature_map(keys.device)
         batch, seq_len = keys.shape[:2]
         no_queries = keys[:, :0]
@@ -181,15 +188,23 @@ class LinearMemory(LinearSums, MemoryReader):
         steps = lengths_of(None, batch, seq_len)
         return self.new_state(held, steps, self.facts(keys, values))
 
-    def adopt(self, first, second, query, key_lengths) -> AttentionState:
+    def adopt(
+        self,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        query: torch.Tensor,
+        key_lengths: Lengths | None,
+    ) -> AttentionState:
+        """A state made of a pair [S, z]."""
         want_part("S", first, (query.shape[0], query.shape[-2], None, None))
         return self.state_of_pair(first, second, self.facts(query, first))
 
     def read(self, queries: torch.Tensor, state: AttentionState) -> torch.Tensor:
+        """queries [N, L, H, E] -> [N, L, H, M]. O(L H C M)."""
         no_keys = queries[:, :0]
         no_values = queries.new_zeros(queries.shape[0], 0, *state["S"].shape[1::2])
         state.check(self.kind, queries.shape[0], self.facts(no_keys, no_values))
-        out = ops.mapped_linear_attention(
+        return ops.mapped_linear_attention(
             queries,
             no_keys,
             no_values,
@@ -197,5 +212,3 @@ class LinearMemory(LinearSums, MemoryReader):
             initial_state=self.held(state),
             **self.arguments(),
         )
-        assert isinstance(out, torch.Tensor)
-        return out

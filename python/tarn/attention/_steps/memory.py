@@ -11,11 +11,13 @@ import torch
 from tarn import ops
 from tarn.events import AttentionEvent, EventDispatcher
 from tarn.masking import BaseMask
-from tarn.recurrent._inputs import State, lengths_of, want_pair, want_part
+from tarn.recurrent._inputs import Lengths, State, lengths_of, want_pair, want_part
 from tarn.recurrent._state import AttentionState
 
 
-def keep_of(key_lengths, batch_size: int, seq_len: int, device) -> torch.Tensor | None:
+def keep_of(
+    key_lengths: Lengths | None, batch_size: int, seq_len: int, device: torch.device
+) -> torch.Tensor | None:
     """Kept keys, bool [N, S] (True = keep), of a mask, [N] lengths or None."""
     if key_lengths is None:
         return None
@@ -37,12 +39,23 @@ class MemoryReader:
 
     _names: tuple[str, str]
 
-    def build_state(self, keys, values, key_lengths=None) -> AttentionState:
+    def build_state(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        key_lengths: Lengths | None = None,
+    ) -> AttentionState:
         """The state of a memory: keys [N, S, H, E], values [N, S, H, M],
         key_lengths a mask, [N] lengths or None."""
         raise NotImplementedError(f"{type(self).__name__}: build_state is not defined")
 
-    def adopt(self, first, second, query, key_lengths) -> AttentionState:
+    def adopt(
+        self,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        query: torch.Tensor,
+        key_lengths: Lengths | None,
+    ) -> AttentionState:
         """A state made of a plain pair, for queries [N, ..., H, E]."""
         raise NotImplementedError(f"{type(self).__name__}: adopt is not defined")
 
@@ -50,11 +63,18 @@ class MemoryReader:
         """queries [N, L, H, E] -> [N, L, H, M]."""
         raise NotImplementedError(f"{type(self).__name__}: read is not defined")
 
-    def begin(self, query, keys, values, key_lengths, state: State) -> AttentionState:
+    def begin(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor | None,
+        values: torch.Tensor | None,
+        key_lengths: Lengths | None,
+        state: State,
+    ) -> AttentionState:
         """The state to read: built from keys and values, the given one, or one made of
         a plain pair, whose mask is key_lengths."""
         if state is None:
-            return self.build_state(keys, values, key_lengths)
+            return self.build_state(keys, values, key_lengths)  # type: ignore[arg-type]
         if isinstance(state, AttentionState):
             return state
         return self.adopt(*want_pair(state, self._names), query, key_lengths)
@@ -70,11 +90,17 @@ class FullMemory(MemoryReader):
     event_dispatcher: EventDispatcher
     _softmax_arguments: Callable[[], dict[str, Any]]
 
-    def memory_facts(self, keys) -> dict[str, int | str]:
+    def memory_facts(self, keys: torch.Tensor) -> dict[str, int | str]:
         """What a state of a memory must agree on with the module that reads it."""
         return {"heads": keys.shape[-2], "d_key": keys.shape[-1], "dtype": str(keys.dtype)}
 
-    def build_state(self, keys, values, key_lengths=None) -> AttentionState:
+    def build_state(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        key_lengths: Lengths | None = None,
+    ) -> AttentionState:
+        """The state of a memory; arguments as in MemoryReader."""
         batch, seq_len = keys.shape[:2]
         keep = keep_of(key_lengths, batch, seq_len, keys.device)
         if keep is None:
@@ -83,7 +109,14 @@ class FullMemory(MemoryReader):
         steps = lengths_of(None, batch, seq_len)
         return AttentionState(self.memory_kind, tensors, steps, self.memory_facts(keys))
 
-    def adopt(self, first, second, query, key_lengths) -> AttentionState:
+    def adopt(
+        self,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        query: torch.Tensor,
+        key_lengths: Lengths | None,
+    ) -> AttentionState:
+        """A state made of a pair [keys, values]."""
         want_part("keys", first, (query.shape[0], None, *query.shape[-2:]))
         want_part("values", second, (*first.shape[:3], None))
         return self.build_state(first, second, key_lengths)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NoReturn
+
 from tarn.attention_registry import RecurrentCrossAttentionRegistry
 
 
-def _refuse(kind: str):
-    def make(*args, **kwargs):
+def _refuse(kind: str) -> Callable[..., NoReturn]:
+    def make(*args: object, **kwargs: object) -> NoReturn:
         raise ValueError(
             f"{kind}: want linear or full for recurrent cross attention, got a kind that has "
             "no form to read a memory with one query at a time"

@@ -11,6 +11,7 @@ import torch
 from tarn._fused import whole
 from tarn._hooks import call, hooked
 from tarn.attention._projections import Projections
+from tarn.events import EventDispatcher
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
 from tarn.recurrent.attention.cross_attention._base import CrossAttention
@@ -42,13 +43,18 @@ class RecurrentCrossAttentionLayer(Projections):
         n_heads: int,
         d_keys: int | None = None,
         d_values: int | None = None,
-        event_dispatcher="",
+        event_dispatcher: str | EventDispatcher = "",
         d_memory: int | None = None,
     ) -> None:
         sizes = d_model, n_heads, d_keys or None, d_values or None
         super().__init__(attention, *sizes, event_dispatcher, d_memory or None)
 
-    def build_state(self, keys, values, key_lengths=None) -> AttentionState:
+    def build_state(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        key_lengths: Lengths | None = None,
+    ) -> AttentionState:
         """The state of the memory: keys, values [N, S, D_memory] (usually the
         same tensor), key_lengths a mask over them or None. It is built once; every
         query then only reads. For an attention of this package only."""
@@ -94,12 +100,14 @@ class RecurrentCrossAttentionLayer(Projections):
         out = call(self.inner_attention, "read", queries, held)
         return whole(self._out(out, 2)), held
 
-    def _queries(self, query):
+    def _queries(self, query: torch.Tensor) -> torch.Tensor:
         (queries,) = self._heads(query, "query")
         self._tell(queries, None, None)
         return queries
 
-    def _project(self, keys, values):
+    def _project(
+        self, keys: torch.Tensor | None, values: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
         """Keys and values of a memory in heads."""
         if keys is None or values is None:
             raise ValueError(
@@ -113,9 +121,16 @@ class RecurrentCrossAttentionLayer(Projections):
         self._tell(None, *heads)
         return heads
 
-    def _state(self, queries, keys, values, key_lengths, state: State) -> AttentionState:
+    def _state(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor | None,
+        values: torch.Tensor | None,
+        key_lengths: Lengths | None,
+        state: State,
+    ) -> AttentionState:
         if state is None:
-            return self.build_state(keys, values, key_lengths)
+            return self.build_state(keys, values, key_lengths)  # type: ignore[arg-type]
         if not isinstance(state, AttentionState):
             return self.inner_attention.begin(queries, None, None, key_lengths, state)
         if keys is not None:

@@ -26,7 +26,7 @@ class RecurrentCrossFullAttention(FullMemory, CrossAttention, SoftmaxAttention):
     plain pair [keys, values] is a state too; its mask is that of the call.
     """
 
-    kind = FullMemory.memory_kind
+    kind: str = FullMemory.memory_kind
     _one_call = True
 
 

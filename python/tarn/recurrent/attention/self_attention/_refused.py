@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NoReturn
+
 from tarn._tables import recurrent_mixers
 from tarn.attention_registry import RecurrentAttentionRegistry
 
@@ -15,8 +18,8 @@ _WHY = {
 }
 
 
-def _refuse(kind: str):
-    def make(*args, **kwargs):
+def _refuse(kind: str) -> Callable[..., NoReturn]:
+    def make(*args: object, **kwargs: object) -> NoReturn:
         raise ValueError(
             f"{kind}: want an attention with a recurrent form ({', '.join(recurrent_mixers())}), got "
             f"one without: {_WHY[kind]}"

@@ -31,14 +31,14 @@ class RecurrentAFTFullAttention(AftFullSteps, StepForward, torch.nn.Module):
         self,
         max_sequence_length: int = 1024,
         aft_parameterization: int = 64,
-        event_dispatcher="",
+        event_dispatcher: str | EventDispatcher = "",
     ) -> None:
         super().__init__()
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
         self.max_sequence_length = max_sequence_length
         shape = (max_sequence_length, aft_parameterization)
-        self.u = torch.nn.Parameter(torch.randn(shape) * 0.01)
-        self.v = torch.nn.Parameter(torch.randn(shape) * 0.01)
+        self.u: torch.nn.Parameter = torch.nn.Parameter(torch.randn(shape) * 0.01)
+        self.v: torch.nn.Parameter = torch.nn.Parameter(torch.randn(shape) * 0.01)
 
 
 class RecurrentAFTSimpleAttention(AftSimpleSteps, StepForward, torch.nn.Module):
@@ -49,9 +49,9 @@ class RecurrentAFTSimpleAttention(AftSimpleSteps, StepForward, torch.nn.Module):
     far; a = sum exp(k - m) v; b = sum exp(k - m).
     """
 
-    def __init__(self, event_dispatcher="") -> None:
+    def __init__(self, event_dispatcher: str | EventDispatcher = "") -> None:
         super().__init__()
-        self.event_dispatcher = EventDispatcher.get(event_dispatcher)
+        self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)
 
 
 RecurrentAttentionRegistry.register(

@@ -9,6 +9,7 @@ import torch
 from tarn._fused import whole
 from tarn._hooks import call, hooked
 from tarn.attention._projections import Projections
+from tarn.events import EventDispatcher
 from tarn.recurrent._inputs import Lengths, State, check_state
 from tarn.recurrent._state import AttentionState
 
@@ -36,7 +37,7 @@ class RecurrentAttentionLayer(Projections):
         n_heads: int,
         d_keys: int | None = None,
         d_values: int | None = None,
-        event_dispatcher="",
+        event_dispatcher: str | EventDispatcher = "",
     ) -> None:
         sizes = d_model, n_heads, d_keys or None, d_values or None
         super().__init__(attention, *sizes, event_dispatcher)

@@ -11,6 +11,7 @@ from tarn.attention_registry import (
     Optional,
     RecurrentAttentionRegistry,
 )
+from tarn.events import EventDispatcher
 from tarn.recurrent.attention.self_attention._skin import StepForward
 
 
@@ -31,7 +32,7 @@ class RecurrentExactTopKAttention(TopKSteps, StepForward, SoftmaxAttention):
         topk: int = 32,
         softmax_temp: float | None = None,
         attention_dropout: float = 0.1,
-        event_dispatcher="",
+        event_dispatcher: str | EventDispatcher = "",
     ) -> None:
         super().__init__(softmax_temp, attention_dropout, event_dispatcher)
         self.topk = topk

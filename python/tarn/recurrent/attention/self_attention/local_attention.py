@@ -11,6 +11,7 @@ from tarn.attention_registry import (
     Optional,
     RecurrentAttentionRegistry,
 )
+from tarn.events import EventDispatcher
 from tarn.recurrent.attention.self_attention._skin import StepForward
 
 
@@ -33,10 +34,10 @@ class RecurrentLocalAttention(LocalSteps, StepForward, SoftmaxAttention):
         local_context: int,
         softmax_temp: float | None = None,
         attention_dropout: float = 0.1,
-        event_dispatcher="",
+        event_dispatcher: str | EventDispatcher = "",
     ) -> None:
         super().__init__(softmax_temp, attention_dropout, event_dispatcher)
-        self.local_context = want_between(
+        self.local_context: int = want_between(
             "RecurrentLocalAttention", "local_context", local_context, 1
         )
 
