@@ -4,6 +4,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 TEXT ?=
 PRESET ?=
+PYTHON_FOLDERS := bench experiments plotting python scripts tests
 STEPS ?=
 OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
@@ -90,9 +91,11 @@ docs: ## The documents as a site, into build/docs (opens from disk, needs no net
 install: build ## Install programs, library, headers (DESTDIR, PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
-format: ## clang-format over the tree
+format: ## clang-format and ruff over the tree
 	@scripts/setup.sh --lean --format
 	@git ls-files '*.h' '*.cc' '*.c' '*.hpp' | xargs clang-format-14 -i
+	@$${TARN_PYTHON:-.venv/bin/python} -m ruff format --quiet $(PYTHON_FOLDERS)
+	@$${TARN_PYTHON:-.venv/bin/python} -m ruff check --quiet $(PYTHON_FOLDERS)
 
 clean: ## Remove build trees (keeps .venv and models)
 	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel build-wheel-runtime dist

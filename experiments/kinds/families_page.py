@@ -38,7 +38,6 @@ from experiments.kinds.criteria import (
     pairs,
     quick,
     recalled,
-    seconds,
     updates,
     widths,
 )

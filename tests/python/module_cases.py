@@ -6,7 +6,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 from tarn import _tables as tables
-from tarn import attention, builders, feature_maps, models, nn, recurrent
+from tarn import attention, builders, feature_maps, models, nn
 from tarn.masking import TriangularCausalMask
 
 D, HEADS, E = 12, 2, 6

@@ -1,6 +1,5 @@
 """Files of models: names that are not UTF-8, and documents that the runtime refuses."""
 
-import json
 import os
 import pathlib
 import re

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.library import opcheck
 
-from tarn import ops  # noqa: F401: registers the operators
+from tarn import ops  # noqa: F401  registers the operators
 
 TARN = torch.ops.tarn
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -13,7 +13,6 @@ import sys
 import tempfile
 
 import pytest
-import torch
 
 import tarn
 from tarn import _tables as tables
