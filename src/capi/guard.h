@@ -12,14 +12,11 @@
 
 #include "core/error.h"
 #include "runtime/generate/sampler.h"
-#include "runtime/model/model.h"
+#include "runtime/model/loaded_model.h"
 #include "tarn/tarn.h"
-#include "text/tokenizer.h"
 
 // Counted, so that a state may outlive the caller's reference to its model.
-struct tarn_model {
-  tarn::Model model;
-  tarn::Tokenizer tokenizer;
+struct tarn_model : tarn::LoadedModel {
   mutable std::atomic<int64_t> holders{1};
 };
 

@@ -35,11 +35,8 @@ tarn_status tarn_model_open(const char* path, const tarn_model_options* options,
   return Guard(error, [&] {
     Require(path, "path");
     Require(model, "model");
-    tarn::Model opened =
-        tarn::Model::Open(path, ModelOptionsOf(options)).Take();
-    tarn::Tokenizer tokenizer =
-        tarn::Tokenizer::Open(path, opened.config()).Take();
-    *model = new tarn_model{std::move(opened), std::move(tokenizer)};
+    *model = new tarn_model{
+        tarn::LoadedModel::Open(path, ModelOptionsOf(options)).Take()};
   });
 }
 

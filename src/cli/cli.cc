@@ -122,19 +122,11 @@ int Dispatch(int argc, char** argv) {
 
 }  // namespace
 
-OpenedModel OpenModelDirectory(const std::string& dir,
+LoadedModel OpenModelDirectory(const std::string& dir,
                                const ModelOptions& options) {
-  Result<Model> model = Model::Open(dir, options);
-  if (!model.ok()) throw ExitError(kExitBadModel, model.error().what());
-  Result<Tokenizer> tokenizer = Tokenizer::Open(dir, model.value().config());
-  if (!tokenizer.ok()) {
-    throw ExitError(kExitBadModel, tokenizer.error().what());
-  }
-  return {std::move(model).Take(), std::move(tokenizer).Take()};
-}
-
-WeightType WeightTypeFromText(const std::string& text) {
-  return text == "bf16" ? WeightType::kBF16 : WeightType::kF32;
+  Result<LoadedModel> opened = LoadedModel::Open(dir, options);
+  if (!opened.ok()) throw ExitError(kExitBadModel, opened.error().what());
+  return std::move(opened).Take();
 }
 
 std::string InputName(const std::string& path) {

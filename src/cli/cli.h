@@ -6,8 +6,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "runtime/model/model.h"
-#include "text/tokenizer.h"
+#include "runtime/model/loaded_model.h"
 
 namespace tarn::cli {
 
@@ -48,18 +47,9 @@ class ExitError : public std::runtime_error {
   int code_;
 };
 
-/// A model directory opened for use: weights and tokenizer.
-struct OpenedModel {
-  Model model;
-  Tokenizer tokenizer;
-};
-
-/// Opens both; throws ExitError(kExitBadModel) for every failure.
-OpenedModel OpenModelDirectory(const std::string& dir,
+/// Opens a model directory; throws ExitError(kExitBadModel) for every failure.
+LoadedModel OpenModelDirectory(const std::string& dir,
                                const ModelOptions& options);
-
-/// "f32" or "bf16"; the command-line parser has checked the word.
-WeightType WeightTypeFromText(const std::string& text);
 
 /// A path for a message or an error: "-" reads as "standard input".
 std::string InputName(const std::string& path);

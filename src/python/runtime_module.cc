@@ -29,9 +29,8 @@
 #include "runtime/generate/pixels.h"
 #include "runtime/generate/sampler.h"
 #include "runtime/generate/target.h"
-#include "runtime/model/model.h"
+#include "runtime/model/loaded_model.h"
 #include "runtime/state/state_file.h"
-#include "text/tokenizer.h"
 
 namespace tarn::python {
 namespace {
@@ -74,13 +73,14 @@ std::string Path(const Bytes& path) {
   return name;
 }
 
-// A model and its tokenizer, as one directory holds them.
 class PyModel {
  public:
   PyModel(const Bytes& dir, const std::string& weights, int threads,
           bool use_mmap)
-      : model_(Open(Path(dir), weights, threads, use_mmap)),
-        tokenizer_(Tokenizer::Open(Path(dir), model_.config()).Take()) {}
+      : loaded_(Open(Path(dir), weights, threads, use_mmap)) {}
+  // The references below are to this object's own members.
+  PyModel(const PyModel&) = delete;
+  PyModel& operator=(const PyModel&) = delete;
 
   const Model& model() const { return model_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -230,22 +230,17 @@ class PyModel {
   }
 
  private:
-  static Model Open(const std::string& dir, const std::string& weights,
-                    int threads, bool use_mmap) {
-    if (weights != "f32" && weights != "bf16") {
-      throw ArgumentError("Model: weights", "'f32' or 'bf16'",
-                          "'" + weights + "'");
-    }
-    ModelOptions options;
-    options.weights = weights == "f32" ? WeightType::kF32 : WeightType::kBF16;
-    options.threads = threads;
-    options.use_mmap = use_mmap;
+  static LoadedModel Open(const std::string& dir, const std::string& weights,
+                          int threads, bool use_mmap) {
+    const ModelOptions options = {ParseWeightType("Model: weights", weights),
+                                  threads, use_mmap};
     const Unlocked unlocked;
-    return Model::Open(dir, options).Take();
+    return LoadedModel::Open(dir, options).Take();
   }
 
-  Model model_;
-  Tokenizer tokenizer_;
+  LoadedModel loaded_;
+  const Model& model_ = loaded_.model;
+  const Tokenizer& tokenizer_ = loaded_.tokenizer;
 };
 
 // A text as it grows, for Python's generator. Its model and state are kept

@@ -72,7 +72,7 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
       .ShowDefault();
   parser.Add("--weights", flags.weights, "how weights are held in memory")
       .Commas()
-      .OneOf({"f32", "bf16"})
+      .OneOf(WeightTypeWords())
       .ShowDefault();
   parser.Add("-o,--output", flags.output, "output format")
       .OneOf({"md", "csv", "json"})
@@ -189,7 +189,7 @@ Model OpenForBench(const BenchFlags& flags, const std::string& weights,
                    int64_t threads) {
   Result<Model> model = Model::Open(
       flags.dir,
-      {WeightTypeFromText(weights), static_cast<int>(threads), true});
+      {ParseWeightType("--weights", weights), static_cast<int>(threads), true});
   if (!model.ok()) throw ExitError(kExitBadModel, model.error().what());
   return std::move(model).Take();
 }

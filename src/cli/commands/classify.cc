@@ -69,8 +69,8 @@ int Classify(int argc, char** argv) {
       "tarn classify");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const OpenedModel opened = OpenModelDirectory(
-      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelDirectory(
+      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (opened.model.config().arch != Arch::kEncoder) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir,

@@ -17,7 +17,7 @@ struct ClassScores {
 
 class ClassBatch {
  public:
-  explicit ClassBatch(const OpenedModel& opened) : opened_(opened) {}
+  explicit ClassBatch(const LoadedModel& opened) : opened_(opened) {}
   /// `place` ("reviews.txt:7") is for errors: throws ExitError (bad data) for a
   /// text that is empty or holds what the tokenizer does not know.
   void Add(const std::string& text, const std::string& place);
@@ -27,7 +27,7 @@ class ClassBatch {
   std::vector<ClassScores> Run();
 
  private:
-  const OpenedModel& opened_;
+  const LoadedModel& opened_;
   std::vector<std::vector<int32_t>> texts_;
 };
 

@@ -134,7 +134,7 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
   return root;
 }
 
-Json Facts(const OpenedModel& opened) {
+Json Facts(const LoadedModel& opened) {
   const Model& model = opened.model;
   const ModelConfig& config = model.config();
   Json root = ConfigFacts(config, &opened.tokenizer);

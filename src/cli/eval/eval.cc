@@ -173,7 +173,7 @@ void ScoreFile(TokenFile& text, Scorer& scorer, EvalReport& report) {
   }
 }
 
-int EvalText(const OpenedModel& opened, const EvalFlags& flags) {
+int EvalText(const LoadedModel& opened, const EvalFlags& flags) {
   EvalReport report(flags);
   Scorer scorer(opened.model);
   TokenFile text(flags.file, opened.tokenizer, flags.max_tokens, FormOf(flags));
@@ -191,7 +191,7 @@ int EvalText(const OpenedModel& opened, const EvalFlags& flags) {
 
 // What is measured on images and on pairs; nothing for a language model.
 std::optional<int> EvalOthers(const ArgumentParser& parser,
-                              const OpenedModel& opened,
+                              const LoadedModel& opened,
                               const EvalFlags& flags) {
   const auto refuse = [&](const char* name) {
     if (!parser.Has(name)) return;
@@ -240,8 +240,8 @@ int Eval(int argc, char** argv) {
                         "tarn eval");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const OpenedModel opened = OpenModelDirectory(
-      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelDirectory(
+      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,

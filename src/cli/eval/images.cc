@@ -31,7 +31,7 @@ MeanAndError MeanOf(const std::vector<double>& values) {
 
 }  // namespace
 
-int EvalImages(const OpenedModel& opened, const EvalImageFlags& flags) {
+int EvalImages(const LoadedModel& opened, const EvalImageFlags& flags) {
   const ImageShape shape(opened.model.config());
   const int64_t all = shape.height * shape.width;
   const int64_t from = std::max<int64_t>(flags.pixels * shape.channels, 1);

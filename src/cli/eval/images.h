@@ -18,6 +18,6 @@ struct EvalImageFlags {
 
 /// Scores and prints; where a signal ends the run, what was scored so far.
 /// Returns the exit code.
-int EvalImages(const OpenedModel& opened, const EvalImageFlags& flags);
+int EvalImages(const LoadedModel& opened, const EvalImageFlags& flags);
 
 }  // namespace tarn::cli

@@ -67,7 +67,7 @@ int64_t EditDistance(const std::vector<int32_t>& a,
   return row.back();
 }
 
-std::vector<int32_t> Tokens(const OpenedModel& opened, const std::string& text,
+std::vector<int32_t> Tokens(const LoadedModel& opened, const std::string& text,
                             const std::string& place) {
   auto tokens = opened.tokenizer.Encode(text);
   if (!tokens.ok()) {
@@ -79,7 +79,7 @@ std::vector<int32_t> Tokens(const OpenedModel& opened, const std::string& text,
 // Sources and targets, some at a time.
 class TargetScorer {
  public:
-  TargetScorer(const OpenedModel& opened, const PairFlags& flags)
+  TargetScorer(const LoadedModel& opened, const PairFlags& flags)
       : opened_(opened), flags_(flags) {
     options_.beam = flags.beam;
   }
@@ -128,7 +128,7 @@ class TargetScorer {
   }
 
  private:
-  const OpenedModel& opened_;
+  const LoadedModel& opened_;
   const PairFlags& flags_;
   TargetOptions options_;
   TargetTimes times_;
@@ -138,7 +138,7 @@ class TargetScorer {
 
 }  // namespace
 
-int EvalClassifier(const OpenedModel& opened, const PairFlags& flags) {
+int EvalClassifier(const LoadedModel& opened, const PairFlags& flags) {
   std::map<std::string, int64_t> classes;
   for (const std::string& label : opened.model.labels()) {
     classes.emplace(label, static_cast<int64_t>(classes.size()));
@@ -187,7 +187,7 @@ int EvalClassifier(const OpenedModel& opened, const PairFlags& flags) {
   return ExitCode();
 }
 
-int EvalTargets(const OpenedModel& opened, const PairFlags& flags) {
+int EvalTargets(const LoadedModel& opened, const PairFlags& flags) {
   TargetScorer scorer(opened, flags);
   PairSource source(flags.file, PairKind::kTarget, flags.columns);
   Progress progress("eval", source.size());

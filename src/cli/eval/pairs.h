@@ -20,11 +20,11 @@ struct PairFlags {
 };
 
 /// Accuracy: examples, accuracy, and the share of the commonest label.
-int EvalClassifier(const OpenedModel& opened, const PairFlags& flags);
+int EvalClassifier(const LoadedModel& opened, const PairFlags& flags);
 
 /// Token error rate: edits (insertions, deletions, replacements; Levenshtein
 /// 1966) between the target and the model's, over the targets' tokens; and the
 /// share of targets met exactly.
-int EvalTargets(const OpenedModel& opened, const PairFlags& flags);
+int EvalTargets(const LoadedModel& opened, const PairFlags& flags);
 
 }  // namespace tarn::cli

@@ -30,7 +30,7 @@ Memory MemoryNow(const State& state) {
 
 class Stream {
  public:
-  Stream(const OpenedModel& opened, const PositionFlags& flags)
+  Stream(const LoadedModel& opened, const PositionFlags& flags)
       : model_(opened.model),
         flags_(flags),
         text_(flags.file, opened.tokenizer, flags.max_tokens, flags.form),
@@ -207,7 +207,7 @@ void Stream::PrintTable() const {
 
 }  // namespace
 
-int EvalByPosition(const OpenedModel& opened, const PositionFlags& flags) {
+int EvalByPosition(const LoadedModel& opened, const PositionFlags& flags) {
   Stream stream(opened, flags);
   stream.Run();
   const int signal = PendingSignal();

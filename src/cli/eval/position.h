@@ -25,6 +25,6 @@ struct PositionFlags {
 /// turn (CompareSteps). Resident memory and state bytes are reported at both
 /// positions. Returns the exit code. Throws ExitError for a text of fewer than
 /// two tokens, NumericError for log-probabilities that are not finite.
-int EvalByPosition(const OpenedModel& opened, const PositionFlags& flags);
+int EvalByPosition(const LoadedModel& opened, const PositionFlags& flags);
 
 }  // namespace tarn::cli

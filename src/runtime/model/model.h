@@ -13,10 +13,9 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
+#include "runtime/model/weight_type.h"
 
 namespace tarn {
-
-enum class WeightType { kF32, kBF16 };  // how weights are held in memory
 
 struct ModelOptions {
   WeightType weights = WeightType::kF32;
