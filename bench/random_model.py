@@ -28,72 +28,92 @@ PRESETS = {
 # Height, width, channels: what a preset generates as --task image.
 IMAGES = {"mnist": (28, 28, 1), "cifar": (32, 32, 3)}
 N_MIXTURES = 10
-# The keys of format 3 that no model written here uses.
-UNUSED = {
-    "arch": "decoder", "n_classes": 0, "n_decoder_layers": 0, "cross_attention": "full",
-    "local_context": 0, "topk": 32, "length_limit": 512, "clusters": 16, "iterations": 10,
-    "bits": 63, "hash_bias": True, "hash_chunk": 32, "rounds": 4, "max_sequence_length": 1024,
-    "aft_parameterization": 64, "n_dims": 0, "stabilise": False, "redraw": 1,
-    "feature_seed": 0, "bidirectional": False, "kernel_size": 3, "input_dim": 0,
-}
 ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 
 def make_config(args):
-    """The keys of config.json, derived sizes included."""
-    d_key = args.d_key or args.width // args.heads
+    """Sections of config.json, derived sizes included."""
+    image = args.task == "image"
     config = {
-        "format_version": 1,
-        "vocab_size": args.vocab,
-        "d_model": args.width,
-        "n_layers": args.layers,
-        "n_heads": args.heads,
-        "d_key": d_key,
-        "d_value": args.d_value or args.width // args.heads,
-        "d_ff": args.ff or 4 * args.width,
-        "attention": args.attention,
-        "feature_map": "elu1",
-        "denominator": "exact",
-        "eps": 1e-6,
-        "positions": args.positions,
-        "position_combine": args.combine,
-        "max_positions": args.max_positions,
-        "rotary_place": args.rotary_place,
-        "rotary_base": 10000.0,
-        "norm": args.norm,
-        "final_norm": True,
-        "norm_eps": 1e-5,
-        "activation": args.activation,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "tied_head": False,
-        "tokenizer": "byte",
+        "format_version": 4,
+        "model": {
+            "vocab_size": args.vocab,
+            "d_model": args.width,
+            "n_layers": args.layers,
+            "n_heads": args.heads,
+            "d_key": args.d_key or args.width // args.heads,
+            "d_value": args.d_value or args.width // args.heads,
+            "dropout": 0.0,
+            "tied_head": False,
+            "tokenizer": "byte",
+            "arch": "decoder",
+            "task": "image" if image else "lm",
+            "n_classes": 0,
+            "n_decoder_layers": 0,
+            "cross_attention": args.attention,
+            "input_dim": 0,
+        },
+        "layers": [args.attention],
+        "positions": {
+            "kind": args.positions,
+            "combine": args.combine,
+            "max_positions": args.max_positions,
+            "rotary_place": args.rotary_place,
+            "rotary_base": 10000.0,
+        },
+        "norm": {"place": args.norm, "kind": "layer", "final": True, "eps": 1e-5},
+        "feed_forward": {
+            "d_ff": args.ff or 4 * args.width,
+            "activation": args.activation,
+            "kind": "mlp",
+        },
     }
-    if args.task == "image":
+    if args.attention == "linear":
+        config["linear"] = {
+            "feature_map": "elu1",
+            "denominator": "exact",
+            "eps": 1e-6,
+            "n_dims": 0,
+            "stabilise": False,
+            "redraw": 1,
+            "feature_seed": 0,
+        }
+    else:
+        config["softmax"] = {
+            "attention_dropout": 0.0,
+            "local_context": 0,
+            "topk": 32,
+            "length_limit": 512,
+        }
+    if image:
         height, width, channels = IMAGES[args.preset]
-        config |= UNUSED | {
-            "format_version": 3, "task": "image", "n_mixtures": N_MIXTURES,
-            "image_height": height, "image_width": width, "image_channels": channels}
+        config["image"] = {
+            "n_mixtures": N_MIXTURES,
+            "height": height,
+            "width": width,
+            "channels": channels,
+        }
     return config
 
 
 def tensor_shapes(config):
     """Name -> shape in model order; weights are [out, in]."""
-    d_model, vocab = config["d_model"], config["vocab_size"]
-    keys = config["n_heads"] * config["d_key"]
-    values = config["n_heads"] * config["d_value"]
-    concat = config["position_combine"] == "concat"
+    model, positions = config["model"], config["positions"]
+    d_model, d_ff, vocab = model["d_model"], config["feed_forward"]["d_ff"], model["vocab_size"]
+    keys = model["n_heads"] * model["d_key"]
+    values = model["n_heads"] * model["d_value"]
+    concat = positions["combine"] == "concat"
     shapes = {"value_embedding.weight": (vocab, d_model // 2 if concat else d_model)}
-    if config["positions"] == "learned":
-        shapes["pos_embedding.weight"] = (config["max_positions"], d_model)
-    for i in range(config["n_layers"]):
+    if positions["kind"] == "learned":
+        shapes["pos_embedding.weight"] = (positions["max_positions"], d_model)
+    for i in range(model["n_layers"]):
         for name, rows, columns in (
             ("attention.query_projection", keys, d_model),
             ("attention.key_projection", keys, d_model),
             ("attention.value_projection", values, d_model),
             ("attention.out_projection", d_model, values),
-            ("linear1", config["d_ff"], d_model),
-            ("linear2", d_model, config["d_ff"]),
+            ("linear1", d_ff, d_model),
+            ("linear2", d_model, d_ff),
         ):
             shapes[f"layers.{i}.{name}.weight"] = (rows, columns)
             shapes[f"layers.{i}.{name}.bias"] = (rows,)
@@ -103,7 +123,7 @@ def tensor_shapes(config):
     shapes["norm.weight"] = (d_model,)
     shapes["norm.bias"] = (d_model,)
     # Bytes' logits, or the parameters of a mixture of logistics.
-    outputs = 3 * config["n_mixtures"] if "n_mixtures" in config else vocab
+    outputs = 3 * config["image"]["n_mixtures"] if "image" in config else vocab
     shapes["predictor.weight"] = (outputs, d_model)
     shapes["predictor.bias"] = (outputs,)
     return shapes

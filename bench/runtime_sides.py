@@ -29,8 +29,8 @@ class Work:
 
     def __init__(self, folder):
         config = json.loads((pathlib.Path(folder) / "config.json").read_text())
-        if config["format_version"] >= 4:  # sections, whose keys all differ
-            config = {**config["model"], **config["feed_forward"], **config["norm"]}
+        # The keys of these sections all differ.
+        config = {**config["model"], **config["feed_forward"], **config["norm"]}
         self.config = config
         d_model, layers = config["d_model"], config["n_layers"]
         keys = config["n_heads"] * config["d_key"]

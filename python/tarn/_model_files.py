@@ -119,8 +119,8 @@ def load_model(dir: AnyPath) -> torch.nn.Module:
     if not isinstance(config, dict):
         raise ValueError(f"{shown(folder / 'config.json')}: want an object, got another value")
     version = config.get("format_version")
-    if isinstance(version, bool) or version not in (1, 2, 3, 4):
-        raise ValueError(f"{shown(folder / 'config.json')}: format_version: want 1 to 4, got {version!r}")
+    if isinstance(version, bool) or version != 4:
+        raise ValueError(f"{shown(folder / 'config.json')}: format_version: want 4, got {version!r}")
     model = make_model(config)
     path = folder / "model.safetensors"
     tensors, _ = read_tensors(path)

@@ -1,4 +1,4 @@
-// config.json: what it holds, earlier formats, identity, damaged files.
+// config.json: what it holds, identity, damaged files.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,15 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The default as format 3 wrote it: all keys side by side.
-Json DefaultJson() {
-  Json json = Json::parse(ConfigToFlatJson(ModelConfig{}));
-  for (const char* key : {"norm_kind", "feed_forward", "key_heads", "conv_width",
-                          "gate_rank", "negative_eigenvalues", "rotary_width",
-                          "output_gate", "query_key_norm"}) json.erase(key);
-  json["format_version"] = 3;
-  return json;
-}
+Json DefaultJson() { return Json::parse(ConfigToJson(ModelConfig{})); }
 
 Error ReadError(const Json& json) {
   const auto result = ConfigFromJson(json.dump());
@@ -213,107 +205,61 @@ TEST(Config, KeysOfGatedMixersGoThroughJson) {
 
 TEST(Config, FileMustHoldEveryKeyAndNoOther) {
   const Json whole = DefaultJson();
-  for (const auto& [key, value] : whole.items()) {
+  for (const auto& [section, keys] : whole.items()) {
     Json json = whole;
-    json.erase(key);
-    const Error error = ReadError(json);
-    EXPECT_EQ(error.code(), ErrorCode::kFormat) << key;
-    EXPECT_TRUE(Contains(error.what(), key)) << error.what();
-  }
-  Json extra = DefaultJson();
-  extra["d_modle"] = 1;
-  EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_modle'"));
-  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 1}}).given(),
-                       "24 missing: vocab_size, d_model"));
-  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 2}}).given(),
-                       "46 missing: vocab_size, d_model"));
-  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 3}}).given(),
-                       "51 missing: vocab_size, d_model"));
-}
-
-TEST(Config, FirstFormatIsReadWithDefaults) {
-  Json json = DefaultJson();
-  json["format_version"] = 1;
-  EXPECT_TRUE(Contains(ReadError(json).what(), "format 1"));
-  Json first = {{"format_version", 1}};
-  for (const ConfigKey& key : ConfigKeys()) {
-    if (!json.contains(key.name)) continue;  // of a later format
-    first[key.name] = json[key.name];
-    if (std::string(key.name) == "tokenizer") break;
-  }
-  EXPECT_EQ(first.size(), 25u);
-  first["d_model"] = 96;
-  ModelConfig want = Finished();
-  want.d_model = 96;
-  EXPECT_EQ(ConfigFromJson(first.dump()).Take(), want);
-}
-
-TEST(Config, SecondFormatIsReadWithDefaults) {
-  Json json = DefaultJson();
-  json["format_version"] = 2;
-  EXPECT_TRUE(Contains(ReadError(json).what(), "format 2"));
-  for (const char* key : {"n_mixtures", "image_height", "image_width",
-                          "image_channels", "input_dim"}) {
-    json.erase(key);
-  }
-  json["d_model"] = 96;
-  ModelConfig want = Finished();
-  want.d_model = 96;
-  EXPECT_EQ(ConfigFromJson(json.dump()).Take(), want);
-}
-
-// State files name their model by a hash over this text: format 2's, to the
-// byte, for all that format 2 could express.
-TEST(Config, IdentityOutlivesTheFormat) {
-  // What a format wrote: the keys it had, side by side.
-  const auto written = [](const ModelConfig& config, int version) {
-    std::istringstream lines(ConfigToFlatJson(config));
-    std::string text, line;
-    while (std::getline(lines, line)) {
-      const std::string key = line.substr(0, line.find(':'));
-      const bool fourth =
-          key == "  \"norm_kind\"" || key == "  \"feed_forward\"";
-      // Added to format 4 later, and in no text of a model without them.
-      const bool gated =
-          key == "  \"key_heads\"" || key == "  \"conv_width\"" ||
-          key == "  \"gate_rank\"" || key == "  \"negative_eigenvalues\"" ||
-          key == "  \"rotary_width\"" || key == "  \"output_gate\"" ||
-          key == "  \"query_key_norm\"";
-      const bool third = key.starts_with("  \"image_") ||
-                         key == "  \"n_mixtures\"" || key == "  \"input_dim\"";
-      if (gated || (fourth && version < 4) || (third && version < 3)) continue;
-      if (line == "}" && text.ends_with(",\n")) text.erase(text.size() - 2, 1);
-      text += line + "\n";
+    json.erase(section);
+    Error error = ReadError(json);
+    EXPECT_EQ(error.code(), ErrorCode::kFormat) << section;
+    EXPECT_TRUE(Contains(error.what(), section)) << error.what();
+    if (!keys.is_object()) continue;
+    for (const auto& [key, value] : keys.items()) {
+      json = whole;
+      json[section].erase(key);
+      error = ReadError(json);
+      EXPECT_EQ(error.code(), ErrorCode::kFormat) << key;
+      EXPECT_TRUE(Contains(error.what(), StrCat(section, ".", key)))
+          << error.what();
     }
-    return text.replace(text.find(": 4,"), 4, StrCat(": ", version, ","));
-  };
+  }
+  Json extra = whole;
+  extra["modle"] = Json::object();
+  EXPECT_TRUE(Contains(ReadError(extra).what(), "'modle'"));
+  extra = whole;
+  extra["model"]["d_modle"] = 1;
+  EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_modle'"));
+  // Keys beside one another are for objects written by hand.
+  extra = whole;
+  extra["d_model"] = 128;
+  EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_model'"));
+  EXPECT_TRUE(Contains(ReadError(Json{{"format_version", 4}}).given(),
+                       "missing: model.vocab_size, model.d_model"));
+}
+
+// State files name their model by a hash over this text.
+TEST(Config, IdentityIsWhatTheModelReads) {
   const ModelConfig lm = Finished();
-  EXPECT_EQ(ConfigIdentity(lm), written(lm, 2));
   EXPECT_EQ(ConfigIdentity(ModelConfig{}), ConfigIdentity(lm));
-  // The hash of the text that format 2 wrote for a model of defaults.
-  EXPECT_EQ(HashBytes(ConfigIdentity(lm)), 10841014295145434918u);
-  ModelConfig classifier;
-  classifier.arch = Arch::kLstm;
-  classifier.task = Task::kClassify;
-  classifier.n_classes = 4;
-  FinishConfig(classifier);
-  EXPECT_EQ(ConfigIdentity(classifier), written(classifier, 2));
-  // A model that needs keys of format 3 has all of them, and none of format 4.
-  ModelConfig image;
-  image.task = Task::kImage;
-  image.image_height = image.image_width = 8;
-  image.image_channels = 1;
-  FinishConfig(image);
-  EXPECT_EQ(ConfigIdentity(image), written(image, 3));
-  image.n_mixtures = 5;
-  EXPECT_EQ(ConfigIdentity(image), written(image, 3));
+  const Json keys = Json::parse(ConfigIdentity(lm));
+  const Json sections = DefaultJson();
+  size_t count = 1;
+  for (const auto& [section, of] : sections.items()) {
+    if (of.is_object()) count += of.size();
+  }
+  // Each key of a file, and the mixer, which a file names in its pattern.
+  EXPECT_EQ(keys.size(), count + 1);
+  EXPECT_EQ(keys.at("attention"), "linear");
+  ModelConfig other;
+  other.d_model = 96;
+  EXPECT_NE(ConfigIdentity(other), ConfigIdentity(lm));
+  // A key of a part that the model does not have changes nothing.
+  other = {};
+  other.clusters = 17;
+  EXPECT_EQ(ConfigIdentity(other), ConfigIdentity(lm));
   ModelConfig hybrid;
   hybrid.layers = LayersFromText("linear,full");
-  FinishConfig(hybrid);
-  EXPECT_EQ(ConfigIdentity(hybrid), written(hybrid, 4));
   EXPECT_TRUE(Contains(ConfigIdentity(hybrid), "\"layers\": [\"linear\", "));
-  image.d_model = 0;
-  EXPECT_THROW((void)ConfigIdentity(image), ArgumentError);
+  hybrid.d_model = 0;
+  EXPECT_THROW((void)ConfigIdentity(hybrid), ArgumentError);
 }
 
 TEST(Config, PartialJsonTakesDefaults) {
@@ -338,40 +284,43 @@ TEST(Config, FileValuesAreTypedAndRanged) {
       {"format_version", 5},
       {"format_version", 0},
       {"format_version", "1"},
-      {"d_model", "128"},
-      {"d_model", true},
-      {"d_model", nullptr},
-      {"d_model", 128.5},
-      {"d_model", -128},
-      {"d_model", 0},
-      {"d_model", 1e300},
-      {"d_model", UINT64_MAX},
-      {"d_model", Json::array()},
-      {"d_model", Json::object()},
-      {"d_key", 0},
-      {"d_ff", 0},
-      {"n_heads", int64_t{1} << 62},
-      {"dropout", 1},
-      {"dropout", "0.1"},
-      {"dropout", true},
-      {"final_norm", 1},
-      {"final_norm", "true"},
-      {"attention", 0},
-      {"attention", "softmax"},
-      {"attention", nullptr},
-      {"rotary_base", 0.5},
-      {"attention_dropout", 0.25},
+      {"model.d_model", "128"},
+      {"model.d_model", true},
+      {"model.d_model", nullptr},
+      {"model.d_model", 128.5},
+      {"model.d_model", -128},
+      {"model.d_model", 0},
+      {"model.d_model", 1e300},
+      {"model.d_model", UINT64_MAX},
+      {"model.d_model", Json::array()},
+      {"model.d_model", Json::object()},
+      {"model.d_key", 0},
+      {"feed_forward.d_ff", 0},
+      {"model.n_heads", int64_t{1} << 62},
+      {"model.dropout", 1},
+      {"model.dropout", "0.1"},
+      {"model.dropout", true},
+      {"norm.final", 1},
+      {"norm.final", "true"},
+      {"layers", 0},
+      {"layers", "softmax"},
+      {"layers", Json::array({"softmax"})},
+      {"layers", nullptr},
+      {"positions.rotary_base", 0.5},
   };
   for (const auto& [key, value] : cases) {
     Json json = DefaultJson();
-    json[key] = value;
+    const std::string name = key;
+    const size_t dot = name.find('.');
+    (dot == name.npos ? json[name]
+                      : json[name.substr(0, dot)][name.substr(dot + 1)]) = value;
     const Error error = ReadError(json);
     EXPECT_EQ(error.code(), ErrorCode::kFormat) << key << " = " << value;
     EXPECT_EQ(error.where(), "config.json: " + std::string(key));
   }
   Json json = DefaultJson();
-  json["d_model"] = 128.0;
-  json["dropout"] = 0;
+  json["model"]["d_model"] = 128.0;
+  json["model"]["dropout"] = 0;
   EXPECT_EQ(ConfigFromJson(json.dump()).Take(), Finished());
 }
 

@@ -17,7 +17,7 @@
 
 namespace tarn {
 
-/// The newest format of config.json.
+/// The format of config.json.
 inline constexpr int kFormatVersion = 4;
 
 struct IntegerField {
@@ -52,8 +52,7 @@ struct ConfigField {
   const char* name;
   const char* help;
   std::variant<IntegerField, RealField, BoolField, ChoiceField, OwnField> kind;
-  int since;            // the first format version that has the key
-  const char* section;  // of config.json from format 4 on
+  const char* section;  // of config.json
   const char* short_name = nullptr;  // the key there; null: name
 
   bool own() const { return std::holds_alternative<OwnField>(kind); }
@@ -82,11 +81,9 @@ std::string DefaultText(const ConfigField& field);
 const char* MetavarOf(const ConfigField& field);
 /// The field's value as JSON text, shortest form that reads back the same.
 std::string ValueText(const ConfigField& field, const ModelConfig& config);
-/// All keys of a finished config side by side, those of one version only: the
-/// form of formats before 4, of what identities hash and of what Python reads.
-/// unread: whether keys of format 4 that no part of the model reads are there.
-std::string FieldsText(const ModelConfig& finished, int version,
-                       bool unread = true);
+/// All keys of a finished config side by side: what identities hash and Python
+/// reads. unread: whether keys that no part of the model reads are there.
+std::string FieldsText(const ModelConfig& finished, bool unread = true);
 /// Whether some part of a finished model reads the keys of a section.
 bool ReadsSection(const ModelConfig& finished, std::string_view section);
 /// Whether some part of a finished model reads the key: where its section is read,

@@ -1,4 +1,4 @@
-// config.json: format 4 in sections, formats 1 to 3 with all keys side by side.
+// config.json: sections of keys, and the pattern of the layers.
 #include <algorithm>
 #include <optional>
 
@@ -9,7 +9,6 @@
 namespace tarn {
 namespace {
 
-constexpr int kSections = 4;  // the first version that has them
 constexpr const char* kVersionKey = "format_version";
 constexpr const char* kLayersKey = "layers";
 constexpr const char* kMixerKey = "mixer";
@@ -107,26 +106,23 @@ class Reader {
   }
 
   bool ReadVersion() {
-    const std::string wanted = StrCat("1 to ", kFormatVersion);
+    const std::string wanted = StrCat(kFormatVersion);
     const auto found = object_.find(kVersionKey);
     if (found == object_.end()) {
       return !whole_ || Fail(BadKey(kVersionKey, wanted, "no such key"));
     }
     const auto version = JsonInteger(*found);
-    if (!version || *version < 1 || *version > kFormatVersion) {
+    if (version != kFormatVersion) {
       return Fail(BadKey(kVersionKey, wanted, JsonGiven(*found)));
     }
-    version_ = static_cast<int>(*version);
     return true;
   }
 
-  // A key beside the version is a section in a file of format 4, a field in an
-  // earlier one, and either in an object written by hand.
+  // A key next to the version is a section in a file, and a section or a field in
+  // an object written by hand.
   bool ReadMembers() {
-    const bool sections = version_ >= kSections;
-    const bool flat = !whole_ || !sections;
     // A pattern names the layers' mixers, whose keys may come before it.
-    if (sections && object_.contains(kLayersKey) &&
+    if (object_.contains(kLayersKey) &&
         !ReadLayers(object_[kLayersKey])) {
       return false;
     }
@@ -137,20 +133,18 @@ class Reader {
                          JsonGiven(*attention)));
     }
     for (const auto& [key, value] : object_.items()) {
-      if (key == kVersionKey || (sections && key == kLayersKey)) continue;
+      if (key == kVersionKey || key == kLayersKey) continue;
       const ConfigField* field = FindField(key);
       // "norm" is a section and a key: the value tells which.
-      if (flat && field != nullptr && field->since <= version_ &&
-          !(sections && value.is_object())) {
+      if (!whole_ && field != nullptr && !value.is_object()) {
         if (!Set(*field, key, value)) return false;
         given_.push_back(field);
-      } else if (sections && IsSection(key)) {
+      } else if (IsSection(key)) {
         if (!ReadSection(key, value)) return false;
       } else {
         return Fail(FormatError(
             kFile,
-            StrCat("the ", flat ? "keys" : "sections", " of format ", version_,
-                   " only"),
+            StrCat("known ", whole_ ? "sections" : "keys", " only"),
             StrCat("the unknown key ", Quoted(key))));
       }
     }
@@ -238,15 +232,13 @@ class Reader {
     return true;
   }
 
-  // Every key of the format must be there; in format 4, those of the sections
-  // that this model reads, and no others.
+  // Every key of the sections that this model reads must be there, and no other
+  // sections.
   bool CheckWhole() {
     constexpr int kMaxListed = 8;
-    if (version_ >= kSections) {
-      for (const std::string& section : sections_) {
-        if (ReadsSection(config_, section)) continue;
-        return Fail(BadKey(section, "sections that this model reads", section));
-      }
+    for (const std::string& section : sections_) {
+      if (ReadsSection(config_, section)) continue;
+      return Fail(BadKey(section, "sections that this model reads", section));
     }
     std::string missing;
     int count = 0;
@@ -255,21 +247,18 @@ class Reader {
       missing += (missing.empty() ? "" : ", ") + name;
     };
     for (const ConfigField& field : ConfigFields()) {
-      if (field.since > version_ || Given(field)) continue;
-      if (version_ < kSections) {
-        miss(field.name);
-      } else if (std::string_view(field.section) != kLayersKey &&
-                 ReadsSection(config_, field.section)) {
+      if (Given(field)) continue;
+      if (std::string_view(field.section) != kLayersKey &&
+          ReadsSection(config_, field.section)) {
         miss(StrCat(field.section, ".", field.key()));
       }
     }
-    if (version_ >= kSections && config_.HasAttention() &&
-        !object_.contains(kLayersKey)) {
+    if (config_.HasAttention() && !object_.contains(kLayersKey)) {
       miss(kLayersKey);
     }
     if (count == 0) return true;
     if (count > kMaxListed) missing += ", ...";
-    return Fail(FormatError(kFile, StrCat("every key of format ", version_),
+    return Fail(FormatError(kFile, "every key of the sections that the model reads",
                             StrCat(count, " missing: ", missing)));
   }
 
@@ -279,14 +268,13 @@ class Reader {
 
   const nlohmann::json& object_;
   const bool whole_;
-  int version_ = kFormatVersion;
   ModelConfig config_;
   std::vector<const ConfigField*> given_;
   std::vector<std::string> sections_;
   std::optional<FormatError> error_;
 };
 
-// whole: every key of the version must be there, with derived sizes.
+// whole: every key that the model reads must be there, with derived sizes.
 Result<ModelConfig> ReadConfig(std::string_view json, bool whole) {
   auto parsed = ParseStrictJson(json, kFile, kMaxJsonBytes);
   if (!parsed.ok()) return parsed.error();
@@ -298,14 +286,11 @@ Result<ModelConfig> ReadConfig(std::string_view json, bool whole) {
 
 }  // namespace
 
-std::string FieldsText(const ModelConfig& finished, int version,
-                       bool unread) {
-  std::string json = StrCat("{\n  \"format_version\": ", version);
+std::string FieldsText(const ModelConfig& finished, bool unread) {
+  std::string json = StrCat("{\n  \"", kVersionKey, "\": ", kFormatVersion);
   for (const ConfigField& field : ConfigFields()) {
-    if (field.since > version) continue;
     // A program's own mixer leaves no trace in models without it.
-    if ((field.own() || (!unread && field.since >= 4)) &&
-        !ReadsSection(finished, field.section)) {
+    if ((field.own() || !unread) && !ReadsSection(finished, field.section)) {
       continue;
     }
     json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));
@@ -349,7 +334,7 @@ Result<ModelConfig> ConfigFromPartialJson(std::string_view json) {
 }
 
 std::string ConfigToFlatJson(const ModelConfig& config) {
-  return FieldsText(Finished(config), kFormatVersion);
+  return FieldsText(Finished(config));
 }
 
 std::string ConfigToJson(const ModelConfig& config) {

@@ -183,8 +183,7 @@ std::vector<LayerConfig> LayersFromText(std::string_view text);
 /// Strict JSON (see core/json.h) to config and back. Unknown, missing or
 /// out-of-range keys are FormatError naming the key. `format_version` is 4:
 /// sections, of which a file holds those that the model reads, and the pattern
-/// of layers. Formats 1 to 3, with all keys side by side, are read as they were
-/// meant; keys added since take their defaults. Text written by ConfigToJson is
+/// of layers. Text written by ConfigToJson is
 /// stable, byte for byte, and holds the derived sizes; it throws what
 /// FinishConfig throws.
 Result<ModelConfig> ConfigFromJson(std::string_view json);

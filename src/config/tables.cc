@@ -133,8 +133,7 @@ std::string ConfigFieldTable() {
   Json table = Json::array();
   for (const ConfigField& field : ConfigFields()) {
     Json row = {{"name", field.name}, {"section", field.section},
-                {"key", field.key()}, {"help", field.help},
-                {"since", field.since}};
+                {"key", field.key()}, {"help", field.help}};
     AddKind(field, row);
     row["default"] = DefaultOf(field);
     row["wanted"] = Wanted(field, /*finished=*/false);
@@ -179,7 +178,7 @@ std::string StateTable(const ModelConfig& finished) {
 }
 
 std::string LayerViewText(const ModelConfig& finished, int64_t i) {
-  return FieldsText(LayerView(finished, i), kFormatVersion);
+  return FieldsText(LayerView(finished, i));
 }
 
 }  // namespace tarn

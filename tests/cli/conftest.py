@@ -20,8 +20,13 @@ def tarn():
 
     def run(*arguments, stdin=b"", env=None, timeout=600):
         return subprocess.run(
-            [TARN, *map(str, arguments)], input=stdin, capture_output=True,
-            env={**os.environ, **(env or {})}, timeout=timeout, check=False)
+            [TARN, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            env={**os.environ, **(env or {})},
+            timeout=timeout,
+            check=False,
+        )
 
     return run
 
@@ -32,6 +37,7 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     plain_model.write_model(root / "linear", seed=1, positions="none")
     plain_model.write_model(root / "full", seed=2, attention="full", positions="none")
-    plain_model.write_model(root / "char", seed=3, characters="abc \n\u20ac\U0001F600",
-                            positions="none")
+    plain_model.write_model(
+        root / "char", seed=3, characters="abc \n\u20ac\U0001f600", positions="none"
+    )
     return root

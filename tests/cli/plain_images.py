@@ -40,7 +40,7 @@ def read_model(folder):
 
 
 def _side_by_side(config):
-    """The keys of all sections, under the names that formats before 4 had."""
+    """The keys of all sections, under the names of the command line."""
     names = {("norm", "eps"): "norm_eps", ("norm", "place"): "norm", ("norm", "final"): "final_norm",
              ("positions", "kind"): "positions", ("positions", "combine"): "position_combine"}
     flat = {"attention": config["layers"][0]}

@@ -10,8 +10,36 @@ import struct
 
 import numpy as np
 
+# Sections of config.json: key in the file -> key here, where the two differ.
+SECTIONS = {
+    "model": {key: key for key in (
+        "vocab_size", "d_model", "n_layers", "n_heads", "d_key", "d_value", "dropout",
+        "tied_head", "tokenizer", "arch", "task", "n_classes", "n_decoder_layers",
+        "cross_attention", "input_dim")},
+    "linear": {key: key for key in (
+        "feature_map", "denominator", "eps", "n_dims", "stabilise", "redraw", "feature_seed")},
+    "softmax": {key: key for key in (
+        "attention_dropout", "local_context", "topk", "length_limit")},
+    "sparse": {key: key for key in (
+        "clusters", "iterations", "bits", "hash_bias", "hash_chunk", "rounds")},
+    "positions": {"kind": "positions", "combine": "position_combine"} | {
+        key: key for key in ("max_positions", "rotary_place", "rotary_base")},
+    "norm": {"place": "norm", "kind": "norm_kind", "final": "final_norm", "eps": "norm_eps"},
+    "feed_forward": {"d_ff": "d_ff", "activation": "activation", "kind": "feed_forward"},
+    "image": {"n_mixtures": "n_mixtures", "height": "image_height", "width": "image_width",
+              "channels": "image_channels"},
+    "recurrent": {"bidirectional": "bidirectional"},
+}
+# Sections that a mixer reads.
+READS = {"linear": ["linear"], "full": ["softmax"], "exact-topk": ["softmax"],
+         "reformer": ["sparse", "softmax"]}
+
 CONFIG = {
-    "format_version": 1,
+    "arch": "decoder", "task": "lm", "n_classes": 0, "n_decoder_layers": 0,
+    "cross_attention": "linear", "input_dim": 0, "local_context": 0, "topk": 32,
+    "length_limit": 512, "clusters": 16, "iterations": 10, "bits": 63, "hash_bias": True,
+    "hash_chunk": 32, "rounds": 4, "n_dims": 0, "stabilise": False, "redraw": 1,
+    "feature_seed": 0, "bidirectional": False, "norm_kind": "layer", "feed_forward": "mlp",
     "vocab_size": 256,
     "d_model": 32,
     "n_layers": 2,
@@ -37,6 +65,25 @@ CONFIG = {
     "tied_head": False,
     "tokenizer": "byte",
 }
+
+
+def file_text(config):
+    """config.json of a model with these keys: the sections that it reads."""
+    sections = ["model"]
+    if config["task"] == "image":
+        sections.append("image")
+    if config["arch"] in ("rnn", "lstm"):
+        sections.append("recurrent")
+    else:
+        sections += ["positions", "norm", "feed_forward", *READS[config["attention"]]]
+        if config["arch"] == "seq2seq":
+            sections += READS[config["cross_attention"]]
+    file = {"format_version": 4}
+    for section in dict.fromkeys(sections):
+        file[section] = {key: config[here] for key, here in SECTIONS[section].items()}
+    if config["arch"] not in ("rnn", "lstm"):
+        file["layers"] = [config["attention"]]
+    return json.dumps(file)
 
 
 def shapes(config):
@@ -111,7 +158,7 @@ def write_model(folder, seed=0, characters=None, weights=None, **changes):
     if changes.get("tokenizer") == "ids":
         tokenizer = {"format_version": 1, "type": "ids", "vocab_size": config["vocab_size"]}
     weights = weights or random_weights(config, seed)
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(file_text(config))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     write_safetensors(folder / "model.safetensors", weights)
     return config, weights

@@ -10,18 +10,9 @@ import pathlib
 import numpy as np
 import plain_model
 
-FORMAT_2 = {
-    "format_version": 2, "arch": "decoder", "task": "lm", "n_classes": 0,
-    "n_decoder_layers": 0, "cross_attention": "linear", "local_context": 0,
-    "topk": 32, "length_limit": 512, "clusters": 16, "iterations": 10, "bits": 63,
-    "hash_bias": True, "hash_chunk": 32, "rounds": 4, "max_sequence_length": 1024,
-    "aft_parameterization": 64, "n_dims": 0, "stabilise": False, "redraw": 1,
-    "feature_seed": 0, "bidirectional": False, "kernel_size": 3,
-}
-
 
 def config_of(arch, attention="linear", **changes):
-    config = {**plain_model.CONFIG, **FORMAT_2, "arch": arch, "attention": attention}
+    config = {**plain_model.CONFIG, "arch": arch, "attention": attention}
     if arch == "seq2seq":
         config |= {"task": "seq2seq", "n_decoder_layers": 2, "cross_attention": attention}
     if arch == "encoder":
@@ -73,7 +64,7 @@ def write_model(folder, config, seed=0, labels=None):
     weights = {name: (random.normal(0, 0.3, shape)
                       + ("norm" in name and name.endswith("weight"))).astype(np.float32)
                for name, shape in shapes(config).items()}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(plain_model.file_text(config))
     (folder / "tokenizer.json").write_text('{"format_version": 1, "type": "byte"}')
     if labels is not None:
         (folder / "labels.json").write_text(json.dumps(labels))

@@ -1,4 +1,5 @@
 """`tarn bench`: tables that fit beside those of llama-bench, figures that add up."""
+
 import csv
 import io
 import json
@@ -16,7 +17,8 @@ LLAMA_BENCH_KEYS = (
     "model_size model_n_params n_batch n_ubatch n_threads cpu_mask cpu_strict poll "
     "type_k type_v n_gpu_layers split_mode main_gpu no_kv_offload flash_attn "
     "tensor_split use_mmap embeddings n_prompt n_gen n_depth test_time avg_ns "
-    "stddev_ns avg_ts stddev_ts").split()
+    "stddev_ns avg_ts stddev_ts"
+).split()
 
 
 def tables(text):
@@ -25,8 +27,7 @@ def tables(text):
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("|")]
         if lines:
-            found.append([[cell.strip() for cell in line.strip("|").split("|")]
-                          for line in lines])
+            found.append([[cell.strip() for cell in line.strip("|").split("|")] for line in lines])
     return found
 
 
@@ -52,13 +53,12 @@ def test_markdown_has_the_columns_of_llama_bench(tarn, models):
 
 
 def test_json_has_its_keys_and_adds_up(tarn, models):
-    done = tarn("bench", models / "full", *SMALL, "-d", "6", "-o", "json",
-                "--weights", "f32,bf16")
+    done = tarn("bench", models / "full", *SMALL, "-d", "6", "-o", "json", "--weights", "f32,bf16")
     assert done.returncode == 0
     rows = json.loads(done.stdout)
     assert len(rows) == 2 * 4
     for row in rows:
-        assert list(row)[:len(LLAMA_BENCH_KEYS)] == LLAMA_BENCH_KEYS
+        assert list(row)[: len(LLAMA_BENCH_KEYS)] == LLAMA_BENCH_KEYS
         assert len(row["samples_ns"]) == len(row["samples_ts"]) == 3
         tokens = row["n_prompt"] + row["n_gen"] * row["n_sessions"]
         for ns, rate in zip(row["samples_ns"], row["samples_ts"]):
@@ -80,14 +80,15 @@ def test_csv_agrees_with_json(tarn, models):
     done = tarn("bench", models / "linear", *SMALL, "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
     assert [row["n_sessions"] for row in rows] == ["1", "1", "2", "3"]
-    assert list(rows[0])[:len(LLAMA_BENCH_KEYS)] == LLAMA_BENCH_KEYS
+    assert list(rows[0])[: len(LLAMA_BENCH_KEYS)] == LLAMA_BENCH_KEYS
     assert all(float(row["avg_ts"]) > 0 for row in rows)
     assert rows[0]["use_mmap"] == "true" and rows[0]["model_filename"].endswith("linear")
 
 
 def test_zeros_leave_tests_out(tarn, models):
-    done = tarn("bench", models / "linear", "-p", "0", "-n", "3", "--batch", "0",
-                "-r", "1", "-o", "json")
+    done = tarn(
+        "bench", models / "linear", "-p", "0", "-n", "3", "--batch", "0", "-r", "1", "-o", "json"
+    )
     rows = json.loads(done.stdout)
     assert [(row["n_prompt"], row["n_gen"]) for row in rows] == [(0, 3)]
     assert rows[0]["stddev_ns"] == 0
@@ -95,8 +96,24 @@ def test_zeros_leave_tests_out(tarn, models):
 
 def test_depths_in_any_order_and_no_warm_up(tarn, models):
     """States at a depth are made once; a smaller depth starts over."""
-    done = tarn("bench", models / "full", "-p", "3", "-n", "2", "--batch", "2", "-d", "4,9,2",
-                "-r", "2", "--warm-ups", "0", "-o", "json")
+    done = tarn(
+        "bench",
+        models / "full",
+        "-p",
+        "3",
+        "-n",
+        "2",
+        "--batch",
+        "2",
+        "-d",
+        "4,9,2",
+        "-r",
+        "2",
+        "--warm-ups",
+        "0",
+        "-o",
+        "json",
+    )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [row["n_depth"] for row in rows] == [4] * 3 + [9] * 3 + [2] * 3
@@ -115,9 +132,24 @@ def test_a_bad_model_leaves_stdout_empty(tarn, tmp_path):
 def test_interrupt_leaves_whole_results(models):
     """A long run that is interrupted completes its JSON and exits with 130."""
     process = subprocess.Popen(
-        [conftest.TARN, "bench", models / "linear", "-p", "4", "-n", "2000000000",
-         "--batch", "0", "-r", "1", "-o", "json"], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE)
+        [
+            conftest.TARN,
+            "bench",
+            models / "linear",
+            "-p",
+            "4",
+            "-n",
+            "2000000000",
+            "--batch",
+            "0",
+            "-r",
+            "1",
+            "-o",
+            "json",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     first = process.stdout.readline() + process.stdout.readline()
     assert first.startswith(b"[\n") and b"n_prompt" in first
     process.send_signal(signal.SIGINT)
@@ -131,11 +163,34 @@ def test_random_model_writes_what_tarn_loads(tarn, tmp_path):
     for name, flags in {
         "plain": (),
         "full": ("--attention", "full", "--positions", "rotary", "--dtype", "bf16"),
-        "concat": ("--positions", "sinusoidal", "--combine", "concat",
-                   "--dtype", "f16", "--ff", "40", "--vocab", "300"),
+        "concat": (
+            "--positions",
+            "sinusoidal",
+            "--combine",
+            "concat",
+            "--dtype",
+            "f16",
+            "--ff",
+            "40",
+            "--vocab",
+            "300",
+        ),
     }.items():
-        subprocess.run([sys.executable, script, tmp_path / name, "--width", "32",
-                        "--layers", "2", "--heads", "4", *flags], check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                script,
+                tmp_path / name,
+                "--width",
+                "32",
+                "--layers",
+                "2",
+                "--heads",
+                "4",
+                *flags,
+            ],
+            check=True,
+        )
         done = tarn("verify", tmp_path / name)
         assert done.stdout.startswith(b"ok"), done.stdout
     done = tarn("bench", tmp_path / "full", *SMALL, "-o", "json")

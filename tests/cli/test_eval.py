@@ -50,7 +50,7 @@ def test_threads_and_standard_input_change_nothing(tarn, models, tmp_path):
 
 def test_bits_per_byte_counts_bytes_of_characters(tarn, models, tmp_path):
     # Characters of 1 to 4 bytes, cut by the 65,536-byte pieces of the reader.
-    text = "a\u20ac b\U0001F600c\n" * 12_000
+    text = "a\u20ac b\U0001f600c\n" * 12_000
     (tmp_path / "text").write_text(text)
     done = tarn("eval", models / "char", tmp_path / "text", "--json")
     assert done.returncode == 0, done.stderr
@@ -58,7 +58,8 @@ def test_bits_per_byte_counts_bytes_of_characters(tarn, models, tmp_path):
     assert got["tokens"] == len(text)
     nats = got["nats_per_token"] * (len(text) - 1)
     assert got["bits_per_byte"] == pytest.approx(
-        nats / math.log(2) / (len(text.encode()) - 1), rel=1e-9)
+        nats / math.log(2) / (len(text.encode()) - 1), rel=1e-9
+    )
 
 
 def test_bad_text_is_named_with_its_byte(tarn, models, tmp_path):
@@ -82,7 +83,10 @@ def test_too_short_and_missing_files(tarn, models, tmp_path):
 def test_interrupt_gives_the_figures_so_far(tarn_program, models):
     process = subprocess.Popen(
         [tarn_program, "eval", str(models / "linear"), "-", "--json"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     # A pipe holds 64 KiB: once twice as much more has been read, many were scored.
     process.stdin.write(bytes(4 * 65536))
     process.stdin.flush()
@@ -95,7 +99,10 @@ def test_closed_pipe_ends_quietly(tarn_program, models):
     with open("/dev/zero", "rb") as zeros:
         process = subprocess.Popen(
             [tarn_program, "eval", str(models / "linear"), "-", "--json", "--per-token"],
-            stdin=zeros, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdin=zeros,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         os.read(process.stdout.fileno(), 1)
         process.stdout.close()
         assert process.wait(timeout=600) == 0
@@ -114,11 +121,21 @@ def test_genomes_are_read_by_their_letters(tarn, models, tmp_path):
         done = tarn("eval", models / "linear", tmp_path / name, "--records", "fasta", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == want
-    piped = tarn("eval", models / "linear", "-", "--records", "fasta", "--json",
-                 stdin=genome.encode())
+    piped = tarn(
+        "eval", models / "linear", "-", "--records", "fasta", "--json", stdin=genome.encode()
+    )
     assert json.loads(piped.stdout) == want
-    done = tarn("eval", models / "linear", tmp_path / "genome.fa.gz", "--records", "fasta",
-                "--by-position", "--steps", 0, "--json")
+    done = tarn(
+        "eval",
+        models / "linear",
+        tmp_path / "genome.fa.gz",
+        "--records",
+        "fasta",
+        "--by-position",
+        "--steps",
+        0,
+        "--json",
+    )
     assert json.loads(done.stdout)["tokens"] == len(letters)
 
 
@@ -129,11 +146,17 @@ def test_packed_texts_are_unpacked(tarn, models, tmp_path):
     assert tarn("eval", models / "linear", tmp_path / "packed", "--json").stdout == want
 
 
-@pytest.mark.parametrize("bad, named", [
-    (b"ACGT\n", "line 1, byte 0"), (b">a\nAC1\n", "line 2, byte 5"), (b">a\n>b\nA\n", "line 2"),
-    (b">a\n", "a sequence after the last header"), (b"", "FASTA"),
-    (gzip.compress(b">a\nACGT\n")[:-3], "bad"),
-])
+@pytest.mark.parametrize(
+    "bad, named",
+    [
+        (b"ACGT\n", "line 1, byte 0"),
+        (b">a\nAC1\n", "line 2, byte 5"),
+        (b">a\n>b\nA\n", "line 2"),
+        (b">a\n", "a sequence after the last header"),
+        (b"", "FASTA"),
+        (gzip.compress(b">a\nACGT\n")[:-3], "bad"),
+    ],
+)
 def test_bad_genomes_are_one_line(tarn, models, tmp_path, bad, named):
     (tmp_path / "bad").write_bytes(bad)
     done = tarn("eval", models / "linear", tmp_path / "bad", "--records", "fasta")
@@ -143,8 +166,9 @@ def test_bad_genomes_are_one_line(tarn, models, tmp_path, bad, named):
 
 
 def test_ids_are_a_text_of_numbers(tarn, tmp_path):
-    config, weights = plain_model.write_model(tmp_path / "m", seed=5, tokenizer="ids",
-                                              vocab_size=11)
+    config, weights = plain_model.write_model(
+        tmp_path / "m", seed=5, tokenizer="ids", vocab_size=11
+    )
     tokens = np.random.default_rng(1).integers(0, 11, 50)
     (tmp_path / "text").write_text("\n".join(map(str, tokens)) + "\n")
     done = tarn("eval", tmp_path / "m", tmp_path / "text", "--per-token", "--json")

@@ -1,4 +1,5 @@
 """`tarn eval --by-position`: bits, time and memory along one stream."""
+
 import json
 import math
 import signal
@@ -28,10 +29,19 @@ def test_buckets_hold_the_log_probabilities_of_their_positions(tarn, tmp_path, a
     assert got["tokens"] == 600 and got["steps"] is None
     assert got["bits_per_token"] == pytest.approx(bits.mean(), rel=1e-4)
     borders = [(b["begin"], b["end"]) for b in got["buckets"]]
-    assert borders == [(1, 2), (2, 5), (5, 10), (10, 20), (20, 50), (50, 100), (100, 200),
-                       (200, 500), (500, 600)]
+    assert borders == [
+        (1, 2),
+        (2, 5),
+        (5, 10),
+        (10, 20),
+        (20, 50),
+        (50, 100),
+        (100, 200),
+        (200, 500),
+        (500, 600),
+    ]
     for bucket in got["buckets"]:
-        part = bits[bucket["begin"] - 1:bucket["end"] - 1]
+        part = bits[bucket["begin"] - 1 : bucket["end"] - 1]
         assert bucket["tokens"] == len(part)
         assert bucket["bits_per_token"] == pytest.approx(part.mean(), rel=1e-3)
         error = part.std(ddof=1) / math.sqrt(len(part)) if len(part) > 1 else 0
@@ -64,8 +74,9 @@ def test_figures_are_those_without_positions(tarn, models, tmp_path):
     (tmp_path / "text").write_bytes(TEXT)
     for limit in (0, 2_000, 4_999, 5_000, 9_000):
         flags = ("--max-tokens", limit)
-        plain = json.loads(tarn("eval", models / "linear", tmp_path / "text", "--json",
-                                *flags).stdout)
+        plain = json.loads(
+            tarn("eval", models / "linear", tmp_path / "text", "--json", *flags).stdout
+        )
         got = _positions(tarn, models / "linear", tmp_path / "text", "--steps", 0, *flags)
         assert got["tokens"] == plain["tokens"] == min(limit or 5_000, 5_000)
         assert got["bits_per_byte"] == pytest.approx(plain["bits_per_byte"], rel=1e-12)
@@ -73,13 +84,14 @@ def test_figures_are_those_without_positions(tarn, models, tmp_path):
 
 
 def test_cut_text_counts_the_bytes_of_its_characters(tarn, models, tmp_path):
-    (tmp_path / "cut").write_text("a\u20ac b\U0001F600c\n")
-    (tmp_path / "long").write_text("a\u20ac b\U0001F600c\n" * 20_000)
+    (tmp_path / "cut").write_text("a\u20ac b\U0001f600c\n")
+    (tmp_path / "long").write_text("a\u20ac b\U0001f600c\n" * 20_000)
     want = json.loads(tarn("eval", models / "char", tmp_path / "cut", "--json").stdout)
     flags = ("--max-tokens", 7)
     for more in ((), ("--by-position",)):
         got = json.loads(
-            tarn("eval", models / "char", tmp_path / "long", "--json", *flags, *more).stdout)
+            tarn("eval", models / "char", tmp_path / "long", "--json", *flags, *more).stdout
+        )
         assert got["bits_per_byte"] == pytest.approx(want["bits_per_byte"], rel=1e-12)
 
 
@@ -90,7 +102,7 @@ def test_the_table_says_the_same(tarn, models, tmp_path):
     got = _positions(tarn, models / "linear", tmp_path / "text", "--steps", 0)
     assert lines[0] == "tokens 5000"
     assert float(lines[1].split()[1]) == got["bits_per_token"]
-    rows = [line.split() for line in lines[6:6 + len(got["buckets"])]]
+    rows = [line.split() for line in lines[6 : 6 + len(got["buckets"])]]
     for row, bucket in zip(rows, got["buckets"], strict=True):
         assert [int(x) for x in row[:3]] == [bucket["begin"], bucket["end"] - 1, bucket["tokens"]]
         assert float(row[3]) == pytest.approx(bucket["bits_per_token"], abs=1e-4)
@@ -110,8 +122,13 @@ def test_a_short_stream_has_no_steps(tarn, models, tmp_path):
 def test_flags_that_do_not_go_together(tarn, models, tmp_path):
     (tmp_path / "text").write_bytes(TEXT)
     path = tmp_path / "text"
-    for flags in (("--near", 5), ("--steps", 5), ("--by-position", "--per-token"),
-                  ("--by-position", "--near", 0), ("--max-tokens", -1)):
+    for flags in (
+        ("--near", 5),
+        ("--steps", 5),
+        ("--by-position", "--per-token"),
+        ("--by-position", "--near", 0),
+        ("--max-tokens", -1),
+    ):
         done = tarn("eval", models / "linear", path, *flags)
         assert done.returncode == 2 and done.stdout == b"", flags
 
@@ -119,7 +136,10 @@ def test_flags_that_do_not_go_together(tarn, models, tmp_path):
 def test_interrupt_gives_what_was_read(tarn_program, models):
     process = subprocess.Popen(
         [tarn_program, "eval", str(models / "linear"), "-", "--by-position", "--json"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     # A pipe holds 64 KiB: once twice as much more has been read, many were scored.
     process.stdin.write(bytes(4 * 65536))
     process.stdin.flush()

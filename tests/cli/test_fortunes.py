@@ -1,4 +1,5 @@
 """The model in the clone, examples/fortunes: small, checked, and it writes words."""
+
 import json
 import pathlib
 import re
@@ -6,16 +7,19 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "examples" / "fortunes"
 # A text that no one trained on: the model knows English words, not this text.
-TEXT = ("It is better to know some of the questions than all of the answers, "
-        "and there is nothing so easy to learn as what you want to believe.\n")
+TEXT = (
+    "It is better to know some of the questions than all of the answers, "
+    "and there is nothing so easy to learn as what you want to believe.\n"
+)
 
 
 def test_it_is_small_and_whole(tarn):
     assert sum(file.stat().st_size for file in MODEL.iterdir()) <= 1 << 20
     assert tarn("verify", MODEL).returncode == 0
     config = json.loads((MODEL / "config.json").read_text())
-    assert {"linear", "local"} == {str(one.get("mixer", one)) if isinstance(one, dict) else one
-                                   for one in config["layers"]}
+    assert {"linear", "local"} == {
+        str(one.get("mixer", one)) if isinstance(one, dict) else one for one in config["layers"]
+    }
 
 
 def test_it_writes_words(tarn):

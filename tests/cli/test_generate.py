@@ -8,8 +8,16 @@ import numpy as np
 import plain_model
 import pytest
 
-KEYS = {"text", "prompt_tokens", "tokens", "prefill_ms", "decode_ms",
-        "tokens_per_s", "state_bytes", "seed"}
+KEYS = {
+    "text",
+    "prompt_tokens",
+    "tokens",
+    "prefill_ms",
+    "decode_ms",
+    "tokens_per_s",
+    "state_bytes",
+    "seed",
+}
 
 
 def generate_json(tarn, *arguments, **options):
@@ -19,8 +27,9 @@ def generate_json(tarn, *arguments, **options):
 
 
 def test_json_holds_every_promised_key(tarn, models):
-    got = generate_json(tarn, models / "linear", "--prompt", "hello",
-                        "--max-tokens", 40, "--seed", 7)
+    got = generate_json(
+        tarn, models / "linear", "--prompt", "hello", "--max-tokens", 40, "--seed", 7
+    )
     assert KEYS <= got.keys()
     assert got["prompt_tokens"] == 5 and got["tokens"] == 40 and got["seed"] == 7
     # 2 layers x 4 heads x (8 x 8 + 8) floats, and at most room for alignment.
@@ -60,38 +69,68 @@ def test_greedy_follows_the_plain_model(tarn, models, tmp_path):
         tokens.append(int(rows[-1].argmax()))
     count = len(tokens) - 5
     assert count >= 5
-    done = tarn("generate", tmp_path / "m", "--prompt", "To be", "--temperature", 0,
-                "--max-tokens", count)
+    done = tarn(
+        "generate", tmp_path / "m", "--prompt", "To be", "--temperature", 0, "--max-tokens", count
+    )
     assert done.stdout == bytes(tokens[5:])
 
 
 @pytest.mark.parametrize("kind", ["linear", "full"])
 def test_threads_change_nothing(tarn, models, kind):
-    texts = {tarn("generate", models / kind, "--prompt", "seed", "--seed", 1,
-                  "--max-tokens", 200, "--threads", threads).stdout
-             for threads in (1, 2, 3)}
+    texts = {
+        tarn(
+            "generate",
+            models / kind,
+            "--prompt",
+            "seed",
+            "--seed",
+            1,
+            "--max-tokens",
+            200,
+            "--threads",
+            threads,
+        ).stdout
+        for threads in (1, 2, 3)
+    }
     assert len(texts) == 1
 
 
 def test_softmax_state_grows_and_linear_does_not(tarn, models):
     sizes = {}
     for kind in ("linear", "full"):
-        sizes[kind] = [generate_json(tarn, models / kind, "--max-tokens", n)["state_bytes"]
-                       for n in (10, 2000)]
+        sizes[kind] = [
+            generate_json(tarn, models / kind, "--max-tokens", n)["state_bytes"] for n in (10, 2000)
+        ]
     assert sizes["linear"][0] == sizes["linear"][1]
     assert sizes["full"][0] < sizes["full"][1]
 
 
 def test_prompts_of_every_kind(tarn, models):
     folder = models / "linear"
-    assert generate_json(tarn, folder, "--prompt", "-", "--max-tokens", 1,
-                         stdin=b"\xff\x00 any bytes")["prompt_tokens"] == 12
-    for prompt in ("--looks-like-an-option", "-1", "[1,2]", "a,b", "{x}", "%%", "two\nlines", "'\""):
-        assert generate_json(tarn, folder, "--prompt", prompt, "--max-tokens", 1
-                             )["prompt_tokens"] == len(prompt)
+    assert (
+        generate_json(
+            tarn, folder, "--prompt", "-", "--max-tokens", 1, stdin=b"\xff\x00 any bytes"
+        )["prompt_tokens"]
+        == 12
+    )
+    for prompt in (
+        "--looks-like-an-option",
+        "-1",
+        "[1,2]",
+        "a,b",
+        "{x}",
+        "%%",
+        "two\nlines",
+        "'\"",
+    ):
+        assert generate_json(tarn, folder, "--prompt", prompt, "--max-tokens", 1)[
+            "prompt_tokens"
+        ] == len(prompt)
     for nothing in (("--prompt", ""), ()):
         empty = generate_json(tarn, folder, *nothing, "--temperature", 0, "--max-tokens", 9)
-        newline = generate_json(tarn, folder, "--prompt", "\n", "--temperature", 0, "--max-tokens", 9)
+        newline = generate_json(
+            tarn, folder, "--prompt", "\n", "--temperature", 0, "--max-tokens", 9
+        )
         assert empty["prompt_tokens"] == 0 and empty["text"] == newline["text"]
     long = generate_json(tarn, folder, "--prompt", "-", "--max-tokens", 1, stdin=b"x" * 100_000)
     assert long["prompt_tokens"] == 100_000
@@ -110,16 +149,47 @@ def test_unknown_character_is_named(tarn, models):
 
 def test_rows_without_a_character_are_never_drawn(tarn, tmp_path):
     plain_model.write_model(tmp_path / "m", characters="ab", vocab_size=300)
-    got = generate_json(tarn, tmp_path / "m", "--prompt", "a", "--temperature", 5,
-                        "--top-k", 0, "--top-p", 1, "--min-p", 0, "--max-tokens", 500)
+    got = generate_json(
+        tarn,
+        tmp_path / "m",
+        "--prompt",
+        "a",
+        "--temperature",
+        5,
+        "--top-k",
+        0,
+        "--top-p",
+        1,
+        "--min-p",
+        0,
+        "--max-tokens",
+        500,
+    )
     assert set(got["text"]) == {"a", "b"}
 
 
 def test_stream_never_shows_half_a_character(tarn_program, models):
     process = subprocess.Popen(
-        [tarn_program, "generate", str(models / "char"), "--prompt", "a", "--temperature", "2",
-         "--top-k", "0", "--top-p", "1", "--min-p", "0", "--max-tokens", "20000"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        [
+            tarn_program,
+            "generate",
+            str(models / "char"),
+            "--prompt",
+            "a",
+            "--temperature",
+            "2",
+            "--top-k",
+            "0",
+            "--top-p",
+            "1",
+            "--min-p",
+            "0",
+            "--max-tokens",
+            "20000",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     reads = 0
     while piece := os.read(process.stdout.fileno(), 65536):
         piece.decode()  # each write ends at a whole character
@@ -131,8 +201,18 @@ def test_stream_never_shows_half_a_character(tarn_program, models):
 def test_interrupt_prints_figures_and_exits_130(tarn_program, models):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = subprocess.Popen(
-            [tarn_program, "generate", str(models / "linear"), "--prompt", "a", "--max-tokens", "1000000000"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            [
+                tarn_program,
+                "generate",
+                str(models / "linear"),
+                "--prompt",
+                "a",
+                "--max-tokens",
+                "1000000000",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         os.read(process.stdout.fileno(), 1)  # it is running
         process.send_signal(number)
         _, figures = process.communicate(timeout=600)
@@ -145,9 +225,20 @@ def test_interrupt_leaves_whole_json(tarn_program, models):
     # was stopped earlier is repeated with more time.
     for seconds in (1, 4, 16, 64, 256):
         process = subprocess.Popen(
-            [tarn_program, "generate", str(models / "linear"), "--prompt", "-", "--json",
-             "--max-tokens", "1000000000"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            [
+                tarn_program,
+                "generate",
+                str(models / "linear"),
+                "--prompt",
+                "-",
+                "--json",
+                "--max-tokens",
+                "1000000000",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         process.stdin.write(b"x" * 5000)
         process.stdin.close()
         process.stdin = None
@@ -165,8 +256,18 @@ def test_interrupt_leaves_whole_json(tarn_program, models):
 
 def test_closed_pipe_ends_quietly(tarn_program, models):
     process = subprocess.Popen(
-        [tarn_program, "generate", str(models / "linear"), "--prompt", "a", "--max-tokens", "1000000000"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        [
+            tarn_program,
+            "generate",
+            str(models / "linear"),
+            "--prompt",
+            "a",
+            "--max-tokens",
+            "1000000000",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     os.read(process.stdout.fileno(), 1)
     process.stdout.close()
     assert process.wait(timeout=600) == 0
@@ -176,8 +277,12 @@ def test_closed_pipe_ends_quietly(tarn_program, models):
 
 def test_full_disk_is_a_failure(tarn_program, models):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([tarn_program, "generate", str(models / "linear"), "--prompt", "a"],
-                              stdout=full, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            [tarn_program, "generate", str(models / "linear"), "--prompt", "a"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
     assert done.returncode == 1 and b"standard output" in done.stderr
 
 
@@ -190,20 +295,44 @@ def test_weights_that_give_nan_are_a_bad_model(tarn, tmp_path):
 
 
 def test_bf16_weights_run(tarn, models):
-    got = generate_json(tarn, models / "linear", "--prompt", "a", "--weights", "bf16", "--max-tokens", 5)
+    got = generate_json(
+        tarn, models / "linear", "--prompt", "a", "--weights", "bf16", "--max-tokens", 5
+    )
     assert got["tokens"] == 5
 
 
 def test_a_long_run_keeps_memory_and_state_flat(tarn_program, models):
     """The resident set is the same after 20,000 and after 200,000 tokens."""
+
     def peak(tokens):
-        script = ("import resource, subprocess, sys; "
-                  "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, "
-                  "stderr=subprocess.DEVNULL, check=True); "
-                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        script = (
+            "import resource, subprocess, sys; "
+            "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, "
+            "stderr=subprocess.DEVNULL, check=True); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
         import sys
-        return int(subprocess.run(
-            [sys.executable, "-c", script, tarn_program, "generate", str(models / "linear"),
-             "--prompt", "a", "--seed", "1", "--max-tokens", str(tokens)],
-            capture_output=True, check=True, timeout=1200).stdout)
+
+        return int(
+            subprocess.run(
+                [
+                    sys.executable,
+                    "-c",
+                    script,
+                    tarn_program,
+                    "generate",
+                    str(models / "linear"),
+                    "--prompt",
+                    "a",
+                    "--seed",
+                    "1",
+                    "--max-tokens",
+                    str(tokens),
+                ],
+                capture_output=True,
+                check=True,
+                timeout=1200,
+            ).stdout
+        )
+
     assert peak(200_000) <= peak(20_000) + 512  # KiB

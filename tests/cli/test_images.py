@@ -3,7 +3,6 @@ import gzip
 import json
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 import time
@@ -166,29 +165,11 @@ def test_a_model_of_text_draws_nothing(tarn, models, tmp_path):
     assert b"image model" in done.stderr and b"tarn generate" in done.stderr
 
 
-def test_generate_says_which_call_draws(tarn, model, models, image_file, tmp_path):
-    """The options that images had there are wrong usage; the error names the new call."""
-    out = tmp_path / "out .idx"  # a word that a shell would cut
-    old = ["--given", image_file, "--index", "1-3", "--pool", 1, "--pixels", 9,
-           "--samples", 2, "--batch", 5, "--out", out]
-    for folder in (model, models / "linear"):
-        for i in range(0, len(old), 2):
-            done = tarn("generate", folder, *old[i:i + 2])
-            assert done.returncode == 2 and done.stdout == b"", done.stderr
-            assert f"{old[i]}: ".encode() in done.stderr
-            assert f"tarn draw {folder} {old[i]} ".encode() in done.stderr
-    done = tarn("generate", model, *old, "--seed", 4, "--temperature", 0.5, "--prompt", "a",
-                "--weights", "bf16", "--threads", 2, "--json")
-    assert done.returncode == 2
-    call = shlex.split(done.stderr.decode().split("`")[1])
-    assert call[:3] == ["tarn", "draw", str(model)] and "--prompt" not in call
-    assert tarn(*call[1:]).returncode == 0
-    assert drawn(out).shape == (6, HEIGHT, WIDTH)
+def test_generate_points_to_draw(tarn, model):
     done = tarn("generate", model, "--seed", 4)
     assert done.returncode == 3 and done.stdout == b""
-    assert f"tarn draw {model} --seed 4 --out FILE".encode() in done.stderr
-    shown = tarn("generate", "--help").stdout
-    assert b"--samples" not in shown and b"tarn draw" in shown
+    assert b"image model (see `tarn draw`)" in done.stderr
+    assert b"tarn draw" in tarn("generate", "--help").stdout
 
 
 def test_files_that_are_no_images_are_refused(tarn, model, image_file, tmp_path):

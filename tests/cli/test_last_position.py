@@ -1,4 +1,5 @@
 """A table of learned positions has an end, which every subcommand names or respects."""
+
 import json
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_eval_reads_windows(tarn, model, tmp_path):
     folder, config, weights = model
     tokens, want = np.frombuffer(TEXT, np.uint8), []
     for begin in range(0, len(tokens) - 1, ROWS - 1):
-        window = tokens[begin:begin + ROWS]
+        window = tokens[begin : begin + ROWS]
         want.extend(plain_model.log_probabilities(config, weights, window))
     (tmp_path / "text").write_bytes(TEXT)
     for name, stdin in ((tmp_path / "text", b""), ("-", TEXT)):
@@ -61,9 +62,13 @@ def test_bench_fits_its_defaults_and_refuses_others(tarn, model):
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {(row["n_prompt"], row["n_gen"]) for row in rows[:2]} == {(12, 0), (0, 12)}
-    for flags, named in ((("-p", 17), b"--n-prompt"), (("-n", 17), b"--n-gen"),
-                         (("-d", 17), b"--n-depth"), (("--batch-steps", 17), b"--batch-steps"),
-                         (("-p", 16, "-d", 1), b"--n-prompt")):
+    for flags, named in (
+        (("-p", 17), b"--n-prompt"),
+        (("-n", 17), b"--n-gen"),
+        (("-d", 17), b"--n-depth"),
+        (("--batch-steps", 17), b"--batch-steps"),
+        (("-p", 16, "-d", 1), b"--n-prompt"),
+    ):
         done = tarn("bench", model[0], "-r", 1, *flags)
         assert done.returncode == 2 and named in done.stderr and done.stdout == b""
 

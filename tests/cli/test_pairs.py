@@ -313,7 +313,7 @@ def test_verify_reads_the_labels(tarn, classifier, seq2seq):
 def test_other_models_are_refused_by_name(tarn, tmp_path, key, changes):
     config = plain_pairs.config_of("encoder")
     plain_pairs.write_model(tmp_path, config, labels=LABELS)
-    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    (tmp_path / "config.json").write_text(plain_model.file_text({**config, **changes}))
     done = tarn("classify", tmp_path, stdin=b"x\n")
     assert done.returncode == 3, done.stderr
     assert f"config.json: {key}: ".encode() in done.stderr

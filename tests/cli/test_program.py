@@ -129,13 +129,12 @@ def test_info_of_a_model_that_is_not_run(tarn, models, tmp_path):
 def test_info_of_a_model_of_frames(tarn, tmp_path):
     """It reads no tokens, so it has no tokenizer and no token table in the textbook count."""
     config = plain_pairs.config_of("encoder", task="ctc", n_classes=4, vocab_size=256)
-    config |= {"format_version": 3, "n_mixtures": 0, "image_height": 0, "image_width": 0,
-               "image_channels": 0, "input_dim": 7}
+    config |= {"input_dim": 7}
     shapes = plain_pairs.shapes({**config, "vocab_size": 7})
     d = config["d_model"]
     del shapes["value_embedding.weight"]
     shapes |= {"input_projection.weight": (d, 7), "input_projection.bias": (d,)}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(plain_model.file_text(config))
     (tmp_path / "labels.json").write_text('["", "a", "b", "c"]')
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     plain_model.write_safetensors(tmp_path / "model.safetensors", weights)

@@ -7,8 +7,17 @@ PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
 
 
 def test_figures_do_not_follow_the_text_on_its_line(models, tmp_path):
-    words = [PROGRAM, "generate", models / "linear", "--prompt", "abc", "--max-tokens", "8",
-             "--seed", "3"]
+    words = [
+        PROGRAM,
+        "generate",
+        models / "linear",
+        "--prompt",
+        "abc",
+        "--max-tokens",
+        "8",
+        "--seed",
+        "3",
+    ]
     alone = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
     assert alone.stderr.startswith(b"prompt ")
     # One pipe, and one file.
@@ -18,6 +27,7 @@ def test_figures_do_not_follow_the_text_on_its_line(models, tmp_path):
     for joined in (both.stdout, (tmp_path / "both").read_bytes()):
         assert joined.startswith(alone.stdout + b"\nprompt "), joined
     # What is on stdout is the text alone in any case.
-    json = subprocess.run([*words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          check=True).stdout
+    json = subprocess.run(
+        [*words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
+    ).stdout
     assert json.startswith(b"{")

@@ -1,4 +1,5 @@
 """tarn tokenize: encoding, decoding, training a BPE; models that use it."""
+
 import bz2
 import json
 import math
@@ -23,15 +24,15 @@ def bpe(tarn, tmp_path_factory):
     """A tokenizer.json trained on some_text()."""
     folder = tmp_path_factory.mktemp("bpe")
     (folder / "text").write_text(some_text())
-    result = tarn("tokenize", "--train", folder / "text", "--vocab", 300,
-                  "--out", folder / "bpe.json")
+    result = tarn(
+        "tokenize", "--train", folder / "text", "--vocab", 300, "--out", folder / "bpe.json"
+    )
     assert result.returncode == 0, result.stderr
     return folder / "bpe.json"
 
 
 def test_training_is_deterministic_and_writes_the_hugging_face_form(tarn, bpe):
-    again = tarn("tokenize", "--train", bpe.parent / "text", "--vocab", 300,
-                 "--out", "-")
+    again = tarn("tokenize", "--train", bpe.parent / "text", "--vocab", 300, "--out", "-")
     assert again.stdout == bpe.read_bytes()
     root = json.loads(again.stdout)
     assert root["model"]["type"] == "BPE"
@@ -60,8 +61,7 @@ def test_an_input_as_one_text(tarn, bpe, tmp_path):
     back = tarn("tokenize", bpe, "--decode", "--whole", stdin=ids.stdout)
     assert back.stdout == data
     count = tarn("tokenize", bpe, tmp_path / "data", "--count", "--json")
-    assert json.loads(count.stdout) == {
-        "tokens": len(ids.stdout.split()), "bytes": 3000}
+    assert json.loads(count.stdout) == {"tokens": len(ids.stdout.split()), "bytes": 3000}
 
 
 def test_char_models_and_their_errors(tarn, models):
@@ -73,18 +73,21 @@ def test_char_models_and_their_errors(tarn, models):
     assert b"standard input: text: byte 5" in result.stderr
 
 
-@pytest.mark.parametrize("arguments, code, word", [
-    ([], 2, "PATH"),
-    (["--train", "{text}"], 2, "--out"),
-    (["--train", "{text}", "--out", "-", "--vocab", "255"], 2, "--vocab"),
-    (["{bpe}", "--vocab", "300"], 2, "--train"),
-    (["--train", "{text}", "--out", "-", "--decode"], 2, "--decode"),
-    (["/nowhere.json"], 3, "/nowhere.json"),
-    (["{text}"], 3, "vocabulary: line 1"),
-    (["{bpe}", "/nowhere"], 3, "/nowhere"),
-    (["{bpe}", "--decode", "{text}"], 3, "byte 0"),
-    (["--train", "{text}", "--out", "/nowhere/x"], 1, "/nowhere/x"),
-])
+@pytest.mark.parametrize(
+    "arguments, code, word",
+    [
+        ([], 2, "PATH"),
+        (["--train", "{text}"], 2, "--out"),
+        (["--train", "{text}", "--out", "-", "--vocab", "255"], 2, "--vocab"),
+        (["{bpe}", "--vocab", "300"], 2, "--train"),
+        (["--train", "{text}", "--out", "-", "--decode"], 2, "--decode"),
+        (["/nowhere.json"], 3, "/nowhere.json"),
+        (["{text}"], 3, "vocabulary: line 1"),
+        (["{bpe}", "/nowhere"], 3, "/nowhere"),
+        (["{bpe}", "--decode", "{text}"], 3, "byte 0"),
+        (["--train", "{text}", "--out", "/nowhere/x"], 1, "/nowhere/x"),
+    ],
+)
 def test_errors(tarn, bpe, arguments, code, word):
     text = bpe.parent / "text"
     arguments = [a.format(bpe=bpe, text=text) for a in arguments]
@@ -108,8 +111,7 @@ def test_nfc_equals_pythons(tarn, bpe, tmp_path):
             if line[0] not in "#@":
                 fields = line.split(";")[:5]
                 lines += ["".join(chr(int(p, 16)) for p in f.split()) for f in fields]
-    lines = [line for line in lines
-             if all(unicodedata.category(c) != "Cn" for c in line)]
+    lines = [line for line in lines if all(unicodedata.category(c) != "Cn" for c in line)]
     ids = tarn("tokenize", tmp_path / "nfc.json", stdin="\n".join(lines).encode())
     back = tarn("tokenize", bpe, "--decode", stdin=ids.stdout)
     got = back.stdout.decode().split("\n")[:-1]
@@ -120,8 +122,7 @@ def test_nfc_equals_pythons(tarn, bpe, tmp_path):
 def test_a_model_speaks_bpe(tarn, bpe, tmp_path):
     """eval counts the bytes of the file; generate and info run."""
     model = tmp_path / "model"
-    plain_model.write_model(model, seed=4, tokenizer="bpe", vocab_size=300,
-                            positions="none")
+    plain_model.write_model(model, seed=4, tokenizer="bpe", vocab_size=300, positions="none")
     (model / "tokenizer.json").write_bytes(bpe.read_bytes())
     text = some_text(300, seed=6)
     result = tarn("eval", model, "-", "--json", stdin=text.encode())
@@ -133,11 +134,16 @@ def test_a_model_speaks_bpe(tarn, bpe, tmp_path):
     assert counts["bytes"] == len(text.encode())
     first = tarn("tokenize", model, "--whole", stdin=text.encode()).stdout.split()[0]
     head = tarn("tokenize", model, "--decode", "--whole", stdin=first).stdout
-    bits = (figures["nats_per_token"] * (counts["tokens"] - 1) / math.log(2)
-            / (counts["bytes"] - len(head)))
+    bits = (
+        figures["nats_per_token"]
+        * (counts["tokens"] - 1)
+        / math.log(2)
+        / (counts["bytes"] - len(head))
+    )
     assert figures["bits_per_byte"] == pytest.approx(bits, rel=1e-9)
-    made = tarn("generate", model, "--prompt", "state key", "--max-tokens", 20,
-                "--seed", 1, "--json")
+    made = tarn(
+        "generate", model, "--prompt", "state key", "--max-tokens", 20, "--seed", 1, "--json"
+    )
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["tokens"] == 20
     assert tarn("verify", model).returncode == 0

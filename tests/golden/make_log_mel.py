@@ -33,14 +33,31 @@ def main() -> None:
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
     samples = sound()
     filters = librosa.filters.mel(
-        sr=RATE, n_fft=TRANSFORM, n_mels=BANDS, fmin=0, fmax=RATE / 2, htk=True, norm=None,
+        sr=RATE,
+        n_fft=TRANSFORM,
+        n_mels=BANDS,
+        fmin=0,
+        fmax=RATE / 2,
+        htk=True,
+        norm=None,
         dtype=np.float64,
     )
     side = (TRANSFORM - WINDOW) // 2
     power = librosa.feature.melspectrogram(
-        y=np.pad(samples, side).astype(np.float64), sr=RATE, n_fft=TRANSFORM, hop_length=HOP,
-        win_length=WINDOW, window="hann", center=False, power=2.0, n_mels=BANDS, fmin=0,
-        fmax=RATE / 2, htk=True, norm=None, dtype=np.float64,
+        y=np.pad(samples, side).astype(np.float64),
+        sr=RATE,
+        n_fft=TRANSFORM,
+        hop_length=HOP,
+        win_length=WINDOW,
+        window="hann",
+        center=False,
+        power=2.0,
+        n_mels=BANDS,
+        fmin=0,
+        fmax=RATE / 2,
+        htk=True,
+        norm=None,
+        dtype=np.float64,
     )
     tensors = {
         "samples": samples,

@@ -13,6 +13,7 @@
 #include "cli/console/output.h"
 #include "cli/console/suggest.h"
 #include "core/text.h"
+#include "runtime/model/weight_type.h"
 
 namespace tarn::cli {
 namespace {
@@ -50,11 +51,6 @@ Argument Argument::Required() {
 
 Argument Argument::ShowDefault() {
   option_->capture_default_str();
-  return *this;
-}
-
-Argument Argument::Hide() {
-  option_->group("");
   return *this;
 }
 
@@ -169,11 +165,6 @@ Argument ArgumentParser::AddFlag(const std::string& name, bool& value,
   return Argument(app_->add_flag(name, value, help));
 }
 
-Argument ArgumentParser::AddUnread(const std::string& name) {
-  return Argument(
-      app_->add_option_function<std::string>(name, [](const std::string&) {}));
-}
-
 void ArgumentParser::Footer(const std::string& text) { app_->footer(text); }
 
 std::optional<int> ArgumentParser::Parse(int argc, char** argv) {
@@ -197,27 +188,13 @@ bool ArgumentParser::Has(const std::string& name) const {
   return app_->count(name) > 0;
 }
 
-std::vector<GivenOption> ArgumentParser::Given() const {
-  std::vector<GivenOption> given;
-  for (const CLI::Option* option : app_->parse_order()) {
-    // get_name() gives no name for a hidden option; a positional has no long
-    // name.
-    const auto& names = option->get_lnames();
-    GivenOption one{names.empty() ? "" : "--" + names.front(), {}};
-    const bool flag = option->get_items_expected() == 0;
-    if (!flag) one.values = option->results();
-    given.push_back(std::move(one));
-  }
-  return given;
-}
-
 void DeclareModelFlags(ArgumentParser& parser, int& threads,
                        std::string& weights, bool& json) {
   parser.Add("--threads", threads, "0: as many as there are cores")
       .Whole(0, 1024)
       .ShowDefault();
   parser.Add("--weights", weights, "how weights are held in memory")
-      .OneOf({"f32", "bf16"})
+      .OneOf(WeightTypeWords())
       .ShowDefault();
   parser.AddFlag("--json", json, "one JSON object on stdout");
 }

@@ -22,8 +22,6 @@ class Argument {
   Argument Required();
   /// The help shows the value that the variable has now.
   Argument ShowDefault();
-  /// No line in the help.
-  Argument Hide();
   /// Takes only whole numbers from `low` to `high`. (The parser by itself takes
   /// what is too large for 64 bits as the largest it can hold.)
   Argument Whole(int64_t low, int64_t high);
@@ -38,12 +36,6 @@ class Argument {
   friend class ArgumentParser;
   explicit Argument(CLI::Option* option) : option_(option) {}
   CLI::Option* option_;
-};
-
-/// An option as the user gave it.
-struct GivenOption {
-  std::string name;                 // "--count"; empty for a positional
-  std::vector<std::string> values;  // none for a flag
 };
 
 /// The arguments of one subcommand. The variables are written by Parse and must
@@ -69,8 +61,6 @@ class ArgumentParser {
                const std::string& help);
   Argument AddFlag(const std::string& name, bool& value,
                    const std::string& help);
-  /// An option whose value only Given() reports.
-  Argument AddUnread(const std::string& name);
   /// Below the options in the help.
   void Footer(const std::string& text);
 
@@ -80,10 +70,8 @@ class ArgumentParser {
   /// option, names the nearest.
   std::optional<int> Parse(int argc, char** argv);
 
-  /// After Parse: whether this one was given; and all that were, in the order
-  /// of the command line.
+  /// After Parse: whether this one was given.
   bool Has(const std::string& name) const;
-  std::vector<GivenOption> Given() const;
 
  private:
   std::unique_ptr<CLI::App> app_;

@@ -189,7 +189,7 @@ void CheckUsage(const ArgumentParser& parser, const DrawFlags& flags) {
   }
 }
 
-int DrawImages(const OpenedModel& opened, const DrawFlags& flags) {
+int DrawImages(const LoadedModel& opened, const DrawFlags& flags) {
   const bool complete = !flags.given.path.empty();
   const ImageShape shape(opened.model.config());
   const Beginnings given = BeginningsOf(flags, shape);
@@ -246,8 +246,8 @@ int Draw(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckUsage(parser, flags);
-  const OpenedModel opened = OpenModelDirectory(
-      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelDirectory(
+      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (opened.model.config().task != Task::kImage) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want an image model, got one of task ",

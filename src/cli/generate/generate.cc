@@ -15,7 +15,6 @@
 #include "cli/console/parse.h"
 #include "cli/console/seed.h"
 #include "cli/console/signals.h"
-#include "cli/draw/moved.h"
 #include "cli/generate/target.h"
 #include "cli/generate/token_times.h"
 #include "text/utf8.h"
@@ -90,7 +89,6 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
            "sequence-to-sequence: 0 favours short targets")
       .Range(0.0, 100.0)
       .ShowDefault();
-  DeclareMovedOptions(parser);
   DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
   parser.Footer(kGenerateFooter);
 }
@@ -170,7 +168,7 @@ void RefuseOptions(const ArgumentParser& parser,
   }
 }
 
-int GenerateText(const OpenedModel& opened, GenerateFlags& flags);
+int GenerateText(const LoadedModel& opened, GenerateFlags& flags);
 
 }  // namespace
 
@@ -180,17 +178,15 @@ int Generate(int argc, char** argv) {
                         "tarn generate");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  RefuseMovedOptions(parser, flags.dir);
   CheckSampler(flags.generate.sampler);
-  const OpenedModel opened = OpenModelDirectory(
-      flags.dir, {WeightTypeFromText(flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelDirectory(
+      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir,
                            ": want a model that writes text, got an image "
-                           "model (see `",
-                           DrawCall(parser, flags.dir), " --out FILE`)"));
+                           "model (see `tarn draw`)"));
   }
   switch (config.arch) {
     case Arch::kEncoder:
@@ -215,7 +211,7 @@ int Generate(int argc, char** argv) {
 
 namespace {
 
-int GenerateText(const OpenedModel& opened, GenerateFlags& flags) {
+int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
   const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt));
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));

@@ -18,7 +18,7 @@ struct Totals {
   TargetTimes times;
 };
 
-std::vector<int32_t> EncodeSource(const OpenedModel& opened,
+std::vector<int32_t> EncodeSource(const LoadedModel& opened,
                                   const std::string& source) {
   auto tokens = opened.tokenizer.Encode(source);
   if (!tokens.ok()) {
@@ -27,7 +27,7 @@ std::vector<int32_t> EncodeSource(const OpenedModel& opened,
   return std::move(tokens).Take();
 }
 
-std::string JsonLine(const OpenedModel& opened, const TargetResult& result,
+std::string JsonLine(const LoadedModel& opened, const TargetResult& result,
                      const TargetTimes& times) {
   nlohmann::ordered_json root, list = nlohmann::ordered_json::array();
   for (const Hypothesis& h : result.hypotheses) {
@@ -52,7 +52,7 @@ std::string JsonLine(const OpenedModel& opened, const TargetResult& result,
 
 class Run {
  public:
-  Run(const OpenedModel& opened, const TargetOptions& options, bool json)
+  Run(const LoadedModel& opened, const TargetOptions& options, bool json)
       : opened_(opened), options_(options), json_(json) {}
 
   // Writes the targets of one source; false when there is no point in going on.
@@ -98,7 +98,7 @@ class Run {
   }
 
  private:
-  const OpenedModel& opened_;
+  const LoadedModel& opened_;
   const TargetOptions options_;
   const bool json_;
   Payload payload_{stdout};
@@ -107,7 +107,7 @@ class Run {
 
 }  // namespace
 
-int GenerateTargets(const OpenedModel& opened, const std::string& prompt,
+int GenerateTargets(const LoadedModel& opened, const std::string& prompt,
                     const TargetOptions& options, bool json) {
   Run run(opened, options, json);
   std::string line;

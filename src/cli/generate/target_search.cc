@@ -18,7 +18,7 @@ double MillisecondsSince(Clock::time_point start) {
 }  // namespace
 
 std::vector<TargetResult> FindTargets(
-    const OpenedModel& opened, std::span<const std::vector<int32_t>> sources,
+    const LoadedModel& opened, std::span<const std::vector<int32_t>> sources,
     const TargetOptions& options, TargetTimes& times) {
   BeamOptions beam;
   beam.beam = options.beam;

@@ -34,7 +34,7 @@ struct TargetTimes {
 /// signal. Adds to `times`. Throws FormatError when the tokenizer has no
 /// newline, which begins and ends every target.
 std::vector<TargetResult> FindTargets(
-    const OpenedModel& opened, std::span<const std::vector<int32_t>> sources,
+    const LoadedModel& opened, std::span<const std::vector<int32_t>> sources,
     const TargetOptions& options, TargetTimes& times);
 
 }  // namespace tarn::cli

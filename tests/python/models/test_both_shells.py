@@ -78,9 +78,9 @@ TOLERANCE = 4e-6  # on logits of size about 1, where the bits are not the same
 
 def same_bits(model):
     """Whether the two wrappers call the same operators on the same tensors."""
-    return isinstance(
-        model, (models.LanguageModel, models.Classifier, models.FrameClassifier)
-    ) or (model.config["arch"] == "seq2seq" and model.config["cross_attention"] == "full")
+    return isinstance(model, (models.LanguageModel, models.Classifier, models.FrameClassifier)) or (
+        model.config["arch"] == "seq2seq" and model.config["cross_attention"] == "full"
+    )
 
 
 def batch_of(task):

@@ -82,6 +82,4 @@ def test_gradients_of_each_row_at_once(keys):
         model.zero_grad()
         model(tokens[row : row + 1]).square().mean().backward()
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(
-                together[name][row], parameter.grad, rtol=1e-4, atol=1e-6
-            )
+            torch.testing.assert_close(together[name][row], parameter.grad, rtol=1e-4, atol=1e-6)

@@ -45,8 +45,8 @@ def test_a_header_names_each_tensor_once(folder):
     path = folder / "model.safetensors"
     header, rest = header_of(path)
     name = b'"predictor.bias":'
-    entry = header[header.index(name):]
-    entry = entry[:entry.index(b"}") + 1]
+    entry = header[header.index(name) :]
+    entry = entry[: entry.index(b"}") + 1]
     write(path, b"{" + entry + b"," + header[1:], rest)
     assert "model.safetensors: header: want each key once, got 'predictor.bias'" in refused(folder)
     write(path, header.replace(b'"dtype":"F32"', b'"dtype":"F16","dtype":"F32"', 1), rest)
@@ -55,17 +55,20 @@ def test_a_header_names_each_tensor_once(folder):
     tarn.load_model(folder)
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text.replace("{", '{"format_version": 4, ', 1),
-    lambda text: text.replace('"d_model": 16', '"d_model": 32, "d_model": 16', 1),
-    lambda text: text.replace('"d_model": 16', '"d_model": NaN', 1),
-    lambda text: text.replace('"d_model": 16', '"d_model": 1e999', 1),
-    lambda text: text.replace("{", '{"x": ' + "[" * 70 + "]" * 70 + ", ", 1),
-    lambda text: text.replace("{", '{"x": ' + "[" * 9999 + "]" * 9999 + ", ", 1),
-    lambda text: text.replace("{", '{"x": "\\ud800", ', 1),
-    lambda text: text + "{}",
-    lambda text: "\ufeff" + text,
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("{", '{"format_version": 4, ', 1),
+        lambda text: text.replace('"d_model": 16', '"d_model": 32, "d_model": 16', 1),
+        lambda text: text.replace('"d_model": 16', '"d_model": NaN', 1),
+        lambda text: text.replace('"d_model": 16', '"d_model": 1e999', 1),
+        lambda text: text.replace("{", '{"x": ' + "[" * 70 + "]" * 70 + ", ", 1),
+        lambda text: text.replace("{", '{"x": ' + "[" * 9999 + "]" * 9999 + ", ", 1),
+        lambda text: text.replace("{", '{"x": "\\ud800", ', 1),
+        lambda text: text + "{}",
+        lambda text: "\ufeff" + text,
+    ],
+)
 def test_a_configuration_is_strict_json(folder, change):
     path = folder / "config.json"
     text = change(path.read_text())
@@ -87,10 +90,18 @@ def test_weights_have_the_types_that_the_runtime_reads(folder):
     assert "want F32, BF16 or F16" in refused(folder)
 
 
-@pytest.mark.parametrize("text", [
-    '["a", "a"]', '["a", "b", "c"]', '["a", 1]', '{"a": 1}', '["a", "b\\n"]', '["a", ""]',
-    '["a", "b"] 1',
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["a", "a"]',
+        '["a", "b", "c"]',
+        '["a", 1]',
+        '{"a": 1}',
+        '["a", "b\\n"]',
+        '["a", ""]',
+        '["a", "b"] 1',
+    ],
+)
 def test_labels_follow_the_rules_of_the_runtime(tmp_path, text):
     sizes = {**SMALL, "n_classes": 2}
     tarn.save_model(models.Classifier(**sizes), tmp_path / "m")
@@ -108,8 +119,9 @@ def forms_of(path):
 def test_names_that_are_not_utf8(folder, tmp_path):
     base = os.fsencode(tmp_path) + b"/\xff\xe4"
     for path in forms_of(base):
-        tarn.save_model(tarn.load_model(folder), path, tokenizer=os.fsencode(folder) +
-                        b"/tokenizer.json")
+        tarn.save_model(
+            tarn.load_model(folder), path, tokenizer=os.fsencode(folder) + b"/tokenizer.json"
+        )
         again = tarn.load_model(path)
         for name, tensor in tarn.load_model(folder).state_dict().items():
             assert torch.equal(tensor, again.state_dict()[name])

@@ -184,7 +184,9 @@ def test_seq2seq_of_the_trainer_loads(tmp_path):
         assert np.abs(given - wanted).max() <= 1e-4
 
 
-@pytest.mark.parametrize("attention", ["linear", "full", "local", "clustered", "reformer", "aft-simple"])
+@pytest.mark.parametrize(
+    "attention", ["linear", "full", "local", "clustered", "reformer", "aft-simple"]
+)
 def test_classifier_ignores_padding(attention, tmp_path):
     keys = dict(local_context=5) if attention == "local" else {}
     model = models.Classifier(
@@ -204,7 +206,9 @@ def test_classifier_ignores_padding(attention, tmp_path):
     assert torch.equal(again(tokens, lengths), wanted)
 
 
-@pytest.mark.parametrize("arch, keys", [("rnn", {}), ("lstm", {}), ("lstm", {"bidirectional": True}), ("cnn", {})])
+@pytest.mark.parametrize(
+    "arch, keys", [("rnn", {}), ("lstm", {}), ("lstm", {"bidirectional": True}), ("cnn", {})]
+)
 @pytest.mark.parametrize("task", ["lm", "classify"])
 def test_earlier_models(arch, keys, task, tmp_path):
     if keys and task == "lm":
@@ -244,9 +248,7 @@ def test_seq2seq_forms_agree_and_beam_one_is_greedy(attention, norm):
     torch.testing.assert_close(torch.cat(rows, 1), wanted, rtol=0, atol=3e-5)
     written = models.greedy(model, source, lengths, end=10, max_tokens=6)
     for row in range(2):
-        best = models.beam_search(
-            model, source[row, : lengths[row]], end=10, beam=1, max_tokens=6
-        )
+        best = models.beam_search(model, source[row, : lengths[row]], end=10, beam=1, max_tokens=6)
         assert best[0].tokens == written[row]
 
 
@@ -335,7 +337,9 @@ FRAME_MODELS = [
 ]
 
 
-@pytest.mark.parametrize("keys", FRAME_MODELS, ids=["-".join(map(str, k.values())) for k in FRAME_MODELS])
+@pytest.mark.parametrize(
+    "keys", FRAME_MODELS, ids=["-".join(map(str, k.values())) for k in FRAME_MODELS]
+)
 def test_frames_are_labelled_whatever_the_padding(keys, tmp_path):
     model = models.make_model(**SMALL, **FRAMES, **keys).eval()
     frames = torch.randn(3, 9, 7)

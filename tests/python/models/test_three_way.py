@@ -79,7 +79,13 @@ def supported(kind, position):
         return False  # no layer turns its rows
     if "linear" not in mixers or "rotary_place" not in position:
         return True
-    elementwise = kind.get("feature_map", "elu1") in ("elu1", "identity", "relu", "relu2", "softplus")
+    elementwise = kind.get("feature_map", "elu1") in (
+        "elu1",
+        "identity",
+        "relu",
+        "relu2",
+        "softplus",
+    )
     return elementwise and kind.get("denominator") != "signed"
 
 
@@ -102,9 +108,7 @@ def difference(model):
     return max((given - wanted).abs().max().item() for given in (filled, stepped))
 
 
-@pytest.mark.parametrize(
-    "kind", KINDS, ids=["-".join(map(str, kind.values())) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS, ids=["-".join(map(str, kind.values())) for kind in KINDS])
 def test_the_three_forms_agree(kind, record_property):
     largest, where, ran = 0.0, None, 0
     for position, norm in itertools.product(POSITIONS, NORMS):

@@ -189,7 +189,7 @@ def test_the_page_of_the_format_lists_the_keys():
                 listed[name] = cells[1]
     later = (DOCS / "model-format.md").read_text()
     for name, row in fields.items():
-        if row["since"] in (3, 4) and name not in listed:
+        if name not in listed:
             listed[name] = next(
                 line.split("|")[2] for line in later.splitlines()
                 if line.startswith("|") and name in names_in(line.split("|")[1])

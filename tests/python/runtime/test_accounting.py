@@ -70,7 +70,9 @@ def test_equals_the_tensors_of_a_built_model(arch):
 @pytest.mark.parametrize("kind", ["linear", "full", "seq2seq", "encoder"])
 def test_equals_tarn_info(kind, tmp_path):
     subprocess.run([BUILD / "write_random_model", tmp_path, kind], check=True)
-    done = subprocess.run([BUILD / "tarn", "info", tmp_path, "--json"], check=True, capture_output=True)
+    done = subprocess.run(
+        [BUILD / "tarn", "info", tmp_path, "--json"], check=True, capture_output=True
+    )
     facts = json.loads(done.stdout)
     assert accounting.parameters_by_part(tmp_path) == facts["parameters"]
     assert accounting.parameters_by_part(facts["config"]) == facts["parameters"]

@@ -82,6 +82,8 @@ def test_models_in_children(kind, tmp_path):
     subprocess.run([BUILD / "write_random_model", tmp_path / kind, kind], check=True)
     run = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, tmp_path / kind],
-        capture_output=True, text=True, timeout=600,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr

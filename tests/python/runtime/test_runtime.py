@@ -162,7 +162,7 @@ def test_errors_by_kind(model, model_dir, tmp_path):
     for name in ("model.safetensors", "tokenizer.json"):
         (broken / name).write_bytes((model_dir / name).read_bytes())
     config = json.loads((model_dir / "config.json").read_text())
-    config["n_layers"] = -1
+    config["model"]["n_layers"] = -1
     (broken / "config.json").write_text(json.dumps(config))
     with pytest.raises(runtime.FormatError, match="n_layers") as error:
         runtime.Model(broken)

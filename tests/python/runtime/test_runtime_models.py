@@ -119,7 +119,9 @@ def test_same_answers_as_the_program(pairs, pairs_dir, classes, classes_dir):
     assert [h["text"] for h in line["hypotheses"]] == [one.text for one in found]
     done = subprocess.run(
         [BUILD / "tarn", "classify", classes_dir, "--json"],
-        check=True, capture_output=True, input=b"one text\nanother\n",
+        check=True,
+        capture_output=True,
+        input=b"one text\nanother\n",
     )
     labels = [json.loads(row)["label"] for row in done.stdout.splitlines()]
     assert classes.predict(["one text", "another"]) == labels
