@@ -162,8 +162,6 @@ def row(side, samples, limits, sgemm=None):
         }
     if side.useful_flop and sgemm is not None:
         one = 2.0 * SGEMM_SIZE**3
-        pairs = sorted(
-            (side.useful_flop / w) / (one / s) for w, s in zip(samples.wall, sgemm.wall)
-        )
+        pairs = sorted((side.useful_flop / w) / (one / s) for w, s in zip(samples.wall, sgemm.wall))
         line["share_of_sgemm"] = pairs[len(pairs) // 2]
     return line

@@ -79,6 +79,4 @@ def softmax(quick=False):
 def long(quick=False):
     """A small linear model without a longest position."""
     layers = 1 if quick else 4
-    return model(
-        f"long-{layers}", layers=layers, width=128, heads=4, positions="sinusoidal"
-    )
+    return model(f"long-{layers}", layers=layers, width=128, heads=4, positions="sinusoidal")

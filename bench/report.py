@@ -106,9 +106,7 @@ def add(folder, table, ctx, column=""):
     path = _path(folder, facts["target"], column)
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = json.loads(path.read_text()) if path.is_file() else {}
-    stored[table.name] = _rounded(
-        table.as_dict() | {"machine": facts, "threads": ctx.threads}
-    )
+    stored[table.name] = _rounded(table.as_dict() | {"machine": facts, "threads": ctx.threads})
     ordered = {name: stored[name] for name in measures.ALL if name in stored}
     path.write_text(json.dumps(ordered, indent=1) + "\n")
 
@@ -153,40 +151,88 @@ def _machine_lines(target, tables):
 
 # Goals by subject, in the order of the page; tables that are named nowhere come last.
 _SUBJECTS = {
-    "Operators": ("forward", "gradient", "share", "bfloat16", "length", "crossover", "threads", "context"),
+    "Operators": (
+        "forward",
+        "gradient",
+        "share",
+        "bfloat16",
+        "length",
+        "crossover",
+        "threads",
+        "context",
+    ),
     "Layers and steps from Python": ("layers", "python_layers", "recurrent_step"),
     "Training": ("copy_task", "training_step", "precision", "training_memory"),
-    "Generation": ("decode", "generation", "batch", "softmax_cache", "million", "core_taken", "idle"),
-    "Newer architectures": ("families", "recurrent_forms", "family_steps", "family_models",
-                            "hybrid_models"),
+    "Generation": (
+        "decode",
+        "generation",
+        "batch",
+        "softmax_cache",
+        "million",
+        "core_taken",
+        "idle",
+    ),
+    "Newer architectures": (
+        "families",
+        "recurrent_forms",
+        "family_steps",
+        "family_models",
+        "hybrid_models",
+    ),
 }
 # What users ask first, misses included: a table and its goal.
-_FIRST = (("forward", 0), ("gradient", 0), ("share", 0), ("python_layers", 1), ("training_step", 1),
-          ("training_step", 4), ("recurrent_step", 0), ("decode", 0), ("decode", 1), ("million", 0))
+_FIRST = (
+    ("forward", 0),
+    ("gradient", 0),
+    ("share", 0),
+    ("python_layers", 1),
+    ("training_step", 1),
+    ("training_step", 4),
+    ("recurrent_step", 0),
+    ("decode", 0),
+    ("decode", 1),
+    ("million", 0),
+)
 _GOAL_HEAD = ["| measure | target | measured | met | notes |", "|---|---|---|---|---|"]
 _CROSSOVER = "crossover"
 
 
 def _most_threads(stored):
-    return max((row["threads"] for tables in stored.values() for table in tables.values()
-                for row in table["rows"] if "threads" in row), default=1)
+    return max(
+        (
+            row["threads"]
+            for tables in stored.values()
+            for table in tables.values()
+            for row in table["rows"]
+            if "threads" in row
+        ),
+        default=1,
+    )
 
 
 def _first(stored):
     """The first screen: ten goals of the machine that measured most of them."""
+
     def goals(tables):
-        return [(tables[name]["goals"][index], tables[name]) for name, index in _FIRST
-                if name in tables and index < len(tables[name]["goals"])]
+        return [
+            (tables[name]["goals"][index], tables[name])
+            for name, index in _FIRST
+            if name in tables and index < len(tables[name]["goals"])
+        ]
 
     target = max(stored, key=lambda one: len(goals(stored[one])))
     found = goals(stored[target])
     if not found:
         return []
     _, table = found[0]
-    return [f"On {_label(target)} ({table['machine']['cpu']}, {table['machine']['cores']} cores, "
-            f"2 threads unless stated); nothing was timed on more than {_most_threads(stored)} "
-            "threads.", "",
-            *_GOAL_HEAD, *(_goal_line(goal, of) for goal, of in found)]
+    return [
+        f"On {_label(target)} ({table['machine']['cpu']}, {table['machine']['cores']} cores, "
+        f"2 threads unless stated); nothing was timed on more than {_most_threads(stored)} "
+        "threads.",
+        "",
+        *_GOAL_HEAD,
+        *(_goal_line(goal, of) for goal, of in found),
+    ]
 
 
 def _goals(stored):
@@ -194,10 +240,13 @@ def _goals(stored):
     named = [name for names in _SUBJECTS.values() for name in names]
     rest = tuple(name for name in measures.ALL if name not in named)
     for subject, names in (*_SUBJECTS.items(), ("Others", rest)):
-        some = {target: [tables[name] for name in names if name in tables]
-                for target, tables in stored.items()}
-        some = {target: [table for table in tables if table["goals"]]
-                for target, tables in some.items()}
+        some = {
+            target: [tables[name] for name in names if name in tables]
+            for target, tables in stored.items()
+        }
+        some = {
+            target: [table for table in tables if table["goals"]] for target, tables in some.items()
+        }
         if not any(some.values()):
             continue
         yield f"\n### {subject}"
@@ -255,8 +304,9 @@ def _bold(text):
 
 def _measure(goal):
     """A share is of a bound where it cannot exceed 1; else the other side is a reference."""
-    text = goal["measure"].replace(": of the bandwidth of a copy",
-                                   ": bandwidth over that of a copy (a reference, no bound)")
+    text = goal["measure"].replace(
+        ": of the bandwidth of a copy", ": bandwidth over that of a copy (a reference, no bound)"
+    )
     return f"**{text}**" if "tuned" in text else text
 
 
@@ -273,21 +323,28 @@ def _by_medians(goal, table):
     busy = ", on a busy machine" if rows["step"]["contended"] else ""
     if share > 0.97 * goal["value"]:
         return []
-    return [f"**{figure(share, 'share')} by medians**{busy}; the other figure is the median of pairs"]
+    return [
+        f"**{figure(share, 'share')} by medians**{busy}; the other figure is the median of pairs"
+    ]
 
 
 def _goal_line(goal, table):
     mark = "" if goal["valid"] else " (limits moved)"
     verdict = {True: "yes", False: "**no**", None: ""}[goal["holds"]]
     bound = goal["bound"]
-    must = "shown" if bound is None else (
-        f"{'at most ' if goal['relation'] == '<=' else ''}{figure(bound, goal['unit'])}")
+    must = (
+        "shown"
+        if bound is None
+        else (f"{'at most ' if goal['relation'] == '<=' else ''}{figure(bound, goal['unit'])}")
+    )
     notes = [_bold(goal["beside"])] if goal["beside"] else []
     if goal["measure"].startswith(_CROSSOVER):
         notes = ["by length: see the table below"]
     notes += _by_medians(goal, table)
-    return (f"| {_measure(goal)} | {must} | {figure(goal['value'], goal['unit'])}{mark} | {verdict} "
-            f"| {'; '.join(notes)} |")
+    return (
+        f"| {_measure(goal)} | {must} | {figure(goal['value'], goal['unit'])}{mark} | {verdict} "
+        f"| {'; '.join(notes)} |"
+    )
 
 
 def _row_line(row):
@@ -362,9 +419,9 @@ def _table(target, table):
 
 _HOW = [
     "`make bench` and `make bench-peers` write this page; [bench/README.md](../../bench/README.md) explains the method.",
-    "Ratios are taken within one run, pair by pair. \"Useful\" FLOP of linear attention per token and head, at C = 16:",
+    'Ratios are taken within one run, pair by pair. "Useful" FLOP of linear attention per token and head, at C = 16:',
     "4KV + C(K+V) forward, 10KV + C(3K+2V) gradient. fast-transformers runs as pip installs it and, in bold, as its",
-    "**tuned build** for the same instruction set. \"Limits moved\" marks results during which the machine's own speed",
+    '**tuned build** for the same instruction set. "Limits moved" marks results during which the machine\'s own speed',
     "changed by more than 5 %.",
 ]
 
@@ -381,14 +438,38 @@ def write(folder):
         _draw(target, tables, folder)
     if not stored:
         return
-    machines = [line for target, tables in stored.items()
-                for line in _machine_lines(target, tables)]
+    machines = [
+        line for target, tables in stored.items() for line in _machine_lines(target, tables)
+    ]
     missed = [_missed(target, tables) for target, tables in stored.items()]
     figures = [line for target, tables in stored.items() for line in _figures(target, tables)]
-    rows = [line for target, tables in stored.items() for table in tables.values()
-            for line in _table(target, table)]
-    _write_page(folder / "README.md", "Benchmarks", [
-        *_first(stored), "", "All measurements: [rows.md](rows.md). Machines:", "", *machines, "",
-        "## Goals", "", *missed, *_goals(stored), "", "## Figures", *figures])
-    _write_page(folder / "rows.md", "Benchmarks: all rows", [
-        *machines, "", "Goals and figures: [README.md](README.md).", *rows])
+    rows = [
+        line
+        for target, tables in stored.items()
+        for table in tables.values()
+        for line in _table(target, table)
+    ]
+    _write_page(
+        folder / "README.md",
+        "Benchmarks",
+        [
+            *_first(stored),
+            "",
+            "All measurements: [rows.md](rows.md). Machines:",
+            "",
+            *machines,
+            "",
+            "## Goals",
+            "",
+            *missed,
+            *_goals(stored),
+            "",
+            "## Figures",
+            *figures,
+        ],
+    )
+    _write_page(
+        folder / "rows.md",
+        "Benchmarks: all rows",
+        [*machines, "", "Goals and figures: [README.md](README.md).", *rows],
+    )

@@ -60,13 +60,9 @@ def run_case(words, ctx):
     table = results.Table("case", " ".join(words))
     with native.Case(words[0], ctx.threads, **params) as case:
         side, sgemm = harness.of_case(case), limits.sgemm_side(ctx.threads)
-        samples, limit = limits.group(
-            [side, sgemm], ctx.rounds, case.bytes, ctx.threads
-        )
+        samples, limit = limits.group([side, sgemm], ctx.rounds, case.bytes, ctx.threads)
         for each in (side, sgemm):
-            table.rows.append(
-                limits.row(each, samples[each.name], limit, samples["sgemm"])
-            )
+            table.rows.append(limits.row(each, samples[each.name], limit, samples["sgemm"]))
     show(table)
 
 

@@ -139,9 +139,7 @@ class State:
         )
 
     def step(self, token):
-        _checked(
-            _LIBRARY.tarn_step, self.model.handle, self.handle, token, self.logits
-        )
+        _checked(_LIBRARY.tarn_step, self.model.handle, self.handle, token, self.logits)
 
     def close(self):
         _LIBRARY.tarn_state_free(self.handle)
@@ -166,9 +164,7 @@ class Batch:
     def step(self, token):
         for i in range(len(self._token)):
             self._token[i] = (token + i) % 256
-        _checked(
-            _LIBRARY.tarn_step_batch, self.model.handle, self._jobs, len(self._jobs)
-        )
+        _checked(_LIBRARY.tarn_step_batch, self.model.handle, self._jobs, len(self._jobs))
 
     def reset(self):
         for state in self.states:

@@ -64,9 +64,7 @@ CHUNKED = {"batched": batched, "ones column": ones_column, "loop": loop}
 
 def softmax(queries, keys, values):
     """scaled_dot_product_attention on [B, H, T, D]."""
-    return torch.nn.functional.scaled_dot_product_attention(
-        queries, keys, values, is_causal=True
-    )
+    return torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
 
 
 def naive_softmax(queries, keys, values):

@@ -16,22 +16,44 @@ def _qwen3_5(quick):
 
     width, layers = (64, 4) if quick else (768, 12)
     heads = width // 64
-    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(
-        vocab_size=8192, hidden_size=width, intermediate_size=2 * width,
-        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=max(heads // 4, 1),
-        head_dim=64, linear_key_head_dim=64, linear_value_head_dim=64,
-        linear_num_key_heads=heads, linear_num_value_heads=heads, pad_token_id=0,
-        bos_token_id=1, eos_token_id=None))
+    return Qwen3_5ForCausalLM(
+        Qwen3_5TextConfig(
+            vocab_size=8192,
+            hidden_size=width,
+            intermediate_size=2 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=max(heads // 4, 1),
+            head_dim=64,
+            linear_key_head_dim=64,
+            linear_value_head_dim=64,
+            linear_num_key_heads=heads,
+            linear_num_value_heads=heads,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=None,
+        )
+    )
 
 
 def _mamba2(quick):
     from transformers import Mamba2Config, Mamba2ForCausalLM
 
     width, layers = (64, 4) if quick else (768, 24)
-    return Mamba2ForCausalLM(Mamba2Config(
-        vocab_size=8192, hidden_size=width, num_hidden_layers=layers, num_heads=width // 32,
-        head_dim=64, state_size=64 if quick else 128, n_groups=1, pad_token_id=0,
-        bos_token_id=1, eos_token_id=2))
+    return Mamba2ForCausalLM(
+        Mamba2Config(
+            vocab_size=8192,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_heads=width // 32,
+            head_dim=64,
+            state_size=64 if quick else 128,
+            n_groups=1,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
+    )
 
 
 MODELS = {"qwen3_5": _qwen3_5, "mamba2": _mamba2}
@@ -76,13 +98,15 @@ def main():
     model.eval()
     with torch.no_grad():
         found["prefill"] = _median(
-            lambda: model(input_ids=tokens, use_cache=True), 2 if quick else 3)
+            lambda: model(input_ids=tokens, use_cache=True), 2 if quick else 3
+        )
         cache = model(input_ids=tokens, use_cache=True)
         key = "cache_params" if name == "mamba2" else "past_key_values"
         held = {key: getattr(cache, key)}
         token = tokens[:, :1]
         found["decode"] = _median(
-            lambda: model(input_ids=token, use_cache=True, **held), 3 if quick else 20)
+            lambda: model(input_ids=token, use_cache=True, **held), 3 if quick else 20
+        )
     wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
     print(json.dumps(found | {"cpu_per_wall": cpu / wall}))
 

@@ -19,9 +19,11 @@ _MOST_BYTES = 64 << 20
 _TEST = {"quick": 8, "cpu": 200, "full": 1000}  # images that judge, seen by nothing else
 _SECONDS = {"quick": 2.0, "cpu": 360.0, "full": 600_000.0}  # of one training
 # A run takes six minutes. LSH attention is shown beside, not compared.
-_SEEDS = {"quick": {"linear": 1, "softmax": 1, "reformer": 1},
-          "cpu": {"linear": 2, "softmax": 2, "reformer": 1},
-          "full": {"linear": 1, "softmax": 1, "reformer": 1}}
+_SEEDS = {
+    "quick": {"linear": 1, "softmax": 1, "reformer": 1},
+    "cpu": {"linear": 2, "softmax": 2, "reformer": 1},
+    "full": {"linear": 1, "softmax": 1, "reformer": 1},
+}
 _POOL = {"quick": 8, "cpu": 1, "full": 1}
 
 
@@ -35,8 +37,11 @@ def _split(settings: Settings, name: str) -> tuple[pathlib.Path, pathlib.Path]:
     stem = "data_batch_1_first4000.bin" if name == "cifar10-lossless-4k" else "data_batch_1.bin"
     data = unpacked(settings.data_file(name, stem), _MOST_BYTES)
     if len(data) % _RECORD or len(data) < 2 * _TEST[settings.size] * _RECORD:
-        raise ExperimentError(f"{name}: {stem}: want whole images of {_RECORD} bytes, "
-                              f"{2 * _TEST[settings.size]} or more, got {len(data)} bytes", 3)
+        raise ExperimentError(
+            f"{name}: {stem}: want whole images of {_RECORD} bytes, "
+            f"{2 * _TEST[settings.size]} or more, got {len(data)} bytes",
+            3,
+        )
     cut = len(data) - _TEST[settings.size] * _RECORD
     folder = settings.out / "data"
     learned, judging = folder / "data_batch_1.bin", folder / "test_batch.bin"
@@ -47,18 +52,33 @@ def _split(settings: Settings, name: str) -> tuple[pathlib.Path, pathlib.Path]:
 
 def _timed(settings: Settings) -> Timed:
     """The same for all kinds but what LSH attention needs beside."""
+
     def flags(kind: str) -> list[str]:
         sizes = settings.pick(
             quick="--d-model 32 --n-layers 1 --n-heads 2 --eval-windows 4",
-            cpu="--eval-windows 24", full="--eval-windows 200")
-        words = ["--preset", "cifar10" if settings.size == "full" else "images-small",
-                 "--pool", str(_POOL[settings.size]), "--batch",
-                 "4" if settings.size == "full" else "1", *sizes.split()]
+            cpu="--eval-windows 24",
+            full="--eval-windows 200",
+        )
+        words = [
+            "--preset",
+            "cifar10" if settings.size == "full" else "images-small",
+            "--pool",
+            str(_POOL[settings.size]),
+            "--batch",
+            "4" if settings.size == "full" else "1",
+            *sizes.split(),
+        ]
         if settings.size != "full":
             words += ["--lr", "0.002"]
         if kind == "reformer":
-            words += ["--bits", "32", "--hash-chunk", "32", "--rounds",
-                      "4" if settings.size == "full" else "1"]
+            words += [
+                "--bits",
+                "32",
+                "--hash-chunk",
+                "32",
+                "--rounds",
+                "4" if settings.size == "full" else "1",
+            ]
         return words
 
     size = settings.size
@@ -75,5 +95,8 @@ def run(settings: Settings, progress: Progress) -> JsonDict | None:
     name = found(settings)
     if name is None:
         return None
-    return {"data": name, "side": 32 // _POOL[settings.size],
-            **_timed(settings).run(settings, progress, *_split(settings, name))}
+    return {
+        "data": name,
+        "side": 32 // _POOL[settings.size],
+        **_timed(settings).run(settings, progress, *_split(settings, name)),
+    }

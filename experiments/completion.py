@@ -31,8 +31,9 @@ CHECKED = 3  # images whose stepping is compared with prefill, of each model
 def _images_settings(settings: Settings) -> Settings:
     """The settings of the experiment `images`, which trains the models, in its own folder beside
     this one."""
-    return dataclasses.replace(settings, experiment=images.EXPERIMENT,
-                               out=settings.out.parent / "images", force=False)
+    return dataclasses.replace(
+        settings, experiment=images.EXPERIMENT, out=settings.out.parent / "images", force=False
+    )
 
 
 def _models(others: Settings, progress: Progress) -> dict[str, TrainingRun]:
@@ -47,8 +48,11 @@ def _models(others: Settings, progress: Progress) -> dict[str, TrainingRun]:
 def _labels(path: pathlib.Path) -> list[int]:
     """Classes of images from an IDX file, packed or not."""
     data = unpacked(path, MOST_LABELS + 8)
-    if len(data) < 8 or int.from_bytes(data[:4], "big") != 2049 or (
-            int.from_bytes(data[4:8], "big") != len(data) - 8):
+    if (
+        len(data) < 8
+        or int.from_bytes(data[:4], "big") != 2049
+        or (int.from_bytes(data[4:8], "big") != len(data) - 8)
+    ):
         raise ExperimentError(f"{path.name}: want an IDX file of labels, got another", 3)
     return list(data[8:])
 
@@ -73,8 +77,9 @@ def _read_idx(path: pathlib.Path) -> np.ndarray:
 class _Program:
     """`tarn draw` with one model; files go to the point's folder."""
 
-    def __init__(self, settings: Settings, model: pathlib.Path, pool: int,
-                 stem: str = images.TEST) -> None:
+    def __init__(
+        self, settings: Settings, model: pathlib.Path, pool: int, stem: str = images.TEST
+    ) -> None:
         self._settings, self._model, self._pool = settings, model, pool
         self._out = settings.out / "points" / "drawn.idx"
         self._file = settings.data_file(images.DATA, stem)
@@ -82,21 +87,45 @@ class _Program:
     def draw(self, seed: int, *words: object) -> tuple[np.ndarray, JsonDict]:
         """The images and the program's figures."""
         self._out.parent.mkdir(parents=True, exist_ok=True)
-        figures = tarn_json(self._settings, [
-            "draw", self._model, "--out", self._out, "--seed", seed,
-            "--threads", self._settings.threads, *words])
+        figures = tarn_json(
+            self._settings,
+            [
+                "draw",
+                self._model,
+                "--out",
+                self._out,
+                "--seed",
+                seed,
+                "--threads",
+                self._settings.threads,
+                *words,
+            ],
+        )
         drawn = _read_idx(self._out)
         self._out.unlink()
         return drawn, figures
 
-    def complete(self, index: object, pixels: int, samples: int,
-                 seed: int = 0) -> tuple[np.ndarray, JsonDict]:
-        return self.draw(seed, "--given", self._file, "--pool", self._pool, "--index", index,
-                         "--pixels", pixels, "--samples", samples)
+    def complete(
+        self, index: object, pixels: int, samples: int, seed: int = 0
+    ) -> tuple[np.ndarray, JsonDict]:
+        return self.draw(
+            seed,
+            "--given",
+            self._file,
+            "--pool",
+            self._pool,
+            "--index",
+            index,
+            "--pixels",
+            pixels,
+            "--samples",
+            samples,
+        )
 
 
-def _stepping_is_prefill(model: pathlib.Path, given: np.ndarray, drawn: np.ndarray,
-                         pixels: int, seed: int) -> bool:
+def _stepping_is_prefill(
+    model: pathlib.Path, given: np.ndarray, drawn: np.ndarray, pixels: int, seed: int
+) -> bool:
     """Whether a state that took the given bytes one by one is the one that took
     them at once, bit for bit, and whether a sample goes on as it did when it is
     begun again from more of its own bytes, which were stepped before and are
@@ -120,8 +149,14 @@ def _stepping_is_prefill(model: pathlib.Path, given: np.ndarray, drawn: np.ndarr
     return True
 
 
-def _completions(settings: Settings, progress: Progress, kind: str, model: pathlib.Path,
-                 chosen: list[int], samples: int) -> JsonDict:
+def _completions(
+    settings: Settings,
+    progress: Progress,
+    kind: str,
+    model: pathlib.Path,
+    chosen: list[int],
+    samples: int,
+) -> JsonDict:
     """Samples of every chosen image, and whether all that must be exact is."""
     pool, side = images.setup_of(settings).pool, 28 // images.setup_of(settings).pool
     pixels = side // 2 * side
@@ -134,17 +169,23 @@ def _completions(settings: Settings, progress: Progress, kind: str, model: pathl
         drawn.append(found)
         seconds += figures["seconds"]
         if place < CHECKED:
-            steps_equal &= _stepping_is_prefill(model, true[place], found[:1], pixels,
-                                                seed)
+            steps_equal &= _stepping_is_prefill(model, true[place], found[:1], pixels, seed)
         progress.at((place + 1) / (len(chosen) + 1), f"{kind}: {place + 1} of {len(chosen)}")
     completed = np.stack(drawn)  # [images, samples, H, W]
     flat = completed.reshape(len(chosen), samples, -1)
     wanted = true.reshape(len(chosen), 1, -1)
     different = int((flat[:, :, :pixels] != wanted[:, :, :pixels]).sum())
-    return {"true": pack_images(true), "drawn": pack_images(completed), "pixels": pixels,
-            "checked": min(CHECKED, len(chosen)), "given_bytes": int(flat[:, :, :pixels].size), "given_bytes_different": different,
-            "stepping_is_prefill": bool(steps_equal), "seconds": seconds,
-            "images_a_second": flat.shape[0] * samples / seconds}
+    return {
+        "true": pack_images(true),
+        "drawn": pack_images(completed),
+        "pixels": pixels,
+        "checked": min(CHECKED, len(chosen)),
+        "given_bytes": int(flat[:, :, :pixels].size),
+        "given_bytes_different": different,
+        "stepping_is_prefill": bool(steps_equal),
+        "seconds": seconds,
+        "images_a_second": flat.shape[0] * samples / seconds,
+    }
 
 
 def _voted(points: np.ndarray, known: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -152,13 +193,15 @@ def _voted(points: np.ndarray, known: np.ndarray, labels: np.ndarray) -> np.ndar
     in squared distance; ties go to the lower class. [n]"""
     known32 = known.astype(np.float32)
     squares = (known32**2).sum(axis=1)
-    nearest = np.argsort(squares - 2 * points.astype(np.float32) @ known32.T, axis=1,
-                         kind="stable")[:, :NEIGHBOURS]
+    nearest = np.argsort(
+        squares - 2 * points.astype(np.float32) @ known32.T, axis=1, kind="stable"
+    )[:, :NEIGHBOURS]
     return np.array([np.bincount(labels[row]).argmax() for row in nearest], np.int64)
 
 
-def _judged(settings: Settings, model: pathlib.Path, labels: list[int], count: int,
-            known_count: int) -> JsonDict:
+def _judged(
+    settings: Settings, model: pathlib.Path, labels: list[int], count: int, known_count: int
+) -> JsonDict:
     """How many drawn lower halves look like their image's class: by the nearest
     lower halves of training images, the given half left out. Beside them what
     bounds such a share: the true lower halves above; blank ones, and the true
@@ -174,14 +217,22 @@ def _judged(settings: Settings, model: pathlib.Path, labels: list[int], count: i
     true = lower(program.complete(f"0-{count - 1}", side * side, 1)[0])
     drawn = lower(program.complete(f"0-{count - 1}", pixels, 1, settings.seed)[0])
     # Given as a whole, they come back as the model reads them.
-    known = lower(_Program(settings, model, pool, images.TRAIN).complete(
-        f"0-{known_count - 1}", side * side, 1)[0])
+    known = lower(
+        _Program(settings, model, pool, images.TRAIN).complete(
+            f"0-{known_count - 1}", side * side, 1
+        )[0]
+    )
     votes, wanted = np.array(known_labels[:known_count]), np.array(labels[:count])
     others = _of_another_class(true, wanted)
     halves = {"samples": drawn, "true": true, "blank": np.zeros_like(true), "another": others}
-    return {"images": count, "training_images": known_count,
-            **{name: float((_voted(half, known, votes) == wanted).mean())
-               for name, half in halves.items()}}
+    return {
+        "images": count,
+        "training_images": known_count,
+        **{
+            name: float((_voted(half, known, votes) == wanted).mean())
+            for name, half in halves.items()
+        },
+    }
 
 
 def _of_another_class(halves: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -196,8 +247,11 @@ def _of_another_class(halves: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def _from_nothing(settings: Settings, model: pathlib.Path, count: int) -> JsonDict:
     drawn, figures = _Program(settings, model, 1).draw(settings.seed, "--count", count)
-    return {"drawn": pack_images(drawn), "seconds": figures["seconds"],
-            "images_a_second": figures["images_per_s"]}
+    return {
+        "drawn": pack_images(drawn),
+        "seconds": figures["seconds"],
+        "images_a_second": figures["images_per_s"],
+    }
 
 
 def _lower_half(settings: Settings, model: pathlib.Path, count: int) -> JsonDict:
@@ -205,13 +259,24 @@ def _lower_half(settings: Settings, model: pathlib.Path, count: int) -> JsonDict
     setup = images.setup_of(settings)
     side = 28 // setup.pool
     file = settings.data_file(images.DATA, images.TEST)
-    words = ["eval", model, file, "--pool", setup.pool, "--index", f"0-{count - 1}",
-             "--threads", settings.threads]
+    words = [
+        "eval",
+        model,
+        file,
+        "--pool",
+        setup.pool,
+        "--index",
+        f"0-{count - 1}",
+        "--threads",
+        settings.threads,
+    ]
     half = tarn_json(settings, [*words, "--pixels", side // 2 * side])
     whole = tarn_json(settings, words)
     keys = ("images", "bits_per_dim", "standard_error")
-    return {"lower_half": {key: half[key] for key in keys},
-            "whole": {key: whole[key] for key in keys}}
+    return {
+        "lower_half": {key: half[key] for key in keys},
+        "whole": {key: whole[key] for key in keys},
+    }
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
@@ -224,39 +289,78 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     judged = settings.pick(quick=20, cpu=500, full=2000)
     scale = settings.pick(quick=0.1, cpu=1.0, full=20.0)
     trained = [kind for kind in images.KINDS if kind in others.attentions]
-    progress.plan({
-        # trained by images, as a rule
-        **{images.part_of(kind, settings.seed): 0.1 for kind in trained},
-        **{f"{what} {kind}": seconds * scale for kind in trained
-           for what, seconds in (("complete,", 10.0), ("classes,", 5.0),
-                                 ("from nothing,", 10.0), ("lower half,", 30.0))},
-    })
+    progress.plan(
+        {
+            # trained by images, as a rule
+            **{images.part_of(kind, settings.seed): 0.1 for kind in trained},
+            **{
+                f"{what} {kind}": seconds * scale
+                for kind in trained
+                for what, seconds in (
+                    ("complete,", 10.0),
+                    ("classes,", 5.0),
+                    ("from nothing,", 10.0),
+                    ("lower half,", 30.0),
+                )
+            },
+        }
+    )
     models = _models(others, progress)
     labels = _labels(settings.data_file(images.DATA, LABELS))
     chosen = _one_a_class(labels, count)
-    inputs: JsonDict = {"chosen": chosen, "samples": samples, "count": nothing, "scored": scored,
-                        "known": known, "judged": judged}
+    inputs: JsonDict = {
+        "chosen": chosen,
+        "samples": samples,
+        "count": nothing,
+        "scored": scored,
+        "known": known,
+        "judged": judged,
+    }
     kinds: JsonDict = {}
     wanted = [labels[index] for index in chosen] if labels else []
     for kind, one in models.items():
         model = one.model
-        completed = measure(settings, progress, f"complete, {kind}", inputs,
-                            lambda k=kind, m=model: _completions(settings, progress, k, m,
-                                                                 chosen, samples))
+        completed = measure(
+            settings,
+            progress,
+            f"complete, {kind}",
+            inputs,
+            lambda k=kind, m=model: _completions(settings, progress, k, m, chosen, samples),
+        )
         kinds[kind] = {
             "updates": len(one.log),
             "completed": completed,
-            "judged": measure(settings, progress, f"classes, {kind}", inputs,
-                              lambda m=model: _judged(settings, m, labels, judged, known)),
-            "from_nothing": measure(settings, progress, f"from nothing, {kind}", inputs,
-                                    lambda m=model: _from_nothing(settings, m, nothing)),
-            **measure(settings, progress, f"lower half, {kind}", inputs,
-                      lambda m=model: _lower_half(settings, m, scored)),
+            "judged": measure(
+                settings,
+                progress,
+                f"classes, {kind}",
+                inputs,
+                lambda m=model: _judged(settings, m, labels, judged, known),
+            ),
+            "from_nothing": measure(
+                settings,
+                progress,
+                f"from nothing, {kind}",
+                inputs,
+                lambda m=model: _from_nothing(settings, m, nothing),
+            ),
+            **measure(
+                settings,
+                progress,
+                f"lower half, {kind}",
+                inputs,
+                lambda m=model: _lower_half(settings, m, scored),
+            ),
         }
-    return {"seeds": [settings.seed], "data": settings.data_name(images.DATA),
-            "side": 28 // images.setup_of(settings).pool, "chosen": chosen,
-            "labels": wanted,
-            "samples": samples, "kinds": kinds}
+    return {
+        "seeds": [settings.seed],
+        "data": settings.data_name(images.DATA),
+        "side": 28 // images.setup_of(settings).pool,
+        "chosen": chosen,
+        "labels": wanted,
+        "samples": samples,
+        "kinds": kinds,
+    }
 
 
 EXPERIMENT = Experiment(
@@ -265,10 +369,25 @@ EXPERIMENT = Experiment(
     paper="Figures 3, 4",
     claim="Models with linear attention complete images whose upper half is given (shown as "
     "pictures, without numbers).",
-    sources=("experiments/completion.py", "experiments/images.py", "experiments/image_runs.py",
-             "experiments/timed_images.py", "experiments/whole_images.py", "experiments/colour.py",
-             "src/config", "src/core", "src/data", "src/kernels", "src/torch_nn", "src/torch_ops", "src/train", "src/runtime", "src/text", "src/cli",
-             "python/tarn/runtime"),
+    sources=(
+        "experiments/completion.py",
+        "experiments/images.py",
+        "experiments/image_runs.py",
+        "experiments/timed_images.py",
+        "experiments/whole_images.py",
+        "experiments/colour.py",
+        "src/config",
+        "src/core",
+        "src/data",
+        "src/kernels",
+        "src/torch_nn",
+        "src/torch_ops",
+        "src/train",
+        "src/runtime",
+        "src/text",
+        "src/cli",
+        "python/tarn/runtime",
+    ),
     data=(images.DATA,),
     attention=("linear", "softmax"),
     minutes={"quick": 0.3, "cpu": 1.9, "full": 60.0},

@@ -48,8 +48,7 @@ def _final_loss(result: JsonDict, kind: str) -> float | None:
 
 def _reached(run: JsonDict) -> int | None:
     """The first evaluation with 99 %, in updates."""
-    return next((int(one["step"]) for one in run["held_out"]
-                 if one["accuracy"] >= _WANTED), None)
+    return next((int(one["step"]) for one in run["held_out"] if one["accuracy"] >= _WANTED), None)
 
 
 def _learner(result: JsonDict, kind: str) -> Learner:
@@ -58,13 +57,24 @@ def _learner(result: JsonDict, kind: str) -> Learner:
     return learner(kind, _runs(result, kind), "loss", trivial.value if trivial else None)
 
 
-def _compared(result: JsonDict, margin: Callable[[JsonDict, JsonDict], float | None],
-              need: float = math.inf, slack: float = 0.0) -> list[Evidence]:
+def _compared(
+    result: JsonDict,
+    margin: Callable[[JsonDict, JsonDict], float | None],
+    need: float = math.inf,
+    slack: float = 0.0,
+) -> list[Evidence]:
     """Linear, which the claim says is no worse, and softmax, seed by seed. Training on turns
     no comparison of what came before the end."""
     linear, softmax = (_runs(result, kind) for kind in ("linear", "softmax"))
-    return [Evidence([_learner(result, "linear")], [_learner(result, "softmax")],
-                     paired(linear, softmax, margin), slack, need=need)]
+    return [
+        Evidence(
+            [_learner(result, "linear")],
+            [_learner(result, "softmax")],
+            paired(linear, softmax, margin),
+            slack,
+            need=need,
+        )
+    ]
 
 
 def _all_seeds(result: JsonDict, kind: str) -> Criterion:
@@ -78,8 +88,14 @@ def _all_seeds(result: JsonDict, kind: str) -> Criterion:
     got = f"{good} of {len(runs)}, at least {100 * min(right):.2f} %"
     trivial = best(result, "copy/copy")
     model = learner(kind, runs, "accuracy", trivial.accuracy if trivial else None, higher=True)
-    return Criterion(name, "3 of 3 seeds", got, good == len(runs) and len(runs) >= 3, part=part,
-                     evidence=[Evidence([model], seeds=len(runs), need=_WANTED - min(right))])
+    return Criterion(
+        name,
+        "3 of 3 seeds",
+        got,
+        good == len(runs) and len(runs) >= 3,
+        part=part,
+        evidence=[Evidence([model], seeds=len(runs), need=_WANTED - min(right))],
+    )
 
 
 def _loss_criterion(result: JsonDict) -> Criterion:
@@ -90,12 +106,20 @@ def _loss_criterion(result: JsonDict) -> Criterion:
     linear, softmax = _final_loss(result, "linear"), _final_loss(result, "softmax")
     if result["size"] == "quick" or linear is None or softmax is None:
         return Criterion.at_most(name, None, _SAME, "x", part=part)
-    return Criterion(name, f"at most {_SAME:g}x",
-                     f"{number(linear / softmax)}x ({linear:.5f} over {softmax:.5f})",
-                     linear <= _SAME * softmax, part=part, opposite=linear > 2 * softmax,
-                     evidence=_compared(result, lambda ours, theirs: (
-                         math.log(_SAME * _last(theirs, "loss") / _last(ours, "loss"))),
-                         abs(_SAME * softmax - linear), math.log(_SAME)))
+    return Criterion(
+        name,
+        f"at most {_SAME:g}x",
+        f"{number(linear / softmax)}x ({linear:.5f} over {softmax:.5f})",
+        linear <= _SAME * softmax,
+        part=part,
+        opposite=linear > 2 * softmax,
+        evidence=_compared(
+            result,
+            lambda ours, theirs: math.log(_SAME * _last(theirs, "loss") / _last(ours, "loss")),
+            abs(_SAME * softmax - linear),
+            math.log(_SAME),
+        ),
+    )
 
 
 def _updates_to_solve(result: JsonDict, kind: str) -> float | None:
@@ -120,13 +144,25 @@ def _speed_criterion(result: JsonDict) -> Criterion:
     name, part = "updates to 99 %, linear over softmax, medians", "equally fast"
     ratio = _speed(result) if result["size"] != "quick" else None
     if ratio == math.inf:
-        return Criterion(name, f"at most {_AS_FAST:g}x", "linear does not reach 99 %", False,
-                         part=part, opposite=True,
-                         evidence=[Evidence(seeds=len(_runs(result, "linear")))])
-    evidence = [] if ratio is None else _compared(
-        result, _updates_apart, slack=math.log(_AS_FAST))
-    return Criterion.at_most(name, ratio, _AS_FAST, "x", part=part, evidence=evidence,
-                             opposite=ratio is not None and ratio > _AS_FAST)
+        return Criterion(
+            name,
+            f"at most {_AS_FAST:g}x",
+            "linear does not reach 99 %",
+            False,
+            part=part,
+            opposite=True,
+            evidence=[Evidence(seeds=len(_runs(result, "linear")))],
+        )
+    evidence = [] if ratio is None else _compared(result, _updates_apart, slack=math.log(_AS_FAST))
+    return Criterion.at_most(
+        name,
+        ratio,
+        _AS_FAST,
+        "x",
+        part=part,
+        evidence=evidence,
+        opposite=ratio is not None and ratio > _AS_FAST,
+    )
 
 
 def _updates_apart(ours: JsonDict, theirs: JsonDict) -> float | None:
@@ -140,7 +176,7 @@ def _rise(run: JsonDict) -> float | None:
     only falls, once it was below _LEARNED; None where it never was, or at the end."""
     losses = [float(one["loss"]) for one in run["held_out"]]
     first = next((i for i, loss in enumerate(losses) if loss < _LEARNED), len(losses))
-    rises = [b - a for a, b in zip(losses[first:], losses[first + 1:])]
+    rises = [b - a for a, b in zip(losses[first:], losses[first + 1 :])]
     return max(0.0, *rises) if rises else None
 
 
@@ -153,15 +189,23 @@ def _rises(result: JsonDict, kind: str) -> float | None:
 
 def _smooth_criterion(result: JsonDict) -> Criterion:
     """The claim's "equally smooth": the paper's figure shows linear the smoothest."""
-    name = ("largest rise of the held-out loss between two evaluations once it was below "
-            f"{_LEARNED:g}, medians")
+    name = (
+        "largest rise of the held-out loss between two evaluations once it was below "
+        f"{_LEARNED:g}, medians"
+    )
     wanted, part = "linear at most softmax's", "equally smooth"
     linear, softmax = _rises(result, "linear"), _rises(result, "softmax")
     if result["size"] == "quick" or linear is None or softmax is None:
         return Criterion(name, wanted, "not measured", None, part=part)
-    return Criterion(name, wanted, f"{linear:.4f} against {softmax:.4f} nats", linear <= softmax,
-                     part=part, opposite=linear > 2 * softmax,
-                     evidence=_compared(result, _rises_apart))
+    return Criterion(
+        name,
+        wanted,
+        f"{linear:.4f} against {softmax:.4f} nats",
+        linear <= softmax,
+        part=part,
+        opposite=linear > 2 * softmax,
+        evidence=_compared(result, _rises_apart),
+    )
 
 
 def _rises_apart(ours: JsonDict, theirs: JsonDict) -> float | None:
@@ -176,8 +220,12 @@ def _at_reformers_end(result: JsonDict) -> tuple[int, list[float]] | None:
     ends = [int(run["held_out"][-1]["step"]) for run in _runs(result, "reformer")]
     values = []
     for kind in ("reformer", "linear", "softmax"):
-        there = [one["loss"] for run in _runs(result, kind) for one in run["held_out"]
-                 if ends and int(one["step"]) == min(ends)]
+        there = [
+            one["loss"]
+            for run in _runs(result, kind)
+            for one in run["held_out"]
+            if ends and int(one["step"]) == min(ends)
+        ]
         if not there:
             return None
         values.append(statistics.median(there))
@@ -192,8 +240,13 @@ def _reformer_criterion(result: JsonDict) -> Criterion:
     if result["size"] == "quick" or found is None:
         return Criterion(name, "reported", "not measured", None, reported=True)
     _, (reformer, *others) = found
-    return Criterion(name, "reported", f"{reformer:.4f}; {others[0]:.4f} and {others[1]:.4f}: "
-                     f"{_reformers_run(result)}", True, reported=True)
+    return Criterion(
+        name,
+        "reported",
+        f"{reformer:.4f}; {others[0]:.4f} and {others[1]:.4f}: {_reformers_run(result)}",
+        True,
+        reported=True,
+    )
 
 
 def _reformers_run(result: JsonDict) -> str:
@@ -206,8 +259,14 @@ def _reformers_run(result: JsonDict) -> str:
 
 
 def criteria(result: JsonDict) -> list[Criterion]:
-    return [_all_seeds(result, "linear"), _all_seeds(result, "softmax"), _loss_criterion(result),
-            _speed_criterion(result), _smooth_criterion(result), _reformer_criterion(result)]
+    return [
+        _all_seeds(result, "linear"),
+        _all_seeds(result, "softmax"),
+        _loss_criterion(result),
+        _speed_criterion(result),
+        _smooth_criterion(result),
+        _reformer_criterion(result),
+    ]
 
 
 def _kinds(result: JsonDict) -> list[str]:
@@ -234,21 +293,38 @@ def _table(result: JsonDict) -> Table:
     rows = []
     for kind in _kinds(result):
         for run in _runs(result, kind):
-            rows.append([
-                _NAMES[kind], str(run["seed"]), f"{100 * _last(run, 'accuracy'):.2f}",
-                f"{_last(run, 'loss'):.4f}", _reached(run),
-                number(1000 * run["seconds"] / run["updates"]), number(run["seconds"]),
-                number(run["cpu_seconds"])])
+            rows.append(
+                [
+                    _NAMES[kind],
+                    str(run["seed"]),
+                    f"{100 * _last(run, 'accuracy'):.2f}",
+                    f"{_last(run, 'loss'):.4f}",
+                    _reached(run),
+                    number(1000 * run["seconds"] / run["updates"]),
+                    number(run["seconds"]),
+                    number(run["cpu_seconds"]),
+                ]
+            )
     trivial = best(result, "copy/copy")
     if trivial:
         accuracy = None if trivial.accuracy is None else f"{100 * trivial.accuracy:.2f}"
         rows.append([trivial.title, None, accuracy, f"{trivial.value:.4f}", *[None] * 4])
     return Table(
-        ["attention", "seed", "accuracy, %", "loss, nats", "updates to 99 %", "ms per update",
-         "seconds", "CPU seconds"], rows,
+        [
+            "attention",
+            "seed",
+            "accuracy, %",
+            "loss, nats",
+            "updates to 99 %",
+            "ms per update",
+            "seconds",
+            "CPU seconds",
+        ],
+        rows,
         "Accuracy and loss of held-out rows after the last update; updates to 99 % at the "
         "first evaluation that reaches it. Seconds are measured by the trainer and include "
-        "evaluations.")
+        "evaluations.",
+    )
 
 
 def _figure_of(result: JsonDict) -> str:
@@ -260,14 +336,19 @@ def _headline(result: JsonDict) -> str:
     runs = _runs(result, "linear")
     if not runs:
         return "linear attention was not run"
-    text = (f"linear reaches {100 * min(_last(run, 'accuracy') for run in runs):.2f} % "
-            f"accuracy in {len(runs)} of {len(runs)} seeds, median loss "
-            f"{_final_loss(result, 'linear'):.5f}")
+    text = (
+        f"linear reaches {100 * min(_last(run, 'accuracy') for run in runs):.2f} % "
+        f"accuracy in {len(runs)} of {len(runs)} seeds, median loss "
+        f"{_final_loss(result, 'linear'):.5f}"
+    )
     softmax = _final_loss(result, "softmax")
     text += "" if softmax is None else f" (softmax {softmax:.5f})"
     speed = _speed(result) if result["size"] != "quick" else None
-    return text + ("" if speed in (None, math.inf) else f"; it needs {speed:.2g} times "
-                                                        "softmax's updates to 99 %")
+    return text + (
+        ""
+        if speed in (None, math.inf)
+        else f"; it needs {speed:.2g} times softmax's updates to 99 %"
+    )
 
 
 def _agrees(result: JsonDict) -> str:
@@ -278,8 +359,14 @@ def _agrees(result: JsonDict) -> str:
     text = f"Linear attention's median held-out loss is {number(ratio, 2)} times softmax's"
     if all(_all_seeds(result, kind).holds for kind in ("linear", "softmax")):
         text += "; both label more than 99 % correctly, and both losses are close to zero"
-    return " ".join([f"{text}.", *_told_of_speed(result), *_told_of_smoothness(result),
-                     *_told_of_reformer(result)])
+    return " ".join(
+        [
+            f"{text}.",
+            *_told_of_speed(result),
+            *_told_of_smoothness(result),
+            *_told_of_reformer(result),
+        ]
+    )
 
 
 def _told_of_speed(result: JsonDict) -> list[str]:
@@ -298,8 +385,11 @@ def _told_of_smoothness(result: JsonDict) -> list[str]:
     one = _smooth_criterion(result)
     if one.holds is None:
         return []
-    word = "as smooth as softmax's" if one.holds else (
-        "less smooth than softmax's" if one.opposite else "not quite as smooth as softmax's")
+    word = (
+        "as smooth as softmax's"
+        if one.holds
+        else ("less smooth than softmax's" if one.opposite else "not quite as smooth as softmax's")
+    )
     seen = "as in the paper" if one.holds else "unlike in the paper"
     return [f"Its curve is {word}, {seen}: the largest rise between two evaluations is {one.got}."]
 
@@ -316,8 +406,10 @@ def _told_of_reformer(result: JsonDict) -> list[str]:
     else:
         place = "between the two; in the paper it is above both"
     drop = "" if result["size"] != "cpu" else f", with the rate lowered at {_drop(updates):,}"
-    return [f"After {updates:,} updates reformer's loss is {reformer:.4f}, {place}. Its figure "
-            f"({_reformers_run(result)}{drop}) is shown for reference only."]
+    return [
+        f"After {updates:,} updates reformer's loss is {reformer:.4f}, {place}. Its figure "
+        f"({_reformers_run(result)}{drop}) is shown for reference only."
+    ]
 
 
 def _drop(updates: int) -> int:
@@ -329,9 +421,11 @@ def _tried(result: JsonDict) -> dict[str, str]:
     """What was tried for a criterion, by its name; the page prints it where one is missed."""
     if result["size"] != "cpu":
         return {}
-    text = ("rate, clipping and dropout are the paper's and the same for all variants (with "
-            "dropout of attention weights where they exist). In an earlier, shorter run the "
-            "losses of linear and softmax attention were further apart.")
+    text = (
+        "rate, clipping and dropout are the paper's and the same for all variants (with "
+        "dropout of attention weights where they exist). In an earlier, shorter run the "
+        "losses of linear and softmax attention were further apart."
+    )
     return {one.name: text for one in criteria(result)}
 
 
@@ -350,31 +444,42 @@ def _lengths(result: JsonDict) -> str:
     kind = next((one for one in ("linear", "softmax") if _runs(result, one)), None)
     texts = [] if kind is None else [_updates(result, kind)]
     if _runs(result, "reformer"):
-        texts.append("for reformer, whose updates take longer, "
-                     + _updates(result, "reformer"))
+        texts.append("for reformer, whose updates take longer, " + _updates(result, "reformer"))
     return f"{'; '.join(texts)} (the paper: 10,000 with the rate lowered at 3,000)"
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
     panels = [
-        Panel(_curves(result, "step"), "updates", "loss at labelled positions, nats",
-              "By updates", log_y=True),
+        Panel(
+            _curves(result, "step"),
+            "updates",
+            "loss at labelled positions, nats",
+            "By updates",
+            log_y=True,
+        ),
         Panel(_curves(result, "elapsed_s"), "seconds", "", "By time", log_y=True),
     ]
     picture = figures.lines(
-        "convergence", panels, "Held-out loss over updates and over seconds",
+        "convergence",
+        panels,
+        "Held-out loss over updates and over seconds",
         "Loss of held-out rows, without dropout: the median of the seeds, and their range."
-        + (CAPTION if best(result, "copy/copy") else ""))
+        + (CAPTION if best(result, "copy/copy") else ""),
+    )
     full = result["size"] == "full"
-    differences = [] if full else [
-        "rows of 64 tokens instead of 128, strings of 16 to 30 symbols",
-        "2 layers, 4 heads of width 32, D = 128, instead of 4 layers, 8 heads, D = 256",
-        f"batch {'4' if result['size'] == 'quick' else '32'} instead of 64",
-        _lengths(result),
-        "GELU in the feed-forward layers instead of the ReLU of the paper's code",
-        "reformer with 16 planes, chunks of 16 and 2 rounds at half the length, instead of 32, "
-        "32, 4",
-    ]
+    differences = (
+        []
+        if full
+        else [
+            "rows of 64 tokens instead of 128, strings of 16 to 30 symbols",
+            "2 layers, 4 heads of width 32, D = 128, instead of 4 layers, 8 heads, D = 256",
+            f"batch {'4' if result['size'] == 'quick' else '32'} instead of 64",
+            _lengths(result),
+            "GELU in the feed-forward layers instead of the ReLU of the paper's code",
+            "reformer with 16 planes, chunks of 16 and 2 rounds at half the length, instead of 32, "
+            "32, 4",
+        ]
+    )
     differences += [
         "sinusoidal positions concatenated to the embedding, dropout 0.1, layer norm after "
         "each part, as in the paper's code; its text does not specify them",
@@ -382,23 +487,34 @@ def page(result: JsonDict, figures: Figures) -> Page:
     ]
     measured = [run for kind in ("linear", "softmax") for run in _runs(result, kind)]
     return Page(
-        headline=_headline(result), agrees=_agrees(result), differences=differences,
+        headline=_headline(result),
+        agrees=_agrees(result),
+        differences=differences,
         short="The copy task is learned to softmax's loss, equally fast and smoothly",
         figure=_figure_of(result),
         scale=trainings(measured or _runs(result, "reformer"), counted(result, "copy")),
-        seeds="; ".join(f"{kind}: {', '.join(str(run['seed']) for run in _runs(result, kind))}"
-                        for kind in _kinds(result)),
+        seeds="; ".join(
+            f"{kind}: {', '.join(str(run['seed']) for run in _runs(result, kind))}"
+            for kind in _kinds(result)
+        ),
         sections=[
-            Section("The task", [
-                "A row is `w 0 w`: a string of symbols 1 to 10, the separator, the string "
-                "again, then zeros. Loss and accuracy count the separator and the second "
-                "string. Rows are drawn at random for every update, so a row hardly ever "
-                "repeats; a model that cannot look back reaches n / (n + 1) ln 10, about 2.2 "
-                "nats. The optimiser is RAdam at 1e-3, with each tensor's gradient clipped to "
-                "norm 1 and weight decay 0.01. `tarn train --preset "
-                + ("copy-task" if full else "copy") + "` is the linear run."]),
+            Section(
+                "The task",
+                [
+                    "A row is `w 0 w`: a string of symbols 1 to 10, the separator, the string "
+                    "again, then zeros. Loss and accuracy count the separator and the second "
+                    "string. Rows are drawn at random for every update, so a row hardly ever "
+                    "repeats; a model that cannot look back reaches n / (n + 1) ln 10, about 2.2 "
+                    "nats. The optimiser is RAdam at 1e-3, with each tensor's gradient clipped to "
+                    "norm 1 and weight decay 0.01. `tarn train --preset "
+                    + ("copy-task" if full else "copy")
+                    + "` is the linear run."
+                ],
+            ),
             Section("Convergence", [picture, _table(result)]),
         ],
         theirs="a plot without numbers: linear reaches softmax's loss, both are below LSH, and "
-               "linear is the smoothest",
-        picture=picture, tried=_tried(result))
+        "linear is the smoothest",
+        picture=picture,
+        tried=_tried(result),
+    )

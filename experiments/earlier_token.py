@@ -51,8 +51,14 @@ def _microseconds(step: Step) -> float:
     return 1e6 * statistics.median(times)
 
 
-def token_times(models: Mapping[str, JsonDict], contexts: Sequence[int], rounds: int,
-                threads: int, seed: int, told: Callable[[float], None]) -> list[JsonDict]:
+def token_times(
+    models: Mapping[str, JsonDict],
+    contexts: Sequence[int],
+    rounds: int,
+    threads: int,
+    seed: int,
+    told: Callable[[float], None],
+) -> list[JsonDict]:
     """A row a kind and context: the median over the rounds, in each of which all
     are timed in turn, and its range. `models` are keys of config.json by kind;
     weights are random, which changes no time."""
@@ -72,6 +78,13 @@ def token_times(models: Mapping[str, JsonDict], contexts: Sequence[int], rounds:
                 times[key].append(_microseconds(step))
             told((index + 1) / rounds)
     for (kind, context), found in times.items():
-        rows.append({"kind": kind, "context": context, "us": statistics.median(found),
-                     "least_us": min(found), "most_us": max(found)})
+        rows.append(
+            {
+                "kind": kind,
+                "context": context,
+                "us": statistics.median(found),
+                "least_us": min(found),
+                "most_us": max(found),
+            }
+        )
     return rows

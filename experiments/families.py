@@ -36,9 +36,11 @@ _RECALL_RATE = "0.006"
 _FIRST_SEED = 20
 _RECALL_SEEDS = {"quick": 1, "cpu": 2, "full": 3}
 
-_STEPS = {"quick": {"copy": 6, "text": 6, "dna": 6},
-          "cpu": {"copy": 1200, "text": 800, "dna": 500},
-          "full": {"copy": 10_000, "text": 20_000, "dna": 20_000}}
+_STEPS = {
+    "quick": {"copy": 6, "text": 6, "dna": 6},
+    "cpu": {"copy": 1200, "text": 800, "dna": 500},
+    "full": {"copy": 10_000, "text": 20_000, "dna": 20_000},
+}
 _SEEDS = {"quick": 1, "cpu": 3, "full": 3}
 _RATE = "0.003"
 _EVALUATIONS = {"quick": 2, "cpu": 12, "full": 20}  # of a training
@@ -47,9 +49,11 @@ _TIMED = {"quick": 2, "cpu": 30, "full": 30}
 
 # Planned seconds of an update by task, for recall by pairs, and of the start of a process.
 # Updates are those of one of two runs at once, halved.
-_PLAN = {"quick": {"copy": 0.01, "text": 0.02, "dna": 0.02},
-         "cpu": {"copy": 0.009, "text": 0.013, "dna": 0.013},
-         "full": {"copy": 0.2, "text": 1.0, "dna": 1.0}}
+_PLAN = {
+    "quick": {"copy": 0.01, "text": 0.02, "dna": 0.02},
+    "cpu": {"copy": 0.009, "text": 0.013, "dna": 0.013},
+    "full": {"copy": 0.2, "text": 1.0, "dna": 1.0},
+}
 _PLAN_RECALL = {3: 0.0038, 4: 0.0038, 8: 0.0042, 16: 0.0072, 32: 0.0072, 64: 0.015, 128: 0.03}
 _SLOWER = {"quick": 1.0, "cpu": 1.0, "full": 20.0}  # times that of recall
 _START_S = 0.45
@@ -70,9 +74,12 @@ def _recalling(settings: Settings) -> list[tuple[str, int, int]]:
     """Kind, d_key and seed. What has softmax recalls by it, whatever its d_key: it is
     run with the narrowest. Seeds of a model train beside each other, as long as each other."""
     widths = _D_KEYS[settings.size]
-    return [(kind, d_key, _first_seed(settings) + i) for kind in _kinds(settings)
-            for d_key in (widths if kind in models.RECURRENT else widths[:1])
-            for i in range(_RECALL_SEEDS[settings.size])]
+    return [
+        (kind, d_key, _first_seed(settings) + i)
+        for kind in _kinds(settings)
+        for d_key in (widths if kind in models.RECURRENT else widths[:1])
+        for i in range(_RECALL_SEEDS[settings.size])
+    ]
 
 
 def _updates(settings: Settings, pairs: int) -> int:
@@ -92,25 +99,54 @@ def _recall_part(model: tuple[str, int, int], pairs: int) -> str:
 def _recall_flags(settings: Settings, model: tuple[str, int, int], pairs: int) -> list[str]:
     kind, d_key, seed = model
     size, steps = settings.size, _updates(settings, pairs)
-    return [*recall_runs.rows(pairs, _PAIRS[size][-1], _batch(settings, pairs)),
-            *models.flags(size, "recall", kind, d_key), "--lr", _RECALL_RATE,
-            "--schedule", "cosine", "--steps", str(steps), "--warmup", str(min(100, steps // 3)),
-            "--sample-every", "0", "--checkpoint-every", str(steps),
-            "--eval-every", str(steps // (2 if size == "quick" else 4)),
-            "--eval-windows", "16" if size == "quick" else "256", "--seed", str(seed)]
+    return [
+        *recall_runs.rows(pairs, _PAIRS[size][-1], _batch(settings, pairs)),
+        *models.flags(size, "recall", kind, d_key),
+        "--lr",
+        _RECALL_RATE,
+        "--schedule",
+        "cosine",
+        "--steps",
+        str(steps),
+        "--warmup",
+        str(min(100, steps // 3)),
+        "--sample-every",
+        "0",
+        "--checkpoint-every",
+        str(steps),
+        "--eval-every",
+        str(steps // (2 if size == "quick" else 4)),
+        "--eval-windows",
+        "16" if size == "quick" else "256",
+        "--seed",
+        str(seed),
+    ]
 
 
-def _recall(settings: Settings,
-            progress: Progress) -> dict[tuple[tuple[str, int, int], int], TrainingRun]:
+def _recall(
+    settings: Settings, progress: Progress
+) -> dict[tuple[tuple[str, int, int], int], TrainingRun]:
     return recall_runs.grown(
-        settings, progress, _PAIRS[settings.size], _recalling(settings),
-        lambda model, n: _recall_flags(settings, model, n), _recall_part)
+        settings,
+        progress,
+        _PAIRS[settings.size],
+        _recalling(settings),
+        lambda model, n: _recall_flags(settings, model, n),
+        _recall_part,
+    )
 
 
 def _recalled(kind: str, d_key: int, seed: int, pairs: int, done: TrainingRun) -> JsonDict:
-    return {"kind": kind, "d_key": d_key, "pairs": pairs, "seed": seed,
-            "updates": len(done.log), "seconds": done.seconds, "cpu_seconds": done.cpu_seconds,
-            "held_out": recall_runs.held_out(done)}
+    return {
+        "kind": kind,
+        "d_key": d_key,
+        "pairs": pairs,
+        "seed": seed,
+        "updates": len(done.log),
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
+        "held_out": recall_runs.held_out(done),
+    }
 
 
 # --- Copy, text and DNA -------------------------------------------------------
@@ -120,28 +156,68 @@ def _task_flags(settings: Settings, task: str, kind: str, steps: int) -> list[st
     """All but the seed and when to evaluate. The rate stays where it is after warm-up, so
     that a curve cut short is that of a shorter run."""
     quick = settings.size == "quick"
-    flags = [*models.flags(settings.size, task, kind), "--schedule", "constant", "--lr", _RATE,
-             "--warmup", str(max(1, min(100, steps // 3))), "--steps", str(steps),
-             "--sample-every", "0", "--checkpoint-every", str(steps)]
+    flags = [
+        *models.flags(settings.size, task, kind),
+        "--schedule",
+        "constant",
+        "--lr",
+        _RATE,
+        "--warmup",
+        str(max(1, min(100, steps // 3))),
+        "--steps",
+        str(steps),
+        "--sample-every",
+        "0",
+        "--checkpoint-every",
+        str(steps),
+    ]
     if task == "copy":
-        return [*flags, "--generator", "copy", "--seq-len", "64", "--batch",
-                "4" if quick else "16", "--eval-windows", "16" if quick else "256"]
+        return [
+            *flags,
+            "--generator",
+            "copy",
+            "--seq-len",
+            "64",
+            "--batch",
+            "4" if quick else "16",
+            "--eval-windows",
+            "16" if quick else "256",
+        ]
     seq_len = {"text": 128, "dna": 256}[task]
     data = ["--data", str(settings.data_file("text-shakespeare", "input.txt"))]
     if task == "dna":
         data = ["--data", str(settings.data_file("dna", "NC_008253.fna")), "--records", "fasta"]
     rows = settings.pick(quick=2, cpu=1024 // seq_len, full=16)
-    return [*flags, *data, "--tokenizer", "char", "--seq-len", str(seq_len), "--batch", str(rows),
-            "--eval-windows", "8" if quick else "96"]
+    return [
+        *flags,
+        *data,
+        "--tokenizer",
+        "char",
+        "--seq-len",
+        str(seq_len),
+        "--batch",
+        str(rows),
+        "--eval-windows",
+        "8" if quick else "96",
+    ]
 
 
 def _ms_an_update(settings: Settings, progress: Progress, task: str, kind: str) -> float:
     """Milliseconds of an update of a training that runs by itself, on all threads."""
     settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
     steps = settling + timed + 1
-    done = train(settings, progress, f"time of an update, {task}: {kind}", [
-        *_task_flags(settings, task, kind, steps), "--seed", str(_first_seed(settings)),
-        "--eval-every", str(steps)])
+    done = train(
+        settings,
+        progress,
+        f"time of an update, {task}: {kind}",
+        [
+            *_task_flags(settings, task, kind, steps),
+            "--seed",
+            str(_first_seed(settings)),
+            "--eval-every",
+            str(steps),
+        ],
+    )
     return 1000 * update_time(done.log, settling).update
 
 
@@ -156,8 +232,15 @@ def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
     if task == "copy":
         for row, (_, accuracy) in zip(held_out, evaluations(done.log, "val_accuracy"), strict=True):
             row["accuracy"] = accuracy
-    return {"task": task, "kind": kind, "seed": seed, "updates": len(done.log),
-            "seconds": done.seconds, "cpu_seconds": done.cpu_seconds, "held_out": held_out}
+    return {
+        "task": task,
+        "kind": kind,
+        "seed": seed,
+        "updates": len(done.log),
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
+        "held_out": held_out,
+    }
 
 
 # --- Both ---------------------------------------------------------------------
@@ -167,9 +250,13 @@ def _model(settings: Settings, task: str, kind: str, d_key: int, done: TrainingR
     """A model's sizes; its parameters are those that `tarn info` counts in the weight file."""
     size = settings.size
     counted = tarn_json(settings, ["info", done.model])["parameters"]["total"]
-    return {"task": task, "kind": kind, "parameters": int(counted),
-            **models.shape(size, task, kind, d_key),
-            "state": models.state(size, task, kind, d_key)}
+    return {
+        "task": task,
+        "kind": kind,
+        "parameters": int(counted),
+        **models.shape(size, task, kind, d_key),
+        "state": models.state(size, task, kind, d_key),
+    }
 
 
 def _plan(settings: Settings) -> dict[str, float]:
@@ -177,13 +264,24 @@ def _plan(settings: Settings) -> dict[str, float]:
     size, kinds, steps = settings.size, _kinds(settings), _STEPS[settings.size]
     timed = _SETTLING[size] + _TIMED[size]
     return {
-        **{f"time of an update, {task}: {kind}": 2 * (_START_S + timed * _PLAN[size][task])
-           for task in TASKS for kind in kinds},
-        **{_recall_part(model, n): _START_S
-           + _updates(settings, n) * _PLAN_RECALL[n] * _SLOWER[size]
-           for n in _PAIRS[size] for model in _recalling(settings)},
-        **{_part(task, kind, _first_seed(settings) + i): _START_S + steps[task] * _PLAN[size][task]
-           for task in TASKS for i in range(_SEEDS[size]) for kind in kinds}}
+        **{
+            f"time of an update, {task}: {kind}": 2 * (_START_S + timed * _PLAN[size][task])
+            for task in TASKS
+            for kind in kinds
+        },
+        **{
+            _recall_part(model, n): _START_S
+            + _updates(settings, n) * _PLAN_RECALL[n] * _SLOWER[size]
+            for n in _PAIRS[size]
+            for model in _recalling(settings)
+        },
+        **{
+            _part(task, kind, _first_seed(settings) + i): _START_S + steps[task] * _PLAN[size][task]
+            for task in TASKS
+            for i in range(_SEEDS[size])
+            for kind in kinds
+        },
+    }
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
@@ -191,42 +289,81 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     size, kinds = settings.size, _kinds(settings)
     seeds = [_first_seed(settings) + i for i in range(_SEEDS[size])]
     progress.plan(_plan(settings))
-    times = [{"task": task, "kind": kind, "ms": _ms_an_update(settings, progress, task, kind)}
-             for task in TASKS for kind in kinds]
+    times = [
+        {"task": task, "kind": kind, "ms": _ms_an_update(settings, progress, task, kind)}
+        for task in TASKS
+        for kind in kinds
+    ]
     recalled = _recall(settings, progress)
     parts = [(task, kind, seed) for task in TASKS for kind in kinds for seed in seeds]
-    done = train_together(settings, progress, {
-        _part(*part): [*_task_flags(settings, part[0], part[1], _STEPS[size][part[0]]),
-                       "--seed", str(part[2]),
-                       "--eval-every", str(_STEPS[size][part[0]] // _EVALUATIONS[size])]
-        for part in parts})
+    done = train_together(
+        settings,
+        progress,
+        {
+            _part(*part): [
+                *_task_flags(settings, part[0], part[1], _STEPS[size][part[0]]),
+                "--seed",
+                str(part[2]),
+                "--eval-every",
+                str(_STEPS[size][part[0]] // _EVALUATIONS[size]),
+            ]
+            for part in parts
+        },
+    )
     most = _PAIRS[size][-1]
     return {
-        "seeds": seeds, "times": times,
+        "seeds": seeds,
+        "times": times,
         "models": [
-            *(_model(settings, "recall", model[0], model[1], recalled[model, most])
-              for model in _recalling(settings) if model[2] == _first_seed(settings)),
-            *(_model(settings, task, kind, 0, done[_part(task, kind, _first_seed(settings))])
-              for task in TASKS for kind in kinds)],
+            *(
+                _model(settings, "recall", model[0], model[1], recalled[model, most])
+                for model in _recalling(settings)
+                if model[2] == _first_seed(settings)
+            ),
+            *(
+                _model(settings, task, kind, 0, done[_part(task, kind, _first_seed(settings))])
+                for task in TASKS
+                for kind in kinds
+            ),
+        ],
         "recall": [_recalled(*model, pairs, one) for (model, pairs), one in recalled.items()],
-        "symbols": recall_runs.symbols(most), "rates": {"recall": float(_RECALL_RATE),
-                                                        **{task: float(_RATE) for task in TASKS}},
-        "runs": [_figures_of(*part, done[_part(*part)]) for part in parts]}
+        "symbols": recall_runs.symbols(most),
+        "rates": {"recall": float(_RECALL_RATE), **{task: float(_RATE) for task in TASKS}},
+        "runs": [_figures_of(*part, done[_part(*part)]) for part in parts],
+    }
 
 
 EXPERIMENT = Experiment(
-    name="families", title="Linear attention of 2020 and what came after it",
+    name="families",
+    title="Linear attention of 2020 and what came after it",
     paper="beyond the paper",
     claim="With a state of the same size, the delta rule recalls more than the linear "
-          "attention of 2020 and more than decay alone. Gated architectures model text and DNA "
-          "better, after as many updates and in the same time, and those with the delta rule "
-          "copy better. Softmax recalls without the limit of a state. One softmax layer is "
-          "enough for a hybrid to do so, and the hybrid models text as well as softmax.",
-    sources=("experiments/families.py", "experiments/kinds/models.py",
-             "experiments/recall_runs.py", "experiments/core/program.py",
-             "experiments/core/update_time.py", "src/cli", "src/config", "src/core", "src/data",
-             "src/kernels", "src/runtime", "src/text", "src/torch_nn", "src/torch_ops",
-             "src/train"),
-    data=("text-shakespeare", "dna"), attention=models.KINDS, devices=("cpu",),
+    "attention of 2020 and more than decay alone. Gated architectures model text and DNA "
+    "better, after as many updates and in the same time, and those with the delta rule "
+    "copy better. Softmax recalls without the limit of a state. One softmax layer is "
+    "enough for a hybrid to do so, and the hybrid models text as well as softmax.",
+    sources=(
+        "experiments/families.py",
+        "experiments/kinds/models.py",
+        "experiments/recall_runs.py",
+        "experiments/core/program.py",
+        "experiments/core/update_time.py",
+        "src/cli",
+        "src/config",
+        "src/core",
+        "src/data",
+        "src/kernels",
+        "src/runtime",
+        "src/text",
+        "src/torch_nn",
+        "src/torch_ops",
+        "src/train",
+    ),
+    data=("text-shakespeare", "dna"),
+    attention=models.KINDS,
+    devices=("cpu",),
     minutes={"quick": 0.4, "cpu": 29.5, "full": 28_500},
-    run=run, criteria=criteria, page=page)
+    run=run,
+    criteria=criteria,
+    page=page,
+)

@@ -15,26 +15,48 @@ COMPARED = ("linear", "softmax")  # image by image; others are shown beside
 def held_out(run: TrainingRun) -> list[JsonDict]:
     """bits/dim of held-out images over updates, wall and CPU seconds."""
     keys = ("step", "elapsed_s", "cpu_s", "val_bits_per_dim")
-    return [{key: row.get(key) for key in keys} for row in run.log
-            if row.get("val_bits_per_dim") is not None]
+    return [
+        {key: row.get(key) for key in keys}
+        for row in run.log
+        if row.get("val_bits_per_dim") is not None
+    ]
 
 
 def figures_of(settings: Settings, run: TrainingRun) -> JsonDict:
     updates = len(run.log)
     return {
         "parameters": tarn_json(settings, ["info", run.model])["parameters"]["total"],
-        "updates": updates, "seconds": run.seconds, "cpu_seconds": run.cpu_seconds,
-        "seconds_an_update": run.seconds / max(updates, 1), "held_out": held_out(run),
+        "updates": updates,
+        "seconds": run.seconds,
+        "cpu_seconds": run.cpu_seconds,
+        "seconds_an_update": run.seconds / max(updates, 1),
+        "held_out": held_out(run),
     }
 
 
-def test(settings: Settings, run: TrainingRun, file: pathlib.Path, pool: int,
-         count: int) -> JsonDict:
+def test(
+    settings: Settings, run: TrainingRun, file: pathlib.Path, pool: int, count: int
+) -> JsonDict:
     """bits/dim of the first test images, and of each."""
-    found = tarn_json(settings, ["eval", run.model, file, "--pool", pool, "--index",
-                                 f"0-{count - 1}", "--per-image", "--threads", settings.threads])
-    return {key: found[key] for key in
-            ("images", "bits_per_dim", "standard_error", "bits_per_dim_of_images", "seconds")}
+    found = tarn_json(
+        settings,
+        [
+            "eval",
+            run.model,
+            file,
+            "--pool",
+            pool,
+            "--index",
+            f"0-{count - 1}",
+            "--per-image",
+            "--threads",
+            settings.threads,
+        ],
+    )
+    return {
+        key: found[key]
+        for key in ("images", "bits_per_dim", "standard_error", "bits_per_dim_of_images", "seconds")
+    }
 
 
 def equal_time(runs: Mapping[str, JsonDict], clock: str) -> JsonDict | None:
@@ -44,12 +66,17 @@ def equal_time(runs: Mapping[str, JsonDict], clock: str) -> JsonDict | None:
     if len(ends) < 2 or any(end is None for end in ends):
         return None
     seconds = min(ends)
-    found = {kind: value_at(one["held_out"], seconds, clock, "val_bits_per_dim")
-             for kind, one in runs.items()}
+    found = {
+        kind: value_at(one["held_out"], seconds, clock, "val_bits_per_dim")
+        for kind, one in runs.items()
+    }
     if any(value is None for value in found.values()):
         return None
-    return {"seconds": seconds, "bits_per_dim": found,
-            "winner": min(found, key=lambda kind: found[kind] or math.inf)}
+    return {
+        "seconds": seconds,
+        "bits_per_dim": found,
+        "winner": min(found, key=lambda kind: found[kind] or math.inf),
+    }
 
 
 def apart(linear: Sequence[float], softmax: Sequence[float]) -> JsonDict:
@@ -59,23 +86,31 @@ def apart(linear: Sequence[float], softmax: Sequence[float]) -> JsonDict:
     mean = math.fsum(differences) / len(differences)
     squares = math.fsum((x - mean) ** 2 for x in differences)
     error = math.sqrt(squares / max(len(differences) - 1, 1) / len(differences))
-    return {"difference": mean, "standard_error": error,
-            "relative": mean / (math.fsum(softmax) / len(softmax))}
+    return {
+        "difference": mean,
+        "standard_error": error,
+        "relative": mean / (math.fsum(softmax) / len(softmax)),
+    }
 
 
-def pairs(runs: Sequence[JsonDict],
-          tests: Mapping[tuple[str, int], JsonDict | None]) -> list[JsonDict]:
+def pairs(
+    runs: Sequence[JsonDict], tests: Mapping[tuple[str, int], JsonDict | None]
+) -> list[JsonDict]:
     """A row a seed that both kinds have: how far they are apart on the test images
     when both have ended, and on held-out images at the same time. tests: by kind and
     seed, with the bits/dim of each image."""
     rows = []
     for seed in sorted({run["seed"] for run in runs}):
-        both = {run["kind"]: run for run in runs
-                if run["seed"] == seed and run["kind"] in COMPARED}
+        both = {run["kind"]: run for run in runs if run["seed"] == seed and run["kind"] in COMPARED}
         if set(both) == set(COMPARED):
             found = [tests[kind, seed] for kind in COMPARED]
             images = [one["bits_per_dim_of_images"] for one in found if one]
-            rows.append({"seed": seed, "equal_updates": apart(*images),
-                         "equal_time": equal_time(both, "elapsed_s"),
-                         "equal_cpu_time": equal_time(both, "cpu_s")})
+            rows.append(
+                {
+                    "seed": seed,
+                    "equal_updates": apart(*images),
+                    "equal_time": equal_time(both, "elapsed_s"),
+                    "equal_cpu_time": equal_time(both, "cpu_s"),
+                }
+            )
     return rows

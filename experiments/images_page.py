@@ -23,35 +23,49 @@ from experiments.core import (
 from experiments.core.baselines import CAPTION, Baseline, best, fitted
 from experiments.core.scale import trainings
 
-_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
-          "cifar10-lossless-4k": "4,000 images of CIFAR-10"}
+_NAMES = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar10-lossless-4k": "4,000 images of CIFAR-10",
+}
 # Table 1 of the paper: MNIST, 28 x 28, 250 epochs; bits/dim.
 _PAPERS = {"softmax": 0.621, "linear": 0.644}
 _PAPERS_GAP = 100 * (_PAPERS["linear"] / _PAPERS["softmax"] - 1)
-_THEIRS = (f"MNIST: softmax 0.621, linear 0.644 bits/dim after 250 epochs, {_PAPERS_GAP:.1f} % "
-           "apart; CIFAR-10 after 7 days each: softmax 3.47, linear 3.40")
+_THEIRS = (
+    f"MNIST: softmax 0.621, linear 0.644 bits/dim after 250 epochs, {_PAPERS_GAP:.1f} % "
+    "apart; CIFAR-10 after 7 days each: softmax 3.47, linear 3.40"
+)
 _GAP = "linear over softmax at equal updates, test images"
-_LONG = ("linear minus softmax at 3,072 positions: test bits/dim after the same planned time, "
-         "held-out bits/dim at a common time")
+_LONG = (
+    "linear minus softmax at 3,072 positions: test bits/dim after the same planned time, "
+    "held-out bits/dim at a common time"
+)
 _ERRORS = 2  # standard errors of a paired difference
 
 _TRIED = {
     _GAP: "fewer, larger batches of the same images (the gap widened), fewer or wider heads, "
-          "learned and rotary positions, post-norm at a lower rate (only with linear "
-          "attention, which gained little or nothing) and whole images (no smaller gap); both "
-          "variants always have the same settings. One longer run of each variant narrowed the "
-          "gap; three seeds of such runs do not fit into the time of `make paper`.",
+    "learned and rotary positions, post-norm at a lower rate (only with linear "
+    "attention, which gained little or nothing) and whole images (no smaller gap); both "
+    "variants always have the same settings. One longer run of each variant narrowed the "
+    "gap; three seeds of such runs do not fit into the time of `make paper`.",
 }
-_EQUAL_WHOLE = ("MNIST at 28 x 28, the size of the paper's Table 1, is compared only at equal "
-                "time. Its settings are those of the halved images; none was chosen at that "
-                "length.")
-_RAISED = ("The number of updates at equal updates was raised from 4,000 to 5,000 when updates "
-           "became faster. In the previous report the criterion was missed at 4,000 updates, "
-           "with a gap of 4.2 % on the same test images; the criterion and all other settings "
-           "are unchanged.")
-_CHOSEN = ("Rate, batch and norm are the same for both variants. They were chosen in trial "
-           "runs that were evaluated on the test file, before a part of the training file was "
-           "held out for such choices; since then nothing was chosen on the test file.")
+_EQUAL_WHOLE = (
+    "MNIST at 28 x 28, the size of the paper's Table 1, is compared only at equal "
+    "time. Its settings are those of the halved images; none was chosen at that "
+    "length."
+)
+_RAISED = (
+    "The number of updates at equal updates was raised from 4,000 to 5,000 when updates "
+    "became faster. In the previous report the criterion was missed at 4,000 updates, "
+    "with a gap of 4.2 % on the same test images; the criterion and all other settings "
+    "are unchanged."
+)
+_CHOSEN = (
+    "Rate, batch and norm are the same for both variants. They were chosen in trial "
+    "runs that were evaluated on the test file, before a part of the training file was "
+    "held out for such choices; since then nothing was chosen on the test file."
+)
 
 
 def data_title(name: str) -> str:
@@ -81,12 +95,24 @@ def _gap(measured: JsonDict) -> list[float]:
     return [100 * pair["equal_updates"]["relative"] for pair in measured["pairs"]]
 
 
-def _evidence(runs: Sequence[JsonDict], trivial: Baseline | None, margins: Sequence[float],
-              slack: float = 0.0, need: float | None = None) -> list[Evidence]:
+def _evidence(
+    runs: Sequence[JsonDict],
+    trivial: Baseline | None,
+    margins: Sequence[float],
+    slack: float = 0.0,
+    need: float | None = None,
+) -> list[Evidence]:
     """Linear and softmax by their bits/dim of test images, as their criteria compare them."""
     linear, softmax = (
-        learner(kind, _of_kind(runs, kind), "val_bits_per_dim", trivial.value if trivial else None,
-                value=_bits(runs, kind)) for kind in ("linear", "softmax"))
+        learner(
+            kind,
+            _of_kind(runs, kind),
+            "val_bits_per_dim",
+            trivial.value if trivial else None,
+            value=_bits(runs, kind),
+        )
+        for kind in ("linear", "softmax")
+    )
     return [Evidence([linear], [softmax], margins, slack, need=need)]
 
 
@@ -97,13 +123,19 @@ def _gap_criterion(result: JsonDict) -> Criterion:
     if not gaps or result["size"] == "quick":
         why = "one variant only" if not gaps else "a smoke run: too few updates to tell"
         return Criterion(_GAP, wanted, why, None, part=part)
-    got = (f"{statistics.fmean(gaps):+.1f} %"
-           + (f" ({min(gaps):+.1f} to {max(gaps):+.1f})" if len(gaps) > 1 else ""))
+    got = f"{statistics.fmean(gaps):+.1f} %" + (
+        f" ({min(gaps):+.1f} to {max(gaps):+.1f})" if len(gaps) > 1 else ""
+    )
     runs, margins = result["measured"]["runs"], [_PAPERS_GAP - gap for gap in gaps]
     need = abs(statistics.fmean(margins)) / 100 * (_bits(runs, "softmax") or 0.0)
-    return Criterion(_GAP, wanted, got, statistics.fmean(gaps) <= _PAPERS_GAP, part=part,
-                     evidence=_evidence(runs, best(result, "images/grey"), margins, _PAPERS_GAP,
-                                        need))
+    return Criterion(
+        _GAP,
+        wanted,
+        got,
+        statistics.fmean(gaps) <= _PAPERS_GAP,
+        part=part,
+        evidence=_evidence(runs, best(result, "images/grey"), margins, _PAPERS_GAP, need),
+    )
 
 
 def _long_criterion(result: JsonDict) -> Criterion:
@@ -111,8 +143,9 @@ def _long_criterion(result: JsonDict) -> Criterion:
     because runs planned for one time do not end together, on held-out images when
     the first of them had."""
     part = "lower bits/dim in the same time for long sequences"
-    wanted = (f"below by more than {_ERRORS} standard errors, and lower at the common time, in "
-              "every pair")
+    wanted = (
+        f"below by more than {_ERRORS} standard errors, and lower at the common time, in every pair"
+    )
     why = _unpaired(result)
     if why:
         return Criterion(_LONG, wanted, f"not measured: {why}", None, part=part)
@@ -121,11 +154,21 @@ def _long_criterion(result: JsonDict) -> Criterion:
     got = "; ".join(
         f"{pair['equal_updates']['difference']:+.4f} (standard error "
         f"{pair['equal_updates']['standard_error']:.4f}), {_pair_text(pair['equal_time'])} at "
-        f"{pair['equal_time']['seconds']:.0f} s" for pair in pairs)
+        f"{pair['equal_time']['seconds']:.0f} s"
+        for pair in pairs
+    )
     margins = [-pair["equal_updates"]["difference"] for pair in pairs]
-    return Criterion(_LONG, wanted, got, signs == {-1}, part=part, opposite=signs == {1},
-                     evidence=_evidence(result["measured"]["colour"]["runs"],
-                                        best(result, "images/colour"), margins))
+    return Criterion(
+        _LONG,
+        wanted,
+        got,
+        signs == {-1},
+        part=part,
+        opposite=signs == {1},
+        evidence=_evidence(
+            result["measured"]["colour"]["runs"], best(result, "images/colour"), margins
+        ),
+    )
 
 
 def _unpaired(result: JsonDict) -> str:
@@ -158,12 +201,13 @@ def _span(values: Sequence[float]) -> str:
 
 def _short_criterion(side: int, pairs: Sequence[JsonDict]) -> Criterion:
     """The paper reads whole images after equal updates alone: nothing is decided."""
-    name = f"in the same time at {side ** 2} positions"
+    name = f"in the same time at {side**2} positions"
     found = [pair["equal_time"] for pair in pairs if pair["equal_time"]]
     if not found:
         return Criterion(name, "reported", "not measured", None, reported=True)
-    texts = [f"{equal['winner']} ({_pair_text(equal)} after {equal['seconds']:.0f} s)"
-             for equal in found]
+    texts = [
+        f"{equal['winner']} ({_pair_text(equal)} after {equal['seconds']:.0f} s)" for equal in found
+    ]
     return Criterion(name, "reported", "; ".join(texts), True, reported=True)
 
 
@@ -173,8 +217,11 @@ def _pair_text(equal: JsonDict) -> str:
 
 def criteria(result: JsonDict) -> list[Criterion]:
     measured = result["measured"]
-    found = [_gap_criterion(result), _long_criterion(result),
-             _short_criterion(measured["side"], measured["pairs"])]
+    found = [
+        _gap_criterion(result),
+        _long_criterion(result),
+        _short_criterion(measured["side"], measured["pairs"]),
+    ]
     whole = measured.get("whole")  # not in results from before there were any
     return [*found, _short_criterion(whole["side"], whole["pairs"])] if whole else found
 
@@ -198,8 +245,9 @@ def _series(runs: Sequence[JsonDict], x: str) -> list[Series]:
     return lines
 
 
-def _limits(runs: Sequence[JsonDict],
-            trivial: Baseline | None) -> tuple[float | None, float | None]:
+def _limits(
+    runs: Sequence[JsonDict], trivial: Baseline | None
+) -> tuple[float | None, float | None]:
     """The plot's range, from below the lowest value to above the second evaluation: the
     first evaluation lies far above and would flatten the rest."""
     values = [[row["val_bits_per_dim"] for row in run["held_out"]] for run in runs]
@@ -213,41 +261,74 @@ def _limits(runs: Sequence[JsonDict],
     return (lowest - margin, second + 4 * margin)
 
 
-def _curves(name: str, runs: Sequence[JsonDict], figures: Figures, alt: str,
-            trivial: Baseline | None) -> Picture:
+def _curves(
+    name: str, runs: Sequence[JsonDict], figures: Figures, alt: str, trivial: Baseline | None
+) -> Picture:
     panels = []
     for x, label in (("step", "updates"), ("elapsed_s", "seconds")):
         lines = _series(runs, x)
         lines += trivial.line(lines) if trivial else []
-        panels.append(Panel(lines, label, "bits/dim, held-out images",
-                            y_limits=_limits(runs, trivial)))
-    return figures.lines(name, panels, alt,
-                         "Held-out images of the trainer: median and range of the seeds. Lower "
-                         "is better." + (f"{CAPTION[:-1]}, on the test images."
-                                                      if trivial else ""))
+        panels.append(
+            Panel(lines, label, "bits/dim, held-out images", y_limits=_limits(runs, trivial))
+        )
+    return figures.lines(
+        name,
+        panels,
+        alt,
+        "Held-out images of the trainer: median and range of the seeds. Lower "
+        "is better." + (f"{CAPTION[:-1]}, on the test images." if trivial else ""),
+    )
 
 
 # --- Sections -----------------------------------------------------------------
 
 
 def _table(runs: Sequence[JsonDict], trivial: Sequence[Baseline], papers: bool = False) -> Table:
-    head = ["attention", "seed", "parameters", "updates", "bits/dim, test", "standard error",
-            "seconds", "CPU seconds", "ms per update"]
-    rows = [[run["kind"], str(run["seed"]), run["parameters"], run["updates"],
-             *((None, None) if run["test"] is None else
-               (f"{run['test']['bits_per_dim']:.4f}", f"{run['test']['standard_error']:.4f}")),
-             number(run["seconds"]), number(run["cpu_seconds"]),
-             number(1000 * run["seconds_an_update"])] for run in runs]
-    rows += [[one.title, None, None, None, f"{one.value:.4f}", None, one.time, None, None]
-             for one in trivial]
+    head = [
+        "attention",
+        "seed",
+        "parameters",
+        "updates",
+        "bits/dim, test",
+        "standard error",
+        "seconds",
+        "CPU seconds",
+        "ms per update",
+    ]
+    rows = [
+        [
+            run["kind"],
+            str(run["seed"]),
+            run["parameters"],
+            run["updates"],
+            *(
+                (None, None)
+                if run["test"] is None
+                else (f"{run['test']['bits_per_dim']:.4f}", f"{run['test']['standard_error']:.4f}")
+            ),
+            number(run["seconds"]),
+            number(run["cpu_seconds"]),
+            number(1000 * run["seconds_an_update"]),
+        ]
+        for run in runs
+    ]
+    rows += [
+        [one.title, None, None, None, f"{one.value:.4f}", None, one.time, None, None]
+        for one in trivial
+    ]
     if papers:
         head.append("paper")
         rows = [[*row, _PAPERS.get(str(row[0]))] for row in rows]
     count = next((run["test"]["images"] for run in runs if run["test"]), 0)
-    return Table(head, rows, "" if not count else
-                 f"Test images: {count:,} images that no run has seen, with every byte except "
-                 "an image's first, which is not modelled. Each byte is modelled by a mixture "
-                 "of 10 logistics. Standard errors are over images.")
+    return Table(
+        head,
+        rows,
+        ""
+        if not count
+        else f"Test images: {count:,} images that no run has seen, with every byte except "
+        "an image's first, which is not modelled. Each byte is modelled by a mixture "
+        "of 10 logistics. Standard errors are over images.",
+    )
 
 
 _ALONE = "Only one type of attention was run: there is nothing to compare."
@@ -260,14 +341,30 @@ def _equal(pairs: Sequence[JsonDict], when: str) -> list[str | Table]:
     rows = []
     for pair in pairs:
         apart = pair["equal_updates"]
-        rows.append([str(pair["seed"]), f"{apart['difference']:+.4f}",
-                     f"{apart['standard_error']:.4f}", f"{100 * apart['relative']:+.1f} %",
-                     *(_winner(pair[key]) for key in ("equal_time", "equal_cpu_time"))])
-    return [Table(
-        ["seed", "linear minus softmax, bits/dim", "standard error", "of softmax's",
-         "at equal wall time", "at equal CPU time"], rows,
-        f"Differences on test images, image by image, {when}. At equal time, held-out images "
-        "are compared at the moment when the first of the pair finished.")]
+        rows.append(
+            [
+                str(pair["seed"]),
+                f"{apart['difference']:+.4f}",
+                f"{apart['standard_error']:.4f}",
+                f"{100 * apart['relative']:+.1f} %",
+                *(_winner(pair[key]) for key in ("equal_time", "equal_cpu_time")),
+            ]
+        )
+    return [
+        Table(
+            [
+                "seed",
+                "linear minus softmax, bits/dim",
+                "standard error",
+                "of softmax's",
+                "at equal wall time",
+                "at equal CPU time",
+            ],
+            rows,
+            f"Differences on test images, image by image, {when}. At equal time, held-out images "
+            "are compared at the moment when the first of the pair finished.",
+        )
+    ]
 
 
 def _winner(equal: JsonDict | None) -> str:
@@ -275,9 +372,11 @@ def _winner(equal: JsonDict | None) -> str:
 
 
 def _same_time(timed: JsonDict) -> str:
-    return (f"Each variant was given the number of updates that was estimated to fit into "
-            f"{number(timed['seconds'])} seconds of wall time, with a schedule over them. The "
-            f"runs actually took {_seconds_taken(timed['runs'])}. ")
+    return (
+        f"Each variant was given the number of updates that was estimated to fit into "
+        f"{number(timed['seconds'])} seconds of wall time, with a schedule over them. The "
+        f"runs actually took {_seconds_taken(timed['runs'])}. "
+    )
 
 
 def _timed_pairs(timed: JsonDict) -> list[str | Table]:
@@ -287,29 +386,56 @@ def _timed_pairs(timed: JsonDict) -> list[str | Table]:
 def _whole_section(result: JsonDict, figures: Figures) -> Section:
     whole, name = result["measured"]["whole"], result["measured"]["data"]
     side = whole["side"]
-    picture = _curves("whole", whole["runs"], figures,
-                      "bits/dim of whole images over updates and seconds",
-                      best(result, "images/whole"))
-    return Section(f"Whole images, {side * side:,} positions",
-                   [f"{data_title(name)}, {side} x {side} pixels. " + _same_time(whole).strip(), picture,
-                    _table(whole["runs"], fitted(result, "images/whole")), *_timed_pairs(whole)])
+    picture = _curves(
+        "whole",
+        whole["runs"],
+        figures,
+        "bits/dim of whole images over updates and seconds",
+        best(result, "images/whole"),
+    )
+    return Section(
+        f"Whole images, {side * side:,} positions",
+        [
+            f"{data_title(name)}, {side} x {side} pixels. " + _same_time(whole).strip(),
+            picture,
+            _table(whole["runs"], fitted(result, "images/whole")),
+            *_timed_pairs(whole),
+        ],
+    )
 
 
 def _colour_section(result: JsonDict, figures: Figures) -> Section:
     colour, full = result["measured"]["colour"], result["size"] == "full"
     side = colour["side"]
-    picture = _curves("colour", colour["runs"], figures,
-                      "bits/dim of colour images over updates and seconds",
-                      best(result, "images/colour"))
-    text = f"{data_title(colour['data'])}, {side} x {side} pixels of three bytes. " + _same_time(colour)
-    text += ("The images are fewer than the paper's: " if full else
-             "The runs take minutes instead of the paper's 7 days on a GPU, and the images are "
-             "few: ")
-    text += ("**the bits/dim are not comparable with the paper's**; only the order in the same "
-             "time is compared.")
-    return Section(f"Colour images, {3 * side * side:,} positions",
-                   [text, picture, _table(colour["runs"], fitted(result, "images/colour")),
-                    *_timed_pairs(colour)])
+    picture = _curves(
+        "colour",
+        colour["runs"],
+        figures,
+        "bits/dim of colour images over updates and seconds",
+        best(result, "images/colour"),
+    )
+    text = f"{data_title(colour['data'])}, {side} x {side} pixels of three bytes. " + _same_time(
+        colour
+    )
+    text += (
+        "The images are fewer than the paper's: "
+        if full
+        else "The runs take minutes instead of the paper's 7 days on a GPU, and the images are "
+        "few: "
+    )
+    text += (
+        "**the bits/dim are not comparable with the paper's**; only the order in the same "
+        "time is compared."
+    )
+    return Section(
+        f"Colour images, {3 * side * side:,} positions",
+        [
+            text,
+            picture,
+            _table(colour["runs"], fitted(result, "images/colour")),
+            *_timed_pairs(colour),
+        ],
+    )
 
 
 def _seconds_taken(runs: Sequence[JsonDict]) -> str:
@@ -332,8 +458,10 @@ def _by_seed(gaps: Sequence[float]) -> str:
     if len(gaps) < 2:
         return ""
     above = sum(gap > _PAPERS_GAP for gap in gaps)
-    return (f" (seeds {', '.join(f'{gap:+.1f} %' for gap in gaps)}: {above} of {len(gaps)} above "
-            f"the bound of {_PAPERS_GAP:.1f} %)")
+    return (
+        f" (seeds {', '.join(f'{gap:+.1f} %' for gap in gaps)}: {above} of {len(gaps)} above "
+        f"the bound of {_PAPERS_GAP:.1f} %)"
+    )
 
 
 def _figure_of(result: JsonDict) -> str:
@@ -341,8 +469,10 @@ def _figure_of(result: JsonDict) -> str:
     trivial = best(result, "images/colour")
     parts = [f"{statistics.fmean(gaps):+.1f} % at equal updates"] if gaps else []
     if colour and trivial and _bits(colour["runs"], "linear") is not None:
-        parts.append(f"colour {_bits(colour['runs'], 'linear'):.2f} bits/dim, pixel differences "
-                     f"{trivial.value:.2f}")
+        parts.append(
+            f"colour {_bits(colour['runs'], 'linear'):.2f} bits/dim, pixel differences "
+            f"{trivial.value:.2f}"
+        )
     return "; ".join(parts)
 
 
@@ -356,10 +486,14 @@ def _headline(result: JsonDict) -> str:
     text = f"linear {_above(gaps)} softmax's bits/dim at equal updates"
     if _long_criterion(result).holds is None:
         return text
-    linear, softmax = ([run["test"]["bits_per_dim"] for run in
-                        _of_kind(measured["colour"]["runs"], kind)] for kind in ("linear", "softmax"))
-    return (f"{text}; after the same planned time at 3,072 positions {_span(linear)} against "
-            f"{_span(softmax)}")
+    linear, softmax = (
+        [run["test"]["bits_per_dim"] for run in _of_kind(measured["colour"]["runs"], kind)]
+        for kind in ("linear", "softmax")
+    )
+    return (
+        f"{text}; after the same planned time at 3,072 positions {_span(linear)} against "
+        f"{_span(softmax)}"
+    )
 
 
 def _agrees(result: JsonDict) -> str:
@@ -367,8 +501,10 @@ def _agrees(result: JsonDict) -> str:
     if not gaps:
         return _ALONE
     gap = _gap_criterion(result)
-    text = (f"At equal updates linear attention is {_above(gaps)} softmax's bits/dim"
-            f"{_by_seed(gaps)}, in the paper {_PAPERS_GAP:.1f} % above. ")
+    text = (
+        f"At equal updates linear attention is {_above(gaps)} softmax's bits/dim"
+        f"{_by_seed(gaps)}, in the paper {_PAPERS_GAP:.1f} % above. "
+    )
     text += f"This is not conclusive: {why(gap)}. " if why(gap) else ""
     text += _told_of_short(measured["side"], measured["pairs"])
     if measured.get("whole"):
@@ -382,8 +518,10 @@ def _told_of_short(side: int, pairs: Sequence[JsonDict]) -> str:
     if not short:
         return ""
     winner = max(sorted({*short}), key=short.count)
-    return (f"In the same time {winner} is ahead in {short.count(winner)} of {len(short)} "
-            f"seed{'s' if len(short) > 1 else ''} at {side ** 2} positions. ")
+    return (
+        f"In the same time {winner} is ahead in {short.count(winner)} of {len(short)} "
+        f"seed{'s' if len(short) > 1 else ''} at {side**2} positions. "
+    )
 
 
 def _told_of_long(long: Criterion) -> str:
@@ -391,11 +529,15 @@ def _told_of_long(long: Criterion) -> str:
         return f"Longer images were {long.got}."
     undecided = f", but this is not conclusive: {why(long)}" if why(long) else ""
     if long.holds:
-        return ("At 3,072 positions linear attention is ahead after the same time, as in the "
-                f"paper{undecided}.")
+        return (
+            "At 3,072 positions linear attention is ahead after the same time, as in the "
+            f"paper{undecided}."
+        )
     if long.opposite:
-        return ("At 3,072 positions softmax is ahead after the same time, unlike in the "
-                f"paper{undecided}.")
+        return (
+            "At 3,072 positions softmax is ahead after the same time, unlike in the "
+            f"paper{undecided}."
+        )
     return "At 3,072 positions it is undecided which is ahead after the same time."
 
 
@@ -403,10 +545,14 @@ def _differences(measured: JsonDict, size: str) -> list[str]:
     setup, name, side = measured["setup"], data_title(measured["data"]), measured["side"]
     lines = []
     if setup:
-        lines.append(f"data: {name}, {side} x {side} pixels"
-                     + ("" if setup["pool"] == 1 else
-                        f" (means of {setup['pool']} x {setup['pool']}; the paper: MNIST, 28 x "
-                        "28)"))
+        lines.append(
+            f"data: {name}, {side} x {side} pixels"
+            + (
+                ""
+                if setup["pool"] == 1
+                else f" (means of {setup['pool']} x {setup['pool']}; the paper: MNIST, 28 x 28)"
+            )
+        )
     if setup and size != "full":
         lines += [
             f"model: {setup['n_layers']} layers, width {setup['d_model']}, {setup['norm']}-norm, "
@@ -417,17 +563,26 @@ def _differences(measured: JsonDict, size: str) -> list[str]:
         ]
     colour = measured["colour"]
     if colour and size != "full":
-        lines.append("colour images: the same small model instead of 16 layers, one image per "
-                     "update, minutes instead of days")
+        lines.append(
+            "colour images: the same small model instead of 16 layers, one image per "
+            "update, minutes instead of days"
+        )
     if colour:
-        learned = ("one of the five batches of CIFAR-10" if colour["data"] == "cifar10" else
-                   "a part of one of the five batches of CIFAR-10")
-        lines.append(f"colour images: models learn from {learned} and are tested on its last "
-                     f"{colour['test_images']:,} images")
+        learned = (
+            "one of the five batches of CIFAR-10"
+            if colour["data"] == "cifar10"
+            else "a part of one of the five batches of CIFAR-10"
+        )
+        lines.append(
+            f"colour images: models learn from {learned} and are tested on its last "
+            f"{colour['test_images']:,} images"
+        )
     lines.append("hardware: the CPU below (the paper: a GPU); times are not comparable")
-    lines.append("LSH attention is compared on the colour images only, with one round and chunks "
-                 "of 32" if size != "full" else "LSH attention is compared on the colour "
-                                                "images only")
+    lines.append(
+        "LSH attention is compared on the colour images only, with one round and chunks of 32"
+        if size != "full"
+        else "LSH attention is compared on the colour images only"
+    )
     return lines
 
 
@@ -439,7 +594,8 @@ def _parts(measured: JsonDict) -> dict[str, list[JsonDict]]:
         parts[f"{whole['side'] ** 2} positions"] = whole["runs"]
     if colour:
         parts[f"colour, {3 * colour['side'] ** 2:,} positions"] = [
-            run for run in colour["runs"] if run["kind"] != "reformer"]
+            run for run in colour["runs"] if run["kind"] != "reformer"
+        ]
     return {name: runs for name, runs in parts.items() if runs}
 
 
@@ -448,8 +604,10 @@ def _scale(measured: JsonDict) -> str:
 
 
 def _seeds(measured: JsonDict) -> str:
-    return "; ".join(f"{name}: {', '.join(map(str, sorted({run['seed'] for run in runs})))}"
-                     for name, runs in _parts(measured).items())
+    return "; ".join(
+        f"{name}: {', '.join(map(str, sorted({run['seed'] for run in runs})))}"
+        for name, runs in _parts(measured).items()
+    )
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -458,30 +616,47 @@ def page(result: JsonDict, figures: Figures) -> Page:
     same = result["size"] == "full" and measured["data"] == "mnist"  # the paper's own setting
     curves, sections = None, []
     if measured["runs"]:  # none of LSH attention alone, which stands beside the colour images
-        curves = _curves("curves", measured["runs"], figures,
-                         "bits/dim over updates and over seconds, linear and softmax attention",
-                         best(result, "images/grey"))
-        apart = _equal(measured["pairs"], f"at equal updates, where the paper's gap on MNIST is "
-                       f"{_PAPERS_GAP:.1f} % of softmax's")
-        sections.append(Section("At equal updates", [
-            _table(measured["runs"], fitted(result, "images/grey"), same), *apart, curves]))
+        curves = _curves(
+            "curves",
+            measured["runs"],
+            figures,
+            "bits/dim over updates and over seconds, linear and softmax attention",
+            best(result, "images/grey"),
+        )
+        apart = _equal(
+            measured["pairs"],
+            f"at equal updates, where the paper's gap on MNIST is {_PAPERS_GAP:.1f} % of softmax's",
+        )
+        sections.append(
+            Section(
+                "At equal updates",
+                [_table(measured["runs"], fitted(result, "images/grey"), same), *apart, curves],
+            )
+        )
     if measured.get("whole") and measured["whole"]["runs"]:
         sections.append(_whole_section(result, figures))
     if measured["colour"]:
         sections.append(_colour_section(result, figures))
-    notes = [] if measured["colour"] else [
-        "No colour images were found: give CIFAR-10 with `--data cifar10=DIR`."]
+    notes = (
+        []
+        if measured["colour"]
+        else ["No colour images were found: give CIFAR-10 with `--data cifar10=DIR`."]
+    )
     if measured.get("whole"):
         notes.append(_EQUAL_WHOLE)
     if result["size"] == "cpu":
         notes += [_RAISED, _CHOSEN]
-    return Page(headline=_headline(result), agrees=_agrees(result), short="Images: softmax's "
-                                                                          "bits/dim after as "
-                                                                          "many updates, lower "
-                                                                          "in the same time",
+    return Page(
+        headline=_headline(result),
+        agrees=_agrees(result),
+        short="Images: softmax's bits/dim after as many updates, lower in the same time",
         figure=_figure_of(result),
         scale=_scale(measured),
-                seeds=_seeds(measured),
-                differences=_differences(measured, result["size"]), sections=sections,
-                theirs=_THEIRS, picture=curves, notes=notes,
-                tried=_TRIED if result["size"] == "cpu" else {})
+        seeds=_seeds(measured),
+        differences=_differences(measured, result["size"]),
+        sections=sections,
+        theirs=_THEIRS,
+        picture=curves,
+        notes=notes,
+        tried=_TRIED if result["size"] == "cpu" else {},
+    )

@@ -24,9 +24,11 @@ MAPS = ("elu1", "relu", "relu2", "identity", "poly2", "favor", "rff")
 _RANDOM = ("favor", "rff")
 _N_DIMS = 32
 TASKS = ("copy", "recall", "text")
-_STEPS = {"quick": {"copy": 6, "recall": 6, "text": 6},
-          "cpu": {"copy": 1500, "recall": 1500, "text": 2400},
-          "full": {"copy": 10_000, "recall": 10_000, "text": 10_000}}
+_STEPS = {
+    "quick": {"copy": 6, "recall": 6, "text": 6},
+    "cpu": {"copy": 1500, "recall": 1500, "text": 2400},
+    "full": {"copy": 10_000, "recall": 10_000, "text": 10_000},
+}
 _SEEDS = {"quick": 1, "cpu": 3, "full": 5}
 # Seconds an update as planned of one of two runs at once, halved.
 _SECONDS = {"quick": 0.01, "cpu": 0.0029, "full": 0.05}
@@ -64,20 +66,74 @@ def _attention(kind: str, seed: int) -> list[str]:
 def _task(settings: Settings, task: str, text: pathlib.Path) -> list[str]:
     """The same model for all: two layers of 4 heads, 16 columns each."""
     steps = _STEPS[settings.size][task]
-    flags = ["--d-model", "64", "--n-layers", "2", "--n-heads", "4", "--d-ff", "128",
-             "--dropout", "0", "--sample-every", "0", "--steps", str(steps), "--eval-every",
-             str(max(1, steps // (2 if settings.size == "quick" else 8))),
-             "--checkpoint-every", str(steps)]
+    flags = [
+        "--d-model",
+        "64",
+        "--n-layers",
+        "2",
+        "--n-heads",
+        "4",
+        "--d-ff",
+        "128",
+        "--dropout",
+        "0",
+        "--sample-every",
+        "0",
+        "--steps",
+        str(steps),
+        "--eval-every",
+        str(max(1, steps // (2 if settings.size == "quick" else 8))),
+        "--checkpoint-every",
+        str(steps),
+    ]
     batch = "4" if settings.size == "quick" else "32"
     if task == "copy":
-        return ["--preset", "copy", *flags, "--seq-len", "32", "--batch", batch, "--decay-at",
-                str(max(1, round(0.8 * steps))), "--eval-windows", "128"]
+        return [
+            "--preset",
+            "copy",
+            *flags,
+            "--seq-len",
+            "32",
+            "--batch",
+            batch,
+            "--decay-at",
+            str(max(1, round(0.8 * steps))),
+            "--eval-windows",
+            "128",
+        ]
     if task == "recall":
-        return ["--preset", "mqar", *flags, "--pairs", "8", "--seq-len", "32", "--symbols", "64",
-                "--batch", batch, "--eval-windows", "128"]
-    return ["--data", str(text), *flags, "--tokenizer", "char", "--seq-len", "64", "--batch", "8",
-            "--lr", "0.003", "--warmup", str(max(1, min(100, steps // 10))), "--eval-windows",
-            "16" if settings.size == "quick" else "256"]
+        return [
+            "--preset",
+            "mqar",
+            *flags,
+            "--pairs",
+            "8",
+            "--seq-len",
+            "32",
+            "--symbols",
+            "64",
+            "--batch",
+            batch,
+            "--eval-windows",
+            "128",
+        ]
+    return [
+        "--data",
+        str(text),
+        *flags,
+        "--tokenizer",
+        "char",
+        "--seq-len",
+        "64",
+        "--batch",
+        "8",
+        "--lr",
+        "0.003",
+        "--warmup",
+        str(max(1, min(100, steps // 10))),
+        "--eval-windows",
+        "16" if settings.size == "quick" else "256",
+    ]
 
 
 def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
@@ -88,8 +144,15 @@ def _figures_of(task: str, kind: str, seed: int, done: TrainingRun) -> JsonDict:
     if task != "text":
         for row, (_, accuracy) in zip(held_out, evaluations(done.log, "val_accuracy"), strict=True):
             row["accuracy"] = accuracy
-    return {"task": task, "kind": kind, "seed": seed, "updates": len(done.log),
-            "seconds": done.seconds, "cpu_seconds": done.cpu_seconds, "held_out": held_out}
+    return {
+        "task": task,
+        "kind": kind,
+        "seed": seed,
+        "updates": len(done.log),
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
+        "held_out": held_out,
+    }
 
 
 def _part(task: str, kind: str, seed: int) -> str:
@@ -97,12 +160,26 @@ def _part(task: str, kind: str, seed: int) -> str:
 
 
 def _kernel(settings: Settings, progress: Progress, deviation: float) -> JsonDict:
-    asked = {"d_key": _D_KEY, "deviation": deviation, **_KERNEL[settings.size],
-             "seed": settings.seed}
-    figures = measure(settings, progress, f"kernel, entries of {deviation:g}", asked,
-                      lambda: {"rows": kernel_errors(**asked, told=progress.at)})
-    return {"d_key": _D_KEY, "deviation": deviation, "draws": asked["draws"],
-            "pairs": asked["pairs"], "rows": figures["rows"]}
+    asked = {
+        "d_key": _D_KEY,
+        "deviation": deviation,
+        **_KERNEL[settings.size],
+        "seed": settings.seed,
+    }
+    figures = measure(
+        settings,
+        progress,
+        f"kernel, entries of {deviation:g}",
+        asked,
+        lambda: {"rows": kernel_errors(**asked, told=progress.at)},
+    )
+    return {
+        "d_key": _D_KEY,
+        "deviation": deviation,
+        "draws": asked["draws"],
+        "pairs": asked["pairs"],
+        "rows": figures["rows"],
+    }
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
@@ -112,27 +189,64 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     seeds = [settings.seed + i for i in range(_SEEDS[size])]
     parts = [(task, kind, seed) for seed in seeds for task in TASKS for kind in kinds]
     deviations = _DEVIATIONS if "linear" in settings.attentions else ()
-    progress.plan({
-        **{f"kernel, entries of {one:g}": 0.5 if size == "quick" else 8.0 for one in deviations},
-        **{_part(task, kind, seed): 0.8 + _STEPS[size][task] * _SECONDS[size]
-           * (0.5 if task == "text" else 1.0) * _SLOWER.get(kind, 1.0)
-           for task, kind, seed in parts}})
+    progress.plan(
+        {
+            **{
+                f"kernel, entries of {one:g}": 0.5 if size == "quick" else 8.0 for one in deviations
+            },
+            **{
+                _part(task, kind, seed): 0.8
+                + _STEPS[size][task]
+                * _SECONDS[size]
+                * (0.5 if task == "text" else 1.0)
+                * _SLOWER.get(kind, 1.0)
+                for task, kind, seed in parts
+            },
+        }
+    )
     kernel = [_kernel(settings, progress, one) for one in deviations]
-    done = train_together(settings, progress, {_part(task, kind, seed): [
-        *_task(settings, task, text), *_attention(kind, seed), "--seed", str(seed)]
-        for task, kind, seed in parts})
+    done = train_together(
+        settings,
+        progress,
+        {
+            _part(task, kind, seed): [
+                *_task(settings, task, text),
+                *_attention(kind, seed),
+                "--seed",
+                str(seed),
+            ]
+            for task, kind, seed in parts
+        },
+    )
     runs = [_figures_of(*part, done[_part(*part)]) for part in parts]
     return {"seeds": seeds, "kernel": kernel, "n_dims": _N_DIMS, "runs": runs}
 
 
 EXPERIMENT = Experiment(
-    name="maps", title="The choice of the feature map", paper="beyond the paper",
+    name="maps",
+    title="The choice of the feature map",
+    paper="beyond the paper",
     claim="The choice of the feature map matters: the paper takes elu(x) + 1 instead of ReLU, "
-          "whose gradient is zero for negative inputs. The error of random features for "
-          "softmax's kernel falls as one over the square root of their number.",
-    sources=("experiments/maps.py", "experiments/maps_kernel.py", "python/tarn/ops", "src/config",
-             "src/core", "src/data", "src/kernels", "src/text", "src/torch_nn", "src/torch_ops",
-             "src/train"),
-    data=("text-shakespeare",), attention=("linear", "softmax"), devices=("cpu",),
+    "whose gradient is zero for negative inputs. The error of random features for "
+    "softmax's kernel falls as one over the square root of their number.",
+    sources=(
+        "experiments/maps.py",
+        "experiments/maps_kernel.py",
+        "python/tarn/ops",
+        "src/config",
+        "src/core",
+        "src/data",
+        "src/kernels",
+        "src/text",
+        "src/torch_nn",
+        "src/torch_ops",
+        "src/train",
+    ),
+    data=("text-shakespeare",),
+    attention=("linear", "softmax"),
+    devices=("cpu",),
     minutes={"quick": 0.3, "cpu": 8.6, "full": 1400},
-    run=run, criteria=criteria, page=page)
+    run=run,
+    criteria=criteria,
+    page=page,
+)

@@ -34,11 +34,14 @@ _MORE = 1.25  # times d_key: more than that is not "as many as columns"
 _COLOURS = {8: "naive", 16: "cached", 32: "linear", 64: "reformer"}
 
 
-def _runs(result: JsonDict, kind: str, d_key: int | None = None,
-          pairs: int | None = None) -> list[JsonDict]:
-    return [run for run in result["measured"]["runs"]
-            if run["kind"] == kind and d_key in (None, run["d_key"])
-            and pairs in (None, run["pairs"])]
+def _runs(
+    result: JsonDict, kind: str, d_key: int | None = None, pairs: int | None = None
+) -> list[JsonDict]:
+    return [
+        run
+        for run in result["measured"]["runs"]
+        if run["kind"] == kind and d_key in (None, run["d_key"]) and pairs in (None, run["pairs"])
+    ]
 
 
 def _pairs(result: JsonDict) -> list[int]:
@@ -65,8 +68,13 @@ def _of(result: JsonDict, d_key: int, pairs: int) -> float:
 
 def _learner(result: JsonDict, kind: str, d_key: int, pairs: int) -> Learner:
     trivial = best(result, "recall/recall", pairs)
-    return learner(f"{kind}, d_key {d_key}, {pairs} pairs", _runs(result, kind, d_key, pairs),
-                   "accuracy", trivial.accuracy if trivial else None, higher=True)
+    return learner(
+        f"{kind}, d_key {d_key}, {pairs} pairs",
+        _runs(result, kind, d_key, pairs),
+        "accuracy",
+        trivial.accuracy if trivial else None,
+        higher=True,
+    )
 
 
 def _last(run: JsonDict) -> float:
@@ -81,11 +89,17 @@ def _solved(result: JsonDict) -> Criterion:
     found = _accuracies(_runs(result, "softmax"))
     least = 100 * min(found) if found and result["size"] != "quick" else None
     models = dict.fromkeys((run["d_key"], run["pairs"]) for run in _runs(result, "softmax"))
-    evidence = [Evidence([_learner(result, "softmax", d_key, pairs)],
-                         seeds=len(_runs(result, "softmax", d_key, pairs)),
-                         need=_SOLVED - min(found)) for d_key, pairs in models]
-    return Criterion.at_least(name, least, 100 * _SOLVED, "%", part="softmax recalls every size",
-                              evidence=evidence)
+    evidence = [
+        Evidence(
+            [_learner(result, "softmax", d_key, pairs)],
+            seeds=len(_runs(result, "softmax", d_key, pairs)),
+            need=_SOLVED - min(found),
+        )
+        for d_key, pairs in models
+    ]
+    return Criterion.at_least(
+        name, least, 100 * _SOLVED, "%", part="softmax recalls every size", evidence=evidence
+    )
 
 
 def _room(result: JsonDict, d_key: int) -> Criterion:
@@ -94,11 +108,16 @@ def _room(result: JsonDict, d_key: int) -> Criterion:
     known = [_of(result, d_key, n) for n in _pairs(result) if n <= d_key]
     least = 100 * min(known) if known and result["size"] != "quick" else None
     evidence = [
-        Evidence([_learner(result, "linear", d_key, n)],
-                 margins=[_last(run) - _HELD for run in _runs(result, "linear", d_key, n)])
-        for n in _pairs(result) if n <= d_key]
-    return Criterion.at_least(name, least, 100 * _HELD, "%", evidence=evidence,
-                              part=f"d_key {d_key} holds {d_key} pairs")
+        Evidence(
+            [_learner(result, "linear", d_key, n)],
+            margins=[_last(run) - _HELD for run in _runs(result, "linear", d_key, n)],
+        )
+        for n in _pairs(result)
+        if n <= d_key
+    ]
+    return Criterion.at_least(
+        name, least, 100 * _HELD, "%", evidence=evidence, part=f"d_key {d_key} holds {d_key} pairs"
+    )
 
 
 def _falls(result: JsonDict, d_key: int) -> Criterion:
@@ -108,21 +127,36 @@ def _falls(result: JsonDict, d_key: int) -> Criterion:
     within = [n for n in _pairs(result) if n <= d_key]
     beyond = [n for n in _pairs(result) if n > d_key]
     if not beyond:
-        return Criterion(f"linear, d_key {d_key}: accuracy lost with more than {d_key} pairs",
-                         f"at least {100 * _FELL:g} points",
-                         f"not measured: the largest size has {_pairs(result)[-1]} pairs", None, part=part)
+        return Criterion(
+            f"linear, d_key {d_key}: accuracy lost with more than {d_key} pairs",
+            f"at least {100 * _FELL:g} points",
+            f"not measured: the largest size has {_pairs(result)[-1]} pairs",
+            None,
+            part=part,
+        )
     first = within[-1] if within else "no"
     name = f"linear, d_key {d_key}: accuracy lost from {first} pairs to {beyond[-1]}"
     lost, evidence = None, []
     if within and result["size"] != "quick":
         sizes = (within[-1], beyond[-1])
         some, more = (_runs(result, "linear", d_key, n) for n in sizes)
-        evidence = [Evidence([_learner(result, "linear", d_key, sizes[0])],
-                             [_learner(result, "linear", d_key, sizes[1])],
-                             paired(some, more, lambda a, b: _last(a) - _last(b) - _FELL))]
+        evidence = [
+            Evidence(
+                [_learner(result, "linear", d_key, sizes[0])],
+                [_learner(result, "linear", d_key, sizes[1])],
+                paired(some, more, lambda a, b: _last(a) - _last(b) - _FELL),
+            )
+        ]
         lost = 100 * (_of(result, d_key, within[-1]) - _of(result, d_key, beyond[-1]))
-    return Criterion.at_least(name, lost, 100 * _FELL, "points", part=part, evidence=evidence,
-                              opposite=lost is not None and lost < -100 * _FELL)
+    return Criterion.at_least(
+        name,
+        lost,
+        100 * _FELL,
+        "points",
+        part=part,
+        evidence=evidence,
+        opposite=lost is not None and lost < -100 * _FELL,
+    )
 
 
 def _at_most_columns(result: JsonDict, d_key: int) -> Criterion | None:
@@ -134,11 +168,19 @@ def _at_most_columns(result: JsonDict, d_key: int) -> Criterion | None:
     name = f"linear, d_key {d_key}: pairs recalled of {most}, over d_key"
     ratio = _of(result, d_key, most) * most / d_key if result["size"] != "quick" else None
     least = min(_accuracies(_runs(result, "linear", d_key, most))) * most / d_key
-    found = [_MORE * d_key / most - one for one in _accuracies(_runs(result, "linear", d_key, most))]
+    found = [
+        _MORE * d_key / most - one for one in _accuracies(_runs(result, "linear", d_key, most))
+    ]
     evidence = [Evidence([], [_learner(result, "linear", d_key, most)], found)]
-    return Criterion.at_most(name, ratio, _MORE, "x", part=f"d_key {d_key} holds no more",
-                             evidence=evidence,
-                             opposite=ratio is not None and least > _MORE)
+    return Criterion.at_most(
+        name,
+        ratio,
+        _MORE,
+        "x",
+        part=f"d_key {d_key} holds no more",
+        evidence=evidence,
+        opposite=ratio is not None and least > _MORE,
+    )
 
 
 def _grows(result: JsonDict) -> Criterion:
@@ -151,17 +193,31 @@ def _grows(result: JsonDict) -> Criterion:
     if result["size"] == "quick" or len(widths) < 2:
         return Criterion(name, wanted, "not measured", None, part=part)
     rows = [_accuracies(_runs(result, "linear", one, most)) for one in widths]
-    got = ", ".join(f"{one}: {100 * statistics.median(row):.1f} %"
-                    for one, row in zip(widths, rows))
+    got = ", ".join(
+        f"{one}: {100 * statistics.median(row):.1f} %" for one, row in zip(widths, rows)
+    )
     steps = list(zip(rows, rows[1:]))
     evidence = [
-        Evidence([_learner(result, "linear", wide, most)], [_learner(result, "linear", narrow, most)],
-                 paired(_runs(result, "linear", wide, most), _runs(result, "linear", narrow, most),
-                        lambda a, b: _last(a) - _last(b)))
-        for narrow, wide in zip(widths, widths[1:])]
+        Evidence(
+            [_learner(result, "linear", wide, most)],
+            [_learner(result, "linear", narrow, most)],
+            paired(
+                _runs(result, "linear", wide, most),
+                _runs(result, "linear", narrow, most),
+                lambda a, b: _last(a) - _last(b),
+            ),
+        )
+        for narrow, wide in zip(widths, widths[1:])
+    ]
     return Criterion(
-        name, wanted, got, all(min(b) > max(a) or min(*a, *b) >= _SOLVED for a, b in steps),
-        part=part, opposite=all(max(b) < min(a) for a, b in steps), evidence=evidence)
+        name,
+        wanted,
+        got,
+        all(min(b) > max(a) or min(*a, *b) >= _SOLVED for a, b in steps),
+        part=part,
+        opposite=all(max(b) < min(a) for a, b in steps),
+        evidence=evidence,
+    )
 
 
 def _change(result: JsonDict) -> float | None:
@@ -170,7 +226,8 @@ def _change(result: JsonDict) -> float | None:
     whose choice therefore adds no noise."""
     changes = []
     for kind, d_key, pairs in dict.fromkeys(
-            (run["kind"], run["d_key"], run["pairs"]) for run in result["measured"]["runs"]):
+        (run["kind"], run["d_key"], run["pairs"]) for run in result["measured"]["runs"]
+    ):
         found = []
         for run in _runs(result, kind, d_key, pairs):
             rows = run["held_out"]
@@ -186,10 +243,18 @@ def _still(result: JsonDict) -> Criterion:
     """A goal that judges the experiment, not the claim. It also measures the schedule: where
     the rate goes to zero, accuracies come to rest whether or not more updates would change
     them."""
-    name = ("largest median change of accuracy over the last quarter of the cosine schedule, "
-            "which ends at a rate of zero")
-    return Criterion.at_most(name, _change(result), 100 * _CONVERGED, "points",
-                             part="at rest where the schedule ends", goal=True)
+    name = (
+        "largest median change of accuracy over the last quarter of the cosine schedule, "
+        "which ends at a rate of zero"
+    )
+    return Criterion.at_most(
+        name,
+        _change(result),
+        100 * _CONVERGED,
+        "points",
+        part="at rest where the schedule ends",
+        goal=True,
+    )
 
 
 def criteria(result: JsonDict) -> list[Criterion]:
@@ -234,16 +299,31 @@ def _capacity(result: JsonDict, figures: Figures) -> Picture:
     bound = [(x, 100 * min(1.0, 1 / x)) for x in reach]
     if bound:
         ratios.append(Series("d_key pairs", bound, "bound", dash=2))
-    panels = [Panel(lines, "pairs", "accuracy, %", "By pairs", log_x=True, x_ticks=pairs,
-                    y_limits=(0, 104))]
+    panels = [
+        Panel(
+            lines, "pairs", "accuracy, %", "By pairs", log_x=True, x_ticks=pairs, y_limits=(0, 104)
+        )
+    ]
     if ratios:
-        panels.append(Panel(ratios, "pairs over d_key", "", "By pairs per column", log_x=True,
-                            x_ticks=_thin(reach), y_limits=(0, 104)))
+        panels.append(
+            Panel(
+                ratios,
+                "pairs over d_key",
+                "",
+                "By pairs per column",
+                log_x=True,
+                x_ticks=_thin(reach),
+                y_limits=(0, 104),
+            )
+        )
     return figures.lines(
-        "capacity", panels, "Accuracy of recall by number of pairs and width of the keys",
+        "capacity",
+        panels,
+        "Accuracy of recall by number of pairs and width of the keys",
         "Left: held-out accuracy, medians of the seeds and their range"
-        + ("; dotted: the trivial baseline" if _chance(result) else "") +
-        ". Right: the same by pairs per column; dotted: a state that holds exactly d_key pairs.")
+        + ("; dotted: the trivial baseline" if _chance(result) else "")
+        + ". Right: the same by pairs per column; dotted: a state that holds exactly d_key pairs.",
+    )
 
 
 def _thin(ticks: list[float], most: int = 6) -> list[float]:
@@ -269,12 +349,22 @@ def _learning(result: JsonDict, figures: Figures) -> Picture:
             label = "softmax" if kind == "softmax" else f"linear, {d_key}"
             colour = "softmax" if kind == "softmax" else _COLOURS.get(d_key, "")
             lines.append(Series(label, points, colour, band=band))
-        panels.append(Panel(lines, "updates", "accuracy, %" if pairs == _pairs(result)[0] else "",
-                            f"{pairs} pairs", y_limits=(0, 104)))
-    return figures.lines("learning", panels, "Held-out accuracy over updates, fewest and most "
-                                             "pairs",
-                         "Each number of pairs continues from the weights of the one before. "
-                         "Medians of the seeds and their range.")
+        panels.append(
+            Panel(
+                lines,
+                "updates",
+                "accuracy, %" if pairs == _pairs(result)[0] else "",
+                f"{pairs} pairs",
+                y_limits=(0, 104),
+            )
+        )
+    return figures.lines(
+        "learning",
+        panels,
+        "Held-out accuracy over updates, fewest and most pairs",
+        "Each number of pairs continues from the weights of the one before. "
+        "Medians of the seeds and their range.",
+    )
 
 
 def _table(result: JsonDict) -> Table:
@@ -288,20 +378,41 @@ def _table(result: JsonDict) -> Table:
             if len(found) > 1:
                 text += f" ({100 * min(found):.1f} to {100 * max(found):.1f})"
             cells.append(text)
-        rows.append([*cells, number(sum(run["seconds"] for run in _runs(result, kind, d_key))
-                                    / len({r["seed"] for r in _runs(result, kind, d_key)}))])
+        rows.append(
+            [
+                *cells,
+                number(
+                    sum(run["seconds"] for run in _runs(result, kind, d_key))
+                    / len({r["seed"] for r in _runs(result, kind, d_key)})
+                ),
+            ]
+        )
     trivial = [best(result, "recall/recall", n) for n in _pairs(result)]
     known = [one for one in trivial if one]
     if known:
-        rows.append([known[0].title, None, None,
-                     *(f"{100 * one.accuracy:.1f}" if one and one.accuracy else None
-                       for one in trivial), None])
-    return Table(["attention", "d_key", "numbers kept",
-                  *(f"{pairs} pairs, %" for pairs in _pairs(result)), "seconds"], rows,
-                 "Held-out accuracy, median of the seeds and their range. Numbers kept: S and "
-                 "z of the layer that recalls, or its keys and values after the row. Seconds: "
-                 "all sizes of one seed; as many runs train at a time as there are threads, "
-                 "each on one thread, so the times are not a benchmark.")
+        rows.append(
+            [
+                known[0].title,
+                None,
+                None,
+                *(f"{100 * one.accuracy:.1f}" if one and one.accuracy else None for one in trivial),
+                None,
+            ]
+        )
+    return Table(
+        [
+            "attention",
+            "d_key",
+            "numbers kept",
+            *(f"{pairs} pairs, %" for pairs in _pairs(result)),
+            "seconds",
+        ],
+        rows,
+        "Held-out accuracy, median of the seeds and their range. Numbers kept: S and "
+        "z of the layer that recalls, or its keys and values after the row. Seconds: "
+        "all sizes of one seed; as many runs train at a time as there are threads, "
+        "each on one thread, so the times are not a benchmark.",
+    )
 
 
 def _state_text(result: JsonDict, kind: str, d_key: int) -> str:
@@ -316,10 +427,12 @@ def _left(result: JsonDict) -> str:
     change = _change(result)
     if change is None:
         return ""
-    return (f"Over the last quarter of the updates accuracies change by up to {change:.1f} "
-            "points. "
-            "This reflects the schedule, whose rate goes to zero, not convergence: the effect "
-            "of more updates was not measured.")
+    return (
+        f"Over the last quarter of the updates accuracies change by up to {change:.1f} "
+        "points. "
+        "This reflects the schedule, whose rate goes to zero, not convergence: the effect "
+        "of more updates was not measured."
+    )
 
 
 def _alone(result: JsonDict) -> str:
@@ -331,16 +444,23 @@ def _alone(result: JsonDict) -> str:
     pairs = runs[0]["pairs"]
     chance = 100 / pairs
     stuck = all(_median([run]) < 2 / pairs for run in runs)
-    return (f"With {pairs} pairs from the start and as many updates: {text}; guessing any "
-            f"value of the row is right in {chance:.1f} % of cases. "
-            + ("Neither has begun to learn: the obstacle is finding the pairs, not the size of "
-               "the state." if stuck and len(runs) > 1 else ""))
+    return (
+        f"With {pairs} pairs from the start and as many updates: {text}; guessing any "
+        f"value of the row is right in {chance:.1f} % of cases. "
+        + (
+            "Neither has begun to learn: the obstacle is finding the pairs, not the size of "
+            "the state."
+            if stuck and len(runs) > 1
+            else ""
+        )
+    )
 
 
 def _recalled(result: JsonDict) -> str:
     most = _pairs(result)[-1]
-    return ", ".join(f"{100 * _of(result, one, most):.0f} % with d_key {one}"
-                     for one in _widths(result))
+    return ", ".join(
+        f"{100 * _of(result, one, most):.0f} % with d_key {one}" for one in _widths(result)
+    )
 
 
 def _agrees(result: JsonDict) -> str:
@@ -349,8 +469,10 @@ def _agrees(result: JsonDict) -> str:
     most, parts = _pairs(result)[-1], []
     softmax = _runs(result, "softmax", pairs=most)
     if _widths(result):
-        parts.append(f"Of {most} pairs linear attention recalls {_recalled(result)}"
-                     + (f"; softmax {100 * _median(softmax):.0f} %." if softmax else "."))
+        parts.append(
+            f"Of {most} pairs linear attention recalls {_recalled(result)}"
+            + (f"; softmax {100 * _median(softmax):.0f} %." if softmax else ".")
+        )
     narrow = _widths(result)[:1]
     if narrow and most > narrow[0]:
         count = most * _of(result, narrow[0], most)
@@ -363,12 +485,13 @@ def _agrees(result: JsonDict) -> str:
             text += f": whether recall falls beyond the columns is not decided ({why(fell)})"
         parts.append(text + ".")
         if count > narrow[0]:
-            parts.append("That is more than the columns can store without error, because a "
-                         "value only has to score highest to be recalled.")
+            parts.append(
+                "That is more than the columns can store without error, because a "
+                "value only has to score highest to be recalled."
+            )
     for d_key in _widths(result):
         if most <= d_key:
-            parts.append(f"More pairs than the {d_key} columns of d_key {d_key} were not "
-                         "measured.")
+            parts.append(f"More pairs than the {d_key} columns of d_key {d_key} were not measured.")
     return " ".join(parts)
 
 
@@ -395,7 +518,8 @@ def page(result: JsonDict, figures: Figures) -> Page:
         "Each model learns "
         f"{', then '.join(str(n) for n in _pairs(result))} pairs, {number(updates[-1])} "
         "updates each, with a separate cosine schedule; every size starts from the weights of "
-        "the one before.")
+        "the one before."
+    )
     theory = (
         "The state S is the sum of phi(k) v^T. Reading it with phi(q) returns a value without "
         "error only if the query's features are orthogonal to those of all other keys, which "
@@ -403,19 +527,31 @@ def page(result: JsonDict, figures: Figures) -> Page:
         "similarity of their features to the query's. The features of elu + 1 are positive and "
         "never orthogonal. Moreover, the keys of a row are drawn at random from "
         f"{result['measured']['key_symbols']}, which cannot all be linearly independent in "
-        "fewer columns, so a narrow state confuses some keys even if there are few.")
-    tried = ("every size starts from the weights of the one before; Training shows the largest "
-             "size without this. No further attempt was made.")
+        "fewer columns, so a narrow state confuses some keys even if there are few."
+    )
+    tried = (
+        "every size starts from the weights of the one before; Training shows the largest "
+        "size without this. No further attempt was made."
+    )
     return Page(
-        short='A state recalls as many pairs as its keys have columns',
+        short="A state recalls as many pairs as its keys have columns",
         figure=_headline(result),
         scale=trainings(result["measured"]["runs"], counted(result, "recall"))
         + f", for each of {len(_pairs(result))} numbers of pairs",
-        headline=_headline(result), agrees=_agrees(result), picture=capacity, theirs="none",
-        differences=["the paper has no such task; the model is small, its first layer is local "
-                     "attention, and it trains on increasing numbers of pairs"],
-        sections=[Section("The task", [task]),
-                  Section("How much is recalled", [theory, capacity, _table(result)]),
-                  Section("Training", [learning, *(text for text in (_left(result), _alone(result))
-                                                   if text)])],
-        tried={one.name: tried for one in criteria(result)})
+        headline=_headline(result),
+        agrees=_agrees(result),
+        picture=capacity,
+        theirs="none",
+        differences=[
+            "the paper has no such task; the model is small, its first layer is local "
+            "attention, and it trains on increasing numbers of pairs"
+        ],
+        sections=[
+            Section("The task", [task]),
+            Section("How much is recalled", [theory, capacity, _table(result)]),
+            Section(
+                "Training", [learning, *(text for text in (_left(result), _alone(result)) if text)]
+            ),
+        ],
+        tried={one.name: tried for one in criteria(result)},
+    )

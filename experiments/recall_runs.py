@@ -28,8 +28,20 @@ def rows(pairs: int, most_pairs: int, batch: int) -> list[str]:
     """Flags for rows that hold nothing but the pairs and, once each, the keys with a place
     for the value. The model has no positions, so that what it learns of short rows serves
     long ones."""
-    return ["--preset", "mqar", "--positions", "none", "--symbols", str(symbols(most_pairs)),
-            "--pairs", str(pairs), "--seq-len", str(4 * pairs), "--batch", str(batch)]
+    return [
+        "--preset",
+        "mqar",
+        "--positions",
+        "none",
+        "--symbols",
+        str(symbols(most_pairs)),
+        "--pairs",
+        str(pairs),
+        "--seq-len",
+        str(4 * pairs),
+        "--batch",
+        str(batch),
+    ]
 
 
 def started_from(settings: Settings, before: TrainingRun) -> pathlib.Path:
@@ -43,9 +55,14 @@ def started_from(settings: Settings, before: TrainingRun) -> pathlib.Path:
     return to
 
 
-def grown(settings: Settings, progress: Progress, pairs: Sequence[int], models: Sequence[M],
-          flags: Callable[[M, int], Sequence[str]],
-          part: Callable[[M, int], str]) -> dict[tuple[M, int], TrainingRun]:
+def grown(
+    settings: Settings,
+    progress: Progress,
+    pairs: Sequence[int],
+    models: Sequence[M],
+    flags: Callable[[M, int], Sequence[str]],
+    part: Callable[[M, int], str],
+) -> dict[tuple[M, int], TrainingRun]:
     """All models with the fewest pairs, then each number from the weights of the one
     before: with many pairs from the start none begins to learn."""
     done: dict[tuple[M, int], TrainingRun] = {}
@@ -63,7 +80,9 @@ def grown(settings: Settings, progress: Progress, pairs: Sequence[int], models: 
 
 def held_out(done: TrainingRun) -> list[JsonDict]:
     """Accuracy and loss of held-out rows over updates."""
-    return [{"step": step, "accuracy": accuracy, "loss": loss}
-            for (step, accuracy), (_, loss) in zip(
-                evaluations(done.log, "val_accuracy"), evaluations(done.log, "val_loss"),
-                strict=True)]
+    return [
+        {"step": step, "accuracy": accuracy, "loss": loss}
+        for (step, accuracy), (_, loss) in zip(
+            evaluations(done.log, "val_accuracy"), evaluations(done.log, "val_loss"), strict=True
+        )
+    ]

@@ -41,6 +41,5 @@ def find(name: str) -> Experiment:
         raise KeyError(name)
     experiment: Experiment = importlib.import_module(MODULES[name]).EXPERIMENT
     if experiment.name != name:
-        raise ValueError(f"{MODULES[name]}: want an experiment named {name}, "
-                         f"got {experiment.name}")
+        raise ValueError(f"{MODULES[name]}: want an experiment named {name}, got {experiment.name}")
     return experiment

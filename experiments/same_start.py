@@ -15,8 +15,10 @@ from experiments.core.places import ROOT, programs
 from experiments.same_start_page import criteria, page
 
 _PEERS = ROOT / ".venv-peers"  # made by scripts/bench_setup.sh
-_MISSING = ("fast-transformers is not installed here; scripts/bench_setup.sh makes the "
-            "environment that has it")
+_MISSING = (
+    "fast-transformers is not installed here; scripts/bench_setup.sh makes the "
+    "environment that has it"
+)
 _STEPS = {"quick": 10, "cpu": 500, "full": 3000}
 _SHAPE = {
     "quick": {"d_model": 32, "n_layers": 1, "n_heads": 2, "seq_len": 32, "batch": 4},
@@ -44,15 +46,30 @@ def _both(python: pathlib.Path, asked: JsonDict, progress: Progress) -> JsonDict
     """What experiments/same_start_sides.py writes."""
     found = os.environ.get("PYTHONPATH", "")
     environment = {
-        **os.environ, "OMP_NUM_THREADS": str(asked["threads"]),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python"), found]).rstrip(os.pathsep)}
+        **os.environ,
+        "OMP_NUM_THREADS": str(asked["threads"]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python"), found]).rstrip(os.pathsep),
+    }
     environment.setdefault("TARN_LIBRARY", str(programs() / "libtarn_pytorch.so"))
-    command = [str(python), "-B", "-W", "ignore", "-m", "experiments.same_start_sides",
-               json.dumps(asked)]
+    command = [
+        str(python),
+        "-B",
+        "-W",
+        "ignore",
+        "-m",
+        "experiments.same_start_sides",
+        json.dumps(asked),
+    ]
     said: list[str] = []
     with tempfile.TemporaryFile("w+") as written:
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written,
-                              stderr=subprocess.PIPE, text=True, env=environment) as process:
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as process:
             try:
                 assert process.stderr is not None
                 for line in process.stderr:
@@ -76,21 +93,39 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
     if python is None:
         progress.note(f"same_start: not measured: {_MISSING}")
         return {"seeds": [settings.seed], "missing": _MISSING}
-    asked = {**_SHAPE[settings.size], "steps": _STEPS[settings.size], "seed": settings.seed,
-             "threads": settings.threads}
-    figures = measure(settings, progress, "both libraries", asked,
-                      lambda: _both(python, asked, progress))
+    asked = {
+        **_SHAPE[settings.size],
+        "steps": _STEPS[settings.size],
+        "seed": settings.seed,
+        "threads": settings.threads,
+    }
+    figures = measure(
+        settings, progress, "both libraries", asked, lambda: _both(python, asked, progress)
+    )
     return {"seeds": [settings.seed], "asked": asked, **figures}
 
 
 EXPERIMENT = Experiment(
-    name="same_start", title="The authors' library and tarn from the same weights",
+    name="same_start",
+    title="The authors' library and tarn from the same weights",
     paper="beyond the paper",
     claim="tarn computes what the authors' library computes: from the same weights, on the same "
-          "rows, with the same optimiser, training follows the same course.",
-    sources=("experiments/same_start.py", "experiments/same_start_sides.py", *_peer_files(),
-             "requirements-peers.txt", "python/tarn", "src/core", "src/kernels", "src/torch_nn",
-             "src/torch_ops"),
-    attention=("linear",), devices=("cpu",),
+    "rows, with the same optimiser, training follows the same course.",
+    sources=(
+        "experiments/same_start.py",
+        "experiments/same_start_sides.py",
+        *_peer_files(),
+        "requirements-peers.txt",
+        "python/tarn",
+        "src/core",
+        "src/kernels",
+        "src/torch_nn",
+        "src/torch_ops",
+    ),
+    attention=("linear",),
+    devices=("cpu",),
     minutes={"quick": 0.2, "cpu": 1.7, "full": 400},
-    run=run, criteria=criteria, page=page)
+    run=run,
+    criteria=criteria,
+    page=page,
+)

@@ -48,28 +48,56 @@ def criteria(result: JsonDict) -> list[Criterion]:
     cpu size on: ten updates tell nothing. How far runs may lie apart is measured
     too: fast-transformers against itself from weights one rounding away."""
     long = result["size"] != "quick"
-    lines = [Criterion.at_most("first loss, tarn against fast-transformers",
-                               _start(result, "tarn"), _START, "nats", part="the same function")]
-    for run, part in (("tarn", "the same course"),
-                      ("tarn_radam", "the same course with tarn's optimiser")):
+    lines = [
+        Criterion.at_most(
+            "first loss, tarn against fast-transformers",
+            _start(result, "tarn"),
+            _START,
+            "nats",
+            part="the same function",
+        )
+    ]
+    for run, part in (
+        ("tarn", "the same course"),
+        ("tarn_radam", "the same course with tarn's optimiser"),
+    ):
         text = _RUNS[run][0]
         early = _most(result, run, _EARLY) if long else None
-        lines.append(Criterion.at_most(
-            f"{text}: largest difference of a loss within {_EARLY} updates", early, _EARLY_APART,
-            "nats", part=part))
+        lines.append(
+            Criterion.at_most(
+                f"{text}: largest difference of a loss within {_EARLY} updates",
+                early,
+                _EARLY_APART,
+                "nats",
+                part=part,
+            )
+        )
         most, moved = _most(result, run), _most(result, "peer_moved")
         ratio = None
         if long and most is not None and moved is not None:
             ratio = most / max(moved, _FLOOR)
-        lines.append(Criterion.at_most(
-            f"{text}: largest difference of all, over what rounding makes of fast-transformers",
-            ratio, _ROUNDINGS, "x", part=part))
+        lines.append(
+            Criterion.at_most(
+                f"{text}: largest difference of all, over what rounding makes of fast-transformers",
+                ratio,
+                _ROUNDINGS,
+                "x",
+                part=part,
+            )
+        )
     worst = None
     if long and _runs(result):
         worst = max(run["losses"][-1] / run["losses"][0] for run in _runs(result).values())
     # Losses that stay where they began would agree whatever the libraries compute.
-    lines.append(Criterion.at_most("last loss over the first, worst run", worst, 0.9, "x",
-                                   part="a course that leads anywhere"))
+    lines.append(
+        Criterion.at_most(
+            "last loss over the first, worst run",
+            worst,
+            0.9,
+            "x",
+            part="a course that leads anywhere",
+        )
+    )
     return [*lines, *(_apart(result, run) for run in _DRAWN)]
 
 
@@ -77,9 +105,12 @@ def _apart(result: JsonDict, run: str) -> Criterion:
     """The largest difference in nats, reported for whoever wants the figure."""
     most = _most(result, run) if result["size"] != "quick" else None
     return Criterion(
-        f"{_RUNS[run][0]}: largest difference from fast-transformers' loss", "reported",
-        "not measured" if most is None else f"{most:.2g} nats", None if most is None else True,
-        reported=True)
+        f"{_RUNS[run][0]}: largest difference from fast-transformers' loss",
+        "reported",
+        "not measured" if most is None else f"{most:.2g} nats",
+        None if most is None else True,
+        reported=True,
+    )
 
 
 # --- The page -----------------------------------------------------------------
@@ -88,7 +119,7 @@ def _apart(result: JsonDict, run: str) -> Criterion:
 def _curve(values: list[float], most: int = 250) -> list[tuple[float, float]]:
     """Means over bins of updates."""
     size = max(1, -(-len(values) // most))
-    bins = [values[i:i + size] for i in range(0, len(values), size)]
+    bins = [values[i : i + size] for i in range(0, len(values), size)]
     return [(size * (i + 1), sum(one) / len(one)) for i, one in enumerate(bins)]
 
 
@@ -103,19 +134,32 @@ def _highest(values: list[float]) -> list[tuple[float, float]]:
 
 def _picture(result: JsonDict, figures: Figures) -> Picture:
     runs = _runs(result)
-    losses = [Series(_RUNS[name][0], _curve(runs[name]["losses"]), _RUNS[name][2], dash=dash)
-              for name, dash in (("peer", 0), ("tarn", 1))]
-    apart = [Series(_RUNS[name][0], _highest(runs[name]["differences"]), _RUNS[name][2])
-             for name in _DRAWN]
+    losses = [
+        Series(_RUNS[name][0], _curve(runs[name]["losses"]), _RUNS[name][2], dash=dash)
+        for name, dash in (("peer", 0), ("tarn", 1))
+    ]
+    apart = [
+        Series(_RUNS[name][0], _highest(runs[name]["differences"]), _RUNS[name][2])
+        for name in _DRAWN
+    ]
     return figures.lines(
-        "losses", [Panel(losses, "updates", "loss, nats", "Losses, on top of each other"),
-                   Panel(apart, "updates", "largest difference so far, nats",
-                         "Distance between them", log_y=True)],
+        "losses",
+        [
+            Panel(losses, "updates", "loss, nats", "Losses, on top of each other"),
+            Panel(
+                apart,
+                "updates",
+                "largest difference so far, nats",
+                "Distance between them",
+                log_y=True,
+            ),
+        ],
         "Losses of both libraries from the same weights, and their difference",
         "Left: the loss of each update before its step. Right: the largest difference so far "
         "from "
         "fast-transformers' loss; moved weights: fast-transformers against itself, each weight "
-        "moved to the neighbouring float32 number.")
+        "moved to the neighbouring float32 number.",
+    )
 
 
 def _table(result: JsonDict) -> Table:
@@ -124,16 +168,38 @@ def _table(result: JsonDict) -> Table:
         text, optimiser, _ = _RUNS[name]
         text = f"fast-transformers, {text}" if name == "peer_moved" else text
         differences = run["differences"]
-        rows.append([
-            text, optimiser, f"{run['losses'][-1]:.6f}",
-            *(None if name == "peer" else f"{one:.1e}" for one in
-              (differences[0], max(differences[:50]), max(differences), differences[-1])),
-            number(1000 * run["seconds"] / len(run["losses"]))])
+        rows.append(
+            [
+                text,
+                optimiser,
+                f"{run['losses'][-1]:.6f}",
+                *(
+                    None if name == "peer" else f"{one:.1e}"
+                    for one in (
+                        differences[0],
+                        max(differences[:50]),
+                        max(differences),
+                        differences[-1],
+                    )
+                ),
+                number(1000 * run["seconds"] / len(run["losses"])),
+            ]
+        )
     return Table(
-        ["run", "RAdam", "last loss, nats", "difference at first", "within 50 updates", "within all",
-         "at the end", "ms per update"], rows,
+        [
+            "run",
+            "RAdam",
+            "last loss, nats",
+            "difference at first",
+            "within 50 updates",
+            "within all",
+            "at the end",
+            "ms per update",
+        ],
+        rows,
         "Differences from the first row, in nats. Times include drawing the rows and are not a "
-        "benchmark: each run was made once, one after the other.")
+        "benchmark: each run was made once, one after the other.",
+    )
 
 
 def _agrees(result: JsonDict) -> str:
@@ -142,23 +208,32 @@ def _agrees(result: JsonDict) -> str:
         return "This size is too short to say."
     start = _start(result, "tarn")
     first = f"differ by {start:.1e} nats" if start else "are equal to all stored digits"
-    text = (f"From the same weights the first losses {first}, and all "
-            f"{number(result['measured']['asked']['steps'])} differ by at most {most:.1e} nats. ")
+    text = (
+        f"From the same weights the first losses {first}, and all "
+        f"{number(result['measured']['asked']['steps'])} differ by at most {most:.1e} nats. "
+    )
     if most <= _ROUNDINGS * moved:
-        text += (f"This is the effect of rounding: fast-transformers differs from itself by "
-                 f"{moved:.1e} if each weight is moved to the neighbouring float32 number.")
+        text += (
+            f"This is the effect of rounding: fast-transformers differs from itself by "
+            f"{moved:.1e} if each weight is moved to the neighbouring float32 number."
+        )
     else:
-        text += (f"Rounding alone explains {moved:.1e} of it: fast-transformers differs from "
-                 "itself by this much if each weight is moved to the neighbouring float32 number.")
+        text += (
+            f"Rounding alone explains {moved:.1e} of it: fast-transformers differs from "
+            "itself by this much if each weight is moved to the neighbouring float32 number."
+        )
     return text
 
 
 def _missing(result: JsonDict) -> Page:
     """The page where the environment with the peer was not there."""
     return Page(
-        headline="not measured", agrees=f"Not measured: {result['measured']['missing']}.",
-        differences=["the paper does not compare implementations"], sections=[],
-        theirs="none")
+        headline="not measured",
+        agrees=f"Not measured: {result['measured']['missing']}.",
+        differences=["the paper does not compare implementations"],
+        sections=[],
+        theirs="none",
+    )
 
 
 def page(result: JsonDict, figures: Figures) -> Page:
@@ -167,8 +242,11 @@ def page(result: JsonDict, figures: Figures) -> Page:
     measured, asked = result["measured"], result["measured"]["asked"]
     picture = _picture(result, figures)
     most = _most(result, "tarn")
-    headline = (f"losses at most {most:.1e} nats apart within {number(asked['steps'])} updates, "
-                + (f"{_start(result, 'tarn'):.1e}" if _start(result, "tarn") else "equal") + " at first")
+    headline = (
+        f"losses at most {most:.1e} nats apart within {number(asked['steps'])} updates, "
+        + (f"{_start(result, 'tarn'):.1e}" if _start(result, "tarn") else "equal")
+        + " at first"
+    )
     about = (
         f"The copy task in rows of {asked['seq_len']}, batch {asked['batch']}: "
         f"{asked['n_layers']} "
@@ -179,28 +257,43 @@ def page(result: JsonDict, figures: Figures) -> Page:
         "code, in one process. Dropout is 0, because the libraries draw their random numbers "
         "differently. fast-transformers is built by pip (scripts/bench_setup.sh), whose flags "
         "name no instruction set, so its causal product runs on SSE2. The builds for specific "
-        "instruction sets, which the benchmarks also have, are not used here.")
+        "instruction sets, which the benchmarks also have, are not used here."
+    )
     apart = (
         "Two programs that add the same numbers in a different order round differently, and "
         "training amplifies such differences, because each update starts from slightly "
         "different weights. Neither run is closer to exact arithmetic. Two terms of linear "
         "attention are computed differently. fast-transformers adds 1e-6 to the denominator; "
         "tarn by default adds nothing. And for x below 0, tarn computes elu(x) + 1 as exp(x), "
-        "without cancellation, while fast-transformers subtracts 1 and adds it again.")
-    scale = [parameters([measured["parameters"]]), f"{number(asked['steps'])} updates",
-             lasting([run["seconds"] for run in _runs(result).values()], "a run"),
-             "one seed"]
+        "without cancellation, while fast-transformers subtracts 1 and adds it again."
+    )
+    scale = [
+        parameters([measured["parameters"]]),
+        f"{number(asked['steps'])} updates",
+        lasting([run["seconds"] for run in _runs(result).values()], "a run"),
+        "one seed",
+    ]
     return Page(
         short="tarn trains as the authors' library does",
         figure=headline,
         scale=", ".join(scale),
-        headline=headline, agrees=_agrees(result), picture=picture, theirs="none",
-        differences=["the paper does not compare implementations; model, rows and optimiser "
-                     "are those of its copy task" + ("" if result["size"] == "full" else
-                     ", smaller and shorter"),
-                     "dropout 0 instead of 0.1, and no clipping of gradients"],
-        sections=[Section("Both libraries", [about, picture, _table(result)]),
-                  Section("Why they drift apart", [apart])],
-        tried={one.name: "the runs share rows, loss, optimiser and weights; the page also "
-                         "shows the effect of rounding alone."
-               for one in criteria(result)})
+        headline=headline,
+        agrees=_agrees(result),
+        picture=picture,
+        theirs="none",
+        differences=[
+            "the paper does not compare implementations; model, rows and optimiser "
+            "are those of its copy task"
+            + ("" if result["size"] == "full" else ", smaller and shorter"),
+            "dropout 0 instead of 0.1, and no clipping of gradients",
+        ],
+        sections=[
+            Section("Both libraries", [about, picture, _table(result)]),
+            Section("Why they drift apart", [apart]),
+        ],
+        tried={
+            one.name: "the runs share rows, loss, optimiser and weights; the page also "
+            "shows the effect of rounding alone."
+            for one in criteria(result)
+        },
+    )

@@ -47,8 +47,8 @@ class Rows:
             n = int(torch.randint(seq_len // 4, seq_len // 2 - 1, (), generator=self._random))
             word = torch.randint(1, SYMBOLS, (n,), generator=self._random)
             tokens[row, :n] = word
-            tokens[row, n + 1:2 * n + 1] = word
-            counted[row, n - 1:2 * n] = 1
+            tokens[row, n + 1 : 2 * n + 1] = word
+            counted[row, n - 1 : 2 * n] = 1
         return tokens[:, :-1], tokens[:, 1:], counted
 
 
@@ -64,9 +64,15 @@ class CopyModel(torch.nn.Module):
         masking = importlib.import_module(f"{library}.masking")
         self.embedding = torch.nn.Embedding(SYMBOLS, half)
         self.encoder = builder.from_kwargs(
-            n_layers=asked["n_layers"], n_heads=heads, query_dimensions=width // heads,
-            value_dimensions=width // heads, feed_forward_dimensions=4 * width,
-            attention_type="causal-linear", activation="relu", dropout=0.0).get()
+            n_layers=asked["n_layers"],
+            n_heads=heads,
+            query_dimensions=width // heads,
+            value_dimensions=width // heads,
+            feed_forward_dimensions=4 * width,
+            attention_type="causal-linear",
+            activation="relu",
+            dropout=0.0,
+        ).get()
         self.head = torch.nn.Linear(width, SYMBOLS)
         self.mask = masking.TriangularCausalMask(seq_len)
         turns = torch.exp(torch.arange(0, half, 2) * (-math.log(10000.0) / half))
@@ -81,8 +87,9 @@ class CopyModel(torch.nn.Module):
 
 
 def torch_radam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-    return torch.optim.RAdam(parameters, lr=RATE, weight_decay=DECAY, decoupled_weight_decay=True,
-                             foreach=True)
+    return torch.optim.RAdam(
+        parameters, lr=RATE, weight_decay=DECAY, decoupled_weight_decay=True, foreach=True
+    )
 
 
 def tarn_radam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -102,8 +109,12 @@ def moved(weights: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     return {name: one(weight) for name, weight in weights.items()}
 
 
-def learn(library: str, weights: dict[str, Tensor], asked: JsonDict,
-          optimiser: Callable[[Iterable[Tensor]], torch.optim.Optimizer]) -> JsonDict:
+def learn(
+    library: str,
+    weights: dict[str, Tensor],
+    asked: JsonDict,
+    optimiser: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+) -> JsonDict:
     """Losses of all updates, each before its step."""
     model = CopyModel(library, asked)
     model.load_state_dict(weights)
@@ -115,7 +126,8 @@ def learn(library: str, weights: dict[str, Tensor], asked: JsonDict,
         tokens, targets, counted = rows.draw()
         update.zero_grad()
         each = torch.nn.functional.cross_entropy(
-            model(tokens).flatten(0, 1), targets.flatten(), reduction="none")
+            model(tokens).flatten(0, 1), targets.flatten(), reduction="none"
+        )
         loss = (each * counted.flatten()).sum() / counted.sum()
         loss.backward()
         update.step()
@@ -140,11 +152,15 @@ def both(asked: JsonDict) -> JsonDict:
         print(f"{name} done", file=sys.stderr, flush=True)
     for run in runs.values():
         # Differences are taken here, where no digit is lost: results keep only six.
-        run["differences"] = [abs(a - b) for a, b in zip(run["losses"], runs["peer"]["losses"],
-                                                         strict=True)]
-    return {"runs": runs, "torch": torch.__version__,
-            "parameters": sum(one.numel() for one in weights.values()),
-            "peer_version": importlib.metadata.version("pytorch-fast-transformers")}
+        run["differences"] = [
+            abs(a - b) for a, b in zip(run["losses"], runs["peer"]["losses"], strict=True)
+        ]
+    return {
+        "runs": runs,
+        "torch": torch.__version__,
+        "parameters": sum(one.numel() for one in weights.values()),
+        "peer_version": importlib.metadata.version("pytorch-fast-transformers"),
+    }
 
 
 if __name__ == "__main__":

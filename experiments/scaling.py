@@ -52,8 +52,12 @@ class Points:
     def __enter__(self) -> Points:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._process is not None:
             self._process.communicate()  # closes its input: it ends
 
@@ -61,8 +65,12 @@ class Points:
         """The measuring process's answer; ExperimentError where it has none."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-B", "-m", "experiments.scaling_point"], cwd=ROOT, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                [sys.executable, "-B", "-m", "experiments.scaling_point"],
+                cwd=ROOT,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -105,8 +113,12 @@ def heads_of(form: str, seq_len: int, width: int, threads: int) -> int:
     """Heads that are measured, a power of two; no fewer than threads. Linear
     attention, whose memory is compared with the least, always has all."""
     heads = HEADS
-    while form != "linear" and heads // 2 >= threads and heads > 1 and (
-            planned_s(form, seq_len, width, heads) > LONGEST_CALL_S):
+    while (
+        form != "linear"
+        and heads // 2 >= threads
+        and heads > 1
+        and (planned_s(form, seq_len, width, heads) > LONGEST_CALL_S)
+    ):
         heads //= 2
     return heads
 
@@ -120,7 +132,8 @@ def slope(points: Sequence[tuple[float, float]], least: float = SLOPE_FROM) -> f
     mean_x = sum(x for x, _ in logs) / len(logs)
     mean_y = sum(y for _, y in logs) / len(logs)
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum(
-        (x - mean_x) ** 2 for x, _ in logs)
+        (x - mean_x) ** 2 for x, _ in logs
+    )
 
 
 def half_of_memory() -> int:
@@ -145,24 +158,34 @@ class Run:
         # its process, and no growth is fitted below 2^12 anyway.
         self.lengths = [1 << p for p in range(9, 1 + settings.pick(quick=10, cpu=16, full=20))]
         self.widths = settings.pick(quick=(32,), cpu=(32, 64), full=(32, 64))
-        self.dtypes = settings.pick(quick=("float32",), cpu=("float32",),
-                                    full=("float32", "bfloat16"))
-        self.tokens = {form: settings.pick(quick=min(n, 1 << 10), cpu=n, full=n)
-                       for form, n in TOKENS.items()}
+        self.dtypes = settings.pick(
+            quick=("float32",), cpu=("float32",), full=("float32", "bfloat16")
+        )
+        self.tokens = {
+            form: settings.pick(quick=min(n, 1 << 10), cpu=n, full=n) for form, n in TOKENS.items()
+        }
         self.repeats = settings.pick(quick=3, cpu=15, full=15)
         self.seconds = settings.pick(quick=0.05, cpu=2.0, full=10.0)
         # New pages weigh nothing in a long call of the blocked form.
-        self.longest_twice = {"softmax": self.seconds, "linear": 6 * self.seconds,
-                              "naive": settings.pick(quick=0.0, cpu=6.0, full=40.0),
-                              "reformer": settings.pick(quick=0.0, cpu=1.0, full=40.0)}
+        self.longest_twice = {
+            "softmax": self.seconds,
+            "linear": 6 * self.seconds,
+            "naive": settings.pick(quick=0.0, cpu=6.0, full=40.0),
+            "reformer": settings.pick(quick=0.0, cpu=1.0, full=40.0),
+        }
         # Blocked softmax takes four times as long at each length.
         self.longest_softmax = settings.pick(quick=1 << 10, cpu=1 << 16, full=1 << 18)
 
     def series(self) -> list[tuple[str, int, str]]:
         """(form, width, dtype); only tarn's kernels are run in bfloat16."""
         forms = [form for kind in self.settings.attentions for form in FORMS[kind]]
-        return [(form, width, dtype) for dtype in self.dtypes for width in self.widths
-                for form in forms if dtype == "float32" or form in ("linear", "softmax")]
+        return [
+            (form, width, dtype)
+            for dtype in self.dtypes
+            for width in self.widths
+            for form in forms
+            if dtype == "float32" or form in ("linear", "softmax")
+        ]
 
     def plan(self) -> None:
         """Tells the progress all points but those that will not be measured."""
@@ -174,8 +197,7 @@ class Run:
                 if planned_bytes(form, seq_len, width, dtype) > self.half:
                     continue
                 heads = heads_of(form, seq_len, width, self.settings.threads)
-                call = planned_s(form, seq_len, width, heads) * max(
-                    1, self.tokens[form] // seq_len)
+                call = planned_s(form, seq_len, width, heads) * max(1, self.tokens[form] // seq_len)
                 seconds[part(form, width, seq_len, dtype)] = 0.3 + self._calls_s(form, call)
         if self.crosses():
             for width in self.widths:
@@ -194,8 +216,9 @@ class Run:
     def crosses(self) -> bool:
         return {"linear", "softmax"} <= set(self.settings.attentions)
 
-    def point(self, form: str, width: int, dtype: str, seq_len: int,
-              before: JsonDict | None) -> JsonDict:
+    def point(
+        self, form: str, width: int, dtype: str, seq_len: int, before: JsonDict | None
+    ) -> JsonDict:
         """One row. `before` is the row of half the length: it tells what this
         one will take."""
         row: JsonDict = {"form": form, "width": width, "dtype": dtype, "seq_len": seq_len}
@@ -209,22 +232,43 @@ class Run:
         threads = self.settings.threads
         heads = heads_of(form, seq_len, width, threads)
         batch = max(1, self.tokens[form] // seq_len)
-        request = {"kind": "point", "form": form, "batch": batch, "seq_len": seq_len,
-                   "heads": heads, "width": width, "dtype": dtype, "threads": threads,
-                   "repeats": self.repeats, "seconds": self.seconds,
-                   "longest_twice": self.longest_twice[form], "seed": self.settings.seed}
-        found = measure(self.settings, self.progress, part(form, width, seq_len, dtype), request,
-                        lambda: self.points.ask(request))
+        request = {
+            "kind": "point",
+            "form": form,
+            "batch": batch,
+            "seq_len": seq_len,
+            "heads": heads,
+            "width": width,
+            "dtype": dtype,
+            "threads": threads,
+            "repeats": self.repeats,
+            "seconds": self.seconds,
+            "longest_twice": self.longest_twice[form],
+            "seed": self.settings.seed,
+        }
+        found = measure(
+            self.settings,
+            self.progress,
+            part(form, width, seq_len, dtype),
+            request,
+            lambda: self.points.ask(request),
+        )
         samples = batch * heads / HEADS
         return row | {
-            "fits": True, "batch": batch, "heads": heads, "repeats": found["repeats"],
-            "buffers_reused": found["buffers_reused"], "sample_s": found["wall_s"] / samples,
+            "fits": True,
+            "batch": batch,
+            "heads": heads,
+            "repeats": found["repeats"],
+            "buffers_reused": found["buffers_reused"],
+            "sample_s": found["wall_s"] / samples,
             "sample_cpu_s": found["cpu_s"] / samples,
             # Reformer's scratch does not go with the heads: not to be scaled.
-            "sample_bytes": (None if form == "reformer" and heads < HEADS
-                             else found["peak_bytes"] / samples),
+            "sample_bytes": (
+                None if form == "reformer" and heads < HEADS else found["peak_bytes"] / samples
+            ),
             "needed_bytes": planned_bytes(form, seq_len, width, dtype),
-            "least_bytes": least_bytes(seq_len, width, 4 if dtype == "float32" else 2)}
+            "least_bytes": least_bytes(seq_len, width, 4 if dtype == "float32" else 2),
+        }
 
     def rows(self) -> list[JsonDict]:
         rows = []
@@ -238,18 +282,26 @@ class Run:
     def crossovers(self) -> dict[str, JsonDict]:
         if not self.crosses():
             return {}
-        lengths = self.settings.pick(quick=(16, 256), cpu=CROSSOVER_LENGTHS,
-                                     full=CROSSOVER_LENGTHS)
+        lengths = self.settings.pick(quick=(16, 256), cpu=CROSSOVER_LENGTHS, full=CROSSOVER_LENGTHS)
         found = {}
         for width in self.widths:
-            request = {"kind": "crossover", "width": width, "heads": HEADS,
-                       "lengths": list(lengths),
-                       "tokens": self.settings.pick(quick=1 << 10, cpu=1 << 12, full=1 << 12),
-                       "threads": self.settings.threads, "seed": self.settings.seed,
-                       "repeats": self.settings.pick(quick=3, cpu=9, full=9)}
+            request = {
+                "kind": "crossover",
+                "width": width,
+                "heads": HEADS,
+                "lengths": list(lengths),
+                "tokens": self.settings.pick(quick=1 << 10, cpu=1 << 12, full=1 << 12),
+                "threads": self.settings.threads,
+                "seed": self.settings.seed,
+                "repeats": self.settings.pick(quick=3, cpu=9, full=9),
+            }
             found[str(width)] = measure(
-                self.settings, self.progress, f"crossover, {width} wide", request,
-                lambda asked=request: self.points.ask(asked))
+                self.settings,
+                self.progress,
+                f"crossover, {width} wide",
+                request,
+                lambda asked=request: self.points.ask(asked),
+            )
         return found
 
 
@@ -266,12 +318,19 @@ def slopes(rows: Sequence[JsonDict]) -> list[JsonDict]:
     for row in rows:
         if row["fits"]:
             series.setdefault((row["form"], row["width"], row["dtype"]), []).append(row)
-    return [{"form": form, "width": width, "dtype": dtype,
-             "time": slope([(r["seq_len"], r["sample_s"]) for r in found]),
-             "cpu": slope([(r["seq_len"], r["sample_cpu_s"]) for r in found]),
-             "memory": slope([(r["seq_len"], r["sample_bytes"]) for r in found
-                              if r["sample_bytes"] is not None])}
-            for (form, width, dtype), found in series.items()]
+    return [
+        {
+            "form": form,
+            "width": width,
+            "dtype": dtype,
+            "time": slope([(r["seq_len"], r["sample_s"]) for r in found]),
+            "cpu": slope([(r["seq_len"], r["sample_cpu_s"]) for r in found]),
+            "memory": slope(
+                [(r["seq_len"], r["sample_bytes"]) for r in found if r["sample_bytes"] is not None]
+            ),
+        }
+        for (form, width, dtype), found in series.items()
+    ]
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
@@ -280,10 +339,17 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
         work = Run(settings, progress, points)
         work.plan()
         rows = work.rows()
-        return {"seeds": [settings.seed], "rows": rows, "slopes": slopes(rows),
-                "crossover": work.crossovers(), "heads": HEADS, "tokens": work.tokens,
-                "repeats": work.repeats, "longest_twice": work.longest_twice,
-                "half_of_memory": work.half}
+        return {
+            "seeds": [settings.seed],
+            "rows": rows,
+            "slopes": slopes(rows),
+            "crossover": work.crossovers(),
+            "heads": HEADS,
+            "tokens": work.tokens,
+            "repeats": work.repeats,
+            "longest_twice": work.longest_twice,
+            "half_of_memory": work.half,
+        }
 
 
 def criteria(result: JsonDict) -> list[Criterion]:
@@ -299,17 +365,27 @@ def page(result: JsonDict, figures: Figures) -> Page:
 
 
 SOURCES: tuple[Any, ...] = (
-    "experiments/scaling.py", "experiments/scaling_point.py", "experiments/core/machine.py",
-    "bench/memory.py", "bench/harness.py", "bench/torch_forms.py", "python/tarn/ops",
-    "src/config", "src/core", "src/kernels", "src/torch_nn", "src/torch_ops")
+    "experiments/scaling.py",
+    "experiments/scaling_point.py",
+    "experiments/core/machine.py",
+    "bench/memory.py",
+    "bench/harness.py",
+    "bench/torch_forms.py",
+    "python/tarn/ops",
+    "src/config",
+    "src/core",
+    "src/kernels",
+    "src/torch_nn",
+    "src/torch_ops",
+)
 
 EXPERIMENT = Experiment(
     name="scaling",
     title="Time and memory against the sequence length",
     paper="Figure 1",
     claim="Linear attention takes time and memory proportional to the sequence length; softmax "
-          "attention takes time proportional to its square, and also memory if it stores its "
-          "scores.",
+    "attention takes time proportional to its square, and also memory if it stores its "
+    "scores.",
     sources=SOURCES,
     attention=("linear", "softmax", "reformer"),
     devices=("cpu",),  # it plans with the rates and the memory of the CPU's kernels

@@ -19,8 +19,12 @@ from experiments.core import (
     size,
 )
 
-NAMES = {"linear": "linear", "softmax": "softmax, blocked", "naive": "softmax, naive",
-         "reformer": "reformer"}
+NAMES = {
+    "linear": "linear",
+    "softmax": "softmax, blocked",
+    "naive": "softmax, naive",
+    "reformer": "reformer",
+}
 _PROSE = {"softmax": "blocked softmax", "naive": "naive softmax", "reformer": "reformer"}
 # Growth is fitted from here up. Naive softmax fits the memory for few lengths only: its time is
 # fitted from the shortest one, its memory from where the fixed part of a process no longer weighs.
@@ -36,8 +40,9 @@ def _slope(result: JsonDict, form: str, width: int, what: str) -> float | None:
     return None
 
 
-def _time_growth(result: JsonDict, form: str, width: int, key: str = "sample_s",
-                 dtype: str = "float32") -> float | None:
+def _time_growth(
+    result: JsonDict, form: str, width: int, key: str = "sample_s", dtype: str = "float32"
+) -> float | None:
     """Exponent of time, over the lengths that were timed more than once."""
     rows = [row for row in _rows(result, form, width, dtype) if row["repeats"] >= _LEAST_CALLS]
     return _growth(rows, key, _NAIVE_TIME_FROM if form == "naive" else _FROM)
@@ -49,8 +54,11 @@ def _widths(result: JsonDict) -> list[int]:
 
 def _rows(result: JsonDict, form: str, width: int, dtype: str = "float32") -> list[JsonDict]:
     """Measured rows, by length."""
-    return [row for row in result["measured"]["rows"]
-            if row["fits"] and (row["form"], row["width"], row["dtype"]) == (form, width, dtype)]
+    return [
+        row
+        for row in result["measured"]["rows"]
+        if row["fits"] and (row["form"], row["width"], row["dtype"]) == (form, width, dtype)
+    ]
 
 
 def _forms(result: JsonDict) -> list[str]:
@@ -65,24 +73,46 @@ def criteria(result: JsonDict) -> list[Criterion]:
     what grows as N^2 in memory; in blocks it does not, and that is only reported."""
     found = []
     for width in _widths(result):
-        grows = lambda form, what: (f"{NAMES[form]}, {width} wide: {what} grows as N to the "
-                                    "power of")
+        grows = lambda form, what: f"{NAMES[form]}, {width} wide: {what} grows as N to the power of"
         naive_memory = _growth(_rows(result, "naive", width), "sample_bytes")
         found += [
-            Criterion.between(grows("linear", "time"), _time_growth(result, "linear", width),
-                              0.9, 1.1, part="linear attention's time in proportion to N"),
-            Criterion.between(grows("linear", "memory"),
-                              _slope(result, "linear", width, "memory"), 0.9, 1.1,
-                              part="linear attention's memory in proportion to N"),
-            Criterion.between(grows("softmax", "time"), _time_growth(result, "softmax", width),
-                              1.8, 2.2, part="blocked softmax's time as N^2"),
+            Criterion.between(
+                grows("linear", "time"),
+                _time_growth(result, "linear", width),
+                0.9,
+                1.1,
+                part="linear attention's time in proportion to N",
+            ),
+            Criterion.between(
+                grows("linear", "memory"),
+                _slope(result, "linear", width, "memory"),
+                0.9,
+                1.1,
+                part="linear attention's memory in proportion to N",
+            ),
+            Criterion.between(
+                grows("softmax", "time"),
+                _time_growth(result, "softmax", width),
+                1.8,
+                2.2,
+                part="blocked softmax's time as N^2",
+            ),
             # Naive softmax's scores outgrow the caches on the way, which adds to N^2 but is
             # far from N^3.
-            Criterion.between(grows("naive", "time"),
-                              _time_growth(result, "naive", width), 1.8, 2.5,
-                              part="naive softmax's time as N^2"),
-            Criterion.between(grows("naive", "memory"), naive_memory, 1.8, 2.2,
-                              part="naive softmax's memory as N^2"),
+            Criterion.between(
+                grows("naive", "time"),
+                _time_growth(result, "naive", width),
+                1.8,
+                2.5,
+                part="naive softmax's time as N^2",
+            ),
+            Criterion.between(
+                grows("naive", "memory"),
+                naive_memory,
+                1.8,
+                2.2,
+                part="naive softmax's memory as N^2",
+            ),
             _reported(grows("softmax", "memory"), _slope(result, "softmax", width, "memory")),
             _crossover(result, width),
         ]
@@ -99,12 +129,15 @@ def _reported(name: str, value: float | None) -> Criterion:
 def _growth(rows: list[JsonDict], key: str, least: int = _NAIVE_MEMORY_FROM) -> float | None:
     """Exponent p of N^p by least squares of the logarithms, over the lengths from
     `least` up; None of fewer than three."""
-    points = [(math.log(row["seq_len"]), math.log(row[key])) for row in rows
-              if row["seq_len"] >= least and row[key]]
+    points = [
+        (math.log(row["seq_len"]), math.log(row[key]))
+        for row in rows
+        if row["seq_len"] >= least and row[key]
+    ]
     if len(points) < 3:
         return None
     x, y = (statistics.fmean(axis) for axis in zip(*points))
-    return (sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points))
+    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
 
 
 def _crossover(result: JsonDict, width: int) -> Criterion:
@@ -114,10 +147,17 @@ def _crossover(result: JsonDict, width: int) -> Criterion:
         return Criterion(name, "reported", "not measured", None, reported=True)
     at = [crossed["crossover_softmax"], crossed["crossover_naive"]]
     shortest = crossed["rows"][0]["seq_len"]
-    texts = ["none" if x is None else f"N = {number(x)}" if x > shortest
-             else f"every N from {shortest}" for x in at]
-    return Criterion(name, "reported", f"{texts[0]} against blocked softmax, "
-                     f"{texts[1]} against naive", True, reported=True)
+    texts = [
+        "none" if x is None else f"N = {number(x)}" if x > shortest else f"every N from {shortest}"
+        for x in at
+    ]
+    return Criterion(
+        name,
+        "reported",
+        f"{texts[0]} against blocked softmax, {texts[1]} against naive",
+        True,
+        reported=True,
+    )
 
 
 def _ratio(result: JsonDict, other: str, width: int) -> tuple[int, float] | None:
@@ -132,33 +172,52 @@ def _ratio(result: JsonDict, other: str, width: int) -> tuple[int, float] | None
 
 def _figure(result: JsonDict, figures: Figures, width: int) -> Picture:
     def panel(key: str, scale: float, title: str, y: str) -> Panel:
-        lines = [Series(NAMES[form], [(row["seq_len"], row[key] * scale)
-                                      for row in _rows(result, form, width)
-                                      if row[key] is not None],
-                        kind=form, marker=True) for form in _forms(result)]
+        lines = [
+            Series(
+                NAMES[form],
+                [
+                    (row["seq_len"], row[key] * scale)
+                    for row in _rows(result, form, width)
+                    if row[key] is not None
+                ],
+                kind=form,
+                marker=True,
+            )
+            for form in _forms(result)
+        ]
         return Panel(lines, "sequence length N", y, title, log_x=True, log_y=True, x_base=2)
 
     return figures.lines(
         f"width-{width}",
-        [panel("sample_s", 1e3, "Time of a sequence", "ms"),
-         panel("sample_bytes", 1e-6, "Peak memory of a sequence", "MB")],
+        [
+            panel("sample_s", 1e3, "Time of a sequence", "ms"),
+            panel("sample_bytes", 1e-6, "Peak memory of a sequence", "MB"),
+        ],
         f"Time and memory of one sequence against the sequence length, {width} wide",
         f"Causal attention with its gradient, 8 heads, {width} wide. Both axes are logarithmic: "
         "a straight line of slope 1 is linear growth, of slope 2 quadratic growth. A line ends "
-        "where the next length does not fit into half of the memory or is not measured.")
+        "where the next length does not fit into half of the memory or is not measured.",
+    )
 
 
 def _table(result: JsonDict, width: int, what: str) -> Table:
     """One row a length, one column a form."""
     rows = result["measured"]["rows"]
     forms, dtypes = _forms(result), list(dict.fromkeys(row["dtype"] for row in rows))
-    columns = [(form, dtype) for dtype in dtypes for form in forms
-               if any((r["form"], r["dtype"]) == (form, dtype) for r in rows)]
+    columns = [
+        (form, dtype)
+        for dtype in dtypes
+        for form in forms
+        if any((r["form"], r["dtype"]) == (form, dtype) for r in rows)
+    ]
     cells = {(r["form"], r["dtype"], r["seq_len"]): r for r in rows if r["width"] == width}
-    head = ["N"] + [NAMES[form] + ("" if dtype == "float32" else f" ({dtype})")
-                    for form, dtype in columns]
-    body = [[number(n)] + [_cell(cells.get((form, dtype, n)), what) for form, dtype in columns]
-            for n in sorted({row["seq_len"] for row in rows})]
+    head = ["N"] + [
+        NAMES[form] + ("" if dtype == "float32" else f" ({dtype})") for form, dtype in columns
+    ]
+    body = [
+        [number(n)] + [_cell(cells.get((form, dtype, n)), what) for form, dtype in columns]
+        for n in sorted({row["seq_len"] for row in rows})
+    ]
     return Table(head, body, _note(result, what))
 
 
@@ -183,20 +242,26 @@ def _scaled(row: JsonDict) -> str:
 def _note(result: JsonDict, what: str) -> str:
     half = size(result["measured"]["half_of_memory"])
     if what == "memory":
-        return ("Peak resident memory above that of a process that has run 64 tokens, "
-                "including inputs and gradients, measured on the first call of a fresh process "
-                "and divided by the batch. Reformer's scratch memory does not scale with the "
-                "heads: its memory is given only if all 8 ran. \"does not fit\": would exceed "
-                f"half of the memory, {half}, extrapolated from the previous length.")
+        return (
+            "Peak resident memory above that of a process that has run 64 tokens, "
+            "including inputs and gradients, measured on the first call of a fresh process "
+            "and divided by the batch. Reformer's scratch memory does not scale with the "
+            'heads: its memory is given only if all 8 ran. "does not fit": would exceed '
+            f"half of the memory, {half}, extrapolated from the previous length."
+        )
     measured = result["measured"]
-    longest = ", ".join(f"{NAMES[form]} {number(seconds)}"
-                        for form, seconds in measured["longest_twice"].items()
-                        if form in _forms(result))
-    return (f"Fastest of up to {measured['repeats']} calls after two warm-up calls, divided by "
-            f"the batch. Calls longer than these limits (in seconds) are timed once, without "
-            f"warm-up: {longest}. Times of one call are marked and not used for fits of "
-            "growth. Heads are independent: if a call takes long, only some of the 8 heads are "
-            "measured, and time and memory are scaled, as marked.")
+    longest = ", ".join(
+        f"{NAMES[form]} {number(seconds)}"
+        for form, seconds in measured["longest_twice"].items()
+        if form in _forms(result)
+    )
+    return (
+        f"Fastest of up to {measured['repeats']} calls after two warm-up calls, divided by "
+        f"the batch. Calls longer than these limits (in seconds) are timed once, without "
+        f"warm-up: {longest}. Times of one call are marked and not used for fits of "
+        "growth. Heads are independent: if a call takes long, only some of the 8 heads are "
+        "measured, and time and memory are scaled, as marked."
+    )
 
 
 def _slopes(result: JsonDict) -> Table:
@@ -208,15 +273,23 @@ def _slopes(result: JsonDict) -> Table:
         if one["form"] == "naive":
             memory = _growth(_rows(*of, one["dtype"]), "sample_bytes")
         if times[0] is not None:
-            rows.append([NAMES[one["form"]], one["width"], one["dtype"],
-                         *(number(value) for value in (*times, memory))])
-    return Table(["attention", "width", "numbers", "time", "processor time", "memory"],
-                 rows,
-                 f"Exponent p of N^p: least squares of the logarithms over lengths of at least "
-                 f"{_FROM:,}, for naive softmax of at least {_NAIVE_TIME_FROM} (time) and "
-                 f"{_NAIVE_MEMORY_FROM:,} (memory). Times of a single call are left out. "
-                 "Processor "
-                 "time separates growth from other work on the machine.")
+            rows.append(
+                [
+                    NAMES[one["form"]],
+                    one["width"],
+                    one["dtype"],
+                    *(number(value) for value in (*times, memory)),
+                ]
+            )
+    return Table(
+        ["attention", "width", "numbers", "time", "processor time", "memory"],
+        rows,
+        f"Exponent p of N^p: least squares of the logarithms over lengths of at least "
+        f"{_FROM:,}, for naive softmax of at least {_NAIVE_TIME_FROM} (time) and "
+        f"{_NAIVE_MEMORY_FROM:,} (memory). Times of a single call are left out. "
+        "Processor "
+        "time separates growth from other work on the machine.",
+    )
 
 
 def _least(result: JsonDict) -> str:
@@ -226,40 +299,65 @@ def _least(result: JsonDict) -> str:
         if rows:
             last = rows[-1]
             parts.append(f"{last['sample_bytes'] / last['least_bytes']:.2f} times at {width} wide")
-    return ("Queries, keys, values, the result, the gradients of all four and this form's one "
-            "denominator per row take 8 N (8 D b + 4) bytes for 8 heads, D wide, with b bytes "
-            f"per number. Linear attention takes {', '.join(parts)} as much at the longest N: "
-            "its state does not depend on N." if parts else "Linear attention was not run.")
+    return (
+        "Queries, keys, values, the result, the gradients of all four and this form's one "
+        "denominator per row take 8 N (8 D b + 4) bytes for 8 heads, D wide, with b bytes "
+        f"per number. Linear attention takes {', '.join(parts)} as much at the longest N: "
+        "its state does not depend on N."
+        if parts
+        else "Linear attention was not run."
+    )
 
 
 def _crossings(result: JsonDict) -> Table:
     rows = []
     for width, found in result["measured"]["crossover"].items():
         for row in found["rows"]:
-            rows.append([int(width), number(row["seq_len"]), number(row["linear_s"] * 1e6),
-                         f"{number(row['softmax_over_linear'])}x",
-                         f"{number(row['naive_over_linear'])}x"])
-    return Table(["width", "N", "linear, us a sequence", "blocked softmax over linear",
-                  "naive softmax over linear"], rows,
-                 "The three run in turn in one process, with the same number of tokens per "
-                 "call (4,096 except at the quick size); ratios are medians over pairs. The "
-                 "crossover is the length above which the ratio stays above 1, interpolated "
-                 "between two lengths on a logarithmic scale.")
+            rows.append(
+                [
+                    int(width),
+                    number(row["seq_len"]),
+                    number(row["linear_s"] * 1e6),
+                    f"{number(row['softmax_over_linear'])}x",
+                    f"{number(row['naive_over_linear'])}x",
+                ]
+            )
+    return Table(
+        [
+            "width",
+            "N",
+            "linear, us a sequence",
+            "blocked softmax over linear",
+            "naive softmax over linear",
+        ],
+        rows,
+        "The three run in turn in one process, with the same number of tokens per "
+        "call (4,096 except at the quick size); ratios are medians over pairs. The "
+        "crossover is the length above which the ratio stays above 1, interpolated "
+        "between two lengths on a logarithmic scale.",
+    )
 
 
 def _headline(result: JsonDict) -> str:
-    slopes = [_time_growth(result, form, width) for form in ("linear", "softmax")
-              for width in _widths(result)]
+    slopes = [
+        _time_growth(result, form, width)
+        for form in ("linear", "softmax")
+        for width in _widths(result)
+    ]
     if not slopes or any(one is None for one in slopes):
         return "Lengths of at least 4,096 were not measured for both; no growth is fitted."
     half = len(slopes) // 2
-    low, high = (" and ".join(dict.fromkeys(f"{s:.2f}" for s in part if s is not None))
-                 for part in (slopes[:half], slopes[half:]))
+    low, high = (
+        " and ".join(dict.fromkeys(f"{s:.2f}" for s in part if s is not None))
+        for part in (slopes[:half], slopes[half:])
+    )
     ratios = [r for w in _widths(result) if (r := _ratio(result, "softmax", w))]
     faster = " and ".join(f"{number(r[1])}x" for r in ratios)
-    return (f"Time grows as N^{low} (linear) and N^{high} (blocked softmax); "
-            f"linear is {faster} faster at N = {ratios[0][0]:,}; softmax is faster "
-            f"{_softmax_faster(result)}.")
+    return (
+        f"Time grows as N^{low} (linear) and N^{high} (blocked softmax); "
+        f"linear is {faster} faster at N = {ratios[0][0]:,}; softmax is faster "
+        f"{_softmax_faster(result)}."
+    )
 
 
 def _figure_of(result: JsonDict) -> str:
@@ -276,9 +374,13 @@ def _softmax_faster(result: JsonDict) -> str:
     told = {}
     for width in _widths(result):
         found = sorted({n for form in ("softmax", "naive") for n in faster.get((form, width), [])})
-        told[width] = ("at no length measured" if not found
-                       else f"to N = {number(found[-1])}" if found == lengths[width][:len(found)]
-                       else f"at N = {_listed(found)}")
+        told[width] = (
+            "at no length measured"
+            if not found
+            else f"to N = {number(found[-1])}"
+            if found == lengths[width][: len(found)]
+            else f"at N = {_listed(found)}"
+        )
     if len(set(told.values())) == 1:
         return next(iter(told.values()))
     return ", ".join(f"{text} ({width} wide)" for width, text in told.items())
@@ -287,25 +389,38 @@ def _softmax_faster(result: JsonDict) -> str:
 def _lengths(result: JsonDict) -> dict[int, list[int]]:
     """The lengths at which linear attention is timed, short and long, by width."""
     crossed = result["measured"]["crossover"]
-    return {width: sorted({row["seq_len"] for rows in (
-        crossed.get(str(width), {"rows": []})["rows"], _rows(result, "linear", width))
-        for row in rows}) for width in _widths(result)}
+    return {
+        width: sorted(
+            {
+                row["seq_len"]
+                for rows in (
+                    crossed.get(str(width), {"rows": []})["rows"],
+                    _rows(result, "linear", width),
+                )
+                for row in rows
+            }
+        )
+        for width in _widths(result)
+    }
 
 
 def _agrees(result: JsonDict) -> str:
     claims = [one for one in criteria(result) if one.claims]
     missed = [one for one in claims if one.holds is False]
     if any(one.holds is None for one in claims):
-        text = ("Growth is not fitted: that needs lengths of at least 4,096 for linear and "
-                "softmax. ")
+        text = "Growth is not fitted: that needs lengths of at least 4,096 for linear and softmax. "
     elif not missed:
-        text = ("As in the paper, linear attention grows in proportion to N in time and "
-                "memory. Softmax grows as N^2 in time, and also in memory if it stores its "
-                "scores. ")
+        text = (
+            "As in the paper, linear attention grows in proportion to N in time and "
+            "memory. Softmax grows as N^2 in time, and also in memory if it stores its "
+            "scores. "
+        )
     else:
         found = "; ".join(f"{one.name} {one.got}, where {one.wanted} is required" for one in missed)
-        text = (f"The paper's growth is met in {len(claims) - len(missed)} of {len(claims)} "
-                f"criteria. The others are not: {found}. ")
+        text = (
+            f"The paper's growth is met in {len(claims) - len(missed)} of {len(claims)} "
+            f"criteria. The others are not: {found}. "
+        )
     if not _rows(result, "linear", _widths(result)[0]):
         return text
     return text + _fastest(result) + _memory_of_softmax(result)
@@ -336,8 +451,10 @@ def _fastest(result: JsonDict) -> str:
     faster = _faster(result)
     if not faster:
         return "Linear attention is the fastest at every length measured. "
-    parts = "; ".join(f"{_PROSE[form]} at N = {_listed(lengths)} ({width} wide)"
-                      for (form, width), lengths in faster.items())
+    parts = "; ".join(
+        f"{_PROSE[form]} at N = {_listed(lengths)} ({width} wide)"
+        for (form, width), lengths in faster.items()
+    )
     return f"Another form is faster than linear attention at some lengths: {parts}. "
 
 
@@ -347,15 +464,20 @@ def _listed(lengths: list[int]) -> str:
 
 def _memory_of_softmax(result: JsonDict) -> str:
     """How the blocked form's memory grows, as measured; nothing where it is not."""
-    grown = [one for width in _widths(result)
-             if (one := _slope(result, "softmax", width, "memory")) is not None]
+    grown = [
+        one
+        for width in _widths(result)
+        if (one := _slope(result, "softmax", width, "memory")) is not None
+    ]
     if not grown:
         return ""
     powers = " and ".join(dict.fromkeys(f"N^{one:.2f}" for one in grown))
     if max(grown) > 1.1:
         return f"The blocked form's memory grows as {powers}."
-    return (f"Softmax in blocks, as FlashAttention computes it, also needs memory in "
-            f"proportion to N ({powers}): compared with it, the difference is only in time.")
+    return (
+        f"Softmax in blocks, as FlashAttention computes it, also needs memory in "
+        f"proportion to N ({powers}): compared with it, the difference is only in time."
+    )
 
 
 def _tried(result: JsonDict) -> dict[str, str]:
@@ -366,16 +488,19 @@ def _tried(result: JsonDict) -> dict[str, str]:
             told[one.name] = (
                 "The gradient rebuilds the state in two sweeps over time, so no state is "
                 "stored per token; results and scratch memory come from a cache of blocks that "
-                "keeps at most a quarter more than the peak.")
+                "keeps at most a quarter more than the peak."
+            )
         elif "linear" in one.name:
             told[one.name] = (
                 "Buffers are reused between repeats (new pages would cost as much as the "
                 "attention), results and scratch memory use huge pages, and batches bring "
-                "short lengths to the same number of tokens.")
+                "short lengths to the same number of tokens."
+            )
         else:
             told[one.name] = (
                 "Batches bring short lengths to the same number of tokens, and a long call is "
-                "measured on as many heads as there are threads, one each.")
+                "measured on as many heads as there are threads, one each."
+            )
     return told
 
 
@@ -384,9 +509,18 @@ def page(result: JsonDict, figures: Figures) -> Page:
     pictures = {width: _figure(result, figures, width) for width in widths}
     sections = []
     for width in widths:
-        sections.append(Section(f"{width} wide", [
-            pictures[width], "Time of a sequence:", _table(result, width, "time"),
-            "Peak memory of a sequence:", _table(result, width, "memory")]))
+        sections.append(
+            Section(
+                f"{width} wide",
+                [
+                    pictures[width],
+                    "Time of a sequence:",
+                    _table(result, width, "time"),
+                    "Peak memory of a sequence:",
+                    _table(result, width, "memory"),
+                ],
+            )
+        )
     growth = [_slopes(result)] if _slopes(result).rows else []
     sections.append(Section("Growth", [*growth, _least(result)]))
     if result["measured"]["crossover"]:
@@ -396,12 +530,12 @@ def page(result: JsonDict, figures: Figures) -> Page:
         short="Time and memory grow with N, softmax's with N^2",
         figure=_figure_of(result),
         scale=f"attention alone, {result['measured']['heads']} heads, "
-              f"{' and '.join(map(str, widths))} wide, N up to {longest:,}, random inputs",
+        f"{' and '.join(map(str, widths))} wide, N up to {longest:,}, random inputs",
         headline=_headline(result),
         agrees=_agrees(result),
         theirs="Curves without numbers: linear and LSH attention grow linearly, softmax "
-               "quadratically; in 11 GB softmax fits up to N = 4,096 and LSH up to 16,384; "
-               "linear is faster and smaller at every length.",
+        "quadratically; in 11 GB softmax fits up to N = 4,096 and LSH up to 16,384; "
+        "linear is faster and smaller at every length.",
         differences=(
             "A CPU instead of a GTX 1080 Ti with 11 GB.",
             "The paper does not give heads and widths; here there are 8 heads, "

@@ -35,8 +35,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt(3)
 def _reformer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Reformer attention as in the paper's copy task: 4 rounds, chunks of 32, 64 buckets."""
     del keys  # queries are their own
-    return tarn.ops.reformer_attention(queries, values, chunk_size=32, bits=32, rounds=4,
-                                       masked=True, causal=True)
+    return tarn.ops.reformer_attention(
+        queries, values, chunk_size=32, bits=32, rounds=4, masked=True, causal=True
+    )
 
 
 def _blocked(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -57,8 +58,16 @@ def form(name: str) -> Form:
 class Call:
     """Forward and gradient of one form at one shape, on inputs of its own."""
 
-    def __init__(self, name: str, batch: int, seq_len: int, heads: int, width: int,
-                 dtype: str = "float32", seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        batch: int,
+        seq_len: int,
+        heads: int,
+        width: int,
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
         random = torch.Generator().manual_seed(seed)
         shape = (batch, seq_len, heads, width)
         kind = getattr(torch, dtype)
@@ -113,7 +122,8 @@ def measure_point(request: JsonDict) -> JsonDict:
         times = []
         began = time.perf_counter()
         while len(times) < request["repeats"] and (
-                len(times) < least or time.perf_counter() - began < request["seconds"]):
+            len(times) < least or time.perf_counter() - began < request["seconds"]
+        ):
             times.append(_timed(call))
     return {
         "peak_bytes": peak,
@@ -132,19 +142,28 @@ def measure_crossover(request: JsonDict) -> JsonDict:
     rows = []
     for seq_len in request["lengths"]:
         batch = max(1, request["tokens"] // seq_len)
-        calls = {name: Call(name, batch, seq_len, request["heads"], request["width"],
-                            seed=request["seed"])
-                 for name in ("linear", "softmax", "naive")}
+        calls = {
+            name: Call(
+                name, batch, seq_len, request["heads"], request["width"], seed=request["seed"]
+            )
+            for name in ("linear", "softmax", "naive")
+        }
         sides = [harness.of_call(name, call, request["threads"]) for name, call in calls.items()]
         samples = harness.interleave(sides, request["repeats"], budget=10.0)
-        rows.append({"seq_len": seq_len, "batch": batch} | {
-            f"{name}_over_linear": harness.ratio(samples[name], samples["linear"])
-            for name in ("softmax", "naive")} | {
-            f"{name}_s": samples[name].median / batch for name in calls})
+        rows.append(
+            {"seq_len": seq_len, "batch": batch}
+            | {
+                f"{name}_over_linear": harness.ratio(samples[name], samples["linear"])
+                for name in ("softmax", "naive")
+            }
+            | {f"{name}_s": samples[name].median / batch for name in calls}
+        )
     return {"rows": rows} | {
         f"crossover_{name}": harness.crossing(
-            [(row["seq_len"], row[f"{name}_over_linear"]) for row in rows])
-        for name in ("softmax", "naive")}
+            [(row["seq_len"], row[f"{name}_over_linear"]) for row in rows]
+        )
+        for name in ("softmax", "naive")
+    }
 
 
 def _answer(request: JsonDict) -> JsonDict:

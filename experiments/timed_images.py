@@ -54,12 +54,15 @@ class Timed:
                         parts[self._testing(kind, settings.seed + index)] = self.seconds / 25
         return parts
 
-    def run(self, settings: Settings, progress: Progress, learned: pathlib.Path,
-            judging: pathlib.Path) -> JsonDict:
+    def run(
+        self, settings: Settings, progress: Progress, learned: pathlib.Path, judging: pathlib.Path
+    ) -> JsonDict:
         """Every kind learns for the same wall time: as many updates as fit, with a
         schedule over them. Seed by seed, so that a stopped run has pairs."""
-        steps = {kind: self._updates_of(settings, progress, kind, learned)
-                 for kind in self.kinds(settings)}
+        steps = {
+            kind: self._updates_of(settings, progress, kind, learned)
+            for kind in self.kinds(settings)
+        }
         runs = []
         for index in range(max(self.seeds.values())):
             for kind in self.kinds(settings):
@@ -67,15 +70,28 @@ class Timed:
                     continue
                 seed = settings.seed + index
                 done = self._trained(settings, progress, kind, seed, steps[kind], learned)
-                runs.append({"kind": kind, "seed": seed, **figures_of(settings, done),
-                             "test": self._tested(settings, progress, kind, seed, done, judging)})
+                runs.append(
+                    {
+                        "kind": kind,
+                        "seed": seed,
+                        **figures_of(settings, done),
+                        "test": self._tested(settings, progress, kind, seed, done, judging),
+                    }
+                )
         found_pairs = pairs(runs, {(run["kind"], run["seed"]): run["test"] for run in runs})
         for one in runs:
             if one["test"]:  # each image's bits/dim served the pairs
-                one["test"] = {key: value for key, value in one["test"].items()
-                               if key != "bits_per_dim_of_images"}
-        return {"seconds": self.seconds, "test_images": self.test_images, "runs": runs,
-                "pairs": found_pairs}
+                one["test"] = {
+                    key: value
+                    for key, value in one["test"].items()
+                    if key != "bits_per_dim_of_images"
+                }
+        return {
+            "seconds": self.seconds,
+            "test_images": self.test_images,
+            "runs": runs,
+            "pairs": found_pairs,
+        }
 
     def _timing(self, kind: str) -> str:
         return f"{self.label}: time of an update, {kind}"
@@ -87,34 +103,87 @@ class Timed:
         return f"{self.label}: test images, {kind}, seed {seed}"
 
     def _words(self, kind: str, learned: pathlib.Path, seed: int, steps: int) -> list[str]:
-        return ["--data", str(learned), "--attention", ATTENTION_FLAG[kind], *self.flags(kind),
-                "--sample-every", "0", "--seed", str(seed), "--steps", str(steps)]
+        return [
+            "--data",
+            str(learned),
+            "--attention",
+            ATTENTION_FLAG[kind],
+            *self.flags(kind),
+            "--sample-every",
+            "0",
+            "--seed",
+            str(seed),
+            "--steps",
+            str(steps),
+        ]
 
-    def _updates_of(self, settings: Settings, progress: Progress, kind: str,
-                    learned: pathlib.Path) -> int:
+    def _updates_of(
+        self, settings: Settings, progress: Progress, kind: str, learned: pathlib.Path
+    ) -> int:
         """The number of updates that fit into the wall time beside the evaluations, by
         the times of the updates behind the first ones and of one evaluation."""
         settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
         steps = settling + timed + 1
-        done = train(settings, progress, self._timing(kind), [
-            *self._words(kind, learned, settings.seed, steps), "--warmup", "1",
-            "--eval-every", str(steps), "--checkpoint-every", str(steps)])
+        done = train(
+            settings,
+            progress,
+            self._timing(kind),
+            [
+                *self._words(kind, learned, settings.seed, steps),
+                "--warmup",
+                "1",
+                "--eval-every",
+                str(steps),
+                "--checkpoint-every",
+                str(steps),
+            ],
+        )
         return update_time(done.log, settling, statistics.fmean).updates_in(
-            self.seconds, _EVALUATIONS, least=3)
+            self.seconds, _EVALUATIONS, least=3
+        )
 
-    def _trained(self, settings: Settings, progress: Progress, kind: str, seed: int, steps: int,
-                 learned: pathlib.Path) -> TrainingRun:
+    def _trained(
+        self,
+        settings: Settings,
+        progress: Progress,
+        kind: str,
+        seed: int,
+        steps: int,
+        learned: pathlib.Path,
+    ) -> TrainingRun:
         every = str(max(1, -(-steps // _EVALUATIONS)))
-        return train(settings, progress, self._training(kind, seed), [
-            *self._words(kind, learned, seed, steps), "--warmup", str(min(100, steps // 10)),
-            "--eval-every", every, "--checkpoint-every", every])
+        return train(
+            settings,
+            progress,
+            self._training(kind, seed),
+            [
+                *self._words(kind, learned, seed, steps),
+                "--warmup",
+                str(min(100, steps // 10)),
+                "--eval-every",
+                every,
+                "--checkpoint-every",
+                every,
+            ],
+        )
 
-    def _tested(self, settings: Settings, progress: Progress, kind: str, seed: int,
-                done: TrainingRun, judging: pathlib.Path) -> JsonDict | None:
+    def _tested(
+        self,
+        settings: Settings,
+        progress: Progress,
+        kind: str,
+        seed: int,
+        done: TrainingRun,
+        judging: pathlib.Path,
+    ) -> JsonDict | None:
         """bits/dim of the images that judge. None of LSH attention, which the runtime
         does not have: its curve of held-out images is shown."""
         if kind == "reformer":
             return None
-        return measure(settings, progress, self._testing(kind, seed),
-                       {"images": self.test_images, "updates": len(done.log)},
-                       lambda: test(settings, done, judging, self.pool, self.test_images))
+        return measure(
+            settings,
+            progress,
+            self._testing(kind, seed),
+            {"images": self.test_images, "updates": len(done.log)},
+            lambda: test(settings, done, judging, self.pool, self.test_images),
+        )

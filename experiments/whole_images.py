@@ -23,7 +23,9 @@ def _timed(settings: Settings) -> Timed:
     if settings.size == "quick":
         flags += "--d-model 32 --n-layers 1 --n-heads 2 --batch 4 --eval-windows 4".split()
     size = settings.size
-    return Timed("whole", _SECONDS[size], _SEEDS[size], _TEST[size], _POOL[size], lambda kind: flags)
+    return Timed(
+        "whole", _SECONDS[size], _SEEDS[size], _TEST[size], _POOL[size], lambda kind: flags
+    )
 
 
 def _compares(settings: Settings) -> bool:
@@ -37,11 +39,14 @@ def planned(settings: Settings) -> dict[str, float]:
     return _timed(settings).planned(settings) if _compares(settings) else {}
 
 
-def run(settings: Settings, progress: Progress, learned: pathlib.Path,
-        judging: pathlib.Path) -> JsonDict | None:
+def run(
+    settings: Settings, progress: Progress, learned: pathlib.Path, judging: pathlib.Path
+) -> JsonDict | None:
     """Trains and times the kinds on whole images; None where _compares() is false. `learned`
     and `judging` are the files of images."""
     if not _compares(settings):
         return None
-    return {"side": _SIDE // _POOL[settings.size],
-            **_timed(settings).run(settings, progress, learned, judging)}
+    return {
+        "side": _SIDE // _POOL[settings.size],
+        **_timed(settings).run(settings, progress, learned, judging),
+    }

@@ -12,9 +12,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def bar_figure(groups: Sequence[str], values: Mapping[str, Sequence[float | None]], y: str, *,
-               kinds: Mapping[str, str] | None = None, log_y: bool = False, title: str = "",
-               texts: Callable[[float], str] | None = None, form: str = "svg") -> bytes:
+def bar_figure(
+    groups: Sequence[str],
+    values: Mapping[str, Sequence[float | None]],
+    y: str,
+    *,
+    kinds: Mapping[str, str] | None = None,
+    log_y: bool = False,
+    title: str = "",
+    texts: Callable[[float], str] | None = None,
+    form: str = "svg",
+) -> bytes:
     """Bars: values[label][i] at groups[i]; None leaves a gap. `kinds` gives a
     label's colour, `texts` writes the figure above a bar."""
 
@@ -27,8 +35,14 @@ def bar_figure(groups: Sequence[str], values: Mapping[str, Sequence[float | None
     return render(draw, form=form)
 
 
-def ranking_figure(values: Mapping[str, float], unit: str, *, title: str = "",
-                   kinds: Mapping[str, str] | None = None, form: str = "svg") -> bytes:
+def ranking_figure(
+    values: Mapping[str, float],
+    unit: str,
+    *,
+    title: str = "",
+    kinds: Mapping[str, str] | None = None,
+    form: str = "svg",
+) -> bytes:
     """One bar per label, from zero to the right in the order given, with its
     figure at the end. `kinds` gives a label's colour."""
     kinds = kinds or {}
@@ -48,9 +62,14 @@ def ranking_figure(values: Mapping[str, float], unit: str, *, title: str = "",
     return render(draw, height=0.75 + 0.42 * len(values), form=form)
 
 
-def _draw_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequence[float | None]],
-               kinds: Mapping[str, str], log_y: bool,
-               texts: Callable[[float], str] | None) -> None:
+def _draw_bars(
+    axes: Axes,
+    groups: Sequence[str],
+    values: Mapping[str, Sequence[float | None]],
+    kinds: Mapping[str, str],
+    log_y: bool,
+    texts: Callable[[float], str] | None,
+) -> None:
     if log_y:
         axes.set_yscale("log")
     width = 0.8 / max(1, len(values))
@@ -60,8 +79,9 @@ def _draw_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequence[
         places = [g + (index - (len(values) - 1) / 2) * width for g in range(len(groups))]
         shade = colour(kinds.get(label, label), index)
         known = [(x, v) for x, v in zip(places, row, strict=True) if v is not None]
-        bars = axes.bar([x for x, _ in known], [v for _, v in known], width * 0.92,
-                        color=shade, label=label)
+        bars = axes.bar(
+            [x for x, _ in known], [v for _, v in known], width * 0.92, color=shade, label=label
+        )
         if texts:
             axes.bar_label(bars, [texts(v) for _, v in known], padding=2, fontsize=8.5)
     axes.set_xticks(range(len(groups)), list(groups))
@@ -69,5 +89,12 @@ def _draw_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequence[
     axes.margins(y=0.12)
     plain_axis(axes.yaxis)
     if len(values) > 1:  # above the bars, which it would hide
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(values),
-                    fontsize=9.5, borderaxespad=0.2, handlelength=1.2, columnspacing=1.4)
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(-0.01, 1.0),
+            ncols=len(values),
+            fontsize=9.5,
+            borderaxespad=0.2,
+            handlelength=1.2,
+            columnspacing=1.4,
+        )

@@ -15,7 +15,7 @@ class NoTensorBoard(RuntimeError):
 
 
 def tag(name: str) -> str:
-    """"val_loss" -> "loss/held out": a chart for each figure, a curve for each part."""
+    """ "val_loss" -> "loss/held out": a chart for each figure, a curve for each part."""
     part, _, rest = name.partition("_")
     return f"{rest}/{_PARTS[part]}" if part in _PARTS else f"{name}/training"
 
@@ -29,8 +29,10 @@ def write(runs: Sequence[tuple[str, Log]], folder: pathlib.Path) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
-        raise NoTensorBoard("--tensorboard: want the Python package tensorboard, got "
-                            f"{error} (python -m pip install tensorboard)") from error
+        raise NoTensorBoard(
+            "--tensorboard: want the Python package tensorboard, got "
+            f"{error} (python -m pip install tensorboard)"
+        ) from error
     for name, log in runs:
         target = folder / name
         target.mkdir(parents=True, exist_ok=True)

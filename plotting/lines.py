@@ -50,8 +50,13 @@ class Panel:
     x_ticks: Sequence[float] = ()
 
 
-def line_figure(panels: Sequence[Panel] | Panel, *, width: float | None = None,
-                height: float = 3.9, form: str = "svg") -> bytes:
+def line_figure(
+    panels: Sequence[Panel] | Panel,
+    *,
+    width: float | None = None,
+    height: float = 3.9,
+    form: str = "svg",
+) -> bytes:
     """Curves as a file; several panels stand side by side. Sizes are in inches,
     forms as in render()."""
     panels = [panels] if isinstance(panels, Panel) else panels
@@ -76,12 +81,24 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             continue
         shade = colour(one.kind, index)
         if one.band:
-            axes.fill_between([b[0] for b in one.band], [b[1] for b in one.band],
-                              [b[2] for b in one.band], color=shade, alpha=0.15, linewidth=0)
-        axes.plot([p[0] for p in one.points], [p[1] for p in one.points], color=shade,
-                  linestyle=_DASHES[one.dash % len(_DASHES)],
-                  linewidth=0.9 if one.faint else 1.8, alpha=0.45 if one.faint else 1.0,
-                  marker="o" if one.marker else None, markersize=3.6)
+            axes.fill_between(
+                [b[0] for b in one.band],
+                [b[1] for b in one.band],
+                [b[2] for b in one.band],
+                color=shade,
+                alpha=0.15,
+                linewidth=0,
+            )
+        axes.plot(
+            [p[0] for p in one.points],
+            [p[1] for p in one.points],
+            color=shade,
+            linestyle=_DASHES[one.dash % len(_DASHES)],
+            linewidth=0.9 if one.faint else 1.8,
+            alpha=0.45 if one.faint else 1.0,
+            marker="o" if one.marker else None,
+            markersize=3.6,
+        )
         if one.label:
             ends.append((one.points[-1], one.label, shade))
     axes.set_xlabel(panel.x)
@@ -127,13 +144,28 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]
         x, y = to_axes.transform(point)
         places.append((min(max(y, 0.0), 1.0), x, label, shade))  # it may end off the axes
     places.sort(key=lambda one: one[0])
-    for (end_y, x, label, shade), y in zip(places, _apart([one[0] for one in places]),
-                                           strict=True):
+    for (end_y, x, label, shade), y in zip(places, _apart([one[0] for one in places]), strict=True):
         if x < _EARLY:
-            axes.plot([x, 1.01], [end_y, y], transform=axes.transAxes, color=shade,
-                      linewidth=0.8, linestyle=(0, (1, 3)), clip_on=False, zorder=1)
-        axes.text(1.015, y, label, transform=axes.transAxes, color=shade, va="center",
-                  ha="left", fontsize=9.5)
+            axes.plot(
+                [x, 1.01],
+                [end_y, y],
+                transform=axes.transAxes,
+                color=shade,
+                linewidth=0.8,
+                linestyle=(0, (1, 3)),
+                clip_on=False,
+                zorder=1,
+            )
+        axes.text(
+            1.015,
+            y,
+            label,
+            transform=axes.transAxes,
+            color=shade,
+            va="center",
+            ha="left",
+            fontsize=9.5,
+        )
 
 
 def _apart(heights: Sequence[float]) -> list[float]:

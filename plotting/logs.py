@@ -85,5 +85,7 @@ def common(logs: Sequence[Log], wanted: str | None = None) -> str:
                 return name
     elif wanted in shared:
         return wanted
-    raise BadLog(f"--key: want one of {', '.join(shared) or 'no figure (the logs share none)'}, "
-                 f"got {wanted or 'nothing'}")
+    raise BadLog(
+        f"--key: want one of {', '.join(shared) or 'no figure (the logs share none)'}, "
+        f"got {wanted or 'nothing'}"
+    )

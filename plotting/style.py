@@ -77,8 +77,14 @@ def colour(kind: str, index: int = 0) -> str:
     return COLOURS.get(kind, _OTHERS[index % len(_OTHERS)])
 
 
-def render(draw: Callable[[Sequence[Axes]], None], *, columns: int = 1,
-           width: float | None = None, height: float = 3.9, form: str = "svg") -> bytes:
+def render(
+    draw: Callable[[Sequence[Axes]], None],
+    *,
+    columns: int = 1,
+    width: float | None = None,
+    height: float = 3.9,
+    form: str = "svg",
+) -> bytes:
     """What `draw` draws on `columns` axes that stand side by side, as the bytes
     of a file; `form` is "svg" or "png", sizes are in inches. They contain no time,
     no trace of the machine and no random number. Raises ValueError for another form,

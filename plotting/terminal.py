@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 _MARKS = "*+ox#@%&"
 
 
-def chart(curves: Mapping[str, Sequence[tuple[float, float]]], key: str, *, width: int = 72,
-          height: int = 16) -> str:
+def chart(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    key: str,
+    *,
+    width: int = 72,
+    height: int = 16,
+) -> str:
     """Lines of text: the curves by name over updates, a mark each, and their last values."""
     points = [point for curve in curves.values() for point in curve]
     left, right = min(p[0] for p in points), max(p[0] for p in points)

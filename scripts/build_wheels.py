@@ -23,14 +23,26 @@ import sysconfig
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 OLDEST = "manylinux_2_28_x86_64"  # of the runtime's wheel
 # Torch brings its own; Python is the user's.
-TORCH_LIBRARIES = ("libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so",
-                   "libc10_cuda.so", "libgomp*")
+TORCH_LIBRARIES = (
+    "libtorch.so",
+    "libtorch_cpu.so",
+    "libtorch_cuda.so",
+    "libc10.so",
+    "libc10_cuda.so",
+    "libgomp*",
+)
 
 
 def run(command: list[str | pathlib.Path], environment: dict[str, str]) -> None:
     """Runs a command that must succeed; its output is shown only if it does not."""
-    done = subprocess.run(command, env=environment, text=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        command,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout[-6000:]}")
 
@@ -46,19 +58,36 @@ def build(name: str, build_folder: pathlib.Path, out: pathlib.Path) -> pathlib.P
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
         "TARN_RUNTIME_ONLY": "1" if name == "runtime" else "0",
     }
-    run([sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
-         "--no-index", "--no-cache-dir", "--disable-pip-version-check", "-w", raw,
-         "--config-settings", f"build-dir={build_folder}",
-         "--config-settings", "cmake.define.TARN_PORTABLE=ON", SOURCE],
-        environment)
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-build-isolation",
+            "--no-deps",
+            "--no-index",
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "-w",
+            raw,
+            "--config-settings",
+            f"build-dir={build_folder}",
+            "--config-settings",
+            "cmake.define.TARN_PORTABLE=ON",
+            SOURCE,
+        ],
+        environment,
+    )
     (wheel,) = raw.glob("tarn-*.whl")
     repaired = build_folder / "repaired"
     shutil.rmtree(repaired, ignore_errors=True)
     options = ["--plat", OLDEST]
     if name == "torch":
         options = [part for library in TORCH_LIBRARIES for part in ("--exclude", library)]
-    run([sys.executable, "-m", "auditwheel", "repair", *options, "-w", repaired, wheel],
-        environment)
+    run(
+        [sys.executable, "-m", "auditwheel", "repair", *options, "-w", repaired, wheel], environment
+    )
     (wheel,) = repaired.glob("tarn-*.whl")
     out.mkdir(parents=True, exist_ok=True)
     has_torch = name == "torch"

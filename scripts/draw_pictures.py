@@ -46,8 +46,17 @@ def canvas(axes, width, height):
 
 
 def word(axes, x, y, text, *, colour=WORD, size=None, side="center", bold=False, turned=False):
-    axes.text(x, y, text, rotation=90 if turned else 0, color=colour, size=size, ha=side, va="center",
-              weight="bold" if bold else "normal")
+    axes.text(
+        x,
+        y,
+        text,
+        rotation=90 if turned else 0,
+        color=colour,
+        size=size,
+        ha=side,
+        va="center",
+        weight="bold" if bold else "normal",
+    )
 
 
 def box(axes, x, y, width, height, text="", *, colour=PLAIN, fill=0.16, size=None, bold=False):
@@ -55,8 +64,17 @@ def box(axes, x, y, width, height, text="", *, colour=PLAIN, fill=0.16, size=Non
     from matplotlib.colors import to_rgba
     from matplotlib.patches import FancyBboxPatch
 
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.06",
-                                  facecolor=to_rgba(colour, fill), edgecolor=colour, linewidth=1.4))
+    axes.add_patch(
+        FancyBboxPatch(
+            (x, y),
+            width,
+            height,
+            boxstyle="round,pad=0,rounding_size=0.06",
+            facecolor=to_rgba(colour, fill),
+            edgecolor=colour,
+            linewidth=1.4,
+        )
+    )
     if text:
         word(axes, x + width / 2, y + height / 2, text, size=size, bold=bold)
 
@@ -66,13 +84,27 @@ def cell(axes, x, y, size, colour, fill):
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((x, y), size, size, facecolor=to_rgba(colour, fill),
-                             edgecolor="white", linewidth=1.0))
+    axes.add_patch(
+        Rectangle(
+            (x, y), size, size, facecolor=to_rgba(colour, fill), edgecolor="white", linewidth=1.0
+        )
+    )
 
 
 def arrow(axes, start, end, *, colour=LINE):
-    axes.annotate("", end, start, arrowprops={
-        "arrowstyle": "-|>", "color": colour, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 11})
+    axes.annotate(
+        "",
+        end,
+        start,
+        arrowprops={
+            "arrowstyle": "-|>",
+            "color": colour,
+            "linewidth": 1.4,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "mutation_scale": 11,
+        },
+    )
 
 
 def line(axes, *points, colour=LINE):
@@ -82,8 +114,9 @@ def line(axes, *points, colour=LINE):
 def circle(axes, x, y, text, *, colour=LINE, radius=0.13):
     from matplotlib.patches import Circle
 
-    axes.add_patch(Circle((x, y), radius, facecolor="white", edgecolor=colour, linewidth=1.4,
-                          zorder=3))
+    axes.add_patch(
+        Circle((x, y), radius, facecolor="white", edgecolor=colour, linewidth=1.4, zorder=3)
+    )
     axes.text(x, y - 0.01, text, color=WORD, ha="center", va="center", zorder=4)
 
 
@@ -124,8 +157,15 @@ def draw_block(axes):
         box(axes, x - 0.55, 1.52, 1.1, 0.38, name, colour=MIXER)
     arrow(axes, (5.0, 1.90), (5.0, 2.46))
     arrow(axes, (6.3, 1.26), (6.3, 2.46))
-    box(axes, 4.45, 2.46, 2.4, 0.62, f"S = {SUM} {PHI}(k) v{TRANSPOSED}\nz = {SUM} {PHI}(k)",
-        colour=STATE)
+    box(
+        axes,
+        4.45,
+        2.46,
+        2.4,
+        0.62,
+        f"S = {SUM} {PHI}(k) v{TRANSPOSED}\nz = {SUM} {PHI}(k)",
+        colour=STATE,
+    )
     arrow(axes, (5.65, 3.08), (5.65, 3.32))
     line(axes, (3.7, 1.90), (3.7, 3.52))
     arrow(axes, (3.7, 3.52), (4.45, 3.52))
@@ -158,14 +198,18 @@ def draw_forms(axes):
         word(axes, 6.62, y + 0.18, f"row {i + 1}", size=SMALL)
         arrow(axes, (5.56, y), (5.56, y - 0.30))
         word(axes, 5.68, y - 0.15, f"+ token {i + 2}", size=SMALL, side="left")
-    for left, lines in ((0.3, ("all pairs at once", "O(N\N{SUPERSCRIPT TWO}) time and memory")),
-                        (2.75, ("pairs inside a chunk, a", "state for the past: O(N)")),
-                        (5.2, ("a token at a time:", "O(1) time, fixed memory"))):
+    for left, lines in (
+        (0.3, ("all pairs at once", "O(N\N{SUPERSCRIPT TWO}) time and memory")),
+        (2.75, ("pairs inside a chunk, a", "state for the past: O(N)")),
+        (5.2, ("a token at a time:", "O(1) time, fixed memory")),
+    ):
         for number, text in enumerate(lines):
             word(axes, left + 0.88, 0.82 - 0.22 * number, text, size=SMALL)
-    for x, colour, fill, text in ((0.95, MIXER, 0.75, "pair that is computed"),
-                                  (3.1, PLAIN, 0.22, "hidden by the mask"),
-                                  (5.45, STATE, 0.3, "state")):
+    for x, colour, fill, text in (
+        (0.95, MIXER, 0.75, "pair that is computed"),
+        (3.1, PLAIN, 0.22, "hidden by the mask"),
+        (5.45, STATE, 0.3, "state"),
+    ):
         cell(axes, x - 0.28, 0.09, size, colour, fill)
         word(axes, x, 0.20, text, size=SMALL, side="left")
 
@@ -173,24 +217,44 @@ def draw_forms(axes):
 def draw_recurrence(axes):
     """S and z from token to token."""
     canvas(axes, *PICTURES["recurrence"][1])
-    box(axes, 0.15, 1.48, 0.8, 0.62, f"S{low(0)} = 0\nz{low(0)} = 0", colour=STATE, fill=0.3,
-        size=SMALL)
+    box(
+        axes,
+        0.15,
+        1.48,
+        0.8,
+        0.62,
+        f"S{low(0)} = 0\nz{low(0)} = 0",
+        colour=STATE,
+        fill=0.3,
+        size=SMALL,
+    )
     for t, left in ((1, 1.65), (2, 3.6), (3, 5.55)):
         arrow(axes, (left - (0.7 if t == 1 else 1.0), 1.79), (left, 1.79), colour=STATE)
         circle(axes, left - 0.35, 1.79, "+", colour=STATE)
         arrow(axes, (left - 0.35, 0.86), (left - 0.35, 1.66))
         box(axes, left - 0.85, 0.48, 1.0, 0.38, f"k{low(t)}, v{low(t)}")
-        box(axes, left, 1.48, 0.95, 0.62, f"S{low(t)}\nz{low(t)}", colour=STATE, fill=0.3,
-            bold=True)
+        box(
+            axes, left, 1.48, 0.95, 0.62, f"S{low(t)}\nz{low(t)}", colour=STATE, fill=0.3, bold=True
+        )
         arrow(axes, (left + 0.475, 2.10), (left + 0.475, 2.52))
         box(axes, left + 0.2, 2.52, 0.55, 0.38, f"y{low(t)}", colour=MIXER)
         box(axes, left + 0.25, 0.48, 0.45, 0.38, f"q{low(t)}")
         arrow(axes, (left + 0.475, 0.86), (left + 0.475, 1.48))
     arrow(axes, (6.5, 1.79), (7.05, 1.79), colour=STATE)
-    word(axes, 3.6, 3.14, f"y{T_} = S{T_}{TRANSPOSED}{PHI}(q{T_}) / (z{T_} {DOT} {PHI}(q{T_}))",
-         colour=MIXER)
-    word(axes, 3.6, 0.20, f"+ adds {PHI}(k{T_}) v{T_}{TRANSPOSED} to S and {PHI}(k{T_}) to z: "
-         "the state never grows", colour=STATE)
+    word(
+        axes,
+        3.6,
+        3.14,
+        f"y{T_} = S{T_}{TRANSPOSED}{PHI}(q{T_}) / (z{T_} {DOT} {PHI}(q{T_}))",
+        colour=MIXER,
+    )
+    word(
+        axes,
+        3.6,
+        0.20,
+        f"+ adds {PHI}(k{T_}) v{T_}{TRANSPOSED} to S and {PHI}(k{T_}) to z: the state never grows",
+        colour=STATE,
+    )
 
 
 def draw_chunks(axes):
@@ -210,22 +274,35 @@ def draw_chunks(axes):
                 cell(axes, at + j * size, top - (c * chunk + i + 1) * size, size, colour, fill)
     for c in (1, 2):
         y = top - (c + 1) * chunk * size
-        box(axes, left + 0.03, y + 0.04, c * chunk * size - 0.06, chunk * size - 0.08,
-            f"S{low(c)}, z{low(c)}", colour=STATE, fill=0.3, bold=True)
-    notes = ((2.93, WORD, "For each chunk of C tokens:"),
-             (2.57, MIXER, "1. pairs inside the chunk:"),
-             (2.33, WORD, f"    {PHI}(Q) {PHI}(K){TRANSPOSED}, its upper half hidden,"),
-             (2.09, WORD, "    times V: a C x C product"),
-             (1.73, STATE, "2. all that came before:"),
-             (1.49, WORD, f"    {PHI}(Q) S, one product, whatever"),
-             (1.25, WORD, "    the number of tokens in S"),
-             (0.89, STATE, "3. the state takes the chunk in:"),
-             (0.65, WORD, f"    S + {PHI}(K){TRANSPOSED}V,  z + {SUM} {PHI}(k)"))
+        box(
+            axes,
+            left + 0.03,
+            y + 0.04,
+            c * chunk * size - 0.06,
+            chunk * size - 0.08,
+            f"S{low(c)}, z{low(c)}",
+            colour=STATE,
+            fill=0.3,
+            bold=True,
+        )
+    notes = (
+        (2.93, WORD, "For each chunk of C tokens:"),
+        (2.57, MIXER, "1. pairs inside the chunk:"),
+        (2.33, WORD, f"    {PHI}(Q) {PHI}(K){TRANSPOSED}, its upper half hidden,"),
+        (2.09, WORD, "    times V: a C x C product"),
+        (1.73, STATE, "2. all that came before:"),
+        (1.49, WORD, f"    {PHI}(Q) S, one product, whatever"),
+        (1.25, WORD, "    the number of tokens in S"),
+        (0.89, STATE, "3. the state takes the chunk in:"),
+        (0.65, WORD, f"    S + {PHI}(K){TRANSPOSED}V,  z + {SUM} {PHI}(k)"),
+    )
     for y, colour, text in notes:
         word(axes, 3.95, y, text, colour=colour, size=10, side="left")
-    for x, colour, fill, text in ((0.95, MIXER, 0.75, "pair that is computed"),
-                                  (3.1, PLAIN, 0.22, "hidden by the mask"),
-                                  (5.05, STATE, 0.3, "state of what came before")):
+    for x, colour, fill, text in (
+        (0.95, MIXER, 0.75, "pair that is computed"),
+        (3.1, PLAIN, 0.22, "hidden by the mask"),
+        (5.05, STATE, 0.3, "state of what came before"),
+    ):
         cell(axes, x - 0.28, 0.05, 0.2, colour, fill)
         word(axes, x, 0.15, text, size=SMALL, side="left")
 
@@ -262,19 +339,37 @@ def draw_bracketings(axes):
     value = ("V", "NM", PLAIN, 0.22)
     weights, state = ("A", "NN", MIXER, 0.75), ("S", "CM", STATE, 0.3)
     for y, title, colour, first, second, cost in (
-            (3.75, f"( {PHI}(Q) {PHI}(K){TRANSPOSED} ) V", MIXER, (query, key, weights),
-             (weights, value, ("A V", "NM", PLAIN, 0.22)),
-             f"N{SQUARED}C + N{SQUARED}M multiply-adds, N{SQUARED} numbers between the products"),
-            (1.47, f"{PHI}(Q) ( {PHI}(K){TRANSPOSED} V )", STATE, (key, value, state),
-             (query, state, (f"{PHI}(Q) S", "NM", PLAIN, 0.22)),
-             "2 N C M multiply-adds, C M numbers between the products")):
+        (
+            3.75,
+            f"( {PHI}(Q) {PHI}(K){TRANSPOSED} ) V",
+            MIXER,
+            (query, key, weights),
+            (weights, value, ("A V", "NM", PLAIN, 0.22)),
+            f"N{SQUARED}C + N{SQUARED}M multiply-adds, N{SQUARED} numbers between the products",
+        ),
+        (
+            1.47,
+            f"{PHI}(Q) ( {PHI}(K){TRANSPOSED} V )",
+            STATE,
+            (key, value, state),
+            (query, state, (f"{PHI}(Q) S", "NM", PLAIN, 0.22)),
+            "2 N C M multiply-adds, C M numbers between the products",
+        ),
+    ):
         word(axes, 0.3, y + 0.92, title, colour=colour, side="left", bold=True)
         right = product(axes, 0.3, y, *first)
         arrow(axes, (right + 0.2, y), (right + 0.52, y), colour=colour)
         product(axes, right + 0.72, y, *second)
         word(axes, 0.3, y - 0.86, cost, side="left", size=10)
-    word(axes, 0.3, 0.18, f"Then row i is divided by {PHI}(q\N{LATIN SUBSCRIPT SMALL LETTER I}) {DOT} z, the sum of row i "
-         f"of A, where z = {SUM} {PHI}(k)", side="left", size=10)
+    word(
+        axes,
+        0.3,
+        0.18,
+        f"Then row i is divided by {PHI}(q\N{LATIN SUBSCRIPT SMALL LETTER I}) {DOT} z, the sum of row i "
+        f"of A, where z = {SUM} {PHI}(k)",
+        side="left",
+        size=10,
+    )
 
 
 def draw_stack(axes):

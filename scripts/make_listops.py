@@ -162,9 +162,7 @@ def histogram(examples: list[tuple[int, str]]) -> dict[str, int]:
 def write(out: pathlib.Path, options: argparse.Namespace) -> dict[str, object]:
     """Draws and writes the three files and listops.json; returns the latter."""
     sizes = {"train": options.train, "valid": options.valid, "test": options.test}
-    examples, drawn = draw_set(
-        options.seed, sum(sizes.values()), options.min_len, options.max_len
-    )
+    examples, drawn = draw_set(options.seed, sum(sizes.values()), options.min_len, options.max_len)
     out.mkdir(parents=True, exist_ok=True)
     together = hashlib.sha256()
     files: dict[str, object] = {}
@@ -225,8 +223,10 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(f"make_listops: error: {error}", file=sys.stderr)
         return 2
-    print(f"seed {facts['seed']}, {facts['trees_drawn']} trees drawn, mean length "
-          f"{facts['mean_length']:.1f}")
+    print(
+        f"seed {facts['seed']}, {facts['trees_drawn']} trees drawn, mean length "
+        f"{facts['mean_length']:.1f}"
+    )
     print(f"sha256 {facts['sha256']}")
     print(f"labels {json.dumps(facts['labels'])}")
     return 0

@@ -72,8 +72,15 @@ def notebook(page):
 
     def add(kind, text, **more):
         source = text.rstrip("\n").splitlines(keepends=True)
-        cells.append({"cell_type": kind, "id": f"cell-{len(cells) + 1}", "metadata": {},
-                      "source": source, **more})
+        cells.append(
+            {
+                "cell_type": kind,
+                "id": f"cell-{len(cells) + 1}",
+                "metadata": {},
+                "source": source,
+                **more,
+            }
+        )
 
     pending = []  # markdown of one cell
 
@@ -89,15 +96,24 @@ def notebook(page):
             flush()
             outputs = []
             if part.output is not None:
-                outputs = [{"output_type": "stream", "name": "stdout",
-                            "text": part.output.splitlines(keepends=True)}]
+                outputs = [
+                    {
+                        "output_type": "stream",
+                        "name": "stdout",
+                        "text": part.output.splitlines(keepends=True),
+                    }
+                ]
             add("code", part.text, execution_count=None, outputs=outputs)
         else:
             pending.append(fenced(part))
     flush()
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": cells, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
-            "nbformat": 4, "nbformat_minor": 5}
+    return {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
 
 
 def text_of(page):

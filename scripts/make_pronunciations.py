@@ -89,9 +89,7 @@ def make(options: argparse.Namespace) -> dict[str, object]:
     """Reads, pronounces, splits and writes; returns the facts to keep."""
     names = read_names(options.names)
     pairs = [
-        (name, ipa)
-        for name, ipa in zip(names, pronounce(names, options.voice), strict=True)
-        if ipa
+        (name, ipa) for name, ipa in zip(names, pronounce(names, options.voice), strict=True) if ipa
     ]
     if len(pairs) <= options.held_out:
         raise ValueError(
@@ -134,8 +132,11 @@ def main(arguments: list[str]) -> int:
     if options.held_out < 1:
         parser.error("--held-out: want 1 or more")
     if shutil.which(PACKAGE) is None:
-        print(f"make_pronunciations: error: no {PACKAGE}; install it with "
-              f"`apt-get install {PACKAGE}`", file=sys.stderr)
+        print(
+            f"make_pronunciations: error: no {PACKAGE}; install it with "
+            f"`apt-get install {PACKAGE}`",
+            file=sys.stderr,
+        )
         return 1
     try:
         facts = make(options)

@@ -46,8 +46,9 @@ class Demo:
 
 
 DEMOS = {
-    "names": Demo("names", "held_out.tsv", "val_token_error_rate", "token_error_rate",
-                  "phoneme error", 4),
+    "names": Demo(
+        "names", "held_out.tsv", "val_token_error_rate", "token_error_rate", "phoneme error", 4
+    ),
     "listops": Demo("listops", "test.tsv", "val_accuracy", "accuracy", "accuracy", 0),
 }
 
@@ -148,8 +149,11 @@ def train(demo: Demo, attention: str) -> dict[str, object]:
 def tarn(arguments: list[str], text: str | None = None) -> str:
     """What `tarn` writes to stdout; its errors go to stderr and end the demo."""
     done = subprocess.run(
-        [str(BUILD / "tarn"), *arguments], input=text, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        [str(BUILD / "tarn"), *arguments],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     if done.returncode != 0:
         sys.stderr.write(done.stderr)
@@ -216,13 +220,17 @@ def percent(share: object) -> str:
 def print_table(demo: Demo, results: dict[str, Any]) -> None:
     """Prints both models and their results on some held-out examples."""
     beam = f"beam {demo.beam}" if demo.beam else ""
-    print(f"{'attention':10} {demo.title:>14} {'runtime':>8} {beam:>8} {'seconds':>8} "
-          f"{'CPU s':>6} {'parameters':>11} {'steps':>6} {'threads':>7} target")
+    print(
+        f"{'attention':10} {demo.title:>14} {'runtime':>8} {beam:>8} {'seconds':>8} "
+        f"{'CPU s':>6} {'parameters':>11} {'steps':>6} {'threads':>7} target"
+    )
     for name, run in results["runs"].items():
         greedy, *search = [percent(verdict[demo.verdict]) for verdict in run["runtime"]]
-        print(f"{name:10} {percent(run[demo.figure]):>14} {greedy:>8} {''.join(search):>8} "
-              f"{run['elapsed_s']:8.0f} {run['cpu_s']:6.0f} {run['parameters']:11} "
-              f"{run['steps']:6} {run['threads']:7} {run['target']}")
+        print(
+            f"{name:10} {percent(run[demo.figure]):>14} {greedy:>8} {''.join(search):>8} "
+            f"{run['elapsed_s']:8.0f} {run['cpu_s']:6.0f} {run['parameters']:11} "
+            f"{run['steps']:6} {run['threads']:7} {run['target']}"
+        )
     if demo.beam == 0:
         print(f"{'majority':10} {percent(results['majority']):>14}")
     for name, run in results["runs"].items():

@@ -47,15 +47,26 @@ def texts() -> tuple[torch.Tensor, torch.Tensor]:
     records = b"".join(one.read_bytes() for one in files).split(b"\n%\n")
     random.Random(0).shuffle(records)
     cut = len(records) // 20
-    learned, held_out = (torch.frombuffer(bytearray(b"\n%\n".join(part)), dtype=torch.uint8).long()
-                         for part in (records[cut:], records[:cut]))
+    learned, held_out = (
+        torch.frombuffer(bytearray(b"\n%\n".join(part)), dtype=torch.uint8).long()
+        for part in (records[cut:], records[:cut])
+    )
     return learned, held_out
 
 
 def model_of(kind: str) -> models.LanguageModel:
     model = models.LanguageModel(
-        vocab_size=256, d_model=128, n_layers=4, n_heads=4, d_ff=344, norm="pre", norm_kind="rms",
-        feed_forward="swiglu", positions="rotary", layers=LAYERS.get(kind, ["linear"]))
+        vocab_size=256,
+        d_model=128,
+        n_layers=4,
+        n_heads=4,
+        d_ff=344,
+        norm="pre",
+        norm_kind="rms",
+        feed_forward="swiglu",
+        positions="rotary",
+        layers=LAYERS.get(kind, ["linear"]),
+    )
     if kind.startswith("convolution"):
         for layer in model.layers:
             for name in ("query_projection", "key_projection", "value_projection"):
@@ -65,7 +76,7 @@ def model_of(kind: str) -> models.LanguageModel:
 
 
 def nats(model: torch.nn.Module, text: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    rows = torch.stack([text[place:place + LENGTH + 1] for place in places.tolist()])
+    rows = torch.stack([text[place : place + LENGTH + 1] for place in places.tolist()])
     return F.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
 
 
@@ -83,11 +94,17 @@ def main(words: list[str]) -> int:
     torch.manual_seed(1)
     learned, held_out = texts()
     model = model_of(words[0])
-    weights = {wide: [p for p in model.parameters() if (p.dim() > 1) is wide]
-               for wide in (True, False)}
-    optimizer = torch.optim.AdamW([{"params": weights[True], "weight_decay": 0.1},
-                                   {"params": weights[False], "weight_decay": 0.0}],
-                                  lr=RATE, betas=(0.9, 0.95))
+    weights = {
+        wide: [p for p in model.parameters() if (p.dim() > 1) is wide] for wide in (True, False)
+    }
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": weights[True], "weight_decay": 0.1},
+            {"params": weights[False], "weight_decay": 0.0},
+        ],
+        lr=RATE,
+        betas=(0.9, 0.95),
+    )
     draw = torch.Generator().manual_seed(3)
     for step in range(updates):
         for group in optimizer.param_groups:

@@ -5,6 +5,7 @@ that says CUDA, and CMake files that end in an error as they do where the
 toolkit is missing. tarn must not read those, and must link libtorch,
 libtorch_cpu and libc10 alone. Usage: cuda_torch.py SOURCE PYTHON
 """
+
 import pathlib
 import shutil
 import subprocess
@@ -12,7 +13,11 @@ import sys
 import tempfile
 
 source, python = sys.argv[1:]
-find = [python, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"]
+find = [
+    python,
+    "-c",
+    "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])",
+]
 real = pathlib.Path(subprocess.check_output(find, text=True).strip())
 
 
@@ -26,7 +31,9 @@ def fake_torch(folder: pathlib.Path) -> pathlib.Path:
     for package in ("Torch", "Caffe2"):
         cmake = torch / "share" / "cmake" / package
         cmake.mkdir(parents=True)
-        (cmake / f"{package}Config.cmake").write_text('message(FATAL_ERROR "the CUDA toolkit is missing")\n')
+        (cmake / f"{package}Config.cmake").write_text(
+            'message(FATAL_ERROR "the CUDA toolkit is missing")\n'
+        )
     wrapper = folder / "python"
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{folder / "site"}" exec "{python}" "$@"\n')
     wrapper.chmod(0o755)
@@ -44,8 +51,19 @@ with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     build = folder / "build"
     wrapper = fake_torch(folder)
-    out = run("cmake", "-G", "Ninja", "-S", source, "-B", str(build), f"-DTARN_PYTHON={wrapper}",
-              "-DTARN_BUILD_TESTS=OFF", "-DTARN_BUILD_BENCH=OFF", "-DTARN_BATCHES=OFF")
+    out = run(
+        "cmake",
+        "-G",
+        "Ninja",
+        "-S",
+        source,
+        "-B",
+        str(build),
+        f"-DTARN_PYTHON={wrapper}",
+        "-DTARN_BUILD_TESTS=OFF",
+        "-DTARN_BUILD_BENCH=OFF",
+        "-DTARN_BATCHES=OFF",
+    )
     assert "torch 2.11.0" in out, out
     # One operator file shows that the headers are found; the link line is read.
     run("ninja", "-C", str(build), "src/torch_ops/CMakeFiles/tarn_pytorch.dir/common/library.cc.o")
@@ -62,7 +80,13 @@ with tempfile.TemporaryDirectory() as name:
     # The check can fail: an older torch is refused with one clear line.
     version = folder / "site" / "torch" / "version.py"
     version.write_text("__version__ = '2.10.1'\n")
-    refused = subprocess.run(["cmake", "-S", source, "-B", str(build)], text=True, capture_output=True)
-    assert refused.returncode != 0 and "want 2.11 or newer, got 2.10.1" in refused.stderr, refused.stderr
+    refused = subprocess.run(
+        ["cmake", "-S", source, "-B", str(build)], text=True, capture_output=True
+    )
+    assert refused.returncode != 0 and "want 2.11 or newer, got 2.10.1" in refused.stderr, (
+        refused.stderr
+    )
     shutil.rmtree(build)
-print("CUDA build of torch without a toolkit: configured, compiled, linked to the CPU libraries alone")
+print(
+    "CUDA build of torch without a toolkit: configured, compiled, linked to the CPU libraries alone"
+)

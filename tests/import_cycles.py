@@ -7,6 +7,7 @@ Those below `if TYPE_CHECKING` do: a reader and a type checker follow them too.
 and the package's __init__ otherwise; Python runs the __init__ of a package
 before any module of it, which is no circle.
 """
+
 import ast
 import pathlib
 from collections.abc import Iterator
@@ -60,9 +61,12 @@ def graph(folder: pathlib.Path, package: str) -> dict[str, set[str]]:
         if parts:
             paths[".".join(parts)] = path
     known = set(paths)
-    return {module: _needed(ast.parse(path.read_text("utf-8"), str(path)), module,
-                            path.name == "__init__.py", known)
-            for module, path in paths.items()}
+    return {
+        module: _needed(
+            ast.parse(path.read_text("utf-8"), str(path)), module, path.name == "__init__.py", known
+        )
+        for module, path in paths.items()
+    }
 
 
 def _way_back(needs: dict[str, set[str]], start: str) -> list[str]:

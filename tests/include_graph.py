@@ -8,6 +8,7 @@ nor benchmarks, what experiments share knows no experiment, plotting knows none
 of them, and no modules need each other in a circle (import_cycles.py).
 Exits 1 with one line for each include or import that breaks these rules.
 """
+
 import pathlib
 import re
 import sys
@@ -26,8 +27,17 @@ ALLOWED = {
     "capi": {"core", "config", "kernels", "text", "runtime", "capi"},
     "torch_ops": {"core", "config", "kernels", "torch_ops"},
     "torch_nn": {"core", "config", "kernels", "torch_ops", "torch_nn"},
-    "train": {"core", "config", "data", "kernels", "text", "runtime", "torch_ops", "torch_nn",
-              "train"},
+    "train": {
+        "core",
+        "config",
+        "data",
+        "kernels",
+        "text",
+        "runtime",
+        "torch_ops",
+        "torch_nn",
+        "train",
+    },
     "cli": {"core", "config", "data", "kernels", "text", "runtime", "cli"},
     "python": {"core", "config", "kernels", "text", "runtime", "python"},
 }
@@ -61,8 +71,10 @@ def full_folders(root: pathlib.Path, most: int) -> list[str]:
     """Folders with more files than `most`, build rules aside."""
     found = []
     for folder in [root, *sorted(p for p in root.rglob("*") if p.is_dir())]:
-        count = sum(p.is_file() and p.name != "CMakeLists.txt" and p.suffix != ".pyc"
-                    for p in folder.iterdir())
+        count = sum(
+            p.is_file() and p.name != "CMakeLists.txt" and p.suffix != ".pyc"
+            for p in folder.iterdir()
+        )
         if count > most:
             found.append(f"{folder}: {count} files, more than {most}")
     return found
@@ -76,8 +88,7 @@ PYTHON = {
     "experiments/core": re.compile(r"^experiments\.(?!core\b|registry\b)"),
 }
 # Folders without circles, and the package that their modules are named from.
-ACYCLIC = {"python/tarn": "tarn", "plotting": "plotting", "bench": "",
-           "experiments": "experiments"}
+ACYCLIC = {"python/tarn": "tarn", "plotting": "plotting", "bench": "", "experiments": "experiments"}
 IMPORT = re.compile(r"^[ \t]*(?:from|import) ([\w.]+)", re.MULTILINE)
 
 
@@ -87,15 +98,18 @@ def broken_imports(root: pathlib.Path) -> tuple[list[str], int]:
         for path in sorted((root / folder).rglob("*.py")):
             names = IMPORT.findall(path.read_text())
             count += len(names)
-            problems += [f"{path}: {folder} may not import {name}"
-                         for name in names if forbidden.match(name)]
+            problems += [
+                f"{path}: {folder} may not import {name}" for name in names if forbidden.match(name)
+            ]
     return problems, count
 
 
 def import_circles(root: pathlib.Path) -> list[str]:
-    return [f"{folder}: modules import each other in a circle: {circle}"
-            for folder, package in ACYCLIC.items()
-            for circle in import_cycles.circles(import_cycles.graph(root / folder, package))]
+    return [
+        f"{folder}: modules import each other in a circle: {circle}"
+        for folder, package in ACYCLIC.items()
+        for circle in import_cycles.circles(import_cycles.graph(root / folder, package))
+    ]
 
 
 def self_test() -> None:
@@ -105,13 +119,16 @@ def self_test() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         (root / "core").mkdir()
-        (root / "core" / "a.h").write_text('#include "runtime/model/model.h"\n#include <torch/torch.h>\n')
+        (root / "core" / "a.h").write_text(
+            '#include "runtime/model/model.h"\n#include <torch/torch.h>\n'
+        )
         problems, _ = broken_includes(root)
         assert len(problems) == 2, problems
         assert full_folders(root, 0) and not full_folders(root, 1)
         (root / "experiments" / "core").mkdir(parents=True)
         (root / "experiments" / "core" / "a.py").write_text(
-            "import experiments.scaling\nfrom experiments.core import page\n")
+            "import experiments.scaling\nfrom experiments.core import page\n"
+        )
         problems, _ = broken_imports(root)
         assert len(problems) == 1, problems
         assert import_circles(root) == []

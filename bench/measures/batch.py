@@ -60,7 +60,9 @@ def measure(ctx):
     batches = ctx.size(BATCHES, (1, 4))
     with runtime.Model(folder, ctx.threads) as model:
         ours = {n: _tarn_side(model, n, work, steps) for n in batches}
-        theirs = _peer_side(batches[-1] if ctx.quick else PEER_BATCH, work.config["n_layers"], ctx, steps)
+        theirs = _peer_side(
+            batches[-1] if ctx.quick else PEER_BATCH, work.config["n_layers"], ctx, steps
+        )
         sgemm = limits.sgemm_side(ctx.threads)
         every = [*ours.values(), theirs, sgemm]
         samples, limit = limits.group(every, min(ctx.rounds, 9), 1 << 26, ctx.threads)

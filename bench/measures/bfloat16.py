@@ -29,14 +29,9 @@ def measure(ctx):
         if ctx.quick:
             params = params | {k: 16 for k in ("seq_len", "batch") if k in params}
         name = f"linear_attention_{kind}"
-        cases = [
-            native.Case(name, ctx.threads, dtype=dtype, **params)
-            for dtype in ("f32", "bf16")
-        ]
+        cases = [native.Case(name, ctx.threads, dtype=dtype, **params) for dtype in ("f32", "bf16")]
         sides = [harness.of_case(c, f"{kind} {c.params['dtype']}") for c in cases]
-        samples, limit = limits.group(
-            sides, min(ctx.rounds, 9), cases[0].bytes, ctx.threads
-        )
+        samples, limit = limits.group(sides, min(ctx.rounds, 9), cases[0].bytes, ctx.threads)
         for side in sides:
             table.rows.append(limits.row(side, samples[side.name], limit))
         shape = ", ".join(f"{k} {v:,}" for k, v in params.items() if k != "sets")

@@ -23,9 +23,7 @@ def _tarn_sides(kind, shape, ctx):
     }
     cases = {
         "tarn": native.Case(name, ctx.threads, **params),
-        "tarn, [B,H,T,K]": native.Case(
-            name, ctx.threads, layout="heads_first", **params
-        ),
+        "tarn, [B,H,T,K]": native.Case(name, ctx.threads, layout="heads_first", **params),
     }
     return cases, [harness.of_case(case, label) for label, case in cases.items()]
 

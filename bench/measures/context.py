@@ -40,9 +40,7 @@ def softmax(ctx):
             useful_flop=2.0 * (work.layer_weights + work.head_weights),
             bytes=moved,
         )
-        read = harness.of_case(
-            native.Case("limit_read", ctx.threads, bytes=int(moved)), "read"
-        )
+        read = harness.of_case(native.Case("limit_read", ctx.threads, bytes=int(moved)), "read")
         samples, limit = limits.group([step, read], ctx.rounds, 1 << 28, ctx.threads)
     for side in (step, read):
         table.rows.append(limits.row(side, samples[side.name], limit))

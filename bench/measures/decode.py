@@ -71,13 +71,9 @@ def _prefill(table, ctx, work, f32, bf16):
         sides.prefill_side("prefill bf16", bf16, work, tokens, "bf16"),
     ]
     sgemm = limits.sgemm_side(ctx.threads)
-    samples, limit = limits.group(
-        [*fills, sgemm], min(ctx.rounds, 7), 1 << 28, ctx.threads
-    )
+    samples, limit = limits.group([*fills, sgemm], min(ctx.rounds, 7), 1 << 28, ctx.threads)
     for side in fills:
-        table.rows.append(
-            limits.row(side, samples[side.name], limit, samples["sgemm"])
-        )
+        table.rows.append(limits.row(side, samples[side.name], limit, samples["sgemm"]))
     table.goal(
         "prefill, 150 M parameters, 512 tokens: of torch's sgemm rate",
         results.at_least(0.75),

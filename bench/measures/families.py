@@ -59,8 +59,7 @@ def _shares(table, ctx):
                 params["gate"] = gate
             with _case(f"{name}_{suffix}", ctx.threads, **params) as case:
                 sides = [harness.of_case(case, gate=gate), limits.sgemm_side(ctx.threads)]
-                samples, limit = limits.group(
-                    sides, min(ctx.rounds, 9), case.bytes, ctx.threads)
+                samples, limit = limits.group(sides, min(ctx.rounds, 9), case.bytes, ctx.threads)
                 row = limits.row(sides[0], samples["tarn"], limit, samples["sgemm"])
                 table.rows.append(row)
                 rate = [side.useful_flop / samples[side.name].median for side in sides]
@@ -134,7 +133,8 @@ def _calls(name, o):
         return reads, {
             "tarn": lambda q, k, v, g, b: tarn.ops.gated_delta_rule(q, k, v, g, b),
             "transformers": lambda q, k, v, g, b: theirs.torch_chunk_gated_delta_rule(
-                q, k, v, g, b)[0],
+                q, k, v, g, b
+            )[0],
             "plain torch": plain.delta,
         }
     if name == "KDA":
@@ -143,8 +143,9 @@ def _calls(name, o):
         reads = [o.q, o.k, o.v, o.channel, o.beta]
         return reads, {
             "tarn": lambda q, k, v, g, b: tarn.ops.kda(q, k, v, g, b),
-            "transformers": lambda q, k, v, g, b: theirs.chunk_kimi_delta_attention(
-                q, k, v, g, b)[0],
+            "transformers": lambda q, k, v, g, b: theirs.chunk_kimi_delta_attention(q, k, v, g, b)[
+                0
+            ],
             "plain torch": plain.delta,
         }
     from transformers.models.mamba2 import modeling_mamba2 as theirs
@@ -154,7 +155,8 @@ def _calls(name, o):
     return reads, {
         "tarn": lambda x, dt, B, C: tarn.ops.ssd(x, dt, A, B, C),
         "transformers": lambda x, dt, B, C: theirs.mamba2_chunk_scan(
-            x, dt, A, B, C, chunk_size=256),
+            x, dt, A, B, C, chunk_size=256
+        ),
         "plain torch": lambda x, dt, B, C: plain.decay(C, B, x * dt.unsqueeze(-1), -dt),
     }
 
@@ -182,10 +184,13 @@ def forms(ctx):
             o = _Operands(ctx.size(2048, 128), width)
             reads, calls = _calls(name, o)
             for gradient in (False, True):
-                sides = [_side(key, call, reads, o.grad, gradient, ctx.threads)
-                         for key, call in calls.items()]
+                sides = [
+                    _side(key, call, reads, o.grad, gradient, ctx.threads)
+                    for key, call in calls.items()
+                ]
                 samples, limit = limits.group(
-                    sides, min(ctx.rounds, 7), 1 << 26, ctx.threads, budget=25)
+                    sides, min(ctx.rounds, 7), 1 << 26, ctx.threads, budget=25
+                )
                 what = "forward + gradient" if gradient else "forward"
                 told = f"{samples['tarn'].median * 1e3:.2f} ms"
                 for side in sides:
@@ -195,10 +200,16 @@ def forms(ctx):
                 if gradient:
                     table.goal(
                         f"{name}, {width} wide, {what}, against transformers",
-                        results.at_least(bound), quotient(samples["transformers"]),
-                        valid=limit["valid"], beside=told)
+                        results.at_least(bound),
+                        quotient(samples["transformers"]),
+                        valid=limit["valid"],
+                        beside=told,
+                    )
                 table.goal(
                     f"{name}, {width} wide, {what}, against plain torch",
-                    results.at_least(3.0), quotient(samples["plain torch"]),
-                    valid=limit["valid"], beside=told)
+                    results.at_least(3.0),
+                    quotient(samples["plain torch"]),
+                    valid=limit["valid"],
+                    beside=told,
+                )
     return table

@@ -57,31 +57,53 @@ def _cases(ctx):
         "powglu": (activations.powglu, _powglu, (rows, rows)),
         "elu_p1": (activations.elu_p1, lambda x: F.elu(x) + 1, (rows,)),
         "sigmoid": (activations.sigmoid, torch.sigmoid, (rows,)),
-        "logsigmoid": (lambda x: activations.logsigmoid(x, 16.0), lambda x: F.logsigmoid(x) / 16,
-                       (rows,)),
-        "bias_gelu": (activations.bias_gelu_impl,
-                      lambda x, b: F.gelu(x + b, approximate="tanh"), (rows, (width,))),
-        "rotary": (lambda x: rotary.rotary_embedding(x, *tables[x.dtype]),
-                   lambda x: _rotary(x, *tables[x.dtype]), (split,)),
-        "cross entropy": (lambda z: losses.cross_entropy_loss(z, target)[0],
-                          lambda z: F.cross_entropy(z, target, reduction="none"),
-                          ((count, classes),)),
+        "logsigmoid": (
+            lambda x: activations.logsigmoid(x, 16.0),
+            lambda x: F.logsigmoid(x) / 16,
+            (rows,),
+        ),
+        "bias_gelu": (
+            activations.bias_gelu_impl,
+            lambda x, b: F.gelu(x + b, approximate="tanh"),
+            (rows, (width,)),
+        ),
+        "rotary": (
+            lambda x: rotary.rotary_embedding(x, *tables[x.dtype]),
+            lambda x: _rotary(x, *tables[x.dtype]),
+            (split,),
+        ),
+        "cross entropy": (
+            lambda z: losses.cross_entropy_loss(z, target)[0],
+            lambda z: F.cross_entropy(z, target, reduction="none"),
+            ((count, classes),),
+        ),
         "linear and cross entropy": (
             lambda x, w: losses.fused_linear_cross_entropy_loss(x, targets, w),
             lambda x, w: F.cross_entropy(x @ w.t(), targets),
-            ((tokens, narrow), (classes, narrow))),
+            ((tokens, narrow), (classes, narrow)),
+        ),
         "square relu": (activations.sqrelu, lambda x: F.relu(x).square(), (rows,)),
         "token shift": (sequences.token_shift, _token_shift, (rows,)),
         "RWKV-7 channel mix": (
             lambda x, *w: sequences.channel_mixing_rwkv7(x, none.to(x.dtype), *w)[0],
-            _channel_mix, (rows, (width,), (width, 2 * width), (2 * width, width))),
-        "RWKV-7 key update": (sequences.fused_k_rwkv7, lambda k, a, w: k * (1 + (a - 1) * w),
-                              (rows, rows, (width,))),
-        "RWKV-7 mixes": (sequences.fused_addcmul_rwkv7,
-                         lambda x, d, *w: tuple(x + d * one for one in w),
-                         (rows, rows, *[(1, 1, width)] * 6)),
-        "RWKV-7 output correction": (sequences.gate_output_correction, _corrected,
-                                     (rows, split, split, (heads, width // heads), split, rows)),
+            _channel_mix,
+            (rows, (width,), (width, 2 * width), (2 * width, width)),
+        ),
+        "RWKV-7 key update": (
+            sequences.fused_k_rwkv7,
+            lambda k, a, w: k * (1 + (a - 1) * w),
+            (rows, rows, (width,)),
+        ),
+        "RWKV-7 mixes": (
+            sequences.fused_addcmul_rwkv7,
+            lambda x, d, *w: tuple(x + d * one for one in w),
+            (rows, rows, *[(1, 1, width)] * 6),
+        ),
+        "RWKV-7 output correction": (
+            sequences.gate_output_correction,
+            _corrected,
+            (rows, split, split, (heads, width // heads), split, rows),
+        ),
     }
 
 
@@ -110,15 +132,18 @@ def measure(ctx):
             sides = {}
             for dtype, kind in zip(DTYPES, names):
                 for training in (False, True):
-                    leaves = [torch.randn(shape).to(dtype).requires_grad_(training)
-                              for shape in shapes]
+                    leaves = [
+                        torch.randn(shape).to(dtype).requires_grad_(training) for shape in shapes
+                    ]
                     what = f"{kind}, {'training' if training else 'forward'}"
                     sides[what] = [
                         _side(f"{name}, {what}, {who}", form, leaves, training, threads)
-                        for who, form in (("tarn", ours), ("torch", plain))]
+                        for who, form in (("tarn", ours), ("torch", plain))
+                    ]
             flat = [side for pair in sides.values() for side in pair]
             samples, limit = limits.group(
-                flat, min(ctx.rounds, 7), 1 << 24, threads, attempts=1, budget=8)
+                flat, min(ctx.rounds, 7), 1 << 24, threads, attempts=1, budget=8
+            )
             for what, (own, other) in sides.items():
                 quotient = harness.ratio(samples[own.name], samples[other.name])
                 worst[f"{what}, {threads}"] = quotient
@@ -127,6 +152,11 @@ def measure(ctx):
                 for side in (own, other):
                     table.rows.append(limits.row(side, samples[side.name], limit))
         most = max(worst, key=lambda key: worst[key])
-        table.goal(f"{name}: the slowest pass over plain torch", results.at_most(1.0),
-                   worst[most], valid=limit["valid"], beside=f"{most} threads")
+        table.goal(
+            f"{name}: the slowest pass over plain torch",
+            results.at_most(1.0),
+            worst[most],
+            valid=limit["valid"],
+            beside=f"{most} threads",
+        )
     return table

@@ -74,10 +74,7 @@ def measure(ctx):
         steps, layers = ctx.size(steps, 16), ctx.size(layers, 1)
         folder = models.paper(name, ctx.quick)
         work = sides.Work(folder)
-        every = [
-            _best_tarn(folder, kind, ctx.threads, steps, work)
-            for kind in ("f32", "bf16")
-        ]
+        every = [_best_tarn(folder, kind, ctx.threads, steps, work) for kind in ("f32", "bf16")]
         for label, make in (
             ("fast-transformers", peers.fast_transformers_model),
             ("torch LSTM", peers.lstm_model),

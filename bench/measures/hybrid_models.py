@@ -17,8 +17,14 @@ PARTS = ("training step", "prefill", "decode")
 def _run(name, side, ctx):
     """One process of bench/transformers_step.py, whose figures are medians."""
     build = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build"))
-    words = [sys.executable, str(native.ROOT / "bench/transformers_step.py"), name, side,
-             str(ctx.threads), *(["--quick"] if ctx.quick else [])]
+    words = [
+        sys.executable,
+        str(native.ROOT / "bench/transformers_step.py"),
+        name,
+        side,
+        str(ctx.threads),
+        *(["--quick"] if ctx.quick else []),
+    ]
     environment = os.environ | {
         "PYTHONPATH": str(native.ROOT / "python"),
         "TARN_LIBRARY": str(build / "libtarn_pytorch.so"),
@@ -45,20 +51,24 @@ def measure(ctx):
         for part in PARTS:
             seconds = {side: [one[part] for one in found] for side, found in runs.items()}
             for side, times in seconds.items():
-                table.rows.append({
-                    "side": side,
-                    "model": f"{title}, {part}",
-                    "seq_len": runs[side][0]["tokens"],
-                    "parameters": runs[side][0]["parameters"],
-                    "threads": ctx.threads,
-                    "target": native.simd_target(),
-                    "median_ms": statistics.median(times) * 1e3,
-                    "min_ms": min(times) * 1e3,
-                    "repeats": len(times),
-                    "cpu_per_wall": statistics.median(one["cpu_per_wall"] for one in runs[side]),
-                    "contended": False,
-                    "valid": True,
-                })
+                table.rows.append(
+                    {
+                        "side": side,
+                        "model": f"{title}, {part}",
+                        "seq_len": runs[side][0]["tokens"],
+                        "parameters": runs[side][0]["parameters"],
+                        "threads": ctx.threads,
+                        "target": native.simd_target(),
+                        "median_ms": statistics.median(times) * 1e3,
+                        "min_ms": min(times) * 1e3,
+                        "repeats": len(times),
+                        "cpu_per_wall": statistics.median(
+                            one["cpu_per_wall"] for one in runs[side]
+                        ),
+                        "contended": False,
+                        "valid": True,
+                    }
+                )
             pairs = zip(seconds["transformers"], seconds["tarn"])
             table.goal(
                 f"{title}, {part}, against transformers' torch forms",

@@ -27,9 +27,19 @@ CASES = [
 ]
 
 # Kernels that have a length in place of rows.
-_OF_SEQUENCES = ("cluster_queries", "decay_attention", "delta_attention", "dplr_attention",
-                 "elementwise_recurrence", "gate_correction", "gated_norm", "hash_buckets", "reformer_bias", "rotary_rows",
-                 "short_convolution")
+_OF_SEQUENCES = (
+    "cluster_queries",
+    "decay_attention",
+    "delta_attention",
+    "dplr_attention",
+    "elementwise_recurrence",
+    "gate_correction",
+    "gated_norm",
+    "hash_buckets",
+    "reformer_bias",
+    "rotary_rows",
+    "short_convolution",
+)
 
 
 def _small(name, params, ctx):
@@ -68,10 +78,6 @@ def measure(ctx):
         for threads in sorted({1, ctx.threads}):
             with native.Case(name, threads, **_small(name, params, ctx)) as case:
                 sides = [harness.of_case(case), limits.sgemm_side(threads)]
-                samples, limit = limits.group(
-                    sides, min(ctx.rounds, 7), case.bytes, threads
-                )
-                table.rows.append(
-                    limits.row(sides[0], samples["tarn"], limit, samples["sgemm"])
-                )
+                samples, limit = limits.group(sides, min(ctx.rounds, 7), case.bytes, threads)
+                table.rows.append(limits.row(sides[0], samples["tarn"], limit, samples["sgemm"]))
     return table

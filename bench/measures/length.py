@@ -24,9 +24,7 @@ def _operator(seq_len, sets, ctx):
     import tarn
 
     shape = (1, seq_len, 8, 64)
-    tensors = [
-        [torch.randn(shape, requires_grad=True) for _ in range(3)] for _ in range(sets)
-    ]
+    tensors = [[torch.randn(shape, requires_grad=True) for _ in range(3)] for _ in range(sets)]
     grad_out, turn = torch.randn(shape), [0]
 
     def call():
@@ -34,9 +32,7 @@ def _operator(seq_len, sets, ctx):
         turn[0] += 1
         torch.autograd.grad(tarn.ops.linear_attention(*inputs), inputs, grad_out)
 
-    return harness.of_call(
-        f"operator N={seq_len}", call, ctx.threads, facts={"seq_len": seq_len}
-    )
+    return harness.of_call(f"operator N={seq_len}", call, ctx.threads, facts={"seq_len": seq_len})
 
 
 def measure(ctx):
@@ -61,9 +57,7 @@ def measure(ctx):
 
 def _goal(table, name, sides, footprint, lengths, ctx, held=True):
     short, long = lengths
-    samples, limit = limits.group(
-        list(sides.values()), min(ctx.rounds, 9), footprint, ctx.threads
-    )
+    samples, limit = limits.group(list(sides.values()), min(ctx.rounds, 9), footprint, ctx.threads)
     for side in sides.values():
         table.rows.append(limits.row(side, samples[side.name], limit))
     value = harness.ratio(samples[sides[long].name], samples[sides[short].name])

@@ -122,7 +122,5 @@ def idle(ctx):
         }
     )
     # No more than a clock tick of the measuring thread itself may remain.
-    table.goal(
-        "idle: processor time", results.at_most(0.001), share, unit="share"
-    )
+    table.goal("idle: processor time", results.at_most(0.001), share, unit="share")
     return table

@@ -77,9 +77,11 @@ def measure(ctx):
         "Layers x width, batch x tokens, as in the table of the training step; products in "
         "bfloat16 with torch's autocast, weights and optimiser in float32.",
     )
-    shapes = [(1, 32, 2, 16, 1.6, 2.5)] if ctx.quick else [
-        (DEPTH, width, BATCH, SEQ_LEN, gained, against) for width, gained, against in WIDTHS
-    ]
+    shapes = (
+        [(1, 32, 2, 16, 1.6, 2.5)]
+        if ctx.quick
+        else [(DEPTH, width, BATCH, SEQ_LEN, gained, against) for width, gained, against in WIDTHS]
+    )
     for shape in shapes:
         _width(table, ctx, *shape)
     return table

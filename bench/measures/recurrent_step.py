@@ -35,23 +35,31 @@ def _keywords(layers):
 def encoder(package, kind, layers):
     """A package's recurrent encoder, a function (x, state) -> (y, state)."""
     builders = importlib.import_module(f"{package}.builders")
-    return builders.RecurrentEncoderBuilder.from_kwargs(
-        query_dimensions=WIDTH // HEADS,
-        value_dimensions=WIDTH // HEADS,
-        attention_type=kind,
-        **_keywords(layers),
-    ).get().eval()
+    return (
+        builders.RecurrentEncoderBuilder.from_kwargs(
+            query_dimensions=WIDTH // HEADS,
+            value_dimensions=WIDTH // HEADS,
+            attention_type=kind,
+            **_keywords(layers),
+        )
+        .get()
+        .eval()
+    )
 
 
 def decoder(package, kind, layers):
     builders = importlib.import_module(f"{package}.builders")
-    return builders.RecurrentDecoderBuilder.from_kwargs(
-        self_attention_type=kind,
-        cross_attention_type=kind,
-        query_dimensions=WIDTH // HEADS,
-        value_dimensions=WIDTH // HEADS,
-        **_keywords(layers),
-    ).get().eval()
+    return (
+        builders.RecurrentDecoderBuilder.from_kwargs(
+            self_attention_type=kind,
+            cross_attention_type=kind,
+            query_dimensions=WIDTH // HEADS,
+            value_dimensions=WIDTH // HEADS,
+            **_keywords(layers),
+        )
+        .get()
+        .eval()
+    )
 
 
 def _side(name, tokens, threads, step):
@@ -136,9 +144,7 @@ def _language_sides(ctx, layers, tokens):
         for _ in range(tokens):
             state.step(7)
 
-    yield runtime_sides.clocked(
-        "tarn's runtime", state.reset, through, 1, facts={"tokens": tokens}
-    )
+    yield runtime_sides.clocked("tarn's runtime", state.reset, through, 1, facts={"tokens": tokens})
 
 
 def _language(table, ctx):

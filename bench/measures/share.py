@@ -47,13 +47,9 @@ def measure(ctx):
         sides = [harness.of_case(case, name) for name, case in named.items()]
         sgemm = limits.sgemm_side(ctx.threads)
         footprint = named["gradient f32"].bytes
-        samples, limit = limits.group(
-            [*sides, sgemm], ctx.rounds, footprint, ctx.threads
-        )
+        samples, limit = limits.group([*sides, sgemm], ctx.rounds, footprint, ctx.threads)
         for side in sides:
-            table.rows.append(
-                limits.row(side, samples[side.name], limit, samples["sgemm"])
-            )
+            table.rows.append(limits.row(side, samples[side.name], limit, samples["sgemm"]))
         for case in named.values():
             case.close()
         by_name = {row["side"]: row for row in table.rows[-len(sides) :]}

@@ -34,8 +34,9 @@ class CountTable:
     def __init__(self, learned: np.ndarray, symbols: int, order: int) -> None:
         """learned: symbols 0 .. symbols - 1 [N], one sequence, at least order + 1 of them."""
         if learned.size <= order or symbols < 1 or order < 0:
-            raise ValueError(f"CountTable: learned: want more than {order} symbols, "
-                             f"got {learned.size}")
+            raise ValueError(
+                f"CountTable: learned: want more than {order} symbols, got {learned.size}"
+            )
         if symbols ** (order + 1) >= 1 << 63:
             raise ValueError(f"CountTable: order: want symbols^(order + 1) below 2^63, got {order}")
         self.symbols, self.order = symbols, order
@@ -45,8 +46,13 @@ class CountTable:
     def _counted(self, learned: np.ndarray, order: int) -> _Order:
         pairs, counts = np.unique(_numbers(learned, order, self.symbols), return_counts=True)
         contexts, first = np.unique(pairs // self.symbols, return_index=True)
-        return _Order(pairs, counts, contexts, np.add.reduceat(counts, first),
-                      np.diff(np.append(first, pairs.size)))
+        return _Order(
+            pairs,
+            counts,
+            contexts,
+            np.add.reduceat(counts, first),
+            np.diff(np.append(first, pairs.size)),
+        )
 
     def probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Of each symbol after the first of each row, given those before it in the row: the
@@ -57,11 +63,12 @@ class CountTable:
             if rows.shape[1] <= max(k, 1):
                 break
             # Targets from position max(k, 1) on have k symbols before them.
-            pairs = np.stack([_numbers(row, k, self.symbols) for row in rows])[:, k == 0:]
-            seen, kinds = _found(pairs // self.symbols, order.contexts, order.context_counts,
-                                 order.kinds)
+            pairs = np.stack([_numbers(row, k, self.symbols) for row in rows])[:, k == 0 :]
+            seen, kinds = _found(
+                pairs // self.symbols, order.contexts, order.context_counts, order.kinds
+            )
             (both,) = _found(pairs, order.pairs, order.pair_counts)
-            part = chances[:, max(k, 1) - 1:]
+            part = chances[:, max(k, 1) - 1 :]
             known = seen > 0
             part[known] = ((both + kinds * part)[known]) / (seen + kinds)[known]
         return chances
@@ -76,7 +83,7 @@ def _numbers(symbols: np.ndarray, order: int, base: int) -> np.ndarray:
     count = symbols.size - order
     total = np.zeros(count, np.int64)
     for i in range(order + 1):
-        total = total * base + symbols[i:i + count]
+        total = total * base + symbols[i : i + count]
     return total
 
 

@@ -30,14 +30,29 @@ _LISTOPS = "--min-len 20 --max-len 100 --train 48000 --valid 100 --test 2000 --s
 Fits = list[JsonDict]
 
 
-def _fit(part: str, name: str, unit: str, score: Callable[[], float | JsonDict], learned: int,
-         judged: int, data: str = "") -> JsonDict:
+def _fit(
+    part: str,
+    name: str,
+    unit: str,
+    score: Callable[[], float | JsonDict],
+    learned: int,
+    judged: int,
+    data: str = "",
+) -> JsonDict:
     """One row: the score of a fit, what it learned from, what it is judged on, its seconds."""
     began = time.monotonic()
     found = score()
     values = found if isinstance(found, dict) else {"value": found}
-    return {"part": part, "name": name, "unit": unit, **values, "learned": learned,
-            "judged": judged, "data": data, "seconds": time.monotonic() - began}
+    return {
+        "part": part,
+        "name": name,
+        "unit": unit,
+        **values,
+        "learned": learned,
+        "judged": judged,
+        "data": data,
+        "seconds": time.monotonic() - began,
+    }
 
 
 # --- Text and DNA -------------------------------------------------------------
@@ -47,14 +62,24 @@ def _encoded(text: bytes, alphabet: np.ndarray) -> np.ndarray:
     return np.searchsorted(alphabet, np.frombuffer(text, np.uint8))
 
 
-def _tables(part: str, unit: str, learned: np.ndarray, rows: np.ndarray, symbols: int,
-            data: str) -> Fits:
+def _tables(
+    part: str, unit: str, learned: np.ndarray, rows: np.ndarray, symbols: int, data: str
+) -> Fits:
     """A row an order; the one that the training split alone chooses is marked."""
     chosen = choose_order(learned, symbols)
     judged = rows.shape[0] * (rows.shape[1] - 1)
-    fits = [_fit(part, f"counts of order {k}", unit,
-                 lambda k=k: CountTable(learned, symbols, k).bits(rows), learned.size, judged, data)
-            for k in ORDERS]
+    fits = [
+        _fit(
+            part,
+            f"counts of order {k}",
+            unit,
+            lambda k=k: CountTable(learned, symbols, k).bits(rows),
+            learned.size,
+            judged,
+            data,
+        )
+        for k in ORDERS
+    ]
     return [fit | {"chosen": order == chosen} for order, fit in zip(ORDERS, fits, strict=True)]
 
 
@@ -68,8 +93,8 @@ def text_fits(part: str, text: bytes, seq_len: int, most: int, data: str, unit: 
 def stream_fits(part: str, letters: bytes, tokens: int, data: str) -> Fits:
     """Of the last letters as one row, learned from those before, less what is held out there."""
     alphabet = np.unique(np.frombuffer(letters, np.uint8))
-    learned, _ = splits.split_text(letters[:-tokens - 1])
-    row = _encoded(letters[-tokens - 1:], alphabet)[None]
+    learned, _ = splits.split_text(letters[: -tokens - 1])
+    row = _encoded(letters[-tokens - 1 :], alphabet)[None]
     return _tables(part, "bits per letter", _encoded(learned, alphabet), row, alphabet.size, data)
 
 
@@ -88,10 +113,22 @@ def image_fits(part: str, learned: np.ndarray, judged: np.ndarray, data: str) ->
     """Both tables of bytes before a byte, over all images that the trainer learns from."""
     kept = splits.learned_images(learned)
     counts = kept.shape[0], judged.shape[0], data
-    found = [_fit(part, "difference to the previous pixel", "bits/dim",
-                  lambda: pixels.difference_bits(kept, judged), *counts),
-             _fit(part, "four quantised neighbours", "bits/dim",
-                  lambda: pixels.neighbour_bits(kept, judged), *counts)]
+    found = [
+        _fit(
+            part,
+            "difference to the previous pixel",
+            "bits/dim",
+            lambda: pixels.difference_bits(kept, judged),
+            *counts,
+        ),
+        _fit(
+            part,
+            "four quantised neighbours",
+            "bits/dim",
+            lambda: pixels.neighbour_bits(kept, judged),
+            *counts,
+        ),
+    ]
     return _better_chosen(found)
 
 
@@ -115,11 +152,15 @@ def _cifar(path: pathlib.Path) -> np.ndarray:
 
 
 def _grey(settings: Settings) -> Fits:
-    learned, judged = (_idx(settings.data_file("mnist", f"{one}-images-idx3-ubyte"))
-                       for one in ("train", "t10k"))
-    return [*image_fits("images/grey", splits.pooled(learned, 2), splits.pooled(judged, 2)[:1000],
-                        "mnist"),
-            *image_fits("images/whole", learned, judged[:500], "mnist")]
+    learned, judged = (
+        _idx(settings.data_file("mnist", f"{one}-images-idx3-ubyte")) for one in ("train", "t10k")
+    )
+    return [
+        *image_fits(
+            "images/grey", splits.pooled(learned, 2), splits.pooled(judged, 2)[:1000], "mnist"
+        ),
+        *image_fits("images/whole", learned, judged[:500], "mnist"),
+    ]
 
 
 def _colour(settings: Settings) -> Fits:
@@ -144,25 +185,51 @@ def speech_fits(spoken: list[sound.Recording]) -> Fits:
         true = [one.name for one in asked]
         always = labels.constant_name([one.name for one in known], sound.NAMES)
         constant[unseen] = labels.letter_error([always] * len(true), true)
-        classifier = labels.FrameClassifier({
-            name: np.concatenate([one.frames for one in known if one.name == name])
-            for name in sound.NAMES})
+        classifier = labels.FrameClassifier(
+            {
+                name: np.concatenate([one.frames for one in known if one.name == name])
+                for name in sound.NAMES
+            }
+        )
         frames[unseen] = labels.letter_error([classifier.label(one.frames) for one in asked], true)
-    return _better_chosen([
-        {"part": "speech/unseen", "name": name, "unit": "letter error",
-         "value": math.fsum(errors.values()) / len(errors), "of": errors, "learned": learned,
-         "judged": judged, "data": "fsdd", "seconds": (time.monotonic() - began) / 2}
-        for name, errors in (("always the same name", constant),
-                             ("the likeliest of ten names by single frames", frames))])
+    return _better_chosen(
+        [
+            {
+                "part": "speech/unseen",
+                "name": name,
+                "unit": "letter error",
+                "value": math.fsum(errors.values()) / len(errors),
+                "of": errors,
+                "learned": learned,
+                "judged": judged,
+                "data": "fsdd",
+                "seconds": (time.monotonic() - began) / 2,
+            }
+            for name, errors in (
+                ("always the same name", constant),
+                ("the likeliest of ten names by single frames", frames),
+            )
+        ]
+    )
 
 
 def _listops() -> Fits:
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-B", str(ROOT / "scripts" / "make_listops.py"), folder,
-                        *_LISTOPS.split()], check=True, capture_output=True)
-        learned, judged = ([line.split("\t") for line in
-                            (pathlib.Path(folder) / name).read_text().splitlines()]
-                           for name in ("train.tsv", "test.tsv"))
+        subprocess.run(
+            [
+                sys.executable,
+                "-B",
+                str(ROOT / "scripts" / "make_listops.py"),
+                folder,
+                *_LISTOPS.split(),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        learned, judged = (
+            [line.split("\t") for line in (pathlib.Path(folder) / name).read_text().splitlines()]
+            for name in ("train.tsv", "test.tsv")
+        )
     return listops_fits(learned, judged)
 
 
@@ -179,8 +246,15 @@ def listops_fits(learned: list[list[str]], judged: list[list[str]]) -> Fits:
     return [
         _fit("long/listops", "commonest label", "accuracy", lambda: right(lambda _: most), *counts)
         | {"chosen": False},
-        _fit("long/listops", "commonest label of the outermost operator", "accuracy",
-             lambda: right(lambda text: cues.get(text[0], most)), *counts) | {"chosen": True}]
+        _fit(
+            "long/listops",
+            "commonest label of the outermost operator",
+            "accuracy",
+            lambda: right(lambda text: cues.get(text[0], most)),
+            *counts,
+        )
+        | {"chosen": True},
+    ]
 
 
 # --- Generated rows -----------------------------------------------------------
@@ -191,13 +265,33 @@ def chance_fits() -> Fits:
     found: Fits = []
     for part, seq_len in (("copy/copy", 64), ("maps/copy", 32), ("families/copy", 64)):
         nats, accuracy = copy_chance(seq_len)
-        found.append({"part": part, "name": "counts of order 0", "unit": "nats", "value": nats,
-                      "accuracy": accuracy, "chosen": True})
-    for page, pairs in (("maps", (8,)), ("recall", (4, 8, 16, 32, 64)),
-                        ("families", (3, 8, 16, 32))):
-        found += [{"part": f"{page}/recall", "name": "any value of the row", "unit": "nats",
-                   "value": math.log(n), "accuracy": 1 / n, "pairs": n, "chosen": True}
-                  for n in pairs]
+        found.append(
+            {
+                "part": part,
+                "name": "counts of order 0",
+                "unit": "nats",
+                "value": nats,
+                "accuracy": accuracy,
+                "chosen": True,
+            }
+        )
+    for page, pairs in (
+        ("maps", (8,)),
+        ("recall", (4, 8, 16, 32, 64)),
+        ("families", (3, 8, 16, 32)),
+    ):
+        found += [
+            {
+                "part": f"{page}/recall",
+                "name": "any value of the row",
+                "unit": "nats",
+                "value": math.log(n),
+                "accuracy": 1 / n,
+                "pairs": n,
+                "chosen": True,
+            }
+            for n in pairs
+        ]
     return [{**one, "learned": 0, "judged": 0, "data": "", "seconds": 0.0} for one in found]
 
 
@@ -216,10 +310,12 @@ def run(settings: Settings, progress: Progress) -> JsonDict:
         "rows of 64": lambda: text_fits("maps/text", plays, 64, 256, "text-shakespeare", bits),
         "genome": lambda: text_fits("families/dna", genome, 256, 96, "dna", bits),
         "stream": lambda: stream_fits("long/stream", genome, _STREAM, "dna"),
-        "grey": lambda: _grey(settings), "colour": lambda: _colour(settings),
-        "speech": lambda: speech_fits(
-            sound.recordings(archive if archive.is_file() else folder)),
-        "ListOps": _listops, "generated": chance_fits}
+        "grey": lambda: _grey(settings),
+        "colour": lambda: _colour(settings),
+        "speech": lambda: speech_fits(sound.recordings(archive if archive.is_file() else folder)),
+        "ListOps": _listops,
+        "generated": chance_fits,
+    }
     progress.plan(dict.fromkeys(parts, 10.0))
     fits: Fits = []
     for name, make in parts.items():
@@ -241,9 +337,16 @@ def _page(result: JsonDict, figures: Figures) -> Page:
 
 
 EXPERIMENT = Experiment(
-    name="baselines", title="Trivial baselines", paper="beyond the paper",
+    name="baselines",
+    title="Trivial baselines",
+    paper="beyond the paper",
     claim="A model has learned what its page is about where it beats a table of counts.",
-    sources=("experiments/baselines", "scripts/make_listops.py"), run=run, criteria=_criteria,
-    page=_page, attention=(),
-    data=("mnist", "cifar10-lossless-4k", "fsdd", "dna", "text-shakespeare"), devices=("cpu",),
-    minutes={"cpu": 2.0})
+    sources=("experiments/baselines", "scripts/make_listops.py"),
+    run=run,
+    criteria=_criteria,
+    page=_page,
+    attention=(),
+    data=("mnist", "cifar10-lossless-4k", "fsdd", "dna", "text-shakespeare"),
+    devices=("cpu",),
+    minutes={"cpu": 2.0},
+)

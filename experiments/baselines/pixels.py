@@ -23,7 +23,7 @@ def difference_bits(learned: np.ndarray, judged: np.ndarray) -> float:
 def _differences(images: np.ndarray) -> np.ndarray:
     """[N, H * W * C - 1], modulo 256."""
     flat, channels = images.reshape(images.shape[0], -1), images.shape[3]
-    first = flat[:, 1:channels] - flat[:, :channels - 1]
+    first = flat[:, 1:channels] - flat[:, : channels - 1]
     return np.concatenate([first, flat[:, channels:] - flat[:, :-channels]], axis=1)
 
 
@@ -35,8 +35,9 @@ def neighbour_bits(learned: np.ndarray, judged: np.ndarray) -> float:
     bytes_known, bytes_asked = _modelled(learned), _modelled(judged)
     chances = np.full(bytes_asked.shape, 1 / _BYTES)
     for k in range(len(known)):
-        table = np.bincount(known[k] * _BYTES + bytes_known,
-                            minlength=_LEVELS ** k * _BYTES).reshape(-1, _BYTES)
+        table = np.bincount(known[k] * _BYTES + bytes_known, minlength=_LEVELS**k * _BYTES).reshape(
+            -1, _BYTES
+        )
         seen, kinds = table.sum(1)[asked[k]], (table > 0).sum(1)[asked[k]]
         mixed = table[asked[k], bytes_asked] + kinds * chances
         chances = np.where(seen > 0, mixed / np.maximum(seen + kinds, 1), chances)
@@ -56,7 +57,7 @@ def _contexts(images: np.ndarray) -> list[np.ndarray]:
     places = ((1, 0), (0, 1), (0, 0), (0, 2))  # row and column of the padded image
     contexts = [np.zeros(images.shape, np.int32)]
     for y, x in places:
-        contexts.append(contexts[-1] * _LEVELS + padded[:, y:y + height, x:x + width])
+        contexts.append(contexts[-1] * _LEVELS + padded[:, y : y + height, x : x + width])
     return [_modelled_int(one) for one in contexts]
 
 

@@ -57,8 +57,9 @@ def _filters() -> np.ndarray:
     edges = 700 * (10 ** (np.linspace(0, top, _BANDS + 2) / 2595) - 1)
     bins = np.arange(_TRANSFORM // 2 + 1)[:, None] * _RATE / _TRANSFORM
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
-    return np.clip(np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)),
-                   0, None)
+    return np.clip(
+        np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)), 0, None
+    )
 
 
 def log_mel(samples: np.ndarray) -> np.ndarray:

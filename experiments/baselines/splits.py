@@ -42,7 +42,7 @@ def blocks(text: bytes) -> list[bytes]:
     found, begin = [], 0
     while begin < len(text):
         length = _block_length(text, begin, target)
-        found.append(text[begin:begin + length])
+        found.append(text[begin : begin + length])
         begin += length
     return found
 
@@ -88,7 +88,7 @@ def windows(held: np.ndarray, seq_len: int, most: int) -> np.ndarray:
         starts = [starts[i * len(starts) // most] for i in range(most)]
     if starts[-1] + seq_len >= held.size:
         raise ValueError(f"windows: held: want whole rows of {seq_len + 1}, got a shorter one")
-    return np.stack([held[one:one + seq_len + 1] for one in starts])
+    return np.stack([held[one : one + seq_len + 1] for one in starts])
 
 
 def pooled(images: np.ndarray, size: int) -> np.ndarray:

@@ -55,11 +55,22 @@ def fitted(result: JsonDict, part: str, pairs: int = 0, *, chosen: bool = False)
     stored = result.get(KEY)
     if not stored or stored["size"] != result["size"]:
         return []
-    return [Baseline(one["name"], one["value"], one["unit"], one["seconds"], one.get("accuracy"),
-                     one.get("pairs", 0), one.get("of", {}))
-            for one in stored["measured"]["fits"]
-            if one["part"] == part and one.get("pairs", 0) == pairs
-            and (one["chosen"] or not chosen) and _same_data(result, stored, one["data"])]
+    return [
+        Baseline(
+            one["name"],
+            one["value"],
+            one["unit"],
+            one["seconds"],
+            one.get("accuracy"),
+            one.get("pairs", 0),
+            one.get("of", {}),
+        )
+        for one in stored["measured"]["fits"]
+        if one["part"] == part
+        and one.get("pairs", 0) == pairs
+        and (one["chosen"] or not chosen)
+        and _same_data(result, stored, one["data"])
+    ]
 
 
 def _same_data(result: JsonDict, stored: JsonDict, name: str) -> bool:
@@ -68,21 +79,34 @@ def _same_data(result: JsonDict, stored: JsonDict, name: str) -> bool:
 
 
 def _files(result: JsonDict, name: str) -> dict[str, str]:
-    return {file["file"]: file["sha256"] for one in result.get("inputs", {}).get("data", [])
-            if one["name"] == name for file in one["files"]}
+    return {
+        file["file"]: file["sha256"]
+        for one in result.get("inputs", {}).get("data", [])
+        if one["name"] == name
+        for file in one["files"]
+    }
 
 
 _KEYS: dict[str, type | tuple[type, ...]] = {
-    "part": str, "name": str, "unit": str, "value": (int, float), "seconds": (int, float),
-    "learned": int, "judged": int, "data": str, "chosen": bool}
+    "part": str,
+    "name": str,
+    "unit": str,
+    "value": (int, float),
+    "seconds": (int, float),
+    "learned": int,
+    "judged": int,
+    "data": str,
+    "chosen": bool,
+}
 
 
 def check(stored: JsonDict, where: str) -> None:
     """ExperimentError (3) where a result holds no fits of this form."""
     fits = stored["measured"].get("fits")
     if not isinstance(fits, list) or not all(
-            isinstance(one, dict) and all(isinstance(one.get(key), kind)
-                                          for key, kind in _KEYS.items()) for one in fits):
+        isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in _KEYS.items())
+        for one in fits
+    ):
         raise ExperimentError(f"{where}: measured: fits: want rows of {', '.join(_KEYS)}", 3)
 
 
@@ -93,12 +117,32 @@ def table(stored: JsonDict) -> Table:
         page, _, task = one["part"].partition("/")
         name = f"**{one['name']}**" if one["chosen"] else one["name"]
         counted = [f"{one[key]:,}" if one[key] else None for key in ("learned", "judged")]
-        rows.append([page, task + (f", {one['pairs']} pairs" if one.get("pairs") else ""), name,
-                     f"{one['value']:.4f}", one["unit"],
-                     f"{100 * one['accuracy']:.1f}" if "accuracy" in one else None, *counted,
-                     number(one["seconds"]) if one["seconds"] else None])
-    return Table(["page", "task", "baseline", "score", "unit", "accuracy, %", "fitted on",
-                  "scored on", "seconds"], rows,
-                 "Fitted on and scored on: numbers of symbols of text and DNA, images, "
-                 "recordings of one unseen speaker, expressions of ListOps. Scores of recall "
-                 "are those of guessing any of the row's values.")
+        rows.append(
+            [
+                page,
+                task + (f", {one['pairs']} pairs" if one.get("pairs") else ""),
+                name,
+                f"{one['value']:.4f}",
+                one["unit"],
+                f"{100 * one['accuracy']:.1f}" if "accuracy" in one else None,
+                *counted,
+                number(one["seconds"]) if one["seconds"] else None,
+            ]
+        )
+    return Table(
+        [
+            "page",
+            "task",
+            "baseline",
+            "score",
+            "unit",
+            "accuracy, %",
+            "fitted on",
+            "scored on",
+            "seconds",
+        ],
+        rows,
+        "Fitted on and scored on: numbers of symbols of text and DNA, images, "
+        "recordings of one unseen speaker, expressions of ListOps. Scores of recall "
+        "are those of guessing any of the row's values.",
+    )

@@ -47,37 +47,73 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog=_PROGRAM, description="Runs the paper's experiments on this machine "
-                                                "and writes the report on them.", epilog=_EXAMPLES,
-                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(
+        prog=_PROGRAM,
+        description="Runs the paper's experiments on this machine and writes the report on them.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     known = list(registry.MODULES)
-    parser.add_argument("what", choices=[*known, "all", "list", "report"], metavar="WHAT",
-                        help=f"{', '.join(known)}; all (those of `make paper`); list; report")
-    parser.add_argument("--size", choices=SIZES, default="cpu",
-                        help="quick: a smoke test; cpu: minutes on two cores; full: the "
-                             "paper's size (default cpu)")
-    parser.add_argument("--attention", default="", metavar="KIND[,KIND]",
-                        help=f"run only these variants, out of {', '.join(_KINDS)}")
+    parser.add_argument(
+        "what",
+        choices=[*known, "all", "list", "report"],
+        metavar="WHAT",
+        help=f"{', '.join(known)}; all (those of `make paper`); list; report",
+    )
+    parser.add_argument(
+        "--size",
+        choices=SIZES,
+        default="cpu",
+        help="quick: a smoke test; cpu: minutes on two cores; full: the paper's size (default cpu)",
+    )
+    parser.add_argument(
+        "--attention",
+        default="",
+        metavar="KIND[,KIND]",
+        help=f"run only these variants, out of {', '.join(_KINDS)}",
+    )
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed (default 0)")
-    parser.add_argument("--threads", type=_threads, default=0, metavar="N",
-                        help="threads (default: all that the process may use)")
-    parser.add_argument("--device", choices=DEVICES, default="cpu",
-                        help="device of trainings and operators (default cpu); the runtime "
-                             "generates on the CPU")
-    parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH",
-                        help=f"path of a data set, repeatable; names: {', '.join(data.SETS)}. "
-                             "Defaults: $TARN_DATA/NAME, ../shared/data/NAME next to the "
-                             "checkout, Debian's package")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
-                        help="work folder (default models/paper/SIZE; with --attention, --seed "
-                             "or --device, a folder named after them)")
+    parser.add_argument(
+        "--threads",
+        type=_threads,
+        default=0,
+        metavar="N",
+        help="threads (default: all that the process may use)",
+    )
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        default="cpu",
+        help="device of trainings and operators (default cpu); the runtime generates on the CPU",
+    )
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help=f"path of a data set, repeatable; names: {', '.join(data.SETS)}. "
+        "Defaults: $TARN_DATA/NAME, ../shared/data/NAME next to the "
+        "checkout, Debian's package",
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="work folder (default models/paper/SIZE; with --attention, --seed "
+        "or --device, a folder named after them)",
+    )
     parser.add_argument("--force", action="store_true", help="measure everything again")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    parser.add_argument("--to", type=pathlib.Path, default=None, metavar="DIR",
-                        help="report: output folder (default docs/paper; docs/paper-cuda with "
-                             "--device cuda)")
-    parser.add_argument("--redraw", action="store_true",
-                        help="report: use the results in the output folder")
+    parser.add_argument(
+        "--to",
+        type=pathlib.Path,
+        default=None,
+        metavar="DIR",
+        help="report: output folder (default docs/paper; docs/paper-cuda with --device cuda)",
+    )
+    parser.add_argument(
+        "--redraw", action="store_true", help="report: use the results in the output folder"
+    )
     return parser
 
 
@@ -91,8 +127,9 @@ def _threads(text: str) -> int:
 
 def _whole(text: str, least: int, most: int) -> int:
     if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
-        raise argparse.ArgumentTypeError(f"want a whole number from {least} to {most}, "
-                                         f"got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"want a whole number from {least} to {most}, got {text!r}"
+        )
     return int(text)
 
 
@@ -101,8 +138,9 @@ def _data_paths(given: Sequence[str]) -> dict[str, pathlib.Path]:
     for one in given:
         name, equals, path = one.partition("=")
         if not equals or not path or name not in data.SETS:
-            raise ExperimentError(f"--data: want NAME=PATH with NAME one of "
-                                  f"{', '.join(data.SETS)}, got {one!r}", 2)
+            raise ExperimentError(
+                f"--data: want NAME=PATH with NAME one of {', '.join(data.SETS)}, got {one!r}", 2
+            )
         paths[name] = pathlib.Path(path)
     return paths
 
@@ -111,8 +149,7 @@ def _attention(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(",")) if text else ()
     for kind in kinds:
         if kind not in _KINDS:
-            raise ExperimentError(f"--attention: want some of {', '.join(_KINDS)}, "
-                                  f"got {kind!r}", 2)
+            raise ExperimentError(f"--attention: want some of {', '.join(_KINDS)}, got {kind!r}", 2)
     return kinds
 
 
@@ -146,15 +183,32 @@ def _settings(line: Any, names: Sequence[str]) -> list[Settings]:
         if kinds and not set(kinds) & set(experiment.attention):
             if len(names) > 1:
                 continue
-            raise ExperimentError(f"--attention: {name}: want some of "
-                                  f"{', '.join(experiment.attention)}, got {line.attention}", 2)
+            raise ExperimentError(
+                f"--attention: {name}: want some of "
+                f"{', '.join(experiment.attention)}, got {line.attention}",
+                2,
+            )
         if line.device not in experiment.devices:
             if len(names) > 1:
                 continue
-            raise ExperimentError(f"--device: {name}: want {' or '.join(experiment.devices)} "
-                                  f"(all that it measures runs there), got {line.device}", 2)
-        wanted.append(Settings(experiment, line.size, out / name, kinds, line.seed, threads,
-                               paths, line.device, line.force))
+            raise ExperimentError(
+                f"--device: {name}: want {' or '.join(experiment.devices)} "
+                f"(all that it measures runs there), got {line.device}",
+                2,
+            )
+        wanted.append(
+            Settings(
+                experiment,
+                line.size,
+                out / name,
+                kinds,
+                line.seed,
+                threads,
+                paths,
+                line.device,
+                line.force,
+            )
+        )
     return wanted
 
 
@@ -164,8 +218,11 @@ def _check_device(wanted: Sequence[Settings]) -> None:
     for one in wanted:
         stored = result.device_of(one)
         if stored not in ("", one.device):
-            raise ExperimentError(f"--out: want a folder without results of another device than "
-                                  f"{one.device}, got {one.out} with one of {stored}", 2)
+            raise ExperimentError(
+                f"--out: want a folder without results of another device than "
+                f"{one.device}, got {one.out} with one of {stored}",
+                2,
+            )
     if wanted and wanted[0].device != "cpu":
         machine.check_device(wanted[0].device)
 
@@ -202,8 +259,10 @@ def _check_build() -> None:
     theirs."""
     work = places.out_of_date(places.programs())
     if work:
-        raise ExperimentError(f"want programs built from these sources, got {places.programs()} "
-                              f"with work to do ({work}); run `make build` first")
+        raise ExperimentError(
+            f"want programs built from these sources, got {places.programs()} "
+            f"with work to do ({work}); run `make build` first"
+        )
 
 
 def _run(arguments: Sequence[str]) -> int:

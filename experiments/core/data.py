@@ -12,8 +12,12 @@ from experiments.core.places import ROOT
 from experiments.core.types import ExperimentError, JsonDict
 
 SUFFIXES = ("", ".gz", ".zst")  # packed files serve as well as plain ones
-_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-        "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_IDX = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,18 @@ SETS = {
     one.name: one
     for one in (
         DataSet("mnist", "MNIST, 28 x 28 handwritten digits, IDX", _IDX),
-        DataSet("fashion-mnist", "Fashion-MNIST, 28 x 28 articles of clothing, IDX", _IDX,
-                "/usr/share/datasets/fashion-mnist"),
+        DataSet(
+            "fashion-mnist",
+            "Fashion-MNIST, 28 x 28 articles of clothing, IDX",
+            _IDX,
+            "/usr/share/datasets/fashion-mnist",
+        ),
         DataSet("cifar10", "CIFAR-10, binary version (data_batch_*.bin, test_batch.bin)"),
-        DataSet("cifar10-lossless-4k", "4,000 images of CIFAR-10, binary version",
-                ("data_batch_1_first4000.bin",)),
+        DataSet(
+            "cifar10-lossless-4k",
+            "4,000 images of CIFAR-10, binary version",
+            ("data_batch_1_first4000.bin",),
+        ),
         DataSet("fsdd", "Free Spoken Digit Dataset, wav files or fsdd.tar.zst"),
         DataSet("dna", "a genome, FASTA", ("NC_008253.fna",)),
         DataSet("text-shakespeare", "plain text", ("input.txt",)),
@@ -96,9 +107,12 @@ def find(names: str, given: Mapping[str, pathlib.Path]) -> tuple[str, pathlib.Pa
         break
     titles = " or ".join(SETS[name].title for name in names.split("|"))
     raise ExperimentError(
-        f"no data {names.replace('|', ' or ')} ({titles}). Looked at:\n" + "\n".join(looked)
+        f"no data {names.replace('|', ' or ')} ({titles}). Looked at:\n"
+        + "\n".join(looked)
         + f"\nGive it as --data {names.split('|')[0]}=PATH, or set TARN_DATA to the folder that "
-        "holds it.", 3)
+        "holds it.",
+        3,
+    )
 
 
 def files_of(name: str, path: pathlib.Path) -> list[pathlib.Path]:
@@ -118,8 +132,9 @@ def file(name: str, path: pathlib.Path, stem: str) -> pathlib.Path:
         return path
     found = _file_in(path, stem)
     if found is None:
-        raise ExperimentError(f"data {name}: want {stem} in {path}, packed or not; "
-                              "got no such file", 3)
+        raise ExperimentError(
+            f"data {name}: want {stem} in {path}, packed or not; got no such file", 3
+        )
     return found
 
 
@@ -150,8 +165,7 @@ def describe(names: str, given: Mapping[str, pathlib.Path]) -> JsonDict:
         "name": name,
         "title": SETS[name].title,
         "files": [
-            {"file": str(one.relative_to(base)), "bytes": one.stat().st_size,
-             "sha256": sha256(one)}
+            {"file": str(one.relative_to(base)), "bytes": one.stat().st_size, "sha256": sha256(one)}
             for one in files
         ],
     }

@@ -15,12 +15,17 @@ from experiments.core.places import ROOT, programs
 # Functions of an experiment's module that only tell what was measured.
 _TELLING = {"criteria", "page"}
 # These modules drive every experiment: flags, clocks, and when a point serves again.
-DRIVING = ("experiments/core/points.py", "experiments/core/program.py",
-           "experiments/core/job.py", "experiments/core/training.py")
+DRIVING = (
+    "experiments/core/points.py",
+    "experiments/core/program.py",
+    "experiments/core/job.py",
+    "experiments/core/training.py",
+)
 # Comments of C++, and the literals in which what looks like one is none.
 _CPP = re.compile(
-    r'''R"([^()\\\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/''',
-    re.DOTALL)
+    r"""R"([^()\\\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/""",
+    re.DOTALL,
+)
 _CPP_FILES = (".h", ".hpp", ".c", ".cc", ".cu")
 _SKIPPED = ("_test.cc", "_bench.cc", "_ref.cc", ".md")
 
@@ -70,9 +75,13 @@ def _files(root: pathlib.Path, source: str) -> Iterable[pathlib.Path]:
     if path.is_file():
         return [path]
     return sorted(
-        one for one in path.rglob("*")
-        if one.is_file() and "__pycache__" not in one.parts and not one.name.endswith(_SKIPPED)
-        and one.suffix not in (".pyc", ".so") and not one.name.startswith("test_")
+        one
+        for one in path.rglob("*")
+        if one.is_file()
+        and "__pycache__" not in one.parts
+        and not one.name.endswith(_SKIPPED)
+        and one.suffix not in (".pyc", ".so")
+        and not one.name.startswith("test_")
     )
 
 

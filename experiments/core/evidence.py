@@ -8,8 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from experiments.core.types import JsonDict, Learner
 
 
-def learner(name: str, runs: Sequence[JsonDict], key: str, baseline: float | None = None, *,
-            value: float | None = None, higher: bool = False, rows: str = "held_out") -> Learner:
+def learner(
+    name: str,
+    runs: Sequence[JsonDict],
+    key: str,
+    baseline: float | None = None,
+    *,
+    value: float | None = None,
+    higher: bool = False,
+    rows: str = "held_out",
+) -> Learner:
     """The trainings of one model, a run a seed: `key` of their evaluations. `value` is what
     a criterion reads where that is not the median of the last ones."""
     curves = [[(float(row["step"]), float(row[key])) for row in run[rows]] for run in runs]
@@ -18,8 +26,11 @@ def learner(name: str, runs: Sequence[JsonDict], key: str, baseline: float | Non
     return Learner(name, value, baseline, curves, higher)
 
 
-def paired(ours: Sequence[JsonDict], theirs: Sequence[JsonDict],
-           margin: Callable[[JsonDict, JsonDict], float | None]) -> list[float]:
+def paired(
+    ours: Sequence[JsonDict],
+    theirs: Sequence[JsonDict],
+    margin: Callable[[JsonDict, JsonDict], float | None],
+) -> list[float]:
     """The margin of each seed that both have; seeds of which one has none are left out."""
     others: Mapping[int, JsonDict] = {run["seed"]: run for run in theirs}
     found = [margin(run, others[run["seed"]]) for run in ours if run["seed"] in others]

@@ -23,15 +23,26 @@ class Figures:
         self.folder, self.prefix = folder, prefix
         self.files: list[str] = []
 
-    def lines(self, name: str, panels: Sequence[Panel] | Panel, alt: str,
-              caption: str = "") -> Picture:
+    def lines(
+        self, name: str, panels: Sequence[Panel] | Panel, alt: str, caption: str = ""
+    ) -> Picture:
         """Curves; several panels stand side by side."""
         return self._plot(name, line_figure(panels), alt, caption)
 
-    def bars(self, name: str, groups: Sequence[str], values: Mapping[str, Sequence[float | None]],
-             y: str, alt: str, caption: str = "", *, kinds: Mapping[str, str] | None = None,
-             log_y: bool = False, title: str = "", texts: Callable[[float], str] | None = None,
-             ) -> Picture:
+    def bars(
+        self,
+        name: str,
+        groups: Sequence[str],
+        values: Mapping[str, Sequence[float | None]],
+        y: str,
+        alt: str,
+        caption: str = "",
+        *,
+        kinds: Mapping[str, str] | None = None,
+        log_y: bool = False,
+        title: str = "",
+        texts: Callable[[float], str] | None = None,
+    ) -> Picture:
         """Bars: values[label][i] at groups[i]; None leaves a gap. `kinds` gives
         a label's colour, `texts` writes the figure above a bar."""
         drawn = bar_figure(groups, values, y, kinds=kinds, log_y=log_y, title=title, texts=texts)
@@ -42,9 +53,17 @@ class Figures:
         path.write_bytes(svg)
         return Picture(path.name, alt, caption)
 
-    def images(self, name: str, rows: Sequence[Sequence[np.ndarray]], alt: str,
-               caption: str = "", *, scale: int = 2, gap: int = 2,
-               row_gaps: Sequence[int] = ()) -> Picture:
+    def images(
+        self,
+        name: str,
+        rows: Sequence[Sequence[np.ndarray]],
+        alt: str,
+        caption: str = "",
+        *,
+        scale: int = 2,
+        gap: int = 2,
+        row_gaps: Sequence[int] = (),
+    ) -> Picture:
         """A grid of byte images [height, width] or [height, width, 3] as PNG,
         each pixel `scale` wide. A wider gap stands before the columns in
         `row_gaps`."""
@@ -88,8 +107,9 @@ def unpack_images(packed: JsonDict) -> np.ndarray:
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
-def _grid(rows: Sequence[Sequence[np.ndarray]], scale: int, gap: int,
-          wider: set[int]) -> np.ndarray:
+def _grid(
+    rows: Sequence[Sequence[np.ndarray]], scale: int, gap: int, wider: set[int]
+) -> np.ndarray:
     """All images on white paper, [height, width] or [height, width, 3] bytes."""
     height, width = rows[0][0].shape[:2]
     channels = rows[0][0].shape[2:]
@@ -104,5 +124,5 @@ def _grid(rows: Sequence[Sequence[np.ndarray]], scale: int, gap: int,
         top = gap + r * (height * scale + gap)
         for start, image in zip(starts, row):
             large = image.repeat(scale, 0).repeat(scale, 1)
-            paper[top:top + height * scale, start:start + width * scale] = large
+            paper[top : top + height * scale, start : start + width * scale] = large
     return paper

@@ -48,8 +48,9 @@ def dumps(value: Any, indent: int = 0) -> str:
         lines = [f"{pad}{json.dumps(k)}: {dumps(v, indent + 1)}" for k, v in value.items()]
         return "{\n" + ",\n".join(lines) + "\n" + " " * indent + "}"
     nested = isinstance(value, list) and any(isinstance(v, (dict, list)) for v in value)
-    if nested and not all(isinstance(v, list) and not any(
-            isinstance(w, (dict, list)) for w in v) for v in value):
+    if nested and not all(
+        isinstance(v, list) and not any(isinstance(w, (dict, list)) for w in v) for v in value
+    ):
         flat = [_line(v) if _is_flat(v) else dumps(v, indent + 1) for v in value]
         return "[\n" + ",\n".join(pad + v for v in flat) + "\n" + " " * indent + "]"
     return _line(value)

@@ -45,12 +45,19 @@ class TrainingRun:
 
 def _key(settings: Settings, words: list[str]) -> str:
     """Digest of flags, the files they name by content, and the engine."""
-    files = {word: data.sha256(pathlib.Path(word)) for word in words
-             if not word.startswith("-") and pathlib.Path(word).is_file()}
+    files = {
+        word: data.sha256(pathlib.Path(word))
+        for word in words
+        if not word.startswith("-") and pathlib.Path(word).is_file()
+    }
     sources = digest.engine_sources(settings.experiment.sources)
-    return digest.of_json({
-        "flags": [files.get(word, pathlib.Path(word).name) for word in words],
-        "data": settings.inputs()["data"], "engine": digest.of_sources(sources)})
+    return digest.of_json(
+        {
+            "flags": [files.get(word, pathlib.Path(word).name) for word in words],
+            "data": settings.inputs()["data"],
+            "engine": digest.of_sources(sources),
+        }
+    )
 
 
 def _named(words: list[str]) -> list[str]:
@@ -117,26 +124,36 @@ _SHOWN = ("loss", "bits_per_byte", "bits_per_dim")
 class Job:
     """One run of the trainer: what is on disk of it, and its process."""
 
-    def __init__(self, settings: Settings, part: str, flags: Sequence[str],
-                 threads: int) -> None:
+    def __init__(self, settings: Settings, part: str, flags: Sequence[str], threads: int) -> None:
         self.part = part
         self.folder = settings.out / "runs" / file_name(part)
-        words = [str(one) for one in flags] + ["--threads", str(threads),
-                                               "--device", settings.device]
+        words = [str(one) for one in flags] + [
+            "--threads",
+            str(threads),
+            "--device",
+            settings.device,
+        ]
         self._notes_path = self.folder / "run.json"
         self.steps = _steps(words)
         key = _key(settings, words)
         self.notes = _notes(self._notes_path)
         same = self.notes.get("key") == key and not settings.force
-        self.finished = bool(same and self.notes.get("finished")
-                             and (self.folder / "log.jsonl").is_file())
+        self.finished = bool(
+            same and self.notes.get("finished") and (self.folder / "log.jsonl").is_file()
+        )
         if not same:
-            self.notes = {"key": key, "flags": _named(words), "finished": False,
-                          "cpu_seconds": 0.0}
+            self.notes = {"key": key, "flags": _named(words), "finished": False, "cpu_seconds": 0.0}
         resume = same and (self.folder / "checkpoint").exists()
         self.resumed_s = _elapsed(self.folder) if resume else 0.0
-        self.command = [str(settings.tarn), "train", *words, "--out", str(self.folder),
-                         "--resume" if resume else "--overwrite", "--quiet"]
+        self.command = [
+            str(settings.tarn),
+            "train",
+            *words,
+            "--out",
+            str(self.folder),
+            "--resume" if resume else "--overwrite",
+            "--quiet",
+        ]
         self._errors: IO[bytes] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._first: tuple[float, float] | None = None
@@ -150,8 +167,13 @@ class Job:
         write_json(self._notes_path, self.notes)
         self._errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=self._errors, process_group=0, preexec_fn=_with_parent)
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            process_group=0,
+            preexec_fn=_with_parent,
+        )
 
     def look(self) -> None:
         """How far the training is, by the last line of its log."""
@@ -197,8 +219,12 @@ class Job:
         write_json(self._notes_path, self.notes)
 
     def read(self) -> TrainingRun:
-        return TrainingRun(self.folder, _log(self.folder), float(self.notes["seconds"]),
-                           float(self.notes["cpu_seconds"]))
+        return TrainingRun(
+            self.folder,
+            _log(self.folder),
+            float(self.notes["seconds"]),
+            float(self.notes["cpu_seconds"]),
+        )
 
 
 def run_all(jobs: Sequence[Job], progress: Progress) -> None:
@@ -211,8 +237,10 @@ def run_all(jobs: Sequence[Job], progress: Progress) -> None:
             for job in jobs:
                 job.look()
             if any(job.figures for job in jobs):
-                progress.at(sum(job.share for job in jobs) / len(jobs),
-                            "; ".join(job.figures for job in jobs if job.figures))
+                progress.at(
+                    sum(job.share for job in jobs) / len(jobs),
+                    "; ".join(job.figures for job in jobs if job.figures),
+                )
             time.sleep(_POLL_S)
     except BaseException:
         for job in jobs:
@@ -229,7 +257,7 @@ def run_all(jobs: Sequence[Job], progress: Progress) -> None:
 
 
 def _figures(line: JsonDict, steps: int, first: tuple[float, float], now: float) -> str:
-    """"1200/3500 updates, 12.3/s, loss 0.031"."""
+    """ "1200/3500 updates, 12.3/s, loss 0.031"."""
     text = f"{line['step']}" + (f"/{steps}" if steps else "") + " updates"
     if now - first[1] > 1.0:
         text += f", {(line['step'] - first[0]) / (now - first[1]):.3g}/s"

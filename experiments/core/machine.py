@@ -43,6 +43,7 @@ def cpu_name() -> str:
 def commit() -> str:
     """The checkout's commit, with "+" where tracked files differ from it or there are
     new ones among the sources; "unknown" outside of a checkout."""
+
     def git(*words: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""
@@ -62,8 +63,9 @@ def check_device(device: str) -> None:
     its own: what a device has once been opened in cannot fork."""
     ask = "import sys, torch; sys.exit(not torch.cuda.is_available())"
     if device == "cuda" and subprocess.run([sys.executable, "-c", ask]).returncode != 0:
-        raise ExperimentError("--device: want cpu, the one device here (torch has no CUDA "
-                              "device), got cuda", 2)
+        raise ExperimentError(
+            "--device: want cpu, the one device here (torch has no CUDA device), got cuda", 2
+        )
 
 
 @functools.lru_cache(maxsize=4)
@@ -72,15 +74,20 @@ def facts(threads: int, limits: bool = True, device: str = "cpu") -> JsonDict:
     seconds) SIMD target, torch, sgemm and read bandwidth with that many threads.
     What cannot be measured is left out."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    known: JsonDict = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
-                       "memory_gib": round(memory / 2**30, 1), "threads": threads}
+    known: JsonDict = {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30, 1),
+        "threads": threads,
+    }
     if device != "cpu":
         known["device"] = _device_name(device)
     if not limits:
         return known
     command = [sys.executable, "-P", "-B", "-m", "experiments.core.machine", str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True,
-                          env=dict(os.environ, PYTHONPATH=_python_path()))
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=_python_path())
+    )
     if done.returncode == 0:
         known |= json.loads(done.stdout)
     return known

@@ -18,7 +18,10 @@ def unpacked(path: pathlib.Path, most: int) -> bytes:
     with path.open("rb") as stream:
         # Packing makes small files larger, but not by this.
         content = stream.read(most + 4097)
-    for suffix, magic, unpack in ((".gz", b"\x1f\x8b", _gzip), (".zst", b"\x28\xb5\x2f\xfd", _zstd)):
+    for suffix, magic, unpack in (
+        (".gz", b"\x1f\x8b", _gzip),
+        (".zst", b"\x28\xb5\x2f\xfd", _zstd),
+    ):
         if content.startswith(magic):
             content = unpack(path, _within(path, content, most + 4096), most)
             break
@@ -52,12 +55,19 @@ def _zstd(path: pathlib.Path, packed: bytes, most: int) -> bytes:
     except OSError as error:
         raise ExperimentError(f"{path.name}: want libzstd to unpack it, got: {error}", 3) from error
     library.ZSTD_decompress.restype = ctypes.c_size_t
-    library.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p,
-                                        ctypes.c_size_t]
+    library.ZSTD_decompress.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     library.ZSTD_isError.argtypes = [ctypes.c_size_t]
     room = ctypes.create_string_buffer(most + 1)
     count = library.ZSTD_decompress(room, most + 1, packed, len(packed))
     if not packed or library.ZSTD_isError(count):
-        raise ExperimentError(f"{path.name}: want a whole zstd file of at most {most:,} bytes, got "
-                              "a broken or larger one", 3)
+        raise ExperimentError(
+            f"{path.name}: want a whole zstd file of at most {most:,} bytes, got "
+            "a broken or larger one",
+            3,
+        )
     return ctypes.string_at(room, count)

@@ -22,8 +22,10 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.head):
                 raise ValueError(f"Table: want {len(self.head)} cells a row, got {len(row)}")
-        numeric = [self.rows and all(_is_number(row[i]) for row in self.rows)
-                   for i in range(len(self.head))]
+        numeric = [
+            self.rows and all(_is_number(row[i]) for row in self.rows)
+            for i in range(len(self.head))
+        ]
         lines = [_line(self.head), "|" + "|".join("--:" if n else "---" for n in numeric) + "|"]
         lines += [_line([cell(one) for one in row]) for row in self.rows]
         return "\n".join(lines) + (f"\n\n{self.note}" if self.note else "")

@@ -18,8 +18,12 @@ def out_of_date(build: pathlib.Path) -> str:
     if not (build / "build.ninja").is_file() or shutil.which("ninja") is None:
         return ""
     # Through a manifest of another name: ninja would want to run CMake for its own first.
-    done = subprocess.run(["ninja", "-C", str(build), "-f", "/dev/stdin", "-n", *_TARGETS],
-                          input="include build.ninja\n", capture_output=True, text=True)
+    done = subprocess.run(
+        ["ninja", "-C", str(build), "-f", "/dev/stdin", "-n", *_TARGETS],
+        input="include build.ninja\n",
+        capture_output=True,
+        text=True,
+    )
     if done.returncode == 0 and "no work to do" in done.stdout:
         return ""
     said = (done.stdout + done.stderr).strip().splitlines()
@@ -28,5 +32,6 @@ def out_of_date(build: pathlib.Path) -> str:
 
 def programs() -> pathlib.Path:
     """The folder of the programs tarn and tarn-train."""
-    return pathlib.Path(os.environ.get("TARN_PROGRAMS")
-                        or os.environ.get("TARN_BUILD") or ROOT / "build")
+    return pathlib.Path(
+        os.environ.get("TARN_PROGRAMS") or os.environ.get("TARN_BUILD") or ROOT / "build"
+    )

@@ -22,13 +22,17 @@ def file_name(part: str) -> str:
 
 def cpu_seconds() -> float:
     """User and system time of this process and its ended children."""
-    used = [resource.getrusage(who)
-            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def measure(settings: Settings, progress: Progress, part: str, inputs: JsonDict,
-            function: Callable[[], JsonDict]) -> JsonDict:
+def measure(
+    settings: Settings,
+    progress: Progress,
+    part: str,
+    inputs: JsonDict,
+    function: Callable[[], JsonDict],
+) -> JsonDict:
     """function()'s result, from <out>/points/<part>.json where it was measured
     with the same inputs, data and sources. `inputs` is all that decides it
     beyond those: shapes, repeats, seed, threads; the seed, the threads and the
@@ -36,10 +40,17 @@ def measure(settings: Settings, progress: Progress, part: str, inputs: JsonDict,
     Shows itself as the part of that name; call progress.at() inside."""
     path = settings.out / "points" / f"{file_name(part)}.json"
     recorded = settings.inputs()
-    key = digest.of_json({
-        "part": part, "inputs": inputs, "data": recorded["data"],
-        "sources": recorded["sources"], "seed": settings.seed, "threads": settings.threads,
-        "device": settings.device})
+    key = digest.of_json(
+        {
+            "part": part,
+            "inputs": inputs,
+            "data": recorded["data"],
+            "sources": recorded["sources"],
+            "seed": settings.seed,
+            "threads": settings.threads,
+            "device": settings.device,
+        }
+    )
     with progress.part(part):
         if path.is_file() and not settings.force:
             try:
@@ -51,7 +62,15 @@ def measure(settings: Settings, progress: Progress, part: str, inputs: JsonDict,
                 return kept["figures"]
         began, cpu = time.monotonic(), cpu_seconds()
         figures = rounded(function())
-        write_json(path, {"key": key, "part": part, "inputs": inputs,
-                          "seconds": time.monotonic() - began,
-                          "cpu_seconds": cpu_seconds() - cpu, "figures": figures})
+        write_json(
+            path,
+            {
+                "key": key,
+                "part": part,
+                "inputs": inputs,
+                "seconds": time.monotonic() - began,
+                "cpu_seconds": cpu_seconds() - cpu,
+                "figures": figures,
+            },
+        )
         return figures

@@ -16,9 +16,14 @@ def run_tarn(settings: Settings, arguments: Sequence[object], text: str | None =
     ends with this process. Takes no --threads of its own accord."""
     words = [str(one) for one in arguments]
     done = subprocess.run(
-        [str(settings.tarn), *words], input=text, text=True, encoding="utf-8",
-        stdin=subprocess.DEVNULL if text is None else None, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE)
+        [str(settings.tarn), *words],
+        input=text,
+        text=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL if text is None else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     if done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode != 0:

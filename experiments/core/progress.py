@@ -14,7 +14,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def duration(seconds: float) -> str:
-    """"41 s", "3 min 10 s", "2 h 05 min"."""
+    """ "41 s", "3 min 10 s", "2 h 05 min"."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -59,16 +59,22 @@ class Overall:
 
     def others_s(self, current: str) -> float:
         """Seconds that the experiments after the current one will take."""
-        left = (s for name, s in self.planned_s.items()
-                if name not in self.done and name != current)
+        left = (
+            s for name, s in self.planned_s.items() if name not in self.done and name != current
+        )
         return sum(left) * self.pace
 
 
 class Progress:
     """The progress of one experiment. Not thread-safe; costs nothing when called often."""
 
-    def __init__(self, name: str, overall: Overall | None = None,
-                 stream: TextIO | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        overall: Overall | None = None,
+        stream: TextIO | None = None,
+        quiet: bool = False,
+    ) -> None:
         self.name = name
         self.overall = overall or Overall({name: 60.0})
         self.reused_s = self.reused_cpu_s = 0.0  # of parts measured before
@@ -142,8 +148,11 @@ class Progress:
 
     def left_s(self) -> float:
         """Seconds left of this experiment, as far as it was planned."""
-        left = sum(s for name, s in self._planned.items()
-                   if name not in self._finished and name != self._part)
+        left = sum(
+            s
+            for name, s in self._planned.items()
+            if name not in self._finished and name != self._part
+        )
         now = self._planned.get(self._part, 0.0) * self.pace * (1 - self._share)
         if self._first is not None and self._share > self._first[0] + 0.02:
             # The part's own rate tells more than the plan.

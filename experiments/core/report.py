@@ -18,6 +18,7 @@ from experiments.core.types import Criterion, ExperimentError, JsonDict
 from experiments.core.verdict import mark, verdict
 from plotting import number
 
+
 @dataclass(frozen=True)
 class Told:
     """One experiment, its result and what it tells."""
@@ -45,14 +46,16 @@ def stored(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     return found
 
 
-def tell(path: pathlib.Path, name: str, to: pathlib.Path,
-         baselines: JsonDict | None = None) -> Told:
+def tell(
+    path: pathlib.Path, name: str, to: pathlib.Path, baselines: JsonDict | None = None
+) -> Told:
     """Reads one result and draws its figures into `to`, with the trivial baselines
     of its page where there are any."""
     result = results.read(path)
     if result["experiment"] != name:
-        raise ExperimentError(f"{path}: want a result of {name}, got one of "
-                              f"{result['experiment']!r}", 3)
+        raise ExperimentError(
+            f"{path}: want a result of {name}, got one of {result['experiment']!r}", 3
+        )
     _refuse_paths(result, str(path))
     experiment = registry.find(name)
     figures = Figures(to, name)
@@ -61,16 +64,22 @@ def tell(path: pathlib.Path, name: str, to: pathlib.Path,
         page = experiment.page(shown, figures)
         criteria = list(experiment.criteria(shown))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ExperimentError(f"{path}: want what `tarn experiment {name}` measures, got: "
-                              f"{type(error).__name__}: {error}", 3) from error
+        raise ExperimentError(
+            f"{path}: want what `tarn experiment {name}` measures, got: "
+            f"{type(error).__name__}: {error}",
+            3,
+        ) from error
     return Told(experiment, result, page, criteria, figures.files)
 
 
 def _baselines(source: pathlib.Path, to: pathlib.Path) -> JsonDict | None:
     """The result of the trivial baselines: that of the work folder, of a report, or the one
     that the report already had."""
-    for path in (source / "baselines" / "result.json", source / "baselines.json",
-                 to / "results" / "baselines.json"):
+    for path in (
+        source / "baselines" / "result.json",
+        source / "baselines.json",
+        to / "results" / "baselines.json",
+    ):
         if path.is_file():
             result = results.read(path)
             _refuse_paths(result, str(path))
@@ -85,11 +94,15 @@ def write(source: pathlib.Path, to: pathlib.Path) -> list[pathlib.Path]:
     result or one is broken, with nothing removed."""
     paths = stored(source)
     if paths:  # what `all` leaves out stays as it was last told
-        paths |= {name: path for name, path in stored(to / "results").items()
-                  if name in registry.APART and name not in paths}
+        paths |= {
+            name: path
+            for name, path in stored(to / "results").items()
+            if name in registry.APART and name not in paths
+        }
     if not paths:
-        raise ExperimentError(f"{source}: want results of experiments, got none (run "
-                              "`tarn experiment all` first)", 3)
+        raise ExperimentError(
+            f"{source}: want results of experiments, got none (run `tarn experiment all` first)", 3
+        )
     baselines = _baselines(source, to)
     told = [tell(path, name, to, baselines) for name, path in paths.items()]
     if baselines is not None:
@@ -141,8 +154,10 @@ def _machine_text(result: JsonDict) -> str:
     if "target" in facts:
         text += f"; target {facts['target']}, torch {facts.get('torch', '?')}"
     if "sgemm_gflops" in facts:
-        text += (f"; sgemm {number(facts['sgemm_gflops'])} GFLOP/s, "
-                 f"read {number(facts['read_gbs'])} GB/s")
+        text += (
+            f"; sgemm {number(facts['sgemm_gflops'])} GFLOP/s, "
+            f"read {number(facts['read_gbs'])} GB/s"
+        )
     return text
 
 
@@ -168,8 +183,11 @@ def _missed(told: Told) -> list[str]:
     nothing, and a criterion that is only reported cannot be missed."""
     if told.result["size"] == "quick":
         return []
-    return [f"- {one.name}: {told.page.tried.get(one.name, 'no further attempt was made.')}"
-            for one in told.criteria if one.holds is False and not one.reported]
+    return [
+        f"- {one.name}: {told.page.tried.get(one.name, 'no further attempt was made.')}"
+        for one in told.criteria
+        if one.holds is False and not one.reported
+    ]
 
 
 def _data_text(result: JsonDict) -> str:
@@ -189,8 +207,10 @@ def _facts_table(told: Told) -> str:
         ["command", f"`{result['command']}`"],
         ["machine", _machine_text(result)],
         ["commit", f"{result['commit']}, {result['date']}"],
-        ["took", f"{duration(result['seconds'])} ({duration(result['cpu_seconds'])} of "
-                 "processor time)"],
+        [
+            "took",
+            f"{duration(result['seconds'])} ({duration(result['cpu_seconds'])} of processor time)",
+        ],
         ["seeds", told.page.seeds or ", ".join(str(one) for one in result["seeds"])],
         ["variants", ", ".join(settings.get("attention", []))],
     ]
@@ -226,19 +246,22 @@ def page_text(told: Told) -> str:
     parts += ["## Criteria", _criteria_table(_claims(told.criteria))]
     goals = _goals(told.criteria)
     if goals:
-        parts += ["tarn's own goals, which do not affect the verdict:",
-                  _criteria_table(goals)]
+        parts += ["tarn's own goals, which do not affect the verdict:", _criteria_table(goals)]
     missed = _missed(told)
     if missed:
         parts += ["Attempts to meet the missed criteria:", "\n".join(missed)]
-    parts += ["## Differences from the paper's setting",
-              "\n".join(f"- {one}" for one in page.differences) or "None."]
+    parts += [
+        "## Differences from the paper's setting",
+        "\n".join(f"- {one}" for one in page.differences) or "None.",
+    ]
     if page.notes:
         parts += ["## Notes", "\n".join(f"- {one}" for one in page.notes)]
     parts += ["## Reproduction", _facts_table(told)]
     name = experiment.name
-    parts.append(f"Written by `tarn experiment report` from [results/{name}.json]"
-                 f"(results/{name}.json). [All experiments](README.md)")
+    parts.append(
+        f"Written by `tarn experiment report` from [results/{name}.json]"
+        f"(results/{name}.json). [All experiments](README.md)"
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -246,7 +269,8 @@ _INTRODUCTION = (
     "What *Transformers are RNNs* ([arXiv 2006.16236](https://arxiv.org/abs/2006.16236)) claims, "
     "measured again with tarn; the last section names the machines. {whence}. Tables and "
     "figures are written by the program; descriptions of further attempts are written by hand. "
-    "The pages quote published figures, next to ours only if the setting is the same.")
+    "The pages quote published figures, next to ours only if the setting is the same."
+)
 
 
 _VERDICTS = (
@@ -258,24 +282,43 @@ _VERDICTS = (
     "interval of the difference that contains zero. These two verdicts are decided first, by "
     "one rule for all pages (`experiments/core/verdict.py`); the tables of criteria give the "
     "reasons. A part that was not measured counts as not shown. Criteria marked reported are "
-    "for reference only.")
+    "for reference only."
+)
 
 
 def summary_text(told: Sequence[Told], baselines: JsonDict | None = None) -> str:
     """README.md: what a newcomer reads first."""
-    screen = [[f"[{one.page.short or one.experiment.title}]({one.experiment.name}.md)",
-               "; ".join(text.partition(":")[0] for text in _verdict(one).split("; ")),
-               one.page.figure or one.page.headline] for one in told]
-    rows = [[f"[{one.experiment.title}]({one.experiment.name}.md)",
-             f"{one.experiment.claim} ({one.experiment.paper})"
-             + (f" Here: {one.page.scale}." if one.page.scale else ""), _verdict(one),
-             one.page.headline] for one in told]
-    parts = ["# The paper's experiments", Table(["claim", "verdict", "figure"], screen).markdown(),
-             _VERDICTS, "## Claims, scales and verdicts",
-             _INTRODUCTION.format(whence=_whence(told)),
-             Table(["experiment", "claim", "verdict", "by how much"], rows).markdown()]
-    missing = [name for name in registry.MODULES if name not in
-               [*registry.APART, *(one.experiment.name for one in told)]]
+    screen = [
+        [
+            f"[{one.page.short or one.experiment.title}]({one.experiment.name}.md)",
+            "; ".join(text.partition(":")[0] for text in _verdict(one).split("; ")),
+            one.page.figure or one.page.headline,
+        ]
+        for one in told
+    ]
+    rows = [
+        [
+            f"[{one.experiment.title}]({one.experiment.name}.md)",
+            f"{one.experiment.claim} ({one.experiment.paper})"
+            + (f" Here: {one.page.scale}." if one.page.scale else ""),
+            _verdict(one),
+            one.page.headline,
+        ]
+        for one in told
+    ]
+    parts = [
+        "# The paper's experiments",
+        Table(["claim", "verdict", "figure"], screen).markdown(),
+        _VERDICTS,
+        "## Claims, scales and verdicts",
+        _INTRODUCTION.format(whence=_whence(told)),
+        Table(["experiment", "claim", "verdict", "by how much"], rows).markdown(),
+    ]
+    missing = [
+        name
+        for name in registry.MODULES
+        if name not in [*registry.APART, *(one.experiment.name for one in told)]
+    ]
     if missing:
         parts.append(f"Not run: {', '.join(missing)}.")
     for one in told:
@@ -288,17 +331,22 @@ def summary_text(told: Sequence[Told], baselines: JsonDict | None = None) -> str
         parts += ["## Trivial baselines", *_baselines_parts(baselines)]
     parts += ["## Criteria", _all_criteria(told, _claims)]
     if any(_goals(one.criteria) for one in told):
-        parts += ["## tarn's own goals", "They do not affect a verdict.",
-                  _all_criteria(told, _goals)]
+        parts += [
+            "## tarn's own goals",
+            "They do not affect a verdict.",
+            _all_criteria(told, _goals),
+        ]
     parts += ["## Machine, commit, command", *_machines(told)]
     return "\n\n".join(parts) + "\n"
 
 
 def _baselines_parts(baselines: JsonDict) -> list[str]:
     """What they are, one row a fit, and the machine of the fits."""
-    where = (f"Fitted by `python -m experiments.baselines` at commit {baselines['commit']} "
-             f"({baselines['date']}) on {_machine_text(baselines)}: all of them in "
-             f"{duration(baselines['seconds'])}, most of which ListOps takes to generate.")
+    where = (
+        f"Fitted by `python -m experiments.baselines` at commit {baselines['commit']} "
+        f"({baselines['date']}) on {_machine_text(baselines)}: all of them in "
+        f"{duration(baselines['seconds'])}, most of which ListOps takes to generate."
+    )
     return [
         "The baselines are tables of counts, a histogram or a classifier of single frames, "
         "fitted on the training split of a page's models and scored on the same test items. "
@@ -306,17 +354,21 @@ def _baselines_parts(baselines: JsonDict) -> list[str]:
         "and the order is chosen on the training split; among other baselines the best one "
         "counts. The row in bold is the dotted line in a page's figure. For randomly generated "
         "data a formula replaces the fit.",
-        trivial.table(baselines).markdown(), where]
+        trivial.table(baselines).markdown(),
+        where,
+    ]
 
 
 def _whence(told: Sequence[Told]) -> str:
     """`make paper` runs each with nothing but its size, all of them at one commit."""
-    plain = all(one.result["command"] == f"tarn experiment {one.experiment.name} --size cpu"
-                for one in told)
+    plain = all(
+        one.result["command"] == f"tarn experiment {one.experiment.name} --size cpu" for one in told
+    )
     text = "Every figure comes from the commands below, which are not all those of `make paper`"
     if plain:
-        apart = [f"`{one.result['command']}`" for one in told
-                 if one.experiment.name in registry.APART]
+        apart = [
+            f"`{one.result['command']}`" for one in told if one.experiment.name in registry.APART
+        ]
         text = " or from ".join(["Every figure comes from `make paper`", *apart])
     commits = list(dict.fromkeys(one.result["commit"] for one in told))
     return text + (f", run at several commits ({', '.join(commits)})" if len(commits) > 1 else "")
@@ -326,10 +378,14 @@ def _linked(picture: Picture, page: str) -> str:
     return f"[![{picture.alt}]({picture.file})]({page})"
 
 
-def _all_criteria(told: Sequence[Told],
-                  of: Callable[[Sequence[Criterion]], list[Criterion]]) -> str:
-    rows = [[one.experiment.name, c.name, c.wanted, c.got, mark(c)]
-            for one in told for c in of(one.criteria)]
+def _all_criteria(
+    told: Sequence[Told], of: Callable[[Sequence[Criterion]], list[Criterion]]
+) -> str:
+    rows = [
+        [one.experiment.name, c.name, c.wanted, c.got, mark(c)]
+        for one in told
+        for c in of(one.criteria)
+    ]
     return Table(["experiment", *_HEAD], rows).markdown()
 
 
@@ -337,14 +393,26 @@ def _machines(told: Sequence[Told]) -> list[str]:
     """Each machine once, then a row an experiment."""
     machines = list(dict.fromkeys(_machine_text(one.result) for one in told))
     lines = [f"{index + 1}. {text}" for index, text in enumerate(machines)]
-    rows = [[one.experiment.name, f"`{one.result['command']}`", one.result["commit"],
-             one.result["date"], duration(one.result["seconds"]),
-             str(machines.index(_machine_text(one.result)) + 1)] for one in told]
+    rows = [
+        [
+            one.experiment.name,
+            f"`{one.result['command']}`",
+            one.result["commit"],
+            one.result["date"],
+            duration(one.result["seconds"]),
+            str(machines.index(_machine_text(one.result)) + 1),
+        ]
+        for one in told
+    ]
     total = duration(sum(one.result["seconds"] for one in told))
-    together = sum(one.result["seconds"] for one in told
-                   if one.experiment.name not in registry.APART)
+    together = sum(
+        one.result["seconds"] for one in told if one.experiment.name not in registry.APART
+    )
     if len(told) > sum(one.experiment.name not in registry.APART for one in told):
         total += f", those of `make paper` {duration(together)}"
-    table = Table(["experiment", "command", "commit", "date", "took", "machine"], rows,
-                  f"Total: {total}. A commit marked + had uncommitted changes.")
+    table = Table(
+        ["experiment", "command", "commit", "date", "took", "machine"],
+        rows,
+        f"Total: {total}. A commit marked + had uncommitted changes.",
+    )
     return ["\n".join(lines), table.markdown()]

@@ -16,9 +16,19 @@ from experiments.core.types import SIZES, ExperimentError, JsonDict
 
 FORMAT = 1
 _KEYS: dict[str, type | tuple[type, ...]] = {
-    "format": int, "experiment": str, "size": str, "settings": dict, "commit": str,
-    "date": str, "machine": dict, "command": str, "seeds": list, "inputs": dict,
-    "seconds": (int, float), "cpu_seconds": (int, float), "measured": dict,
+    "format": int,
+    "experiment": str,
+    "size": str,
+    "settings": dict,
+    "commit": str,
+    "date": str,
+    "machine": dict,
+    "command": str,
+    "seeds": list,
+    "inputs": dict,
+    "seconds": (int, float),
+    "cpu_seconds": (int, float),
+    "measured": dict,
 }
 
 
@@ -38,8 +48,9 @@ def stale(settings: Settings) -> str:
     now = settings.inputs()
     if stored["inputs"].get("digest") == digest.of_json(now):
         return ""
-    changed = [name for name in ("settings", "data", "sources")
-               if stored["inputs"].get(name) != now[name]]
+    changed = [
+        name for name in ("settings", "data", "sources") if stored["inputs"].get(name) != now[name]
+    ]
     return f"{' and '.join(changed) or 'inputs'} changed"
 
 
@@ -84,8 +95,9 @@ def read(path: pathlib.Path) -> JsonDict:
     for key, kind in _KEYS.items():
         value = result.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise ExperimentError(f"{path}: {key}: want {_words(kind)}, "
-                                  f"got {type(value).__name__}", 3)
+            raise ExperimentError(
+                f"{path}: {key}: want {_words(kind)}, got {type(value).__name__}", 3
+            )
     if result["format"] != FORMAT:
         raise ExperimentError(f"{path}: format: want {FORMAT}, got {result['format']}", 3)
     if result["size"] not in SIZES:
@@ -97,10 +109,16 @@ def read(path: pathlib.Path) -> JsonDict:
 def _check_data(path: pathlib.Path, sets: Any) -> None:
     """The record of data.describe()."""
     good = isinstance(sets, list) and all(
-        isinstance(one, dict) and isinstance(one.get("files", []), list)
-        and all(isinstance(file, dict) and isinstance(file.get("file"), str)
-                and isinstance(file.get("sha256"), str) for file in one.get("files", []))
-        for one in sets)
+        isinstance(one, dict)
+        and isinstance(one.get("files", []), list)
+        and all(
+            isinstance(file, dict)
+            and isinstance(file.get("file"), str)
+            and isinstance(file.get("sha256"), str)
+            for file in one.get("files", [])
+        )
+        for one in sets
+    )
     if not good:
         raise ExperimentError(f"{path}: inputs: data: want sets with files and their sha256", 3)
 

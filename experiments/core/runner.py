@@ -33,8 +33,9 @@ class Failures:
         """Raises where an experiment failed, with the exit code of the first that did."""
         if self._errors:
             first = next(iter(self._errors.values()))
-            raise ExperimentError(f"not finished: {', '.join(self._errors)} (see above)",
-                                  first.code)
+            raise ExperimentError(
+                f"not finished: {', '.join(self._errors)} (see above)", first.code
+            )
 
 
 def _reason(settings: Settings) -> str:
@@ -52,8 +53,11 @@ def run_all(wanted: Sequence[Settings], quiet: bool = False) -> list[str]:
             reasons[one.experiment.name] = _reason(one)
         except ExperimentError as error:
             failures.add(one.experiment.name, error)
-    planned = {one.experiment.name: 60 * one.experiment.minutes.get(one.size, 10.0)
-               for one in wanted if reasons.get(one.experiment.name)}
+    planned = {
+        one.experiment.name: 60 * one.experiment.minutes.get(one.size, 10.0)
+        for one in wanted
+        if reasons.get(one.experiment.name)
+    }
     overall = Overall(planned)
     ran: list[str] = []
     for settings in wanted:
@@ -85,7 +89,9 @@ def _tell(settings: Settings, result: JsonDict) -> None:
     marks = {Outcome.HOLDS: "holds", Outcome.FAILS: "MISSED", Outcome.OPPOSITE: "MISSED"}
     for one in settings.experiment.criteria(result):
         found = outcome(one)
-        mark = "reported" if one.reported and one.holds else marks.get(found, found.value.strip("*"))
+        mark = (
+            "reported" if one.reported and one.holds else marks.get(found, found.value.strip("*"))
+        )
         mark += " (a goal of tarn's own)" if one.goal else ""
         print(f"{name}: {mark}: {one.name}: wanted {one.wanted}, got {one.got}")
     print(f"{name}: result in {results.path_of(settings)}")

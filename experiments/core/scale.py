@@ -9,7 +9,7 @@ from plotting import number
 
 
 def span(values: Iterable[float], unit: str, digits: int = 3) -> str:
-    """"3,500 to 7,000 updates"; one figure where all are alike; nothing of none."""
+    """ "3,500 to 7,000 updates"; one figure where all are alike; nothing of none."""
     found = list(values)
     if not found:
         return ""
@@ -18,12 +18,12 @@ def span(values: Iterable[float], unit: str, digits: int = 3) -> str:
 
 
 def parameters(counts: Iterable[int]) -> str:
-    """"0.398 to 0.402 million parameters"."""
+    """ "0.398 to 0.402 million parameters"."""
     return span((count / 1e6 for count in counts), "million parameters")
 
 
 def lasting(seconds: Sequence[float], what: str) -> str:
-    """"1.1 to 1.4 minutes a training"; in seconds where none takes a minute."""
+    """ "1.1 to 1.4 minutes a training"; in seconds where none takes a minute."""
     if max(seconds, default=0.0) < 60:
         return span(seconds, f"seconds {what}", 2)
     return span((one / 60 for one in seconds), f"minutes {what}", 2)
@@ -35,9 +35,12 @@ def trainings(runs: Sequence[JsonDict], counts: Iterable[int] | None = None) -> 
     if counts is None:
         counts = [run["parameters"] for run in runs]
     seeds = len({run["seed"] for run in runs if "seed" in run})
-    parts = [parameters(counts), span((run["updates"] for run in runs), "updates", 6),
-             lasting([run["seconds"] for run in runs], "per run"),
-             f"{seeds} seed{'s' * (seeds != 1)}" if seeds else ""]
+    parts = [
+        parameters(counts),
+        span((run["updates"] for run in runs), "updates", 6),
+        lasting([run["seconds"] for run in runs], "per run"),
+        f"{seeds} seed{'s' * (seeds != 1)}" if seeds else "",
+    ]
     return ", ".join(part for part in parts if part)
 
 

@@ -45,7 +45,8 @@ class Experiment:
     devices: tuple[str, ...] = DEVICES
     # Planned wall time on two AVX-512 cores, by size.
     minutes: Mapping[str, float] = field(
-        default_factory=lambda: {"quick": 0.3, "cpu": 10.0, "full": 600.0})
+        default_factory=lambda: {"quick": 0.3, "cpu": 10.0, "full": 600.0}
+    )
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ class Settings:
     def _found(self, names: str) -> tuple[str, pathlib.Path]:
         declared = [one.removeprefix("?") for one in self.experiment.data]
         if names not in declared:  # its result would not depend on them
-            raise ValueError(f"{self.experiment.name}: data: want one of {declared}, "
-                             f"got {names!r}")
+            raise ValueError(f"{self.experiment.name}: data: want one of {declared}, got {names!r}")
         return data_sets.find(names, self.data_paths)
 
     @property
@@ -116,16 +116,23 @@ class Settings:
         """All that decides the result: it is measured again when this changes."""
         return {
             "settings": self.recorded(),
-            "data": [data_sets.describe(names.removeprefix("?"), self.data_paths)
-                     for names in self.experiment.data
-                     if not names.startswith("?") or self.has(names[1:])],
+            "data": [
+                data_sets.describe(names.removeprefix("?"), self.data_paths)
+                for names in self.experiment.data
+                if not names.startswith("?") or self.has(names[1:])
+            ],
             "sources": digest.of_sources((*self.experiment.sources, *digest.DRIVING)),
         }
 
     def recorded(self) -> JsonDict:
         """The settings as they go into a result: no paths of this machine."""
-        return {"size": self.size, "attention": list(self.attentions), "seed": self.seed,
-                "threads": self.threads, "device": self.device}
+        return {
+            "size": self.size,
+            "attention": list(self.attentions),
+            "seed": self.seed,
+            "threads": self.threads,
+            "device": self.device,
+        }
 
     def command(self) -> str:
         """What repeats this run."""

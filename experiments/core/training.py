@@ -11,8 +11,7 @@ from experiments.core.settings import Settings
 from experiments.core.types import JsonDict
 
 
-def train(settings: Settings, progress: Progress, part: str,
-          flags: Sequence[str]) -> TrainingRun:
+def train(settings: Settings, progress: Progress, part: str, flags: Sequence[str]) -> TrainingRun:
     """`tarn train` with these flags in <out>/runs/<part>. `flags` names data as
     the files they are, gives --steps, and leaves out --out, --threads, --device
     and --resume. A run that was finished with the same flags, data and engine is
@@ -28,8 +27,9 @@ def train(settings: Settings, progress: Progress, part: str,
         return job.read()
 
 
-def train_together(settings: Settings, progress: Progress,
-                   jobs: Mapping[str, Sequence[str]]) -> dict[str, TrainingRun]:
+def train_together(
+    settings: Settings, progress: Progress, jobs: Mapping[str, Sequence[str]]
+) -> dict[str, TrainingRun]:
     """Does what train() does for several runs that do not need one another: each has
     one thread, and as many run at a time as there are threads. Small models do not
     fill two threads, so that this takes two thirds of the time; trainings whose
@@ -47,7 +47,7 @@ def train_together(settings: Settings, progress: Progress,
             waiting.append(job)
     at_once = max(1, settings.threads)
     for start in range(0, len(waiting), at_once):
-        group = waiting[start:start + at_once]
+        group = waiting[start : start + at_once]
         with progress.parts([job.part for job in group]):
             _run(group, progress)
         for job in group:
@@ -62,7 +62,7 @@ def thinned(log: Sequence[JsonDict], keys: Sequence[str], most: int = 200) -> li
     size = max(1, -(-len(log) // most))
     lines: list[JsonDict] = []
     for start in range(0, len(log), size):
-        group = log[start:start + size]
+        group = log[start : start + size]
         line: JsonDict = {}
         for key in keys:
             values = [row[key] for row in group if row.get(key) is not None]

@@ -103,21 +103,24 @@ class Criterion:
         return not self.reported and not self.goal
 
     @classmethod
-    def at_most(cls, name: str, value: float | None, bound: float, unit: str = "",
-                **more: Any) -> Criterion:
+    def at_most(
+        cls, name: str, value: float | None, bound: float, unit: str = "", **more: Any
+    ) -> Criterion:
         """value <= bound; a missing or NaN value is not measured, not passed.
         `more`: part, opposite, reported or goal."""
         return cls._compare(name, value, bound, unit, "at most", lambda v: v <= bound, more)
 
     @classmethod
-    def at_least(cls, name: str, value: float | None, bound: float, unit: str = "",
-                 **more: Any) -> Criterion:
+    def at_least(
+        cls, name: str, value: float | None, bound: float, unit: str = "", **more: Any
+    ) -> Criterion:
         """value >= bound; as at_most()."""
         return cls._compare(name, value, bound, unit, "at least", lambda v: v >= bound, more)
 
     @classmethod
-    def between(cls, name: str, value: float | None, low: float, high: float,
-                unit: str = "", **more: Any) -> Criterion:
+    def between(
+        cls, name: str, value: float | None, low: float, high: float, unit: str = "", **more: Any
+    ) -> Criterion:
         """low <= value <= high; as at_most()."""
         wanted = f"{low:g} to {high:g}{_space(unit)}"
         if value is None or value != value:
@@ -125,8 +128,16 @@ class Criterion:
         return cls(name, wanted, f"{value:.4g}{_space(unit)}", low <= value <= high, **more)
 
     @classmethod
-    def _compare(cls, name: str, value: float | None, bound: float, unit: str, word: str,
-                 test: Callable[[float], bool], more: JsonDict) -> Criterion:
+    def _compare(
+        cls,
+        name: str,
+        value: float | None,
+        bound: float,
+        unit: str,
+        word: str,
+        test: Callable[[float], bool],
+        more: JsonDict,
+    ) -> Criterion:
         wanted = f"{word} {bound:g}{_space(unit)}"
         if value is None or value != value:
             return cls(name, wanted, "not measured", None, **more)
@@ -134,5 +145,5 @@ class Criterion:
 
 
 def _space(unit: str) -> str:
-    """"x" stands at the figure, other units after a space."""
+    """ "x" stands at the figure, other units after a space."""
     return unit if unit in ("", "x") else f" {unit}"

@@ -27,8 +27,12 @@ class Outcome(enum.Enum):
 
 # What is said of the parts that do not hold, in this order. Where none holds, the last of
 # those that apply comes first.
-_WORDS = {Outcome.FAILS: "not shown", Outcome.NOT_DISTINGUISHABLE: "not distinguishable",
-          Outcome.NOT_REACHED: "not reached", Outcome.OPPOSITE: "contradicted here"}
+_WORDS = {
+    Outcome.FAILS: "not shown",
+    Outcome.NOT_DISTINGUISHABLE: "not distinguishable",
+    Outcome.NOT_REACHED: "not reached",
+    Outcome.OPPOSITE: "contradicted here",
+}
 
 _LEAST = 3  # replicates
 _FLAT = 0.01  # of the baseline's score (accuracies: of 1) in the last quarter of the updates
@@ -36,8 +40,23 @@ _LONGER = 2  # times the run's updates again, at the pace of its last quarter
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom; between two rows the smaller
 # number of degrees counts, which gives the wider interval.
-_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
-      10: 2.228, 15: 2.131, 20: 2.086, 30: 2.042, 60: 2.000, 120: 1.980}
+_T = {
+    1: 12.706,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    6: 2.447,
+    7: 2.365,
+    8: 2.306,
+    9: 2.262,
+    10: 2.228,
+    15: 2.131,
+    20: 2.086,
+    30: 2.042,
+    60: 2.000,
+    120: 1.980,
+}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -65,8 +84,7 @@ def beats(learner: Learner) -> bool:
     """Whether it is better than its trivial baseline, where there is one."""
     if learner.baseline is None:
         return True
-    return (learner.value > learner.baseline if learner.higher
-            else learner.value < learner.baseline)
+    return learner.value > learner.baseline if learner.higher else learner.value < learner.baseline
 
 
 def _scale(learner: Learner) -> float:
@@ -98,8 +116,11 @@ def _no_baseline_beaten(criterion: Criterion) -> list[str]:
             if learner.baseline is not None and not beats(learner):
                 names = found.setdefault(learner.baseline, {})
                 names[f"{learner.name} {number(learner.value, 4)}"] = None
-    return [f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not beat the trivial "
-            f"baseline's {number(baseline, 4)}" for baseline, names in found.items()]
+    return [
+        f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not beat the trivial "
+        f"baseline's {number(baseline, 4)}"
+        for baseline, names in found.items()
+    ]
 
 
 def _still_learning(criterion: Criterion, one: Evidence) -> list[str]:
@@ -111,8 +132,10 @@ def _still_learning(criterion: Criterion, one: Evidence) -> list[str]:
     for learner in _sides(criterion, one)[1]:
         if turns(learner, need):
             way = "rising" if learner.higher else "falling"
-            reasons.append(f"{learner.name} is still {way}, by {number(late_gain(learner))} in the "
-                           "last quarter of its updates")
+            reasons.append(
+                f"{learner.name} is still {way}, by {number(late_gain(learner))} in the "
+                "last quarter of its updates"
+            )
     return reasons
 
 
@@ -123,13 +146,18 @@ def _not_distinguishable(criterion: Criterion) -> list[str]:
     for one in criterion.evidence:
         counts = {one.unit: len(one.margins)} if one.margins else {}
         counts |= {"seed": one.seeds} if one.seeds is not None else {}
-        few += [f"{count} {unit}{'s' * (count != 1)}" for unit, count in counts.items()
-                if count < _LEAST]
+        few += [
+            f"{count} {unit}{'s' * (count != 1)}"
+            for unit, count in counts.items()
+            if count < _LEAST
+        ]
         slack = 0.0 if criterion.holds else one.slack
         found = interval([margin - slack for margin in one.margins])
         if found is not None and found[0] < 0 < found[1]:
-            open_to.append(f"95 % interval of the margin by {one.unit} {number(found[0])} to "
-                           f"{number(found[1])}")
+            open_to.append(
+                f"95 % interval of the margin by {one.unit} {number(found[0])} to "
+                f"{number(found[1])}"
+            )
         elif found is not None and (found[0] > 0) is bool(criterion.holds):
             clear += 1
     if not criterion.holds and clear:
@@ -144,9 +172,12 @@ def reasons(criterion: Criterion) -> dict[Outcome, list[str]]:
     found = {
         Outcome.NOT_REACHED: [
             *_no_baseline_beaten(criterion),
-            *itertools.chain.from_iterable(_still_learning(criterion, one)
-                                           for one in criterion.evidence)],
-        Outcome.NOT_DISTINGUISHABLE: _not_distinguishable(criterion)}
+            *itertools.chain.from_iterable(
+                _still_learning(criterion, one) for one in criterion.evidence
+            ),
+        ],
+        Outcome.NOT_DISTINGUISHABLE: _not_distinguishable(criterion),
+    }
     return {outcome: list(dict.fromkeys(texts)) for outcome, texts in found.items() if texts}
 
 
@@ -206,6 +237,9 @@ def verdict(criteria: Sequence[Criterion]) -> str:
 
 def _parts(criteria: Sequence[Criterion]) -> str:
     """Each part of a claim once, with a mark where it was not measured."""
-    return ", ".join(dict.fromkeys(
-        (one.part or one.name) + (" (not measured)" if one.holds is None else "")
-        for one in criteria))
+    return ", ".join(
+        dict.fromkeys(
+            (one.part or one.name) + (" (not measured)" if one.holds is None else "")
+            for one in criteria
+        )
+    )

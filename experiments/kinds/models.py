@@ -22,23 +22,30 @@ _POSITIONS = {"linear": "rotary", "retnet": "rotary", "softmax": "rotary", "hybr
 
 _D_MODEL = {"quick": 32, "cpu": 64, "full": 256}
 _D_KEY = {"quick": 16, "cpu": 32, "full": 64}  # of copy, text and DNA
-_LAYERS = {"quick": {"recall": 1, "copy": 1, "text": 2, "dna": 2},
-           "cpu": {"recall": 1, "copy": 2, "text": 4, "dna": 4},
-           "full": {"recall": 1, "copy": 2, "text": 8, "dna": 8}}
+_LAYERS = {
+    "quick": {"recall": 1, "copy": 1, "text": 2, "dna": 2},
+    "cpu": {"recall": 1, "copy": 2, "text": 4, "dna": 4},
+    "full": {"recall": 1, "copy": 2, "text": 8, "dna": 8},
+}
 # Hidden rows of the feed-forward part, which make up for what a mixer has more or less
 # than Gated DeltaNet's. A test counts the parameters that come of them.
 _D_FF = {
     "quick": {
-        "recall": (71, 67, 64, 61, 64, 59, 49, 71, 28), "copy": (79, 69, 63, 58, 64, 54, 33, 79, 10),
-        "text": (79, 69, 63, 58, 64, 54, 33, 79, 71)},
+        "recall": (71, 67, 64, 61, 64, 59, 49, 71, 28),
+        "copy": (79, 69, 63, 58, 64, 54, 33, 79, 10),
+        "text": (79, 69, 63, 58, 64, 54, 33, 79, 71),
+    },
     "cpu": {
         "recall": (141, 131, 128, 125, 128, 128, 118, 141, 56),
         "copy": (154, 133, 127, 122, 128, 128, 108, 154, 141),
-        "text": (154, 133, 127, 122, 128, 128, 108, 154, 134)},
+        "text": (154, 133, 127, 122, 128, 128, 108, 154, 134),
+    },
     "full": {
         "recall": (557, 515, 512, 510, 512, 545, 535, 557, 227),
         "copy": (603, 519, 512, 508, 512, 577, 557, 603, 557),
-        "text": (603, 519, 512, 508, 512, 577, 557, 603, 523)}}
+        "text": (603, 519, 512, 508, 512, 577, 557, 603, 523),
+    },
+}
 
 
 def layers(size: str, task: str, kind: str) -> list[str]:
@@ -64,8 +71,16 @@ def shape(size: str, task: str, kind: str, d_key: int = 0) -> JsonDict:
     mixers = layers(size, task, kind)
     d_ff = _D_FF[size]["text" if task == "dna" else task][KINDS.index(kind)]
     found: JsonDict = {
-        "layers": mixers, "n_layers": len(mixers), "d_model": d_model, "n_heads": d_model // d_key,
-        "d_key": d_key, "d_value": d_key, "d_ff": d_ff, "norm_kind": "rms", "feed_forward": "swiglu"}
+        "layers": mixers,
+        "n_layers": len(mixers),
+        "d_model": d_model,
+        "n_heads": d_model // d_key,
+        "d_key": d_key,
+        "d_value": d_key,
+        "d_ff": d_ff,
+        "norm_kind": "rms",
+        "feed_forward": "swiglu",
+    }
     if kind in _RANKED:
         found["gate_rank"] = _RANK
     if task != "recall":
@@ -93,5 +108,8 @@ def state(size: str, task: str, kind: str, d_key: int = 0) -> JsonDict:
     beside = {"rwkv7": d_model, **dict.fromkeys(_CONVOLVED, (_CONVOLUTION - 1) * 3 * d_model)}
     # S, and of linear attention z, a number a column of a head's keys.
     own = d_model * d_key + (d_model if inner == "linear" else 0)
-    return {"recurrence": recurrent * own, "beside": recurrent * beside.get(inner, 0),
-            "per_token": attending * 2 * d_model}
+    return {
+        "recurrence": recurrent * own,
+        "beside": recurrent * beside.get(inner, 0),
+        "per_token": attending * 2 * d_model,
+    }

@@ -47,8 +47,11 @@ class Constants:
         how many processes share a core. Processors copy while the link sends: the slower of
         both counts."""
         wire = 8 / rate_bit_s if rate_bit_s > 0 else 0.0
-        return Link(shared * self.call_s, latency_s + shared * self.message_s,
-                    max(wire, shared * self.byte_s))
+        return Link(
+            shared * self.call_s,
+            latency_s + shared * self.message_s,
+            max(wire, shared * self.byte_s),
+        )
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,20 @@ def seconds(op: str, size: float, ranks: int, link: Link) -> float:
         return link.call_s + math.ceil(math.log2(ranks)) * (link.alpha_s + size * link.beta_s)
     if op == "ring":
         return link.call_s + steps * (link.alpha_s + size * link.beta_s)
-    raise ValueError("op: want all_reduce, all_gather, reduce_scatter, broadcast or ring, "
-                     f"got {op!r}")
+    raise ValueError(
+        f"op: want all_reduce, all_gather, reduce_scatter, broadcast or ring, got {op!r}"
+    )
 
 
 def sent(op: str, size: float, ranks: int) -> float:
     """Bytes that all ranks together send in one call, without headers."""
-    each = {"all_reduce": 2.0, "reduce_scatter": 2.0, "all_gather": 1.0, "broadcast": 1.0,
-            "ring": float(ranks)}[op]
+    each = {
+        "all_reduce": 2.0,
+        "reduce_scatter": 2.0,
+        "all_gather": 1.0,
+        "broadcast": 1.0,
+        "ring": float(ranks),
+    }[op]
     return each * (ranks - 1) * size
 
 
@@ -99,8 +108,9 @@ def shared_by(ranks: int, cores: int, forwarded: bool) -> float:
 def foretold(row: JsonDict, constants: Constants, cores: int) -> float:
     """Seconds of a measured row: {"op", "bytes", "ranks", "latency_s", "rate_bit_s",
     "simulated"}."""
-    link = constants.link(row["latency_s"], row["rate_bit_s"],
-                          shared_by(row["ranks"], cores, row["simulated"]))
+    link = constants.link(
+        row["latency_s"], row["rate_bit_s"], shared_by(row["ranks"], cores, row["simulated"])
+    )
     return seconds(row["op"], row["bytes"], row["ranks"], link)
 
 
@@ -118,13 +128,16 @@ def fit(rows: Sequence[JsonDict], cores: int) -> Constants:
         constants = Constants(*np.exp(logs))
         return np.log([foretold(row, constants, cores) for row in rows]) - measured
 
-    found = [_least(residuals, np.log(begin)) for begin in
-             ((1e-4, 1e-4, 1e-9), (1e-5, 1e-5, 1e-10), (1e-3, 1e-5, 1e-9))]
+    found = [
+        _least(residuals, np.log(begin))
+        for begin in ((1e-4, 1e-4, 1e-9), (1e-5, 1e-5, 1e-10), (1e-3, 1e-5, 1e-9))
+    ]
     return Constants(*(float(one) for one in np.exp(min(found, key=lambda one: one[0])[1])))
 
 
-def _least(residuals: Callable[[np.ndarray], np.ndarray],
-           begin: np.ndarray) -> tuple[float, np.ndarray]:
+def _least(
+    residuals: Callable[[np.ndarray], np.ndarray], begin: np.ndarray
+) -> tuple[float, np.ndarray]:
     """Sum of squares and where it is least, near `begin`, within e^-25 and e^5: a constant on
     which no row depends stays where it is."""
     at, damping = begin, 1e-2
@@ -132,8 +145,7 @@ def _least(residuals: Callable[[np.ndarray], np.ndarray],
     for _ in range(200):
         slope = np.stack([(residuals(at + 1e-4 * one) - now) / 1e-4 for one in np.eye(len(at))], 1)
         normal = slope.T @ slope
-        step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-6),
-                               -slope.T @ now)
+        step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-6), -slope.T @ now)
         there = np.clip(at + np.clip(step, -2, 2), -25, 5)
         new = residuals(there)
         if float(new @ new) < float(now @ now):

@@ -113,16 +113,22 @@ class Shared:
         return seconds
 
 
-def _rank(rank: int, request: JsonDict, network: Network | None, store: str, shared: Shared,
-          out: int) -> None:
+def _rank(
+    rank: int, request: JsonDict, network: Network | None, store: str, shared: Shared, out: int
+) -> None:
     """One rank, from its namespace to its last case."""
     ranks = request["ranks"]
     if network is not None:
         network.join(rank)
     os.environ["GLOO_SOCKET_IFNAME"] = DEVICE if network is not None else "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks,
-                            timeout=timedelta(seconds=request["timeout_s"]))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=request["timeout_s"]),
+    )
     lines = []
     for case in request["cases"]:
         call = call_of(case["op"], case["bytes"], rank, ranks)
@@ -141,8 +147,9 @@ def _rank(rank: int, request: JsonDict, network: Network | None, store: str, sha
     dist.destroy_process_group()
 
 
-def _child(rank: int, request: JsonDict, network: Network | None, store: str, shared: Shared,
-           out: int) -> None:
+def _child(
+    rank: int, request: JsonDict, network: Network | None, store: str, shared: Shared, out: int
+) -> None:
     """The body of a forked rank; it ends the process, whatever happens."""
     with_parent()
     code = 0
@@ -202,11 +209,14 @@ def measure_cases(request: JsonDict) -> JsonDict:
     return {"rows": rows_of(request, seconds, sent)}
 
 
-def rows_of(request: JsonDict, seconds: Sequence[float],
-            sent: Sequence[int | None]) -> list[JsonDict]:
+def rows_of(
+    request: JsonDict, seconds: Sequence[float], sent: Sequence[int | None]
+) -> list[JsonDict]:
     """A row a case."""
-    return [{"op": case["op"], "bytes": case["bytes"], "seconds": each, "sent": count}
-            for case, each, count in zip(request["cases"], seconds, sent, strict=True)]
+    return [
+        {"op": case["op"], "bytes": case["bytes"], "seconds": each, "sent": count}
+        for case, each, count in zip(request["cases"], seconds, sent, strict=True)
+    ]
 
 
 def serve() -> None:

@@ -60,6 +60,7 @@ def _device(address: str, mtu: int) -> int:
     name = DEVICE.encode()
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", name, _IFF_TUN | _IFF_NO_PI))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+
         def ask(request: int, form: str, *values: object, device: bytes = name) -> None:
             fcntl.ioctl(control, request, struct.pack(f"16s{form}", device, *values))
 
@@ -74,8 +75,11 @@ def _device(address: str, mtu: int) -> int:
 
 def _tune() -> None:
     """Windows of TCP in this namespace: wide from the start, kept while idle."""
-    words = {"tcp_rmem": f"4096 {_WINDOW} {_WINDOW}", "tcp_wmem": f"4096 {_WINDOW} {_WINDOW}",
-             "tcp_slow_start_after_idle": "0"}
+    words = {
+        "tcp_rmem": f"4096 {_WINDOW} {_WINDOW}",
+        "tcp_wmem": f"4096 {_WINDOW} {_WINDOW}",
+        "tcp_slow_start_after_idle": "0",
+    }
     for name, value in words.items():
         with open(f"/proc/sys/net/ipv4/{name}", "w", encoding="ascii") as file:
             file.write(value)

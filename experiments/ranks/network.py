@@ -40,8 +40,9 @@ def check(nodes: int, latency_s: float, rate_bit_s: float) -> None:
     if not 0 <= latency_s <= 1:
         raise ExperimentError(f"network: latency: want 0 to 1 second, got {latency_s:g}", 2)
     if rate_bit_s != 0 and not 1e6 <= rate_bit_s <= 1e12:
-        raise ExperimentError("network: rate: want 0 (no limit) or 1e6 to 1e12 bit/s, "
-                              f"got {rate_bit_s:g}", 2)
+        raise ExperimentError(
+            f"network: rate: want 0 (no limit) or 1e6 to 1e12 bit/s, got {rate_bit_s:g}", 2
+        )
 
 
 class Network:
@@ -60,10 +61,21 @@ class Network:
     def __enter__(self) -> Network:
         # A session of its own: Ctrl-C of a terminal reaches the ranks, and this closes stdin.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-B", "-m", "experiments.ranks.forwarder", str(self.nodes),
-             str(self._mtu)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-            env=dict(os.environ, PYTHONPATH=str(_ROOT)))
+            [
+                sys.executable,
+                "-P",
+                "-B",
+                "-m",
+                "experiments.ranks.forwarder",
+                str(self.nodes),
+                str(self._mtu),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=dict(os.environ, PYTHONPATH=str(_ROOT)),
+        )
         try:
             told = self._line()
             if "refused" in told:
@@ -75,8 +87,12 @@ class Network:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:

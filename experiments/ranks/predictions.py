@@ -59,8 +59,12 @@ class Shape:
         return FLOAT * 2.0 * self.d_model * tokens
 
 
-SHAPES = (Shape("10 M", 256, 12, 4), Shape("100 M", 768, 14, 12), Shape("1 B", 2048, 20, 16),
-          Shape("7 B", 4096, 35, 32))
+SHAPES = (
+    Shape("10 M", 256, 12, 4),
+    Shape("100 M", 768, 14, 12),
+    Shape("1 B", 2048, 20, 16),
+    Shape("7 B", 4096, 35, 32),
+)
 
 
 def buckets(tensors: Sequence[int], most: int = BUCKET) -> list[int]:
@@ -84,8 +88,9 @@ def _buckets_of(shape: Shape) -> tuple[tuple[int, int], ...]:
 
 def gradients_s(shape: Shape, ranks: int, link: Link) -> float:
     """Seconds of a data parallel exchange: one all-reduce a bucket, one after the other."""
-    return sum(count * seconds("all_reduce", size, ranks, link)
-               for size, count in _buckets_of(shape))
+    return sum(
+        count * seconds("all_reduce", size, ranks, link) for size, count in _buckets_of(shape)
+    )
 
 
 def sharded_s(shape: Shape, ranks: int, link: Link) -> float:
@@ -93,24 +98,29 @@ def sharded_s(shape: Shape, ranks: int, link: Link) -> float:
     all-gather of the parameters, and two all-reduces of one number a parameter tensor."""
     size = FLOAT * shape.parameters
     small = 8 * len(shape.tensors())
-    return (seconds("reduce_scatter", size, ranks, link) + seconds("all_gather", size, ranks, link)
-            + 2 * seconds("all_reduce", small, ranks, link))
+    return (
+        seconds("reduce_scatter", size, ranks, link)
+        + seconds("all_gather", size, ranks, link)
+        + 2 * seconds("all_reduce", small, ranks, link)
+    )
 
 
 def states_s(shape: Shape, ranks: int, link: Link, rows: int = 1) -> float:
     """Seconds of the sequence parallel exchange, forward and backward: each layer gathers the
     states of all ranks and sums their gradients."""
     size = float(rows * ranks * shape.state_bytes())
-    return shape.n_layers * (seconds("all_gather", size, ranks, link)
-                             + seconds("reduce_scatter", size, ranks, link))
+    return shape.n_layers * (
+        seconds("all_gather", size, ranks, link) + seconds("reduce_scatter", size, ranks, link)
+    )
 
 
 def keys_values_s(shape: Shape, ranks: int, tokens: float, link: Link) -> float:
     """Seconds of ring attention's exchange, forward and backward, over a sequence of `tokens`:
     keys and values go around once forward; backward they go around again with their gradients."""
     size = shape.key_value_bytes(tokens / ranks)
-    return shape.n_layers * (seconds("ring", size, ranks, link)
-                             + seconds("ring", 2 * size, ranks, link))
+    return shape.n_layers * (
+        seconds("ring", size, ranks, link) + seconds("ring", 2 * size, ranks, link)
+    )
 
 
 def exchange_s(shape: Shape, ranks: int, kind: str, link: Link, tokens: float = 0.0) -> float:
@@ -118,8 +128,11 @@ def exchange_s(shape: Shape, ranks: int, kind: str, link: Link, tokens: float = 
     for another kind."""
     if kind == "sharded":
         return sharded_s(shape, ranks, link)
-    more = {"data": 0.0, "sequence": states_s(shape, ranks, link),
-            "ring": keys_values_s(shape, ranks, tokens, link)}
+    more = {
+        "data": 0.0,
+        "sequence": states_s(shape, ranks, link),
+        "ring": keys_values_s(shape, ranks, tokens, link),
+    }
     if kind not in more:
         raise ValueError(f"kind: want one of {', '.join(KINDS)}, got {kind!r}")
     return gradients_s(shape, ranks, link) + more[kind]
@@ -138,31 +151,43 @@ def sent_bytes(shape: Shape, ranks: int, kind: str, parameters: int) -> float:
     if kind == "data":
         return gradients
     states = float(ranks * shape.state_bytes())
-    return gradients + shape.n_layers * (sent("all_gather", states, ranks)
-                                         + sent("reduce_scatter", states, ranks))
+    return gradients + shape.n_layers * (
+        sent("all_gather", states, ranks) + sent("reduce_scatter", states, ranks)
+    )
 
 
 def passing(shape: Shape, ranks: int, tokens: float, link: Link) -> JsonDict:
     """Bytes that a rank sends and seconds of the exchange, for states and for keys and values, in
     the forward pass of one layer and row."""
     states, pairs = ranks * shape.state_bytes(), shape.key_value_bytes(tokens / ranks)
-    return {"state_sent": sent("all_gather", states, ranks) / ranks,
-            "state_s": seconds("all_gather", states, ranks, link),
-            "key_value_sent": sent("ring", pairs, ranks) / ranks,
-            "key_value_s": seconds("ring", pairs, ranks, link)}
+    return {
+        "state_sent": sent("all_gather", states, ranks) / ranks,
+        "state_s": seconds("all_gather", states, ranks, link),
+        "key_value_sent": sent("ring", pairs, ranks) / ranks,
+        "key_value_s": seconds("ring", pairs, ranks, link),
+    }
 
 
-def takes_over(compute_s: float, communication: Callable[[int], float],
-               most: int = NODES[-1]) -> int | None:
+def takes_over(
+    compute_s: float, communication: Callable[[int], float], most: int = NODES[-1]
+) -> int | None:
     """The fewest nodes, from 2 to `most`, at which communication takes longer than the share of
     a node in compute_s (seconds of one node); None where there are none. One by one: how a
     tensor is cut into segments makes steps in the cost."""
-    return next((count for count in range(2, most + 1)
-                 if communication(count) > compute_s / count), None)
+    return next(
+        (count for count in range(2, most + 1) if communication(count) > compute_s / count), None
+    )
 
 
-def predict(shape: Shape, tokens: float, token_parameter_s: float, link: Link, kind: str,
-            speed: float = 1.0, nodes: Sequence[int] = NODES) -> JsonDict:
+def predict(
+    shape: Shape,
+    tokens: float,
+    token_parameter_s: float,
+    link: Link,
+    kind: str,
+    speed: float = 1.0,
+    nodes: Sequence[int] = NODES,
+) -> JsonDict:
     """Rows by number of nodes and the point where the network takes over. `tokens` are those of
     an update over all nodes, of "sequence" and "ring" of its one row. ValueError for another
     kind."""
@@ -171,7 +196,15 @@ def predict(shape: Shape, tokens: float, token_parameter_s: float, link: Link, k
     def exchange(count: int) -> float:
         return exchange_s(shape, count, kind, link, tokens)
 
-    rows = [{"nodes": count, "compute_s": whole / count, "exchange_s": exchange(count)}
-            for count in nodes]
-    return {"model": shape.name, "kind": kind, "tokens": int(tokens), "speed": speed, "rows": rows,
-            "takes_over": takes_over(whole, exchange, max(nodes))}
+    rows = [
+        {"nodes": count, "compute_s": whole / count, "exchange_s": exchange(count)}
+        for count in nodes
+    ]
+    return {
+        "model": shape.name,
+        "kind": kind,
+        "tokens": int(tokens),
+        "speed": speed,
+        "rows": rows,
+        "takes_over": takes_over(whole, exchange, max(nodes)),
+    }

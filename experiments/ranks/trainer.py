@@ -42,15 +42,20 @@ def library() -> pathlib.Path:
 
 def missing() -> str:
     """Why the trainer cannot run as ranks here; empty where it can."""
-    return "" if library().is_file() else f"want the trainer's library {library().name}, " \
-                                          "got no such file"
+    return (
+        ""
+        if library().is_file()
+        else f"want the trainer's library {library().name}, got no such file"
+    )
 
 
 def write_text(path: pathlib.Path, letters: int = 1 << 20) -> None:
     """Something to train on: words of random letters, always the same."""
     draw = random.Random(0)
-    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9)))
-             for _ in range(500)]
+    words = [
+        "".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9)))
+        for _ in range(500)
+    ]
     lines, count = [], 0
     while count < letters:
         lines.append(" ".join(draw.choices(words, k=10)) + "\n")
@@ -60,13 +65,21 @@ def write_text(path: pathlib.Path, letters: int = 1 << 20) -> None:
 
 
 def _environment(rank: int, ranks: int, address: str, port: int, device: str) -> dict[str, str]:
-    known = dict(os.environ, PYTHONPATH=os.pathsep.join(
-        [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]),
-        TARN_TRAIN_LIBRARY=str(library()))
+    known = dict(
+        os.environ,
+        PYTHONPATH=os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]),
+        TARN_TRAIN_LIBRARY=str(library()),
+    )
     known.setdefault("TARN_LIBRARY", str(library().with_name("libtarn_pytorch.so")))
     if ranks > 1:
-        known |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks),
-                  "MASTER_ADDR": address, "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": device}
+        known |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": device,
+        }
     return known
 
 
@@ -99,11 +112,17 @@ class Ranks:
         self.peak_bytes = 0  # of resident memory, of the rank that held most
         try:
             for rank in range(ranks):
-                self._processes.append(subprocess.Popen(
-                    [sys.executable, "-P", "-m", "tarn.train", *words], stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
-                    env=_environment(rank, ranks, address, port, device),
-                    preexec_fn=_enter(network, rank)))
+                self._processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-P", "-m", "tarn.train", *words],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=self._errors,
+                        start_new_session=True,
+                        env=_environment(rank, ranks, address, port, device),
+                        preexec_fn=_enter(network, rank),
+                    )
+                )
         except BaseException:
             self.end()
             raise
@@ -147,8 +166,14 @@ def _lines(folder: pathlib.Path) -> list[JsonDict]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def train_ranks(folder: pathlib.Path, ranks: int, mode: str, flags: Sequence[str],
-                network: Network | None = None, timeout_s: float = 600.0) -> JsonDict:
+def train_ranks(
+    folder: pathlib.Path,
+    ranks: int,
+    mode: str,
+    flags: Sequence[str],
+    network: Network | None = None,
+    timeout_s: float = 600.0,
+) -> JsonDict:
     """One training: {"step_s", "exchange_s", "sent", "parameters", "peak_bytes"}, medians over its
     updates behind the first two; `sent` are bytes of all nodes in an update, None without a
     network; `peak_bytes` is the memory of the rank that held most.
@@ -176,22 +201,30 @@ def train_ranks(folder: pathlib.Path, ranks: int, mode: str, flags: Sequence[str
     finally:
         running.end()
     return figures_of(_lines(folder), counted) | {
-        "parameters": _parameters(folder), "peak_bytes": running.peak_bytes}
+        "parameters": _parameters(folder),
+        "peak_bytes": running.peak_bytes,
+    }
 
 
 def figures_of(log: Sequence[JsonDict], counted: Sequence[tuple[int, int]]) -> JsonDict:
     """Medians of a log, and bytes of an update from counts of (update, bytes so far)."""
     if len(log) < _WARM + 2:
         raise ExperimentError(f"log: want {_WARM + 2} updates or more, got {len(log)}")
-    steps = [later["elapsed_s"] - line["elapsed_s"]
-             for line, later in zip(log[_WARM - 1:-1], log[_WARM:], strict=True)]
+    steps = [
+        later["elapsed_s"] - line["elapsed_s"]
+        for line, later in zip(log[_WARM - 1 : -1], log[_WARM:], strict=True)
+    ]
     # Behind the last update the trainer evaluates and saves.
     kept = [one for one in counted if one[0] < len(log)]
     sent = None
     if len(kept) > 1 and kept[-1][0] > kept[0][0]:
         sent = (kept[-1][1] - kept[0][1]) / (kept[-1][0] - kept[0][0])
-    return {"step_s": statistics.median(steps), "updates": len(log), "sent": sent,
-            "exchange_s": statistics.median(line.get("exchange_s", 0.0) for line in log[_WARM:])}
+    return {
+        "step_s": statistics.median(steps),
+        "updates": len(log),
+        "sent": sent,
+        "exchange_s": statistics.median(line.get("exchange_s", 0.0) for line in log[_WARM:]),
+    }
 
 
 def _parameters(folder: pathlib.Path) -> int:

@@ -174,9 +174,7 @@ def layer_rest(
     )
 
 
-def affine(
-    maps: tuple[torch.nn.Module, ...], x: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
+def affine(maps: tuple[torch.nn.Module, ...], x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Affine maps of one tensor; up to four maps of a sequence [N, L, D] take one call."""
     plain = linears(*maps) if serves(x) else []
     if not plain:

@@ -128,10 +128,7 @@ def _all_kept(state: AttentionState) -> bool:
 
 def _may_be_one(x: torch.Tensor) -> bool:
     return not (
-        torch.is_grad_enabled()
-        or x.dim() != 2
-        or torch.compiler.is_compiling()
-        or not serves(x)
+        torch.is_grad_enabled() or x.dim() != 2 or torch.compiler.is_compiling() or not serves(x)
     )
 
 
@@ -246,9 +243,7 @@ _plans: WeakKeyDictionary[Any, Plan | int] = WeakKeyDictionary()
 
 def _plan_for(module: Any, stack: Any) -> Plan | None:
     """The plan of a layer, or of all layers of a stack."""
-    return plan_for(
-        module, lambda: Plan([module] if stack is None else list(stack.layers), stack)
-    )
+    return plan_for(module, lambda: Plan([module] if stack is None else list(stack.layers), stack))
 
 
 def plan_for(module: Any, make: Callable[[], Plan]) -> Any:

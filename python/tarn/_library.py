@@ -44,9 +44,7 @@ def _built_with(path):
     except (OSError, ValueError) as error:
         raise ImportError(f"tarn: {path}: {error}") from None
     if version is None:
-        raise ImportError(
-            f"tarn: {path}: want a library built by tarn, got another file"
-        )
+        raise ImportError(f"tarn: {path}: want a library built by tarn, got another file")
     return version
 
 

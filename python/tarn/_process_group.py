@@ -54,8 +54,9 @@ def _store_of_first(agent: dist.Store, timeout_s: float) -> dist.Store:
         try:
             # torch's own client would try for seconds, and tell of it at length.
             socket.create_connection((host, int(port)), _TRY_S).close()
-            store = dist.TCPStore(host, int(port), is_master=False,
-                                  timeout=datetime.timedelta(seconds=_TRY_S))
+            store = dist.TCPStore(
+                host, int(port), is_master=False, timeout=datetime.timedelta(seconds=_TRY_S)
+            )
             if store.get(_NAME).decode() == name:
                 store.set_timeout(datetime.timedelta(seconds=timeout_s))
                 return store

@@ -21,9 +21,7 @@ def step_back(x: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
     return torch.cat([before, x], 1)[:, :-1] - x
 
 
-def last_row(
-    x: torch.Tensor, before: torch.Tensor, lengths: torch.Tensor | None
-) -> torch.Tensor:
+def last_row(x: torch.Tensor, before: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
     """The last of `lengths` [B] rows of x (None: all) behind `before`, or that row
     itself: [B, D] in the dtype of `before`."""
     rows = torch.cat([before, x.to(before.dtype)], 1)
@@ -44,9 +42,7 @@ class RowPlaces(NamedTuple):
     lengths: torch.Tensor | None = None
 
 
-def places_after(
-    x: torch.Tensor, state: State, lengths: Lengths | None
-) -> RowPlaces:
+def places_after(x: torch.Tensor, state: State, lengths: Lengths | None) -> RowPlaces:
     """The places of rows x [B, T, D], or [B, D] for one each, that follow a layer's state.
     Raises ValueError for a state without the row, TypeError for a plain pair."""
     new = None if lengths is None else lengths_of(lengths, x.shape[0], x.shape[1])
@@ -58,9 +54,7 @@ def places_after(
     held = state.tensors.get(CHANNEL_SHIFT)
     if held is None or held.shape != (x.shape[0], x.shape[-1]):
         given = "none" if held is None else str(list(held.shape))
-        raise ValueError(
-            f"state: {CHANNEL_SHIFT}: want [{x.shape[0]}, {x.shape[-1]}], got {given}"
-        )
+        raise ValueError(f"state: {CHANNEL_SHIFT}: want [{x.shape[0]}, {x.shape[-1]}], got {given}")
     return RowPlaces(None, True, held, new)
 
 

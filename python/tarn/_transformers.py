@@ -17,10 +17,18 @@ from tarn.ops import affine
 
 # Names by which a model's file is known that has looked for the three packages: what it
 # imports from them, or its own forms in torch.
-_LOOKED_FOR = ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda",
-               "fused_recurrent_kda", "mamba_chunk_scan_combined", "selective_state_update",
-               "causal_conv1d_fn", "causal_conv1d_update", "torch_chunk_gated_delta_rule",
-               "mamba2_chunk_scan")
+_LOOKED_FOR = (
+    "chunk_gated_delta_rule",
+    "fused_recurrent_gated_delta_rule",
+    "chunk_kda",
+    "fused_recurrent_kda",
+    "mamba_chunk_scan_combined",
+    "selective_state_update",
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
+    "torch_chunk_gated_delta_rule",
+    "mamba2_chunk_scan",
+)
 
 
 def _hooked(module: types.ModuleType) -> bool:
@@ -84,12 +92,19 @@ def accelerate_transformers(linear: bool = True) -> None:
     missing = [name for name in functions.PACKAGES if not functions.made(name)]
     early = [name for name in missing if name in sys.modules]
     if missing:
-        early += sorted(name for name, module in list(sys.modules.items())
-                        if name.startswith("transformers.models.") and ".modeling_" in name
-                        and isinstance(module, types.ModuleType) and _hooked(module))
+        early += sorted(
+            name
+            for name, module in list(sys.modules.items())
+            if name.startswith("transformers.models.")
+            and ".modeling_" in name
+            and isinstance(module, types.ModuleType)
+            and _hooked(module)
+        )
     if early:
-        raise RuntimeError("accelerate_transformers: want it called before these modules are "
-                           f"imported, got {', '.join(early)}")
+        raise RuntimeError(
+            "accelerate_transformers: want it called before these modules are "
+            f"imported, got {', '.join(early)}"
+        )
     functions.make(*missing)
     if linear:
         _affine_of_few_rows()

@@ -74,27 +74,51 @@ def linear_attention(
     run.
     """
     if denominator == "signed":
-        raise ValueError('distributed.linear_attention: denominator: want "exact", "compat" or '
-                         '"none", got "signed"')
+        raise ValueError(
+            'distributed.linear_attention: denominator: want "exact", "compat" or '
+            '"none", got "signed"'
+        )
     rank = dist.get_rank(group)
     if initial_state is not None and rank != 0:
-        raise ValueError("distributed.linear_attention: initial_state: want None behind rank 0, "
-                         f"got one on rank {rank}")
+        raise ValueError(
+            "distributed.linear_attention: initial_state: want None behind rank 0, "
+            f"got one on rank {rank}"
+        )
     shared: dict[str, Any] = {
-        "feature_map": feature_map, "denominator": denominator, "eps": eps, "scale": scale}
+        "feature_map": feature_map,
+        "denominator": denominator,
+        "eps": eps,
+        "scale": scale,
+    }
     # The sums of this rank's own tokens: no query asks for anything.
     _, own = _call(
-        queries[:, :0], keys, values, causal=False, key_mask=key_mask, key_lengths=key_lengths,
-        initial_state=initial_state, return_state=True, **shared)
+        queries[:, :0],
+        keys,
+        values,
+        causal=False,
+        key_mask=key_mask,
+        key_lengths=key_lengths,
+        initial_state=initial_state,
+        return_state=True,
+        **shared,
+    )
     before, total = states_before(own, group=group)
     if not causal:
         # All keys count, so that nothing of this rank is read twice.
-        out = ops.linear_attention(queries, keys[:, :0], values[:, :0], causal=False,
-                                   initial_state=total, **shared)
+        out = ops.linear_attention(
+            queries, keys[:, :0], values[:, :0], causal=False, initial_state=total, **shared
+        )
     else:
         out = ops.linear_attention(
-            queries, keys, values, key_mask=key_mask, key_lengths=key_lengths,
-            initial_state=_start(initial_state, before), chunk_size=chunk_size, **shared)
+            queries,
+            keys,
+            values,
+            key_mask=key_mask,
+            key_lengths=key_lengths,
+            initial_state=_start(initial_state, before),
+            chunk_size=chunk_size,
+            **shared,
+        )
     return (out, total) if return_state else out
 
 
@@ -124,7 +148,7 @@ def states_before(
     before, total = _Sums.apply(flat, group)
 
     def state(sums: Tensor) -> LinearState:
-        return LinearState(sums[: S.numel()].view(S.shape), sums[S.numel():].view(z.shape))
+        return LinearState(sums[: S.numel()].view(S.shape), sums[S.numel() :].view(z.shape))
 
     return state(before), state(total)
 

@@ -72,8 +72,7 @@ class BaseMask:
             prefix = torch.arange(kept.shape[-1], device=kept.device) < lengths.unsqueeze(-1)
             if not torch.equal(prefix, kept):
                 raise ValueError(
-                    "lengths: want a mask whose rows are ones followed by zeros, "
-                    "got another mask"
+                    "lengths: want a mask whose rows are ones followed by zeros, got another mask"
                 )
             self._lengths = lengths
         return self._lengths

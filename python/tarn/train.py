@@ -48,14 +48,19 @@ def _library() -> pathlib.Path:
     from tarn import _library as operators
 
     named = os.environ.get("TARN_TRAIN_LIBRARY")
-    places = [pathlib.Path(named)] if named else [
-        one.with_name(_NAME) for one in operators._candidates()]
+    places = (
+        [pathlib.Path(named)]
+        if named
+        else [one.with_name(_NAME) for one in operators._candidates()]
+    )
     for path in places:
         if path.is_file():
             return path
-    raise SystemExit(f"tarn train: error: want the trainer's library at "
-                     f"{' or '.join(map(str, places))}, got no such file "
-                     "(build it with `make build`, or set TARN_TRAIN_LIBRARY)")
+    raise SystemExit(
+        f"tarn train: error: want the trainer's library at "
+        f"{' or '.join(map(str, places))}, got no such file "
+        "(build it with `make build`, or set TARN_TRAIN_LIBRARY)"
+    )
 
 
 def _going_on(words: Sequence[str]) -> list[str]:
@@ -73,8 +78,14 @@ def _run(words: Sequence[str], group: str | None, sequence: str | None = None) -
     library = ctypes.CDLL(str(path))
     given = [os.fsencode(one) for one in words]
     array = (ctypes.c_char_p * len(given))(*given)
-    return int(library.tarn_train(len(given), array, group.encode() if group else None,
-                                  sequence.encode() if sequence else None))
+    return int(
+        library.tarn_train(
+            len(given),
+            array,
+            group.encode() if group else None,
+            sequence.encode() if sequence else None,
+        )
+    )
 
 
 def _sequence_group(pieces: int) -> str | None:
@@ -87,8 +98,11 @@ def _sequence_group(pieces: int) -> str | None:
         return None
     if size % pieces != 0:
         if rank == 0:
-            print(f"tarn train: error: --sequence-parallel: want a divisor of the {size} ranks, "
-                  f"got {pieces}", file=sys.stderr)
+            print(
+                f"tarn train: error: --sequence-parallel: want a divisor of the {size} ranks, "
+                f"got {pieces}",
+                file=sys.stderr,
+            )
         raise SystemExit(2)
     mine = None
     for first in range(0, size, pieces):  # every rank makes all groups
@@ -108,8 +122,10 @@ def _join(own: argparse.Namespace, words: Sequence[str]) -> int:
     # Losses and decisions travel as numbers of the CPU, also where models do not.
     both = torch.cuda.is_available() and dist.is_nccl_available()
     if own.backend == "nccl" and not both:
-        raise SystemExit("tarn train: error: --backend: want auto or gloo, this torch has no NCCL "
-                         "or no CUDA device, got nccl")
+        raise SystemExit(
+            "tarn train: error: --backend: want auto or gloo, this torch has no NCCL "
+            "or no CUDA device, got nccl"
+        )
     backend = "cpu:gloo,cuda:nccl" if both and own.backend != "gloo" else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if both and local < torch.cuda.device_count():
@@ -117,8 +133,11 @@ def _join(own: argparse.Namespace, words: Sequence[str]) -> int:
     try:
         again = _process_group.join(backend, own.timeout)
     except RuntimeError as error:
-        print(f"tarn train: error: rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: the "
-              f"ranks do not find each other: {error}", file=sys.stderr)
+        print(
+            f"tarn train: error: rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: the "
+            f"ranks do not find each other: {error}",
+            file=sys.stderr,
+        )
         return 1
     words = _going_on(words) if again else words
     sequence = _sequence_group(own.sequence_parallel)
@@ -140,11 +159,26 @@ def _launch(own: argparse.Namespace, words: Sequence[str]) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=own.ranks, rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0", local_addr="localhost", run_id=f"tarn-{os.getpid()}",
-        max_restarts=0)
-    command = [sys.executable, "-P", "-m", "tarn.train", "--backend", own.backend,
-               "--timeout", f"{own.timeout:g}", *words]
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=own.ranks,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        run_id=f"tarn-{os.getpid()}",
+        max_restarts=0,
+    )
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tarn.train",
+        "--backend",
+        own.backend,
+        "--timeout",
+        f"{own.timeout:g}",
+        *words,
+    ]
     try:
         elastic_launch(config, command[0])(*command[1:])
     except SignalException as stopped:
@@ -155,8 +189,11 @@ def _launch(own: argparse.Namespace, words: Sequence[str]) -> int:
         code = next((one for one in codes if one in (2, 3)), first.exitcode)
         if code > 0:
             return code
-        print(f"tarn train: error: rank {rank} of {own.ranks} was ended by signal {-code}; "
-              "--resume goes on from the last checkpoint", file=sys.stderr)
+        print(
+            f"tarn train: error: rank {rank} of {own.ranks} was ended by signal {-code}; "
+            "--resume goes on from the last checkpoint",
+            file=sys.stderr,
+        )
         return 128 - code
     return 0
 

@@ -188,9 +188,7 @@ class TransformerDecoderLayer(DecoderParts):
         )
 
     @hooked
-    def step(
-        self, x: torch.Tensor, state: DecoderState
-    ) -> tuple[torch.Tensor, DecoderState]:
+    def step(self, x: torch.Tensor, state: DecoderState) -> tuple[torch.Tensor, DecoderState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
         return self._after(
             x, state, lambda y: advanced(self.self_attention, "step", y, state=state[0])
@@ -236,12 +234,12 @@ class TransformerEncoder(Stack):
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [N, L, D], the tokens after those of a state (a list, one a layer;
         None: none) -> ([N, L, D], new list). All else is TransformerEncoderLayer.prefill's."""
-        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held))
+        return self._advance(
+            x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held)
+        )
 
     @hooked
-    def step(
-        self, x: torch.Tensor, state: Any = None
-    ) -> tuple[torch.Tensor, list[AttentionState]]:
+    def step(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, list[AttentionState]]:
         """One token of each sequence, x [N, D] -> ([N, D], new list)."""
         return self._step(x, state, lambda layer, y, held: call(layer, "step", y, held))
 
@@ -285,7 +283,9 @@ class TransformerDecoder(Stack):
     ) -> tuple[torch.Tensor, list[DecoderState]]:
         """x [N, L, D], the tokens after those of a state -> ([N, L, D], new
         state)."""
-        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, held, lengths))
+        return self._advance(
+            x, state, lambda layer, y, held: call(layer, "prefill", y, held, lengths)
+        )
 
     @hooked
     def step(

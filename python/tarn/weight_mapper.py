@@ -113,9 +113,7 @@ class PytorchAttentionWeightsRule(MappingRule):
 
     def apply(self, key: str, value: Any) -> list[Item]:
         if value.shape[0] % 3 != 0:
-            raise ValueError(
-                f"{key}: want three blocks of rows, got {value.shape[0]} rows"
-            )
+            raise ValueError(f"{key}: want three blocks of rows, got {value.shape[0]} rows")
         return [
             (self._PATTERN.sub(rf"attention.{part}_projection.\1", key), rows)
             for part, rows in zip(("query", "key", "value"), value.chunk(3), strict=True)

@@ -74,16 +74,11 @@ def test_measures_with_peers(name):
 
 @pytest.mark.skipif(not PEERS.exists(), reason="no .venv-peers (make bench-peers)")
 def test_both_sides_compute_one_thing():
-    code = (
-        "import peer_fast_transformers as p, native;"
-        "p.check_causal_product(native.simd_target())"
-    )
+    code = "import peer_fast_transformers as p, native;p.check_causal_product(native.simd_target())"
     environment = dict(os.environ, PYTHONPATH=f"{ROOT}/bench:{ROOT}/python")
     build = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
     environment["TARN_LIBRARY"] = str(build / "libtarn_pytorch.so")
-    done = subprocess.run(
-        [str(PEERS), "-c", code], env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([str(PEERS), "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -145,10 +140,18 @@ def test_torch_forms_agree_with_the_operator():
 
 def test_every_machine_of_a_target_is_named():
     """Tables of two machines: each machine once, with what was measured there."""
-    facts = {"cores": 2, "caches": "L2", "memory_gib": 8, "date": "2026-01-01", "torch": "2",
-             "torch_build": ["AVX512"]}
-    tables = {name: {"machine": {**facts, "cpu": cpu}}
-              for name, cpu in (("decode", "A"), ("share", "B"), ("length", "A"))}
+    facts = {
+        "cores": 2,
+        "caches": "L2",
+        "memory_gib": 8,
+        "date": "2026-01-01",
+        "torch": "2",
+        "torch_build": ["AVX512"],
+    }
+    tables = {
+        name: {"machine": {**facts, "cpu": cpu}}
+        for name, cpu in (("decode", "A"), ("share", "B"), ("length", "A"))
+    }
     lines = list(report._machine_lines("AVX3", tables))
     assert [line.split(",")[0] for line in lines] == ["- **AVX3**: A", "- **AVX3**: B"]
     assert lines[0].endswith("measured there: decode, length") and lines[1].endswith(": share")

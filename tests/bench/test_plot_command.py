@@ -1,4 +1,5 @@
 """`tarn plot`: logs of runs as a picture, in the terminal and as TensorBoard's events."""
+
 import json
 import os
 import pathlib
@@ -11,8 +12,13 @@ TARN = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build")) / "tarn"
 
 
 def plot(*words, **environment):
-    return subprocess.run([str(TARN), "plot", *map(str, words)], text=True, capture_output=True,
-                          env=os.environ | environment, timeout=120)
+    return subprocess.run(
+        [str(TARN), "plot", *map(str, words)],
+        text=True,
+        capture_output=True,
+        env=os.environ | environment,
+        timeout=120,
+    )
 
 
 def run_of(folder, losses):
@@ -83,5 +89,3 @@ def test_a_line_that_is_being_written_is_left_out(runs):
     with open(runs[0] / "log.jsonl", "a") as log:
         log.write('{"step": 40, "lo')
     assert plot(runs[0]).returncode == 0
-
-

@@ -27,7 +27,8 @@ def compare(names, counts):
     """Lines for people, and whether every pair of counts grows linearly."""
     if not names or len(counts) != 2 * len(names):
         raise kernel_counts.CountError(
-            f"want two profiles for each of {len(names)} names, got {len(counts)}")
+            f"want two profiles for each of {len(names)} names, got {len(counts)}"
+        )
     lines, good = [], True
     for name, once, twice in zip(names, counts[::2], counts[1::2]):
         line = f"{name}: {once} instructions, {twice} for twice the size"
@@ -41,13 +42,21 @@ def compare(names, counts):
 def count(driver, vocabularies):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "counts")
-        names = kernel_counts.run([
-            "valgrind", "--tool=callgrind", "--toggle-collect=CountedRun",
-            "--dump-after=CountedRun", f"--callgrind-out-file={out}", driver,
-            *map(str, vocabularies)]).splitlines()
+        names = kernel_counts.run(
+            [
+                "valgrind",
+                "--tool=callgrind",
+                "--toggle-collect=CountedRun",
+                "--dump-after=CountedRun",
+                f"--callgrind-out-file={out}",
+                driver,
+                *map(str, vocabularies),
+            ]
+        ).splitlines()
         # counts.1, counts.2, ...; the last one belongs to the program's end.
-        parts = sorted(pathlib.Path(folder).glob("counts.*"),
-                       key=lambda path: int(path.suffix[1:]))[:2 * len(names)]
+        parts = sorted(
+            pathlib.Path(folder).glob("counts.*"), key=lambda path: int(path.suffix[1:])
+        )[: 2 * len(names)]
         return names, [kernel_counts.total(path.read_text()) for path in parts]
 
 

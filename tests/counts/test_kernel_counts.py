@@ -18,11 +18,9 @@ class Compare(unittest.TestCase):
             self.assertNotIn("make", lines[0])
 
     def test_slower_names_kernel_counts_and_command(self):
-        lines, good = kernel_counts.compare({"a": 1031, "b": 5},
-                                            {"a": 1000, "b": 5})
+        lines, good = kernel_counts.compare({"a": 1031, "b": 5}, {"a": 1000, "b": 5})
         self.assertFalse(good)
-        for part in ("a:", "1031", "1000", "+3.1%", "SLOWER",
-                     "make counts-update"):
+        for part in ("a:", "1031", "1000", "+3.1%", "SLOWER", "make counts-update"):
             self.assertIn(part, lines[0])
         self.assertNotIn("SLOWER", lines[1])
 
@@ -67,42 +65,42 @@ class Profile(unittest.TestCase):
 class Skips(unittest.TestCase):
     def test_no_valgrind(self):
         with mock.patch("shutil.which", return_value=None):
-            self.assertIn("valgrind",
-                          kernel_counts.reason_to_skip("Release", ""))
+            self.assertIn("valgrind", kernel_counts.reason_to_skip("Release", ""))
 
     def test_builds_that_do_not_count(self):
         with mock.patch("shutil.which", return_value="/bin/true"):
             self.assertIn("Debug", kernel_counts.reason_to_skip("Debug", ""))
-            self.assertIn("address",
-                          kernel_counts.reason_to_skip("Release", "address"))
+            self.assertIn("address", kernel_counts.reason_to_skip("Release", "address"))
 
     def test_the_program_ends_as_ctest_expects(self):
         done = subprocess.run(
-            [sys.executable, "-B", kernel_counts.__file__, "check", "none",
-             "--build", "Debug"], capture_output=True, text=True, check=False)
+            [sys.executable, "-B", kernel_counts.__file__, "check", "none", "--build", "Debug"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         self.assertEqual(done.returncode, kernel_counts.SKIPPED)
         self.assertIn("skipped:", done.stdout)
 
     def test_another_compiler(self):
-        with mock.patch.object(kernel_counts, "about", return_value="gcc 99"), \
-             mock.patch.object(kernel_counts, "count_all") as counting:
-            self.assertEqual(kernel_counts.check("none"),
-                             kernel_counts.SKIPPED)
+        with (
+            mock.patch.object(kernel_counts, "about", return_value="gcc 99"),
+            mock.patch.object(kernel_counts, "count_all") as counting,
+        ):
+            self.assertEqual(kernel_counts.check("none"), kernel_counts.SKIPPED)
             counting.assert_not_called()
 
 
 class Check(unittest.TestCase):
     def test_the_stored_counts_pass_and_a_tenth_more_fails(self):
         stored = json.loads(kernel_counts.BASELINES.read_text())
-        self.assertEqual(stored["instructions"].keys(),
-                         kernel_counts.KERNELS.keys())
+        self.assertEqual(stored["instructions"].keys(), kernel_counts.KERNELS.keys())
         for factor, code in ((1.0, 0), (1.1, 1), (0.9, 1)):
-            counts = {name: round(value * factor)
-                      for name, value in stored["instructions"].items()}
-            with mock.patch.object(kernel_counts, "about",
-                                   return_value=stored["made_with"]), \
-                 mock.patch.object(kernel_counts, "count_all",
-                                   return_value=counts):
+            counts = {name: round(value * factor) for name, value in stored["instructions"].items()}
+            with (
+                mock.patch.object(kernel_counts, "about", return_value=stored["made_with"]),
+                mock.patch.object(kernel_counts, "count_all", return_value=counts),
+            ):
                 self.assertEqual(kernel_counts.check("none"), code)
 
 

@@ -28,15 +28,37 @@ DOCS = ROOT / "docs"
 # What one of the unit is in the units that result files use: milliseconds,
 # seconds, bytes, GFLOP/s, shares or per cent.
 _UNITS = {
-    "ns": (1.0, 1e6), "us": (1.0, 1e3), "ms": (1.0, 1e3), "s": (1.0, 1e-3),
-    "min": (1 / 60,), "h": (1 / 3600,), "seconds": (1.0, 1e-3), "minutes": (1 / 60,),
-    "hours": (1 / 3600,), "%": (1.0, 100.0), "x": (1.0,), "times": (1.0,),
-    "GFLOP/s": (1.0,), "GB/s": (1.0,), "tokens/s": (1.0,), "t/s": (1.0,), "images/s": (1.0,),
-    "MB": (1e-6, 1.0), "GB": (1e-9, 1.0), "KiB": (1 / 1024, 1.0), "MiB": (1 / 2**20,),
-    "GiB": (1 / 2**30, 1.0), "kB": (1e-3,), "cycles": (1.0,), "instructions": (1.0,),
-    "bits per byte": (1.0,), "bits/dim": (1.0,),
+    "ns": (1.0, 1e6),
+    "us": (1.0, 1e3),
+    "ms": (1.0, 1e3),
+    "s": (1.0, 1e-3),
+    "min": (1 / 60,),
+    "h": (1 / 3600,),
+    "seconds": (1.0, 1e-3),
+    "minutes": (1 / 60,),
+    "hours": (1 / 3600,),
+    "%": (1.0, 100.0),
+    "x": (1.0,),
+    "times": (1.0,),
+    "GFLOP/s": (1.0,),
+    "GB/s": (1.0,),
+    "tokens/s": (1.0,),
+    "t/s": (1.0,),
+    "images/s": (1.0,),
+    "MB": (1e-6, 1.0),
+    "GB": (1e-9, 1.0),
+    "KiB": (1 / 1024, 1.0),
+    "MiB": (1 / 2**20,),
+    "GiB": (1 / 2**30, 1.0),
+    "kB": (1e-3,),
+    "cycles": (1.0,),
+    "instructions": (1.0,),
+    "bits per byte": (1.0,),
+    "bits/dim": (1.0,),
 }
-_UNIT = "(?P<unit>" + "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True)) + r")(?![\w/])"
+_UNIT = (
+    "(?P<unit>" + "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True)) + r")(?![\w/])"
+)
 _NUMBER = r"(?<![\w.,/^*-])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)"
 _JOINT = r"(?:\s?-\s?|\s?/\s?|\s(?:to|and|or|against|instead of|from)\s)"
 # "14 x 14" is a size and 1.5x a ratio.
@@ -71,7 +93,7 @@ def _lines(text: str) -> Iterator[tuple[int, str, _Scope]]:
     """Every line without code, links' targets and comments, with its scope."""
     text = re.sub(r"^```.*?^```", _blank, text, flags=re.DOTALL | re.MULTILINE)
     scope = _Scope([], [])
-    marks = {text[:m.end()].count("\n"): m for m in _MARK.finditer(text)}
+    marks = {text[: m.end()].count("\n"): m for m in _MARK.finditer(text)}
     clean = re.sub(r"<!--.*?-->", _blank, text, flags=re.DOTALL)
     clean = re.sub(r"`[^`\n]*`", _blank, clean)
     clean = re.sub(r"\]\([^)\n]*\)", _blank, clean)
@@ -79,10 +101,12 @@ def _lines(text: str) -> Iterator[tuple[int, str, _Scope]]:
         if line.startswith("#"):
             scope = _Scope([], [])
         if number in marks:
-            names = [one.strip() for one in re.split(r",\s+", marks[number][2])
-                     if one.strip()]
-            scope = (_Scope(names, scope.not_measured) if marks[number][1] == "figures"
-                     else _Scope(scope.sources, names))
+            names = [one.strip() for one in re.split(r",\s+", marks[number][2]) if one.strip()]
+            scope = (
+                _Scope(names, scope.not_measured)
+                if marks[number][1] == "figures"
+                else _Scope(scope.sources, names)
+            )
         yield number + 1, line, scope
 
 
@@ -96,8 +120,14 @@ def _in_prose(number: int, line: str) -> Iterator[Figure]:
 def _in_row(number: int, cells: list[str], head: list[str]) -> Iterator[Figure]:
     for index, cell in enumerate(cells):
         where = [head[index] if index < len(head) else "", cells[0]]
-        unit = next((m["unit"] for text in where
-                     if (m := _HEAD.search(text)) and m["unit"] not in ("x", "h")), "")
+        unit = next(
+            (
+                m["unit"]
+                for text in where
+                if (m := _HEAD.search(text)) and m["unit"] not in ("x", "h")
+            ),
+            "",
+        )
         if not unit or index == 0 or _FIGURE.search(cell):
             yield from _in_prose(number, cell)
             continue
@@ -144,8 +174,11 @@ def numbers_of(source: str, unit: str) -> list[float]:
     where there is no such place."""
     name, _, path = source.partition("#")
     text = (DOCS / name).read_text("utf-8")
-    value = ([json.loads(line) for line in text.splitlines()] if name.endswith(".jsonl")
-             else json.loads(text))
+    value = (
+        [json.loads(line) for line in text.splitlines()]
+        if name.endswith(".jsonl")
+        else json.loads(text)
+    )
     for key in path.split("/") if path else []:
         value = value[int(key)] if isinstance(value, list) else value[key]
     return list(_numbers(value, unit))
@@ -156,11 +189,12 @@ def is_held(figure: Figure, numbers: list[float]) -> bool:
     plain = figure.text.replace(",", "")
     value = float(plain)
     decimals = len(plain.partition(".")[2])
-    exact = 0.5 * 10.0 ** -decimals
+    exact = 0.5 * 10.0**-decimals
     three = 0.5 * 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0 else 0.0
     slack = (exact if decimals or value < 1000 else max(exact, three)) * (1 + 1e-9)
-    return any(abs(one * scale - value) <= slack for one in numbers
-               for scale in _UNITS[figure.unit])
+    return any(
+        abs(one * scale - value) <= slack for one in numbers for scale in _UNITS[figure.unit]
+    )
 
 
 def unsourced(text: str) -> list[str]:

@@ -154,7 +154,9 @@ def test_a_strict_build_refuses_a_broken_link(tmp_path, broken):
     (tmp_path / "docs/index.md").write_text(f"# A page\n\n{broken}\n")
     text = (ROOT / "mkdocs.yml").read_text()
     text = re.sub(r"^nav:\n(?:[ -].*\n)+", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^(hooks|plugins|not_in_nav|extra):.*\n(?:[ -].*\n)+", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^(hooks|plugins|not_in_nav|extra):.*\n(?:[ -].*\n)+", "", text, flags=re.MULTILINE
+    )
     (tmp_path / "mkdocs.yml").write_text(text + "plugins: []\n")
     done = build(tmp_path / "site", tmp_path / "mkdocs.yml")
     assert done.returncode != 0 and "gone" in done.stderr, done.stderr
@@ -177,7 +179,11 @@ def test_nothing_is_loaded_from_the_network(site, pages):
     for sheet in sheets:
         links = re.findall(r"(?:url\(|@import\s)\s*['\"]?([^'\")\s]+)", sheet.read_text())
         assert [link for link in links if is_remote(link)] == [], sheet
-    assert is_remote("https://example.org/a.css") and is_remote("//example.org") and not is_remote("a.css")
+    assert (
+        is_remote("https://example.org/a.css")
+        and is_remote("//example.org")
+        and not is_remote("a.css")
+    )
 
 
 def names_of(module):
@@ -237,13 +243,16 @@ def test_lists_are_lists(site, pages):
     text = (site / "kernels.html").read_text()
     assert re.search(r"<li>Prefetch distance of one chunk", text)
     text = (site / "benchmarks/index.html").read_text()
-    assert re.search(r"<li>[^<]*<strong>AVX3</strong>.*?<ul>\s*<li>fast-transformers", text, re.DOTALL)
+    assert re.search(
+        r"<li>[^<]*<strong>AVX3</strong>.*?<ul>\s*<li>fast-transformers", text, re.DOTALL
+    )
 
 
 def test_files_of_the_tree_are_pages(site, pages):
-    assert "def test_steps_prefill_and_batch_agree" in pages[
-        site / "source/tests/python/fast_transformers/test_recurrent.py.html"
-    ].text
+    assert (
+        "def test_steps_prefill_and_batch_agree"
+        in pages[site / "source/tests/python/fast_transformers/test_recurrent.py.html"].text
+    )
 
 
 # --- In a browser -------------------------------------------------------------

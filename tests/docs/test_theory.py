@@ -18,15 +18,25 @@ LINKS = re.findall(r"\]\(([^)]+)\)", TEXT)
 def defines(text, name):
     """Whether a source file is named so, or defines the name: a Python function or class, a
     C++ test, function or class."""
-    return re.search(rf"^\s*(?:def|class) {name}\b|^TEST(?:_P|_F)?\(\w+, {name}\)|^[\w:<>]+ {name}\(|"
-                     rf"^class {name}(?:Impl)?\b|^def {name}\b", text, re.MULTILINE) is not None
+    return (
+        re.search(
+            rf"^\s*(?:def|class) {name}\b|^TEST(?:_P|_F)?\(\w+, {name}\)|^[\w:<>]+ {name}\(|"
+            rf"^class {name}(?:Impl)?\b|^def {name}\b",
+            text,
+            re.MULTILINE,
+        )
+        is not None
+    )
 
 
 @pytest.mark.parametrize(("names", "path"), NAMED)
 def test_named_code_is_there(names, path):
     text = (ROOT / path).read_text("utf-8")
-    missing = [name for name in re.findall(r"`([^`]+)`", names)
-               if not defines(text, name) and name != pathlib.Path(path).name]
+    missing = [
+        name
+        for name in re.findall(r"`([^`]+)`", names)
+        if not defines(text, name) and name != pathlib.Path(path).name
+    ]
     assert not missing
 
 
@@ -84,8 +94,10 @@ def test_relu_sends_no_gradient_where_elu1_does():
     rng = np.random.default_rng(4)
     keys, values = np.abs(rng.normal(size=(7, 5))), rng.normal(size=(7, 3))
     query, weights = np.array([-1.2, 0.8, -0.1, 0.4, -3.0]), rng.normal(size=3)
-    maps = {"relu": lambda x: np.maximum(x, 0),
-            "elu1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))}
+    maps = {
+        "relu": lambda x: np.maximum(x, 0),
+        "elu1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
+    }
 
     def loss(phi, query):
         row = phi(keys) @ phi(query)
@@ -93,8 +105,12 @@ def test_relu_sends_no_gradient_where_elu1_does():
 
     for name, phi in maps.items():
         step = 1e-6
-        slope = np.array([(loss(phi, query + step * e) - loss(phi, query - step * e)) / (2 * step)
-                          for e in np.eye(5)])
+        slope = np.array(
+            [
+                (loss(phi, query + step * e) - loss(phi, query - step * e)) / (2 * step)
+                for e in np.eye(5)
+            ]
+        )
         assert ((slope == 0) == ((query < 0) & (name == "relu"))).all()
     assert maps["relu"](-np.abs(query)).sum() == 0  # all entries below 0: no weight is left
 
@@ -132,7 +148,11 @@ def test_gradients_of_the_causal_sums():
 
     S = np.cumsum(k[:, :, None] * v[:, None, :], axis=0)
     G = np.cumsum((q[:, :, None] * g[:, None, :])[::-1], axis=0)[::-1]
-    told = (np.einsum("icm,im->ic", S, g), np.einsum("icm,im->ic", G, v), np.einsum("icm,ic->im", G, k))
+    told = (
+        np.einsum("icm,im->ic", S, g),
+        np.einsum("icm,im->ic", G, v),
+        np.einsum("icm,ic->im", G, k),
+    )
     for number, gradient in enumerate(told):
         for i, c in np.ndindex(gradient.shape):
             moved = [one.copy() for one in (q, k, v)]
@@ -153,9 +173,9 @@ def test_decays_compose():
         one = then(one, run)
     level = runs
     while len(level) > 1:
-        level = [then(*level[i:i + 2]) for i in range(0, len(level), 2)]
+        level = [then(*level[i : i + 2]) for i in range(0, len(level), 2)]
     np.testing.assert_allclose(one[1], level[0][1], rtol=1e-12)
-    pairs = sum(np.prod(a[j + 1:]) * (c[7] @ b[j]) * x[j] for j in range(8))
+    pairs = sum(np.prod(a[j + 1 :]) * (c[7] @ b[j]) * x[j] for j in range(8))
     np.testing.assert_allclose(one[1].T @ c[7], pairs, rtol=1e-12)
 
 

@@ -33,8 +33,13 @@ def text(tmp_path):
 
 @pytest.fixture
 def settings(tmp_path, text):
-    return Settings(toy.EXPERIMENT, "quick", tmp_path / "out" / "scaling", threads=1,
-                    data_paths={"text-shakespeare": text})
+    return Settings(
+        toy.EXPERIMENT,
+        "quick",
+        tmp_path / "out" / "scaling",
+        threads=1,
+        data_paths={"text-shakespeare": text},
+    )
 
 
 @pytest.fixture
@@ -49,8 +54,13 @@ def command(tmp_path, text):
     def start(*arguments, stdout=subprocess.PIPE, **environment):
         words = [sys.executable, str(HERE / "run_toy.py"), *map(str, arguments)]
         path = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
-        return subprocess.Popen(words, cwd=tmp_path, text=True, stdout=stdout,
-                                stderr=subprocess.PIPE,
-                                env=dict(os.environ, PYTHONPATH=path, **environment))
+        return subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            text=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=path, **environment),
+        )
 
     return start

@@ -34,10 +34,20 @@ KNOWN = Constants(6e-5, 3e-5, 5e-10)
 
 def points(noise=0.0, ranks=(2, 4, 8), seed=0):
     draw = random.Random(seed)
-    rows = [{"op": op, "bytes": 1 << power, "ranks": count, "latency_s": delay, "rate_bit_s": rate,
-             "simulated": True}
-            for delay, rate in ((1e-4, 1e9), (1e-3, 1e8), (1e-4, 1e11)) for count in ranks
-            for op in OPS for power in (10, 13, 16, 19, 22, 26)]
+    rows = [
+        {
+            "op": op,
+            "bytes": 1 << power,
+            "ranks": count,
+            "latency_s": delay,
+            "rate_bit_s": rate,
+            "simulated": True,
+        }
+        for delay, rate in ((1e-4, 1e9), (1e-3, 1e8), (1e-4, 1e11))
+        for count in ranks
+        for op in OPS
+        for power in (10, 13, 16, 19, 22, 26)
+    ]
     for row in rows:
         row["seconds"] = foretold(row, KNOWN, 2) * math.exp(draw.gauss(0, noise))
     return rows
@@ -45,8 +55,11 @@ def points(noise=0.0, ranks=(2, 4, 8), seed=0):
 
 def test_the_fit_finds_known_constants():
     found = fit(points(noise=0.05, ranks=(2, 4)), 2)
-    for ours, theirs in zip((found.call_s, found.message_s, found.byte_s),
-                            (KNOWN.call_s, KNOWN.message_s, KNOWN.byte_s), strict=True):
+    for ours, theirs in zip(
+        (found.call_s, found.message_s, found.byte_s),
+        (KNOWN.call_s, KNOWN.message_s, KNOWN.byte_s),
+        strict=True,
+    ):
         assert ours == pytest.approx(theirs, rel=0.15)
     assert errors(points(ranks=(8,)), found, 2)["median"] < 0.05
 
@@ -85,7 +98,8 @@ def test_long_messages_take_the_bytes_of_their_algorithm(ranks):
     assert seconds("all_reduce", size, ranks, link) == pytest.approx(2 * part * size * 1e-9)
     assert seconds("ring", size, ranks, link) == pytest.approx((ranks - 1) * size * 1e-9)
     assert seconds("broadcast", size, ranks, link) == pytest.approx(
-        math.ceil(math.log2(ranks)) * size * 1e-9)
+        math.ceil(math.log2(ranks)) * size * 1e-9
+    )
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -106,10 +120,14 @@ def test_one_rank_exchanges_nothing():
     assert sent("all_reduce", 100, 1) == 0
 
 
-@pytest.mark.parametrize("call", [
-    lambda: seconds("all_to_all", 1, 2, Link(0, 0, 0)),
-    lambda: predict(SHAPES[0], 1e6, 1e-11, Link(0, 0, 0), "pipeline"),
-    lambda: sent_bytes(SHAPES[0], 2, "ring", 10)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: seconds("all_to_all", 1, 2, Link(0, 0, 0)),
+        lambda: predict(SHAPES[0], 1e6, 1e-11, Link(0, 0, 0), "pipeline"),
+        lambda: sent_bytes(SHAPES[0], 2, "ring", 10),
+    ],
+)
 def test_refused_words(call):
     with pytest.raises(ValueError, match="want"):
         call()
@@ -152,8 +170,10 @@ def test_the_network_takes_over_where_a_search_says(kind, network):
 
 def test_faster_nodes_meet_the_network_sooner():
     link = KNOWN.link(1e-4, 1e9)
-    slow, fast = (predict(SHAPES[2], 1 << 20, 3e-11, link, "data", speed)["takes_over"]
-                  for speed in (1.0, 100.0))
+    slow, fast = (
+        predict(SHAPES[2], 1 << 20, 3e-11, link, "data", speed)["takes_over"]
+        for speed in (1.0, 100.0)
+    )
     assert fast < slow
 
 

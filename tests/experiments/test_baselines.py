@@ -27,8 +27,8 @@ def exact(text, history, symbol, symbols, order):
     lower = exact(text, history, symbol, symbols, order - 1)
     if order > len(history):
         return lower
-    h = history[len(history) - order:]
-    after = Counter(text[i + order] for i in range(len(text) - order) if text[i:i + order] == h)
+    h = history[len(history) - order :]
+    after = Counter(text[i + order] for i in range(len(text) - order) if text[i : i + order] == h)
     if not after:
         return lower
     return (after[symbol] + len(after) * lower) / (sum(after.values()) + len(after))
@@ -45,7 +45,8 @@ def test_counts_are_exact(order):
         said = "".join(map(str, row))
         for t in range(1, len(row)):
             assert chances[t - 1] == pytest.approx(
-                float(exact(text, said[:t], said[t], 4, order)), rel=1e-12)
+                float(exact(text, said[:t], said[t], 4, order)), rel=1e-12
+            )
 
 
 def test_counts_by_hand():
@@ -56,7 +57,9 @@ def test_counts_by_hand():
     assert table.bits(np.array([[0, 0]])) == pytest.approx(-math.log2(0.55))
 
 
-@pytest.mark.parametrize("learned, symbols, order", [([0, 1], 2, 2), ([0] * 99, 65536, 4), ([0], 2, -1)])
+@pytest.mark.parametrize(
+    "learned, symbols, order", [([0, 1], 2, 2), ([0] * 99, 65536, 4), ([0], 2, -1)]
+)
 def test_counts_refuse(learned, symbols, order):
     with pytest.raises(ValueError, match="CountTable"):
         CountTable(np.array(learned), symbols, order)
@@ -69,8 +72,10 @@ def test_the_order_follows_the_text():
     learned = [numbers.choice((0, 1, 1)) for _ in range(70)]
     text = "".join(map(str, learned))
     said = text[63:]
-    bits = [-sum(math.log2(exact(text[:63], said[:t], said[t], 2, k)) for t in range(1, 7))
-            for k in ORDERS]
+    bits = [
+        -sum(math.log2(exact(text[:63], said[:t], said[t], 2, k)) for t in range(1, 7))
+        for k in ORDERS
+    ]
     assert choose_order(np.array(learned), 2) == bits.index(min(bits))
     assert choose_order(np.array([0, 0, 1] * 200), 2) >= 2
 
@@ -124,9 +129,12 @@ def test_neighbours_are_those_of_a_loop(channels):
     def cases(images):
         for image in images:
             for y, x, c in np.ndindex(image.shape):
-                around = [level(int(image[y + dy, x + dx, c]))
-                          if y + dy >= 0 and 0 <= x + dx < image.shape[1] else 0
-                          for dy, dx in ((0, -1), (-1, 0), (-1, -1), (-1, 1))]
+                around = [
+                    level(int(image[y + dy, x + dx, c]))
+                    if y + dy >= 0 and 0 <= x + dx < image.shape[1]
+                    else 0
+                    for dy, dx in ((0, -1), (-1, 0), (-1, -1), (-1, 1))
+                ]
                 if (y, x, c) != (0, 0, 0):
                     yield around, int(image[y, x, c])
 
@@ -165,8 +173,9 @@ def test_labels_by_hand():
     assert labels.commonest_after(["n", "n", "x", "n"], [1, 2, 9, 2]) == {"n": 2, "x": 9}
     assert labels.letter_error(["one", "two"], ["one", "six"]) == 3 / 6
     assert labels.constant_name(["four", "five", "five"], ["zero", "five", "four"]) == "five"
-    rows = fits.listops_fits([["0", "n12]"], ["9", "x19]"], ["0", "n50]"]],
-                             [["0", "n77]"], ["9", "x11]"]])
+    rows = fits.listops_fits(
+        [["0", "n12]"], ["9", "x19]"], ["0", "n50]"]], [["0", "n77]"], ["9", "x11]"]]
+    )
     assert [row["value"] for row in rows] == [0.5, 1.0]
 
 
@@ -183,9 +192,11 @@ def test_frames_have_the_likeliest_label():
                 values = [float(x) for x in frames[:, band]]
                 mean = sum(values) / len(values)
                 variance = sum((x - mean) ** 2 for x in values) / len(values) + 1e-6
-                score[label] += sum(-math.log(math.sqrt(2 * math.pi * variance))
-                                    - (float(x) - mean) ** 2 / (2 * variance)
-                                    for x in asked[:, band])
+                score[label] += sum(
+                    -math.log(math.sqrt(2 * math.pi * variance))
+                    - (float(x) - mean) ** 2 / (2 * variance)
+                    for x in asked[:, band]
+                )
         assert classifier.label(asked) == max(score, key=lambda one: score[one])
 
 
@@ -203,7 +214,7 @@ def plain_hash(content):
     value = plain_mix((len(content) + golden) % 2**64)
     whole = len(content) // 8 * 8
     for i in range(0, whole, 8):
-        value = (value ^ int.from_bytes(content[i:i + 8], "little")) * golden % 2**64
+        value = (value ^ int.from_bytes(content[i : i + 8], "little")) * golden % 2**64
         value ^= value >> 32
     return plain_mix(value ^ int.from_bytes(content[whole:], "little"))
 
@@ -220,9 +231,31 @@ def _described(tmp_path, *words):
     if not tarn.is_file():
         pytest.skip("the programs are not built")
     done = subprocess.run(
-        [tarn, "train", *words, "--steps", "1", "--d-model", "16", "--n-layers", "1", "--n-heads",
-         "2", "--batch", "2", "--eval-windows", "2", "--sample-every", "0", "--out",
-         tmp_path / "model"], capture_output=True, text=True, check=True)
+        [
+            tarn,
+            "train",
+            *words,
+            "--steps",
+            "1",
+            "--d-model",
+            "16",
+            "--n-layers",
+            "1",
+            "--n-heads",
+            "2",
+            "--batch",
+            "2",
+            "--eval-windows",
+            "2",
+            "--sample-every",
+            "0",
+            "--out",
+            tmp_path / "model",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout + done.stderr
 
 
@@ -233,8 +266,9 @@ def test_split_of_text_is_the_trainers(tmp_path, ends):
     lines[2000:2300] = lines[1000:1300]
     text = (ends.join(lines) + "\n").encode()
     (tmp_path / "text.txt").write_bytes(text)
-    said = _described(tmp_path, "--data", tmp_path / "text.txt", "--tokenizer", "char",
-                      "--seq-len", "16")
+    said = _described(
+        tmp_path, "--data", tmp_path / "text.txt", "--tokenizer", "char", "--seq-len", "16"
+    )
     learned, held = splits.split_text(text)
     assert f"training on {len(learned)} bytes, held out {len(held)} " in said
     assert f" {len(splits.blocks(text))} records" in said or "dropped" in said
@@ -243,8 +277,9 @@ def test_split_of_text_is_the_trainers(tmp_path, ends):
 def test_split_of_images_is_the_trainers(tmp_path):
     images = np.random.default_rng(5).integers(0, 256, (300, 4, 4, 1)).astype(np.uint8)
     (tmp_path / "images").write_bytes(struct.pack(">4I", 2051, 300, 4, 4) + images.tobytes())
-    said = _described(tmp_path, "--data", tmp_path / "images", "--preset", "images-small",
-                      "--pool", "2")
+    said = _described(
+        tmp_path, "--data", tmp_path / "images", "--preset", "images-small", "--pool", "2"
+    )
     learned = splits.learned_images(splits.pooled(images, 2))
     assert re.search(r": (\d+) images of 2 x 2 x 1 to learn", said)[1] == str(len(learned))
 

@@ -18,14 +18,27 @@ RESULTS = ROOT / "docs" / "paper" / "results"
 
 
 def fit(part="x/text", value=2.0, chosen=True, data="dna", **more):
-    return {"part": part, "name": "counts of order 2", "unit": "bits", "value": value,
-            "learned": 10, "judged": 5, "data": data, "seconds": 0.5, "chosen": chosen, **more}
+    return {
+        "part": part,
+        "name": "counts of order 2",
+        "unit": "bits",
+        "value": value,
+        "learned": 10,
+        "judged": 5,
+        "data": data,
+        "seconds": 0.5,
+        "chosen": chosen,
+        **more,
+    }
 
 
 def result(size="cpu", sha="ab"):
     files = [{"file": "genome.fna", "bytes": 1, "sha256": sha}]
-    return {"size": size, "measured": {},
-            "inputs": {"data": [{"name": "dna", "title": "a genome", "files": files}]}}
+    return {
+        "size": size,
+        "measured": {},
+        "inputs": {"data": [{"name": "dna", "title": "a genome", "files": files}]},
+    }
 
 
 def stored(*fits):
@@ -44,7 +57,10 @@ def test_the_chosen_one_is_to_beat():
 def test_another_size_or_other_data_have_none():
     for other in (result("quick"), result(sha="cd"), result() | {"inputs": {}}):
         assert best(other | {KEY: stored(fit())}, "x/text") is None
-    generated = {"size": "cpu", KEY: stored(fit(data="", pairs=8), fit(data="", pairs=16, value=4.0))}
+    generated = {
+        "size": "cpu",
+        KEY: stored(fit(data="", pairs=8), fit(data="", pairs=16, value=4.0)),
+    }
     sixteen = best(generated, "x/text", 16)
     assert sixteen is not None and sixteen.value == 4.0 and best(generated, "x/text") is None
 
@@ -56,8 +72,16 @@ def test_the_line_is_as_long_as_the_others():
     assert line.points == [(1, 200.0), (9, 200.0)] and line.dash == 2
 
 
-@pytest.mark.parametrize("broken", [{}, {"fits": {}}, {"fits": [1]}, {"fits": [{"part": "x"}]},
-                                    {"fits": [fit() | {"value": "2"}]}])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"fits": {}},
+        {"fits": [1]},
+        {"fits": [{"part": "x"}]},
+        {"fits": [fit() | {"value": "2"}]},
+    ],
+)
 def test_broken_fits_are_refused(broken):
     check(stored(fit()), "here")
     with pytest.raises(ExperimentError, match="here: measured: fits") as caught:
@@ -97,10 +121,18 @@ def test_report_passes_them_on(settings, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not (RESULTS / "baselines.json").is_file(), reason="no report is committed")
-@pytest.mark.parametrize("name, parts", [
-    ("images", ("grey", "whole", "colour")), ("earlier", ("text",)), ("maps", ("text", "copy")),
-    ("families", ("text", "dna", "copy")), ("long", ("stream", "listops")),
-    ("speech", ("unseen",)), ("copy", ("copy",))])
+@pytest.mark.parametrize(
+    "name, parts",
+    [
+        ("images", ("grey", "whole", "colour")),
+        ("earlier", ("text",)),
+        ("maps", ("text", "copy")),
+        ("families", ("text", "dna", "copy")),
+        ("long", ("stream", "listops")),
+        ("speech", ("unseen",)),
+        ("copy", ("copy",)),
+    ],
+)
 def test_every_page_of_learning_has_its_baselines(name, parts, monkeypatch):
     """Those of the data that its committed result was measured on."""
     monkeypatch.undo()

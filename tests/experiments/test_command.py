@@ -26,7 +26,8 @@ from experiments.core.command import _parser, _settings
 
 BUILD = os.environ.get("TARN_BUILD")
 needs_trainer = pytest.mark.skipif(
-    not BUILD or not (pathlib.Path(BUILD) / "tarn-train").is_file(), reason="no tarn-train here")
+    not BUILD or not (pathlib.Path(BUILD) / "tarn-train").is_file(), reason="no tarn-train here"
+)
 
 
 def finish(process, timeout=600):
@@ -37,19 +38,43 @@ def finish(process, timeout=600):
 @pytest.fixture
 def quick(command, text):
     """The toy at quick size; more arguments, the environment."""
+
     def start(*arguments, **environment):
-        return command("scaling", "--size", "quick", "--threads", 1, "--out", "work",
-                       "--data", f"text-shakespeare={text}", *arguments, **environment)
+        return command(
+            "scaling",
+            "--size",
+            "quick",
+            "--threads",
+            1,
+            "--out",
+            "work",
+            "--data",
+            f"text-shakespeare={text}",
+            *arguments,
+            **environment,
+        )
+
     return start
 
 
-@pytest.mark.parametrize("arguments", [
-    [], ["nonsense"], ["scaling", "--size", "huge"], ["scaling", "--seed", "-1"],
-    ["scaling", "--seed", "1e3"], ["scaling", "--threads", "0"], ["scaling", "--attention", "magic"],
-    ["scaling", "--attention", "lstm"], ["scaling", "--data", "nothing=x"],
-    ["scaling", "--data", "mnist"], ["scaling", "--data", "mnist="], ["scaling", "--siz", "x"],
-    ["scaling", "--device", "gpu"],
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["scaling", "--size", "huge"],
+        ["scaling", "--seed", "-1"],
+        ["scaling", "--seed", "1e3"],
+        ["scaling", "--threads", "0"],
+        ["scaling", "--attention", "magic"],
+        ["scaling", "--attention", "lstm"],
+        ["scaling", "--data", "nothing=x"],
+        ["scaling", "--data", "mnist"],
+        ["scaling", "--data", "mnist="],
+        ["scaling", "--siz", "x"],
+        ["scaling", "--device", "gpu"],
+    ],
+)
 def test_wrong_usage(command, arguments):
     code, out, errors = finish(command(*arguments))
     assert code == 2 and out == ""
@@ -251,7 +276,9 @@ def test_trainer_that_refuses(quick, text):
     (text / "input.txt").write_text("")
     code, out, errors = finish(quick(TOY_STEPS="5"))
     assert code in (1, 2, 3) and out == ""
-    assert "scaling: error: train linear: tarn train: error: " in errors and "Traceback" not in errors
+    assert (
+        "scaling: error: train linear: tarn train: error: " in errors and "Traceback" not in errors
+    )
 
 
 def test_closed_output(quick):

@@ -27,39 +27,45 @@ def page(result):
 '''
 
 
-@pytest.mark.parametrize("old, new, same", [
-    ('"""About."""', '"""Other words."""', True),
-    ("  # why", "", True),
-    ('"""Runs."""', '"""Runs it."""', True),
-    ('return "text"', 'return "another text"', True),
-    ("LIMIT = 3", "LIMIT = 4", False),
-    ("x + LIMIT", "x - LIMIT", False),
-    ("import os", "import sys", False),
-])
+@pytest.mark.parametrize(
+    "old, new, same",
+    [
+        ('"""About."""', '"""Other words."""', True),
+        ("  # why", "", True),
+        ('"""Runs."""', '"""Runs it."""', True),
+        ('return "text"', 'return "another text"', True),
+        ("LIMIT = 3", "LIMIT = 4", False),
+        ("x + LIMIT", "x - LIMIT", False),
+        ("import os", "import sys", False),
+    ],
+)
 def test_digest_of_code(old, new, same):
     assert old in CODE
     assert (digest.of_python(CODE) == digest.of_python(CODE.replace(old, new))) == same
 
 
-CPP = '''// About.
+CPP = """// About.
 #define LIMIT 3
 /* Two
    lines. */
 const char* kLink = "http://x";  // where
 const char* kRaw = R"(a "// b)";
 int Run(int x) { return x + LIMIT; }
-'''
+"""
 
 
-@pytest.mark.parametrize("old, new, same", [
-    ("// About.", "// Other words,\n// on two lines.", True),
-    ("   lines. */", "   lines.\n   Three. */", True),
-    ("  // where", "", True),
-    ("http://x", "http://y", False),
-    ("// b", "// c", False),
-    ("LIMIT 3", "LIMIT 4", False),
-    ("3\n/* Two\n   lines. */\n", "3 ", False),  # a line of the preprocessor ends where it ends
-])
+@pytest.mark.parametrize(
+    "old, new, same",
+    [
+        ("// About.", "// Other words,\n// on two lines.", True),
+        ("   lines. */", "   lines.\n   Three. */", True),
+        ("  // where", "", True),
+        ("http://x", "http://y", False),
+        ("// b", "// c", False),
+        ("LIMIT 3", "LIMIT 4", False),
+        ("3\n/* Two\n   lines. */\n", "3 ", False),  # a line of the preprocessor ends where it ends
+    ],
+)
 def test_digest_of_cpp(old, new, same):
     assert old in CPP
     assert (digest.of_cpp(CPP) == digest.of_cpp(CPP.replace(old, new))) == same
@@ -93,8 +99,11 @@ def test_what_drives_the_runs_counts(settings, monkeypatch):
 
 def test_commit_tells_of_changes(tmp_path, monkeypatch):
     def git(*words):
-        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y",
-                        *words], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y", *words],
+            check=True,
+            capture_output=True,
+        )
 
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.cc").write_text("int a;")
@@ -147,7 +156,8 @@ def test_old_programs_are_not_measured(monkeypatch, capsys):
 def test_a_point_is_measured_once(settings, progress):
     calls = []
     take = lambda inputs, with_settings=settings: measure(
-        with_settings, progress, "a point", inputs, lambda: calls.append(1) or {"n": len(calls)})
+        with_settings, progress, "a point", inputs, lambda: calls.append(1) or {"n": len(calls)}
+    )
     assert take({"seq_len": 512}) == take({"seq_len": 512}) == {"n": 1}
     assert take({"seq_len": 513}) == {"n": 2}
     assert take({"seq_len": 513}, dataclasses.replace(settings, seed=1)) == {"n": 3}
@@ -177,8 +187,10 @@ def test_a_failed_point_leaves_nothing(settings, progress):
     assert not (settings.out / "points").exists()
 
 
-@pytest.mark.parametrize("part, name", [("N = 512, linear", "n-512-linear"), ("../x", "..-x"),
-                                        ("/", "part"), ("a_b", "a-b")])
+@pytest.mark.parametrize(
+    "part, name",
+    [("N = 512, linear", "n-512-linear"), ("../x", "..-x"), ("/", "part"), ("a_b", "a-b")],
+)
 def test_part_names_stay_in_the_folder(part, name):
     assert file_name(part) == name
 
@@ -194,8 +206,10 @@ def test_unchanged_is_skipped(settings, text, capsys):
 
 def test_changed_inputs_are_measured_again(settings, text):
     run_all([settings], quiet=True)
-    for changed, word in ((dataclasses.replace(settings, seed=3), "settings"),
-                          (dataclasses.replace(settings, attention=("linear",)), "settings")):
+    for changed, word in (
+        (dataclasses.replace(settings, seed=3), "settings"),
+        (dataclasses.replace(settings, attention=("linear",)), "settings"),
+    ):
         assert result.stale(changed) == f"{word} changed"
     (text / "input.txt").write_text("another text, long enough")
     assert result.stale(settings) == "data changed"
@@ -238,12 +252,29 @@ def test_time_of_reused_parts_counts(settings):
 
 
 def test_json_is_strict_and_rounded(tmp_path):
-    value = {"a": 1 / 3, "b": [float("nan"), float("inf"), 2], "c": [[1, 0.1234567], [2, 3]],
-             "d": [{"x": 1, "y": []}, {"x": 2}], "e": {}, "f": "text", "g": None}
+    value = {
+        "a": 1 / 3,
+        "b": [float("nan"), float("inf"), 2],
+        "c": [[1, 0.1234567], [2, 3]],
+        "d": [{"x": 1, "y": []}, {"x": 2}],
+        "e": {},
+        "f": "text",
+        "g": None,
+    }
     write_json(tmp_path / "a.json", value)
-    assert read_json(tmp_path / "a.json") == rounded(value) == {
-        "a": 0.333333, "b": [None, None, 2], "c": [[1, 0.123457], [2, 3]],
-        "d": [{"x": 1, "y": []}, {"x": 2}], "e": {}, "f": "text", "g": None}
+    assert (
+        read_json(tmp_path / "a.json")
+        == rounded(value)
+        == {
+            "a": 0.333333,
+            "b": [None, None, 2],
+            "c": [[1, 0.123457], [2, 3]],
+            "d": [{"x": 1, "y": []}, {"x": 2}],
+            "e": {},
+            "f": "text",
+            "g": None,
+        }
+    )
     assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
     (tmp_path / "b.json").write_text('{"a": NaN}')
     with pytest.raises(ExperimentError):
@@ -253,8 +284,10 @@ def test_json_is_strict_and_rounded(tmp_path):
 def _others(monkeypatch, settings, **changes):
     """The toy under two names; the first is changed."""
     first = dataclasses.replace(toy.EXPERIMENT, name="copy", **changes)
-    return [dataclasses.replace(settings, experiment=first, out=settings.out.parent / "copy"),
-            settings]
+    return [
+        dataclasses.replace(settings, experiment=first, out=settings.out.parent / "copy"),
+        settings,
+    ]
 
 
 def test_missing_data_of_one_keep_no_other_from_running(settings, monkeypatch, capsys, tmp_path):
@@ -266,8 +299,14 @@ def test_missing_data_of_one_keep_no_other_from_running(settings, monkeypatch, c
     assert result.stale(settings) == ""
 
 
-@pytest.mark.parametrize("error, code", [(ExperimentError("bad", 3), 3), (ValueError("bug"), 1),
-                                         (OSError(28, "No space left on device"), 1)])
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (ExperimentError("bad", 3), 3),
+        (ValueError("bug"), 1),
+        (OSError(28, "No space left on device"), 1),
+    ],
+)
 def test_failure_of_one_keeps_no_other_from_running(settings, monkeypatch, capsys, error, code):
     def fail(settings, progress):
         raise error

@@ -6,13 +6,24 @@ import pytest
 
 from experiments.core import update_time, value_at
 
-CURVE = [{"step": 10 * (i + 1), "elapsed_s": s, "cpu_s": 2 * s, "bits": y}
-         for i, (s, y) in enumerate(((1, 6.0), (2, 4.0), (4, 3.0)))]
+CURVE = [
+    {"step": 10 * (i + 1), "elapsed_s": s, "cpu_s": 2 * s, "bits": y}
+    for i, (s, y) in enumerate(((1, 6.0), (2, 4.0), (4, 3.0)))
+]
 
 
-@pytest.mark.parametrize("place, clock, wanted", [
-    (1, "elapsed_s", 6.0), (1.5, "elapsed_s", 5.0), (3, "elapsed_s", 3.5), (8, "cpu_s", 3.0),
-    (25, "step", 3.5), (0.5, "elapsed_s", None), (4.5, "elapsed_s", None)])
+@pytest.mark.parametrize(
+    "place, clock, wanted",
+    [
+        (1, "elapsed_s", 6.0),
+        (1.5, "elapsed_s", 5.0),
+        (3, "elapsed_s", 3.5),
+        (8, "cpu_s", 3.0),
+        (25, "step", 3.5),
+        (0.5, "elapsed_s", None),
+        (4.5, "elapsed_s", None),
+    ],
+)
 def test_a_curve_is_read_between_its_evaluations(place, clock, wanted):
     assert value_at(CURVE, place, clock, "bits") == wanted
 
@@ -24,7 +35,7 @@ def test_a_curve_without_the_clock_is_not_read():
 
 def log(*seconds):
     """A log whose updates took these seconds."""
-    return [{"step": i + 1, "elapsed_s": sum(seconds[:i + 1])} for i in range(len(seconds))]
+    return [{"step": i + 1, "elapsed_s": sum(seconds[: i + 1])} for i in range(len(seconds))]
 
 
 def test_the_first_updates_and_the_evaluation_are_left_out():

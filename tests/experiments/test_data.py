@@ -21,10 +21,16 @@ def _fill(folder, names, suffix=""):
 def nowhere(monkeypatch, tmp_path):
     """No checkout neighbours and no Debian package."""
     monkeypatch.setattr(data, "ROOT", tmp_path / "checkout" / "tarn")
-    monkeypatch.setattr(data, "SETS", {
-        name: data.DataSet(one.name, one.title, one.files,
-                           str(tmp_path / "debian") if one.debian else "")
-        for name, one in data.SETS.items()})
+    monkeypatch.setattr(
+        data,
+        "SETS",
+        {
+            name: data.DataSet(
+                one.name, one.title, one.files, str(tmp_path / "debian") if one.debian else ""
+            )
+            for name, one in data.SETS.items()
+        },
+    )
     return tmp_path
 
 
@@ -57,7 +63,8 @@ def test_error_names_all_that_was_looked_at(nowhere, monkeypatch):
     assert f"{half}: lacks {IDX[3]}" in text
     for place in ("mine/fashion-mnist", "shared/data/mnist", "shared/data/fashion-mnist", "debian"):
         assert str(nowhere / place).replace("shared", "checkout/shared") in text or (
-            str(nowhere / place) in text)
+            str(nowhere / place) in text
+        )
 
 
 def test_a_given_path_is_the_only_one(nowhere):

@@ -24,11 +24,15 @@ class Made(Collectives):
         on = request["network"]
         rows = []
         for case in request["cases"]:
-            row = case | {"ranks": request["ranks"], "simulated": on is not None,
-                          **(on or {"latency_s": 0.0, "rate_bit_s": 0.0})}
+            row = case | {
+                "ranks": request["ranks"],
+                "simulated": on is not None,
+                **(on or {"latency_s": 0.0, "rate_bit_s": 0.0}),
+            }
             sent = 1.02 * alpha_beta.sent(case["op"], case["bytes"], request["ranks"])
-            rows.append(case | {"seconds": alpha_beta.foretold(row, KNOWN, 2),
-                                "sent": sent if on else None})
+            rows.append(
+                case | {"seconds": alpha_beta.foretold(row, KNOWN, 2), "sent": sent if on else None}
+            )
         return {"rows": rows}
 
 
@@ -40,14 +44,22 @@ def trained(folder, ranks, mode, flags, network=None, timeout_s=0.0):
     compute = 1e-11 * tokens * shape.parameters / int(value["--threads"])
     step, sent, exchange = compute, None, 0.0
     if ranks > 1:
-        link = KNOWN.link(1e-4, 1e9, alpha_beta.shared_by(ranks, 2, True)) if network else (
-            KNOWN.link(shared=alpha_beta.shared_by(ranks, 2, False)))
+        link = (
+            KNOWN.link(1e-4, 1e9, alpha_beta.shared_by(ranks, 2, True))
+            if network
+            else (KNOWN.link(shared=alpha_beta.shared_by(ranks, 2, False)))
+        )
         exchange = predictions.exchange_s(shape, ranks, mode, link)
         step = compute / ranks * max(1, ranks / 2) + exchange
         sent = 1.01 * predictions.sent_bytes(shape, ranks, mode, shape.parameters)
-    return {"step_s": step, "updates": 10, "sent": sent if network else None,
-            "exchange_s": exchange, "parameters": shape.parameters,
-            "peak_bytes": 2e8 + 1e4 * tokens / ranks}
+    return {
+        "step_s": step,
+        "updates": 10,
+        "sent": sent if network else None,
+        "exchange_s": exchange,
+        "parameters": shape.parameters,
+        "peak_bytes": 2e8 + 1e4 * tokens / ranks,
+    }
 
 
 class NoNetwork:
@@ -74,8 +86,9 @@ def made(monkeypatch, tmp_path):
     def make(size="cpu", refused="", missing=""):
         monkeypatch.setattr(distributed.network, "refused", lambda: refused)
         monkeypatch.setattr(distributed.trainer, "missing", lambda: missing)
-        settings = Settings(EXPERIMENT, size, tmp_path / (size + refused[:1] + missing[:1]),
-                            threads=2)
+        settings = Settings(
+            EXPERIMENT, size, tmp_path / (size + refused[:1] + missing[:1]), threads=2
+        )
         measured = EXPERIMENT.run(settings, Progress("distributed", quiet=True))
         return {"size": size, "machine": {}, "measured": measured}
 
@@ -151,7 +164,8 @@ def test_the_opposite_is_named(made):
         if row["op"] == "all_gather" and row["sent"]:
             row["sent"] *= row["length"]
     assert [one.part for one in EXPERIMENT.criteria(result) if one.opposite] == [
-        "bytes of states do not grow with the length"]
+        "bytes of states do not grow with the length"
+    ]
 
 
 def test_what_it_was_not_fitted_to_checks_it(made):
@@ -162,14 +176,25 @@ def test_what_it_was_not_fitted_to_checks_it(made):
     assert distributed.HELD_OUT in {row["network"] for row in rows} - {r["network"] for r in fitted}
 
 
-@pytest.mark.parametrize("size, refused, missing", [
-    ("cpu", "", ""), ("cpu", "network namespaces: no", ""), ("cpu", "", "want the library"),
-    ("quick", "", ""), ("quick", "no", "none"), ("full", "", "")])
+@pytest.mark.parametrize(
+    "size, refused, missing",
+    [
+        ("cpu", "", ""),
+        ("cpu", "network namespaces: no", ""),
+        ("cpu", "", "want the library"),
+        ("quick", "", ""),
+        ("quick", "no", "none"),
+        ("full", "", ""),
+    ],
+)
 def test_page_of_what_was_permitted(made, tmp_path, size, refused, missing):
     result = made(size, refused, missing)
     page = EXPERIMENT.page(result, Figures(tmp_path / "page", "distributed"))
-    text = "\n".join(part if isinstance(part, str) else part.markdown()
-                     for section in page.sections for part in section.parts)
+    text = "\n".join(
+        part if isinstance(part, str) else part.markdown()
+        for section in page.sections
+        for part in section.parts
+    )
     titles = [section.title for section in page.sections]
     assert ("The trainer" in titles) == ("One long row" in titles) == (not missing)
     assert ("Clusters, predicted" in titles) == (not missing)
@@ -214,14 +239,23 @@ def test_the_plan_is_within_the_time(monkeypatch, tmp_path, size):
 
 
 def test_collectives_over_loopback():
-    cases = [{"op": op, "bytes": 4096} for op in
-             ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "ring")]
+    cases = [
+        {"op": op, "bytes": 4096}
+        for op in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "ring")
+    ]
     with Collectives() as collectives:
-        asked = {"ranks": 2, "network": None, "cases": cases, "repeats": 2, "seconds": 0.01,
-                 "timeout_s": 60}
+        asked = {
+            "ranks": 2,
+            "network": None,
+            "cases": cases,
+            "repeats": 2,
+            "seconds": 0.01,
+            "timeout_s": 60,
+        }
         rows = collectives.ask(asked)["rows"]
         assert [(row["op"], row["bytes"], row["sent"]) for row in rows] == [
-            (case["op"], 4096, None) for case in cases]
+            (case["op"], 4096, None) for case in cases
+        ]
         assert all(row["seconds"] > 0 for row in rows)
         with pytest.raises(ExperimentError, match="collectives: "):
             collectives.ask(asked | {"cases": [{"op": "nonsense", "bytes": 1}], "timeout_s": 5})
@@ -235,8 +269,10 @@ def test_the_smoke_size_needs_no_network_and_no_trainer(monkeypatch, tmp_path):
     result = {"size": "quick", "machine": {}, "measured": measured}
     assert {row["network"] for row in measured["rows"]} == {"loopback"} and measured["passing"]
     assert set(holds(result).values()) == {None}
-    assert "not run as ranks: not here" in EXPERIMENT.page(
-        result, Figures(tmp_path / "page", "distributed")).notes[-1]
+    assert (
+        "not run as ranks: not here"
+        in EXPERIMENT.page(result, Figures(tmp_path / "page", "distributed")).notes[-1]
+    )
 
 
 def lines(seconds, **more):

@@ -26,60 +26,117 @@ from experiments.image_runs import equal_time
 
 
 def evaluations(*rows):
-    return [{"step": 10 * (i + 1), "elapsed_s": s, "cpu_s": 2 * s, "val_bits_per_dim": y}
-            for i, (s, y) in enumerate(rows)]
+    return [
+        {"step": 10 * (i + 1), "elapsed_s": s, "cpu_s": 2 * s, "val_bits_per_dim": y}
+        for i, (s, y) in enumerate(rows)
+    ]
 
 
-CURVES = {"linear": ((1, 6.0), (2, 4.0), (3, 3.0)), "softmax": ((2, 5.0), (4, 3.5), (6, 2.9)),
-          "reformer": ((3, 5.5), (6, 5.0), (9, 4.0))}
+CURVES = {
+    "linear": ((1, 6.0), (2, 4.0), (3, 3.0)),
+    "softmax": ((2, 5.0), (4, 3.5), (6, 2.9)),
+    "reformer": ((3, 5.5), (6, 5.0), (9, 4.0)),
+}
 
 
 def a_run(kind, seed=0, test=3.0):
     rows = CURVES[kind]
-    return {"kind": kind, "seed": seed, "parameters": 100, "updates": 10 * len(rows),
-            "seconds": rows[-1][0], "cpu_seconds": 2 * rows[-1][0],
-            "seconds_an_update": rows[-1][0] / 10 / len(rows), "held_out": evaluations(*rows),
-            "test": None if kind == "reformer" else {
-                "images": 40, "bits_per_dim": test, "standard_error": 0.01, "seconds": 1.0}}
+    return {
+        "kind": kind,
+        "seed": seed,
+        "parameters": 100,
+        "updates": 10 * len(rows),
+        "seconds": rows[-1][0],
+        "cpu_seconds": 2 * rows[-1][0],
+        "seconds_an_update": rows[-1][0] / 10 / len(rows),
+        "held_out": evaluations(*rows),
+        "test": None
+        if kind == "reformer"
+        else {"images": 40, "bits_per_dim": test, "standard_error": 0.01, "seconds": 1.0},
+    }
 
 
 def colour_pair(seed, linear, softmax, later=None):
     """`later`: linear minus softmax at the common time; the test images' where it is None."""
     later = linear - softmax if later is None else later
-    return {"seed": seed, "equal_updates": {
-        "difference": linear - softmax, "standard_error": 0.01,
-        "relative": linear / softmax - 1}, "equal_cpu_time": None,
-        "equal_time": {"seconds": 199.0, "bits_per_dim": {"linear": 7 + later, "softmax": 7.0},
-                       "winner": "linear" if later < 0 else "softmax"}}
+    return {
+        "seed": seed,
+        "equal_updates": {
+            "difference": linear - softmax,
+            "standard_error": 0.01,
+            "relative": linear / softmax - 1,
+        },
+        "equal_cpu_time": None,
+        "equal_time": {
+            "seconds": 199.0,
+            "bits_per_dim": {"linear": 7 + later, "softmax": 7.0},
+            "winner": "linear" if later < 0 else "softmax",
+        },
+    }
 
 
-def images_result(size="cpu", kinds=("linear", "softmax"), relative=(0.02, 0.03),
-                  colour=((6.7, 6.8), (6.9, 7.0)), later=None):
+def images_result(
+    size="cpu",
+    kinds=("linear", "softmax"),
+    relative=(0.02, 0.03),
+    colour=((6.7, 6.8), (6.9, 7.0)),
+    later=None,
+):
     """`relative`: linear's gap by seed; `colour`: test bits/dim of linear, of softmax;
     `later`: what linear is above softmax at the common time."""
     runs = [a_run(kind, seed) for seed in range(len(relative)) for kind in kinds]
     pairs = []
     for seed, one in enumerate(relative if len(kinds) == 2 else ()):
         both = {run["kind"]: run for run in runs if run["seed"] == seed}
-        pairs.append({"seed": seed, "equal_updates": {
-            "difference": 3 * one, "standard_error": 0.003, "relative": one},
-            "equal_time": equal_time(both, "elapsed_s"),
-            "equal_cpu_time": equal_time(both, "cpu_s")})
-    large = [a_run(kind, seed, value) for kind, values in zip(("linear", "softmax"), colour or ())
-             for seed, value in enumerate(values)] + [a_run("reformer")]
+        pairs.append(
+            {
+                "seed": seed,
+                "equal_updates": {"difference": 3 * one, "standard_error": 0.003, "relative": one},
+                "equal_time": equal_time(both, "elapsed_s"),
+                "equal_cpu_time": equal_time(both, "cpu_s"),
+            }
+        )
+    large = [
+        a_run(kind, seed, value)
+        for kind, values in zip(("linear", "softmax"), colour or ())
+        for seed, value in enumerate(values)
+    ] + [a_run("reformer")]
     measured = {
-        "seeds": [0, 1], "data": "fashion-mnist", "side": 14,
-        "setup": {"pool": 2, "n_layers": 4, "d_model": 128, "updates": 2500, "batch": 16,
-                  "lr": "0.003", "norm": "pre", "activation": "gelu", "dropout": 0.0,
-                  "test_images": 2000, "eval_images": 500},
-        "runs": runs, "pairs": pairs,
-        "whole": {"side": 28, "seconds": 90.0, "test_images": 500,
-                  "runs": [a_run(kind, seed) for seed in range(2) for kind in kinds],
-                  "pairs": [colour_pair(seed, 0.9, 0.8) for seed in range(2)] if len(kinds) == 2 else []},
-        "colour": {"data": "cifar10-lossless-4k", "side": 32, "seconds": 345.0,
-                   "test_images": 100, "runs": large, "pairs": [
-                       colour_pair(seed, *both, later) for seed, both in enumerate(zip(*colour))]
-                   } if colour else None,
+        "seeds": [0, 1],
+        "data": "fashion-mnist",
+        "side": 14,
+        "setup": {
+            "pool": 2,
+            "n_layers": 4,
+            "d_model": 128,
+            "updates": 2500,
+            "batch": 16,
+            "lr": "0.003",
+            "norm": "pre",
+            "activation": "gelu",
+            "dropout": 0.0,
+            "test_images": 2000,
+            "eval_images": 500,
+        },
+        "runs": runs,
+        "pairs": pairs,
+        "whole": {
+            "side": 28,
+            "seconds": 90.0,
+            "test_images": 500,
+            "runs": [a_run(kind, seed) for seed in range(2) for kind in kinds],
+            "pairs": [colour_pair(seed, 0.9, 0.8) for seed in range(2)] if len(kinds) == 2 else [],
+        },
+        "colour": {
+            "data": "cifar10-lossless-4k",
+            "side": 32,
+            "seconds": 345.0,
+            "test_images": 100,
+            "runs": large,
+            "pairs": [colour_pair(seed, *both, later) for seed, both in enumerate(zip(*colour))],
+        }
+        if colour
+        else None,
     }
     return {"size": size, "measured": measured}
 
@@ -87,10 +144,15 @@ def images_result(size="cpu", kinds=("linear", "softmax"), relative=(0.02, 0.03)
 def test_the_winner_is_who_is_lower_when_the_first_has_finished():
     kinds = {"linear": a_run("linear"), "softmax": a_run("softmax")}
     assert equal_time(kinds, "elapsed_s") == {
-        "seconds": 3, "bits_per_dim": {"linear": 3.0, "softmax": 4.25}, "winner": "linear"}
+        "seconds": 3,
+        "bits_per_dim": {"linear": 3.0, "softmax": 4.25},
+        "winner": "linear",
+    }
     assert equal_time({"linear": kinds["linear"]}, "elapsed_s") is None
-    no_clock = {kind: {**one, "held_out": [{**row, "cpu_s": None} for row in one["held_out"]]}
-                for kind, one in kinds.items()}
+    no_clock = {
+        kind: {**one, "held_out": [{**row, "cpu_s": None} for row in one["held_out"]]}
+        for kind, one in kinds.items()
+    }
     assert equal_time(no_clock, "cpu_s") is None
 
 
@@ -102,15 +164,37 @@ def test_the_gap_is_the_mean_over_the_seeds_of_softmaxs_share():
         assert gap.holds is holds and "3.7 %" in gap.wanted
 
 
-@pytest.mark.parametrize("colour, later, holds, opposite, told", [
-    (((6.7, 6.8), (6.9, 7.0)), None, True, False, "linear attention is ahead after the same time, as in"),
-    # The worst of linear above the best of softmax: the pairs are judged one by one.
-    (((6.7, 6.95), (6.9, 7.0)), None, True, False, "linear attention is ahead"),
-    (((6.7, 6.99), (6.9, 7.0)), None, False, False, "it is undecided which is ahead"),  # one error
-    (((6.7, 7.1), (6.9, 7.0)), None, False, False, "it is undecided which is ahead"),
-    (((6.7, 6.8), (6.9, 7.0)), 0.1, False, False, "it is undecided which is ahead"),
-    (((7.1, 7.2), (6.9, 7.0)), -0.1, False, False, "it is undecided which is ahead"),
-    (((7.1, 7.2), (6.9, 7.0)), None, False, True, "softmax is ahead after the same time, unlike")])
+@pytest.mark.parametrize(
+    "colour, later, holds, opposite, told",
+    [
+        (
+            ((6.7, 6.8), (6.9, 7.0)),
+            None,
+            True,
+            False,
+            "linear attention is ahead after the same time, as in",
+        ),
+        # The worst of linear above the best of softmax: the pairs are judged one by one.
+        (((6.7, 6.95), (6.9, 7.0)), None, True, False, "linear attention is ahead"),
+        (
+            ((6.7, 6.99), (6.9, 7.0)),
+            None,
+            False,
+            False,
+            "it is undecided which is ahead",
+        ),  # one error
+        (((6.7, 7.1), (6.9, 7.0)), None, False, False, "it is undecided which is ahead"),
+        (((6.7, 6.8), (6.9, 7.0)), 0.1, False, False, "it is undecided which is ahead"),
+        (((7.1, 7.2), (6.9, 7.0)), -0.1, False, False, "it is undecided which is ahead"),
+        (
+            ((7.1, 7.2), (6.9, 7.0)),
+            None,
+            False,
+            True,
+            "softmax is ahead after the same time, unlike",
+        ),
+    ],
+)
 def test_every_pair_must_be_lower_in_the_same_time(tmp_path, colour, later, holds, opposite, told):
     result = images_result(colour=colour, later=later)
     _, long, short, whole = images_page.criteria(result)
@@ -152,8 +236,9 @@ def test_the_colour_images_are_told_by_size(tmp_path, size):
     text = told(page)
     assert ("The runs take minutes" in text) == (size == "cpu")
     assert "linear 3 and 3; softmax 6 and 6; reformer 9 seconds" in text
-    assert any("one of the five batches" in one and "last 100 images" in one
-               for one in page.differences)
+    assert any(
+        "one of the five batches" in one and "last 100 images" in one for one in page.differences
+    )
     assert any("MNIST at 28 x 28" in one for one in page.notes)
 
 
@@ -180,8 +265,11 @@ def test_what_was_not_measured_is_not_passed():
 
 
 def told(page):
-    return "\n".join(part if isinstance(part, str) else part.markdown()
-                     for section in page.sections for part in section.parts)
+    return "\n".join(
+        part if isinstance(part, str) else part.markdown()
+        for section in page.sections
+        for part in section.parts
+    )
 
 
 @pytest.mark.parametrize("kinds", [("linear", "softmax"), ("softmax",)])
@@ -196,7 +284,9 @@ def test_the_page_of_images(tmp_path, kinds):
     assert page.picture is not None and (tmp_path / page.picture.file).stat().st_size > 1000
     if len(kinds) == 2:
         assert "+2.0 %" in text and "linear 2.5 % above" in page.headline
-    notes = images_page.page(images_result(kinds=kinds, colour=None), Figures(tmp_path, "images")).notes
+    notes = images_page.page(
+        images_result(kinds=kinds, colour=None), Figures(tmp_path, "images")
+    ).notes
     assert notes[0].startswith("No colour images") and "only at equal time" in notes[1]
 
 
@@ -213,19 +303,29 @@ def test_what_was_tried_names_criteria(tmp_path):
 
 def _fake(monkeypatch, measured):
     """images without any training: finished runs, each measured once."""
+
     def run_of(settings, progress, kind, seed):
         with progress.part(images.part_of(kind, seed)):
             progress.reused(100.0, 200.0)
         folder = settings.out / "runs" / kind
-        write_json(folder / "checkpoint" / "train.json", {
-            "model": {"model": {"n_layers": 2, "d_model": 32}, "norm": {"place": "pre"}},
-            "options": {"lr": "0.003", "batch": "8", "eval_windows": "32"}})
+        write_json(
+            folder / "checkpoint" / "train.json",
+            {
+                "model": {"model": {"n_layers": 2, "d_model": 32}, "norm": {"place": "pre"}},
+                "options": {"lr": "0.003", "batch": "8", "eval_windows": "32"},
+            },
+        )
         return TrainingRun(folder, [{"step": 1}], 100.0, 200.0)
 
     def test(settings, run, file, pool, count):
         measured.append(run.folder.name)
-        return {"images": 2, "bits_per_dim": 3.0, "standard_error": 0.1, "seconds": 1.0,
-                "bits_per_dim_of_images": [2.9, 3.1]}
+        return {
+            "images": 2,
+            "bits_per_dim": 3.0,
+            "standard_error": 0.1,
+            "seconds": 1.0,
+            "bits_per_dim_of_images": [2.9, 3.1],
+        }
 
     monkeypatch.setattr(images, "_run_of", run_of)
     monkeypatch.setattr(images, "figures_of", lambda settings, run: {"held_out": []})
@@ -239,20 +339,28 @@ def fake_settings(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.core.data.ROOT", tmp_path / "root")
     folder = tmp_path / "mnist"
     folder.mkdir()
-    for stem in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-                 "t10k-labels-idx1-ubyte"):
+    for stem in (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    ):
         (folder / stem).write_bytes(b"\0\0\x08\x01\0\0\0\x01\7")
     return lambda experiment, *kinds: Settings(
-        experiment, "quick", tmp_path / "out" / experiment.name, kinds, threads=1,
-        data_paths={"mnist": folder})
+        experiment,
+        "quick",
+        tmp_path / "out" / experiment.name,
+        kinds,
+        threads=1,
+        data_paths={"mnist": folder},
+    )
 
 
 def test_one_kind_first_then_both(monkeypatch, fake_settings):
     measured = []
     _fake(monkeypatch, measured)
     for kinds in (("linear",), (), ()):
-        found = images.run(fake_settings(images.EXPERIMENT, *kinds),
-                           Progress("images", quiet=True))
+        found = images.run(fake_settings(images.EXPERIMENT, *kinds), Progress("images", quiet=True))
         assert {run["kind"] for run in found["runs"]} == set(kinds or ("linear", "softmax"))
         assert len(found["pairs"]) == (0 if kinds else 1) and found["colour"] is None
     assert measured == ["linear", "softmax"]
@@ -294,20 +402,43 @@ def completion_result(different=0, alike=0.8, size="cpu"):
     drawn = np.repeat(true[:, None], 2, axis=1)
     one = {
         "updates": 30,
-        "completed": {"true": pack_images(true), "drawn": pack_images(drawn), "pixels": 18,
-                      "checked": 3, "given_bytes": 108, "given_bytes_different": different,
-                      "stepping_is_prefill": different == 0, "seconds": 1.0,
-                      "images_a_second": 6.0},
-        "judged": {"images": 0} if alike is None else {
-            "images": 100, "training_images": 10, "samples": alike, "true": 0.9, "blank": 0.1,
-            "another": 0.02},
+        "completed": {
+            "true": pack_images(true),
+            "drawn": pack_images(drawn),
+            "pixels": 18,
+            "checked": 3,
+            "given_bytes": 108,
+            "given_bytes_different": different,
+            "stepping_is_prefill": different == 0,
+            "seconds": 1.0,
+            "images_a_second": 6.0,
+        },
+        "judged": {"images": 0}
+        if alike is None
+        else {
+            "images": 100,
+            "training_images": 10,
+            "samples": alike,
+            "true": 0.9,
+            "blank": 0.1,
+            "another": 0.02,
+        },
         "from_nothing": {"drawn": pack_images(true), "seconds": 1.0, "images_a_second": 3.0},
         "lower_half": {"images": 20, "bits_per_dim": 4.5, "standard_error": 0.1},
         "whole": {"images": 20, "bits_per_dim": 4.0, "standard_error": 0.1},
     }
-    return {"size": size, "measured": {
-        "seeds": [0], "data": "mnist", "side": 6, "chosen": [3, 1, 2], "labels": [0, 1, 2],
-        "samples": 2, "kinds": {"linear": one, "softmax": one}}}
+    return {
+        "size": size,
+        "measured": {
+            "seeds": [0],
+            "data": "mnist",
+            "side": 6,
+            "chosen": [3, 1, 2],
+            "labels": [0, 1, 2],
+            "samples": 2,
+            "kinds": {"linear": one, "softmax": one},
+        },
+    }
 
 
 def test_completions_must_be_exact_and_alike():
@@ -337,12 +468,21 @@ def test_only_linears_completions_judge_the_claim():
     assert "nothing" not in completion.EXPERIMENT.claim
 
 
-@pytest.mark.parametrize(("alike", "size", "told"), [
-    (0.53, "cpu", "53 % of the halves drawn with linear attention are classified as their class (true "
-                  "halves 90 %): about half are legible; the true lower half takes"),
-    (0.1, "cpu", ": few are legible"), (0.9, "cpu", ": nearly all are legible"),
-    (0.53, "quick", "the drawn halves were not classified; "),
-    (None, "cpu", "the drawn halves were not classified; ")])
+@pytest.mark.parametrize(
+    ("alike", "size", "told"),
+    [
+        (
+            0.53,
+            "cpu",
+            "53 % of the halves drawn with linear attention are classified as their class (true "
+            "halves 90 %): about half are legible; the true lower half takes",
+        ),
+        (0.1, "cpu", ": few are legible"),
+        (0.9, "cpu", ": nearly all are legible"),
+        (0.53, "quick", "the drawn halves were not classified; "),
+        (None, "cpu", "the drawn halves were not classified; "),
+    ],
+)
 def test_the_headline_says_how_many_are_legible(alike, size, told, tmp_path):
     result = completion_result(alike=alike, size=size)
     assert told in completion_page.page(result, Figures(tmp_path, "completion")).headline
@@ -360,8 +500,10 @@ def test_the_model_that_completes_is_told(size, tmp_path):
     has |= {name.replace("-", "_"): str(value) for name, value in setup.changes.items()}
     activation = {"gelu": "GELU", "relu": "ReLU"}[has.get("activation", "gelu")]
     dropout = f"dropout {has['dropout']}" if "dropout" in has else "no dropout"
-    assert (f"{has['n_layers']} layers, width {has['d_model']}, {has['norm']}-norm, {activation}, "
-            f"{dropout}") in told
+    assert (
+        f"{has['n_layers']} layers, width {has['d_model']}, {has['norm']}-norm, {activation}, "
+        f"{dropout}"
+    ) in told
     assert "250 epochs" in told
 
 
@@ -374,8 +516,12 @@ def test_halves_of_another_class_are_of_another_class():
 def test_the_page_of_completion(tmp_path):
     page = completion_page.page(completion_result(), Figures(tmp_path, "completion"))
     pictures = sorted(path.name for path in tmp_path.iterdir())
-    assert pictures == ["completion-completed-linear.png", "completion-completed-softmax.png",
-                        "completion-drawn-linear.png", "completion-drawn-softmax.png"]
+    assert pictures == [
+        "completion-completed-linear.png",
+        "completion-completed-softmax.png",
+        "completion-drawn-linear.png",
+        "completion-drawn-softmax.png",
+    ]
     assert "Every given pixel is unchanged" in page.agrees
     assert "4.500" in page.headline and "given bytes" not in page.headline
     (section,) = [one for one in page.sections if one.title == "New images"]
@@ -389,7 +535,9 @@ def test_a_difference_is_told(tmp_path):
     page = completion_page.page(result, Figures(tmp_path, "completion"))
     assert "sample is the same" in page.agrees and "first 3 images of each" in page.agrees
     result["measured"]["kinds"]["softmax"]["completed"] = {
-        **result["measured"]["kinds"]["softmax"]["completed"], "stepping_is_prefill": False}
+        **result["measured"]["kinds"]["softmax"]["completed"],
+        "stepping_is_prefill": False,
+    }
     page = completion_page.page(result, Figures(tmp_path, "completion"))
     assert "**not** always the same" in page.agrees and "differ" in page.headline
 
@@ -399,8 +547,9 @@ def _zstd(content):
     library = ctypes.CDLL("libzstd.so.1")
     library.ZSTD_compress.restype = ctypes.c_size_t
     room = ctypes.create_string_buffer(len(content) + 1000)
-    size = library.ZSTD_compress(room, ctypes.c_size_t(len(room)), content,
-                                 ctypes.c_size_t(len(content)), 3)
+    size = library.ZSTD_compress(
+        room, ctypes.c_size_t(len(room)), content, ctypes.c_size_t(len(content)), 3
+    )
     return room.raw[:size]
 
 

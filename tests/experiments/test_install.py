@@ -12,12 +12,16 @@ BUILD = pathlib.Path(os.environ.get("TARN_BUILD") or "absent")
 WANTED = ("tarn", "tarn-train", "tarn-experiment", "libtarn_pytorch.so", "libtarn_bench.so")
 
 
-@pytest.mark.skipif(not all((BUILD / one).exists() for one in WANTED),
-                    reason="this build is not complete")
+@pytest.mark.skipif(
+    not all((BUILD / one).exists() for one in WANTED), reason="this build is not complete"
+)
 def test_installed_tree(tmp_path):
     for component in ("runtime", "training"):
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", tmp_path / "first",
-                        "--component", component], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["cmake", "--install", BUILD, "--prefix", tmp_path / "first", "--component", component],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     prefix = tmp_path / "moved"
     shutil.move(tmp_path / "first", prefix)
     hidden = ("PYTHONPATH", "TARN_BUILD", "TARN_LIBRARY", "TARN_PROGRAMS", "TARN_DATA")
@@ -25,8 +29,13 @@ def test_installed_tree(tmp_path):
     environment["TARN_PYTHON"] = sys.executable
 
     def run(*words, **more):
-        return subprocess.run([prefix / "bin" / "tarn", "experiment", *words], cwd=tmp_path,
-                              env=environment | more, capture_output=True, text=True)
+        return subprocess.run(
+            [prefix / "bin" / "tarn", "experiment", *words],
+            cwd=tmp_path,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+        )
 
     listed = run("list")
     assert listed.returncode == 0, listed.stderr

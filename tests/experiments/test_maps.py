@@ -9,38 +9,73 @@ from experiments.maps import EXPERIMENT, MAPS
 from experiments.maps_kernel import kernel_errors
 
 TASKS = ("copy", "recall", "text")
-LOSSES = {"elu1": 0.5, "relu": 0.9, "relu2": 0.7, "identity": 1.0, "poly2": 0.4, "favor": 0.8,
-          "rff": 1.2, "softmax": 0.2}
+LOSSES = {
+    "elu1": 0.5,
+    "relu": 0.9,
+    "relu2": 0.7,
+    "identity": 1.0,
+    "poly2": 0.4,
+    "favor": 0.8,
+    "rff": 1.2,
+    "softmax": 0.2,
+}
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 
 
 def run_of(task, kind, seed, loss):
-    held_out = [{"step": 150 * i, "loss": loss * scale} for i, scale in
-                zip(range(1, 5), (4, 2, 1, 1))]
+    held_out = [
+        {"step": 150 * i, "loss": loss * scale} for i, scale in zip(range(1, 5), (4, 2, 1, 1))
+    ]
     for row in held_out:
         if task != "text":
             row["accuracy"] = 0.9
-    return {"task": task, "kind": kind, "seed": seed, "updates": 600, "seconds": 9.0,
-            "cpu_seconds": 16.0, "held_out": held_out}
+    return {
+        "task": task,
+        "kind": kind,
+        "seed": seed,
+        "updates": 600,
+        "seconds": 9.0,
+        "cpu_seconds": 16.0,
+        "held_out": held_out,
+    }
 
 
 def kernel(deviation, exponents):
-    rows = [{"map": name, "features": m, "error": m ** exponent, "low": 0.9 * m ** exponent,
-             "high": 1.1 * m ** exponent} for name, exponent in exponents.items() for m in FEATURES]
+    rows = [
+        {
+            "map": name,
+            "features": m,
+            "error": m**exponent,
+            "low": 0.9 * m**exponent,
+            "high": 1.1 * m**exponent,
+        }
+        for name, exponent in exponents.items()
+        for m in FEATURES
+    ]
     return {"d_key": 32, "deviation": deviation, "draws": 48, "pairs": 256, "rows": rows}
 
 
-def result(size="cpu", losses=None, spread=0.02, kinds=(*MAPS, "softmax"), seeds=3,
-           exponents=None):
+def result(size="cpu", losses=None, spread=0.02, kinds=(*MAPS, "softmax"), seeds=3, exponents=None):
     losses = LOSSES | (losses or {})
-    exponents = {"favor": -0.5, "favor, independent": -0.5, "favor-positive": -0.5,
-                 "rff": -0.5} | (exponents or {})
-    runs = [run_of(task, kind, seed, losses[kind] + spread * seed) for seed in range(seeds)
-            for task in TASKS for kind in kinds]
+    exponents = {"favor": -0.5, "favor, independent": -0.5, "favor-positive": -0.5, "rff": -0.5} | (
+        exponents or {}
+    )
+    runs = [
+        run_of(task, kind, seed, losses[kind] + spread * seed)
+        for seed in range(seeds)
+        for task in TASKS
+        for kind in kinds
+    ]
     kernels = [kernel(0.25, exponents), kernel(1.0, dict.fromkeys(exponents, -0.1))]
-    return {"size": size, "measured": {
-        "seeds": list(range(seeds)), "runs": runs, "n_dims": 32,
-        "kernel": kernels if "elu1" in kinds else []}}
+    return {
+        "size": size,
+        "measured": {
+            "seeds": list(range(seeds)),
+            "runs": runs,
+            "n_dims": 32,
+            "kernel": kernels if "elu1" in kinds else [],
+        },
+    }
 
 
 def held(of):
@@ -64,8 +99,10 @@ def test_the_cause_is_named_as_not_measured(tmp_path):
     for of in (result(), result(losses={"relu": 0.3})):
         assert "the zero gradient as the cause (not measured)" in verdict(EXPERIMENT.criteria(of))
     assert verdict(EXPERIMENT.criteria(result())).startswith("**in part** (10 of 11)")
-    assert "zero gradient is the cause was not measured" in EXPERIMENT.page(
-        result(), Figures(tmp_path, "maps")).agrees
+    assert (
+        "zero gradient is the cause was not measured"
+        in EXPERIMENT.page(result(), Figures(tmp_path, "maps")).agrees
+    )
 
 
 def loss_of(of, kind, losses):
@@ -76,12 +113,19 @@ def loss_of(of, kind, losses):
     return of
 
 
-@pytest.mark.parametrize("worst, best, holds, opposite", [
-    ((1.3, 0.9, 0.9), (0.3, 0.5, 0.5), True, False), ((1.3, 0.6, 0.4), (0.3, 0.5, 0.5), False, False),
-    ((1.3, 0.4, 0.4), (0.3, 0.5, 0.5), False, True),
-    # Far apart in the first seed alone, which chose them: their medians would be, too.
-    ((9.0, 0.5, 0.6), (0.1, 0.5, 0.4), False, False)])
-def test_the_pair_is_chosen_on_the_first_seed_and_judged_on_the_others(worst, best, holds, opposite):
+@pytest.mark.parametrize(
+    "worst, best, holds, opposite",
+    [
+        ((1.3, 0.9, 0.9), (0.3, 0.5, 0.5), True, False),
+        ((1.3, 0.6, 0.4), (0.3, 0.5, 0.5), False, False),
+        ((1.3, 0.4, 0.4), (0.3, 0.5, 0.5), False, True),
+        # Far apart in the first seed alone, which chose them: their medians would be, too.
+        ((9.0, 0.5, 0.6), (0.1, 0.5, 0.4), False, False),
+    ],
+)
+def test_the_pair_is_chosen_on_the_first_seed_and_judged_on_the_others(
+    worst, best, holds, opposite
+):
     of = loss_of(loss_of(result(losses=dict.fromkeys(MAPS, 0.5)), "rff", worst), "poly2", best)
     for one in EXPERIMENT.criteria(of)[:3]:
         assert (one.holds, one.opposite) == (holds, opposite)
@@ -90,8 +134,11 @@ def test_the_pair_is_chosen_on_the_first_seed_and_judged_on_the_others(worst, be
 
 def test_what_orthogonal_directions_do_is_told_by_the_figures(tmp_path):
     def text(**exponents):
-        return str(EXPERIMENT.page(result(exponents=exponents), Figures(tmp_path, "maps"))
-                   .sections[1].parts[0])
+        return str(
+            EXPERIMENT.page(result(exponents=exponents), Figures(tmp_path, "maps"))
+            .sections[1]
+            .parts[0]
+        )
 
     assert "about the same exponents, -0.50 and -0.50" in text()
     assert "different exponents, -0.80 and -0.50" in text(favor=-0.8)
@@ -105,7 +152,9 @@ def test_the_opposite_is_named():
     better = result(losses={"relu": 0.3})
     assert held(better)[3:6] == [False] * 3 and held(better)[6] is None
     assert opposite(better) == [f"ReLU is worse on {task}" for task in TASKS]
-    assert opposite(result(exponents={"rff": 0.1})) == ["the error falls as one over the square root of the features"]
+    assert opposite(result(exponents={"rff": 0.1})) == [
+        "the error falls as one over the square root of the features"
+    ]
 
 
 def test_seeds_that_overlap_show_nothing():
@@ -121,8 +170,9 @@ def test_what_was_not_measured_is_not_passed():
     assert set(held(result(kinds=("softmax",)))) == {None}
 
 
-@pytest.mark.parametrize("kinds", [(*MAPS, "softmax"), MAPS, ("softmax",),
-                                   ("elu1", "relu", "favor", "softmax")])
+@pytest.mark.parametrize(
+    "kinds", [(*MAPS, "softmax"), MAPS, ("softmax",), ("elu1", "relu", "favor", "softmax")]
+)
 def test_page_of_what_was_run(tmp_path, kinds):
     of = result(kinds=kinds)
     page = EXPERIMENT.page(of, Figures(tmp_path, "maps"))
@@ -151,8 +201,14 @@ def test_page_says_what_its_criteria_say(tmp_path):
 
 def test_more_features_are_nearer_to_the_kernel():
     """And the same request gives the same figures."""
-    asked = {"d_key": 8, "deviation": 0.25, "features": [16, 512], "pairs": 32, "draws": 8,
-             "seed": 0}
+    asked = {
+        "d_key": 8,
+        "deviation": 0.25,
+        "features": [16, 512],
+        "pairs": 32,
+        "draws": 8,
+        "seed": 0,
+    }
     rows = kernel_errors(**asked, told=lambda share: None)
     assert rows == kernel_errors(**asked, told=lambda share: None)
     for name in dict.fromkeys(row["map"] for row in rows):
@@ -174,6 +230,8 @@ def test_the_plan_is_within_the_time(tmp_path, size):
     data.mkdir()
     (data / "input.txt").write_text("To be, or not to be.\n")
     with pytest.raises(Planned) as told:
-        EXPERIMENT.run(Settings(EXPERIMENT, size, tmp_path, threads=2,
-                                data_paths={"text-shakespeare": data}), Planned())
+        EXPERIMENT.run(
+            Settings(EXPERIMENT, size, tmp_path, threads=2, data_paths={"text-shakespeare": data}),
+            Planned(),
+        )
     assert 0 < told.value.seconds <= 60 * EXPERIMENT.minutes[size]

@@ -71,17 +71,30 @@ def test_a_sender_with_much_to_send_is_busy():
     assert clock.wire.busy(0, 0.0) and not clock.wire.busy(0, 0.1) and not clock.wire.busy(1, 0.0)
 
 
-@pytest.mark.parametrize("stray", [
-    b"", b"\x45", bytes(40), b"\x60" + bytes(39), packet(3), packet(0)[:16] + bytes([8, 8, 8, 8])])
+@pytest.mark.parametrize(
+    "stray",
+    [b"", b"\x45", bytes(40), b"\x60" + bytes(39), packet(3), packet(0)[:16] + bytes([8, 8, 8, 8])],
+)
 def test_what_is_not_of_the_network_is_dropped(stray):
     clock = Clock()
     clock.wire.take(0, stray, 0.0)
     assert clock.run() == [] and clock.wire.counts[0] == [0, 0]
 
 
-@pytest.mark.parametrize("asked", [
-    (1, 0, 0), (65, 0, 0), (2, -1e-3, 0), (2, 1.5, 0), (2, float("nan"), 0), (2, 0, -1),
-    (2, 0, 10), (2, 0, 1e13), (2, 0, float("nan"))])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (1, 0, 0),
+        (65, 0, 0),
+        (2, -1e-3, 0),
+        (2, 1.5, 0),
+        (2, float("nan"), 0),
+        (2, 0, -1),
+        (2, 0, 10),
+        (2, 0, 1e13),
+        (2, 0, float("nan")),
+    ],
+)
 def test_refused_networks(asked):
     with pytest.raises(ExperimentError, match="network: .*want .* got ") as raised:
         check(*asked)
@@ -92,7 +105,12 @@ def test_refused_networks(asked):
 
 def test_packets_fit_the_rate():
     assert [mtu_of(rate) for rate in (0, 1e7, 1e8, 1e9, 1e11)] == [
-        MOST_MTU, LEAST_MTU, 6250, 62_500, MOST_MTU]
+        MOST_MTU,
+        LEAST_MTU,
+        6250,
+        62_500,
+        MOST_MTU,
+    ]
 
 
 # --- On this machine --------------------------------------------------------------
@@ -121,6 +139,7 @@ def ended(pid):
 def test_bytes_arrive_complete_and_in_order(asked):
     data = os.urandom(300_000)
     with Network(2, *asked) as network:
+
         def listen():
             with socket.create_server((network.address(0), 5000)) as server:
                 one, _ = server.accept()
@@ -192,10 +211,17 @@ def test_nothing_is_left_behind():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_leaves_nothing_behind(number):
     """Also not one that the program cannot see."""
-    code = ("import time\nfrom experiments.ranks.network import Network\n"
-            "with Network(2) as n:\n    print(n._process.pid, flush=True)\n    time.sleep(60)\n")
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True)
+    code = (
+        "import time\nfrom experiments.ranks.network import Network\n"
+        "with Network(2) as n:\n    print(n._process.pid, flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     pid = int(process.stdout.readline())
     process.send_signal(number)
     process.wait(30)

@@ -30,10 +30,18 @@ def clock(monkeypatch):
     return clock
 
 
-@pytest.mark.parametrize("seconds, text", [
-    (0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (190, "3 min 10 s"), (3600, "1 h 00 min"),
-    (7500, "2 h 05 min"), (-3, "0 s"),
-])
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (190, "3 min 10 s"),
+        (3600, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (-3, "0 s"),
+    ],
+)
 def test_duration(seconds, text):
     assert duration(seconds) == text
 

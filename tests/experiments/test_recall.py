@@ -19,24 +19,52 @@ def as_columns(d_key, pairs):
 
 def run_of(kind, d_key, pairs, seed, accuracy, early=None):
     early = accuracy if early is None else early
-    held_out = [{"step": 250 * (i + 1), "accuracy": early if i < 3 else accuracy, "loss": 1.0}
-                for i in range(4)]
-    return {"kind": kind, "d_key": d_key, "pairs": pairs, "seed": seed, "updates": 1000,
-            "seconds": 9.0, "cpu_seconds": 15.0, "held_out": held_out}
+    held_out = [
+        {"step": 250 * (i + 1), "accuracy": early if i < 3 else accuracy, "loss": 1.0}
+        for i in range(4)
+    ]
+    return {
+        "kind": kind,
+        "d_key": d_key,
+        "pairs": pairs,
+        "seed": seed,
+        "updates": 1000,
+        "seconds": 9.0,
+        "cpu_seconds": 15.0,
+        "held_out": held_out,
+    }
 
 
-def result(size="cpu", linear=as_columns, softmax=1.0, seeds=(0, 1, 2), early=None,
-           kinds=("linear", "softmax"), spread=0.0):
+def result(
+    size="cpu",
+    linear=as_columns,
+    softmax=1.0,
+    seeds=(0, 1, 2),
+    early=None,
+    kinds=("linear", "softmax"),
+    spread=0.0,
+):
     runs = []
     for seed in seeds:
         if "linear" in kinds:
-            runs += [run_of("linear", d, n, seed, linear(d, n) - spread * seed, early)
-                     for d in WIDTHS for n in PAIRS]
+            runs += [
+                run_of("linear", d, n, seed, linear(d, n) - spread * seed, early)
+                for d in WIDTHS
+                for n in PAIRS
+            ]
         if "softmax" in kinds:
             runs += [run_of("softmax", 32, n, seed, softmax) for n in PAIRS]
     alone = [run_of(kind, 32, 64, 0, 0.02) for kind in kinds]
-    return {"size": size, "measured": {"seeds": list(seeds), "runs": runs, "d_value": 64,
-                                       "key_symbols": 65, "from_the_start": alone}}
+    return {
+        "size": size,
+        "measured": {
+            "seeds": list(seeds),
+            "runs": runs,
+            "d_value": 64,
+            "key_symbols": 65,
+            "from_the_start": alone,
+        },
+    }
 
 
 def held(of):
@@ -59,13 +87,18 @@ def test_every_criterion_can_hold_and_fail():
     assert "at rest where the schedule ends" in missed(result(early=0.5))
     # All widths alike: no more columns recall more, and no falling beyond them.
     flat = missed(result(linear=lambda d, n: 0.97))
-    assert {"more columns recall more", "beyond d_key 16 recall falls", "d_key 16 holds no more"} <= flat
+    assert {
+        "more columns recall more",
+        "beyond d_key 16 recall falls",
+        "d_key 16 holds no more",
+    } <= flat
 
 
 def test_a_width_without_more_pairs_is_named_as_not_measured():
     text = verdict(EXPERIMENT.criteria(result()))
     assert text.startswith("**in part**") and text.endswith(
-        "not shown: beyond d_key 64 recall falls (not measured)")
+        "not shown: beyond d_key 64 recall falls (not measured)"
+    )
 
 
 def test_the_opposite_is_named():
@@ -106,11 +139,15 @@ def test_page_of_one_kind_and_of_both(tmp_path, kinds):
     assert "from the start" in last and ("Neither has begun" in last) == (len(kinds) == 2)
 
 
-@pytest.mark.parametrize("linear, count, told", [
-    (as_columns, "16.0", "recall falls when"),
-    (lambda d, n: min(1.0, 2 * d / n), "32.0", "recall falls when"),
-    (lambda d, n: 0.97, "62.1", "recall does not fall when"),
-    (lambda d, n: 0.2 + n / 128, "44.8", "recall rises when")])
+@pytest.mark.parametrize(
+    "linear, count, told",
+    [
+        (as_columns, "16.0", "recall falls when"),
+        (lambda d, n: min(1.0, 2 * d / n), "32.0", "recall falls when"),
+        (lambda d, n: 0.97, "62.1", "recall does not fall when"),
+        (lambda d, n: 0.2 + n / 128, "44.8", "recall rises when"),
+    ],
+)
 def test_page_says_how_many_pairs_are_recalled(tmp_path, linear, count, told):
     page = EXPERIMENT.page(result(linear=linear), Figures(tmp_path, "recall"))
     assert f"that is {count} pairs: {told}" in page.agrees
@@ -121,6 +158,7 @@ def test_page_says_how_many_pairs_are_recalled(tmp_path, linear, count, told):
 
 def test_a_start_is_named_by_its_weights(tmp_path):
     """A run depends on its flags: another model before it is another flag."""
+
     class Before:
         model = tmp_path / "before"
 

@@ -82,10 +82,21 @@ def test_time_is_kept(size, most, tmp_path):
 
 
 # Words of a call and what then decides the figures.
-TRAINS = {"src/config", "src/core", "src/data", "src/kernels", "src/text", "src/torch_nn",
-          "src/torch_ops", "src/train"}
-CALLS = {"train": TRAINS, "run_tarn": {"src/cli", "src/config", "src/core", "src/runtime", "src/text"},
-         "tarn_json": {"src/cli", "src/config", "src/core", "src/runtime", "src/text"}}
+TRAINS = {
+    "src/config",
+    "src/core",
+    "src/data",
+    "src/kernels",
+    "src/text",
+    "src/torch_nn",
+    "src/torch_ops",
+    "src/train",
+}
+CALLS = {
+    "train": TRAINS,
+    "run_tarn": {"src/cli", "src/config", "src/core", "src/runtime", "src/text"},
+    "tarn_json": {"src/cli", "src/config", "src/core", "src/runtime", "src/text"},
+}
 
 
 def _file_of(module: str) -> str | None:
@@ -129,16 +140,25 @@ def _needs(source: str) -> set[str]:
 @pytest.mark.parametrize("name", registry.names())
 def test_sources_hold_all_that_decides_the_figures(name):
     one = registry.find(name)
-    todo = [s for s in one.sources
-            if s.startswith("experiments/") and not s.startswith("experiments/core/")]
+    todo = [
+        s
+        for s in one.sources
+        if s.startswith("experiments/") and not s.startswith("experiments/core/")
+    ]
     seen = set()
     while todo:
         source = todo.pop()
         seen.add(source)
         for need in _needs(source):
             # A need of src/cli is met by the sources of the commands that are called.
-            covered = [s for s in one.sources if need == s or need.startswith(s + "/")
-                       or need == "src/cli" and s.startswith("src/cli/")]
+            covered = [
+                s
+                for s in one.sources
+                if need == s
+                or need.startswith(s + "/")
+                or need == "src/cli"
+                and s.startswith("src/cli/")
+            ]
             assert covered, f"{name}: sources lack {need}, which {source} uses"
             own = need.startswith("experiments/") and not need.startswith("experiments/core/")
             if own and need not in seen:
@@ -148,7 +168,10 @@ def test_sources_hold_all_that_decides_the_figures(name):
 def test_the_check_sees_what_is_missing():
     assert "python/tarn/ops" in _needs("experiments/state_error.py")
     assert _needs("experiments/scaling_point.py") >= {
-        "bench/harness.py", "experiments/core/machine.py", "python/tarn/ops"}
+        "bench/harness.py",
+        "experiments/core/machine.py",
+        "python/tarn/ops",
+    }
     assert "experiments/scaling_point.py" in _needs("experiments/scaling.py")
 
 

@@ -34,23 +34,37 @@ def stored(settings):
 
 
 def _contents(folder):
-    return {str(one.relative_to(folder)): one.read_bytes()
-            for one in sorted(folder.rglob("*")) if one.is_file()}
+    return {
+        str(one.relative_to(folder)): one.read_bytes()
+        for one in sorted(folder.rglob("*"))
+        if one.is_file()
+    }
 
 
 def test_report_has_all_that_is_asked(stored, tmp_path):
     pages = report.write(stored, tmp_path / "paper")
     assert [one.name for one in pages] == ["README.md", "scaling.md"]
     page, summary = pages[1].read_text(), pages[0].read_text()
-    for text in ("Toys are small.", "Figure 1", "0.333 a point", "All agrees.",
-                 "`tarn experiment scaling --size quick`", "| linear loss | at most 0.5 | 0.125 | yes |",
-                 "| speed | at least 1.7x | not measured | not measured |", "The data are a text.",
-                 "Smoke size", "(results/scaling.json)", "0, 7", "input.txt"):
+    for text in (
+        "Toys are small.",
+        "Figure 1",
+        "0.333 a point",
+        "All agrees.",
+        "`tarn experiment scaling --size quick`",
+        "| linear loss | at most 0.5 | 0.125 | yes |",
+        "| speed | at least 1.7x | not measured | not measured |",
+        "The data are a text.",
+        "Smoke size",
+        "(results/scaling.json)",
+        "0, 7",
+        "input.txt",
+    ):
         assert text in page, text
     screen = summary.split("\n\n")[1]
     assert screen.startswith("| claim | verdict | figure |") and (
-        "| [A toy](scaling.md) | smoke size | 0.333 a point |" in screen)
-    first = summary[summary.index("| experiment"):].split("\n\n")[0]
+        "| [A toy](scaling.md) | smoke size | 0.333 a point |" in screen
+    )
+    first = summary[summary.index("| experiment") :].split("\n\n")[0]
     assert "Toys are small." in first and "| smoke size |" in first and "0.333 a point" in first
     for name in re.findall(r"\]\(([\w./-]+)\)", page + summary):
         assert (tmp_path / "paper" / name).exists(), name
@@ -64,9 +78,13 @@ def test_report_names_the_commands_that_were_not_of_make_paper(stored, tmp_path)
     told = report.Told(told.experiment, plain, told.page, told.criteria, [])
     text = report.summary_text([told])
     assert "comes from `make paper`. " in text and "further attempts are written by hand" in text
-    other = report.Told(told.experiment, dict(plain, commit="0123456789"), told.page, told.criteria, [])
-    assert (f"`make paper`, run at several commits ({plain['commit']}, 0123456789)."
-            in report.summary_text([told, other]))
+    other = report.Told(
+        told.experiment, dict(plain, commit="0123456789"), told.page, told.criteria, []
+    )
+    assert (
+        f"`make paper`, run at several commits ({plain['commit']}, 0123456789)."
+        in report.summary_text([told, other])
+    )
 
 
 @pytest.fixture
@@ -78,8 +96,9 @@ def apart(settings, monkeypatch):
     monkeypatch.setitem(sys.modules, "other_toy", module)
     monkeypatch.setattr(registry, "MODULES", {"scaling": "toy", "other": "other_toy"})
     monkeypatch.setattr(registry, "APART", ("other",))
-    return dataclasses.replace(settings, experiment=module.EXPERIMENT,
-                               out=settings.out.parent / "other")
+    return dataclasses.replace(
+        settings, experiment=module.EXPERIMENT, out=settings.out.parent / "other"
+    )
 
 
 def test_what_all_leaves_out_keeps_its_page(stored, apart, tmp_path):
@@ -89,7 +108,10 @@ def test_what_all_leaves_out_keeps_its_page(stored, apart, tmp_path):
     assert "Not run" not in report.write(stored, paper)[0].read_text()
     run_all([apart], quiet=True)
     assert [one.name for one in report.write(stored, paper)] == [
-        "README.md", "scaling.md", "other.md"]
+        "README.md",
+        "scaling.md",
+        "other.md",
+    ]
     before = (paper / "other.md").read_text()
     shutil.rmtree(apart.out)
     summary = report.write(stored, paper)[0].read_text()
@@ -101,8 +123,12 @@ def test_summary_names_the_command_of_what_all_leaves_out(stored, apart, tmp_pat
     told = []
     for name in ("scaling", "other"):
         one = report.tell(stored / name / "result.json", name, tmp_path)
-        plain = dict(one.result, size="cpu", seconds=60.0 if name == "scaling" else 3600.0,
-                     command=f"tarn experiment {name} --size cpu")
+        plain = dict(
+            one.result,
+            size="cpu",
+            seconds=60.0 if name == "scaling" else 3600.0,
+            command=f"tarn experiment {name} --size cpu",
+        )
         told.append(report.Told(one.experiment, plain, one.page, one.criteria, []))
     text = report.summary_text(told)
     assert "comes from `make paper` or from `tarn experiment other --size cpu`." in text
@@ -135,20 +161,30 @@ def test_committed_report_is_what_its_results_tell(tmp_path, monkeypatch):
     report.write(PAPER / "results", tmp_path)
     for path in sorted(PAPER.glob("*.md")) + sorted((PAPER / "results").glob("*.json")):
         drawn = tmp_path / path.relative_to(PAPER)
-        assert drawn.read_text() == path.read_text(), f"{path.name}: run `tarn experiment report --redraw`"
+        assert drawn.read_text() == path.read_text(), (
+            f"{path.name}: run `tarn experiment report --redraw`"
+        )
     drawn = {one.name for one in tmp_path.iterdir()}
     assert {one.name for one in PAPER.iterdir()} == drawn
     pin = re.search(r"^matplotlib==(.+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     if pin and importlib.metadata.version("matplotlib") == pin.group(1):  # another draws otherwise
-        changed = [one.name for one in PAPER.glob("*.svg")
-                   if one.read_bytes() != (tmp_path / one.name).read_bytes()]
+        changed = [
+            one.name
+            for one in PAPER.glob("*.svg")
+            if one.read_bytes() != (tmp_path / one.name).read_bytes()
+        ]
         assert not changed, "run `tarn experiment report --redraw`"
 
 
 DEEP = "[" * 100000 + "]" * 100000
 HOSTILE = {
-    "empty": "", "truncated": '{"format": 1, "exp', "list": "[]", "nan": '{"format": NaN}',
-    "deep": DEEP, "deep in it": f'{{"format": {DEEP}}}', "binary": "\udcff\udcfe",
+    "empty": "",
+    "truncated": '{"format": 1, "exp',
+    "list": "[]",
+    "nan": '{"format": NaN}',
+    "deep": DEEP,
+    "deep in it": f'{{"format": {DEEP}}}',
+    "binary": "\udcff\udcfe",
     "huge number": '{"format": 1' + "0" * 5000 + "}",
 }
 
@@ -164,9 +200,19 @@ def test_hostile_files_are_named(stored, tmp_path, kind):
 
 
 CHANGES = {
-    "format": 2, "format ": True, "experiment": "copy", "size": "huge", "machine": [],
-    "seeds": "0", "seconds": None, "seconds ": "1", "measured": {"curves": 3}, "inputs": None,
-    "measured ": {}, "machine ": {"cpu": "/proc/cpuinfo"}, "seeds ": ["~/models"],
+    "format": 2,
+    "format ": True,
+    "experiment": "copy",
+    "size": "huge",
+    "machine": [],
+    "seeds": "0",
+    "seconds": None,
+    "seconds ": "1",
+    "measured": {"curves": 3},
+    "inputs": None,
+    "measured ": {},
+    "machine ": {"cpu": "/proc/cpuinfo"},
+    "seeds ": ["~/models"],
 }
 
 
@@ -181,10 +227,16 @@ def test_wrong_values_are_named(stored, tmp_path, key):
     assert caught.value.code == 3 and "result.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("change", [
-    {"machine": {}}, {"inputs": {}}, {"settings": {}}, {"seeds": []},
-    {"inputs": {"data": [{"title": "x"}]}},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine": {}},
+        {"inputs": {}},
+        {"settings": {}},
+        {"seeds": []},
+        {"inputs": {"data": [{"title": "x"}]}},
+    ],
+)
 def test_bare_envelopes_are_told(stored, tmp_path, change):
     """What an older or another machine's envelope may lack."""
     path = stored / "scaling" / "result.json"
@@ -221,10 +273,17 @@ def test_broken_result_is_stale(settings, stored):
 # --- Criteria, cells, images --------------------------------------------------
 
 
-@pytest.mark.parametrize("value, bound, at_most, at_least", [
-    (1.02, 1.02, True, True), (1.0200001, 1.02, False, True), (0, 1, True, False),
-    (None, 1, None, None), (float("nan"), 1, None, None), (float("inf"), 1, False, True),
-])
+@pytest.mark.parametrize(
+    "value, bound, at_most, at_least",
+    [
+        (1.02, 1.02, True, True),
+        (1.0200001, 1.02, False, True),
+        (0, 1, True, False),
+        (None, 1, None, None),
+        (float("nan"), 1, None, None),
+        (float("inf"), 1, False, True),
+    ],
+)
 def test_bounds(value, bound, at_most, at_least):
     assert Criterion.at_most("x", value, bound).holds is at_most
     assert Criterion.at_least("x", value, bound).holds is at_least
@@ -241,13 +300,18 @@ def _line(name, holds, **more):
     return Criterion(name, "", "", holds, **more)
 
 
-@pytest.mark.parametrize("holds, text", [
-    ([], "not measured"), ([None], "not measured"), ([True, True], "**shown** (2 of 2)"),
-    ([True, None], "**in part** (1 of 2); not shown: b (not measured)"),
-    ([True, False], "**in part** (1 of 2); not shown: b"),
-    ([False, None], "**not shown** (0 of 2): a, b (not measured)"),
-    ([True, False, None], "**in part** (1 of 3); not shown: b, c (not measured)"),
-])
+@pytest.mark.parametrize(
+    "holds, text",
+    [
+        ([], "not measured"),
+        ([None], "not measured"),
+        ([True, True], "**shown** (2 of 2)"),
+        ([True, None], "**in part** (1 of 2); not shown: b (not measured)"),
+        ([True, False], "**in part** (1 of 2); not shown: b"),
+        ([False, None], "**not shown** (0 of 2): a, b (not measured)"),
+        ([True, False, None], "**in part** (1 of 3); not shown: b, c (not measured)"),
+    ],
+)
 def test_verdict(holds, text):
     assert report.verdict([_line(name, one) for name, one in zip("abc", holds)]) == text
 
@@ -257,12 +321,21 @@ def test_the_opposite_is_a_word_of_its_own():
     line = _line("b", False, part="faster", opposite=True)
     assert report.verdict([line]) == "**contradicted here** (0 of 1): faster"
     assert report.verdict([line, _line("x", False), _line("y", None)]) == (
-        "**contradicted here** (0 of 3): faster; not shown: x, y (not measured)")
-    both = [_line("a", True), line, _line("c", False, part="smaller"), _line("d", False, part="smaller")]
-    assert report.verdict(both) == ("**in part** (1 of 4); not shown: smaller; "
-                                    "contradicted here: faster")
+        "**contradicted here** (0 of 3): faster; not shown: x, y (not measured)"
+    )
+    both = [
+        _line("a", True),
+        line,
+        _line("c", False, part="smaller"),
+        _line("d", False, part="smaller"),
+    ]
+    assert report.verdict(both) == (
+        "**in part** (1 of 4); not shown: smaller; contradicted here: faster"
+    )
     for holds in (True, None):
-        assert "contradicted" not in report.verdict([_line("a", True), _line("b", holds, opposite=True)])
+        assert "contradicted" not in report.verdict(
+            [_line("a", True), _line("b", holds, opposite=True)]
+        )
 
 
 def test_what_must_only_be_stated_and_goals_of_our_own_do_not_count():
@@ -286,8 +359,12 @@ def test_goals_stand_in_a_table_of_their_own(stored, tmp_path):
 def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
     told = report.tell(stored / "scaling" / "result.json", "scaling", tmp_path)
     page = Page("h", "a", [], [], tried={"x": "Twice the work.", "y": "Half of it."})
-    lines = [Criterion("x", "1", "2", False), Criterion("y", "1", "1", True),
-             Criterion("z", "1", "2", False), Criterion("u", "told", "3", False, reported=True)]
+    lines = [
+        Criterion("x", "1", "2", False),
+        Criterion("y", "1", "1", True),
+        Criterion("z", "1", "2", False),
+        Criterion("u", "told", "3", False, reported=True),
+    ]
     full = {**told.result, "size": "cpu"}
     text = report.page_text(report.Told(told.experiment, full, page, lines, []))
     assert "- x: Twice the work." in text and "Half of it" not in text
@@ -299,10 +376,22 @@ def test_what_was_tried_is_told_where_it_is_missed(stored, tmp_path):
     assert "tried" not in text  # a smoke run misses nothing
 
 
-@pytest.mark.parametrize("value, text", [
-    (None, "-"), (float("nan"), "-"), (0, "0"), (0.0, "0"), (1234567, "1,234,567"), (1234.5, "1,234"),
-    (0.012345, "0.0123"), (1.5, "1.5"), (999.6, "1,000"), (-2.345, "-2.35"), (1e-9, "1e-09"),
-])
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (None, "-"),
+        (float("nan"), "-"),
+        (0, "0"),
+        (0.0, "0"),
+        (1234567, "1,234,567"),
+        (1234.5, "1,234"),
+        (0.012345, "0.0123"),
+        (1.5, "1.5"),
+        (999.6, "1,000"),
+        (-2.345, "-2.35"),
+        (1e-9, "1e-09"),
+    ],
+)
 def test_number(value, text):
     assert number(value) == text
 
@@ -324,12 +413,21 @@ def test_images_there_and_back():
         pack_images(images.astype(np.float32))
 
 
-@pytest.mark.parametrize("packed", [
-    {}, {"shape": [2]}, {"shape": [2], "deflate": "!"}, {"shape": [2], "deflate": "AAAA"},
-    {"shape": [-1], "deflate": ""}, {"shape": [1 << 40], "deflate": ""}, {"shape": 3, "deflate": ""},
-    pack_images(np.zeros(5, np.uint8)) | {"shape": [4]},
-    pack_images(np.zeros(5, np.uint8)) | {"shape": [6]}, {"shape": ["a"], "deflate": ""},
-])
+@pytest.mark.parametrize(
+    "packed",
+    [
+        {},
+        {"shape": [2]},
+        {"shape": [2], "deflate": "!"},
+        {"shape": [2], "deflate": "AAAA"},
+        {"shape": [-1], "deflate": ""},
+        {"shape": [1 << 40], "deflate": ""},
+        {"shape": 3, "deflate": ""},
+        pack_images(np.zeros(5, np.uint8)) | {"shape": [4]},
+        pack_images(np.zeros(5, np.uint8)) | {"shape": [6]},
+        {"shape": ["a"], "deflate": ""},
+    ],
+)
 def test_hostile_images(packed):
     with pytest.raises(ValueError):
         unpack_images(packed)
@@ -338,8 +436,17 @@ def test_hostile_images(packed):
 def test_figures_of_little(tmp_path):
     """One point, none, gaps, one image: the quick sizes give such results."""
     figures = Figures(tmp_path, "x")
-    figures.lines("a", Panel([Series("linear", [(1, 2)], "linear"), Series("none", [])], "x", "y",
-                             log_x=True, log_y=True), "alt")
+    figures.lines(
+        "a",
+        Panel(
+            [Series("linear", [(1, 2)], "linear"), Series("none", [])],
+            "x",
+            "y",
+            log_x=True,
+            log_y=True,
+        ),
+        "alt",
+    )
     figures.lines("b", Panel([], "x", "y"), "alt")
     figures.bars("c", ["a"], {"linear": [None]}, "y", "alt", texts=number)
     figures.images("d", [[np.zeros((2, 2), np.uint8)], []], "alt")
@@ -354,9 +461,11 @@ def test_line_ends_do_not_meet(tmp_path):
     series = [Series(f"line{i}", [(0, 0), (1, 1 + i / 1000)]) for i in range(5)]
     picture = Figures(tmp_path, "x").lines("a", Panel(series, "x", "y"), "alt")
     text = (tmp_path / picture.file).read_text()
-    heights = sorted(float(y) for y in re.findall(
-        r'<text[^>]*translate\([\d.]+ ([\d.]+)\)[^>]*>line\d', text) or
-        re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>line\d', text))
+    heights = sorted(
+        float(y)
+        for y in re.findall(r"<text[^>]*translate\([\d.]+ ([\d.]+)\)[^>]*>line\d", text)
+        or re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>line\d', text)
+    )
     assert len(heights) == 5
     assert min(b - a for a, b in zip(heights, heights[1:])) > 9
 

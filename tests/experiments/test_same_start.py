@@ -25,12 +25,32 @@ def result(size="cpu", first=2e-7, early=1e-5, late=5e-3, moved=5e-3, end=1.6):
         differences = [first] + [at_100] * 99 + [last] * (steps - 100)
         return {"losses": losses, "differences": differences, "seconds": 20.0}
 
-    runs = {"peer": run(0.0) | {"differences": [0.0] * steps}, "tarn": run(late),
-            "tarn_radam": run(late), "peer_moved": run(moved)}
-    asked = {"steps": steps, "d_model": 128, "n_layers": 2, "n_heads": 4, "seq_len": 64,
-             "batch": 16, "seed": 0, "threads": 2}
-    return {"size": size, "measured": {"asked": asked, "runs": runs, "parameters": 398_923,
-                                       "torch": "2", "peer_version": "0.4.0"}}
+    runs = {
+        "peer": run(0.0) | {"differences": [0.0] * steps},
+        "tarn": run(late),
+        "tarn_radam": run(late),
+        "peer_moved": run(moved),
+    }
+    asked = {
+        "steps": steps,
+        "d_model": 128,
+        "n_layers": 2,
+        "n_heads": 4,
+        "seq_len": 64,
+        "batch": 16,
+        "seed": 0,
+        "threads": 2,
+    }
+    return {
+        "size": size,
+        "measured": {
+            "asked": asked,
+            "runs": runs,
+            "parameters": 398_923,
+            "torch": "2",
+            "peer_version": "0.4.0",
+        },
+    }
 
 
 def held(of):
@@ -64,8 +84,10 @@ def test_page_names_the_build_and_all_terms_that_differ(tmp_path):
     assert "elu(x) + 1 as exp(x)" in text and "one term that differs" not in text
 
 
-@pytest.mark.parametrize("late, told", [(5e-3, "This is the effect of rounding"),
-                                        (5e-2, "Rounding alone explains 5.0e-03 of it")])
+@pytest.mark.parametrize(
+    "late, told",
+    [(5e-3, "This is the effect of rounding"), (5e-2, "Rounding alone explains 5.0e-03 of it")],
+)
 def test_page_tells_what_rounding_explains(tmp_path, late, told):
     page = EXPERIMENT.page(result(late=late), Figures(tmp_path, "same_start"))
     assert told in page.agrees and f"{late:.1e}" in page.headline
@@ -91,7 +113,9 @@ def test_the_peers_code_decides_the_result(tmp_path, monkeypatch):
     monkeypatch.setattr(same_start, "ROOT", tmp_path)
     monkeypatch.setattr(same_start, "_PEERS", tmp_path / ".venv-peers")
     assert same_start._peer_files() == ()
-    package = tmp_path / ".venv-peers" / "lib" / "python3.11" / "site-packages" / "fast_transformers"
+    package = (
+        tmp_path / ".venv-peers" / "lib" / "python3.11" / "site-packages" / "fast_transformers"
+    )
     package.mkdir(parents=True)
     assert same_start._peer_files() == (str(package.relative_to(tmp_path)),)
     assert same_start._python() is None  # a package alone runs nothing

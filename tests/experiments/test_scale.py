@@ -16,7 +16,8 @@ def run(seed, seconds=90.0, updates=1000, parameters=398_923):
 
 def test_trainings_in_words():
     assert scale.trainings([run(0), run(1, 120.0, 2000)]) == (
-        "0.399 million parameters, 1,000 to 2,000 updates, 1.5 to 2 minutes per run, 2 seeds")
+        "0.399 million parameters, 1,000 to 2,000 updates, 1.5 to 2 minutes per run, 2 seeds"
+    )
     assert scale.trainings([run(0, 9.0)], ()) == "1,000 updates, 9 seconds per run, 1 seed"
     assert scale.trainings([]) == ""
 
@@ -30,12 +31,27 @@ def test_counts_are_of_one_size():
     assert same["parameters"] in scale.COUNTED["copy"]
 
 
-@pytest.mark.parametrize("name", ["scaling", "copy", "images", "generation", "completion", "speech",
-                                  "long", "maps", "recall", "earlier", "same_start", "distributed",
-                                  "families"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scaling",
+        "copy",
+        "images",
+        "generation",
+        "completion",
+        "speech",
+        "long",
+        "maps",
+        "recall",
+        "earlier",
+        "same_start",
+        "distributed",
+        "families",
+    ],
+)
 def test_every_page_names_its_scale(name):
     page = (RESULTS / f"{name}.md").read_text()
-    told = page[page.index("**Scale here**"):].split("\n")[0]
+    told = page[page.index("**Scale here**") :].split("\n")[0]
     assert len(told) > 40
     if name not in ("scaling", "generation"):
         assert "million parameters" in told

@@ -21,16 +21,34 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def ask(*requests):
     """Answers of one program to several requests."""
     lines = "".join(json.dumps(one) + "\n" for one in requests)
-    done = subprocess.run([sys.executable, "-B", "-m", "experiments.scaling_point"], cwd=ROOT,
-                          input=lines, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "experiments.scaling_point"],
+        cwd=ROOT,
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def request(form, seq_len=300, **changes):
-    return {"kind": "point", "form": form, "batch": 2, "seq_len": seq_len, "heads": 2,
-            "width": 32, "dtype": "float32", "threads": 1, "repeats": 3, "seconds": 30.0,
-            "longest_twice": 30.0, "seed": 0, **changes}
+    return {
+        "kind": "point",
+        "form": form,
+        "batch": 2,
+        "seq_len": seq_len,
+        "heads": 2,
+        "width": 32,
+        "dtype": "float32",
+        "threads": 1,
+        "repeats": 3,
+        "seconds": 30.0,
+        "longest_twice": 30.0,
+        "seed": 0,
+        **changes,
+    }
 
 
 def test_slope_is_the_exponent():
@@ -82,13 +100,23 @@ class Answers:
 
     def ask(self, request):
         if request["kind"] == "crossover":
-            row = {"seq_len": 16, "linear_s": 1.0, "softmax_over_linear": 1.0,
-                   "naive_over_linear": 1.0}
+            row = {
+                "seq_len": 16,
+                "linear_s": 1.0,
+                "softmax_over_linear": 1.0,
+                "naive_over_linear": 1.0,
+            }
             return {"rows": [row], "crossover_softmax": None, "crossover_naive": None}
-        sample = scaling.planned_bytes(*(request[key] for key in (
-            "form", "seq_len", "width", "dtype")))
-        return {"wall_s": 1.0, "cpu_s": 1.0, "repeats": 1, "buffers_reused": True,
-                "peak_bytes": sample * request["batch"] * request["heads"] / scaling.HEADS}
+        sample = scaling.planned_bytes(
+            *(request[key] for key in ("form", "seq_len", "width", "dtype"))
+        )
+        return {
+            "wall_s": 1.0,
+            "cpu_s": 1.0,
+            "repeats": 1,
+            "buffers_reused": True,
+            "peak_bytes": sample * request["batch"] * request["heads"] / scaling.HEADS,
+        }
 
 
 @pytest.mark.parametrize("half", [2e9, 12e9, 60e9])
@@ -112,8 +140,9 @@ def test_smoke_size_is_few_points(tmp_path):
 
 
 def test_points_time_and_memory():
-    linear, long, naive = ask(request("linear", 2048), request("linear", 8192),
-                              request("naive", 2048))
+    linear, long, naive = ask(
+        request("linear", 2048), request("linear", 8192), request("naive", 2048)
+    )
     for answer in (linear, long, naive):
         assert answer["wall_s"] > 0 and answer["repeats"] == 3 and answer["buffers_reused"]
     least = 2 * scaling.least_bytes(8192, 32) * 2 / scaling.HEADS  # batch 2, 2 of 8 heads
@@ -124,8 +153,13 @@ def test_points_time_and_memory():
 
 
 def test_every_form_runs_and_a_failure_is_told():
-    answers = ask(request("softmax"), request("reformer"), request("linear", dtype="bfloat16"),
-                  request("linear", seq_len=-1), request("linear"))
+    answers = ask(
+        request("softmax"),
+        request("reformer"),
+        request("linear", dtype="bfloat16"),
+        request("linear", seq_len=-1),
+        request("linear"),
+    )
     assert ["error" in one for one in answers] == [False, False, False, True, False]
 
 
@@ -135,8 +169,18 @@ def test_a_first_call_that_is_long_is_the_measurement():
 
 
 def test_crossover_lies_where_the_ratio_passes_one():
-    (answer,) = ask({"kind": "crossover", "width": 32, "heads": 2, "lengths": [16, 512],
-                     "tokens": 1024, "threads": 1, "repeats": 3, "seed": 0})
+    (answer,) = ask(
+        {
+            "kind": "crossover",
+            "width": 32,
+            "heads": 2,
+            "lengths": [16, 512],
+            "tokens": 1024,
+            "threads": 1,
+            "repeats": 3,
+            "seed": 0,
+        }
+    )
     assert [row["seq_len"] for row in answer["rows"]] == [16, 512]
     assert all(row["naive_over_linear"] > 0 for row in answer["rows"])
     assert answer["crossover_naive"] is None or 16 <= answer["crossover_naive"] <= 512
@@ -147,8 +191,12 @@ def _result(slopes=(1.0, 2.0), memory=(1.0, 1.0, 2.0)):
     blocked, naive) of exact powers."""
     grows = dict(zip(("linear", "softmax", "naive"), memory))
     rows = []
-    for form, power, largest in (("linear", slopes[0], 16), ("softmax", slopes[1], 16),
-                                 ("naive", 2.0, 13), ("reformer", 1.0, 16)):
+    for form, power, largest in (
+        ("linear", slopes[0], 16),
+        ("softmax", slopes[1], 16),
+        ("naive", 2.0, 13),
+        ("reformer", 1.0, 16),
+    ):
         for p in range(9, 17):
             n = 2**p
             row = {"form": form, "width": 32, "dtype": "float32", "seq_len": n}
@@ -156,18 +204,50 @@ def _result(slopes=(1.0, 2.0), memory=(1.0, 1.0, 2.0)):
                 rows.append(row | {"fits": False, "needed_bytes": 1e11})
                 continue
             least = scaling.least_bytes(n, 32)
-            rows.append(row | {
-                "fits": True, "batch": 1, "heads": 8, "repeats": 3, "buffers_reused": True,
-                "sample_s": 1e-6 * n**power, "sample_cpu_s": 1e-6 * n**power,
-                "sample_bytes": 1.01 * scaling.least_bytes(512, 32)
-                * (n / 512) ** grows.get(form, 1.0), "least_bytes": least})
-    crossed = {"rows": [{"seq_len": 64, "batch": 1, "linear_s": 1e-5, "softmax_s": 1e-5,
-                         "naive_s": 2e-5, "softmax_over_linear": 1.0, "naive_over_linear": 2.0}],
-               "crossover_softmax": 64, "crossover_naive": 64}
-    return {"size": "cpu", "measured": {
-        "rows": rows, "slopes": scaling.slopes(rows), "crossover": {"32": crossed},
-        "heads": 8, "tokens": scaling.TOKENS, "half_of_memory": 8e9, "repeats": 5,
-        "longest_twice": {"linear": 21.0, "softmax": 4.0, "naive": 7.0, "reformer": 1.5}}}
+            rows.append(
+                row
+                | {
+                    "fits": True,
+                    "batch": 1,
+                    "heads": 8,
+                    "repeats": 3,
+                    "buffers_reused": True,
+                    "sample_s": 1e-6 * n**power,
+                    "sample_cpu_s": 1e-6 * n**power,
+                    "sample_bytes": 1.01
+                    * scaling.least_bytes(512, 32)
+                    * (n / 512) ** grows.get(form, 1.0),
+                    "least_bytes": least,
+                }
+            )
+    crossed = {
+        "rows": [
+            {
+                "seq_len": 64,
+                "batch": 1,
+                "linear_s": 1e-5,
+                "softmax_s": 1e-5,
+                "naive_s": 2e-5,
+                "softmax_over_linear": 1.0,
+                "naive_over_linear": 2.0,
+            }
+        ],
+        "crossover_softmax": 64,
+        "crossover_naive": 64,
+    }
+    return {
+        "size": "cpu",
+        "measured": {
+            "rows": rows,
+            "slopes": scaling.slopes(rows),
+            "crossover": {"32": crossed},
+            "heads": 8,
+            "tokens": scaling.TOKENS,
+            "half_of_memory": 8e9,
+            "repeats": 5,
+            "longest_twice": {"linear": 21.0, "softmax": 4.0, "naive": 7.0, "reformer": 1.5},
+        },
+    }
 
 
 def held(result):
@@ -202,7 +282,7 @@ def test_time_of_naive_softmax_has_two_bounds(power, holds):
     result = _result()
     for row in result["measured"]["rows"]:
         if row["form"] == "naive" and row["fits"]:
-            row["sample_s"] = 1e-6 * row["seq_len"]**power
+            row["sample_s"] = 1e-6 * row["seq_len"] ** power
     (one,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
     assert one.holds is holds
 
@@ -218,8 +298,11 @@ def test_a_time_of_one_call_is_shown_and_not_fitted(tmp_path):
     last["repeats"] = 1
     (one,) = [one for one in scaling.criteria(result) if "naive softmax's time" in one.part]
     assert one.holds and one.got == "2"
-    text = "\n".join(part if isinstance(part, str) else part.markdown() for section in scaling.page(
-        result, Figures(tmp_path, "scaling")).sections for part in section.parts)
+    text = "\n".join(
+        part if isinstance(part, str) else part.markdown()
+        for section in scaling.page(result, Figures(tmp_path, "scaling")).sections
+        for part in section.parts
+    )
     assert "ms, one call |" in text and "Times of a single call are left out" in text
     for row in rows:
         row["repeats"] = 1
@@ -229,16 +312,40 @@ def test_a_time_of_one_call_is_shown_and_not_fitted(tmp_path):
 
 def _crossed(ratios):
     """Short lengths with softmax's time over linear's, blocked and naive, by length."""
-    return {"rows": [{"seq_len": n, "batch": 1, "linear_s": 1e-5, "softmax_s": 1e-5,
-                      "naive_s": 1e-5, "softmax_over_linear": blocked, "naive_over_linear": naive}
-                     for n, (blocked, naive) in ratios.items()],
-            "crossover_softmax": 16, "crossover_naive": 16}
+    return {
+        "rows": [
+            {
+                "seq_len": n,
+                "batch": 1,
+                "linear_s": 1e-5,
+                "softmax_s": 1e-5,
+                "naive_s": 1e-5,
+                "softmax_over_linear": blocked,
+                "naive_over_linear": naive,
+            }
+            for n, (blocked, naive) in ratios.items()
+        ],
+        "crossover_softmax": 16,
+        "crossover_naive": 16,
+    }
 
 
-@pytest.mark.parametrize("naive, headline, agrees", [
-    ({16: 2, 32: 2, 48: 2}, "softmax is faster at no length measured.", "Linear attention is the"),
-    ({16: 0.6, 32: 0.9, 48: 2}, "softmax is faster to N = 32.", "naive softmax at N = 16, 32 (32"),
-    ({16: 0.6, 32: 2, 48: 0.9}, "softmax is faster at N = 16, 48.", "at N = 16, 48 (32 wide)")])
+@pytest.mark.parametrize(
+    "naive, headline, agrees",
+    [
+        (
+            {16: 2, 32: 2, 48: 2},
+            "softmax is faster at no length measured.",
+            "Linear attention is the",
+        ),
+        (
+            {16: 0.6, 32: 0.9, 48: 2},
+            "softmax is faster to N = 32.",
+            "naive softmax at N = 16, 32 (32",
+        ),
+        ({16: 0.6, 32: 2, 48: 0.9}, "softmax is faster at N = 16, 48.", "at N = 16, 48 (32 wide)"),
+    ],
+)
 def test_lengths_at_which_softmax_is_faster_are_named(naive, headline, agrees, tmp_path):
     result = _result()
     result["measured"]["crossover"]["32"] = _crossed({n: (2.0, one) for n, one in naive.items()})
@@ -251,8 +358,11 @@ def test_page_tells_all_lengths(tmp_path):
     page = scaling.page(_result(), Figures(tmp_path, "scaling"))
     assert "N^1.00" in page.headline and "N^2.00" in page.headline
     assert (tmp_path / "scaling-width-32.svg").is_file()
-    text = "\n".join(part if isinstance(part, str) else part.markdown()
-                     for section in page.sections for part in section.parts)
+    text = "\n".join(
+        part if isinstance(part, str) else part.markdown()
+        for section in page.sections
+        for part in section.parts
+    )
     assert text.count("| does not fit |") == 2 * 3  # naive's three lengths in two tables
     assert "65,536" in text and "1.01 times at 32 wide" in text
     assert "fastest at every length measured" in page.agrees and "As in the paper" in page.agrees
@@ -278,8 +388,11 @@ def test_page_of_one_kind_claims_nothing_of_the_others(tmp_path):
 def test_page_tells_what_was_measured_and_how(tmp_path):
     result = _result()
     page = scaling.page(result, Figures(tmp_path, "scaling"))
-    text = "\n".join(part if isinstance(part, str) else part.markdown()
-                     for section in page.sections for part in section.parts)
+    text = "\n".join(
+        part if isinstance(part, str) else part.markdown()
+        for section in page.sections
+        for part in section.parts
+    )
     assert "up to 5 calls" in text and "linear 21, softmax, blocked 4" in text
     assert "no method" not in text
     assert "also needs memory in proportion to N (N^1.00)" in page.agrees
@@ -299,8 +412,7 @@ def test_each_slope_that_is_missed_has_its_note(tmp_path):
 def test_crossover_only_needs_to_be_stated():
     result = _result()
     result["measured"]["crossover"]["32"]["crossover_naive"] = None
-    (reported,) = [one for one in scaling.criteria(result)
-                   if one.reported and "faster" in one.name]
+    (reported,) = [one for one in scaling.criteria(result) if one.reported and "faster" in one.name]
     assert reported.holds and "none against naive" in reported.got
 
 
@@ -315,4 +427,5 @@ def test_memory_of_reformer_is_not_scaled_from_fewer_heads(tmp_path, monkeypatch
     page = scaling.page({"size": "cpu", "measured": measured}, Figures(tmp_path, "scaling"))
     memory = page.sections[0].parts[-1].markdown()
     assert memory.count("not measured") == sum(
-        row["heads"] < 8 for row in rows if row["width"] == 32)
+        row["heads"] < 8 for row in rows if row["width"] == 32
+    )

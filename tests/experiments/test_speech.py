@@ -20,20 +20,55 @@ def result(size="cpu", kinds=KINDS, errors=None, times=None, speakers=SPEAKERS, 
     models = []
     for kind in kinds:
         of = errors[kind] if isinstance(errors[kind], list) else [errors[kind]] * len(speakers)
-        models += [{
-            "kind": kind, "unseen": name, "held_out": "nobody", "updates": 400, "seconds": 45.0,
-            "cpu_seconds": 80.0, "best_step": 200, "held_out_error": 0.25, "test_error": error,
-            "evaluations": [
-                {"step": 200, "elapsed_s": 20.0, "held_out_error": 0.25, "test_error": error},
-                {"step": 400, "elapsed_s": 45.0, "held_out_error": 0.3, "test_error": 0.9}],
-        } for name, error in zip(speakers, of, strict=True)]
-    epochs = [{"kind": kind, "length": length, "fixed": fixed, "batch": 4, "updates": 4,
-               "frames_per_s": 100.0, "slowest": 90.0, "fastest": 110.0, "epoch_frames": 90_085,
-               "epoch_s": times[kind] * length}
-              for fixed in ("batch", "frames") for length in (400, 800, 1600) for kind in kinds]
-    return {"size": size, "seeds": list(range(seeds)), "measured": {
-        "seeds": [0], "training_s": 45.0, "batch": 4, "frames": 3200, "epoch_frames": 90_085,
-        "reformer": {"rounds": 1, "hash_chunk": 64}, "models": models, "epochs": epochs}}
+        models += [
+            {
+                "kind": kind,
+                "unseen": name,
+                "held_out": "nobody",
+                "updates": 400,
+                "seconds": 45.0,
+                "cpu_seconds": 80.0,
+                "best_step": 200,
+                "held_out_error": 0.25,
+                "test_error": error,
+                "evaluations": [
+                    {"step": 200, "elapsed_s": 20.0, "held_out_error": 0.25, "test_error": error},
+                    {"step": 400, "elapsed_s": 45.0, "held_out_error": 0.3, "test_error": 0.9},
+                ],
+            }
+            for name, error in zip(speakers, of, strict=True)
+        ]
+    epochs = [
+        {
+            "kind": kind,
+            "length": length,
+            "fixed": fixed,
+            "batch": 4,
+            "updates": 4,
+            "frames_per_s": 100.0,
+            "slowest": 90.0,
+            "fastest": 110.0,
+            "epoch_frames": 90_085,
+            "epoch_s": times[kind] * length,
+        }
+        for fixed in ("batch", "frames")
+        for length in (400, 800, 1600)
+        for kind in kinds
+    ]
+    return {
+        "size": size,
+        "seeds": list(range(seeds)),
+        "measured": {
+            "seeds": [0],
+            "training_s": 45.0,
+            "batch": 4,
+            "frames": 3200,
+            "epoch_frames": 90_085,
+            "reformer": {"rounds": 1, "hash_chunk": 64},
+            "models": models,
+            "epochs": epochs,
+        },
+    }
 
 
 def found(of):
@@ -86,16 +121,35 @@ def test_speakers_that_chose_the_settings_judge_nothing(tmp_path):
     assert "| linear | 30.0 % | 0.0 | 30.0 | 30.0 | 30.0 | 30.0 | 100.0 | 100.0 |" in table
 
 
-@pytest.mark.parametrize("errors, told", [
-    ({}, ["As in the paper, softmax attention makes the fewest errors.",
-          "As in the paper, linear attention errs less than the Bi-LSTM."]),
-    ({"softmax": 0.45, "linear": 0.42}, ["here Bi-LSTM and linear make fewer.",
-                                         "here it errs more."]),
-    # Lower means that rest on half of the speakers.
-    ({"softmax": [0.1, 0.29, 0.31, 0.31, 0.3, 0.3], "linear": [0.1, 0.1, 0.41, 0.41, 0.3, 0.3],
-      "reformer": 0.49, "lstm": 0.4},
-     ["Here linear is 0.3 points higher over 4 speakers (95 % interval -21.5 to +22.0 points)",
-      "not conclusive: 95 % interval of the margin by speaker"])])
+@pytest.mark.parametrize(
+    "errors, told",
+    [
+        (
+            {},
+            [
+                "As in the paper, softmax attention makes the fewest errors.",
+                "As in the paper, linear attention errs less than the Bi-LSTM.",
+            ],
+        ),
+        (
+            {"softmax": 0.45, "linear": 0.42},
+            ["here Bi-LSTM and linear make fewer.", "here it errs more."],
+        ),
+        # Lower means that rest on half of the speakers.
+        (
+            {
+                "softmax": [0.1, 0.29, 0.31, 0.31, 0.3, 0.3],
+                "linear": [0.1, 0.1, 0.41, 0.41, 0.3, 0.3],
+                "reformer": 0.49,
+                "lstm": 0.4,
+            },
+            [
+                "Here linear is 0.3 points higher over 4 speakers (95 % interval -21.5 to +22.0 points)",
+                "not conclusive: 95 % interval of the margin by speaker",
+            ],
+        ),
+    ],
+)
 def test_the_sentences_are_those_of_the_criteria(errors, told):
     text = agrees(result(errors={**ERRORS, **errors}))
     assert all(one in text for one in told), text
@@ -106,7 +160,8 @@ def test_one_seed_decides_nothing():
     of = result(seeds=1)
     assert verdict(EXPERIMENT.criteria(of)) == (
         "**in part** (2 of 4); not distinguishable: linear better than a Bi-LSTM, softmax the most "
-        "accurate")
+        "accurate"
+    )
     text = agrees(of)
     assert "As in the paper" not in text and text.endswith("This is also not conclusive: 1 seed.")
 
@@ -137,8 +192,11 @@ def test_what_was_not_measured_is_not_passed():
 @pytest.mark.parametrize("kinds", [KINDS, ("linear",), ("softmax", "lstm")])
 def test_the_page_tells_errors_times_and_differences(kinds, tmp_path):
     page = EXPERIMENT.page(result(kinds=kinds), Figures(tmp_path, "speech"))
-    text = "\n".join(part if isinstance(part, str) else part.markdown()
-                     for section in page.sections for part in section.parts)
+    text = "\n".join(
+        part if isinstance(part, str) else part.markdown()
+        for section in page.sections
+        for part in section.parts
+    )
     assert len(page.differences) >= 5
     assert "8.08 %" in text and "824" in text  # the paper's, in a table of their own
     if "linear" in kinds:

@@ -14,8 +14,10 @@ def test_rows_stand_at_powers_of_ten_and_the_end():
 
 def test_state_is_the_sum_by_definition():
     random = torch.Generator().manual_seed(7)
-    blocks = [[torch.randn((1, n, 1, 4), generator=random).double() for _ in range(3)]
-              for n in (256, 256, 88)]  # as state_error draws 600 tokens
+    blocks = [
+        [torch.randn((1, n, 1, 4), generator=random).double() for _ in range(3)]
+        for n in (256, 256, 88)
+    ]  # as state_error draws 600 tokens
     k, v = (torch.cat([block[i] for block in blocks], 1)[0, :, 0] for i in (1, 2))
     phi = torch.where(k > 0, k + 1, k.exp())
     got = state_error.state_error(600, heads=1, width=4, seed=7)

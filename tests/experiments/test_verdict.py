@@ -27,9 +27,12 @@ def learner(name="linear", value=1.0, baseline: float | None = 2.0, curves=FLAT,
 
 def line(holds=True, better=None, worse=None, margins=CLEAR, **more):
     """A criterion on one comparison: by default all that speaks for it is there."""
-    evidence = Evidence([better or learner()], [worse or learner("softmax", 1.9)], margins,
-                        **{key: more.pop(key) for key in ("seeds", "unit", "need", "slack")
-                           if key in more})
+    evidence = Evidence(
+        [better or learner()],
+        [worse or learner("softmax", 1.9)],
+        margins,
+        **{key: more.pop(key) for key in ("seeds", "unit", "need", "slack") if key in more},
+    )
     return Criterion("x", "", "", holds, evidence=[evidence], **more)
 
 
@@ -47,7 +50,8 @@ def test_what_is_ahead_must_beat_its_baseline():
     behind may be as bad as it likes."""
     below = learner("linear", 2.1)
     assert mark(line(better=below)) == (
-        "**not reached**: linear 2.1 does not beat the trivial baseline's 2")
+        "**not reached**: linear 2.1 does not beat the trivial baseline's 2"
+    )
     assert outcome(line(worse=learner("softmax", 2.5))) is Outcome.HOLDS
     against = (-1.0, -1.1, -1.2)
     assert outcome(line(False, worse=below, margins=against, opposite=True)) is Outcome.NOT_REACHED
@@ -56,15 +60,28 @@ def test_what_is_ahead_must_beat_its_baseline():
 
 
 def test_accuracies_beat_a_baseline_from_above():
-    for value, want in ((0.4, Outcome.HOLDS), (0.2, Outcome.NOT_REACHED), (0.25, Outcome.NOT_REACHED)):
+    for value, want in (
+        (0.4, Outcome.HOLDS),
+        (0.2, Outcome.NOT_REACHED),
+        (0.25, Outcome.NOT_REACHED),
+    ):
         one = learner("linear", value, 0.25, [], higher=True)
         assert outcome(line(better=one)) is want
 
 
 def test_what_is_held_against_a_bound_must_beat_its_baseline_too():
     for holds in (True, False):
-        alone = Criterion("x", "", "", holds, evidence=[
-            Evidence([learner(value=2.1)], [], tuple((1 if holds else -1) * one for one in CLEAR))])
+        alone = Criterion(
+            "x",
+            "",
+            "",
+            holds,
+            evidence=[
+                Evidence(
+                    [learner(value=2.1)], [], tuple((1 if holds else -1) * one for one in CLEAR)
+                )
+            ],
+        )
         assert outcome(alone) is Outcome.NOT_REACHED
 
 
@@ -74,7 +91,9 @@ def test_what_is_behind_must_not_be_about_to_catch_up():
     assert late_gain(falling) == pytest.approx(0.1)
     assert outcome(line(worse=falling, need=0.81)) is Outcome.HOLDS
     assert outcome(line(worse=falling, need=0.79)) is Outcome.NOT_REACHED
-    assert "softmax is still falling, by 0.1 in the last quarter" in mark(line(worse=falling, need=0.7))
+    assert "softmax is still falling, by 0.1 in the last quarter" in mark(
+        line(worse=falling, need=0.7)
+    )
     # what the interval measures is needed where nothing else is said
     assert outcome(line(worse=falling, margins=(0.69, 0.7, 0.71))) is Outcome.NOT_REACHED
     assert outcome(line(worse=falling)) is Outcome.HOLDS
@@ -100,8 +119,7 @@ def test_a_hundredth_of_the_baseline_is_flat():
 def test_fewer_than_three_replicates():
     assert outcome(line(margins=(1.0, 1.001))) is Outcome.NOT_DISTINGUISHABLE
     assert mark(line(margins=(), seeds=1)) == "**not distinguishable**: 1 seed"
-    assert mark(line(margins=(1.0, 1.0), unit="speaker")) == (
-        "**not distinguishable**: 2 speakers")
+    assert mark(line(margins=(1.0, 1.0), unit="speaker")) == ("**not distinguishable**: 2 speakers")
     assert mark(line(margins=CLEAR, unit="speaker", seeds=2)) == "**not distinguishable**: 2 seeds"
     assert outcome(line(margins=(), seeds=3)) is Outcome.HOLDS
 
@@ -135,19 +153,23 @@ def test_interval_is_students():
     assert (low, high) == pytest.approx((2 - 2.4843, 2 + 2.4843), abs=1e-3)
     assert interval((1.0,)) is None and interval((2.0, 2.0)) == (2.0, 2.0)
     many = interval([0.0, 1.0] * 250) or (0, 0)
-    assert many[1] - many[0] == pytest.approx(2 * 1.98 * 0.5005 / 500 ** 0.5, rel=1e-3)
+    assert many[1] - many[0] == pytest.approx(2 * 1.98 * 0.5005 / 500**0.5, rel=1e-3)
 
 
 def test_each_comparison_counts():
     """All of them where the criterion holds; one clear miss is enough for one that does not."""
-    clear, wide = Evidence([learner()], [learner(value=1.9)], CLEAR), Evidence(
-        [learner()], [learner(value=1.9)], (-0.2, 0.1, 1.0))
+    clear, wide = (
+        Evidence([learner()], [learner(value=1.9)], CLEAR),
+        Evidence([learner()], [learner(value=1.9)], (-0.2, 0.1, 1.0)),
+    )
     missed = dataclasses.replace(clear, margins=tuple(-one for one in CLEAR))
     assert outcome(Criterion("x", "", "", True, evidence=[clear, wide])) is (
-        Outcome.NOT_DISTINGUISHABLE)
+        Outcome.NOT_DISTINGUISHABLE
+    )
     assert outcome(Criterion("x", "", "", False, evidence=[missed, wide])) is Outcome.FAILS
     assert outcome(Criterion("x", "", "", False, evidence=[clear, wide])) is (
-        Outcome.NOT_DISTINGUISHABLE)
+        Outcome.NOT_DISTINGUISHABLE
+    )
 
 
 def test_not_reached_comes_first_and_both_are_told():
@@ -173,21 +195,39 @@ def test_verdicts_name_them():
     assert parts(few) == "**not distinguishable** (0 of 1): a"
     assert parts(no, few) == "**not distinguishable** (0 of 2): b; not shown: a"
     assert parts(lost, few, no) == (
-        "**not reached** (0 of 3): a; not shown: c; not distinguishable: b")
-    assert parts(lost, few, no, opposite) == ("**contradicted here** (0 of 4): d; not shown: c; "
-                                              "not distinguishable: b; not reached: a")
+        "**not reached** (0 of 3): a; not shown: c; not distinguishable: b"
+    )
+    assert parts(lost, few, no, opposite) == (
+        "**contradicted here** (0 of 4): d; not shown: c; not distinguishable: b; not reached: a"
+    )
     assert parts(lost, few, no, opposite, yes) == (
         "**in part** (1 of 5); not shown: c; not distinguishable: b; not reached: a; "
-        "contradicted here: d")
+        "contradicted here: d"
+    )
 
 
 def test_every_word_of_a_verdict_is_explained():
-    lines = [Criterion("a", "", "", True), Criterion("b", "", "", False),
-             Criterion("c", "", "", False, opposite=True), line(better=learner(value=2.1)),
-             line(margins=(1.0,))]
-    words = {word for n in range(1, 32) for word in re.findall(r"\*\*(.+?)\*\*", verdict(
-        [one for i, one in enumerate(lines) if n >> i & 1]))}
-    assert words == {"shown", "in part", "not shown", "contradicted here", "not reached",
-                     "not distinguishable"}
+    lines = [
+        Criterion("a", "", "", True),
+        Criterion("b", "", "", False),
+        Criterion("c", "", "", False, opposite=True),
+        line(better=learner(value=2.1)),
+        line(margins=(1.0,)),
+    ]
+    words = {
+        word
+        for n in range(1, 32)
+        for word in re.findall(
+            r"\*\*(.+?)\*\*", verdict([one for i, one in enumerate(lines) if n >> i & 1])
+        )
+    }
+    assert words == {
+        "shown",
+        "in part",
+        "not shown",
+        "contradicted here",
+        "not reached",
+        "not distinguishable",
+    }
     for word in words:
         assert f"**{word.capitalize()}**" in report._VERDICTS

@@ -4,6 +4,7 @@ containerfile_test.py SOURCE
 Stages, copied files, packages and pins are those of the tree; the steps themselves are
 what the test of the wheel runs.
 """
+
 import pathlib
 import re
 import shlex
@@ -44,15 +45,18 @@ def main():
                 check(all((SOURCE / source).exists() for source in sources), rest)
 
     runs = [rest for name, rest in found if name == "RUN"]
-    section = re.search(r"\[base\]\n(.*?)\n\[", (SOURCE / "scripts/packages.txt").read_text(),
-                        re.DOTALL)
+    section = re.search(
+        r"\[base\]\n(.*?)\n\[", (SOURCE / "scripts/packages.txt").read_text(), re.DOTALL
+    )
     assert section is not None
     listed = {line.split("|")[0].strip() for line in section.group(1).splitlines()}
     asked = re.search(r"--no-install-recommends(.*?)&&", runs[0])
     assert asked is not None
     installed = set(asked.group(1).split())
     check(installed <= listed, installed - listed)
-    needed = set(re.findall(r'", "([a-z0-9-]+)"\)', (SOURCE / "cmake/wheel_backend.py").read_text()))
+    needed = set(
+        re.findall(r'", "([a-z0-9-]+)"\)', (SOURCE / "cmake/wheel_backend.py").read_text())
+    )
     check(len(needed) >= 8 and needed <= installed, needed - installed)
 
     # Every pin that a step picks out of requirements.txt is there.
@@ -66,7 +70,9 @@ def main():
 
     # The image runs the wheel's program, not as root; the build context is small.
     last = dict(found)
-    check(shlex.split(last["ENTRYPOINT"].strip("[]")) == ["tarn"] and last["USER"] == "nobody", last)
+    check(
+        shlex.split(last["ENTRYPOINT"].strip("[]")) == ["tarn"] and last["USER"] == "nobody", last
+    )
     ignored = (SOURCE / ".dockerignore").read_text().split()
     check({".git", "build*", ".venv*", "models", "dist"} <= set(ignored), ignored)
 

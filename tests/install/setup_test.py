@@ -3,6 +3,7 @@
 The distribution's programs are stand-ins on PATH that write down how they were called,
 and /etc/os-release is a file of the test. Nothing is installed.
 """
+
 import importlib
 import os
 import pathlib
@@ -15,7 +16,7 @@ RELEASES = {
     "debian": 'NAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="12"\n',
     "ubuntu": 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n',
     "mint": 'ID=linuxmint\nID_LIKE="ubuntu debian"\n',
-    "fedora": 'ID=fedora\nVERSION_ID=42\n',
+    "fedora": "ID=fedora\nVERSION_ID=42\n",
     "rocky": 'ID="rocky"\nID_LIKE="rhel centos fedora"\n',
     "arch": "ID=arch\n",
 }
@@ -57,17 +58,28 @@ def machine(folder, release, missing, managers, root=True):
     for manager in managers:
         stand_in(programs, manager, log)
     cases = "|".join(missing) or "none"
-    stand_in(programs, "dpkg-query",
-             f'case "${{@: -1}}" in {cases}) exit 1;; esac; echo -n "install ok installed"')
-    stand_in(programs, "rpm", "shift 2; for p in \"$@\"; do case \"$p\" in "
-             f"{cases}) echo \"no package provides $p\";; *) echo \"$p-1.0\";; esac; done; exit 1")
+    stand_in(
+        programs,
+        "dpkg-query",
+        f'case "${{@: -1}}" in {cases}) exit 1;; esac; echo -n "install ok installed"',
+    )
+    stand_in(
+        programs,
+        "rpm",
+        'shift 2; for p in "$@"; do case "$p" in '
+        f'{cases}) echo "no package provides $p";; *) echo "$p-1.0";; esac; done; exit 1',
+    )
     (folder / "log").write_text("")
     return {"PATH": str(programs), "TARN_OS_RELEASE": str(folder / "os-release")}
 
 
 def setup(folder, environment, *arguments):
-    done = subprocess.run([SOURCE / "scripts" / "setup.sh", "--lean", *arguments],
-                          env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [SOURCE / "scripts" / "setup.sh", "--lean", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     return done, (folder / "log").read_text().splitlines()
 
 
@@ -97,13 +109,22 @@ def main(folder):
         # The distribution's installer is missing: its names.
         environment = machine(folder, RELEASES[name], missing, [])
         done, log = setup(folder, environment)
-        check(done.returncode == 1 and f"{manager} is not here" in done.stderr
-              and missing[1] in done.stderr, name, done.stderr)
+        check(
+            done.returncode == 1
+            and f"{manager} is not here" in done.stderr
+            and missing[1] in done.stderr,
+            name,
+            done.stderr,
+        )
 
     environment = machine(folder, RELEASES["arch"], ["cmake"], [])
     done, _ = setup(folder, environment)
-    check(done.returncode == 1 and "neither Debian, Ubuntu nor Fedora" in done.stderr
-          and "  cmake\n" in done.stderr, done.stderr)
+    check(
+        done.returncode == 1
+        and "neither Debian, Ubuntu nor Fedora" in done.stderr
+        and "  cmake\n" in done.stderr,
+        done.stderr,
+    )
 
     # A section with its own names, and one that a distribution does not have.
     cross = "gcc-c++-aarch64-linux-gnu"

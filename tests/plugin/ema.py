@@ -1,7 +1,7 @@
 """The family of ema.h in Python: its row of the registry and its module.
 
-    u_t = W_in x_t,  h_t = a h_{t-1} + (1 - a) u_t,  y_t = W_out h_t,
-    a = least + (1 - least) sigmoid(decay)
+u_t = W_in x_t,  h_t = a h_{t-1} + (1 - a) u_t,  y_t = W_out h_t,
+a = least + (1 - least) sigmoid(decay)
 """
 
 import torch

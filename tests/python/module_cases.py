@@ -189,9 +189,7 @@ def _models() -> dict[str, Case]:
             _model(plain, "gated-full", positions="rotary"), tokens
         ),
         "LanguageModel favor": Case(_model(plain, feature_map="favor", stabilise=True), tokens),
-        "LanguageModel swiglu": Case(
-            _model(plain, norm_kind="rms", feed_forward="swiglu"), tokens
-        ),
+        "LanguageModel swiglu": Case(_model(plain, norm_kind="rms", feed_forward="swiglu"), tokens),
         "LanguageModel channel-mix": Case(
             _model(plain, "rwkv7", feed_forward="channel-mix", norm="post"), tokens
         ),

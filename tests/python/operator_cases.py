@@ -92,9 +92,9 @@ CASES = {
     ),
     "linear packed state": (
         ops.linear_attention,
-        lambda x: ops.linear_attention(*[_one_row(x)] * 3, cu_seqlens=STARTS, return_state=True)[
+        lambda x: ops.linear_attention(*[_one_row(x)] * 3, cu_seqlens=STARTS, return_state=True)[1][
             1
-        ][1],
+        ],
     ),
     "linear value heads": (
         ops.linear_attention,
@@ -254,15 +254,16 @@ CASES = {
     "short convolution final state": (
         ops.short_convolution,
         lambda x: ops.short_convolution(
-            x.flatten(2), _taps(x), activation="none", initial_state=x[:, :3].flatten(2),
+            x.flatten(2),
+            _taps(x),
+            activation="none",
+            initial_state=x[:, :3].flatten(2),
             return_state=True,
         )[1],
     ),
     "short convolution packed": (
         ops.short_convolution,
-        lambda x: ops.short_convolution(
-            _one_row(x).flatten(2), _taps(x), cu_seqlens=STARTS
-        ),
+        lambda x: ops.short_convolution(_one_row(x).flatten(2), _taps(x), cu_seqlens=STARTS),
     ),
     "elementwise recurrence": (
         ops.elementwise_recurrence,
@@ -273,7 +274,9 @@ CASES = {
     "elementwise recurrence final state": (
         ops.elementwise_recurrence,
         lambda x: ops.elementwise_recurrence(
-            x.flatten(2), _gates(x).flatten(2), initial_state=x[:, 1].flatten(1),
+            x.flatten(2),
+            _gates(x).flatten(2),
+            initial_state=x[:, 1].flatten(1),
             return_state=True,
         )[1],
     ),
@@ -306,9 +309,7 @@ CASES = {
     ),
     "local causal": (
         ops.local_attention,
-        lambda x: ops.local_attention(
-            x, x, x, local_context=4, causal=True, key_lengths=LENGTHS
-        ),
+        lambda x: ops.local_attention(x, x, x, local_context=4, causal=True, key_lengths=LENGTHS),
     ),
     "top-k": (
         ops.exact_topk_attention,
@@ -317,9 +318,7 @@ CASES = {
     "affine": (ops.affine, lambda x: ops.affine(x, _weight(x, 0), _row(x, 1))),
     "feed-forward": (
         ops.feed_forward,
-        lambda x: ops.feed_forward(
-            x, _weight(x, 0), _row(x, 1), _weight(x, 1), activation="gelu"
-        ),
+        lambda x: ops.feed_forward(x, _weight(x, 0), _row(x, 1), _weight(x, 1), activation="gelu"),
     ),
     "feed-forward dropout": (
         ops.feed_forward,

@@ -5,5 +5,6 @@ import os
 import pathlib
 
 BUILD = pathlib.Path(
-    os.environ.get("TARN_BUILD_DIR") or pathlib.Path(os.environ.get("TARN_LIBRARY", "build/x")).parent
+    os.environ.get("TARN_BUILD_DIR")
+    or pathlib.Path(os.environ.get("TARN_LIBRARY", "build/x")).parent
 )

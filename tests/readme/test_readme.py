@@ -2,6 +2,7 @@
 looks like a clone (links to the tree, an output folder of its own). `make demo`
 is cut to 30 steps and so are other trainings; `make build`, `make runtime` and
 `make test`, of which this is a part, and `make paper` (the test paper-quick) are left out."""
+
 import os
 import pathlib
 import re
@@ -39,9 +40,16 @@ def shorten(command):
 
 def run(command, folder):
     environment = dict(os.environ, TARN_PYTHON=PYTHON)
-    done = subprocess.run(command, cwd=folder, env=environment, text=True, errors="replace",
-                          stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=2400)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=2400,
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
 

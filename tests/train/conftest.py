@@ -73,10 +73,7 @@ def log(folder):
 def figures(folder):
     """The log without the fields of time and rate."""
     timed = ("tokens_per_s", "elapsed_s", "cpu_s")
-    return [
-        {key: value for key, value in line.items() if key not in timed}
-        for line in log(folder)
-    ]
+    return [{key: value for key, value in line.items() if key not in timed} for line in log(folder)]
 
 
 def digest(path):
@@ -93,10 +90,7 @@ def products(folder):
 
 def fortunes(records, seed=1):
     draw = random.Random(seed)
-    lines = (
-        " ".join(draw.choices(WORDS, k=draw.randint(3, 25)))
-        for _ in range(records)
-    )
+    lines = (" ".join(draw.choices(WORDS, k=draw.randint(3, 25))) for _ in range(records))
     return "".join(f"{line}.\n%\n" for line in lines)
 
 

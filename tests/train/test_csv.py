@@ -42,10 +42,20 @@ def test_the_same_examples_as_a_file_with_tabs(tmp_path):
     others = [
         (plain, []),
         (tmp_path / "x.csv.gz", []),
-        (write(tmp_path / "bom.CSV", table, encoding="utf-8-sig", lineterminator="\n",
-               quoting=csv.QUOTE_ALL), []),
-        (write(tmp_path / "named.csv", swapped, ("id", "review", "stars")),
-         ["--text-column", "review", "--label-column", "stars"]),
+        (
+            write(
+                tmp_path / "bom.CSV",
+                table,
+                encoding="utf-8-sig",
+                lineterminator="\n",
+                quoting=csv.QUOTE_ALL,
+            ),
+            [],
+        ),
+        (
+            write(tmp_path / "named.csv", swapped, ("id", "review", "stars")),
+            ["--text-column", "review", "--label-column", "stars"],
+        ),
     ]
     runs = []
     for i, (path, flags) in enumerate([(tmp_path / "x.tsv", []), *others]):
@@ -60,17 +70,30 @@ def test_the_same_examples_as_a_file_with_tabs(tmp_path):
     assert again.returncode == 2 and "--text-column: want review" in again.stderr
 
 
-@pytest.mark.parametrize("text, code, words", [
-    ("review,stars\na,b\n", 3, ":1: want a header with columns 'label' and 'text', or the names"),
-    ("label,text\nx,y\nz\n", 3, ":3: want 2 fields, as in the header, got 1"),
-    ("label,text\nx,\"y\n\nz\n", 3, ":2: want a closing quote"),
-    ("label,text\nx,\n", 3, ":2: want column 'text' not empty"),
-    ("label;text\nx;y\n", 3, "(fields are separated by commas)"),
-    ("label,text\nx," + "y" * (1 << 21) + "\n", 3, ":2: want a record of at most 1048576 bytes"),
-])
+@pytest.mark.parametrize(
+    "text, code, words",
+    [
+        (
+            "review,stars\na,b\n",
+            3,
+            ":1: want a header with columns 'label' and 'text', or the names",
+        ),
+        ("label,text\nx,y\nz\n", 3, ":3: want 2 fields, as in the header, got 1"),
+        ('label,text\nx,"y\n\nz\n', 3, ":2: want a closing quote"),
+        ("label,text\nx,\n", 3, ":2: want column 'text' not empty"),
+        ("label;text\nx;y\n", 3, "(fields are separated by commas)"),
+        (
+            "label,text\nx," + "y" * (1 << 21) + "\n",
+            3,
+            ":2: want a record of at most 1048576 bytes",
+        ),
+    ],
+)
 def test_hostile_files_end_with_status_3_and_the_line(text, code, words, tmp_path):
     (tmp_path / "x.csv").write_text(text)
-    done = train("--arch", "encoder", "--data", tmp_path / "x.csv", "--out", tmp_path / "out", *SMALL)
+    done = train(
+        "--arch", "encoder", "--data", tmp_path / "x.csv", "--out", tmp_path / "out", *SMALL
+    )
     assert done.returncode == code and done.stdout == "", done.stderr
     assert words in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "out" / "model.safetensors").exists()

@@ -16,8 +16,12 @@ BUILD = pathlib.Path(PROGRAM).resolve().parent
 def demo(name, out):
     environment = dict(os.environ, OUT=str(out), BUILD=str(BUILD), STEPS="12", THREADS="1")
     done = subprocess.run(
-        [sys.executable, "-B", "scripts/run_demo.py", name], cwd=ROOT, env=environment,
-        capture_output=True, text=True, timeout=1200,
+        [sys.executable, "-B", "scripts/run_demo.py", name],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads((out / f"{name}.json").read_text())

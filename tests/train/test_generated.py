@@ -68,8 +68,10 @@ def test_a_run_that_stops_and_goes_on_makes_the_same_bits(straight, tmp_path):
         (["--generator", "mqar", "--seq-len", "64", "--symbols", "64"], "--symbols"),
         (["--generator", "copy", "--arch", "seq2seq"], "task"),
         (["--generator", "copy", "--eval-metric", "error"], "--eval-metric"),
-        (["--tokenizer", "ids", "--data", __file__],
-         "--generator: want a generator for --tokenizer ids, got none"),
+        (
+            ["--tokenizer", "ids", "--data", __file__],
+            "--generator: want a generator for --tokenizer ids, got none",
+        ),
     ],
 )
 def test_wrong_use_is_one_line(tmp_path, flags, named):
@@ -80,22 +82,43 @@ def test_wrong_use_is_one_line(tmp_path, flags, named):
 
 
 def test_recall_trains_and_stays_finite(tmp_path):
-    result = train("--out", tmp_path / "run", "--preset", "mqar", "--d-model", "16", "--batch",
-                   "4", "--steps", "6", "--eval-every", "3", "--eval-windows", "8",
-                   "--threads", "1", "--attention", "full", "--mqar-distract", "true")
+    result = train(
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        "mqar",
+        "--d-model",
+        "16",
+        "--batch",
+        "4",
+        "--steps",
+        "6",
+        "--eval-every",
+        "3",
+        "--eval-windows",
+        "8",
+        "--threads",
+        "1",
+        "--attention",
+        "full",
+        "--mqar-distract",
+        "true",
+    )
     assert result.returncode == 0, result.stderr
     assert "held out loss" in result.stderr + result.stdout
     assert log(tmp_path / "run")[-1]["tokens"] == 6 * 4 * 8
 
 
-GENOME = ("--d-model 16 --n-layers 1 --n-heads 2 --batch 2 --seq-len 32 --steps 4 --threads 1 "
-          "--eval-every 2 --eval-windows 8 --sample-every 0 --records fasta").split()
+GENOME = (
+    "--d-model 16 --n-layers 1 --n-heads 2 --batch 2 --seq-len 32 --steps 4 --threads 1 "
+    "--eval-every 2 --eval-windows 8 --sample-every 0 --records fasta"
+).split()
 
 
 def test_a_packed_genome_trains_like_its_letters(tmp_path):
     draw = random.Random(1)
     letters = "".join(draw.choices("ACGT", k=9000))
-    lines = [letters[i:i + 60].lower() for i in range(0, len(letters), 60)]
+    lines = [letters[i : i + 60].lower() for i in range(0, len(letters), 60)]
     genome = "\n".join([">g one", *lines, ""])
     (tmp_path / "g.fa").write_text(genome)
     (tmp_path / "g.fa.gz").write_bytes(gzip.compress(genome.encode()))
@@ -110,8 +133,17 @@ def test_a_packed_genome_trains_like_its_letters(tmp_path):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("bad", [b"ACGT", b">a\nAC1\n", b">a\n", b">a\n>b\nA\n", b"\x1f\x8b\x08\x00",
-                                 gzip.compress(b">a\nACGT\n" * 99)[:-4]])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"ACGT",
+        b">a\nAC1\n",
+        b">a\n",
+        b">a\n>b\nA\n",
+        b"\x1f\x8b\x08\x00",
+        gzip.compress(b">a\nACGT\n" * 99)[:-4],
+    ],
+)
 def test_bad_genomes_are_refused_before_any_work(tmp_path, bad):
     (tmp_path / "bad").write_bytes(bad)
     result = train("--data", tmp_path / "bad", "--out", tmp_path / "run", *GENOME)
@@ -122,8 +154,11 @@ def test_bad_genomes_are_refused_before_any_work(tmp_path, bad):
 
 @pytest.mark.skipif(not TARN, reason="TARN_PROGRAM names no program tarn")
 def test_the_runtime_speaks_ids(straight):
-    done = subprocess.run([TARN, "generate", str(straight), "--prompt", "1 2 3 0", "--max-tokens",
-                           "5", "--json"], capture_output=True, text=True)
+    done = subprocess.run(
+        [TARN, "generate", str(straight), "--prompt", "1 2 3 0", "--max-tokens", "5", "--json"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     words = json.loads(done.stdout)["text"].split()
     assert len(words) == 5 and all(0 <= int(word) < 6 for word in words)

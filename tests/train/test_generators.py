@@ -54,15 +54,29 @@ def test_published_test_set_agrees():
     lines = gzip.open(path, "rt").read().splitlines()
     assert len(lines) == 10000
     wrong = [
-        line for line in lines
+        line
+        for line in lines
         if listops.evaluate(line.split("\t")[1].split()) != int(line.split("\t")[0])
     ]
     assert not wrong
 
 
 def test_a_set_holds_what_it_says(tmp_path):
-    flags = [str(tmp_path), "--min-len", "20", "--max-len", "60", "--train", "300",
-             "--valid", "40", "--test", "50", "--seed", "3"]
+    flags = [
+        str(tmp_path),
+        "--min-len",
+        "20",
+        "--max-len",
+        "60",
+        "--train",
+        "300",
+        "--valid",
+        "40",
+        "--test",
+        "50",
+        "--seed",
+        "3",
+    ]
     assert listops.main(flags) == 0
     facts = json.loads((tmp_path / "listops.json").read_text())
     seen = []
@@ -115,8 +129,24 @@ def test_trees_follow_the_definition():
 
 
 def test_bounds_that_hold_too_few_trees_are_said(tmp_path):
-    assert listops.main([str(tmp_path), "--min-len", "0", "--max-len", "2", "--train", "20",
-                         "--valid", "0", "--test", "0"]) == 2
+    assert (
+        listops.main(
+            [
+                str(tmp_path),
+                "--min-len",
+                "0",
+                "--max-len",
+                "2",
+                "--train",
+                "20",
+                "--valid",
+                "0",
+                "--test",
+                "0",
+            ]
+        )
+        == 2
+    )
     with pytest.raises(SystemExit):
         listops.parse([str(tmp_path), "--min-len", "5", "--max-len", "6"])
 
@@ -128,8 +158,16 @@ def test_pronunciations(tmp_path):
     draw = random.Random(1)
     words = {"".join(draw.choices("aeimnorst", k=5)) for _ in range(700)}
     names.write_text("\n".join([*sorted(words), "Emma", "emma ", "zo\u00eb"]))
-    command = [sys.executable, "-B", ROOT / "scripts/make_pronunciations.py", tmp_path,
-               "--names", names, "--held-out", "50"]
+    command = [
+        sys.executable,
+        "-B",
+        ROOT / "scripts/make_pronunciations.py",
+        tmp_path,
+        "--names",
+        names,
+        "--held-out",
+        "50",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     facts = json.loads((tmp_path / "pronunciations.json").read_text())

@@ -26,10 +26,13 @@ def pictures(count, seed=1):
     images = []
     for _ in range(count):
         row = draw.randrange(HEIGHT)
-        images.append(bytes(
-            draw.randint(230, 255) if y == row else draw.randint(0, 20)
-            for y in range(HEIGHT) for _ in range(WIDTH)
-        ))
+        images.append(
+            bytes(
+                draw.randint(230, 255) if y == row else draw.randint(0, 20)
+                for y in range(HEIGHT)
+                for _ in range(WIDTH)
+            )
+        )
     return images
 
 
@@ -68,8 +71,17 @@ def test_figures_and_files_of_a_run(straight):
     lines = log(out)
     assert [line["step"] for line in lines] == list(range(1, 61))
     always = {
-        "step", "loss", "bits_per_dim", "lr", "grad_norm", "tokens", "tokens_per_s",
-        "elapsed_s", "cpu_s", "device", "precision",
+        "step",
+        "loss",
+        "bits_per_dim",
+        "lr",
+        "grad_norm",
+        "tokens",
+        "tokens_per_s",
+        "elapsed_s",
+        "cpu_s",
+        "device",
+        "precision",
     }
     for line in lines:
         looked = {"val_loss", "val_bits_per_dim"} if line["step"] % 20 == 0 else set()
@@ -102,8 +114,9 @@ def test_packed_data_and_rows_split_otherwise_make_the_same_run(data, straight, 
     assert logs[0] == pytest.approx(logs[1], rel=1e-4)
 
 
-@pytest.mark.parametrize("more", [[], ["--attention", "full", "--positions", "learned",
-                                       "--position-combine", "add"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--attention", "full", "--positions", "learned", "--position-combine", "add"]]
+)
 def test_a_resumed_run_makes_the_same_bits(more, data, straight, tmp_path):
     flags = ["--data", data / "train", "--held-out", data / "test", *SMALL, *more]
     whole, out = straight[0], tmp_path / "out"
@@ -126,8 +139,7 @@ def test_pooled_and_coloured(data, tmp_path):
     assert train("--data", data / "train", "--pool", 2, "--out", out, *flags).returncode == 0
     assert json.loads((out / "config.json").read_text())["image"]["width"] == WIDTH // 2
     out = tmp_path / "cifar"
-    result = train("--data", data / "cifar", "--pool", 8, "--out", out, *flags,
-                   "--sample-every", 2)
+    result = train("--data", data / "cifar", "--pool", 8, "--out", out, *flags, "--sample-every", 2)
     assert result.returncode == 0, result.stderr
     image = json.loads((out / "config.json").read_text())["image"]
     assert (image["height"], image["channels"]) == (4, 3)
@@ -136,8 +148,18 @@ def test_pooled_and_coloured(data, tmp_path):
 
 
 def test_going_on_from_a_model_and_another_pool(data, straight, tmp_path):
-    flags = ["--init", straight[0], "--data", data / "train", "--steps", 2, "--threads", 1,
-             "--sample-every", 0]
+    flags = [
+        "--init",
+        straight[0],
+        "--data",
+        data / "train",
+        "--steps",
+        2,
+        "--threads",
+        1,
+        "--sample-every",
+        0,
+    ]
     assert train(*flags, "--out", tmp_path / "next").returncode == 0
     refused = train(*flags, "--pool", 2, "--out", tmp_path / "small")
     assert refused.returncode == 3 and "6 x 8 x 1" in refused.stderr
@@ -181,9 +203,27 @@ def test_errors_come_before_work_in_one_line(case, tmp_path):
 
 def test_plateau_lowers_the_rate_and_resumes_to_the_bit(data, tmp_path):
     flags = [
-        "--data", data / "train", "--held-out", data / "test", *SMALL, "--schedule", "plateau",
-        "--decay-patience", 2, "--decay-factor", 0.5, "--eval-every", 2, "--checkpoint-every", 3,
-        "--lr", 0.05, "--lr-min", 0.002, "--steps", 80,
+        "--data",
+        data / "train",
+        "--held-out",
+        data / "test",
+        *SMALL,
+        "--schedule",
+        "plateau",
+        "--decay-patience",
+        2,
+        "--decay-factor",
+        0.5,
+        "--eval-every",
+        2,
+        "--checkpoint-every",
+        3,
+        "--lr",
+        0.05,
+        "--lr-min",
+        0.002,
+        "--steps",
+        80,
     ]
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert train(*flags, "--out", whole).returncode == 0

@@ -7,8 +7,17 @@ import subprocess
 import pytest
 from conftest import PROGRAM, TINY, figures, log, products, train
 
-HYBRID = [*TINY, "--layers", "linear,full", "--norm-kind", "rms", "--feed-forward", "swiglu",
-          "--schedule", "constant"]
+HYBRID = [
+    *TINY,
+    "--layers",
+    "linear,full",
+    "--norm-kind",
+    "rms",
+    "--feed-forward",
+    "swiglu",
+    "--schedule",
+    "constant",
+]
 
 
 def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):

@@ -8,8 +8,22 @@ import pytest
 from conftest import TINY, WORDS, figures, log, products, train
 
 # A rate at which held-out losses soon rise: the run ends long before its steps.
-RISING = [*TINY, "--threads", "1", "--lr", "0.3", "--schedule", "constant", "--eval-every", "2",
-          "--long-every", "0", "--steps", "400", "--patience"]
+RISING = [
+    *TINY,
+    "--threads",
+    "1",
+    "--lr",
+    "0.3",
+    "--schedule",
+    "constant",
+    "--eval-every",
+    "2",
+    "--long-every",
+    "0",
+    "--steps",
+    "400",
+    "--patience",
+]
 SAME = ("model.safetensors", "checkpoint/optimizer.safetensors")
 
 
@@ -50,8 +64,10 @@ def test_a_run_stops_at_the_evaluation_that_its_log_says(text, tmp_path, patienc
     lines = log(out)
     last, best = stop_of(lines, patience, "val_bits_per_byte")
     assert lines[-1]["step"] == last < 400
-    assert (f"stopped early: {patience} evaluations in a row (--patience) were not better than "
-            in done.stdout)
+    assert (
+        f"stopped early: {patience} evaluations in a row (--patience) were not better than "
+        in done.stdout
+    )
     assert f" at step {best}, the model in {out}/best\n" in done.stdout
     state = json.loads((out / "checkpoint" / "train.json").read_text())
     assert (state["step"], state["best_step"], state["since_best"]) == (last, best, patience)
@@ -68,8 +84,10 @@ def test_a_resumed_run_stops_where_the_whole_one_does(text, tmp_path):
     ran("--out", parts, "--resume", "--steps", last - 1)
     ran("--out", parts, "--resume", "--steps", 400, "--patience", 3)
     assert [products(parts)[name] for name in SAME] == [products(whole)[name] for name in SAME]
-    kept = [[{k: v for k, v in line.items() if not k.startswith("val_")} for line in figures(run)]
-            for run in (parts, whole)]
+    kept = [
+        [{k: v for k, v in line.items() if not k.startswith("val_")} for line in figures(run)]
+        for run in (parts, whole)
+    ]
     assert kept[0] == kept[1]
 
 
@@ -96,8 +114,9 @@ def test_resuming_a_stopped_run_trains_no_further_unless_its_patience_grows(text
 def test_it_goes_by_the_metric_of_the_run(tmp_path):
     draw = random.Random(5)
     data = tmp_path / "labels.tsv"
-    data.write_text("".join(f"{draw.choice('xyz')}\t{''.join(draw.choices('abcd', k=9))}\n"
-                            for _ in range(200)))
+    data.write_text(
+        "".join(f"{draw.choice('xyz')}\t{''.join(draw.choices('abcd', k=9))}\n" for _ in range(200))
+    )
     small = [*RISING[:-1], "--arch", "encoder", "--data", data, "--lr", "0.05", "--patience", 2]
     for metric, figure, higher in (("auto", "val_accuracy", True), ("loss", "val_loss", False)):
         out = tmp_path / metric

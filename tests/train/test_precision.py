@@ -56,13 +56,17 @@ def test_losses_come_near_those_of_float32(narrow, wide):
 
 
 def test_the_files_hold_float32(narrow):
-    files = ["model.safetensors", "best/model.safetensors", "checkpoint/model.safetensors",
-             "checkpoint/optimizer.safetensors"]
+    files = [
+        "model.safetensors",
+        "best/model.safetensors",
+        "checkpoint/model.safetensors",
+        "checkpoint/optimizer.safetensors",
+    ]
     assert [dtypes(narrow / one) for one in files] == [{"F32"}] * len(files)
     # The weights are no bfloat16 numbers stored as float32: the low halves are in use.
     raw = (narrow / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
-    words = struct.unpack(f"<{(len(raw) - 8 - size) // 4}I", raw[8 + size:])
+    words = struct.unpack(f"<{(len(raw) - 8 - size) // 4}I", raw[8 + size :])
     used = sum(word & 0xFFFF != 0 for word in words)
     assert used > 0.9 * len(words)
 
@@ -81,8 +85,18 @@ def test_a_run_that_stops_and_goes_on_makes_the_same_bits(text, narrow, tmp_path
 
 def test_another_precision_is_another_run(text, narrow):
     before = products(narrow)
-    result = train("--data", text, "--out", narrow, *TINY, "--schedule", "constant",
-                   "--precision", "f32", "--resume")
+    result = train(
+        "--data",
+        text,
+        "--out",
+        narrow,
+        *TINY,
+        "--schedule",
+        "constant",
+        "--precision",
+        "f32",
+        "--resume",
+    )
     assert result.returncode == 2
     assert "--precision: want bf16 as the run began with, got f32" in result.stderr
     assert products(narrow) == before
@@ -95,8 +109,9 @@ def test_what_is_stored_says_where_and_in_what(narrow, wide):
         assert {(one["device"], one["precision"]) for one in log(folder)} == {("cpu", precision)}
 
 
-@pytest.mark.skipif(not pathlib.Path(PROGRAM).with_name("tarn").exists(),
-                    reason="the program tarn is not built")
+@pytest.mark.skipif(
+    not pathlib.Path(PROGRAM).with_name("tarn").exists(), reason="the program tarn is not built"
+)
 def test_info_tells_how_it_was_trained(narrow, tmp_path):
     def info(folder, *flags):
         command = [pathlib.Path(PROGRAM).with_name("tarn"), "info", folder, *flags]

@@ -73,8 +73,10 @@ def test_losses_are_those_of_one_rank(tmp_path, text, pairs, name):
         lines = log(tmp_path / f"r{ranks}")
         assert all(line["ranks"] == ranks and line["exchange_s"] >= 0 for line in lines)
         for key in ("val_loss", "tokens"):
-            wanted, got = ({line["step"]: line[key] for line in of if key in line}
-                           for of in (log(tmp_path / "one"), lines))
+            wanted, got = (
+                {line["step"]: line[key] for line in of if key in line}
+                for of in (log(tmp_path / "one"), lines)
+            )
             assert wanted and got == pytest.approx(wanted, rel=1e-5), key
 
 
@@ -83,8 +85,10 @@ def test_same_bits_again_and_a_file_for_the_other_ranks(tmp_path, text):
     for folder in ("a", "b"):
         ran(*flags, "--out", tmp_path / folder)
     timed = ("exchange_s",)
-    both = [[{k: v for k, v in line.items() if k not in timed}
-             for line in figures(tmp_path / folder)] for folder in ("a", "b")]
+    both = [
+        [{k: v for k, v in line.items() if k not in timed} for line in figures(tmp_path / folder)]
+        for folder in ("a", "b")
+    ]
     assert both[0] == both[1]
     same = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("a", "b")]
     assert same[0] == same[1]
@@ -115,13 +119,29 @@ def test_another_number_of_ranks_goes_on(tmp_path, text, ranks):
     close(losses(tmp_path / "moved"), losses(tmp_path / "one"))
 
 
-@pytest.mark.parametrize(("layers", "positions"), [
-    ("linear", "sinusoidal"), ("linear,full", "rotary"),
-    ("local:local_context=8,linear,aft-simple", "learned")])
+@pytest.mark.parametrize(
+    ("layers", "positions"),
+    [
+        ("linear", "sinusoidal"),
+        ("linear,full", "rotary"),
+        ("local:local_context=8,linear,aft-simple", "learned"),
+    ],
+)
 def test_rows_may_be_cut_over_ranks(tmp_path, text, layers, positions):
     """Whole rows on one rank, halves of them on two, both at once on four."""
-    flags = ["--data", text, *SAME, "--layers", layers, "--n-layers", 3, "--positions", positions,
-             "--seq-len", 17]
+    flags = [
+        "--data",
+        text,
+        *SAME,
+        "--layers",
+        layers,
+        "--n-layers",
+        3,
+        "--positions",
+        positions,
+        "--seq-len",
+        17,
+    ]
     ran(*flags, "--out", tmp_path / "one")
     for ranks in (2, 4) if layers == "linear" else (2,):
         folder = tmp_path / f"r{ranks}"
@@ -140,15 +160,30 @@ def free_port():
 
 def torchrun(*flags, restarts=0, where=("--standalone", "--nproc-per-node", "2")):
     """One agent, in a session of its own, so that its processes can be found."""
-    command = [sys.executable, "-m", "torch.distributed.run", *where,
-               "--max-restarts", str(restarts), "-m", "tarn.train", *map(str, flags)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *where,
+        "--max-restarts",
+        str(restarts),
+        "-m",
+        "tarn.train",
+        *map(str, flags),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     build = pathlib.Path(PROGRAM).resolve().parent
     environment.setdefault("TARN_LIBRARY", str(build / "libtarn_pytorch.so"))
     environment.setdefault("TARN_TRAIN_LIBRARY", str(build / "libtarn_train.so"))
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def workers(agent):
@@ -189,8 +224,18 @@ def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, undi
     if draw % 2 == 0:
         agents = [torchrun(*flags, restarts=3)]
     else:  # as on two machines
-        where = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-                 "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1"]
+        where = [
+            "--nnodes",
+            "2",
+            "--nproc-per-node",
+            "1",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"127.0.0.1:{free_port()}",
+            "--local-addr",
+            "127.0.0.1",
+        ]
         agents = [torchrun(*flags, restarts=3, where=where) for _ in range(2)]
     if wait_for_line(agents[0], tmp_path / "hurt", chance.randint(1, 50)):
         victims = [one for agent in agents for one in workers(agent)]
@@ -204,8 +249,19 @@ def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, undi
 
 def test_a_killed_rank_ends_the_others(tmp_path, text):
     """Without restarts: an exit status, a line on which rank, a checkpoint."""
-    agent = torchrun("--data", text, *TINY, "--steps", 100_000, "--threads", "1", "--timeout", "20",
-                     "--out", tmp_path / "out")
+    agent = torchrun(
+        "--data",
+        text,
+        *TINY,
+        "--steps",
+        100_000,
+        "--threads",
+        "1",
+        "--timeout",
+        "20",
+        "--out",
+        tmp_path / "out",
+    )
     assert wait_for_line(agent, tmp_path / "out", 10)
     os.kill(workers(agent)[-1], signal.SIGKILL)
     _, errors = agent.communicate(timeout=300)
@@ -215,8 +271,19 @@ def test_a_killed_rank_ends_the_others(tmp_path, text):
 
 
 def test_a_killed_rank_is_named_by_the_launcher(tmp_path, text):
-    process = conftest.start("--data", text, *TINY, "--steps", 100_000, "--threads", "1", "--ranks",
-                             2, "--out", tmp_path / "out")
+    process = conftest.start(
+        "--data",
+        text,
+        *TINY,
+        "--steps",
+        100_000,
+        "--threads",
+        "1",
+        "--ranks",
+        2,
+        "--out",
+        tmp_path / "out",
+    )
     assert wait_for_line(process, tmp_path / "out", 5)
     os.kill(workers(process)[-1], signal.SIGKILL)
     _, errors = process.communicate(timeout=300)
@@ -225,8 +292,19 @@ def test_a_killed_rank_is_named_by_the_launcher(tmp_path, text):
 
 
 def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):
-    process = conftest.start("--data", text, *TINY, "--steps", 100_000, "--threads", "1", "--ranks",
-                             2, "--out", tmp_path / "out")
+    process = conftest.start(
+        "--data",
+        text,
+        *TINY,
+        "--steps",
+        100_000,
+        "--threads",
+        "1",
+        "--ranks",
+        2,
+        "--out",
+        tmp_path / "out",
+    )
     assert wait_for_line(process, tmp_path / "out", 5)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
@@ -236,19 +314,30 @@ def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):
     assert step == len(log(tmp_path / "out"))
 
 
-@pytest.mark.parametrize(("flags", "code", "words"), [
-    (["--ranks", 0], 2, "--ranks: want 1 to 1024"),
-    (["--ranks", 2, "--backend", "smoke"], 2, "--backend"),
-    (["--ranks", 2, "--data", "-"], 2, "--data: want files"),
-    (["--ranks", 2, "--data", "nothing.txt"], 3, "nothing.txt"),
-    (["--ranks", 3, "--sequence-parallel", 2], 2, "--sequence-parallel: want a divisor"),
-    (["--sequence-parallel", 2], 2, "--sequence-parallel: want 1, or as many processes"),
-    (["--ranks", 2, "--sequence-parallel", 2, "--arch", "lstm"], 2, "--sequence-parallel: want"),
-    (["--ranks", 2, "--sequence-parallel", 2, "--attention", "conditional-full"], 2,
-     "sequences can be cut over ranks"),
-])
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--ranks", 0], 2, "--ranks: want 1 to 1024"),
+        (["--ranks", 2, "--backend", "smoke"], 2, "--backend"),
+        (["--ranks", 2, "--data", "-"], 2, "--data: want files"),
+        (["--ranks", 2, "--data", "nothing.txt"], 3, "nothing.txt"),
+        (["--ranks", 3, "--sequence-parallel", 2], 2, "--sequence-parallel: want a divisor"),
+        (["--sequence-parallel", 2], 2, "--sequence-parallel: want 1, or as many processes"),
+        (
+            ["--ranks", 2, "--sequence-parallel", 2, "--arch", "lstm"],
+            2,
+            "--sequence-parallel: want",
+        ),
+        (
+            ["--ranks", 2, "--sequence-parallel", 2, "--attention", "conditional-full"],
+            2,
+            "sequences can be cut over ranks",
+        ),
+    ],
+)
 def test_usage_is_refused_as_with_one_rank(tmp_path, flags, code, words):
-    done = train(*flags, "--out", tmp_path / "out", *(() if "--data" in flags else
-                                                      ("--generator", "copy")))
+    done = train(
+        *flags, "--out", tmp_path / "out", *(() if "--data" in flags else ("--generator", "copy"))
+    )
     assert done.returncode == code, done.stderr
     assert words in done.stderr

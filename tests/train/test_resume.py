@@ -50,10 +50,8 @@ def moments(out, draw):
         # While a later checkpoint, a best model, a last model is written.
         lambda: names(out, "checkpoint-21.tmp") or lines(out) >= 24,
         lambda: (names(out, "best-") and lines(out) >= 29) or lines(out) >= 32,
-        lambda: (names(out, "model.safetensors.tmp") and lines(out) >= 35)
-        or lines(out) >= 37,
-        lambda: (names(out, "checkpoint.old") and lines(out) >= 38)
-        or lines(out) >= 41,
+        lambda: (names(out, "model.safetensors.tmp") and lines(out) >= 35) or lines(out) >= 37,
+        lambda: (names(out, "checkpoint.old") and lines(out) >= 38) or lines(out) >= 41,
         *(lambda n=n: lines(out) >= n for n in draw.sample(range(43, 56), 2)),
     ]
 
@@ -88,20 +86,14 @@ def test_killed_between_the_renames_of_a_checkpoint(text, straight, tmp_path):
     if (out / "checkpoint").exists():
         shutil.rmtree(out / "checkpoint.old", ignore_errors=True)
         (out / "checkpoint").rename(out / "checkpoint.old")
-    shutil.copytree(
-        out / "checkpoint.old", out / "checkpoint-21.tmp", dirs_exist_ok=True
-    )
+    shutil.copytree(out / "checkpoint.old", out / "checkpoint-21.tmp", dirs_exist_ok=True)
     result = train("--out", out, "--resume")
     assert result.returncode == 0, result.stderr
     assert_same(out, straight)
 
 
-@pytest.mark.parametrize(
-    "number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-)
-def test_signals_save_and_say_how_to_resume(
-    number, code, text, straight, tmp_path
-):
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_save_and_say_how_to_resume(number, code, text, straight, tmp_path):
     out = tmp_path / "a run"
     process, stderr = stop(number, 10, out, "--data", text, *TINY)
     assert process.returncode == code

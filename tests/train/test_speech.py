@@ -46,13 +46,20 @@ def tone(digit, speaker, index):
 
 
 def recordings():
-    return {f"{digit}_{speaker}_{index}.wav": tone(digit, speaker, index)
-            for digit in range(10) for speaker in ("al", "bo", "cy") for index in range(2)}
+    return {
+        f"{digit}_{speaker}_{index}.wav": tone(digit, speaker, index)
+        for digit in range(10)
+        for speaker in ("al", "bo", "cy")
+        for index in range(2)
+    }
 
 
 # Windows of 25 ms every 10 ms over the recordings of "al"; 44 bytes are the header.
-EPOCH_FRAMES = sum(1 + ((len(contents) - 44) // 2 - 200) // 80
-                   for name, contents in recordings().items() if "_al_" in name)
+EPOCH_FRAMES = sum(
+    1 + ((len(contents) - 44) // 2 - 200) // 80
+    for name, contents in recordings().items()
+    if "_al_" in name
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +76,16 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("flags", [
-    ["--arch", "encoder"],
-    ["--arch", "encoder", "--attention", "full", "--join-frames", "90", "--augment", "1"],
-    ["--arch", "encoder", "--attention", "reformer", "--hash-chunk", "8", "--bits", "4"],
-    ["--arch", "lstm", "--bidirectional", "true"],
-], ids=lambda flags: "-".join(flags[1:4]))
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--arch", "encoder"],
+        ["--arch", "encoder", "--attention", "full", "--join-frames", "90", "--augment", "1"],
+        ["--arch", "encoder", "--attention", "reformer", "--hash-chunk", "8", "--bits", "4"],
+        ["--arch", "lstm", "--bidirectional", "true"],
+    ],
+    ids=lambda flags: "-".join(flags[1:4]),
+)
 def test_every_model_learns(flags, data, tmp_path):
     out = tmp_path / "run"
     result = train("--data", data / "set", "--out", out, *SMALL, *flags)
@@ -98,31 +109,60 @@ def test_every_model_learns(flags, data, tmp_path):
         assert not (folder / "tokenizer.json").exists()
 
 
-@pytest.mark.parametrize("flags", [
-    # Twenty recordings would soon be memorised without the changes of voice.
-    ["--arch", "encoder", "--attention", "full", "--augment", 0.3, "--lr", 0.003,
-     "--steps", 500],
-    ["--arch", "lstm", "--bidirectional", "true", "--steps", 200],
-], ids=lambda flags: flags[1])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        # Twenty recordings would soon be memorised without the changes of voice.
+        [
+            "--arch",
+            "encoder",
+            "--attention",
+            "full",
+            "--augment",
+            0.3,
+            "--lr",
+            0.003,
+            "--steps",
+            500,
+        ],
+        ["--arch", "lstm", "--bidirectional", "true", "--steps", 200],
+    ],
+    ids=lambda flags: flags[1],
+)
 def test_letters_of_tones_are_learned(flags, data, tmp_path):
     """Ten pairs of pitches are read, also those of an unseen speaker, with half the
     errors that blanks alone would make (a quarter of them as measured)."""
     out = tmp_path / "run"
-    flags = [*SMALL, "--d-model", 48, "--dropout", 0, *flags, "--eval-every", 100,
-             "--sample-every", 100]
+    flags = [
+        *SMALL,
+        "--d-model",
+        48,
+        "--dropout",
+        0,
+        *flags,
+        "--eval-every",
+        100,
+        "--sample-every",
+        100,
+    ]
     result = train("--data", data / "set", "--out", out, *flags)
     assert result.returncode == 0, result.stderr
     last = log(out)[-1]
     assert last["val_token_error_rate"] < 0.5 and last["test_token_error_rate"] < 0.5
-    rate = min(line["val_token_error_rate"] for line in log(out)
-               if "val_token_error_rate" in line)
+    rate = min(line["val_token_error_rate"] for line in log(out) if "val_token_error_rate" in line)
     assert f"best token error rate {100 * rate:.2f} %" in result.stdout
     assert " -> " in result.stderr
 
 
 def made(out):
-    names = ["model.safetensors", "config.json", "labels.json", "checkpoint/model.safetensors",
-             "checkpoint/optimizer.safetensors", "best/model.safetensors"]
+    names = [
+        "model.safetensors",
+        "config.json",
+        "labels.json",
+        "checkpoint/model.safetensors",
+        "checkpoint/optimizer.safetensors",
+        "best/model.safetensors",
+    ]
     return {name: digest(pathlib.Path(out) / name) for name in names}
 
 
@@ -157,8 +197,9 @@ ERRORS = {
 def test_errors_come_before_work_in_one_line(case, data, tmp_path):
     code, flags, named = ERRORS[case]
     flags = [flag.format(set=data / "set") for flag in flags]
-    result = train("--data", data / "set", "--arch", "encoder", *SMALL, *flags,
-                   "--out", tmp_path / "out")
+    result = train(
+        "--data", data / "set", "--arch", "encoder", *SMALL, *flags, "--out", tmp_path / "out"
+    )
     assert result.returncode == code, result.stderr
     assert result.stdout == "" and result.stderr.count("\n") == 1
     assert named in result.stderr
@@ -166,8 +207,12 @@ def test_errors_come_before_work_in_one_line(case, data, tmp_path):
 
 
 def test_other_tasks_refuse_the_flags_of_speech(text, tmp_path):
-    for flag, value in (("--join-frames", 9), ("--augment", 1), ("--test-speakers", "a"),
-                        ("--held-out-speakers", "a")):
+    for flag, value in (
+        ("--join-frames", 9),
+        ("--augment", 1),
+        ("--test-speakers", "a"),
+        ("--held-out-speakers", "a"),
+    ):
         result = train("--data", text, "--out", tmp_path / "out", flag, value)
         assert result.returncode == 2 and flag in result.stderr and "ctc" in result.stderr
 

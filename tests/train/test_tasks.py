@@ -65,14 +65,17 @@ CASES = [
 @pytest.mark.parametrize("arch, task, flags", CASES)
 def test_every_architecture_learns(arch, task, flags, data, tmp_path):
     out = tmp_path / "run"
-    result = train("--arch", arch, "--task", task, "--data", data / task, "--out", out,
-                   *SMALL, *flags)
+    result = train(
+        "--arch", arch, "--task", task, "--data", data / task, "--out", out, *SMALL, *flags
+    )
     assert result.returncode == 0, result.stderr
     lines = log(out)
     assert [line["step"] for line in lines] == list(range(1, 61))
     assert lines[-1]["val_loss"] < lines[0]["loss"] - 0.1
     figure = {
-        "lm": "val_bits_per_byte", "classify": "val_accuracy", "seq2seq": "val_token_error_rate",
+        "lm": "val_bits_per_byte",
+        "classify": "val_accuracy",
+        "seq2seq": "val_token_error_rate",
     }[task]
     assert [line["step"] for line in lines if figure in line] == [20, 40, 60]
     for folder in (out, out / "best"):
@@ -88,11 +91,13 @@ def test_every_architecture_learns(arch, task, flags, data, tmp_path):
 
 def test_figures_of_labels_and_targets(data, tmp_path):
     for task, arch, figure in (
-        ("classify", "encoder", "accuracy"), ("seq2seq", "seq2seq", "token error rate")
+        ("classify", "encoder", "accuracy"),
+        ("seq2seq", "seq2seq", "token error rate"),
     ):
         out = tmp_path / task
-        result = train("--arch", arch, "--data", data / task, "--out", out, *SMALL,
-                       "--sample-every", "60")
+        result = train(
+            "--arch", arch, "--data", data / task, "--out", out, *SMALL, "--sample-every", "60"
+        )
         assert result.returncode == 0, result.stderr
         last = log(out)[-1]
         share = last["val_accuracy" if task == "classify" else "val_token_error_rate"]
@@ -181,21 +186,32 @@ ERRORS = {
     "no tab": (3, ["--arch", "encoder", "--data", "{tmp}/notab"], "notab:2"),
     "empty target": (3, ["--arch", "seq2seq", "--data", "{tmp}/empty"], "empty:1"),
     "too long": (3, ["--arch", "encoder", "--data", "{tmp}/long"], "long:2"),
-    "not UTF-8": (3, ["--arch", "encoder", "--data", "{tmp}/bytes", "--tokenizer", "char"],
-                  "bytes:1"),
+    "not UTF-8": (
+        3,
+        ["--arch", "encoder", "--data", "{tmp}/bytes", "--tokenizer", "char"],
+        "bytes:1",
+    ),
     "one label": (3, ["--arch", "encoder", "--data", "{tmp}/one"], "labels"),
     "task of arch": (2, ["--arch", "decoder", "--task", "classify", "--data", "{tmp}/one"], "task"),
     "rnn to targets": (2, ["--arch", "rnn", "--task", "seq2seq", "--data", "{tmp}/one"], "task"),
-    "long rows": (2, ["--arch", "encoder", "--data", "{tmp}/one", "--long-every", "4"],
-                  "--long-every"),
+    "long rows": (
+        2,
+        ["--arch", "encoder", "--data", "{tmp}/one", "--long-every", "4"],
+        "--long-every",
+    ),
     "records": (2, ["--arch", "seq2seq", "--data", "{tmp}/one", "--records", "block"], "--records"),
-    "metric": (2, ["--arch", "seq2seq", "--data", "{tmp}/one", "--eval-metric", "accuracy"],
-               "--eval-metric"),
-    "classes": (2, ["--arch", "encoder", "--data", "{tmp}/one", "--n-classes", "3"],
-                "--n-classes"),
+    "metric": (
+        2,
+        ["--arch", "seq2seq", "--data", "{tmp}/one", "--eval-metric", "accuracy"],
+        "--eval-metric",
+    ),
+    "classes": (2, ["--arch", "encoder", "--data", "{tmp}/one", "--n-classes", "3"], "--n-classes"),
     "no held-out file": (3, ["--data", "{tmp}/one", "--held-out", "{tmp}/none"], "none"),
-    "all held out": (3, ["--arch", "seq2seq", "--data", "{tmp}/one", "--held-out", "{tmp}/one"],
-                     "hold out"),
+    "all held out": (
+        3,
+        ["--arch", "seq2seq", "--data", "{tmp}/one", "--held-out", "{tmp}/one"],
+        "hold out",
+    ),
 }
 
 

@@ -15,8 +15,17 @@ def test_log_has_every_figure(straight):
     lines = log(straight)
     assert [line["step"] for line in lines] == list(range(1, 61))
     always = {
-        "step", "loss", "bits_per_byte", "lr", "grad_norm", "tokens",
-        "tokens_per_s", "elapsed_s", "cpu_s", "device", "precision",
+        "step",
+        "loss",
+        "bits_per_byte",
+        "lr",
+        "grad_norm",
+        "tokens",
+        "tokens_per_s",
+        "elapsed_s",
+        "cpu_s",
+        "device",
+        "precision",
     }
     looked = {"val_loss", "val_bits_per_byte"}
     for line in lines:
@@ -90,16 +99,14 @@ def test_several_files_of_characters(tmp_path):
     config = json.loads((out / "config.json").read_text())
     assert config["model"]["vocab_size"] == len(points)
     # phi has two bytes: a byte costs less than a character.
-    assert any(
-        line["bits_per_byte"] < 0.9999 * line["loss"] / math.log(2)
-        for line in log(out)
-    )
+    assert any(line["bits_per_byte"] < 0.9999 * line["loss"] / math.log(2) for line in log(out))
 
 
 def tarn(*arguments, **options):
     program = pathlib.Path(PROGRAM).with_name("tarn")
-    result = subprocess.run([program, *map(str, arguments)], check=False,
-                            capture_output=True, timeout=600, **options)
+    result = subprocess.run(
+        [program, *map(str, arguments)], check=False, capture_output=True, timeout=600, **options
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -108,8 +115,7 @@ def test_a_bpe_model_from_text_to_text(text, tmp_path):
     """Train a tokenizer, a model on it, resume, evaluate, generate."""
     bpe = tmp_path / "bpe.json"
     tarn("tokenize", "--train", text, "--vocab", 300, "--out", bpe)
-    flags = [*TINY, "--tokenizer", "bpe", "--tokenizer-file", bpe,
-             "--schedule", "constant"]
+    flags = [*TINY, "--tokenizer", "bpe", "--tokenizer-file", bpe, "--schedule", "constant"]
     straight, parts = tmp_path / "straight", tmp_path / "parts"
     result = train("--data", text, "--out", straight, *flags)
     assert result.returncode == 0, result.stderr
@@ -133,8 +139,7 @@ def test_a_bpe_model_from_text_to_text(text, tmp_path):
     assert figures["tokens"] == len(ids)
     first = tarn("tokenize", straight, "--decode", "--whole", input=ids[0])
     bits = figures["nats_per_token"] * (len(ids) - 1) / math.log(2)
-    assert figures["bits_per_byte"] == pytest.approx(
-        bits / (len(sample) - len(first)), rel=1e-9)
+    assert figures["bits_per_byte"] == pytest.approx(bits / (len(sample) - len(first)), rel=1e-9)
     assert len(ids) < len(sample) / 1.5
     written = tarn("generate", straight, "--prompt", "state", "--max-tokens", 12)
     assert written
@@ -165,12 +170,16 @@ def test_init_starts_from_the_weights(text, straight, tmp_path):
     result = train("--init", straight, "--data", other, "--out", out, *flags)
     assert result.returncode == 0, result.stderr
     assert log(out)[0]["loss"] < log(straight)[0]["loss"] - 1
-    assert (out / "config.json").read_bytes() == (
-        straight / "config.json"
-    ).read_bytes()
+    assert (out / "config.json").read_bytes() == (straight / "config.json").read_bytes()
     refused = train(
-        "--init", straight, "--data", other, "--out", tmp_path / "x",
-        "--d-model", 32,
+        "--init",
+        straight,
+        "--data",
+        other,
+        "--out",
+        tmp_path / "x",
+        "--d-model",
+        32,
     )
     assert refused.returncode == 2 and "--init" in refused.stderr
 
@@ -203,11 +212,15 @@ ERRORS = {
     "bpe of no file": (2, ["--data", "{text}", "--tokenizer", "bpe"], "--tokenizer-file"),
     "bytes of a file": (2, ["--data", "{text}", "--tokenizer-file", "{text}"], "--tokenizer"),
     "no tokenizer there": (
-        3, ["--data", "{text}", "--tokenizer", "bpe", "--tokenizer-file", "{tmp}/none"],
-        "none"),
+        3,
+        ["--data", "{text}", "--tokenizer", "bpe", "--tokenizer-file", "{tmp}/none"],
+        "none",
+    ),
     "no tokenizer in it": (
-        3, ["--data", "{text}", "--tokenizer", "world", "--tokenizer-file", "{text}"],
-        "line 1"),
+        3,
+        ["--data", "{text}", "--tokenizer", "world", "--tokenizer-file", "{text}"],
+        "line 1",
+    ),
     "no preset": (2, ["--data", "{text}", "--preset", "big"], "demo"),
     "out is a file": (1, ["--data", "{text}", "--out", "{tmp}/empty"], "empty"),
     "out cannot be": (1, ["--data", "{text}", "--out", "/dev/full/x"], "/dev/full"),
@@ -248,10 +261,12 @@ def test_no_space_is_said_and_leaves_the_last_checkpoint(text, tmp_path):
     flags = [*TINY, "--n-layers", "1", "--steps", "2000", "--eval-every", "2000"]
     limit = 110_000
     result = train(
-        "--data", text, "--out", out, *flags,
-        preexec_fn=lambda: resource.setrlimit(
-            resource.RLIMIT_FSIZE, (limit, limit)
-        ),
+        "--data",
+        text,
+        "--out",
+        out,
+        *flags,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert result.returncode == 1
     assert "log.jsonl" in result.stderr.splitlines()[-1]
@@ -259,10 +274,12 @@ def test_no_space_is_said_and_leaves_the_last_checkpoint(text, tmp_path):
     assert 0 < saved <= len((out / "log.jsonl").read_text().splitlines())
     # A checkpoint that does not fit at all.
     small = train(
-        "--data", text, "--out", tmp_path / "small", *TINY,
-        preexec_fn=lambda: resource.setrlimit(
-            resource.RLIMIT_FSIZE, (20_000, 20_000)
-        ),
+        "--data",
+        text,
+        "--out",
+        tmp_path / "small",
+        *TINY,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
     )
     assert small.returncode == 1 and "model.safetensors" in small.stderr
     assert not (tmp_path / "small" / "checkpoint").exists()
@@ -304,12 +321,14 @@ def test_output_that_cannot_be_written_is_a_failure(flags, text, tmp_path):
     words = [word.format(text=text, out=tmp_path / "run") for word in flags]
     size = [] if words == ["--help"] else [*TINY, "--steps", "2"]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([PROGRAM, *words, *size], stdout=full, stderr=subprocess.PIPE,
-                              check=False)
+        done = subprocess.run(
+            [PROGRAM, *words, *size], stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert done.returncode == 1
     assert done.stderr.decode().endswith(
         "tarn train: error: standard output: want a file that can be written, "
-        "got no space left on device\n")
+        "got no space left on device\n"
+    )
     assert "--data" not in flags or (tmp_path / "run" / "model.safetensors").is_file()
 
 

@@ -37,8 +37,14 @@ class Runner:
         return told.getvalue()
 
     def shell(self, text):
-        done = subprocess.run(["bash", "-euc", text], cwd=self.folder, capture_output=True,
-                              text=True, stdin=subprocess.DEVNULL, timeout=600)
+        done = subprocess.run(
+            ["bash", "-euc", text],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=600,
+        )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

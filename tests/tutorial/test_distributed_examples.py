@@ -15,9 +15,21 @@ CLUSTER = ROOT / "examples" / "cluster"
 
 def torchrun(size, program, *arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size),
-         str(FOLDER / program), *map(str, arguments)],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600)
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(size),
+            str(FOLDER / program),
+            *map(str, arguments),
+        ],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -53,8 +65,9 @@ def test_a_long_sequence_over_ranks(size):
 
 @pytest.fixture(scope="module")
 def trainer_help():
-    program = subprocess.run([str(BUILD / "tarn-train"), "--help"], capture_output=True, text=True,
-                             timeout=60)
+    program = subprocess.run(
+        [str(BUILD / "tarn-train"), "--help"], capture_output=True, text=True, timeout=60
+    )
     assert program.returncode == 0
     return set(re.findall(r"--[a-z][a-z-]+", program.stdout))
 

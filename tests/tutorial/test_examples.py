@@ -20,8 +20,14 @@ PROMPT = "to be or"
 
 
 def run(folder, *command, code=0):
-    done = subprocess.run([str(one) for one in command], cwd=folder, capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL, timeout=600)
+    done = subprocess.run(
+        [str(one) for one in command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=600,
+    )
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout if code == 0 else done.stderr
 
@@ -45,8 +51,9 @@ def write_model(folder, seed):
     points = {"format_version": 1, "type": "char", "code_points": sorted(map(ord, letters))}
     (folder / "tokenizer.json").write_text(json.dumps(points))
     torch.manual_seed(seed)
-    model = tarn.models.LanguageModel(vocab_size=len(letters), d_model=16, n_layers=2, n_heads=2,
-                                      tokenizer="char")
+    model = tarn.models.LanguageModel(
+        vocab_size=len(letters), d_model=16, n_layers=2, n_heads=2, tokenizer="char"
+    )
     tarn.save_model(model, folder, tokenizer=folder / "tokenizer.json")
     return folder
 
@@ -60,9 +67,21 @@ def model(tmp_path_factory):
 def fork_program(tmp_path_factory):
     """fork_state.cc, compiled as its first lines say."""
     out = tmp_path_factory.mktemp("program") / "fork_state"
-    run(ROOT, os.environ.get("CXX", "g++"), "-std=c++20", "-Wall", "-Wextra", "-Werror",
-        EXAMPLES / "fork_state.cc", f"-I{ROOT / 'include'}", f"-L{BUILD}", "-ltarn",
-        f"-Wl,-rpath,{BUILD}", "-o", out)
+    run(
+        ROOT,
+        os.environ.get("CXX", "g++"),
+        "-std=c++20",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        EXAMPLES / "fork_state.cc",
+        f"-I{ROOT / 'include'}",
+        f"-L{BUILD}",
+        "-ltarn",
+        f"-Wl,-rpath,{BUILD}",
+        "-o",
+        out,
+    )
     return out
 
 
@@ -87,8 +106,10 @@ def test_tiny_qwen(tmp_path):
     text.write_bytes(b"To be, or not to be, that is the question. " * 100)
     told = example(tmp_path, "tiny_qwen.py", 3, text)
     theirs, ours, quotient = told.splitlines()
-    figures = [re.search(r"([\d.]+) s an update, loss ([\d.]+) to ([\d.]+)", line).groups()
-               for line in (theirs, ours)]
+    figures = [
+        re.search(r"([\d.]+) s an update, loss ([\d.]+) to ([\d.]+)", line).groups()
+        for line in (theirs, ours)
+    ]
     assert theirs.startswith("transformers ") and ours.startswith("tarn ")
     losses = [[float(one) for one in row[1:]] for row in figures]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3) and losses[0][1] < losses[0][0] - 0.5
@@ -101,10 +122,25 @@ def test_forks_are_what_the_whole_prompt_gives(tmp_path, model, fork_program):
     bytes_of_state = 4 * 2 * 2 * (8 * 8 + 8)  # float32, layers, heads, S and z
     assert first == f"{len(PROMPT)} tokens read, {bytes_of_state} bytes of state\n"
     assert last == f"the state is where it was: {len(PROMPT)} tokens read\n"
-    texts = [run(tmp_path, BUILD / "tarn", "generate", model, "--prompt", PROMPT, "--seed", seed,
-                 "--max-tokens", 40) for seed in range(3)]
+    texts = [
+        run(
+            tmp_path,
+            BUILD / "tarn",
+            "generate",
+            model,
+            "--prompt",
+            PROMPT,
+            "--seed",
+            seed,
+            "--max-tokens",
+            40,
+        )
+        for seed in range(3)
+    ]
     assert len(set(texts)) == 3
-    whole = "".join(f"{seed}: {PROMPT}{text.removesuffix(chr(10))}\n" for seed, text in enumerate(texts))
+    whole = "".join(
+        f"{seed}: {PROMPT}{text.removesuffix(chr(10))}\n" for seed, text in enumerate(texts)
+    )
     assert "".join(forks) == whole
     assert run(tmp_path, fork_program, model, PROMPT, 3, 40) == told
 
@@ -147,7 +183,9 @@ def test_a_table_of_ones_own(tmp_path, capsys):
     """It has quotes, commas, newlines and more than ASCII inside a text, one more column
     and a byte order mark."""
     rows = [f'{i},"zwölf, {i}\nund ""mehr""",{"ab"[i % 2]}' for i in range(10)]
-    (tmp_path / "table.csv").write_text("\ufeffid,text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    (tmp_path / "table.csv").write_text(
+        "\ufeffid,text,label\n" + "\n".join(rows) + "\n", encoding="utf-8"
+    )
     classify_csv = module("classify_csv")
     assert ("b", 'zwölf, 1\nund "mehr"') in classify_csv.read(tmp_path / "table.csv")
     classify_csv.main(tmp_path / "table.csv", tmp_path / "out", epochs=1)
@@ -157,17 +195,29 @@ def test_a_table_of_ones_own(tmp_path, capsys):
 
 def test_readme_names_all_and_its_commands_run(clone):
     for one in EXAMPLES.iterdir():
-        assert one.name in {"README.md", "__pycache__"} or any(f"({one.name}{end}" in README for end in ")/"), one.name
+        assert one.name in {"README.md", "__pycache__"} or any(
+            f"({one.name}{end}" in README for end in ")/"
+        ), one.name
     write_model(clone.folder / "models" / "demo", seed=4)
     commands = re.search(r"```sh\n(.*?)```", README, re.DOTALL).group(1).splitlines()
     told = {}
     for line in commands:
-        if not re.match(r"\.venv/bin/python examples/(c|tiny)", line):  # these have tests of their own
-            line = line.replace('"The "', '"the "').replace(".venv/bin/python", shlex.quote(sys.executable))
+        if not re.match(
+            r"\.venv/bin/python examples/(c|tiny)", line
+        ):  # these have tests of their own
+            line = line.replace('"The "', '"the "').replace(
+                ".venv/bin/python", shlex.quote(sys.executable)
+            )
             told[line] = clone.shell(line)
         elif "classify_csv" in line:
-            tarn.save_model(tarn.models.Classifier(n_classes=2, d_model=16, n_layers=1, n_heads=2),
-                            clone.folder / "models" / "messages", labels=["food", "weather"])
+            tarn.save_model(
+                tarn.models.Classifier(n_classes=2, d_model=16, n_layers=1, n_heads=2),
+                clone.folder / "models" / "messages",
+                labels=["food", "weather"],
+            )
     forks = [one for line, one in told.items() if "fork_state" in line and "g++" not in line]
     assert len(forks) == 2 and forks[0] == forks[1] and forks[0].count("\n") >= 5
-    assert set(told[next(line for line in told if "classify" in line)].split()) <= {"food", "weather"}
+    assert set(told[next(line for line in told if "classify" in line)].split()) <= {
+        "food",
+        "weather",
+    }

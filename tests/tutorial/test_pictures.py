@@ -75,15 +75,22 @@ def test_picture_is_plain_svg(name):
     assert root.tag.endswith("svg") and "".join(root.itertext()).strip()
     assert b"dc:date" not in draw_pictures.picture(name)
     assert b"fill: #ffffff" in draw_pictures.picture(name)
-    pages = [(ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("tutorial.md", "theory.md")]
+    pages = [
+        (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("tutorial.md", "theory.md")
+    ]
     assert sum(f"(pictures/{name}.svg)" in page for page in pages) == 1
 
 
 def test_committed_pictures_are_what_the_script_draws():
-    assert {one.name for one in FOLDER.iterdir()} == {f"{name}.svg" for name in draw_pictures.PICTURES}
+    assert {one.name for one in FOLDER.iterdir()} == {
+        f"{name}.svg" for name in draw_pictures.PICTURES
+    }
     pin = re.search(r"^matplotlib==(.+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     if not pin or importlib.metadata.version("matplotlib") != pin.group(1):
         pytest.skip("another matplotlib draws otherwise")
-    changed = [name for name in draw_pictures.PICTURES
-               if (FOLDER / f"{name}.svg").read_bytes() != draw_pictures.picture(name)]
+    changed = [
+        name
+        for name in draw_pictures.PICTURES
+        if (FOLDER / f"{name}.svg").read_bytes() != draw_pictures.picture(name)
+    ]
     assert not changed, "run scripts/draw_pictures.py"

@@ -15,7 +15,9 @@ BLOCKS = [one for one in parts(PAGE) if isinstance(one, Code)]
 EQUATION = re.compile(r"\((\d+)\)")
 
 
-@pytest.mark.parametrize("code", [pytest.param(one, id=f"{one.line}-{one.language}") for one in BLOCKS])
+@pytest.mark.parametrize(
+    "code", [pytest.param(one, id=f"{one.line}-{one.language}") for one in BLOCKS]
+)
 def test_block(clone, code):
     clone.block(code)
 
@@ -45,8 +47,11 @@ def test_what_fails_is_found(fresh):
 
 def test_an_output_belongs_to_a_block():
     assert parts("```sh\na\n```\n\n```text\nb\n```\n") == [Code("sh", "", "a\n", 2, "b\n")]
-    for page in ("```text\nb\n```\n", "```sh\na\n```\n\nc\n\n```text\nb\n```\n",
-                 "```sh\na\n```\n```text\nb\n```\n```text\nb\n```\n"):
+    for page in (
+        "```text\nb\n```\n",
+        "```sh\na\n```\n\nc\n\n```text\nb\n```\n",
+        "```sh\na\n```\n```text\nb\n```\n```text\nb\n```\n",
+    ):
         with pytest.raises(ValueError, match="right below a block"):
             parts(page)
 
@@ -72,7 +77,9 @@ def test_notebook_is_made_of_the_page(page):
 
 def test_notebook_runs(fresh):
     """From top to bottom, with a kernel of Jupyter where there is one."""
-    shown = ["".join(text for out in one["outputs"] for text in out["text"]) for one in cells("code")]
+    shown = [
+        "".join(text for out in one["outputs"] for text in out["text"]) for one in cells("code")
+    ]
     assert any(shown)
     if importlib.util.find_spec("nbclient") and importlib.util.find_spec("ipykernel"):
         import nbclient
@@ -80,10 +87,14 @@ def test_notebook_runs(fresh):
 
         book = nbformat.read(make_notebook.NOTEBOOK, as_version=4)
         nbformat.validate(book)
-        nbclient.NotebookClient(book, timeout=600, resources={
-            "metadata": {"path": str(fresh.folder)}}).execute()
-        told = ["".join(out["text"] for out in one["outputs"] if out["output_type"] == "stream")
-                for one in book["cells"] if one["cell_type"] == "code"]
+        nbclient.NotebookClient(
+            book, timeout=600, resources={"metadata": {"path": str(fresh.folder)}}
+        ).execute()
+        told = [
+            "".join(out["text"] for out in one["outputs"] if out["output_type"] == "stream")
+            for one in book["cells"]
+            if one["cell_type"] == "code"
+        ]
     else:
         told = [fresh.python("".join(one["source"]), "tutorial.ipynb") for one in cells("code")]
     assert [one.rstrip("\n") for one in told] == [one.rstrip("\n") for one in shown]

@@ -1,5 +1,6 @@
 """Environments to install a wheel into: empty virtual environments, and a view of this
 machine without compilers, development packages and the source tree."""
+
 import importlib.metadata
 import os
 import pathlib
@@ -20,8 +21,14 @@ def run(*command, folder, environment=None, **extra):
     source tree nor its build."""
     if environment is None:
         environment = {k: v for k, v in os.environ.items() if k not in HIDDEN}
-    done = subprocess.run([str(part) for part in command], cwd=folder, env=environment | extra,
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env=environment | extra,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout[-6000:]}")
     return done.stdout
@@ -35,8 +42,20 @@ def make_environment(folder):
 
 
 def install(python, wheel, folder):
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index",
-        "--force-reinstall", "--disable-pip-version-check", wheel, folder=folder)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--force-reinstall",
+        "--disable-pip-version-check",
+        wheel,
+        folder=folder,
+    )
 
 
 def site_packages(python, folder):
@@ -69,12 +88,20 @@ def run_elsewhere(command, folder, hidden, packages):
     in the folder `packages` is in /mnt. Without the right to make such a view (can_hide),
     with the bare environment alone, and /mnt is a plain link's target."""
     python = pathlib.Path(command[0])
-    bare = {"PATH": str(python.parent), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_WAIT_POLICY": "PASSIVE"}
+    bare = {
+        "PATH": str(python.parent),
+        "HOME": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
     # Some processors need these set for numpy to compute what is right.
     bare |= {k: v for k, v in os.environ.items() if k.startswith("OPENBLAS_")}
-    libraries = [path for name in LIBRARIES
-                 for path in pathlib.Path("/usr/lib").glob(f"*/{name}*.so*") if path.is_file()]
+    libraries = [
+        path
+        for name in LIBRARIES
+        for path in pathlib.Path("/usr/lib").glob(f"*/{name}*.so*")
+        if path.is_file()
+    ]
     lines = [f"mount --bind {shlex.quote(str(packages))} /mnt"]
     for hide in (*DEVELOPMENT, *map(str, hidden)):
         lines.append(f"[ ! -d {shlex.quote(hide)} ] || mount -t tmpfs none {shlex.quote(hide)}")

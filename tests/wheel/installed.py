@@ -4,6 +4,7 @@ installed.py SITE MODEL runtime|torch
 SITE is where the package must have been found, MODEL a directory of a language model.
 The working directory is empty and may be written to.
 """
+
 import os
 import pathlib
 import shutil
@@ -38,8 +39,13 @@ def check_locations():
 
 def program(*arguments):
     path = pathlib.Path(sys.executable).parent / "tarn"
-    done = subprocess.run([path, *map(str, arguments)], text=True, errors="replace",
-                          encoding="utf-8", capture_output=True)
+    done = subprocess.run(
+        [path, *map(str, arguments)],
+        text=True,
+        errors="replace",
+        encoding="utf-8",
+        capture_output=True,
+    )
     assert done.returncode == 0, f"tarn {arguments}: {done.stdout}{done.stderr}"
     return done.stdout
 

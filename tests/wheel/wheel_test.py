@@ -7,6 +7,7 @@ limited API, a torch of another version, and what pip says where packages are mi
 What no installation can break is left to the ctest test `python`. BUILD holds the
 programs that some tests start. Exits with 77 where the build tools are missing.
 """
+
 import importlib.metadata
 import importlib.util
 import os
@@ -19,16 +20,26 @@ import sysconfig
 import tempfile
 import zipfile
 
-from environments import (can_hide, install, link_distributions, make_environment, run,
-                          run_elsewhere, site_packages)
+from environments import (
+    can_hide,
+    install,
+    link_distributions,
+    make_environment,
+    run,
+    run_elsewhere,
+    site_packages,
+)
 
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
 TESTS = SOURCE / "tests" / "python"
 TOOLS = ("scikit_build_core", "auditwheel", "abi3info", "elftools", "pip")
 LEAN = ("numpy", "pytest", "iniconfig", "packaging", "pluggy", "pygments")
 WITHOUT_TORCH = ("runtime", "package/test_python_page.py")
-WITH_TORCH = ("package/test_package.py", "package/test_python_page.py",
-              "runtime/test_runtime_models.py")
+WITH_TORCH = (
+    "package/test_package.py",
+    "package/test_python_page.py",
+    "runtime/test_runtime_models.py",
+)
 
 
 def build_wheels(folder):
@@ -75,8 +86,11 @@ def check_limited_api(wheel, folder):
     with open(path, "rb") as file:
         section = ELFFile(file).get_section_by_name(".dynsym")
         assert section is not None
-        wanted = [symbol.name for symbol in section.iter_symbols()  # type: ignore[attr-defined]
-                  if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name.startswith(("Py", "_Py"))]
+        wanted = [
+            symbol.name
+            for symbol in section.iter_symbols()  # type: ignore[attr-defined]
+            if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name.startswith(("Py", "_Py"))
+        ]
     assert len(wanted) > 20, wanted
     for name in wanted:
         found = FUNCTIONS.get(Symbol(name)) or DATAS.get(Symbol(name))
@@ -85,8 +99,18 @@ def check_limited_api(wheel, folder):
 
 def run_tests(python, folder, *arguments):
     """Tests passed and skipped, out of pytest's last line."""
-    out = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, folder=folder,
-              TARN_BUILD_DIR=str(BUILD), PYTHONDONTWRITEBYTECODE="1")
+    out = run(
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *arguments,
+        folder=folder,
+        TARN_BUILD_DIR=str(BUILD),
+        PYTHONDONTWRITEBYTECODE="1",
+    )
     last = out.strip().splitlines()[-1]
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|skipped)", last)}
     return counts.get("passed", 0), counts.get("skipped", 0)
@@ -150,13 +174,20 @@ def check_other_torch(wheel, folder):
     (package / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
     facts = site / "torch-0.dist-info"
     facts.mkdir()
-    cases = ((f"{major}.{int(minor) + 1}.0+cpu", True), (f"{major}.{int(minor) - 1}.1", True),
-             (f"{major}.{minor}.99", False))
+    cases = (
+        (f"{major}.{int(minor) + 1}.0+cpu", True),
+        (f"{major}.{int(minor) - 1}.1", True),
+        (f"{major}.{minor}.99", False),
+    )
     for version, is_refused in cases:
-        (facts / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
-        out = run(python, "-c", "try:\n    import tarn\n    print('imported')\n"
-                  "except ImportError as error:\n    print(error)", folder=here)
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        out = run(
+            python,
+            "-c",
+            "try:\n    import tarn\n    print('imported')\n"
+            "except ImportError as error:\n    print(error)",
+            folder=here,
+        )
         if is_refused:
             shown = version.split("+")[0]
             assert f"want torch {built}" in out and f"got torch {shown}" in out, out
@@ -175,13 +206,32 @@ def check_missing_packages(folder):
     (here / "os-release").write_text("ID=fedora\n")
     environment = {k: v for k, v in os.environ.items() if k not in ("CXX", "CC")}
     environment |= {"PATH": str(programs), "TARN_OS_RELEASE": str(here / "os-release")}
-    command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
-               "--no-index", "--no-cache-dir", "--disable-pip-version-check", "-w", here,
-               "--config-settings", f"build-dir={here / 'build'}", SOURCE]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "-w",
+        here,
+        "--config-settings",
+        f"build-dir={here / 'build'}",
+        SOURCE,
+    ]
 
     def said():
-        done = subprocess.run(command, env=environment, cwd=here, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=here,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         assert done.returncode, done.stdout
         assert "Nothing has been compiled" in done.stdout, done.stdout
         assert not list((here / "build").glob("*.ninja")), done.stdout
@@ -193,13 +243,19 @@ def check_missing_packages(folder):
         assert name in out, out
     # A compiler that finds no header of any package.
     compiler = programs / "c++"
-    compiler.write_text(f"#!/bin/bash\nexec {shutil.which('c++')} -nostdinc \"$@\"\n")
+    compiler.write_text(f'#!/bin/bash\nexec {shutil.which("c++")} -nostdinc "$@"\n')
     compiler.chmod(0o755)
     (programs / "cmake").symlink_to(str(shutil.which("cmake")))
     environment["C_INCLUDE_PATH"] = environment["CPLUS_INCLUDE_PATH"] = ""
     out = said()
-    for name in ("Highway (hwy/highway.h)", "utf8proc (utf8proc.h)", "dnf install highway-devel",
-                 "utf8proc-devel", "cli11-devel", "libarchive-devel"):
+    for name in (
+        "Highway (hwy/highway.h)",
+        "utf8proc (utf8proc.h)",
+        "dnf install highway-devel",
+        "utf8proc-devel",
+        "cli11-devel",
+        "libarchive-devel",
+    ):
         assert name in out, out
     assert "a C++20 compiler" not in out and "CMake" not in out, out
 
@@ -220,8 +276,10 @@ def main():
         check_installed(runtime, folder, "runtime", ("numpy",))
         check_installed(torch, folder, "torch", ())
         check_other_torch(torch, folder)
-        counts = [check_suites(wheel, folder, kind)
-                  for wheel, kind in ((runtime, "runtime"), (torch, "torch"))]
+        counts = [
+            check_suites(wheel, folder, kind)
+            for wheel, kind in ((runtime, "runtime"), (torch, "torch"))
+        ]
     for wheel, (passed, skipped) in zip((runtime, torch), counts):
         print(f"{wheel.name}: {passed} tests passed ({skipped} skipped)")
 

@@ -20,18 +20,33 @@ from typing import Any
 # This package's modules and their functions: where each stands in fla.
 _FORMS = {
     "activations": {
-        "modules.activations.ops": ("bias_gelu_impl", "elu_p1", "fast_gelu_impl", "logsigmoid",
-                                    "powglu", "powglu_linear", "sigmoid", "sigmoidglu",
-                                    "sigmoidglu_linear", "sqrelu", "swiglu", "swiglu_linear",
-                                    "swish"),
+        "modules.activations.ops": (
+            "bias_gelu_impl",
+            "elu_p1",
+            "fast_gelu_impl",
+            "logsigmoid",
+            "powglu",
+            "powglu_linear",
+            "sigmoid",
+            "sigmoidglu",
+            "sigmoidglu_linear",
+            "sqrelu",
+            "swiglu",
+            "swiglu_linear",
+            "swish",
+        ),
     },
     "losses": {
         "modules.fused_cross_entropy.ops": ("cross_entropy_loss",),
         "modules.fused_linear_cross_entropy.ops": ("fused_linear_cross_entropy_loss",),
     },
     "norms": {
-        "modules.norm.fused_norm_gate": ("layer_norm_gated", "layer_norm_swish_gate_linear",
-                                         "rms_norm_gated", "rms_norm_swish_gate_linear"),
+        "modules.norm.fused_norm_gate": (
+            "layer_norm_gated",
+            "layer_norm_swish_gate_linear",
+            "rms_norm_gated",
+            "rms_norm_swish_gate_linear",
+        ),
         "modules.norm.l2norm": ("l2norm",),
         "modules.norm.layernorm": ("group_norm", "layer_norm", "layer_norm_linear", "rms_norm"),
         "modules.norm.layernorm_gated": ("layernorm_fn", "rmsnorm_fn"),
@@ -81,10 +96,15 @@ def _patch_loss() -> None:
         if input.device.type != "cpu":
             return theirs(self, input, target)
         losses = ops.cross_entropy_loss(
-            logits=input, target=target, label_smoothing=self.label_smoothing,
-            logit_scale=self.logit_scale, lse_square_scale=self.lse_square_scale,
-            logit_softcapping=self.logit_softcapping, ignore_index=self.ignore_index,
-            process_group=self.process_group)
+            logits=input,
+            target=target,
+            label_smoothing=self.label_smoothing,
+            logit_scale=self.logit_scale,
+            lse_square_scale=self.lse_square_scale,
+            logit_softcapping=self.logit_softcapping,
+            ignore_index=self.ignore_index,
+            process_group=self.process_group,
+        )
         if self.reduction != "none":
             losses = tuple(loss.sum() for loss in losses)
         if self.reduction == "mean":
@@ -134,8 +154,10 @@ def install_as_fla() -> None:
     if functions.made("fla"):
         if importlib.machinery.PathFinder.find_spec("fla") is None:
             return
-        raise RuntimeError("install_as_fla: want it called without accelerate_transformers, "
-                           "whose module fla holds functions alone")
+        raise RuntimeError(
+            "install_as_fla: want it called without accelerate_transformers, "
+            "whose module fla holds functions alone"
+        )
     if getattr(sys.modules.get("fla"), "__tarn__", False):
         return
     import torch

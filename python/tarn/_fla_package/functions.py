@@ -48,11 +48,17 @@ class _Refusal(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         package = fullname.partition(".")[0]
         if fullname != package and package in PACKAGES and made(package):
-            hint = ("; layers and models need flash-linear-attention 0.6 installed and "
-                    "tarn.install_as_fla()" if package == "fla" else "")
+            hint = (
+                "; layers and models need flash-linear-attention 0.6 installed and "
+                "tarn.install_as_fla()"
+                if package == "fla"
+                else ""
+            )
             raise ModuleNotFoundError(
                 f"{fullname}: want a module of functions that tarn.fla has, got one that it does "
-                f"not have{hint}", name=fullname)
+                f"not have{hint}",
+                name=fullname,
+            )
 
 
 def made(package: str) -> bool:

@@ -9,15 +9,29 @@ from tarn.fla._call import want_none, wide
 from tarn.ops import _checks as checks
 
 
-def cross_entropy_loss(logits, target, label_smoothing=0.0, logit_scale=1.0, lse_square_scale=0.0,
-                       logit_softcapping=None, ignore_index=-100, inplace_backward=False,
-                       process_group=None):
+def cross_entropy_loss(
+    logits,
+    target,
+    label_smoothing=0.0,
+    logit_scale=1.0,
+    lse_square_scale=0.0,
+    logit_softcapping=None,
+    ignore_index=-100,
+    inplace_backward=False,
+    process_group=None,
+):
     """The unreduced loss, and the part of it that is the square of the logsumexp."""
     if process_group is not None:
         raise want_none("cross_entropy_loss", "process_group", process_group)
     losses, squares, _ = torch.ops.tarn.cross_entropy.default(
-        logits, target, label_smoothing, logit_scale, lse_square_scale, logit_softcapping or 0.0,
-        ignore_index)
+        logits,
+        target,
+        label_smoothing,
+        logit_scale,
+        lse_square_scale,
+        logit_softcapping or 0.0,
+        ignore_index,
+    )
     return losses, squares
 
 
@@ -39,7 +53,7 @@ class _ByChunks(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=kind) if wanted[2] else None
         total = 0.0
         for begin in range(0, len(x), size):
-            rows, own = x[begin:begin + size], target[begin:begin + size]
+            rows, own = x[begin : begin + size], target[begin : begin + size]
             logits = F.linear(rows, weight, bias)
             with torch.set_grad_enabled(any(wanted)):
                 logits = logits.requires_grad_(any(wanted))
@@ -47,20 +61,23 @@ class _ByChunks(torch.autograd.Function):
             total = total + loss.detach()
             if not any(wanted):
                 continue
-            flow, = torch.autograd.grad(loss, logits)
+            (flow,) = torch.autograd.grad(loss, logits)
             if pull != 0:
                 largest, at = logits.detach().max(-1, keepdim=True)
                 flow.scatter_add_(-1, at, largest * (pull / len(x)))
             if grad_x is not None:
-                grad_x[begin:begin + size] = flow @ weight
+                grad_x[begin : begin + size] = flow @ weight
             if grad_weight is not None:
                 grad_weight += flow.t() @ rows
             if grad_bias is not None:
                 grad_bias += flow.sum(0)
         like = (x, weight, bias)
-        ctx.save_for_backward(*[
-            None if grad is None else grad.to(one.dtype)
-            for grad, one in zip((grad_x, grad_weight, grad_bias), like, strict=True)])
+        ctx.save_for_backward(
+            *[
+                None if grad is None else grad.to(one.dtype)
+                for grad, one in zip((grad_x, grad_weight, grad_bias), like, strict=True)
+            ]
+        )
         return total if isinstance(total, torch.Tensor) else wide(x).sum() / count
 
     @staticmethod
@@ -70,11 +87,22 @@ class _ByChunks(torch.autograd.Function):
         return (*grads, *[None] * 7)
 
 
-def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-100,
-                                    label_smoothing=0.0, logit_scale=1.0, logit_softcapping=None,
-                                    num_chunks=8, reduction="mean", use_l2warp=False,
-                                    l2_penalty_factor=1e-4, accumulate_grad_in_fp32=True,
-                                    process_group=None):
+def fused_linear_cross_entropy_loss(
+    x,
+    target,
+    weight,
+    bias=None,
+    ignore_index=-100,
+    label_smoothing=0.0,
+    logit_scale=1.0,
+    logit_softcapping=None,
+    num_chunks=8,
+    reduction="mean",
+    use_l2warp=False,
+    l2_penalty_factor=1e-4,
+    accumulate_grad_in_fp32=True,
+    process_group=None,
+):
     """cross_entropy_loss of x weight^T + bias, of the tokens [N, D] in num_chunks parts,
     or fewer where a part would have less than 256 tokens."""
     op = "fused_linear_cross_entropy_loss"
@@ -87,6 +115,14 @@ def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-
     count = (target != ignore_index).sum() if reduction == "mean" else 1
     options = (label_smoothing, logit_scale, 0.0, logit_softcapping, ignore_index)
     return _ByChunks.apply(
-        x, weight, bias, target, max(-(-len(x) // num_chunks), _LEAST_TOKENS), count,
-        l2_penalty_factor if use_l2warp else 0.0, not accumulate_grad_in_fp32,
-        torch.is_grad_enabled(), options)
+        x,
+        weight,
+        bias,
+        target,
+        max(-(-len(x) // num_chunks), _LEAST_TOKENS),
+        count,
+        l2_penalty_factor if use_l2warp else 0.0,
+        not accumulate_grad_in_fp32,
+        torch.is_grad_enabled(),
+        options,
+    )

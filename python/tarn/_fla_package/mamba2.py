@@ -16,8 +16,13 @@ def patch() -> None:
     from tarn import fla
 
     layer: Any = importlib.import_module("fla.layers.mamba2")
-    names = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_combined",
-             "mamba_split_conv1d_scan_combined", "selective_state_update")
+    names = (
+        "causal_conv1d_fn",
+        "causal_conv1d_update",
+        "mamba_chunk_scan_combined",
+        "mamba_split_conv1d_scan_combined",
+        "selective_state_update",
+    )
     installed = layer.is_fast_path_available
     for name in names:
         theirs = getattr(layer, name)
@@ -32,7 +37,10 @@ def patch() -> None:
 
     @functools.wraps(plain)
     def fast_on_cpu(
-        self: Any, input_states: Any, last_state: Any = None, use_cache: bool = False,
+        self: Any,
+        input_states: Any,
+        last_state: Any = None,
+        use_cache: bool = False,
         attention_mask: Any = None,
     ) -> Any:
         given = (input_states, last_state, use_cache, attention_mask)
@@ -51,4 +59,5 @@ def patch() -> None:
 def _serves(layer: Any, last_state: Any) -> bool:
     """The convolution has silu alone, and a step knows no limits of dt."""
     return layer.activation in ("silu", "swish") and (
-        last_state is None or tuple(layer.dt_limit) == (0.0, float("inf")))
+        last_state is None or tuple(layer.dt_limit) == (0.0, float("inf"))
+    )

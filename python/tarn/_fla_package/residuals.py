@@ -10,8 +10,16 @@ from tarn.fla._call import wide
 from tarn.ops import _checks as checks
 
 
-def fused_attnres(query, residuals, rms_weight, output_rms_weight=None, rms_eps=1e-6, scale=1.0,
-                  return_weights=False, checkpoint_level=1):
+def fused_attnres(
+    query,
+    residuals,
+    rms_weight,
+    output_rms_weight=None,
+    rms_eps=1e-6,
+    scale=1.0,
+    return_weights=False,
+    checkpoint_level=1,
+):
     """o = sum_l p_l v_l with p the softmax over l of scale query . n(v_l), n the RMS norm with
     rms_weight; with output_rms_weight the RMS norm of o. query, rms_weight: D numbers;
     residuals: L tensors v_l [..., D]. return_weights adds p [L, ...], which has no gradient."""
@@ -29,8 +37,9 @@ def fused_attnres(query, residuals, rms_weight, output_rms_weight=None, rms_eps=
             raise checks.value_error(op, name, f"{shape[-1]} numbers", one.numel())
     asked = wide(query).flatten() * wide(rms_weight).flatten() * scale
     sources = [wide(one) for one in residuals]
-    logits = torch.stack([
-        torch.matmul(one, asked) * (one.square().mean(-1) + rms_eps).rsqrt() for one in sources])
+    logits = torch.stack(
+        [torch.matmul(one, asked) * (one.square().mean(-1) + rms_eps).rsqrt() for one in sources]
+    )
     weights = logits.softmax(0)
     out = weights[0].unsqueeze(-1) * sources[0]
     for weight, one in zip(weights[1:], sources[1:], strict=True):

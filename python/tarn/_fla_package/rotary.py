@@ -32,13 +32,21 @@ def _of_any_position(x, cos, sin, interleaved, offsets, cu_seqlens):
     return torch.cat((torch.where(known[..., None, None], y[..., :width], 0.0), x[..., width:]), -1)
 
 
-def rotary_embedding(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0,
-                     cu_seqlens=None, chunk_indices=None):
+def rotary_embedding(
+    x,
+    cos,
+    sin,
+    interleaved=False,
+    inplace=False,
+    seqlen_offsets=0,
+    cu_seqlens=None,
+    chunk_indices=None,
+):
     """x [B, T, H, D], tables [positions, R]; the first 2 R channels are turned. A token
     whose position is not in the tables becomes zero there."""
     one_piece = cu_seqlens is None and not isinstance(seqlen_offsets, Tensor)
     if one_piece and 0 <= seqlen_offsets <= len(cos) - x.shape[1]:
-        tables = (table[seqlen_offsets:seqlen_offsets + x.shape[1]] for table in (cos, sin))
+        tables = (table[seqlen_offsets : seqlen_offsets + x.shape[1]] for table in (cos, sin))
         y = torch.ops.tarn.rotate_rows.default(x, *tables, interleaved)
     else:
         y = _of_any_position(x, cos, sin, interleaved, seqlen_offsets, cu_seqlens)

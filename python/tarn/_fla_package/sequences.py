@@ -12,13 +12,17 @@ from tarn.fla._call import want_none, wide
 from tarn.ops import _checks as checks
 
 
-def _last_inputs(x: Tensor, count: int, initial_state: Tensor | None,
-                 cu_seqlens: Tensor | None) -> Tensor:
+def _last_inputs(
+    x: Tensor, count: int, initial_state: Tensor | None, cu_seqlens: Tensor | None
+) -> Tensor:
     """[N, D, count]: the last inputs of each sequence of x [B, T, D], the oldest first;
     before its first those of initial_state [N, D, count], or zeros."""
     if cu_seqlens is None:
-        before = (x.new_zeros(x.shape[0], x.shape[2], count) if initial_state is None
-                  else initial_state.to(x.dtype))
+        before = (
+            x.new_zeros(x.shape[0], x.shape[2], count)
+            if initial_state is None
+            else initial_state.to(x.dtype)
+        )
         return torch.cat([before, x.transpose(1, 2)], -1)[..., -count:].contiguous()
     bounds = cu_seqlens.long()
     place = bounds[1:, None] + torch.arange(-count, 0, device=x.device)
@@ -39,22 +43,46 @@ def _wanted(op: str, weight: Tensor | None) -> Tensor:
     return weight
 
 
-def _convolution(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None,
-                 residual: Tensor | None, activation: str | None, state: Tensor | None,
-                 cu_seqlens: Tensor | None = None) -> Tensor:
+def _convolution(
+    x: Tensor,
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str | None,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None = None,
+) -> Tensor:
     """The convolution of rows, which are x, and the residual, added before the only rounding."""
     if residual is not None:
         rows, weight = wide(rows), wide(weight)
         bias = None if bias is None else wide(bias)
     y = ops.short_convolution(
-        rows, weight, bias, activation="none" if activation is None else "silu",
-        cu_seqlens=cu_seqlens, initial_state=state).view(x.shape)
+        rows,
+        weight,
+        bias,
+        activation="none" if activation is None else "silu",
+        cu_seqlens=cu_seqlens,
+        initial_state=state,
+    ).view(x.shape)
     return y if residual is None else (y + wide(residual)).to(x.dtype)
 
 
-def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None,
-                  output_final_state=False, activation=None, backend="triton", cu_seqlens=None,
-                  cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, **kwargs):
+def causal_conv1d(
+    x,
+    weight=None,
+    bias=None,
+    residual=None,
+    initial_state=None,
+    output_final_state=False,
+    activation=None,
+    backend="triton",
+    cu_seqlens=None,
+    cu_seqlens_cpu=None,
+    chunk_indices=None,
+    cp_context=None,
+    **kwargs,
+):
     if cp_context is not None:
         raise want_none("causal_conv1d", "cp_context", cp_context)
     weight = _wanted("causal_conv1d", weight)
@@ -88,13 +116,17 @@ def token_shift(x, cu_seqlens=None, cache=None, output_cache=False, chunk_indice
     bounds = cu_seqlens.long()
     filled = bounds[1:] > bounds[:-1]
     first = bounds[:-1][filled]
-    start = (torch.zeros_like(x[0, :1]).expand(len(first), -1) if cache is None
-             else cache.to(x.dtype).view(len(filled), -1)[filled])
+    start = (
+        torch.zeros_like(x[0, :1]).expand(len(first), -1)
+        if cache is None
+        else cache.to(x.dtype).view(len(filled), -1)[filled]
+    )
     shifted = shifted[0].index_copy(0, first, start)[None]
     if not output_cache:
         return shifted - x
     return shifted - x, _last_inputs(
-        x, 1, None if cache is None else cache.view(len(filled), -1, 1), cu_seqlens)[..., 0]
+        x, 1, None if cache is None else cache.view(len(filled), -1, 1), cu_seqlens
+    )[..., 0]
 
 
 # ---- RWKV-7's own.

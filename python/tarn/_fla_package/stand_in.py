@@ -66,7 +66,8 @@ class _Kernel:
     def __getitem__(self, grid: Any) -> Any:
         raise RuntimeError(
             f"fla: {_called() or self.__name__}: want a GPU and Triton, got a call on the CPU, where "
-            "tarn has no form of this function; docs/migration.md lists those that it has")
+            "tarn has no form of this function; docs/migration.md lists those that it has"
+        )
 
 
 def _jit(function: Any = None, **options: Any) -> Any:

@@ -21,9 +21,7 @@ def _want(kind: str, argument: str, mask: Any) -> BaseMask:
     )
 
 
-def key_arguments(
-    kind: str, mask: BaseMask | None, batch: int, seq_len_k: int
-) -> dict[str, Any]:
+def key_arguments(kind: str, mask: BaseMask | None, batch: int, seq_len_k: int) -> dict[str, Any]:
     """The argument key_lengths or key_mask for a mask [N, S] (or [1, S]), or none
     where every key is known to be kept. Raises MaskError, TypeError."""
     if mask is None:
@@ -93,9 +91,7 @@ def attention_arguments(
     return {"attention_mask": kept.unsqueeze(1) if kept.dim() == 3 else kept}
 
 
-def keeps_all(
-    kind: str, mask: BaseMask | None, queries: torch.Tensor, keys: torch.Tensor
-) -> bool:
+def keeps_all(kind: str, mask: BaseMask | None, queries: torch.Tensor, keys: torch.Tensor) -> bool:
     """Whether the attention mask lets every query of this call read every key.
     Raises MaskError, TypeError."""
     if mask is None:

@@ -115,9 +115,7 @@ class SteppedProjections(Projections):
         branch, new_state = self.unbiased_step(x, state)
         return whole(branch), new_state
 
-    def unbiased_step(
-        self, x: torch.Tensor, state: State = None
-    ) -> tuple[Branch, AttentionState]:
+    def unbiased_step(self, x: torch.Tensor, state: State = None) -> tuple[Branch, AttentionState]:
         """step before out_projection, as in `unbiased`."""
         self._recurrent()  # raises before any work
         queries, keys, values = self._placed_heads(x, state)

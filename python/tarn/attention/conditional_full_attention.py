@@ -32,7 +32,9 @@ class ConditionalFullAttention(torch.nn.Module):
         event_dispatcher: str | EventDispatcher = "",
     ):
         super().__init__()
-        self.full_attention: FullAttention = FullAttention(softmax_temp, attention_dropout, event_dispatcher)
+        self.full_attention: FullAttention = FullAttention(
+            softmax_temp, attention_dropout, event_dispatcher
+        )
         self.other_attention = other_attention
         self.length_limit = length_limit
         self.event_dispatcher: EventDispatcher = EventDispatcher.get(event_dispatcher)

@@ -56,9 +56,7 @@ class ImprovedClusteredAttention(ClusteredAttention):
         """Takes and returns what ClusteredAttention's forward does."""
         want_no_attention_mask("ImprovedClusteredAttention", attn_mask, queries, keys)
         arguments = self._clustering_arguments(queries, keys, query_lengths, key_lengths)
-        return ops.improved_clustered_attention(
-            queries, keys, values, topk=self.topk, **arguments
-        )
+        return ops.improved_clustered_attention(queries, keys, values, topk=self.topk, **arguments)
 
 
 AttentionRegistry.register(

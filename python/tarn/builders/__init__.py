@@ -1,13 +1,14 @@
 """Builders: transformers from settings by name, with any kind of attention.
 
-    builder = TransformerEncoderBuilder.from_kwargs(
-        n_layers=8, n_heads=8, query_dimensions=32, value_dimensions=32,
-        feed_forward_dimensions=1024, attention_type="linear",
-    )
-    model = builder.get()
+builder = TransformerEncoderBuilder.from_kwargs(
+    n_layers=8, n_heads=8, query_dimensions=32, value_dimensions=32,
+    feed_forward_dimensions=1024, attention_type="linear",
+)
+model = builder.get()
 """
 
 import tarn.recurrent.attention  # noqa: F401  (registers the kinds)
+
 # Programs for fast-transformers import the kinds from here as well.
 from tarn.attention import (
     AFTFullAttention,

@@ -95,6 +95,7 @@ class BaseTransformerBuilder(BaseBuilder):
         "final_normalization": _to_bool,
         "compat": _to_bool,
     }
+
     def __init__(self) -> None:
         self._settings = dict(self._defaults)
         self._builders = self._make_builders()

@@ -41,9 +41,7 @@ class BaseAttentionBuilder(BaseBuilder):
     def validate_attention_type(self, attention_type: str) -> bool:
         """Whether every name in it is known; see get."""
         return all(
-            name in self._registry
-            for part in attention_type.split(":")
-            for name in part.split(",")
+            name in self._registry for part in attention_type.split(":") for name in part.split(",")
         )
 
     def takes(self, key: str) -> bool:

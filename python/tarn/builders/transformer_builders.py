@@ -79,9 +79,7 @@ class BaseTransformerEncoderBuilder(BaseTransformerBuilder):
         for index in range(self.n_layers):
             attention = self._make_attention_layer(
                 self._get_attention_layer_class(),
-                self._attention(
-                    self.attention, self.attention_type, self.query_dimensions, index
-                ),
+                self._attention(self.attention, self.attention_type, self.query_dimensions, index),
                 self.n_heads,
                 self.query_dimensions,
                 self.value_dimensions,

@@ -32,7 +32,10 @@ class CausalDotProduct(torch.autograd.Function):
     them by name. dot and dot_backward: the functions that write into tensors, by
     type of device."""
 
-    dot: dict[str, Callable[..., None] | None] = {"cpu": causal_dot_product_cpu, "cuda": causal_dot_product_cuda}
+    dot: dict[str, Callable[..., None] | None] = {
+        "cpu": causal_dot_product_cpu,
+        "cuda": causal_dot_product_cuda,
+    }
     dot_backward: dict[str, Callable[..., None] | None] = {
         "cpu": causal_dot_backward_cpu,
         "cuda": causal_dot_backward_cuda,

@@ -59,9 +59,7 @@ def causal_dot_backward(
             result.copy_(gradient)
 
 
-def _want_like(
-    name: str, given: torch.Tensor, like: torch.Tensor, shape: Sequence[int]
-) -> None:
+def _want_like(name: str, given: torch.Tensor, like: torch.Tensor, shape: Sequence[int]) -> None:
     if not isinstance(given, torch.Tensor):
         raise TypeError(f"{name}: want a tensor, got {type(given).__name__}")
     if given.dtype != like.dtype:

@@ -78,8 +78,7 @@ class EventDispatcher:
         if not self._listeners:
             return False
         return any(
-            wanted.verdict(event_class, source) is not False
-            for wanted in self._listeners.values()
+            wanted.verdict(event_class, source) is not False for wanted in self._listeners.values()
         )
 
     @classmethod

@@ -106,6 +106,5 @@ def _call_factory(factory: Callable[..., Any], width: int, options: dict[str, An
 
 def _not_a_map(value: Any) -> TypeError:
     return TypeError(
-        "feature_map: want a name, a module or a factory of a map, "
-        f"got {type(value).__name__}"
+        f"feature_map: want a name, a module or a factory of a map, got {type(value).__name__}"
     )

@@ -48,9 +48,13 @@ def v_first(op: str, state_v_first: bool, given: dict[str, Any]) -> bool:
     if "transpose_state_layout" not in given:
         return bool(state_v_first)
     if state_v_first:
-        raise ValueError(f"{op}: state_v_first: want it alone, got transpose_state_layout beside it")
+        raise ValueError(
+            f"{op}: state_v_first: want it alone, got transpose_state_layout beside it"
+        )
     warnings.warn(
-        f"{op}: transpose_state_layout is now called state_v_first", DeprecationWarning, stacklevel=3
+        f"{op}: transpose_state_layout is now called state_v_first",
+        DeprecationWarning,
+        stacklevel=3,
     )
     return bool(given.pop("transpose_state_layout"))
 
@@ -174,12 +178,14 @@ def recurrence(
         pair = None if pair is None else (pair[0].flip(1), pair[1].flip(1))
         state = state if cu_seqlens is None or state is None else state.flip(0)
     options: dict[str, Any] = dict(
-        gates=gates, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, return_state=True)
+        gates=gates, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, return_state=True
+    )
     main = (q.to(dtype), k.to(dtype), values.to(dtype))
     if by_values and gates is not None:
         factor = q.shape[3] ** -0.5 if scale is None else scale
         out, state = _value_gates.recurrence(
-            factor * wide(q), wide(k), wide(values), gates, state, cu_seqlens)
+            factor * wide(q), wide(k), wide(values), gates, state, cu_seqlens
+        )
     elif pair is not None:
         reads, writes = (x.to(dtype) for x in pair)
         out, state = ops.dplr_attention(*main, reads, writes, **options)

@@ -19,12 +19,17 @@ def lengths_of_1(q: Tensor, k: Tensor, use_qk_l2norm_in_kernel: bool) -> tuple[T
 
 
 def betas_of(
-    op: str, beta: Tensor | None, v: Tensor, use_beta_sigmoid_in_kernel: bool, allow_neg_eigval: bool
+    op: str,
+    beta: Tensor | None,
+    v: Tensor,
+    use_beta_sigmoid_in_kernel: bool,
+    allow_neg_eigval: bool,
 ) -> Tensor:
     """[B, T, HV], or [B, T, HV, V] with one for each value channel; None: ones."""
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise checks.value_error(
-            op, "allow_neg_eigval", "use_beta_sigmoid_in_kernel=True beside it", "False")
+            op, "allow_neg_eigval", "use_beta_sigmoid_in_kernel=True beside it", "False"
+        )
     if beta is None:
         return v.new_ones(v.shape[:3])
     checks.want_tensor(op, "beta", beta)
@@ -35,7 +40,11 @@ def betas_of(
 
 
 def gate_of(
-    op: str, g: Tensor, A_log: Tensor | None, dt_bias: Tensor | None, lower_bound: float | None = None
+    op: str,
+    g: Tensor,
+    A_log: Tensor | None,
+    dt_bias: Tensor | None,
+    lower_bound: float | None = None,
 ) -> Tensor:
     """-exp(A_log) softplus(g + dt_bias), or with a lower bound L its form between L and 0,
     L sigmoid(exp(A_log) (g + dt_bias)). g: [B, T, HV] or [B, T, HV, K]; A_log: HV numbers

@@ -52,8 +52,9 @@ def spans_of(rows: int, heads: int, bounds: list[int], window: int | None) -> li
     return found
 
 
-def _biases(q: Tensor, sums: Tensor | None, resets: Tensor | None, keys: int,
-            window: int | None) -> Tensor | None:
+def _biases(
+    q: Tensor, sums: Tensor | None, resets: Tensor | None, keys: int, window: int | None
+) -> Tensor | None:
     """[B or 1, H or 1, queries, keys]: the sum of the gates after a key up to a query, -inf
     behind a reset or the window. The last query stands at the last key."""
     queries, bias = q.shape[1], None
@@ -81,15 +82,26 @@ def _attend(piece: Piece, resets: Tensor | None, rules: Rules) -> Tensor:
         bias = column.new_zeros(()) if bias is None else bias
         bias = torch.cat([column.expand(*shape, 1), bias.expand(*shape, keys)], -1)
     return ops.full_attention(
-        q, k, v, causal=True, causal_offset=k.shape[1] - q.shape[1], bias=bias,
-        softmax_temp=rules.scale)
+        q,
+        k,
+        v,
+        causal=True,
+        causal_offset=k.shape[1] - q.shape[1],
+        bias=bias,
+        softmax_temp=rules.scale,
+    )
 
 
 def _cut(tensors: Piece, span: Span) -> Piece:
     q, k, v, sums, sink = tensors
     rows, keys = slice(span.row, span.end), slice(span.low, span.high)
-    return (q[rows, span.first : span.last], k[rows, keys], v[rows, keys],
-            None if sums is None else sums[rows, keys], sink)
+    return (
+        q[rows, span.first : span.last],
+        k[rows, keys],
+        v[rows, keys],
+        None if sums is None else sums[rows, keys],
+        sink,
+    )
 
 
 def _resets(resets: Tensor | None, span: Span) -> Tensor | None:
@@ -110,8 +122,9 @@ class _Pieces(torch.autograd.Function):
     gradient of a gradient has all of them at once."""
 
     @staticmethod
-    def forward(ctx: Any, spans: list[Span], resets: Tensor | None, rules: Rules,
-                *tensors: Any) -> Tensor:
+    def forward(
+        ctx: Any, spans: list[Span], resets: Tensor | None, rules: Rules, *tensors: Any
+    ) -> Tensor:
         ctx.save_for_backward(resets, *tensors)
         ctx.spans, ctx.rules = spans, rules
         return _whole(spans, resets, rules, cast(Piece, tensors))
@@ -127,7 +140,8 @@ class _Pieces(torch.autograd.Function):
             tensors = [None if x is None else x.view_as(x) for x in tensors]
             out = _whole(ctx.spans, resets, ctx.rules, cast(Piece, tuple(tensors)))
             found = torch.autograd.grad(
-                out, [tensors[i] for i in wanted], grad, create_graph=True, materialize_grads=True)
+                out, [tensors[i] for i in wanted], grad, create_graph=True, materialize_grads=True
+            )
             for i, one in zip(wanted, found, strict=True):
                 totals[i] = one
             return None, None, None, *totals
@@ -136,12 +150,17 @@ class _Pieces(torch.autograd.Function):
         for span in ctx.spans:
             with torch.enable_grad():
                 cut = _cut(cast(Piece, tuple(tensors)), span)
-                piece: Any = tuple(None if x is None else x.detach().requires_grad_(i in wanted)
-                                   for i, x in enumerate(cut))
+                piece: Any = tuple(
+                    None if x is None else x.detach().requires_grad_(i in wanted)
+                    for i, x in enumerate(cut)
+                )
                 out = _attend(piece, _resets(resets, span), ctx.rules)
             found = torch.autograd.grad(
-                out, [piece[i] for i in wanted],
-                grad[span.row : span.end, span.first : span.last], materialize_grads=True)
+                out,
+                [piece[i] for i in wanted],
+                grad[span.row : span.end, span.first : span.last],
+                materialize_grads=True,
+            )
             places = _places(totals, span)
             for i, one in zip(wanted, found, strict=True):
                 places[i].add_(one)
@@ -159,15 +178,21 @@ def _places(totals: list[Any], span: Span) -> list[Any]:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, sink: Tensor | None, rules: Rules,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gates: Tensor | None,
+    sink: Tensor | None,
+    rules: Rules,
     spans: list[Span],
 ) -> Tensor:
     """[B, queries, HQ, V] in the dtype of v. k, v: [B, T, H, ..]; gates: [B, T, HQ]; sink: [HQ].
     Sums of gates are float64: differences of sums that far from 0 lose digits in float32."""
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
     group = q.shape[2] // max(k.shape[2], 1)
-    keys, values = (x.to(dtype) if group == 1 else x.to(dtype).repeat_interleave(group, 2)
-                    for x in (k, v))
+    keys, values = (
+        x.to(dtype) if group == 1 else x.to(dtype).repeat_interleave(group, 2) for x in (k, v)
+    )
     sums = resets = None
     if gates is not None:
         forgets = gates == -torch.inf
@@ -181,8 +206,15 @@ def attention(
 
 
 def want_call(
-    op: str, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, sink: Tensor | None,
-    window: int | None, queries: int, least: int,
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor | None,
+    sink: Tensor | None,
+    window: int | None,
+    queries: int,
+    least: int,
 ) -> None:
     """Checks everything but the bounds; queries: how many q holds along T."""
     for name, x in (("q", q), ("k", k), ("v", v)):

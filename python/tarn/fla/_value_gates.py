@@ -9,12 +9,25 @@ from torch import Tensor
 from tarn import ops
 
 
-def _turned(reads: Tensor, k: Tensor, v: Tensor, gates: Tensor, state: Tensor | None,
-            cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+def _turned(
+    reads: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gates: Tensor,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
     """With the state turned, values are keys: sum_m reads_m S[.., m], and S [.., V, K]."""
     return ops.decay_attention(
-        reads, v, k, gates=gates, scale=1.0, initial_state=state, cu_seqlens=cu_seqlens,
-        return_state=True)
+        reads,
+        v,
+        k,
+        gates=gates,
+        scale=1.0,
+        initial_state=state,
+        cu_seqlens=cu_seqlens,
+        return_state=True,
+    )
 
 
 class _ByValues(torch.autograd.Function):
@@ -24,14 +37,27 @@ class _ByValues(torch.autograd.Function):
     in them: its gradient is o, and the gradient of o . d is that of L(d)."""
 
     @staticmethod
-    def forward(ctx: Any, cu_seqlens: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
-                gates: Tensor, state: Tensor | None) -> Any:
+    def forward(
+        ctx: Any,
+        cu_seqlens: Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gates: Tensor,
+        state: Tensor | None,
+    ) -> Any:
         ctx.save_for_backward(cu_seqlens, q, k, v, gates, state)
         with torch.enable_grad():
             reads = torch.zeros_like(v, requires_grad=True)
-            out, last = _turned(reads, k.detach(), v.detach(), gates.detach(),
-                                None if state is None else state.detach(), cu_seqlens)
-            found, = torch.autograd.grad(out, reads, q.detach())
+            out, last = _turned(
+                reads,
+                k.detach(),
+                v.detach(),
+                gates.detach(),
+                None if state is None else state.detach(),
+                cu_seqlens,
+            )
+            (found,) = torch.autograd.grad(out, reads, q.detach())
         return found, last.detach()
 
     @staticmethod
@@ -41,18 +67,31 @@ class _ByValues(torch.autograd.Function):
         needs = ctx.needs_input_grad[2:]
         with torch.enable_grad():
             # Views of the arguments, which may depend on each other: partial derivatives.
-            own: list[Any] = [None if x is None else x.view_as(x) if higher else x.detach()
-                              for x in tensors]
+            own: list[Any] = [
+                None if x is None else x.view_as(x) if higher else x.detach() for x in tensors
+            ]
             q, rest = own[0], own[1:]
             wanted: list[Any] = [x for x, need in zip(rest, needs, strict=True) if need]
             if not higher:
                 wanted = [x.requires_grad_() for x in wanted]
             out, last = _turned(grads[0], rest[0], rest[1], rest[2], rest[3], cu_seqlens)
-            found = torch.autograd.grad(
-                (out, last), wanted, (q, grads[1]), create_graph=higher, materialize_grads=True,
-            ) if wanted else ()
+            found = (
+                torch.autograd.grad(
+                    (out, last),
+                    wanted,
+                    (q, grads[1]),
+                    create_graph=higher,
+                    materialize_grads=True,
+                )
+                if wanted
+                else ()
+            )
         each = iter(found)
-        return None, out if higher else out.detach(), *(next(each) if need else None for need in needs)
+        return (
+            None,
+            out if higher else out.detach(),
+            *(next(each) if need else None for need in needs),
+        )
 
 
 def under_transforms() -> bool:
@@ -77,5 +116,6 @@ def recurrence(
     if v.shape[2] != heads:
         q, k = (x.repeat_interleave(v.shape[2] // heads, 2) for x in (q, k))
     found: Any = _ByValues.apply(
-        cu_seqlens, q, k, v, gates, None if state is None else state.mT.contiguous())
+        cu_seqlens, q, k, v, gates, None if state is None else state.mT.contiguous()
+    )
     return found[0], found[1].mT

@@ -65,17 +65,23 @@ def causal_conv1d_fn(
             name = "initial_states" if initial_states is not None else "return_final_states"
             raise checks.value_error(op, name, "none beside seq_idx", "both")
         out = ops.short_convolution(
-            rows.reshape(1, -1, x.shape[1]), weight, bias, activation=word,
-            cu_seqlens=_starts(seq_idx))
+            rows.reshape(1, -1, x.shape[1]),
+            weight,
+            bias,
+            activation=word,
+            cu_seqlens=_starts(seq_idx),
+        )
         return out.view(rows.shape).transpose(1, 2)
     state = None
     if initial_states is not None:
-        checks.want_shape(op, "initial_states", initial_states,
-                          (x.shape[0], x.shape[1], weight.shape[1] - 1))
+        checks.want_shape(
+            op, "initial_states", initial_states, (x.shape[0], x.shape[1], weight.shape[1] - 1)
+        )
         state = _call.wide(initial_states).transpose(1, 2)
         state = state.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     found = ops.short_convolution(
-        rows, weight, bias, activation=word, initial_state=state, return_state=return_final_states)
+        rows, weight, bias, activation=word, initial_state=state, return_state=return_final_states
+    )
     if isinstance(found, Tensor):
         return found.transpose(1, 2)
     final = found[1].transpose(1, 2).to(x.dtype)
@@ -112,14 +118,18 @@ def causal_conv1d_update(
     if window.shape[:2] != given.shape[:2] or length < kept:
         wanted = f"[{given.shape[0]}, {given.shape[1]}, {kept} or more]"
         raise checks.value_error(op, "conv_state", wanted, checks.shape_text(window.shape))
-    if (conv_state_indices is None and not torch.is_grad_enabled()
-            and not torch.compiler.is_compiling()):
+    if (
+        conv_state_indices is None
+        and not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+    ):
         out = torch.ops.tarn.short_convolution_step_.default(window, given, weight, bias, word)
         return out.reshape(x.shape)
-    state = window[..., length - kept:].transpose(1, 2)
+    state = window[..., length - kept :].transpose(1, 2)
     state = state.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     out = ops.short_convolution(
-        given.transpose(1, 2), weight, bias, activation=word, initial_state=state)
+        given.transpose(1, 2), weight, bias, activation=word, initial_state=state
+    )
     seen = torch.cat([window, given.to(window.dtype)], -1)[..., -length:]
     if conv_state_indices is None:
         conv_state.copy_(seen)

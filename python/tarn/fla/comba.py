@@ -10,8 +10,16 @@ from tarn.ops._gated import normalized
 __all__ = ["chunk_comba", "fused_recurrent_comba"]
 
 
-def _want(op: str, q: Tensor, k: Tensor, p: Tensor, v: Tensor, g: Tensor, state: Tensor | None,
-          cu_seqlens: Tensor | None) -> None:
+def _want(
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    p: Tensor,
+    v: Tensor,
+    g: Tensor,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> None:
     for name, x in (("q", q), ("k", k), ("p", p), ("v", v)):
         checks.want_tensor(op, name, x)
         if x.dim() != 4:
@@ -32,8 +40,17 @@ def _want(op: str, q: Tensor, k: Tensor, p: Tensor, v: Tensor, g: Tensor, state:
 
 
 def _recurrence(
-    op: str, q: Tensor, k: Tensor, p: Tensor | None, v: Tensor, g: Tensor, beta: Tensor | None,
-    scale: float | None, state: Tensor | None, output_final_state: bool, l2norm: bool,
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    p: Tensor | None,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor | None,
+    scale: float | None,
+    state: Tensor | None,
+    output_final_state: bool,
+    l2norm: bool,
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """exp(g) (I - beta k p^T) as a diagonal plus a low-rank matrix: exp(g) p reads the state
@@ -55,11 +72,22 @@ def _recurrence(
     written = _call.wide(k) * betas.unsqueeze(-1)
     reads = _call.wide(p) * gates.exp().unsqueeze(-1)
     out, last = _call.recurrence(
-        op, q, written, values, gates=gates, pair=(reads, -written), scale=scale,
-        initial_state=state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        written,
+        values,
+        gates=gates,
+        pair=(reads, -written),
+        scale=scale,
+        initial_state=state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
     if by_channel:
         out = out.squeeze(-1).unflatten(2, (heads, width))
-        last = None if last is None else last.squeeze(-1).unflatten(1, (heads, width)).mT.contiguous()
+        last = (
+            None if last is None else last.squeeze(-1).unflatten(1, (heads, width)).mT.contiguous()
+        )
     return out, last
 
 
@@ -83,8 +111,20 @@ def chunk_comba(
     [B, T, HV], natural logarithms, -inf included; beta: [B, T, HV] or [B, T, HV, V], where
     every value channel is a head of its own; None: ones. use_qk_l2norm_in_kernel: q, k and
     p are brought to length 1. States [B or N, HV, K, V]."""
-    return _recurrence("chunk_comba", q, k, p, v, g, beta, scale, initial_state,
-                       output_final_state, use_qk_l2norm_in_kernel, cu_seqlens)
+    return _recurrence(
+        "chunk_comba",
+        q,
+        k,
+        p,
+        v,
+        g,
+        beta,
+        scale,
+        initial_state,
+        output_final_state,
+        use_qk_l2norm_in_kernel,
+        cu_seqlens,
+    )
 
 
 def fused_recurrent_comba(
@@ -101,5 +141,17 @@ def fused_recurrent_comba(
     cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_comba`, p before v, with a gradient here."""
-    return _recurrence("fused_recurrent_comba", q, k, p, v, g, beta, scale, initial_state,
-                       output_final_state, use_qk_l2norm_in_kernel, cu_seqlens)
+    return _recurrence(
+        "fused_recurrent_comba",
+        q,
+        k,
+        p,
+        v,
+        g,
+        beta,
+        scale,
+        initial_state,
+        output_final_state,
+        use_qk_l2norm_in_kernel,
+        cu_seqlens,
+    )

@@ -32,8 +32,16 @@ def chunk_delta_rule(
     _call.refuse_unknown(op, kwargs)
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     return _call.recurrence(
-        op, q, k, v, betas=_delta.betas_of(op, beta, v, False, False), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        betas=_delta.betas_of(op, beta, v, False, False),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_chunk_delta_rule(**kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -56,5 +64,13 @@ def fused_recurrent_delta_rule(
     op = "fused_recurrent_delta_rule"
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     return _call.recurrence(
-        op, q, k, v, betas=_delta.betas_of(op, beta, v, False, False), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        betas=_delta.betas_of(op, beta, v, False, False),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )

@@ -12,8 +12,9 @@ from tarn.ops import _checks as checks
 __all__ = ["chunk_gated_delta_product"]
 
 
-def _want(op: str, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, beta: Tensor,
-          steps: int) -> None:
+def _want(
+    op: str, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, beta: Tensor, steps: int
+) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.want_tensor(op, name, x)
         if x.dim() != 4:
@@ -69,6 +70,15 @@ def chunk_gated_delta_product(
         checks.want_tensor(op, "cu_seqlens", bounds)
         bounds = bounds * num_householder
     out, state = _call.recurrence(
-        op, queries, k, v, gates=gates, betas=beta, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=bounds)
+        op,
+        queries,
+        k,
+        v,
+        gates=gates,
+        betas=beta,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=bounds,
+    )
     return out[:, skipped::num_householder].contiguous(), state

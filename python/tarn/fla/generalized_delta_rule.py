@@ -56,8 +56,18 @@ def chunk_dplr_delta_rule(
         raise checks.value_error(op, "lower_bound", "a number below 0", lower_bound)
     _call.refuse_unknown(op, {**kwargs, "cp_context": cp_context})
     return recurrence(
-        op, q, k, v, a, b, gk, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        a,
+        b,
+        gk,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_dplr_delta_rule(
@@ -75,9 +85,19 @@ def fused_recurrent_dplr_delta_rule(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_dplr_delta_rule`; reverse: the last token of a sequence comes first."""
     return recurrence(
-        "fused_recurrent_dplr_delta_rule", q, k, v, a, b, gk, scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, reverse=reverse,
-        cu_seqlens=cu_seqlens)
+        "fused_recurrent_dplr_delta_rule",
+        q,
+        k,
+        v,
+        a,
+        b,
+        gk,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def _without_decay(
@@ -107,8 +127,17 @@ def chunk_iplr_delta_rule(
     _call.want_chunk_size(op, kwargs, None)
     _call.refuse_unknown(op, kwargs)
     return _without_decay(
-        op, q, k, v, a, b, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        a,
+        b,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_iplr_delta_rule(
@@ -124,5 +153,14 @@ def fused_recurrent_iplr_delta_rule(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_iplr_delta_rule`."""
     return _without_decay(
-        "fused_recurrent_iplr_delta_rule", q, k, v, a, b, scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        "fused_recurrent_iplr_delta_rule",
+        q,
+        k,
+        v,
+        a,
+        b,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )

@@ -28,8 +28,17 @@ def chunk_gla(
     checks.want_tensor("chunk_gla", "g", g)
     checks.want_shape("chunk_gla", "g", g, q.shape)
     return _call.recurrence(
-        "chunk_gla", q, k, v, gates=g, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens)
+        "chunk_gla",
+        q,
+        k,
+        v,
+        gates=g,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_chunk_gla(**kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -62,6 +71,16 @@ def fused_recurrent_gla(
         if gate is not None:
             checks.want_shape(op, name, gate, like.shape)
     return _call.recurrence(
-        op, q, k, v, gates=gk, value_gates=gv, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        gates=gk,
+        value_gates=gv,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+    )

@@ -36,7 +36,8 @@ def _run(
         kind = torch.float64 if x.dtype == torch.float64 else torch.float32
         initial_state = initial_state.to(kind)
     out, state = ops.elementwise_recurrence(
-        x, g, initial_state=initial_state, cu_seqlens=cu_seqlens, return_state=True)
+        x, g, initial_state=initial_state, cu_seqlens=cu_seqlens, return_state=True
+    )
     return out, state if output_final_state else None
 
 

@@ -13,14 +13,25 @@ __all__ = ["chunk_lightnet", "fused_recurrent_lightnet"]
 
 
 def _lightnet(
-    op: str, q: Tensor, k: Tensor, v: Tensor, scale: float | None, initial_state: Any,
-    output_final_state: bool, state_v_first: bool, cu_seqlens: Tensor | None,
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None,
+    initial_state: Any,
+    output_final_state: bool,
+    state_v_first: bool,
+    cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor | None, Tensor]]:
     state, z = None, None
     if initial_state is not None:
         if not isinstance(initial_state, (tuple, list)) or len(initial_state) != 2:
-            raise checks.type_error(op, "initial_state", "a pair of a state and z [.., 1, H, K]",
-                                    type(initial_state).__name__)
+            raise checks.type_error(
+                op,
+                "initial_state",
+                "a pair of a state and z [.., 1, H, K]",
+                type(initial_state).__name__,
+            )
         state, z = initial_state
     for name, x in (("q", q), ("k", k)):
         checks.want_tensor(op, name, x)
@@ -32,8 +43,17 @@ def _lightnet(
     wide = _call.wide(k).dtype
     keys, gates, z = fused_additive_gate(k, z, cu_seqlens, output_dtype=wide, gate_dtype=wide)
     out, last = _call.recurrence(
-        op, q, keys, v, gates=gates, scale=scale, initial_state=state,
-        output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        keys,
+        v,
+        gates=gates,
+        scale=scale,
+        initial_state=state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+    )
     return out, (last, z)
 
 
@@ -53,8 +73,17 @@ def chunk_lightnet(
     q, k: [B, T, H, K]; v: [B, T, H, V]. Returns (o, (S, z)): S [B or N, H, K, V], [.., V, K]
     under state_v_first, None unless asked for; z [B or N, 1, H, K], always. initial_state
     takes the same pair, each part optional."""
-    return _lightnet("chunk_lightnet", q, k, v, scale, initial_state, output_final_state,
-                     state_v_first, cu_seqlens)
+    return _lightnet(
+        "chunk_lightnet",
+        q,
+        k,
+        v,
+        scale,
+        initial_state,
+        output_final_state,
+        state_v_first,
+        cu_seqlens,
+    )
 
 
 def fused_recurrent_lightnet(
@@ -68,5 +97,14 @@ def fused_recurrent_lightnet(
     cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor | None, Tensor]]:
     """:func:`chunk_lightnet`."""
-    return _lightnet("fused_recurrent_lightnet", q, k, v, scale, initial_state,
-                     output_final_state, state_v_first, cu_seqlens)
+    return _lightnet(
+        "fused_recurrent_lightnet",
+        q,
+        k,
+        v,
+        scale,
+        initial_state,
+        output_final_state,
+        state_v_first,
+        cu_seqlens,
+    )

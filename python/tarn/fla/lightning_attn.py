@@ -35,8 +35,16 @@ def chunk_lightning_attn(
     _call.want_chunk_size(op, kwargs, None)
     _call.refuse_unknown(op, kwargs)
     return _call.recurrence(
-        op, q, k, v, gates=_slopes(q, layer_idx, num_layers), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        gates=_slopes(q, layer_idx, num_layers),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_lightning_attn(
@@ -53,7 +61,14 @@ def fused_recurrent_lightning_attn(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_lightning_attn`; reverse: the last token of a sequence comes first."""
     return _call.recurrence(
-        "fused_recurrent_lightning_attn", q, k, v,
-        gates=_slopes(q, layer_idx, num_layers), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, reverse=reverse,
-        cu_seqlens=cu_seqlens)
+        "fused_recurrent_lightning_attn",
+        q,
+        k,
+        v,
+        gates=_slopes(q, layer_idx, num_layers),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        cu_seqlens=cu_seqlens,
+    )

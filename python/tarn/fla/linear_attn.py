@@ -33,15 +33,29 @@ def _linear(op, q, k, v, normalize, scale, initial_state, output_final_state, **
         if isinstance(initial_state, tuple):
             raise checks.type_error(op, "initial_state", "a tensor or normalize=True", "a tuple")
         return _call.recurrence(
-            op, q, k, v, scale=scale, initial_state=initial_state,
-            output_final_state=output_final_state, **options)
+            op,
+            q,
+            k,
+            v,
+            scale=scale,
+            initial_state=initial_state,
+            output_final_state=output_final_state,
+            **options,
+        )
     # The call is float32 throughout: a denominator that was rounded to 16 bits would cost the
     # output its own precision.
     checks.want_tensor(op, "v", v)
     values, state = _with_ones(v, initial_state)
     sums, last = _call.recurrence(
-        op, _call.wide(q), _call.wide(k), values, scale=scale, initial_state=state,
-        output_final_state=True, **options)
+        op,
+        _call.wide(q),
+        _call.wide(k),
+        values,
+        scale=scale,
+        initial_state=state,
+        output_final_state=True,
+        **options,
+    )
     out = sums[..., :-1] / (sums[..., -1:] + _EPS)
     assert last is not None
     S = last[..., :-1].contiguous() if output_final_state else None
@@ -62,8 +76,16 @@ def chunk_linear_attn(
     `normalize` (o, (S or None, z [B or N, 1, H, K])); initial_state takes the same. z is
     float32 for inputs of 16 bits."""
     return _linear(
-        "chunk_linear_attn", q, k, v, normalize, scale, initial_state, output_final_state,
-        cu_seqlens=cu_seqlens)
+        "chunk_linear_attn",
+        q,
+        k,
+        v,
+        normalize,
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_chunk_linear_attn(
@@ -78,8 +100,16 @@ def fused_chunk_linear_attn(
 ) -> tuple[Tensor, Any]:
     """:func:`chunk_linear_attn`."""
     return _linear(
-        "fused_chunk_linear_attn", q, k, v, normalize, scale, initial_state, output_final_state,
-        cu_seqlens=cu_seqlens)
+        "fused_chunk_linear_attn",
+        q,
+        k,
+        v,
+        normalize,
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_linear_attn(
@@ -96,5 +126,14 @@ def fused_recurrent_linear_attn(
     """:func:`chunk_linear_attn`, not normalised unless asked for; reverse: the last token
     of a sequence comes first."""
     return _linear(
-        "fused_recurrent_linear_attn", q, k, v, normalize, scale, initial_state,
-        output_final_state, reverse=reverse, cu_seqlens=cu_seqlens)
+        "fused_recurrent_linear_attn",
+        q,
+        k,
+        v,
+        normalize,
+        scale,
+        initial_state,
+        output_final_state,
+        reverse=reverse,
+        cu_seqlens=cu_seqlens,
+    )

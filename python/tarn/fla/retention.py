@@ -36,8 +36,15 @@ def chunk_retention(
     _call.want_chunk_size("chunk_retention", kwargs, None)
     _call.refuse_unknown("chunk_retention", kwargs)
     return _retention(
-        "chunk_retention", q, k, v, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        "chunk_retention",
+        q,
+        k,
+        v,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_chunk_retention(
@@ -51,8 +58,15 @@ def fused_chunk_retention(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_retention`."""
     return _retention(
-        "fused_chunk_retention", q, k, v, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        "fused_chunk_retention",
+        q,
+        k,
+        v,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_retention(
@@ -72,9 +86,17 @@ def fused_recurrent_retention(
     state_v_first = _call.v_first(op, state_v_first, kwargs)
     _call.refuse_unknown(op, kwargs)
     return _retention(
-        op, q, k, v, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def parallel_retention(

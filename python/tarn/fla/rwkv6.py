@@ -39,8 +39,17 @@ def chunk_rwkv6(
     _call.want_chunk_size("chunk_rwkv6", kwargs, None)
     _call.refuse_unknown("chunk_rwkv6", kwargs)
     return _rwkv6(
-        "chunk_rwkv6", r, k, v, w, u, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        "chunk_rwkv6",
+        r,
+        k,
+        v,
+        w,
+        u,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_rwkv6(
@@ -57,5 +66,15 @@ def fused_recurrent_rwkv6(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_rwkv6`; reverse: the last token of a sequence comes first."""
     return _rwkv6(
-        "fused_recurrent_rwkv6", r, k, v, w, u, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens)
+        "fused_recurrent_rwkv6",
+        r,
+        k,
+        v,
+        w,
+        u,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        cu_seqlens=cu_seqlens,
+    )

@@ -30,8 +30,19 @@ def chunk_rwkv7(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`tarn.fla.chunk_dplr_delta_rule` of r, k, v, a, b and the gates w."""
     return chunk_dplr_delta_rule(
-        r, k, v, a, b, w, scale, initial_state, output_final_state, cu_seqlens,
-        cp_context=cp_context, lower_bound=lower_bound)
+        r,
+        k,
+        v,
+        a,
+        b,
+        w,
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens,
+        cp_context=cp_context,
+        lower_bound=lower_bound,
+    )
 
 
 def fused_recurrent_rwkv7(
@@ -49,8 +60,18 @@ def fused_recurrent_rwkv7(
     """:func:`chunk_rwkv7` with the original's other defaults: scale None is K^-1/2, and the
     state is returned."""
     return recurrence(
-        "fused_recurrent_rwkv7", r, k, v, a, b, w, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        "fused_recurrent_rwkv7",
+        r,
+        k,
+        v,
+        a,
+        b,
+        w,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_mul_recurrent_rwkv7(
@@ -69,6 +90,16 @@ def fused_mul_recurrent_rwkv7(
     """:func:`chunk_rwkv7` from kk (kappa) and a (alpha): a = -kk and b = kk * a there.
     reverse: the last token of a sequence comes first."""
     return recurrence(
-        "fused_mul_recurrent_rwkv7", r, k, v, -kk, kk * a, w, scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, reverse=reverse,
-        cu_seqlens=cu_seqlens)
+        "fused_mul_recurrent_rwkv7",
+        r,
+        k,
+        v,
+        -kk,
+        kk * a,
+        w,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        cu_seqlens=cu_seqlens,
+    )

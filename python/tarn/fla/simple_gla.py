@@ -43,9 +43,17 @@ def chunk_simple_gla(
     _call.want_chunk_size(op, kwargs, None)
     _call.refuse_unknown(op, kwargs)
     return _call.recurrence(
-        op, q, k, v, gates=_call.gates_of(g_gamma, g, None), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state,
-        state_v_first=state_v_first, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        gates=_call.gates_of(g_gamma, g, None),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_chunk_simple_gla(
@@ -61,8 +69,16 @@ def fused_chunk_simple_gla(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`chunk_simple_gla`: there is one kernel here, and it is fused."""
     return _call.recurrence(
-        "fused_chunk_simple_gla", q, k, v, gates=_call.gates_of(g_gamma, g, None), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+        "fused_chunk_simple_gla",
+        q,
+        k,
+        v,
+        gates=_call.gates_of(g_gamma, g, None),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def fused_recurrent_simple_gla(
@@ -84,9 +100,18 @@ def fused_recurrent_simple_gla(
     state_v_first = _call.v_first(op, state_v_first, kwargs)
     _call.refuse_unknown(op, kwargs)
     return _call.recurrence(
-        op, q, k, v, gates=_call.gates_of(g_gamma, g, None), scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state, reverse=reverse,
-        state_v_first=state_v_first, cu_seqlens=cu_seqlens)
+        op,
+        q,
+        k,
+        v,
+        gates=_call.gates_of(g_gamma, g, None),
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        reverse=reverse,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+    )
 
 
 def _scores(q: Tensor, k: Tensor, g: Tensor | None, scale: float | None) -> Tensor:

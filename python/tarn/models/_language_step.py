@@ -82,9 +82,7 @@ class Text(NamedTuple):
     best: Sequence[torch.Tensor] | torch.Tensor = ()
 
 
-def language_step(
-    model: Any, tokens: torch.Tensor, states: Sequence[Any] | None
-) -> Steps | None:
+def language_step(model: Any, tokens: torch.Tensor, states: Sequence[Any] | None) -> Steps | None:
     """tokens [N] and the states of a language model -> (logits [N, outputs], new
     states); None where it must go part by part."""
     text = language_text(model, tokens, states)

@@ -52,7 +52,9 @@ class _TokenModel(torch.nn.Module):
         stack = make_encoder(config, causal)
         self.layers: torch.nn.ModuleList = stack.layers
         self.register_module("norm", stack.norm)
-        self.predictor: Predictor = Predictor(outputs_of(config), config["d_model"], config["tied_head"])
+        self.predictor: Predictor = Predictor(
+            outputs_of(config), config["d_model"], config["tied_head"]
+        )
         owner = type(self).__name__
         embedding = Embedding(owner, config, self._modules, name, "pos_embedding")
         self._unregistered = embedding, borrowing(stack, self)
@@ -261,9 +263,7 @@ class Seq2Seq(torch.nn.Module):
         return call(self.decoder, "initial_state", memory, mask)
 
     @hooked
-    def step(
-        self, tokens: torch.Tensor, state: DecoderState
-    ) -> tuple[torch.Tensor, DecoderState]:
+    def step(self, tokens: torch.Tensor, state: DecoderState) -> tuple[torch.Tensor, DecoderState]:
         """Target tokens [B] -> (logits [B, vocab_size], new state)."""
         x = self._target.row(tokens, self._places(state))
         x, state = call(self.decoder, "step", x, state)

@@ -105,9 +105,7 @@ class Attention(SteppedProjections):
         self._want_causal("prefill")
         return super().unbiased_prefill(x, lengths, state)
 
-    def unbiased_step(
-        self, x: torch.Tensor, state: State = None
-    ) -> tuple[Branch, AttentionState]:
+    def unbiased_step(self, x: torch.Tensor, state: State = None) -> tuple[Branch, AttentionState]:
         self._want_causal("step")
         return super().unbiased_step(x, state)
 

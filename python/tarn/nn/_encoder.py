@@ -206,9 +206,7 @@ class EncoderLayer(torch.nn.Module):
             x = ops.residual_norm(x, residual, bias, **dropped)[1]
         return norm(x), x
 
-    def _hidden(
-        self, x: torch.Tensor, places: RowPlaces
-    ) -> tuple[Branch, torch.Tensor | None]:
+    def _hidden(self, x: torch.Tensor, places: RowPlaces) -> tuple[Branch, torch.Tensor | None]:
         """The feed-forward part, whose bias may be left to the pass after it; and what it
         carries on."""
         dropout = self.dropout if self.training else 0.0
@@ -291,7 +289,9 @@ class Encoder(torch.nn.Module):
         """x [B, T, D], the tokens after those of a state (a list, one a layer;
         None: none) -> ([B, T, D], new list), equal to T calls of step. lengths,
         errors, cost: as Attention.prefill."""
-        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, held, lengths))
+        return self._advance(
+            x, state, lambda layer, y, held: call(layer, "prefill", y, held, lengths)
+        )
 
     @hooked
     def step(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, list[AttentionState]]:

@@ -114,9 +114,7 @@ class GatedSoftmaxMixer(Mixer):
                 found[name] = self._rotate(found[name], tables)
         return found
 
-    def _rotate(
-        self, x: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
+    def _rotate(self, x: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         cos, sin = (table.to(x).unsqueeze(-2) for table in tables)
         first, rest = x.split_with_sizes([self._turned, x.shape[3] - self._turned], 3)
         turned = torch.ops.tarn.rotate(first.contiguous(), cos, sin)

@@ -131,9 +131,7 @@ class Mixer(torch.nn.Module):
         branch, new_state = self.unbiased_step(x, state)
         return whole(branch), new_state
 
-    def unbiased_step(
-        self, x: torch.Tensor, state: State = None
-    ) -> tuple[Branch, AttentionState]:
+    def unbiased_step(self, x: torch.Tensor, state: State = None) -> tuple[Branch, AttentionState]:
         """step, as the layers call it."""
         branch, new_state = self.unbiased_prefill(x[:, None], None, state)
         branch = Branch(*branch)

@@ -42,9 +42,7 @@ def want_tensor(op: str, argument: str, value: object, like: Tensor | None = Non
     if not isinstance(value, torch.Tensor):
         raise type_error(op, argument, "a tensor", type(value).__name__)
     if like is not None and value.device != like.device:
-        raise value_error(
-            op, argument, f"a tensor on {like.device}", f"one on {value.device}"
-        )
+        raise value_error(op, argument, f"a tensor on {like.device}", f"one on {value.device}")
 
 
 def _autocast_unites(*tensors: Tensor) -> bool:
@@ -130,9 +128,7 @@ def want_map(op: str, feature_map: object, elsewhere: str) -> None:
         raise value_error(op, "feature_map", wanted, given)
 
 
-def want_options(
-    op: str, feature_map: str, denominator: str, eps: float, scale: float
-) -> None:
+def want_options(op: str, feature_map: str, denominator: str, eps: float, scale: float) -> None:
     want_map(op, feature_map, f"mapped_{op}")
     want_choice(op, "denominator", denominator, DENOMINATORS)
     want_number(op, "eps", eps, positive=denominator == "compat")
@@ -167,9 +163,7 @@ def are_usual(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
     )
 
 
-def are_usual_options(
-    feature_map: object, denominator: object, eps: object, scale: object
-) -> bool:
+def are_usual_options(feature_map: object, denominator: object, eps: object, scale: object) -> bool:
     """Whether the options are the operators' defaults; False does not mean that they are
     wrong."""
     return (
@@ -266,9 +260,7 @@ def state_of(
     return state
 
 
-def kept_keys(
-    keys: Tensor, key_mask: Tensor | None, key_lengths: Tensor | None
-) -> Tensor | None:
+def kept_keys(keys: Tensor, key_mask: Tensor | None, key_lengths: Tensor | None) -> Tensor | None:
     """[B, S] bool of the keys that both masks keep; None: all."""
     kept = key_mask
     if key_lengths is not None:

@@ -15,7 +15,9 @@ __all__ = [
 ]
 
 
-def _call(kind: str, queries: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]) -> Tensor:
+def _call(
+    kind: str, queries: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]
+) -> Tensor:
     op = "clustered_attention"
     for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
         checks.want_tensor(op, name, tensor)

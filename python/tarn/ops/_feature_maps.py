@@ -147,9 +147,7 @@ def favor(
     return torch.ops.tarn.favor(x, omega, softmax_temp, bool(positive), bool(stabilise))
 
 
-def rff(
-    x: Tensor, omega: Tensor, *, softmax_temp: float | None = None
-) -> Tensor:
+def rff(x: Tensor, omega: Tensor, *, softmax_temp: float | None = None) -> Tensor:
     """Random Fourier features: phi(x).phi(y) approximates
     exp(-softmax_temp |x - y|^2 / 2). ``phi = [cos u; sin u] / sqrt(n_freq)``.
 

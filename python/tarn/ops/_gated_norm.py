@@ -60,4 +60,5 @@ def gated_norm(
     if activation not in ("silu", "sigmoid"):
         raise checks.value_error(_NAME, "activation", '"silu" or "sigmoid"', repr(activation))
     return torch.ops.tarn.gated_norm.default(
-        x, weight, bias, gate, float(eps), bool(centred), activation, bool(gate_first))
+        x, weight, bias, gate, float(eps), bool(centred), activation, bool(gate_first)
+    )

@@ -53,9 +53,7 @@ def functions_of(
     return "identity", tuple(pair)
 
 
-def without_masked(
-    keys: Tensor, key_mask: Tensor | None, key_lengths: Tensor | None
-) -> Tensor:
+def without_masked(keys: Tensor, key_mask: Tensor | None, key_lengths: Tensor | None) -> Tensor:
     """Keys with zeros where they are not read: NaN there must not reach the
     gradient of a function."""
     kept = checks.kept_keys(keys, key_mask, key_lengths)

@@ -29,6 +29,7 @@ __all__ = [
 _OP = "mapped_linear_attention"
 _STEP = "mapped_linear_attention_step"
 
+
 # Options that the overloads share; the docstring says what they mean.
 class _Options(TypedDict, total=False):
     feature_map: FeatureMap

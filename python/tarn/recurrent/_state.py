@@ -60,9 +60,7 @@ class AttentionState:
         """The same as AttentionState(...), but faster, since every token makes one: a
         frozen dataclass sets its members one by one past its own guard."""
         state = cls.__new__(cls)
-        state.__dict__.update(
-            kind=kind, tensors=tensors, steps=steps, facts=facts, source=None
-        )
+        state.__dict__.update(kind=kind, tensors=tensors, steps=steps, facts=facts, source=None)
         return state
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,9 +165,7 @@ class AttentionState:
         for name, tensor in self.tensors.items():
             where = chosen.to(tensor.device).view(-1, *[1] * (tensor.dim() - 1))
             tensors[name] = tensor.masked_fill(where, initial.get(name, 0.0))
-        return replace(
-            self, tensors=tensors, steps=self.steps.masked_fill(chosen, 0), source=None
-        )
+        return replace(self, tensors=tensors, steps=self.steps.masked_fill(chosen, 0), source=None)
 
     def check(self, kind: str, batch_size: int, facts: Facts) -> None:
         """Raises ValueError unless a module of these facts may read it."""
@@ -322,4 +318,6 @@ def load_state(path: AnyPath) -> Any:
     try:
         return build(json.loads(metadata["tree"]))
     except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
-        raise ValueError(f"{shown(path)}: want a whole description of the state, got {error!r}") from None
+        raise ValueError(
+            f"{shown(path)}: want a whole description of the state, got {error!r}"
+        ) from None

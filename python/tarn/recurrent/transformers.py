@@ -44,9 +44,7 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, D] -> ([N, D], new state)."""
         state = check_state(state, memory)
-        return self._step_with_state(
-            x, state, lambda y: _whole(self.attention(y, y, y, state))
-        )
+        return self._step_with_state(x, state, lambda y: _whole(self.attention(y, y, y, state)))
 
     @hooked
     def prefill(
@@ -93,7 +91,9 @@ class RecurrentTransformerEncoder(Stack):
         """x [N, L, D] -> ([N, L, D], list of states), equal to L calls of
         forward. lengths: [N] or a LengthMask, tokens of each sequence; rows of
         the output past them are unspecified."""
-        return self._advance(x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held))
+        return self._advance(
+            x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held)
+        )
 
 
 class RecurrentTransformerDecoderLayer(DecoderParts):

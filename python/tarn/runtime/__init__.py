@@ -52,9 +52,7 @@ def _tokens(tokens: Tokens) -> np.ndarray:
     if array.size == 0:
         array = array.astype(np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise TypeError(
-            f"tokens: want one axis of integers, got {array.dtype} {list(array.shape)}"
-        )
+        raise TypeError(f"tokens: want one axis of integers, got {array.dtype} {list(array.shape)}")
     if array.size and not (-(2**31) <= int(array.min()) and int(array.max()) < 2**31):
         raise ValueError("tokens: want 32-bit integers, got larger ones")
     return np.ascontiguousarray(array, dtype=np.int32)

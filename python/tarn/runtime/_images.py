@@ -84,9 +84,7 @@ def complete(
     rows = _rows(images, shape)
     samples = whole("samples", samples, 1, 2**31)
     given = whole("pixels", pixels, 1, shape[0] * shape[1]) * shape[2]
-    drawn = _draw(
-        model, np.ascontiguousarray(rows[:, :given]), samples, temperature, seed, batch
-    )
+    drawn = _draw(model, np.ascontiguousarray(rows[:, :given]), samples, temperature, seed, batch)
     return drawn.reshape(len(rows), samples, *_axes(shape))
 
 

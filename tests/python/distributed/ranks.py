@@ -11,8 +11,13 @@ import torch.multiprocessing as mp
 
 def _one(rank, size, store, work, arguments):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size,
-                            timeout=datetime.timedelta(seconds=120))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=size,
+        timeout=datetime.timedelta(seconds=120),
+    )
     try:
         work(*arguments)
     finally:

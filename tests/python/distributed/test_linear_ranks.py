@@ -17,8 +17,11 @@ BOUND = {torch.float32: 2e-5, torch.float64: 1e-12}
 
 def _inputs(dtype, tokens, state):
     torch.manual_seed(7)
-    made = [torch.randn(B, tokens, H, K, dtype=dtype), torch.randn(B, tokens, H, K, dtype=dtype),
-            torch.randn(B, tokens, HV, V, dtype=dtype)]
+    made = [
+        torch.randn(B, tokens, H, K, dtype=dtype),
+        torch.randn(B, tokens, H, K, dtype=dtype),
+        torch.randn(B, tokens, HV, V, dtype=dtype),
+    ]
     if state:
         made += [torch.rand(B, HV, K, V, dtype=dtype), torch.rand(B, HV, K, dtype=dtype)]
     mask = torch.rand(B, tokens) > 0.3
@@ -39,8 +42,11 @@ def _compare(dtype, causal, feature_map, with_mask, with_state):
     whole, mask = _inputs(dtype, tokens, with_state)
     weights = torch.randn(B, tokens, HV, V, dtype=dtype, generator=torch.Generator().manual_seed(3))
     out, state = tarn.ops.linear_attention(
-        *whole[:3], key_mask=mask if with_mask else None,
-        initial_state=tuple(whole[3:]) or None, **options)
+        *whole[:3],
+        key_mask=mask if with_mask else None,
+        initial_state=tuple(whole[3:]) or None,
+        **options,
+    )
     _loss(out, state, weights).backward()
 
     mine, _ = _inputs(dtype, tokens, with_state)
@@ -48,8 +54,11 @@ def _compare(dtype, causal, feature_map, with_mask, with_state):
     here = [one.detach()[:, piece].requires_grad_() for one in mine[:3]]
     given = [one.detach().requires_grad_() for one in mine[3:]] if rank == 0 else []
     got, end = tarn.distributed.linear_attention(
-        *here, key_mask=mask[:, piece] if with_mask else None,
-        initial_state=tuple(given) or None, **options)
+        *here,
+        key_mask=mask[:, piece] if with_mask else None,
+        initial_state=tuple(given) or None,
+        **options,
+    )
     # The state's loss counts once.
     _loss(got, end if rank == size - 1 else None, weights[:, piece]).backward()
 
@@ -58,8 +67,9 @@ def _compare(dtype, causal, feature_map, with_mask, with_state):
     torch.testing.assert_close(end.S, state.S, rtol=bound, atol=bound)
     torch.testing.assert_close(end.z, state.z, rtol=bound, atol=bound)
     for ours, theirs in zip(here, whole[:3], strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad[:, piece], rtol=10 * bound,
-                                   atol=10 * bound)
+        torch.testing.assert_close(
+            ours.grad, theirs.grad[:, piece], rtol=10 * bound, atol=10 * bound
+        )
     for ours, theirs in zip(given, whole[3:] if rank == 0 else [], strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=10 * bound, atol=10 * bound)
 
@@ -86,7 +96,8 @@ def _refusals():
     if rank > 0:
         with pytest.raises(ValueError, match=f"want None behind rank 0, got one on rank {rank}"):
             tarn.distributed.linear_attention(
-                q, k, v, initial_state=(torch.zeros(B, HV, K, V), torch.zeros(B, HV, K)))
+                q, k, v, initial_state=(torch.zeros(B, HV, K, V), torch.zeros(B, HV, K))
+            )
 
 
 def _all():

@@ -45,8 +45,14 @@ class _Builder(torch.nn.Module):
         super().__init__()
         self.embedding = torch.nn.Embedding(SYMBOLS, WIDTH)
         self.encoder = tarn.builders.TransformerEncoderBuilder.from_kwargs(
-            attention_type="causal-linear", n_layers=2, n_heads=2, query_dimensions=WIDTH // 2,
-            value_dimensions=WIDTH // 2, feed_forward_dimensions=2 * WIDTH, dropout=0.0).get()
+            attention_type="causal-linear",
+            n_layers=2,
+            n_heads=2,
+            query_dimensions=WIDTH // 2,
+            value_dimensions=WIDTH // 2,
+            feed_forward_dimensions=2 * WIDTH,
+            dropout=0.0,
+        ).get()
         self.head = torch.nn.Linear(WIDTH, SYMBOLS)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -62,7 +68,8 @@ def _model(kind: str) -> torch.nn.Module:
         return _Builder()
     layers = {"linear": ["linear"], "hybrid": ["linear", "full"]}[kind]
     return tarn.models.LanguageModel(
-        vocab_size=SYMBOLS, d_model=WIDTH, n_layers=2, n_heads=2, layers=layers)
+        vocab_size=SYMBOLS, d_model=WIDTH, n_layers=2, n_heads=2, layers=layers
+    )
 
 
 def _rows(step: int) -> torch.Tensor:
@@ -95,16 +102,19 @@ def _trained_alone(kind: str, steps: int) -> torch.nn.Module:
 
 
 def _whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: one.full_tensor() if isinstance(one, DTensor) else one.detach()
-            for name, one in model.state_dict().items()}
+    return {
+        name: one.full_tensor() if isinstance(one, DTensor) else one.detach()
+        for name, one in model.state_dict().items()
+    }
 
 
 def _agree(ours: dict[str, torch.Tensor], theirs: torch.nn.Module) -> None:
     wanted = theirs.state_dict()
     assert ours.keys() == wanted.keys()
     for name, one in ours.items():
-        torch.testing.assert_close(one, wanted[name], **BOUND,
-                                   msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            one, wanted[name], **BOUND, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def _under_ddp(kind: str) -> None:

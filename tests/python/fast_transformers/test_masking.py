@@ -195,9 +195,7 @@ def test_a_mask_of_another_class_is_known_by_its_matrix():
 def test_arguments_of_attention_masks():
     call = ("Kind",)
     assert _masks.attention_arguments(*call, FullMask(3, 6), QUERIES, KEYS) == {}
-    causal = _masks.attention_arguments(
-        *call, TriangularCausalMask(3, offset=2), QUERIES, KEYS
-    )
+    causal = _masks.attention_arguments(*call, TriangularCausalMask(3, offset=2), QUERIES, KEYS)
     assert causal == {"causal": True, "causal_offset": 2}
     kept = torch.rand(2, 3, 6) > 0.5
     given = _masks.attention_arguments(*call, FullMask(kept), QUERIES, KEYS)

@@ -26,7 +26,18 @@ from tarn.recurrent.attention import (
 )
 
 N, L, D, H = 3, 13, 24, 4
-MAPS = ["elu1", "relu", "relu2", "softplus", "poly2", "favor", "favor-positive", "rff", "smoothed-rff", "grf"]
+MAPS = [
+    "elu1",
+    "relu",
+    "relu2",
+    "softplus",
+    "poly2",
+    "favor",
+    "favor-positive",
+    "rff",
+    "smoothed-rff",
+    "grf",
+]
 KINDS = [
     *(("linear", {"feature_map": name}) for name in MAPS),
     ("linear", {"feature_map": "favor", "stabilise": True}),
@@ -156,7 +167,12 @@ def test_state_is_a_value(kind, options, tmp_path):
 
 @pytest.mark.parametrize(
     "kind, options, constant",
-    [("linear", {}, True), ("local", {"local_context": 6}, True), ("aft-simple", {}, True), ("full", {}, False)],
+    [
+        ("linear", {}, True),
+        ("local", {"local_context": 6}, True),
+        ("aft-simple", {}, True),
+        ("full", {}, False),
+    ],
 )
 def test_state_size(kind, options, constant):
     _, twin = pair(kind, options)
@@ -306,7 +322,9 @@ def test_cross_state_is_built_once(inner):
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("self_kind, cross_kind", [("linear", "linear"), ("full", "full"), ("local", "linear")])
+@pytest.mark.parametrize(
+    "self_kind, cross_kind", [("linear", "linear"), ("full", "full"), ("local", "linear")]
+)
 def test_decoder_twin(self_kind, cross_kind, norm):
     settings = dict(
         n_layers=2,
@@ -343,7 +361,13 @@ def test_decoder_twin(self_kind, cross_kind, norm):
 
 @pytest.mark.parametrize(
     "kind",
-    ["clustered", "improved-clustered", "causal-improved-clustered", "reformer", "conditional-full"],
+    [
+        "clustered",
+        "improved-clustered",
+        "causal-improved-clustered",
+        "reformer",
+        "conditional-full",
+    ],
 )
 def test_kinds_without_a_recurrent_form_say_why(kind):
     with pytest.raises(ValueError, match=f"{kind}.*recurrent form"):
@@ -357,7 +381,14 @@ def test_gradients_flow_through_steps():
     (grad,) = torch.autograd.grad(out.square().sum(), x)
     batch = attention.AttentionLayer(attention.CausalLinearAttention(6), D, H)
     batch.load_state_dict(layer.state_dict())
-    wanted = batch(x, x, x, TriangularCausalMask(5), LengthMask(torch.tensor([5, 5])), LengthMask(torch.tensor([5, 5])))
+    wanted = batch(
+        x,
+        x,
+        x,
+        TriangularCausalMask(5),
+        LengthMask(torch.tensor([5, 5])),
+        LengthMask(torch.tensor([5, 5])),
+    )
     (wanted_grad,) = torch.autograd.grad(wanted.square().sum(), x)
     torch.testing.assert_close(grad, wanted_grad, rtol=1e-4, atol=1e-4)
 

@@ -54,6 +54,7 @@ def test_bert_layout_and_back():
 
 def bert_layer(weights, x):
     """One BERT layer by its definition, float64."""
+
     def affine(name, y):
         return y @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
@@ -105,7 +106,9 @@ def test_rules():
     assert first._rules is not second._rules and len(second._rules) == 1
     state = {"a.weight": 1, "b.weight": 2}
     assert wm.SimpleMapper([wm.DropRule("^a")]).map(state) == {"b.weight": 2}
-    assert wm.SimpleMapper([wm.RegexRule("b", "c")], add_identity=False).map(state) == {"c.weight": 2}
+    assert wm.SimpleMapper([wm.RegexRule("b", "c")], add_identity=False).map(state) == {
+        "c.weight": 2
+    }
     assert state == {"a.weight": 1, "b.weight": 2}
     with pytest.raises(ValueError, match="twice"):
         wm.SimpleMapper([wm.RegexRule("^[ab]", "c")]).map(state)

@@ -24,22 +24,37 @@ def build(name, **options):
         "hgrn2": (models.HGRN2Config, models.HGRN2ForCausalLM, dict(expand_ratio=16)),
         "hgrn": (models.HGRNConfig, models.HGRNForCausalLM, dict()),
         "delta_net": (models.DeltaNetConfig, models.DeltaNetForCausalLM, dict(num_heads=2)),
-        "gated_deltanet": (models.GatedDeltaNetConfig, models.GatedDeltaNetForCausalLM,
-                           dict(num_heads=2, head_dim=24)),
+        "gated_deltanet": (
+            models.GatedDeltaNetConfig,
+            models.GatedDeltaNetForCausalLM,
+            dict(num_heads=2, head_dim=24),
+        ),
         "comba": (models.CombaConfig, models.CombaForCausalLM, dict(num_heads=2, head_dim=24)),
-        "gated_deltaproduct": (models.GatedDeltaProductConfig, models.GatedDeltaProductForCausalLM,
-                               dict(num_heads=2, head_dim=24)),
+        "gated_deltaproduct": (
+            models.GatedDeltaProductConfig,
+            models.GatedDeltaProductForCausalLM,
+            dict(num_heads=2, head_dim=24),
+        ),
         "gsa": (models.GSAConfig, models.GSAForCausalLM, dict(num_heads=2, num_slots=16)),
         "lightnet": (models.LightNetConfig, models.LightNetForCausalLM, dict(expand_ratio=16)),
-        "forgetting": (models.ForgettingTransformerConfig, models.ForgettingTransformerForCausalLM,
-                       dict(num_heads=4, num_kv_heads=2, qk_norm=True, use_output_gate=True)),
+        "forgetting": (
+            models.ForgettingTransformerConfig,
+            models.ForgettingTransformerForCausalLM,
+            dict(num_heads=4, num_kv_heads=2, qk_norm=True, use_output_gate=True),
+        ),
         "kda": (models.KDAConfig, models.KDAForCausalLM, dict(num_heads=2, head_dim=16)),
         "rwkv6": (models.RWKV6Config, models.RWKV6ForCausalLM, dict(num_heads=2)),
         "rwkv7": (models.RWKV7Config, models.RWKV7ForCausalLM, dict(head_dim=32)),
-        "mamba2": (models.Mamba2Config, models.Mamba2ForCausalLM,
-                   dict(num_heads=8, head_dim=16, state_size=24, n_groups=2, chunk_size=32)),
-        "linear_attn": (models.LinearAttentionConfig, models.LinearAttentionForCausalLM,
-                        dict(num_heads=2)),
+        "mamba2": (
+            models.Mamba2Config,
+            models.Mamba2ForCausalLM,
+            dict(num_heads=8, head_dim=16, state_size=24, n_groups=2, chunk_size=32),
+        ),
+        "linear_attn": (
+            models.LinearAttentionConfig,
+            models.LinearAttentionForCausalLM,
+            dict(num_heads=2),
+        ),
     }
     config, model, own = kinds[name]
     torch.manual_seed(5)
@@ -68,8 +83,22 @@ def loops():
 
     called = set()
 
-    def recurrence(op, q, k, v, *, gates=None, value_gates=None, betas=None, bonus=None, pair=None,
-                   scale=None, output_final_state=False, reverse=False, **rest):
+    def recurrence(
+        op,
+        q,
+        k,
+        v,
+        *,
+        gates=None,
+        value_gates=None,
+        betas=None,
+        bonus=None,
+        pair=None,
+        scale=None,
+        output_final_state=False,
+        reverse=False,
+        **rest,
+    ):
         assert rest.get("initial_state") is None and rest.get("cu_seqlens") is None
         called.add(op)
         given = dict(value=value_gates, beta=betas, bonus=bonus)
@@ -77,8 +106,9 @@ def loops():
             given[{1: "head", 3: "token", 4: "key"}[gates.dim()]] = gates
         given = {name: None if one is None else one.double() for name, one in given.items()}
         pair = None if pair is None else tuple(one.double() for one in pair)
-        out, state = reference(q.double(), k.double(), v.double(), pair=pair, scale=scale,
-                               reverse=reverse, **given)
+        out, state = reference(
+            q.double(), k.double(), v.double(), pair=pair, scale=scale, reverse=reverse, **given
+        )
         state = state.mT if rest.get("state_v_first") else state
         return out.to(v.dtype), state.float() if output_final_state else None
 
@@ -110,8 +140,10 @@ def ran(model, tokens):
     steps, cache = [start.logits], start.past_key_values
     softmax = model.config.model_type == "forgetting_transformer"  # whose steps want a mask
     for t in range(70, TOKENS):
-        mask = torch.ones_like(tokens[:, :t + 1]) if softmax else None
-        step = model(tokens[:, t:t + 1], past_key_values=cache, use_cache=True, attention_mask=mask)
+        mask = torch.ones_like(tokens[:, : t + 1]) if softmax else None
+        step = model(
+            tokens[:, t : t + 1], past_key_values=cache, use_cache=True, attention_mask=mask
+        )
         steps.append(step.logits[:, -1:])
         cache = step.past_key_values
     mask = torch.ones_like(tokens)
@@ -121,8 +153,12 @@ def ran(model, tokens):
         "steps": torch.cat(steps, 1),
         "short": model(tokens[1:, 40:], logits_to_keep=None).logits,
         "padded": model(tokens, attention_mask=mask, logits_to_keep=None).logits[1:, 40:],
-        "packed": model(tokens.view(1, -1), logits_to_keep=None, use_cache=False,
-                        cu_seqlens=torch.tensor([0, 100, 140, 200])).logits[:, 140:],
+        "packed": model(
+            tokens.view(1, -1),
+            logits_to_keep=None,
+            use_cache=False,
+            cu_seqlens=torch.tensor([0, 100, 140, 200]),
+        ).logits[:, 140:],
     }
 
 
@@ -139,7 +175,8 @@ def main(path, names):
         told[name]["later"] = model, tokens
         logits = model(tokens, logits_to_keep=None).logits
         told[name]["loss"] = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).detach()
+            logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+        ).detach()
     called = loops()
     for found in told.values():
         called.clear()

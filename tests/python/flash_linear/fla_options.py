@@ -16,7 +16,8 @@ OPTIONS = {
     "powlu": dict(hidden_act="powlu"),
     "powlu, unfused": dict(hidden_act="powlu", fuse_swiglu=False, powglu_power=2.0),
     "linear and cross entropy in one": dict(
-        fuse_cross_entropy=False, fuse_linear_cross_entropy=True, use_l2warp=False),
+        fuse_cross_entropy=False, fuse_linear_cross_entropy=True, use_l2warp=False
+    ),
 }
 # The package itself refuses to build these: the gate of the output in these layers has the
 # activation of the feed-forward part, and knows no powlu.
@@ -31,22 +32,32 @@ def told_by(model):
         start = model(tokens[:, :20], use_cache=True, logits_to_keep=None)
         rows, cache = [start.logits], start.past_key_values
         for t in range(20, 24):
-            step = model(tokens[:, t:t + 1], past_key_values=cache, use_cache=True)
+            step = model(tokens[:, t : t + 1], past_key_values=cache, use_cache=True)
             rows.append(step.logits[:, -1:])
             cache = step.past_key_values
     loss, gradients = fla_models.trained(model, tokens)
     plain = torch.nn.functional.cross_entropy(whole[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-    return {"whole": whole, "steps": torch.cat(rows, 1), "loss": loss, "plain": plain,
-            "without gradient": [name for name, one in gradients.items() if one is None]}
+    return {
+        "whole": whole,
+        "steps": torch.cat(rows, 1),
+        "loss": loss,
+        "plain": plain,
+        "without gradient": [name for name, one in gradients.items() if one is None],
+    }
 
 
 def main(path, names):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     tarn.install_as_fla()
-    torch.save({(name, option): told_by(fla_models.build(name, **OPTIONS[option]))
-                for name, option in itertools.product(names, OPTIONS)
-                if (name, option) not in REFUSED}, path)
+    torch.save(
+        {
+            (name, option): told_by(fla_models.build(name, **OPTIONS[option]))
+            for name, option in itertools.product(names, OPTIONS)
+            if (name, option) not in REFUSED
+        },
+        path,
+    )
 
 
 if __name__ == "__main__":

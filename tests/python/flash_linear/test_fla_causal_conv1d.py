@@ -37,10 +37,16 @@ def test_states_go_in_and_out(given):
     x, weight, bias = given
     state, room = torch.randn(B, D, W - 1), torch.full((B, D, W - 1), torch.nan)
     out, final = causal_conv1d_fn(
-        x, weight, bias, initial_states=state, return_final_states=True, final_states_out=room,
-        activation="silu")
+        x,
+        weight,
+        bias,
+        initial_states=state,
+        return_final_states=True,
+        final_states_out=room,
+        activation="silu",
+    )
     near(out, reference(x, weight, bias, state))
-    assert final is room and torch.equal(room, x[..., 1 - W:])
+    assert final is room and torch.equal(room, x[..., 1 - W :])
 
 
 def test_sequences_of_one_number_are_kept_apart(given):
@@ -50,7 +56,9 @@ def test_sequences_of_one_number_are_kept_apart(given):
     for row, cut in ((0, 5), (1, 21), (2, 20)):
         for part in (slice(0, cut), slice(cut, T)):
             if part.start < T:
-                near(out[row:row + 1, :, part], reference(x[row:row + 1, :, part], weight, bias))
+                near(
+                    out[row : row + 1, :, part], reference(x[row : row + 1, :, part], weight, bias)
+                )
 
 
 @pytest.mark.parametrize("length", [W - 1, W, W + 3])
@@ -73,11 +81,11 @@ def continue_in_place(given, length, indexed):
     options = {"conv_state_indices": rows} if indexed else {}
     at = 0
     for count in (1, 1, 3, 1, 15):
-        piece = x[..., at:at + count]
+        piece = x[..., at : at + count]
         piece = piece[..., 0] if count == 1 else piece
         out = causal_conv1d_update(piece, state, weight, bias, "silu", **options)
         assert out.shape == piece.shape
-        near(out.view(B, D, count), wanted[..., at:at + count])
+        near(out.view(B, D, count), wanted[..., at : at + count])
         at += count
     kept = state[rows] if indexed else state
     assert torch.equal(kept, F.pad(x, (length, 0))[..., -length:])
@@ -98,16 +106,36 @@ def test_halves_and_gradients(given):
         torch.testing.assert_close(ours.grad, wanted.grad, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda x, w, b: causal_conv1d_fn(x[0], w, b), "x: want .batch, channels, seq_len."),
-    (lambda x, w, b: causal_conv1d_fn(x, w[:4], b), r"weight: want \[10, width\], got \[4, 4\]"),
-    (lambda x, w, b: causal_conv1d_fn(x, w, b, activation="relu"), "activation: want None, silu"),
-    (lambda x, w, b: causal_conv1d_fn(
-        x, w, b, seq_idx=torch.zeros(B, T), return_final_states=True), "return_final_states"),
-    (lambda x, w, b: causal_conv1d_update(x[..., 0], torch.zeros(B, D, 2), w), "conv_state: want"),
-    (lambda x, w, b: causal_conv1d_update(
-        x[..., 0], torch.zeros(B, D, 3), w, cache_seqlens=torch.zeros(B)), "cache_seqlens"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x, w, b: causal_conv1d_fn(x[0], w, b), "x: want .batch, channels, seq_len."),
+        (
+            lambda x, w, b: causal_conv1d_fn(x, w[:4], b),
+            r"weight: want \[10, width\], got \[4, 4\]",
+        ),
+        (
+            lambda x, w, b: causal_conv1d_fn(x, w, b, activation="relu"),
+            "activation: want None, silu",
+        ),
+        (
+            lambda x, w, b: causal_conv1d_fn(
+                x, w, b, seq_idx=torch.zeros(B, T), return_final_states=True
+            ),
+            "return_final_states",
+        ),
+        (
+            lambda x, w, b: causal_conv1d_update(x[..., 0], torch.zeros(B, D, 2), w),
+            "conv_state: want",
+        ),
+        (
+            lambda x, w, b: causal_conv1d_update(
+                x[..., 0], torch.zeros(B, D, 3), w, cache_seqlens=torch.zeros(B)
+            ),
+            "cache_seqlens",
+        ),
+    ],
+)
 def test_refusals(given, call, words):
     with pytest.raises(ValueError, match=words):
         call(*given)
@@ -126,20 +154,35 @@ def test_the_operator_of_a_step(given, dtype, composed):
             out = step(window, one, weight, bias, "silu")
     else:
         out = step(window, one, weight, bias, "silu")
-    assert out.dtype == dtype and torch.equal(window, torch.cat([before, one.float()], -1)[..., -W:])
-    torch.testing.assert_close(out, wanted, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2)
+    assert out.dtype == dtype and torch.equal(
+        window, torch.cat([before, one.float()], -1)[..., -W:]
+    )
+    torch.testing.assert_close(
+        out, wanted, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2
+    )
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (dict(inputs=torch.zeros(B, D)), r"inputs: want \[batch, channels, seq_len\]"),
-    (dict(weights=torch.zeros(D)), r"weights: want \[channels, width\]"),
-    (dict(weights=torch.zeros(D + 1, W)), "weights: want"),
-    (dict(window=torch.zeros(B, D, W - 2)), "window: want"),
-    (dict(activation="relu"), "activation: want silu or none"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(inputs=torch.zeros(B, D)), r"inputs: want \[batch, channels, seq_len\]"),
+        (dict(weights=torch.zeros(D)), r"weights: want \[channels, width\]"),
+        (dict(weights=torch.zeros(D + 1, W)), "weights: want"),
+        (dict(window=torch.zeros(B, D, W - 2)), "window: want"),
+        (dict(activation="relu"), "activation: want silu or none"),
+    ],
+)
 def test_the_operator_refuses_and_changes_nothing(change, words):
-    words_of = dict(window=torch.ones(B, D, W), inputs=torch.zeros(B, D, 1),
-                    weights=torch.zeros(D, W), bias=None, activation="silu") | change
+    words_of = (
+        dict(
+            window=torch.ones(B, D, W),
+            inputs=torch.zeros(B, D, 1),
+            weights=torch.zeros(D, W),
+            bias=None,
+            activation="silu",
+        )
+        | change
+    )
     before = words_of["window"].clone()
     with pytest.raises(ValueError, match=words):
         torch.ops.tarn.short_convolution_step_(*words_of.values())

@@ -44,8 +44,12 @@ def draw(tokens, steps, batch=2, gated=True, seed=0):
 def cast(x, dtype):
     """As the function takes them, and as the loop does."""
     narrow = ("q", "k", "v")
-    ours = {n: one if one is None else one.to(dtype if n in narrow or dtype == torch.float64
-                                              else torch.float32) for n, one in x.items()}
+    ours = {
+        n: one
+        if one is None
+        else one.to(dtype if n in narrow or dtype == torch.float64 else torch.float32)
+        for n, one in x.items()
+    }
     return ours, {n: one if one is None else one.double() for n, one in ours.items()}
 
 
@@ -63,7 +67,8 @@ def test_values_and_states(dtype, tokens, steps, gated):
     ours, theirs = cast(x, dtype)
     S = S if dtype == torch.float64 else S.float()
     out, last = fla.chunk_gated_delta_product(
-        **ours, num_householder=steps, initial_state=S, output_final_state=True)
+        **ours, num_householder=steps, initial_state=S, output_final_state=True
+    )
     o, wanted = loop(**theirs, steps=steps, state=S.double())
     assert out.dtype == dtype and out.is_contiguous() and last.dtype == S.dtype
     assert error(out, o) <= BOUND[dtype]
@@ -88,16 +93,22 @@ def test_gradients_reach_every_tensor(gates):
     if gates == "of any size":
         x["g"][:, 3], x["g"][:, 8, 0], x["g"][:, 9] = -math.inf, -1e4, -104.0
     x["initial_state"] = S
-    ours, theirs = ({n: one if one is None else one.to(dtype).requires_grad_()
-                     for n, one in x.items()} for dtype in (torch.float32, torch.float64))
+    ours, theirs = (
+        {n: one if one is None else one.to(dtype).requires_grad_() for n, one in x.items()}
+        for dtype in (torch.float32, torch.float64)
+    )
     out, last = fla.chunk_gated_delta_product(**ours, num_householder=3, output_final_state=True)
     state = theirs.pop("initial_state")
     o, wanted = loop(**theirs, steps=3, state=state)
     theirs["initial_state"] = state
-    found = torch.autograd.grad(out.double().square().sum() + last.double().sin().sum(),
-                                [one for one in ours.values() if one is not None])
-    expected = torch.autograd.grad(o.square().sum() + wanted.sin().sum(),
-                                   [theirs[n] for n, one in ours.items() if one is not None])
+    found = torch.autograd.grad(
+        out.double().square().sum() + last.double().sin().sum(),
+        [one for one in ours.values() if one is not None],
+    )
+    expected = torch.autograd.grad(
+        o.square().sum() + wanted.sin().sum(),
+        [theirs[n] for n, one in ours.items() if one is not None],
+    )
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all() and error(one, other) <= GRADIENT
 
@@ -106,7 +117,8 @@ def test_gradients_of_gradients():
     x, S = draw(4, 2, batch=1)
     tensors = [one.requires_grad_() for one in (*x.values(), S)]
     assert torch.autograd.gradgradcheck(
-        lambda *one: fla.chunk_gated_delta_product(*one[:5], 2, initial_state=one[5])[0], tensors)
+        lambda *one: fla.chunk_gated_delta_product(*one[:5], 2, initial_state=one[5])[0], tensors
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -116,13 +128,23 @@ def test_packed_sequences(steps):
     S = torch.randn(3, HEADS, K, V, generator=torch.Generator().manual_seed(1))
     bounds = [0, 7, 7, 26]
     out, last = fla.chunk_gated_delta_product(
-        **ours, num_householder=steps, cu_seqlens=torch.tensor(bounds), initial_state=S,
-        output_final_state=True)
+        **ours,
+        num_householder=steps,
+        cu_seqlens=torch.tensor(bounds),
+        initial_state=S,
+        output_final_state=True,
+    )
     for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-        own = {n: one[:, begin * (steps if n in ("k", "v", "beta") else 1):
-                      end * (steps if n in ("k", "v", "beta") else 1)] for n, one in theirs.items()}
-        o, wanted = loop(**own, steps=steps, state=S[i:i + 1].double())
-        assert error(last[i:i + 1], wanted) <= 2e-6
+        own = {
+            n: one[
+                :,
+                begin * (steps if n in ("k", "v", "beta") else 1) : end
+                * (steps if n in ("k", "v", "beta") else 1),
+            ]
+            for n, one in theirs.items()
+        }
+        o, wanted = loop(**own, steps=steps, state=S[i : i + 1].double())
+        assert error(last[i : i + 1], wanted) <= 2e-6
         assert begin == end or error(out[:, begin:end], o) <= 2e-6
 
 

@@ -53,18 +53,34 @@ def takes(name, argument):
 
 
 def test_every_function_has_a_case():
-    others = {"chunk_gated_delta_product", "chunk_gsa", "fused_recurrent_gsa",
-              "fused_additive_gate", "chunk_lightnet",
-              "fused_recurrent_lightnet", "parallel_attn", "parallel_forgetting_attn",
-              "attn_decoding_one_step"}  # files that test one family
-    others |= {"causal_conv1d_fn", "causal_conv1d_update", "chunk_hgrn", "fused_recurrent_hgrn",
-               "parallel_simple_gla", "parallel_retention", "mamba_chunk_scan_combined",
-               "selective_state_update"}
+    others = {
+        "chunk_gated_delta_product",
+        "chunk_gsa",
+        "fused_recurrent_gsa",
+        "fused_additive_gate",
+        "chunk_lightnet",
+        "fused_recurrent_lightnet",
+        "parallel_attn",
+        "parallel_forgetting_attn",
+        "attn_decoding_one_step",
+    }  # files that test one family
+    others |= {
+        "causal_conv1d_fn",
+        "causal_conv1d_update",
+        "chunk_hgrn",
+        "fused_recurrent_hgrn",
+        "parallel_simple_gla",
+        "parallel_retention",
+        "mamba_chunk_scan_combined",
+        "selective_state_update",
+    }
     others |= {"fused_gdn_gate", "fused_kda_gate"}  # test_fla_package_forms.py
     others |= {"mamba_split_conv1d_scan_combined"}  # test_fla_mamba_split.py
     others |= {"fused_recurrent_kda_fwd"}  # test_fla_kda_pool.py
     assert {row[0] for row in CASES.values()} | others >= set(fla.__all__) - {
-        "chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"}
+        "chunk_gated_delta_rule",
+        "fused_recurrent_gated_delta_rule",
+    }
     assert fla.chunk_gdn is fla.chunk_gated_delta_rule
     assert fla.fused_recurrent_gdn is fla.fused_recurrent_gated_delta_rule
 
@@ -107,8 +123,7 @@ def test_gradients_reach_every_tensor(name):
 def test_packed_sequences(name):
     x, y = problem(name, 26, batch=1)
     state = start(name, 3)
-    out, last = call(
-        name, x, cu_seqlens=STARTS, initial_state=state, output_final_state=True)
+    out, last = call(name, x, cu_seqlens=STARTS, initial_state=state, output_final_state=True)
     for i, (begin, end) in enumerate(zip(STARTS[:-1], STARTS[1:], strict=True)):
         own = {n: one[:, begin:end] if n in TOKENS else one for n, one in y.items()}
         o, S = wanted(name, own, state=state[i : i + 1].double())
@@ -122,7 +137,8 @@ def test_values_first(name):
     state = start(name, 2)
     out, last = call(name, x, initial_state=state, output_final_state=True)
     turned, values_first = call(
-        name, x, initial_state=state.mT.contiguous(), output_final_state=True, state_v_first=True)
+        name, x, initial_state=state.mT.contiguous(), output_final_state=True, state_v_first=True
+    )
     assert torch.equal(turned, out) and torch.equal(values_first, last.mT)
     assert values_first.is_contiguous()
 
@@ -159,8 +175,12 @@ def test_other_dtypes(name, dtype):
     assert error(last, S) <= (BOUND[dtype] if rounded or dtype == torch.float64 else 2e-6)
 
 
-GATED = [name for name in CASES if any(g in CASES[name][1] for g in ("g,", "g channel", "gk", "gv", "w,"))
-         and "raw" not in CASES[name][1]]
+GATED = [
+    name
+    for name in CASES
+    if any(g in CASES[name][1] for g in ("g,", "g channel", "gk", "gv", "w,"))
+    and "raw" not in CASES[name][1]
+]
 
 
 @pytest.mark.parametrize("name", GATED)
@@ -190,7 +210,8 @@ def test_one_call_of_three_dtypes():
     out, _ = fla.chunk_gla(x["q"], x["k"].bfloat16(), x["v"].half(), x["g"].bfloat16())
     assert out.dtype == torch.float16
     same, _ = fla.chunk_gla(
-        x["q"], x["k"].bfloat16().float(), x["v"].half().float(), x["g"].bfloat16().float())
+        x["q"], x["k"].bfloat16().float(), x["v"].half().float(), x["g"].bfloat16().float()
+    )
     assert torch.equal(out, same.half())
 
 

@@ -53,8 +53,12 @@ def draw(tokens, batch=2, gated=True, group=1, seed=0):
         return torch.randn(*sizes, generator=generator, dtype=torch.float64)
 
     row = (batch, tokens, HEADS)
-    x = dict(q=normal(batch, tokens, HEADS * group, K), k=normal(*row, K), v=normal(*row, V),
-             s=normal(*row, M))
+    x = dict(
+        q=normal(batch, tokens, HEADS * group, K),
+        k=normal(*row, K),
+        v=normal(*row, V),
+        s=normal(*row, M),
+    )
     if gated:
         x["g"] = -normal(*row, M).abs() / 4
         x["s"] = 1 - x["g"].exp()
@@ -119,11 +123,16 @@ def test_gradients_reach_every_tensor(name, kind):
     if kind == "of any size":
         x["g"][:, 3], x["g"][:, 21, 0], x["g"][:, 22] = -math.inf, -1e4, -104.0
     x |= dict(W=W, S=S)
-    ours, theirs = ({n: one.to(dtype).requires_grad_() for n, one in x.items()}
-                    for dtype in (torch.float32, torch.float64))
+    ours, theirs = (
+        {n: one.to(dtype).requires_grad_() for n, one in x.items()}
+        for dtype in (torch.float32, torch.float64)
+    )
     state = (ours["W"], ours["S"])
-    out, last = getattr(fla, name)(**{n: one for n, one in ours.items() if n not in "WS"},
-                                   initial_state=state, output_final_state=True)
+    out, last = getattr(fla, name)(
+        **{n: one for n, one in ours.items() if n not in "WS"},
+        initial_state=state,
+        output_final_state=True,
+    )
     o, *wanted = loop(**theirs)
 
     def gradients(out, last, of):
@@ -132,7 +141,8 @@ def test_gradients_reach_every_tensor(name, kind):
 
     assert error(out, o) <= 2e-6
     for argument, one, other in zip(
-            ours, gradients(out, last, ours), gradients(o, wanted, theirs), strict=True):
+        ours, gradients(out, last, ours), gradients(o, wanted, theirs), strict=True
+    ):
         assert one.isfinite().all() and error(one, other) <= GRADIENT, argument
 
 
@@ -153,12 +163,13 @@ def test_recorded_gradients_of_arguments_that_share_one():
 
     def shared(x):
         q = x.sin()
-        out, last = fla.chunk_gsa(q, q * x, x.tanh(), x.sigmoid(), -x.square(),
-                                  output_final_state=True)
+        out, last = fla.chunk_gsa(
+            q, q * x, x.tanh(), x.sigmoid(), -x.square(), output_final_state=True
+        )
         return out.square().sum() + sum(one.sin().sum() for one in last)
 
-    plain, = torch.autograd.grad(shared(x), x)
-    recorded, = torch.autograd.grad(shared(x), x, create_graph=True)
+    (plain,) = torch.autograd.grad(shared(x), x)
+    (recorded,) = torch.autograd.grad(shared(x), x, create_graph=True)
     torch.testing.assert_close(recorded, plain)
 
 
@@ -174,7 +185,7 @@ def test_inference_mode_and_transforms_give_the_same():
         return fla.chunk_gsa(**{**ours, "q": q})[0].square().sum()
 
     q = ours["q"].clone().requires_grad_()
-    wanted, = torch.autograd.grad(loss(q), q)
+    (wanted,) = torch.autograd.grad(loss(q), q)
     assert error(torch.func.grad(loss)(ours["q"]), wanted) <= 1e-12
 
 
@@ -184,16 +195,19 @@ def test_packed_sequences(gated, reverse):
     x, _ = draw(26, batch=1, gated=gated)
     ours, theirs = cast(x, torch.float32)
     _, state = draw(0, batch=3)
-    options = dict(cu_seqlens=torch.tensor(BOUNDS), output_final_state=True,
-                   initial_state=tuple(one.float() for one in state))
+    options = dict(
+        cu_seqlens=torch.tensor(BOUNDS),
+        output_final_state=True,
+        initial_state=tuple(one.float() for one in state),
+    )
     options |= dict(reverse=True) if reverse else {}
     function = fla.fused_recurrent_gsa if reverse else fla.chunk_gsa
     out, last = function(**ours, **options)
     for i, (begin, end) in enumerate(zip(BOUNDS[:-1], BOUNDS[1:], strict=True)):
         own = {n: one[:, begin:end] for n, one in theirs.items()}
-        o, *wanted = loop(**own, W=state[0][i:i + 1], S=state[1][i:i + 1], reverse=reverse)
+        o, *wanted = loop(**own, W=state[0][i : i + 1], S=state[1][i : i + 1], reverse=reverse)
         for one, other in zip(last, wanted, strict=True):
-            assert error(one[i:i + 1], other) <= 2e-6
+            assert error(one[i : i + 1], other) <= 2e-6
         assert begin == end or error(out[:, begin:end], o) <= 2e-6
 
 
@@ -210,13 +224,13 @@ def test_additive_gate(packed, given):
     k, g, last = fla.fused_additive_gate(x, z, bounds)
     for i in range(last.shape[0]):
         begin, end = (BOUNDS[i], BOUNDS[i + 1]) if packed else (0, 26)
-        row = x[:, begin:end] if packed else x[i:i + 1]
-        wanted = gate_loop(row.double(), None if z is None else z[i:i + 1].double())
-        found = (k[:, begin:end], g[:, begin:end]) if packed else (k[i:i + 1], g[i:i + 1])
+        row = x[:, begin:end] if packed else x[i : i + 1]
+        wanted = gate_loop(row.double(), None if z is None else z[i : i + 1].double())
+        found = (k[:, begin:end], g[:, begin:end]) if packed else (k[i : i + 1], g[i : i + 1])
         if not given and begin == end:
             assert (last[i] == -math.inf).all()
             continue
-        assert error(last[i:i + 1], wanted[2]) <= 2e-6
+        assert error(last[i : i + 1], wanted[2]) <= 2e-6
         assert all(error(*pair) <= 2e-6 for pair in zip(found, wanted[:2], strict=True))
 
 
@@ -228,8 +242,10 @@ def test_additive_gate_of_large_and_missing_numbers():
     torch.testing.assert_close(k.flatten(), torch.tensor([0.0, 0, 1, 1, 0, 0.5]))
     torch.testing.assert_close(g.flatten(), torch.tensor([0.0, 0, 0, -68, 0, -math.log(2)]))
     torch.testing.assert_close(z.flatten(), torch.tensor([8 + math.log(2)]))
-    found, = torch.autograd.grad((k * torch.arange(6).view(1, 6, 1, 1)).sum() + z.sum(), x)
-    torch.testing.assert_close(found.flatten(), torch.tensor([0, 0, 0, 0.5 - 5 / 4, 0, 0.5 + 5 / 4]))
+    (found,) = torch.autograd.grad((k * torch.arange(6).view(1, 6, 1, 1)).sum() + z.sum(), x)
+    torch.testing.assert_close(
+        found.flatten(), torch.tensor([0, 0, 0, 0.5 - 5 / 4, 0, 0.5 + 5 / 4])
+    )
     assert fla.fused_additive_gate(x[:, :2])[2].item() == -math.inf
 
 

@@ -48,8 +48,11 @@ def test_gradients_reach_every_tensor(name):
         loss = pair[0].double().square().sum() + pair[1].double().sin().sum()
         return torch.autograd.grad(loss, of)
 
-    for one, other in zip(gradients(getattr(fla, name)(*ours, True), ours),
-                          gradients(reference(*theirs), theirs), strict=True):
+    for one, other in zip(
+        gradients(getattr(fla, name)(*ours, True), ours),
+        gradients(reference(*theirs), theirs),
+        strict=True,
+    ):
         assert error(one, other) <= GRADIENT
 
 
@@ -57,8 +60,8 @@ def test_packed_sequences():
     x, g, state = draw(1, 40, states=3)
     out, last = fla.fused_recurrent_hgrn(x, g, state, True, STARTS)
     for n, (begin, end) in enumerate(zip(STARTS[:-1], STARTS[1:], strict=True)):
-        o, h = reference(*(one[:, begin:end].double() for one in (x, g)), state[n:n + 1].double())
-        assert error(last[n:n + 1], h) <= 2e-6
+        o, h = reference(*(one[:, begin:end].double() for one in (x, g)), state[n : n + 1].double())
+        assert error(last[n : n + 1], h) <= 2e-6
         assert begin == end or error(out[:, begin:end], o) <= 2e-6
 
 
@@ -68,7 +71,7 @@ def test_a_prefill_and_its_steps_have_the_same_bits():
     out, state = fla.chunk_hgrn(x[:, :30], g[:, :30], output_final_state=True)
     rows = [out]
     for t in range(30, 40):
-        out, state = fla.fused_recurrent_hgrn(x[:, t:t + 1], g[:, t:t + 1], state, True)
+        out, state = fla.fused_recurrent_hgrn(x[:, t : t + 1], g[:, t : t + 1], state, True)
         rows.append(out)
     assert torch.equal(torch.cat(rows, 1), whole) and torch.equal(state, last)
 

@@ -20,10 +20,15 @@ def problem(lengths, seed=0, v_first=False):
         return torch.randn(*sizes, generator=draws, dtype=torch.float64)
 
     row = (1, sum(lengths))
-    inputs = dict(q=normal(*row, HEADS, K), k=normal(*row, HEADS, K),
-                  v=normal(*row, VALUE_HEADS, V), g=normal(*row, VALUE_HEADS, K),
-                  beta=normal(*row, VALUE_HEADS), A_log=normal(VALUE_HEADS),
-                  dt_bias=normal(VALUE_HEADS * K))
+    inputs = dict(
+        q=normal(*row, HEADS, K),
+        k=normal(*row, HEADS, K),
+        v=normal(*row, VALUE_HEADS, V),
+        g=normal(*row, VALUE_HEADS, K),
+        beta=normal(*row, VALUE_HEADS),
+        A_log=normal(VALUE_HEADS),
+        dt_bias=normal(VALUE_HEADS * K),
+    )
     widths = (V, K) if v_first else (K, V)
     return inputs, normal(SLOTS, VALUE_HEADS, *widths)
 
@@ -42,7 +47,8 @@ def loop(lengths, q, k, v, g, beta, A_log, dt_bias, pool, indices, accepted, v_f
             rate = torch.log1p((g[0, at] + dt_bias.view(VALUE_HEADS, K)).exp())
             S = (-A_log.exp()[:, None] * rate).exp().unsqueeze(-1) * S
             change = torch.sigmoid(beta[0, at])[:, None] * (
-                v[0, at] - torch.einsum("hkv,hk->hv", S, k_t))
+                v[0, at] - torch.einsum("hkv,hk->hv", S, k_t)
+            )
             S = S + torch.einsum("hk,hv->hkv", k_t, change)
             rows.append(torch.einsum("hkv,hk->hv", S, q_t))
             written[indices[n][t]] = S.transpose(-1, -2) if v_first else S
@@ -70,11 +76,16 @@ def test_pool(name, v_first):
     pool = states.float()
     before = pool.clone().requires_grad_()
     bounds = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()])
-    wanted, written = loop(lengths, **double, pool=double_states, indices=indices,
-                           accepted=accepted, v_first=v_first)
+    wanted, written = loop(
+        lengths, **double, pool=double_states, indices=indices, accepted=accepted, v_first=v_first
+    )
     options = dict(
-        cu_seqlens=bounds, state_v_first=v_first, ssm_state_indices=torch.tensor(indices),
-        num_accepted_tokens=None if accepted is None else torch.tensor(accepted), **RAW)
+        cu_seqlens=bounds,
+        state_v_first=v_first,
+        ssm_state_indices=torch.tensor(indices),
+        num_accepted_tokens=None if accepted is None else torch.tensor(accepted),
+        **RAW,
+    )
     out, same = fla.fused_recurrent_kda_fwd(**single, initial_state=pool, **options)
     assert same is pool
     torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
@@ -83,10 +94,16 @@ def test_pool(name, v_first):
         torch.testing.assert_close(pool[slot].double(), given, rtol=1e-5, atol=1e-5)
     # Not in place: a state for each token, and gradients of all that is read.
     out, after = fla.fused_recurrent_kda_fwd(
-        **single, initial_state=before, inplace_final_state=False, output_final_state=True, **options)
+        **single,
+        initial_state=before,
+        inplace_final_state=False,
+        output_final_state=True,
+        **options,
+    )
     slots = [indices[n][t] for n, length in enumerate(lengths) for t in range(length)]
     torch.testing.assert_close(
-        after.double(), torch.stack([written[slot] for slot in slots]), rtol=1e-5, atol=1e-5)
+        after.double(), torch.stack([written[slot] for slot in slots]), rtol=1e-5, atol=1e-5
+    )
     flow = torch.randn_like(wanted)
     ours = torch.autograd.grad(out, [*single.values(), before], flow.float())
     theirs = torch.autograd.grad(wanted, [*double.values(), double_states], flow)
@@ -100,11 +117,18 @@ def test_states_in_place(dtype):
     lengths = [4, 0, 3]
     inputs, states = problem(lengths)
     pool = states[:3].to(dtype)
-    wanted, written = loop(lengths, **inputs, pool=pool.double(), accepted=None, v_first=False,
-                           indices=[[n] * 4 for n in range(3)])
+    wanted, written = loop(
+        lengths,
+        **inputs,
+        pool=pool.double(),
+        accepted=None,
+        v_first=False,
+        indices=[[n] * 4 for n in range(3)],
+    )
     given = {n: one.float() for n, one in inputs.items()}
     out, same = fla.fused_recurrent_kda_fwd(
-        **given, initial_state=pool, cu_seqlens=torch.tensor([0, 4, 4, 7]), **RAW)
+        **given, initial_state=pool, cu_seqlens=torch.tensor([0, 4, 4, 7]), **RAW
+    )
     assert same is pool and pool.dtype == dtype
     torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
     room = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dict(rtol=0.005, atol=0.005)
@@ -114,13 +138,17 @@ def test_states_in_place(dtype):
 
 def test_rows_and_a_tensor_for_the_outputs():
     inputs, states = problem([1] * 3)
-    wanted, written = loop([1] * 3, **inputs, pool=states, indices=[[8], [2], [3]], accepted=None,
-                           v_first=False)
-    rows = {n: one.float() if n in ("A_log", "dt_bias") else one.float().transpose(0, 1)
-            for n, one in inputs.items()}
+    wanted, written = loop(
+        [1] * 3, **inputs, pool=states, indices=[[8], [2], [3]], accepted=None, v_first=False
+    )
+    rows = {
+        n: one.float() if n in ("A_log", "dt_bias") else one.float().transpose(0, 1)
+        for n, one in inputs.items()
+    }
     out, pool = torch.full_like(rows["v"], torch.nan), states.float()
     found, _ = fla.fused_recurrent_kda_fwd(
-        **rows, initial_state=pool, ssm_state_indices=torch.tensor([8, 2, 3]), out=out, **RAW)
+        **rows, initial_state=pool, ssm_state_indices=torch.tensor([8, 2, 3]), out=out, **RAW
+    )
     assert found is out
     torch.testing.assert_close(out.double().transpose(0, 1), wanted, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(pool[8].double(), written[8], rtol=1e-5, atol=1e-5)
@@ -135,22 +163,36 @@ def test_wrong_slots_are_refused_before_the_pool_changes():
     before = pool.clone()
 
     def refused(match, **options):
-        options = dict(initial_state=pool, cu_seqlens=torch.tensor([0, 2, 3]),
-                       ssm_state_indices=torch.tensor([[4, 1], [0, 2]])) | options
+        options = (
+            dict(
+                initial_state=pool,
+                cu_seqlens=torch.tensor([0, 2, 3]),
+                ssm_state_indices=torch.tensor([[4, 1], [0, 2]]),
+            )
+            | options
+        )
         with pytest.raises(ValueError, match=match):
             fla.fused_recurrent_kda_fwd(**given, **options)
 
     op = "fused_recurrent_kda_fwd: "
     refused(op + "initial_state: want a tensor, or inplace_final_state=False", initial_state=None)
-    refused(op + "ssm_state_indices: want slots 0 to 8, got 9",
-            ssm_state_indices=torch.tensor([[4, 9], [0, 2]]))
-    refused(op + "ssm_state_indices: want slots 0 to 8, got -1",
-            ssm_state_indices=torch.tensor([[4, -1], [0, 2]]))
+    refused(
+        op + "ssm_state_indices: want slots 0 to 8, got 9",
+        ssm_state_indices=torch.tensor([[4, 9], [0, 2]]),
+    )
+    refused(
+        op + "ssm_state_indices: want slots 0 to 8, got -1",
+        ssm_state_indices=torch.tensor([[4, -1], [0, 2]]),
+    )
     refused(r"ssm_state_indices: want \[2, 2\], got \[2\]", ssm_state_indices=torch.tensor([4, 1]))
     refused(r"ssm_state_indices: want \[2, 2 or more\]", ssm_state_indices=torch.tensor([[4], [1]]))
     refused("num_accepted_tokens: want 1 to 2", num_accepted_tokens=torch.tensor([1, 3]))
-    refused("ssm_state_indices: want a tensor with num_accepted_tokens", ssm_state_indices=None,
-            num_accepted_tokens=torch.tensor([1, 1]), initial_state=pool[:2])
+    refused(
+        "ssm_state_indices: want a tensor with num_accepted_tokens",
+        ssm_state_indices=None,
+        num_accepted_tokens=torch.tensor([1, 1]),
+        initial_state=pool[:2],
+    )
     refused("initial_state", initial_state=pool[..., :2])
     refused("out", out=torch.zeros(1, 3, 4, 2))
     assert torch.equal(pool, before)

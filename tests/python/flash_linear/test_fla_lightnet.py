@@ -34,9 +34,16 @@ def loop(q, k, v, S=None, z=None, scale=K**-0.5):
 
 def draw(tokens, batch=2, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(*sizes, generator=generator, dtype=torch.float64) for sizes in (
-        (batch, tokens, HEADS, K), (batch, tokens, HEADS, K), (batch, tokens, HEADS, V),
-        (batch, HEADS, K, V), (batch, 1, HEADS, K))]
+    return [
+        torch.randn(*sizes, generator=generator, dtype=torch.float64)
+        for sizes in (
+            (batch, tokens, HEADS, K),
+            (batch, tokens, HEADS, K),
+            (batch, tokens, HEADS, V),
+            (batch, HEADS, K, V),
+            (batch, 1, HEADS, K),
+        )
+    ]
 
 
 def error(ours, theirs):
@@ -52,8 +59,10 @@ def error(ours, theirs):
 def test_values_and_states(name, dtype, tokens, given):
     q, k, v, S, z = draw(tokens)
     q, k, v = (one.to(dtype) for one in (q, k, v))
-    S, z = (one.to(torch.float64 if dtype == torch.float64 else torch.float32) if use else None
-            for one, use in zip((S, z), given, strict=True))
+    S, z = (
+        one.to(torch.float64 if dtype == torch.float64 else torch.float32) if use else None
+        for one, use in zip((S, z), given, strict=True)
+    )
     function = getattr(fla, name)
     out, (last, sums) = function(q, k, v, initial_state=(S, z), output_final_state=True)
     o, *wanted = loop(*(None if one is None else one.double() for one in (q, k, v, S, z)))
@@ -66,11 +75,21 @@ def test_values_and_states(name, dtype, tokens, given):
         assert (sums == -math.inf).all()
     out, (nothing, _) = function(q, k, v, 0.3, (S, z))
     assert nothing is None
-    assert error(out, loop(*(None if one is None else one.double() for one in (q, k, v, S, z)),
-                           scale=0.3)[0]) <= BOUND[dtype]
+    assert (
+        error(
+            out,
+            loop(*(None if one is None else one.double() for one in (q, k, v, S, z)), scale=0.3)[0],
+        )
+        <= BOUND[dtype]
+    )
     turned, (values_first, _) = function(
-        q, k, v, initial_state=(None if S is None else S.mT.contiguous(), z),
-        output_final_state=True, state_v_first=True)
+        q,
+        k,
+        v,
+        initial_state=(None if S is None else S.mT.contiguous(), z),
+        output_final_state=True,
+        state_v_first=True,
+    )
     assert torch.equal(values_first, last.mT) and error(turned, o) <= BOUND[dtype]
 
 
@@ -80,8 +99,12 @@ def test_sequences_in_pieces():
     pieces, state = [], None
     for begin, end in ((0, 1), (1, 33), (33, 33), (33, 50)):
         out, state = fla.fused_recurrent_lightnet(
-            q[:, begin:end], k[:, begin:end], v[:, begin:end], initial_state=state,
-            output_final_state=True)
+            q[:, begin:end],
+            k[:, begin:end],
+            v[:, begin:end],
+            initial_state=state,
+            output_final_state=True,
+        )
         pieces.append(out)
     assert error(torch.cat(pieces, 1), whole) <= 2e-6
     assert error(state[0], S) <= 2e-6 and error(state[1], z) <= 2e-6
@@ -92,12 +115,18 @@ def test_packed_sequences():
     *_, S, z = draw(0, batch=3)
     bounds = [0, 7, 7, 26]
     out, last = fla.chunk_lightnet(
-        q.float(), k.float(), v.float(), initial_state=(S.float(), z.float()),
-        output_final_state=True, cu_seqlens=torch.tensor(bounds))
+        q.float(),
+        k.float(),
+        v.float(),
+        initial_state=(S.float(), z.float()),
+        output_final_state=True,
+        cu_seqlens=torch.tensor(bounds),
+    )
     for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-        o, *wanted = loop(*(one[:, begin:end] for one in (q, k, v)), S[i:i + 1], z[i:i + 1])
-        assert all(error(one[i:i + 1], other) <= 2e-6
-                   for one, other in zip(last, wanted, strict=True))
+        o, *wanted = loop(*(one[:, begin:end] for one in (q, k, v)), S[i : i + 1], z[i : i + 1])
+        assert all(
+            error(one[i : i + 1], other) <= 2e-6 for one, other in zip(last, wanted, strict=True)
+        )
         assert begin == end or error(out[:, begin:end], o) <= 2e-6
 
 
@@ -119,7 +148,8 @@ def test_gradients_reach_every_tensor(name):
 def test_gradients_of_gradients():
     tensors = [one.requires_grad_() for one in draw(4, batch=1)]
     assert torch.autograd.gradgradcheck(
-        lambda q, k, v, S, z: fla.chunk_lightnet(q, k, v, initial_state=(S, z))[0], tensors)
+        lambda q, k, v, S, z: fla.chunk_lightnet(q, k, v, initial_state=(S, z))[0], tensors
+    )
 
 
 def test_refusals():
@@ -129,7 +159,11 @@ def test_refusals():
         ((q[0], k, v), ValueError, "chunk_lightnet: q: want "),
         ((q, k, v[:, 1:]), ValueError, r"chunk_lightnet: v: want \[2, 6, 2, 3\]"),
         ((q, k, v, None, S), TypeError, "chunk_lightnet: initial_state: want a pair"),
-        ((q, k, v, None, (z, None)), ValueError, r"chunk_lightnet: initial_state: want \[2, 2, 5, 3\]"),
+        (
+            (q, k, v, None, (z, None)),
+            ValueError,
+            r"chunk_lightnet: initial_state: want \[2, 2, 5, 3\]",
+        ),
         ((q, k, v, None, (S, S)), ValueError, r"initial_state: want \[2, 1, 2, 5\]"),
     ):
         with pytest.raises(error_type, match=message):

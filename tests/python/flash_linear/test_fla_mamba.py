@@ -25,9 +25,16 @@ def mamba_problem(tokens=11, groups=2):
         return torch.randn(*sizes, generator=draws, dtype=torch.float64)
 
     return dict(
-        x=normal(2, tokens, 4, 3), dt=normal(2, tokens, 4), A=-normal(4).exp(),
-        B=normal(2, tokens, groups, 5), C=normal(2, tokens, groups, 5), D=normal(4),
-        z=normal(2, tokens, 4, 3), dt_bias=normal(4), initial_states=normal(2, 4, 3, 5))
+        x=normal(2, tokens, 4, 3),
+        dt=normal(2, tokens, 4),
+        A=-normal(4).exp(),
+        B=normal(2, tokens, groups, 5),
+        C=normal(2, tokens, groups, 5),
+        D=normal(4),
+        z=normal(2, tokens, 4, 3),
+        dt_bias=normal(4),
+        initial_states=normal(2, 4, 3, 5),
+    )
 
 
 def scan(x, dt, A, B, C, D, z, dt_bias, initial_states, limit=(0.0, math.inf), seq_idx=None):
@@ -39,16 +46,23 @@ def scan(x, dt, A, B, C, D, z, dt_bias, initial_states, limit=(0.0, math.inf), s
         if seq_idx is not None:
             S = S * (seq_idx[:, t] == before).double().view(-1, 1, 1, 1)
         S = (steps[:, t] * A).exp()[..., None, None] * S + torch.einsum(
-            "bhp,bhn->bhpn", steps[:, t].unsqueeze(-1) * x[:, t], b)
+            "bhp,bhn->bhpn", steps[:, t].unsqueeze(-1) * x[:, t], b
+        )
         D_ = D if D.dim() == 2 else D.unsqueeze(-1)
         out = torch.einsum("bhpn,bhn->bhp", S, c) + D_ * x[:, t]
         rows.append(out * z[:, t] * torch.sigmoid(z[:, t]))
     return torch.stack(rows, 1), S
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"limit": (0.2, 0.9)}, {"seq_idx": torch.tensor([[0] * 4 + [1] * 2 + [2] * 5, [3] * 11])},
-], ids=["plain", "limit", "numbered"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"limit": (0.2, 0.9)},
+        {"seq_idx": torch.tensor([[0] * 4 + [1] * 2 + [2] * 5, [3] * 11])},
+    ],
+    ids=["plain", "limit", "numbered"],
+)
 def test_mamba_scan(options):
     y = mamba_problem()
     given = dict(dt_softplus=True, return_final_states=True)
@@ -62,7 +76,9 @@ def test_mamba_scan(options):
     theirs = torch.autograd.grad(o.square().sum() + S.sum(), list(y.values()))
     for name, one, other in zip(x, ours, theirs, strict=True):
         assert error(one, other) <= 1e-5, name
-    alone = fla.mamba_chunk_scan_combined(**x, chunk_size=64, **given | {"return_final_states": False})
+    alone = fla.mamba_chunk_scan_combined(
+        **x, chunk_size=64, **given | {"return_final_states": False}
+    )
     assert torch.equal(alone, out)
 
 
@@ -79,8 +95,14 @@ def test_mamba_states_at_the_ends_of_sequences():
     y["initial_states"] = torch.zeros_like(y["initial_states"])
     numbers = torch.tensor([[0] * 4 + [1] * 7])
     out, last, ends = fla.mamba_chunk_scan_combined(
-        **floats(y), chunk_size=64, dt_softplus=True, seq_idx=numbers,
-        cu_seqlens=torch.tensor([0, 4, 11]), return_final_states=True, return_varlen_states=True)
+        **floats(y),
+        chunk_size=64,
+        dt_softplus=True,
+        seq_idx=numbers,
+        cu_seqlens=torch.tensor([0, 4, 11]),
+        return_final_states=True,
+        return_varlen_states=True,
+    )
     o, S = scan(**y, seq_idx=numbers)
     assert error(out, o) <= 2e-6 and error(last, S) <= 2e-6 and error(ends[1:], S) <= 2e-6
     first = {n: one[:, :4] if n in ("x", "dt", "B", "C", "z") else one for n, one in y.items()}
@@ -94,7 +116,9 @@ def test_state_updates_are_the_scan_token_by_token(heads):
     y = mamba_problem(tokens=4, groups=1)
     if not heads:  # Mamba-1's shapes: what the first head has is all there is
         y = {n: one[..., :1] if n in ("A", "D", "dt_bias", "dt") else one for n, one in y.items()}
-        y |= {n: y[n][:, :, :1] for n in ("x", "z")} | {"initial_states": y["initial_states"][:, :1]}
+        y |= {n: y[n][:, :, :1] for n in ("x", "z")} | {
+            "initial_states": y["initial_states"][:, :1]
+        }
     n_heads = y["x"].shape[2]
     x = floats(y)
     state = x["initial_states"].clone()
@@ -106,8 +130,10 @@ def test_state_updates_are_the_scan_token_by_token(heads):
         token["dt"] = x["dt"][:, t].unsqueeze(-1).expand_as(token["x"])
         token |= {"A": x["A"].view(-1, 1, 1).expand(n_heads, 3, 5)} | wide
         if not heads:
-            token = {n: one.squeeze(0) if n in ("A", "D", "dt_bias") else one.squeeze(1)
-                     for n, one in token.items()}
+            token = {
+                n: one.squeeze(0) if n in ("A", "D", "dt_bias") else one.squeeze(1)
+                for n, one in token.items()
+            }
         rows.append(fla.selective_state_update(state, dt_softplus=True, **token))
     o, S = scan(**y)
     assert error(torch.stack(rows, 1).view_as(o), o) <= 2e-6 and error(state.view_as(S), S) <= 2e-6
@@ -130,13 +156,18 @@ def test_a_state_update_of_chosen_rows():
 def expanded(heads, width, states, rows, dtype=torch.float32):
     """Arguments whose A, dt, D and dt_bias are one number a head, as Mamba-2 has them."""
     torch.manual_seed(heads + rows)
-    head = {"A": (-torch.rand(heads))[:, None, None].expand(heads, width, states),
-            "D": torch.randn(heads)[:, None].expand(heads, width),
-            "dt_bias": torch.randn(heads)[:, None].expand(heads, width)}
-    row = {"x": torch.randn(rows, heads, width).to(dtype),
-           "dt": torch.randn(rows, heads)[..., None].expand(rows, heads, width),
-           "B": torch.randn(rows, 2, states).to(dtype), "C": torch.randn(rows, 2, states).to(dtype),
-           "z": torch.randn(rows, heads, width).to(dtype)}
+    head = {
+        "A": (-torch.rand(heads))[:, None, None].expand(heads, width, states),
+        "D": torch.randn(heads)[:, None].expand(heads, width),
+        "dt_bias": torch.randn(heads)[:, None].expand(heads, width),
+    }
+    row = {
+        "x": torch.randn(rows, heads, width).to(dtype),
+        "dt": torch.randn(rows, heads)[..., None].expand(rows, heads, width),
+        "B": torch.randn(rows, 2, states).to(dtype),
+        "C": torch.randn(rows, 2, states).to(dtype),
+        "z": torch.randn(rows, heads, width).to(dtype),
+    }
     return head | row
 
 
@@ -149,13 +180,18 @@ def test_one_number_a_head_takes_the_step(rows, width, states, dtype, autocast, 
     before = torch.randn(rows, 4, width, states)
     steps = []
     step = ops.decay_attention
-    monkeypatch.setattr(ops, "decay_attention",
-                        lambda *a, **k: steps.append(1) or step(*a, **k))
+    monkeypatch.setattr(ops, "decay_attention", lambda *a, **k: steps.append(1) or step(*a, **k))
     found = []
     for kind in ("expanded", "written out", "float64"):
         state = before.double() if kind == "float64" else before.clone()
-        given = {name: one.double() if kind == "float64" else
-                 one if kind == "expanded" else one.contiguous() for name, one in x.items()}
+        given = {
+            name: one.double()
+            if kind == "float64"
+            else one
+            if kind == "expanded"
+            else one.contiguous()
+            for name, one in x.items()
+        }
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             out = fla.selective_state_update(state, dt_softplus=True, **given)
         found.append((out, state))

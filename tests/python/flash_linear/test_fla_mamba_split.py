@@ -18,8 +18,12 @@ def problem(spare=0, wide_d=False, norm=True, product=True, states=False):
 
     found = dict(
         zxbcdt=normal(2, TOKENS, 2 * spare + INNER + CHANNELS + HEADS),
-        conv1d_weight=normal(CHANNELS, TAPS), conv1d_bias=normal(CHANNELS), dt_bias=normal(HEADS),
-        A=-normal(HEADS).exp(), D=normal(HEADS, WIDTH) if wide_d else normal(HEADS))
+        conv1d_weight=normal(CHANNELS, TAPS),
+        conv1d_bias=normal(CHANNELS),
+        dt_bias=normal(HEADS),
+        A=-normal(HEADS).exp(),
+        D=normal(HEADS, WIDTH) if wide_d else normal(HEADS),
+    )
     if states:
         found |= dict(initial_states=normal(2, HEADS, WIDTH, STATES))
     if norm:
@@ -42,8 +46,7 @@ def loop(x, spare=0, before=True, activation=True, limit=(0.0, float("inf")), nu
     D = x["D"] if x["D"].dim() == 2 else x["D"][:, None]
     rows, states = [], []
     for b, row in enumerate(x["zxbcdt"]):
-        S = (x["initial_states"][b] if "initial_states" in x
-             else row.new_zeros(HEADS, WIDTH, STATES))
+        S = x["initial_states"][b] if "initial_states" in x else row.new_zeros(HEADS, WIDTH, STATES)
         outs = []
         for t in range(TOKENS):
             number = 0 if numbers is None else int(numbers[b][t])
@@ -51,26 +54,29 @@ def loop(x, spare=0, before=True, activation=True, limit=(0.0, float("inf")), nu
             for tap in range(TAPS):
                 at = t - (TAPS - 1) + tap
                 if at >= 0 and (numbers is None or int(numbers[b][at]) == number):
-                    past = row[at, 2 * spare + INNER:2 * spare + INNER + CHANNELS]
+                    past = row[at, 2 * spare + INNER : 2 * spare + INNER + CHANNELS]
                     seen = seen + past * x["conv1d_weight"][:, tap]
             seen = silu(seen) if activation else seen
             value = seen[:INNER].view(HEADS, WIDTH)
-            B, C = (one.view(GROUPS, STATES).repeat_interleave(HEADS // GROUPS, 0)
-                    for one in seen[INNER:].chunk(2))
+            B, C = (
+                one.view(GROUPS, STATES).repeat_interleave(HEADS // GROUPS, 0)
+                for one in seen[INNER:].chunk(2)
+            )
             step = torch.log1p((row[t, -HEADS:] + x["dt_bias"]).exp()).clamp(*limit)
             if numbers is not None and t > 0 and int(numbers[b][t - 1]) != number:
                 S = torch.zeros_like(S)
-            S = ((step * x["A"]).exp()[:, None, None] * S
-                 + (step[:, None] * value)[..., None] * B[:, None])
+            S = (step * x["A"]).exp()[:, None, None] * S + (step[:, None] * value)[..., None] * B[
+                :, None
+            ]
             y = ((S * C[:, None]).sum(-1) + D * value).flatten()
-            z = row[t, 2 * spare:2 * spare + INNER]
+            z = row[t, 2 * spare : 2 * spare + INNER]
             if "rmsnorm_weight" not in x:
                 y = y * silu(z)
             elif before:
                 y = normed(y, x["rmsnorm_weight"]) * silu(z)
             else:
                 y = normed(y * silu(z), x["rmsnorm_weight"])
-            y = torch.cat([silu(row[t, :spare]) * row[t, spare:2 * spare], y])
+            y = torch.cat([silu(row[t, :spare]) * row[t, spare : 2 * spare], y])
             if "outproj_weight" in x:
                 y = x["outproj_weight"] @ y + x["outproj_bias"]
             outs.append(y)
@@ -96,8 +102,12 @@ def test_split(name):
     drawn, meant = CASES[name]
     double = {n: one.requires_grad_() for n, one in problem(**drawn).items()}
     single = {n: one.detach().float().requires_grad_() for n, one in double.items()}
-    options = dict(ngroups=GROUPS, chunk_size=4, norm_before_gate=meant.get("before", True),
-                   headdim=None if "wide_d" in drawn else WIDTH)
+    options = dict(
+        ngroups=GROUPS,
+        chunk_size=4,
+        norm_before_gate=meant.get("before", True),
+        headdim=None if "wide_d" in drawn else WIDTH,
+    )
     if "limit" in meant:
         options |= dict(dt_limit=meant["limit"])
     if not meant.get("activation", True):
@@ -118,8 +128,10 @@ def test_split(name):
 
 
 def test_split_of_16_bits_and_no_tokens():
-    x = {n: one.bfloat16() if n in ("zxbcdt", "conv1d_weight", "conv1d_bias") else one.float()
-         for n, one in problem(product=False).items()}
+    x = {
+        n: one.bfloat16() if n in ("zxbcdt", "conv1d_weight", "conv1d_bias") else one.float()
+        for n, one in problem(product=False).items()
+    }
     options = dict(ngroups=GROUPS, chunk_size=4, headdim=WIDTH)
     out = fla.mamba_split_conv1d_scan_combined(**x, **options)
     wanted, _ = loop({n: one.double() for n, one in x.items()})

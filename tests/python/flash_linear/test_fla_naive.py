@@ -66,30 +66,45 @@ def test_naive_functions(naive):
     given = dict(initial_state=state, output_final_state=True)
     channel = floats(draw("g channel, u", 40, seed=1))
     pairs = [
-        (naive("simple_gla", "naive.py", "naive_recurrent_simple_gla")(q, k, v, g, **given),
-         fla.chunk_simple_gla(q, k, v, g, **given)),
-        (naive("gla", "naive.py", "naive_recurrent_gla")(q, k, v, channel["g"], **given),
-         fla.chunk_gla(q, k, v, channel["g"], **given)),
-        (naive("gated_delta_rule", "naive.py", "naive_recurrent_gated_delta_rule")(
-            q, k, v, beta, g, **given), fla.chunk_gdn(q, k, v, g, beta, **given)),
-        (naive("kda", "naive.py", "naive_recurrent_kda")(q, k, v, channel["g"], beta, **given),
-         fla.chunk_kda(q, k, v, channel["g"], beta, **given)),
-        (naive("linear_attn", "naive.py", "naive_recurrent_linear_attn")(q, k, v, **given),
-         fla.fused_recurrent_linear_attn(q, k, v, **given)),
+        (
+            naive("simple_gla", "naive.py", "naive_recurrent_simple_gla")(q, k, v, g, **given),
+            fla.chunk_simple_gla(q, k, v, g, **given),
+        ),
+        (
+            naive("gla", "naive.py", "naive_recurrent_gla")(q, k, v, channel["g"], **given),
+            fla.chunk_gla(q, k, v, channel["g"], **given),
+        ),
+        (
+            naive("gated_delta_rule", "naive.py", "naive_recurrent_gated_delta_rule")(
+                q, k, v, beta, g, **given
+            ),
+            fla.chunk_gdn(q, k, v, g, beta, **given),
+        ),
+        (
+            naive("kda", "naive.py", "naive_recurrent_kda")(q, k, v, channel["g"], beta, **given),
+            fla.chunk_kda(q, k, v, channel["g"], beta, **given),
+        ),
+        (
+            naive("linear_attn", "naive.py", "naive_recurrent_linear_attn")(q, k, v, **given),
+            fla.fused_recurrent_linear_attn(q, k, v, **given),
+        ),
     ]
     for theirs, ours in pairs:
         assert error(ours[0], theirs[0]) <= 2e-6 and error(ours[1], theirs[1]) <= 2e-6
     o, S = naive("delta_rule", "naive.py", "delta_rule_recurrence")(
-        *heads_first(q, k, v, beta), state)
+        *heads_first(q, k, v, beta), state
+    )
     ours, last = fla.chunk_delta_rule(q, k, v, beta, **given)
     assert error(ours, o.transpose(1, 2)) <= 2e-6 and error(last, S) <= 2e-6
     o, S = naive("rwkv6", "recurrent_naive.py", "naive_recurrent_rwkv6")(
-        *heads_first(q, k, v, channel["g"]), channel["u"], **given)
+        *heads_first(q, k, v, channel["g"]), channel["u"], **given
+    )
     ours, last = fla.chunk_rwkv6(q, k, v, channel["g"], channel["u"], **given)
     assert error(ours, o.transpose(1, 2)) <= 2e-6 and error(last, S) <= 2e-6
     pair = floats(draw("a, b, gk", 40, seed=2))
     o, S = naive("generalized_delta_rule/dplr", "naive.py", "dplr_recurrence")(
-        *heads_first(q, k, v, *pair.values()), state)
+        *heads_first(q, k, v, *pair.values()), state
+    )
     ours, last = fla.chunk_dplr_delta_rule(q, k, v, **pair, **given)
     assert error(ours, o.transpose(1, 2)) <= 2e-6 and error(last, S) <= 2e-6
     o = naive("retention", "naive.py", "naive_retention")(*heads_first(q, k, v))
@@ -101,7 +116,8 @@ def test_naive_hgrn(naive):
     x, g = x["q"].flatten(2), x["g"].flatten(2)
     state = torch.randn(2, x.shape[2])
     theirs = naive("hgrn", "naive.py", "naive_recurrent_hgrn")(
-        x, g, initial_state=state, output_final_state=True)
+        x, g, initial_state=state, output_final_state=True
+    )
     for function in (fla.chunk_hgrn, fla.fused_recurrent_hgrn):
         out, last = function(x, g, initial_state=state, output_final_state=True)
         assert error(out, theirs[0]) <= 2e-6 and error(last, theirs[1]) <= 2e-6

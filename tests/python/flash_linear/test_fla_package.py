@@ -12,11 +12,28 @@ import pytest
 import torch
 
 FOLDER = pathlib.Path(__file__).parent
-MODELS = ("retnet", "gla", "hgrn", "hgrn2", "delta_net", "gated_deltanet", "gated_deltaproduct",
-          "comba", "gsa", "lightnet", "forgetting", "kda", "rwkv6", "rwkv7", "mamba2",
-          "linear_attn")
+MODELS = (
+    "retnet",
+    "gla",
+    "hgrn",
+    "hgrn2",
+    "delta_net",
+    "gated_deltanet",
+    "gated_deltaproduct",
+    "comba",
+    "gsa",
+    "lightnet",
+    "forgetting",
+    "kda",
+    "rwkv6",
+    "rwkv7",
+    "mamba2",
+    "linear_attn",
+)
 PEERS = FOLDER.parents[2] / ".venv-peers/bin/python"
-FOUND = "import importlib.util as u, sys; sys.exit(not (u.find_spec('fla') and u.find_spec('torch')))"
+FOUND = (
+    "import importlib.util as u, sys; sys.exit(not (u.find_spec('fla') and u.find_spec('torch')))"
+)
 
 
 def _python():
@@ -30,13 +47,19 @@ def _python():
 PYTHON = _python()
 installed = pytest.mark.skipif(
     PYTHON is None or importlib.util.find_spec("transformers") is None,
-    reason="flash-linear-attention is not installed (make bench-peers)")
+    reason="flash-linear-attention is not installed (make bench-peers)",
+)
 
 
 def program(*arguments):
     python = PYTHON or sys.executable  # refusals need no package
-    return subprocess.run([python, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=1200, env=dict(os.environ, HF_HUB_OFFLINE="1"))
+    return subprocess.run(
+        [python, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        env=dict(os.environ, HF_HUB_OFFLINE="1"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +108,9 @@ def test_training_agrees_with_loops(told, name):
 
 @installed
 def test_signatures():
-    done = program("-c", """
+    done = program(
+        "-c",
+        """
 import inspect, importlib, tarn
 tarn.install_as_fla()
 from tarn import _fla_package as package
@@ -100,7 +125,8 @@ for part, places in package._FORMS.items():
                 [(one.name, one.default) for one in inspect.signature(f).parameters.values()]
                 for f in (theirs, getattr(forms, name)))
             assert wanted == given, (name, wanted, given)
-""")
+""",
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -110,7 +136,9 @@ def test_the_rest_of_the_process():
     nothing, what has no form says so, and torch.compile still finds its way."""
     if importlib.util.find_spec("triton") is not None:
         pytest.skip("Triton is installed")
-    done = program("-c", """
+    done = program(
+        "-c",
+        """
 import sys, warnings
 warnings.simplefilter("ignore")
 import fla, tarn
@@ -147,7 +175,8 @@ try:
     tarn.accelerate_transformers()
 except RuntimeError as error:
     print(error)
-""")
+""",
+    )
     assert done.returncode == 0, done.stderr
     assert "fla: fused_chunk_based: want a GPU and Triton, got a call on the CPU" in done.stdout
     assert "docs/migration.md lists those that it has" in done.stdout
@@ -157,14 +186,17 @@ except RuntimeError as error:
 
 @installed
 def test_refusals():
-    done = program("-c", """
+    done = program(
+        "-c",
+        """
 import sys, tarn
 tarn.accelerate_transformers()
 try:
     tarn.install_as_fla()
 except RuntimeError as error:
     print(error)
-""")
+""",
+    )
     if "No module named 'transformers'" in done.stderr:
         pytest.skip("transformers is not installed")
     assert "install_as_fla: want it called without accelerate_transformers" in done.stdout

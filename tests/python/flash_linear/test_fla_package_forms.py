@@ -24,9 +24,13 @@ def agree(ours, theirs, inputs, bound=2e-5):
     for one, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=bound, atol=bound)
     gradients = [
-        torch.autograd.grad(sum((x.double() * flow).sum() for x, flow in zip(xs, flows, strict=True)),
-                            leaves, allow_unused=True)
-        for xs, leaves in ((got, single), (wanted, double))]
+        torch.autograd.grad(
+            sum((x.double() * flow).sum() for x, flow in zip(xs, flows, strict=True)),
+            leaves,
+            allow_unused=True,
+        )
+        for xs, leaves in ((got, single), (wanted, double))
+    ]
     for one, other in zip(*gradients, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
@@ -48,8 +52,9 @@ def test_norms_with_residuals(centred, prenorm):
         return (y, x + residual) if prenorm else y
 
     def ours(x, weight, bias, residual):
-        return norms.group_norm(x, weight, bias, residual, 1e-3, prenorm,
-                                is_rms_norm=not centred, num_groups=3)
+        return norms.group_norm(
+            x, weight, bias, residual, 1e-3, prenorm, is_rms_norm=not centred, num_groups=3
+        )
 
     agree(ours, theirs, draw((2, 5, 24), (24,), (24,), (2, 5, 24)))
 
@@ -58,8 +63,11 @@ def test_norms_without():
     x, weight, matrix, shift = draw((2, 5, 24), (24,), (7, 24), (7,))
     agree(lambda x, w: norms.rms_norm(x, w, None), lambda x, w: normed(x) * w, (x, weight))
     agree(lambda x: norms.layer_norm(x, None, None), lambda x: normed(x, centred=True), (x,))
-    agree(lambda x, w, m, b: norms.layer_norm_linear(x, w, None, m, b, is_rms_norm=True),
-          lambda x, w, m, b: F.linear(normed(x) * w, m, b), (x, weight, matrix, shift))
+    agree(
+        lambda x, w, m, b: norms.layer_norm_linear(x, w, None, m, b, is_rms_norm=True),
+        lambda x, w, m, b: F.linear(normed(x) * w, m, b),
+        (x, weight, matrix, shift),
+    )
     agree(norms.l2norm, lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(), (x,))
     with pytest.raises(ValueError, match="num_channels"):
         norms.group_norm(x, None, None, num_groups=5)
@@ -71,14 +79,21 @@ def test_gated_norms(activation):
         return F.silu(g) if activation == "swish" else torch.sigmoid(g)
 
     x, g, weight, bias, matrix = draw((2, 5, 3, 8), (2, 5, 3, 8), (8,), (8,), (4, 8))
-    agree(lambda x, g, w: norms.rms_norm_gated(x, g, w, None, activation),
-          lambda x, g, w: normed(x, eps=1e-6) * w * gate(g), (x, g, weight))
-    agree(lambda x, g, w, b: norms.layer_norm_gated(x, g, w, b, activation),
-          lambda x, g, w, b: (normed(x, centred=True, eps=1e-6) * w + b) * gate(g),
-          (x, g, weight, bias))
-    agree(lambda x, g, w, m: norms.rms_norm_swish_gate_linear(x, g, w, None, m, None),
-          lambda x, g, w, m: F.linear(normed(x, eps=1e-6) * w * F.silu(g), m),
-          (x, g, weight, matrix))
+    agree(
+        lambda x, g, w: norms.rms_norm_gated(x, g, w, None, activation),
+        lambda x, g, w: normed(x, eps=1e-6) * w * gate(g),
+        (x, g, weight),
+    )
+    agree(
+        lambda x, g, w, b: norms.layer_norm_gated(x, g, w, b, activation),
+        lambda x, g, w, b: (normed(x, centred=True, eps=1e-6) * w + b) * gate(g),
+        (x, g, weight, bias),
+    )
+    agree(
+        lambda x, g, w, m: norms.rms_norm_swish_gate_linear(x, g, w, None, m, None),
+        lambda x, g, w, m: F.linear(normed(x, eps=1e-6) * w * F.silu(g), m),
+        (x, g, weight, matrix),
+    )
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -92,12 +107,21 @@ def test_norms_of_mamba2(size, before):
 
     given = draw((2, 5, 12), (12,), (12,), (2, 5, 12))
     options = dict(group_size=size, norm_before_gate=before)
-    agree(lambda x, w, b, z: norms.rmsnorm_fn(x, w, b, z, **options),
-          lambda *one: theirs(*one, False), given)
-    agree(lambda x, w, b, z: norms.layernorm_fn(x, w, b, z, **options),
-          lambda *one: theirs(*one, True), given)
-    agree(lambda x, w: norms.rmsnorm_fn(x, w, None, group_size=size),
-          lambda x, w: normed(x, 1 if size is None else 12 // size, eps=1e-6) * w, given[:2])
+    agree(
+        lambda x, w, b, z: norms.rmsnorm_fn(x, w, b, z, **options),
+        lambda *one: theirs(*one, False),
+        given,
+    )
+    agree(
+        lambda x, w, b, z: norms.layernorm_fn(x, w, b, z, **options),
+        lambda *one: theirs(*one, True),
+        given,
+    )
+    agree(
+        lambda x, w: norms.rmsnorm_fn(x, w, None, group_size=size),
+        lambda x, w: normed(x, 1 if size is None else 12 // size, eps=1e-6) * w,
+        given[:2],
+    )
     halves = norms.rmsnorm_fn(given[0].bfloat16(), given[1].float(), None, given[3].float())
     assert halves.dtype == torch.bfloat16
     with pytest.raises(ValueError, match="layernorm_fn: group_size: want a divisor of 12, got 5"):
@@ -122,26 +146,37 @@ def test_activations():
     agree(lambda x: activations.logsigmoid(x, 16.0), lambda x: torch.sigmoid(x).log() / 16, (x,))
     agree(activations.swiglu, lambda x, y: x * torch.sigmoid(x) * y, (x, y))
     agree(activations.sigmoidglu, lambda x, y: torch.sigmoid(x) * y, (x, y))
-    agree(activations.swiglu_linear, lambda x, y, m, b: F.linear(F.silu(x) * y, m, b),
-          (x, y, matrix, shift))
-    agree(activations.sigmoidglu_linear,
-          lambda x, y, m, b: F.linear(torch.sigmoid(x) * y, m, b), (x, y, matrix, shift))
+    agree(
+        activations.swiglu_linear,
+        lambda x, y, m, b: F.linear(F.silu(x) * y, m, b),
+        (x, y, matrix, shift),
+    )
+    agree(
+        activations.sigmoidglu_linear,
+        lambda x, y, m, b: F.linear(torch.sigmoid(x) * y, m, b),
+        (x, y, matrix, shift),
+    )
 
 
 @pytest.mark.parametrize("power", [3.0, 1.5])
 def test_powlu(power):
     def gate(x):
-        rows = [v ** (power / (v.sqrt() + 1)) / (1 + (-v).exp()) if v > 0 else v / (1 + (-v).exp())
-                for v in x.flatten()]
+        rows = [
+            v ** (power / (v.sqrt() + 1)) / (1 + (-v).exp()) if v > 0 else v / (1 + (-v).exp())
+            for v in x.flatten()
+        ]
         return torch.stack(rows).view(x.shape)
 
     x, y, matrix, shift = draw((3, 20), (3, 20), (4, 20), (4,))
     agree(lambda x, y: activations.powglu(x, y, power), lambda x, y: gate(x) * y, (x, y))
-    agree(lambda x, y, m, b: activations.powglu_linear(x, y, m, b, power),
-          lambda x, y, m, b: F.linear(gate(x) * y, m, b), (x, y, matrix, shift))
+    agree(
+        lambda x, y, m, b: activations.powglu_linear(x, y, m, b, power),
+        lambda x, y, m, b: F.linear(gate(x) * y, m, b),
+        (x, y, matrix, shift),
+    )
     edge = torch.tensor([0.0, -0.0, 1e-40, 1e-30, -1e-40, 88.0, -200.0, 1e20], requires_grad=True)
     out = activations.powglu(edge, torch.ones(8), power)
-    slopes, = torch.autograd.grad(out.sum(), edge)
+    (slopes,) = torch.autograd.grad(out.sum(), edge)
     assert out.isfinite().all() and slopes.isfinite().all()
 
 
@@ -160,8 +195,10 @@ def test_attention_over_residuals(count, normed_behind):
     def theirs(query, weight, behind, *sources):
         rows, shares = [], []
         for place in zip(*(one.reshape(-1, 8) for one in sources), strict=True):
-            scores = [0.7 * (query.flatten() * weight * v).sum() / (v.square().mean() + 1e-3).sqrt()
-                      for v in place]
+            scores = [
+                0.7 * (query.flatten() * weight * v).sum() / (v.square().mean() + 1e-3).sqrt()
+                for v in place
+            ]
             total = sum(score.exp() for score in scores)
             share = [score.exp() / total for score in scores]
             row = sum(p * v for p, v in zip(share, place, strict=True))
@@ -169,12 +206,15 @@ def test_attention_over_residuals(count, normed_behind):
                 row = row / (row.square().mean() + 1e-3).sqrt() * behind
             rows.append(row)
             shares.append(torch.stack(share))
-        return (torch.stack(rows).view(sources[0].shape) + 0 * behind.sum(),
-                torch.stack(shares, 1).view(count, 2, 3).detach() + 0 * query.sum())
+        return (
+            torch.stack(rows).view(sources[0].shape) + 0 * behind.sum(),
+            torch.stack(shares, 1).view(count, 2, 3).detach() + 0 * query.sum(),
+        )
 
     def ours(query, weight, behind, *sources):
         out, shares = residuals.fused_attnres(
-            query, sources, weight, behind if normed_behind else None, 1e-3, 0.7, True)
+            query, sources, weight, behind if normed_behind else None, 1e-3, 0.7, True
+        )
         assert not shares.requires_grad
         return out + 0 * behind.sum(), shares + 0 * query.sum()
 
@@ -190,9 +230,9 @@ def convolved(x, weight, bias, residual, state, silu):
     """One sequence [T, D] behind state [D, W]: outputs, and the new state."""
     width = weight.shape[1]
     seen = torch.cat([state.t(), x])
-    rows = [bias + (seen[t + 1:t + 1 + width].t() * weight).sum(-1) for t in range(len(x))]
+    rows = [bias + (seen[t + 1 : t + 1 + width].t() * weight).sum(-1) for t in range(len(x))]
     y = torch.stack(rows) if rows else x
-    return (F.silu(y) if silu else y) + residual, seen[len(seen) - width:].t()
+    return (F.silu(y) if silu else y) + residual, seen[len(seen) - width :].t()
 
 
 @pytest.mark.parametrize("silu", [False, True])
@@ -202,17 +242,31 @@ def test_causal_conv1d(bounds, silu):
     states = rows if bounds is None else len(bounds) - 1
 
     def theirs(x, weight, bias, residual, state):
-        pieces = [(x[n], residual[n]) for n in range(rows)] if bounds is None else [
-            (x[0, a:b], residual[0, a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-        found = [convolved(piece, weight, bias, more, state[n], silu)
-                 for n, (piece, more) in enumerate(pieces)]
+        pieces = (
+            [(x[n], residual[n]) for n in range(rows)]
+            if bounds is None
+            else [
+                (x[0, a:b], residual[0, a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+            ]
+        )
+        found = [
+            convolved(piece, weight, bias, more, state[n], silu)
+            for n, (piece, more) in enumerate(pieces)
+        ]
         join = torch.stack if bounds is None else torch.cat
         return join([y for y, _ in found]).view(x.shape), torch.stack([s for _, s in found])
 
     def ours(x, weight, bias, residual, state):
         return sequences.causal_conv1d(
-            x, weight, bias, residual, state, True, "swish" if silu else None,
-            cu_seqlens=None if bounds is None else torch.tensor(bounds))
+            x,
+            weight,
+            bias,
+            residual,
+            state,
+            True,
+            "swish" if silu else None,
+            cu_seqlens=None if bounds is None else torch.tensor(bounds),
+        )
 
     agree(ours, theirs, draw((rows, 14, 6), (6, 4), (6,), (rows, 14, 6), (states, 6, 4)))
 
@@ -220,8 +274,12 @@ def test_causal_conv1d(bounds, silu):
 @pytest.mark.parametrize("shape", [(3, 5), (3, 1, 5), (1, 3, 5)])
 def test_causal_conv1d_update_changes_its_cache(shape):
     x, weight, bias, cache = (one.float() for one in draw(shape, (5, 4), (5,), (3, 5, 4)))
-    wanted = [convolved(x.view(3, 1, 5)[n].double(), weight.double(), bias.double(), 0,
-                        cache[n].double(), True) for n in range(3)]
+    wanted = [
+        convolved(
+            x.view(3, 1, 5)[n].double(), weight.double(), bias.double(), 0, cache[n].double(), True
+        )
+        for n in range(3)
+    ]
     y, same = sequences.causal_conv1d_update(x, cache, x, weight, bias, "silu")
     assert same is cache and y.shape == shape
     given = torch.stack([row for row, _ in wanted]).float().view(shape) + x
@@ -233,25 +291,37 @@ def test_causal_conv1d_update_changes_its_cache(shape):
 @pytest.mark.parametrize("bounds", [None, [0, 1, 1, 6, 14]])
 def test_token_shift(bounds, cached):
     rows = 2 if bounds is None else 1
-    pieces = [(n, 0, 14) for n in range(rows)] if bounds is None else [
-        (0, a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    pieces = (
+        [(n, 0, 14) for n in range(rows)]
+        if bounds is None
+        else [(0, a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    )
 
     def theirs(x, cache):
         shifts, last = [], []
         for n, (row, a, b) in enumerate(pieces):
-            before = cache[n:n + 1] if cached else torch.zeros_like(cache[:1])
+            before = cache[n : n + 1] if cached else torch.zeros_like(cache[:1])
             seen = torch.cat([before, x[row, a:b]])
             shifts.append(seen[:-1] - seen[1:])
             last.append(seen[-1])
-        return (torch.stack if bounds is None else torch.cat)(shifts).view(x.shape), torch.stack(last)
+        return (torch.stack if bounds is None else torch.cat)(shifts).view(x.shape), torch.stack(
+            last
+        )
 
     def ours(x, cache):
-        found = sequences.token_shift(x, None if bounds is None else torch.tensor(bounds),
-                                      cache if cached else None, output_cache=True)
+        found = sequences.token_shift(
+            x,
+            None if bounds is None else torch.tensor(bounds),
+            cache if cached else None,
+            output_cache=True,
+        )
         return found[0], found[1] + 0 * cache.sum()
 
-    agree(ours, lambda x, cache: (theirs(x, cache)[0], theirs(x, cache)[1] + 0 * cache.sum()),
-          draw((rows, 14, 6), (len(pieces), 6)))
+    agree(
+        ours,
+        lambda x, cache: (theirs(x, cache)[0], theirs(x, cache)[1] + 0 * cache.sum()),
+        draw((rows, 14, 6), (len(pieces), 6)),
+    )
 
 
 def test_token_shift_alone():
@@ -268,7 +338,7 @@ def test_rotary_embedding(interleaved, packed, offsets):
     bounds = [0, 2, 9] if packed else None
     angles = torch.arange(20.0, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.1])
     given = torch.tensor([-2, 4]) if offsets == "of rows" else offsets
-    x, = draw((1 if packed else 2, 9, 3, 6))
+    (x,) = draw((1 if packed else 2, 9, 3, 6))
 
     def theirs(x):
         out = x.clone()
@@ -278,19 +348,30 @@ def test_rotary_embedding(interleaved, packed, offsets):
                 at = t - (0 if bounds is None else bounds[n])
                 at += int(given[n]) if offsets == "of rows" else offsets
                 head = x[row, t, :, :4]
-                pairs = (head.unflatten(-1, (2, 2)) if interleaved
-                         else head.unflatten(-1, (2, 2)).transpose(-1, -2))
+                pairs = (
+                    head.unflatten(-1, (2, 2))
+                    if interleaved
+                    else head.unflatten(-1, (2, 2)).transpose(-1, -2)
+                )
                 turned = torch.view_as_complex(pairs.contiguous())
-                turned = (turned * torch.polar(torch.ones(2, dtype=torch.float64), angles[at])
-                          if at >= 0 else turned * 0)
+                turned = (
+                    turned * torch.polar(torch.ones(2, dtype=torch.float64), angles[at])
+                    if at >= 0
+                    else turned * 0
+                )
                 pairs = torch.view_as_real(turned)
                 out[row, t, :, :4] = (pairs if interleaved else pairs.transpose(-1, -2)).flatten(-2)
         return out
 
     def ours(x):
         return rotary.rotary_embedding(
-            x, angles.cos().to(x.dtype), angles.sin().to(x.dtype), interleaved,
-            seqlen_offsets=given, cu_seqlens=None if bounds is None else torch.tensor(bounds))
+            x,
+            angles.cos().to(x.dtype),
+            angles.sin().to(x.dtype),
+            interleaved,
+            seqlen_offsets=given,
+            cu_seqlens=None if bounds is None else torch.tensor(bounds),
+        )
 
     agree(ours, theirs, (x,))
     y = x.clone()
@@ -299,18 +380,27 @@ def test_rotary_embedding(interleaved, packed, offsets):
 
 def test_parts_of_rwkv7():
     hidden, delta, *mixes = draw((2, 5, 8), (2, 5, 8), *[(1, 1, 8)] * 6)
-    agree(sequences.fused_addcmul_rwkv7, lambda x, d, *w: tuple(x + d * one for one in w),
-          (hidden, delta, *mixes))
+    agree(
+        sequences.fused_addcmul_rwkv7,
+        lambda x, d, *w: tuple(x + d * one for one in w),
+        (hidden, delta, *mixes),
+    )
     assert sequences.fused_addcmul_rwkv7(hidden, delta, *mixes[:5])[5] is None
-    agree(sequences.fused_k_rwkv7, lambda k, a, ka: k * (1 + (a - 1) * ka),
-          draw((2, 5, 8), (2, 5, 8), (8,)))
+    agree(
+        sequences.fused_k_rwkv7,
+        lambda k, a, ka: k * (1 + (a - 1) * ka),
+        draw((2, 5, 8), (2, 5, 8), (8,)),
+    )
 
     def corrected(o, r, k, r_k, v, g):
         seen = torch.einsum("bthd,bthd,hd->bth", r, k, r_k)[..., None] * v
         return (o + seen.flatten(2)) * g
 
-    agree(sequences.gate_output_correction, corrected,
-          draw((2, 5, 8), (2, 5, 2, 4), (2, 5, 2, 4), (2, 4), (2, 5, 2, 4), (2, 5, 8)))
+    agree(
+        sequences.gate_output_correction,
+        corrected,
+        draw((2, 5, 8), (2, 5, 2, 4), (2, 5, 2, 4), (2, 4), (2, 5, 2, 4), (2, 5, 8)),
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 3, 8), (3, 8), (2, 0, 3, 8)])
@@ -319,14 +409,26 @@ def test_gates(shape):
         return (1 + x.exp()).log()
 
     g, rate, bias, heads, shift = draw(shape, (1, 1, 3, 1), (24,), shape[:-1], (3,))
-    agree(fla.fused_kda_gate,
-          lambda g, a, b: -a.flatten().exp()[:, None] * softplus(g + b.view(3, 8)), (g, rate, bias))
-    agree(lambda g, a: fla.fused_kda_gate(g, a, lower_bound=-5.0),
-          lambda g, a: -5 / (1 + (-a.flatten().exp()[:, None] * g).exp()), (g, rate))
-    agree(lambda g, b: fla.fused_kda_gate(g, None, b, -2.0),
-          lambda g, b: -2 / (1 + (-g - b.view(3, 8)).exp()), (g, bias))
-    agree(fla.fused_gdn_gate, lambda g, a, b: -a.flatten().exp() * softplus(g + b),
-          (heads, rate, shift))
+    agree(
+        fla.fused_kda_gate,
+        lambda g, a, b: -a.flatten().exp()[:, None] * softplus(g + b.view(3, 8)),
+        (g, rate, bias),
+    )
+    agree(
+        lambda g, a: fla.fused_kda_gate(g, a, lower_bound=-5.0),
+        lambda g, a: -5 / (1 + (-a.flatten().exp()[:, None] * g).exp()),
+        (g, rate),
+    )
+    agree(
+        lambda g, b: fla.fused_kda_gate(g, None, b, -2.0),
+        lambda g, b: -2 / (1 + (-g - b.view(3, 8)).exp()),
+        (g, bias),
+    )
+    agree(
+        fla.fused_gdn_gate,
+        lambda g, a, b: -a.flatten().exp() * softplus(g + b),
+        (heads, rate, shift),
+    )
     assert fla.fused_kda_gate(g, rate).dtype == torch.float32
     assert fla.fused_gdn_gate(heads, rate, output_dtype=torch.bfloat16).dtype == torch.bfloat16
     with pytest.raises(ValueError, match="fused_kda_gate: A_log: want a tensor, or a lower_bound"):
@@ -349,7 +451,10 @@ def test_channel_mixing_of_rwkv7():
     one = [x.float() for x in given]
     torch.testing.assert_close(
         sequences.channel_mixing_rwkv7(one[0], one[1][:, None], *one[2:])[0],
-        sequences.channel_mixing_rwkv7(*one)[0], rtol=0, atol=0)
+        sequences.channel_mixing_rwkv7(*one)[0],
+        rtol=0,
+        atol=0,
+    )
     with pytest.raises(ValueError, match="channel_mixing_rwkv7: x_prev"):
         sequences.channel_mixing_rwkv7(one[0], one[1][:1], *one[2:])
 
@@ -358,15 +463,21 @@ def test_logits_are_there_for_a_chunk_alone(monkeypatch):
     x, weight = (one.float().requires_grad_() for one in draw((7, 5), (6, 5)))
     rows, linear = [], F.linear
     monkeypatch.setattr(losses, "_LEAST_TOKENS", 2)
-    monkeypatch.setattr(losses.F, "linear", lambda x, *more: rows.append(len(x)) or linear(x, *more))
-    found = [losses.fused_linear_cross_entropy_loss(
-        x, torch.arange(7) % 6, weight, num_chunks=count) for count in (3, 1, 20)]
+    monkeypatch.setattr(
+        losses.F, "linear", lambda x, *more: rows.append(len(x)) or linear(x, *more)
+    )
+    found = [
+        losses.fused_linear_cross_entropy_loss(x, torch.arange(7) % 6, weight, num_chunks=count)
+        for count in (3, 1, 20)
+    ]
     assert rows == [3, 3, 1, 7, 2, 2, 2, 1]
     rows.clear()
     found[0].backward()
     assert not rows  # nothing is computed twice
     with torch.no_grad():
-        assert not losses.fused_linear_cross_entropy_loss(x, torch.arange(7) % 6, weight).requires_grad
+        assert not losses.fused_linear_cross_entropy_loss(
+            x, torch.arange(7) % 6, weight
+        ).requires_grad
 
 
 def test_losses(monkeypatch):
@@ -383,22 +494,43 @@ def test_losses(monkeypatch):
         return (loss + squares * logits.logsumexp(-1) ** 2) * kept
 
     x, weight, bias = draw((4, 5), (7, 5), (7,))
-    options = dict(label_smoothing=0.1, logit_scale=2.0, lse_square_scale=0.3, logit_softcapping=4.0)
-    agree(lambda z: losses.cross_entropy_loss(z, target, **options)[0],
-          lambda z: plain(z, 0.1, 2.0, 0.3, 4.0), draw((4, 7)))
-    agree(lambda x, w, b: losses.fused_linear_cross_entropy_loss(x, target, w, b),
-          lambda x, w, b: plain(F.linear(x, w, b)).sum() / 3, (x, weight, bias))
-    agree(lambda x, w, b: losses.fused_linear_cross_entropy_loss(
-              x, target, w, b, reduction="sum", use_l2warp=True, l2_penalty_factor=0.0),
-          lambda x, w, b: plain(F.linear(x, w, b)).sum(), (x, weight, bias))
+    options = dict(
+        label_smoothing=0.1, logit_scale=2.0, lse_square_scale=0.3, logit_softcapping=4.0
+    )
+    agree(
+        lambda z: losses.cross_entropy_loss(z, target, **options)[0],
+        lambda z: plain(z, 0.1, 2.0, 0.3, 4.0),
+        draw((4, 7)),
+    )
+    agree(
+        lambda x, w, b: losses.fused_linear_cross_entropy_loss(x, target, w, b),
+        lambda x, w, b: plain(F.linear(x, w, b)).sum() / 3,
+        (x, weight, bias),
+    )
+    agree(
+        lambda x, w, b: losses.fused_linear_cross_entropy_loss(
+            x, target, w, b, reduction="sum", use_l2warp=True, l2_penalty_factor=0.0
+        ),
+        lambda x, w, b: plain(F.linear(x, w, b)).sum(),
+        (x, weight, bias),
+    )
     for count in (1, 2, 3, 4, 9):
-        agree(lambda x, w, b: losses.fused_linear_cross_entropy_loss(
-                  x, target, w, b, -100, 0.1, 2.0, 4.0, count),
-              lambda x, w, b: plain(F.linear(x, w, b), 0.1, 2.0, 0.0, 4.0).sum() / 3, (x, weight, bias))
-    agree(lambda x: losses.fused_linear_cross_entropy_loss(x, target, weight.to(x.dtype)),
-          lambda x: plain(F.linear(x, weight)).sum() / 3, (x,))
-    for given, match in ((dict(num_chunks=0), "num_chunks: want at least 1, got 0"),
-                         (dict(reduction="none"), "reduction: want")):
+        agree(
+            lambda x, w, b: losses.fused_linear_cross_entropy_loss(
+                x, target, w, b, -100, 0.1, 2.0, 4.0, count
+            ),
+            lambda x, w, b: plain(F.linear(x, w, b), 0.1, 2.0, 0.0, 4.0).sum() / 3,
+            (x, weight, bias),
+        )
+    agree(
+        lambda x: losses.fused_linear_cross_entropy_loss(x, target, weight.to(x.dtype)),
+        lambda x: plain(F.linear(x, weight)).sum() / 3,
+        (x,),
+    )
+    for given, match in (
+        (dict(num_chunks=0), "num_chunks: want at least 1, got 0"),
+        (dict(reduction="none"), "reduction: want"),
+    ):
         with pytest.raises(ValueError, match="fused_linear_cross_entropy_loss: " + match):
             losses.fused_linear_cross_entropy_loss(x, target, weight, **given)
     # A penalty of weight 0 is not computed: here the logsumexp's square is infinite.
@@ -408,8 +540,14 @@ def test_losses(monkeypatch):
     # The pull on the largest logit of a row: factor / rows times that logit.
     leaf = x.float().requires_grad_()
     eye = torch.eye(5)
-    pulled, free = (torch.autograd.grad(losses.fused_linear_cross_entropy_loss(
-        leaf, target.clamp(max=4), eye, use_l2warp=pull, l2_penalty_factor=0.5), leaf)[0]
-        for pull in (True, False))
+    pulled, free = (
+        torch.autograd.grad(
+            losses.fused_linear_cross_entropy_loss(
+                leaf, target.clamp(max=4), eye, use_l2warp=pull, l2_penalty_factor=0.5
+            ),
+            leaf,
+        )[0]
+        for pull in (True, False)
+    )
     largest = F.one_hot(x.argmax(-1), 5) * x.float()
     torch.testing.assert_close(pulled - free, 0.5 / 4 * largest)

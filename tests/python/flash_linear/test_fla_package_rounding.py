@@ -47,7 +47,9 @@ def corrected(o, r, k, r_k, v, g):
 def mixed(asked, *sources):
     scores = [(asked * v).sum(-1) / (v.square().mean(-1) + 1e-6).sqrt() for v in sources]
     total = sum(score.exp() for score in scores)
-    return sum((score.exp() / total)[..., None] * v for score, v in zip(scores, sources, strict=True))
+    return sum(
+        (score.exp() / total)[..., None] * v for score, v in zip(scores, sources, strict=True)
+    )
 
 
 TARGET = torch.tensor([3, -100, 0, 6])
@@ -63,68 +65,129 @@ def lost(z):
 ROWS, GATED = (2, 40, 24), ((2, 5, 3, 8), (2, 5, 3, 8), (8,), (8,))
 # Name: tarn's form, its equation, the shapes of the inputs.
 CASES = {
-    "elu_p1": (activations.elu_p1, lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()),
-               (ROWS,)),
+    "elu_p1": (
+        activations.elu_p1,
+        lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()),
+        (ROWS,),
+    ),
     "sqrelu": (activations.sqrelu, lambda x: F.relu(x) ** 2, (ROWS,)),
     "sigmoid": (activations.sigmoid, lambda x: 1 / (1 + (-x).exp()), (ROWS,)),
     "swish": (activations.swish, lambda x: x / (1 + (-x).exp()), (ROWS,)),
-    "logsigmoid": (lambda x: activations.logsigmoid(x, 3.0), lambda x: F.logsigmoid(x) / 3, (ROWS,)),
+    "logsigmoid": (
+        lambda x: activations.logsigmoid(x, 3.0),
+        lambda x: F.logsigmoid(x) / 3,
+        (ROWS,),
+    ),
     "swiglu": (activations.swiglu, lambda x, y: x * torch.sigmoid(x) * y, (ROWS, ROWS)),
     "sigmoidglu": (activations.sigmoidglu, lambda x, y: torch.sigmoid(x) * y, (ROWS, ROWS)),
-    "powglu": (activations.powglu,
-               lambda x, y: torch.where(x > 0, x.clamp(min=1e-9) ** (3 / (x.clamp(min=1e-9).sqrt() + 1)),
-                                        x) * torch.sigmoid(x) * y, (ROWS, ROWS)),
-    "gelu": (activations.fast_gelu_impl,
-             lambda x: x / 2 * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3))), (ROWS,)),
+    "powglu": (
+        activations.powglu,
+        lambda x, y: (
+            torch.where(x > 0, x.clamp(min=1e-9) ** (3 / (x.clamp(min=1e-9).sqrt() + 1)), x)
+            * torch.sigmoid(x)
+            * y
+        ),
+        (ROWS, ROWS),
+    ),
+    "gelu": (
+        activations.fast_gelu_impl,
+        lambda x: x / 2 * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3))),
+        (ROWS,),
+    ),
     "fused_attnres": (
         lambda q, w, a, b: residuals.fused_attnres(q, [a, b], w),
-        lambda q, w, a, b: mixed(q * w, a, b), ((24,), (24,), ROWS, ROWS)),
-    "rms_norm": (lambda x, w, r: norms.rms_norm(x, w, None, r), lambda x, w, r: normed(x + r) * w,
-                 (ROWS, (24,), ROWS)),
-    "layer_norm": (lambda x, w, b, r: norms.layer_norm(x, w, b, r, prenorm=True),
-                   lambda x, w, b, r: (normed(x + r, centred=True) * w + b, x + r),
-                   (ROWS, (24,), (24,), ROWS)),
-    "group_norm": (lambda x, w, b: norms.group_norm(x, w, b, num_groups=3),
-                   lambda x, w, b: normed(x, 3, True) * w + b, (ROWS, (24,), (24,))),
-    "l2norm": (norms.l2norm, lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(), (ROWS,)),
-    "rms_norm_gated": (lambda x, g, w: norms.rms_norm_gated(x, g, w, None),
-                       lambda x, g, w: normed(x, eps=1e-6) * w * F.silu(g), GATED[:3]),
-    "layer_norm_gated": (lambda x, g, w, b: norms.layer_norm_gated(x, g, w, b, "sigmoid"),
-                         lambda x, g, w, b: (normed(x, centred=True, eps=1e-6) * w + b)
-                         * torch.sigmoid(g), GATED),
-    "rmsnorm_fn": (lambda x, w, z: norms.rmsnorm_fn(x, w, None, z, 1e-6, 8, False),
-                   lambda x, w, z: normed(x * F.silu(z), 3, eps=1e-6) * w, (ROWS, (24,), ROWS)),
-    "causal_conv1d": (lambda x, w, b, r: sequences.causal_conv1d(x, w, b, r, activation="silu")[0],
-                      convolved, (ROWS, (24, 4), (24,), ROWS)),
+        lambda q, w, a, b: mixed(q * w, a, b),
+        ((24,), (24,), ROWS, ROWS),
+    ),
+    "rms_norm": (
+        lambda x, w, r: norms.rms_norm(x, w, None, r),
+        lambda x, w, r: normed(x + r) * w,
+        (ROWS, (24,), ROWS),
+    ),
+    "layer_norm": (
+        lambda x, w, b, r: norms.layer_norm(x, w, b, r, prenorm=True),
+        lambda x, w, b, r: (normed(x + r, centred=True) * w + b, x + r),
+        (ROWS, (24,), (24,), ROWS),
+    ),
+    "group_norm": (
+        lambda x, w, b: norms.group_norm(x, w, b, num_groups=3),
+        lambda x, w, b: normed(x, 3, True) * w + b,
+        (ROWS, (24,), (24,)),
+    ),
+    "l2norm": (
+        norms.l2norm,
+        lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
+        (ROWS,),
+    ),
+    "rms_norm_gated": (
+        lambda x, g, w: norms.rms_norm_gated(x, g, w, None),
+        lambda x, g, w: normed(x, eps=1e-6) * w * F.silu(g),
+        GATED[:3],
+    ),
+    "layer_norm_gated": (
+        lambda x, g, w, b: norms.layer_norm_gated(x, g, w, b, "sigmoid"),
+        lambda x, g, w, b: (normed(x, centred=True, eps=1e-6) * w + b) * torch.sigmoid(g),
+        GATED,
+    ),
+    "rmsnorm_fn": (
+        lambda x, w, z: norms.rmsnorm_fn(x, w, None, z, 1e-6, 8, False),
+        lambda x, w, z: normed(x * F.silu(z), 3, eps=1e-6) * w,
+        (ROWS, (24,), ROWS),
+    ),
+    "causal_conv1d": (
+        lambda x, w, b, r: sequences.causal_conv1d(x, w, b, r, activation="silu")[0],
+        convolved,
+        (ROWS, (24, 4), (24,), ROWS),
+    ),
     "causal_conv1d_update": (
-        lambda x, w, b, r, c: sequences.causal_conv1d_update(
-            x, c.detach().clone(), r, w, b, "silu")[0] + 0 * c.sum(),
+        lambda x, w, b, r, c: (
+            sequences.causal_conv1d_update(x, c.detach().clone(), r, w, b, "silu")[0] + 0 * c.sum()
+        ),
         lambda x, w, b, r, c: convolved_last(x, w, b, r, c.detach()) + 0 * c.sum(),
-        ((40, 24), (24, 4), (24,), (40, 24), (40, 24, 4))),
+        ((40, 24), (24, 4), (24,), (40, 24), (40, 24, 4)),
+    ),
     "token_shift": (sequences.token_shift, lambda x: F.pad(x, (0, 0, 1, -1)) - x, (ROWS,)),
     "rotary_embedding": (turned, rotated, ((4, 9, 3, 6),)),
-    "fused_addcmul_rwkv7": (sequences.fused_addcmul_rwkv7,
-                            lambda x, d, *w: tuple(x + d * one for one in w),
-                            (ROWS, ROWS, *[(1, 1, 24)] * 6)),
-    "fused_k_rwkv7": (sequences.fused_k_rwkv7, lambda k, a, ka: k * (1 + (a - 1) * ka),
-                      (ROWS, ROWS, (24,))),
-    "gate_output_correction": (sequences.gate_output_correction, corrected,
-                               (ROWS, (2, 40, 3, 8), (2, 40, 3, 8), (3, 8), (2, 40, 3, 8), ROWS)),
-    "fused_kda_gate": (lambda g, a, b: fla.fused_kda_gate(g, a, b, output_dtype=g.dtype),
-                       lambda g, a, b: -a.exp()[:, None] * (1 + (g + b.view(3, 8)).exp()).log(),
-                       ((2, 5, 3, 8), (3,), (24,))),
-    "fused_gdn_gate": (lambda g, a, b: fla.fused_gdn_gate(g, a, b, output_dtype=g.dtype),
-                       lambda g, a, b: -a.exp() * (1 + (g + b).exp()).log(),
-                       ((2, 5, 3), (3,), (3,))),
+    "fused_addcmul_rwkv7": (
+        sequences.fused_addcmul_rwkv7,
+        lambda x, d, *w: tuple(x + d * one for one in w),
+        (ROWS, ROWS, *[(1, 1, 24)] * 6),
+    ),
+    "fused_k_rwkv7": (
+        sequences.fused_k_rwkv7,
+        lambda k, a, ka: k * (1 + (a - 1) * ka),
+        (ROWS, ROWS, (24,)),
+    ),
+    "gate_output_correction": (
+        sequences.gate_output_correction,
+        corrected,
+        (ROWS, (2, 40, 3, 8), (2, 40, 3, 8), (3, 8), (2, 40, 3, 8), ROWS),
+    ),
+    "fused_kda_gate": (
+        lambda g, a, b: fla.fused_kda_gate(g, a, b, output_dtype=g.dtype),
+        lambda g, a, b: -a.exp()[:, None] * (1 + (g + b.view(3, 8)).exp()).log(),
+        ((2, 5, 3, 8), (3,), (24,)),
+    ),
+    "fused_gdn_gate": (
+        lambda g, a, b: fla.fused_gdn_gate(g, a, b, output_dtype=g.dtype),
+        lambda g, a, b: -a.exp() * (1 + (g + b).exp()).log(),
+        ((2, 5, 3), (3,), (3,)),
+    ),
     "cross_entropy_loss": (
-        lambda z: losses.cross_entropy_loss(z, TARGET, 0.1, 2.0, 0.3, 4.0)[0], lost, ((4, 7),)),
+        lambda z: losses.cross_entropy_loss(z, TARGET, 0.1, 2.0, 0.3, 4.0)[0],
+        lost,
+        ((4, 7),),
+    ),
 }
 
 
 def one_rounding(got, wanted, what):
     """Within half a unit in the last place, and float32's error of sums."""
-    room = (torch.finfo(got.dtype).eps / 2 * 1.001 * wanted.abs()
-            + 2e-6 * wanted.abs().max() + torch.finfo(got.dtype).smallest_normal * 2**-9)
+    room = (
+        torch.finfo(got.dtype).eps / 2 * 1.001 * wanted.abs()
+        + 2e-6 * wanted.abs().max()
+        + torch.finfo(got.dtype).smallest_normal * 2**-9
+    )
     over = ((got.double() - wanted).abs() / room).max()
     assert over <= 1, f"{what}: {float(over):.2f} times one rounding"
 

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-absent = pytest.mark.skipif(importlib.util.find_spec("fla") is not None,
-                            reason="flash-linear-attention is installed")
+absent = pytest.mark.skipif(
+    importlib.util.find_spec("fla") is not None, reason="flash-linear-attention is installed"
+)
 # What the published code of Kimi-Linear and other models imports.
 IMPORTS = """
 import fla.ops.kda.gate, tarn.fla
@@ -36,7 +37,10 @@ def printed(code):
 
 
 def test_paths_after_accelerate_transformers():
-    told = printed("import tarn; tarn.accelerate_transformers()" + IMPORTS + """
+    told = printed(
+        "import tarn; tarn.accelerate_transformers()"
+        + IMPORTS
+        + """
 from mamba_ssm.ops.triton.selective_state_update import selective_state_update
 from mamba_ssm.ops.triton.ssd_combined import (
     mamba_chunk_scan_combined, mamba_split_conv1d_scan_combined)
@@ -50,7 +54,8 @@ try:
     import mamba_ssm.modules.mamba2
 except ModuleNotFoundError as error:
     print(error)
-""")
+"""
+    )
     assert "fla.layers: want a module of functions that tarn.fla has" in told
     assert "layers and models need flash-linear-attention 0.6 installed" in told
     assert "mamba_ssm.modules: want" in told
@@ -58,12 +63,16 @@ except ModuleNotFoundError as error:
 
 @absent
 def test_paths_after_install_as_fla():
-    told = printed("import tarn; tarn.install_as_fla(); tarn.install_as_fla()" + IMPORTS + """
+    told = printed(
+        "import tarn; tarn.install_as_fla(); tarn.install_as_fla()"
+        + IMPORTS
+        + """
 import importlib.util
 assert importlib.util.find_spec("mamba_ssm") is None
 tarn.accelerate_transformers(linear=False)
 from causal_conv1d import causal_conv1d_fn
 assert fla.ops.kda.gate.fused_kda_gate is fused_kda_gate
 tarn.install_as_fla()
-""")
+"""
+    )
     assert "fla.layers: want a module" in told

@@ -61,20 +61,29 @@ def test_normalised_sums_packed_reversed_and_differentiable():
     bounds = torch.tensor([0, 4, 4, 9])
     for reverse in (False, True):
         out, (last, sums) = fla.fused_recurrent_linear_attn(
-            **x, normalize=True, output_final_state=True, cu_seqlens=bounds, initial_state=(S, z),
-            reverse=reverse)
+            **x,
+            normalize=True,
+            output_final_state=True,
+            cu_seqlens=bounds,
+            initial_state=(S, z),
+            reverse=reverse,
+        )
         assert torch.equal(last[1], S[1]) and torch.equal(sums[1], z[1])
         for i, (begin, end) in ((0, (0, 4)), (2, (4, 9))):
             own = {n: one[:, begin:end] for n, one in x.items()}
             o, wanted_S, wanted_z = normalised(
-                **own, S=S[i : i + 1], z=z[i : i + 1], reverse=reverse)
+                **own, S=S[i : i + 1], z=z[i : i + 1], reverse=reverse
+            )
             assert error(out[:, begin:end], o) <= 1e-12
             assert error(last[i : i + 1], wanted_S) <= 1e-12
             assert error(sums[i : i + 1], wanted_z) <= 1e-12
     names = list(x)
     assert torch.autograd.gradcheck(
-        lambda *one: fla.chunk_linear_attn(**dict(zip(names, one[:3], strict=True)),
-                                           initial_state=one[3:])[0], (*x.values(), S[:1], z[:1]))
+        lambda *one: fla.chunk_linear_attn(
+            **dict(zip(names, one[:3], strict=True)), initial_state=one[3:]
+        )[0],
+        (*x.values(), S[:1], z[:1]),
+    )
 
 
 def test_normalised_sums_of_no_tokens():
@@ -107,7 +116,9 @@ def test_scores_times_values_are_the_output(name):
     drawn = draw("q, k, v, g", 20)
     drawn["g"][:, 5] = -math.inf
     if name == "parallel_retention":
-        drawn["g"] = torch.log(1 - 2.0 ** (-5 - torch.arange(2.0, dtype=torch.float64))).expand(2, 20, 2)
+        drawn["g"] = torch.log(1 - 2.0 ** (-5 - torch.arange(2.0, dtype=torch.float64))).expand(
+            2, 20, 2
+        )
     y = {n: one.clone().requires_grad_() for n, one in drawn.items()}
     x = {n: one.float().requires_grad_() for n, one in drawn.items()}
     gates = {} if name == "parallel_retention" else {"g": x["g"]}
@@ -140,20 +151,24 @@ def test_states_that_enter_chunks(packed, v_first):
     options = dict(output_final_state=True, cu_seqlens=bounds, state_v_first=v_first)
     with torch.inference_mode():
         out, last, states = fla.chunk_kda(
-            **x, **options, chunk_size=32, return_intermediate_states=True)
+            **x, **options, chunk_size=32, return_intermediate_states=True
+        )
     same, same_last = fla.chunk_kda(**x, **options)
     assert torch.equal(out, same) and torch.equal(last, same_last)
     spans = [(0, 32), (0, 33), (33, 65)] if packed else [(0, 32), (0, 64)]
     places = [1, None, 3] if packed else [1, 2]
     assert states.shape[1] == (4 if packed else 3) and states.shape[3:] == (
-        (3, 5) if v_first else (5, 3))
+        (3, 5) if v_first else (5, 3)
+    )
     for place, (begin, end) in zip(places, spans, strict=True):
         if place is None:
             continue
         part = {n: one[:, begin:end] for n, one in y.items()}
         _, wanted = reference(part["q"], part["k"], part["v"], key=part["g"], beta=part["beta"])
         assert error(states[:, place], wanted.mT if v_first else wanted) <= 2e-6
-    with pytest.raises(ValueError, match="return_intermediate_states: want False outside inference"):
+    with pytest.raises(
+        ValueError, match="return_intermediate_states: want False outside inference"
+    ):
         fla.chunk_kda(**x, return_intermediate_states=True)
 
 
@@ -164,12 +179,25 @@ def test_hints_change_nothing():
     x = floats(draw("q, k, v, g, beta", 20, batch=1, value_heads=4))
     bounds = torch.tensor([0, 8, 20])
     wanted, _ = fla.chunk_gdn(**x, cu_seqlens=bounds)
-    out, _ = fla.chunk_gdn(**x, cu_seqlens=bounds.int(), cu_seqlens_cpu=bounds,
-                           chunk_indices=bounds, cp_context=None, chunk_size=16)
+    out, _ = fla.chunk_gdn(
+        **x,
+        cu_seqlens=bounds.int(),
+        cu_seqlens_cpu=bounds,
+        chunk_indices=bounds,
+        cp_context=None,
+        chunk_size=16,
+    )
     assert torch.equal(out, wanted)
     y = floats(draw("q, k, v, g channel, beta", 20, value_heads=4))
-    out, _ = fla.chunk_kda(**y, safe_gate=True, disable_recompute=True, use_graph=True,
-                           max_num_seqs=3, lower_bound=-5.0, chunk_size=32)
+    out, _ = fla.chunk_kda(
+        **y,
+        safe_gate=True,
+        disable_recompute=True,
+        use_graph=True,
+        max_num_seqs=3,
+        lower_bound=-5.0,
+        chunk_size=32,
+    )
     assert torch.equal(out, fla.chunk_kda(**y)[0])
 
 
@@ -214,45 +242,123 @@ def test_a_bounded_gate_without_a_rate():
     assert error(out, o) <= 2e-6
 
 
-@pytest.mark.parametrize(("call", "error_type", "words"), [
-    (lambda x: fla.chunk_retention(**x, head_first=False), DeprecationWarning, "head_first"),
-    (lambda x: fla.chunk_retention(**x, chunk_size=48), ValueError, "chunk_size: want a power of 2"),
-    (lambda x: fla.chunk_retention(**x, colour=1), TypeError, "unexpected keyword argument 'colour'"),
-    (lambda x: fla.chunk_gdn(**x, g=x["q"][..., 0], beta=x["q"][..., 0], cp_context=object()),
-     ValueError, "cp_context: want None"),
-    (lambda x: fla.chunk_gdn(**x, g=x["q"][..., 0], beta=x["q"][..., 0], allow_neg_eigval=True),
-     ValueError, "allow_neg_eigval: want use_beta_sigmoid_in_kernel"),
-    (lambda x: fla.chunk_gdn(**x, g=x["q"][..., 0], beta=x["q"][..., 0], use_gate_in_kernel=True),
-     ValueError, "A_log: want a tensor beside use_gate_in_kernel"),
-    (lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], use_gate_in_kernel=True),
-     ValueError, "A_log: want a tensor, or a lower_bound"),
-    (lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], use_gate_in_kernel=True,
-                             A_log=torch.zeros(2), safe_gate=True, lower_bound=-6.0),
-     ValueError, "lower_bound .with safe_gate.: want -5"),
-    (lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], use_gate_in_kernel=True,
-                             A_log=torch.zeros(3)), ValueError, r"A_log: want \[2\], got \[3\]"),
-    (lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], chunk_size=16), ValueError,
-     "chunk_size: want one of 32, 64"),
-    (lambda x: fla.chunk_dplr_delta_rule(**x, a=x["q"], b=x["v"], gk=x["q"]), ValueError,
-     r"b: want \[2, 9, 2, 5\], got \[2, 9, 2, 3\]"),
-    (lambda x: fla.chunk_dplr_delta_rule(**x, a=x["q"], b=x["q"], gk=x["q"], lower_bound=1.0),
-     ValueError, "lower_bound: want a number below 0, got 1.0"),
-    (lambda x: fla.chunk_rwkv7(x["q"], x["q"], x["k"], x["v"], x["q"], x["q"], cp_context=1),
-     ValueError, "cp_context: want None"),
-    (lambda x: fla.chunk_gla(**x, g=x["v"]), ValueError, r"g: want \[2, 9, 2, 5\]"),
-    (lambda x: fla.chunk_simple_gla(**x, cu_seqlens=torch.tensor([0, 9])), ValueError,
-     "q .with cu_seqlens.: want a batch of 1, got 2"),
-    (lambda x: fla.chunk_simple_gla(*[one[:1] for one in x.values()],
-                                    cu_seqlens=torch.tensor([0, 4, 9]),
-                                    initial_state=torch.zeros(1, 2, 5, 3)), ValueError,
-     r"initial_state: want \[2, 2, 5, 3\], got \[1, 2, 5, 3\]"),
-    (lambda x: fla.chunk_simple_gla(**x, initial_state=torch.zeros(2, 2, 5, 3), state_v_first=True),
-     ValueError, r"initial_state: want \[2, 2, 3, 5\]"),
-    (lambda x: fla.chunk_simple_gla(x["q"], x["k"], x["v"].repeat(1, 1, 2, 1)), ValueError,
-     r"v: want \[2, 9, 2, 3\], got \[2, 9, 4, 3\]"),
-    (lambda x: fla.chunk_simple_gla(x["q"], x["v"], x["v"]), ValueError, "k: want"),
-    (lambda x: fla.chunk_rwkv6(x["q"], x["k"], x["v"], x["q"], x["q"]), ValueError, r"u: want \[2, 5\]"),
-])
+@pytest.mark.parametrize(
+    ("call", "error_type", "words"),
+    [
+        (lambda x: fla.chunk_retention(**x, head_first=False), DeprecationWarning, "head_first"),
+        (
+            lambda x: fla.chunk_retention(**x, chunk_size=48),
+            ValueError,
+            "chunk_size: want a power of 2",
+        ),
+        (
+            lambda x: fla.chunk_retention(**x, colour=1),
+            TypeError,
+            "unexpected keyword argument 'colour'",
+        ),
+        (
+            lambda x: fla.chunk_gdn(
+                **x, g=x["q"][..., 0], beta=x["q"][..., 0], cp_context=object()
+            ),
+            ValueError,
+            "cp_context: want None",
+        ),
+        (
+            lambda x: fla.chunk_gdn(
+                **x, g=x["q"][..., 0], beta=x["q"][..., 0], allow_neg_eigval=True
+            ),
+            ValueError,
+            "allow_neg_eigval: want use_beta_sigmoid_in_kernel",
+        ),
+        (
+            lambda x: fla.chunk_gdn(
+                **x, g=x["q"][..., 0], beta=x["q"][..., 0], use_gate_in_kernel=True
+            ),
+            ValueError,
+            "A_log: want a tensor beside use_gate_in_kernel",
+        ),
+        (
+            lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], use_gate_in_kernel=True),
+            ValueError,
+            "A_log: want a tensor, or a lower_bound",
+        ),
+        (
+            lambda x: fla.chunk_kda(
+                **x,
+                g=x["q"],
+                beta=x["q"][..., 0],
+                use_gate_in_kernel=True,
+                A_log=torch.zeros(2),
+                safe_gate=True,
+                lower_bound=-6.0,
+            ),
+            ValueError,
+            "lower_bound .with safe_gate.: want -5",
+        ),
+        (
+            lambda x: fla.chunk_kda(
+                **x, g=x["q"], beta=x["q"][..., 0], use_gate_in_kernel=True, A_log=torch.zeros(3)
+            ),
+            ValueError,
+            r"A_log: want \[2\], got \[3\]",
+        ),
+        (
+            lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], chunk_size=16),
+            ValueError,
+            "chunk_size: want one of 32, 64",
+        ),
+        (
+            lambda x: fla.chunk_dplr_delta_rule(**x, a=x["q"], b=x["v"], gk=x["q"]),
+            ValueError,
+            r"b: want \[2, 9, 2, 5\], got \[2, 9, 2, 3\]",
+        ),
+        (
+            lambda x: fla.chunk_dplr_delta_rule(
+                **x, a=x["q"], b=x["q"], gk=x["q"], lower_bound=1.0
+            ),
+            ValueError,
+            "lower_bound: want a number below 0, got 1.0",
+        ),
+        (
+            lambda x: fla.chunk_rwkv7(x["q"], x["q"], x["k"], x["v"], x["q"], x["q"], cp_context=1),
+            ValueError,
+            "cp_context: want None",
+        ),
+        (lambda x: fla.chunk_gla(**x, g=x["v"]), ValueError, r"g: want \[2, 9, 2, 5\]"),
+        (
+            lambda x: fla.chunk_simple_gla(**x, cu_seqlens=torch.tensor([0, 9])),
+            ValueError,
+            "q .with cu_seqlens.: want a batch of 1, got 2",
+        ),
+        (
+            lambda x: fla.chunk_simple_gla(
+                *[one[:1] for one in x.values()],
+                cu_seqlens=torch.tensor([0, 4, 9]),
+                initial_state=torch.zeros(1, 2, 5, 3),
+            ),
+            ValueError,
+            r"initial_state: want \[2, 2, 5, 3\], got \[1, 2, 5, 3\]",
+        ),
+        (
+            lambda x: fla.chunk_simple_gla(
+                **x, initial_state=torch.zeros(2, 2, 5, 3), state_v_first=True
+            ),
+            ValueError,
+            r"initial_state: want \[2, 2, 3, 5\]",
+        ),
+        (
+            lambda x: fla.chunk_simple_gla(x["q"], x["k"], x["v"].repeat(1, 1, 2, 1)),
+            ValueError,
+            r"v: want \[2, 9, 2, 3\], got \[2, 9, 4, 3\]",
+        ),
+        (lambda x: fla.chunk_simple_gla(x["q"], x["v"], x["v"]), ValueError, "k: want"),
+        (
+            lambda x: fla.chunk_rwkv6(x["q"], x["k"], x["v"], x["q"], x["q"]),
+            ValueError,
+            r"u: want \[2, 5\]",
+        ),
+    ],
+)
 def test_refusals(call, error_type, words):
     with pytest.raises(error_type, match=words):
         call(floats(draw("q, k, v", 9)))

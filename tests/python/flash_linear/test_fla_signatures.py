@@ -15,14 +15,34 @@ import sys
 import pytest
 
 TABLE = pathlib.Path(__file__).with_name("signatures.json")
-FAMILIES = ("simple_gla", "retention", "lightning_attn", "linear_attn", "gla", "delta_rule",
-            "gated_delta_rule", "gated_delta_product", "comba", "gsa", "lightnet", "kda", "hgrn",
-            "rwkv6", "rwkv7", "attn", "forgetting_attn", "generalized_delta_rule/dplr",
-            "generalized_delta_rule/iplr")
+FAMILIES = (
+    "simple_gla",
+    "retention",
+    "lightning_attn",
+    "linear_attn",
+    "gla",
+    "delta_rule",
+    "gated_delta_rule",
+    "gated_delta_product",
+    "comba",
+    "gsa",
+    "lightnet",
+    "kda",
+    "hgrn",
+    "rwkv6",
+    "rwkv7",
+    "attn",
+    "forgetting_attn",
+    "generalized_delta_rule/dplr",
+    "generalized_delta_rule/iplr",
+)
 # Functions that models import from modules of the families, which do not export them.
-MORE = {"gated_delta_rule": ("fused_gdn_gate",), "gsa": ("fused_additive_gate",),
-        "attn": ("attn_decoding_one_step",),
-        "kda": ("fused_kda_gate", "fused_recurrent_kda_fwd")}
+MORE = {
+    "gated_delta_rule": ("fused_gdn_gate",),
+    "gsa": ("fused_additive_gate",),
+    "attn": ("attn_decoding_one_step",),
+    "kda": ("fused_kda_gate", "fused_recurrent_kda_fwd"),
+}
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
@@ -30,10 +50,15 @@ def parameters(function: ast.FunctionDef) -> list[str]:
     given = function.args
     names = [one.arg for one in (*given.posonlyargs, *given.args)]
     defaults = [None] * (len(names) - len(given.defaults)) + given.defaults
-    found = [name if default is None else f"{name}={ast.unparse(default)}"
-             for name, default in zip(names, defaults, strict=True)]
-    found += [f"{one.arg}={ast.unparse(default)}" for one, default
-              in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default]
+    found = [
+        name if default is None else f"{name}={ast.unparse(default)}"
+        for name, default in zip(names, defaults, strict=True)
+    ]
+    found += [
+        f"{one.arg}={ast.unparse(default)}"
+        for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        if default
+    ]
     return found + ([f"**{given.kwarg.arg}"] if given.kwarg else [])
 
 
@@ -49,9 +74,11 @@ def read(folder: pathlib.Path) -> dict[str, list[str]]:
                     defined[node.name] = parameters(node)
                 elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
                     renamed[node.targets[0].id] = node.value.id
-        exported = next(ast.literal_eval(node.value)
-                        for node in ast.parse((package / "__init__.py").read_text()).body
-                        if isinstance(node, ast.Assign))
+        exported = next(
+            ast.literal_eval(node.value)
+            for node in ast.parse((package / "__init__.py").read_text()).body
+            if isinstance(node, ast.Assign)
+        )
         for name in (*exported, *MORE.get(family, ())):
             if not name.startswith("naive"):
                 found[name] = defined[renamed.get(name, name)]
@@ -96,7 +123,10 @@ def test_modules_have_the_paths_of_the_originals():
 
 if __name__ == "__main__":
     table = {**TABLES, "fla": read(pathlib.Path(sys.argv[1]))}
-    lines = [f'  {json.dumps(part)}: {{\n' + ",\n".join(
-        f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()) + "\n  }"
-        for part, rows in table.items()]
+    lines = [
+        f"  {json.dumps(part)}: {{\n"
+        + ",\n".join(f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+        + "\n  }"
+        for part, rows in table.items()
+    ]
     TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")

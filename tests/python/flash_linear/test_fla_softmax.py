@@ -21,22 +21,24 @@ def row(q, k, v, g, t, scale, window, sink, begin=0):
     for j in range(low, t + 1):
         score = scale * (q * k[:, j].repeat_interleave(group, 1)).sum(-1)
         if g is not None:
-            score = score + g[:, j + 1:t + 1].sum(1)
+            score = score + g[:, j + 1 : t + 1].sum(1)
         weights.append(score)
     scores = torch.stack(weights, -1)
     if sink is not None:
         scores = torch.cat([scores, sink.expand(*scores.shape[:2]).unsqueeze(-1)], -1)
     weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    weights = (weights / weights.sum(-1, keepdim=True))[..., :t + 1 - low]
-    values = v[:, low:t + 1].repeat_interleave(group, 2)
+    weights = (weights / weights.sum(-1, keepdim=True))[..., : t + 1 - low]
+    values = v[:, low : t + 1].repeat_interleave(group, 2)
     return torch.einsum("bhj,bjhv->bhv", weights, values)
 
 
 def loop(q, k, v, g=None, scale=K**-0.5, window=None, sink=None, bounds=None):
     bounds = bounds or [0, k.shape[1]]
-    rows = [row(q[:, t], k, v, g, t, scale, window, sink, begin)
-            for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
-            for t in range(begin, end)]
+    rows = [
+        row(q[:, t], k, v, g, t, scale, window, sink, begin)
+        for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
+        for t in range(begin, end)
+    ]
     return torch.stack(rows, 1) if rows else q[..., :1].expand(*q.shape[:3], V)
 
 
@@ -46,8 +48,11 @@ def draw(tokens, batch=2, group=1, gates="small", sink=False, seed=0):
     def normal(*sizes):
         return torch.randn(*sizes, generator=generator, dtype=torch.float64)
 
-    x = dict(q=normal(batch, tokens, H * group, K), k=normal(batch, tokens, H, K),
-             v=normal(batch, tokens, H, V))
+    x = dict(
+        q=normal(batch, tokens, H * group, K),
+        k=normal(batch, tokens, H, K),
+        v=normal(batch, tokens, H, V),
+    )
     if gates != "none":
         x["g"] = -normal(batch, tokens, H * group).abs()
     if gates == "of any size":
@@ -81,23 +86,31 @@ def pieces(request, monkeypatch):
 
 
 CASES = {
-    "gates": ({}, {}), "groups": (dict(group=3), {}), "none": (dict(gates="none"), {}),
-    "any size": (dict(gates="of any size"), {}), "window": ({}, dict(window_size=7)),
+    "gates": ({}, {}),
+    "groups": (dict(group=3), {}),
+    "none": (dict(gates="none"), {}),
+    "any size": (dict(gates="of any size"), {}),
+    "window": ({}, dict(window_size=7)),
     "window of 1": ({}, dict(window_size=1)),
     "window without gates": (dict(gates="none"), dict(window_size=7)),
-    "sink": (dict(sink=True), {}), "sink alone": (dict(sink=True, gates="none"), {}),
+    "sink": (dict(sink=True), {}),
+    "sink alone": (dict(sink=True, gates="none"), {}),
     "all": (dict(sink=True, gates="of any size", group=2), dict(window_size=11, scale=0.3)),
     "packed": (dict(batch=1), dict(cu_seqlens=[0, 9, 9, 40])),
-    "packed all": (dict(batch=1, sink=True, gates="of any size", group=2),
-                   dict(cu_seqlens=[0, 9, 9, 40], window_size=6)),
+    "packed all": (
+        dict(batch=1, sink=True, gates="of any size", group=2),
+        dict(cu_seqlens=[0, 9, 9, 40], window_size=6),
+    ),
 }
 
 
 def problem(case, dtype, tokens=40):
     made, options = CASES[case]
     x = draw(tokens, **made)
-    ours = {n: one.to(dtype if n in "qkv" or dtype == torch.float64 else torch.float32)
-            for n, one in x.items()}
+    ours = {
+        n: one.to(dtype if n in "qkv" or dtype == torch.float64 else torch.float32)
+        for n, one in x.items()
+    }
     theirs = {n: one.double() for n, one in ours.items()}
     names = dict(window_size="window", cu_seqlens="bounds", scale="scale")
     given = {n: torch.tensor(one) if n == "cu_seqlens" else one for n, one in options.items()}
@@ -114,8 +127,10 @@ def test_values(case, dtype, pieces):
         assert torch.equal(out, fla.parallel_forgetting_attn(**ours, **given))
 
 
-@pytest.mark.parametrize(("case", "dtype"), [
-    *((case, torch.float32) for case in CASES), ("all", torch.bfloat16), ("gates", torch.float16)])
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [*((case, torch.float32) for case in CASES), ("all", torch.bfloat16), ("gates", torch.float16)],
+)
 def test_gradients_reach_every_tensor(case, dtype, pieces):
     ours, theirs, given, meant = problem(case, dtype)
     for one in (*ours.values(), *theirs.values()):
@@ -150,8 +165,15 @@ def test_gradients_of_gradients(case, pieces):
     generator = torch.Generator().manual_seed(1)
     along = [torch.randn(one.shape, generator=generator, dtype=torch.float64) for one in tensors]
     step = 1e-5
-    ends = [directional(*((one + sign * step * other).detach().requires_grad_()
-                          for one, other in zip(tensors, along, strict=True))) for sign in (1, -1)]
+    ends = [
+        directional(
+            *(
+                (one + sign * step * other).detach().requires_grad_()
+                for one, other in zip(tensors, along, strict=True)
+            )
+        )
+        for sign in (1, -1)
+    ]
     wanted = (ends[0] - ends[1]) / (2 * step)
     slope = sum((one * other).sum() for one, other in zip(found, along, strict=True))
     torch.testing.assert_close(slope, wanted, rtol=1e-6, atol=1e-6)
@@ -165,8 +187,8 @@ def test_gradients_of_gradients_of_arguments_that_share_one(pieces):
         q = x.sin()
         return fla.parallel_attn(q, q * x, x.tanh(), -x[..., 0].square(), sink_bias=x[0, 0, :, 0])
 
-    plain, = torch.autograd.grad(shared(x).square().sum(), x)
-    recorded, = torch.autograd.grad(shared(x).square().sum(), x, create_graph=True)
+    (plain,) = torch.autograd.grad(shared(x).square().sum(), x)
+    (recorded,) = torch.autograd.grad(shared(x).square().sum(), x, create_graph=True)
     torch.testing.assert_close(recorded, plain)
     assert torch.autograd.gradcheck(shared, x)
     assert torch.autograd.gradgradcheck(shared, x)
@@ -180,7 +202,7 @@ def test_inference_mode_and_transforms_give_the_same(pieces):
 
     q = ours["q"].clone().requires_grad_()
     value = loss(q)
-    wanted, = torch.autograd.grad(value, q)
+    (wanted,) = torch.autograd.grad(value, q)
     assert error(torch.func.grad(loss)(ours["q"]), wanted) <= 1e-12
     with torch.inference_mode():
         assert torch.equal(loss(ours["q"]), value)
@@ -221,11 +243,15 @@ def test_long_sums_of_gates_cost_no_precision():
 
 
 def test_spans_cover_every_query_and_stay_small():
-    for rows, heads, bounds, window in ((3, 4, [0, 5000], None), (1, 32, [0, 9, 9, 3000], 256),
-                                        (64, 8, [0, 700], None), (1, 1, [0, 3], None)):
+    for rows, heads, bounds, window in (
+        (3, 4, [0, 5000], None),
+        (1, 32, [0, 9, 9, 3000], 256),
+        (64, 8, [0, 700], None),
+        (1, 1, [0, 3], None),
+    ):
         seen = torch.zeros(rows, bounds[-1])
         for span in _softmax.spans_of(rows, heads, bounds, window):
-            seen[span.row:span.end, span.first:span.last] += 1
+            seen[span.row : span.end, span.first : span.last] += 1
             begin = max(one for one in bounds if one <= span.first)
             assert span.high == span.last and span.low <= span.first
             assert span.low == (begin if window is None else max(begin, span.first - window + 1))
@@ -246,16 +272,30 @@ def test_one_query_for_each_sequence(window, sink, gate_scale):
     x["q"] = torch.randn(1, 3, 2 * H, K, generator=generator, dtype=torch.float64)
     ours = {n: one.float() for n, one in x.items()}
     theirs = {n: one.double() for n, one in ours.items()}
-    out = fla.attn_decoding_one_step(**ours, scale=0.4, cu_seqlens=torch.tensor(bounds),
-                                     window_size=window, do_gate_scale=gate_scale)
+    out = fla.attn_decoding_one_step(
+        **ours,
+        scale=0.4,
+        cu_seqlens=torch.tensor(bounds),
+        window_size=window,
+        do_gate_scale=gate_scale,
+    )
     assert out.shape == (1, 3, 2 * H, V) and not out[:, 1].any()
     for i in (0, 2):
         if window == 0:
             assert not out[:, i].any()
             continue
         g = theirs["g"] * 0.4 if gate_scale else theirs["g"]
-        wanted = row(theirs["q"][:, i], theirs["k"], theirs["v"], g, bounds[i + 1] - 1, 0.4, window,
-                     theirs.get("sink_bias"), bounds[i])
+        wanted = row(
+            theirs["q"][:, i],
+            theirs["k"],
+            theirs["v"],
+            g,
+            bounds[i + 1] - 1,
+            0.4,
+            window,
+            theirs.get("sink_bias"),
+            bounds[i],
+        )
         assert error(out[:, i], wanted) <= 2e-6
 
 

@@ -32,19 +32,35 @@ CASES = {
     "float64": dict(layer=".double()", rows=".double()", ours=False),
     "declined": dict(call="tarn.accelerate_transformers(linear=False)", ours=False),
     "not asked for": dict(call="", ours=False),
-    "asked for later": dict(call="tarn.accelerate_transformers(linear=False)\n"
-                                 "tarn.accelerate_transformers()"),
+    "asked for later": dict(
+        call="tarn.accelerate_transformers(linear=False)\ntarn.accelerate_transformers()"
+    ),
 }
-USUAL = dict(call="tarn.accelerate_transformers()", bias=True, layer="", shape="1, 40",
-             rows="", mode="no_grad()", ours=True, error=1e-5)
+USUAL = dict(
+    call="tarn.accelerate_transformers()",
+    bias=True,
+    layer="",
+    shape="1, 40",
+    rows="",
+    mode="no_grad()",
+    ours=True,
+    error=1e-5,
+)
 CALLS = sorted({(USUAL | case)["call"] for case in CASES.values()})
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call or "none")
 def test_few_rows_take_the_kernel(call):
     cases = {name: USUAL | case for name, case in CASES.items()}
-    programs = [f"print({name!r})" + PROGRAM.format(**case)
-                for name, case in cases.items() if case["call"] == call]
-    done = subprocess.run([sys.executable, "-c", f"import torch, tarn\n{call}\n"
-                           + "".join(programs)], capture_output=True, text=True, timeout=300)
+    programs = [
+        f"print({name!r})" + PROGRAM.format(**case)
+        for name, case in cases.items()
+        if case["call"] == call
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import torch, tarn\n{call}\n" + "".join(programs)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr  # the last name is the case

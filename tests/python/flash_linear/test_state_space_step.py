@@ -14,9 +14,16 @@ def problem(rows, heads=6, groups=2, width=5, states=7):
     def normal(*sizes):
         return torch.randn(*sizes, generator=draw)
 
-    return {"state": normal(rows, heads, width, states), "x": normal(rows, heads, width),
-            "dt": normal(rows, heads), "A": -normal(heads).abs(), "B": normal(rows, groups, states),
-            "C": normal(rows, groups, states), "D": normal(heads), "dt_bias": normal(heads)}
+    return {
+        "state": normal(rows, heads, width, states),
+        "x": normal(rows, heads, width),
+        "dt": normal(rows, heads),
+        "A": -normal(heads).abs(),
+        "B": normal(rows, groups, states),
+        "C": normal(rows, groups, states),
+        "D": normal(heads),
+        "dt_bias": normal(heads),
+    }
 
 
 def reference(state, x, dt, A, B, C, D=None, dt_bias=None, dt_softplus=True):
@@ -42,13 +49,22 @@ def error(ours, theirs):
 @pytest.mark.parametrize("composed", [False, True])
 @pytest.mark.parametrize("softplus", [False, True])
 @pytest.mark.parametrize("less", [(), ("D",), ("D", "dt_bias")])
-@pytest.mark.parametrize(("rows", "shape"), [
-    (0, {}), (1, {}), (1, dict(groups=1)), (3, {}), (9, {}), (2, dict(heads=0, groups=1)),
-    (1, dict(heads=24, groups=1, width=64, states=128)), (1, dict(width=1, states=1))])
+@pytest.mark.parametrize(
+    ("rows", "shape"),
+    [
+        (0, {}),
+        (1, {}),
+        (1, dict(groups=1)),
+        (3, {}),
+        (9, {}),
+        (2, dict(heads=0, groups=1)),
+        (1, dict(heads=24, groups=1, width=64, states=128)),
+        (1, dict(width=1, states=1)),
+    ],
+)
 def test_is_its_definition(rows, shape, less, softplus, composed):
     x = {name: one for name, one in problem(rows, **shape).items() if name not in less}
-    new, wanted = reference(**{name: one.double() for name, one in x.items()},
-                            dt_softplus=softplus)
+    new, wanted = reference(**{name: one.double() for name, one in x.items()}, dt_softplus=softplus)
     if composed:
         with tarn.ops.composed_forms():
             out = step(x, softplus)
@@ -100,16 +116,23 @@ def called(calls):
 @pytest.mark.parametrize("gate", [False, True])
 def test_state_updates_take_it_outside_of_autograd(gate):
     x = problem(2)
-    expanded = {"A": x["A"][:, None, None].expand(6, 5, 7),
-                "dt": x["dt"][..., None].expand(2, 6, 5), "x": x["x"], "B": x["B"], "C": x["C"],
-                **{name: x[name][:, None].expand(6, 5) for name in ("D", "dt_bias")}}
+    expanded = {
+        "A": x["A"][:, None, None].expand(6, 5, 7),
+        "dt": x["dt"][..., None].expand(2, 6, 5),
+        "x": x["x"],
+        "B": x["B"],
+        "C": x["C"],
+        **{name: x[name][:, None].expand(6, 5) for name in ("D", "dt_bias")},
+    }
     if gate:
         expanded["z"] = torch.randn(2, 6, 5)
     ours, theirs = x["state"].clone(), x["state"].clone()
     found = []
     with torch.no_grad():
-        assert called(lambda: found.append(
-            fla.selective_state_update(ours, dt_softplus=True, **expanded)))
-    assert not called(lambda: found.append(
-        fla.selective_state_update(theirs, dt_softplus=True, **expanded)))
+        assert called(
+            lambda: found.append(fla.selective_state_update(ours, dt_softplus=True, **expanded))
+        )
+    assert not called(
+        lambda: found.append(fla.selective_state_update(theirs, dt_softplus=True, **expanded))
+    )
     assert error(found[0], found[1].double()) <= 2e-6 and error(ours, theirs.double()) <= 2e-6

@@ -11,13 +11,25 @@ import torch
 
 pytest.importorskip("transformers")
 PROGRAM = pathlib.Path(__file__).with_name("transformers_models.py")
-MODELS = ("qwen3_5", "olmo_hybrid", "kimi_linear", "mamba2", "granitemoehybrid", "falcon_h1",
-          "nemotron_h")
+MODELS = (
+    "qwen3_5",
+    "olmo_hybrid",
+    "kimi_linear",
+    "mamba2",
+    "granitemoehybrid",
+    "falcon_h1",
+    "nemotron_h",
+)
 
 
 def program(*arguments):
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=1200, env=dict(os.environ, HF_HUB_OFFLINE="1"))
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        env=dict(os.environ, HF_HUB_OFFLINE="1"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +62,22 @@ def test_models_agree(told, name):
 
 
 def test_a_second_call_does_nothing():
-    done = program("-c", "import tarn, sys; tarn.accelerate_transformers(); fla = sys.modules['fla']; "
-                         "tarn.accelerate_transformers(); assert sys.modules['fla'] is fla")
+    done = program(
+        "-c",
+        "import tarn, sys; tarn.accelerate_transformers(); fla = sys.modules['fla']; "
+        "tarn.accelerate_transformers(); assert sys.modules['fla'] is fla",
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_too_late_is_refused():
-    done = program("-c", "import transformers.models.mamba2.modeling_mamba2, tarn\n"
-                         "try: tarn.accelerate_transformers()\n"
-                         "except RuntimeError as error: print(error)\n"
-                         "import sys; assert 'fla' not in sys.modules")
+    done = program(
+        "-c",
+        "import transformers.models.mamba2.modeling_mamba2, tarn\n"
+        "try: tarn.accelerate_transformers()\n"
+        "except RuntimeError as error: print(error)\n"
+        "import sys; assert 'fla' not in sys.modules",
+    )
     assert done.returncode == 0, done.stderr
     assert "want it called before these modules are imported, got " in done.stdout
     assert "modeling_mamba2" in done.stdout

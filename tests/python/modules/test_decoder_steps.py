@@ -152,7 +152,8 @@ def test_sequence_to_sequence(keys, kinds):
     state = model.initial_state(source)
     for place in range(5):
         count, (logits, state) = calls_of(
-            lambda: model.step(target[:, place], state), ONE_CALL  # noqa: B023
+            lambda: model.step(target[:, place], state),
+            ONE_CALL,  # noqa: B023
         )
         assert count == 1
         torch.testing.assert_close(logits, want[:, place], atol=2e-5, rtol=2e-5)

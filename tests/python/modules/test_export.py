@@ -47,9 +47,7 @@ def test_one_program_for_all_sizes(name, trained):
         if seq_len <= most_of(name):
             inputs = CASES[name].inputs(batch, seq_len)
             with torch.no_grad():
-                torch.testing.assert_close(
-                    program(*inputs), module(*inputs), rtol=1e-5, atol=1e-5
-                )
+                torch.testing.assert_close(program(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes")

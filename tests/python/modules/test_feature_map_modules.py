@@ -67,11 +67,11 @@ def test_named_and_own_functions_agree(name, causal):
     cls = CausalLinearAttention if causal else LinearAttention
     mask = TriangularCausalMask(L) if causal else None
     q, k, v = torch.randn(N, L, H, E), torch.randn(N, L, H, E), torch.randn(N, L, H, M)
-    outs = [cls(E, each).eval()(q, k, v, mask) for each in (feature_map, own_functions(feature_map))]
+    outs = [
+        cls(E, each).eval()(q, k, v, mask) for each in (feature_map, own_functions(feature_map))
+    ]
     torch.testing.assert_close(*outs, atol=1e-5, rtol=1e-4)
-    scores = torch.einsum(
-        "nlhc,nshc->nhls", feature_map(q).double(), feature_map(k).double()
-    )
+    scores = torch.einsum("nlhc,nshc->nhls", feature_map(q).double(), feature_map(k).double())
     scores = scores.tril() if causal else scores
     total = scores.sum(-1, keepdim=True)
     weights = torch.where(total.abs() > 1e-4, scores / total, torch.nan)
@@ -278,7 +278,9 @@ def test_a_map_of_another_class():
         attention = cls(4, feature_map=Own, compat=True)
         assert type(attention.feature_map) is Own
         given = attention(q, k, v, mask)
-        torch.testing.assert_close(given, cls(4, feature_map=Asymmetric, compat=True)(q, k, v, mask))
+        torch.testing.assert_close(
+            given, cls(4, feature_map=Asymmetric, compat=True)(q, k, v, mask)
+        )
         assert attention.feature_map.drawn == 1
     step = RecurrentLinearAttention(4, feature_map=Own, compat=True)
     state, rows = None, []

@@ -42,8 +42,13 @@ ONE_CALL = {
     "full": dict(attention="full"),
     "relu2": dict(feature_map="relu2"),
     "image": dict(
-        task="image", vocab_size=256, n_mixtures=3, image_height=3, image_width=4,
-        image_channels=1, max_positions=12,
+        task="image",
+        vocab_size=256,
+        n_mixtures=3,
+        image_height=3,
+        image_width=4,
+        image_channels=1,
+        max_positions=12,
     ),
 }
 

@@ -74,9 +74,7 @@ def test_opcheck_residual_norm_backward():
     x, r, b, gamma, beta, eps, p, seed = residual_call("all", grad=False)
     y, s, mean, inverse = TARN.residual_norm.default(x, r, b, gamma, beta, eps, p, seed)
     grads = torch.randn_like(y), torch.randn_like(s)
-    opcheck(
-        TARN.residual_norm_backward.default, (*grads, s, mean, inverse, gamma, True, p, seed)
-    )
+    opcheck(TARN.residual_norm_backward.default, (*grads, s, mean, inverse, gamma, True, p, seed))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

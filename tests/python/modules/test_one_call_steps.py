@@ -320,7 +320,8 @@ def test_language_models_and_batch_encoders(keys):
     state = None
     for place in range(6):
         count, (logits, state) = calls_of(
-            lambda: model.step(tokens[:, place], state), "tarn::language_step"  # noqa: B023
+            lambda: model.step(tokens[:, place], state),
+            "tarn::language_step",  # noqa: B023
         )
         assert count == 1
         torch.testing.assert_close(logits, want[:, place], atol=2e-5, rtol=2e-5)

@@ -202,9 +202,7 @@ def test_linear_memory():
 
     for call in (
         lambda x: ops.linear_attention(x, x, x),
-        lambda x: ops.linear_attention(
-            x, x, x, cu_seqlens=torch.tensor([0, 100, x.shape[1]])
-        ),
+        lambda x: ops.linear_attention(x, x, x, cu_seqlens=torch.tensor([0, 100, x.shape[1]])),
         lambda x: ops.local_attention(x, x, x, local_context=32),
         lambda x: ops.aft_simple_attention(x, x, x, causal=True),
         lambda x: ops.decay_attention(x, x, x, gates=-x.exp()),

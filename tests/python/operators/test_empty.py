@@ -67,7 +67,10 @@ STATES = {
         if name != "bonus" or kind == "channel"
     },
     "elementwise": (
-        lambda b, t: (ops.elementwise_recurrence, {"inputs": leaf(b, t, D), "gates": leaf(b, t, D)}),
+        lambda b, t: (
+            ops.elementwise_recurrence,
+            {"inputs": leaf(b, t, D), "gates": leaf(b, t, D)},
+        ),
         (D,),
     ),
     "convolution": (
@@ -153,15 +156,15 @@ def _rows():
         "rms norm": (lambda x: ops.rms_norm(x, g), [g]),
         "layer heads": (lambda x: ops.layer_heads(x, [W], [b], g, c), [W, b, g, c]),
         "layer rest": (
-            lambda x: ops.layer_rest(x, x, W, b, g, c, F, b, W, b), [W, F, b, g, c],
+            lambda x: ops.layer_rest(x, x, W, b, g, c, F, b, W, b),
+            [W, F, b, g, c],
         ),
         "gated norm": (lambda x: ops.gated_norm(x[:, :, None], g, c, x[:, :, None]), [g, c]),
         "logistic mixture": (
-            lambda x: ops.logistic_mixture_loss(x[..., :6], x[..., 0].long() * 0), []
+            lambda x: ops.logistic_mixture_loss(x[..., :6], x[..., 0].long() * 0),
+            [],
         ),
-        "packed": (
-            lambda x: ops.linear_attention_packed(x.repeat(1, 1, 3), H, D // H), []
-        ),
+        "packed": (lambda x: ops.linear_attention_packed(x.repeat(1, 1, 3), H, D // H), []),
     }
 
 
@@ -194,9 +197,9 @@ ATTENTION = {
     ),
     "reformer": lambda q, k, v: ops.reformer_attention(q, v, chunk_size=2, rounds=2) + k.sum(),
     "aft simple": lambda q, k, v: ops.aft_simple_attention(q, k, q) + v.sum(),
-    "aft full": lambda q, k, v: ops.aft_full_attention(
-        q, k, q, torch.zeros(q.shape[1], q.shape[1])
-    ) + v.sum(),
+    "aft full": lambda q, k, v: (
+        ops.aft_full_attention(q, k, q, torch.zeros(q.shape[1], q.shape[1])) + v.sum()
+    ),
 }
 
 

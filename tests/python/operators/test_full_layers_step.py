@@ -44,9 +44,7 @@ def step(x, keys, values, weights, **options):
 def test_equals_the_operators_in_float64(batch, tokens, options):
     x, keys, values, weights = make(batch, tokens, layers=2)
     got = step(x, keys, values, weights, **options)
-    want = step(
-        x.double(), widened(keys), widened(values), widened(weights), **options
-    )
+    want = step(x.double(), widened(keys), widened(values), widened(weights), **options)
     torch.testing.assert_close(got[0].double(), want[0], atol=2e-5, rtol=2e-5)
     for a, b in zip(got[1] + got[2], want[1] + want[2], strict=True):
         assert a.shape == (batch, tokens + 1, *b.shape[2:])

@@ -43,7 +43,9 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_heads_before_time_warn_once(name):
-    with pytest.warns(tarn.LayoutWarning, match=r"want \[B, T, H, K\], got T = 4 .* H = 70") as said:
+    with pytest.warns(
+        tarn.LayoutWarning, match=r"want \[B, T, H, K\], got T = 4 .* H = 70"
+    ) as said:
         CALLS[name](*HEADS_FIRST)
     assert len(said) == 1 and said[0].filename == __file__
     with warnings.catch_warnings():

@@ -145,11 +145,14 @@ def test_step_errors():
             linear_attention_step(**{**row, **changed})
 
 
-@pytest.mark.parametrize("given, told", [
-    ("favor", "'favor'"), ("cosh", "'cosh'"), (torch.relu, "a function"), (3, "3")])
+@pytest.mark.parametrize(
+    "given, told", [("favor", "'favor'"), ("cosh", "'cosh'"), (torch.relu, "a function"), (3, "3")]
+)
 def test_packed_rows_name_the_operator_of_the_other_maps(given, told):
-    text = ("linear_attention_packed: feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', "
-            f"'softplus' (mapped_linear_attention takes the others), got {told}")
+    text = (
+        "linear_attention_packed: feature_map: want one of 'elu1', 'identity', 'relu', 'relu2', "
+        f"'softplus' (mapped_linear_attention takes the others), got {told}"
+    )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         linear_attention_packed(Z(B, T, 3 * H * K), H, K, feature_map=given)
 
@@ -159,11 +162,14 @@ def test_operators_name_the_operator_of_the_other_maps():
     for call_operator in (
         lambda name: torch.ops.tarn.linear_attention(*heads, feature_map=name),
         lambda name: torch.ops.tarn.linear_attention_packed(
-            Z(B, T, 3 * H * K), H, H, K, feature_map=name),
+            Z(B, T, 3 * H * K), H, H, K, feature_map=name
+        ),
     ):
         for name in ("favor", "cosh"):
-            text = ("want one of elu1, identity, relu, relu2, softplus "
-                    f"(mapped_linear_attention takes the others), got {name}")
+            text = (
+                "want one of elu1, identity, relu, relu2, softplus "
+                f"(mapped_linear_attention takes the others), got {name}"
+            )
             with pytest.raises(ValueError, match=f"feature_map: {re.escape(text)}$"):
                 call_operator(name)
 

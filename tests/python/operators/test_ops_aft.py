@@ -160,12 +160,16 @@ def test_keys_up_to_300_neither_overflow_nor_underflow(pattern, causal):
     seq_len = 40
     q, k, v = draw(1, seq_len, seq_len, 1, 4)
     ramp = torch.linspace(-300, 300, seq_len, dtype=D).view(1, -1, 1, 1)
-    k = {
-        "rising": ramp + 0 * k,
-        "falling": -ramp + 0 * k,
-        "mixed": 300 * torch.sign(k),
-        "constant": -300 + 0 * k,
-    }[pattern].float().double()
+    k = (
+        {
+            "rising": ramp + 0 * k,
+            "falling": -ramp + 0 * k,
+            "mixed": 300 * torch.sign(k),
+            "constant": -300 + 0 * k,
+        }[pattern]
+        .float()
+        .double()
+    )
     allowed = pairs_of({"causal": causal}, 1, 1, seq_len, seq_len)
     for w in (torch.zeros(seq_len, seq_len, dtype=D), -0.7 * ramp.view(-1, 1) + ramp.view(-1)):
         w = w.float().double()
@@ -489,8 +493,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 def test_full_needs_no_pairs_beside_the_bias_and_its_gradient():
     """A tensor of all pairs and channels would take 2 GiB, one of all pairs 64
     MiB; the bias' gradient is one, and the rest is blocks."""
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     pairs = 4 * 4096 * 4096
     assert int(done.stdout) < 1.75 * pairs

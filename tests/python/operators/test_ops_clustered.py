@@ -115,9 +115,7 @@ def test_improved_with_every_key_on_top_is_full_attention(clusters):
     assert largest(got, full(q, k, v)) < 1e-13
     key_mask = torch.rand(2, 21) < 0.5
     key_mask[:, 0] = True
-    got = ops.improved_clustered_attention(
-        q, k, v, clusters=clusters, topk=99, key_mask=key_mask
-    )
+    got = ops.improved_clustered_attention(q, k, v, clusters=clusters, topk=99, key_mask=key_mask)
     assert largest(got, full(q, k, v, key_mask.view(2, 1, 1, 21))) < 1e-13
     q, k, v = draw(2, 21, 21, 3, 8, 5)
     got = ops.causal_improved_clustered_attention(q, k, v, clusters=clusters, topk=21)

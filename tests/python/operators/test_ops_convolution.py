@@ -16,10 +16,12 @@ STARTS = torch.tensor([0, 3, 3, 4, 19])
 def problem(batch, tokens, channels, width, dtype=torch.float32, states=None):
     torch.manual_seed(channels + width)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return {"inputs": torch.randn(batch, tokens, channels).to(dtype),
-            "weights": torch.randn(channels, width).to(wide) / 2,
-            "bias": torch.randn(channels).to(wide) / 2,
-            "initial_state": torch.randn(states or batch, width - 1, channels).to(wide)}
+    return {
+        "inputs": torch.randn(batch, tokens, channels).to(dtype),
+        "weights": torch.randn(channels, width).to(wide) / 2,
+        "bias": torch.randn(channels).to(wide) / 2,
+        "initial_state": torch.randn(states or batch, width - 1, channels).to(wide),
+    }
 
 
 def one(x, weights, bias, activation, state):
@@ -32,15 +34,17 @@ def one(x, weights, bias, activation, state):
         z = bias + sum(weights[:, j] * seen[len(seen) - width + j] for j in range(width))
         out.append(z * torch.sigmoid(z) if activation == "silu" else z)
     rows = torch.stack(out) if out else x
-    return rows, torch.stack(seen[len(seen) - width + 1:])
+    return rows, torch.stack(seen[len(seen) - width + 1 :])
 
 
 def reference(x, activation="silu", lengths=None, cu_seqlens=None):
     inputs, weights = x["inputs"].double(), x["weights"].double()
     bias, state = x["bias"].double(), x["initial_state"].double()
     if cu_seqlens is not None:
-        pieces = [one(inputs[0, a:b], weights, bias, activation, state[n])
-                  for n, (a, b) in enumerate(zip(cu_seqlens[:-1], cu_seqlens[1:], strict=True))]
+        pieces = [
+            one(inputs[0, a:b], weights, bias, activation, state[n])
+            for n, (a, b) in enumerate(zip(cu_seqlens[:-1], cu_seqlens[1:], strict=True))
+        ]
         return torch.cat([rows for rows, _ in pieces])[None], torch.stack([s for _, s in pieces])
     lengths = [inputs.shape[1]] * len(inputs) if lengths is None else lengths.tolist()
     rows = []
@@ -53,8 +57,14 @@ def reference(x, activation="silu", lengths=None, cu_seqlens=None):
 
 
 def call(x, **options):
-    return ops.short_convolution(x["inputs"], x["weights"], x["bias"],
-                                 initial_state=x["initial_state"], return_state=True, **options)
+    return ops.short_convolution(
+        x["inputs"],
+        x["weights"],
+        x["bias"],
+        initial_state=x["initial_state"],
+        return_state=True,
+        **options,
+    )
 
 
 def near(got, wanted, bound):
@@ -63,8 +73,10 @@ def near(got, wanted, bound):
 
 @pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("width", [2, 3, 4, 8])
-@pytest.mark.parametrize(("batch", "tokens", "channels"), [
-    (1, 1, 1), (2, 0, 5), (0, 4, 3), (2, 7, 64), (3, 2, 130), (1, 33, 17)])
+@pytest.mark.parametrize(
+    ("batch", "tokens", "channels"),
+    [(1, 1, 1), (2, 0, 5), (0, 4, 3), (2, 7, 64), (3, 2, 130), (1, 33, 17)],
+)
 def test_outputs_and_states(dtype, width, batch, tokens, channels):
     x = problem(batch, tokens, channels, width, dtype)
     for activation in ("silu", "none"):
@@ -90,8 +102,11 @@ def gradients(x, f, weights):
 @pytest.mark.parametrize("activation", ["silu", "none"])
 def test_gradients(composed, kind, activation):
     x = problem(1 if kind == "packed" else 3, 19, 37, 4, states=4 if kind == "packed" else 3)
-    options = {"whole": {}, "lengths": {"lengths": torch.tensor([0, 2, 19])},
-               "packed": {"cu_seqlens": STARTS}}[kind] | {"activation": activation}
+    options = {
+        "whole": {},
+        "lengths": {"lengths": torch.tensor([0, 2, 19])},
+        "packed": {"cu_seqlens": STARTS},
+    }[kind] | {"activation": activation}
     wanted_out = reference(x, **options)
     weights = [torch.randn_like(one) for one in wanted_out]
     if kind == "lengths":  # what is in pads reaches nothing
@@ -140,8 +155,12 @@ def test_any_split_gives_the_same_bits(dtype):
         state, parts, at = x["initial_state"], [], 0
         for count in cuts:
             part, state = ops.short_convolution(
-                x["inputs"][:, at:at + count], x["weights"], x["bias"], initial_state=state,
-                return_state=True)
+                x["inputs"][:, at : at + count],
+                x["weights"],
+                x["bias"],
+                initial_state=state,
+                return_state=True,
+            )
             parts.append(part)
             at += count
         assert torch.equal(torch.cat(parts, 1), whole) and torch.equal(state, last)
@@ -167,16 +186,30 @@ def test_same_bits_for_any_number_of_threads_and_any_layout():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opcheck(dtype):
     x = {name: one.requires_grad_() for name, one in problem(2, 9, 5, 4, dtype).items()}
-    opcheck(OP, (x["inputs"], x["weights"], x["bias"], "silu", torch.tensor([4, 9]), None,
-                 x["initial_state"], True))
+    opcheck(
+        OP,
+        (
+            x["inputs"],
+            x["weights"],
+            x["bias"],
+            "silu",
+            torch.tensor([4, 9]),
+            None,
+            x["initial_state"],
+            True,
+        ),
+    )
     row = problem(1, 19, 5, 4, dtype, states=4)
-    opcheck(OP, (row["inputs"], row["weights"], None, "none", None, STARTS,
-                 row["initial_state"], True))
+    opcheck(
+        OP, (row["inputs"], row["weights"], None, "none", None, STARTS, row["initial_state"], True)
+    )
     flow = torch.randn(2, 9, 5, dtype=dtype), torch.randn_like(x["initial_state"])
     if dtype == torch.float32:
         plain = [one.detach() for one in x.values()]
-        opcheck(torch.ops.tarn.short_convolution_backward.default,
-                (*plain[:3], "silu", None, None, plain[3], *flow))
+        opcheck(
+            torch.ops.tarn.short_convolution_backward.default,
+            (*plain[:3], "silu", None, None, plain[3], *flow),
+        )
 
 
 def test_compiled_whole():
@@ -186,20 +219,23 @@ def test_compiled_whole():
         assert torch.equal(got, wanted)
 
 
-@pytest.mark.parametrize(("change", "kind", "words"), [
-    ({"inputs": torch.zeros(2, 9)}, ValueError, r"inputs: want \[batch, seq_len, channels\]"),
-    ({"inputs": [1.0]}, TypeError, "inputs: want a tensor, got list"),
-    ({"weights": torch.zeros(5, 1)}, ValueError, r"weights: want \[5, 2 to 8\], got \[5, 1\]"),
-    ({"weights": torch.zeros(5, 9)}, ValueError, "weights"),
-    ({"weights": torch.zeros(5, 4, dtype=torch.int64)}, TypeError, "weights: want float32"),
-    ({"bias": torch.zeros(4)}, ValueError, r"bias: want \[5\], got \[4\]"),
-    ({"initial_state": torch.zeros(2, 4, 5)}, ValueError, r"initial_state: want \[2, 3, 5\]"),
-    ({"initial_state": torch.zeros(2, 3, 5).half()}, TypeError, "initial_state: want Float"),
-    ({"lengths": torch.tensor([1, 10])}, ValueError, r"lengths\[1\]"),
-    ({"lengths": torch.tensor([1.0, 2.0])}, TypeError, "lengths: want Int or Long"),
-    ({"cu_seqlens": torch.tensor([0, 9])}, ValueError, "cu_seqlens: want a batch of 1"),
-    ({"activation": "relu"}, ValueError, 'activation: want "silu" or "none"'),
-])
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"inputs": torch.zeros(2, 9)}, ValueError, r"inputs: want \[batch, seq_len, channels\]"),
+        ({"inputs": [1.0]}, TypeError, "inputs: want a tensor, got list"),
+        ({"weights": torch.zeros(5, 1)}, ValueError, r"weights: want \[5, 2 to 8\], got \[5, 1\]"),
+        ({"weights": torch.zeros(5, 9)}, ValueError, "weights"),
+        ({"weights": torch.zeros(5, 4, dtype=torch.int64)}, TypeError, "weights: want float32"),
+        ({"bias": torch.zeros(4)}, ValueError, r"bias: want \[5\], got \[4\]"),
+        ({"initial_state": torch.zeros(2, 4, 5)}, ValueError, r"initial_state: want \[2, 3, 5\]"),
+        ({"initial_state": torch.zeros(2, 3, 5).half()}, TypeError, "initial_state: want Float"),
+        ({"lengths": torch.tensor([1, 10])}, ValueError, r"lengths\[1\]"),
+        ({"lengths": torch.tensor([1.0, 2.0])}, TypeError, "lengths: want Int or Long"),
+        ({"cu_seqlens": torch.tensor([0, 9])}, ValueError, "cu_seqlens: want a batch of 1"),
+        ({"activation": "relu"}, ValueError, 'activation: want "silu" or "none"'),
+    ],
+)
 def test_refusals(change, kind, words):
     given = problem(2, 9, 5, 4) | change
     with pytest.raises(kind, match=words):

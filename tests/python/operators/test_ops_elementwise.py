@@ -18,10 +18,13 @@ STARTS = torch.tensor([0, 3, 3, 4, 69])
 def problem(batch, tokens, channels, dtype=torch.float32, gates=None, states=None):
     torch.manual_seed(channels + tokens)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return {"inputs": torch.randn(batch, tokens, channels).to(dtype),
-            "gates": torch.nn.functional.logsigmoid(
-                torch.randn(batch, tokens, channels)).to(gates or wide),
-            "initial_state": torch.randn(states or batch, channels).to(wide)}
+    return {
+        "inputs": torch.randn(batch, tokens, channels).to(dtype),
+        "gates": torch.nn.functional.logsigmoid(torch.randn(batch, tokens, channels)).to(
+            gates or wide
+        ),
+        "initial_state": torch.randn(states or batch, channels).to(wide),
+    }
 
 
 def one(x, gates, state):
@@ -36,8 +39,10 @@ def one(x, gates, state):
 def reference(x, lengths=None, cu_seqlens=None):
     inputs, gates, state = (tensor.double() for tensor in x.values())
     if cu_seqlens is not None:
-        pieces = [one(inputs[0, a:b], gates[0, a:b], state[n])
-                  for n, (a, b) in enumerate(zip(cu_seqlens[:-1], cu_seqlens[1:], strict=True))]
+        pieces = [
+            one(inputs[0, a:b], gates[0, a:b], state[n])
+            for n, (a, b) in enumerate(zip(cu_seqlens[:-1], cu_seqlens[1:], strict=True))
+        ]
         return torch.cat([rows for rows, _ in pieces])[None], torch.stack([s for _, s in pieces])
     lengths = [inputs.shape[1]] * len(inputs) if lengths is None else lengths.tolist()
     rows, states = [], []
@@ -50,7 +55,8 @@ def reference(x, lengths=None, cu_seqlens=None):
 
 def call(x, **options):
     return ops.elementwise_recurrence(
-        x["inputs"], x["gates"], initial_state=x["initial_state"], return_state=True, **options)
+        x["inputs"], x["gates"], initial_state=x["initial_state"], return_state=True, **options
+    )
 
 
 def near(got, wanted, bound):
@@ -60,8 +66,10 @@ def near(got, wanted, bound):
 @pytest.mark.parametrize("composed", [False, True])
 @pytest.mark.parametrize("gates", [None, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize(("batch", "tokens", "channels"), [
-    (1, 1, 1), (2, 0, 5), (0, 4, 3), (2, 7, 64), (3, 2, 130), (1, 70, 17)])
+@pytest.mark.parametrize(
+    ("batch", "tokens", "channels"),
+    [(1, 1, 1), (2, 0, 5), (0, 4, 3), (2, 7, 64), (3, 2, 130), (1, 70, 17)],
+)
 def test_outputs_and_states(dtype, gates, composed, batch, tokens, channels):
     x = problem(batch, tokens, channels, dtype, gates or dtype)
     torch.ops.tarn.force_composed(composed)
@@ -90,8 +98,11 @@ def gradients(x, f, weights):
 @pytest.mark.parametrize("kind", ["whole", "lengths", "packed"])
 def test_gradients(composed, kind):
     x = problem(1 if kind == "packed" else 3, 69, 37, states=4 if kind == "packed" else 3)
-    options = {"whole": {}, "lengths": {"lengths": torch.tensor([0, 2, 69])},
-               "packed": {"cu_seqlens": STARTS}}[kind]
+    options = {
+        "whole": {},
+        "lengths": {"lengths": torch.tensor([0, 2, 69])},
+        "packed": {"cu_seqlens": STARTS},
+    }[kind]
     x["gates"][:, 5, ::3] = -math.inf
     x["gates"][:, 7, ::2] = -1e4
     wanted_out = reference(x, **options)
@@ -160,8 +171,11 @@ def test_any_split_gives_the_same_bits(dtype):
         state, parts, at = x["initial_state"], [], 0
         for count in cuts:
             part, state = ops.elementwise_recurrence(
-                x["inputs"][:, at:at + count], x["gates"][:, at:at + count],
-                initial_state=state, return_state=True)
+                x["inputs"][:, at : at + count],
+                x["gates"][:, at : at + count],
+                initial_state=state,
+                return_state=True,
+            )
             parts.append(part)
             at += count
         assert torch.equal(torch.cat(parts, 1), whole) and torch.equal(state, last)
@@ -202,8 +216,10 @@ def test_opcheck(dtype):
     if dtype == torch.float32:
         plain = [one.detach() for one in x.values()]
         flow = torch.randn(2, 9, 5), torch.randn(2, 5)
-        opcheck(torch.ops.tarn.elementwise_recurrence_backward.default,
-                (*plain[:2], None, None, plain[2], torch.empty(0), *flow))
+        opcheck(
+            torch.ops.tarn.elementwise_recurrence_backward.default,
+            (*plain[:2], None, None, plain[2], torch.empty(0), *flow),
+        )
 
 
 def test_compiled_whole():
@@ -213,17 +229,20 @@ def test_compiled_whole():
         assert torch.equal(got, wanted)
 
 
-@pytest.mark.parametrize(("change", "kind", "words"), [
-    ({"inputs": torch.zeros(2, 9)}, ValueError, r"inputs: want \[batch, seq_len, channels\]"),
-    ({"inputs": [1.0]}, TypeError, "inputs: want a tensor, got list"),
-    ({"gates": torch.zeros(2, 9, 4)}, ValueError, r"gates: want \[2, 9, 5\], got \[2, 9, 4\]"),
-    ({"gates": torch.zeros(2, 9, 5, dtype=torch.int64)}, TypeError, "gates: want float32"),
-    ({"initial_state": torch.zeros(2, 4)}, ValueError, r"initial_state: want \[2, 5\]"),
-    ({"initial_state": torch.zeros(2, 5).half()}, TypeError, "initial_state: want Float"),
-    ({"lengths": torch.tensor([1, 10])}, ValueError, r"lengths\[1\]"),
-    ({"lengths": torch.tensor([1.0, 2.0])}, TypeError, "lengths: want Int or Long"),
-    ({"cu_seqlens": torch.tensor([0, 9])}, ValueError, "cu_seqlens: want a batch of 1"),
-])
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"inputs": torch.zeros(2, 9)}, ValueError, r"inputs: want \[batch, seq_len, channels\]"),
+        ({"inputs": [1.0]}, TypeError, "inputs: want a tensor, got list"),
+        ({"gates": torch.zeros(2, 9, 4)}, ValueError, r"gates: want \[2, 9, 5\], got \[2, 9, 4\]"),
+        ({"gates": torch.zeros(2, 9, 5, dtype=torch.int64)}, TypeError, "gates: want float32"),
+        ({"initial_state": torch.zeros(2, 4)}, ValueError, r"initial_state: want \[2, 5\]"),
+        ({"initial_state": torch.zeros(2, 5).half()}, TypeError, "initial_state: want Float"),
+        ({"lengths": torch.tensor([1, 10])}, ValueError, r"lengths\[1\]"),
+        ({"lengths": torch.tensor([1.0, 2.0])}, TypeError, "lengths: want Int or Long"),
+        ({"cu_seqlens": torch.tensor([0, 9])}, ValueError, "cu_seqlens: want a batch of 1"),
+    ],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_refusals(dtype, change, kind, words):
     given = problem(2, 9, 5) | change

@@ -131,9 +131,7 @@ def test_features_are_normalised_by_the_columns_produced(n_freq):
 
 def test_temperature_zero_is_not_the_default():
     x, omega = torch.randn(6, 5), omega_for(5)
-    torch.testing.assert_close(
-        ops.favor(x, omega, softmax_temp=0.0), torch.full((6, 14), 14**-0.5)
-    )
+    torch.testing.assert_close(ops.favor(x, omega, softmax_temp=0.0), torch.full((6, 14), 14**-0.5))
     assert not torch.allclose(ops.favor(x, omega), ops.favor(x, omega, softmax_temp=0.0))
 
 

@@ -54,11 +54,17 @@ def problem(kind, gates, tokens, dtype=torch.float32, resets=False, seed=0):
         return torch.randn(*sizes, generator=draw, dtype=torch.float64)
 
     heads = VALUE_HEADS if kind == "dplr" else HEADS
-    x = {"queries": normal(BATCH, tokens, heads, K), "keys": normal(BATCH, tokens, heads, K),
-         "values": normal(BATCH, tokens, VALUE_HEADS, V),
-         "initial_state": normal(BATCH, VALUE_HEADS, K, V)}
-    sizes = {"head": (VALUE_HEADS,), "token": (BATCH, tokens, VALUE_HEADS),
-             "channel": (BATCH, tokens, VALUE_HEADS, K)}
+    x = {
+        "queries": normal(BATCH, tokens, heads, K),
+        "keys": normal(BATCH, tokens, heads, K),
+        "values": normal(BATCH, tokens, VALUE_HEADS, V),
+        "initial_state": normal(BATCH, VALUE_HEADS, K, V),
+    }
+    sizes = {
+        "head": (VALUE_HEADS,),
+        "token": (BATCH, tokens, VALUE_HEADS),
+        "channel": (BATCH, tokens, VALUE_HEADS, K),
+    }
     if gates != "none":
         x["gates"] = -torch.rand(sizes[gates], generator=draw, dtype=torch.float64)
         if resets and gates != "head" and tokens > 12:
@@ -70,13 +76,16 @@ def problem(kind, gates, tokens, dtype=torch.float32, resets=False, seed=0):
         x["betas"] = torch.rand(BATCH, tokens, VALUE_HEADS, generator=draw, dtype=torch.float64)
     if kind == "dplr":  # as RWKV-7: -kappa of length 1, and kappa times a share
         x["reads"] = -torch.nn.functional.normalize(normal(BATCH, tokens, heads, K), dim=-1)
-        x["writes"] = -x["reads"] * torch.rand(BATCH, tokens, heads, K, generator=draw,
-                                               dtype=torch.float64)
+        x["writes"] = -x["reads"] * torch.rand(
+            BATCH, tokens, heads, K, generator=draw, dtype=torch.float64
+        )
     if kind == "bonus":
         x["bonus"] = normal(VALUE_HEADS, K)
     exact = ("gates", "initial_state", "bonus", "betas")
-    return {name: one.to(torch.float32 if name in exact and dtype != torch.float64 else dtype)
-            for name, one in x.items()}
+    return {
+        name: one.to(torch.float32 if name in exact and dtype != torch.float64 else dtype)
+        for name, one in x.items()
+    }
 
 
 def call(x, **options):
@@ -126,11 +135,19 @@ def test_other_dtypes(kind, dtype):
 @pytest.mark.parametrize("gates", GATES)
 @pytest.mark.parametrize("tokens", [1, 17, 70])
 def test_gradients(kind, gates, tokens):
-    x = {name: one.requires_grad_() for name, one in
-         problem(kind, gates, tokens, resets=True).items()}
+    x = {
+        name: one.requires_grad_()
+        for name, one in problem(kind, gates, tokens, resets=True).items()
+    }
     y = {name: one.requires_grad_() for name, one in doubles(x).items()}
-    weights = torch.randn(BATCH, tokens, VALUE_HEADS, V, dtype=torch.float64,
-                          generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(
+        BATCH,
+        tokens,
+        VALUE_HEADS,
+        V,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(1),
+    )
 
     def loss(out, state):
         return (out.double() * weights).sum() + state.double().square().sum()
@@ -166,8 +183,10 @@ def test_pads_touch_nothing(kind):
             x[name][1, 7:] = math.nan
     out, state = call(x, lengths=lengths, return_state=True)
     short = {name: one if name == "bonus" else one[1:] for name, one in x.items()}
-    short = {name: one[:, :7] if name not in ("bonus", "initial_state") else one
-             for name, one in short.items()}
+    short = {
+        name: one[:, :7] if name not in ("bonus", "initial_state") else one
+        for name, one in short.items()
+    }
     wanted, last = call(short, return_state=True)
     torch.testing.assert_close(out[1:, :7], wanted, rtol=0, atol=0)
     torch.testing.assert_close(state[1:], last, rtol=0, atol=0)
@@ -182,8 +201,11 @@ def test_packed_sequences_are_those_apart(kind):
     packed["initial_state"] = torch.cat([x["initial_state"], x["initial_state"][:1]])
     out, state = call(packed, cu_seqlens=bounds, return_state=True)
     for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-        own = {name: one if name == "bonus" else one[:, begin:end] for name, one in packed.items()
-               if name != "initial_state"}
+        own = {
+            name: one if name == "bonus" else one[:, begin:end]
+            for name, one in packed.items()
+            if name != "initial_state"
+        }
         own["initial_state"] = packed["initial_state"][i : i + 1]
         wanted, last = call(own, return_state=True)
         assert error(out[:, begin:end], wanted) <= 1e-6 or begin == end
@@ -196,8 +218,7 @@ def test_a_state_goes_on(kind):
     whole, last = call(x, return_state=True)
     state, rows = x["initial_state"], []
     for begin, end in ((0, 11), (11, 12), (12, 30)):
-        piece = {name: one[:, begin:end] if name in TOKENS
-                 else one for name, one in x.items()}
+        piece = {name: one[:, begin:end] if name in TOKENS else one for name, one in x.items()}
         out, state = call(piece | {"initial_state": state}, return_state=True)
         rows.append(out)
     assert error(torch.cat(rows, 1), whole) <= 1e-6
@@ -229,8 +250,10 @@ def test_families():
         (ops.retention(q, k, v), ops.decay_attention(q, k, v, gates=constant)),
         (ops.gated_linear_attention(q, k, v, g), ops.decay_attention(q, k, v, gates=g)),
         (ops.delta_rule(q, k, v, b), ops.delta_attention(q, k, v, b)),
-        (ops.gated_delta_rule(q, k, v, g[..., 0], b),
-         ops.delta_attention(q, k, v, b, gates=g[..., 0])),
+        (
+            ops.gated_delta_rule(q, k, v, g[..., 0], b),
+            ops.delta_attention(q, k, v, b, gates=g[..., 0]),
+        ),
         (ops.kda(q, k, v, g, b), ops.delta_attention(q, k, v, b, gates=g)),
     ]
     for ours, theirs in pairs:
@@ -247,8 +270,16 @@ def test_the_pair_is_the_delta_rule_in_other_words():
     out, state = ops.dplr_attention(q, k, beta * x["values"], reads, k, **options)
     wanted, last = call(x, return_state=True)
     assert error(out, wanted) <= 2e-6 and error(state, last) <= 2e-6
-    same = ops.rwkv7(q, x["gates"], k, beta * x["values"], reads, k, scale=K**-0.5,
-                     initial_state=x["initial_state"])
+    same = ops.rwkv7(
+        q,
+        x["gates"],
+        k,
+        beta * x["values"],
+        reads,
+        k,
+        scale=K**-0.5,
+        initial_state=x["initial_state"],
+    )
     assert torch.equal(same, out)
 
 
@@ -272,24 +303,35 @@ def test_ssd_by_its_definition():
     for t in range(9):
         b, c = (one[:, t].repeat_interleave(2, 1) for one in (B, C))
         h = (dt[:, t] * A).exp()[..., None, None] * h + b.unsqueeze(-1) * (
-            dt[:, t].unsqueeze(-1) * x[:, t]).unsqueeze(-2)
+            dt[:, t].unsqueeze(-1) * x[:, t]
+        ).unsqueeze(-2)
         wanted.append((h * c.unsqueeze(-1)).sum(-2) + D.unsqueeze(-1) * x[:, t])
     torch.testing.assert_close(out, torch.stack(wanted, 1))
     torch.testing.assert_close(state, h)
 
 
-@pytest.mark.parametrize(("change", "error_type", "words"), [
-    ({"queries": torch.zeros(2, 4, 3, 5)}, ValueError, "keys: want"),
-    ({"values": torch.zeros(2, 4, 3, 3)}, ValueError, "values: want heads in a multiple of the 2"),
-    ({"gates": torch.zeros(2, 4, 3)}, ValueError, r"gates: want \[2, 4, 4\], got \[2, 4, 3\]"),
-    ({"gates": torch.zeros(2, 4)}, ValueError, r"gates: want \[heads\]"),
-    ({"gates": torch.zeros(4, dtype=torch.int64)}, TypeError, "gates: want float32"),
-    ({"initial_state": torch.zeros(2, 4, 5, 3, dtype=torch.float64)}, TypeError,
-     "initial_state: want Float"),
-    ({"lengths": torch.zeros(3, dtype=torch.int64)}, ValueError, r"lengths: want \[2\]"),
-    ({"cu_seqlens": torch.tensor([0, 4])}, ValueError, "cu_seqlens: want a batch of 1"),
-    ({"values": 3}, TypeError, "values: want a tensor, got int"),
-])
+@pytest.mark.parametrize(
+    ("change", "error_type", "words"),
+    [
+        ({"queries": torch.zeros(2, 4, 3, 5)}, ValueError, "keys: want"),
+        (
+            {"values": torch.zeros(2, 4, 3, 3)},
+            ValueError,
+            "values: want heads in a multiple of the 2",
+        ),
+        ({"gates": torch.zeros(2, 4, 3)}, ValueError, r"gates: want \[2, 4, 4\], got \[2, 4, 3\]"),
+        ({"gates": torch.zeros(2, 4)}, ValueError, r"gates: want \[heads\]"),
+        ({"gates": torch.zeros(4, dtype=torch.int64)}, TypeError, "gates: want float32"),
+        (
+            {"initial_state": torch.zeros(2, 4, 5, 3, dtype=torch.float64)},
+            TypeError,
+            "initial_state: want Float",
+        ),
+        ({"lengths": torch.zeros(3, dtype=torch.int64)}, ValueError, r"lengths: want \[2\]"),
+        ({"cu_seqlens": torch.tensor([0, 4])}, ValueError, "cu_seqlens: want a batch of 1"),
+        ({"values": 3}, TypeError, "values: want a tensor, got int"),
+    ],
+)
 def test_refusals(change, error_type, words):
     x = problem("decay", "token", 4) | change
     with pytest.raises(error_type, match=words):

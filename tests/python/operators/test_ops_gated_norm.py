@@ -15,11 +15,22 @@ BOUND = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.f
 # With and without a gate, a bias and weights of groups; where a gate's place and
 # activation mean nothing, they are not varied.
 FORMS = [
-    {"gate": gate, "bias": bias, "by_group": by_group, "centred": centred,
-     "activation": activation, "gate_first": gate_first}
+    {
+        "gate": gate,
+        "bias": bias,
+        "by_group": by_group,
+        "centred": centred,
+        "activation": activation,
+        "gate_first": gate_first,
+    }
     for gate, bias, by_group, centred, activation, gate_first in itertools.product(
-        (True, False), (True, False), (True, False), (True, False), ("silu", "sigmoid"),
-        (True, False))
+        (True, False),
+        (True, False),
+        (True, False),
+        (True, False),
+        ("silu", "sigmoid"),
+        (True, False),
+    )
     if gate or (activation == "silu" and not gate_first)
 ]
 
@@ -41,8 +52,9 @@ def options(form):
 
 
 def call(x, form, **more):
-    return ops.gated_norm(x["x"], x["weight"], x.get("bias"), x.get("gate"),
-                          **options(form), **more)
+    return ops.gated_norm(
+        x["x"], x["weight"], x.get("bias"), x.get("gate"), **options(form), **more
+    )
 
 
 def reference(x, form, eps=1e-5):
@@ -63,8 +75,10 @@ def near(got, wanted, bound):
 
 
 @pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("shape", [
-    (1, 1, 1, 4), (2, 0, 2, 5), (0, 4, 1, 3), (2, 7, 3, 64), (3, 2, 1, 130), (1, 33, 2, 17)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1, 4), (2, 0, 2, 5), (0, 4, 1, 3), (2, 7, 3, 64), (3, 2, 1, 130), (1, 33, 2, 17)],
+)
 def test_outputs(dtype, shape):
     for form in FORMS:
         x = problem(form, shape, dtype)
@@ -129,9 +143,9 @@ def test_gradcheck_to_second_order():
 def test_gradients_of_gradients_begin_at_the_kernel():
     form = FORMS[0]
     single, double = [
-        {name: one.to(dtype).requires_grad_()
-         for name, one in problem(form, (2, 5, 2, 8)).items()}
-        for dtype in (torch.float32, torch.float64)]
+        {name: one.to(dtype).requires_grad_() for name, one in problem(form, (2, 5, 2, 8)).items()}
+        for dtype in (torch.float32, torch.float64)
+    ]
     seconds = []
     for x in (single, double):
         first = torch.autograd.grad(call(x, form).square().sum(), x["x"], create_graph=True)[0]
@@ -166,20 +180,26 @@ def test_opcheck(dtype):
     for form in (FORMS[0], FORMS[-1]):
         x = {name: one.requires_grad_() for name, one in problem(form, (2, 3, 2, 5), dtype).items()}
         x["x"] = x["x"].detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
-        arguments = (x["x"], x["weight"], x.get("bias"), x.get("gate"), 1e-5,
-                     form["centred"], form["activation"], form["gate_first"])
+        arguments = (
+            x["x"],
+            x["weight"],
+            x.get("bias"),
+            x.get("gate"),
+            1e-5,
+            form["centred"],
+            form["activation"],
+            form["gate_first"],
+        )
         opcheck(OP, arguments)
         if dtype == torch.float32:
             plain = [one.detach() if isinstance(one, torch.Tensor) else one for one in arguments]
-            opcheck(torch.ops.tarn.gated_norm_backward.default,
-                    (torch.randn(2, 3, 2, 5), *plain))
+            opcheck(torch.ops.tarn.gated_norm_backward.default, (torch.randn(2, 3, 2, 5), *plain))
 
 
 def test_compiled_whole():
     form = FORMS[0]
     x = problem(form, (2, 9, 2, 5))
-    compiled = torch.compile(lambda leaves: call(leaves, form), fullgraph=True,
-                             backend="aot_eager")
+    compiled = torch.compile(lambda leaves: call(leaves, form), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x), call(x, form))
 
 
@@ -193,19 +213,22 @@ def test_autocast_keeps_norms_in_float32():
     near(out, reference(x, form), BOUND[torch.float32])
 
 
-@pytest.mark.parametrize(("change", "kind", "words"), [
-    ({"x": torch.zeros(2, 9, 5)}, ValueError, r"x: want \[batch, seq_len, groups, width\]"),
-    ({"x": [1.0]}, TypeError, "x: want a tensor, got list"),
-    ({"x": torch.zeros(2, 3, 2, 5, dtype=torch.int64)}, TypeError, "x: want float32"),
-    ({"weight": torch.zeros(4)}, ValueError, r"weight: want \[5\], got \[4\]"),
-    ({"weight": torch.zeros(3, 5)}, ValueError, r"weight: want \[2, 5\], got \[3, 5\]"),
-    ({"weight": None}, TypeError, "weight: want a tensor"),
-    ({"bias": torch.zeros(2, 5)}, ValueError, r"bias: want \[5\], got \[2, 5\]"),
-    ({"gate": torch.zeros(2, 3, 1, 5)}, ValueError, r"gate: want \[2, 3, 2, 5\]"),
-    ({"gate": torch.zeros(2, 3, 2, 5).half()}, TypeError, "gate: want Float, got Half"),
-    ({"activation": "relu"}, ValueError, 'activation: want "silu" or "sigmoid"'),
-    ({"eps": -1.0}, ValueError, "eps: want at least 0, got -1"),
-])
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"x": torch.zeros(2, 9, 5)}, ValueError, r"x: want \[batch, seq_len, groups, width\]"),
+        ({"x": [1.0]}, TypeError, "x: want a tensor, got list"),
+        ({"x": torch.zeros(2, 3, 2, 5, dtype=torch.int64)}, TypeError, "x: want float32"),
+        ({"weight": torch.zeros(4)}, ValueError, r"weight: want \[5\], got \[4\]"),
+        ({"weight": torch.zeros(3, 5)}, ValueError, r"weight: want \[2, 5\], got \[3, 5\]"),
+        ({"weight": None}, TypeError, "weight: want a tensor"),
+        ({"bias": torch.zeros(2, 5)}, ValueError, r"bias: want \[5\], got \[2, 5\]"),
+        ({"gate": torch.zeros(2, 3, 1, 5)}, ValueError, r"gate: want \[2, 3, 2, 5\]"),
+        ({"gate": torch.zeros(2, 3, 2, 5).half()}, TypeError, "gate: want Float, got Half"),
+        ({"activation": "relu"}, ValueError, 'activation: want "silu" or "sigmoid"'),
+        ({"eps": -1.0}, ValueError, "eps: want at least 0, got -1"),
+    ],
+)
 def test_refusals(change, kind, words):
     given = {"x": torch.zeros(2, 3, 2, 5), "weight": torch.ones(5)} | change
     with pytest.raises(kind, match=words):

@@ -21,8 +21,16 @@ def flat(x, lengths=None, cu_seqlens=None):
     delta = "betas" in x
     op = TARN.delta_attention.default if delta else TARN.decay_attention.default
     extra = x.get("betas") if delta else x.get("bonus")
-    return op, (x["queries"], x["keys"], x["values"], x.get("gates"), extra, lengths, cu_seqlens,
-                x.get("initial_state"))
+    return op, (
+        x["queries"],
+        x["keys"],
+        x["values"],
+        x.get("gates"),
+        extra,
+        lengths,
+        cu_seqlens,
+        x.get("initial_state"),
+    )
 
 
 def backward_of(op):
@@ -130,8 +138,9 @@ def test_strided_and_misaligned_input(kind):
         view.copy_(one)
         return view
 
-    strided = {name: between(one) if name != "betas" else one.mT.contiguous().mT
-               for name, one in x.items()}
+    strided = {
+        name: between(one) if name != "betas" else one.mT.contiguous().mT for name, one in x.items()
+    }
     assert not strided["queries"].is_contiguous()
     got = call(strided, return_state=True)
     assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
@@ -145,8 +154,9 @@ def test_strided_and_misaligned_input(kind):
 @pytest.mark.parametrize("gates", ["head", "token", "channel"])
 def test_nan_in_pads_reaches_no_gradient(kind, gates, composed):
     x = problem(kind, gates, 20)
-    short = {name: one[1:, :7] if name in TOKENS and one.dim() > 1 else one
-             for name, one in x.items()} | {"initial_state": x["initial_state"][1:]}
+    short = {
+        name: one[1:, :7] if name in TOKENS and one.dim() > 1 else one for name, one in x.items()
+    } | {"initial_state": x["initial_state"][1:]}
     for name in TOKENS:
         if name in x and x[name].dim() > 1:
             x[name] = x[name].clone()
@@ -213,8 +223,9 @@ def test_packed_gradcheck_and_compilation(kind, dtype):
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     got = compiled(STARTS, *tensors)
     moved = compiled(torch.tensor([0, 0, 11, 19]), *tensors)
-    for ours, theirs in zip((*got, *moved), (*wanted, *function(torch.tensor([0, 0, 11, 19]), *tensors)),
-                            strict=True):
+    for ours, theirs in zip(
+        (*got, *moved), (*wanted, *function(torch.tensor([0, 0, 11, 19]), *tensors)), strict=True
+    ):
         assert error(ours, theirs) <= BOUND[dtype]
     given = torch.autograd.grad(sum(one.sum() for one in got), tensors)
     for name, one, other in zip(
@@ -237,12 +248,15 @@ def test_second_order_of_the_kernels(kind):
 
 
 @pytest.mark.parametrize("composed", [False, True])
-@pytest.mark.parametrize(("options", "words"), [
-    ({"lengths": torch.tensor([4, 5])}, r"lengths\[1\]: want 0 to 4, got 5"),
-    ({"lengths": torch.tensor([-1, 4])}, r"lengths\[0\]: want 0 to 4, got -1"),
-    ({"cu_seqlens": torch.tensor([0, 3])}, r"cu_seqlens: want 0, ..., 4, got 0, ..., 3"),
-    ({"cu_seqlens": torch.tensor([0, 3, 2, 4])}, r"cu_seqlens\[2\]: want at least 3, got 2"),
-])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lengths": torch.tensor([4, 5])}, r"lengths\[1\]: want 0 to 4, got 5"),
+        ({"lengths": torch.tensor([-1, 4])}, r"lengths\[0\]: want 0 to 4, got -1"),
+        ({"cu_seqlens": torch.tensor([0, 3])}, r"cu_seqlens: want 0, ..., 4, got 0, ..., 3"),
+        ({"cu_seqlens": torch.tensor([0, 3, 2, 4])}, r"cu_seqlens\[2\]: want at least 3, got 2"),
+    ],
+)
 def test_numbers_that_do_not_fit(composed, options, words):
     x = problem("decay", "token", 4)
     if "cu_seqlens" in options:

@@ -129,9 +129,7 @@ def test_compiles():
     compiled = torch.compile(bits, backend="aot_eager", fullgraph=True)
     a, b = compiled(params, targets), bits(params, targets)
     torch.testing.assert_close(a, b)
-    torch.testing.assert_close(
-        torch.autograd.grad(a, params)[0], torch.autograd.grad(b, params)[0]
-    )
+    torch.testing.assert_close(torch.autograd.grad(a, params)[0], torch.autograd.grad(b, params)[0])
 
 
 def test_refuses():

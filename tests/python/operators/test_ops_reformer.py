@@ -394,7 +394,5 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 def test_no_pairs_are_kept():
     """At N = 16,384 all pairs would take 1 GiB in float32, and 256 MiB as a mask
     of bytes; two rounds of chunks take 8 MiB per tensor."""
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 160 * 2**20

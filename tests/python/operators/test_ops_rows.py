@@ -24,11 +24,16 @@ def gelu(x, w):
 def turn(x, cos, sin, interleaved):
     """(a + i b) (cos + i sin) of each pair."""
     width = 2 * cos.shape[-1]
-    pairs = (x[..., :width].unflatten(-1, (-1, 2)) if interleaved
-             else x[..., :width].unflatten(-1, (2, -1)).transpose(-1, -2))
+    pairs = (
+        x[..., :width].unflatten(-1, (-1, 2))
+        if interleaved
+        else x[..., :width].unflatten(-1, (2, -1)).transpose(-1, -2)
+    )
     a, b, c, d = *pairs.unbind(-1), cos.unsqueeze(-2), sin.unsqueeze(-2)
     out = torch.stack((a * c - b * d, a * d + b * c), -1)
-    return torch.cat([(out if interleaved else out.transpose(-1, -2)).flatten(-2), x[..., width:]], -1)
+    return torch.cat(
+        [(out if interleaved else out.transpose(-1, -2)).flatten(-2), x[..., width:]], -1
+    )
 
 
 def tables(x, pairs, by_batch=False):
@@ -51,13 +56,15 @@ def loss(z, smoothing=0.0, scale=1.0, squares=0.0, cap=0.0):
     z = z * scale
     z = cap * torch.tanh(z / cap) if cap else z
     ln = z.log_softmax(-1)
-    own = -ln[torch.arange(len(z)), TARGET[:len(z)].clamp(min=0)]
+    own = -ln[torch.arange(len(z)), TARGET[: len(z)].clamp(min=0)]
     out = (1 - smoothing) * own - smoothing * ln.mean(-1) + squares * z.logsumexp(-1) ** 2
-    return out * (TARGET[:len(z)] != -100)
+    return out * (TARGET[: len(z)] != -100)
 
 
 def losses(*options):
-    return lambda z: TARN.cross_entropy(z, TARGET[:len(z)], *options)[0], lambda z: loss(z, *options)
+    return lambda z: TARN.cross_entropy(z, TARGET[: len(z)], *options)[0], lambda z: loss(
+        z, *options
+    )
 
 
 def corrected(o, r, k, w, v, g):
@@ -103,10 +110,15 @@ CASES = {
     "cross entropy": (*losses(), ((5, 7),)),
     "cross entropy with all": (*losses(0.1, 2.0, 0.3, 4.0), ((5, 7),)),
     "gate correction": (
-        lambda o, r, k, w, v, g: TARN.gate_correction(o, r, k, w, v, g), corrected,
-        ((2, 5, 21), HEADS, HEADS, (3, 7), HEADS, (2, 5, 21))),
-    "mixes": (mixes, lambda x, d, *w: torch.cat([x + d * one for one in w]),
-              ((2, 5, 70), (2, 5, 70), (70,), (1, 70), (1, 1, 70))),
+        lambda o, r, k, w, v, g: TARN.gate_correction(o, r, k, w, v, g),
+        corrected,
+        ((2, 5, 21), HEADS, HEADS, (3, 7), HEADS, (2, 5, 21)),
+    ),
+    "mixes": (
+        mixes,
+        lambda x, d, *w: torch.cat([x + d * one for one in w]),
+        ((2, 5, 70), (2, 5, 70), (70,), (1, 70), (1, 1, 70)),
+    ),
 }
 
 
@@ -220,8 +232,9 @@ def test_transforms_and_compilation(name):
     given = draw(shapes, torch.float32)
     direction = [torch.randn_like(x) for x in given]
     _, got = torch.func.jvp(ours, tuple(given), tuple(direction))
-    _, wanted = torch.func.jvp(theirs, tuple(x.double() for x in given),
-                               tuple(x.double() for x in direction))
+    _, wanted = torch.func.jvp(
+        theirs, tuple(x.double() for x in given), tuple(x.double() for x in direction)
+    )
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-4)
     torch.compiler.reset()  # many forms are one function, which may be compiled 8 times
     compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
@@ -246,16 +259,21 @@ def test_opcheck(dtype):
     opcheck(TARN.entry_form_backward.default, (x, x, y, w, "mixed_gate", 1.0))
     opcheck(TARN.gate_correction_backward.default, (o, o, r, k, rk, v, g))
     opcheck(TARN.row_mixes_backward.default, ([x, y], x, [w, w]))
-    opcheck(TARN.cross_entropy_backward.default,
-            (torch.randn(5), z, TARGET, torch.randn(5, 2), 0.1, 1.0, 0.1, 0.0, -100))
+    opcheck(
+        TARN.cross_entropy_backward.default,
+        (torch.randn(5), z, TARGET, torch.randn(5, 2), 0.1, 1.0, 0.1, 0.0, -100),
+    )
 
 
 def test_what_the_kernels_do_not_take_is_composed():
     x, y = draw((ROWS, ROWS), torch.bfloat16)
-    torch.testing.assert_close(TARN.entry_form(x, y.float(), None, "silu_gate"),
-                               (F.silu(x.float()) * y.float()).bfloat16())
-    torch.testing.assert_close(TARN.entry_form(x, y[:, :1], None, "silu_gate"),
-                               (F.silu(x.float()) * y[:, :1].float()).bfloat16())
+    torch.testing.assert_close(
+        TARN.entry_form(x, y.float(), None, "silu_gate"), (F.silu(x.float()) * y.float()).bfloat16()
+    )
+    torch.testing.assert_close(
+        TARN.entry_form(x, y[:, :1], None, "silu_gate"),
+        (F.silu(x.float()) * y[:, :1].float()).bfloat16(),
+    )
     column = torch.randn(5, 1)
     for weights in ([y], [column], [y[0, 0], y[0, 0].float()], [y[0, 0]] * 9):
         for one, weight in zip(TARN.row_mixes(x, y, weights), weights, strict=True):
@@ -264,7 +282,9 @@ def test_what_the_kernels_do_not_take_is_composed():
 
 
 def test_a_mix_that_nothing_reads_has_no_gradient():
-    x, d, *weights = [one.requires_grad_() for one in draw((ROWS, ROWS, (19,), (19,)), torch.float32)]
+    x, d, *weights = [
+        one.requires_grad_() for one in draw((ROWS, ROWS, (19,), (19,)), torch.float32)
+    ]
     found = torch.autograd.grad(TARN.row_mixes(x, d, weights)[1].sum(), (x, d, *weights))
     wanted = torch.autograd.grad((x + d * weights[1]).sum(), (x, d, weights[1]))
     for one, other in zip([*found[:2], found[3]], wanted, strict=True):
@@ -272,19 +292,58 @@ def test_a_mix_that_nothing_reads_has_no_gradient():
     assert not found[2].any()
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), [
-    (lambda x: TARN.entry_form(x, None, None, "tanh"), ValueError, "entry_form: form: want one of silu_gate"),
-    (lambda x: TARN.entry_form(x, None, None, "silu_gate"), ValueError, "y .silu_gate.: want a tensor, got None"),
-    (lambda x: TARN.entry_form(x, x, None, "elu1"), ValueError, "y .elu1.: want None, got a tensor"),
-    (lambda x: TARN.entry_form(x, x, None, "mixed_gate"), ValueError, "weight .mixed_gate.: want a tensor"),
-    (lambda x: TARN.entry_form(x, x, x, "silu_gate"), ValueError, "weight .silu_gate.: want None"),
-    (lambda x: TARN.rotate_rows(x, x, x), ValueError, r"rotate_rows: x: want \[batch, seq_len, heads, width\]"),
-    (lambda x: TARN.rotate_rows(x[None], x[:, :5], x[:, :5]), ValueError, "rotate_rows: cos: want"),
-    (lambda x: TARN.cross_entropy(x[0], TARGET), ValueError, r"logits: want \[tokens, classes\]"),
-    (lambda x: TARN.cross_entropy(x, TARGET[:3]), ValueError, r"target: want \[5\], got \[3\]"),
-    (lambda x: TARN.cross_entropy(x, TARGET.int()), TypeError, "target: want Long, got Int"),
-    (lambda x: TARN.cross_entropy(x, TARGET + 4), ValueError, r"target\[0\]: want 0 to 6 or -100, got 7"),
-])
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda x: TARN.entry_form(x, None, None, "tanh"),
+            ValueError,
+            "entry_form: form: want one of silu_gate",
+        ),
+        (
+            lambda x: TARN.entry_form(x, None, None, "silu_gate"),
+            ValueError,
+            "y .silu_gate.: want a tensor, got None",
+        ),
+        (
+            lambda x: TARN.entry_form(x, x, None, "elu1"),
+            ValueError,
+            "y .elu1.: want None, got a tensor",
+        ),
+        (
+            lambda x: TARN.entry_form(x, x, None, "mixed_gate"),
+            ValueError,
+            "weight .mixed_gate.: want a tensor",
+        ),
+        (
+            lambda x: TARN.entry_form(x, x, x, "silu_gate"),
+            ValueError,
+            "weight .silu_gate.: want None",
+        ),
+        (
+            lambda x: TARN.rotate_rows(x, x, x),
+            ValueError,
+            r"rotate_rows: x: want \[batch, seq_len, heads, width\]",
+        ),
+        (
+            lambda x: TARN.rotate_rows(x[None], x[:, :5], x[:, :5]),
+            ValueError,
+            "rotate_rows: cos: want",
+        ),
+        (
+            lambda x: TARN.cross_entropy(x[0], TARGET),
+            ValueError,
+            r"logits: want \[tokens, classes\]",
+        ),
+        (lambda x: TARN.cross_entropy(x, TARGET[:3]), ValueError, r"target: want \[5\], got \[3\]"),
+        (lambda x: TARN.cross_entropy(x, TARGET.int()), TypeError, "target: want Long, got Int"),
+        (
+            lambda x: TARN.cross_entropy(x, TARGET + 4),
+            ValueError,
+            r"target\[0\]: want 0 to 6 or -100, got 7",
+        ),
+    ],
+)
 def test_refusals(call, kind, words):
     with pytest.raises(kind, match=words):
         call(torch.zeros(5, 7) if "rotate" not in words else torch.zeros(5, 3, 7))

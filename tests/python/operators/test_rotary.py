@@ -105,9 +105,11 @@ def test_masked_keys_have_no_influence():
 
 @pytest.mark.parametrize("name, denominator", FORMS)
 def test_the_recurrent_twin_in_double(name, denominator):
-    model = models.LanguageModel(
-        **SMALL, **AFTER, feature_map=name, denominator=denominator
-    ).double().eval()
+    model = (
+        models.LanguageModel(**SMALL, **AFTER, feature_map=name, denominator=denominator)
+        .double()
+        .eval()
+    )
     tokens = torch.randint(64, (3, 9))
     wanted = model(tokens)
     lengths = torch.tensor([4, 0, 2])

@@ -100,9 +100,11 @@ def test_gradcheck_float64(kind):
     assert gradcheck(calls()[kind], call)
     small = [x.detach()[:1, :3, :1].requires_grad_() for x in call[:3]]
     assert gradgradcheck(
-        lambda q, k, v: exact_topk_attention(q, k, v, topk=2)
-        if kind == "topk"
-        else full_attention(q, k, v, causal=kind == "local"),
+        lambda q, k, v: (
+            exact_topk_attention(q, k, v, topk=2)
+            if kind == "topk"
+            else full_attention(q, k, v, causal=kind == "local")
+        ),
         small,
     )
 

@@ -58,8 +58,10 @@ def _runtime(kind, **keys):
         from tarn import runtime
 
         config = dict(vocab_size=256, d_model=16, n_layers=1, n_heads=2, d_ff=16)
-        arch = {} if kind not in ("clustered", "improved-clustered") else dict(
-            arch="encoder", n_classes=2
+        arch = (
+            {}
+            if kind not in ("clustered", "improved-clustered")
+            else dict(arch="encoder", n_classes=2)
         )
         model = models.make_model(config, attention=kind, **arch, **keys)
         with tempfile.TemporaryDirectory() as folder:
@@ -69,16 +71,13 @@ def _runtime(kind, **keys):
     return Refused(call)
 
 
-
-
 _SOFTMAX = "test_softmax_attention.py::test_equals_the_definition[dtype1-{mask}-{kind}]"
 _STEPS = "test_recurrent.py::test_steps_prefill_and_batch_agree[{kind}-post]"
 _RAGGED = "test_recurrent.py::test_ragged_prefill_leaves_each_sequence_at_its_length[{kind}]"
 _SHELL = "test_attention_modules.py::test_shapes_and_defaults[{kind}]"
 _LEAK = "test_attention_modules.py::test_padding_never_leaks[{kind}]"
 _WHOLE = Cpp("torch_test: Model.EqualsPlainModel")
-_AFT_RUNTIME = Cpp(
-    "aft_simple_runtime_test: AftRuntimeTest.MixIsTheDefinitionForEverySegment")
+_AFT_RUNTIME = Cpp("aft_simple_runtime_test: AftRuntimeTest.MixIsTheDefinitionForEverySegment")
 _HASHED = Cpp("torch_test: Model.HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm")
 
 
@@ -117,16 +116,19 @@ def _rows():
     local = "test_hybrid_models.py::test_runtime_gives_the_same_logits[local-5-rms-swiglu]"
     yield "local", _softmax("local", "local-5", local)
     yield "exact-topk", _softmax("exact-topk", "exact-topk-3", _runtime("exact-topk"))
-    yield "conditional-full", [
-        "test_golden.py::test_attention[conditional512_full]",
-        "test_attention_modules.py::test_conditional_full_gradcheck[conditional-full-above]",
-        _LEAK.format(kind="conditional-full-above"),
-        _recurrent("conditional-full"),
-        _recurrent("conditional-full"),
-        _WHOLE,
-        "test_builders.py::test_conditional_full_hands_on_the_dispatcher",
-        _runtime("conditional-full"),
-    ]
+    yield (
+        "conditional-full",
+        [
+            "test_golden.py::test_attention[conditional512_full]",
+            "test_attention_modules.py::test_conditional_full_gradcheck[conditional-full-above]",
+            _LEAK.format(kind="conditional-full-above"),
+            _recurrent("conditional-full"),
+            _recurrent("conditional-full"),
+            _WHOLE,
+            "test_builders.py::test_conditional_full_hands_on_the_dispatcher",
+            _runtime("conditional-full"),
+        ],
+    )
     gradients = {
         "elu1": "test_linear_attention_torch.py::test_gradcheck_float64[causal]",
         "relu": mapped.format("relu-options0"),
@@ -153,42 +155,51 @@ def _rows():
             "clustered": attention.ClusteredAttention,
             "improved-clustered": attention.ImprovedClusteredAttention,
         }.get(kind)
-        yield kind, [
-            tests.format("is_its_definition[dtype1-5e-06"),
-            tests.format("gradcheck[0.0"),
-            _LEAK.format(kind=kind)
-            if module
-            else tests.format("padding_and_batch_mates_do_not_matter[dtype1"),
-            _recurrent(kind),
-            _recurrent(kind),
+        yield (
+            kind,
+            [
+                tests.format("is_its_definition[dtype1-5e-06"),
+                tests.format("gradcheck[0.0"),
+                _LEAK.format(kind=kind)
+                if module
+                else tests.format("padding_and_batch_mates_do_not_matter[dtype1"),
+                _recurrent(kind),
+                _recurrent(kind),
+                _HASHED,
+                _SHELL.format(kind=kind),
+                _runtime(kind, **clustered),
+            ],
+        )
+    yield (
+        "reformer",
+        [
+            "test_ops_reformer.py::test_is_its_definition[{}-none]",
+            "test_ops_reformer.py::test_gradcheck[{}]",
+            "test_ops_reformer.py::test_is_its_definition[{}-all]",
+            _recurrent("reformer"),
+            _recurrent("reformer"),
             _HASHED,
-            _SHELL.format(kind=kind),
-            _runtime(kind, **clustered),
-        ]
-    yield "reformer", [
-        "test_ops_reformer.py::test_is_its_definition[{}-none]",
-        "test_ops_reformer.py::test_gradcheck[{}]",
-        "test_ops_reformer.py::test_is_its_definition[{}-all]",
-        _recurrent("reformer"),
-        _recurrent("reformer"),
-        _HASHED,
-        _SHELL.format(kind="reformer"),
-        _runtime("reformer"),
-    ]
+            _SHELL.format(kind="reformer"),
+            _runtime("reformer"),
+        ],
+    )
     for kind, short, step, gradient in (
         ("aft-full", "full", "aft-full-20-3", "gradcheck_full[1.0]"),
         ("aft-simple", "simple", "aft-simple", "gradcheck_simple[True-0]"),
     ):
-        yield kind, [
-            f"test_ops_aft.py::test_{short}_is_its_definition[dtype1-2e-06-none]",
-            f"test_ops_aft.py::test_{gradient}",
-            f"test_ops_aft.py::test_{short}_is_its_definition[dtype1-2e-06-both]",
-            _STEPS.format(kind=step),
-            _RAGGED.format(kind=step),
-            _WHOLE,
-            _SHELL.format(kind=kind),
-            _runtime(kind) if kind == "aft-full" else _AFT_RUNTIME,
-        ]
+        yield (
+            kind,
+            [
+                f"test_ops_aft.py::test_{short}_is_its_definition[dtype1-2e-06-none]",
+                f"test_ops_aft.py::test_{gradient}",
+                f"test_ops_aft.py::test_{short}_is_its_definition[dtype1-2e-06-both]",
+                _STEPS.format(kind=step),
+                _RAGGED.format(kind=step),
+                _WHOLE,
+                _SHELL.format(kind=kind),
+                _runtime(kind) if kind == "aft-full" else _AFT_RUNTIME,
+            ],
+        )
     yield from _gated()
 
 
@@ -199,16 +210,19 @@ def _gated():
         if row["family"] not in ("gated", "rwkv") and kind != "gated-full":
             continue
         shell = f"{kind}-8" if row["family"] == "rwkv" else kind
-        yield kind, [
-            Cpp("torch_test: Gated.EqualsLoops"),
-            Cpp("torch_test: Gated.GradientEqualsThatOfLoops"),
-            Cpp("torch_test: Gated.MaskedTokensHaveNoInfluence"),
-            steps.format(kind),
-            f"test_gated_mixers.py::test_lengths_leave_padding_out[{kind}]",
-            _WHOLE,
-            f"test_both_shells.py::test_same_weights_same_logits[lm-decoder-{shell}]",
-            f"test_hybrid_models.py::test_runtime_gives_the_same_logits[{kind}-rms-swiglu]",
-        ]
+        yield (
+            kind,
+            [
+                Cpp("torch_test: Gated.EqualsLoops"),
+                Cpp("torch_test: Gated.GradientEqualsThatOfLoops"),
+                Cpp("torch_test: Gated.MaskedTokensHaveNoInfluence"),
+                steps.format(kind),
+                f"test_gated_mixers.py::test_lengths_leave_padding_out[{kind}]",
+                _WHOLE,
+                f"test_both_shells.py::test_same_weights_same_logits[lm-decoder-{shell}]",
+                f"test_hybrid_models.py::test_runtime_gives_the_same_logits[{kind}-rms-swiglu]",
+            ],
+        )
 
 
 def _source_of(test):

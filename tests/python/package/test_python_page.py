@@ -29,7 +29,11 @@ def test_blocks(tmp_path):
         assert (tmp_path / "models" / "mine" / "config.json").is_file()
     program = "import sys; sys.modules['torch'] = None\n" + "\n".join(blocks)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, errors="replace"
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
     )
     assert done.returncode == 0, done.stderr
     last = done.stdout.strip().splitlines()[-2:]

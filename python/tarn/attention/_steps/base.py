@@ -24,9 +24,7 @@ class CausalSteps:
     ) -> tuple[torch.Tensor, AttentionState]:
         """query, key [N, H, E], value [N, H, M], state None before the first
         token -> ([N, H, M], new state)."""
-        out, new_state = self.prefill(
-            query[:, None], key[:, None], value[:, None], None, state
-        )
+        out, new_state = self.prefill(query[:, None], key[:, None], value[:, None], None, state)
         return out[:, 0], new_state
 
     def prefill(

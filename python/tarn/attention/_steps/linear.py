@@ -101,9 +101,7 @@ class LinearSteps(LinearSums, CausalSteps):
 
     kind = "linear"
 
-    def _begin(
-        self, state: State, batch_size: int, facts: dict[str, Any]
-    ) -> AttentionState | None:
+    def _begin(self, state: State, batch_size: int, facts: dict[str, Any]) -> AttentionState | None:
         def adopt(S: torch.Tensor, z: torch.Tensor) -> AttentionState:
             return self.state_of_pair(S, z, facts)
 

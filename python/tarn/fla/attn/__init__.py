@@ -10,8 +10,15 @@ __all__ = ["parallel_attn"]
 
 
 def attention_of(
-    op: str, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, scale: float | None,
-    window_size: int | None, cu_seqlens: Tensor | None, sink_bias: Tensor | None,
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor | None,
+    scale: float | None,
+    window_size: int | None,
+    cu_seqlens: Tensor | None,
+    sink_bias: Tensor | None,
 ) -> Tensor:
     """The call of :func:`parallel_attn` and of tarn.fla.parallel_forgetting_attn."""
     checks.want_tensor(op, "k", k)

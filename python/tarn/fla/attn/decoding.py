@@ -36,9 +36,10 @@ def attn_decoding_one_step(
     bounds = bounds_of(op, cu_seqlens, k.shape[1], k)
     factor = q.shape[3] ** -0.5 if scale is None else scale
     spans = [
-        _softmax.Span(0, 1, i, i + 1,
-                      begin if window_size is None else max(begin, end - window_size), end)
-        for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))]
+        _softmax.Span(
+            0, 1, i, i + 1, begin if window_size is None else max(begin, end - window_size), end
+        )
+        for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+    ]
     gates = g * factor if g is not None and do_gate_scale else g
-    return _softmax.attention(
-        q, k, v, gates, sink_bias, _softmax.Rules(factor, None), spans)
+    return _softmax.attention(q, k, v, gates, sink_bias, _softmax.Rules(factor, None), spans)

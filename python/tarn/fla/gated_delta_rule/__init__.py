@@ -60,9 +60,19 @@ def chunk_gated_delta_rule(
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     betas = _delta.betas_of(op, beta, v, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     return _call.recurrence(
-        op, q, k, v, gates=_raw_gate(op, g, A_log, dt_bias) if raw else g, betas=betas,
-        scale=scale, initial_state=initial_state, output_final_state=output_final_state,
-        state_v_first=state_v_first, cu_seqlens=cu_seqlens, grouped=True)
+        op,
+        q,
+        k,
+        v,
+        gates=_raw_gate(op, g, A_log, dt_bias) if raw else g,
+        betas=betas,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+        grouped=True,
+    )
 
 
 def fused_recurrent_gated_delta_rule(
@@ -102,9 +112,20 @@ def fused_recurrent_gated_delta_rule(
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     betas = _delta.betas_of(op, beta, v, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     return _call.recurrence(
-        op, q, k, v, gates=_call.gates_of(None, g, gk), value_gates=gv, betas=betas, scale=scale,
-        initial_state=initial_state, output_final_state=output_final_state,
-        state_v_first=state_v_first, cu_seqlens=cu_seqlens, grouped=True)
+        op,
+        q,
+        k,
+        v,
+        gates=_call.gates_of(None, g, gk),
+        value_gates=gv,
+        betas=betas,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+        grouped=True,
+    )
 
 
 chunk_gdn = chunk_gated_delta_rule

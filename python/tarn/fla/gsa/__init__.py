@@ -14,8 +14,17 @@ __all__ = ["chunk_gsa", "fused_recurrent_gsa"]
 States = tuple[Tensor | None, Tensor | None]
 
 
-def _want(op: str, q: Tensor, k: Tensor, v: Tensor, s: Tensor, g: Tensor | None, grouped: bool,
-          state: States, cu_seqlens: Tensor | None) -> None:
+def _want(
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor,
+    g: Tensor | None,
+    grouped: bool,
+    state: States,
+    cu_seqlens: Tensor | None,
+) -> None:
     for name, x in (("q", q), ("k", k), ("v", v), ("s", s)):
         checks.want_tensor(op, name, x)
         if x.dim() != 4:
@@ -48,32 +57,45 @@ def _states_of(op: str, given: Any) -> States:
         return None, None
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise checks.type_error(
-            op, "initial_state", "a pair of [.., K, M] and [.., M, V]", type(given).__name__)
+            op, "initial_state", "a pair of [.., K, M] and [.., M, V]", type(given).__name__
+        )
     return given[0], given[1]
 
 
 def _two_passes(
-    op: str, q: Tensor, k: Tensor, v: Tensor, s: Tensor, g: Tensor | None, scale: float | None,
-    initial_state: Any, output_final_state: bool, cu_seqlens: Tensor | None, *,
-    grouped: bool = False, reverse: bool = False,
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor,
+    g: Tensor | None,
+    scale: float | None,
+    initial_state: Any,
+    output_final_state: bool,
+    cu_seqlens: Tensor | None,
+    *,
+    grouped: bool = False,
+    reverse: bool = False,
 ) -> tuple[Tensor, States]:
     state = _states_of(op, initial_state)
     _want(op, q, k, v, s, g, grouped, state, cu_seqlens)
     group, dtype = q.shape[2] // max(k.shape[2], 1), v.dtype
     if g is None:
         wide = _call.wide(s).dtype
-        s, g, _ = fused_additive_gate(
-            s, cu_seqlens=cu_seqlens, output_dtype=wide, gate_dtype=wide)
+        s, g, _ = fused_additive_gate(s, cu_seqlens=cu_seqlens, output_dtype=wide, gate_dtype=wide)
     if group != 1:
         k, v, s, g = (x.repeat_interleave(group, 2) for x in (k, v, s, g))
         state = tuple(None if x is None else x.repeat_interleave(group, 1) for x in state)
     options: dict[str, Any] = dict(
-        output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens)
+        output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens
+    )
     # Scores and their softmax are float32 (float64): rounded ones would cost the output digits.
     scores, keys_state = _call.recurrence(
-        op, q, k, _call.wide(s), value_gates=g, scale=scale, initial_state=state[0], **options)
+        op, q, k, _call.wide(s), value_gates=g, scale=scale, initial_state=state[0], **options
+    )
     out, values_state = _call.recurrence(
-        op, scores.softmax(-1), s, v, gates=g, scale=1.0, initial_state=state[1], **options)
+        op, scores.softmax(-1), s, v, gates=g, scale=1.0, initial_state=state[1], **options
+    )
     last = (keys_state, values_state)
     if group != 1:
         last = tuple(None if x is None else x[:, ::group].contiguous() for x in last)
@@ -107,8 +129,9 @@ def chunk_gsa(
     _call.refuse_unknown(op, kwargs)
     if checkpoint_level not in (0, 1, 2):
         raise checks.value_error(op, "checkpoint_level", "0, 1 or 2", checkpoint_level)
-    return _two_passes(op, q, k, v, s, g, scale, initial_state, output_final_state, cu_seqlens,
-                       grouped=True)
+    return _two_passes(
+        op, q, k, v, s, g, scale, initial_state, output_final_state, cu_seqlens, grouped=True
+    )
 
 
 def fused_recurrent_gsa(
@@ -125,5 +148,16 @@ def fused_recurrent_gsa(
 ) -> tuple[Tensor, States]:
     """:func:`chunk_gsa` with one query head for each head. reverse: the last token of a
     sequence comes first; s and g of ABC run forward all the same."""
-    return _two_passes("fused_recurrent_gsa", q, k, v, s, g, scale, initial_state,
-                       output_final_state, cu_seqlens, reverse=reverse)
+    return _two_passes(
+        "fused_recurrent_gsa",
+        q,
+        k,
+        v,
+        s,
+        g,
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens,
+        reverse=reverse,
+    )

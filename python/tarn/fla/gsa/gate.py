@@ -40,7 +40,8 @@ def fused_additive_gate(
     checks.want_tensor(op, "x", x)
     if x.dim() != 4:
         raise checks.value_error(
-            op, "x", "[batch, seq_len, heads, width]", checks.shape_text(x.shape))
+            op, "x", "[batch, seq_len, heads, width]", checks.shape_text(x.shape)
+        )
     rows = _rows_of(op, _call.wide(x).clamp_min(_NOTHING), cu_seqlens)
     shape = (x.shape[0] if cu_seqlens is None else len(rows), 1, *x.shape[2:])
     if initial_state is None:

@@ -30,9 +30,17 @@ def _states_of_chunks(
             rows.append(own)
             one = slice(first, min(first + size, begin + length))
             _, own = _call.recurrence(
-                "chunk_kda", q[:, one], k[:, one], v[:, one], gates=gates[:, one],
-                betas=betas[:, one], initial_state=own, output_final_state=True,
-                state_v_first=v_first, grouped=True)
+                "chunk_kda",
+                q[:, one],
+                k[:, one],
+                v[:, one],
+                gates=gates[:, one],
+                betas=betas[:, one],
+                initial_state=own,
+                output_final_state=True,
+                state_v_first=v_first,
+                grouped=True,
+            )
         begin += length
     shape = (q.shape[0], 0, v.shape[2], *widths)
     return torch.stack(rows, 1).to(k.dtype) if rows else k.new_zeros(shape)
@@ -80,15 +88,27 @@ def chunk_kda(
     if safe_gate and use_gate_in_kernel and (lower_bound is None or not -5 <= lower_bound < 0):
         raise checks.value_error(op, "lower_bound (with safe_gate)", "-5 to below 0", lower_bound)
     if return_intermediate_states and not torch.is_inference_mode_enabled():
-        raise checks.value_error(op, "return_intermediate_states", "False outside inference mode", True)
+        raise checks.value_error(
+            op, "return_intermediate_states", "False outside inference mode", True
+        )
     gates = gates_of(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, v, k.shape[3])
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     betas = _delta.betas_of(op, beta, v, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     options: dict[str, Any] = dict(
-        initial_state=initial_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens)
+        initial_state=initial_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens
+    )
     out, state = _call.recurrence(
-        op, q, k, v, gates=gates, betas=betas, scale=scale, output_final_state=output_final_state,
-        grouped=True, **options)
+        op,
+        q,
+        k,
+        v,
+        gates=gates,
+        betas=betas,
+        scale=scale,
+        output_final_state=output_final_state,
+        grouped=True,
+        **options,
+    )
     if not return_intermediate_states:
         return out, state
     return out, state, _states_of_chunks(q, k, v, gates, betas, size, **options)

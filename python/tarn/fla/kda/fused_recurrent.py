@@ -40,9 +40,19 @@ def fused_recurrent_kda(
     q, k = _delta.lengths_of_1(q, k, use_qk_l2norm_in_kernel)
     betas = _delta.betas_of(op, beta, v, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     return _call.recurrence(
-        op, q, k, v, gates=gates, betas=betas, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
-        grouped=True)
+        op,
+        q,
+        k,
+        v,
+        gates=gates,
+        betas=betas,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+        grouped=True,
+    )
 
 
 def fused_recurrent_kda_fwd(
@@ -83,7 +93,9 @@ def fused_recurrent_kda_fwd(
     state_v_first = _call.v_first(op, state_v_first, kwargs)
     _call.refuse_unknown(op, kwargs)
     if inplace_final_state and initial_state is None:
-        raise checks.value_error(op, "initial_state", "a tensor, or inplace_final_state=False", None)
+        raise checks.value_error(
+            op, "initial_state", "a tensor, or inplace_final_state=False", None
+        )
     if num_accepted_tokens is not None and ssm_state_indices is None:
         raise checks.value_error(op, "ssm_state_indices", "a tensor with num_accepted_tokens", None)
     if out is not None:
@@ -94,17 +106,34 @@ def fused_recurrent_kda_fwd(
     options: dict[str, Any] = dict(scale=scale, state_v_first=state_v_first)
     if ssm_state_indices is None:
         found, final = _call.recurrence(
-            op, q, k, v, gates=gates, betas=betas, initial_state=initial_state, grouped=True,
-            output_final_state=inplace_final_state or output_final_state, cu_seqlens=cu_seqlens,
-            **options)
+            op,
+            q,
+            k,
+            v,
+            gates=gates,
+            betas=betas,
+            initial_state=initial_state,
+            grouped=True,
+            output_final_state=inplace_final_state or output_final_state,
+            cu_seqlens=cu_seqlens,
+            **options,
+        )
         if inplace_final_state:
             assert initial_state is not None and final is not None
             with torch.no_grad():
                 initial_state.copy_(final)
             final = initial_state
     else:
-        pool = _Pool(op, q, v, initial_state, state_v_first, cu_seqlens, ssm_state_indices,
-                     num_accepted_tokens)
+        pool = _Pool(
+            op,
+            q,
+            v,
+            initial_state,
+            state_v_first,
+            cu_seqlens,
+            ssm_state_indices,
+            num_accepted_tokens,
+        )
         found, states = pool.run(q, k, v, gates, betas, inplace_final_state, options)
         final = states if output_final_state else None
         final = initial_state if inplace_final_state else final
@@ -119,8 +148,15 @@ class _Pool:
     """The slots that a call reads and writes: checked before any of them is written."""
 
     def __init__(
-        self, op: str, q: Tensor, v: Tensor, states: Tensor | None, v_first: bool,
-        cu_seqlens: Tensor | None, indices: Tensor, accepted: Tensor | None,
+        self,
+        op: str,
+        q: Tensor,
+        v: Tensor,
+        states: Tensor | None,
+        v_first: bool,
+        cu_seqlens: Tensor | None,
+        indices: Tensor,
+        accepted: Tensor | None,
     ) -> None:
         self.op, self.states, sizes = op, states, (q.shape[3], v.shape[3])
         if cu_seqlens is None:
@@ -143,13 +179,15 @@ class _Pool:
         if indices.dim() not in (1, 2) or (indices.dim() == 1 and self.longest > 1):
             wanted = f"[{count}, {max(self.longest, 1)}]"
             raise checks.value_error(
-                self.op, "ssm_state_indices", wanted, checks.shape_text(indices.shape))
+                self.op, "ssm_state_indices", wanted, checks.shape_text(indices.shape)
+            )
         slots = indices.long().view(-1, 1) if indices.dim() == 1 else indices.long()
         if len(slots) != count or slots.shape[1] < self.longest:
             wanted = f"[{count}, {max(self.longest, 1)} or more]"
             raise checks.value_error(
-                self.op, "ssm_state_indices", wanted, checks.shape_text(indices.shape))
-        used = slots[:, :self.longest]
+                self.op, "ssm_state_indices", wanted, checks.shape_text(indices.shape)
+            )
+        used = slots[:, : self.longest]
         used = used[torch.arange(self.longest, device=used.device) < self.lengths[:, None]]
         return self._known(slots, used)
 
@@ -161,7 +199,8 @@ class _Pool:
         counts, most = accepted.long()[self.lengths > 0], self.slots.shape[1]
         if counts.numel() and not 1 <= int(counts.min()) <= int(counts.max()) <= most:
             raise checks.value_error(
-                self.op, "num_accepted_tokens", f"1 to {most}", accepted.tolist())
+                self.op, "num_accepted_tokens", f"1 to {most}", accepted.tolist()
+            )
         first = self.slots.gather(1, (accepted.long() - 1).clamp(0, most - 1).view(-1, 1))[:, 0]
         return self._known(first, first[self.lengths > 0])
 
@@ -171,11 +210,18 @@ class _Pool:
             if least < 0 or most >= count:
                 given = least if least < 0 else most
                 raise checks.value_error(
-                    self.op, "ssm_state_indices", f"slots 0 to {count - 1}", given)
+                    self.op, "ssm_state_indices", f"slots 0 to {count - 1}", given
+                )
         return slots
 
     def run(
-        self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor, betas: Tensor, in_place: bool,
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gates: Tensor,
+        betas: Tensor,
+        in_place: bool,
         options: dict[str, Any],
     ) -> tuple[Tensor, Tensor]:
         """The outputs, and the states after the tokens, [tokens, HV, K, V]: all sequences'
@@ -196,8 +242,15 @@ class _Pool:
             at = self.starts[alive] + t
             one = [row[at].unsqueeze(1) for row in rows]
             out, new = _call.recurrence(
-                self.op, *one[:3], gates=one[3], betas=one[4], initial_state=state,
-                output_final_state=True, grouped=True, **options)
+                self.op,
+                *one[:3],
+                gates=one[3],
+                betas=one[4],
+                initial_state=state,
+                output_final_state=True,
+                grouped=True,
+                **options,
+            )
             assert new is not None
             state = new
             found = found.index_copy(0, at, out[:, 0])

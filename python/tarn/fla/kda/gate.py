@@ -10,8 +10,14 @@ __all__ = ["fused_kda_gate"]
 
 
 def gates_of(
-    op: str, g: Tensor, raw: bool, A_log: Tensor | None, dt_bias: Tensor | None,
-    lower_bound: float | None, v: Tensor, width: int,
+    op: str,
+    g: Tensor,
+    raw: bool,
+    A_log: Tensor | None,
+    dt_bias: Tensor | None,
+    lower_bound: float | None,
+    v: Tensor,
+    width: int,
 ) -> Tensor:
     """The gates [B, T, HV, K] of a call. A lower bound selects its form; only raw gates
     are transformed."""

@@ -70,7 +70,9 @@ def mamba_chunk_scan_combined(
         checks.want_shape(op, "seq_idx", seq_idx, x.shape[:2])
     if return_varlen_states and (cu_seqlens is None or x.shape[0] != 1):
         wanted = "a tensor and a batch of 1 beside return_varlen_states"
-        raise checks.value_error(op, "cu_seqlens", wanted, cu_seqlens if x.shape[0] == 1 else x.shape[0])
+        raise checks.value_error(
+            op, "cu_seqlens", wanted, cu_seqlens if x.shape[0] == 1 else x.shape[0]
+        )
     steps = steps_of(dt, dt_bias, dt_softplus).clamp(*dt_limit)
     gates = steps * _call.wide(A)
     if seq_idx is not None:
@@ -81,14 +83,20 @@ def mamba_chunk_scan_combined(
     initial = None if initial_states is None else initial_states.to(kind).mT
     main = (C.to(dtype), B.to(dtype), values)
     out, last = ops.decay_attention(
-        *main, gates=gates, scale=1.0, initial_state=initial, return_state=True)
+        *main, gates=gates, scale=1.0, initial_state=initial, return_state=True
+    )
     out = _finished(out, x, D, z)
     found = [out] + ([last.mT.contiguous()] if return_final_states else [])
     if return_varlen_states:
         assert cu_seqlens is not None
         _, ends = ops.decay_attention(
-            *main, gates=gates, scale=1.0, cu_seqlens=cu_seqlens, return_state=True,
-            initial_state=_first_alone(initial, cu_seqlens))
+            *main,
+            gates=gates,
+            scale=1.0,
+            cu_seqlens=cu_seqlens,
+            return_state=True,
+            initial_state=_first_alone(initial, cu_seqlens),
+        )
         found.append(ends.mT.contiguous())
     return found[0] if len(found) == 1 else tuple(found)
 
@@ -179,19 +187,37 @@ def mamba_split_conv1d_scan_combined(
         checks.want_shape(op, "rmsnorm_weight", rmsnorm_weight, (inner,))
     pair, z, xBC, dt = zxbcdt.split([2 * spare, inner, conv1d_weight.shape[0], heads], -1)
     xBC = causal_conv1d_fn(
-        xBC.transpose(1, 2), conv1d_weight, conv1d_bias, seq_idx, activation=activation)
+        xBC.transpose(1, 2), conv1d_weight, conv1d_bias, seq_idx, activation=activation
+    )
     x, B, C = xBC.transpose(1, 2).split([inner, ngroups * states, ngroups * states], -1)
     y, last = mamba_chunk_scan_combined(
-        x.unflatten(-1, (heads, width)), dt, A, B.unflatten(-1, (ngroups, states)),
-        C.unflatten(-1, (ngroups, states)), chunk_size, D,
-        z.unflatten(-1, (heads, width)) if rmsnorm_weight is None else None, dt_bias,
-        initial_states, seq_idx, None, True, dt_limit, return_final_states=True)
+        x.unflatten(-1, (heads, width)),
+        dt,
+        A,
+        B.unflatten(-1, (ngroups, states)),
+        C.unflatten(-1, (ngroups, states)),
+        chunk_size,
+        D,
+        z.unflatten(-1, (heads, width)) if rmsnorm_weight is None else None,
+        dt_bias,
+        initial_states,
+        seq_idx,
+        None,
+        True,
+        dt_limit,
+        return_final_states=True,
+    )
     out = y.reshape(*rows, inner)
     if rmsnorm_weight is not None:
         groups = (ngroups, inner // ngroups)
         out = ops.gated_norm(
-            out.unflatten(-1, groups), rmsnorm_weight.view(groups), None, z.unflatten(-1, groups),
-            eps=rmsnorm_eps, gate_first=not norm_before_gate).flatten(-2)
+            out.unflatten(-1, groups),
+            rmsnorm_weight.view(groups),
+            None,
+            z.unflatten(-1, groups),
+            eps=rmsnorm_eps,
+            gate_first=not norm_before_gate,
+        ).flatten(-2)
     if spare > 0:
         first, second = pair.chunk(2, -1)
         gated = (F.silu(_call.wide(first)) * _call.wide(second)).to(out.dtype)

@@ -19,8 +19,14 @@ def _one_number_a_head(A: Tensor, dt: Tensor, dt_bias: Tensor | None) -> bool:
 
 
 def _one_token(
-    old: Tensor, x: Tensor, dt: Tensor, dt_bias: Tensor | None, dt_softplus: bool, A: Tensor,
-    B: Tensor, C: Tensor,
+    old: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The state behind the token and what C reads from it, in float32 at least; with every
     axis of :func:`selective_state_update`."""
@@ -28,12 +34,14 @@ def _one_token(
     keys = _call.wide(B).repeat_interleave(heads // B.shape[1], 1)
     if _one_number_a_head(A, dt, dt_bias):
         step = steps_of(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus)
-        new = _next_state(old, _call.wide(x) * step.unsqueeze(-1), keys,
-                          step * _call.wide(A[:, 0, 0]))
+        new = _next_state(
+            old, _call.wide(x) * step.unsqueeze(-1), keys, step * _call.wide(A[:, 0, 0])
+        )
     else:
         steps = steps_of(dt, dt_bias, dt_softplus).unsqueeze(-1)
-        new = (old * (steps * _call.wide(A)).exp()
-               + steps * _call.wide(x).unsqueeze(-1) * keys.unsqueeze(2))
+        new = old * (steps * _call.wide(A)).exp() + steps * _call.wide(x).unsqueeze(
+            -1
+        ) * keys.unsqueeze(2)
     queries = _call.wide(C).to(new.dtype).repeat_interleave(heads // C.shape[1], 1)
     return new, torch.matmul(new, queries.unsqueeze(-1)).squeeze(-1)
 
@@ -45,8 +53,14 @@ def _next_state(old: Tensor, written: Tensor, keys: Tensor, gates: Tensor) -> Te
     dtype = torch.float64 if old.dtype == torch.float64 else torch.float32
     key, value = written.to(dtype).unsqueeze(1), keys.to(dtype).unsqueeze(1)
     _, new = ops.decay_attention(
-        key, key, value, gates=gates.to(dtype).unsqueeze(1), scale=1.0,
-        initial_state=old.to(dtype), return_state=True)
+        key,
+        key,
+        value,
+        gates=gates.to(dtype).unsqueeze(1),
+        scale=1.0,
+        initial_state=old.to(dtype),
+        return_state=True,
+    )
     return new
 
 
@@ -96,7 +110,8 @@ def selective_state_update(
     if _in_place(old, x_, dt_, A_, B_, C_, D_, bias):
         first = [None if one is None else one[..., 0] for one in (D_, bias)]
         out = torch.ops.tarn.state_space_step_.default(
-            old, x_, dt_[..., 0], A_[:, 0, 0], B_, C_, *first, dt_softplus)
+            old, x_, dt_[..., 0], A_[:, 0, 0], B_, C_, *first, dt_softplus
+        )
         if state_batch_indices is not None:
             rows[state_batch_indices] = old
         return _gated(out, z_).to(x.dtype).reshape(x.shape)
@@ -121,9 +136,11 @@ def _in_place(state: Tensor, *reads: Tensor | None) -> bool:
         not torch.is_grad_enabled()
         and not torch.compiler.is_compiling()
         and state.is_contiguous()
-        and all(one is None or (one.dtype == torch.float32
-                                and type(one) in (Tensor, torch.nn.Parameter))
-                for one in (state, *reads))
+        and all(
+            one is None
+            or (one.dtype == torch.float32 and type(one) in (Tensor, torch.nn.Parameter))
+            for one in (state, *reads)
+        )
         and _one_number_a_head(A, dt, bias)
         and (D is None or D.stride(-1) == 0 or D.shape[-1] == 1)
     )
