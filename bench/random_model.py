@@ -12,6 +12,7 @@ alone. A model of 150 million parameters takes about two seconds:
     mnist   8 layers, 256 wide, 8 heads, feed-forward 1024   (784 steps)
     cifar   16 layers, the same widths                       (3072 steps)
 """
+
 import argparse
 import json
 import math
@@ -154,8 +155,11 @@ def write_safetensors(path, shapes, dtype, seed):
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes.items():
         size = math.prod(shape) * ITEM_BYTES[dtype]
-        header[name] = {"dtype": dtype.upper(), "shape": list(shape),
-                        "data_offsets": [offset, offset + size]}
+        header[name] = {
+            "dtype": dtype.upper(),
+            "shape": list(shape),
+            "data_offsets": [offset, offset + size],
+        }
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 64)
@@ -168,11 +172,16 @@ def write_safetensors(path, shapes, dtype, seed):
 
 def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dir", type=pathlib.Path, help="folder to write")
     parser.add_argument("--preset", choices=PRESETS, help="sets the four sizes")
-    parser.add_argument("--task", choices=("lm", "image"), default="lm",
-                        help="image: of presets " + " and ".join(IMAGES))
+    parser.add_argument(
+        "--task",
+        choices=("lm", "image"),
+        default="lm",
+        help="image: of presets " + " and ".join(IMAGES),
+    )
     parser.add_argument("--layers", type=int)
     parser.add_argument("--width", type=int)
     parser.add_argument("--heads", type=int)
@@ -181,10 +190,10 @@ def parse_arguments(arguments=None):
     parser.add_argument("--d-value", type=int, help="width / heads")
     parser.add_argument("--vocab", type=int, default=256)
     parser.add_argument("--attention", choices=("linear", "full"), default="linear")
-    parser.add_argument("--dtype", choices=tuple(ITEM_BYTES), default="f32",
-                        help="of the file")
-    parser.add_argument("--positions", default="learned",
-                        choices=("none", "sinusoidal", "learned", "rotary"))
+    parser.add_argument("--dtype", choices=tuple(ITEM_BYTES), default="f32", help="of the file")
+    parser.add_argument(
+        "--positions", default="learned", choices=("none", "sinusoidal", "learned", "rotary")
+    )
     parser.add_argument("--combine", choices=("add", "concat"), default="add")
     parser.add_argument("--rotary-place", choices=("before", "after"), default="before")
     parser.add_argument("--max-positions", type=int, default=1024)

@@ -97,9 +97,7 @@ def _check_labels(names: Any, config: Mapping[str, Any], where: str) -> None:
     blank = config["task"] == "ctc"
     for name in names[1:] if blank else names:
         if not name or any(mark in name for mark in "\n\r\t"):
-            raise ValueError(
-                f"{where}: want texts without tabs and line ends, got {ascii(name)}"
-            )
+            raise ValueError(f"{where}: want texts without tabs and line ends, got {ascii(name)}")
     if len(set(names)) != classes or len(names) != classes:
         raise ValueError(f"{where}: want {classes} different names, got {len(set(names))}")
     if blank and names[0] != "":
@@ -120,7 +118,9 @@ def load_model(dir: AnyPath) -> torch.nn.Module:
         raise ValueError(f"{shown(folder / 'config.json')}: want an object, got another value")
     version = config.get("format_version")
     if isinstance(version, bool) or version != 4:
-        raise ValueError(f"{shown(folder / 'config.json')}: format_version: want 4, got {version!r}")
+        raise ValueError(
+            f"{shown(folder / 'config.json')}: format_version: want 4, got {version!r}"
+        )
     model = make_model(config)
     path = folder / "model.safetensors"
     tensors, _ = read_tensors(path)

@@ -1,5 +1,6 @@
 """Image models and image files with numpy and no code of tarn: IDX written by
 its definition, bits/dim of the mixture of logistics in float64."""
+
 import json
 import pathlib
 import struct
@@ -17,8 +18,8 @@ def idx_bytes(images):
 def read_idx(data):
     zero, kind, dims = struct.unpack(">HBB", data[:4])
     assert zero == 0 and kind == 8
-    shape = struct.unpack(f">{dims}I", data[4:4 + 4 * dims])
-    body = data[4 + 4 * dims:]
+    shape = struct.unpack(f">{dims}I", data[4 : 4 + 4 * dims])
+    body = data[4 + 4 * dims :]
     assert len(body) == np.prod(shape)
     return np.frombuffer(body, np.uint8).reshape(shape)
 
@@ -27,13 +28,13 @@ def read_model(folder):
     """(config, name -> weights) of a model directory with float32 weights."""
     data = (pathlib.Path(folder) / "model.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     weights = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        values = np.frombuffer(data[8 + length + begin:8 + length + end], "<f4")
+        values = np.frombuffer(data[8 + length + begin : 8 + length + end], "<f4")
         weights[name] = values.reshape(entry["shape"])
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())
     return _side_by_side(config), weights
@@ -41,8 +42,13 @@ def read_model(folder):
 
 def _side_by_side(config):
     """The keys of all sections, under the names of the command line."""
-    names = {("norm", "eps"): "norm_eps", ("norm", "place"): "norm", ("norm", "final"): "final_norm",
-             ("positions", "kind"): "positions", ("positions", "combine"): "position_combine"}
+    names = {
+        ("norm", "eps"): "norm_eps",
+        ("norm", "place"): "norm",
+        ("norm", "final"): "final_norm",
+        ("positions", "kind"): "positions",
+        ("positions", "combine"): "position_combine",
+    }
     flat = {"attention": config["layers"][0]}
     for section, keys in config.items():
         if not isinstance(keys, dict):
@@ -77,6 +83,6 @@ def bits_per_dim(folder, images, start=1):
     for image in images:
         tokens = image.reshape(-1).astype(np.int64)
         params = plain_model.logits(config, weights, tokens[:-1])
-        nats = byte_nats(params[start - 1:], tokens[start:])
+        nats = byte_nats(params[start - 1 :], tokens[start:])
         found.append(nats.mean() / np.log(2))
     return np.array(found)

@@ -3,6 +3,7 @@
 It is written from docs/model-format.md, so that it also tests that page. Float64
 throughout; shapes as comments.
 """
+
 import json
 import math
 import pathlib
@@ -12,34 +13,85 @@ import numpy as np
 
 # Sections of config.json: key in the file -> key here, where the two differ.
 SECTIONS = {
-    "model": {key: key for key in (
-        "vocab_size", "d_model", "n_layers", "n_heads", "d_key", "d_value", "dropout",
-        "tied_head", "tokenizer", "arch", "task", "n_classes", "n_decoder_layers",
-        "cross_attention", "input_dim")},
-    "linear": {key: key for key in (
-        "feature_map", "denominator", "eps", "n_dims", "stabilise", "redraw", "feature_seed")},
-    "softmax": {key: key for key in (
-        "attention_dropout", "local_context", "topk", "length_limit")},
-    "sparse": {key: key for key in (
-        "clusters", "iterations", "bits", "hash_bias", "hash_chunk", "rounds")},
-    "positions": {"kind": "positions", "combine": "position_combine"} | {
-        key: key for key in ("max_positions", "rotary_place", "rotary_base")},
+    "model": {
+        key: key
+        for key in (
+            "vocab_size",
+            "d_model",
+            "n_layers",
+            "n_heads",
+            "d_key",
+            "d_value",
+            "dropout",
+            "tied_head",
+            "tokenizer",
+            "arch",
+            "task",
+            "n_classes",
+            "n_decoder_layers",
+            "cross_attention",
+            "input_dim",
+        )
+    },
+    "linear": {
+        key: key
+        for key in (
+            "feature_map",
+            "denominator",
+            "eps",
+            "n_dims",
+            "stabilise",
+            "redraw",
+            "feature_seed",
+        )
+    },
+    "softmax": {key: key for key in ("attention_dropout", "local_context", "topk", "length_limit")},
+    "sparse": {
+        key: key for key in ("clusters", "iterations", "bits", "hash_bias", "hash_chunk", "rounds")
+    },
+    "positions": {"kind": "positions", "combine": "position_combine"}
+    | {key: key for key in ("max_positions", "rotary_place", "rotary_base")},
     "norm": {"place": "norm", "kind": "norm_kind", "final": "final_norm", "eps": "norm_eps"},
     "feed_forward": {"d_ff": "d_ff", "activation": "activation", "kind": "feed_forward"},
-    "image": {"n_mixtures": "n_mixtures", "height": "image_height", "width": "image_width",
-              "channels": "image_channels"},
+    "image": {
+        "n_mixtures": "n_mixtures",
+        "height": "image_height",
+        "width": "image_width",
+        "channels": "image_channels",
+    },
     "recurrent": {"bidirectional": "bidirectional"},
 }
 # Sections that a mixer reads.
-READS = {"linear": ["linear"], "full": ["softmax"], "exact-topk": ["softmax"],
-         "reformer": ["sparse", "softmax"]}
+READS = {
+    "linear": ["linear"],
+    "full": ["softmax"],
+    "exact-topk": ["softmax"],
+    "reformer": ["sparse", "softmax"],
+}
 
 CONFIG = {
-    "arch": "decoder", "task": "lm", "n_classes": 0, "n_decoder_layers": 0,
-    "cross_attention": "linear", "input_dim": 0, "local_context": 0, "topk": 32,
-    "length_limit": 512, "clusters": 16, "iterations": 10, "bits": 63, "hash_bias": True,
-    "hash_chunk": 32, "rounds": 4, "n_dims": 0, "stabilise": False, "redraw": 1,
-    "feature_seed": 0, "bidirectional": False, "norm_kind": "layer", "feed_forward": "mlp",
+    "arch": "decoder",
+    "task": "lm",
+    "n_classes": 0,
+    "n_decoder_layers": 0,
+    "cross_attention": "linear",
+    "input_dim": 0,
+    "local_context": 0,
+    "topk": 32,
+    "length_limit": 512,
+    "clusters": 16,
+    "iterations": 10,
+    "bits": 63,
+    "hash_bias": True,
+    "hash_chunk": 32,
+    "rounds": 4,
+    "n_dims": 0,
+    "stabilise": False,
+    "redraw": 1,
+    "feature_seed": 0,
+    "bidirectional": False,
+    "norm_kind": "layer",
+    "feed_forward": "mlp",
     "vocab_size": 256,
     "d_model": 32,
     "n_layers": 2,
@@ -132,8 +184,11 @@ def random_weights(config, seed):
 def write_safetensors(path, tensors):
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, values in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(values.shape),
-                        "data_offsets": [offset, offset + values.nbytes]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(values.shape),
+            "data_offsets": [offset, offset + values.nbytes],
+        }
         offset += values.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -152,8 +207,11 @@ def write_model(folder, seed=0, characters=None, weights=None, **changes):
     tokenizer = {"format_version": 1, "type": "byte"}
     if characters is not None:
         points = sorted({ord(c) for c in characters})
-        config = {**config, "tokenizer": "char",
-                  "vocab_size": changes.get("vocab_size", len(points))}
+        config = {
+            **config,
+            "tokenizer": "char",
+            "vocab_size": changes.get("vocab_size", len(points)),
+        }
         tokenizer = {"format_version": 1, "type": "char", "code_points": points}
     if changes.get("tokenizer") == "ids":
         tokenizer = {"format_version": 1, "type": "ids", "vocab_size": config["vocab_size"]}
@@ -191,8 +249,9 @@ def _attention(config, weights, prefix, x):  # x, result: [T, d_model]
     scores = np.tril(scores)
     out = scores @ values / scores.sum(-1, keepdims=True)
     out = out.transpose(1, 0, 2).reshape(seq_len, -1)
-    return (out @ weights[f"{prefix}out_projection.weight"].T
-            + weights[f"{prefix}out_projection.bias"])
+    return (
+        out @ weights[f"{prefix}out_projection.weight"].T + weights[f"{prefix}out_projection.bias"]
+    )
 
 
 def logits(config, weights, tokens):

@@ -3,6 +3,7 @@
 As plain_model.py, it is written from docs/model-format.md and docs/models.md, with no
 code of tarn. Pre-norm, learned positions, gelu; float64; shapes as comments.
 """
+
 import json
 import math
 import pathlib
@@ -25,8 +26,12 @@ def _layer(config, prefix, attentions):
     keys, values = (config["n_heads"] * config[k] for k in ("d_key", "d_value"))
     found = {}
     for attention in attentions:
-        for name, rows, columns in (("query", keys, d), ("key", keys, d),
-                                    ("value", values, d), ("out", d, values)):
+        for name, rows, columns in (
+            ("query", keys, d),
+            ("key", keys, d),
+            ("value", values, d),
+            ("out", d, values),
+        ):
             found[f"{prefix}{attention}.{name}_projection.weight"] = (rows, columns)
             found[f"{prefix}{attention}.{name}_projection.bias"] = (rows,)
     for name, rows, columns in (("linear1", ff, d), ("linear2", d, ff)):
@@ -43,11 +48,11 @@ def shapes(config):
     found = {"value_embedding.weight": (vocab, d), "pos_embedding.weight": (rows, d)}
     stacks = [("", config["n_layers"], ["attention"])]
     if config["arch"] == "seq2seq":
-        found |= {"target_embedding.weight": (vocab, d),
-                  "target_pos_embedding.weight": (rows, d)}
-        stacks = [("encoder.", config["n_layers"], ["attention"]),
-                  ("decoder.", config["n_decoder_layers"],
-                   ["self_attention", "cross_attention"])]
+        found |= {"target_embedding.weight": (vocab, d), "target_pos_embedding.weight": (rows, d)}
+        stacks = [
+            ("encoder.", config["n_layers"], ["attention"]),
+            ("decoder.", config["n_decoder_layers"], ["self_attention", "cross_attention"]),
+        ]
     for prefix, layers, attentions in stacks:
         for i in range(layers):
             found |= _layer(config, f"{prefix}layers.{i}.", attentions)
@@ -61,9 +66,12 @@ def write_model(folder, config, seed=0, labels=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
-    weights = {name: (random.normal(0, 0.3, shape)
-                      + ("norm" in name and name.endswith("weight"))).astype(np.float32)
-               for name, shape in shapes(config).items()}
+    weights = {
+        name: (random.normal(0, 0.3, shape) + ("norm" in name and name.endswith("weight"))).astype(
+            np.float32
+        )
+        for name, shape in shapes(config).items()
+    }
     (folder / "config.json").write_text(plain_model.file_text(config))
     (folder / "tokenizer.json").write_text('{"format_version": 1, "type": "byte"}')
     if labels is not None:
@@ -95,8 +103,7 @@ class PlainPairs:
 
     def _embed(self, values, places, tokens):
         rows = np.arange(len(tokens))
-        return (self.weights[values + ".weight"][tokens]
-                + self.weights[places + ".weight"][rows])
+        return self.weights[values + ".weight"][tokens] + self.weights[places + ".weight"][rows]
 
     def _affine(self, name, x):
         return x @ self.weights[name + ".weight"].T + self.weights[name + ".bias"]
@@ -115,8 +122,9 @@ class PlainPairs:
             else:
                 x = x + self._attend(layer + "self_attention.", y, y, True, "attention")
                 y = self._norm(layer + "norm2", x)
-                x = x + self._attend(layer + "cross_attention.", y, memory, False,
-                                     "cross_attention")
+                x = x + self._attend(
+                    layer + "cross_attention.", y, memory, False, "cross_attention"
+                )
             hidden = self._norm(layer + ("norm2" if memory is None else "norm3"), x)
             hidden = self._affine(layer + "linear1", hidden)
             hidden = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
@@ -128,8 +136,11 @@ class PlainPairs:
             y = self._affine(f"{prefix}{name}_projection", rows)
             return y.reshape(len(rows), self.config["n_heads"], -1).transpose(1, 0, 2)
 
-        queries, keys, values = (project("query", x), project("key", memory),
-                                 project("value", memory))
+        queries, keys, values = (
+            project("query", x),
+            project("key", memory),
+            project("value", memory),
+        )
         if self.config[kind] == "linear":
             phi = lambda a: np.where(a > 0, a + 1, np.exp(np.minimum(a, 0)))
             scores = phi(queries) @ phi(keys).transpose(0, 2, 1)
@@ -139,5 +150,4 @@ class PlainPairs:
         if causal:
             scores = np.tril(scores)
         out = scores @ values / scores.sum(-1, keepdims=True)
-        return self._affine(prefix + "out_projection",
-                            out.transpose(1, 0, 2).reshape(len(x), -1))
+        return self._affine(prefix + "out_projection", out.transpose(1, 0, 2).reshape(len(x), -1))

@@ -1,4 +1,5 @@
 """Image models from the command line: drawn, completed, scored."""
+
 import gzip
 import json
 import os
@@ -120,7 +121,8 @@ def test_given_pixels_are_copied_exactly(tarn, model, images, image_file, tmp_pa
     assert (got[:, :9] == given).all()
     assert len({image.tobytes() for image in got}) == 12
     np.testing.assert_array_equal(
-        complete("--index", "1-3", "--pixels", 9, "--samples", 4, "--batch", 5), got)
+        complete("--index", "1-3", "--pixels", 9, "--samples", 4, "--batch", 5), got
+    )
     half = complete()  # the first image, its upper half
     assert half.shape == (1, HEIGHT * WIDTH)
     assert (half[0, :12] == images[0].reshape(-1)[:12]).all()
@@ -188,7 +190,9 @@ def test_an_interrupted_run_leaves_no_file(model, tarn_program, tmp_path):
     out = tmp_path / "out.idx"
     process = subprocess.Popen(
         [tarn_program, "draw", model, "--count", "2000000", "--out", out],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     # Its own handler is in place: the mask of caught signals has SIGINT's bit.
     status = pathlib.Path(f"/proc/{process.pid}/status")
     while True:

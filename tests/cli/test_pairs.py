@@ -1,4 +1,5 @@
 """Sequence-to-sequence models and classifiers from the command line."""
+
 import csv
 import gzip
 import json
@@ -67,14 +68,25 @@ def test_targets_follow_the_plain_model(tarn, seq2seq):
 def test_a_target_for_each_line_and_figures_on_stderr(tarn, seq2seq):
     folder, _ = seq2seq
     lines = ["one", "two", "three"]
-    done = tarn("generate", folder, "--prompt", "-", "--max-tokens", 6, "--json",
-                stdin="\n".join(lines).encode())
+    done = tarn(
+        "generate",
+        folder,
+        "--prompt",
+        "-",
+        "--max-tokens",
+        6,
+        "--json",
+        stdin="\n".join(lines).encode(),
+    )
     assert done.returncode == 0, done.stderr
     together = [json.loads(line) for line in done.stdout.splitlines()]
     assert [t["source_tokens"] for t in together] == [3, 3, 5]
     for line, got in zip(lines, together):
-        alone = json.loads(tarn("generate", folder, "--prompt", line, "--max-tokens", 6,
-                                "--json", "--threads", 2).stdout)
+        alone = json.loads(
+            tarn(
+                "generate", folder, "--prompt", line, "--max-tokens", 6, "--json", "--threads", 2
+            ).stdout
+        )
         assert alone["text"] == got["text"] and alone["score"] == got["score"]
     for words in ("sources", "targets", "bytes a hypothesis", "bytes a source"):
         assert words in done.stderr.decode()
@@ -83,8 +95,19 @@ def test_a_target_for_each_line_and_figures_on_stderr(tarn, seq2seq):
 def test_beams_come_with_scores(tarn, seq2seq):
     folder, model = seq2seq
     source = b"beam search"
-    done = tarn("generate", folder, "--prompt", source.decode(), "--max-tokens", 5,
-                "--beam", 4, "--length-penalty", 0.5, "--json")
+    done = tarn(
+        "generate",
+        folder,
+        "--prompt",
+        source.decode(),
+        "--max-tokens",
+        5,
+        "--beam",
+        4,
+        "--length-penalty",
+        0.5,
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     got = json.loads(done.stdout)
     found = got["hypotheses"]
@@ -128,9 +151,11 @@ def test_batches_and_threads_change_nothing(tarn, classifier, tmp_path):
     folder, _ = classifier
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"text {'x' * (i * 7 % 31)} {i}\n" for i in range(50)))
-    outputs = {tarn("classify", folder, path, "--json", "--batch", batch,
-                    "--threads", threads).stdout
-               for batch in (1, 7, 64) for threads in (1, 2)}
+    outputs = {
+        tarn("classify", folder, path, "--json", "--batch", batch, "--threads", threads).stdout
+        for batch in (1, 7, 64)
+        for threads in (1, 2)
+    }
     assert len(outputs) == 1 and outputs.pop().count(b"\n") == 50
 
 
@@ -172,8 +197,11 @@ def test_eval_of_a_classifier(tarn, classifier, tmp_path):
     assert got["examples"] == 30
     assert got["accuracy"] == pytest.approx(right / 30)
     assert got["majority_share"] == pytest.approx(0.5)
-    for bad, words in (("maybe\tx\n", b"labels.json"), ("no label\n", b"label TAB text"),
-                       ("", b"at least 1 example")):
+    for bad, words in (
+        ("maybe\tx\n", b"labels.json"),
+        ("no label\n", b"label TAB text"),
+        ("", b"at least 1 example"),
+    ):
         path.write_text(rows[0] + bad if bad else "")
         done = tarn("eval", folder, path)
         assert done.returncode == 3 and words in done.stderr
@@ -181,28 +209,34 @@ def test_eval_of_a_classifier(tarn, classifier, tmp_path):
 
 
 def test_eval_of_csv_gives_the_figures_of_lines(tarn, classifier, seq2seq, tmp_path):
-    pairs = [(LABELS[i % 3], f"text {i}, with a comma" + ' and "quotes"' * (i % 2))
-             for i in range(12)]
-    for folder, header in ((classifier[0], ("label", "text")),
-                           (seq2seq[0], ("source", "target"))):
+    pairs = [
+        (LABELS[i % 3], f"text {i}, with a comma" + ' and "quotes"' * (i % 2)) for i in range(12)
+    ]
+    for folder, header in ((classifier[0], ("label", "text")), (seq2seq[0], ("source", "target"))):
         plain = tmp_path / "x.tsv"
         plain.write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
         usual, named = tmp_path / "x.csv", tmp_path / "named.txt"
         with open(usual, "w", newline="") as file:
             csv.writer(file).writerows([header, *pairs])
         with open(named, "w", newline="") as file:
-            csv.writer(file).writerows([("id", "stars", "review"),
-                                        *((i, *pair) for i, pair in enumerate(pairs))])
+            csv.writer(file).writerows(
+                [("id", "stars", "review"), *((i, *pair) for i, pair in enumerate(pairs))]
+            )
         (tmp_path / "x.csv.gz").write_bytes(gzip.compress(usual.read_bytes()))
         flags = ["--label-column", "stars", "--text-column", "review"]
         if header[0] == "source":
             flags = ["--text-column", "stars", "--label-column", "review"]
-        got = [tarn("eval", folder, plain), tarn("eval", folder, usual),
-               tarn("eval", folder, tmp_path / "x.csv.gz"),
-               tarn("eval", folder, named, *flags),
-               tarn("eval", folder, "-", *flags, stdin=named.read_bytes())]
-        figures = [[line for line in done.stdout.splitlines()
-                    if not line.startswith(b"seconds")] for done in got]
+        got = [
+            tarn("eval", folder, plain),
+            tarn("eval", folder, usual),
+            tarn("eval", folder, tmp_path / "x.csv.gz"),
+            tarn("eval", folder, named, *flags),
+            tarn("eval", folder, "-", *flags, stdin=named.read_bytes()),
+        ]
+        figures = [
+            [line for line in done.stdout.splitlines() if not line.startswith(b"seconds")]
+            for done in got
+        ]
         assert got[0].returncode == 0 and figures[0][0] == b"examples 12"
         assert all(other == figures[0] for other in figures), [g.stderr for g in got]
 
@@ -210,10 +244,13 @@ def test_eval_of_csv_gives_the_figures_of_lines(tarn, classifier, seq2seq, tmp_p
 def test_eval_of_csv_says_what_is_wrong(tarn, classifier, models, tmp_path):
     folder, _ = classifier
     path = tmp_path / "x.csv"
-    for text, words in (("a,b\n1,2\n", b"'label' and 'text'"), ("", b"x.csv"),
-                        ("label,text\nyes\n", b"x.csv:2: want 2 fields"),
-                        ("label,text\nyes,a\nmaybe,b\n", b"x.csv:3: want a label of"),
-                        ("label,text\n", b"at least 1 example")):
+    for text, words in (
+        ("a,b\n1,2\n", b"'label' and 'text'"),
+        ("", b"x.csv"),
+        ("label,text\nyes\n", b"x.csv:2: want 2 fields"),
+        ("label,text\nyes,a\nmaybe,b\n", b"x.csv:3: want a label of"),
+        ("label,text\n", b"at least 1 example"),
+    ):
         path.write_text(text)
         done = tarn("eval", folder, path)
         assert done.returncode == 3 and words in done.stderr, done.stderr
@@ -236,12 +273,14 @@ def test_eval_of_targets(tarn, seq2seq, tmp_path):
     # Long enough that no target is cut: 2 * longest + 16 tokens.
     targets = ["abc" * (i + 1) for i in range(7)]
     most = 2 * max(map(len, targets)) + 16
-    found = [tarn("generate", folder, "--prompt", s, "--max-tokens", most).stdout[:-1]
-             for s in sources]
+    found = [
+        tarn("generate", folder, "--prompt", s, "--max-tokens", most).stdout[:-1] for s in sources
+    ]
     targets[2] = found[2].decode("latin-1")
     # It is no longer than the longest of the others, from which eval sets its limit.
-    clean = (0 < len(targets[2]) <= 21 and targets[2].isascii()
-             and not set(targets[2]) & set("\t\r\n"))
+    clean = (
+        0 < len(targets[2]) <= 21 and targets[2].isascii() and not set(targets[2]) & set("\t\r\n")
+    )
     if not clean:
         targets[2] = "abc"
     path = tmp_path / "pairs.tsv"
@@ -305,11 +344,14 @@ def test_verify_reads_the_labels(tarn, classifier, seq2seq):
         (folder / "labels.json").write_text(good)
 
 
-@pytest.mark.parametrize("key, changes", [
-    ("arch", {"arch": "lstm", "task": "lm", "n_classes": 0}),
-    ("attention", {"attention": "reformer"}),
-    ("feature_map", {"feature_map": "favor", "n_dims": 8}),
-])
+@pytest.mark.parametrize(
+    "key, changes",
+    [
+        ("arch", {"arch": "lstm", "task": "lm", "n_classes": 0}),
+        ("attention", {"attention": "reformer"}),
+        ("feature_map", {"feature_map": "favor", "n_dims": 8}),
+    ],
+)
 def test_other_models_are_refused_by_name(tarn, tmp_path, key, changes):
     config = plain_pairs.config_of("encoder")
     plain_pairs.write_model(tmp_path, config, labels=LABELS)

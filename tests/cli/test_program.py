@@ -1,4 +1,5 @@
 """Help, version, wrong usage, info, verify, and the hand-over to training."""
+
 import json
 import os
 import pathlib
@@ -26,40 +27,45 @@ def test_help_and_version(tarn):
         assert b"Example" in done.stdout and b"tarn " + command.encode() in done.stdout
 
 
-@pytest.mark.parametrize("arguments, words", [
-    ((), "Usage"),
-    (("genrate",), "did you mean 'generate'"),
-    (("generate",), "DIR"),
-    (("generate", "m", "--sede", "1"), "did you mean '--seed'"),
-    (("generate", "--max-token=5"), "did you mean '--max-tokens'"),
-    (("generate", "m", "--top-k", "many"), "top-k"),
-    (("generate", "m", "--top-k", "-1"), "top-k"),
-    (("generate", "m", "--top-p", "0"), "top_p"),
-    (("generate", "m", "--min-p", "nan"), "min_p"),
-    (("generate", "m", "--temperature", "101"), "temperature"),
-    (("generate", "m", "--temperature", "hot"), "--temperature: want a number, got 'hot'"),
-    (("generate", "m", "--length-penalty", "101"),
-     "--length-penalty: want a number from 0 to 100, got '101'"),
-    (("generate", "m", "--length-penalty", "nan"), "--length-penalty: want a number from 0"),
-    (("generate", "m", "--max-tokens", "-1"), "max-tokens"),
-    (("generate", "m", "--max-tokens", "99999999999999999999"), "max-tokens"),
-    (("generate", "m", "--threads", "-2"), "threads"),
-    (("generate", "m", "--weights", "int3"), "--weights: want f32 or bf16, got 'int3'"),
-    (("generate", "m", "--seed", "-2"), "seed"),
-    (("generate", "m", "--seed", "9223372036854775808"), "seed"),
-    (("generate", "m", "--seed", "1.5"), "want a whole number"),
-    (("generate", "m", "--prompt"), "prompt"),
-    (("generate", "m", "surplus"), "surplus"),
-    (("eval", "m"), "FILE"),
-    (("eval", "m", "f", "--jsn"), "did you mean '--json'"),
-    (("info",), "DIR"),
-    (("bench",), "DIR"),
-    (("bench", "m", "-p", "1,x"), "want a whole number"),
-    (("bench", "m", "-r", "0"), "want a whole number"),
-    (("bench", "m", "-o", "xml"), "--output: want md, csv or json, got 'xml'"),
-    (("bench", "m", "--weights", "f32,int3"), "weights"),
-    (("verify", "a", "b"), "b"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ((), "Usage"),
+        (("genrate",), "did you mean 'generate'"),
+        (("generate",), "DIR"),
+        (("generate", "m", "--sede", "1"), "did you mean '--seed'"),
+        (("generate", "--max-token=5"), "did you mean '--max-tokens'"),
+        (("generate", "m", "--top-k", "many"), "top-k"),
+        (("generate", "m", "--top-k", "-1"), "top-k"),
+        (("generate", "m", "--top-p", "0"), "top_p"),
+        (("generate", "m", "--min-p", "nan"), "min_p"),
+        (("generate", "m", "--temperature", "101"), "temperature"),
+        (("generate", "m", "--temperature", "hot"), "--temperature: want a number, got 'hot'"),
+        (
+            ("generate", "m", "--length-penalty", "101"),
+            "--length-penalty: want a number from 0 to 100, got '101'",
+        ),
+        (("generate", "m", "--length-penalty", "nan"), "--length-penalty: want a number from 0"),
+        (("generate", "m", "--max-tokens", "-1"), "max-tokens"),
+        (("generate", "m", "--max-tokens", "99999999999999999999"), "max-tokens"),
+        (("generate", "m", "--threads", "-2"), "threads"),
+        (("generate", "m", "--weights", "int3"), "--weights: want f32 or bf16, got 'int3'"),
+        (("generate", "m", "--seed", "-2"), "seed"),
+        (("generate", "m", "--seed", "9223372036854775808"), "seed"),
+        (("generate", "m", "--seed", "1.5"), "want a whole number"),
+        (("generate", "m", "--prompt"), "prompt"),
+        (("generate", "m", "surplus"), "surplus"),
+        (("eval", "m"), "FILE"),
+        (("eval", "m", "f", "--jsn"), "did you mean '--json'"),
+        (("info",), "DIR"),
+        (("bench",), "DIR"),
+        (("bench", "m", "-p", "1,x"), "want a whole number"),
+        (("bench", "m", "-r", "0"), "want a whole number"),
+        (("bench", "m", "-o", "xml"), "--output: want md, csv or json, got 'xml'"),
+        (("bench", "m", "--weights", "f32,int3"), "weights"),
+        (("verify", "a", "b"), "b"),
+    ],
+)
 def test_wrong_usage_is_exit_2_before_any_work(tarn, arguments, words):
     done = tarn(*arguments)
     assert done.returncode == 2 and done.stdout == b""
@@ -99,8 +105,15 @@ def test_info(tarn, models):
     for words in ("state bytes", "feed_forward", "total", "d_model"):
         assert words in text
     # Keys that this model reads, and none of other mixers, positions and tasks.
-    for words in ("clusters", "hash_bias", "kernel_size", "local_context", "n_decoder_layers",
-                  "rotary_base", "image_height"):
+    for words in (
+        "clusters",
+        "hash_bias",
+        "kernel_size",
+        "local_context",
+        "n_decoder_layers",
+        "rotary_base",
+        "image_height",
+    ):
         assert words not in text and words not in got["config"]
     assert text.count("arch ") == text.count("task ") == 1
     assert "attention_dropout" in full["config"] and "feature_map" not in full["config"]
@@ -156,8 +169,11 @@ def test_info_of_a_model_of_frames(tarn, tmp_path):
 def test_info_of_an_rnn_and_of_broken_files(tarn, tmp_path):
     folder = tmp_path / "rnn"
     d, vocab = 32, 256
-    shapes = {"value_embedding.weight": (vocab, d), "predictor.weight": (vocab, d),
-              "predictor.bias": (vocab,)}
+    shapes = {
+        "value_embedding.weight": (vocab, d),
+        "predictor.weight": (vocab, d),
+        "predictor.bias": (vocab,),
+    }
     for i in range(2):
         shapes |= {f"rnn.weight_{way}_l{i}": (d, d) for way in ("ih", "hh")}
         shapes |= {f"rnn.bias_{way}_l{i}": (d,) for way in ("ih", "hh")}
@@ -193,19 +209,28 @@ def test_verify_sound_models(tarn, models):
         assert done.stdout.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("key, changes, wanted", [
-    ("attention", {"attention": "reformer"}, "linear, full, local, aft-simple"),
-    ("feature_map", {"feature_map": "favor", "n_dims": 8},
-     "elu1, identity, relu, relu2, softplus, poly2"),
-])
+@pytest.mark.parametrize(
+    "key, changes, wanted",
+    [
+        ("attention", {"attention": "reformer"}, "linear, full, local, aft-simple"),
+        (
+            "feature_map",
+            {"feature_map": "favor", "n_dims": 8},
+            "elu1, identity, relu, relu2, softplus, poly2",
+        ),
+    ],
+)
 def test_verify_names_what_this_runtime_refuses(tarn, tmp_path, key, changes, wanted):
     """Its files are faultless, but the model can only be trained, not run here."""
     config = plain_pairs.config_of("decoder", **changes)
-    weights = {name: np.zeros(shape, np.float32)
-               for name, shape in plain_pairs.shapes(config).items()}
+    weights = {
+        name: np.zeros(shape, np.float32) for name, shape in plain_pairs.shapes(config).items()
+    }
     if key == "feature_map":  # its random directions are weights of each layer
-        weights |= {f"layers.{i}.attention.inner_attention.feature_map.omega":
-                    np.zeros((8, 4), np.float32) for i in range(config["n_layers"])}
+        weights |= {
+            f"layers.{i}.attention.inner_attention.feature_map.omega": np.zeros((8, 4), np.float32)
+            for i in range(config["n_layers"])
+        }
     plain_model.write_model(tmp_path, weights=weights, **config)
     lines = fault(tarn, tmp_path)
     assert len(lines) == 2 and lines[0].startswith(f"config.json: {key}: "), lines
@@ -222,12 +247,17 @@ def test_verify_names_what_is_not_finite(tarn, tmp_path):
     plain_model.write_model(tmp_path, weights=weights)
     lines = fault(tarn, tmp_path)
     raw = (tmp_path / "model.safetensors").read_bytes()
-    header = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+    header = json.loads(raw[8 : 8 + struct.unpack("<Q", raw[:8])[0]])
     begin = header["layers.1.linear1.weight"]["data_offsets"][0]
     offset = 8 + struct.unpack("<Q", raw[:8])[0] + begin + 4 * (2 * 32 + 5)
     assert len(lines) == 1
-    for words in ("model.safetensors", "layers.1.linear1.weight", f"byte {offset}",
-                  "2 NaN or infinite", f"element {2 * 32 + 5}"):
+    for words in (
+        "model.safetensors",
+        "layers.1.linear1.weight",
+        f"byte {offset}",
+        "2 NaN or infinite",
+        f"element {2 * 32 + 5}",
+    ):
         assert words in lines[0]
 
 
@@ -238,10 +268,17 @@ def test_verify_lists_every_fault(tarn, tmp_path):
     weights["surplus"] = np.zeros((2, 3), np.float32)
     weights["predictor.bias"][0] = np.nan
     plain_model.write_model(tmp_path, weights=weights)
-    (tmp_path / "tokenizer.json").write_text('{"format_version":1,"type":"char","code_points":[2,1]}')
+    (tmp_path / "tokenizer.json").write_text(
+        '{"format_version":1,"type":"char","code_points":[2,1]}'
+    )
     lines = fault(tarn, tmp_path)
-    for words in ("layers.0.norm1.bias", "layers.0.linear2.bias", "surplus",
-                  "predictor.bias", "tokenizer.json"):
+    for words in (
+        "layers.0.norm1.bias",
+        "layers.0.linear2.bias",
+        "surplus",
+        "predictor.bias",
+        "tokenizer.json",
+    ):
         assert any(words in line for line in lines), words
     assert len(lines) == 5
     assert any("[32]" in line and "[31]" in line for line in lines)
@@ -250,18 +287,21 @@ def test_verify_lists_every_fault(tarn, tmp_path):
         assert done.returncode == 3 and done.stdout == b"" and done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("name, contents, words", [
-    ("config.json", None, "config.json"),
-    ("config.json", b"{", "config.json"),
-    ("config.json", b'{"format_version": NaN}', "config.json"),
-    ("config.json", b"[" * 100_000, "config.json"),
-    ("tokenizer.json", None, "tokenizer.json"),
-    ("tokenizer.json", b"{}", "tokenizer.json"),
-    ("model.safetensors", None, "model.safetensors"),
-    ("model.safetensors", b"", "model.safetensors"),
-    ("model.safetensors", b"\xff" * 8, "model.safetensors"),
-    ("model.safetensors", struct.pack("<Q", 2) + b"{}", "model.safetensors"),
-])
+@pytest.mark.parametrize(
+    "name, contents, words",
+    [
+        ("config.json", None, "config.json"),
+        ("config.json", b"{", "config.json"),
+        ("config.json", b'{"format_version": NaN}', "config.json"),
+        ("config.json", b"[" * 100_000, "config.json"),
+        ("tokenizer.json", None, "tokenizer.json"),
+        ("tokenizer.json", b"{}", "tokenizer.json"),
+        ("model.safetensors", None, "model.safetensors"),
+        ("model.safetensors", b"", "model.safetensors"),
+        ("model.safetensors", b"\xff" * 8, "model.safetensors"),
+        ("model.safetensors", struct.pack("<Q", 2) + b"{}", "model.safetensors"),
+    ],
+)
 def test_verify_bad_files(tarn, tmp_path, name, contents, words):
     plain_model.write_model(tmp_path)
     (tmp_path / name).unlink()
@@ -277,10 +317,17 @@ def test_no_directory_is_a_bad_model(tarn, tmp_path):
         assert tarn(command, tmp_path / "absent").returncode == 3
 
 
-@pytest.mark.parametrize("arguments", [
-    ("eval", "{model}"), ("tokenize", "{model}"), ("tokenize",),
-    ("tokenize", "--train", "--out", "{out}"), ("info",), ("bench",),
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "{model}"),
+        ("tokenize", "{model}"),
+        ("tokenize",),
+        ("tokenize", "--train", "--out", "{out}"),
+        ("info",),
+        ("bench",),
+    ],
+)
 def test_a_missing_file_is_bad_data(tarn, models, tmp_path, arguments):
     """Exit status 3 in every subcommand, as in `tarn train`, and one natural sentence."""
     places = {"model": models / "linear", "out": tmp_path / "out"}
@@ -290,19 +337,28 @@ def test_a_missing_file_is_bad_data(tarn, models, tmp_path, arguments):
     assert done.stderr.endswith(b": want a readable file, got no such file or directory\n")
 
 
-@pytest.mark.parametrize("arguments", [
-    ("--help",), ("--version",), *((command, "--help") for command in COMMANDS),
-    ("info", "{model}"), ("verify", "{model}"), ("eval", "{model}", __file__),
-    ("tokenize", "{model}", __file__),
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("--version",),
+        *((command, "--help") for command in COMMANDS),
+        ("info", "{model}"),
+        ("verify", "{model}"),
+        ("eval", "{model}", __file__),
+        ("tokenize", "{model}", __file__),
+    ],
+)
 def test_output_that_cannot_be_written_is_a_failure(tarn_program, models, arguments):
     words = [word.format(model=models / "linear") for word in arguments]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([tarn_program, *words], stdout=full, stderr=subprocess.PIPE,
-                              check=False)
+        done = subprocess.run(
+            [tarn_program, *words], stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert done.returncode == 1
     assert done.stderr.decode().endswith(
-        "error: standard output: want a file that can be written, got no space left on device\n")
+        "error: standard output: want a file that can be written, got no space left on device\n"
+    )
 
 
 HANDED_OVER = ("train", "experiment")
@@ -312,8 +368,12 @@ HANDED_OVER = ("train", "experiment")
 def test_says_what_is_missing(tarn_program, tmp_path, command):
     """It runs a copy of the program alone, with no tarn-train anywhere."""
     shutil.copy(tarn_program, tmp_path / "tarn")
-    done = subprocess.run([tmp_path / "tarn", command, "--help"], capture_output=True,
-                          env={"PATH": "/nonexistent"}, check=False)
+    done = subprocess.run(
+        [tmp_path / "tarn", command, "--help"],
+        capture_output=True,
+        env={"PATH": "/nonexistent"},
+        check=False,
+    )
     assert done.returncode == 1 and done.stdout == b""
     assert f"tarn-{command}".encode() in done.stderr and b"torch" in done.stderr
 
@@ -330,7 +390,11 @@ def test_hands_over_arguments_and_exit_code(tarn_program, tmp_path, command):
         program = folder / f"tarn-{command}"
         program.write_text(f'#!/bin/sh\necho "{place}:$*"\nexit {code}\n')
         program.chmod(0o755)
-        done = subprocess.run([tmp_path / "bin" / "tarn", command, "--data", "a b", "--help"],
-                              capture_output=True, env=environment, check=False)
+        done = subprocess.run(
+            [tmp_path / "bin" / "tarn", command, "--data", "a b", "--help"],
+            capture_output=True,
+            env=environment,
+            check=False,
+        )
         assert done.returncode == code
         assert done.stdout == f"{place}:--data a b --help\n".encode()

@@ -7,6 +7,7 @@ The logits are those of tarn.runtime on one thread, and the inputs are also in
 tests/python/models/test_stored_models.py. The stored models are from an early build: a
 change of their logits is a change of what published files mean.
 """
+
 import json
 import pathlib
 import shutil

@@ -52,9 +52,15 @@ def test_every_row_is_a_map_of_python(name):
     assert hasattr(made, "stabilise") == row["can_stabilise"]
     if row["elementwise"]:
         assert torch.equal(features, torch.ops.tarn.elementwise_features(x, name))
-        model = models.LanguageModel(vocab_size=5, d_model=12, n_layers=1, n_heads=2, feature_map=name)
+        model = models.LanguageModel(
+            vocab_size=5, d_model=12, n_layers=1, n_heads=2, feature_map=name
+        )
         assert model(torch.zeros(1, 4, dtype=torch.int64)).isfinite().all()
-        assert nn.LinearAttention(12, 2, feature_map=name)(torch.randn(1, 4, 12)).shape == (1, 4, 12)
+        assert nn.LinearAttention(12, 2, feature_map=name)(torch.randn(1, 4, 12)).shape == (
+            1,
+            4,
+            12,
+        )
 
 
 def test_a_map_without_a_class_is_one_by_its_row(monkeypatch):
@@ -104,10 +110,7 @@ LINEAR = [
 ]
 STATEFUL = [
     *(dict(attention=name) for name in tables.recurrent_mixers()),
-    *(
-        dict(attention=name, feed_forward="channel-mix")
-        for name in tables.recurrent_mixers()
-    ),
+    *(dict(attention=name, feed_forward="channel-mix") for name in tables.recurrent_mixers()),
     *LINEAR,
 ]
 
@@ -136,7 +139,9 @@ def test_states_of_python_are_those_of_the_specs(keys):
 
 @pytest.mark.parametrize("name", tables.mixers())
 def test_a_mixer_steps_where_its_row_says_so(name):
-    model = models.LanguageModel(**SMALL, attention=name) if tables.mixers()[name]["causal"] else None
+    model = (
+        models.LanguageModel(**SMALL, attention=name) if tables.mixers()[name]["causal"] else None
+    )
     if model is None:
         with pytest.raises(ValueError, match="attention"):
             models.LanguageModel(**SMALL, attention=name)
@@ -196,9 +201,9 @@ def test_the_page_of_the_format_lists_the_keys():
             )  # fmt: skip
         assert name in listed, name
         if row["kind"] == "choice":
-            assert names_in(listed[name]) == row["words"] or set(
-                names_in(listed[name])
-            ) == set(row["words"]), name
+            assert names_in(listed[name]) == row["words"] or set(names_in(listed[name])) == set(
+                row["words"]
+            ), name
 
 
 def test_no_list_of_python_repeats_a_row():

@@ -106,8 +106,9 @@ def test_stream_is_draws_and_steps(model):
     state, tokens, options = model.state(), [], {"temperature": 1.5, "top_k": 0, "seed": 3}
     logits = model.prefill(state, model.encode("ab"))
     for _ in range(30):
-        tokens.append(runtime.sample(logits[:model.tokenizer_size], position=state.position,
-                                     **options))
+        tokens.append(
+            runtime.sample(logits[: model.tokenizer_size], position=state.position, **options)
+        )
         logits = model.step(state, tokens[-1])
     streamed = model.state()
     pieces = model.stream("ab", max_tokens=30, state=streamed, **options)
@@ -198,11 +199,20 @@ def test_facts(model):
     assert model.decode(model.encode(text)) == text
 
 
-@pytest.mark.parametrize("name, value, error", [
-    ("temperature", "hot", TypeError), ("top_k", 1.5, TypeError), ("top_p", None, TypeError),
-    ("min_p", [1.0, 2.0], TypeError), ("seed", "1", TypeError), ("max_tokens", 2.0, TypeError),
-    ("seed", 2**64, ValueError), ("top_k", 2**70, ValueError), ("max_tokens", -1, ValueError),
-])
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        ("temperature", "hot", TypeError),
+        ("top_k", 1.5, TypeError),
+        ("top_p", None, TypeError),
+        ("min_p", [1.0, 2.0], TypeError),
+        ("seed", "1", TypeError),
+        ("max_tokens", 2.0, TypeError),
+        ("seed", 2**64, ValueError),
+        ("top_k", 2**70, ValueError),
+        ("max_tokens", -1, ValueError),
+    ],
+)
 def test_an_argument_of_another_type_is_named(model, name, value, error):
     with pytest.raises(error, match=f"^{name}: want .*, got") as raised:
         model.generate("ab", **{name: value})
@@ -262,6 +272,7 @@ def test_a_thread_needs_the_stack_that_the_header_names(model_dir):
         "thread = threading.Thread(target=work)\n"
         "thread.start(); thread.join()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, model_dir], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, model_dir], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0 and done.stdout == "True\n", done.stderr
