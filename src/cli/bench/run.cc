@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "cli/commands/model_facts.h"
+#include "cli/console/median.h"
 #include "core/rng.h"
 
 namespace tarn::cli {
@@ -15,14 +16,6 @@ int64_t NsSince(Clock::time_point begin) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() -
                                                               begin)
       .count();
-}
-
-double Median(std::vector<int64_t>& values) {
-  if (values.empty()) return 0;
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return static_cast<double>(*middle);
 }
 
 std::vector<int32_t> RandomTokens(const Model& model, int64_t count) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 1 << 16;
 constexpr size_t kPieceTokens = 4096;
-constexpr size_t kMaxBytes = size_t{1} << 30;  // of a text read as a whole
+constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of a text read as a whole
 
 bool ReadsWhole(TokenizerKind kind) {
   return kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld ||
@@ -73,14 +73,14 @@ bool TokenFile::NextOfWhole(std::vector<int32_t>& tokens) {
 
 void TokenFile::ReadWhole() {
   std::string text;
-  while (PendingSignal() == 0 && text.size() <= kMaxBytes &&
+  while (PendingSignal() == 0 && text.size() <= kMaxTextBytes &&
          input_.Read(1 << 20, text)) {
   }
   more_ = false;
   if (PendingSignal() != 0) return;
-  if (text.size() > kMaxBytes) {
+  if (text.size() > kMaxTextBytes) {
     throw ExitError(kExitBadModel, StrCat(InputName(path_), ": want at most ",
-                                          kMaxBytes, " bytes, got more"));
+                                          kMaxTextBytes, " bytes, got more"));
   }
   all_ = Encode(text);
   whole_bytes_ = text.size();

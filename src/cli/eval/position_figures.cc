@@ -7,6 +7,7 @@
 #include <numbers>
 #include <string>
 
+#include "cli/console/median.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -18,15 +19,6 @@ using Clock = std::chrono::steady_clock;
 // Short against the seconds in which a machine changes its speed, long against
 // the clock and the caches that the other state's block has filled.
 constexpr int64_t kBlock = 50;
-
-double Median(std::vector<float> values) {
-  if (values.empty()) return 0;
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (double{*middle} + *std::max_element(values.begin(), middle)) / 2;
-}
 
 // One of the two sequences that are stepped in turn.
 class Stepper {

@@ -3,18 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/console/median.h"
+
 namespace tarn::cli {
-namespace {
-
-double Median(std::vector<float> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (double{*middle} + *std::max_element(values.begin(), middle)) / 2;
-}
-
-}  // namespace
 
 void TokenTimes::Add(double microseconds) {
   const float value = static_cast<float>(microseconds);
@@ -30,7 +21,7 @@ void TokenTimes::Add(double microseconds) {
 int64_t TokenTimes::Window() const { return std::min(kWindow, count_ / 2); }
 
 double TokenTimes::MedianFirst() const {
-  return Median({first_.begin(), first_.begin() + Window()});
+  return Median(std::vector<float>(first_.begin(), first_.begin() + Window()));
 }
 
 double TokenTimes::MedianLast() const {

@@ -45,7 +45,7 @@ uint64_t AddToHash(uint64_t hash, const void* data, size_t bytes) {
 // A tensor of the file and where its floats lie in a state: one run after the
 // other, all of one length. Float: const float to save, float to load.
 template <typename Float>
-struct Part {
+struct FilePart {
   std::string name;
   std::vector<int64_t> shape;
   float initial = 0.0f;  // allowed in the file even if not finite
@@ -63,9 +63,9 @@ struct Part {
 // tensor of a layer is layers.{i}.{name}; a growing tensor has its tokens after
 // its first axis, as in memory.
 template <typename Float>
-std::vector<Part<Float>> Shapes(const ModelConfig& config,
+std::vector<FilePart<Float>> Shapes(const ModelConfig& config,
                                 const StateLayout& layout, const Facts& facts) {
-  std::vector<Part<Float>> parts;
+  std::vector<FilePart<Float>> parts;
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     for (const StatePlace& place : layout.layers[i]) {
       std::vector<int64_t> shape = place.tensor.shape;
@@ -91,7 +91,7 @@ std::vector<Part<Float>> Shapes(const ModelConfig& config,
 // Fills in the runs of Shapes(). `memory`: the block of a CrossMemory.
 template <typename Float, typename Sequence>
 void Locate(Sequence& sequence, Float* memory,
-            std::vector<Part<Float>>& parts) {
+            std::vector<FilePart<Float>>& parts) {
   const StateLayout& layout = sequence.layout();
   size_t next = 0;
   for (size_t i = 0; i < layout.layers.size(); ++i) {
@@ -185,7 +185,7 @@ Facts ReadFacts(const Metadata& metadata, const StateLayout& layout,
 
 // Throws unless the file holds exactly these parts.
 void CheckParts(const SafetensorsFile& file, const std::string& path,
-                const std::vector<Part<float>>& parts) {
+                const std::vector<FilePart<float>>& parts) {
   for (const auto& part : parts) {
     const TensorEntry* entry = file.Find(part.name);
     const std::string where = StrCat(path, ": tensor ", part.name);
@@ -210,7 +210,7 @@ void CheckParts(const SafetensorsFile& file, const std::string& path,
 // Reads checked parts into their places. The copy is what is hashed and
 // checked, so that a change of the file in the meantime is found.
 uint64_t ReadParts(const SafetensorsFile& file, const std::string& path,
-                   const std::vector<Part<float>>& parts, uint64_t hash) {
+                   const std::vector<FilePart<float>>& parts, uint64_t hash) {
   for (const auto& part : parts) {
     std::vector<float> values(part.floats());
     file.ReadF32(*file.Find(part.name), values.data());
