@@ -151,7 +151,7 @@ def test_page_of_one_kind_and_of_both(tmp_path, kinds):
 def test_page_says_how_many_pairs_are_recalled(tmp_path, linear, count, told):
     page = EXPERIMENT.page(result(linear=linear), Figures(tmp_path, "recall"))
     assert f"that is {count} pairs: {told}" in page.agrees
-    assert ("need only score highest" in page.agrees) == (count != "16.0")
+    assert ("only has to score highest" in page.agrees) == (count != "16.0")
     assert "More pairs than the 64 columns of d_key 64 were not measured." in page.agrees
     assert "each on one thread" in page.sections[1].parts[-1].note
 
