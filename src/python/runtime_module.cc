@@ -78,19 +78,18 @@ class PyModel {
   PyModel(const Bytes& dir, const std::string& weights, int threads,
           bool use_mmap)
       : loaded_(Open(Path(dir), weights, threads, use_mmap)) {}
-  // The references below are to this object's own members.
-  PyModel(const PyModel&) = delete;
-  PyModel& operator=(const PyModel&) = delete;
 
-  const Model& model() const { return model_; }
-  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const Model& model() const { return loaded_.model; }
+  const Tokenizer& tokenizer() const { return loaded_.tokenizer; }
   // Floats in a row of logits.
-  size_t outputs() const { return static_cast<size_t>(model_.n_outputs()); }
+  size_t outputs() const {
+    return static_cast<size_t>(loaded_.model.n_outputs());
+  }
 
   NewArray<float, 1> Prefill(State& state, const Tokens& tokens) const {
     NewArray<float, 1> logits({outputs()});
     Interruptible([&](const StopCheck& stop) {
-      model_.Prefill(state, tokens.Flat(), logits.data(), stop);
+      loaded_.model.Prefill(state, tokens.Flat(), logits.data(), stop);
     });
     return logits;
   }
@@ -98,7 +97,7 @@ class PyModel {
   NewArray<float, 2> Score(State& state, const Tokens& tokens) const {
     NewArray<float, 2> logits({tokens.shape(0), outputs()});
     Interruptible([&](const StopCheck& stop) {
-      model_.Score(state, tokens.Flat(), logits.data(), stop);
+      loaded_.model.Score(state, tokens.Flat(), logits.data(), stop);
     });
     return logits;
   }
@@ -120,10 +119,10 @@ class PyModel {
     }
     // A short call is over before the states that a stop would need are kept.
     constexpr int64_t kLong = 100'000'000;  // products of a weight, 10 ms
-    const bool is_long =
-        static_cast<int64_t>(jobs.size()) > kLong / (model_.parameters() + 1);
+    const bool is_long = static_cast<int64_t>(jobs.size()) >
+                         kLong / (loaded_.model.parameters() + 1);
     Interruptible([&](const StopCheck& stop) {
-      model_.StepBatch(jobs, is_long ? stop : StopCheck());
+      loaded_.model.StepBatch(jobs, is_long ? stop : StopCheck());
     });
     return logits;
   }
@@ -131,7 +130,7 @@ class PyModel {
   State EncodeSource(const Tokens& source) const {
     std::optional<State> state;
     Interruptible([&](const StopCheck& stop) {
-      state.emplace(model_.Encode(source.Flat(), stop));
+      state.emplace(loaded_.model.Encode(source.Flat(), stop));
     });
     return std::move(*state);
   }
@@ -139,13 +138,13 @@ class PyModel {
   void SaveState(const State& state, const Bytes& name) const {
     const std::string path = Path(name);
     const Unlocked unlocked;
-    tarn::SaveState(model_, state, path);
+    tarn::SaveState(loaded_.model, state, path);
   }
 
   State LoadState(const Bytes& name) const {
     const std::string path = Path(name);
     const Unlocked unlocked;
-    return tarn::LoadState(model_, path).Take();
+    return tarn::LoadState(loaded_.model, path).Take();
   }
 
   // The best hypotheses of every start, which stays as it is.
@@ -156,12 +155,12 @@ class PyModel {
     options.beam = beam;
     options.max_tokens = max_tokens;
     options.length_penalty = length_penalty;
-    options = TargetBeam(tokenizer_, options);
+    options = TargetBeam(loaded_.tokenizer, options);
     std::vector<std::vector<Hypothesis>> found;
     Interruptible([&](const StopCheck& stop) {
       std::vector<State> copies;  // a source's keys and values stay shared
       for (const State* start : starts) copies.push_back(start->Clone());
-      found = tarn::BeamSearch(model_, copies, options, stop);
+      found = tarn::BeamSearch(loaded_.model, copies, options, stop);
     });
     std::vector<std::vector<Found>> rows(found.size());
     for (size_t i = 0; i < found.size(); ++i) {
@@ -174,12 +173,12 @@ class PyModel {
   }
 
   NewArray<float, 2> Classify(const std::vector<Tokens>& sequences) const {
-    const size_t classes = model_.labels().size();
+    const size_t classes = loaded_.model.labels().size();
     NewArray<float, 2> logits({sequences.size(), classes});
     std::vector<std::span<const int32_t>> views;
     for (const Tokens& tokens : sequences) views.push_back(tokens.Flat());
     Interruptible([&](const StopCheck& stop) {
-      model_.ClassifyBatch(views, logits.data(), stop);
+      loaded_.model.ClassifyBatch(views, logits.data(), stop);
     });
     return logits;
   }
@@ -188,7 +187,7 @@ class PyModel {
   NewArray<uint8_t, 2> DrawImages(const Images& given, int64_t samples,
                                   double temperature, uint64_t seed,
                                   int64_t batch) const {
-    const ImageShape shape(model_.config());
+    const ImageShape shape(loaded_.model.config());
     const auto starts = static_cast<int64_t>(given.shape(0));
     const ImageOptions options{samples, temperature, seed, batch};
     // Checked before memory is allocated for the images; the sizes are checked
@@ -201,7 +200,8 @@ class PyModel {
     NewArray<uint8_t, 2> images({static_cast<size_t>(starts * samples),
                                  static_cast<size_t>(shape.bytes())});
     Interruptible([&](const StopCheck&) {
-      tarn::DrawImages(model_, given.Flat(), starts, options, images.data(),
+      tarn::DrawImages(loaded_.model, given.Flat(), starts, options,
+                       images.data(),
                        [](int64_t, int64_t) { return !Interrupted(); });
     });
     return images;
@@ -211,20 +211,20 @@ class PyModel {
   NewArray<double, 1> ScoreImages(const Images& images, int64_t from) const {
     NewArray<double, 1> nats({images.shape(0)});
     Interruptible([&](const StopCheck&) {
-      tarn::ScoreImages(model_, images.Flat(), from, nats.data(),
+      tarn::ScoreImages(loaded_.model, images.Flat(), from, nats.data(),
                         [](int64_t, int64_t) { return !Interrupted(); });
     });
     return nats;
   }
 
   std::vector<int32_t> Encode(const Bytes& text) const {
-    return tokenizer_.Encode(text.text).Take();
+    return loaded_.tokenizer.Encode(text.text).Take();
   }
 
   NewBytes Decode(const Tokens& tokens) const {
     NewBytes bytes;
     for (const int32_t token : tokens.Flat()) {
-      tokenizer_.Decode(token, bytes.text);
+      loaded_.tokenizer.Decode(token, bytes.text);
     }
     return bytes;
   }
@@ -239,8 +239,6 @@ class PyModel {
   }
 
   LoadedModel loaded_;
-  const Model& model_ = loaded_.model;
-  const Tokenizer& tokenizer_ = loaded_.tokenizer;
 };
 
 // A text as it grows, for Python's generator. Its model and state are kept

@@ -70,7 +70,8 @@ int Classify(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   const LoadedModel opened = OpenModelDirectory(
-      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
+      flags.dir,
+      {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (opened.model.config().arch != Arch::kEncoder) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir,

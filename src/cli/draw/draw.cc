@@ -247,7 +247,8 @@ int Draw(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckUsage(parser, flags);
   const LoadedModel opened = OpenModelDirectory(
-      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
+      flags.dir,
+      {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (opened.model.config().task != Task::kImage) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want an image model, got one of task ",

@@ -241,7 +241,8 @@ int Eval(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   const LoadedModel opened = OpenModelDirectory(
-      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
+      flags.dir,
+      {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,

@@ -171,7 +171,7 @@ int EvalClassifier(const LoadedModel& opened, const PairFlags& flags) {
     wanted.push_back(found->second);
     if (batch.size() == flags.batch) run();
     progress.Update(source.done(), StrCat(examples, " examples, accuracy ",
-                                               Share(right, examples)));
+                                          Share(right, examples)));
   }
   run();
   if (examples == 0 && PendingSignal() == 0) NoExamples(flags.file);

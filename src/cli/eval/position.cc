@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
-#include "cli/eval/run.h"
 #include "cli/console/output.h"
-#include "cli/eval/position_figures.h"
 #include "cli/console/signals.h"
 #include "cli/console/token_file.h"
+#include "cli/eval/position_figures.h"
+#include "cli/eval/run.h"
 #include "core/text.h"
 
 namespace tarn::cli {

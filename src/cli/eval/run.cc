@@ -34,8 +34,8 @@ void Scorer::Feed(std::span<const int32_t> tokens, const Sink& sink) {
   while (!tokens.empty()) {
     if (state_.position() == model_.max_tokens()) StartWindow();
     const int64_t room = model_.max_tokens() - state_.position();
-    const size_t count = std::min(
-        tokens.size(), static_cast<size_t>(std::min(block_, room)));
+    const size_t count =
+        std::min(tokens.size(), static_cast<size_t>(std::min(block_, room)));
     FeedBlock(tokens.first(count), sink);
     tokens = tokens.subspan(count);
   }

@@ -180,7 +180,8 @@ int Generate(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.generate.sampler);
   const LoadedModel opened = OpenModelDirectory(
-      flags.dir, {ParseWeightType("--weights", flags.weights), flags.threads, true});
+      flags.dir,
+      {ParseWeightType("--weights", flags.weights), flags.threads, true});
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
     throw ExitError(kExitBadModel,

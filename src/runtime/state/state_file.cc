@@ -10,9 +10,9 @@
 #include "config/identity.h"
 #include "core/hash.h"
 #include "core/text.h"
-#include "runtime/state/float_runs.h"
 #include "runtime/model/impl.h"
 #include "runtime/model/supported.h"
+#include "runtime/state/float_runs.h"
 
 namespace tarn {
 namespace {
@@ -64,7 +64,8 @@ struct FilePart {
 // its first axis, as in memory.
 template <typename Float>
 std::vector<FilePart<Float>> Shapes(const ModelConfig& config,
-                                const StateLayout& layout, const Facts& facts) {
+                                    const StateLayout& layout,
+                                    const Facts& facts) {
   std::vector<FilePart<Float>> parts;
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     for (const StatePlace& place : layout.layers[i]) {
@@ -78,12 +79,11 @@ std::vector<FilePart<Float>> Shapes(const ModelConfig& config,
   }
   if (facts.has_logits) parts.push_back({"logits", {layout.outputs}, 0.0f, {}});
   if (facts.source_len >= 0) {
-    parts.push_back(
-        {"memory",
-         {DecoderLayers(config), config.n_heads,
-          CrossMemory::HeadFloats(config, facts.source_len)},
-         0.0f,
-         {}});
+    parts.push_back({"memory",
+                     {DecoderLayers(config), config.n_heads,
+                      CrossMemory::HeadFloats(config, facts.source_len)},
+                     0.0f,
+                     {}});
   }
   return parts;
 }
@@ -99,9 +99,8 @@ void Locate(Sequence& sequence, Float* memory,
       const int64_t layer = static_cast<int64_t>(i);
       const int64_t tensor = static_cast<int64_t>(t);
       for (int64_t row = 0; row < layout.layers[i][t].rows; ++row) {
-        parts[next].runs.push_back(
-            row == 0 ? sequence.Tensor(layer, tensor)
-                     : sequence.Row(layer, tensor, row));
+        parts[next].runs.push_back(row == 0 ? sequence.Tensor(layer, tensor)
+                                            : sequence.Row(layer, tensor, row));
       }
     }
   }
@@ -114,10 +113,9 @@ void Locate(Sequence& sequence, Float* memory,
 // The first number that is neither finite nor the one a part begins with; -1
 // when there is none.
 int64_t FirstNotFinite(const std::vector<float>& values, float initial) {
-  const auto found =
-      std::find_if(values.begin(), values.end(), [initial](float x) {
-        return !std::isfinite(x) && x != initial;
-      });
+  const auto found = std::find_if(
+      values.begin(), values.end(),
+      [initial](float x) { return !std::isfinite(x) && x != initial; });
   return found == values.end() ? -1 : found - values.begin();
 }
 
@@ -275,7 +273,8 @@ void SaveState(const Model& model, const State& state,
     for (const float* run : parts[i].runs) {
       dense[i].insert(dense[i].end(), run, run + parts[i].run_floats());
     }
-    if (const int64_t at = FirstNotFinite(dense[i], parts[i].initial); at >= 0) {
+    if (const int64_t at = FirstNotFinite(dense[i], parts[i].initial);
+        at >= 0) {
       throw NumericError(StrCat("SaveState: ", parts[i].name, "[", at, "]"),
                          "a finite number",
                          StrCat(dense[i][static_cast<size_t>(at)]));
