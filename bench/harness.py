@@ -106,8 +106,12 @@ def _calibrate(side):
     return count, wall * count
 
 
+# A median of fewer says little.
+LEAST_REPEATS = 5
+
+
 def interleave(sides, repeats, budget=60.0):
-    """{name: Samples}; fewer repeats (at least 3) when `budget` seconds pass."""
+    """{name: Samples}; fewer repeats, at least LEAST_REPEATS, when `budget` seconds pass."""
     plan, results = {}, {}
     for side in sides:
         settle()
@@ -115,7 +119,7 @@ def interleave(sides, repeats, budget=60.0):
         results[side.name] = Samples([], [], plan[side.name][0])
     start = time.perf_counter()
     for repeat in range(repeats):
-        if repeat >= 3 and time.perf_counter() - start > budget:
+        if repeat >= LEAST_REPEATS and time.perf_counter() - start > budget:
             break
         for side in sides:
             count, seconds = plan[side.name]
