@@ -1,9 +1,52 @@
 #include "kernels/positions/positions.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
+#include "core/error.h"
+
 namespace tarn {
+namespace {
+
+double HighTurns(const RotaryScaling& scaling) {
+  if (scaling.high > 0) return scaling.high;
+  return scaling.kind == RotaryScalingKind::kYarn ? 32.0 : 4.0;
+}
+
+void StretchLlama3(int64_t pairs, const RotaryScaling& s, double* frequencies) {
+  const double high = HighTurns(s);
+  for (int64_t i = 0; i < pairs; ++i) {
+    const double f = frequencies[i];
+    const double turns =
+        static_cast<double>(s.original_positions) * f / (2 * std::numbers::pi);
+    const double kept = std::clamp((turns - s.low) / (high - s.low), 0.0, 1.0);
+    frequencies[i] = (1 - kept) * (f / s.factor) + kept * f;
+  }
+}
+
+void StretchYarn(int64_t d_key, double base, const RotaryScaling& s,
+                 double* frequencies) {
+  const auto pair_at = [&](double turns) {
+    return static_cast<double>(d_key) *
+           std::log(static_cast<double>(s.original_positions) /
+                    (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(base));
+  };
+  double first = pair_at(HighTurns(s)), last = pair_at(s.low);
+  if (s.truncate) first = std::floor(first), last = std::ceil(last);
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(d_key - 1));
+  if (first == last) last += 0.001;  // a ramp needs a width
+  for (int64_t i = 0; i < d_key / 2; ++i) {
+    const double r =
+        std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
+    frequencies[i] = (1 - r) * frequencies[i] + r * (frequencies[i] / s.factor);
+  }
+}
+
+}  // namespace
 
 void SinusoidalPeriods(int64_t width, double* periods) {
   for (int64_t i = 0; i < width; i += 2) {
@@ -18,6 +61,55 @@ void RotaryFrequencies(int64_t d_key, double base, double* frequencies) {
         -2.0 * static_cast<double>(i) / static_cast<double>(d_key);
     frequencies[i] = std::pow(base, exponent);
   }
+}
+
+void RotaryFrequencies(int64_t d_key, double base, const RotaryScaling& scaling,
+                       double* frequencies) {
+  RotaryFrequencies(d_key, base, frequencies);
+  switch (scaling.kind) {
+    case RotaryScalingKind::kNone:
+      return;
+    case RotaryScalingKind::kLinear:
+      for (int64_t i = 0; i < d_key / 2; ++i) frequencies[i] /= scaling.factor;
+      return;
+    case RotaryScalingKind::kLlama3:
+      return StretchLlama3(d_key / 2, scaling, frequencies);
+    case RotaryScalingKind::kYarn:
+      return StretchYarn(d_key, base, scaling, frequencies);
+  }
+}
+
+double RotaryMagnitude(const RotaryScaling& scaling) {
+  if (scaling.kind != RotaryScalingKind::kYarn) return 1.0;
+  if (scaling.magnitude > 0) return scaling.magnitude;
+  return scaling.factor <= 1 ? 1.0 : 0.1 * std::log(scaling.factor) + 1.0;
+}
+
+void CheckRotaryScaling(const char* where, double base,
+                        const RotaryScaling& s) {
+  const auto refuse = [&](const char* name, const std::string& wanted,
+                          double given) {
+    throw ArgumentError(StrCat(where, name), wanted, StrCat(given));
+  };
+  if (s.kind == RotaryScalingKind::kNone) return;
+  // Written so that NaN is refused.
+  if (!(s.factor >= 1 && std::isfinite(s.factor))) {
+    refuse("factor", "1 or more", s.factor);
+  }
+  if (s.kind == RotaryScalingKind::kLinear) return;
+  if (s.original_positions < 1) {
+    refuse("original_positions", "1 or more",
+           static_cast<double>(s.original_positions));
+  }
+  if (!(s.low > 0 && s.low < HighTurns(s) && std::isfinite(HighTurns(s)))) {
+    refuse("low", StrCat("a number between 0 and high = ", HighTurns(s)),
+           s.low);
+  }
+  if (s.kind == RotaryScalingKind::kLlama3) return;
+  if (!(s.magnitude >= 0 && std::isfinite(s.magnitude))) {
+    refuse("magnitude", "0 or more", s.magnitude);
+  }
+  if (!(base > 1)) refuse("base", "more than 1", base);
 }
 
 void SinusoidalRow(int64_t position, int64_t width, const double* periods,
@@ -36,11 +128,11 @@ void SinusoidalRow(int64_t position, int64_t width, float* out) {
 }
 
 void RotaryRow(int64_t position, int64_t d_key, const double* frequencies,
-               float* cos, float* sin) {
+               float* cos, float* sin, double magnitude) {
   for (int64_t i = 0; i < d_key / 2; ++i) {
     const double angle = static_cast<double>(position) * frequencies[i];
-    cos[i] = static_cast<float>(std::cos(angle));
-    sin[i] = static_cast<float>(std::sin(angle));
+    cos[i] = static_cast<float>(magnitude * std::cos(angle));
+    sin[i] = static_cast<float>(magnitude * std::sin(angle));
   }
 }
 

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include "core/error.h"
 
 namespace tarn {
 namespace {
@@ -63,6 +66,88 @@ TEST(Rotary, MatchesTheFormulaAndStaysOnTheCircle) {
       }
     }
   }
+}
+
+// Oracles in long double; transformers' own numbers are held by
+// tests/python/operators/test_rotary_scaling.py.
+long double Stretched(int64_t i, int64_t d_key, long double base,
+                      const RotaryScaling& s) {
+  const long double f = Angle(1, base, 2.0L * i / d_key);
+  const long double pi = std::acos(-1.0L);
+  const long double length = s.original_positions, short_f = f / s.factor;
+  if (s.kind == RotaryScalingKind::kLinear) return short_f;
+  if (s.kind == RotaryScalingKind::kLlama3) {
+    const long double wave = 2 * pi / f, high = s.high > 0 ? s.high : 4;
+    if (wave > length / s.low) return short_f;
+    if (wave < length / high) return f;
+    const long double smooth = (length / wave - s.low) / (high - s.low);
+    return (1 - smooth) * short_f + smooth * f;
+  }
+  const auto find = [&](long double turns) {
+    return d_key * std::log(length / (2 * pi * turns)) / (2 * std::log(base));
+  };
+  long double a = find(s.high > 0 ? s.high : 32), b = find(s.low);
+  if (s.truncate) a = std::floor(a), b = std::ceil(b);
+  a = std::max(a, 0.0L);
+  b = std::min(b, static_cast<long double>(d_key - 1));
+  if (i <= a) return f;
+  if (i >= b) return short_f;
+  return f + (i - a) / (b - a) * (short_f - f);
+}
+
+TEST(RotaryScaling, MatchesTheFormulas) {
+  using enum RotaryScalingKind;
+  for (const RotaryScaling& s :
+       std::vector<RotaryScaling>{{kLinear, 4},
+                                  {kLlama3, 8, 8192},
+                                  {kLlama3, 32, 512, 2, 16},
+                                  {kYarn, 4, 4096},
+                                  {kYarn, 40, 4096, 1, 32, 1.25, false},
+                                  {kYarn, 16, 64, 2, 8}}) {
+    for (const int64_t d_key : {2, 6, 64, 128}) {
+      for (const double base : {10000.0, 500000.0}) {
+        std::vector<double> got(d_key / 2);
+        CheckRotaryScaling("", base, s);
+        RotaryFrequencies(d_key, base, s, got.data());
+        for (int64_t i = 0; i < d_key / 2; ++i) {
+          const auto want = static_cast<double>(Stretched(i, d_key, base, s));
+          EXPECT_NEAR(got[i], want, 1e-12 * want) << d_key << " pair " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(RotaryScaling, YarnStretchesCosinesAndSines) {
+  RotaryScaling s = {RotaryScalingKind::kYarn, 4, 4096};
+  EXPECT_DOUBLE_EQ(RotaryMagnitude(s), 0.1 * std::log(4.0) + 1);
+  s.magnitude = 1.5;
+  EXPECT_EQ(RotaryMagnitude(s), 1.5);
+  double frequency;
+  RotaryFrequencies(2, 10000, s, &frequency);
+  float cos, sin;
+  RotaryRow(3, 2, &frequency, &cos, &sin, RotaryMagnitude(s));
+  EXPECT_NEAR(std::hypot(cos, sin), 1.5, 1e-6);
+  s.kind = RotaryScalingKind::kLinear;
+  EXPECT_EQ(RotaryMagnitude(s), 1.0);
+}
+
+TEST(RotaryScaling, RefusesNumbersOutOfRange) {
+  using enum RotaryScalingKind;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CheckRotaryScaling("", 1.0, {kNone, -1});
+  for (const RotaryScaling& s :
+       std::vector<RotaryScaling>{{kLinear, 0.5},
+                                  {kLinear, nan},
+                                  {kLlama3, 8, 0},
+                                  {kLlama3, 8, 64, 4},
+                                  {kLlama3, 8, 64, 0},
+                                  {kYarn, 8, 64, 40},
+                                  {kYarn, 8, 64, nan},
+                                  {kYarn, 8, 64, 1, 32, -1}}) {
+    EXPECT_THROW(CheckRotaryScaling("", 10000, s), ArgumentError);
+  }
+  EXPECT_THROW(CheckRotaryScaling("", 1.0, {kYarn, 8, 64}), ArgumentError);
 }
 
 // The property that rotary positions exist for: the product of two turned rows

@@ -49,6 +49,10 @@ inline KeyRange AllowedKeys(const BlockedAttentionOptions& options, int64_t i,
     begin = std::max(begin, i - context / 2);
     end = std::min(end, i + (context + 1) / 2);
   }
+  if (options.window > 0) {
+    begin = std::max(begin, i + std::clamp(options.causal_offset, -kFar, kFar) -
+                                std::min(options.window, kFar) + 1);
+  }
   end = std::max(end, begin);
   return {begin, end};
 }
@@ -122,11 +126,13 @@ struct BlockLayout {
   int64_t queries, queries_t, keys, values, scores_t, out, range_begin,
       range_end, kept, row_max, row_sum, correction, plane, plane_t, factors,
       factors_t;
-  int64_t grad_out, grad_out_t, grad_scores_t, grad_queries, delta, grad_keys,
-      grad_values;
+  int64_t grad_out, grad_out_t, grad_scores_t, slopes_t, grad_queries, delta,
+      grad_keys, grad_values;
+  bool backward;
   int64_t total;
 
-  BlockLayout(const BlockedAttentionInputs& in, bool backward) {
+  BlockLayout(const BlockedAttentionInputs& in, bool with_gradient)
+      : backward(with_gradient) {
     key = PadRow(in.keys.size[3]);
     value = PadRow(in.values.size[3]);
     const int64_t key_rows =
@@ -152,6 +158,7 @@ struct BlockLayout {
     grad_out = plan.Take(on * kQueryBlock * value);
     grad_out_t = plan.Take(on * kQueryBlock * value);
     grad_scores_t = plan.Take(on * kKeyBlock * kQueryBlock);
+    slopes_t = plan.Take(on * kKeyBlock * kQueryBlock);
     grad_queries = plan.Take(on * kQueryBlock * key);
     delta = plan.Take(on * kQueryBlock);
     grad_keys = plan.Take(on * key_rows * key);

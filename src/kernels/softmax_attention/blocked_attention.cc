@@ -1,6 +1,7 @@
 // Forward pass. For each block of keys, with m, l, O of the blocks before it:
 //   m' = max(m, max_j s_ij);  c = exp(m - m');  p_ij = exp(s_ij - m')
 //   l' = c l + sum_j p_ij;  O' = c O + sum_j f_ij p_ij v_j;  o = O / l
+// Before the first block m = -infinity and l = 0 or, with a sink t, m = t, l = 1.
 #include "kernels/softmax_attention/blocked_attention.h"
 
 #include <algorithm>
@@ -81,8 +82,10 @@ static void ForwardQueryBlock(const BlockedCall& call,
   const BlockLayout at(*call.in, /*backward=*/false);
   QueryBlock q = QueriesAt(call, batch, head, block);
   LoadQueries(call, at, q, w);
-  std::fill_n(w + at.row_max, kQueryBlock, kLowest);
-  std::fill_n(w + at.row_sum, kQueryBlock, 0.0f);
+  const float sink = call.in->sinks == nullptr ? kHidden : call.in->sinks[head];
+  const bool none = sink == kHidden;  // a NaN reaches every row
+  std::fill_n(w + at.row_max, kQueryBlock, none ? kLowest : sink);
+  std::fill_n(w + at.row_sum, kQueryBlock, none ? 0.0f : 1.0f);
   std::fill_n(w + at.out, kQueryBlock * at.value, 0.0f);
   int64_t drawn = -1;
   for (int64_t b = q.keys.begin / kKeyBlock; b * kKeyBlock < q.keys.end; ++b) {

@@ -2,6 +2,9 @@
 // outlives its block.
 //   s_ij = scale q_i . k_j + bias_ij;  p_ij = softmax over A(i);
 //   o_i = sum_{j in A(i)} f_ij p_ij v_j,  f: factors of dropout
+// With a soft cap c (Gemma 2, arXiv 2408.00118), s_ij = c tanh(scale q_i . k_j /
+// c) + bias_ij. With sinks (gpt-oss, arXiv 2508.10925), a score t_h of each head
+// joins the sum of p, and no value belongs to it: a row's p sum to less than 1.
 // A(i): the keys that every given mask allows. Blocks keep a running maximum
 // and sum for each query (Milakov and Gimelshein 2018, arXiv 1805.02867; as a
 // kernel Dao et al. 2022, arXiv 2205.14135); the gradient recomputes the
@@ -26,6 +29,9 @@ struct BlockedAttentionOptions {
   int64_t causal_offset = 0;  // causal: j <= i + offset
   // c > 0: i - floor(c / 2) <= j < i + floor((c + 1) / 2) only; 0: every key.
   int64_t local_context = 0;
+  // w > 0, causal only: the last w keys, j > i + offset - w; 0: every key.
+  int64_t window = 0;
+  float softcap = 0.0f;  // c; 0: none
   // Element (b, h, i, j) of [B, H, T, S] is element j of row (b H + h) T + i.
   DropoutOptions dropout;
 };
@@ -45,13 +51,14 @@ struct BlockedAttentionInputs {
   const int64_t* key_lengths = nullptr;  // [B], keys kept at the front
   ScorePlane<uint8_t> mask;              // non-zero = keep
   ScorePlane<float> bias;                // -infinity hides a pair, like a mask
+  const float* sinks = nullptr;          // [H]; -infinity: none for that head
 };
 
 /// Written, never read. Must not overlap inputs.
 struct BlockedAttentionOutputs {
   TensorView out;  // [B, T, H, V]; 0 where A(i) is empty
-  // [B, H, T, 2] dense: max_j s_ij and sum_j exp(s_ij - max), for the gradient;
-  // may be null.
+  // [B, H, T, 2] dense: max_j s_ij and sum_j exp(s_ij - max), the sink among
+  // them, for the gradient; may be null.
   float* statistics = nullptr;
 };
 
@@ -65,6 +72,7 @@ struct BlockedAttentionGradients {
   // the sum over that axis is wanted.
   float* grad_bias = nullptr;
   int64_t bias_size[4] = {1, 1, 1, 1};
+  float* grad_sinks = nullptr;  // [B, H] dense: each batch row's part, or null
 };
 
 /// Throws ShapeError, DTypeError or ArgumentError naming the argument; reads no

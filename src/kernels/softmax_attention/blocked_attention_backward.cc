@@ -3,6 +3,8 @@
 //   delta_i = g_i . o_i;  dv_j = sum_i f_ij p_ij g_i
 //   ds_ij = p_ij (f_ij g_i . v_j - delta_i)
 //   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i;  dbias = ds
+// With a soft cap, dq and dk take ds_ij (1 - tanh^2) for ds_ij. With a sink t,
+//   dt = -sum_i exp(t - m_i) / l_i delta_i
 // (Dao et al. 2022, arXiv 2205.14135, appendix B.2, including dropout.)
 #include <algorithm>
 #include <cstdint>
@@ -119,6 +121,39 @@ static bool PairGradients(const BlockedCall& call, const BlockLayout& at,
   return true;
 }
 
+// ds through the soft cap. Selected: hidden pairs may have any slope.
+static HWY_NOINLINE void ThroughCap(const BlockLayout& at, const QueryBlock& q,
+                                    const KeyBlock& k, float* w) {
+  const DF d;
+  for (int64_t j = k.begin; j < k.end; ++j) {
+    for (int64_t i = 0; i < q.lanes; i += kLanes) {
+      const int64_t pair = j * kQueryBlock + i;
+      const VF grad = hn::LoadU(d, w + at.grad_scores_t + pair);
+      const VF slope = hn::LoadU(d, w + at.slopes_t + pair);
+      hn::StoreU(
+          hn::IfThenZeroElse(hn::Eq(grad, hn::Zero(d)), hn::Mul(grad, slope)),
+          d, w + at.grad_scores_t + pair);
+    }
+  }
+}
+
+// The part of a block of queries in the gradient of their head's sink.
+static float SinkGradient(const BlockLayout& at, float sink, const float* w) {
+  const DF d;
+  const VF t = hn::Set(d, sink);
+  VF sum = hn::Zero(d);
+  for (int64_t i = 0; i < kQueryBlock; i += kLanes) {
+    const VF inverse = hn::LoadU(d, w + at.row_sum + i);
+    const VF p = hn::Mul(
+        ExpOfScore(hn::Sub(t, hn::LoadU(d, w + at.row_max + i))), inverse);
+    // Selected: a row that contributes nothing may hold anything.
+    sum = hn::Add(
+        sum, hn::IfThenZeroElse(hn::Eq(inverse, hn::Zero(d)),
+                                hn::Mul(p, hn::LoadU(d, w + at.delta + i))));
+  }
+  return -hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
 // Adds a pair's part to dq (of the block), dk and dv (of the whole sequence).
 static void AddPair(const BlockLayout& at, const QueryBlock& q,
                     const KeyBlock& k, float* w) {
@@ -144,15 +179,21 @@ static void BackwardHead(const BlockedCall& call,
                          int64_t head, float* w) {
   const BlockLayout at(*call.in, /*backward=*/true);
   std::fill(w + at.grad_keys, w + at.total, 0.0f);  // and grad_values
+  float sink_sum = 0.0f;
   for (int64_t block = 0; block < QueryBlocks(call); ++block) {
     QueryBlock q = QueriesAt(call, batch, head, block);
     LoadQuerySide(call, at, g, q, w);
     std::fill_n(w + at.grad_queries, kQueryBlock * at.key, 0.0f);
+    if (g.grad_sinks != nullptr) {
+      sink_sum += SinkGradient(at, call.in->sinks[head], w);
+    }
     int64_t drawn = -1;
     for (int64_t b = q.keys.begin / kKeyBlock; b * kKeyBlock < q.keys.end;
          ++b) {
       KeyBlock k;
-      if (PairGradients(call, at, q, b, drawn, k, w)) AddPair(at, q, k, w);
+      if (!PairGradients(call, at, q, b, drawn, k, w)) continue;
+      if (call.options->softcap > 0.0f) ThroughCap(at, q, k, w);
+      AddPair(at, q, k, w);
     }
     for (int64_t i = 0; i < q.rows; ++i) {
       float* row = w + at.grad_queries + i * at.key;
@@ -160,6 +201,9 @@ static void BackwardHead(const BlockedCall& call,
       StoreRow(DType::kF32, row, call.d_key(),
                g.grad_queries.Row(batch, q.first + i, head));
     }
+  }
+  if (g.grad_sinks != nullptr) {
+    g.grad_sinks[batch * call.heads() + head] = sink_sum;
   }
   for (int64_t j = 0; j < call.key_len(); ++j) {
     StoreRow(DType::kF32, w + at.grad_keys + j * at.key, call.d_key(),
@@ -258,6 +302,10 @@ void CheckGradients(const BlockedAttentionInputs& in,
       throw ShapeError(StrCat("softmax_attention_backward: bias axis ", axis),
                        StrCat("1 or ", whole[axis]), StrCat(size));
     }
+  }
+  if (g.grad_sinks != nullptr && in.sinks == nullptr) {
+    throw ArgumentError("softmax_attention_backward: grad_sinks",
+                        "null without sinks", "a pointer");
   }
 }
 

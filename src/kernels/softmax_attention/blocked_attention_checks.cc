@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "kernels/softmax_attention/blocked_attention.h"
@@ -65,6 +66,17 @@ void CheckBlockedAttention(const BlockedAttentionOptions& options,
     throw ArgumentError(StrCat(kOp, "local_context"),
                         "a positive number, or 0 for none",
                         StrCat(options.local_context));
+  }
+  if (options.window < 0 || (options.window > 0 && !options.causal)) {
+    throw ArgumentError(StrCat(kOp, "window"),
+                        "a positive number for causal attention, or 0 for none",
+                        StrCat(options.window));
+  }
+  // Written so that NaN is refused.
+  if (!(options.softcap >= 0.0f && std::isfinite(options.softcap))) {
+    throw ArgumentError(StrCat(kOp, "softcap"),
+                        "a positive number, or 0 for none",
+                        StrCat(options.softcap));
   }
   for (int64_t b = 0; in.key_lengths != nullptr && b < q[0]; ++b) {
     if (in.key_lengths[b] < 0 || in.key_lengths[b] > in.keys.size[1]) {

@@ -19,6 +19,7 @@ struct AttentionProblem {
   std::vector<uint8_t> mask;                  // [B, H, T, S]
   std::vector<uint8_t> key_mask;              // [B, S]
   std::vector<int64_t> key_lengths;           // [B]
+  std::vector<double> sinks;                  // [H]
 };
 
 struct AttentionAnswer {
@@ -29,6 +30,7 @@ AttentionAnswer SoftmaxAttention(const AttentionProblem& problem);
 
 struct AttentionGradient {
   std::vector<double> queries, keys, values, bias;  // as in the problem
+  std::vector<double> sinks;                        // [H]
 };
 AttentionGradient SoftmaxAttentionBackward(const AttentionProblem& problem,
                                            const std::vector<double>& grad_out);

@@ -13,8 +13,9 @@ namespace {
 // What is hidden may hold anything: the same bits as with zeros there, in the
 // forward pass and the gradient, whichever term hides it.
 TEST_P(BlockedAttentionTest, HiddenNaNHasNoInfluence) {
-  for (const int how : {0, 1, 2, 3, 4}) {
-    SCOPED_TRACE(how);
+  for (const int way : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+    SCOPED_TRACE(way);
+    const int how = way % 5;
     Kind kind;
     kind.seq_len = 100, kind.batch = 1;
     kind.options.causal = how == 0;
@@ -22,6 +23,8 @@ TEST_P(BlockedAttentionTest, HiddenNaNHasNoInfluence) {
     kind.mask = how == 2;
     kind.key_mask = how == 3;
     kind.bias = how == 4;
+    kind.sinks = way >= 5;
+    kind.options.softcap = way >= 5 ? 1.5f : 0.0f;
     AttentionProblem p = MakeAttention(kind, 3);
     // Keys from 80 on are hidden from queries before 20.
     for (int64_t h = 0; h < 2; ++h) {
@@ -136,7 +139,8 @@ TEST_P(BlockedAttentionTest, SameBitsForAnyNumberOfThreads) {
   Kind kind = Kinds().back();
   kind.batch = 3, kind.seq_len = 150, kind.options.scale = 0.4f;
   kind.options.dropout = {0.1, 2};
-  kind.bias = kind.key_mask = true;
+  kind.bias = kind.key_mask = kind.sinks = true;
+  kind.options.softcap = 1.5f;
   const AttentionProblem p = MakeAttention(kind, 8);
   std::mt19937_64 rng(3);
   const std::vector<double> grad = Floats(3 * 150 * 2 * 7, rng);
@@ -152,6 +156,7 @@ TEST_P(BlockedAttentionTest, SameBitsForAnyNumberOfThreads) {
     EXPECT_EQ(wanted.keys, got.keys);
     EXPECT_EQ(wanted.values, got.values);
     EXPECT_EQ(wanted.bias, got.bias);
+    EXPECT_EQ(wanted.sinks, got.sinks);
   }
 }
 
@@ -161,8 +166,11 @@ TEST_P(BlockedAttentionTest, SameBitsForAnyPaddingAndPlace) {
   Kind kind;
   kind.batch = 1, kind.seq_len = 90, kind.heads = 1;
   kind.options.scale = 0.5f;
-  for (const bool causal : {false, true}) {
+  for (const int form : {0, 1, 2}) {
+    const bool causal = form > 0;
     kind.options.causal = causal;
+    kind.options.window = form == 2 ? 70 : 0;
+    kind.options.softcap = form == 2 ? 1.5f : 0.0f;
     const AttentionProblem alone = MakeAttention(kind, 8);
     Kind wide = kind;
     wide.batch = 2, wide.seq_len = 201;

@@ -18,7 +18,8 @@ TEST(BlockedAttentionReference, GradientMatchesFiniteDifferences) {
   kind.options.scale = 0.7f;
   kind.options.local_context = 5;
   kind.options.dropout = {0.4, 3};
-  kind.bias = kind.key_mask = true;
+  kind.bias = kind.key_mask = kind.sinks = true;
+  kind.options.softcap = 0.8f;
   AttentionProblem p = MakeAttention(kind, 9);
   std::mt19937_64 rng(1);
   const std::vector<double> grad = Random(4 * 2 * 3, rng);
@@ -45,6 +46,7 @@ TEST(BlockedAttentionReference, GradientMatchesFiniteDifferences) {
   check(p.keys, g.keys, "keys");
   check(p.values, g.values, "values");
   check(p.bias, g.bias, "bias");
+  check(p.sinks, g.sinks, "sinks");
 }
 
 TEST_P(BlockedAttentionTest, MatchesTheDoubleReference) {
@@ -55,6 +57,8 @@ TEST_P(BlockedAttentionTest, MatchesTheDoubleReference) {
     SCOPED_TRACE(::testing::Message()
                  << "T " << p.seq_len << " S " << p.key_len << " causal "
                  << p.options.causal << " context " << p.options.local_context
+                 << " window " << p.options.window << " cap "
+                 << p.options.softcap << " sinks " << !p.sinks.empty()
                  << " case " << seed);
     KernelCall run(p);
     const double forward =
@@ -70,7 +74,7 @@ TEST_P(BlockedAttentionTest, MatchesTheDoubleReference) {
     for (const double difference :
          {Difference(want.queries, got.queries),
           Difference(want.keys, got.keys), Difference(want.values, got.values),
-          Difference(want.bias, got.bias)}) {
+          Difference(want.bias, got.bias), Difference(want.sinks, got.sinks)}) {
       EXPECT_LT(difference, 4e-6);
       worst_gradient = std::max(worst_gradient, difference);
     }
@@ -172,6 +176,14 @@ TEST(BlockedAttentionErrors, NameTheArgument) {
   p.options.local_context = -1;
   EXPECT_THROW(KernelCall(p).Forward(serial), ArgumentError);
   p.options.local_context = 0;
+  p.options.window = 3;  // not causal
+  EXPECT_THROW(KernelCall(p).Forward(serial), ArgumentError);
+  p.options.window = 0;
+  for (const float cap : {-1.0f, NAN, INFINITY}) {
+    p.options.softcap = cap;
+    EXPECT_THROW(KernelCall(p).Forward(serial), ArgumentError);
+  }
+  p.options.softcap = 0;
   p.options.dropout.probability = 1.0;
   EXPECT_THROW(KernelCall(p).Forward(serial), ArgumentError);
   float row[64] = {};

@@ -19,6 +19,7 @@
 #include "hwy/highway.h"
 #include "kernels/dropout/dropout-inl.h"
 #include "kernels/softmax_attention/block_geometry.h"
+#include "kernels/softmax_attention/cap-inl.h"
 #include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -166,6 +167,30 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void DotRows(const float* a, int64_t ld,
   });
 }
 
+// scores_t = c tanh(scores_t / c); for the gradient also the slope of that,
+// 1 - tanh^2.
+HWY_MAYBE_UNUSED static HWY_NOINLINE void CapScores(const BlockedCall& call,
+                                                    const BlockLayout& at,
+                                                    const QueryBlock& q,
+                                                    const KeyBlock& k,
+                                                    float* w) {
+  const DF d;
+  const float cap = call.options->softcap;
+  const VF size = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  for (int64_t j = k.begin; j < k.end; ++j) {
+    for (int64_t i = 0; i < q.lanes; i += kLanes) {
+      const int64_t pair = j * kQueryBlock + i;
+      const VF t = TanhOfScore(
+          hn::Mul(hn::LoadU(d, w + at.scores_t + pair), inverse));
+      hn::StoreU(hn::Mul(size, t), d, w + at.scores_t + pair);
+      if (at.backward) {
+        hn::StoreU(hn::NegMulAdd(t, t, hn::Set(d, 1.0f)), d,
+                   w + at.slopes_t + pair);
+      }
+    }
+  }
+}
+
 // scores_t = K (scale Q)^T + bias, hidden pairs -infinity whatever they held.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void MaskedScores(const BlockedCall& call,
                                                        const BlockLayout& at,
@@ -176,6 +201,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void MaskedScores(const BlockedCall& call,
   const VF hidden = hn::Set(d, kHidden);
   DotRows(w + at.keys, at.key, w + at.queries_t, call.d_key(), q, k,
           w + at.scores_t);
+  if (call.options->softcap > 0.0f) CapScores(call, at, q, k, w);
   const bool planes = LoadPlanes(call, at, q, k, w);
   if (!planes && !k.ranges && !k.dropped) return;
   if (k.ranges) {  // small integers, exact as floats

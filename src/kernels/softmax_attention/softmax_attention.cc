@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/softmax_attention/softmax_attention.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "kernels/softmax_attention/cap-inl.h"
 #include "kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -109,6 +110,31 @@ HWY_INLINE float ExpRow(float* x, int64_t n, float largest) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
+// x = cap tanh(x / cap).
+static HWY_NOINLINE void CapRow(float* x, int64_t n, float cap) {
+  const DF d;
+  const VF size = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t left = n - i;
+    const bool whole = left >= kLanes;
+    const VF score = whole ? hn::LoadU(d, x + i) : LoadPart(x + i, left);
+    const VF capped = hn::Mul(size, TanhOfScore(hn::Mul(score, inverse)));
+    if (whole) {
+      hn::StoreU(capped, d, x + i);
+    } else {
+      StorePart(capped, x + i, left);
+    }
+  }
+}
+
+// What the sink adds to the sum of exp(s_j - largest); makes `largest` the
+// maximum with it.
+HWY_INLINE float SinkTerm(float sink, float* largest) {
+  const DF d;
+  *largest = std::max(*largest, sink);
+  return hn::GetLane(ExpKeepingNaN(hn::Set(d, sink - *largest)));
+}
+
 // Loads `valid` lanes of a column: all lanes except in the last vector.
 HWY_INLINE VF LoadColumns(const float* p, int64_t valid) {
   return valid >= kLanes ? hn::LoadU(DF(), p) : LoadPart(p, valid);
@@ -159,7 +185,9 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
 
 template <bool kStreams>
 HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
-                       float scale, float* scores, float* out) {
+                       const SoftmaxStepOptions& options, float* scores,
+                       float* out) {
+  const float scale = options.scale;
   const Ahead<kStreams> keys{cache.keys, cache.key_stride, cache.d_key,
                              cache.seq_len, cache.values};
   int64_t j = 0;
@@ -172,8 +200,14 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
     Scores<1>(query, cache.keys + j * cache.key_stride, cache.key_stride,
               cache.d_key, scale, scores + j);
   }
-  const float largest = MaxOfRow(scores, cache.seq_len);
-  const float factor = 1.0f / ExpRow(scores, cache.seq_len, largest);
+  if (HWY_UNLIKELY(options.softcap > 0.0f)) {
+    CapRow(scores, cache.seq_len, options.softcap);
+  }
+  float largest = MaxOfRow(scores, cache.seq_len), extra = 0.0f;
+  if (HWY_UNLIKELY(options.sink != nullptr)) {
+    extra = SinkTerm(*options.sink, &largest);
+  }
+  const float factor = 1.0f / (ExpRow(scores, cache.seq_len, largest) + extra);
   // Takes as many columns at a time as there are registers, so that every line
   // of a narrow head is read once.
   const auto sum = [&](auto vectors, int64_t c, int64_t columns) HWY_ATTR {
@@ -198,11 +232,12 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
 }
 
 static void AttendStep(const float* query, const KeyValueCache& cache,
-                       float scale, float* scores, float* out) {
+                       const SoftmaxStepOptions& options, float* scores,
+                       float* out) {
   if (cache.streams) {
-    Attend<true>(query, cache, scale, scores, out);
+    Attend<true>(query, cache, options, scores, out);
   } else {
-    Attend<false>(query, cache, scale, scores, out);
+    Attend<false>(query, cache, options, scores, out);
   }
 }
 
@@ -215,8 +250,9 @@ namespace tarn {
 HWY_EXPORT(AttendStep);
 
 void SoftmaxAttentionStep(const float* query, const KeyValueCache& cache,
-                          float scale, float* scores, float* out) {
-  HWY_DYNAMIC_DISPATCH(AttendStep)(query, cache, scale, scores, out);
+                          const SoftmaxStepOptions& options, float* scores,
+                          float* out) {
+  HWY_DYNAMIC_DISPATCH(AttendStep)(query, cache, options, scores, out);
 }
 
 }  // namespace tarn

@@ -1,5 +1,8 @@
 // Softmax attention of one query over a cache of keys and values.
 //   s_j = scale q . k_j;  p_j = exp(s_j - max s) / sum;  o = sum_j p_j v_j
+// With a soft cap c (Gemma 2, arXiv 2408.00118), s_j = c tanh(scale q . k_j /
+// c). With a sink t (Xiao et al. 2024, arXiv 2309.17453; learned as in gpt-oss,
+// arXiv 2508.10925), exp(t - max) joins the sum, and no value belongs to it.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +22,23 @@ struct KeyValueCache {
   const float* next = nullptr;
 };
 
+struct SoftmaxStepOptions {
+  float scale = 1.0f;
+  float softcap = 0.0f;         // c; 0: none
+  const float* sink = nullptr;  // t; null: none
+};
+
 /// query: [d_key]; out: [d_value]; scores: scratch, [seq_len]. The order of
 /// every sum depends on the sizes and the SIMD target alone. A NaN among the
 /// scores makes the whole result NaN. Allocates nothing, thread-safe,
 /// O(seq_len (d_key + d_value)).
 void SoftmaxAttentionStep(const float* query, const KeyValueCache& cache,
-                          float scale, float* scores, float* out);
+                          const SoftmaxStepOptions& options, float* scores,
+                          float* out);
+/// The same without cap and sink.
+inline void SoftmaxAttentionStep(const float* query, const KeyValueCache& cache,
+                                 float scale, float* scores, float* out) {
+  SoftmaxAttentionStep(query, cache, SoftmaxStepOptions{scale}, scores, out);
+}
 
 }  // namespace tarn

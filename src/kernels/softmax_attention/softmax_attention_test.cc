@@ -47,18 +47,25 @@ struct Problem {
 
   std::vector<float> Run(float scale, bool streams = false,
                          const float* next = nullptr) const {
+    return Run(SoftmaxStepOptions{scale}, streams, next);
+  }
+  std::vector<float> Run(const SoftmaxStepOptions& options,
+                         bool streams = false,
+                         const float* next = nullptr) const {
     KeyValueCache cache = {keys.data(), values.data(), d_key + 3, d_value + 2,
                            seq_len,     d_key,         d_value};
     cache.streams = streams;
     cache.next = next;
     std::vector<float> scores(seq_len, kNaN), out(d_value + 1, 77.0f);
-    SoftmaxAttentionStep(query.data(), cache, scale, scores.data(), out.data());
+    SoftmaxAttentionStep(query.data(), cache, options, scores.data(),
+                         out.data());
     EXPECT_EQ(77.0f, out.back());
     out.pop_back();
     return out;
   }
 
-  std::vector<double> Reference(double scale) const {
+  std::vector<double> Reference(double scale, double cap = 0,
+                                const float* sink = nullptr) const {
     std::vector<double> p;
     double largest = -1e300, sum = 0;
     for (int64_t j = 0; j < seq_len; ++j) {
@@ -66,8 +73,12 @@ struct Problem {
       for (int64_t i = 0; i < d_key; ++i) {
         s += double{query[i]} * keys[j * (d_key + 3) + i];
       }
-      p.push_back(scale * s);
+      p.push_back(cap > 0 ? cap * std::tanh(scale * s / cap) : scale * s);
       largest = std::max(largest, p.back());
+    }
+    if (sink != nullptr) {
+      largest = std::max(largest, double{*sink});
+      sum = std::exp(*sink - largest);
     }
     for (double& x : p) sum += x = std::exp(x - largest);
     std::vector<double> out(d_value);
@@ -94,6 +105,37 @@ TEST_P(SoftmaxAttentionTest, MatchesTheDoubleReference) {
       }
     }
   }
+}
+
+TEST_P(SoftmaxAttentionTest, CapAndSinkMatchTheDoubleReference) {
+  const float low = -3.0f, high = 20.0f;
+  for (const float* sink : {static_cast<const float*>(nullptr), &low, &high}) {
+    for (const float cap : {0.0f, 0.7f, 30.0f}) {
+      for (const int64_t seq_len : {1, 2, 5, 16, 17, 130}) {
+        const Problem p(seq_len, 20, 33, 3.0);
+        SCOPED_TRACE(::testing::Message()
+                     << "cap " << cap << " seq_len " << seq_len << " sink "
+                     << (sink != nullptr ? *sink : 0));
+        const std::vector<double> want = p.Reference(0.25, cap, sink);
+        const std::vector<float> got =
+            p.Run(SoftmaxStepOptions{0.25f, cap, sink});
+        for (int64_t i = 0; i < 33; ++i) ASSERT_NEAR(want[i], got[i], 5e-6);
+      }
+    }
+  }
+}
+
+// A cap hides no NaN, and a huge score is the cap itself.
+TEST_P(SoftmaxAttentionTest, CapKeepsNaNAndBoundsInfinity) {
+  Problem p(23, 5, 3);
+  p.keys[21 * (p.d_key + 3) + 2] = kNaN;
+  for (float x : p.Run(SoftmaxStepOptions{0.5f, 2.0f})) {
+    EXPECT_TRUE(std::isnan(x));
+  }
+  const Problem large(40, 16, 8, 1e30);
+  const std::vector<double> want = large.Reference(1.0, 5.0);
+  const std::vector<float> got = large.Run(SoftmaxStepOptions{1.0f, 5.0f});
+  for (int64_t i = 0; i < 8; ++i) EXPECT_NEAR(want[i], got[i], 1e-5);
 }
 
 TEST_P(SoftmaxAttentionTest, LargeScoresDoNotOverflow) {

@@ -26,7 +26,8 @@ struct Kind {
   int64_t batch = 2, seq_len = 1, key_len = -1, heads = 2, d_key = 5,
           d_value = 7;
   BlockedAttentionOptions options;
-  bool key_mask = false, key_lengths = false, mask = false, bias = false;
+  bool key_mask = false, key_lengths = false, mask = false, bias = false,
+       sinks = false;
 };
 
 inline std::vector<double> Floats(int64_t n, std::mt19937_64& rng) {
@@ -50,6 +51,7 @@ inline AttentionProblem MakeAttention(const Kind& kind, uint64_t seed) {
   p.values = Floats(p.batch * p.key_len * p.heads * p.d_value, rng);
   const int64_t pairs = p.batch * p.heads * p.seq_len * p.key_len;
   if (kind.bias) p.bias = Floats(pairs, rng);
+  if (kind.sinks) p.sinks = Floats(p.heads, rng);
   const auto some = [&](int64_t n) {
     std::vector<uint8_t> kept(n);
     for (uint8_t& x : kept) x = rng() % 3 != 0;
@@ -85,6 +87,7 @@ class KernelCall {
         grad_keys_(p.batch, p.key_len, p.heads, p.d_key, DType::kF32, true),
         grad_values_(p.batch, p.key_len, p.heads, p.d_value, DType::kF32, true),
         bias_(p.bias.begin(), p.bias.end()),
+        sinks_(p.sinks.begin(), p.sinks.end()),
         statistics_(2 * p.batch * p.heads * p.seq_len, NAN) {
     Fill(queries_, p.queries);
     Fill(keys_, p.keys);
@@ -98,6 +101,7 @@ class KernelCall {
                              p.seq_len * p.key_len, p.key_len, 1};
     if (!p.mask.empty()) in_.mask.data = p_.mask.data();
     if (!p.bias.empty()) in_.bias.data = bias_.data();
+    if (!p.sinks.empty()) in_.sinks = sinks_.data();
     std::copy(dense, dense + 4, in_.mask.stride);
     std::copy(dense, dense + 4, in_.bias.stride);
   }
@@ -140,15 +144,22 @@ class KernelCall {
           bias_size[0] * bias_size[1] * bias_size[2] * bias_size[3], NAN);
       g.grad_bias = grad_bias.data();
     }
+    std::vector<float> grad_sinks(p_.batch * p_.sinks.size(), NAN);
+    if (!p_.sinks.empty()) g.grad_sinks = grad_sinks.data();
     AlignedBuffer<char> scratch = Scratch(executor.width(), true);
     BlockedAttentionBackward(p_.options, in_, g, executor, scratch.data());
     for (const auto* t : {&grad_queries_, &grad_keys_, &grad_values_}) {
       EXPECT_TRUE(t->GuardsIntact());
     }
+    std::vector<double> sinks(p_.sinks.size(), 0.0);
+    for (size_t i = 0; i < grad_sinks.size(); ++i) {
+      sinks[i % sinks.size()] += grad_sinks[i];
+    }
     return {All(grad_queries_),
             All(grad_keys_),
             All(grad_values_),
-            {grad_bias.begin(), grad_bias.end()}};
+            {grad_bias.begin(), grad_bias.end()},
+            sinks};
   }
 
  private:
@@ -176,7 +187,7 @@ class KernelCall {
   AttentionProblem p_;
   GuardedTensor queries_, keys_, values_, out_, grad_out_, grad_queries_,
       grad_keys_, grad_values_;
-  std::vector<float> bias_, statistics_;
+  std::vector<float> bias_, sinks_, statistics_;
   BlockedAttentionInputs in_;
 };
 
@@ -255,6 +266,26 @@ inline std::vector<Kind> Kinds() {
   });
   add([](Kind& k) {
     k.seq_len = 100, k.key_len = 270, k.options.dropout = {0.2, 5};
+  });
+  for (const int64_t window : {1, 7, 64, 100, 1000}) {
+    add([&](Kind& k) {
+      k.seq_len = 140, k.options.causal = true, k.options.window = window;
+    });
+    add([&](Kind& k) {
+      k.seq_len = 70, k.key_len = 150, k.options.window = window;
+      k.options.causal = true, k.options.causal_offset = 80;
+    });
+  }
+  add([](Kind& k) { k.seq_len = 70, k.options.softcap = 0.5f; });
+  add([](Kind& k) {
+    k.seq_len = 70, k.key_len = 75, k.options.softcap = 2.0f;
+    k.bias = k.key_mask = true;
+  });
+  add([](Kind& k) { k.seq_len = 70, k.options.causal = k.sinks = true; });
+  add([](Kind& k) {
+    k.seq_len = 140, k.options.causal = k.sinks = k.bias = k.mask = true;
+    k.options.window = 9, k.options.softcap = 1.0f;
+    k.options.dropout = {0.2, 4};
   });
   add([](Kind& k) { k.seq_len = 30, k.options.scale = 0.0f; });
   return kinds;
