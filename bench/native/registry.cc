@@ -51,6 +51,7 @@ const Registry& Entries() {
     RegisterLinearAttention(all);
     RegisterLogisticMixture(all);
     RegisterMatMul(all);
+    RegisterMoe(all);
     RegisterPoly2(all);
     RegisterReformerWindow(all);
     RegisterResidualNorm(all);

@@ -105,6 +105,7 @@ void RegisterLayerRest(Registry& registry);
 void RegisterLinearAttention(Registry& registry);
 void RegisterLogisticMixture(Registry& registry);
 void RegisterMatMul(Registry& registry);
+void RegisterMoe(Registry& registry);
 void RegisterPoly2(Registry& registry);
 void RegisterReformerWindow(Registry& registry);
 void RegisterResidualNorm(Registry& registry);

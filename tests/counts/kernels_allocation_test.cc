@@ -164,6 +164,8 @@ const std::map<std::string, std::vector<std::string>> kCases = {
     {"row_mixes_gradient",
      {"rows=1000 width=37 count=6", "rows=70 width=300 count=2 dtype=bf16"}},
     {"row_product", {"rows=3 inputs=131 outputs=66"}},
+    {"moe_forward", {"tokens=70 experts=5 d_model=33 d_ff=70"}},
+    {"moe_gradient", {"tokens=70 experts=5 d_model=33 d_ff=70"}},
     {"poly2", {"rows=70 width=13", "rows=3 width=1"}},
     {"rotary", {"rows=70 heads=3 d_key=10"}},
     {"rotary_rows",

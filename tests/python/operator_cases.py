@@ -54,6 +54,11 @@ def _one_row(x):
     return x[:1] + x[1:]
 
 
+def _experts(x, count):
+    """Two of the experts for each row of x."""
+    return torch.arange(48, device=x.device).view(2, 6, 2, 2) % count
+
+
 def _taps(x):
     """[8, 4]: a filter of 4 tokens for each of 8 channels."""
     return x[0, :4].flatten(1).t()
@@ -340,6 +345,21 @@ CASES = {
     "swiglu": (
         ops.swiglu_feed_forward,
         lambda x: ops.swiglu_feed_forward(x, _weight(x, 0), _weight(x, 1), _weight(x, 0)),
+    ),
+    "route": (ops.route_tokens, lambda x: ops.route_tokens(x, 2)),
+    "route sigmoid": (
+        ops.route_tokens,
+        lambda x: ops.route_tokens(x, 3, scores="sigmoid", normalize=False, scale=2.0),
+    ),
+    "experts": (
+        ops.expert_feed_forward,
+        lambda x: ops.expert_feed_forward(
+            x, _experts(x, 6), x[..., :2], x[0], x[1].transpose(1, 2), x[1]
+        ),
+    ),
+    "balance": (
+        ops.load_balancing_loss,
+        lambda x: ops.load_balancing_loss(x, _experts(x, 4)),
     ),
     "layer heads": (
         ops.layer_heads,

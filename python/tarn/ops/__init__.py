@@ -78,6 +78,11 @@ from tarn.ops._mapped_attention import (  # noqa: E402
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
+from tarn.ops._moe import (  # noqa: E402
+    expert_feed_forward,
+    load_balancing_loss,
+    route_tokens,
+)
 from tarn.ops._packed_attention import linear_attention_packed  # noqa: E402
 from tarn.ops._reformer import reformer_attention  # noqa: E402
 from tarn.ops._softmax import (  # noqa: E402
@@ -107,6 +112,7 @@ __all__ = [
     "dropout_scales",
     "elementwise_recurrence",
     "exact_topk_attention",
+    "expert_feed_forward",
     "favor",
     "feature_frequencies",
     "feature_width",
@@ -125,6 +131,7 @@ __all__ = [
     "linear_attention",
     "linear_attention_packed",
     "linear_attention_step",
+    "load_balancing_loss",
     "local_attention",
     "logistic_mixture_loss",
     "mapped_linear_attention",
@@ -136,6 +143,7 @@ __all__ = [
     "retention_gates",
     "rff",
     "rms_norm",
+    "route_tokens",
     "rwkv6",
     "rwkv7",
     "short_convolution",

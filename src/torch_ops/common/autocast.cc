@@ -45,6 +45,8 @@ const Rule kRules[] = {
     {"affine", true, {"x", "weight", "bias"}},
     {"feed_forward", true, {"x", "weight1", "bias1", "weight2"}},
     {"swiglu_feed_forward", true, {"x", "weight1", "weight2", "weight3"}},
+    {"moe_experts", true, {"x", "weights", "weight1", "weight2", "weight3"}},
+    {"moe_router", false, {"logits"}},
     {"residual_norm", false, {"x", "residual", "bias", "gamma", "beta"}},
     {"gated_norm", false, {"x", "gate"}},
     {"logistic_mixture_loss", false, {"params"}},

@@ -165,7 +165,8 @@ def test_autocast(name, composed):
     form = ops.composed_forms() if composed else contextlib.nullcontext()
     with torch.autocast("cpu", dtype=torch.bfloat16), form:
         out = first(call(x))
-    wide = name.startswith(("residual", "rms", "logistic", "layer rest", "gated norm"))
+    ours = ("residual", "rms", "logistic", "layer rest", "gated norm", "route", "balance")
+    wide = name.startswith(ours)
     wide = wide or name.endswith(("final state", "packed state"))
     assert out.dtype == (torch.float32 if wide else torch.bfloat16), out.dtype
     # bfloat16 has 8 bits, and the cast operands are rounded before any product.
